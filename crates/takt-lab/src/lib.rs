@@ -1,0 +1,1 @@
+//! Runs robots and keeps what was measured: run directories, benches, verdicts.

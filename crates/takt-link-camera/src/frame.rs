@@ -1,0 +1,74 @@
+//! What every camera delivers: colour and aligned depth with the times that reaction is measured from.
+
+use nalgebra::Isometry3;
+use serde::{Deserialize, Serialize};
+
+/// Pinhole intrinsics of the colour image, to which depth is aligned.
+///
+/// Pixel `(u, v)` (column, row; centre of the top-left pixel is `(0, 0)`) at depth `z` is the point
+/// `((u - cx) * z / fx, (v - cy) * z / fy, z)` in the optical frame: x right, y down, z forward.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Intrinsics {
+    /// Image width in pixels.
+    pub width: u32,
+    /// Image height in pixels.
+    pub height: u32,
+    /// Focal length along the columns, in pixels.
+    pub fx: f64,
+    /// Focal length along the rows, in pixels.
+    pub fy: f64,
+    /// Principal point, column, in pixels.
+    pub cx: f64,
+    /// Principal point, row, in pixels.
+    pub cy: f64,
+}
+
+impl Intrinsics {
+    /// Number of pixels of an image.
+    pub fn pixels(&self) -> usize {
+        self.width as usize * self.height as usize
+    }
+}
+
+/// One colour image with aligned depth. Buffers are allocated once and reused.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Frame {
+    /// Counts from 1 at the source; a gap is a dropped frame. 0 means "no frame yet".
+    pub sequence: u64,
+    /// When the sensor exposed the image, CLOCK_MONOTONIC nanoseconds (best estimate of the backend).
+    pub capture_ns: u64,
+    /// When the whole frame was in our memory, CLOCK_MONOTONIC nanoseconds. Reaction time starts here.
+    pub arrival_ns: u64,
+    /// Time stamp of the source itself (recording time, device clock), nanoseconds of that clock.
+    pub source_ns: u64,
+    /// Width in pixels.
+    pub width: u32,
+    /// Height in pixels.
+    pub height: u32,
+    /// `width * height * 3` bytes, row-major, R G B.
+    pub rgb: Vec<u8>,
+    /// `width * height` depths along the optical axis in millimetres; 0 means "no measurement".
+    pub depth_mm: Vec<u16>,
+    /// Pose of the camera's optical frame in the robot base frame at capture, where the source knows it
+    /// (the synthetic scene); `None` where the configured mounting and the robot's pose history give it.
+    pub camera_in_base: Option<Isometry3<f64>>,
+}
+
+impl Frame {
+    /// A black frame without depth, sequence 0, with buffers of the right size.
+    pub fn new(width: u32, height: u32) -> Self {
+        let pixels = width as usize * height as usize;
+        Self {
+            sequence: 0,
+            capture_ns: 0,
+            arrival_ns: 0,
+            source_ns: 0,
+            width,
+            height,
+            rgb: vec![0; pixels * 3],
+            depth_mm: vec![0; pixels],
+            camera_in_base: None,
+        }
+    }
+}

@@ -1,0 +1,1 @@
+//! Universal Robots RTDE: the client, and the simulated controller beside it.

@@ -1,0 +1,1 @@
+//! Interference: noise threads and stress profiles.

@@ -1,0 +1,1 @@
+//! The cobot safety cell: speed and separation monitoring and its task set.

@@ -1,0 +1,1 @@
+//! Real-time primitives: policy, placement, memory, periodic loops, exchange buffers, job records.

@@ -1,0 +1,1 @@
+//! What a set of latencies says: summaries, histograms, verdicts.

@@ -1,0 +1,1 @@
+//! Best-effort views of a running cell: a loopback web page and a terminal screen.
