@@ -1,1 +1,3 @@
+//! The takt command line: parses, wires, prints.
+
 fn main() {}

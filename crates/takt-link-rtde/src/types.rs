@@ -1,0 +1,102 @@
+//! What flows over the wire in Takt's terms: the robot's state as it is read, and what Takt asks of it.
+
+use serde::Serialize;
+
+/// Robot mode (`robot_mode`, RTDE guide). Only `Running` means that the arm can move.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RobotMode {
+    /// -1 and any value that the guide does not name.
+    #[default]
+    NoController,
+    /// 0
+    Disconnected,
+    /// 1
+    ConfirmSafety,
+    /// 2
+    Booting,
+    /// 3
+    PowerOff,
+    /// 4
+    PowerOn,
+    /// 5
+    Idle,
+    /// 6
+    Backdrive,
+    /// 7
+    Running,
+    /// 8
+    UpdatingFirmware,
+}
+
+/// Safety mode (`safety_mode`, RTDE guide).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SafetyMode {
+    /// 1
+    Normal,
+    /// 2
+    Reduced,
+    /// 3
+    ProtectiveStop,
+    /// 4
+    Recovery,
+    /// 5
+    SafeguardStop,
+    /// 6
+    SystemEmergencyStop,
+    /// 7
+    RobotEmergencyStop,
+    /// 8
+    Violation,
+    /// 9
+    Fault,
+    /// Any value that the guide does not name.
+    #[default]
+    Unknown,
+}
+
+/// One RTDE output packet, decoded.
+#[derive(Clone, Copy, Debug, PartialEq, Default, Serialize)]
+pub struct RobotState {
+    /// Counts received packets from 1 over all reconnects; 0 means "none yet".
+    pub sequence: u64,
+    /// When the packet was read, CLOCK_MONOTONIC nanoseconds.
+    pub received_ns: u64,
+    /// Controller time in seconds (`timestamp`).
+    pub controller_s: f64,
+    /// Whether the connection is up now.
+    pub connected: bool,
+    /// Robot mode.
+    pub robot_mode: RobotMode,
+    /// Safety mode.
+    pub safety_mode: SafetyMode,
+    /// Whether a program runs (`runtime_state` = 2).
+    pub program_running: bool,
+    /// Joint angles in radians (`actual_q`).
+    pub joints_rad: [f64; 6],
+    /// TCP position in metres and rotation vector in radians, base frame (`actual_TCP_pose`).
+    pub tcp_pose: [f64; 6],
+    /// TCP speed in m/s and rad/s, base frame (`actual_TCP_speed`).
+    pub tcp_speed: [f64; 6],
+    /// Speed fraction that the controller follows (`target_speed_fraction`).
+    pub speed_fraction: f64,
+    /// Digital outputs (`actual_digital_output_bits`), bit 0 = standard output 0.
+    pub digital_outputs: u64,
+    /// Echo of the heartbeat register: the newest [`Command::heartbeat`] that the controller has taken in.
+    pub heartbeat_echo: i32,
+}
+
+/// What the safety job asks for, sent in every SSM cycle.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Command {
+    /// Speed slider, 0 (stop) to 1.
+    pub speed_fraction: f64,
+    /// Values of the standard digital outputs (lights).
+    pub digital_outputs: u8,
+    /// Which of the standard digital outputs to set.
+    pub digital_outputs_mask: u8,
+    /// Grows with every command; feeds the robot-side watchdog and comes back as
+    /// [`RobotState::heartbeat_echo`].
+    pub heartbeat: i32,
+}
