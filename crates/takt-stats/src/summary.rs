@@ -1,0 +1,102 @@
+//! Moments and order statistics of a sample.
+
+use serde::{Deserialize, Serialize};
+
+/// Moments and order statistics of one sample, in the unit of the sample. Everything is 0 for an empty one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Summary {
+    /// Number of values.
+    pub count: u64,
+    /// Arithmetic mean.
+    pub mean: f64,
+    /// Sample standard deviation (n - 1); 0 for fewer than two values.
+    pub stddev: f64,
+    /// Least value.
+    pub min: f64,
+    /// 50 % quantile.
+    pub median: f64,
+    /// 90 % quantile.
+    pub p90: f64,
+    /// 99 % quantile.
+    pub p99: f64,
+    /// 99.9 % quantile.
+    pub p999: f64,
+    /// Greatest value ("worst"), never an estimate.
+    pub worst: f64,
+}
+
+impl Summary {
+    /// Summarises `values`, which get sorted. Quantiles are nearest-rank: a value that was really measured,
+    /// never one interpolated between two.
+    pub fn of(values: &mut [f64]) -> Self {
+        if values.is_empty() {
+            return Self::default();
+        }
+        values.sort_unstable_by(f64::total_cmp);
+        let count = values.len();
+        let mean = values.iter().sum::<f64>() / count as f64;
+        let squares: f64 = values.iter().map(|v| (v - mean).powi(2)).sum();
+        let stddev = if count > 1 { (squares / (count - 1) as f64).sqrt() } else { 0.0 };
+        let rank = |q: f64| values[((q * count as f64).ceil() as usize).clamp(1, count) - 1];
+        Self {
+            count: count as u64,
+            mean,
+            stddev,
+            min: values[0],
+            median: rank(0.5),
+            p90: rank(0.9),
+            p99: rank(0.99),
+            p999: rank(0.999),
+            worst: values[count - 1],
+        }
+    }
+}
+
+/// By how much `now` is lower than `before`, in percent of `before` (negative: higher).
+/// `None` where `before` is not a positive number.
+pub fn reduction(before: f64, now: f64) -> Option<f64> {
+    (before > 0.0 && now.is_finite()).then(|| 100.0 * (before - now) / before)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn known_sample() {
+        // 1..=1000: mean 500.5, sd = sqrt(1000 * 1001 / 12), nearest-rank quantiles are exact.
+        let mut values: Vec<f64> = (1..=1000).rev().map(f64::from).collect();
+        let s = Summary::of(&mut values);
+        assert_eq!((s.count, s.min, s.median, s.p90, s.p99, s.p999, s.worst), {
+            (1000, 1.0, 500.0, 900.0, 990.0, 999.0, 1000.0)
+        });
+        assert!((s.mean - 500.5).abs() < 1e-9);
+        assert!((s.stddev - (1000.0f64 * 1001.0 / 12.0).sqrt()).abs() < 1e-9);
+    }
+
+    #[test]
+    fn empty_and_single() {
+        assert_eq!(Summary::of(&mut []), Summary::default());
+        let s = Summary::of(&mut [7.0]);
+        assert_eq!((s.count, s.mean, s.stddev, s.median, s.worst), (1, 7.0, 0.0, 7.0, 7.0));
+    }
+
+    #[test]
+    fn reduction_in_percent() {
+        assert_eq!(reduction(353.0, 70.6), Some(80.0));
+        assert_eq!(reduction(10.0, 20.0), Some(-100.0));
+        assert_eq!(reduction(0.0, 1.0), None);
+    }
+
+    proptest! {
+        #[test]
+        fn order_holds(mut values in proptest::collection::vec(0.0f64..1e9, 1..400)) {
+            let s = Summary::of(&mut values);
+            prop_assert!(s.min <= s.median && s.median <= s.p90 && s.p90 <= s.p99);
+            prop_assert!(s.p99 <= s.p999 && s.p999 <= s.worst);
+            prop_assert!(s.mean >= s.min - 1e-6 && s.mean <= s.worst + 1e-6);
+            prop_assert!(values.contains(&s.p99));
+        }
+    }
+}
