@@ -84,7 +84,7 @@ mod tests {
 
     #[test]
     fn reduction_in_percent() {
-        assert_eq!(reduction(353.0, 70.6), Some(80.0));
+        assert_eq!(reduction(400.0, 100.0), Some(75.0));
         assert_eq!(reduction(10.0, 20.0), Some(-100.0));
         assert_eq!(reduction(0.0, 1.0), None);
     }
