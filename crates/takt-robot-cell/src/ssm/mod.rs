@@ -1,0 +1,14 @@
+//! Speed and separation monitoring: pure logic, no clock, no threads, no allocation.
+//!
+//! The monitor is called once per SSM job with everything it may look at, and answers with the decision of
+//! this job. It fails towards stop (DESIGN.md, rule 5). It is **not** a certified safety function.
+
+mod config;
+mod distance;
+mod monitor;
+mod watch;
+
+pub use config::{SsmConfig, SsmMode};
+pub use distance::ProtectiveDistance;
+pub use monitor::{Decision, Inputs, Light, MAX_CAMERAS, Monitor};
+pub use watch::{CameraInput, Fault, FaultKind};

@@ -1,0 +1,241 @@
+//! The decision of one SSM job.
+
+use serde::Serialize;
+use takt_link_rtde::RobotState;
+
+use super::watch::{camera_fault, robot_fault};
+use super::{CameraInput, Fault, SsmConfig, SsmMode};
+
+/// Most cameras one monitor can watch.
+pub const MAX_CAMERAS: usize = 8;
+
+/// Everything a job may look at.
+#[derive(Clone, Copy, Debug)]
+pub struct Inputs<'a> {
+    /// Time of the decision, CLOCK_MONOTONIC nanoseconds.
+    pub now_ns: u64,
+    /// One entry per configured camera, in order. Fewer than configured is a fault.
+    pub cameras: &'a [CameraInput<'a>],
+    /// Newest state of the robot.
+    pub robot: &'a RobotState,
+    /// The run's own worst time from capture to command so far, seconds (for T_r).
+    pub measured_worst_s: f64,
+}
+
+/// The signal light (SentryRT-1, section III).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Light {
+    /// Normal operation.
+    Green,
+    /// Slowed motion.
+    Orange,
+    /// Safety stop.
+    #[default]
+    Red,
+}
+
+/// What one job decided.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Decision {
+    /// Speed slider to command, 0..=1.
+    pub speed_fraction: f64,
+    /// Whether the robot must stand.
+    pub stop: bool,
+    /// Light to show.
+    pub light: Light,
+    /// Why the inputs are not trusted, if they are not.
+    pub fault: Option<Fault>,
+    /// Least separation over all cameras, metres; infinite when nobody is seen.
+    pub separation_m: f64,
+    /// Camera that sees the least separation.
+    pub nearest_camera: Option<u32>,
+    /// Separation below which this job stops the robot, metres.
+    pub stop_distance_m: f64,
+    /// Whether the separation of this job lies below that.
+    pub breach: bool,
+    /// Whether the robot stands only because a fault is over for less than the recovery time.
+    pub recovering: bool,
+}
+
+impl Decision {
+    /// The decision before the first job: stop.
+    pub const STOPPED: Self = Self {
+        speed_fraction: 0.0,
+        stop: true,
+        light: Light::Red,
+        fault: None,
+        separation_m: 0.0,
+        nearest_camera: None,
+        stop_distance_m: 0.0,
+        breach: false,
+        recovering: false,
+    };
+}
+
+/// The monitor: a state machine that slows at once and speeds up late.
+#[derive(Clone, Debug)]
+pub struct Monitor {
+    config: SsmConfig,
+    cameras: usize,
+    speed_fraction: f64,
+    last_sequence: [u64; MAX_CAMERAS],
+    /// Capture time of the frame that each camera showed when the last fault was seen: recovery needs fresher.
+    at_fault_ns: [u64; MAX_CAMERAS],
+    valid_since_ns: Option<u64>,
+    clear_since_ns: Option<u64>,
+}
+
+impl Monitor {
+    /// A stopped monitor for `cameras` cameras.
+    ///
+    /// # Errors
+    /// The configuration's own sentence, or more than [`MAX_CAMERAS`] or no cameras.
+    pub fn new(config: SsmConfig, cameras: usize) -> Result<Self, String> {
+        config.validate()?;
+        if !(1..=MAX_CAMERAS).contains(&cameras) {
+            return Err(format!("{cameras} cameras: accepted are 1 to {MAX_CAMERAS}"));
+        }
+        Ok(Self {
+            config,
+            cameras,
+            speed_fraction: 0.0,
+            last_sequence: [0; MAX_CAMERAS],
+            at_fault_ns: [0; MAX_CAMERAS],
+            valid_since_ns: None,
+            clear_since_ns: None,
+        })
+    }
+
+    /// Decides. Never blocks, allocates or panics, whatever the inputs hold.
+    pub fn decide(&mut self, inputs: &Inputs<'_>) -> Decision {
+        let fault = self.find_fault(inputs);
+        let (separation_m, nearest_camera) = nearest(inputs);
+        let stop_distance_m = self.stop_distance(inputs, separation_m);
+        let breach = separation_m < stop_distance_m;
+        if fault.is_some() {
+            self.forget_validity(inputs);
+        }
+        let valid_since_ns = *self.valid_since_ns.get_or_insert(inputs.now_ns);
+        let recovered =
+            elapsed(inputs.now_ns, valid_since_ns, self.config.recover_after_s) && self.all_fresh(inputs);
+        let recovering = fault.is_none() && !recovered;
+
+        self.speed_fraction = if fault.is_some() || recovering || breach {
+            self.clear_since_ns = None;
+            0.0
+        } else {
+            self.follow(inputs, separation_m)
+        };
+        let stop = self.speed_fraction <= 0.0;
+        Decision {
+            speed_fraction: self.speed_fraction,
+            stop,
+            light: match self.speed_fraction {
+                _ if stop => Light::Red,
+                f if f < 1.0 => Light::Orange,
+                _ => Light::Green,
+            },
+            fault,
+            separation_m,
+            nearest_camera,
+            stop_distance_m,
+            breach,
+            recovering,
+        }
+    }
+
+    /// Down at once; up only after the hysteresis held for the configured time.
+    fn follow(&mut self, inputs: &Inputs<'_>, separation_m: f64) -> f64 {
+        let allowed = self.allowed_fraction(inputs, separation_m);
+        if allowed < self.speed_fraction {
+            self.clear_since_ns = None;
+            return allowed;
+        }
+        let wished = self.allowed_fraction(inputs, separation_m - self.config.hysteresis_m);
+        if wished <= self.speed_fraction {
+            self.clear_since_ns = None;
+            return self.speed_fraction;
+        }
+        let since = *self.clear_since_ns.get_or_insert(inputs.now_ns);
+        if elapsed(inputs.now_ns, since, self.config.resume_after_s) { wished } else { self.speed_fraction }
+    }
+
+    /// Speed fraction that a separation allows, without memory.
+    fn allowed_fraction(&self, inputs: &Inputs<'_>, separation_m: f64) -> f64 {
+        let c = &self.config;
+        match c.mode {
+            SsmMode::Fixed if separation_m < c.stop_below_m => 0.0,
+            SsmMode::Fixed if separation_m < c.reduce_below_m => c.reduced_speed,
+            SsmMode::Fixed => 1.0,
+            SsmMode::SpeedDependent => {
+                let speed_m_s =
+                    c.protective.allowed_speed(separation_m - c.slowdown_margin_m, inputs.measured_worst_s);
+                let fraction = (speed_m_s / c.full_speed_m_s).min(1.0);
+                if fraction >= c.least_speed { fraction } else { 0.0 }
+            }
+        }
+    }
+
+    fn stop_distance(&self, inputs: &Inputs<'_>, separation_m: f64) -> f64 {
+        match self.config.mode {
+            SsmMode::Fixed => self.config.stop_below_m,
+            SsmMode::SpeedDependent => {
+                let [x, y, z, ..] = inputs.robot.tcp_speed;
+                let speed_m_s = (x * x + y * y + z * z).sqrt();
+                self.config.protective.at(speed_m_s, separation_m, inputs.measured_worst_s)
+            }
+        }
+    }
+
+    fn find_fault(&mut self, inputs: &Inputs<'_>) -> Option<Fault> {
+        if inputs.cameras.len() != self.cameras {
+            return Some(Fault { kind: super::FaultKind::NoFrame, camera: None });
+        }
+        if let Some(kind) = robot_fault(&self.config, inputs.robot, inputs.now_ns) {
+            return Some(Fault { kind, camera: None });
+        }
+        for (index, &camera) in inputs.cameras.iter().enumerate() {
+            let last = &mut self.last_sequence[index];
+            let kind = camera_fault(&self.config, camera, inputs.now_ns, *last);
+            // A source that restarts counts from 1 again: accepted as the new order, after this one stop.
+            *last = camera.detections.frame_sequence;
+            if let Some(kind) = kind {
+                return Some(Fault { kind, camera: Some(index as u32) });
+            }
+        }
+        None
+    }
+
+    fn forget_validity(&mut self, inputs: &Inputs<'_>) {
+        self.valid_since_ns = None;
+        for (at_fault, camera) in self.at_fault_ns.iter_mut().zip(inputs.cameras) {
+            *at_fault = camera.detections.capture_ns;
+        }
+    }
+
+    /// Whether every camera shows a frame that was captured after the last fault.
+    fn all_fresh(&self, inputs: &Inputs<'_>) -> bool {
+        inputs.cameras.iter().zip(&self.at_fault_ns).all(|(c, &at_fault)| c.detections.capture_ns > at_fault)
+    }
+}
+
+/// Whether `seconds` have passed since `since_ns`. A clock that went backwards has not.
+fn elapsed(now_ns: u64, since_ns: u64, seconds: f64) -> bool {
+    now_ns.saturating_sub(since_ns) as f64 >= seconds * 1e9
+}
+
+/// Least separation and the camera that sees it. A distance that is not a number counts as contact.
+fn nearest(inputs: &Inputs<'_>) -> (f64, Option<u32>) {
+    let mut least = (f64::INFINITY, None);
+    for (index, camera) in inputs.cameras.iter().enumerate() {
+        for object in camera.detections.objects() {
+            let distance = f64::from(object.distance_m);
+            let distance = if distance.is_nan() { 0.0 } else { distance };
+            if distance < least.0 {
+                least = (distance, Some(index as u32));
+            }
+        }
+    }
+    least
+}

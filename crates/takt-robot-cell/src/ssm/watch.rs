@@ -1,0 +1,189 @@
+//! Whether the inputs of a job can be trusted at all.
+
+use serde::Serialize;
+use takt_link_rtde::{RobotMode, RobotState, SafetyMode};
+use takt_perception::{Detections, FrameHealth};
+
+use super::SsmConfig;
+
+/// What the monitor sees of one camera.
+#[derive(Clone, Copy, Debug)]
+pub struct CameraInput<'a> {
+    /// Newest result.
+    pub detections: &'a Detections,
+    /// Whether the perception thread is still running.
+    pub alive: bool,
+}
+
+/// Why an input cannot be trusted. Each of them stops the robot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FaultKind {
+    /// The perception thread has ended.
+    PerceptionDead,
+    /// No frame came yet.
+    NoFrame,
+    /// The newest capture is too old.
+    StaleFrame,
+    /// The newest capture lies in the future.
+    FutureFrame,
+    /// The sequence number went backwards.
+    SequenceBackwards,
+    /// The colour image is empty.
+    EmptyColour,
+    /// Too little valid depth.
+    EmptyDepth,
+    /// Impossible depths.
+    ImpossibleDepth,
+    /// The frame's size is not the configured one.
+    WrongSize,
+    /// The camera's pose at capture is unknown.
+    NoPose,
+    /// The network failed.
+    InferenceFailed,
+    /// A distance is NaN, negative or farther than the cell is wide.
+    ImpossibleDistance,
+    /// No packet from the robot for too long, or the link is down.
+    RobotLinkLost,
+    /// The robot's packet is dated in the future.
+    RobotFutureDated,
+    /// Robot mode is not "running".
+    RobotNotRunning,
+    /// Safety mode is neither "normal" nor "reduced".
+    RobotSafetyMode,
+    /// No program runs on the controller.
+    ProgramStopped,
+    /// The robot's speed or pose is not a number.
+    RobotNotANumber,
+}
+
+impl FaultKind {
+    /// All kinds, for decoding a recorded number.
+    pub const ALL: [Self; 18] = [
+        Self::PerceptionDead,
+        Self::NoFrame,
+        Self::StaleFrame,
+        Self::FutureFrame,
+        Self::SequenceBackwards,
+        Self::EmptyColour,
+        Self::EmptyDepth,
+        Self::ImpossibleDepth,
+        Self::WrongSize,
+        Self::NoPose,
+        Self::InferenceFailed,
+        Self::ImpossibleDistance,
+        Self::RobotLinkLost,
+        Self::RobotFutureDated,
+        Self::RobotNotRunning,
+        Self::RobotSafetyMode,
+        Self::ProgramStopped,
+        Self::RobotNotANumber,
+    ];
+
+    /// A few words for a person.
+    pub const fn text(self) -> &'static str {
+        match self {
+            Self::PerceptionDead => "perception thread ended",
+            Self::NoFrame => "no frame yet",
+            Self::StaleFrame => "frames are stale",
+            Self::FutureFrame => "frame dated in the future",
+            Self::SequenceBackwards => "frame sequence went backwards",
+            Self::EmptyColour => "colour image is empty",
+            Self::EmptyDepth => "depth image is empty",
+            Self::ImpossibleDepth => "impossible depths",
+            Self::WrongSize => "frame size is not the configured one",
+            Self::NoPose => "camera pose unknown",
+            Self::InferenceFailed => "inference failed",
+            Self::ImpossibleDistance => "impossible distance",
+            Self::RobotLinkLost => "robot link lost",
+            Self::RobotFutureDated => "robot state dated in the future",
+            Self::RobotNotRunning => "robot is not running",
+            Self::RobotSafetyMode => "robot safety stop",
+            Self::ProgramStopped => "robot program is not running",
+            Self::RobotNotANumber => "robot state is not a number",
+        }
+    }
+}
+
+/// A fault and the camera that has it (`None`: the robot).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Fault {
+    /// What is wrong.
+    pub kind: FaultKind,
+    /// Index of the camera.
+    pub camera: Option<u32>,
+}
+
+/// `later - earlier` in nanoseconds, signed and saturating: time stamps are outside data.
+fn signed_gap_ns(later: u64, earlier: u64) -> i64 {
+    if later >= earlier {
+        i64::try_from(later - earlier).unwrap_or(i64::MAX)
+    } else {
+        i64::try_from(earlier - later).map_or(i64::MIN, |gap| -gap)
+    }
+}
+
+const NS_PER_MS: f64 = 1e6;
+
+/// Judges one camera. `last_sequence` is the greatest sequence number seen so far.
+pub(super) fn camera_fault(
+    config: &SsmConfig,
+    input: CameraInput<'_>,
+    now_ns: u64,
+    last_sequence: u64,
+) -> Option<FaultKind> {
+    let detections = input.detections;
+    if !input.alive {
+        return Some(FaultKind::PerceptionDead);
+    }
+    match detections.health {
+        FrameHealth::Ok => {}
+        FrameHealth::NoFrame => return Some(FaultKind::NoFrame),
+        FrameHealth::EmptyColour => return Some(FaultKind::EmptyColour),
+        FrameHealth::EmptyDepth => return Some(FaultKind::EmptyDepth),
+        FrameHealth::ImpossibleDepth => return Some(FaultKind::ImpossibleDepth),
+        FrameHealth::WrongSize => return Some(FaultKind::WrongSize),
+        FrameHealth::NoPose => return Some(FaultKind::NoPose),
+        FrameHealth::InferenceFailed => return Some(FaultKind::InferenceFailed),
+    }
+    if detections.frame_sequence < last_sequence {
+        return Some(FaultKind::SequenceBackwards);
+    }
+    let age_ms = signed_gap_ns(now_ns, detections.capture_ns) as f64 / NS_PER_MS;
+    if age_ms < -config.future_tolerance_ms {
+        return Some(FaultKind::FutureFrame);
+    }
+    if age_ms > config.stale_after_ms {
+        return Some(FaultKind::StaleFrame);
+    }
+    let impossible = |d: f32| !(d.is_finite() && d >= 0.0 && f64::from(d) <= config.farthest_m);
+    if detections.objects().iter().any(|o| impossible(o.distance_m)) {
+        return Some(FaultKind::ImpossibleDistance);
+    }
+    None
+}
+
+/// Judges the robot.
+pub(super) fn robot_fault(config: &SsmConfig, robot: &RobotState, now_ns: u64) -> Option<FaultKind> {
+    let age_ms = signed_gap_ns(now_ns, robot.received_ns) as f64 / NS_PER_MS;
+    if !robot.connected || robot.sequence == 0 || age_ms > config.robot_stale_after_ms {
+        return Some(FaultKind::RobotLinkLost);
+    }
+    if age_ms < -config.future_tolerance_ms {
+        return Some(FaultKind::RobotFutureDated);
+    }
+    if robot.robot_mode != RobotMode::Running {
+        return Some(FaultKind::RobotNotRunning);
+    }
+    if !matches!(robot.safety_mode, SafetyMode::Normal | SafetyMode::Reduced) {
+        return Some(FaultKind::RobotSafetyMode);
+    }
+    if config.require_program && !robot.program_running {
+        return Some(FaultKind::ProgramStopped);
+    }
+    let numbers = robot.tcp_pose.iter().chain(&robot.tcp_speed);
+    if numbers.into_iter().any(|v| !v.is_finite()) {
+        return Some(FaultKind::RobotNotANumber);
+    }
+    None
+}
