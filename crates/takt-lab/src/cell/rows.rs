@@ -1,0 +1,205 @@
+//! Rows of the cell's sample files. Column names carry the units; times are CLOCK_MONOTONIC.
+
+use serde::{Deserialize, Serialize};
+use takt_link_rtde::SendOutcome;
+use takt_perception::FrameHealth;
+use takt_robot_cell::records::{FrameRecord, SsmJob};
+use takt_robot_cell::ssm::{Decision, Fault, FaultKind, Light};
+
+/// Name of the sample file of SSM jobs.
+pub const JOBS: &str = "ssm_jobs";
+/// Name of the sample file of judged frames.
+pub const FRAMES: &str = "frames";
+
+/// One line of `frames.csv`.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct FrameRow {
+    /// Index of the camera.
+    pub camera: u32,
+    /// Sequence number.
+    pub sequence: u64,
+    /// Capture.
+    pub capture_ns: u64,
+    /// Arrival in memory.
+    pub arrival_ns: u64,
+    /// Perception began.
+    pub start_ns: u64,
+    /// Inference done.
+    pub inferred_ns: u64,
+    /// Distances known.
+    pub projected_ns: u64,
+    /// Published.
+    pub published_ns: u64,
+    /// Health, as a word.
+    pub health: FrameHealth,
+    /// People.
+    pub people: u32,
+    /// Unexplained objects.
+    pub unexplained: u32,
+    /// Least distance; empty when nobody was seen.
+    pub nearest_m: Option<f32>,
+    /// Frames lost before this one.
+    pub dropped: u64,
+}
+
+impl From<&FrameRecord> for FrameRow {
+    fn from(r: &FrameRecord) -> Self {
+        Self {
+            camera: r.camera,
+            sequence: r.sequence,
+            capture_ns: r.capture_ns,
+            arrival_ns: r.arrival_ns,
+            start_ns: r.start_ns,
+            inferred_ns: r.inferred_ns,
+            projected_ns: r.projected_ns,
+            published_ns: r.published_ns,
+            health: r.health,
+            people: r.people,
+            unexplained: r.unexplained,
+            nearest_m: r.nearest_m.is_finite().then_some(r.nearest_m),
+            dropped: r.dropped,
+        }
+    }
+}
+
+impl From<&FrameRow> for FrameRecord {
+    fn from(r: &FrameRow) -> Self {
+        Self {
+            camera: r.camera,
+            sequence: r.sequence,
+            capture_ns: r.capture_ns,
+            arrival_ns: r.arrival_ns,
+            start_ns: r.start_ns,
+            inferred_ns: r.inferred_ns,
+            projected_ns: r.projected_ns,
+            published_ns: r.published_ns,
+            health: r.health,
+            people: r.people,
+            unexplained: r.unexplained,
+            nearest_m: r.nearest_m.unwrap_or(f32::INFINITY),
+            dropped: r.dropped,
+        }
+    }
+}
+
+/// One line of `ssm_jobs.csv`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct JobRow {
+    /// Index on the release grid.
+    pub index: u64,
+    /// Planned release.
+    pub planned_ns: u64,
+    /// Wake-up.
+    pub wake_ns: u64,
+    /// Inputs read.
+    pub start_ns: u64,
+    /// Job done.
+    pub end_ns: u64,
+    /// Frame consumed from camera 0 (0: none).
+    pub input0: u64,
+    /// Camera 1.
+    pub input1: u64,
+    /// Camera 2.
+    pub input2: u64,
+    /// Camera 3.
+    pub input3: u64,
+    /// Camera 4.
+    pub input4: u64,
+    /// Camera 5.
+    pub input5: u64,
+    /// Camera 6.
+    pub input6: u64,
+    /// Camera 7.
+    pub input7: u64,
+    /// Commanded speed fraction.
+    pub speed_fraction: f64,
+    /// Light.
+    pub light: Light,
+    /// Fault, empty when there was none.
+    pub fault: Option<FaultKind>,
+    /// Camera of the fault, empty for the robot's.
+    pub fault_camera: Option<u32>,
+    /// Least separation, empty when nobody was seen.
+    pub separation_m: Option<f64>,
+    /// Camera that saw it.
+    pub nearest_camera: Option<u32>,
+    /// Separation that stops.
+    pub stop_distance_m: f64,
+    /// Separation below the stop distance.
+    pub breach: bool,
+    /// Fault over, recovery time not.
+    pub recovering: bool,
+    /// Number of the command.
+    pub heartbeat: i32,
+    /// What became of it.
+    pub sent: SendOutcome,
+    /// Newest command echoed.
+    pub echo: i32,
+    /// When that echo was received.
+    pub echo_received_ns: u64,
+}
+
+impl From<&SsmJob> for JobRow {
+    fn from(j: &SsmJob) -> Self {
+        let d = &j.decision;
+        let [input0, input1, input2, input3, input4, input5, input6, input7] = j.input_sequences;
+        Self {
+            index: j.index,
+            planned_ns: j.planned_ns,
+            wake_ns: j.wake_ns,
+            start_ns: j.start_ns,
+            end_ns: j.end_ns,
+            input0,
+            input1,
+            input2,
+            input3,
+            input4,
+            input5,
+            input6,
+            input7,
+            speed_fraction: d.speed_fraction,
+            light: d.light,
+            fault: d.fault.map(|f| f.kind),
+            fault_camera: d.fault.and_then(|f| f.camera),
+            separation_m: d.separation_m.is_finite().then_some(d.separation_m),
+            nearest_camera: d.nearest_camera,
+            stop_distance_m: d.stop_distance_m,
+            breach: d.breach,
+            recovering: d.recovering,
+            heartbeat: j.heartbeat,
+            sent: j.sent,
+            echo: j.echo,
+            echo_received_ns: j.echo_received_ns,
+        }
+    }
+}
+
+impl From<&JobRow> for SsmJob {
+    fn from(r: &JobRow) -> Self {
+        Self {
+            index: r.index,
+            planned_ns: r.planned_ns,
+            wake_ns: r.wake_ns,
+            start_ns: r.start_ns,
+            end_ns: r.end_ns,
+            input_sequences: [
+                r.input0, r.input1, r.input2, r.input3, r.input4, r.input5, r.input6, r.input7,
+            ],
+            decision: Decision {
+                speed_fraction: r.speed_fraction,
+                stop: r.speed_fraction <= 0.0,
+                light: r.light,
+                fault: r.fault.map(|kind| Fault { kind, camera: r.fault_camera }),
+                separation_m: r.separation_m.unwrap_or(f64::INFINITY),
+                nearest_camera: r.nearest_camera,
+                stop_distance_m: r.stop_distance_m,
+                breach: r.breach,
+                recovering: r.recovering,
+            },
+            heartbeat: r.heartbeat,
+            sent: r.sent,
+            echo: r.echo,
+            echo_received_ns: r.echo_received_ns,
+        }
+    }
+}

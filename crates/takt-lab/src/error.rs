@@ -1,0 +1,63 @@
+//! What can go wrong in the lab.
+
+use std::path::PathBuf;
+
+/// Errors of the lab. Each names what was found and the way out.
+#[derive(Debug, thiserror::Error)]
+pub enum LabError {
+    /// A file or folder could not be read or written.
+    #[error("{path}: {source}", path = path.display())]
+    Io {
+        /// The path.
+        path: PathBuf,
+        /// The system's word.
+        source: std::io::Error,
+    },
+    /// A file of a run directory is not what it should be.
+    #[error("{path}: {found}; expected {expected}", path = path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What was found.
+        found: String,
+        /// What belongs there.
+        expected: &'static str,
+    },
+    /// The robot could not be started or broke.
+    #[error(transparent)]
+    Cell(#[from] takt_robot_cell::CellError),
+    /// The view could not be started.
+    #[error("view: {0}")]
+    View(#[from] takt_view::ViewError),
+    /// Interference could not be started.
+    #[error("interference: {0}")]
+    Load(String),
+    /// A cell of the bench matrix failed.
+    #[error("bench cell {cell}: {cause}. What was measured so far is in {dir}; the same command with --resume {dir} goes on", dir = dir.display())]
+    BenchCell {
+        /// Which cell.
+        cell: String,
+        /// Why.
+        cause: String,
+        /// The bench directory.
+        dir: PathBuf,
+    },
+    /// A resumed bench was asked with other parameters than before.
+    #[error("{dir} was measured with {before}, and now {now} was asked; leave --resume out to start a new bench", dir = dir.display())]
+    OtherBench {
+        /// The bench directory.
+        dir: PathBuf,
+        /// What it holds.
+        before: String,
+        /// What was asked now.
+        now: String,
+    },
+}
+
+impl LabError {
+    /// An [`LabError::Io`] for `path`.
+    pub fn io(path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Self {
+        let path = path.into();
+        move |source| Self::Io { path, source }
+    }
+}

@@ -1,0 +1,157 @@
+//! The facts of the machine and kernel that a run depends on, read at its start and end.
+
+use std::fs;
+
+use serde::{Deserialize, Serialize};
+
+/// Facts that do not change during a run. Whatever the kernel does not tell is `None`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Machine {
+    /// Host name.
+    pub host: Option<String>,
+    /// Kernel release (`uname -r`).
+    pub kernel: Option<String>,
+    /// Kernel version line: holds the preemption model of its build.
+    pub kernel_version: Option<String>,
+    /// Preemption model in force where the kernel tells it (debugfs), else as built.
+    pub preemption: Option<String>,
+    /// Boot parameters.
+    pub boot_parameters: Option<String>,
+    /// CPU model.
+    pub cpu: Option<String>,
+    /// Online CPUs, as the kernel lists them.
+    pub online_cpus: Option<String>,
+    /// Isolated CPUs, as the kernel lists them.
+    pub isolated_cpus: Option<String>,
+    /// Frequency governor of CPU 0.
+    pub governor: Option<String>,
+    /// Idle states of CPU 0, shallowest first.
+    pub idle_states: Vec<String>,
+    /// Clock source.
+    pub clock_source: Option<String>,
+    /// Microseconds per second that real-time threads may use (`sched_rt_runtime_us`); -1: no limit.
+    pub rt_runtime_us: Option<i64>,
+    /// Whether a hypervisor is below this kernel.
+    pub hypervisor: bool,
+    /// Memory in KiB.
+    pub memory_kib: Option<u64>,
+}
+
+fn line(path: &str) -> Option<String> {
+    let text = fs::read_to_string(path).ok()?;
+    let text = text.trim();
+    (!text.is_empty()).then(|| text.to_owned())
+}
+
+fn keyed<'a>(text: &'a str, key: &str) -> Option<&'a str> {
+    let line = text.lines().find(|l| l.split([':', '\t', ' ']).next() == Some(key) || l.starts_with(key))?;
+    Some(line.split_once(':')?.1.trim())
+}
+
+/// Preemption model: the one in force is shown in parentheses in debugfs (`none voluntary (full)`).
+fn preemption(kernel_version: Option<&str>) -> Option<String> {
+    let in_force = line("/sys/kernel/debug/sched/preempt")
+        .and_then(|modes| Some(modes.split_once('(')?.1.split_once(')')?.0.to_owned()));
+    let built = kernel_version.and_then(|version| {
+        version.split_whitespace().find(|word| word.starts_with("PREEMPT")).map(str::to_owned)
+    });
+    match (built, in_force) {
+        (Some(built), Some(in_force)) => Some(format!("{built} ({in_force})")),
+        (built, in_force) => in_force.or(built),
+    }
+}
+
+impl Machine {
+    /// Reads the facts.
+    pub fn read() -> Self {
+        let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+        let kernel_version = line("/proc/sys/kernel/version");
+        let idle_states = (0..16)
+            .map_while(|state| line(&format!("/sys/devices/system/cpu/cpu0/cpuidle/state{state}/name")))
+            .collect();
+        Self {
+            host: line("/proc/sys/kernel/hostname"),
+            kernel: line("/proc/sys/kernel/osrelease"),
+            preemption: preemption(kernel_version.as_deref()),
+            kernel_version,
+            boot_parameters: line("/proc/cmdline"),
+            cpu: keyed(&cpuinfo, "model name").map(str::to_owned),
+            online_cpus: line("/sys/devices/system/cpu/online"),
+            isolated_cpus: line("/sys/devices/system/cpu/isolated"),
+            governor: line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
+            idle_states,
+            clock_source: line("/sys/devices/system/clocksource/clocksource0/current_clocksource"),
+            rt_runtime_us: line("/proc/sys/kernel/sched_rt_runtime_us").and_then(|v| v.parse().ok()),
+            hypervisor: cpuinfo.lines().any(|l| l.starts_with("flags") && l.contains(" hypervisor")),
+            memory_kib: keyed(&meminfo, "MemTotal").and_then(|v| v.split_whitespace().next()?.parse().ok()),
+        }
+    }
+}
+
+/// Processor time of all CPUs since boot, in clock ticks (`/proc/stat`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CpuTime {
+    /// Time that the hypervisor gave to others while this machine wanted to run.
+    pub steal: u64,
+    /// Idle time.
+    pub idle: u64,
+    /// All time.
+    pub total: u64,
+}
+
+impl CpuTime {
+    /// Reads the counters; zeros where the kernel does not tell.
+    pub fn read() -> Self {
+        fs::read_to_string("/proc/stat").map_or_else(|_| Self::default(), |text| Self::parse(&text))
+    }
+
+    fn parse(text: &str) -> Self {
+        let Some(line) = text.lines().find(|l| l.starts_with("cpu ")) else { return Self::default() };
+        let ticks: Vec<u64> = line.split_whitespace().skip(1).filter_map(|v| v.parse().ok()).collect();
+        let at = |index: usize| ticks.get(index).copied().unwrap_or(0);
+        // user nice system idle iowait irq softirq steal; guest time is already within user.
+        Self { steal: at(7), idle: at(3) + at(4), total: ticks.iter().take(8).sum() }
+    }
+
+    /// Share of the time between `earlier` and `self` that was stolen, and that was busy; 0..=1 each.
+    pub fn since(&self, earlier: &Self) -> CpuShare {
+        let total = self.total.saturating_sub(earlier.total);
+        let share = |ticks: u64| if total == 0 { 0.0 } else { ticks as f64 / total as f64 };
+        let idle = self.idle.saturating_sub(earlier.idle);
+        CpuShare {
+            stolen: share(self.steal.saturating_sub(earlier.steal)),
+            busy: share(total.saturating_sub(idle)),
+        }
+    }
+}
+
+/// Shares of the machine's processor time during a run, 0..=1.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct CpuShare {
+    /// Taken by the hypervisor.
+    pub stolen: f64,
+    /// Not idle (stolen time included).
+    pub busy: f64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steal_is_a_share_of_all_time() {
+        let before = CpuTime::parse("cpu  100 0 50 800 20 0 5 25 0 0\ncpu0 1 1 1\n");
+        assert_eq!(before, CpuTime { steal: 25, idle: 820, total: 1000 });
+        let after = CpuTime::parse("cpu  150 0 50 820 20 0 5 55 0 0\n");
+        let share = after.since(&before);
+        assert!((share.stolen - 0.3).abs() < 1e-12 && (share.busy - 0.8).abs() < 1e-12);
+        assert_eq!(CpuTime::parse("garbage").since(&CpuTime::default()), CpuShare::default());
+    }
+
+    #[test]
+    fn this_machine_tells_its_kernel() {
+        let machine = Machine::read();
+        assert!(machine.kernel.is_some() && machine.cpu.is_some() && machine.memory_kib > Some(0));
+    }
+}

@@ -1,0 +1,282 @@
+//! The task set of SentryRT-1 (Table I) and the scheduler configurations of section V.B.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use takt_rt::placement::CpuSet;
+use takt_rt::policy::Policy;
+
+/// Policies of main threads and of the threads that libraries spawn (SentryRT-1, section V.B).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum PolicyMix {
+    /// Both under SCHED_OTHER: an unmodified Linux.
+    #[serde(rename = "CFS+CFS")]
+    CfsCfs,
+    /// Main threads under SCHED_DEADLINE, subthreads under SCHED_OTHER.
+    #[serde(rename = "DL+CFS")]
+    DlCfs,
+    /// Main threads under SCHED_DEADLINE, subthreads under SCHED_RR.
+    #[serde(rename = "DL+RR")]
+    DlRr,
+    /// Both under SCHED_RR.
+    #[serde(rename = "RR+RR")]
+    RrRr,
+}
+
+impl PolicyMix {
+    /// The four configurations of the paper, weakest first.
+    pub const ALL: [Self; 4] = [Self::CfsCfs, Self::DlCfs, Self::DlRr, Self::RrRr];
+
+    /// The paper's name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::CfsCfs => "CFS+CFS",
+            Self::DlCfs => "DL+CFS",
+            Self::DlRr => "DL+RR",
+            Self::RrRr => "RR+RR",
+        }
+    }
+
+    /// Whether the main threads run under SCHED_DEADLINE.
+    pub const fn main_is_deadline(self) -> bool {
+        matches!(self, Self::DlCfs | Self::DlRr)
+    }
+}
+
+impl fmt::Display for PolicyMix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for PolicyMix {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        Self::ALL
+            .into_iter()
+            .find(|mix| mix.name().eq_ignore_ascii_case(text.trim()))
+            .ok_or_else(|| format!("policy \"{text}\": accepted are CFS+CFS, DL+CFS, DL+RR, RR+RR"))
+    }
+}
+
+/// Which thread of the cell a policy is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Role {
+    /// τ_ssm, critical.
+    Ssm,
+    /// τ_p_i, critical.
+    Perception,
+    /// A thread that a library or driver spawned for a critical task: camera drivers, the detector service,
+    /// inference pools, RTDE receiver.
+    Subthread,
+    /// τ_arm, τ_v_i, collectors: best effort.
+    BestEffort,
+}
+
+/// Timing of one kind of task.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TaskTiming {
+    /// Period (SSM) or least time between two frames (perception), milliseconds.
+    pub period_ms: f64,
+    /// Relative deadline, milliseconds.
+    pub deadline_ms: f64,
+    /// SCHED_DEADLINE runtime (budget per period), milliseconds.
+    pub runtime_ms: f64,
+}
+
+fn ms(value: f64) -> Duration {
+    // Negative and absurd values are refused by `validate` before anything is computed from them.
+    Duration::try_from_secs_f64(value / 1e3).unwrap_or(Duration::ZERO)
+}
+
+impl TaskTiming {
+    /// Period.
+    pub fn period(&self) -> Duration {
+        ms(self.period_ms)
+    }
+
+    /// Relative deadline.
+    pub fn deadline(&self) -> Duration {
+        ms(self.deadline_ms)
+    }
+
+    /// The reservation.
+    pub fn reservation(&self) -> Policy {
+        Policy::Deadline { runtime: ms(self.runtime_ms), deadline: self.deadline(), period: self.period() }
+    }
+
+    fn validate(&self, name: &str) -> Result<(), String> {
+        let ordered = 0.0 < self.runtime_ms
+            && self.runtime_ms <= self.deadline_ms
+            && self.deadline_ms <= self.period_ms
+            && self.period_ms <= 10_000.0;
+        if ordered {
+            return Ok(());
+        }
+        Err(format!(
+            "tasks.{name}: runtime_ms = {}, deadline_ms = {}, period_ms = {}: accepted are \
+             0 < runtime_ms <= deadline_ms <= period_ms <= 10000",
+            self.runtime_ms, self.deadline_ms, self.period_ms
+        ))
+    }
+}
+
+/// `[tasks]`: timing, policies and placement of the cell's threads.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct TaskSet {
+    /// Scheduler configuration. `DL+RR`, the paper's best.
+    pub policy: PolicyMix,
+    /// τ_ssm: 2 ms period and deadline (Table I). Runtime 0.4 ms: some ten times a measured job, since an
+    /// exhausted budget costs a whole period.
+    pub ssm: TaskTiming,
+    /// τ_p_i: 33 ms period and deadline (Table I). Runtime 10 ms: five of them and the SSM leave a tenth of two
+    /// CPUs to everything else, and admission control accepts them.
+    pub perception: TaskTiming,
+    /// Priority of SCHED_RR threads. 50 (section V.B). The detector service runs one below, so that a camera
+    /// driver never queues behind a whole inference.
+    pub rr_priority: u32,
+    /// Nice value of SCHED_OTHER main threads. 0.
+    pub nice: i32,
+    /// CPUs of the SSM task; all CPUs when absent. The kernel refuses SCHED_DEADLINE on a subset of its root
+    /// domain, so a placement goes with RR+RR and CFS+CFS only. The paper does not pin.
+    pub ssm_cpus: Option<CpuSet>,
+    /// CPUs of the perception tasks; all when absent.
+    pub perception_cpus: Option<CpuSet>,
+    /// Spin margin of the SSM loop, microseconds; 0 sleeps in the kernel only. 0: at 500 Hz on two CPUs the
+    /// margin would cost perception more than the microseconds gain.
+    pub spin_margin_us: f64,
+    /// Locks all memory and prefaults stacks. `true`.
+    pub lock_memory: bool,
+    /// Holds `/dev/cpu_dma_latency` at 0 so that no CPU enters a deep idle state. `true`.
+    pub hold_cpu_awake: bool,
+    /// Timer slack of critical SCHED_OTHER threads, nanoseconds. 1, the least the kernel takes.
+    pub timer_slack_ns: u64,
+    /// Refuses to run when the kernel grants less than asked. `false`: the run is labelled instead.
+    pub strict: bool,
+    /// Deadline of the critical path, frame arrival to end of the first SSM job on it, milliseconds. 37.3: 33.3 of
+    /// perception and 2 + 2 of SSM (section IV).
+    pub reaction_deadline_ms: f64,
+}
+
+impl Default for TaskSet {
+    fn default() -> Self {
+        Self {
+            policy: PolicyMix::DlRr,
+            ssm: TaskTiming { period_ms: 2.0, deadline_ms: 2.0, runtime_ms: 0.4 },
+            perception: TaskTiming { period_ms: 33.0, deadline_ms: 33.0, runtime_ms: 10.0 },
+            rr_priority: 50,
+            nice: 0,
+            ssm_cpus: None,
+            perception_cpus: None,
+            spin_margin_us: 0.0,
+            lock_memory: true,
+            hold_cpu_awake: true,
+            timer_slack_ns: 1,
+            strict: false,
+            reaction_deadline_ms: 37.3,
+        }
+    }
+}
+
+impl TaskSet {
+    /// The policy that `role` asks for.
+    pub fn policy_of(&self, role: Role) -> Policy {
+        let other = Policy::Other { nice: self.nice };
+        let rr = Policy::RoundRobin { priority: self.rr_priority };
+        match (role, self.policy) {
+            (Role::BestEffort, _) => Policy::Other { nice: 0 },
+            (Role::Ssm | Role::Perception | Role::Subthread, PolicyMix::CfsCfs) => other,
+            (Role::Ssm, PolicyMix::DlCfs | PolicyMix::DlRr) => self.ssm.reservation(),
+            (Role::Perception, PolicyMix::DlCfs | PolicyMix::DlRr) => self.perception.reservation(),
+            (Role::Subthread, PolicyMix::DlCfs) => other,
+            (Role::Subthread, PolicyMix::DlRr | PolicyMix::RrRr) => rr,
+            (Role::Ssm | Role::Perception, PolicyMix::RrRr) => rr,
+        }
+    }
+
+    /// The policy of the detector service: a subthread, one priority below the others.
+    pub fn detector_policy(&self) -> Policy {
+        match self.policy_of(Role::Subthread) {
+            Policy::RoundRobin { priority } => Policy::RoundRobin { priority: priority.saturating_sub(1).max(1) },
+            other => other,
+        }
+    }
+
+    /// Checks what the types cannot.
+    ///
+    /// # Errors
+    /// A sentence that names the key, the value and what is accepted.
+    pub fn validate(&self) -> Result<(), String> {
+        self.ssm.validate("ssm")?;
+        self.perception.validate("perception")?;
+        if !(1..=99).contains(&self.rr_priority) {
+            return Err(format!("tasks.rr_priority = {}: accepted are 1 to 99", self.rr_priority));
+        }
+        if !(-20..=19).contains(&self.nice) {
+            return Err(format!("tasks.nice = {}: accepted are -20 to 19", self.nice));
+        }
+        if !(0.0..=1000.0).contains(&self.spin_margin_us) {
+            return Err(format!("tasks.spin_margin_us = {}: accepted are 0 to 1000", self.spin_margin_us));
+        }
+        if !(self.reaction_deadline_ms > 0.0 && self.reaction_deadline_ms.is_finite()) {
+            return Err(format!(
+                "tasks.reaction_deadline_ms = {}: accepted are numbers above 0",
+                self.reaction_deadline_ms
+            ));
+        }
+        if self.policy.main_is_deadline() && (self.ssm_cpus.is_some() || self.perception_cpus.is_some()) {
+            return Err(format!(
+                "tasks.policy = \"{}\" with tasks.ssm_cpus or tasks.perception_cpus: the kernel refuses \
+                 SCHED_DEADLINE for a thread that may not run on all CPUs of its root domain; leave the CPUs out, or \
+                 use RR+RR",
+                self.policy
+            ));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_round_trip() {
+        for mix in PolicyMix::ALL {
+            assert_eq!(mix.name().to_lowercase().parse(), Ok(mix));
+        }
+        assert!("DL".parse::<PolicyMix>().expect_err("refused").contains("DL+RR"));
+    }
+
+    #[test]
+    fn table_of_the_paper() {
+        let set = |policy| TaskSet { policy, ..TaskSet::default() };
+        let rr = Policy::RoundRobin { priority: 50 };
+        let other = Policy::Other { nice: 0 };
+        assert_eq!(set(PolicyMix::CfsCfs).policy_of(Role::Ssm), other);
+        assert_eq!(set(PolicyMix::DlCfs).policy_of(Role::Subthread), other);
+        assert_eq!(set(PolicyMix::DlRr).policy_of(Role::Subthread), rr);
+        assert_eq!(set(PolicyMix::RrRr).policy_of(Role::Perception), rr);
+        let two_ms = Duration::from_millis(2);
+        let Policy::Deadline { deadline, period, .. } = set(PolicyMix::DlRr).policy_of(Role::Ssm) else {
+            panic!("SCHED_DEADLINE expected");
+        };
+        assert_eq!((deadline, period), (two_ms, two_ms));
+    }
+
+    #[test]
+    fn refuses_what_the_kernel_would() {
+        let late = TaskTiming { period_ms: 2.0, deadline_ms: 3.0, runtime_ms: 1.0 };
+        assert!(TaskSet { ssm: late, ..TaskSet::default() }.validate().is_err());
+        let pinned = TaskSet { ssm_cpus: CpuSet::single(0).ok(), ..TaskSet::default() };
+        assert!(pinned.validate().expect_err("refused").contains("root domain"));
+        assert!(TaskSet { policy: PolicyMix::RrRr, ..pinned }.validate().is_ok());
+        assert!(TaskSet { rr_priority: 0, ..TaskSet::default() }.validate().is_err());
+    }
+}
