@@ -1,0 +1,41 @@
+//! What can keep a view from starting.
+
+use std::net::SocketAddr;
+
+/// Why a view cannot run. A view is best effort: the cell runs on without it.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The address would be reachable from other machines.
+    #[error(
+        "the view listens on the loopback interface only, but view address is {received}: use 127.0.0.1:PORT or \
+         [::1]:PORT, and `ssh -L PORT:127.0.0.1:PORT` to look from another machine"
+    )]
+    NotLoopback {
+        /// The address that was asked for.
+        received: SocketAddr,
+    },
+    /// A setting is outside its range.
+    #[error("view setting {setting} must be {accepted}, received {received}")]
+    Setting {
+        /// Name of the setting.
+        setting: &'static str,
+        /// What is accepted.
+        accepted: &'static str,
+        /// What was asked for.
+        received: String,
+    },
+    /// The address cannot be listened on.
+    #[error("cannot listen on {address}: {source}; choose another port, or port 0 for any free one")]
+    Listen {
+        /// The address that was asked for.
+        address: SocketAddr,
+        /// What the kernel said.
+        source: std::io::Error,
+    },
+    /// A thread or its wake-up channel cannot be made.
+    #[error("cannot start the view thread: {0}")]
+    Thread(#[source] std::io::Error),
+    /// The terminal cannot be used.
+    #[error("cannot use the terminal: {0}; run in an interactive terminal, or switch the terminal view off")]
+    Terminal(#[source] std::io::Error),
+}

@@ -1,0 +1,170 @@
+//! The view for a machine without a browser: the same state in a terminal.
+
+mod screen;
+
+use std::io::IsTerminal;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use takt_rt::clock::monotonic_ns;
+use takt_rt::exchange::Reader;
+
+use crate::error::Error;
+use crate::status::CellStatus;
+use crate::urgency::{self, Urgency};
+
+pub use screen::{Shown, draw};
+
+/// Time between two drawings. Keys are answered at once.
+const PERIOD: Duration = Duration::from_millis(200);
+
+/// How the terminal view ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ViewExit {
+    /// The user pressed `q`, Escape or Ctrl-C. Raw mode turns Ctrl-C into a key, so no signal was sent.
+    UserQuit,
+    /// The `stop` flag was set.
+    Stopped,
+}
+
+/// Shows the state until the user quits or `stop` is set, and then restores the terminal. A panic on any
+/// thread restores it, too, before the message is printed.
+///
+/// The calling thread keeps its scheduling; [`TerminalView::start`] makes a thread of the lowest urgency.
+/// `names` are the cameras in the order of the configuration.
+///
+/// # Errors
+/// [`Error::Terminal`] where standard output or input is not a terminal, or it fails.
+pub fn run(
+    mut status: Reader<CellStatus>,
+    title: &str,
+    names: &[String],
+    stop: &AtomicBool,
+) -> Result<ViewExit, Error> {
+    if !std::io::stdout().is_terminal() || !std::io::stdin().is_terminal() {
+        let text = "standard input and output are not both a terminal";
+        return Err(Error::Terminal(std::io::Error::other(text)));
+    }
+    let _restore = Restore;
+    let mut terminal = ratatui::try_init().map_err(Error::Terminal)?;
+    loop {
+        if stop.load(Ordering::Relaxed) {
+            return Ok(ViewExit::Stopped);
+        }
+        let snapshot = status.read();
+        let shown = Shown {
+            title,
+            names,
+            status: snapshot.value,
+            sequence: snapshot.sequence,
+            age: Duration::from_nanos(monotonic_ns().saturating_sub(snapshot.stamp_ns)),
+        };
+        terminal.draw(|frame| draw(frame, &shown)).map_err(Error::Terminal)?;
+        if event::poll(PERIOD).map_err(Error::Terminal)?
+            && let Event::Key(key) = event::read().map_err(Error::Terminal)?
+            && quits(&key)
+        {
+            return Ok(ViewExit::UserQuit);
+        }
+    }
+}
+
+/// Whether a key ends the view.
+fn quits(key: &KeyEvent) -> bool {
+    let control = key.modifiers.contains(KeyModifiers::CONTROL);
+    key.kind == KeyEventKind::Press
+        && match key.code {
+            KeyCode::Char('q' | 'Q') | KeyCode::Esc => true,
+            KeyCode::Char('c' | 'C') => control,
+            _ => false,
+        }
+}
+
+/// Gives the terminal back on every way out.
+struct Restore;
+
+impl Drop for Restore {
+    fn drop(&mut self) {
+        ratatui::restore();
+    }
+}
+
+/// A terminal view in its own thread `view-terminal`. Dropping it stops it and restores the terminal.
+pub struct TerminalView {
+    stop: Arc<AtomicBool>,
+    exit: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+    result: std::sync::mpsc::Receiver<Result<ViewExit, Error>>,
+}
+
+impl TerminalView {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// [`Error::Thread`] where the thread cannot be made or cannot be given its urgency. What goes wrong with
+    /// the terminal comes out of [`Self::stop`].
+    pub fn start(
+        status: Reader<CellStatus>,
+        title: &str,
+        names: &[String],
+        urgency: Urgency,
+    ) -> Result<Self, Error> {
+        let (stop, exit) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+        let (title, names) = (title.to_owned(), names.to_owned());
+        let (send, result) = std::sync::mpsc::sync_channel(1);
+        let (its_stop, its_exit) = (stop.clone(), exit.clone());
+        let thread = urgency::spawn("view-terminal", urgency, move || {
+            // The receiver may be gone when the view is dropped; then nobody asks for the result.
+            let _ = send.send(run(status, &title, &names, &its_stop));
+            its_exit.store(true, Ordering::Release);
+        })
+        .map_err(Error::Thread)?;
+        Ok(Self { stop, exit, thread: Some(thread), result })
+    }
+
+    /// Whether the view has ended, because the user quit or the terminal failed; one load.
+    pub fn has_ended(&self) -> bool {
+        self.exit.load(Ordering::Acquire)
+    }
+
+    /// Ends the view, restores the terminal and tells how the view ended.
+    ///
+    /// # Errors
+    /// [`Error::Terminal`] where the terminal could not be used.
+    pub fn stop(mut self) -> Result<ViewExit, Error> {
+        self.end();
+        self.result.try_recv().unwrap_or(Ok(ViewExit::Stopped))
+    }
+
+    fn end(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            // A view that died must not take the cell with it.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for TerminalView {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn q_escape_and_control_c_quit() {
+        let key = |code, modifiers| KeyEvent::new(code, modifiers);
+        assert!(quits(&key(KeyCode::Char('q'), KeyModifiers::NONE)));
+        assert!(quits(&key(KeyCode::Esc, KeyModifiers::NONE)));
+        assert!(quits(&key(KeyCode::Char('c'), KeyModifiers::CONTROL)));
+        assert!(!quits(&key(KeyCode::Char('c'), KeyModifiers::NONE)));
+        assert!(!quits(&key(KeyCode::Char('x'), KeyModifiers::CONTROL)));
+    }
+}
