@@ -1,0 +1,483 @@
+//! The census: every thread of the process, who made it, and the policy that it got.
+//!
+//! Libraries (inference, transport) spawn threads that nobody asked for. The census lists
+//! `/proc/self/task`, knows the threads that Takt started (they [register](Registration)), and gives all
+//! others the configured fallback policy; a [`CensusKeeper`] does so again when new ones appear. What it found
+//! and did is part of the run directory.
+//!
+//! Where a thread comes from is known when it appeared while [`CensusKeeper::attribute`] ran its creator, or
+//! when it carries the name of a registered thread: the kernel hands names down to new threads.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fs;
+use std::io;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::clock;
+use crate::error::Error;
+use crate::placement::{self, CpuSet};
+use crate::policy::Policy;
+use crate::signal::Signal;
+use crate::sys;
+use crate::thread::{self, Handle};
+
+/// What a thread is to the run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Role {
+    /// The thread that `main` runs in; never touched.
+    ProcessMain,
+    /// A task's own thread, started by [`thread::spawn`]; never touched.
+    Main,
+    /// A thread that a library spawned; gets the fallback policy.
+    Subthread,
+    /// A thread of Takt that shall keep its policy: views, collectors, noise.
+    Exempt,
+}
+
+/// A thread's identity: ids are used again, ids with the start time are not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+struct Key {
+    tid: i32,
+    /// Field 22 of the stat file.
+    start_ticks: u64,
+}
+
+#[derive(Debug, Clone)]
+struct Registered {
+    role: Role,
+    note: String,
+}
+
+type Registry = BTreeMap<Key, Registered>;
+
+static REGISTRY: Mutex<Registry> = Mutex::new(BTreeMap::new());
+
+fn registry() -> MutexGuard<'static, Registry> {
+    REGISTRY.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Marks thread `tid` of this process as exempt from the fallback policy, for reason `why`; false when there is
+/// no such thread. A thread that the census has already changed gets its former policy back at the next scan.
+pub fn exempt(tid: i32, why: &str) -> bool {
+    Registration::new(tid, Role::Exempt, why).is_some_and(|registration| {
+        // The registry forgets threads that have ended, so nothing is left behind.
+        std::mem::forget(registration);
+        true
+    })
+}
+
+/// A thread's entry in the registry, for as long as it lives.
+#[derive(Debug)]
+pub struct Registration {
+    key: Key,
+}
+
+impl Registration {
+    /// Registers `tid` as a task's main thread.
+    pub(crate) fn main(tid: i32, name: &str) -> Option<Self> {
+        Self::new(tid, Role::Main, name)
+    }
+
+    /// Registers the calling thread as exempt, for reason `why`. Set the policy that the thread shall have
+    /// after this, not before: then no scan can come in between. `None` where /proc cannot be read.
+    pub fn exempt_self(why: &str) -> Option<Self> {
+        Self::new(sys::gettid(), Role::Exempt, why)
+    }
+
+    fn new(tid: i32, role: Role, note: &str) -> Option<Self> {
+        let key = Key { tid, start_ticks: start_ticks(tid)? };
+        registry().insert(key, Registered { role, note: note.into() });
+        Some(Self { key })
+    }
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        registry().remove(&self.key);
+    }
+}
+
+/// Start time of a thread of this process, in clock ticks since boot.
+fn start_ticks(tid: i32) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/self/task/{tid}/stat")).ok()?;
+    // The name may hold spaces and parentheses; the last one ends it. What follows begins with field 3.
+    stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
+}
+
+/// The threads of this process now.
+fn threads() -> Result<Vec<Key>, Error> {
+    let path = PathBuf::from("/proc/self/task");
+    let error = |source: io::Error| Error::File { path: path.clone(), source, fix: "; mount /proc".into() };
+    let mut keys = Vec::new();
+    for entry in fs::read_dir(&path).map_err(error)? {
+        let name = entry.map_err(error)?.file_name();
+        let Some(tid) = name.to_str().and_then(|name| name.parse().ok()) else { continue };
+        // A thread that ended meanwhile is none.
+        keys.extend(start_ticks(tid).map(|start_ticks| Key { tid, start_ticks }));
+    }
+    Ok(keys)
+}
+
+fn name_of(tid: i32) -> String {
+    fs::read_to_string(format!("/proc/self/task/{tid}/comm")).unwrap_or_default().trim_end().to_owned()
+}
+
+/// What the census knows of one thread.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CensusEntry {
+    /// Thread id.
+    pub tid: i32,
+    /// Name, as the kernel keeps it (15 bytes).
+    pub name: String,
+    /// What the thread is to the run.
+    pub role: Role,
+    /// Who made it, where that is known.
+    pub creator: Option<String>,
+    /// Why it is exempt.
+    pub why: Option<String>,
+    /// Policy when first seen.
+    pub policy_before: Option<Policy>,
+    /// Policy after the census did its part; `None` when the thread had ended.
+    pub policy_after: Option<Policy>,
+    /// Where it may run.
+    pub cpus: Option<CpuSet>,
+    /// When it was first seen, CLOCK_MONOTONIC.
+    pub first_seen_ns: u64,
+    /// Whether it has ended.
+    pub ended: bool,
+    /// How often the thread had left the fallback policy and was given it again.
+    pub reapplied: u32,
+    /// Why the fallback policy could not be given.
+    pub error: Option<String>,
+}
+
+/// A census as it goes into the run directory.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CensusReport {
+    /// The policy given to subthreads.
+    pub fallback: Policy,
+    /// How often the threads were counted.
+    pub scans: u64,
+    /// Every thread ever seen, oldest first.
+    pub threads: Vec<CensusEntry>,
+}
+
+/// Counts the threads of the process and gives unknown ones the fallback policy.
+#[derive(Debug)]
+pub struct Census {
+    fallback: Policy,
+    entries: BTreeMap<Key, CensusEntry>,
+    creators: HashMap<Key, String>,
+    scans: u64,
+}
+
+impl Census {
+    /// A census with the given fallback policy.
+    ///
+    /// # Errors
+    /// [`Error::InvalidFallback`] for SCHED_DEADLINE; [`Error::InvalidPolicy`].
+    pub fn new(fallback: Policy) -> Result<Self, Error> {
+        fallback.validate()?;
+        if matches!(fallback, Policy::Deadline { .. }) {
+            return Err(Error::InvalidFallback { given: fallback.to_string() });
+        }
+        Ok(Self { fallback, entries: BTreeMap::new(), creators: HashMap::new(), scans: 0 })
+    }
+
+    /// Counts once; returns how many threads are new.
+    ///
+    /// # Errors
+    /// [`Error::File`] where /proc cannot be read. A refused policy is in the thread's entry.
+    pub fn scan(&mut self) -> Result<usize, Error> {
+        // Held to the end: a thread that registers meanwhile does so before its policy is looked at, or after
+        // it was changed, and then sets its own.
+        let mut registry = registry();
+        let alive: HashSet<Key> = threads()?.into_iter().collect();
+        registry.retain(|key, _| alive.contains(key));
+        self.creators.retain(|key, _| alive.contains(key));
+        let process = std::process::id() as i32;
+        let known = self.entries.len();
+        for (key, entry) in &mut self.entries {
+            entry.ended = !alive.contains(key);
+        }
+        for key in alive {
+            let registered = registry.get(&key);
+            let role = match registered {
+                Some(registered) => registered.role,
+                None if key.tid == process => Role::ProcessMain,
+                None => Role::Subthread,
+            };
+            let entry = self.entries.entry(key).or_insert_with(|| CensusEntry {
+                tid: key.tid,
+                name: String::new(),
+                role,
+                creator: None,
+                why: None,
+                policy_before: Policy::read(key.tid).ok(),
+                policy_after: None,
+                cpus: None,
+                first_seen_ns: clock::monotonic_ns(),
+                ended: false,
+                reapplied: 0,
+                error: None,
+            });
+            let was = std::mem::replace(&mut entry.role, role);
+            // A thread names itself after it started.
+            entry.name = name_of(key.tid);
+            entry.cpus = placement::affinity(key.tid).ok();
+            entry.why = registered.filter(|_| role == Role::Exempt).map(|registered| registered.note.clone());
+            if role == Role::Subthread {
+                if entry.creator.is_none() {
+                    entry.creator =
+                        self.creators.get(&key).cloned().or_else(|| inherited(&registry, &entry.name));
+                }
+                give(entry, self.fallback);
+            } else if was == Role::Subthread && role == Role::Exempt {
+                // It was taken for a library's before it registered. Its own choice since then stays.
+                if let Some(before) =
+                    entry.policy_before.filter(|_| Policy::read(key.tid).ok() == entry.policy_after)
+                {
+                    entry.error = before.apply(key.tid).err().map(|error| error.to_string());
+                }
+            }
+            entry.policy_after = Policy::read(key.tid).ok();
+        }
+        self.scans += 1;
+        Ok(self.entries.len() - known)
+    }
+
+    /// All threads seen so far.
+    pub fn report(&self) -> CensusReport {
+        let mut threads: Vec<_> = self.entries.values().cloned().collect();
+        threads.sort_by_key(|entry| (entry.first_seen_ns, entry.tid));
+        CensusReport { fallback: self.fallback, scans: self.scans, threads }
+    }
+}
+
+/// Gives a subthread the fallback policy where it has another.
+fn give(entry: &mut CensusEntry, fallback: Policy) {
+    // An unreadable policy means that the thread has just ended.
+    let Ok(now) = Policy::read(entry.tid) else { return };
+    if now == fallback {
+        return;
+    }
+    if entry.policy_after == Some(fallback) {
+        entry.reapplied += 1;
+    }
+    entry.error = match fallback.apply(entry.tid) {
+        Err(Error::Refused { cause: crate::Cause::NoSuchThread, .. }) | Ok(()) => None,
+        Err(error) => Some(error.to_string()),
+    };
+}
+
+/// The registered thread whose name a new thread still carries.
+fn inherited(registry: &Registry, name: &str) -> Option<String> {
+    registry
+        .values()
+        .find(|registered| registered.role == Role::Main && registered.note == name)
+        .map(|_| name.into())
+}
+
+#[derive(Debug)]
+struct Shared {
+    census: Mutex<Census>,
+    stop: AtomicBool,
+    signal: Signal,
+    /// The error of the last scan that failed.
+    failure: Mutex<Option<Error>>,
+}
+
+impl Shared {
+    fn census(&self) -> MutexGuard<'_, Census> {
+        self.census.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn scan(&self) {
+        if let Err(error) = self.census().scan() {
+            *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+        }
+    }
+}
+
+/// Repeats the census from a best-effort thread, until dropped.
+#[derive(Debug)]
+pub struct CensusKeeper {
+    shared: Arc<Shared>,
+    thread: Option<Handle>,
+}
+
+impl CensusKeeper {
+    /// Counts once, now, and then every `period`.
+    ///
+    /// # Errors
+    /// As [`Census::new`] and [`Census::scan`]; [`Error::Spawn`].
+    pub fn start(fallback: Policy, period: Duration) -> Result<Self, Error> {
+        let mut census = Census::new(fallback)?;
+        census.scan()?;
+        let shared = Arc::new(Shared {
+            census: Mutex::new(census),
+            stop: AtomicBool::new(false),
+            signal: Signal::new(),
+            failure: Mutex::new(None),
+        });
+        let own = Arc::clone(&shared);
+        let thread = thread::spawn_exempt("takt-census", "counts the threads", move || {
+            loop {
+                let seen = own.signal.value();
+                if own.stop.load(Ordering::Acquire) {
+                    break;
+                }
+                own.scan();
+                own.signal.wait(seen, period);
+            }
+        })?;
+        Ok(Self { shared, thread: Some(thread) })
+    }
+
+    /// Runs `create` and attributes the threads that appear meanwhile to `creator`; then counts, so that they
+    /// have the fallback policy when this returns. Threads that others create at the same time are
+    /// attributed as well: start libraries one after another.
+    pub fn attribute<T>(&self, creator: &str, create: impl FnOnce() -> T) -> T {
+        let before: HashSet<Key> = threads().unwrap_or_default().into_iter().collect();
+        let made = create();
+        let after = threads().unwrap_or_default();
+        let mut census = self.shared.census();
+        for key in after.into_iter().filter(|key| !before.contains(key)) {
+            census.creators.insert(key, creator.into());
+            // The background scan may have seen it before it was attributed.
+            if let Some(entry) = census.entries.get_mut(&key).filter(|entry| entry.role == Role::Subthread) {
+                entry.creator = Some(creator.into());
+            }
+        }
+        drop(census);
+        self.shared.scan();
+        made
+    }
+
+    /// Counts now and returns all threads seen so far.
+    ///
+    /// # Errors
+    /// The last scan's failure.
+    pub fn report(&self) -> Result<CensusReport, Error> {
+        self.shared.scan();
+        match self.shared.failure.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            Some(error) => Err(error),
+            None => Ok(self.shared.census().report()),
+        }
+    }
+}
+
+impl Drop for CensusKeeper {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::Release);
+        self.shared.signal.notify();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings::ThreadSettings;
+    use std::sync::mpsc;
+
+    // The tests of this crate share one process: none of them may change threads of the others, so the
+    // fallback used here is what those have already. Integration tests cover real-time fallbacks.
+    fn keeper() -> CensusKeeper {
+        CensusKeeper::start(Policy::default(), Duration::from_secs(3600)).unwrap()
+    }
+
+    fn entry(report: &CensusReport, tid: i32) -> CensusEntry {
+        report.threads.iter().find(|entry| entry.tid == tid && !entry.ended).unwrap().clone()
+    }
+
+    #[test]
+    fn deadline_is_no_fallback() {
+        let policy = "deadline:1ms/2ms/2ms".parse().unwrap();
+        assert!(matches!(Census::new(policy), Err(Error::InvalidFallback { .. })));
+        assert!(Census::new(Policy::Fifo { priority: 0 }).is_err());
+    }
+
+    #[test]
+    fn roles_and_creators_are_told_apart() {
+        let keeper = keeper();
+        let (end, ended) = mpsc::channel::<()>();
+        let (send, receive) = mpsc::channel();
+        let ended = Arc::new(Mutex::new(ended));
+        let wait = move || {
+            let _ = ended.lock().unwrap_or_else(PoisonError::into_inner).recv();
+        };
+        let library = |wait: Box<dyn Fn() + Send>, send: mpsc::Sender<i32>| {
+            std::thread::Builder::new()
+                .name("pool-1".into())
+                .spawn(move || {
+                    send.send(sys::gettid()).unwrap();
+                    wait();
+                })
+                .unwrap()
+        };
+        let main = thread::spawn("task-main", &ThreadSettings::default(), wait.clone()).unwrap();
+        let view = thread::spawn_exempt("view", "shows the run", wait.clone()).unwrap();
+        let pool = keeper.attribute("inference", || library(Box::new(wait), send));
+        let pool_tid = receive.recv().unwrap();
+
+        let report = keeper.report().unwrap();
+        let found = entry(&report, main.tid());
+        assert_eq!((found.role, found.name.as_str()), (Role::Main, "task-main"));
+        let found = entry(&report, pool_tid);
+        assert_eq!((found.role, found.creator.as_deref()), (Role::Subthread, Some("inference")));
+        assert_eq!(found.policy_after, Some(Policy::default()));
+        let found = entry(&report, std::process::id() as i32);
+        assert_eq!((found.role, found.why), (Role::ProcessMain, None));
+        // The view registers after it started.
+        let exempt = (0..1000).any(|_| {
+            std::thread::yield_now();
+            let found = entry(&keeper.report().unwrap(), view.tid());
+            found.role == Role::Exempt && found.why.as_deref() == Some("shows the run")
+        });
+        assert!(exempt);
+
+        drop(end);
+        pool.join().unwrap();
+        main.join().unwrap();
+        view.join().unwrap();
+        let report = keeper.report().unwrap();
+        assert!(report.threads.iter().any(|entry| entry.tid == pool_tid && entry.ended));
+        let text = toml::to_string(&report).unwrap();
+        assert_eq!(toml::from_str::<CensusReport>(&text).unwrap(), report);
+    }
+
+    #[test]
+    fn names_handed_down_show_the_creator() {
+        let keeper = keeper();
+        let (send, receive) = mpsc::channel();
+        let (end, ended) = mpsc::channel::<()>();
+        let task = thread::spawn("task-heir", &ThreadSettings::default(), move || {
+            // Without a name of its own the child keeps its parent's.
+            let child = std::thread::spawn(move || {
+                send.send(sys::gettid()).unwrap();
+                let _ = ended.recv();
+            });
+            child.join().unwrap();
+        })
+        .unwrap();
+        let tid = receive.recv().unwrap();
+        let found = entry(&keeper.report().unwrap(), tid);
+        assert_eq!((found.role, found.creator.as_deref()), (Role::Subthread, Some("task-heir")));
+        drop(end);
+        task.join().unwrap();
+    }
+
+    #[test]
+    fn unknown_ids_cannot_be_exempt() {
+        assert!(!exempt(i32::MAX, "nobody"));
+    }
+}

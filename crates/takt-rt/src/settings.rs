@@ -1,0 +1,257 @@
+//! What is asked for a thread, what the kernel granted, and where the two differ.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::Error;
+use crate::memory::{self, MemoryLock};
+use crate::placement::{self, CpuSet};
+use crate::policy::Policy;
+use crate::{latency, sys};
+
+/// What is asked for a thread. As TOML:
+///
+/// ```toml
+/// policy = "fifo:80"
+/// cpus = "1"
+/// timer_slack_ns = 1
+/// lock_memory = "all"
+/// prefault_stack_bytes = 65536
+/// strict = true
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ThreadSettings {
+    /// The scheduling policy.
+    pub policy: Policy,
+    /// CPUs to run on; `None` leaves the inherited ones.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpus: Option<CpuSet>,
+    /// Timer slack; `None` leaves the inherited one. Meant for [`Policy::Other`]: timers of real-time policies
+    /// have none, and for them the kernel (6.13 and newer) reads it as 0 whatever is set.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub timer_slack_ns: Option<u64>,
+    /// Memory locking; concerns the whole process.
+    pub lock_memory: MemoryLock,
+    /// How much of the stack is touched before the body runs.
+    pub prefault_stack_bytes: usize,
+    /// Whether a thread that does not get all of this is refused (else it runs and is labelled).
+    pub strict: bool,
+}
+
+impl ThreadSettings {
+    /// These settings with another policy.
+    pub fn with_policy(mut self, policy: Policy) -> Self {
+        self.policy = policy;
+        self
+    }
+
+    /// Applies everything to the calling thread and reads back what holds. Goes on after a refusal, so that
+    /// the result names all of them; [`strict`](Self::strict) is for the caller to act on, see
+    /// [`Granted::check`].
+    pub fn apply(&self) -> Granted {
+        let mut differences = Vec::new();
+        let mut note = |setting: &'static str, requested: String, outcome: Result<(), Error>| {
+            if let Err(error) = outcome {
+                differences.push(Difference::refused(setting, requested, &error));
+            }
+        };
+        if self.lock_memory != MemoryLock::Off {
+            note("lock_memory", format!("{:?}", self.lock_memory), self.lock_memory.apply());
+        }
+        memory::prefault_stack(self.prefault_stack_bytes);
+        if let Some(cpus) = self.cpus {
+            note("cpus", cpus.to_string(), placement::set_affinity(0, &cpus));
+        }
+        if let Some(slack_ns) = self.timer_slack_ns {
+            note("timer_slack_ns", slack_ns.to_string(), latency::set_timer_slack_ns(slack_ns));
+        }
+        // Last: the steps above should not run ahead of others at real-time priority.
+        note("policy", self.policy.to_string(), self.policy.apply(0));
+        let effective = Effective::read();
+        self.compare(&effective, &mut differences);
+        Granted { requested: self.clone(), effective, differences }
+    }
+
+    /// Adds what differs although no call failed.
+    fn compare(&self, effective: &Effective, differences: &mut Vec<Difference>) {
+        let mut differ = |setting: &'static str, requested: String, effective: Option<String>| {
+            let known = differences.iter_mut().find(|difference| difference.setting == setting);
+            let effective = effective.unwrap_or_else(|| "unreadable".into());
+            match known {
+                Some(known) => known.effective = effective,
+                None if requested != effective => differences.push(Difference {
+                    setting: setting.into(),
+                    requested,
+                    effective,
+                    reason: "the kernel took the setting and reads back another value".into(),
+                    fix: "ask for the value that reads back".into(),
+                }),
+                None => {}
+            }
+        };
+        differ("policy", self.policy.to_string(), effective.policy.map(|policy| policy.to_string()));
+        if let Some(cpus) = self.cpus {
+            differ("cpus", cpus.to_string(), effective.cpus.map(|cpus| cpus.to_string()));
+        }
+        // 0 restores the default, and the slack of real-time threads reads as 0.
+        if let Some(slack_ns) = self.timer_slack_ns.filter(|&ns| ns != 0 && !self.policy.is_real_time()) {
+            differ("timer_slack_ns", slack_ns.to_string(), effective.timer_slack_ns.map(|ns| ns.to_string()));
+        }
+        if self.lock_memory != MemoryLock::Off && effective.locked_bytes == 0 {
+            differ("lock_memory", format!("{:?}", self.lock_memory), Some("nothing locked".into()));
+        }
+    }
+}
+
+/// What the kernel says of a thread (`None`: could not be read).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Effective {
+    /// Thread id.
+    pub tid: i32,
+    /// `sched_getattr`.
+    pub policy: Option<Policy>,
+    /// `sched_getaffinity`.
+    pub cpus: Option<CpuSet>,
+    /// `prctl(PR_GET_TIMERSLACK)`.
+    pub timer_slack_ns: Option<u64>,
+    /// Locked memory of the process (`VmLck`).
+    pub locked_bytes: u64,
+}
+
+impl Effective {
+    /// Reads the settings of the calling thread.
+    pub fn read() -> Self {
+        Self {
+            tid: sys::gettid(),
+            policy: Policy::read(0).ok(),
+            cpus: placement::affinity(0).ok(),
+            timer_slack_ns: latency::timer_slack_ns().ok(),
+            locked_bytes: memory::locked_bytes(),
+        }
+    }
+}
+
+/// One setting that is not as asked.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Difference {
+    /// The setting's name in [`ThreadSettings`].
+    pub setting: String,
+    /// What was asked.
+    pub requested: String,
+    /// What holds.
+    pub effective: String,
+    /// Why.
+    pub reason: String,
+    /// What to do.
+    pub fix: String,
+}
+
+impl Difference {
+    fn refused(setting: &str, requested: String, error: &Error) -> Self {
+        let (reason, fix) = match error {
+            Error::Refused { cause, fix, source, .. } => (format!("{cause} ({source})"), fix.clone()),
+            other => (other.to_string(), "correct the setting".to_owned()),
+        };
+        Self { setting: setting.into(), requested, effective: "refused".into(), reason, fix }
+    }
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { setting, requested, effective, reason, fix } = self;
+        write!(f, "{setting}: asked {requested}, has {effective}: {reason}. Fix: {fix}")
+    }
+}
+
+/// What was asked, what holds, and every difference: the label of a thread in a run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Granted {
+    /// What was asked.
+    pub requested: ThreadSettings,
+    /// What holds, read back.
+    pub effective: Effective,
+    /// Empty when the thread runs as asked.
+    pub differences: Vec<Difference>,
+}
+
+impl Granted {
+    /// Whether the thread runs as asked.
+    pub fn is_complete(&self) -> bool {
+        self.differences.is_empty()
+    }
+
+    /// Refuses strict settings that were not granted whole.
+    pub fn check(&self, thread: &str) -> Result<(), Error> {
+        if self.requested.strict && !self.is_complete() {
+            return Err(Error::NotGranted { thread: thread.into(), differences: self.differences.clone() });
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_from_toml_and_refuses_unknown_keys() {
+        let settings: ThreadSettings = toml::from_str(
+            "policy = 'rr:10'\ncpus = '0'\nlock_memory = 'on_fault'\nprefault_stack_bytes = 65536\nstrict = true",
+        )
+        .unwrap();
+        assert_eq!(settings.policy, Policy::RoundRobin { priority: 10 });
+        assert_eq!(settings.lock_memory, MemoryLock::OnFault);
+        assert!(settings.strict);
+        let text = toml::to_string(&settings).unwrap();
+        assert_eq!(toml::from_str::<ThreadSettings>(&text).unwrap(), settings);
+        assert!(
+            toml::from_str::<ThreadSettings>("polcy = 'other'").unwrap_err().to_string().contains("polcy")
+        );
+        assert_eq!(toml::from_str::<ThreadSettings>("").unwrap(), ThreadSettings::default());
+    }
+
+    #[test]
+    fn every_refusal_is_listed_with_its_fix() {
+        std::thread::spawn(|| {
+            let settings = ThreadSettings {
+                cpus: Some(CpuSet::single(CpuSet::MAX_CPU).unwrap()),
+                policy: Policy::Fifo { priority: 0 },
+                strict: true,
+                ..Default::default()
+            };
+            let granted = settings.apply();
+            let names: Vec<_> = granted.differences.iter().map(|d| d.setting.as_str()).collect();
+            assert_eq!(names, ["cpus", "policy"]);
+            assert_eq!(granted.differences[1].effective, "other");
+            assert!(granted.differences.iter().all(|d| !d.fix.is_empty() && !d.reason.is_empty()));
+            assert!(matches!(granted.check("x"), Err(Error::NotGranted { differences, .. }) if differences.len() == 2));
+            let lenient = Granted { requested: ThreadSettings { strict: false, ..settings }, ..granted };
+            lenient.check("x").unwrap();
+        })
+        .join()
+        .unwrap();
+    }
+
+    #[test]
+    fn what_is_granted_reads_as_asked() {
+        std::thread::spawn(|| {
+            let first = placement::affinity(0).unwrap().iter().next().unwrap();
+            let settings = ThreadSettings {
+                cpus: Some(CpuSet::single(first).unwrap()),
+                policy: Policy::Other { nice: 3 },
+                timer_slack_ns: Some(7),
+                prefault_stack_bytes: 100_000,
+                ..Default::default()
+            };
+            let granted = settings.apply();
+            assert!(granted.is_complete(), "{:?}", granted.differences);
+            assert_eq!(granted.effective.cpus, settings.cpus);
+            assert_eq!(granted.effective.policy, Some(settings.policy));
+            assert_eq!(granted.effective.timer_slack_ns, Some(7));
+        })
+        .join()
+        .unwrap();
+    }
+}
