@@ -1,5 +1,26 @@
 //! Universal Robots RTDE: the client, and the simulated controller beside it.
+//!
+//! - [`wire`]: the protocol as bytes;
+//! - [`client`]: state in, commands out, for the safety job;
+//! - [`arm`]: missions for the program on the robot (`urscript/takt_cell.script`), best effort;
+//! - [`dashboard`]: the controller's dashboard server (play, stop, version);
+//! - [`sim`]: a simulated controller on loopback;
+//! - [`kinematics`]: where the tool is and how fast it moves.
+//!
+//! **The speed slider and ordinary digital outputs of a UR are not safety-rated.** They slow and stop the arm
+//! in normal operation; a risk assessment cannot count on them. Safety functions of the robot go through its
+//! safety inputs and its safety configuration.
 
+pub mod arm;
+pub mod client;
+pub mod dashboard;
+mod error;
+pub mod kinematics;
+mod session;
+pub mod sim;
+mod socket;
 mod types;
+pub mod wire;
 
+pub use error::RtdeError;
 pub use types::{Command, RobotMode, RobotState, SafetyMode};

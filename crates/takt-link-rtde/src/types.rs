@@ -100,3 +100,71 @@ pub struct Command {
     /// [`RobotState::heartbeat_echo`].
     pub heartbeat: i32,
 }
+
+impl RobotMode {
+    /// From the value on the wire.
+    pub const fn from_rtde(value: i32) -> Self {
+        match value {
+            0 => Self::Disconnected,
+            1 => Self::ConfirmSafety,
+            2 => Self::Booting,
+            3 => Self::PowerOff,
+            4 => Self::PowerOn,
+            5 => Self::Idle,
+            6 => Self::Backdrive,
+            7 => Self::Running,
+            8 => Self::UpdatingFirmware,
+            _ => Self::NoController,
+        }
+    }
+
+    /// The value on the wire.
+    pub const fn to_rtde(self) -> i32 {
+        match self {
+            Self::NoController => -1,
+            Self::Disconnected => 0,
+            Self::ConfirmSafety => 1,
+            Self::Booting => 2,
+            Self::PowerOff => 3,
+            Self::PowerOn => 4,
+            Self::Idle => 5,
+            Self::Backdrive => 6,
+            Self::Running => 7,
+            Self::UpdatingFirmware => 8,
+        }
+    }
+}
+
+impl SafetyMode {
+    /// From the value on the wire.
+    pub const fn from_rtde(value: i32) -> Self {
+        match value {
+            1 => Self::Normal,
+            2 => Self::Reduced,
+            3 => Self::ProtectiveStop,
+            4 => Self::Recovery,
+            5 => Self::SafeguardStop,
+            6 => Self::SystemEmergencyStop,
+            7 => Self::RobotEmergencyStop,
+            8 => Self::Violation,
+            9 => Self::Fault,
+            _ => Self::Unknown,
+        }
+    }
+
+    /// The value on the wire; `Unknown` is written as 0, which the guide leaves free.
+    pub const fn to_rtde(self) -> i32 {
+        match self {
+            Self::Unknown => 0,
+            Self::Normal => 1,
+            Self::Reduced => 2,
+            Self::ProtectiveStop => 3,
+            Self::Recovery => 4,
+            Self::SafeguardStop => 5,
+            Self::SystemEmergencyStop => 6,
+            Self::RobotEmergencyStop => 7,
+            Self::Violation => 8,
+            Self::Fault => 9,
+        }
+    }
+}

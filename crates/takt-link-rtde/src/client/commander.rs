@@ -1,0 +1,200 @@
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+use super::mailbox::{CommandSocket, Mailbox};
+use super::recipe::{self, COMMAND_BYTES};
+use crate::Command;
+use crate::socket;
+
+/// What became of one command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SendOutcome {
+    /// The kernel took the whole packet.
+    Sent,
+    /// The kernel took a part of the packet; the rest goes out first with the next send.
+    Partial,
+    /// The kernel took nothing: the robot does not read. The command is superseded by the next one.
+    WouldBlock,
+    /// There is no connection now; the receiver thread reconnects.
+    Disconnected,
+    /// The send failed otherwise.
+    Failed {
+        /// The error number.
+        errno: i32,
+    },
+}
+
+impl SendOutcome {
+    /// Whether the command is on its way to the robot.
+    pub const fn is_sent(self) -> bool {
+        matches!(self, Self::Sent)
+    }
+}
+
+/// Sends the safety job's commands; owned by the safety thread.
+#[derive(Debug)]
+pub struct Commander {
+    mailbox: Arc<Mailbox>,
+    current: Option<CommandSocket>,
+    broken: bool,
+    /// Bytes of a packet that the kernel took only in part, then room for one more packet.
+    pending: [u8; 2 * COMMAND_BYTES],
+    pending_bytes: usize,
+}
+
+impl Commander {
+    pub(super) fn new(mailbox: Arc<Mailbox>) -> Self {
+        Self { mailbox, current: None, broken: false, pending: [0; 2 * COMMAND_BYTES], pending_bytes: 0 }
+    }
+
+    /// Sends a command: at most one `send(2)` with `MSG_DONTWAIT`, no lock, no allocation, no close.
+    ///
+    /// A speed fraction that is no number is sent as 0 (stop); others are cut to 0 to 1. The stream stays
+    /// whole whatever the kernel takes: a packet that was begun is finished first.
+    pub fn send(&mut self, command: &Command) -> SendOutcome {
+        if self.mailbox.renew(&mut self.current) {
+            // A new stream: the rest of an old packet has no place in it.
+            self.pending_bytes = 0;
+            self.broken = false;
+        }
+        let Some(current) = self.current.as_ref().filter(|_| !self.broken) else {
+            return SendOutcome::Disconnected;
+        };
+        let mut packet = [0; COMMAND_BYTES];
+        recipe::encode(command, current.recipe, &mut packet);
+        let begun = self.pending_bytes;
+        let end = begun + COMMAND_BYTES;
+        self.pending[begun..end].copy_from_slice(&packet);
+        match socket::send_now(current.socket.as_fd(), &self.pending[..end]) {
+            Ok(sent) => self.account(begun, end, sent),
+            Err(error) => match error.kind() {
+                // A signal before anything was sent: same as a full buffer, the next cycle sends again.
+                io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => SendOutcome::WouldBlock,
+                io::ErrorKind::BrokenPipe
+                | io::ErrorKind::ConnectionReset
+                | io::ErrorKind::NotConnected
+                | io::ErrorKind::TimedOut => {
+                    self.broken = true;
+                    SendOutcome::Disconnected
+                }
+                _ => {
+                    self.broken = true;
+                    SendOutcome::Failed { errno: error.raw_os_error().unwrap_or(0) }
+                }
+            },
+        }
+    }
+
+    /// Keeps what must still go out: the rest of the packet that the kernel's share ends in.
+    fn account(&mut self, begun: usize, end: usize, sent: usize) -> SendOutcome {
+        let sent = sent.min(end);
+        let (rest_end, outcome) = if sent == end {
+            (end, SendOutcome::Sent)
+        } else if sent > begun {
+            (end, SendOutcome::Partial)
+        } else {
+            // Nothing of the new packet went out: drop it, the next command is newer.
+            (begun, SendOutcome::WouldBlock)
+        };
+        self.pending.copy_within(sent..rest_end, 0);
+        self.pending_bytes = rest_end - sent;
+        outcome
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::{FrameBuffer, PacketType};
+    use std::io::Read;
+    use std::net::{TcpListener, TcpStream};
+    use std::time::Duration;
+
+    fn commander() -> (Commander, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        socket::set_send_buffer(&near, 4096).unwrap();
+        let (far, _) = listener.accept().unwrap();
+        let mailbox = Arc::new(Mailbox::default());
+        mailbox.offer(CommandSocket { socket: near.into(), recipe: 3 });
+        (Commander::new(mailbox), far)
+    }
+
+    fn command(heartbeat: i32) -> Command {
+        Command { speed_fraction: 1.0, digital_outputs: 0, digital_outputs_mask: 0, heartbeat }
+    }
+
+    #[test]
+    fn without_a_connection_it_says_so() {
+        let mut commander = Commander::new(Arc::default());
+        assert_eq!(commander.send(&command(1)), SendOutcome::Disconnected);
+    }
+
+    #[test]
+    fn a_peer_that_does_not_read_never_blocks_and_never_corrupts_the_stream() {
+        let (mut commander, mut far) = commander();
+        let mut sent = Vec::new();
+        let mut refused = 0;
+        for heartbeat in 0..2_000_000 {
+            match commander.send(&command(heartbeat)) {
+                SendOutcome::Sent | SendOutcome::Partial => sent.push(heartbeat),
+                SendOutcome::WouldBlock => refused += 1,
+                outcome => panic!("{outcome:?}"),
+            }
+            if refused == 1000 {
+                break;
+            }
+        }
+        assert_eq!(refused, 1000, "the buffers never filled");
+        far.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+        let mut frames = FrameBuffer::new(4096);
+        let mut received = Vec::new();
+        let mut drain = |received: &mut Vec<i32>| {
+            while let Ok(1..) = frames.fill(|room| far.read(room)) {
+                while let Some(packet) = frames.next_packet().unwrap() {
+                    assert_eq!(packet.kind, PacketType::Data);
+                    let (_, tail) = packet.payload.split_last_chunk::<4>().unwrap();
+                    received.push(i32::from_be_bytes(*tail));
+                }
+            }
+        };
+        drain(&mut received);
+        assert_eq!(commander.send(&command(i32::MAX)), SendOutcome::Sent);
+        sent.push(i32::MAX);
+        drain(&mut received);
+        assert_eq!(received, sent, "every packet that was begun arrives whole, in order");
+    }
+
+    #[test]
+    fn any_split_leaves_whole_packets() {
+        for first in 0..=COMMAND_BYTES {
+            let mut commander = Commander::new(Arc::default());
+            let outcome = commander.account(0, COMMAND_BYTES, first);
+            let expected = match first {
+                0 => (SendOutcome::WouldBlock, 0),
+                COMMAND_BYTES => (SendOutcome::Sent, 0),
+                _ => (SendOutcome::Partial, COMMAND_BYTES - first),
+            };
+            assert_eq!((outcome, commander.pending_bytes), expected);
+            let begun = commander.pending_bytes;
+            for second in 0..=begun + COMMAND_BYTES {
+                commander.pending_bytes = begun;
+                commander.account(begun, begun + COMMAND_BYTES, second);
+                let left = commander.pending_bytes;
+                let dropped = if second <= begun { COMMAND_BYTES } else { 0 };
+                assert_eq!(second + left + dropped, begun + COMMAND_BYTES);
+                assert!(left < COMMAND_BYTES);
+            }
+        }
+    }
+
+    #[test]
+    fn a_closed_link_is_an_outcome() {
+        let (mut commander, far) = commander();
+        drop(far);
+        // The first send after the close may still be taken by the kernel; the reset it provokes is not.
+        let outcomes: Vec<_> = (0..10_000).map(|beat| commander.send(&command(beat))).collect();
+        assert_eq!(outcomes.last(), Some(&SendOutcome::Disconnected));
+    }
+}

@@ -1,0 +1,311 @@
+use std::collections::VecDeque;
+use std::io::{self, Read};
+use std::net::{Shutdown, TcpStream};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use takt_rt::clock::monotonic_ns;
+use takt_rt::exchange::{self, Reader, Writer};
+
+use super::mailbox::{CommandSocket, Mailbox};
+use super::{Commander, RtdeConfig, recipe};
+use crate::session::Session;
+use crate::wire::{ControllerVersion, PacketType, Reply, WireError};
+use crate::{RobotState, RtdeError, socket};
+
+/// Send buffer asked of the kernel. Commands that wait for a controller that does not read are obsolete;
+/// a small buffer keeps few of them, so that a controller that wakes up is not fed with the past.
+const SEND_BUFFER_BYTES: i32 = 4096;
+
+/// Events that are kept until someone asks for them; older ones go first.
+const MAX_EVENTS: usize = 256;
+
+/// Something rare on the link, for logs and reports.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LinkEvent {
+    /// Connected and set up.
+    Connected {
+        /// When, CLOCK_MONOTONIC nanoseconds.
+        at_ns: u64,
+        /// Version of the controller software.
+        version: ControllerVersion,
+    },
+    /// The link is lost.
+    Lost {
+        /// When, CLOCK_MONOTONIC nanoseconds.
+        at_ns: u64,
+        /// Why.
+        reason: String,
+    },
+    /// Connecting again failed; it goes on.
+    Retry {
+        /// When, CLOCK_MONOTONIC nanoseconds.
+        at_ns: u64,
+        /// Why it failed.
+        reason: String,
+    },
+    /// The controller says something to people.
+    Message {
+        /// When, CLOCK_MONOTONIC nanoseconds.
+        at_ns: u64,
+        /// Source and text.
+        text: String,
+    },
+}
+
+#[derive(Debug, Default)]
+struct Control {
+    stop: bool,
+    /// Duplicate of the socket in use, so that a stop can end a receive that waits.
+    stream: Option<TcpStream>,
+    events: VecDeque<LinkEvent>,
+    version: Option<ControllerVersion>,
+    connections: u64,
+}
+
+/// What the receiver and the owner of the link share. Locked on connect, loss and messages only, never per
+/// packet, and never by the commander.
+#[derive(Debug, Default)]
+struct Shared {
+    control: Mutex<Control>,
+    stopped: Condvar,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Control> {
+        // A panic elsewhere leaves plain values behind, each of them valid.
+        self.control.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn record(&self, event: LinkEvent) {
+        let mut control = self.lock();
+        if control.events.len() == MAX_EVENTS {
+            control.events.pop_front();
+        }
+        control.events.push_back(event);
+    }
+}
+
+/// The connection to the robot; dropping it closes the connection and ends the receiver thread.
+#[derive(Debug)]
+pub struct Link {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Link {
+    /// Connects, sets the recipes up and starts the receiver thread `rtde-recv`.
+    ///
+    /// `readers` is how many readers of the robot's state are handed out. Blocks for a few connect time-outs
+    /// at most. From the first state on, the link reconnects by itself.
+    ///
+    /// # Errors
+    /// A setting out of range, no connection, a controller that refuses, is too old, lacks a variable
+    /// (`NOT_FOUND`) or has given an input to someone else (`IN_USE`).
+    pub fn open(
+        config: &RtdeConfig,
+        readers: usize,
+    ) -> Result<(Self, Commander, Vec<Reader<RobotState>>), RtdeError> {
+        config.check()?;
+        let mailbox = Arc::new(Mailbox::default());
+        let shared = Arc::new(Shared::default());
+        let (writer, readers) = exchange::latest(readers, RobotState::default);
+        let mut receiver = Receiver {
+            config: config.clone(),
+            shared: Arc::clone(&shared),
+            mailbox: Arc::clone(&mailbox),
+            writer,
+            state: RobotState::default(),
+        };
+        let first = receiver.connect()?;
+        let thread = std::thread::Builder::new()
+            .name("rtde-recv".to_owned())
+            .spawn(move || receiver.run(first))
+            .map_err(RtdeError::io("starting the thread rtde-recv"))?;
+        Ok((Self { shared, thread: Some(thread) }, Commander::new(mailbox), readers))
+    }
+
+    /// Version of the controller of the newest connection.
+    pub fn controller_version(&self) -> Option<ControllerVersion> {
+        self.shared.lock().version
+    }
+
+    /// How many connections there have been, the first included.
+    pub fn connections(&self) -> u64 {
+        self.shared.lock().connections
+    }
+
+    /// Takes what has happened since the last call, oldest first.
+    pub fn events(&self) -> Vec<LinkEvent> {
+        self.shared.lock().events.drain(..).collect()
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        {
+            let mut control = self.shared.lock();
+            control.stop = true;
+            if let Some(stream) = &control.stream {
+                // Fails when the link is down already; then nothing waits in a receive.
+                let _ = stream.shutdown(Shutdown::Both);
+            }
+        }
+        self.shared.stopped.notify_all();
+        if let Some(thread) = self.thread.take() {
+            // A panic of the receiver has been reported on stderr by itself.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// A connection that is set up and delivers.
+struct Active {
+    session: Session,
+    output_recipe: u8,
+}
+
+struct Receiver {
+    config: RtdeConfig,
+    shared: Arc<Shared>,
+    mailbox: Arc<Mailbox>,
+    writer: Writer<RobotState>,
+    state: RobotState,
+}
+
+impl Receiver {
+    fn connect(&mut self) -> Result<Active, RtdeError> {
+        let config = &self.config;
+        let mut session = Session::open(&config.host, config.port, config.connect_timeout())?;
+        session.require_upper_registers()?;
+        let output_recipe = session.setup_outputs(config.frequency_hz, &recipe::OUTPUTS)?;
+        let input_recipe = session.setup_inputs(&recipe::INPUTS)?;
+        let silence_ms = config.silence_timeout_ms;
+        socket::set_send_buffer(&session.stream, SEND_BUFFER_BYTES)
+            .map_err(RtdeError::io("setting the send buffer"))?;
+        socket::set_user_timeout(&session.stream, silence_ms as u32)
+            .map_err(RtdeError::io("setting TCP_USER_TIMEOUT"))?;
+        session.start()?;
+        session
+            .stream
+            .set_read_timeout(Some(Duration::from_millis(silence_ms)))
+            .map_err(RtdeError::io("setting the receive time-out"))?;
+        let duplicate = || session.stream.try_clone().map_err(RtdeError::io("duplicating the socket"));
+        let (for_commander, for_stop) = (duplicate()?, duplicate()?);
+        {
+            let mut control = self.shared.lock();
+            if control.stop {
+                return Err(RtdeError::Closed { doing: "stopping" });
+            }
+            control.stream = Some(for_stop);
+            control.version = Some(session.version);
+            control.connections += 1;
+        }
+        self.shared.record(LinkEvent::Connected { at_ns: monotonic_ns(), version: session.version });
+        for text in session.texts.drain(..) {
+            self.shared.record(LinkEvent::Message { at_ns: monotonic_ns(), text });
+        }
+        self.mailbox.offer(CommandSocket { socket: for_commander.into(), recipe: input_recipe });
+        Ok(Active { session, output_recipe })
+    }
+
+    fn run(mut self, first: Active) {
+        let mut active = Some(first);
+        let mut pause = Duration::from_millis(self.config.reconnect_min_ms);
+        loop {
+            if let Some(mut connection) = active.take() {
+                let packets_before = self.state.sequence;
+                let reason = self.receive(&mut connection);
+                self.lose(&connection, &reason);
+                if self.state.sequence > packets_before {
+                    pause = Duration::from_millis(self.config.reconnect_min_ms);
+                }
+            }
+            if self.wait(pause) {
+                return;
+            }
+            match self.connect() {
+                Ok(connection) => active = Some(connection),
+                Err(error) => {
+                    self.shared.record(LinkEvent::Retry { at_ns: monotonic_ns(), reason: error.to_string() });
+                }
+            }
+            // Also after a connection that delivers nothing: else that would be tried without pause.
+            pause = (pause * 2).min(Duration::from_millis(self.config.reconnect_max_ms));
+        }
+    }
+
+    /// Publishes packets until the link is lost; says why.
+    fn receive(&mut self, connection: &mut Active) -> RtdeError {
+        let Active { session, output_recipe } = connection;
+        loop {
+            match session.frames.next_packet() {
+                Ok(Some(packet)) if packet.kind == PacketType::Data => {
+                    let published = match packet.payload.split_first() {
+                        Some((recipe, values)) if recipe == output_recipe => self.publish(values),
+                        _ => Err(WireError::Trailing { left: packet.payload.len() }),
+                    };
+                    if let Err(error) = published {
+                        return error.into();
+                    }
+                }
+                Ok(Some(packet)) => match Reply::parse(packet) {
+                    Ok(Reply::Text(message)) => {
+                        let text = format!("{}: {}", message.source, message.text);
+                        self.shared.record(LinkEvent::Message { at_ns: monotonic_ns(), text });
+                    }
+                    // An answer to nothing that was asked changes nothing.
+                    Ok(_) => {}
+                    Err(error) => return error.into(),
+                },
+                Ok(None) => {
+                    self.mailbox.bury();
+                    match session.frames.fill(|room| session.stream.read(room)) {
+                        Ok(0) => return RtdeError::Closed { doing: "sending its state" },
+                        Ok(_) => {}
+                        Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                            let waited_ms = self.config.silence_timeout_ms;
+                            return RtdeError::TimedOut { doing: "waiting for its state", waited_ms };
+                        }
+                        Err(error) => return RtdeError::Io { doing: "receiving the state", source: error },
+                    }
+                }
+                Err(error) => return error.into(),
+            }
+        }
+    }
+
+    fn publish(&mut self, values: &[u8]) -> Result<(), WireError> {
+        self.state.received_ns = monotonic_ns();
+        self.state.connected = true;
+        recipe::decode(values, &mut self.state)?;
+        self.state.sequence += 1;
+        self.writer.publish(self.state.received_ns, self.state);
+        Ok(())
+    }
+
+    /// Says first that the link is down, then breaks the connection for the commander too.
+    fn lose(&mut self, connection: &Active, reason: &RtdeError) {
+        self.state.connected = false;
+        self.writer.publish(monotonic_ns(), self.state);
+        // Fails when the peer was first; the socket is unusable either way.
+        let _ = connection.session.stream.shutdown(Shutdown::Both);
+        self.mailbox.withdraw();
+        self.mailbox.bury();
+        self.shared.lock().stream = None;
+        self.shared.record(LinkEvent::Lost { at_ns: monotonic_ns(), reason: reason.to_string() });
+    }
+
+    /// Waits before connecting again; true when the link is to end.
+    fn wait(&self, pause: Duration) -> bool {
+        let control = self.shared.lock();
+        let (control, _) = self
+            .shared
+            .stopped
+            .wait_timeout_while(control, pause, |control| !control.stop)
+            .unwrap_or_else(PoisonError::into_inner);
+        control.stop
+    }
+}

@@ -1,0 +1,23 @@
+//! The safety job's connection to the robot: state in, commands out.
+//!
+//! [`Link::open`] connects, sets the recipes up and splits the connection in two:
+//!
+//! - a receiver thread, `rtde-recv`, decodes every output packet and publishes it as [`RobotState`] into a
+//!   wait-free exchange buffer; it also reconnects;
+//! - a [`Commander`], owned by the safety thread, sends one pre-laid-out packet per cycle with one
+//!   non-blocking `send(2)`: it never blocks, locks or allocates.
+//!
+//! When the link is lost, a state with `connected = false` is published at once and the commander answers
+//! [`SendOutcome::Disconnected`]; the robot-side watchdog (see `urscript/takt_cell.script`) stops the robot.
+//!
+//! The speed slider and ordinary outputs that this link sets are **not safety-rated**.
+
+mod commander;
+mod config;
+mod link;
+mod mailbox;
+mod recipe;
+
+pub use commander::{Commander, SendOutcome};
+pub use config::RtdeConfig;
+pub use link::{Link, LinkEvent};

@@ -1,0 +1,169 @@
+use std::io;
+use std::net::SocketAddr;
+use thiserror::Error;
+
+use crate::wire::{ControllerVersion, WireError};
+
+/// Why the link to the robot, its simulator or its mission does not work.
+#[derive(Debug, Error)]
+pub enum RtdeError {
+    /// The host name does not resolve.
+    #[error("robot host '{host}' does not resolve ({source}); set `host` to the robot's address")]
+    Resolve {
+        /// As configured.
+        host: String,
+        /// What the resolver said.
+        source: io::Error,
+    },
+    /// No connection.
+    #[error(
+        "no connection to {address}: {source}; is the robot (or the simulator) on, and RTDE enabled under \
+         Settings > Security > Services?"
+    )]
+    Connect {
+        /// Where to.
+        address: SocketAddr,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// A socket call failed.
+    #[error("{doing}: {source}")]
+    Io {
+        /// What was being done.
+        doing: &'static str,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// The peer closed the connection.
+    #[error("the controller closed the connection while {doing}")]
+    Closed {
+        /// What was being done.
+        doing: &'static str,
+    },
+    /// No answer in time.
+    #[error("no answer from the controller within {waited_ms} ms while {doing}")]
+    TimedOut {
+        /// What was being done.
+        doing: &'static str,
+        /// How long.
+        waited_ms: u64,
+    },
+    /// The peer sent what RTDE does not allow.
+    #[error(transparent)]
+    Wire(#[from] WireError),
+    /// The peer speaks RTDE, but answers another question.
+    #[error("expected the controller's answer to '{expected}', received '{received}'")]
+    UnexpectedReply {
+        /// Packet type expected.
+        expected: char,
+        /// Packet type received.
+        received: char,
+    },
+    /// Protocol version 2 is refused.
+    #[error(
+        "the controller refuses RTDE protocol version 2; update the controller software (3.10/5.4 or newer)"
+    )]
+    ProtocolRefused,
+    /// The controller is too old.
+    #[error(
+        "controller software {received} is older than {required}, which Takt needs; update the controller"
+    )]
+    ControllerTooOld {
+        /// The controller's version.
+        received: ControllerVersion,
+        /// Oldest version that works.
+        required: String,
+    },
+    /// The controller lacks a variable.
+    #[error(
+        "controller software {version} has no RTDE {direction} variable '{name}' (NOT_FOUND); \
+         update the controller, or use one that has it"
+    )]
+    NotFound {
+        /// "output" or "input".
+        direction: &'static str,
+        /// The variable.
+        name: String,
+        /// The controller's version.
+        version: ControllerVersion,
+    },
+    /// Another client owns an input.
+    #[error(
+        "RTDE input '{name}' is in use (IN_USE): one client owns it at a time; stop the other owner: a fieldbus \
+         (EtherNet/IP, PROFINET, Modbus), another RTDE client such as ur_rtde or a ROS driver, or another Takt"
+    )]
+    InUse {
+        /// The variable.
+        name: String,
+    },
+    /// A variable has another type than Takt expects.
+    #[error(
+        "RTDE variable '{name}' has type {received}, expected {expected}: does this controller speak UR's RTDE?"
+    )]
+    WrongType {
+        /// The variable.
+        name: String,
+        /// Type expected.
+        expected: &'static str,
+        /// Type received.
+        received: &'static str,
+    },
+    /// The number of answers differs from the number of variables.
+    #[error("asked for {expected} RTDE variables, the controller answered for {received}")]
+    AnswerCount {
+        /// Variables asked for.
+        expected: usize,
+        /// Answers received.
+        received: usize,
+    },
+    /// The controller refuses to start sending.
+    #[error("the controller refuses to start sending RTDE outputs")]
+    StartRefused,
+    /// A port cannot be bound.
+    #[error(
+        "cannot listen on {address}: {source}; stop what uses the port, or set `{key}` to another one (0 = any)"
+    )]
+    Bind {
+        /// Where.
+        address: SocketAddr,
+        /// Configuration key of the port.
+        key: &'static str,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// A setting is out of its range.
+    #[error("`{key}` is {received}, accepted: {accepted}")]
+    Setting {
+        /// Configuration key.
+        key: &'static str,
+        /// As configured.
+        received: String,
+        /// What is accepted.
+        accepted: &'static str,
+    },
+    /// A mission cannot be executed.
+    #[error("mission step {step}: {problem}")]
+    Mission {
+        /// Counted from 1.
+        step: usize,
+        /// What is wrong and what is accepted.
+        problem: String,
+    },
+    /// The mission file is not what it should be; the text names line and column.
+    #[error("mission: {0}")]
+    MissionSyntax(#[from] toml::de::Error),
+    /// The dashboard server refuses or answers otherwise than expected.
+    #[error("dashboard command '{command}' answered '{received}'")]
+    Dashboard {
+        /// What was asked.
+        command: String,
+        /// What was answered.
+        received: String,
+    },
+}
+
+impl RtdeError {
+    pub(crate) const fn io(doing: &'static str) -> impl FnOnce(io::Error) -> Self {
+        move |source| Self::Io { doing, source }
+    }
+}

@@ -1,0 +1,133 @@
+use serde::{Deserialize, Serialize};
+use std::net::{IpAddr, Ipv4Addr};
+
+use crate::RtdeError;
+
+/// What the robot-side watchdog does when the heartbeat dries up (`rtde_set_watchdog`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum WatchdogAction {
+    /// The program pauses; `play` goes on where it was.
+    #[default]
+    Pause,
+    /// The program stops; `play` starts it afresh.
+    Stop,
+}
+
+/// The simulated controller's settings.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct SimConfig {
+    /// Address to listen on. Default 127.0.0.1; RTDE has no authentication, so only loopback is accepted.
+    pub address: IpAddr,
+    /// RTDE port. Default 30004, as on a robot; 0 takes a free one.
+    pub rtde_port: u16,
+    /// Dashboard port. Default 29999, as on a robot; 0 takes a free one.
+    pub dashboard_port: u16,
+    /// Version that the controller tells: major, minor, bug fix, build. Default 5.12.2.1101534, an e-Series
+    /// version that current clients accept.
+    pub controller_version: [u32; 4],
+    /// Variables that this controller lacks, to see how clients take it. Default none.
+    pub missing_variables: Vec<String>,
+    /// Joint angles at the start, in radians. Default: tool down, in front of the base.
+    pub start_joints_rad: [f64; 6],
+    /// Tool centre point in the flange frame: metres and rotation vector. Default 0.2 m along the flange
+    /// axis: a suction gripper with the camera ring behind it.
+    pub tcp: [f64; 6],
+    /// How fast the speed fraction changes with the slider, per second. Default 4: full speed to standstill in
+    /// 0.25 s. A modelling choice near a stop of category 1 or 2 at moderate speed; a real arm's stop time and
+    /// way come from the maker's stop data for its speed, payload and reach.
+    pub slider_rate_per_s: f64,
+    /// How fast a pause, a stop or the watchdog slows the arm, per second. Default 4, for the same reason.
+    pub pause_rate_per_s: f64,
+    /// How fast protective stop, emergency stop and power-off slow the arm, per second. Default 10: brakes.
+    pub emergency_rate_per_s: f64,
+    /// Whether a program runs at the start. Default true: nobody stands at the simulated pendant.
+    pub autoplay: bool,
+    /// Least rate of heartbeats in Hz, as in `takt_cell.script`. Default 10: a safety job at 500 Hz misses
+    /// 50 cycles before the robot stops by itself.
+    pub watchdog_min_hz: f64,
+    /// What the watchdog does. Default pause.
+    pub watchdog_action: WatchdogAction,
+    /// Whether the program plays again by itself once the heartbeat is back. Default false, as on a real
+    /// robot, where a person or the dashboard presses play.
+    pub watchdog_auto_resume: bool,
+    /// Real-time priority (SCHED_FIFO, 1 to 99) of the simulator's thread, 0 for none. Default 0. The real
+    /// controller has a computer of its own: under heavy interference give the simulator a priority, else it
+    /// starves and looks like a lost link. Without the privilege the simulator runs without and says so.
+    pub fifo_priority: u8,
+}
+
+impl Default for SimConfig {
+    fn default() -> Self {
+        Self {
+            address: IpAddr::V4(Ipv4Addr::LOCALHOST),
+            rtde_port: 30004,
+            dashboard_port: 29999,
+            controller_version: [5, 12, 2, 1_101_534],
+            missing_variables: Vec::new(),
+            start_joints_rad: [
+                0.0,
+                -std::f64::consts::FRAC_PI_2,
+                -std::f64::consts::FRAC_PI_2,
+                -std::f64::consts::FRAC_PI_2,
+                std::f64::consts::FRAC_PI_2,
+                0.0,
+            ],
+            tcp: [0.0, 0.0, 0.2, 0.0, 0.0, 0.0],
+            slider_rate_per_s: 4.0,
+            pause_rate_per_s: 4.0,
+            emergency_rate_per_s: 10.0,
+            autoplay: true,
+            watchdog_min_hz: 10.0,
+            watchdog_action: WatchdogAction::Pause,
+            watchdog_auto_resume: false,
+            fifo_priority: 0,
+        }
+    }
+}
+
+impl SimConfig {
+    /// The default on free ports, for tests and for several simulators at once.
+    pub fn on_free_ports() -> Self {
+        Self { rtde_port: 0, dashboard_port: 0, ..Self::default() }
+    }
+
+    /// Judges the values.
+    ///
+    /// # Errors
+    /// [`RtdeError::Setting`] names the key and what it accepts.
+    pub fn check(&self) -> Result<(), RtdeError> {
+        let refuse = |key, received: String, accepted| Err(RtdeError::Setting { key, received, accepted });
+        if !self.address.is_loopback() {
+            return refuse("address", self.address.to_string(), "a loopback address (127.0.0.0/8 or ::1)");
+        }
+        let rates = [
+            ("slider_rate_per_s", self.slider_rate_per_s),
+            ("pause_rate_per_s", self.pause_rate_per_s),
+            ("emergency_rate_per_s", self.emergency_rate_per_s),
+        ];
+        for (key, value) in rates {
+            if !(0.1..=500.0).contains(&value) {
+                return refuse(key, value.to_string(), "0.1 to 500 per second");
+            }
+        }
+        if !(0.1..=500.0).contains(&self.watchdog_min_hz) {
+            return refuse("watchdog_min_hz", self.watchdog_min_hz.to_string(), "0.1 to 500");
+        }
+        if self.start_joints_rad.iter().any(|angle| !(angle.abs() <= std::f64::consts::TAU)) {
+            return refuse(
+                "start_joints_rad",
+                format!("{:?}", self.start_joints_rad),
+                "six angles within ±2π",
+            );
+        }
+        if self.tcp.iter().any(|value| !(value.abs() <= 10.0)) {
+            return refuse("tcp", format!("{:?}", self.tcp), "metres and radians within ±10");
+        }
+        if self.fifo_priority > 99 {
+            return refuse("fifo_priority", self.fifo_priority.to_string(), "0 (none) to 99");
+        }
+        Ok(())
+    }
+}
