@@ -1,5 +1,35 @@
 //! Cameras: replay, synthetic scene, V4L2, RealSense, and the MCAP recorder.
+//!
+//! Every backend implements [`Camera`] and is opened from a [`CameraConfig`] by [`open`]. A [`CameraFeed`] runs a
+//! camera in its driver thread and publishes [`Frame`]s to consumers without copying; a
+//! [`recording::Recorder`] writes any of them to an MCAP file that [`recording::ReplayCamera`] and Foxglove read.
+//!
+//! | backend | depth | pace |
+//! |---|---|---|
+//! | `replay` | recorded | the recording's time stamps, or a set rate |
+//! | `synthetic` | exact, optional noise | a set rate |
+//! | `v4l2` | none (0 everywhere) | the device |
+//! | `realsense` (cargo feature) | measured, aligned to colour | the device |
 
+mod camera;
+mod config;
+mod error;
+mod feed;
 mod frame;
+mod gate;
+pub mod image;
+mod pacing;
+#[cfg(feature = "realsense")]
+pub mod realsense;
+pub mod recording;
+pub mod synthetic;
+pub mod v4l2;
 
+pub use camera::{Camera, PoseSource, open};
+pub use config::{CameraConfig, PixelFormat, RealsenseConfig, ReplayConfig, V4l2Config};
+pub use error::CameraError;
+pub use feed::{CameraFeed, FeedOptions, FeedState, FeedStatus};
 pub use frame::{Frame, Intrinsics};
+pub use gate::StartGate;
+pub use pacing::Pacer;
+pub use synthetic::SyntheticConfig;

@@ -1,0 +1,178 @@
+//! What a configuration file says about one camera. Unknown keys are errors; every key has its unit.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use crate::Intrinsics;
+use crate::synthetic::SyntheticConfig;
+
+/// One camera, by its backend.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "backend", rename_all = "lowercase", deny_unknown_fields)]
+pub enum CameraConfig {
+    /// A recording.
+    Replay(ReplayConfig),
+    /// A rendered scene with exact ground truth.
+    Synthetic(SyntheticConfig),
+    /// A colour camera of the kernel's Video4Linux.
+    V4l2(V4l2Config),
+    /// An Intel RealSense D4xx depth camera.
+    Realsense(RealsenseConfig),
+}
+
+impl CameraConfig {
+    /// The backend as the configuration names it; also part of the driver thread's name.
+    pub fn backend(&self) -> &'static str {
+        match self {
+            Self::Replay(_) => "replay",
+            Self::Synthetic(_) => "synthetic",
+            Self::V4l2(_) => "v4l2",
+            Self::Realsense(_) => "realsense",
+        }
+    }
+}
+
+/// A camera of an MCAP recording.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ReplayConfig {
+    /// The MCAP file.
+    pub path: PathBuf,
+    /// Topic prefix of the camera: `/cam0` stands for the topics `/cam0/color`, `/cam0/depth` and
+    /// `/cam0/calibration`.
+    pub topic: String,
+    /// Other name of the colour topic (`foxglove.CompressedImage` with JPEG, or `foxglove.RawImage` with rgb8
+    /// or bgr8).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub color_topic: Option<String>,
+    /// Other name of the depth topic (`foxglove.RawImage` with 16UC1 or mono16, millimetres).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub depth_topic: Option<String>,
+    /// Other name of the calibration topic (`foxglove.CameraCalibration`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub calibration_topic: Option<String>,
+    /// Intrinsics; without, the recording's calibration is used.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub intrinsics: Option<Intrinsics>,
+    /// Frames per second to replay at; without, the recorded time stamps pace the replay.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate_fps: Option<f64>,
+    /// Start again at the end.
+    #[serde(default, rename = "loop")]
+    pub looped: bool,
+    /// Starts that many seconds (of the recording) after its beginning; a loop returns to the beginning.
+    #[serde(default)]
+    pub start_offset_s: f64,
+    /// Replay a colour-only recording; depth is then 0, "no measurement", everywhere.
+    #[serde(default)]
+    pub color_only: bool,
+    /// Replay a file whose end is missing (its recorder was killed) up to where it breaks off.
+    #[serde(default)]
+    pub allow_truncated: bool,
+    /// Colour and depth belong together when their time stamps differ by at most this, milliseconds.
+    #[serde(default = "default_pairing_ms")]
+    pub pairing_ms: f64,
+}
+
+fn default_pairing_ms() -> f64 {
+    5.0
+}
+
+impl ReplayConfig {
+    /// Replays a camera with recorded pacing, once.
+    pub fn new(path: impl Into<PathBuf>, topic: impl Into<String>) -> Self {
+        Self {
+            path: path.into(),
+            topic: topic.into(),
+            color_topic: None,
+            depth_topic: None,
+            calibration_topic: None,
+            intrinsics: None,
+            rate_fps: None,
+            looped: false,
+            start_offset_s: 0.0,
+            color_only: false,
+            allow_truncated: false,
+            pairing_ms: default_pairing_ms(),
+        }
+    }
+}
+
+/// A Video4Linux colour camera. It measures no depth: perception must be told to do without, or treats it as
+/// blind.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct V4l2Config {
+    /// Device node, for example `/dev/video0` or a stable name under `/dev/v4l/by-id`.
+    pub device: PathBuf,
+    /// Intrinsics; their size is the size asked of the camera.
+    pub intrinsics: Intrinsics,
+    /// Frames per second.
+    #[serde(default = "default_fps")]
+    pub rate_fps: u32,
+    /// Pixel format.
+    #[serde(default)]
+    pub format: PixelFormat,
+    /// Driver buffers in the queue, 2 to 32. More tolerate longer pauses of the thread and deliver older frames.
+    #[serde(default = "default_buffers")]
+    pub buffers: u32,
+    /// Longest wait for a frame, milliseconds, before the camera counts as lost.
+    #[serde(default = "default_timeout_ms")]
+    pub timeout_ms: u64,
+}
+
+/// Pixel formats that can be converted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PixelFormat {
+    /// YUYV where the camera offers it at the wanted size, else MJPEG.
+    #[default]
+    Auto,
+    /// YUV 4:2:2, uncompressed: least CPU time, most bus.
+    Yuyv,
+    /// Motion JPEG: for USB 2.0 or several cameras on one bus.
+    Mjpeg,
+}
+
+/// A RealSense D4xx: colour, and depth aligned to it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RealsenseConfig {
+    /// Serial number as `rs-enumerate-devices -s` prints it; without, the first camera found. With several
+    /// cameras every one needs it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub serial: Option<String>,
+    /// Width of colour and depth.
+    #[serde(default = "default_width")]
+    pub width: u32,
+    /// Height of colour and depth.
+    #[serde(default = "default_height")]
+    pub height: u32,
+    /// Frames per second.
+    #[serde(default = "default_fps")]
+    pub rate_fps: u32,
+    /// Longest wait for a frame, milliseconds, before the camera counts as lost.
+    #[serde(default = "default_timeout_ms")]
+    pub timeout_ms: u64,
+}
+
+fn default_fps() -> u32 {
+    30
+}
+
+fn default_buffers() -> u32 {
+    4
+}
+
+fn default_timeout_ms() -> u64 {
+    1000
+}
+
+fn default_width() -> u32 {
+    424
+}
+
+fn default_height() -> u32 {
+    240
+}

@@ -1,0 +1,175 @@
+//! What can go wrong with a camera, with what was expected, what was found, and the way out.
+
+use std::path::PathBuf;
+
+/// Why a camera cannot be opened or does not deliver.
+#[derive(Debug, thiserror::Error)]
+pub enum CameraError {
+    /// The recording is over and the configuration does not loop it.
+    #[error("the recording is over (set loop = true to start again)")]
+    Ended,
+    /// A file could not be opened, read or written.
+    #[error("{path}: {source}")]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What the operating system said.
+        source: std::io::Error,
+    },
+    /// The file does not start like an MCAP file.
+    #[error(
+        "{path}: not an MCAP file: it starts with {found:02x?}, expected the magic bytes \
+         89 4d 43 41 50 30 0d 0a"
+    )]
+    NotMcap {
+        /// The file.
+        path: PathBuf,
+        /// Its first bytes, at most eight.
+        found: Vec<u8>,
+    },
+    /// The file has no MCAP end: recording was interrupted, or the copy is incomplete.
+    #[error(
+        "{path}: truncated MCAP file ({bytes} bytes, end magic missing): copy it again, or replay what there \
+         is with allow_truncated = true"
+    )]
+    Truncated {
+        /// The file.
+        path: PathBuf,
+        /// Its length.
+        bytes: u64,
+    },
+    /// The file is damaged.
+    #[error("{path}: damaged MCAP file: {reason}")]
+    DamagedMcap {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong, as the MCAP library says it.
+        reason: String,
+    },
+    /// The recording lacks a topic that the camera needs.
+    #[error("{path}: no topic `{topic}` with frames; the file has: {found}")]
+    MissingTopic {
+        /// The file.
+        path: PathBuf,
+        /// The topic expected.
+        topic: String,
+        /// The topics found, with their types.
+        found: String,
+    },
+    /// A topic has messages of a type or encoding that cannot be replayed.
+    #[error("{path}: topic `{topic}` is {found}, expected {expected}")]
+    WrongType {
+        /// The file.
+        path: PathBuf,
+        /// The topic.
+        topic: String,
+        /// Accepted types.
+        expected: &'static str,
+        /// Type found.
+        found: String,
+    },
+    /// A message cannot be decoded.
+    #[error("{path}: topic `{topic}`, message at {log_time_ns} ns: {reason}")]
+    BadMessage {
+        /// The file.
+        path: PathBuf,
+        /// The topic.
+        topic: String,
+        /// Its time in the recording, nanoseconds.
+        log_time_ns: u64,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// An image has another size than the camera's calibration or configuration says.
+    #[error("{what}: image is {found_width}x{found_height}, expected {width}x{height}")]
+    SizeMismatch {
+        /// Which image.
+        what: String,
+        /// Expected width.
+        width: u32,
+        /// Expected height.
+        height: u32,
+        /// Width found.
+        found_width: u32,
+        /// Height found.
+        found_height: u32,
+    },
+    /// A configured value is impossible.
+    #[error("{key} = {value}: {expected}")]
+    BadConfig {
+        /// The configuration key.
+        key: &'static str,
+        /// Its value.
+        value: String,
+        /// Accepted values.
+        expected: &'static str,
+    },
+    /// The camera needs something that the caller did not give.
+    #[error("{0}")]
+    Missing(&'static str),
+    /// A device could not be opened.
+    #[error("{device}: {source} ({advice})")]
+    Device {
+        /// The device.
+        device: String,
+        /// What the operating system said.
+        source: std::io::Error,
+        /// What to do.
+        advice: &'static str,
+    },
+    /// The device exists but cannot do what is needed.
+    #[error("{device}: {reason}; {advice}")]
+    Unsupported {
+        /// The device.
+        device: String,
+        /// What it lacks.
+        reason: String,
+        /// What to do.
+        advice: &'static str,
+    },
+    /// The device delivered nothing for the given time.
+    #[error("{device}: no frame within {timeout_ms} ms (camera unplugged, or bus overloaded)")]
+    Timeout {
+        /// The device.
+        device: String,
+        /// How long was waited.
+        timeout_ms: u64,
+    },
+    /// A vendor library is missing or too old.
+    #[error("{library}: {reason}; {advice}")]
+    Library {
+        /// The library.
+        library: &'static str,
+        /// What the loader said.
+        reason: String,
+        /// How to install it.
+        advice: &'static str,
+    },
+    /// This build lacks the backend.
+    #[error("backend `{backend}` is not in this build: build with --features {feature}")]
+    NotBuilt {
+        /// The backend.
+        backend: &'static str,
+        /// The cargo feature that adds it.
+        feature: &'static str,
+    },
+    /// A reopened camera delivers another image than before.
+    #[error("the camera came back as {found:?}, was {before:?}: restart with the new calibration")]
+    Changed {
+        /// Intrinsics when first opened.
+        before: crate::Intrinsics,
+        /// Intrinsics now.
+        found: crate::Intrinsics,
+    },
+    /// The driver thread could not be started.
+    #[error("cannot start the camera thread: {0}")]
+    Thread(std::io::Error),
+}
+
+impl CameraError {
+    /// Whether opening the camera again may help: a device that vanished may come back, a damaged file or a
+    /// wrong configuration will not.
+    pub fn may_recover(&self) -> bool {
+        matches!(self, Self::Device { .. } | Self::Timeout { .. } | Self::Unsupported { .. })
+    }
+}

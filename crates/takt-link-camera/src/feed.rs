@@ -1,0 +1,400 @@
+//! A camera with its driver thread: frames arrive in a latest-value register, as from a vendor's library.
+
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use takt_rt::clock::monotonic_ns;
+use takt_rt::exchange::{Reader, Writer, latest};
+use takt_rt::signal::Signal;
+
+use crate::camera::{self, Camera, PoseSource};
+use crate::config::CameraConfig;
+use crate::error::CameraError;
+use crate::gate::StartGate;
+use crate::{Frame, Intrinsics};
+
+/// How a feed starts and what it does when its camera vanishes.
+#[derive(Clone, Debug)]
+pub struct FeedOptions {
+    /// Offset of the frames of paced cameras from the common origin: five cameras at 30 FPS that do not all
+    /// deliver at once are 6.7 ms apart.
+    pub phase: Duration,
+    /// Wait here until all cameras are ready.
+    pub gate: Option<StartGate>,
+    /// First wait before a vanished camera is opened again; it doubles with every failure.
+    pub retry_first: Duration,
+    /// Longest wait between attempts.
+    pub retry_most: Duration,
+}
+
+impl Default for FeedOptions {
+    fn default() -> Self {
+        Self {
+            phase: Duration::ZERO,
+            gate: None,
+            retry_first: Duration::from_millis(250),
+            retry_most: Duration::from_secs(5),
+        }
+    }
+}
+
+/// What a feed is doing, without details: one atomic load.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FeedState {
+    /// Open, waiting for the gate or the first frame.
+    Starting,
+    /// Frames arrive.
+    Running,
+    /// The recording is over.
+    Ended,
+    /// The camera vanished; it is being opened again.
+    Retrying,
+    /// The camera failed for good.
+    Failed,
+    /// Stopped by its owner.
+    Stopped,
+}
+
+const STATES: [FeedState; 6] = [
+    FeedState::Starting,
+    FeedState::Running,
+    FeedState::Ended,
+    FeedState::Retrying,
+    FeedState::Failed,
+    FeedState::Stopped,
+];
+
+/// What a feed is doing, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FeedStatus {
+    /// Open, waiting for the gate or the first frame.
+    Starting,
+    /// Frames arrive.
+    Running,
+    /// The recording is over.
+    Ended,
+    /// No frames arrive.
+    Failed {
+        /// What the camera said.
+        message: Arc<str>,
+        /// Whether it is being opened again.
+        retrying: bool,
+    },
+    /// Stopped by its owner.
+    Stopped,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    state: AtomicU8,
+    delivered: AtomicU64,
+    stop: AtomicBool,
+    /// Wakes the driver thread from a wait between attempts.
+    wake: Signal,
+    message: Mutex<Option<Arc<str>>>,
+}
+
+impl Shared {
+    fn state(&self) -> FeedState {
+        STATES[usize::from(self.state.load(Ordering::Acquire)) % STATES.len()]
+    }
+
+    fn set(&self, state: FeedState) {
+        self.state.store(state as u8, Ordering::Release);
+    }
+
+    fn fail(&self, error: &str, state: FeedState) {
+        // Only ever replaced as a whole, so a panic elsewhere leaves it valid.
+        *self.message.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.into());
+        self.set(state);
+    }
+
+    fn stopping(&self) -> bool {
+        self.stop.load(Ordering::Acquire)
+    }
+}
+
+/// A camera that runs.
+///
+/// The driver thread, named for example `cam0-replay`, is a plain thread with ordinary scheduling, like those
+/// that vendors' libraries start (a *subthread*): the thread census finds it and gives it the policy configured
+/// for such threads. It decodes ahead, waits until the frame is due, stamps [`Frame::arrival_ns`], publishes
+/// and notifies. Consumers see dropped frames as gaps in [`Frame::sequence`].
+#[derive(Debug)]
+pub struct CameraFeed {
+    index: u32,
+    intrinsics: Intrinsics,
+    has_depth: bool,
+    signal: Signal,
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl CameraFeed {
+    /// Opens the camera and starts its driver thread. `index` is the camera's number, `readers` how many
+    /// consumers read frames (each holds the frame that it read last, so another frame buffer is allocated for
+    /// each).
+    ///
+    /// # Errors
+    /// When the camera cannot be opened or the thread not be started. Later failures are in
+    /// [`status`](Self::status).
+    pub fn start(
+        index: u32,
+        config: &CameraConfig,
+        pose: Option<PoseSource>,
+        readers: usize,
+        options: FeedOptions,
+    ) -> Result<(Self, Vec<Reader<Frame>>), CameraError> {
+        let config = config.clone();
+        let backend = config.backend();
+        Self::start_with(index, backend, move || camera::open(&config, pose.clone()), readers, options)
+    }
+
+    /// Like [`start`](Self::start) with a camera of the caller's own: `open` is called now, and again when the
+    /// camera has vanished. `backend` is part of the thread's name.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub fn start_with(
+        index: u32,
+        backend: &str,
+        mut open: impl FnMut() -> Result<Box<dyn Camera>, CameraError> + Send + 'static,
+        readers: usize,
+        options: FeedOptions,
+    ) -> Result<(Self, Vec<Reader<Frame>>), CameraError> {
+        let camera = open()?;
+        let intrinsics = camera.intrinsics();
+        let has_depth = camera.has_depth();
+        let new_frame = || Frame::new(intrinsics.width, intrinsics.height);
+        let (writer, readers) = latest(readers, new_frame);
+        let shared = Arc::new(Shared::default());
+        let signal = Signal::new();
+        let driver = Driver {
+            intrinsics,
+            open,
+            writer,
+            spare: new_frame(),
+            options,
+            signal: signal.clone(),
+            shared: Arc::clone(&shared),
+            sequence_base: 0,
+            last_sequence: 0,
+        };
+        let thread = std::thread::Builder::new()
+            .name(format!("cam{index}-{backend}"))
+            .spawn(move || driver.run(camera))
+            .map_err(CameraError::Thread)?;
+        Ok((Self { index, intrinsics, has_depth, signal, shared, thread: Some(thread) }, readers))
+    }
+
+    /// Number of the camera.
+    pub fn index(&self) -> u32 {
+        self.index
+    }
+
+    /// Intrinsics of all frames.
+    pub fn intrinsics(&self) -> Intrinsics {
+        self.intrinsics
+    }
+
+    /// Whether the camera measures depth.
+    pub fn has_depth(&self) -> bool {
+        self.has_depth
+    }
+
+    /// Notified after every frame and every change of state.
+    pub fn signal(&self) -> Signal {
+        self.signal.clone()
+    }
+
+    /// What the feed is doing: one atomic load, fit for real-time threads.
+    pub fn state(&self) -> FeedState {
+        self.shared.state()
+    }
+
+    /// What the feed is doing, and why it failed. Takes a lock that is held for the copy of a pointer; real-time
+    /// threads use [`state`](Self::state).
+    pub fn status(&self) -> FeedStatus {
+        let state = self.state();
+        match state {
+            FeedState::Starting => FeedStatus::Starting,
+            FeedState::Running => FeedStatus::Running,
+            FeedState::Ended => FeedStatus::Ended,
+            FeedState::Stopped => FeedStatus::Stopped,
+            FeedState::Retrying | FeedState::Failed => {
+                let message = self.shared.message.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                FeedStatus::Failed {
+                    message: message.unwrap_or_else(|| "unknown".into()),
+                    retrying: state == FeedState::Retrying,
+                }
+            }
+        }
+    }
+
+    /// Frames published so far.
+    pub fn delivered(&self) -> u64 {
+        self.shared.delivered.load(Ordering::Acquire)
+    }
+
+    /// Stops the driver thread and waits for it: at most the time to the next frame, or the camera's time-out.
+    /// Readers keep the last frame.
+    pub fn stop(&mut self) {
+        self.shared.stop.store(true, Ordering::Release);
+        self.shared.wake.notify();
+        if let Some(thread) = self.thread.take() {
+            // A panic of the thread is in the state already.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for CameraFeed {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// What the driver thread owns.
+struct Driver<O> {
+    intrinsics: Intrinsics,
+    open: O,
+    writer: Writer<Frame>,
+    spare: Frame,
+    options: FeedOptions,
+    signal: Signal,
+    shared: Arc<Shared>,
+    /// Added to the camera's sequence numbers, so that they go on growing when it was opened again.
+    sequence_base: u64,
+    last_sequence: u64,
+}
+
+/// Reports a driver thread that ends by a panic; consumers would take a silent end for a slow camera.
+struct PanicGuard(Arc<Shared>, Signal);
+
+impl Drop for PanicGuard {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.fail("the camera's driver thread panicked", FeedState::Failed);
+            self.1.notify();
+        }
+    }
+}
+
+impl<O: FnMut() -> Result<Box<dyn Camera>, CameraError>> Driver<O> {
+    fn run(mut self, mut camera: Box<dyn Camera>) {
+        let _guard = PanicGuard(Arc::clone(&self.shared), self.signal.clone());
+        let last = loop {
+            let Some(origin_ns) = self.origin_ns() else { break FeedState::Stopped };
+            camera.start_at(origin_ns, self.options.phase.as_nanos() as u64);
+            let Some(error) = self.deliver(camera.as_mut()) else { break FeedState::Stopped };
+            // The device must be closed before it can be opened again.
+            drop(camera);
+            match error {
+                CameraError::Ended => break FeedState::Ended,
+                error if error.may_recover() => {
+                    self.report(&error, FeedState::Retrying);
+                    match self.reopen() {
+                        Ok(Some(again)) => camera = again,
+                        Ok(None) => break FeedState::Stopped,
+                        Err(error) => {
+                            self.report(&error, FeedState::Failed);
+                            return;
+                        }
+                    }
+                }
+                error => {
+                    self.report(&error, FeedState::Failed);
+                    return;
+                }
+            }
+        };
+        self.shared.set(last);
+        self.signal.notify();
+    }
+
+    /// When frames start; `None` when stopped before.
+    fn origin_ns(&mut self) -> Option<u64> {
+        let Some(gate) = self.options.gate.take() else { return Some(monotonic_ns()) };
+        gate.arrive();
+        loop {
+            if self.shared.stopping() {
+                return None;
+            }
+            if let Some(origin_ns) = gate.origin_ns(Duration::from_millis(50)) {
+                return Some(origin_ns);
+            }
+        }
+    }
+
+    /// Publishes frames until the camera fails (why) or the feed is stopped (`None`).
+    fn deliver(&mut self, camera: &mut dyn Camera) -> Option<CameraError> {
+        loop {
+            if self.shared.stopping() {
+                return None;
+            }
+            if let Err(error) = camera.next_frame(&mut self.spare) {
+                return Some(error);
+            }
+            let spare = &mut self.spare;
+            let size = (self.intrinsics.width, self.intrinsics.height);
+            if (spare.width, spare.height) != size
+                || spare.rgb.len() != self.intrinsics.pixels() * 3
+                || spare.depth_mm.len() != self.intrinsics.pixels()
+            {
+                return Some(CameraError::SizeMismatch {
+                    what: format!("frame {}", spare.sequence),
+                    width: size.0,
+                    height: size.1,
+                    found_width: spare.width,
+                    found_height: spare.height,
+                });
+            }
+            spare.sequence += self.sequence_base;
+            self.last_sequence = spare.sequence;
+            spare.arrival_ns = monotonic_ns();
+            // Swapping moves the buffers, not the pixels: the slot's old ones take the next frame.
+            self.writer.write(spare.arrival_ns, |slot| std::mem::swap(slot, spare));
+            self.shared.delivered.fetch_add(1, Ordering::Release);
+            if self.shared.state() != FeedState::Running {
+                self.shared.set(FeedState::Running);
+            }
+            self.signal.notify();
+        }
+    }
+
+    fn report(&self, error: &CameraError, state: FeedState) {
+        self.shared.fail(&error.to_string(), state);
+        self.signal.notify();
+    }
+
+    /// Opens the camera again, waiting longer after every failure; `None` when stopped.
+    fn reopen(&mut self) -> Result<Option<Box<dyn Camera>>, CameraError> {
+        // One number is left out: frames were lost, and consumers see that.
+        self.sequence_base = self.last_sequence + 1;
+        let mut wait = self.options.retry_first;
+        loop {
+            let seen = self.shared.wake.value();
+            if self.shared.stopping() {
+                return Ok(None);
+            }
+            self.shared.wake.wait(seen, wait);
+            if self.shared.stopping() {
+                return Ok(None);
+            }
+            match (self.open)() {
+                Ok(camera) if camera.intrinsics() == self.intrinsics => return Ok(Some(camera)),
+                Ok(camera) => {
+                    return Err(CameraError::Changed {
+                        before: self.intrinsics,
+                        found: camera.intrinsics(),
+                    });
+                }
+                Err(error) if error.may_recover() => self.report(&error, FeedState::Retrying),
+                Err(error) => return Err(error),
+            }
+            wait = (wait * 2).min(self.options.retry_most);
+        }
+    }
+}

@@ -1,0 +1,238 @@
+//! A recording as a camera.
+
+use std::fs::File;
+use std::io::{Read, Seek};
+
+use takt_rt::clock;
+
+use super::source::FrameSource;
+use crate::camera::Camera;
+use crate::config::ReplayConfig;
+use crate::error::CameraError;
+use crate::pacing::Pacer;
+use crate::{Frame, Intrinsics};
+
+/// A pause in a recording is replayed shortened to this, so that a replay can be stopped soon and a wrong time
+/// stamp cannot halt it.
+const LONGEST_GAP_NS: u64 = 1_000_000_000;
+
+/// Frames of one camera in a recording, one after the other without pacing: for tools and tests, and the part
+/// of the replay that reads untrusted bytes.
+pub struct FrameReader<R> {
+    source: FrameSource<R>,
+    intrinsics: Intrinsics,
+    start_offset_ns: u64,
+    looped: bool,
+    /// Time stamp of the first frame in the file, once known.
+    first_ns: Option<u64>,
+    /// Whether frames before the start offset are still to be skipped.
+    seeking: bool,
+    /// Time of the frame found last since the first one, over all rounds, and its distance to the one before.
+    offset_ns: u64,
+    interval_ns: u64,
+    /// Frames found so far, over all rounds.
+    frames: u64,
+    stamp_ns: u64,
+}
+
+impl FrameReader<File> {
+    /// Opens the recording that the configuration names.
+    ///
+    /// # Errors
+    /// When the file is foreign, truncated or lacks the camera, or a value of the configuration is impossible.
+    pub fn open(config: &ReplayConfig) -> Result<Self, CameraError> {
+        let file = File::open(&config.path)
+            .map_err(|source| CameraError::File { path: config.path.clone(), source })?;
+        Self::new(file, config)
+    }
+}
+
+impl<R: Read + Seek> FrameReader<R> {
+    /// Reads from `input`; `config.path` serves for error messages alone.
+    ///
+    /// # Errors
+    /// As [`FrameReader::open`].
+    pub fn new(input: R, config: &ReplayConfig) -> Result<Self, CameraError> {
+        check(config)?;
+        let mut source = FrameSource::new(input, config)?;
+        let intrinsics = match config.intrinsics {
+            Some(intrinsics) => intrinsics,
+            None => {
+                let found = source.find_intrinsics()?;
+                source.rewind()?;
+                found
+            }
+        };
+        let mut reader = Self {
+            source,
+            intrinsics,
+            start_offset_ns: (config.start_offset_s * 1e9) as u64,
+            looped: config.looped,
+            first_ns: None,
+            seeking: true,
+            offset_ns: 0,
+            interval_ns: 0,
+            frames: 0,
+            stamp_ns: 0,
+        };
+        // One frame is decoded now, so that a recording that cannot be replayed is refused at the start.
+        let mut probe = Frame::new(0, 0);
+        match reader.advance() {
+            Ok(true) => reader.decode(&mut probe)?,
+            Ok(false) if reader.first_ns.is_none() => return Err(reader.source.no_frames()),
+            Ok(false) => {
+                return Err(CameraError::BadConfig {
+                    key: "start_offset_s",
+                    value: config.start_offset_s.to_string(),
+                    expected: "less than the recording's length",
+                });
+            }
+            Err(error) => return Err(error),
+        }
+        reader.source.rewind()?;
+        reader.seeking = true;
+        reader.first_ns = None;
+        (reader.frames, reader.offset_ns, reader.interval_ns) = (0, 0, 0);
+        Ok(reader)
+    }
+
+    /// Intrinsics of all frames.
+    pub fn intrinsics(&self) -> Intrinsics {
+        self.intrinsics
+    }
+
+    /// The next frame, decoded; `false` at the end. Sequence numbers count from 1; the three times are the
+    /// recording's.
+    ///
+    /// # Errors
+    /// When the recording is damaged or a message cannot be decoded.
+    pub fn read(&mut self, frame: &mut Frame) -> Result<bool, CameraError> {
+        if !self.advance()? {
+            return Ok(false);
+        }
+        self.decode(frame)?;
+        Ok(true)
+    }
+
+    /// Finds the next frame, starting again at the end of a loop; `false` at the end.
+    fn advance(&mut self) -> Result<bool, CameraError> {
+        let mut restarted = false;
+        loop {
+            let Some(stamp_ns) = self.source.next_pair()? else {
+                // A round without any frame would turn for ever.
+                if !self.looped || restarted || self.frames == 0 {
+                    return Ok(false);
+                }
+                self.source.rewind()?;
+                restarted = true;
+                continue;
+            };
+            let first_ns = *self.first_ns.get_or_insert(stamp_ns);
+            if self.seeking && stamp_ns.saturating_sub(first_ns) < self.start_offset_ns {
+                continue;
+            }
+            self.seeking = false;
+            if self.frames > 0 {
+                // The first frame of a round follows the last one at the distance that frames had. Stamps that
+                // step backwards stand still, so that due times never do.
+                if !restarted {
+                    self.interval_ns = stamp_ns.saturating_sub(self.stamp_ns).min(LONGEST_GAP_NS);
+                }
+                self.offset_ns = self.offset_ns.saturating_add(self.interval_ns.max(1));
+            }
+            self.stamp_ns = stamp_ns;
+            self.frames += 1;
+            return Ok(true);
+        }
+    }
+
+    fn decode(&mut self, frame: &mut Frame) -> Result<(), CameraError> {
+        self.source.decode(&self.intrinsics, frame)?;
+        frame.sequence = self.frames;
+        frame.source_ns = self.stamp_ns;
+        frame.capture_ns = self.stamp_ns;
+        frame.arrival_ns = self.stamp_ns;
+        frame.camera_in_base = None;
+        Ok(())
+    }
+}
+
+fn check(config: &ReplayConfig) -> Result<(), CameraError> {
+    let bad = |key, value: String, expected| Err(CameraError::BadConfig { key, value, expected });
+    if let Some(rate) = config.rate_fps
+        && !(1.0..=1000.0).contains(&rate)
+    {
+        return bad("rate_fps", rate.to_string(), "expected 1 to 1000");
+    }
+    if !(0.0..=1e6).contains(&config.start_offset_s) {
+        return bad("start_offset_s", config.start_offset_s.to_string(), "expected 0 to 1000000");
+    }
+    if !(0.0..=1e3).contains(&config.pairing_ms) {
+        return bad("pairing_ms", config.pairing_ms.to_string(), "expected 0 to 1000");
+    }
+    if let Some(Intrinsics { width, height, .. }) = config.intrinsics
+        && !((1..=16_384).contains(&width) && (1..=16_384).contains(&height))
+    {
+        return bad("intrinsics", format!("{width}x{height}"), "expected a size of 1x1 to 16384x16384");
+    }
+    Ok(())
+}
+
+/// Most frames skipped before one is delivered nevertheless, when even skipping is slower than the rate.
+const MAX_SKIPPED: u32 = 100;
+
+/// A recording that is delivered at its own pace or at a set rate.
+pub struct ReplayCamera {
+    reader: FrameReader<File>,
+    pacer: Pacer,
+    has_depth: bool,
+}
+
+impl ReplayCamera {
+    /// Opens the recording that the configuration names.
+    ///
+    /// # Errors
+    /// As [`FrameReader::open`].
+    pub fn open(config: &ReplayConfig) -> Result<Self, CameraError> {
+        let reader = FrameReader::open(config)?;
+        Ok(Self { reader, pacer: Pacer::new(config.rate_fps), has_depth: !config.color_only })
+    }
+}
+
+impl Camera for ReplayCamera {
+    fn intrinsics(&self) -> Intrinsics {
+        self.reader.intrinsics
+    }
+
+    fn has_depth(&self) -> bool {
+        self.has_depth
+    }
+
+    fn start_at(&mut self, origin_ns: u64, phase_ns: u64) {
+        self.pacer.start_at(origin_ns.saturating_add(phase_ns));
+    }
+
+    fn next_frame(&mut self, frame: &mut Frame) -> Result<(), CameraError> {
+        let mut skipped = 0;
+        loop {
+            if !self.reader.advance()? {
+                return Err(CameraError::Ended);
+            }
+            let FrameReader { frames, offset_ns, interval_ns, .. } = self.reader;
+            let next_due_ns = self.pacer.due_ns(frames, offset_ns.saturating_add(interval_ns.max(1)));
+            if skipped >= MAX_SKIPPED || !self.pacer.is_stale(clock::monotonic_ns(), next_due_ns) {
+                break;
+            }
+            skipped += 1;
+        }
+        self.reader.decode(frame)?;
+        if !self.pacer.started() {
+            self.pacer.start_at(clock::monotonic_ns());
+        }
+        let due_ns = self.pacer.due_ns(self.reader.frames - 1, self.reader.offset_ns);
+        clock::sleep_until(due_ns);
+        frame.capture_ns = due_ns;
+        frame.arrival_ns = clock::monotonic_ns();
+        Ok(())
+    }
+}
