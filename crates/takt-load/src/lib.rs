@@ -1,1 +1,3 @@
-//! Interference: noise threads and stress profiles.
+//! Interference: noise threads.
+
+pub mod noise;

@@ -45,11 +45,11 @@ pub enum Error {
     #[error("CPUs {missing} are not online (asked: {asked}, online: {online}); choose among the online ones")]
     CpusOffline {
         /// What was asked.
-        asked: CpuSet,
+        asked: Box<CpuSet>,
         /// What the machine has.
-        online: CpuSet,
+        online: Box<CpuSet>,
         /// Asked and not online.
-        missing: CpuSet,
+        missing: Box<CpuSet>,
     },
     /// The kernel refused a setting.
     #[error("{setting} refused ({source}): {cause}. Fix: {fix}")]
@@ -187,9 +187,9 @@ pub enum Cause {
     /// A SCHED_DEADLINE thread must be allowed on every CPU of its scheduling domain.
     DeadlineAffinity {
         /// Where the thread may run.
-        allowed: CpuSet,
+        allowed: Box<CpuSet>,
         /// The online CPUs.
-        online: CpuSet,
+        online: Box<CpuSet>,
     },
     /// The period is outside the kernel's bounds.
     PeriodBounds {

@@ -195,7 +195,8 @@ pub fn set_affinity(tid: i32, cpus: &CpuSet) -> Result<(), Error> {
     let online = online()?;
     let missing = cpus.without(&online);
     if !missing.is_empty() {
-        return Err(Error::CpusOffline { asked: *cpus, online, missing });
+        let (asked, online, missing) = (Box::new(*cpus), Box::new(online), Box::new(missing));
+        return Err(Error::CpusOffline { asked, online, missing });
     }
     // SAFETY: the kernel reads the given size of bytes from the array.
     let rc = unsafe {
@@ -208,7 +209,8 @@ pub fn set_affinity(tid: i32, cpus: &CpuSet) -> Result<(), Error> {
     let (cause, fix) = match source.raw_os_error() {
         // sched_setaffinity answers EBUSY when a SCHED_DEADLINE thread would lose a CPU of its domain.
         Some(libc::EBUSY) => {
-            (Cause::DeadlineAffinity { allowed: *cpus, online }, sys::DEADLINE_AFFINITY_FIX.into())
+            let cause = Cause::DeadlineAffinity { allowed: Box::new(*cpus), online: Box::new(online) };
+            (cause, sys::DEADLINE_AFFINITY_FIX.into())
         }
         Some(libc::EINVAL) => (
             Cause::Unknown,

@@ -210,10 +210,11 @@ impl Policy {
             }
         }
         if matches!(self, Self::Deadline { .. }) {
-            if let (Ok(allowed), Ok(online)) = (placement::affinity(tid), placement::online()) {
-                if !online.without(&allowed).is_empty() {
-                    return (Cause::DeadlineAffinity { allowed, online }, sys::DEADLINE_AFFINITY_FIX.into());
-                }
+            if let (Ok(allowed), Ok(online)) = (placement::affinity(tid), placement::online())
+                && !online.without(&allowed).is_empty()
+            {
+                let cause = Cause::DeadlineAffinity { allowed: Box::new(allowed), online: Box::new(online) };
+                return (cause, sys::DEADLINE_AFFINITY_FIX.into());
             }
         } else if let Some((file, 0)) = sys::group_runtime_us().filter(|_| self.is_real_time()) {
             let fix = format!(

@@ -165,10 +165,10 @@ struct SigsysInfo {
 extern "C" fn on_sigsys(_: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     // SAFETY: for SIGSYS the kernel fills these fields of the siginfo that it passes.
     let number = unsafe { (*info.cast::<SigsysInfo>()).syscall };
-    if let Some(counters) = COUNTERS.get() {
-        if counters.calls.fetch_add(1, Ordering::Relaxed) == 0 {
-            counters.first.store(number.into(), Ordering::Relaxed);
-        }
+    if let Some(counters) = COUNTERS.get()
+        && counters.calls.fetch_add(1, Ordering::Relaxed) == 0
+    {
+        counters.first.store(number.into(), Ordering::Relaxed);
     }
     let context = context.cast::<libc::ucontext_t>();
     // SAFETY: the kernel passes the interrupted context and restores it from here; this register holds the
