@@ -5,7 +5,7 @@
 //! millimetre; Takt reads `actual_TCP_pose` from the controller and needs these only for the simulator.
 
 use nalgebra::{Isometry3, Matrix6, Translation3, UnitQuaternion, Vector3, Vector6};
-use std::f64::consts::FRAC_PI_2;
+use std::f64::consts::{FRAC_PI_2, FRAC_PI_3, PI};
 
 /// One arm's Denavit-Hartenberg parameters, base to flange.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -27,7 +27,7 @@ pub const UR10E: Arm = Arm {
     a_m: [0.0, -0.6127, -0.57155, 0.0, 0.0, 0.0],
     d_m: [0.1807, 0.0, 0.0, 0.17415, 0.11985, 0.11655],
     alpha_rad: [FRAC_PI_2, 0.0, 0.0, FRAC_PI_2, -FRAC_PI_2, 0.0],
-    joint_speed_max_rad_s: [2.094, 2.094, 3.142, 3.142, 3.142, 3.142],
+    joint_speed_max_rad_s: [2.0 * FRAC_PI_3, 2.0 * FRAC_PI_3, PI, PI, PI, PI],
     joint_range_rad: std::f64::consts::TAU,
 };
 
@@ -54,12 +54,12 @@ impl Arm {
         let tool = self.forward(joints_rad, tcp).translation.vector;
         let mut jacobian = Matrix6::zeros();
         let mut pose = Isometry3::identity();
-        for joint in 0..6 {
+        for (joint, angle_rad) in joints_rad.iter().enumerate() {
             let axis = pose.rotation * Vector3::z();
             let lever = tool - pose.translation.vector;
             jacobian.fixed_view_mut::<3, 1>(0, joint).copy_from(&axis.cross(&lever));
             jacobian.fixed_view_mut::<3, 1>(3, joint).copy_from(&axis);
-            pose *= self.link(joint, joints_rad[joint]);
+            pose *= self.link(joint, *angle_rad);
         }
         jacobian
     }
@@ -90,7 +90,6 @@ pub fn pose_from_vector(vector: &[f64; 6]) -> Isometry3<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::f64::consts::PI;
 
     fn close(left: &[f64], right: &[f64], tolerance: f64) {
         for (a, b) in left.iter().zip(right) {

@@ -143,7 +143,9 @@ impl Mission {
                 format!("waypoint '{name}' is unknown, [waypoints_deg] has: {}", known.join(", "))
             })?,
         };
-        if let Some(angle) = degrees.iter().find(|angle| !(angle.abs() <= JOINT_RANGE_DEG)) {
+        if let Some(angle) =
+            degrees.iter().find(|angle| !(-JOINT_RANGE_DEG..=JOINT_RANGE_DEG).contains(*angle))
+        {
             return Err(format!(
                 "joint angle {angle} degrees, accepted: -{JOINT_RANGE_DEG} to {JOINT_RANGE_DEG}"
             ));

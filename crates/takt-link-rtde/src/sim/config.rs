@@ -1,4 +1,5 @@
 use serde::{Deserialize, Serialize};
+use std::f64::consts::{FRAC_PI_2, TAU};
 use std::net::{IpAddr, Ipv4Addr};
 
 use crate::RtdeError;
@@ -66,14 +67,7 @@ impl Default for SimConfig {
             dashboard_port: 29999,
             controller_version: [5, 12, 2, 1_101_534],
             missing_variables: Vec::new(),
-            start_joints_rad: [
-                0.0,
-                -std::f64::consts::FRAC_PI_2,
-                -std::f64::consts::FRAC_PI_2,
-                -std::f64::consts::FRAC_PI_2,
-                std::f64::consts::FRAC_PI_2,
-                0.0,
-            ],
+            start_joints_rad: [0.0, -FRAC_PI_2, -FRAC_PI_2, -FRAC_PI_2, FRAC_PI_2, 0.0],
             tcp: [0.0, 0.0, 0.2, 0.0, 0.0, 0.0],
             slider_rate_per_s: 4.0,
             pause_rate_per_s: 4.0,
@@ -115,14 +109,14 @@ impl SimConfig {
         if !(0.1..=500.0).contains(&self.watchdog_min_hz) {
             return refuse("watchdog_min_hz", self.watchdog_min_hz.to_string(), "0.1 to 500");
         }
-        if self.start_joints_rad.iter().any(|angle| !(angle.abs() <= std::f64::consts::TAU)) {
+        if self.start_joints_rad.iter().any(|angle| !(-TAU..=TAU).contains(angle)) {
             return refuse(
                 "start_joints_rad",
                 format!("{:?}", self.start_joints_rad),
                 "six angles within ±2π",
             );
         }
-        if self.tcp.iter().any(|value| !(value.abs() <= 10.0)) {
+        if self.tcp.iter().any(|value| !(-10.0..=10.0).contains(value)) {
             return refuse("tcp", format!("{:?}", self.tcp), "metres and radians within ±10");
         }
         if self.fifo_priority > 99 {

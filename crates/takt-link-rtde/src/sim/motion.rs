@@ -112,9 +112,9 @@ mod tests {
         let to = [1.2, -0.4, -1.7, -1.5, 1.4, 2.0];
         let points = run(Move::new(&UR10E, FROM, to, 1.0, 1.4).unwrap(), 1.0);
         let last = points.last().unwrap();
-        for joint in 0..6 {
-            assert!((last.joints_rad[joint] - to[joint]).abs() < 1e-12);
-            assert_eq!(last.speeds_rad_s[joint], 0.0);
+        assert_eq!(last.speeds_rad_s, [0.0; 6]);
+        for (reached, asked) in last.joints_rad.iter().zip(to) {
+            assert!((reached - asked).abs() < 1e-12);
         }
         for pair in points.windows(2) {
             for joint in 0..6 {

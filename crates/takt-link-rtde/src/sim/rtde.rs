@@ -37,7 +37,7 @@ pub(super) enum Delivery {
 
 /// What became of the output packet of this cycle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Sent {
+pub(super) enum Turn {
     NotDue,
     Sent,
     /// Left out: the client does not read.
@@ -272,14 +272,14 @@ impl Client {
     }
 
     /// Sends this cycle's outputs, if they are due.
-    pub(super) fn send_outputs(&mut self, controller: &Controller, cycle: u64, delivery: Delivery) -> Sent {
-        let Some(outputs) = self.outputs.as_ref().filter(|_| self.started) else { return Sent::NotDue };
+    pub(super) fn send_outputs(&mut self, controller: &Controller, cycle: u64, delivery: Delivery) -> Turn {
+        let Some(outputs) = self.outputs.as_ref().filter(|_| self.started) else { return Turn::NotDue };
         if !cycle.is_multiple_of(u64::from(self.every)) {
-            return Sent::NotDue;
+            return Turn::NotDue;
         }
         if !self.waiting.is_empty() {
             // Old values have no worth; new ones wait for a client that reads.
-            return Sent::Dropped;
+            return Turn::Dropped;
         }
         let mut buffer = [0; MAX_OUTPUT_BYTES];
         let mut writer = PacketWriter::new(&mut buffer, PacketType::Data);
@@ -289,7 +289,7 @@ impl Client {
         }
         let Ok(size) = writer.finish() else {
             self.open = false;
-            return Sent::Dropped;
+            return Turn::Dropped;
         };
         match delivery {
             Delivery::Whole => self.queue(&buffer[..size]),
@@ -302,7 +302,7 @@ impl Client {
                 self.open = false;
             }
         }
-        Sent::Sent
+        Turn::Sent
     }
 
     /// Makes the close a reset, as a lost peer looks.

@@ -9,7 +9,7 @@ use takt_rt::clock::{monotonic_ns, sleep_until, thread_cpu_ns};
 
 use super::controller::Controller;
 use super::dashboard::DashboardClient;
-use super::rtde::{Client, Delivery, Sent};
+use super::rtde::{Client, Delivery, Turn};
 use super::{CYCLE_HZ, Fault, Shared, SimConfig, SimState, lock};
 use crate::RtdeError;
 
@@ -223,10 +223,10 @@ impl Server {
             let cycle = self.controller.cycles;
             for cycle in (cycle + 1).saturating_sub(steps)..=cycle {
                 match client.send_outputs(&self.controller, cycle, delivery) {
-                    Sent::NotDue => continue,
-                    Sent::Sent => split_sent = true,
-                    Sent::Dropped if delivery == Delivery::Whole => self.dropped += 1,
-                    Sent::Dropped => {}
+                    Turn::NotDue => continue,
+                    Turn::Sent => split_sent = true,
+                    Turn::Dropped if delivery == Delivery::Whole => self.dropped += 1,
+                    Turn::Dropped => {}
                 }
                 break;
             }
