@@ -97,13 +97,30 @@ pub struct Consumer<T> {
 impl<T: Copy + Send> Consumer<T> {
     /// Takes items, oldest first, into the front of `batch`; returns how many. Wait-free.
     pub fn take(&mut self, batch: &mut [T]) -> usize {
+        let mut free = batch.iter_mut();
+        let most = free.len();
+        self.take_each(most, |item| {
+            if let Some(place) = free.next() {
+                *place = item;
+            }
+        })
+    }
+
+    /// Appends at most `most` items, oldest first, to `batch`; returns how many. For items without a value to
+    /// fill a batch with beforehand; allocates where `batch` lacks the capacity.
+    pub fn take_into(&mut self, batch: &mut Vec<T>, most: usize) -> usize {
+        self.take_each(most, |item| batch.push(item))
+    }
+
+    /// Hands out at most `most` items, then gives their slots back.
+    fn take_each(&mut self, most: usize, mut put: impl FnMut(T)) -> usize {
         let head = self.shared.head.0.load(Ordering::Acquire);
-        let count = ((head - self.tail) as usize).min(batch.len());
+        let count = ((head - self.tail) as usize).min(most);
         let mask = self.shared.slots.len() as u64 - 1;
-        for (offset, item) in batch[..count].iter_mut().enumerate() {
-            let slot = &self.shared.slots[((self.tail + offset as u64) & mask) as usize];
+        for offset in 0..count as u64 {
+            let slot = &self.shared.slots[((self.tail + offset) & mask) as usize];
             // SAFETY: the slot is below the head acquired above, so it was written, and not yet given back.
-            *item = unsafe { (*slot.get()).assume_init() };
+            put(unsafe { (*slot.get()).assume_init() });
         }
         self.tail += count as u64;
         self.shared.tail.0.store(self.tail, Ordering::Release);

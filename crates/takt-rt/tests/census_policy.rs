@@ -1,5 +1,6 @@
 //! The census gives real-time fallback policies to threads that libraries spawn. One test in a process of its
 //! own, since the census touches every thread of the process.
+#![allow(clippy::unwrap_used, reason = "a failure here fails the test")]
 
 use std::sync::mpsc;
 use std::time::Duration;

@@ -1,6 +1,7 @@
 //! Every interleaving of small cases of the latest-value register, under loom:
 //! `RUSTFLAGS="--cfg loom" cargo test -p takt-rt --release --test loom_exchange`.
 #![cfg(loom)]
+#![allow(clippy::unwrap_used, reason = "a failure here fails the test")]
 
 use loom::cell::UnsafeCell;
 use takt_rt::exchange::{Reader, Writer, latest};

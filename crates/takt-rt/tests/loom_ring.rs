@@ -1,6 +1,7 @@
 //! Every interleaving of a small ring, under loom:
 //! `RUSTFLAGS="--cfg loom" cargo test -p takt-rt --release --test loom_ring`.
 #![cfg(loom)]
+#![allow(clippy::unwrap_used, reason = "a failure here fails the test")]
 
 use takt_rt::ring::ring;
 

@@ -1,5 +1,6 @@
 //! A whole loop (release, read the newest input, lock, publish, notify, record) in steady state: no allocation,
 //! no page fault, no system call but the sleep.
+#![allow(clippy::unwrap_used, reason = "a failure here fails the test")]
 
 use std::sync::mpsc;
 use std::time::Duration;
