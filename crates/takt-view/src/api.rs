@@ -47,14 +47,17 @@ struct ReactionReply<'a> {
 struct CameraReply<'a> {
     name: &'a str,
     zone: Zone,
+    /// Pictures encoded so far.
+    pictures: u64,
     #[serde(flatten)]
     status: CameraStatus,
 }
 
 impl<'a> StatusReply<'a> {
+    /// `cameras` are the names and the numbers of pictures encoded.
     pub fn new(
         title: &'a str,
-        names: &'a [String],
+        cameras: impl Iterator<Item = (&'a str, u64)>,
         status: &'a CellStatus,
         sequence: u64,
         age_ns: u64,
@@ -62,9 +65,9 @@ impl<'a> StatusReply<'a> {
         let shown = status.reaction.histogram.shown(status.reaction.deadline_ms);
         let zone = |distance: Option<f32>| distance.map_or(Zone::Clear, |d| status.zone(d));
         let silent = CameraStatus::default();
-        let cameras = names.iter().enumerate().map(|(i, name)| {
+        let cameras = cameras.enumerate().map(|(i, (name, pictures))| {
             let camera = *status.cameras.get(i).unwrap_or(&silent);
-            CameraReply { name, zone: zone(camera.separation_m), status: camera }
+            CameraReply { name, zone: zone(camera.separation_m), pictures, status: camera }
         });
         Self {
             title,
@@ -102,8 +105,6 @@ impl<'a> StatusReply<'a> {
 pub(crate) struct PictureNote {
     /// Sequence number of the frame.
     pub frame: u64,
-    /// Counts the pictures of this camera that were encoded, from 1.
-    pub encoded: u64,
     /// Size of the frame in which the boxes are given, pixels.
     pub width: u32,
     pub height: u32,
@@ -138,7 +139,6 @@ impl PictureNote {
         });
         Self {
             frame,
-            encoded: 0,
             width,
             height,
             age_ms: 0,

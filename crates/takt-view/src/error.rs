@@ -32,9 +32,15 @@ pub enum Error {
         /// What the kernel said.
         source: std::io::Error,
     },
-    /// A thread or its wake-up channel cannot be made.
+    /// A thread cannot be started or cannot be given its low urgency.
     #[error("cannot start the view thread: {0}")]
-    Thread(#[source] std::io::Error),
+    Thread(#[source] takt_rt::Error),
+    /// The kernel refuses SCHED_IDLE.
+    #[error("cannot run the view under SCHED_IDLE: {0}; use the low urgency (nice 19) instead")]
+    Idle(#[source] std::io::Error),
+    /// The channel that ends the view cannot be made.
+    #[error("cannot make the channel that ends the view: {0}; raise the limit of open files (`ulimit -n`)")]
+    Channel(#[source] std::io::Error),
     /// The terminal cannot be used.
     #[error("cannot use the terminal: {0}; run in an interactive terminal, or switch the terminal view off")]
     Terminal(#[source] std::io::Error),

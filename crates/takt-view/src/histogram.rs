@@ -3,8 +3,8 @@
 /// Counts of reaction times in bins whose edges grow by a constant factor.
 ///
 /// Bin `i` holds `[edge(i), edge(i + 1))`; the first bin also holds everything below it and the last
-/// everything above, so no sample is lost. Twelve bins an octave (6 % each) resolve a 37 ms deadline to about
-/// 2 ms, and ten octaves reach from 2 ms to 2 s.
+/// everything above, so no sample is lost. Twenty-four bins an octave (3 % each) resolve a 37 ms deadline to about
+/// 1 ms, and ten octaves reach from 2 ms to 2 s.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ReactionHistogram {
     counts: [u32; ReactionHistogram::BINS],
@@ -18,11 +18,11 @@ impl Default for ReactionHistogram {
 
 impl ReactionHistogram {
     /// Number of bins.
-    pub const BINS: usize = 120;
+    pub const BINS: usize = 240;
     /// Lower edge of the first bin, milliseconds.
     pub const FIRST_MS: f32 = 2.0;
     /// Bins for each doubling of the time.
-    pub const BINS_PER_OCTAVE: f32 = 12.0;
+    pub const BINS_PER_OCTAVE: f32 = 24.0;
 
     /// Lower edge of bin `bin`, milliseconds.
     pub fn edge_ms(bin: usize) -> f32 {
@@ -49,12 +49,12 @@ impl ReactionHistogram {
         &self.counts
     }
 
-    /// The bins worth drawing: all that hold something and the deadline, with one bin of margin on both sides.
+    /// The bins worth drawing: all that hold something, and from half the deadline to five quarters of it.
     pub fn shown(&self, deadline_ms: f32) -> std::ops::Range<usize> {
-        let deadline = Self::bin(deadline_ms);
-        let first = self.counts.iter().position(|&c| c > 0).unwrap_or(deadline).min(deadline);
-        let last = self.counts.iter().rposition(|&c| c > 0).unwrap_or(deadline).max(deadline);
-        first.saturating_sub(1)..(last + 2).min(Self::BINS)
+        let (below, above) = (Self::bin(deadline_ms * 0.5), Self::bin(deadline_ms * 1.25));
+        let first = self.counts.iter().position(|&count| count > 0).unwrap_or(below);
+        let last = self.counts.iter().rposition(|&count| count > 0).unwrap_or(above);
+        first.saturating_sub(1).min(below)..(last + 2).max(above + 1).min(Self::BINS)
     }
 }
 

@@ -86,6 +86,11 @@ impl PictureMaker {
         }
     }
 
+    /// Pictures encoded so far.
+    pub fn encoded(&self) -> u64 {
+        self.encoded
+    }
+
     /// The newest picture, for a client. The first one after a pause is made at once, since what is kept is old.
     pub fn ask(&mut self, now_ns: u64, status: &CellStatus) -> &Result<Picture, PictureError> {
         let watched = self.watched(now_ns);
@@ -156,8 +161,7 @@ impl PictureMaker {
         }
         let zones: Vec<Zone> =
             detections.value.objects().iter().map(|object| status.zone(object.distance_m)).collect();
-        let mut note =
-            PictureNote::new(pending.frame, pending.width, pending.height, detections.value, &zones);
+        let note = PictureNote::new(pending.frame, pending.width, pending.height, detections.value, &zones);
         if let Some(mask) = mask
             && note.same_frame
             && mask.value.frame_sequence == pending.frame
@@ -166,7 +170,6 @@ impl PictureMaker {
         }
         let capture_ns = pending.capture_ns;
         self.encoded += 1;
-        note.encoded = self.encoded;
         self.newest = encode(&self.rgb, pending.width, pending.height, self.settings).map(|jpeg| Picture {
             jpeg: jpeg.into(),
             note,
@@ -275,7 +278,7 @@ mod tests {
             bench.frame(i);
             bench.maker.advance(i * 33 * MS, &bench.status);
         }
-        assert_eq!(bench.maker.encoded, 0);
+        assert_eq!(bench.maker.encoded(), 0);
         assert_eq!(bench.maker.due_ns(700 * MS), None);
     }
 
@@ -294,12 +297,12 @@ mod tests {
         bench.frame(2);
         bench.maker.advance(1200 * MS, &bench.status);
         bench.maker.advance(1230 * MS, &bench.status);
-        assert_eq!(bench.maker.encoded, 1, "frame 2 must wait");
+        assert_eq!(bench.maker.encoded(), 1, "frame 2 must wait");
         bench.perceived(2);
         bench.maker.advance(1240 * MS, &bench.status);
         let picture = bench.maker.ask(1241 * MS, &bench.status).clone().expect("a picture");
         assert!(picture.note.same_frame);
-        assert_eq!((picture.note.frame, bench.maker.encoded), (2, 2));
+        assert_eq!((picture.note.frame, bench.maker.encoded()), (2, 2));
         assert_eq!(picture.note.objects[0].zone, Zone::Stop);
     }
 
@@ -328,7 +331,7 @@ mod tests {
             bench.maker.advance(now, &bench.status);
             assert!(bench.maker.ask(now, &bench.status).is_ok());
         }
-        assert!((7..=9).contains(&bench.maker.encoded), "{}", bench.maker.encoded);
+        assert!((7..=9).contains(&bench.maker.encoded()), "{}", bench.maker.encoded());
     }
 
     #[test]

@@ -4,13 +4,13 @@ use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
-use std::thread::JoinHandle;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use takt_link_camera::Frame;
 use takt_perception::Detections;
 use takt_rt::clock::monotonic_ns;
 use takt_rt::exchange::Reader;
+use takt_rt::thread::Handle;
 
 use crate::api::StatusReply;
 use crate::error::Error;
@@ -99,7 +99,7 @@ pub struct ViewServer {
     address: SocketAddr,
     /// Closing this end ends the event loop.
     stop: Option<UnixStream>,
-    thread: Option<JoinHandle<()>>,
+    thread: Option<Handle>,
 }
 
 impl ViewServer {
@@ -121,7 +121,7 @@ impl ViewServer {
         let listener = TcpListener::bind(config.bind).map_err(listen)?;
         listener.set_nonblocking(true).map_err(listen)?;
         let address = listener.local_addr().map_err(listen)?;
-        let (stop, stopped) = UnixStream::pair().map_err(Error::Thread)?;
+        let (stop, stopped) = UnixStream::pair().map_err(Error::Channel)?;
 
         let settings = PictureSettings {
             period_ns: (1e9 / config.max_fps) as u64,
@@ -145,8 +145,7 @@ impl ViewServer {
             connections: Vec::new(),
             accept_after_ns: 0,
         };
-        let thread =
-            urgency::spawn("view-http", config.urgency, move || server.run()).map_err(Error::Thread)?;
+        let thread = urgency::spawn("view-http", config.urgency, move || server.run())?;
         Ok(Self { address, stop: Some(stop), thread: Some(thread) })
     }
 
@@ -241,7 +240,9 @@ impl Content {
     fn status_answer(&mut self, now_ns: u64) -> Answer {
         self.refresh();
         let age_ns = now_ns.saturating_sub(self.stamp_ns);
-        let reply = StatusReply::new(&self.title, &self.names, &self.newest, self.sequence, age_ns);
+        let pictures = self.cameras.iter().map(PictureMaker::encoded);
+        let cameras = self.names.iter().map(String::as_str).zip(pictures);
+        let reply = StatusReply::new(&self.title, cameras, &self.newest, self.sequence, age_ns);
         match serde_json::to_vec(&reply) {
             Ok(json) => Answer {
                 code: 200,

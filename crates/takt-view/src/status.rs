@@ -4,6 +4,8 @@
 //! robot link. It is `Copy` and holds no pointers, so that it can be published through
 //! [`takt_rt::exchange`].
 
+use std::cmp::Ordering;
+
 use serde::{Serialize, Serializer};
 use takt_link_rtde::{RobotMode, SafetyMode};
 use takt_perception::FrameHealth;
@@ -248,10 +250,11 @@ pub struct CellStatus {
 impl CellStatus {
     /// How near a distance is, by the two thresholds.
     pub fn zone(&self, distance_m: f32) -> Zone {
-        // Negated comparisons: NaN must land in the stop zone.
-        if !(distance_m > self.protective_distance_m) {
+        // NaN is beyond nothing, so it lands in the stop zone.
+        let beyond = |threshold_m| distance_m.partial_cmp(&threshold_m) == Some(Ordering::Greater);
+        if !beyond(self.protective_distance_m) {
             Zone::Stop
-        } else if !(distance_m > self.reduce_distance_m) {
+        } else if !beyond(self.reduce_distance_m) {
             Zone::Reduce
         } else {
             Zone::Clear

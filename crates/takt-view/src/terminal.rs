@@ -5,12 +5,13 @@ mod screen;
 use std::io::IsTerminal;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use ratatui::crossterm::terminal::is_raw_mode_enabled;
 use takt_rt::clock::monotonic_ns;
 use takt_rt::exchange::Reader;
+use takt_rt::thread::Handle;
 
 use crate::error::Error;
 use crate::status::CellStatus;
@@ -26,7 +27,7 @@ const PERIOD: Duration = Duration::from_millis(200);
 pub enum ViewExit {
     /// The user pressed `q`, Escape or Ctrl-C. Raw mode turns Ctrl-C into a key, so no signal was sent.
     UserQuit,
-    /// The `stop` flag was set.
+    /// The `stop` flag was set, or a panic on another thread has taken the terminal back.
     Stopped,
 }
 
@@ -52,6 +53,10 @@ pub fn run(
     let mut terminal = ratatui::try_init().map_err(Error::Terminal)?;
     loop {
         if stop.load(Ordering::Relaxed) {
+            return Ok(ViewExit::Stopped);
+        }
+        // A panic on another thread has given the terminal back: drawing on would cover its message.
+        if !is_raw_mode_enabled().map_err(Error::Terminal)? {
             return Ok(ViewExit::Stopped);
         }
         let snapshot = status.read();
@@ -96,7 +101,7 @@ impl Drop for Restore {
 pub struct TerminalView {
     stop: Arc<AtomicBool>,
     exit: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
+    thread: Option<Handle>,
     result: std::sync::mpsc::Receiver<Result<ViewExit, Error>>,
 }
 
@@ -104,7 +109,7 @@ impl TerminalView {
     /// Starts the thread.
     ///
     /// # Errors
-    /// [`Error::Thread`] where the thread cannot be made or cannot be given its urgency. What goes wrong with
+    /// [`Error::Thread`] or [`Error::Idle`] where the thread cannot be made or given its urgency. What goes wrong with
     /// the terminal comes out of [`Self::stop`].
     pub fn start(
         status: Reader<CellStatus>,
@@ -120,8 +125,7 @@ impl TerminalView {
             // The receiver may be gone when the view is dropped; then nobody asks for the result.
             let _ = send.send(run(status, &title, &names, &its_stop));
             its_exit.store(true, Ordering::Release);
-        })
-        .map_err(Error::Thread)?;
+        })?;
         Ok(Self { stop, exit, thread: Some(thread), result })
     }
 

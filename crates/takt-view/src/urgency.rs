@@ -1,7 +1,12 @@
 //! The lowest urgency that the scheduler has, for threads that must never be in the way.
 
 use std::io;
-use std::thread::{Builder, JoinHandle};
+use std::sync::mpsc::sync_channel;
+
+use takt_rt::policy::Policy;
+use takt_rt::thread::Handle;
+
+use crate::error::Error;
 
 /// How a view thread is scheduled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -13,46 +18,45 @@ pub enum Urgency {
     Idle,
 }
 
-/// Starts a thread `name` that takes on `urgency` before it runs `body`, whatever policy its creator has.
+impl Urgency {
+    /// Gives it to the calling thread.
+    fn take_on(self) -> Result<(), Error> {
+        Policy::Other { nice: 19 }.apply(0).map_err(Error::Thread)?;
+        if self == Urgency::Idle {
+            let parameters = libc::sched_param { sched_priority: 0 };
+            // SAFETY: thread 0 is the calling thread, and the parameters outlive the call.
+            if unsafe { libc::sched_setscheduler(0, libc::SCHED_IDLE, &parameters) } != 0 {
+                return Err(Error::Idle(io::Error::last_os_error()));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Starts a thread `name`, exempt from the fallback policy of the thread census, that takes on `urgency` before
+/// it runs `body`, whatever policy its creator has.
 ///
 /// # Errors
-/// When the thread cannot be made or the kernel refuses the urgency: a view never runs at the urgency of a
-/// real-time creator.
+/// When the thread cannot be made or the kernel refuses the urgency: a view never runs at another one.
 pub(crate) fn spawn(
     name: &str,
     urgency: Urgency,
     body: impl FnOnce() + Send + 'static,
-) -> io::Result<JoinHandle<()>> {
-    let (answer, granted) = std::sync::mpsc::sync_channel(1);
-    let thread = Builder::new().name(name.into()).stack_size(512 * 1024).spawn(move || {
-        let result = take_on(urgency);
+) -> Result<Handle, Error> {
+    let (answer, granted) = sync_channel(1);
+    let thread = takt_rt::thread::spawn_exempt(name, "best-effort view of the cell", move || {
+        let result = urgency.take_on();
         let refused = result.is_err();
         // The creator waits for this answer, so it is still there.
         let _ = answer.send(result);
         if !refused {
             body();
         }
-    })?;
-    granted.recv().unwrap_or_else(|_| Err(io::Error::other("the thread ended before it began")))?;
+    })
+    .map_err(Error::Thread)?;
+    // No answer would mean that the thread ended before the body ran; then nothing runs at a wrong urgency.
+    granted.recv().unwrap_or(Ok(()))?;
     Ok(thread)
-}
-
-/// Gives the calling thread the lowest urgency.
-pub(crate) fn take_on(urgency: Urgency) -> io::Result<()> {
-    let policy = match urgency {
-        Urgency::Low => libc::SCHED_OTHER,
-        Urgency::Idle => libc::SCHED_IDLE,
-    };
-    let parameters = libc::sched_param { sched_priority: 0 };
-    // SAFETY: thread 0 is the calling thread, and the parameters outlive the call.
-    if unsafe { libc::sched_setscheduler(0, policy, &parameters) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: no memory is passed. On Linux, PRIO_PROCESS with 0 is the calling thread.
-    if unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, 19) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -216,7 +216,7 @@ function showState() {
   put("robot-link", robot.connected ? "connected" : "lost", robot.connected ? "good" : "bad");
   put("robot-mode", words(robot.robot_mode), robot.robot_mode === "running" ? "" : "warn");
   put("robot-safety", words(robot.safety_mode), robot.safety_mode === "normal" ? "" : "warn");
-  put("tcp", robot.tcp_pose.slice(0, 3).map((v) => (v ?? NaN).toFixed(2)).join("  ") + " m");
+  put("tcp", robot.tcp_pose.slice(0, 3).map((v) => (v ?? NaN).toFixed(2)).join("  "));
   put("tcp-speed", `${(robot.tcp_speed_m_s ?? NaN).toFixed(2)} m/s`);
 
   const measured = reaction.count > 0;
@@ -289,7 +289,8 @@ function drawHistogram() {
   // Times
   pen.textAlign = "center";
   let free = left;
-  const steps = [2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 25, 30, 40, 50, 60, 80, 100, 150, 200, 300, 400, 600, 800, 1000, 1500, 2000];
+  const steps = [2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 25, 30, 35, 40, 45, 50, 60, 70, 80, 100, 120, 150, 200, 250, 300, 400, 500, 600,
+    800, 1000, 1500, 2000];
   for (const t of steps) {
     if (t < edges[0] || t > edges[edges.length - 1]) continue;
     const at = Math.round(x(t));

@@ -157,7 +157,7 @@ impl Cell {
                 robot_mode: RobotMode::Running,
                 safety_mode: SafetyMode::Normal,
                 speed_fraction: [1.0, 0.3, 0.0][scene as usize],
-                tcp_pose: [0.42, -0.18, 0.51, 0.0, 3.14, 0.0],
+                tcp_pose: [0.42, -0.18, 0.51, 0.0, 3.1, 0.0],
                 tcp_speed_m_s: [0.78, 0.23, 0.0][scene as usize],
             },
             cameras: CameraList::new(NAMES.len()),
@@ -193,8 +193,8 @@ impl Cell {
         self.status.publish(monotonic_ns(), status);
     }
 
-    /// Plays at 30 frames a second until the player is dropped.
-    pub fn play(mut self, scene: Scene) -> Player {
+    /// Plays a frame every `period` until the player is dropped.
+    pub fn play(mut self, scene: Scene, period: Duration) -> Player {
         let stop = Arc::new(AtomicBool::new(false));
         let its_stop = stop.clone();
         let thread = std::thread::spawn(move || {
@@ -204,7 +204,7 @@ impl Cell {
                 if its_stop.load(Ordering::Relaxed) {
                     break;
                 }
-                std::thread::sleep(Duration::from_millis(33));
+                std::thread::sleep(period);
             }
         });
         Player { stop, thread: Some(thread) }
