@@ -1,4 +1,5 @@
 //! The safety job's link against the simulated controller.
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 mod support;
 

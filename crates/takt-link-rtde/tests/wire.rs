@@ -1,4 +1,5 @@
 //! The wire format: round trips, captured bytes of a third-party client, and hostile bytes.
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 use proptest::prelude::*;
 use takt_link_rtde::wire::{
