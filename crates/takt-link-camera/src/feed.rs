@@ -386,10 +386,7 @@ impl<O: FnMut() -> Result<Box<dyn Camera>, CameraError>> Driver<O> {
             match (self.open)() {
                 Ok(camera) if camera.intrinsics() == self.intrinsics => return Ok(Some(camera)),
                 Ok(camera) => {
-                    return Err(CameraError::Changed {
-                        before: self.intrinsics,
-                        found: camera.intrinsics(),
-                    });
+                    return Err(CameraError::Changed { before: self.intrinsics, found: camera.intrinsics() });
                 }
                 Err(error) if error.may_recover() => self.report(&error, FeedState::Retrying),
                 Err(error) => return Err(error),

@@ -84,7 +84,7 @@ impl<R: Read + Seek> FrameReader<R> {
                 return Err(CameraError::BadConfig {
                     key: "start_offset_s",
                     value: config.start_offset_s.to_string(),
-                    expected: "less than the recording's length",
+                    expected: "expected less than the recording's length",
                 });
             }
             Err(error) => return Err(error),

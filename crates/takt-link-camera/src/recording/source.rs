@@ -180,14 +180,7 @@ impl<R: Read + Seek> FrameSource<R> {
         let colour = if self.raw_colour {
             expect_size(&self.raw, width, height).and_then(|()| {
                 let bgr = self.raw.encoding == "bgr8";
-                image::copy_colour(
-                    &self.raw.data,
-                    self.raw.step as usize,
-                    width,
-                    height,
-                    bgr,
-                    &mut frame.rgb,
-                )
+                image::copy_colour(&self.raw.data, self.raw.step as usize, width, height, bgr, &mut frame.rgb)
             })
         } else {
             image::decode_jpeg(&self.compressed.data, width, height, &mut frame.rgb)
@@ -386,10 +379,7 @@ fn role_of(
     channel: &::mcap::records::Channel,
 ) -> Result<Option<Role>, CameraError> {
     let (wanted, expected): (&[(&str, Role)], _) = if channel.topic == topics.colour {
-        (
-            &[(schema::COMPRESSED_IMAGE, Role::Colour), (schema::RAW_IMAGE, Role::RawColour)],
-            COLOUR_TYPES,
-        )
+        (&[(schema::COMPRESSED_IMAGE, Role::Colour), (schema::RAW_IMAGE, Role::RawColour)], COLOUR_TYPES)
     } else if Some(&channel.topic) == topics.depth.as_ref() {
         (&[(schema::RAW_IMAGE, Role::Depth)], DEPTH_TYPES)
     } else if channel.topic == topics.calibration {

@@ -45,7 +45,13 @@ impl Renderer {
 
     /// Draws what a camera with the pose `camera_in_base` sees at a time of the scene. Fills image, depth, size
     /// and pose of the frame; the sequence number must be set before, it seeds the noise.
-    pub fn render(&mut self, scene: &Scene, camera_in_base: &Isometry3<f64>, scene_ns: u64, frame: &mut Frame) {
+    pub fn render(
+        &mut self,
+        scene: &Scene,
+        camera_in_base: &Isometry3<f64>,
+        scene_ns: u64,
+        frame: &mut Frame,
+    ) {
         let pixels = self.intrinsics.pixels();
         (frame.width, frame.height) = (self.intrinsics.width, self.intrinsics.height);
         frame.rgb.resize(pixels * 3, 0);
@@ -78,7 +84,8 @@ impl Renderer {
         let eye = camera_in_base.translation.vector.cast::<f32>();
         let low = room.low.coords.cast::<f32>();
         let high = room.high.coords.cast::<f32>();
-        let step = (self.direction(camera_in_base, 1.0, 0.0) - self.direction(camera_in_base, 0.0, 0.0)).cast::<f32>();
+        let step = (self.direction(camera_in_base, 1.0, 0.0) - self.direction(camera_in_base, 0.0, 0.0))
+            .cast::<f32>();
         for row in 0..self.intrinsics.height as usize {
             let first = self.direction(camera_in_base, 0.0, row as f64).cast::<f32>();
             let depths = &mut self.background_m[row * width..(row + 1) * width];

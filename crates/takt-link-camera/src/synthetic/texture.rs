@@ -36,8 +36,11 @@ impl Texture {
         let info = reader.next_frame(&mut rgba).ok()?;
         let (width, height) = (info.width as usize, info.height as usize);
         let rgba8 = (info.color_type, info.bit_depth) == (png::ColorType::Rgba, png::BitDepth::Eight);
-        (rgba8 && rgba.len() == width * height * 4 && width > 1 && height > 1)
-            .then_some(Self { width, height, rgba })
+        (rgba8 && rgba.len() == width * height * 4 && width > 1 && height > 1).then_some(Self {
+            width,
+            height,
+            rgba,
+        })
     }
 
     /// Width over height.
@@ -62,7 +65,8 @@ impl Texture {
             (low, (t - low as f64) as f32)
         };
         let ((x, fx), (y, fy)) = (place(u, self.width), place(v, self.height));
-        let texel = |x: usize, y: usize, channel: usize| f32::from(self.rgba[(y * self.width + x) * 4 + channel]);
+        let texel =
+            |x: usize, y: usize, channel: usize| f32::from(self.rgba[(y * self.width + x) * 4 + channel]);
         std::array::from_fn(|channel| {
             let top = texel(x, y, channel) * (1.0 - fx) + texel(x + 1, y, channel) * fx;
             let bottom = texel(x, y + 1, channel) * (1.0 - fx) + texel(x + 1, y + 1, channel) * fx;
@@ -80,7 +84,8 @@ mod tests {
         for look in 0..LOOKS {
             let texture = Texture::built_in(look);
             assert!((0.2..0.8).contains(&texture.aspect()), "picture {look}: {}", texture.aspect());
-            let covered = (0..100 * 100).filter(|i| texture.covers(f64::from(i % 100) / 100.0, f64::from(i / 100) / 100.0));
+            let covered = (0..100 * 100)
+                .filter(|i| texture.covers(f64::from(i % 100) / 100.0, f64::from(i / 100) / 100.0));
             let share = covered.count() as f64 / 1e4;
             assert!((0.25..0.9).contains(&share), "picture {look} covers {share}");
         }

@@ -339,8 +339,7 @@ impl Stream {
 
     /// Waits for a frame and takes the newest there is, giving older ones back; `None` after the time-out.
     pub fn newest(&mut self, timeout: Duration) -> io::Result<Option<Filled>> {
-        let mut poll =
-            libc::pollfd { fd: self.device.fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        let mut poll = libc::pollfd { fd: self.device.fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
         let timeout_ms = c_int::try_from(timeout.as_millis()).unwrap_or(c_int::MAX);
         loop {
             // SAFETY: one valid pollfd.

@@ -96,8 +96,7 @@ impl V4l2Camera {
             ));
         }
         let mjpeg = format.pixelformat == MJPG;
-        let stream =
-            Stream::start(device, format, config.buffers).map_err(|e| device_error(&name, e))?;
+        let stream = Stream::start(device, format, config.buffers).map_err(|e| device_error(&name, e))?;
         Ok(Self {
             stream,
             device: name,
@@ -174,7 +173,9 @@ fn device_error(device: &str, source: std::io::Error) -> CameraError {
         }
         Some(libc::EBUSY) => "another program uses the camera: close it (`fuser -v DEVICE` names it)",
         Some(libc::ENOTTY | libc::EINVAL) => "not a Video4Linux capture device",
-        Some(libc::ENOSPC) => "the USB bus lacks bandwidth: use format = \"mjpeg\", a lower rate, or another port",
+        Some(libc::ENOSPC) => {
+            "the USB bus lacks bandwidth: use format = \"mjpeg\", a lower rate, or another port"
+        }
         _ => "see `dmesg` for what the driver says",
     };
     CameraError::Device { device: device.into(), source, advice }
@@ -207,7 +208,10 @@ mod tests {
     #[test]
     fn a_missing_device_is_named_with_the_way_out() {
         let text = message(&config("/dev/video-that-is-not-there"));
-        assert!(text.starts_with("/dev/video-that-is-not-there: ") && text.contains("v4l2-ctl --list-devices"), "{text}");
+        assert!(
+            text.starts_with("/dev/video-that-is-not-there: ") && text.contains("v4l2-ctl --list-devices"),
+            "{text}"
+        );
     }
 
     #[test]
