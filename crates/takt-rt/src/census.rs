@@ -143,7 +143,7 @@ pub struct CensusEntry {
     pub why: Option<String>,
     /// Policy when first seen.
     pub policy_before: Option<Policy>,
-    /// Policy after the census did its part; `None` when the thread had ended.
+    /// Policy after the census did its part; `None` when the thread had ended before.
     pub policy_after: Option<Policy>,
     /// Where it may run.
     pub cpus: Option<CpuSet>,
@@ -246,7 +246,8 @@ impl Census {
                     entry.error = before.apply(key.tid).err().map(|error| error.to_string());
                 }
             }
-            entry.policy_after = Policy::read(key.tid).ok();
+            // A thread that has ended since keeps what it was given.
+            entry.policy_after = Policy::read(key.tid).ok().or(entry.policy_after);
         }
         self.scans += 1;
         Ok(self.entries.len() - known)
@@ -271,7 +272,11 @@ fn give(entry: &mut CensusEntry, fallback: Policy) {
         entry.reapplied += 1;
     }
     entry.error = match fallback.apply(entry.tid) {
-        Err(Error::Refused { cause: crate::Cause::NoSuchThread, .. }) | Ok(()) => None,
+        Ok(()) => {
+            entry.policy_after = Some(fallback);
+            None
+        }
+        Err(Error::Refused { cause: crate::Cause::NoSuchThread, .. }) => None,
         Err(error) => Some(error.to_string()),
     };
 }

@@ -29,7 +29,7 @@ pub struct ThreadSettings {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpus: Option<CpuSet>,
     /// Timer slack; `None` leaves the inherited one. Meant for [`Policy::Other`]: timers of real-time policies
-    /// have none, and for them the kernel (6.13 and newer) reads it as 0 whatever is set.
+    /// have none, and for them recent kernels report it as 0 whatever is set.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timer_slack_ns: Option<u64>,
     /// Memory locking; concerns the whole process.
