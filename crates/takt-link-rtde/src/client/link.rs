@@ -14,9 +14,10 @@ use crate::session::Session;
 use crate::wire::{ControllerVersion, PacketType, Reply, WireError};
 use crate::{RobotState, RtdeError, socket};
 
-/// Send buffer asked of the kernel. Commands that wait for a controller that does not read are obsolete;
-/// a small buffer keeps few of them, so that a controller that wakes up is not fed with the past.
-const SEND_BUFFER_BYTES: i32 = 4096;
+/// Send buffer asked of the kernel. Small, so that a controller that takes in one packet per cycle after a
+/// pause is not fed with the past for long; large enough (some tens of small packets, each of which costs the
+/// kernel about a kilobyte) to ride out a pause of some tens of milliseconds without refusing the newest.
+const SEND_BUFFER_BYTES: i32 = 16 * 1024;
 
 /// Events that are kept until someone asks for them; older ones go first.
 const MAX_EVENTS: usize = 256;
