@@ -1,5 +1,22 @@
 //! The cobot safety cell of SentryRT-1: cameras are watched, people found, the robot slows and stops.
 //!
-//! [`ssm`] is the pure decision.
+//! [`ssm`] is the pure decision, [`tasks`] the task set of the paper's Table I with its scheduler configurations,
+//! [`threads`] the bodies of the critical threads, [`cell`] starts and ends them, [`records`] is what they leave
+//! behind and [`reaction`] how reaction time is read out of it.
+//!
+//! The speed slider and the standard digital outputs that the cell commands are **not safety-rated**, and this is
+//! not a certified safety function.
 
+pub mod cell;
+pub mod config;
+mod error;
+pub mod poses;
+pub mod reaction;
+pub mod records;
 pub mod ssm;
+pub mod tasks;
+pub mod threads;
+
+pub use cell::Cell;
+pub use config::CellConfig;
+pub use error::CellError;

@@ -188,7 +188,7 @@ impl Joiner {
 
 #[cfg(test)]
 mod tests {
-    use takt_link_rtde::SendOutcome;
+    use takt_link_rtde::client::SendOutcome;
     use takt_perception::FrameHealth;
 
     use super::*;
@@ -287,7 +287,8 @@ mod tests {
         joiner.job(&job(1, 350, &[0, 0, 3], 0), &mut |r| all.push(r));
         let open = joiner.finish(&mut |r| all.push(r));
         assert_eq!(open.iter().map(|f| f.sequence).collect::<Vec<_>>(), [4]);
-        let superseded: Vec<_> = all.iter().map(|r| (r.frame.sequence, r.superseded, r.reaction_ns())).collect();
+        let superseded: Vec<_> =
+            all.iter().map(|r| (r.frame.sequence, r.superseded, r.reaction_ns())).collect();
         assert_eq!(superseded, [(1, true, 252), (2, true, 152), (3, false, 52)]);
     }
 }

@@ -1,7 +1,7 @@
 //! What the cell's threads leave behind: one record per SSM job, one per judged frame. Plain values without
 //! pointers, pushed through wait-free rings.
 
-use takt_link_rtde::SendOutcome;
+use takt_link_rtde::client::SendOutcome;
 use takt_perception::FrameHealth;
 
 use crate::ssm::{Decision, MAX_CAMERAS};

@@ -140,7 +140,7 @@ pub struct TaskSet {
     pub perception: TaskTiming,
     /// Priority of SCHED_RR threads. 50 (section V.B). The detector service runs one below, so that a camera
     /// driver never queues behind a whole inference.
-    pub rr_priority: u32,
+    pub rr_priority: u8,
     /// Nice value of SCHED_OTHER main threads. 0.
     pub nice: i32,
     /// CPUs of the SSM task; all CPUs when absent. The kernel refuses SCHED_DEADLINE on a subset of its root
@@ -203,7 +203,9 @@ impl TaskSet {
     /// The policy of the detector service: a subthread, one priority below the others.
     pub fn detector_policy(&self) -> Policy {
         match self.policy_of(Role::Subthread) {
-            Policy::RoundRobin { priority } => Policy::RoundRobin { priority: priority.saturating_sub(1).max(1) },
+            Policy::RoundRobin { priority } => {
+                Policy::RoundRobin { priority: priority.saturating_sub(1).max(1) }
+            }
             other => other,
         }
     }

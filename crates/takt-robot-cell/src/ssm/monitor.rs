@@ -1,6 +1,6 @@
 //! The decision of one SSM job.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use takt_link_rtde::RobotState;
 
 use super::watch::{camera_fault, robot_fault};
@@ -23,7 +23,7 @@ pub struct Inputs<'a> {
 }
 
 /// The signal light (SentryRT-1, section III).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Light {
     /// Normal operation.

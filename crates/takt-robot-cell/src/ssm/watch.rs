@@ -1,6 +1,6 @@
 //! Whether the inputs of a job can be trusted at all.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use takt_link_rtde::{RobotMode, RobotState, SafetyMode};
 use takt_perception::{Detections, FrameHealth};
 
@@ -16,7 +16,7 @@ pub struct CameraInput<'a> {
 }
 
 /// Why an input cannot be trusted. Each of them stops the robot.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FaultKind {
     /// The perception thread has ended.
@@ -58,28 +58,6 @@ pub enum FaultKind {
 }
 
 impl FaultKind {
-    /// All kinds, for decoding a recorded number.
-    pub const ALL: [Self; 18] = [
-        Self::PerceptionDead,
-        Self::NoFrame,
-        Self::StaleFrame,
-        Self::FutureFrame,
-        Self::SequenceBackwards,
-        Self::EmptyColour,
-        Self::EmptyDepth,
-        Self::ImpossibleDepth,
-        Self::WrongSize,
-        Self::NoPose,
-        Self::InferenceFailed,
-        Self::ImpossibleDistance,
-        Self::RobotLinkLost,
-        Self::RobotFutureDated,
-        Self::RobotNotRunning,
-        Self::RobotSafetyMode,
-        Self::ProgramStopped,
-        Self::RobotNotANumber,
-    ];
-
     /// A few words for a person.
     pub const fn text(self) -> &'static str {
         match self {

@@ -1,0 +1,505 @@
+//! Starts the cell's threads, connects them, and ends them in an order that loses nothing.
+
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use nalgebra::Isometry3;
+use serde::Serialize;
+use takt_link_camera::{CameraConfig, CameraFeed, FeedOptions, Frame, PoseSource, StartGate};
+use takt_link_rtde::RobotState;
+use takt_link_rtde::arm::{MissionProgress, MissionThread};
+use takt_link_rtde::client::{Link, LinkEvent, RtdeConfig};
+use takt_link_rtde::sim::Simulator;
+use takt_perception::{
+    Detections, DetectorHandle, DetectorSchedule, DetectorService, Engine, Mount, Overlay, Perception,
+};
+use takt_rt::census::{self, CensusKeeper, CensusReport};
+use takt_rt::clock::monotonic_ns;
+use takt_rt::exchange::{self, Reader};
+use takt_rt::latency::DmaLatency;
+use takt_rt::memory::{self, MemoryLock};
+use takt_rt::periodic::{Periodic, SleepStrategy};
+use takt_rt::ring::{Consumer, ring};
+use takt_rt::settings::{Granted, ThreadSettings};
+use takt_rt::thread;
+
+use crate::config::CellConfig;
+use crate::error::CellError;
+use crate::poses::PoseWindow;
+use crate::records::{FrameRecord, SsmJob};
+use crate::ssm::Monitor;
+use crate::tasks::Role;
+use crate::threads::{PerceptionPorts, PerceptionTask, SsmPorts, SsmTask};
+
+/// Records that a starving collector may fall behind: a minute of SSM jobs at 500 Hz and more.
+const RING_CAPACITY: usize = 1 << 16;
+
+/// Stack that is touched before a critical thread begins.
+const PREFAULT_STACK_BYTES: usize = 256 << 10;
+
+/// How often new threads of libraries are looked for.
+const CENSUS_PERIOD: Duration = Duration::from_millis(500);
+
+/// Time between the last thread's start and the first frame.
+const START_DELAY_NS: u64 = 200_000_000;
+
+/// What the cell's threads leave behind.
+#[derive(Debug)]
+pub struct Records {
+    /// Every SSM job.
+    pub jobs: Consumer<SsmJob>,
+    /// Every judged frame, a ring per camera.
+    pub frames: Vec<Consumer<FrameRecord>>,
+}
+
+/// What one camera shows to a view.
+#[derive(Debug)]
+pub struct CameraPorts {
+    /// Frames.
+    pub frames: Reader<Frame>,
+    /// Results.
+    pub detections: Reader<Detections>,
+    /// Masks; absent when the cell was started without.
+    pub overlays: Option<Reader<Overlay>>,
+}
+
+/// What a view and a collector may look at. Reading never delays a writer.
+#[derive(Debug)]
+pub struct ViewPorts {
+    /// The cameras.
+    pub cameras: Vec<CameraPorts>,
+    /// Newest job.
+    pub newest_job: Reader<Option<SsmJob>>,
+    /// Robot state.
+    pub robot: Reader<RobotState>,
+}
+
+/// One thread and what the kernel granted it.
+#[derive(Clone, Debug, Serialize)]
+pub struct ThreadReport {
+    /// Thread name.
+    pub name: String,
+    /// Asked and granted.
+    pub granted: Granted,
+}
+
+/// A running cell.
+pub struct Cell {
+    config: CellConfig,
+    feeds: Vec<CameraFeed>,
+    detector: Option<DetectorService>,
+    threads: Vec<thread::Handle>,
+    perception_count: usize,
+    reports: Vec<ThreadReport>,
+    warnings: Vec<String>,
+    census: Option<CensusKeeper>,
+    link: Link,
+    mission: Option<MissionThread>,
+    simulator: Option<Simulator>,
+    stop_perception: Arc<AtomicBool>,
+    stop_ssm: Arc<AtomicBool>,
+    records: Option<Records>,
+    ports: Option<ViewPorts>,
+    engine: String,
+    _awake: Option<DmaLatency>,
+}
+
+/// The settings of a critical thread.
+fn settings(config: &CellConfig, role: Role) -> ThreadSettings {
+    let tasks = &config.tasks;
+    ThreadSettings {
+        policy: tasks.policy_of(role),
+        cpus: match role {
+            Role::Ssm => tasks.ssm_cpus,
+            Role::Perception => tasks.perception_cpus,
+            Role::Subthread | Role::BestEffort => None,
+        },
+        timer_slack_ns: Some(tasks.timer_slack_ns),
+        // Locked once, by `lock_memory`, before any thread starts.
+        lock_memory: MemoryLock::Off,
+        prefault_stack_bytes: PREFAULT_STACK_BYTES,
+        strict: tasks.strict,
+    }
+}
+
+impl Cell {
+    /// Starts everything. With `masks`, perception draws masks for a view (a little more work per frame).
+    ///
+    /// # Errors
+    /// [`CellError`]; whatever was started is ended again.
+    pub fn start(config: &CellConfig, masks: bool) -> Result<Self, CellError> {
+        config.validate().map_err(CellError::Config)?;
+        let mut warnings = Vec::new();
+        let awake = prepare_machine(config, &mut warnings)?;
+        let mut rtde = config.robot.rtde.clone();
+        let simulator = config.robot.simulator.as_ref().map(|sim| simulate(sim, &mut rtde)).transpose()?;
+        let census = CensusKeeper::start(config.tasks.policy_of(Role::Subthread), CENSUS_PERIOD)?;
+        let (link, commander, robot_readers) = census.attribute("robot link", || Link::open(&rtde, 2))?;
+        let mut robot_readers = robot_readers.into_iter();
+        let cameras = config.cameras.len();
+        let (poses, pose_readers) = exchange::latest(2 * cameras, PoseWindow::default);
+        let mut pose_readers = pose_readers.into_iter();
+
+        let gate = StartGate::new();
+        let (feeds, frame_readers) =
+            census.attribute("cameras", || open_feeds(config, &gate, &mut pose_readers))?;
+        let (engine, detector, perceptions, detector_thread) =
+            census.attribute("inference", || prepare_perception(config, &feeds))?;
+
+        let mut cell = Self {
+            config: config.clone(),
+            feeds,
+            detector,
+            threads: Vec::new(),
+            perception_count: 0,
+            reports: Vec::new(),
+            warnings,
+            census: Some(census),
+            link,
+            mission: None,
+            simulator,
+            stop_perception: Arc::default(),
+            stop_ssm: Arc::default(),
+            records: None,
+            ports: None,
+            engine: engine.description(),
+            _awake: awake,
+        };
+        cell.reports.extend(detector_thread);
+        let ssm_robot = robot_readers.next().ok_or(CellError::NoReader("robot state"))?;
+        let view_robot = robot_readers.next().ok_or(CellError::NoReader("robot state"))?;
+        let wired = cell.start_perception(perceptions, frame_readers, &mut pose_readers, masks)?;
+        let (newest, newest_readers) = exchange::latest(1, || None);
+        let (jobs_in, jobs) = ring(RING_CAPACITY);
+        let ports = SsmPorts {
+            detections: wired.detections,
+            alive: wired.alive,
+            robot: ssm_robot,
+            commander,
+            poses,
+            newest,
+            records: jobs_in,
+        };
+        cell.start_ssm(ports)?;
+        cell.records = Some(Records { jobs, frames: wired.frames });
+        cell.ports = Some(ViewPorts {
+            cameras: wired.views,
+            newest_job: newest_readers.into_iter().next().ok_or(CellError::NoReader("newest job"))?,
+            robot: view_robot,
+        });
+        if let Some(mission) = &config.robot.mission {
+            cell.mission = Some(MissionThread::start(mission.clone(), rtde)?);
+        }
+        gate.open(monotonic_ns() + START_DELAY_NS);
+        Ok(cell)
+    }
+
+    fn start_perception(
+        &mut self,
+        perceptions: Vec<Perception>,
+        frame_readers: Vec<Vec<Reader<Frame>>>,
+        pose_readers: &mut impl Iterator<Item = Reader<PoseWindow>>,
+        masks: bool,
+    ) -> Result<Wired, CellError> {
+        let mut wired = Wired::default();
+        let settings = settings(&self.config, Role::Perception);
+        let cameras = self.config.cameras.clone();
+        for (index, (perception, readers)) in perceptions.into_iter().zip(frame_readers).enumerate() {
+            let mut readers = readers.into_iter();
+            let mut frames = || readers.next().ok_or(CellError::NoReader("frames"));
+            let (detections, results) = exchange::latest(2, Detections::default);
+            let mut results = results.into_iter();
+            let mut result = || results.next().ok_or(CellError::NoReader("detections"));
+            let intrinsics = self.feeds[index].intrinsics();
+            let (overlays, overlay_reader) = if masks {
+                let (writer, readers) =
+                    exchange::latest(1, || Overlay::new(intrinsics.width, intrinsics.height));
+                (Some(writer), readers.into_iter().next())
+            } else {
+                (None, None)
+            };
+            let (records_in, records) = ring(RING_CAPACITY);
+            let alive = Arc::new(AtomicBool::new(true));
+            let ports = PerceptionPorts {
+                frames: frames()?,
+                signal: self.feeds[index].signal(),
+                poses: pose_readers.next().ok_or(CellError::NoReader("poses"))?,
+                detections,
+                overlays,
+                records: records_in,
+                alive: Arc::clone(&alive),
+                stop: Arc::clone(&self.stop_perception),
+            };
+            let task = PerceptionTask::new(perception, cameras[index].mount, ports);
+            let handle = thread::spawn(&format!("perception-{index}"), &settings, move || task.run())?;
+            self.keep(handle);
+            self.perception_count += 1;
+            wired.detections.push(result()?);
+            wired.alive.push(alive);
+            wired.frames.push(records);
+            wired.views.push(CameraPorts {
+                frames: frames()?,
+                detections: result()?,
+                overlays: overlay_reader,
+            });
+        }
+        Ok(wired)
+    }
+
+    fn start_ssm(&mut self, ports: SsmPorts) -> Result<(), CellError> {
+        let config = &self.config;
+        let monitor = Monitor::new(config.ssm.clone(), config.cameras.len()).map_err(CellError::Config)?;
+        let mut task = SsmTask::new(monitor, ports, config.robot.light);
+        let sleep = if config.tasks.spin_margin_us > 0.0 {
+            SleepStrategy::Spin { margin: Duration::from_secs_f64(config.tasks.spin_margin_us / 1e6) }
+        } else {
+            SleepStrategy::Kernel
+        };
+        let mut periodic = Periodic::start_now(config.tasks.ssm.period(), sleep)?;
+        let stop = Arc::clone(&self.stop_ssm);
+        let handle = thread::spawn("ssm", &settings(config, Role::Ssm), move || {
+            while !stop.load(Ordering::Acquire) {
+                let release = periodic.next();
+                task.job(&release);
+            }
+        })?;
+        self.keep(handle);
+        Ok(())
+    }
+
+    fn keep(&mut self, handle: thread::Handle) {
+        self.reports.push(ThreadReport { name: handle.name().to_owned(), granted: handle.granted().clone() });
+        self.threads.push(handle);
+    }
+
+    /// The record rings; `None` when they were taken already.
+    pub fn take_records(&mut self) -> Option<Records> {
+        self.records.take()
+    }
+
+    /// What views may look at; `None` when taken already.
+    pub fn take_view(&mut self) -> Option<ViewPorts> {
+        self.ports.take()
+    }
+
+    /// The critical threads and what the kernel granted them.
+    pub fn threads(&self) -> &[ThreadReport] {
+        &self.reports
+    }
+
+    /// Everything that was asked and not granted, a sentence each; empty for a run whose figures stand for what was
+    /// asked.
+    pub fn not_granted(&self) -> Vec<String> {
+        let refused = self.reports.iter().flat_map(|report| {
+            report.granted.differences.iter().map(move |difference| format!("{}: {difference}", report.name))
+        });
+        self.warnings.iter().cloned().chain(refused).collect()
+    }
+
+    /// All threads of the process, with the policy that each has.
+    ///
+    /// # Errors
+    /// When /proc cannot be read.
+    pub fn census(&self) -> Result<Option<CensusReport>, CellError> {
+        Ok(self.census.as_ref().map(CensusKeeper::report).transpose()?)
+    }
+
+    /// Which inference engine runs, and why.
+    pub fn engine(&self) -> &str {
+        &self.engine
+    }
+
+    /// Inferences of the shared detector so far.
+    pub fn detector_runs(&self) -> u64 {
+        self.detector.as_ref().map_or(0, DetectorService::runs)
+    }
+
+    /// The camera drivers.
+    pub fn feeds(&self) -> &[CameraFeed] {
+        &self.feeds
+    }
+
+    /// Progress of the arm's mission.
+    pub fn mission(&self) -> Option<MissionProgress> {
+        self.mission.as_ref().map(MissionThread::progress)
+    }
+
+    /// Rare events of the robot link.
+    pub fn link_events(&self) -> Vec<LinkEvent> {
+        self.link.events()
+    }
+
+    /// The simulated controller, where there is one: tests and demonstrations plant faults through it.
+    pub fn simulator(&self) -> Option<&Simulator> {
+        self.simulator.as_ref()
+    }
+
+    /// Names of critical threads that have ended. Empty while all is well.
+    pub fn ended_threads(&self) -> Vec<String> {
+        self.threads.iter().filter(|t| t.is_finished()).map(|t| t.name().to_owned()).collect()
+    }
+
+    /// Ends the cameras, lets perception finish what has arrived and SSM answer it, then stops the robot and ends
+    /// every thread. Returns what went wrong on the way, a sentence each.
+    pub fn stop(mut self, patience: Duration) -> Vec<String> {
+        let mut problems = Vec::new();
+        self.feeds.iter_mut().for_each(CameraFeed::stop);
+        self.stop_perception.store(true, Ordering::Release);
+        let until = Instant::now() + patience;
+        let perceptions = &self.threads[..self.perception_count];
+        while perceptions.iter().any(|t| !t.is_finished()) && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        // A few periods more: the first job that processes the last frame, and its acknowledgement.
+        std::thread::sleep(self.config.tasks.ssm.period() * 10);
+        self.stop_ssm.store(true, Ordering::Release);
+        for handle in self.threads.drain(..) {
+            let name = handle.name().to_owned();
+            if !handle.is_finished() && Instant::now() >= until && name != "ssm" {
+                problems
+                    .push(format!("{name} did not end within {patience:?}; its last frame is not recorded"));
+                continue;
+            }
+            if let Err(error) = handle.join() {
+                problems.push(format!("{name}: {error}"));
+            }
+        }
+        problems
+    }
+}
+
+/// What `start_perception` hands on.
+#[derive(Default)]
+struct Wired {
+    detections: Vec<Reader<Detections>>,
+    alive: Vec<Arc<AtomicBool>>,
+    frames: Vec<Consumer<FrameRecord>>,
+    views: Vec<CameraPorts>,
+}
+
+/// Memory and idle states, for the whole process.
+fn prepare_machine(config: &CellConfig, warnings: &mut Vec<String>) -> Result<Option<DmaLatency>, CellError> {
+    let mut refuse = |what: &str, error: takt_rt::Error| -> Result<(), CellError> {
+        if config.tasks.strict {
+            return Err(error.into());
+        }
+        warnings.push(format!("{what}: {error}"));
+        Ok(())
+    };
+    memory::keep_heap();
+    if config.tasks.lock_memory {
+        if let Err(error) = MemoryLock::All.apply() {
+            refuse("tasks.lock_memory", error)?;
+        }
+    }
+    if !config.tasks.hold_cpu_awake {
+        return Ok(None);
+    }
+    match DmaLatency::hold(0) {
+        Ok(awake) => Ok(Some(awake)),
+        Err(error) => {
+            refuse("tasks.hold_cpu_awake", error)?;
+            Ok(None)
+        }
+    }
+}
+
+/// Starts the simulated controller and points the link at it. Its threads stand for a computer of their own, so
+/// the census leaves them alone.
+fn simulate(sim: &takt_link_rtde::sim::SimConfig, rtde: &mut RtdeConfig) -> Result<Simulator, CellError> {
+    let simulator = Simulator::start(sim.clone())?;
+    let until = Instant::now() + Duration::from_secs(1);
+    while simulator.thread_id() == 0 && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    census::exempt(simulator.thread_id(), "stands for the robot controller's own computer");
+    let address = simulator.rtde_address();
+    rtde.host = address.ip().to_string();
+    rtde.port = address.port();
+    Ok(simulator)
+}
+
+type Feeds = (Vec<CameraFeed>, Vec<Vec<Reader<Frame>>>);
+
+/// Opens the cameras; they begin together when the gate opens, spread over one period, as unsynchronised cameras
+/// are.
+fn open_feeds(
+    config: &CellConfig,
+    gate: &StartGate,
+    pose_readers: &mut impl Iterator<Item = Reader<PoseWindow>>,
+) -> Result<Feeds, CellError> {
+    let mut feeds = Vec::new();
+    let mut frames = Vec::new();
+    for (index, camera) in config.cameras.iter().enumerate() {
+        let poses = match &camera.source {
+            CameraConfig::Synthetic(_) => {
+                let reader = pose_readers.next().ok_or(CellError::NoReader("poses"))?;
+                Some(pose_source(camera.mount, reader))
+            }
+            _ => None,
+        };
+        let options = FeedOptions {
+            phase: config.tasks.perception.period() * index as u32 / config.cameras.len() as u32,
+            gate: Some(gate.clone()),
+            ..FeedOptions::default()
+        };
+        let (feed, readers) = CameraFeed::start(index as u32, &camera.source, poses, 2, options)
+            .map_err(|source| CellError::Camera { name: camera.name.clone(), source })?;
+        feeds.push(feed);
+        frames.push(readers);
+    }
+    Ok((feeds, frames))
+}
+
+/// Tells the synthetic scene where its camera is: the newest pose of the robot, through the mounting.
+fn pose_source(mount: Mount, reader: Reader<PoseWindow>) -> PoseSource {
+    // Only the camera's driver thread asks; the mutex makes that a `Fn`, nobody ever waits for it.
+    let reader = Mutex::new(reader);
+    Arc::new(move |at_ns| {
+        let mut reader = reader.lock().unwrap_or_else(PoisonError::into_inner);
+        let window = reader.read().value;
+        let newest = window.iter().take_while(|(t_ns, _)| *t_ns <= at_ns).last();
+        let tcp_in_base =
+            newest.or_else(|| window.iter().next()).map_or(Isometry3::identity(), |(_, pose)| pose);
+        mount.at(&tcp_in_base).camera_in_base
+    })
+}
+
+type Prepared = (Engine, Option<DetectorService>, Vec<Perception>, Option<ThreadReport>);
+
+fn prepare_perception(config: &CellConfig, feeds: &[CameraFeed]) -> Result<Prepared, CellError> {
+    let engine = Engine::open(&config.perception.engine)?;
+    let sizes: Vec<_> = feeds.iter().map(|f| (f.intrinsics().width, f.intrinsics().height)).collect();
+    let mut report = None;
+    let service = &config.perception.detector;
+    let shared = service.enabled && service.schedule != DetectorSchedule::EveryFrame;
+    let (detector, handles) = if shared {
+        let settings = ThreadSettings {
+            policy: config.tasks.detector_policy(),
+            strict: config.tasks.strict,
+            ..ThreadSettings::default()
+        };
+        let (service, handles) =
+            DetectorService::start(&engine, &config.perception.detector, &sizes, |body| {
+                let handle = thread::spawn("detector", &settings, body).map_err(|e| e.to_string())?;
+                report =
+                    Some(ThreadReport { name: handle.name().to_owned(), granted: handle.granted().clone() });
+                Ok(())
+            })?;
+        (Some(service), handles.into_iter().map(Some).collect())
+    } else {
+        (None, feeds.iter().map(|_| None).collect::<Vec<Option<DetectorHandle>>>())
+    };
+    let perceptions = handles
+        .into_iter()
+        .zip(feeds)
+        .enumerate()
+        .map(|(index, (handle, feed))| {
+            Perception::new(&config.perception, index as u32, feed.intrinsics(), &engine, handle)
+        })
+        .collect::<Result<_, _>>()?;
+    Ok((engine, detector, perceptions, report))
+}

@@ -1,0 +1,112 @@
+//! What the cell is made of: cameras, perception, monitor, tasks, robot.
+
+use serde::{Deserialize, Serialize};
+use takt_link_camera::CameraConfig;
+use takt_link_rtde::arm::Mission;
+use takt_link_rtde::client::RtdeConfig;
+use takt_link_rtde::sim::SimConfig;
+use takt_perception::{Mount, PerceptionConfig};
+
+use crate::ssm::{Light, MAX_CAMERAS, SsmConfig};
+use crate::tasks::TaskSet;
+
+/// One camera of the cell (`[[cameras]]`).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CellCamera {
+    /// Name for people.
+    pub name: String,
+    /// How it is mounted: on the TCP, as in the paper, or fixed in the cell.
+    pub mount: Mount,
+    /// Where its frames come from.
+    pub source: CameraConfig,
+}
+
+/// The robot (`[robot]`).
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RobotConfig {
+    /// How to reach the controller. With a simulator, host and port are the simulator's.
+    pub rtde: RtdeConfig,
+    /// A simulated controller in this process; absent for a real robot.
+    pub simulator: Option<SimConfig>,
+    /// What the arm does; absent where the controller's own program moves it.
+    pub mission: Option<Mission>,
+    /// The light: which standard digital output is which colour.
+    pub light: LightOutputs,
+}
+
+/// Standard digital outputs of the signal light (SentryRT-1, section III).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct LightOutputs {
+    /// Output of the green light, 0..=7. 0.
+    pub green: u8,
+    /// Output of the orange light. 1.
+    pub orange: u8,
+    /// Output of the red light. 2.
+    pub red: u8,
+}
+
+impl Default for LightOutputs {
+    fn default() -> Self {
+        Self { green: 0, orange: 1, red: 2 }
+    }
+}
+
+impl LightOutputs {
+    /// The output of a colour.
+    pub const fn output(&self, light: Light) -> u8 {
+        match light {
+            Light::Green => self.green,
+            Light::Orange => self.orange,
+            Light::Red => self.red,
+        }
+    }
+}
+
+/// The whole cell.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct CellConfig {
+    /// Name for people and run directories.
+    pub name: String,
+    /// The cameras, in order.
+    pub cameras: Vec<CellCamera>,
+    /// Perception, the same for every camera.
+    pub perception: PerceptionConfig,
+    /// The monitor.
+    pub ssm: SsmConfig,
+    /// The task set.
+    pub tasks: TaskSet,
+    /// The robot.
+    pub robot: RobotConfig,
+}
+
+impl CellConfig {
+    /// Checks what the types cannot.
+    ///
+    /// # Errors
+    /// A sentence that names the key, the value and what is accepted.
+    pub fn validate(&self) -> Result<(), String> {
+        if !(1..=MAX_CAMERAS).contains(&self.cameras.len()) {
+            return Err(format!("{} [[cameras]]: accepted are 1 to {MAX_CAMERAS}", self.cameras.len()));
+        }
+        for (index, camera) in self.cameras.iter().enumerate() {
+            if self.cameras[..index].iter().any(|other| other.name == camera.name) {
+                return Err(format!("cameras.name = \"{}\" twice: names must differ", camera.name));
+            }
+        }
+        self.perception.check().map_err(|e| format!("perception.{e}"))?;
+        self.ssm.validate()?;
+        self.tasks.validate()?;
+        self.robot.rtde.check().map_err(|e| format!("robot.rtde: {e}"))?;
+        let LightOutputs { green, orange, red } = self.robot.light;
+        if [green, orange, red].iter().any(|&o| o > 7) || green == orange || orange == red || green == red {
+            return Err(format!(
+                "robot.light: green = {green}, orange = {orange}, red = {red}: accepted are three different outputs \
+                 0 to 7"
+            ));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,32 @@
+//! What can keep the cell from running.
+
+/// Errors of the cell. Each says what was found and the way out.
+#[derive(Debug, thiserror::Error)]
+pub enum CellError {
+    /// The configuration is impossible.
+    #[error("configuration: {0}")]
+    Config(String),
+    /// A camera could not be opened.
+    #[error("camera \"{name}\": {source}")]
+    Camera {
+        /// Its name.
+        name: String,
+        /// Why.
+        source: takt_link_camera::CameraError,
+    },
+    /// Perception could not be prepared.
+    #[error("perception: {0}")]
+    Perception(#[from] takt_perception::PerceptionError),
+    /// An inference engine or a network could not be loaded.
+    #[error("perception: {0}")]
+    Engine(#[from] takt_perception::EngineError),
+    /// The robot could not be reached or simulated.
+    #[error("robot: {0}")]
+    Robot(#[from] takt_link_rtde::RtdeError),
+    /// The kernel refused something that this run cannot do without.
+    #[error(transparent)]
+    RealTime(#[from] takt_rt::Error),
+    /// An exchange was made with too few readers: a mistake in this crate.
+    #[error("internal: {0} has no reader left")]
+    NoReader(&'static str),
+}

@@ -1,0 +1,143 @@
+//! τ_p_i: waits for a frame of one camera, judges it, publishes what it says.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use takt_link_camera::Frame;
+use takt_perception::{Detections, Mount, ObjectKind, Overlay, Perception, PoseHistory};
+use takt_rt::clock::monotonic_ns;
+use takt_rt::exchange::{Reader, Writer};
+use takt_rt::ring::Producer;
+use takt_rt::signal::Signal;
+
+use crate::poses::PoseWindow;
+use crate::records::FrameRecord;
+
+/// What the task is connected to.
+pub struct PerceptionPorts {
+    /// Frames of the camera.
+    pub frames: Reader<Frame>,
+    /// Notified with every frame.
+    pub signal: Signal,
+    /// Recent poses of the robot.
+    pub poses: Reader<PoseWindow>,
+    /// Results.
+    pub detections: Writer<Detections>,
+    /// Masks for the view; absent where nobody looks.
+    pub overlays: Option<Writer<Overlay>>,
+    /// All records, for the collector.
+    pub records: Producer<FrameRecord>,
+    /// Cleared when the thread ends, however it ends.
+    pub alive: Arc<AtomicBool>,
+    /// Asks the thread to end after the newest frame.
+    pub stop: Arc<AtomicBool>,
+}
+
+/// The task.
+pub struct PerceptionTask {
+    perception: Perception,
+    mount: Mount,
+    history: PoseHistory,
+    ports: PerceptionPorts,
+    last_sequence: u64,
+}
+
+/// How often a thread without frames looks whether it shall end.
+const WAIT: Duration = Duration::from_millis(50);
+
+/// Poses up to this much older than a capture are held: two RTDE cycles and the SSM period that hands them over. A
+/// capture is normally older than the newest pose, because the frame had to be transferred first.
+const POSE_HOLD_NS: u64 = 20_000_000;
+
+/// Poses further apart than this are not interpolated between: the link was down.
+const POSE_GAP_NS: u64 = 50_000_000;
+
+/// Clears the flag when the thread unwinds, too.
+struct AliveGuard(Arc<AtomicBool>);
+
+impl Drop for AliveGuard {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
+    }
+}
+
+impl PerceptionTask {
+    /// A task that has judged no frame yet.
+    pub fn new(perception: Perception, mount: Mount, ports: PerceptionPorts) -> Self {
+        let history = PoseHistory::new(2 * crate::poses::WINDOW, POSE_HOLD_NS, POSE_GAP_NS);
+        Self { perception, mount, history, ports, last_sequence: 0 }
+    }
+
+    /// Judges frames until asked to stop, and the newest one after that.
+    pub fn run(mut self) {
+        let _alive = AliveGuard(Arc::clone(&self.ports.alive));
+        loop {
+            let seen = self.ports.signal.value();
+            // Before looking for a frame: a frame that came before the wish to stop is still judged.
+            let stop = self.ports.stop.load(Ordering::Acquire);
+            if !self.judge_newest() {
+                if stop {
+                    return;
+                }
+                self.ports.signal.wait(seen, WAIT);
+            }
+        }
+    }
+
+    /// Judges the newest frame if it is new.
+    pub fn judge_newest(&mut self) -> bool {
+        let ports = &mut self.ports;
+        for (t_ns, pose) in ports.poses.read().value.iter() {
+            self.history.push(t_ns, &pose);
+        }
+        let frame = ports.frames.read().value;
+        if frame.sequence == 0 || frame.sequence == self.last_sequence {
+            return false;
+        }
+        let start_ns = monotonic_ns();
+        // A source that restarts counts from 1 again; that is no loss that could be counted.
+        let dropped = frame.sequence.saturating_sub(self.last_sequence + 1);
+        self.last_sequence = frame.sequence;
+        let pose = self.history.at(frame.capture_ns).map(|tcp_in_base| {
+            let mut pose = self.mount.at(&tcp_in_base);
+            if let Some(known) = frame.camera_in_base {
+                pose.camera_in_base = known;
+            }
+            pose
+        });
+        let mut result = Detections::default();
+        match &mut ports.overlays {
+            None => self.perception.process(frame, pose.as_ref(), start_ns, &mut result, None),
+            Some(overlays) => {
+                overlays.write(start_ns, |overlay| {
+                    self.perception.process(frame, pose.as_ref(), start_ns, &mut result, Some(overlay));
+                });
+            }
+        }
+        result.times.published_ns = monotonic_ns();
+        // The record goes first: whoever sees the result in a job's record finds the frame's record as well.
+        ports.records.push(record(&result, dropped));
+        ports.detections.publish(result.times.published_ns, result);
+        true
+    }
+}
+
+fn record(result: &Detections, dropped: u64) -> FrameRecord {
+    let count = |kind| result.objects().iter().filter(|o| o.kind == kind).count() as u32;
+    FrameRecord {
+        camera: result.camera,
+        sequence: result.frame_sequence,
+        capture_ns: result.capture_ns,
+        arrival_ns: result.times.arrival_ns,
+        start_ns: result.times.start_ns,
+        inferred_ns: result.times.inferred_ns,
+        projected_ns: result.times.projected_ns,
+        published_ns: result.times.published_ns,
+        health: result.health,
+        people: count(ObjectKind::Person),
+        unexplained: count(ObjectKind::Unexplained),
+        nearest_m: result.nearest().map_or(f32::INFINITY, |o| o.distance_m),
+        dropped,
+    }
+}

@@ -1,0 +1,138 @@
+//! τ_ssm: reads the newest of everything, decides, commands the robot, leaves a record. After start-up it
+//! neither allocates nor locks nor blocks; its only system calls are the sleep and one non-blocking send.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use takt_link_rtde::client::Commander;
+use takt_link_rtde::{Command, RobotState};
+use takt_perception::Detections;
+use takt_rt::clock::monotonic_ns;
+use takt_rt::exchange::{Reader, Writer};
+use takt_rt::periodic::Release;
+use takt_rt::ring::Producer;
+
+use crate::config::LightOutputs;
+use crate::poses::PoseWindow;
+use crate::records::SsmJob;
+use crate::ssm::{CameraInput, Inputs, MAX_CAMERAS, Monitor};
+
+/// What the task is connected to.
+#[derive(Debug)]
+pub struct SsmPorts {
+    /// Newest result of each camera, in order.
+    pub detections: Vec<Reader<Detections>>,
+    /// Whether each perception thread lives.
+    pub alive: Vec<Arc<AtomicBool>>,
+    /// Newest state of the robot.
+    pub robot: Reader<RobotState>,
+    /// Commands to the robot.
+    pub commander: Commander,
+    /// Recent poses for the cameras' threads.
+    pub poses: Writer<PoseWindow>,
+    /// Newest record, for views.
+    pub newest: Writer<Option<SsmJob>>,
+    /// All records, for the collector.
+    pub records: Producer<SsmJob>,
+}
+
+/// The task.
+#[derive(Debug)]
+pub struct SsmTask {
+    monitor: Monitor,
+    ports: SsmPorts,
+    light: LightOutputs,
+    window: PoseWindow,
+    heartbeat: i32,
+    echo: (i32, u64),
+    consumed: [u64; MAX_CAMERAS],
+    measured_worst_ns: u64,
+    /// Stands in for cameras that are not there.
+    nothing: Detections,
+}
+
+impl SsmTask {
+    /// A task that has run no job yet.
+    pub fn new(monitor: Monitor, ports: SsmPorts, light: LightOutputs) -> Self {
+        Self {
+            monitor,
+            ports,
+            light,
+            window: PoseWindow::default(),
+            heartbeat: 0,
+            echo: (0, 0),
+            consumed: [0; MAX_CAMERAS],
+            measured_worst_ns: 0,
+            nothing: Detections::default(),
+        }
+    }
+
+    /// One job.
+    pub fn job(&mut self, release: &Release) -> SsmJob {
+        let robot = *self.ports.robot.read().value;
+        let mut cameras = [CameraInput { detections: &self.nothing, alive: false }; MAX_CAMERAS];
+        let mut count = 0;
+        let ports = self.ports.detections.iter_mut().zip(&self.ports.alive);
+        for (input, (reader, alive)) in cameras.iter_mut().zip(ports) {
+            *input = CameraInput {
+                detections: reader.read().value,
+                // Acquire: a dead thread's last result is not newer than its death.
+                alive: alive.load(Ordering::Acquire),
+            };
+            count += 1;
+        }
+        let cameras = &cameras[..count];
+        // After reading: no input can then lie in the future by honest clocks.
+        let start_ns = monotonic_ns();
+        let decision = self.monitor.decide(&Inputs {
+            now_ns: start_ns,
+            cameras,
+            robot: &robot,
+            measured_worst_s: self.measured_worst_ns as f64 / 1e9,
+        });
+        self.heartbeat = self.heartbeat.wrapping_add(1);
+        let sent = self.ports.commander.send(&Command {
+            speed_fraction: decision.speed_fraction,
+            digital_outputs: 1 << self.light.output(decision.light),
+            digital_outputs_mask: 1 << self.light.green | 1 << self.light.orange | 1 << self.light.red,
+            heartbeat: self.heartbeat,
+        });
+        let end_ns = monotonic_ns();
+
+        let mut input_sequences = [0; MAX_CAMERAS];
+        for ((sequence, consumed), camera) in input_sequences.iter_mut().zip(&mut self.consumed).zip(cameras)
+        {
+            *sequence = camera.detections.frame_sequence;
+            if *sequence != *consumed {
+                *consumed = *sequence;
+                // Frames so old that they stop the robot anyway do not widen the distance for ever.
+                if decision.fault.is_none() {
+                    let capture_to_command_ns = end_ns.saturating_sub(camera.detections.capture_ns);
+                    self.measured_worst_ns = self.measured_worst_ns.max(capture_to_command_ns);
+                }
+            }
+        }
+        if robot.heartbeat_echo != self.echo.0 && robot.sequence > 0 {
+            self.echo = (robot.heartbeat_echo, robot.received_ns);
+        }
+        let record = SsmJob {
+            index: release.index,
+            planned_ns: release.planned_ns,
+            wake_ns: release.wake_ns,
+            start_ns,
+            end_ns,
+            input_sequences,
+            decision,
+            heartbeat: self.heartbeat,
+            sent,
+            echo: self.echo.0,
+            echo_received_ns: self.echo.1,
+        };
+        self.window.push(&robot);
+        let window = &self.window;
+        self.ports.poses.write(end_ns, |slot| *slot = *window);
+        self.ports.newest.publish(end_ns, Some(record));
+        self.ports.records.push(record);
+        record
+    }
+}
