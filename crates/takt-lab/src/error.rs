@@ -23,12 +23,15 @@ pub enum LabError {
         /// What belongs there.
         expected: &'static str,
     },
+    /// A configuration file or an option is wrong.
+    #[error("{0}")]
+    Config(String),
     /// The robot could not be started or broke.
     #[error(transparent)]
     Cell(#[from] takt_robot_cell::CellError),
     /// The view could not be started.
     #[error("view: {0}")]
-    View(#[from] takt_view::ViewError),
+    View(#[from] takt_view::Error),
     /// Interference could not be started.
     #[error("interference: {0}")]
     Load(String),
@@ -55,6 +58,11 @@ pub enum LabError {
 }
 
 impl LabError {
+    /// Something was taken twice: a mistake in this crate.
+    pub(crate) fn internal(what: &str) -> Self {
+        Self::Config(format!("internal: {what} not there"))
+    }
+
     /// An [`LabError::Io`] for `path`.
     pub fn io(path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.into();

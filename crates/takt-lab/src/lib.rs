@@ -3,6 +3,7 @@
 //! A run leaves one [`rundir::RunDir`]: what was asked, what the kernel really granted, the machine, the
 //! samples, the events. Summaries and verdicts are computed from run directories only.
 
+pub mod builtin;
 pub mod cell;
 mod error;
 pub mod machine;

@@ -21,7 +21,6 @@ mod urgency;
 
 pub use error::Error;
 pub use histogram::ReactionHistogram;
-pub use mask::MaskImage;
 pub use server::{CameraSource, ViewConfig, ViewServer, ViewSources};
 pub use status::{
     CameraList, CameraStatus, CellStatus, Label, Light, MAX_CAMERAS, ReactionStatus, RobotStatus,

@@ -1,31 +1,8 @@
 //! Segmentation masks for display, and how they are laid over a colour image.
 
+use takt_perception::Overlay;
+
 use crate::status::Zone;
-
-/// Which pixels belong to which object of one frame. Buffers are allocated once and reused.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct MaskImage {
-    /// Width in pixels; any resolution will do, the mask is stretched over the frame.
-    pub width: u32,
-    /// Height in pixels.
-    pub height: u32,
-    /// `width * height` labels, row-major: 0 is nothing, `n` is the `n`-th object (from 1) of the
-    /// [`takt_perception::Detections`] of the same frame.
-    pub labels: Vec<u8>,
-    /// Sequence number of the frame. A mask of another frame than the one shown is not drawn.
-    pub frame_sequence: u64,
-}
-
-impl MaskImage {
-    /// An empty mask with a buffer of the right size.
-    pub fn new(width: u32, height: u32) -> Self {
-        Self { width, height, labels: vec![0; width as usize * height as usize], frame_sequence: 0 }
-    }
-
-    fn is_whole(&self) -> bool {
-        self.width > 0 && self.height > 0 && self.labels.len() == self.width as usize * self.height as usize
-    }
-}
 
 impl Zone {
     /// The colour of the zone, R G B. The page and the terminal use the same ones.
@@ -40,14 +17,16 @@ impl Zone {
 
 /// Tints the masked pixels of `rgb` (`width * height * 3` bytes) by the zone of their object, stronger at the
 /// outline. Labels beyond `zones` and masks of a wrong size are ignored.
-pub(crate) fn tint(rgb: &mut [u8], width: u32, height: u32, mask: &MaskImage, zones: &[Zone]) {
+pub(crate) fn tint(rgb: &mut [u8], width: u32, height: u32, mask: &Overlay, zones: &[Zone]) {
     let (width, height) = (width as usize, height as usize);
-    if !mask.is_whole() || zones.is_empty() || rgb.len() != width * height * 3 {
+    let whole = mask.width > 0 && mask.height > 0;
+    let whole = whole && mask.mask.len() == mask.width as usize * mask.height as usize;
+    if !whole || zones.is_empty() || rgb.len() != width * height * 3 {
         return;
     }
     let (mask_width, mask_height) = (mask.width as usize, mask.height as usize);
     let label =
-        |x: usize, y: usize| mask.labels[(y * mask_height / height) * mask_width + x * mask_width / width];
+        |x: usize, y: usize| mask.mask[(y * mask_height / height) * mask_width + x * mask_width / width];
     for y in 0..height {
         for x in 0..width {
             let here = label(x, y);
@@ -75,9 +54,9 @@ mod tests {
 
     #[test]
     fn only_labelled_pixels_change_and_a_coarse_mask_is_stretched() {
-        let mut mask = MaskImage::new(4, 4);
-        mask.labels[5] = 1; // covers columns 8..16 and rows 8..16 of a 32 x 32 image
-        mask.labels[10] = 9; // no such object
+        let mut mask = Overlay::new(4, 4);
+        mask.mask[5] = 1; // covers columns 8..16 and rows 8..16 of a 32 x 32 image
+        mask.mask[10] = 9; // no such object
         let mut rgb = vec![0; 32 * 32 * 3];
         tint(&mut rgb, 32, 32, &mask, &[Zone::Stop]);
         for (i, pixel) in rgb.chunks_exact(3).enumerate() {
@@ -92,7 +71,7 @@ mod tests {
 
     #[test]
     fn a_mask_of_wrong_size_is_ignored() {
-        let mask = MaskImage { labels: vec![1; 3], ..MaskImage::new(4, 4) };
+        let mask = Overlay { mask: vec![1; 3], ..Overlay::new(4, 4) };
         let mut rgb = vec![7; 4 * 4 * 3];
         tint(&mut rgb, 4, 4, &mask, &[Zone::Stop]);
         assert!(rgb.iter().all(|&v| v == 7));

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
 use takt_link_camera::Frame;
-use takt_perception::Detections;
+use takt_perception::{Detections, Overlay};
 use takt_rt::exchange::Reader;
 
 use crate::api::PictureNote;
-use crate::mask::{self, MaskImage};
+use crate::mask;
 use crate::server::CameraSource;
 use crate::status::{CellStatus, Zone};
 
@@ -57,7 +57,7 @@ struct Pending {
 pub(crate) struct PictureMaker {
     frames: Reader<Frame>,
     detections: Reader<Detections>,
-    masks: Option<Reader<MaskImage>>,
+    masks: Option<Reader<Overlay>>,
     settings: PictureSettings,
     rgb: Vec<u8>,
     pending: Option<Pending>,
@@ -227,7 +227,7 @@ mod tests {
     struct Bench {
         frames: Writer<Frame>,
         detections: Writer<Detections>,
-        masks: Writer<MaskImage>,
+        masks: Writer<Overlay>,
         maker: PictureMaker,
         status: CellStatus,
     }
@@ -235,7 +235,7 @@ mod tests {
     fn bench() -> Bench {
         let (frames, mut frame_readers) = latest(1, || Frame::new(64, 48));
         let (detections, mut detection_readers) = latest(1, Detections::default);
-        let (masks, mut mask_readers) = latest(1, || MaskImage::new(64, 48));
+        let (masks, mut mask_readers) = latest(1, || Overlay::new(64, 48));
         let source = CameraSource {
             name: "front".into(),
             frames: frame_readers.remove(0),
@@ -265,7 +265,7 @@ mod tests {
             });
             self.detections.publish(sequence, detections);
             self.masks.write(sequence, |m| {
-                m.labels.fill(1);
+                m.mask.fill(1);
                 m.frame_sequence = sequence;
             });
         }

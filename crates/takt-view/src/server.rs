@@ -6,8 +6,9 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use serde::{Deserialize, Serialize};
 use takt_link_camera::Frame;
-use takt_perception::Detections;
+use takt_perception::{Detections, Overlay};
 use takt_rt::clock::monotonic_ns;
 use takt_rt::exchange::Reader;
 use takt_rt::thread::Handle;
@@ -15,7 +16,6 @@ use takt_rt::thread::Handle;
 use crate::api::StatusReply;
 use crate::error::Error;
 use crate::http::{Answer, Body, Connection, Fate, Request};
-use crate::mask::MaskImage;
 use crate::picture::{PictureMaker, PictureSettings};
 use crate::status::{CellStatus, MAX_CAMERAS};
 use crate::urgency::{self, Urgency};
@@ -24,7 +24,8 @@ use crate::urgency::{self, Urgency};
 const CONNECTIONS: usize = 32;
 
 /// How the web view behaves.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 pub struct ViewConfig {
     /// Address to listen on; it must be a loopback address. Port 0 takes any free port.
     pub bind: SocketAddr,
@@ -83,7 +84,7 @@ pub struct CameraSource {
     /// What perception found.
     pub detections: Reader<Detections>,
     /// Segmentation masks, where perception offers them for display.
-    pub masks: Option<Reader<MaskImage>>,
+    pub masks: Option<Reader<Overlay>>,
 }
 
 /// Everything the web view reads.

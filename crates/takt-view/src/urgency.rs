@@ -3,13 +3,15 @@
 use std::io;
 use std::sync::mpsc::sync_channel;
 
+use serde::{Deserialize, Serialize};
 use takt_rt::policy::Policy;
 use takt_rt::thread::Handle;
 
 use crate::error::Error;
 
 /// How a view thread is scheduled.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Urgency {
     /// SCHED_OTHER with nice 19: a small share of what other best-effort threads get.
     #[default]

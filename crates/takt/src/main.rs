@@ -1,3 +1,30 @@
-//! The takt command line: parses, wires, prints.
+//! The takt command line: parses, wires, prints. Everything it does is in the libraries.
 
-fn main() {}
+mod args;
+mod commands;
+mod print;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use args::{Args, BenchRobot, Command};
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    let result = match args.command {
+        Command::Run(run) => commands::run::run(&run),
+        Command::Bench { robot: BenchRobot::Cell(bench) } => commands::bench::run(&bench),
+        Command::Demo(demo) => commands::demo::run(&demo),
+        Command::Check { config } => commands::check::run(&config),
+        Command::Record(record) => commands::record::run(&record),
+        Command::Simulate(simulate) => commands::simulate::run(&simulate),
+    };
+    match result {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("takt: {error}");
+            ExitCode::from(2)
+        }
+    }
+}

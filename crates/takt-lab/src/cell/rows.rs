@@ -1,7 +1,7 @@
 //! Rows of the cell's sample files. Column names carry the units; times are CLOCK_MONOTONIC.
 
-use serde::{Deserialize, Serialize};
-use takt_link_rtde::SendOutcome;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use takt_link_rtde::client::SendOutcome;
 use takt_perception::FrameHealth;
 use takt_robot_cell::records::{FrameRecord, SsmJob};
 use takt_robot_cell::ssm::{Decision, Fault, FaultKind, Light};
@@ -82,6 +82,42 @@ impl From<&FrameRow> for FrameRecord {
     }
 }
 
+/// What became of a command, as one word: `sent`, `partial`, `would-block`, `disconnected`, or `failed-` and the
+/// error number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sent(pub SendOutcome);
+
+const SENT_WORDS: [(SendOutcome, &str); 4] = [
+    (SendOutcome::Sent, "sent"),
+    (SendOutcome::Partial, "partial"),
+    (SendOutcome::WouldBlock, "would-block"),
+    (SendOutcome::Disconnected, "disconnected"),
+];
+const FAILED: &str = "failed-";
+
+impl Serialize for Sent {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match (self.0, SENT_WORDS.iter().find(|(outcome, _)| *outcome == self.0)) {
+            (_, Some((_, word))) => serializer.serialize_str(word),
+            (SendOutcome::Failed { errno }, None) => serializer.collect_str(&format_args!("{FAILED}{errno}")),
+            (other, None) => Err(serde::ser::Error::custom(format_args!("no word for {other:?}"))),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Sent {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let word = String::deserialize(deserializer)?;
+        let known = SENT_WORDS.iter().find(|(_, known)| *known == word).map(|(outcome, _)| *outcome);
+        let failed = || Some(SendOutcome::Failed { errno: word.strip_prefix(FAILED)?.parse().ok()? });
+        known.or_else(failed).map(Self).ok_or_else(|| {
+            serde::de::Error::custom(format!(
+                "\"{word}\": expected sent, partial, would-block, disconnected or failed-<number>"
+            ))
+        })
+    }
+}
+
 /// One line of `ssm_jobs.csv`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct JobRow {
@@ -132,7 +168,7 @@ pub struct JobRow {
     /// Number of the command.
     pub heartbeat: i32,
     /// What became of it.
-    pub sent: SendOutcome,
+    pub sent: Sent,
     /// Newest command echoed.
     pub echo: i32,
     /// When that echo was received.
@@ -167,7 +203,7 @@ impl From<&SsmJob> for JobRow {
             breach: d.breach,
             recovering: d.recovering,
             heartbeat: j.heartbeat,
-            sent: j.sent,
+            sent: Sent(j.sent),
             echo: j.echo,
             echo_received_ns: j.echo_received_ns,
         }
@@ -182,9 +218,7 @@ impl From<&JobRow> for SsmJob {
             wake_ns: r.wake_ns,
             start_ns: r.start_ns,
             end_ns: r.end_ns,
-            input_sequences: [
-                r.input0, r.input1, r.input2, r.input3, r.input4, r.input5, r.input6, r.input7,
-            ],
+            input_sequences: [r.input0, r.input1, r.input2, r.input3, r.input4, r.input5, r.input6, r.input7],
             decision: Decision {
                 speed_fraction: r.speed_fraction,
                 stop: r.speed_fraction <= 0.0,
@@ -197,9 +231,53 @@ impl From<&JobRow> for SsmJob {
                 recovering: r.recovering,
             },
             heartbeat: r.heartbeat,
-            sent: r.sent,
+            sent: r.sent.0,
             echo: r.echo,
             echo_received_ns: r.echo_received_ns,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use takt_robot_cell::ssm::MAX_CAMERAS;
+
+    #[test]
+    fn rows_round_trip_through_csv() {
+        let faulty = Decision {
+            fault: Some(Fault { kind: FaultKind::StaleFrame, camera: Some(3) }),
+            separation_m: f64::INFINITY,
+            ..Decision::STOPPED
+        };
+        let clear = Decision {
+            speed_fraction: 0.3,
+            stop: false,
+            light: Light::Orange,
+            nearest_camera: Some(1),
+            ..faulty
+        };
+        let outcomes = [SendOutcome::Sent, SendOutcome::WouldBlock, SendOutcome::Failed { errno: 32 }];
+        for (index, sent) in outcomes.into_iter().enumerate() {
+            let job = SsmJob {
+                index: index as u64,
+                planned_ns: 1,
+                wake_ns: 2,
+                start_ns: 3,
+                end_ns: 4,
+                input_sequences: std::array::from_fn::<_, MAX_CAMERAS, _>(|i| i as u64),
+                decision: if index == 0 { faulty } else { Decision { fault: None, ..clear } },
+                heartbeat: -5,
+                sent,
+                echo: 6,
+                echo_received_ns: 7,
+            };
+            let mut writer = csv::Writer::from_writer(Vec::new());
+            writer.serialize(JobRow::from(&job)).unwrap();
+            let text = writer.into_inner().unwrap();
+            let row: JobRow =
+                csv::Reader::from_reader(text.as_slice()).deserialize().next().unwrap().unwrap();
+            assert_eq!(SsmJob::from(&row), job);
         }
     }
 }

@@ -27,8 +27,6 @@ pub struct RunFacts {
     pub ssm_deadline_ns: u64,
     /// Frames count whose arrival lies in this window, CLOCK_MONOTONIC nanoseconds.
     pub window_ns: [u64; 2],
-    /// Frames that each camera delivered within the window.
-    pub delivered: Vec<u64>,
     /// Records that found their ring full.
     pub records_lost: u64,
     /// Settings asked for and not granted.
@@ -44,7 +42,7 @@ pub struct CameraSummary {
     pub camera: u32,
     /// Frames judged.
     pub frames: u64,
-    /// Frames delivered and never judged.
+    /// Frames of the source that were never judged: gaps in its sequence.
     pub dropped: u64,
     /// People found, summed over the frames.
     pub people: u64,
@@ -90,7 +88,7 @@ pub struct CellSummary {
     pub seconds: f64,
     /// Frames judged in the window.
     pub frames: u64,
-    /// Frames delivered in the window and never judged (a newer one took their place).
+    /// Frames of the sources that were never judged: a newer one took their place, or the driver was late.
     pub frames_dropped: u64,
     /// People found, summed over the judged frames.
     pub people_detected: u64,
@@ -193,16 +191,16 @@ fn sum_up(facts: &RunFacts, frames: &[FrameRecord], jobs: &[SsmJob]) -> CellSumm
         .map(|camera| {
             let mine = || reactions.iter().filter(move |r| r.frame.camera == camera);
             let judged = frames.iter().filter(|f| f.camera == camera && inside(f.arrival_ns));
-            let delivered = facts.delivered.get(camera as usize).copied().unwrap_or(0);
-            let (mut count, mut people) = (0, 0);
+            let (mut count, mut people, mut dropped) = (0, 0, 0);
             for frame in judged {
                 count += 1;
                 people += u64::from(frame.people);
+                dropped += frame.dropped;
             }
             CameraSummary {
                 camera,
                 frames: count,
-                dropped: delivered.saturating_sub(count),
+                dropped,
                 people,
                 reaction_ms: of(&mut mine().map(reaction_ms)),
                 misses: mine().filter(|r| late(reaction_ms(r))).count() as u64,
@@ -242,7 +240,8 @@ fn sum_up(facts: &RunFacts, frames: &[FrameRecord], jobs: &[SsmJob]) -> CellSumm
         unfinished: open.len() as u64,
         stages_ms,
         breach_to_stop_ms: of(&mut motion.breach_to_stop_ms.into_iter()),
-        breaches_not_stopped: window_jobs.iter().filter(|j| j.decision.breach && !j.decision.stop).count() as u64,
+        breaches_not_stopped: window_jobs.iter().filter(|j| j.decision.breach && !j.decision.stop).count()
+            as u64,
         ssm: ssm(&window_jobs, facts.ssm_deadline_ns),
         per_camera,
         records_lost: facts.records_lost,
@@ -303,9 +302,7 @@ impl Motion {
                     published.get(&(camera, job.input_sequences[camera as usize])).copied()
                 });
                 if let Some(published_ns) = published {
-                    motion
-                        .breach_to_stop_ms
-                        .push(job.end_ns.saturating_sub(published_ns) as f64 / NS_PER_MS);
+                    motion.breach_to_stop_ms.push(job.end_ns.saturating_sub(published_ns) as f64 / NS_PER_MS);
                 }
             }
             moving = !decision.stop;

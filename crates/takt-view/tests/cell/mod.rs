@@ -12,12 +12,12 @@ use std::time::Duration;
 use nalgebra::Point3;
 use takt_link_camera::Frame;
 use takt_link_rtde::{RobotMode, SafetyMode};
-use takt_perception::{Detections, FrameHealth, Object, ObjectKind};
+use takt_perception::{Detections, FrameHealth, Object, ObjectKind, Overlay};
 use takt_rt::clock::monotonic_ns;
 use takt_rt::exchange::{Reader, Writer, latest};
 use takt_view::{
-    CameraList, CameraSource, CameraStatus, CellStatus, Label, Light, MaskImage, RobotStatus, ThreadSummary,
-    ViewConfig, ViewServer, ViewSources,
+    CameraList, CameraSource, CameraStatus, CellStatus, Label, Light, RobotStatus, ThreadSummary, ViewConfig,
+    ViewServer, ViewSources,
 };
 
 pub const WIDTH: u32 = 384;
@@ -28,7 +28,7 @@ pub const NAMES: [&str; 5] = ["front", "left", "right", "rear", "top"];
 pub struct CameraInput {
     pub frames: Writer<Frame>,
     pub detections: Writer<Detections>,
-    pub masks: Writer<MaskImage>,
+    pub masks: Writer<Overlay>,
 }
 
 /// The writing ends of everything that a view reads.
@@ -52,7 +52,7 @@ pub fn cell() -> (Cell, ViewSources, Reader<CellStatus>) {
     for name in NAMES {
         let (frames, mut frame_readers) = latest(1, || Frame::new(WIDTH, HEIGHT));
         let (detections, mut detection_readers) = latest(1, Detections::default);
-        let (masks, mut mask_readers) = latest(1, || MaskImage::new(WIDTH, HEIGHT));
+        let (masks, mut mask_readers) = latest(1, || Overlay::new(WIDTH, HEIGHT));
         sources.push(CameraSource {
             name: name.into(),
             frames: frame_readers.remove(0),
@@ -132,7 +132,7 @@ impl Cell {
             });
             camera.masks.write(now, |mask| {
                 mask.frame_sequence = sequence;
-                for (i, label) in mask.labels.iter_mut().enumerate() {
+                for (i, label) in mask.mask.iter_mut().enumerate() {
                     let at = inside(i as u32 % WIDTH, i as u32 / WIDTH);
                     *label = at.map_or(0, |i| i as u8 + 1);
                 }

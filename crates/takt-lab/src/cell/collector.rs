@@ -1,0 +1,205 @@
+//! Drains the record rings into the run directory and tells views how the cell is doing. Best effort: the rings
+//! hold a minute of records, so that a collector that starves delays nobody and loses nothing.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use takt_link_rtde::RobotState;
+use takt_robot_cell::cell::Records;
+use takt_robot_cell::reaction::{Joiner, Reaction};
+use takt_robot_cell::records::{FrameRecord, SsmJob};
+use takt_robot_cell::ssm::{Decision, Light, SsmConfig};
+use takt_rt::clock::monotonic_ns;
+use takt_rt::exchange::{Reader, Writer};
+use takt_view::{CameraList, CellStatus, Label, ReactionStatus, ThreadSummary};
+
+use super::rows::{FRAMES, FrameRow, JOBS, JobRow};
+use crate::LabError;
+use crate::rundir::{RunDir, SampleFile};
+
+/// How often rings are drained: often enough for a live view.
+const PERIOD: Duration = Duration::from_millis(50);
+
+/// How often samples are handed to the kernel, at most this much is lost in a kill.
+const FLUSH_PERIOD: Duration = Duration::from_secs(1);
+
+/// Records taken from a ring at once.
+const BATCH: usize = 512;
+
+/// What the views are told besides records.
+pub(super) struct Board {
+    /// Where the status goes.
+    pub status: Writer<CellStatus>,
+    /// The robot.
+    pub robot: Reader<RobotState>,
+    /// Policy label.
+    pub policy: String,
+    /// Thresholds.
+    pub ssm: SsmConfig,
+    /// Deadline of the critical path, milliseconds.
+    pub deadline_ms: f64,
+    /// Number of cameras.
+    pub cameras: usize,
+    /// The census in short; the main thread renews it now and then.
+    pub threads: Arc<Mutex<ThreadSummary>>,
+}
+
+/// The collector's own state.
+pub(super) struct Collector {
+    records: Records,
+    jobs: SampleFile,
+    frames: SampleFile,
+    board: Board,
+    joiner: Joiner,
+    live: CellStatus,
+    last_job: Option<SsmJob>,
+    begun: Instant,
+    job_batch: Vec<SsmJob>,
+    frame_batch: Vec<FrameRecord>,
+}
+
+/// What the collector ends with.
+pub(super) struct Collected {
+    /// Records that found their ring full.
+    pub lost: u64,
+}
+
+impl Collector {
+    pub(super) fn new(dir: &RunDir, records: Records, board: Board) -> Result<Self, LabError> {
+        let mut live = CellStatus { policy: Label::new(&board.policy), ..CellStatus::default() };
+        live.reaction = ReactionStatus { deadline_ms: board.deadline_ms as f32, ..ReactionStatus::default() };
+        live.reduce_distance_m = board.ssm.reduce_below_m as f32;
+        live.cameras = CameraList::new(board.cameras);
+        Ok(Self {
+            records,
+            jobs: dir.samples(JOBS)?,
+            frames: dir.samples(FRAMES)?,
+            board,
+            joiner: Joiner::new(),
+            live,
+            last_job: None,
+            begun: Instant::now(),
+            job_batch: Vec::with_capacity(BATCH),
+            frame_batch: Vec::with_capacity(BATCH),
+        })
+    }
+
+    /// Collects until `stop` is set and the rings are empty.
+    pub(super) fn run(mut self, stop: &Arc<AtomicBool>) -> Result<Collected, LabError> {
+        let mut flushed = Instant::now();
+        loop {
+            // Before draining: whatever was pushed before the wish to stop is still taken.
+            let last = stop.load(Ordering::Acquire);
+            while self.drain()? {}
+            self.publish();
+            if last || flushed.elapsed() >= FLUSH_PERIOD {
+                self.jobs.flush()?;
+                self.frames.flush()?;
+                flushed = Instant::now();
+            }
+            if last {
+                let lost =
+                    self.records.jobs.lost() + self.records.frames.iter().map(|f| f.lost()).sum::<u64>();
+                return Ok(Collected { lost });
+            }
+            std::thread::sleep(PERIOD);
+        }
+    }
+
+    /// Takes one batch; false when the rings were empty. Jobs are taken before frames and handled after them: a
+    /// frame's record is pushed before any job can consume it.
+    fn drain(&mut self) -> Result<bool, LabError> {
+        let mut jobs = std::mem::take(&mut self.job_batch);
+        let mut frames = std::mem::take(&mut self.frame_batch);
+        take(&mut self.records.jobs, &mut jobs);
+        for ring in &mut self.records.frames {
+            take(ring, &mut frames);
+        }
+        let mut reactions = Vec::new();
+        for frame in &frames {
+            self.frames.push(&FrameRow::from(frame))?;
+            self.see_frame(frame);
+            self.joiner.frame(*frame, &mut |r| reactions.push(r));
+        }
+        for job in &jobs {
+            self.jobs.push(&JobRow::from(job))?;
+            self.joiner.job(job, &mut |r| reactions.push(r));
+        }
+        reactions.iter().for_each(|reaction| self.see_reaction(reaction));
+        self.last_job = jobs.last().copied().or(self.last_job);
+        let any = !(jobs.is_empty() && frames.is_empty());
+        jobs.clear();
+        frames.clear();
+        (self.job_batch, self.frame_batch) = (jobs, frames);
+        Ok(any)
+    }
+
+    fn see_frame(&mut self, frame: &FrameRecord) {
+        if let Some(camera) = self.live.cameras.get_mut(frame.camera as usize) {
+            camera.separation_m = frame.nearest_m.is_finite().then_some(frame.nearest_m);
+            camera.health = frame.health;
+            camera.objects = frame.people + frame.unexplained;
+            camera.frames += 1;
+            camera.dropped += frame.dropped;
+        }
+    }
+
+    fn see_reaction(&mut self, reaction: &Reaction) {
+        let ms = reaction.reaction_ns() as f32 / 1e6;
+        self.live.reaction.record(ms);
+        if let Some(camera) = self.live.cameras.get_mut(reaction.frame.camera as usize) {
+            camera.last_reaction_ms = Some(ms);
+            camera.worst_reaction_ms = Some(camera.worst_reaction_ms.map_or(ms, |worst| worst.max(ms)));
+        }
+    }
+
+    fn publish(&mut self) {
+        let robot = self.board.robot.read().value;
+        let live = &mut self.live;
+        live.elapsed_s = self.begun.elapsed().as_secs_f64();
+        live.threads = *self.board.threads.lock().unwrap_or_else(PoisonError::into_inner);
+        live.robot.connected = robot.connected;
+        live.robot.robot_mode = robot.robot_mode;
+        live.robot.safety_mode = robot.safety_mode;
+        live.robot.speed_fraction = robot.speed_fraction as f32;
+        live.robot.tcp_pose = robot.tcp_pose;
+        let [x, y, z, ..] = robot.tcp_speed;
+        live.robot.tcp_speed_m_s = (x * x + y * y + z * z).sqrt() as f32;
+        if let Some(job) = &self.last_job {
+            let d = &job.decision;
+            live.light = match d.light {
+                Light::Green => takt_view::Light::Green,
+                Light::Orange => takt_view::Light::Orange,
+                Light::Red => takt_view::Light::Red,
+            };
+            live.speed_fraction = d.speed_fraction as f32;
+            live.stop = d.stop;
+            live.stop_reason = Label::new(&stop_reason(d));
+            live.separation_m = d.separation_m.is_finite().then_some(d.separation_m as f32);
+            live.protective_distance_m = d.stop_distance_m as f32;
+        }
+        self.board.status.publish(monotonic_ns(), *live);
+    }
+}
+
+fn take<T: Copy + Send>(ring: &mut takt_rt::ring::Consumer<T>, batch: &mut Vec<T>) {
+    ring.take_into(batch, BATCH);
+}
+
+/// Why the robot stands, for the person in front of the cell.
+pub(super) fn stop_reason(decision: &Decision) -> String {
+    match decision.fault {
+        _ if !decision.stop => String::new(),
+        Some(fault) => match fault.camera {
+            Some(camera) => format!("camera {}: {}", camera + 1, fault.kind.text()),
+            None => fault.kind.text().to_owned(),
+        },
+        None if decision.recovering => "waiting for fresh data from every camera".to_owned(),
+        None if decision.separation_m.is_finite() => match decision.nearest_camera {
+            Some(camera) => format!("somebody at {:.2} m (camera {})", decision.separation_m, camera + 1),
+            None => format!("somebody at {:.2} m", decision.separation_m),
+        },
+        None => "waiting until the field stays clear".to_owned(),
+    }
+}

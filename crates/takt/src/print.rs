@@ -1,0 +1,250 @@
+//! Output for people: tables, progress, the verdict.
+
+use std::fmt::Write;
+use std::io::IsTerminal;
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use takt_lab::cell::CellSummary;
+use takt_lab::cell::bench::{BenchRow, Progress, against_cfs};
+use takt_lab::cell::run::RunEvent;
+use takt_robot_cell::tasks::PolicyMix;
+
+// Writing to a String cannot fail, so the results of `write!` are dropped throughout.
+
+/// The verdict in a line or two.
+pub fn verdict(s: &CellSummary) -> String {
+    format!("{}: {}", s.verdict, s.reasons.join("; "))
+}
+
+/// Everything about one run.
+pub fn summary(s: &CellSummary) -> String {
+    let mut out = String::new();
+    let _ = writeln!(
+        out,
+        "{} over {:.1} s, {} noise threads: {} cameras, {} frames judged, {} dropped, {} people found (at most {} at \
+         once), {} stops",
+        s.policy,
+        s.seconds,
+        s.noise,
+        s.cameras,
+        s.frames,
+        s.frames_dropped,
+        s.people_detected,
+        s.people_at_once,
+        s.stops
+    );
+    for (cause, count) in &s.stop_causes {
+        let _ = writeln!(out, "  {count:>4} x {cause}");
+    }
+    let _ = writeln!(
+        out,
+        "\n  {:<22}{:>9}{:>9}{:>9}{:>9}{:>9}",
+        "ms", "mean", "median", "p99", "worst", "misses"
+    );
+    let r = &s.reaction_ms;
+    let _ = writeln!(
+        out,
+        "  {:<22}{:>9.2}{:>9.2}{:>9.2}{:>9.2}{:>9}",
+        format!("reaction ({} ms)", s.deadline_ms),
+        r.mean,
+        r.median,
+        r.p99,
+        r.worst,
+        s.misses
+    );
+    for (stage, t) in &s.stages_ms {
+        let _ =
+            writeln!(out, "    {:<20}{:>9.2}{:>9.2}{:>9.2}{:>9.2}", stage, t.mean, t.median, t.p99, t.worst);
+    }
+    for c in &s.per_camera {
+        let r = &c.reaction_ms;
+        let _ = writeln!(
+            out,
+            "  {:<22}{:>9.2}{:>9.2}{:>9.2}{:>9.2}{:>9}   {} frames, {} dropped",
+            format!("camera {}", c.camera + 1),
+            r.mean,
+            r.median,
+            r.p99,
+            r.worst,
+            c.misses,
+            c.frames,
+            c.dropped
+        );
+    }
+    let ssm = &s.ssm;
+    let _ = writeln!(
+        out,
+        "\n  SSM: {} jobs, {} skipped, {} late; wake-up lateness median {:.0} us, p99.9 {:.0} us, worst {:.0} us; response \
+         worst {:.0} us",
+        ssm.jobs,
+        ssm.skipped,
+        ssm.misses,
+        ssm.lateness_us.median,
+        ssm.lateness_us.p999,
+        ssm.lateness_us.worst,
+        ssm.response_us.worst
+    );
+    if s.breach_to_stop_ms.count > 0 {
+        let _ = writeln!(
+            out,
+            "  Breach published to stop commanded: median {:.2} ms, worst {:.2} ms",
+            s.breach_to_stop_ms.median, s.breach_to_stop_ms.worst
+        );
+    }
+    let _ = writeln!(
+        out,
+        "  Processors {:.0} % busy, {:.2} % of the time taken by a hypervisor",
+        100.0 * s.cpu.busy,
+        100.0 * s.cpu.stolen
+    );
+    if s.records_lost > 0 {
+        let _ = writeln!(out, "  {} records were lost", s.records_lost);
+    }
+    for refused in &s.not_granted {
+        let _ = writeln!(out, "  NOT GRANTED {refused}");
+    }
+    let _ = writeln!(out, "\n{}\nRun directory: {}", verdict(s), s.run_dir);
+    out
+}
+
+/// The bench as a table.
+pub fn rows(rows: &[BenchRow]) -> String {
+    let mut out = String::new();
+    let _ = writeln!(
+        out,
+        "  {:<9}{:>6}{:>11}{:>11}{:>11}{:>9}{:>9}{:>9}   {}",
+        "policy",
+        "noise",
+        "mean ms",
+        "worst ms",
+        "reactions",
+        "misses",
+        "dropped",
+        "stolen",
+        "against CFS+CFS: mean, worst"
+    );
+    for row in rows {
+        let against = match against_cfs(row, rows) {
+            Some((mean, worst)) => format!("{mean:.0} % lower, {worst:.0} % lower"),
+            None => String::new(),
+        };
+        let _ = writeln!(
+            out,
+            "  {:<9}{:>6}{:>11.2}{:>11.2}{:>11}{:>9}{:>9}{:>8.2}%   {}{}",
+            row.policy,
+            row.noise,
+            row.reaction_ms.mean,
+            row.reaction_ms.worst,
+            row.reactions,
+            row.misses,
+            row.frames_dropped,
+            100.0 * row.stolen,
+            against,
+            if row.not_granted.is_empty() { "" } else { "  (lenient: not all settings granted)" }
+        );
+    }
+    let paper = rows.iter().any(|r| r.noise == 128 && r.policy == PolicyMix::CfsCfs)
+        && rows.iter().any(|r| r.noise == 128 && r.policy == PolicyMix::DlRr);
+    if paper {
+        out.push_str(
+            "  (SentryRT-1 at 128 noise threads, 32 CPUs: DL+RR about 85 % lower mean, 80 % lower worst)\n",
+        );
+    }
+    out
+}
+
+fn bar(length: u64, template: &str) -> ProgressBar {
+    let bar = if std::io::stderr().is_terminal() {
+        ProgressBar::with_draw_target(Some(length), ProgressDrawTarget::stderr())
+    } else {
+        ProgressBar::hidden()
+    };
+    bar.with_style(ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()))
+}
+
+/// Progress of one run, on standard error.
+pub struct RunProgress {
+    bar: ProgressBar,
+}
+
+impl RunProgress {
+    pub fn new(seconds: Option<f64>) -> Self {
+        let template = match seconds {
+            Some(_) => "{elapsed} {wide_bar} {eta} left  {msg}",
+            None => "{elapsed}  {msg}",
+        };
+        Self { bar: bar(seconds.map_or(0, |s| (s * 1e3) as u64), template) }
+    }
+
+    pub fn see(&mut self, event: &RunEvent<'_>) {
+        match event {
+            RunEvent::Started { dir, url, engine, not_granted } => {
+                eprintln!("Inference: {engine}");
+                not_granted.iter().for_each(|refused| eprintln!("NOT GRANTED {refused}"));
+                if let Some(url) = url {
+                    eprintln!("View: {url}");
+                }
+                eprintln!("Run directory: {}", dir.path().display());
+            }
+            RunEvent::Tick { elapsed, status } => {
+                self.bar.set_position(elapsed.as_millis() as u64);
+                self.bar.set_message(format!(
+                    "{:?}, reaction mean {:.1} ms, worst {:.1} ms",
+                    status.light, status.reaction.mean_ms, status.reaction.worst_ms
+                ));
+            }
+        }
+    }
+
+    pub fn clear(&self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+/// Time that a run of a bench takes besides its window: start-up, settling, draining.
+const OVERHEAD_S: f64 = 3.0;
+
+/// Progress of a bench, on standard error: a bar on a terminal, a line a run elsewhere.
+pub struct BenchProgress {
+    bar: ProgressBar,
+    seconds: f64,
+}
+
+impl BenchProgress {
+    pub fn new(seconds: f64) -> Self {
+        let bar = bar(0, "{elapsed} {wide_bar} {pos}/{len}  {msg}");
+        bar.enable_steady_tick(Duration::from_millis(500));
+        Self { bar, seconds }
+    }
+
+    pub fn see(&mut self, event: &Progress<'_>) {
+        let ((done, all), line) = match event {
+            Progress::Begin { cell, done } => {
+                let left = (done.1 - done.0) as f64 * (self.seconds + OVERHEAD_S);
+                (*done, format!("{}, about {:.0} s left", cell.name(), left))
+            }
+            Progress::Kept { cell, done } => (*done, format!("{}: measured before", cell.name())),
+            Progress::End { summary, done } => (
+                *done,
+                format!(
+                    "{} with {} noise threads: mean {:.1} ms, worst {:.1} ms",
+                    summary.policy, summary.noise, summary.reaction_ms.mean, summary.reaction_ms.worst
+                ),
+            ),
+        };
+        self.bar.set_length(all as u64);
+        self.bar.set_position(done as u64);
+        if self.bar.is_hidden() {
+            eprintln!("[{done}/{all}] {line}");
+        } else if !matches!(event, Progress::Begin { .. }) {
+            self.bar.println(line);
+        } else {
+            self.bar.set_message(line);
+        }
+    }
+
+    pub fn clear(&self) {
+        self.bar.finish_and_clear();
+    }
+}
