@@ -1,5 +1,47 @@
 //! People in colour and depth images: detection, segmentation, 3-D position and least distance.
+//!
+//! For every frame of a camera, [`Perception`] says who and what stands in the monitored volume and how near
+//! to the robot's tool it is:
+//!
+//! 1. **Geometry, every frame.** Depth is back-projected into the robot base frame. Whatever lies in the
+//!    monitored volume, above the floor, in no declared fixture and is not the robot is foreground. No network
+//!    decides whether something is there, so a person is noticed on the frame they appear in.
+//! 2. **Detection, on a schedule.** A person detector in one thread that all cameras share ([`DetectorService`])
+//!    says which foreground is people; tracks carry that from frame to frame.
+//! 3. **Segmentation, every frame.** A small network cuts out the nearest people; mask and foreground together
+//!    choose the depth points.
+//! 4. **Measurement.** The least distance to the tool over every pixel of each person, and of everything that
+//!    is not explained: safety treats that as a person.
+//!
+//! Networks run in ONNX Runtime where it is installed and else in an embedded engine ([`Engine`]).
 
+mod config;
+mod detector;
+mod engine;
+mod health;
+mod image;
+mod measure;
+mod mount;
+mod occupancy;
+mod overlay;
+mod perception;
 mod result;
+mod segmenter;
+#[cfg(test)]
+mod testing;
+mod track;
 
+pub use config::{
+    ConfigError, DetectorConfig, DetectorSchedule, HealthConfig, MAX_NEAREST_RANK, OccupancyConfig,
+    PerceptionConfig, SegmenterConfig, TrackingConfig,
+};
+pub use detector::{Detection, DetectionSet, Detector, DetectorHandle, DetectorService, MAX_DETECTIONS};
+pub use engine::{
+    BUILTIN_MODELS, Backend, BuiltinModel, Engine, EngineConfig, EngineError, LoadedNetwork, ModelSource,
+    Network, Provider, Tensor, builtin_model,
+};
+pub use mount::{FramePose, Mount, MountFrame, PoseHistory};
+pub use occupancy::{Capsule, CapsuleFrame, StaticBox, Volume};
+pub use overlay::Overlay;
+pub use perception::{Perception, PerceptionError};
 pub use result::{Detections, FrameHealth, MAX_OBJECTS, Object, ObjectKind, StageTimes};

@@ -1,7 +1,7 @@
 //! What perception tells the safety module: a fixed-size value without pointers, made for an exchange buffer.
 
 use nalgebra::{Point3, Vector3};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Most objects one camera reports; the nearest ones are kept.
 pub const MAX_OBJECTS: usize = 16;
@@ -56,7 +56,7 @@ impl Default for Object {
 }
 
 /// Whether a frame could be judged at all. Everything but `Ok` means that the camera is blind.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FrameHealth {
     /// The frame was judged.

@@ -1,0 +1,94 @@
+//! The embedded engine: `rten`, pure Rust with SIMD kernels, needs nothing installed.
+//!
+//! Chosen over `tract-onnx` by measurement: on the built-in networks it is a quarter faster, agrees with ONNX
+//! Runtime as well, and has a fifth of its dependencies.
+
+use std::sync::Arc;
+
+use rten::{Dimension, Model, ModelOptions, NodeId, RunOptions, ThreadPool, Value};
+use rten_tensor::NdTensorView;
+use rten_tensor::prelude::*;
+
+use super::{EngineError, Network, Tensor, fix_shape};
+
+pub(super) const NAME: &str = "embedded engine (rten)";
+
+pub(super) struct Embedded {
+    model: Model,
+    input: NodeId,
+    shape: [usize; 4],
+    output_ids: Vec<NodeId>,
+    outputs: Vec<Tensor>,
+    /// One helper thread, in which the inference runs: the library offers no way to run in the caller's.
+    pool: Arc<ThreadPool>,
+}
+
+impl Embedded {
+    pub(super) fn load(
+        name: &str,
+        bytes: &[u8],
+        size: Option<[usize; 2]>,
+        threads: usize,
+    ) -> Result<Self, EngineError> {
+        let mut options = ModelOptions::with_all_ops();
+        options.prepack_weights(true);
+        let model = options.load(bytes.to_vec()).map_err(|error| EngineError::Load {
+            model: name.into(),
+            engine: NAME,
+            reason: error.to_string(),
+        })?;
+        let declared = match model.input_ids() {
+            [_] => model.input_shape(0).unwrap_or_default(),
+            _ => Vec::new(),
+        };
+        let declared: Vec<Option<usize>> = declared
+            .iter()
+            .map(|dimension| match dimension {
+                Dimension::Fixed(size) => Some(*size),
+                Dimension::Symbolic(_) => None,
+            })
+            .collect();
+        let shape = fix_shape(name, &declared, size)?;
+        let input = model.input_ids()[0];
+        let output_ids = model.output_ids().to_vec();
+        let name_of = |id: &NodeId| {
+            let info = model.node_info(*id);
+            info.and_then(|info| info.name().map(str::to_string)).unwrap_or_default()
+        };
+        let outputs = output_ids.iter().map(|id| Tensor { name: name_of(id), ..Tensor::default() }).collect();
+        let pool = Arc::new(ThreadPool::with_num_threads(threads.max(1)));
+        Ok(Self { model, input, shape, output_ids, outputs, pool })
+    }
+}
+
+impl Network for Embedded {
+    fn input_shape(&self) -> &[usize] {
+        &self.shape
+    }
+
+    fn run(&mut self, input: &[f32]) -> Result<&[Tensor], EngineError> {
+        let expected = self.shape.iter().product();
+        if input.len() != expected {
+            return Err(EngineError::InputLength { expected, found: input.len() });
+        }
+        let view = NdTensorView::<f32, 4>::from_data(self.shape, input);
+        let options = RunOptions::default().with_thread_pool(Some(Arc::clone(&self.pool)));
+        let results = self
+            .model
+            .run(vec![(self.input, view.into())], &self.output_ids, Some(options))
+            .map_err(|error| EngineError::Run(error.to_string()))?;
+        for (output, value) in self.outputs.iter_mut().zip(&results) {
+            let Value::FloatTensor(tensor) = value else {
+                return Err(EngineError::Run(format!("output {} is not float32", output.name)));
+            };
+            output.shape.clear();
+            output.shape.extend_from_slice(tensor.shape());
+            output.data.clear();
+            match tensor.data() {
+                Some(data) => output.data.extend_from_slice(data),
+                None => output.data.extend(tensor.iter()),
+            }
+        }
+        Ok(&self.outputs)
+    }
+}

@@ -1,0 +1,224 @@
+//! ONNX Runtime, opened at run time with `dlopen`: nothing is linked, nothing is downloaded.
+
+use std::collections::BTreeSet;
+use std::env;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+
+use ort::environment::Environment;
+use ort::ep;
+use ort::session::Session;
+use ort::session::builder::GraphOptimizationLevel;
+use ort::value::{TensorElementType, TensorRef, ValueType};
+
+use super::{EngineConfig, EngineError, Network, Provider, Tensor, fix_shape};
+use crate::config::list;
+
+/// The library that this process uses; the first one that loads stays.
+static LOADED: Mutex<Option<Library>> = Mutex::new(None);
+
+/// A loaded ONNX Runtime.
+#[derive(Clone)]
+pub(super) struct Library {
+    path: PathBuf,
+    environment: Environment,
+}
+
+impl std::fmt::Debug for Library {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Library").field("path", &self.path).finish_non_exhaustive()
+    }
+}
+
+impl Library {
+    /// Finds and loads the library.
+    pub(super) fn open(configured: Option<&Path>) -> Result<Self, EngineError> {
+        let mut loaded = LOADED.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        if let Some(library) = &*loaded {
+            return Ok(library.clone());
+        }
+        let path = find(configured)?;
+        let unusable = |reason: String| EngineError::Library { path: path.display().to_string(), reason };
+        let environment = ort::init_from(&path)
+            .map_err(|error| unusable(error.to_string()))?
+            .with_name("takt")
+            .with_telemetry(false)
+            .build()
+            .map_err(|error| unusable(error.to_string()))?;
+        let library = Self { path, environment };
+        *loaded = Some(library.clone());
+        Ok(library)
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+/// Where the library is. A path that was named must exist; the usual places are only tried.
+fn find(configured: Option<&Path>) -> Result<PathBuf, EngineError> {
+    let variable = env::var_os("ORT_DYLIB_PATH").filter(|value| !value.is_empty()).map(PathBuf::from);
+    if let Some(named) = configured.map(Path::to_path_buf).or(variable) {
+        let found = if named.is_dir() { library_in(&named) } else { Some(named.clone()) };
+        return match found.filter(|path| path.is_file()) {
+            // dlopen resolves relative names after the executable's folder; the user means the working folder.
+            Some(path) => Ok(path.canonicalize().unwrap_or(path)),
+            None => Err(EngineError::LibraryNotFound { looked: named.display().to_string() }),
+        };
+    }
+    let places = usual_places();
+    places
+        .iter()
+        .find_map(|place| library_in(place))
+        .ok_or_else(|| EngineError::LibraryNotFound { looked: list(&places) })
+}
+
+/// The newest `libonnxruntime.so*` of a folder.
+fn library_in(folder: &Path) -> Option<PathBuf> {
+    let files = folder.read_dir().ok()?.flatten().map(|entry| entry.path());
+    files
+        .filter(|path| {
+            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+            name == "libonnxruntime.so" || name.starts_with("libonnxruntime.so.")
+        })
+        .max()
+}
+
+/// Loader paths, system folders, and the `onnxruntime` package of the Pythons around.
+fn usual_places() -> Vec<PathBuf> {
+    let mut places: Vec<PathBuf> = Vec::new();
+    if let Some(paths) = env::var_os("LD_LIBRARY_PATH") {
+        places.extend(env::split_paths(&paths).filter(|path| path.is_absolute()));
+    }
+    for folder in ["/usr/local/lib", "/usr/lib", "/usr/lib64", "/opt/onnxruntime/lib"] {
+        places.push(folder.into());
+    }
+    places.push(format!("/usr/lib/{}-linux-gnu", env::consts::ARCH).into());
+
+    let mut prefixes: Vec<PathBuf> = ["VIRTUAL_ENV", "CONDA_PREFIX"]
+        .iter()
+        .filter_map(|name| env::var_os(name).map(PathBuf::from))
+        .collect();
+    if let Some(paths) = env::var_os("PATH") {
+        for folder in env::split_paths(&paths) {
+            if let Ok(python) = folder.join("python3").canonicalize()
+                && let Some(prefix) = python.parent().and_then(Path::parent)
+            {
+                prefixes.push(prefix.into());
+            }
+        }
+    }
+    if let Some(home) = env::var_os("HOME").map(PathBuf::from) {
+        prefixes.push(home.join(".local"));
+        let versions = home.join(".pyenv/versions");
+        prefixes.extend(versions.read_dir().into_iter().flatten().flatten().map(|entry| entry.path()));
+    }
+    prefixes.extend(["/usr/local".into(), "/usr".into()]);
+
+    let mut seen = BTreeSet::new();
+    for prefix in prefixes.into_iter().filter(|prefix| seen.insert(prefix.clone())) {
+        let Ok(entries) = prefix.join("lib").read_dir() else { continue };
+        for entry in entries.flatten() {
+            if entry.file_name().to_string_lossy().starts_with("python3") {
+                for packages in ["site-packages", "dist-packages"] {
+                    places.push(entry.path().join(packages).join("onnxruntime/capi"));
+                }
+            }
+        }
+    }
+    places.retain(|place| place.is_dir());
+    places
+}
+
+/// A network in an ONNX Runtime session.
+pub(super) struct OrtNetwork {
+    session: Session,
+    shape: [usize; 4],
+    outputs: Vec<Tensor>,
+}
+
+impl OrtNetwork {
+    pub(super) fn load(
+        library: &Library,
+        config: &EngineConfig,
+        model: &str,
+        bytes: &[u8],
+        size: Option<[usize; 2]>,
+    ) -> Result<Self, EngineError> {
+        let refuse =
+            |reason: String| EngineError::Load { model: model.into(), engine: "ONNX Runtime", reason };
+        let providers = match config.provider {
+            Provider::Cpu => vec![],
+            Provider::Cuda => {
+                vec![ep::CUDA::default().with_device_id(config.device).build().error_on_failure()]
+            }
+            Provider::Tensorrt => vec![
+                ep::TensorRT::default().with_device_id(config.device).build().error_on_failure(),
+                ep::CUDA::default().with_device_id(config.device).build().error_on_failure(),
+            ],
+        };
+        let mut builder = Session::builder(&library.environment)
+            .map_err(|error| refuse(error.to_string()))?
+            .with_optimization_level(GraphOptimizationLevel::All)
+            .and_then(|builder| builder.with_intra_threads(config.threads.max(1)))
+            .and_then(|builder| builder.with_inter_threads(1))
+            .and_then(|builder| builder.with_intra_op_spinning(false))
+            .map_err(|error| refuse(error.to_string()))?
+            .with_execution_providers(providers)
+            .map_err(|error| EngineError::Provider {
+                provider: config.provider,
+                library: library.path.display().to_string(),
+                reason: error.to_string(),
+            })?;
+        let session = builder.commit_from_memory(bytes).map_err(|error| refuse(error.to_string()))?;
+
+        let declared = match session.inputs() {
+            [input] => match input.dtype() {
+                ValueType::Tensor { ty: TensorElementType::Float32, shape, .. } => {
+                    shape.iter().map(|&d| usize::try_from(d).ok()).collect()
+                }
+                _ => vec![],
+            },
+            _ => vec![],
+        };
+        if declared.is_empty() {
+            let found = session.inputs().iter().map(|input| format!("{} {}", input.name(), input.dtype()));
+            return Err(EngineError::Interface {
+                model: model.into(),
+                expected: "one float32 input [1, 3, height, width]".into(),
+                found: found.collect::<Vec<_>>().join(", "),
+            });
+        }
+        let shape = fix_shape(model, &declared, size)?;
+        let outputs = session
+            .outputs()
+            .iter()
+            .map(|output| Tensor { name: output.name().into(), ..Tensor::default() })
+            .collect();
+        Ok(Self { session, shape, outputs })
+    }
+}
+
+impl Network for OrtNetwork {
+    fn input_shape(&self) -> &[usize] {
+        &self.shape
+    }
+
+    fn run(&mut self, input: &[f32]) -> Result<&[Tensor], EngineError> {
+        let expected = self.shape.iter().product();
+        if input.len() != expected {
+            return Err(EngineError::InputLength { expected, found: input.len() });
+        }
+        let failed = |error: ort::Error| EngineError::Run(error.to_string());
+        let view = TensorRef::from_array_view((self.shape, input)).map_err(failed)?;
+        let results = self.session.run(ort::inputs![view]).map_err(failed)?;
+        for (output, (_, value)) in self.outputs.iter_mut().zip(results.iter()) {
+            let (shape, data) = value.try_extract_tensor::<f32>().map_err(failed)?;
+            output.shape.clear();
+            output.shape.extend(shape.iter().map(|&d| d as usize));
+            output.data.clear();
+            output.data.extend_from_slice(data);
+        }
+        Ok(&self.outputs)
+    }
+}
