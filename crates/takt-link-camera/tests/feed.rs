@@ -1,5 +1,7 @@
 //! The feed: publication, gate, and cameras that vanish.
 
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

@@ -1,5 +1,7 @@
 //! Recorder and replay: round trip, bad input, pacing by sequence and time stamps.
 
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
 use std::fs;
 use std::io::Cursor;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,7 @@
 //! The synthetic scene: the rendered image and the independently cast ground truth agree.
 
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
 use std::f64::consts::{FRAC_PI_2, PI};
 use std::sync::Arc;
 

@@ -170,10 +170,11 @@ fn check(config: &ReplayConfig) -> Result<(), CameraError> {
     if !(0.0..=1e3).contains(&config.pairing_ms) {
         return bad("pairing_ms", config.pairing_ms.to_string(), "expected 0 to 1000");
     }
-    if let Some(Intrinsics { width, height, .. }) = config.intrinsics
-        && !((1..=16_384).contains(&width) && (1..=16_384).contains(&height))
+    if let Some(intrinsics) = config.intrinsics
+        && !intrinsics.has_plausible_size()
     {
-        return bad("intrinsics", format!("{width}x{height}"), "expected a size of 1x1 to 16384x16384");
+        let size = format!("{}x{}", intrinsics.width, intrinsics.height);
+        return bad("intrinsics", size, "expected a size of 1x1 to 7680x4320");
     }
     Ok(())
 }

@@ -128,13 +128,14 @@ impl<R: Read + Seek> FrameSource<R> {
         if ![fx, fy, cx, cy].iter().all(|v| v.is_finite()) || fx <= 0.0 || fy <= 0.0 || skew != 0.0 {
             return Err(bad(format!("K = {k:?}: expected positive focal lengths, finite centre, no skew")));
         }
-        if *width == 0 || *height == 0 || *width > 16_384 || *height > 16_384 {
-            return Err(bad(format!("size is {width}x{height}, expected 1x1 to 16384x16384")));
+        let intrinsics = Intrinsics { width: *width, height: *height, fx, fy, cx, cy };
+        if !intrinsics.has_plausible_size() {
+            return Err(bad(format!("size is {width}x{height}, expected 1x1 to 7680x4320")));
         }
         if d.iter().any(|&parameter| parameter != 0.0) {
             return Err(bad(format!("images are distorted (D = {d:?}): record rectified images")));
         }
-        Ok(Intrinsics { width: *width, height: *height, fx, fy, cx, cy })
+        Ok(intrinsics)
     }
 
     /// The next colour image with its depth, still encoded; its time stamp, or `None` at the end.
