@@ -156,7 +156,7 @@ impl Default for DetectorConfig {
             schedule: DetectorSchedule::Shared,
             interval_ms: 500,
             urgent_interval_ms: 200,
-            max_duty: 0.35,
+            max_duty: 0.5,
         }
     }
 }

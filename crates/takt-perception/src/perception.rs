@@ -93,12 +93,9 @@ impl Perception {
         detector: Option<DetectorHandle>,
     ) -> Result<Self, PerceptionError> {
         config.check()?;
-        let focal = |value: f64| value.is_finite() && value > 0.0;
-        if intrinsics.pixels() == 0
-            || !focal(intrinsics.fx)
-            || !focal(intrinsics.fy)
-            || !(intrinsics.cx.is_finite() && intrinsics.cy.is_finite())
-        {
+        let Intrinsics { fx, fy, cx, cy, .. } = intrinsics;
+        let finite = [fx, fy, cx, cy].iter().all(|value| value.is_finite());
+        if intrinsics.pixels() == 0 || !finite || fx <= 0.0 || fy <= 0.0 {
             return Err(PerceptionError::Intrinsics { camera, intrinsics });
         }
         let own = config.detector.enabled && config.detector.schedule == DetectorSchedule::EveryFrame;

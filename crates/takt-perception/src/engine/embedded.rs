@@ -1,7 +1,11 @@
 //! The embedded engine: `rten`, pure Rust with SIMD kernels, needs nothing installed.
 //!
-//! Chosen over `tract-onnx` by measurement: on the built-in networks it is a quarter faster, agrees with ONNX
-//! Runtime as well, and has a fifth of its dependencies.
+//! Chosen over `tract-onnx` 0.23 by measurement: the detector takes a fifth less processor time, masks take the
+//! same, results agree with ONNX Runtime as well, and it brings 24 crates instead of 116. ONNX Runtime itself is
+//! four to five times as fast, so it is used where it is installed.
+//!
+//! An inference runs in a helper thread of the library (`rten-0`), one for each network: give it the fallback
+//! policy of helper threads, or a real-time camera thread waits for a thread without a policy.
 
 use std::sync::Arc;
 

@@ -8,7 +8,7 @@ use std::sync::Mutex;
 use ort::environment::Environment;
 use ort::ep;
 use ort::session::Session;
-use ort::session::builder::GraphOptimizationLevel;
+use ort::session::builder::{GraphOptimizationLevel, SessionBuilder};
 use ort::value::{TensorElementType, TensorRef, ValueType};
 
 use super::{EngineConfig, EngineError, Network, Provider, Tensor, fix_shape};
@@ -157,13 +157,17 @@ impl OrtNetwork {
                 ep::CUDA::default().with_device_id(config.device).build().error_on_failure(),
             ],
         };
+        let refused = |error: ort::Error<SessionBuilder>| refuse(error.to_string());
         let mut builder = Session::builder(&library.environment)
             .map_err(|error| refuse(error.to_string()))?
             .with_optimization_level(GraphOptimizationLevel::All)
-            .and_then(|builder| builder.with_intra_threads(config.threads.max(1)))
-            .and_then(|builder| builder.with_inter_threads(1))
-            .and_then(|builder| builder.with_intra_op_spinning(false))
-            .map_err(|error| refuse(error.to_string()))?
+            .map_err(refused)?
+            .with_intra_threads(config.threads.max(1))
+            .map_err(refused)?
+            .with_inter_threads(1)
+            .map_err(refused)?
+            .with_intra_op_spinning(false)
+            .map_err(refused)?
             .with_execution_providers(providers)
             .map_err(|error| EngineError::Provider {
                 provider: config.provider,
