@@ -68,8 +68,11 @@ fn main() -> Result<(), Box<dyn Error>> {
         readers.push(FrameReader::open(&replay)?);
     }
     let sizes: Vec<_> = readers.iter().map(|r| (r.intrinsics().width, r.intrinsics().height)).collect();
+    let mut thread = None;
     let (service, handles) = DetectorService::start(&engine, &config.detector, &sizes, |body| {
-        std::thread::Builder::new().name("detector".into()).spawn(body).map(drop).map_err(|e| e.to_string())
+        let spawned = std::thread::Builder::new().name("detector".into()).spawn(body);
+        thread = Some(spawned.map_err(|error| error.to_string())?);
+        Ok(())
     })?;
     let mut views = Vec::new();
     for (index, ((reader, handle), camera)) in
@@ -151,5 +154,9 @@ fn main() -> Result<(), Box<dyn Error>> {
         segmented as f64 / frames,
         unexplained as f64 / frames,
     );
+    drop(service);
+    if let Some(thread) = thread {
+        thread.join().map_err(|_| "the detector thread panicked")?;
+    }
     Ok(())
 }

@@ -156,7 +156,7 @@ impl Default for DetectorConfig {
             schedule: DetectorSchedule::Shared,
             interval_ms: 500,
             urgent_interval_ms: 200,
-            max_duty: 0.5,
+            max_duty: 0.4,
         }
     }
 }
@@ -173,8 +173,8 @@ pub struct SegmenterConfig {
     /// Most people segmented per frame, those nearest to the tool first; the others are measured by depth alone.
     pub max_per_frame: usize,
     /// Every how many frames of a camera people are segmented; in between depth alone measures them, and is no
-    /// less careful. Unset: every frame with ONNX Runtime, every second frame with the embedded engine, which
-    /// takes several times as long for a mask.
+    /// less careful. Unset: every frame with ONNX Runtime, every third frame with the embedded engine, which
+    /// takes five times as long for a mask: five cameras at 30 FPS then need about one core.
     pub every_frames: Option<u32>,
     /// Side of the crop over the longer side of the box. 1.25 gives clean masks (on the whole frame the network
     /// misses and smears people).

@@ -114,7 +114,7 @@ impl Perception {
             segmenter,
             segment_every: match config.segmenter.every_frames {
                 Some(frames) => u64::from(frames.max(1)),
-                None if engine.is_embedded() => 2,
+                None if engine.is_embedded() => 3,
                 None => 1,
             },
             detector_failed: false,

@@ -94,7 +94,8 @@ impl std::fmt::Debug for DetectorHandle {
     }
 }
 
-/// The shared detector. Dropping it asks its thread to end.
+/// The shared detector. Dropping it asks its thread to end; join that thread before the process exits, or an
+/// inference may still run while the engine's library is torn down.
 #[derive(Debug)]
 pub struct DetectorService {
     shared: Arc<Shared>,
