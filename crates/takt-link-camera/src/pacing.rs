@@ -20,6 +20,11 @@ impl Pacer {
         self.origin_ns = origin_ns;
     }
 
+    /// Whether frames are paced at a set rate rather than by the recorded time stamps.
+    pub fn has_rate(&self) -> bool {
+        self.rate_fps.is_some()
+    }
+
     /// Whether [`start_at`](Self::start_at) was called.
     pub fn started(&self) -> bool {
         self.origin_ns != 0

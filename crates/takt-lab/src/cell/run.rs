@@ -18,7 +18,7 @@ use takt_rt::thread;
 use takt_view::terminal::TerminalView;
 use takt_view::{CameraSource, CellStatus, ThreadSummary, Urgency, ViewServer, ViewSources};
 
-use super::collector::{Board, Collector};
+use super::collector::{Board, Collected, Collector};
 use super::summary::{RunFacts, summarise};
 use super::{CellFile, CellSummary};
 use crate::LabError;
@@ -129,38 +129,64 @@ struct NoiseReport {
 
 /// A run while it goes on.
 struct Running<'a> {
-    file: &'a CellFile,
+    asked: &'a CellFile,
     dir: RunDir,
     cell: Cell,
     machine: Machine,
     started_utc: String,
     facts: RunFacts,
     problems: Vec<String>,
+    /// What `run.json` holds now.
+    file: serde_json::Value,
 }
 
 impl Running<'_> {
-    fn write(&self, noise: Option<NoiseReport>, finished: bool) -> Result<(), LabError> {
-        self.dir.write_json(
-            RUN_FILE,
-            &RunFile {
-                format: 1,
-                takt: env!("CARGO_PKG_VERSION"),
-                robot: "cell",
-                started_utc: &self.started_utc,
-                finished_utc: finished.then(utc_now),
-                machine: &self.machine,
-                asked: self.file,
-                facts: &self.facts,
-                engine: self.cell.engine(),
-                threads: self.cell.threads(),
-                census: self.cell.census()?,
-                noise,
-                feeds: self.cell.feeds().iter().map(|f| format!("{:?}", f.status())).collect(),
-                robot_link: self.cell.link_events().iter().map(|e| format!("{e:?}")).collect(),
-                mission: self.cell.mission().map(|m| format!("{m:?}")),
-                problems: &self.problems,
-            },
-        )
+    /// Writes `run.json` anew. Asks /proc for every thread: not while noise threads run.
+    fn write(&mut self, noise: Option<NoiseReport>) -> Result<(), LabError> {
+        let file = RunFile {
+            format: 1,
+            takt: env!("CARGO_PKG_VERSION"),
+            robot: "cell",
+            started_utc: &self.started_utc,
+            finished_utc: None,
+            machine: &self.machine,
+            asked: self.asked,
+            facts: &self.facts,
+            engine: self.cell.engine(),
+            threads: self.cell.threads(),
+            census: self.cell.census()?,
+            noise,
+            feeds: self.cell.feeds().iter().map(|f| format!("{:?}", f.status())).collect(),
+            robot_link: self.cell.link_events().iter().map(|e| format!("{e:?}")).collect(),
+            mission: self.cell.mission().map(|m| format!("{m:?}")),
+            problems: &self.problems,
+        };
+        self.file = json(&file, &self.dir)?;
+        self.dir.write_json(RUN_FILE, &self.file)
+    }
+
+    /// Renews the facts alone.
+    fn write_facts(&mut self) -> Result<(), LabError> {
+        self.file["facts"] = json(&self.facts, &self.dir)?;
+        self.dir.write_json(RUN_FILE, &self.file)
+    }
+}
+
+/// The thread that times the run has the lowest real-time priority while noise threads compete for the CPUs:
+/// else a window of five seconds becomes one of ten. It wakes up twenty times a second for some microseconds.
+struct Punctual;
+
+impl Punctual {
+    fn become_one() -> Self {
+        // Where that is not permitted, the window is longer than asked, and its true length is recorded.
+        let _ = Policy::RoundRobin { priority: 1 }.apply(0);
+        Self
+    }
+}
+
+impl Drop for Punctual {
+    fn drop(&mut self) {
+        let _ = Policy::Other { nice: 0 }.apply(0);
     }
 }
 
@@ -216,15 +242,16 @@ pub fn run(
     };
     let views = Views::start(file, options.view, cameras, shown)?;
     let mut running = Running {
-        file,
+        asked: file,
         dir,
         cell,
         machine: Machine::read(),
         started_utc: utc_now(),
         facts,
         problems: Vec::new(),
+        file: serde_json::Value::Null,
     };
-    running.write(None, false)?;
+    running.write(None)?;
     observe(RunEvent::Started {
         dir: &running.dir,
         url: views.url(),
@@ -233,10 +260,11 @@ pub fn run(
     });
 
     let noise = NoiseThreads::start(options.noise as usize).map_err(|e| LabError::Load(e.to_string()))?;
+    let punctual = (options.noise > 0).then(Punctual::become_one);
     std::thread::sleep(SETTLE);
     let cpu_before = CpuTime::read();
     running.facts.window_ns = [monotonic_ns(), u64::MAX];
-    running.write(None, false)?;
+    running.write_facts()?;
     let begun = Instant::now();
     let length = options.seconds.map(Duration::from_secs_f64);
     let mut counted: Option<Instant> = None;
@@ -260,44 +288,48 @@ pub fn run(
     }
     running.facts.window_ns[1] = monotonic_ns();
     running.facts.cpu = CpuTime::read().since(&cpu_before);
+    let noise = proof(noise);
+    drop(punctual);
     // Facts of the living: census and feeds are read before anything ends.
-    running.write(Some(proof(&noise)), false)?;
-    finish(running, noise, views, collecting, &stop_collector)
+    running.write(Some(noise))?;
+    finish(running, views, collecting, &stop_collector)
 }
 
-/// Ends everything in order: cameras, perception and SSM (under the same noise, so that the last frames are answered
-/// as the others were), noise, views, collector; then sums up and seals.
+/// Ends everything in order: cameras, perception and SSM, views, collector; then sums up and seals. The noise has ended
+/// with the window, so that the few frames still under way are answered sooner than under noise: that can only
+/// make a policy look better that was late anyway.
 fn finish(
-    mut running: Running<'_>,
-    noise: NoiseThreads,
+    running: Running<'_>,
     views: Views,
-    collecting: thread::Handle<Result<super::collector::Collected, LabError>>,
+    collecting: thread::Handle<Result<Collected, LabError>>,
     stop_collector: &AtomicBool,
 ) -> Result<CellSummary, LabError> {
-    let mut run_file: serde_json::Value = running.dir.read_json(RUN_FILE)?;
-    running.problems.extend(running.cell.stop(DRAIN_PATIENCE));
-    noise.stop();
+    let Running { cell, dir, mut facts, mut problems, mut file, .. } = running;
+    problems.extend(cell.stop(DRAIN_PATIENCE));
     views.stop();
     stop_collector.store(true, Ordering::Release);
     match collecting.join() {
-        Ok(Ok(collected)) => running.facts.records_lost = collected.lost,
+        Ok(Ok(collected)) => facts.records_lost = collected.lost,
         Ok(Err(error)) => return Err(error),
-        Err(error) => running.problems.push(format!("collector: {error}")),
+        Err(error) => problems.push(format!("collector: {error}")),
     }
-    let damaged = |error: serde_json::Error| LabError::Damaged {
-        path: running.dir.path().join(RUN_FILE),
-        found: error.to_string(),
-        expected: "what this run wrote",
-    };
-    run_file["facts"] = serde_json::to_value(&running.facts).map_err(damaged)?;
-    run_file["problems"] = running.problems.clone().into();
-    run_file["finished_utc"] = utc_now().into();
-    running.dir.write_json(RUN_FILE, &run_file)?;
-    let mut summary = summarise(&running.dir)?;
-    summary.reasons.extend(running.problems.iter().cloned());
-    running.dir.write_json(SUMMARY_FILE, &summary)?;
-    running.dir.seal()?;
+    file["facts"] = json(&facts, &dir)?;
+    file["problems"] = problems.clone().into();
+    file["finished_utc"] = utc_now().into();
+    dir.write_json(RUN_FILE, &file)?;
+    let mut summary = summarise(&dir)?;
+    summary.reasons.extend(problems);
+    dir.write_json(SUMMARY_FILE, &summary)?;
+    dir.seal()?;
     Ok(summary)
+}
+
+fn json<T: Serialize>(value: &T, dir: &RunDir) -> Result<serde_json::Value, LabError> {
+    serde_json::to_value(value).map_err(|error| LabError::Damaged {
+        path: dir.path().join(RUN_FILE),
+        found: error.to_string(),
+        expected: "values that JSON can hold",
+    })
 }
 
 fn label(robot: &str, policy: PolicyMix, noise: u32) -> String {
@@ -316,10 +348,12 @@ fn count_threads(cell: &Cell) -> Result<ThreadSummary, LabError> {
     })
 }
 
-fn proof(noise: &NoiseThreads) -> NoiseReport {
-    let work = noise.work();
+/// Ends the noise and proves that it was running.
+fn proof(noise: NoiseThreads) -> NoiseReport {
+    let threads = noise.len();
+    let work = noise.stop();
     NoiseReport {
-        threads: noise.len(),
+        threads,
         threads_that_ran: work.iter().filter(|w| w.operations > 0).count(),
         operations: work.iter().map(|w| w.operations).sum(),
         cpu_s: work.iter().map(|w| w.cpu_ns as f64 / 1e9).sum(),

@@ -186,6 +186,8 @@ const MAX_SKIPPED: u32 = 100;
 pub struct ReplayCamera {
     reader: FrameReader<File>,
     pacer: Pacer,
+    /// Periods of a set rate in which nothing was delivered.
+    missed: u64,
     has_depth: bool,
 }
 
@@ -196,7 +198,7 @@ impl ReplayCamera {
     /// As [`FrameReader::open`].
     pub fn open(config: &ReplayConfig) -> Result<Self, CameraError> {
         let reader = FrameReader::open(config)?;
-        Ok(Self { reader, pacer: Pacer::new(config.rate_fps), has_depth: !config.color_only })
+        Ok(Self { reader, pacer: Pacer::new(config.rate_fps), missed: 0, has_depth: !config.color_only })
     }
 }
 
@@ -214,6 +216,44 @@ impl Camera for ReplayCamera {
     }
 
     fn next_frame(&mut self, frame: &mut Frame) -> Result<(), CameraError> {
+        if self.pacer.has_rate() {
+            self.miss_periods()?
+        } else {
+            self.skip_frames()?
+        }
+        self.reader.decode(frame)?;
+        if !self.pacer.started() {
+            self.pacer.start_at(clock::monotonic_ns());
+        }
+        let due_ns = self.pacer.due_ns(self.reader.frames - 1 + self.missed, self.reader.offset_ns);
+        clock::sleep_until(due_ns);
+        frame.sequence += self.missed;
+        frame.capture_ns = due_ns;
+        frame.arrival_ns = clock::monotonic_ns();
+        Ok(())
+    }
+}
+
+impl ReplayCamera {
+    /// Goes to the next frame of a replay at a set rate, in which the content has no time of its own: a camera
+    /// that is late misses periods (a gap in `sequence`) and goes on in the recording where it was. Reading its
+    /// way through the frames of missed periods would make a starving driver thread later and later.
+    fn miss_periods(&mut self) -> Result<(), CameraError> {
+        if !self.reader.advance()? {
+            return Err(CameraError::Ended);
+        }
+        let now_ns = clock::monotonic_ns();
+        let due_ns = |missed| self.pacer.due_ns(self.reader.frames - 1 + missed, 0);
+        if self.pacer.is_stale(now_ns, due_ns(self.missed + 1)) {
+            let period_ns = due_ns(self.missed + 1).saturating_sub(due_ns(self.missed)).max(1);
+            self.missed += now_ns.saturating_sub(due_ns(self.missed)) / period_ns;
+        }
+        Ok(())
+    }
+
+    /// Goes to the frame that is due now by the recorded time stamps, so that the views of one recording stay
+    /// together.
+    fn skip_frames(&mut self) -> Result<(), CameraError> {
         let mut skipped = 0;
         loop {
             if !self.reader.advance()? {
@@ -222,18 +262,9 @@ impl Camera for ReplayCamera {
             let FrameReader { frames, offset_ns, interval_ns, .. } = self.reader;
             let next_due_ns = self.pacer.due_ns(frames, offset_ns.saturating_add(interval_ns.max(1)));
             if skipped >= MAX_SKIPPED || !self.pacer.is_stale(clock::monotonic_ns(), next_due_ns) {
-                break;
+                return Ok(());
             }
             skipped += 1;
         }
-        self.reader.decode(frame)?;
-        if !self.pacer.started() {
-            self.pacer.start_at(clock::monotonic_ns());
-        }
-        let due_ns = self.pacer.due_ns(self.reader.frames - 1, self.reader.offset_ns);
-        clock::sleep_until(due_ns);
-        frame.capture_ns = due_ns;
-        frame.arrival_ns = clock::monotonic_ns();
-        Ok(())
     }
 }
