@@ -221,10 +221,11 @@ mod tests {
                 strict: true,
                 ..Default::default()
             };
+            let inherited = Policy::read(0).unwrap().to_string();
             let granted = settings.apply();
             let names: Vec<_> = granted.differences.iter().map(|d| d.setting.as_str()).collect();
             assert_eq!(names, ["cpus", "policy"]);
-            assert_eq!(granted.differences[1].effective, "other");
+            assert_eq!(granted.differences[1].effective, inherited);
             assert!(granted.differences.iter().all(|d| !d.fix.is_empty() && !d.reason.is_empty()));
             assert!(matches!(granted.check("x"), Err(Error::NotGranted { differences, .. }) if differences.len() == 2));
             let lenient = Granted { requested: ThreadSettings { strict: false, ..settings }, ..granted };

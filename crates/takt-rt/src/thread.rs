@@ -26,7 +26,7 @@ pub struct Handle<T = ()> {
     thread: JoinHandle<Result<T, String>>,
 }
 
-/// Starts thread `name`, applies `settings` inside it, registers it with the [census](crate::census) as a main
+/// Starts thread `name`, applies `settings` inside it, registers it with the [census] as a main
 /// thread, and then runs `body` there. Returns when the settings have been applied.
 ///
 /// The stack is 2 MiB, or the prefaulted part and 256 KiB where that is more.
