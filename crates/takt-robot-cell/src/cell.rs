@@ -91,6 +91,7 @@ pub struct Cell {
     config: CellConfig,
     feeds: Vec<CameraFeed>,
     detector: Option<DetectorService>,
+    detector_thread: Option<thread::Handle>,
     threads: Vec<thread::Handle>,
     perception_count: usize,
     reports: Vec<ThreadReport>,
@@ -125,6 +126,13 @@ fn settings(config: &CellConfig, role: Role) -> ThreadSettings {
     }
 }
 
+impl Drop for Cell {
+    fn drop(&mut self) {
+        self.stop_perception.store(true, Ordering::Release);
+        self.stop_ssm.store(true, Ordering::Release);
+    }
+}
+
 impl Cell {
     /// Starts everything. With `masks`, perception draws masks for a view (a little more work per frame).
     ///
@@ -146,13 +154,21 @@ impl Cell {
         let gate = StartGate::new();
         let (feeds, frame_readers) =
             census.attribute("cameras", || open_feeds(config, &gate, &mut pose_readers))?;
-        let (engine, detector, perceptions, detector_thread) =
-            census.attribute("inference", || prepare_perception(config, &feeds))?;
+        let engine = Engine::open(&config.perception.engine)?;
+        let mut detector_thread = None;
+        // Threads that the detector's engine spawns share its lower priority: no camera driver queues behind them.
+        let (detector, handles) =
+            census.attribute_with("detector", config.tasks.detector_policy(), || {
+                prepare_detector(config, &engine, &feeds, &mut detector_thread)
+            })?;
+        let perceptions =
+            census.attribute("perception", || prepare_perception(config, &engine, &feeds, handles))?;
 
         let mut cell = Self {
             config: config.clone(),
             feeds,
             detector,
+            detector_thread: None,
             threads: Vec::new(),
             perception_count: 0,
             reports: Vec::new(),
@@ -168,7 +184,10 @@ impl Cell {
             engine: engine.description(),
             _awake: awake,
         };
-        cell.reports.extend(detector_thread);
+        if let Some(handle) = detector_thread {
+            cell.reports.push(report(&handle));
+            cell.detector_thread = Some(handle);
+        }
         let ssm_robot = robot_readers.next().ok_or(CellError::NoReader("robot state"))?;
         let view_robot = robot_readers.next().ok_or(CellError::NoReader("robot state"))?;
         let wired = cell.start_perception(perceptions, frame_readers, &mut pose_readers, masks)?;
@@ -271,7 +290,7 @@ impl Cell {
     }
 
     fn keep(&mut self, handle: thread::Handle) {
-        self.reports.push(ThreadReport { name: handle.name().to_owned(), granted: handle.granted().clone() });
+        self.reports.push(report(&handle));
         self.threads.push(handle);
     }
 
@@ -356,6 +375,9 @@ impl Cell {
         // A few periods more: the first job that processes the last frame, and its acknowledgement.
         std::thread::sleep(self.config.tasks.ssm.period() * 10);
         self.stop_ssm.store(true, Ordering::Release);
+        // The inference library must not be in use when the process ends.
+        self.detector = None;
+        self.threads.extend(self.detector_thread.take());
         for handle in self.threads.drain(..) {
             let name = handle.name().to_owned();
             if !handle.is_finished() && Instant::now() >= until && name != "ssm" {
@@ -468,38 +490,45 @@ fn pose_source(mount: Mount, reader: Reader<PoseWindow>) -> PoseSource {
     })
 }
 
-type Prepared = (Engine, Option<DetectorService>, Vec<Perception>, Option<ThreadReport>);
+type Detector = (Option<DetectorService>, Vec<Option<DetectorHandle>>);
 
-fn prepare_perception(config: &CellConfig, feeds: &[CameraFeed]) -> Result<Prepared, CellError> {
-    let engine = Engine::open(&config.perception.engine)?;
+fn prepare_detector(
+    config: &CellConfig,
+    engine: &Engine,
+    feeds: &[CameraFeed],
+    thread: &mut Option<thread::Handle>,
+) -> Result<Detector, CellError> {
+    let detector = &config.perception.detector;
+    if !detector.enabled || detector.schedule == DetectorSchedule::EveryFrame {
+        return Ok((None, feeds.iter().map(|_| None).collect()));
+    }
     let sizes: Vec<_> = feeds.iter().map(|f| (f.intrinsics().width, f.intrinsics().height)).collect();
-    let mut report = None;
-    let service = &config.perception.detector;
-    let shared = service.enabled && service.schedule != DetectorSchedule::EveryFrame;
-    let (detector, handles) = if shared {
-        let settings = ThreadSettings {
-            policy: config.tasks.detector_policy(),
-            strict: config.tasks.strict,
-            ..ThreadSettings::default()
-        };
-        let (service, handles) =
-            DetectorService::start(&engine, &config.perception.detector, &sizes, |body| {
-                let handle = thread::spawn("detector", &settings, body).map_err(|e| e.to_string())?;
-                report =
-                    Some(ThreadReport { name: handle.name().to_owned(), granted: handle.granted().clone() });
-                Ok(())
-            })?;
-        (Some(service), handles.into_iter().map(Some).collect())
-    } else {
-        (None, feeds.iter().map(|_| None).collect::<Vec<Option<DetectorHandle>>>())
+    let settings = ThreadSettings {
+        policy: config.tasks.detector_policy(),
+        strict: config.tasks.strict,
+        ..ThreadSettings::default()
     };
-    let perceptions = handles
-        .into_iter()
-        .zip(feeds)
-        .enumerate()
+    let (service, handles) = DetectorService::start(engine, detector, &sizes, |body| {
+        *thread = Some(thread::spawn("detector", &settings, body).map_err(|e| e.to_string())?);
+        Ok(())
+    })?;
+    Ok((Some(service), handles.into_iter().map(Some).collect()))
+}
+
+fn prepare_perception(
+    config: &CellConfig,
+    engine: &Engine,
+    feeds: &[CameraFeed],
+    handles: Vec<Option<DetectorHandle>>,
+) -> Result<Vec<Perception>, CellError> {
+    let cameras = handles.into_iter().zip(feeds).enumerate();
+    Ok(cameras
         .map(|(index, (handle, feed))| {
-            Perception::new(&config.perception, index as u32, feed.intrinsics(), &engine, handle)
+            Perception::new(&config.perception, index as u32, feed.intrinsics(), engine, handle)
         })
-        .collect::<Result<_, _>>()?;
-    Ok((engine, detector, perceptions, report))
+        .collect::<Result<_, _>>()?)
+}
+
+fn report(handle: &thread::Handle) -> ThreadReport {
+    ThreadReport { name: handle.name().to_owned(), granted: handle.granted().clone() }
 }

@@ -106,8 +106,13 @@ impl TaskTiming {
     }
 
     /// The reservation.
-    pub fn reservation(&self) -> Policy {
-        Policy::Deadline { runtime: ms(self.runtime_ms), deadline: self.deadline(), period: self.period() }
+    pub fn reservation(&self, reclaim: bool) -> Policy {
+        Policy::Deadline {
+            runtime: ms(self.runtime_ms),
+            deadline: self.deadline(),
+            period: self.period(),
+            reclaim,
+        }
     }
 
     fn validate(&self, name: &str) -> Result<(), String> {
@@ -138,6 +143,9 @@ pub struct TaskSet {
     /// τ_p_i: 33 ms period and deadline (Table I). Runtime 10 ms: five of them and the SSM leave a tenth of two
     /// CPUs to everything else, and admission control accepts them.
     pub perception: TaskTiming,
+    /// Lets SCHED_DEADLINE tasks use what other reservations leave unused (SCHED_FLAG_RECLAIM). `true`: without it a
+    /// frame that needs a little more than its runtime waits for the next period, which is a missed deadline.
+    pub reclaim: bool,
     /// Priority of SCHED_RR threads. 50 (section V.B). The detector service runs one below, so that a camera
     /// driver never queues behind a whole inference.
     pub rr_priority: u8,
@@ -170,6 +178,7 @@ impl Default for TaskSet {
             policy: PolicyMix::DlRr,
             ssm: TaskTiming { period_ms: 2.0, deadline_ms: 2.0, runtime_ms: 0.4 },
             perception: TaskTiming { period_ms: 33.0, deadline_ms: 33.0, runtime_ms: 10.0 },
+            reclaim: true,
             rr_priority: 50,
             nice: 0,
             ssm_cpus: None,
@@ -192,8 +201,10 @@ impl TaskSet {
         match (role, self.policy) {
             (Role::BestEffort, _) => Policy::Other { nice: 0 },
             (Role::Ssm | Role::Perception | Role::Subthread, PolicyMix::CfsCfs) => other,
-            (Role::Ssm, PolicyMix::DlCfs | PolicyMix::DlRr) => self.ssm.reservation(),
-            (Role::Perception, PolicyMix::DlCfs | PolicyMix::DlRr) => self.perception.reservation(),
+            (Role::Ssm, PolicyMix::DlCfs | PolicyMix::DlRr) => self.ssm.reservation(self.reclaim),
+            (Role::Perception, PolicyMix::DlCfs | PolicyMix::DlRr) => {
+                self.perception.reservation(self.reclaim)
+            }
             (Role::Subthread, PolicyMix::DlCfs) => other,
             (Role::Subthread, PolicyMix::DlRr | PolicyMix::RrRr) => rr,
             (Role::Ssm | Role::Perception, PolicyMix::RrRr) => rr,

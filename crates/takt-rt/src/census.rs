@@ -174,6 +174,8 @@ pub struct Census {
     fallback: Policy,
     entries: BTreeMap<Key, CensusEntry>,
     creators: HashMap<Key, String>,
+    /// Policies of threads that shall not have the fallback.
+    exceptions: HashMap<Key, Policy>,
     scans: u64,
 }
 
@@ -187,7 +189,13 @@ impl Census {
         if matches!(fallback, Policy::Deadline { .. }) {
             return Err(Error::InvalidFallback { given: fallback.to_string() });
         }
-        Ok(Self { fallback, entries: BTreeMap::new(), creators: HashMap::new(), scans: 0 })
+        Ok(Self {
+            fallback,
+            entries: BTreeMap::new(),
+            creators: HashMap::new(),
+            exceptions: HashMap::new(),
+            scans: 0,
+        })
     }
 
     /// Counts once; returns how many threads are new.
@@ -201,6 +209,7 @@ impl Census {
         let alive: HashSet<Key> = threads()?.into_iter().collect();
         registry.retain(|key, _| alive.contains(key));
         self.creators.retain(|key, _| alive.contains(key));
+        self.exceptions.retain(|key, _| alive.contains(key));
         let process = std::process::id() as i32;
         let known = self.entries.len();
         for (key, entry) in &mut self.entries {
@@ -237,7 +246,7 @@ impl Census {
                     entry.creator =
                         self.creators.get(&key).cloned().or_else(|| inherited(&registry, &entry.name));
                 }
-                give(entry, self.fallback);
+                give(entry, self.exceptions.get(&key).copied().unwrap_or(self.fallback));
             } else if was == Role::Subthread && role == Role::Exempt {
                 // It was taken for a library's before it registered. Its own choice since then stays.
                 if let Some(before) =
@@ -349,12 +358,24 @@ impl CensusKeeper {
     /// have the fallback policy when this returns. Threads that others create at the same time are
     /// attributed as well: start libraries one after another.
     pub fn attribute<T>(&self, creator: &str, create: impl FnOnce() -> T) -> T {
+        self.attribute_as(creator, None, create)
+    }
+
+    /// As [`attribute`](Self::attribute), with a policy of their own for these threads in place of the fallback.
+    pub fn attribute_with<T>(&self, creator: &str, policy: Policy, create: impl FnOnce() -> T) -> T {
+        self.attribute_as(creator, Some(policy), create)
+    }
+
+    fn attribute_as<T>(&self, creator: &str, policy: Option<Policy>, create: impl FnOnce() -> T) -> T {
         let before: HashSet<Key> = threads().unwrap_or_default().into_iter().collect();
         let made = create();
         let after = threads().unwrap_or_default();
         let mut census = self.shared.census();
         for key in after.into_iter().filter(|key| !before.contains(key)) {
             census.creators.insert(key, creator.into());
+            if let Some(policy) = policy {
+                census.exceptions.insert(key, policy);
+            }
             // The background scan may have seen it before it was attributed.
             if let Some(entry) = census.entries.get_mut(&key).filter(|entry| entry.role == Role::Subthread) {
                 entry.creator = Some(creator.into());

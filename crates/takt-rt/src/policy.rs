@@ -53,6 +53,11 @@ pub enum Policy {
         /// Period.
         #[serde(with = "duration")]
         period: Duration,
+        /// Lets the task use bandwidth that other reservations of its CPU leave unused (SCHED_FLAG_RECLAIM, GRUB:
+        /// Lipari and Baruah 2000): a job that needs more than `runtime` now and then goes on instead of waiting for
+        /// the next period, and no other reservation is harmed. Off by default, as in the kernel.
+        #[serde(default)]
+        reclaim: bool,
     },
 }
 
@@ -80,7 +85,7 @@ impl Policy {
             Self::Fifo { priority } | Self::RoundRobin { priority } if !(1..=99).contains(&priority) => {
                 error(format!("priority {priority} is not in 1..=99"))
             }
-            Self::Deadline { runtime, deadline, period } => {
+            Self::Deadline { runtime, deadline, period, .. } => {
                 if ns(runtime) < MIN_RUNTIME_NS {
                     error(format!("the runtime is less than {MIN_RUNTIME_NS}ns"))
                 } else if runtime > deadline {
@@ -131,6 +136,7 @@ impl Policy {
                 runtime: Duration::from_nanos(attr.sched_runtime),
                 deadline: Duration::from_nanos(attr.sched_deadline),
                 period: Duration::from_nanos(attr.sched_period),
+                reclaim: attr.sched_flags & libc::SCHED_FLAG_RECLAIM as u64 != 0,
             },
             _ => Self::Other { nice: attr.sched_nice },
         })
@@ -151,15 +157,18 @@ impl Policy {
                 attr.sched_policy = libc::SCHED_RR as u32;
                 attr.sched_priority = priority.into();
             }
-            Self::Deadline { runtime, deadline, period } => {
+            Self::Deadline { runtime, deadline, period, reclaim } => {
                 attr.sched_policy = libc::SCHED_DEADLINE as u32;
                 attr.sched_runtime = ns(runtime);
                 attr.sched_deadline = ns(deadline);
                 attr.sched_period = ns(period);
+                if reclaim {
+                    attr.sched_flags |= libc::SCHED_FLAG_RECLAIM as u64;
+                }
             }
         }
         if self.is_real_time() {
-            attr.sched_flags = libc::SCHED_FLAG_RESET_ON_FORK as u64;
+            attr.sched_flags |= libc::SCHED_FLAG_RESET_ON_FORK as u64;
         }
         attr
     }

@@ -1,11 +1,12 @@
 use std::io::{self, Read, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use super::registers as reg;
 use super::{Mission, Step};
+use takt_rt::thread;
+
 use crate::RtdeError;
 use crate::client::RtdeConfig;
 use crate::session::{Session, Variable};
@@ -300,7 +301,7 @@ pub struct MissionProgress {
 pub struct MissionThread {
     stop: Arc<AtomicBool>,
     progress: Arc<Mutex<MissionProgress>>,
-    thread: Option<JoinHandle<()>>,
+    thread: Option<thread::Handle>,
 }
 
 impl MissionThread {
@@ -313,26 +314,26 @@ impl MissionThread {
         config.check()?;
         let stop = Arc::new(AtomicBool::new(false));
         let progress = Arc::new(Mutex::new(MissionProgress::default()));
-        let thread = std::thread::Builder::new()
-            .name("arm-mission".to_owned())
-            .spawn({
-                let (stop, progress) = (Arc::clone(&stop), Arc::clone(&progress));
-                move || {
-                    run(&mission, &config, &stop, |event| {
-                        let mut progress = progress.lock().unwrap_or_else(PoisonError::into_inner);
-                        match event {
-                            MissionEvent::Connected => progress.connected = true,
-                            MissionEvent::StepFinished { .. } => progress.steps_finished += 1,
-                            MissionEvent::CycleFinished => progress.cycles_finished += 1,
-                            MissionEvent::Lost { reason } => {
-                                progress.connected = false;
-                                progress.last_problem = Some(reason);
-                            }
+        let body = {
+            let (stop, progress) = (Arc::clone(&stop), Arc::clone(&progress));
+            move || {
+                run(&mission, &config, &stop, |event| {
+                    let mut progress = progress.lock().unwrap_or_else(PoisonError::into_inner);
+                    match event {
+                        MissionEvent::Connected => progress.connected = true,
+                        MissionEvent::StepFinished { .. } => progress.steps_finished += 1,
+                        MissionEvent::CycleFinished => progress.cycles_finished += 1,
+                        MissionEvent::Lost { reason } => {
+                            progress.connected = false;
+                            progress.last_problem = Some(reason);
                         }
-                    });
-                }
-            })
-            .map_err(RtdeError::io("starting the thread arm-mission"))?;
+                    }
+                });
+            }
+        };
+        // A task of seconds: best effort, whatever policy library threads get.
+        let thread = thread::spawn_exempt("arm-mission", "moves the arm, best effort", body)
+            .map_err(|error| RtdeError::io("starting the thread arm-mission")(io::Error::other(error)))?;
         Ok(Self { stop, progress, thread: Some(thread) })
     }
 

@@ -17,9 +17,10 @@ impl fmt::Display for Policy {
             Self::Other { nice } => write!(f, "other:{nice}"),
             Self::Fifo { priority } => write!(f, "fifo:{priority}"),
             Self::RoundRobin { priority } => write!(f, "rr:{priority}"),
-            Self::Deadline { runtime, deadline, period } => {
+            Self::Deadline { runtime, deadline, period, reclaim } => {
                 let [runtime, deadline, period] = [runtime, deadline, period].map(duration::format);
-                write!(f, "deadline:{runtime}/{deadline}/{period}")
+                let reclaim = if reclaim { "/reclaim" } else { "" };
+                write!(f, "deadline:{runtime}/{deadline}/{period}{reclaim}")
             }
         }
     }
@@ -49,11 +50,20 @@ impl FromStr for Policy {
             "rr" => Self::RoundRobin { priority: priority()? },
             "deadline" => {
                 let parts: Vec<_> = parameters.unwrap_or_default().split('/').collect();
-                let [runtime, deadline, period] = parts[..] else {
-                    return Err(error(format!("expected three durations, found {}", parts.len())));
+                let (times, reclaim) = match parts[..] {
+                    [.., "reclaim"] => (&parts[..parts.len() - 1], true),
+                    _ => (&parts[..], false),
+                };
+                let [runtime, deadline, period] = times[..] else {
+                    return Err(error(format!("expected three durations, found {}", times.len())));
                 };
                 let read = |part| duration::parse(part).map_err(|reason| error(reason.to_string()));
-                Self::Deadline { runtime: read(runtime)?, deadline: read(deadline)?, period: read(period)? }
+                Self::Deadline {
+                    runtime: read(runtime)?,
+                    deadline: read(deadline)?,
+                    period: read(period)?,
+                    reclaim,
+                }
             }
             _ => return Err(error(format!("unknown policy `{kind}`"))),
         };
@@ -83,6 +93,8 @@ enum Table {
         deadline: Duration,
         #[serde(with = "duration")]
         period: Duration,
+        #[serde(default)]
+        reclaim: bool,
     },
 }
 
@@ -106,8 +118,8 @@ impl<'de> Deserialize<'de> for Policy {
                     Table::Other { nice } => Policy::Other { nice },
                     Table::Fifo { priority } => Policy::Fifo { priority },
                     Table::Rr { priority } => Policy::RoundRobin { priority },
-                    Table::Deadline { runtime, deadline, period } => {
-                        Policy::Deadline { runtime, deadline, period }
+                    Table::Deadline { runtime, deadline, period, reclaim } => {
+                        Policy::Deadline { runtime, deadline, period, reclaim }
                     }
                 };
                 policy.validate().map_err(de::Error::custom)?;
@@ -130,13 +142,16 @@ mod tests {
             (-20..=19).prop_map(|nice| Policy::Other { nice }),
             (1..=99u8).prop_map(|priority| Policy::Fifo { priority }),
             (1..=99u8).prop_map(|priority| Policy::RoundRobin { priority }),
-            (1024u64..1 << 40, 0u64..1 << 40, 0u64..1 << 40).prop_map(|(runtime, slack, rest)| {
-                Policy::Deadline {
-                    runtime: Duration::from_nanos(runtime),
-                    deadline: Duration::from_nanos(runtime + slack),
-                    period: Duration::from_nanos(runtime + slack + rest),
+            (1024u64..1 << 40, 0u64..1 << 40, 0u64..1 << 40, any::<bool>()).prop_map(
+                |(runtime, slack, rest, reclaim)| {
+                    Policy::Deadline {
+                        runtime: Duration::from_nanos(runtime),
+                        deadline: Duration::from_nanos(runtime + slack),
+                        period: Duration::from_nanos(runtime + slack + rest),
+                        reclaim,
+                    }
                 }
-            }),
+            ),
         ]
     }
 
