@@ -11,6 +11,8 @@ pub(crate) fn onnxruntime() -> Option<Engine> {
     match Engine::open(&EngineConfig { backend: Backend::Onnxruntime, ..EngineConfig::default() }) {
         Ok(engine) => Some(engine),
         Err(error) => {
+            let required = std::env::var_os("TAKT_REQUIRE_OUTSIDE").is_some_and(|value| value == "1");
+            assert!(!required, "TAKT_REQUIRE_OUTSIDE=1, but {error}");
             eprintln!("SKIPPED: {error}");
             None
         }

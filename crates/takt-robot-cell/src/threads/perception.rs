@@ -46,9 +46,9 @@ pub struct PerceptionTask {
 /// How often a thread without frames looks whether it shall end.
 const WAIT: Duration = Duration::from_millis(50);
 
-/// Poses up to this much older than a capture are held, as long as the link may be silent before SSM stops the robot: at
-/// 1 m/s the pose is then wrong by 4 cm at most. A
-/// capture is normally older than the newest pose, because the frame had to be transferred first.
+/// Poses up to this much older than a capture are held, as long as the link may be silent before SSM stops the
+/// robot: at 1 m/s the pose is then wrong by 4 cm at most. A capture is normally older than the newest pose,
+/// because the frame had to be transferred first.
 const POSE_HOLD_NS: u64 = 40_000_000;
 
 /// Poses further apart than this are not interpolated between: the link was down.
