@@ -412,10 +412,10 @@ fn prepare_machine(config: &CellConfig, warnings: &mut Vec<String>) -> Result<Op
         Ok(())
     };
     memory::keep_heap();
-    if config.tasks.lock_memory {
-        if let Err(error) = MemoryLock::All.apply() {
-            refuse("tasks.lock_memory", error)?;
-        }
+    if config.tasks.lock_memory
+        && let Err(error) = MemoryLock::All.apply()
+    {
+        refuse("tasks.lock_memory", error)?;
     }
     if !config.tasks.hold_cpu_awake {
         return Ok(None);
