@@ -1,4 +1,5 @@
 //! The monitor against every kind of input it may meet: clear fields, people, faults, garbage.
+#![allow(clippy::unwrap_used, reason = "a failure here fails the test")]
 
 use proptest::prelude::*;
 use takt_link_rtde::{RobotMode, RobotState, SafetyMode};

@@ -113,16 +113,8 @@ pub fn rows(rows: &[BenchRow]) -> String {
     let mut out = String::new();
     let _ = writeln!(
         out,
-        "  {:<9}{:>6}{:>11}{:>11}{:>11}{:>9}{:>9}{:>9}   {}",
-        "policy",
-        "noise",
-        "mean ms",
-        "worst ms",
-        "reactions",
-        "misses",
-        "dropped",
-        "stolen",
-        "against CFS+CFS: mean, worst"
+        "  {:<9}{:>6}{:>11}{:>11}{:>11}{:>9}{:>9}{:>9}   against CFS+CFS: mean, worst",
+        "policy", "noise", "mean ms", "worst ms", "reactions", "misses", "dropped", "stolen"
     );
     for row in rows {
         let against = match against_cfs(row, rows) {
