@@ -1,9 +1,7 @@
 //! Starts the cell's threads, connects them, and ends them in an order that loses nothing.
 
-use std::sync::Arc;
-use std::sync::Mutex;
-use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use nalgebra::Isometry3;
@@ -21,7 +19,7 @@ use takt_rt::clock::monotonic_ns;
 use takt_rt::exchange::{self, Reader};
 use takt_rt::latency::DmaLatency;
 use takt_rt::memory::{self, MemoryLock};
-use takt_rt::periodic::{Periodic, SleepStrategy};
+use takt_rt::periodic::{Calibration, Margin, Periodic, SleepStrategy, calibrate_margin};
 use takt_rt::ring::{Consumer, ring};
 use takt_rt::settings::{Granted, ThreadSettings};
 use takt_rt::thread;
@@ -31,7 +29,7 @@ use crate::error::CellError;
 use crate::poses::PoseWindow;
 use crate::records::{FrameRecord, SsmJob};
 use crate::ssm::Monitor;
-use crate::tasks::Role;
+use crate::tasks::{Role, SsmSleep};
 use crate::threads::{PerceptionPorts, PerceptionTask, SsmPorts, SsmTask};
 
 /// Records that a starving collector may fall behind: a minute of SSM jobs at 500 Hz and more.
@@ -102,6 +100,7 @@ pub struct Cell {
     simulator: Option<Simulator>,
     stop_perception: Arc<AtomicBool>,
     stop_ssm: Arc<AtomicBool>,
+    spin_margin: Arc<OnceLock<Margin>>,
     records: Option<Records>,
     ports: Option<ViewPorts>,
     engine: String,
@@ -179,6 +178,7 @@ impl Cell {
             simulator,
             stop_perception: Arc::default(),
             stop_ssm: Arc::default(),
+            spin_margin: Arc::default(),
             records: None,
             ports: None,
             engine: engine.description(),
@@ -272,14 +272,22 @@ impl Cell {
         let config = &self.config;
         let monitor = Monitor::new(config.ssm.clone(), config.cameras.len()).map_err(CellError::Config)?;
         let mut task = SsmTask::new(monitor, ports, config.robot.light);
-        let sleep = if config.tasks.spin_margin_us > 0.0 {
-            SleepStrategy::Spin { margin: Duration::from_secs_f64(config.tasks.spin_margin_us / 1e6) }
-        } else {
-            SleepStrategy::Kernel
-        };
-        let mut periodic = Periodic::start_now(config.tasks.ssm.period(), sleep)?;
+        let (sleep, period) = (config.tasks.ssm_sleep, config.tasks.ssm.period());
+        let margin = Duration::from_secs_f64(config.tasks.spin_margin_us / 1e6);
+        let calibrated = Arc::clone(&self.spin_margin);
+        // Refused here, not in the thread: a period that the loop cannot have.
+        Periodic::start_now(period, SleepStrategy::Kernel)?;
         let stop = Arc::clone(&self.stop_ssm);
         let handle = thread::spawn("ssm", &settings(config, Role::Ssm), move || {
+            let sleep = match sleep {
+                SsmSleep::Kernel => SleepStrategy::Kernel,
+                SsmSleep::Spin => SleepStrategy::Spin { margin },
+                SsmSleep::SpinCalibrated => {
+                    let found = *calibrated.get_or_init(|| calibrate_margin(&Calibration::default()));
+                    SleepStrategy::Spin { margin: found.margin }
+                }
+            };
+            let Ok(mut periodic) = Periodic::start_now(period, sleep) else { return };
             while !stop.load(Ordering::Acquire) {
                 let release = periodic.next();
                 task.job(&release);
@@ -324,6 +332,11 @@ impl Cell {
     /// When /proc cannot be read.
     pub fn census(&self) -> Result<Option<CensusReport>, CellError> {
         Ok(self.census.as_ref().map(CensusKeeper::report).transpose()?)
+    }
+
+    /// The spinning sleep's margin, once it has been calibrated.
+    pub fn spin_margin(&self) -> Option<Margin> {
+        self.spin_margin.get().copied()
     }
 
     /// Which inference engine runs, and why.

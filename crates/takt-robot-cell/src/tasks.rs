@@ -131,6 +131,19 @@ impl TaskTiming {
     }
 }
 
+/// How the SSM loop waits for its release.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SsmSleep {
+    /// In the kernel until the release.
+    #[default]
+    Kernel,
+    /// In the kernel until a set margin before the release, then spinning.
+    Spin,
+    /// As `spin`, with a margin measured at the start from this thread's own wake-up tail (one second).
+    SpinCalibrated,
+}
+
 /// `[tasks]`: timing, policies and placement of the cell's threads.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -156,8 +169,11 @@ pub struct TaskSet {
     pub ssm_cpus: Option<CpuSet>,
     /// CPUs of the perception tasks; all when absent.
     pub perception_cpus: Option<CpuSet>,
-    /// Spin margin of the SSM loop, microseconds; 0 sleeps in the kernel only. 0: at 500 Hz on two CPUs the
-    /// margin would cost perception more than the microseconds gain.
+    /// How the SSM loop waits for its release. `kernel`: at 500 Hz on two CPUs spinning would cost perception more
+    /// than the microseconds gain.
+    pub ssm_sleep: SsmSleep,
+    /// Margin of `ssm_sleep = "spin"`, microseconds: how long before the release the kernel's sleep ends and
+    /// spinning begins. 50: covers the usual wake-up of an idle CPU.
     pub spin_margin_us: f64,
     /// Locks all memory and prefaults stacks. `true`.
     pub lock_memory: bool,
@@ -183,7 +199,8 @@ impl Default for TaskSet {
             nice: 0,
             ssm_cpus: None,
             perception_cpus: None,
-            spin_margin_us: 0.0,
+            ssm_sleep: SsmSleep::Kernel,
+            spin_margin_us: 50.0,
             lock_memory: true,
             hold_cpu_awake: true,
             timer_slack_ns: 1,

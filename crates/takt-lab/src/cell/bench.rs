@@ -195,7 +195,7 @@ impl Bench {
         let cells = self.plan.cells();
         for (index, cell) in cells.iter().enumerate() {
             let path = self.path.join(cell.name());
-            if RunDir::open(&path).is_ok_and(|dir| dir.is_complete()) {
+            if self.is_whole(&path) {
                 progress(Progress::Kept { cell, done: (index + 1, cells.len()) });
                 continue;
             }
@@ -204,11 +204,22 @@ impl Bench {
             let failed = |cause| LabError::BenchCell { cell: cell.name(), cause, dir: self.path.clone() };
             run(cell, &path).map_err(failed)?;
             let summary: CellSummary = RunDir::open(&path)?.read_json(SUMMARY_FILE)?;
+            if !self.is_whole(&path) {
+                let (is, was) = (summary.seconds, self.plan.seconds);
+                return Err(failed(format!("the run ended after {is:.1} s instead of {was} s")));
+            }
             progress(Progress::End { summary: &summary, done: (index + 1, cells.len()) });
         }
         let rows = self.rows()?;
         write_json(&self.path.join(ROWS_FILE), &rows)?;
         Ok(rows)
+    }
+
+    /// Whether the run at `path` was sealed and as long as asked: one that was ended early, in order, is sealed, too.
+    fn is_whole(&self, path: &Path) -> bool {
+        let sealed = RunDir::open(path).ok().filter(RunDir::is_complete);
+        let summary = sealed.and_then(|dir| dir.read_json::<CellSummary>(SUMMARY_FILE).ok());
+        summary.is_some_and(|summary| summary.seconds >= self.plan.seconds)
     }
 
     /// One row per cell of the matrix, from the run directories.

@@ -13,6 +13,7 @@ use takt_robot_cell::tasks::PolicyMix;
 use takt_rt::census::{CensusEntry, CensusReport, Role};
 use takt_rt::clock::monotonic_ns;
 use takt_rt::exchange::{self, Reader};
+use takt_rt::periodic::Margin;
 use takt_rt::policy::Policy;
 use takt_rt::thread;
 use takt_view::terminal::TerminalView;
@@ -109,6 +110,7 @@ struct RunFile<'a> {
     asked: &'a CellFile,
     facts: &'a RunFacts,
     engine: &'a str,
+    spin_margin: Option<Margin>,
     threads: &'a [ThreadReport],
     census: Option<CensusReport>,
     noise: Option<NoiseReport>,
@@ -153,6 +155,7 @@ impl Running<'_> {
             asked: self.asked,
             facts: &self.facts,
             engine: self.cell.engine(),
+            spin_margin: self.cell.spin_margin(),
             threads: self.cell.threads(),
             census: self.cell.census()?,
             noise,
