@@ -124,6 +124,9 @@ pub struct Run {
     /// Exit with 1 unless the verdict is PASS
     #[arg(long)]
     pub check: bool,
+    /// End at once when the process with this id, which must be the parent, ends
+    #[arg(long, hide = true, value_name = "PID")]
+    pub parent: Option<u32>,
 }
 
 /// `takt bench cell`

@@ -77,6 +77,7 @@ fn one(
         .arg(config)
         .args(["--view", "none", "--json", "--seconds", &seconds.to_string()])
         .args(["--policy", cell.policy.name(), "--noise", &cell.noise.to_string()])
+        .args(["--parent", &std::process::id().to_string()])
         .arg("--run-dir")
         .arg(dir)
         .stdin(Stdio::null())

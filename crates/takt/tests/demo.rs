@@ -1,0 +1,110 @@
+//! `takt demo`, as somebody types it first: one JSON object, and a run directory that holds what it says.
+
+#![allow(clippy::unwrap_used)]
+
+mod takt;
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::Value;
+
+use takt::{alone, json, read_json, stdout, takt as run};
+
+/// SHA-256 as coreutils compute it: other code than the program's own.
+fn sha256sum(path: &Path) -> String {
+    let output = Command::new("sha256sum").arg(path).output().unwrap();
+    stdout(&output).split_whitespace().next().unwrap().to_owned()
+}
+
+fn positive(value: &Value, keys: &[&str]) {
+    let at = keys.iter().fold(value, |v, key| &v[key]);
+    assert!(at.as_f64().is_some_and(|number| number > 0.0), "{keys:?}: {at}");
+}
+
+#[test]
+fn the_demonstration_runs_headless_and_keeps_what_it_measured() {
+    let _machine = alone();
+    let (runs, cache) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    // In an empty folder with an empty cache: everything that it needs is in the binary.
+    let output = run(["demo", "--headless", "--json", "--seconds", "4", "--bench-seconds", "2", "--runs"])
+        .arg(runs.path())
+        .env("XDG_CACHE_HOME", cache.path())
+        .current_dir(cache.path())
+        .output()
+        .unwrap();
+    let demo = json(&output);
+    assert!(["PASS", "FAIL"].contains(&demo["verdict"].as_str().unwrap()), "{}", demo["verdict"]);
+    assert_eq!(demo["cameras"], 5);
+    for keys in [&["deadline_ms"][..], &["frames"], &["people_detected"], &["reaction_ms", "mean"]] {
+        positive(&demo, keys);
+    }
+    assert!(demo["frames_dropped"].is_u64() && demo["stops"].is_u64());
+    let reaction = &demo["reaction_ms"];
+    assert!(reaction["worst"].as_f64() >= reaction["mean"].as_f64(), "{reaction}");
+    assert_eq!(demo["breaches_not_stopped"], 0);
+
+    let bench = demo["bench"].as_array().unwrap();
+    let cells: Vec<_> =
+        bench.iter().map(|row| (row["policy"].as_str().unwrap(), row["noise"].as_u64().unwrap())).collect();
+    assert_eq!(cells, [("CFS+CFS", 0), ("DL+RR", 0), ("CFS+CFS", 128), ("DL+RR", 128)]);
+
+    let dir = Path::new(demo["run_dir"].as_str().unwrap());
+    assert!(dir.starts_with(runs.path()), "{}", dir.display());
+    let hashes = read_json(&dir.join("hashes.json"));
+    let hashes = hashes.as_object().unwrap();
+    for name in ["run.json", "summary.json", "samples/frames.csv", "samples/ssm_jobs.csv"] {
+        assert!(hashes.contains_key(name), "{name} is not in hashes.json");
+    }
+    for (name, hash) in hashes {
+        assert_eq!(sha256sum(&dir.join(name)), hash.as_str().unwrap(), "{name}");
+    }
+    assert_eq!(fs::read_dir(dir.join("samples")).unwrap().count() + 2, hashes.len(), "a file has no hash");
+
+    let mut summary = demo.clone();
+    summary.as_object_mut().unwrap().remove("bench");
+    assert_eq!(read_json(&dir.join("summary.json")), summary);
+
+    check_threads(&read_json(&dir.join("run.json")), &demo["not_granted"]);
+}
+
+/// What every thread asked for and got, and that the census found no thread without its policy.
+fn check_threads(run: &Value, not_granted: &Value) {
+    let threads = run["threads"].as_array().unwrap();
+    let names: Vec<&str> = threads.iter().map(|t| t["name"].as_str().unwrap()).collect();
+    for name in ["ssm", "perception-0", "perception-1", "perception-2", "perception-3", "perception-4"] {
+        assert!(names.contains(&name), "{name} is not among {names:?}");
+    }
+    let granted_all = not_granted.as_array().unwrap().is_empty();
+    for thread in threads {
+        let (asked, got) = (&thread["granted"]["requested"], &thread["granted"]["effective"]);
+        assert!(asked["policy"]["kind"].is_string() && got["policy"]["kind"].is_string(), "{thread}");
+        assert!(got["tid"].as_u64() > Some(0), "{thread}");
+        if granted_all {
+            assert_eq!(asked["policy"], got["policy"], "{thread}");
+            assert_eq!(thread["granted"]["differences"], serde_json::json!([]), "{thread}");
+        }
+    }
+    if !granted_all {
+        eprintln!("SKIPPED: the census has no fallback policy to prove, for not granted was {not_granted}");
+        return;
+    }
+    let census = &run["census"];
+    assert_eq!(census["fallback"]["kind"], "rr", "{}", census["fallback"]);
+    let mut subthreads = 0;
+    for thread in census["threads"].as_array().unwrap() {
+        match thread["role"].as_str().unwrap() {
+            "subthread" => {
+                subthreads += 1;
+                // A thread that ended before the census could reach it keeps what it had.
+                if thread["ended"] == false {
+                    assert_eq!(thread["policy_after"], census["fallback"], "{thread}");
+                }
+            }
+            "exempt" => assert!(thread["why"].is_string(), "{thread}"),
+            role => assert!(["main", "process-main"].contains(&role), "{thread}"),
+        }
+    }
+    assert!(subthreads >= 6, "five replays and the robot's receiver at least: {census}");
+}

@@ -1,0 +1,169 @@
+//! What the tests of the command line share: the binary, its children, configurations.
+
+#![allow(dead_code, clippy::unwrap_used)] // Every test file uses a part; helpers of tests may panic as tests may.
+
+use std::fs;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+/// The program under test.
+pub const TAKT: &str = env!("CARGO_BIN_EXE_takt");
+
+/// Longest wait for something that takes seconds, on a machine that does much else.
+pub const PATIENCE: Duration = Duration::from_secs(240);
+
+/// Runs of the cell take the whole machine: one at a time.
+pub fn alone() -> MutexGuard<'static, ()> {
+    static MACHINE: Mutex<()> = Mutex::new(());
+    MACHINE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The root of the repository.
+pub fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
+}
+
+/// Path of the shipped demonstration.
+pub fn demo() -> PathBuf {
+    root().join("cells/demo.toml")
+}
+
+/// Text of the shipped demonstration.
+pub fn demo_text() -> String {
+    fs::read_to_string(demo()).unwrap()
+}
+
+/// `takt` with arguments.
+pub fn takt<I: IntoIterator<Item = S>, S: AsRef<std::ffi::OsStr>>(args: I) -> Command {
+    let mut command = Command::new(TAKT);
+    command.args(args).stdin(Stdio::null());
+    command
+}
+
+/// What was said on standard output.
+pub fn stdout(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+/// What was said on standard error.
+pub fn stderr(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+/// Standard output as one JSON value, after exit status 0.
+pub fn json(output: &Output) -> Value {
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(output));
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}:\n{}", stdout(output)))
+}
+
+/// A JSON file.
+pub fn read_json(path: &Path) -> Value {
+    let text = fs::read_to_string(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    serde_json::from_str(&text).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+}
+
+/// Folders below `path`.
+pub fn folders(path: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = fs::read_dir(path) else { return Vec::new() };
+    let mut found: Vec<PathBuf> = entries.map(|e| e.unwrap().path()).filter(|p| p.is_dir()).collect();
+    found.sort();
+    found
+}
+
+/// Data rows of a sample file.
+pub fn rows(run_dir: &Path, name: &str) -> usize {
+    let text = fs::read_to_string(run_dir.join("samples").join(name)).unwrap_or_default();
+    text.lines().count().saturating_sub(1)
+}
+
+/// Asks until there is an answer.
+pub fn wait_for<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
+    let since = Instant::now();
+    loop {
+        if let Some(answer) = ask() {
+            return answer;
+        }
+        assert!(since.elapsed() < PATIENCE, "waited in vain for {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// A `takt` that runs beside the test, with its words in files; killed when dropped.
+pub struct Beside {
+    child: Child,
+    said: tempfile::TempDir,
+}
+
+impl Beside {
+    /// Starts it.
+    pub fn start(mut command: Command) -> Self {
+        let said = tempfile::tempdir().unwrap();
+        let file = |name: &str| fs::File::create(said.path().join(name)).unwrap();
+        let child = command.stdout(file("stdout")).stderr(file("stderr")).spawn().unwrap();
+        Self { child, said }
+    }
+
+    /// Process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// What it has said so far on `stdout` or `stderr`.
+    pub fn said(&self, stream: &str) -> String {
+        let mut text = String::new();
+        fs::File::open(self.said.path().join(stream)).unwrap().read_to_string(&mut text).unwrap();
+        text
+    }
+
+    /// The rest of the first line that begins with `prefix`, once it has been said.
+    pub fn line(&mut self, stream: &str, prefix: &str) -> String {
+        wait_for(&format!("\"{prefix}\""), || {
+            let text = self.said(stream);
+            let whole = &text[..text.rfind('\n').map_or(0, |end| end + 1)];
+            let found = whole.lines().find_map(|l| l.strip_prefix(prefix)).map(str::to_owned);
+            if found.is_none() {
+                let ended = self.child.try_wait().unwrap();
+                assert!(ended.is_none(), "it ended ({ended:?}) and never said \"{prefix}\":\n{text}");
+            }
+            found
+        })
+    }
+
+    /// Whether it still runs.
+    pub fn runs(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_none()
+    }
+
+    /// Sends a signal.
+    pub fn signal(&self, signal: rustix::process::Signal) {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, signal).unwrap();
+    }
+
+    /// Waits for its end.
+    pub fn end(&mut self) -> ExitStatus {
+        wait_for("the end", || self.child.try_wait().unwrap())
+    }
+}
+
+impl Drop for Beside {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Whether something from outside is missing; then says so, or fails where `TAKT_REQUIRE_OUTSIDE=1` asks for it.
+pub fn missing(what: &str, there: bool) -> bool {
+    if !there {
+        let required = std::env::var_os("TAKT_REQUIRE_OUTSIDE").is_some_and(|value| value == "1");
+        assert!(!required, "TAKT_REQUIRE_OUTSIDE=1, but {what}");
+        eprintln!("SKIPPED: {what}");
+    }
+    !there
+}
