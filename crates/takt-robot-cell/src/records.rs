@@ -1,6 +1,7 @@
 //! What the cell's threads leave behind: one record per SSM job, one per judged frame. Plain values without
 //! pointers, pushed through wait-free rings.
 
+use serde::{Deserialize, Serialize};
 use takt_link_rtde::client::SendOutcome;
 use takt_perception::FrameHealth;
 
@@ -34,7 +35,7 @@ pub struct SsmJob {
 }
 
 /// One frame that perception judged.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FrameRecord {
     /// Index of the camera.
     pub camera: u32,

@@ -158,19 +158,22 @@ fn bar(length: u64, template: &str) -> ProgressBar {
 /// Progress of one run, on standard error.
 pub struct RunProgress {
     bar: ProgressBar,
+    silent: bool,
 }
 
 impl RunProgress {
-    pub fn new(seconds: Option<f64>) -> Self {
+    /// `screen_taken`: a terminal view draws on the screen, so nothing else may; the summary tells all afterwards.
+    pub fn new(seconds: Option<f64>, screen_taken: bool) -> Self {
         let template = match seconds {
             Some(_) => "{elapsed} {wide_bar} {eta} left  {msg}",
             None => "{elapsed}  {msg}",
         };
-        Self { bar: bar(seconds.map_or(0, |s| (s * 1e3) as u64), template) }
+        Self { bar: bar(seconds.map_or(0, |s| (s * 1e3) as u64), template), silent: screen_taken }
     }
 
     pub fn see(&mut self, event: &RunEvent<'_>) {
         match event {
+            _ if self.silent => {}
             RunEvent::Started { dir, url, engine, not_granted } => {
                 eprintln!("Inference: {engine}");
                 not_granted.iter().for_each(|refused| eprintln!("NOT GRANTED {refused}"));

@@ -14,7 +14,7 @@ use takt_rt::clock::monotonic_ns;
 use takt_rt::exchange::{Reader, Writer};
 use takt_view::{CameraList, CellStatus, Label, ReactionStatus, ThreadSummary};
 
-use super::rows::{FRAMES, FrameRow, JOBS, JobRow};
+use super::rows::{FRAMES, JOBS, JobRow};
 use crate::LabError;
 use crate::rundir::{RunDir, SampleFile};
 
@@ -118,7 +118,7 @@ impl Collector {
         }
         let mut reactions = Vec::new();
         for frame in &frames {
-            self.frames.push(&FrameRow::from(frame))?;
+            self.frames.push(frame)?;
             self.see_frame(frame);
             self.joiner.frame(*frame, &mut |r| reactions.push(r));
         }

@@ -2,85 +2,13 @@
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use takt_link_rtde::client::SendOutcome;
-use takt_perception::FrameHealth;
-use takt_robot_cell::records::{FrameRecord, SsmJob};
+use takt_robot_cell::records::SsmJob;
 use takt_robot_cell::ssm::{Decision, Fault, FaultKind, Light};
 
 /// Name of the sample file of SSM jobs.
 pub const JOBS: &str = "ssm_jobs";
-/// Name of the sample file of judged frames.
+/// Name of the sample file of judged frames: a [`takt_robot_cell::records::FrameRecord`] a line.
 pub const FRAMES: &str = "frames";
-
-/// One line of `frames.csv`.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct FrameRow {
-    /// Index of the camera.
-    pub camera: u32,
-    /// Sequence number.
-    pub sequence: u64,
-    /// Capture.
-    pub capture_ns: u64,
-    /// Arrival in memory.
-    pub arrival_ns: u64,
-    /// Perception began.
-    pub start_ns: u64,
-    /// Inference done.
-    pub inferred_ns: u64,
-    /// Distances known.
-    pub projected_ns: u64,
-    /// Published.
-    pub published_ns: u64,
-    /// Health, as a word.
-    pub health: FrameHealth,
-    /// People.
-    pub people: u32,
-    /// Unexplained objects.
-    pub unexplained: u32,
-    /// Least distance; empty when nobody was seen.
-    pub nearest_m: Option<f32>,
-    /// Frames lost before this one.
-    pub dropped: u64,
-}
-
-impl From<&FrameRecord> for FrameRow {
-    fn from(r: &FrameRecord) -> Self {
-        Self {
-            camera: r.camera,
-            sequence: r.sequence,
-            capture_ns: r.capture_ns,
-            arrival_ns: r.arrival_ns,
-            start_ns: r.start_ns,
-            inferred_ns: r.inferred_ns,
-            projected_ns: r.projected_ns,
-            published_ns: r.published_ns,
-            health: r.health,
-            people: r.people,
-            unexplained: r.unexplained,
-            nearest_m: r.nearest_m.is_finite().then_some(r.nearest_m),
-            dropped: r.dropped,
-        }
-    }
-}
-
-impl From<&FrameRow> for FrameRecord {
-    fn from(r: &FrameRow) -> Self {
-        Self {
-            camera: r.camera,
-            sequence: r.sequence,
-            capture_ns: r.capture_ns,
-            arrival_ns: r.arrival_ns,
-            start_ns: r.start_ns,
-            inferred_ns: r.inferred_ns,
-            projected_ns: r.projected_ns,
-            published_ns: r.published_ns,
-            health: r.health,
-            people: r.people,
-            unexplained: r.unexplained,
-            nearest_m: r.nearest_m.unwrap_or(f32::INFINITY),
-            dropped: r.dropped,
-        }
-    }
-}
 
 /// What became of a command, as one word: `sent`, `partial`, `would-block`, `disconnected`, or `failed-` and the
 /// error number.
@@ -241,10 +169,39 @@ impl From<&JobRow> for SsmJob {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use takt_perception::FrameHealth;
+    use takt_robot_cell::records::FrameRecord;
     use takt_robot_cell::ssm::MAX_CAMERAS;
 
     #[test]
-    fn rows_round_trip_through_csv() {
+    fn frames_round_trip_through_csv() {
+        for nearest_m in [1.25, f32::INFINITY] {
+            let frame = FrameRecord {
+                camera: 1,
+                sequence: 2,
+                capture_ns: 3,
+                arrival_ns: 4,
+                start_ns: 5,
+                inferred_ns: 6,
+                projected_ns: 7,
+                published_ns: 8,
+                health: FrameHealth::EmptyDepth,
+                people: 9,
+                unexplained: 10,
+                nearest_m,
+                dropped: 11,
+            };
+            let mut writer = csv::Writer::from_writer(Vec::new());
+            writer.serialize(frame).unwrap();
+            let text = writer.into_inner().unwrap();
+            let row: FrameRecord =
+                csv::Reader::from_reader(text.as_slice()).deserialize().next().unwrap().unwrap();
+            assert_eq!(row, frame);
+        }
+    }
+
+    #[test]
+    fn jobs_round_trip_through_csv() {
         let faulty = Decision {
             fault: Some(Fault { kind: FaultKind::StaleFrame, camera: Some(3) }),
             separation_m: f64::INFINITY,

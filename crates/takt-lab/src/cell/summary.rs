@@ -7,7 +7,7 @@ use takt_robot_cell::reaction::{Joiner, Reaction, Stage};
 use takt_robot_cell::records::{FrameRecord, SsmJob};
 use takt_stats::{DeadlineEvidence, Summary, Verdict, judge};
 
-use super::rows::{FRAMES, FrameRow, JOBS, JobRow};
+use super::rows::{FRAMES, JOBS, JobRow};
 use crate::LabError;
 use crate::machine::CpuShare;
 use crate::rundir::{RUN_FILE, RunDir, read_samples};
@@ -141,9 +141,8 @@ struct RunFile {
 /// was known.
 pub fn summarise(dir: &RunDir) -> Result<CellSummary, LabError> {
     let RunFile { facts } = dir.read_json(RUN_FILE)?;
-    let frames: Vec<FrameRow> = read_samples(&dir.sample_path(FRAMES))?;
+    let frames: Vec<FrameRecord> = read_samples(&dir.sample_path(FRAMES))?;
     let jobs: Vec<JobRow> = read_samples(&dir.sample_path(JOBS))?;
-    let frames: Vec<FrameRecord> = frames.iter().map(FrameRecord::from).collect();
     let jobs: Vec<SsmJob> = jobs.iter().map(SsmJob::from).collect();
     let mut summary = sum_up(&facts, &frames, &jobs);
     summary.run_dir = dir.path().display().to_string();
@@ -308,5 +307,138 @@ impl Motion {
             moving = !decision.stop;
         }
         motion
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use takt_link_rtde::client::SendOutcome;
+    use takt_perception::FrameHealth;
+    use takt_robot_cell::ssm::{Decision, Fault, FaultKind, Light, MAX_CAMERAS};
+
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    fn facts() -> RunFacts {
+        RunFacts {
+            policy: "DL+RR".to_owned(),
+            noise: 0,
+            cameras: 1,
+            deadline_ms: 37.3,
+            ssm_deadline_ns: 2 * MS,
+            window_ns: [100 * MS, 1000 * MS],
+            records_lost: 0,
+            not_granted: Vec::new(),
+            cpu: CpuShare::default(),
+        }
+    }
+
+    fn frame(sequence: u64, arrival_ms: u64, dropped: u64) -> FrameRecord {
+        let at = |ms: u64| (arrival_ms + ms) * MS;
+        FrameRecord {
+            camera: 0,
+            sequence,
+            capture_ns: at(0) - MS,
+            arrival_ns: at(0),
+            start_ns: at(1),
+            inferred_ns: at(5),
+            projected_ns: at(6),
+            published_ns: at(6),
+            health: FrameHealth::Ok,
+            people: 2,
+            unexplained: 0,
+            nearest_m: 1.0,
+            dropped,
+        }
+    }
+
+    fn job(index: u64, at_ms: u64, input: u64, decision: Decision) -> SsmJob {
+        let mut input_sequences = [0; MAX_CAMERAS];
+        input_sequences[0] = input;
+        SsmJob {
+            index,
+            planned_ns: at_ms * MS,
+            wake_ns: at_ms * MS + 1000,
+            start_ns: at_ms * MS + 2000,
+            end_ns: at_ms * MS + 5000,
+            input_sequences,
+            decision,
+            heartbeat: index as i32,
+            sent: SendOutcome::Sent,
+            echo: 0,
+            echo_received_ns: 0,
+        }
+    }
+
+    const MOVING: Decision = Decision {
+        speed_fraction: 1.0,
+        stop: false,
+        light: Light::Green,
+        separation_m: f64::INFINITY,
+        stop_distance_m: 1.4,
+        ..Decision::STOPPED
+    };
+
+    #[test]
+    fn counts_what_lies_in_the_window_and_nothing_twice() {
+        let frames = [frame(1, 50, 0), frame(2, 110, 0), frame(5, 200, 2), frame(6, 990, 0)];
+        let breach = Decision {
+            separation_m: 1.0,
+            nearest_camera: Some(0),
+            stop_distance_m: 1.4,
+            breach: true,
+            ..Decision::STOPPED
+        };
+        let fault = Fault { kind: FaultKind::StaleFrame, camera: Some(0) };
+        let stale = Decision { fault: Some(fault), ..Decision::STOPPED };
+        let jobs = [
+            job(1, 60, 1, MOVING),
+            job(2, 120, 2, breach),
+            job(3, 122, 2, MOVING),
+            job(5, 250, 5, stale),
+            job(6, 252, 5, stale),
+        ];
+        let s = sum_up(&facts(), &frames, &jobs);
+        assert_eq!((s.frames, s.frames_dropped, s.people_detected), (3, 2, 6));
+        assert_eq!((s.reaction_ms.count, s.misses, s.unfinished), (2, 1, 1));
+        assert!((s.reaction_ms.worst - 50.005).abs() < 1e-9);
+        // The stop before the window's first job is none: the robot did not move within the window before.
+        assert_eq!((s.stops, s.stop_causes.get("frames are stale (camera 0)")), (1, Some(&1)));
+        assert_eq!((s.ssm.jobs, s.ssm.skipped, s.breaches_not_stopped), (4, 1, 0));
+        assert_eq!(s.verdict, Verdict::Fail);
+    }
+
+    #[test]
+    fn a_frame_that_nobody_answered_is_a_miss_once_it_is_late() {
+        let frames = [frame(1, 200, 0), frame(2, 900, 0)];
+        let jobs = [job(1, 210, 1, MOVING), job(2, 980, 1, MOVING)];
+        let s = sum_up(&facts(), &frames, &jobs);
+        assert_eq!((s.unfinished, s.misses, s.verdict), (1, 1, Verdict::Fail));
+    }
+
+    #[test]
+    fn breach_to_stop_is_counted_from_publication() {
+        let breach = Decision {
+            separation_m: 1.0,
+            nearest_camera: Some(0),
+            stop_distance_m: 1.4,
+            breach: true,
+            ..Decision::STOPPED
+        };
+        let jobs = [job(1, 200, 0, MOVING), job(2, 218, 1, breach)];
+        let s = sum_up(&facts(), &[frame(1, 210, 0)], &jobs);
+        assert_eq!(s.breach_to_stop_ms.count, 1);
+        assert!(
+            (s.breach_to_stop_ms.worst - 2.005).abs() < 1e-9,
+            "published at 216 ms, job done at 218.005 ms"
+        );
+        assert_eq!(s.stop_causes.get("separation"), Some(&1));
+    }
+
+    #[test]
+    fn an_empty_run_is_inconclusive() {
+        let s = sum_up(&facts(), &[], &[]);
+        assert_eq!((s.verdict, s.frames, s.stops), (Verdict::Inconclusive, 0, 0));
     }
 }

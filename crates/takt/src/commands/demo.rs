@@ -27,7 +27,7 @@ pub fn run(args: &Demo) -> CommandResult {
         view,
         stop: stop.clone(),
     };
-    let mut progress = print::RunProgress::new(Some(args.seconds));
+    let mut progress = print::RunProgress::new(Some(args.seconds), args.terminal);
     let summary = run_cell(&file, &options, &mut |event| progress.see(&event))?;
     progress.clear();
     if !args.json {

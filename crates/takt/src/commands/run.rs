@@ -7,7 +7,7 @@ use takt_lab::cell::run::{RunEvent, RunOptions, Target, run as run_cell};
 use takt_stats::Verdict;
 
 use super::{CommandResult, stop_flag};
-use crate::args::Run;
+use crate::args::{Run, Shown};
 use crate::print;
 
 pub fn run(args: &Run) -> CommandResult {
@@ -30,7 +30,7 @@ pub fn run(args: &Run) -> CommandResult {
         view: args.view.into(),
         stop: stop_flag()?,
     };
-    let mut progress = print::RunProgress::new(args.seconds);
+    let mut progress = print::RunProgress::new(args.seconds, args.view == Shown::Terminal);
     let summary = run_cell(&file, &options, &mut |event: RunEvent<'_>| progress.see(&event))?;
     progress.clear();
     if args.json {
