@@ -1,0 +1,153 @@
+//! What the tests of the whole cell share: its configuration, and a cell that runs while everything is recorded.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use serde::Deserialize;
+use takt_link_camera::CameraConfig;
+use takt_link_camera::synthetic::PersonConfig;
+use takt_link_rtde::sim::{SimState, Simulator};
+use takt_perception::PerceptionConfig;
+use takt_robot_cell::cell::{Records, ViewPorts};
+use takt_robot_cell::config::{CellCamera, RobotConfig};
+use takt_robot_cell::records::{FrameRecord, SsmJob};
+use takt_robot_cell::ssm::SsmConfig;
+use takt_robot_cell::tasks::{PolicyMix, TaskSet};
+use takt_robot_cell::{Cell, CellConfig};
+
+/// How long something is waited for that must happen. Nothing is measured by it: it only ends a test that hangs.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How often the running cell is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(2);
+
+/// The keys of a cell file that concern the cell itself.
+#[derive(Deserialize)]
+struct File {
+    name: String,
+    cameras: Vec<CellCamera>,
+    perception: PerceptionConfig,
+    ssm: SsmConfig,
+    tasks: TaskSet,
+    robot: RobotConfig,
+}
+
+/// The shipped synthetic cell with its first `cameras` cameras, for a slow and busy machine: without networks
+/// (whatever stands in the volume counts, person or not), and with so much patience that only what a test
+/// does on purpose is stale.
+pub fn config(cameras: usize) -> CellConfig {
+    let text = include_str!("../../../../cells/synthetic.toml");
+    let File { name, cameras: all, mut perception, mut ssm, mut tasks, mut robot } =
+        toml::from_str(text).expect("the shipped file");
+    perception.detector.enabled = false;
+    perception.segmenter.enabled = false;
+    ssm.stale_after_ms = 1500.0;
+    ssm.robot_stale_after_ms = 1000.0;
+    ssm.recover_after_s = 0.3;
+    ssm.resume_after_s = 0.1;
+    tasks.policy = PolicyMix::RrRr;
+    tasks.strict = false;
+    tasks.lock_memory = false;
+    tasks.hold_cpu_awake = false;
+    robot.simulator.as_mut().expect("it has a simulated robot").watchdog_min_hz = 2.0;
+    let cameras = all.into_iter().take(cameras).collect();
+    CellConfig { name, cameras, perception, ssm, tasks, robot }
+}
+
+/// Who walks in the scene of every camera.
+pub fn set_people(config: &mut CellConfig, people: &[PersonConfig]) {
+    for camera in &mut config.cameras {
+        let CameraConfig::Synthetic(synthetic) = &mut camera.source else { panic!("a synthetic camera") };
+        synthetic.scene.people = people.to_vec();
+    }
+}
+
+/// One cell at a time: they would take each other's processor time.
+pub fn alone() -> MutexGuard<'static, ()> {
+    static ONE: Mutex<()> = Mutex::new(());
+    ONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A running cell and everything that it has recorded so far.
+pub struct Running {
+    pub cell: Cell,
+    pub view: ViewPorts,
+    records: Records,
+    pub jobs: Vec<SsmJob>,
+    pub frames: Vec<FrameRecord>,
+}
+
+/// What a stopped cell leaves behind.
+pub struct Finished {
+    pub jobs: Vec<SsmJob>,
+    pub frames: Vec<FrameRecord>,
+}
+
+impl Running {
+    pub fn start(config: &CellConfig) -> Self {
+        let mut cell = Cell::start(config, false).expect("the cell starts");
+        let view = cell.take_view().expect("the first to ask");
+        let records = cell.take_records().expect("the first to ask");
+        assert!(cell.take_view().is_none() && cell.take_records().is_none(), "each is handed out once");
+        Self { cell, view, records, jobs: Vec::new(), frames: Vec::new() }
+    }
+
+    /// Takes what the rings hold.
+    pub fn collect(&mut self) {
+        collect(&mut self.records, &mut self.jobs, &mut self.frames);
+    }
+
+    /// Waits until `done`, which gets the jobs from index `from` of [`Self::jobs`] on.
+    pub fn until(&mut self, what: &str, from: usize, mut done: impl FnMut(&Cell, &[SsmJob]) -> bool) {
+        let begin = Instant::now();
+        loop {
+            self.collect();
+            if done(&self.cell, &self.jobs[from..]) {
+                return;
+            }
+            assert!(begin.elapsed() < PATIENCE, "waited in vain until {what}: {:#?}", self.jobs.last());
+            std::thread::sleep(LOOK_EVERY);
+        }
+    }
+
+    /// Waits for this many more jobs and returns them.
+    pub fn more_jobs(&mut self, count: usize) -> &[SsmJob] {
+        self.collect();
+        let from = self.jobs.len();
+        self.until("jobs have run", from, |_, jobs| jobs.len() >= count);
+        &self.jobs[from..]
+    }
+
+    /// The state of the cell's own simulated robot.
+    pub fn robot(&self) -> SimState {
+        self.cell.simulator().map(Simulator::state).expect("the cell has a simulated robot")
+    }
+
+    /// Stops the cell; what it did last is in the records.
+    pub fn stop(self) -> Finished {
+        let Self { cell, mut records, mut jobs, mut frames, .. } = self;
+        assert_eq!(cell.ended_threads(), Vec::<String>::new(), "no critical thread ended by itself");
+        assert_eq!(cell.stop(PATIENCE), Vec::<String>::new(), "every thread ended when asked to");
+        collect(&mut records, &mut jobs, &mut frames);
+        assert_eq!(records.jobs.lost(), 0, "every job is recorded");
+        assert!(records.frames.iter().all(|ring| ring.lost() == 0), "every frame is recorded");
+        Finished { jobs, frames }
+    }
+}
+
+fn collect(records: &mut Records, jobs: &mut Vec<SsmJob>, frames: &mut Vec<FrameRecord>) {
+    // Frames after jobs: a frame's record is there before a job can have consumed the frame.
+    records.jobs.take_into(jobs, usize::MAX);
+    for ring in &mut records.frames {
+        ring.take_into(frames, usize::MAX);
+    }
+}
+
+/// Waits for something that is no part of a cell.
+pub fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
+    let begin = Instant::now();
+    while !done() {
+        assert!(begin.elapsed() < PATIENCE, "waited in vain until {what}");
+        std::thread::sleep(LOOK_EVERY);
+    }
+}
