@@ -8,7 +8,7 @@
 //! | `hashes.json` | SHA-256 of every other file | last |
 
 use std::fs::{self, File};
-use std::io::{BufWriter, Write};
+use std::io::{BufWriter, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -56,11 +56,11 @@ impl RunDir {
             let path = root.join(name);
             match fs::create_dir(&path) {
                 Ok(()) => return Self::at(path),
-                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
                 Err(source) => return Err(LabError::Io { path, source }),
             }
         }
-        let source = std::io::Error::from(std::io::ErrorKind::AlreadyExists);
+        let source = std::io::Error::from(ErrorKind::AlreadyExists);
         Err(LabError::Io { path: root.join(base), source })
     }
 
@@ -70,7 +70,15 @@ impl RunDir {
     /// [`LabError::Io`] when it exists or cannot be made.
     pub fn create_at(path: &Path) -> Result<Self, LabError> {
         fs::create_dir_all(path.parent().unwrap_or(Path::new("."))).map_err(LabError::io(path))?;
-        fs::create_dir(path).map_err(LabError::io(path))?;
+        fs::create_dir(path)
+            .map_err(|error| match error.kind() {
+                ErrorKind::AlreadyExists => std::io::Error::new(
+                    ErrorKind::AlreadyExists,
+                    "exists already, and runs are never overwritten; name a folder that does not exist",
+                ),
+                _ => error,
+            })
+            .map_err(LabError::io(path))?;
         Self::at(path.to_owned())
     }
 

@@ -163,8 +163,15 @@ impl Bench {
     /// Goes on with the bench at `path`.
     ///
     /// # Errors
-    /// [`LabError::OtherBench`] when it was begun with another plan.
+    /// [`LabError::Damaged`] when it is no bench, [`LabError::OtherBench`] when it was begun with another plan.
     pub fn resume(path: &Path, plan: BenchPlan) -> Result<Self, LabError> {
+        if !path.join(BENCH_FILE).is_file() {
+            return Err(LabError::Damaged {
+                path: path.to_owned(),
+                found: format!("no {BENCH_FILE}"),
+                expected: "the folder of a bench, which it names at its end; leave --resume out to start a new bench",
+            });
+        }
         let before: BenchFile = read_json(&path.join(BENCH_FILE))?;
         if before.plan != plan {
             let show = |plan: &BenchPlan| serde_json::to_string(plan).unwrap_or_default();

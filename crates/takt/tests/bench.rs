@@ -1,0 +1,130 @@
+//! `takt bench cell`: every cell of the matrix, and what a kill leaves of it.
+
+#![allow(clippy::unwrap_used)]
+
+mod takt;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use takt::{Beside, alone, folders, json, stderr, takt as run, wait_for};
+
+fn cells(answer: &Value) -> Vec<(&str, u64)> {
+    let rows = answer["rows"].as_array().unwrap();
+    for row in rows {
+        assert!(row["reaction_ms"]["mean"].as_f64() > Some(0.0), "{row}");
+        assert!(row["reaction_ms"]["worst"].as_f64() >= row["reaction_ms"]["mean"].as_f64(), "{row}");
+        assert!(row["misses"].as_u64() <= row["reactions"].as_u64(), "{row}");
+        assert!(row["reactions"].as_u64() > Some(0), "{row}");
+    }
+    rows.iter().map(|row| (row["policy"].as_str().unwrap(), row["noise"].as_u64().unwrap())).collect()
+}
+
+#[test]
+fn a_bench_has_a_row_for_every_cell_of_the_matrix() {
+    let _machine = alone();
+    let runs = tempfile::tempdir().unwrap();
+    let output = run(["bench", "cell", "--seconds", "2", "--repeat", "1", "--policies", "CFS+CFS,DL+RR"])
+        .args(["--noise", "0,8", "--json", "--runs"])
+        .arg(runs.path())
+        .output()
+        .unwrap();
+    let answer = json(&output);
+    assert_eq!(cells(&answer), [("CFS+CFS", 0), ("DL+RR", 0), ("CFS+CFS", 8), ("DL+RR", 8)]);
+    for row in answer["rows"].as_array().unwrap() {
+        let dir = Path::new(row["run_dirs"][0].as_str().unwrap());
+        let noise = &takt::read_json(&dir.join("run.json"))["noise"];
+        assert_eq!(noise["threads"], row["noise"], "{noise}");
+        assert_eq!(noise["threads_that_ran"], row["noise"], "{noise}");
+    }
+}
+
+/// Every file of a folder with its time and content.
+fn state(dir: &Path) -> Vec<(PathBuf, SystemTime, Vec<u8>)> {
+    let mut all = Vec::new();
+    for folder in [dir.to_owned(), dir.join("samples")] {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_file() {
+                all.push((
+                    path.clone(),
+                    path.metadata().unwrap().modified().unwrap(),
+                    fs::read(path).unwrap(),
+                ));
+            }
+        }
+    }
+    all.sort();
+    all
+}
+
+/// Processes whose command line names `dir`.
+fn processes_of(dir: &Path) -> Vec<String> {
+    let dir = dir.to_str().unwrap();
+    fs::read_dir("/proc")
+        .unwrap()
+        .filter_map(|entry| fs::read(entry.ok()?.path().join("cmdline")).ok())
+        .map(|line| String::from_utf8_lossy(&line).replace('\0', " "))
+        .filter(|line| line.contains(dir))
+        .collect()
+}
+
+#[test]
+fn a_killed_bench_goes_on_where_it_stopped() {
+    let _machine = alone();
+    let runs = tempfile::tempdir().unwrap();
+    let matrix = ["bench", "cell", "--seconds", "2", "--repeat", "1", "--noise", "0"];
+    let policies = ["--policies", "CFS+CFS,RR+RR,DL+RR"];
+
+    // Killed in the second of three cells, when that has begun to keep samples.
+    let mut command = run(matrix);
+    command.args(policies).arg("--runs").arg(runs.path());
+    let mut killed = Beside::start(command);
+    let dir = wait_for("the bench directory", || folders(runs.path()).into_iter().next());
+    let (first, second) = (dir.join("CFS-CFS-noise0-r1"), dir.join("RR-RR-noise0-r1"));
+    wait_for("the second cell", || {
+        assert!(killed.runs(), "{}", killed.said("stderr"));
+        second.join("run.json").is_file().then_some(())
+    });
+    assert!(first.join("hashes.json").is_file(), "the second cell began before the first was sealed");
+    killed.signal(Signal::KILL);
+    killed.end();
+    wait_for("the end of the killed bench's run", || processes_of(runs.path()).is_empty().then_some(()));
+    assert!(!second.join("hashes.json").exists(), "a cut run looks whole");
+    let before = state(&first);
+    let cut = fs::read(second.join("run.json")).unwrap();
+
+    // Another bench is not this one.
+    let other = run(["bench", "cell", "--seconds", "3", "--repeat", "1", "--noise", "0"])
+        .args(policies)
+        .arg("--resume")
+        .arg(&dir)
+        .output()
+        .unwrap();
+    assert_eq!(other.status.code(), Some(2));
+    let said = stderr(&other);
+    assert!(said.starts_with("takt: ") && said.trim_end().lines().count() == 1, "{said}");
+    assert!(said.contains("leave --resume out"), "{said}");
+
+    // The same one goes on.
+    let resumed = run(matrix).args(policies).arg("--json").arg("--resume").arg(&dir).output().unwrap();
+    let answer = json(&resumed);
+    assert_eq!(cells(&answer), [("CFS+CFS", 0), ("RR+RR", 0), ("DL+RR", 0)]);
+    assert!(stderr(&resumed).contains("CFS-CFS-noise0-r1: measured before"), "{}", stderr(&resumed));
+    assert_eq!(state(&first), before, "a finished cell was touched");
+    assert_eq!(fs::read(dir.join("RR-RR-noise0-r1.cut1/run.json")).unwrap(), cut);
+    assert!(second.join("hashes.json").is_file());
+
+    // A run that was ended early is sealed and still not a whole one.
+    let mut summary = takt::read_json(&second.join("summary.json"));
+    summary["seconds"] = 0.5.into();
+    fs::write(second.join("summary.json"), summary.to_string()).unwrap();
+    let again = run(matrix).args(policies).arg("--json").arg("--resume").arg(&dir).output().unwrap();
+    assert_eq!(cells(&json(&again)).len(), 3);
+    assert!(dir.join("RR-RR-noise0-r1.cut2/hashes.json").is_file());
+    assert_eq!(state(&first), before, "a finished cell was touched");
+}

@@ -1,0 +1,190 @@
+//! What cannot work is refused with one sentence and exit status 2, and never with a panic.
+
+#![allow(clippy::unwrap_used)]
+
+mod takt;
+
+use std::fs;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+
+use takt::{alone, demo_text, root, stderr, takt as run};
+
+/// A folder with configurations made from the demonstration.
+struct Desk(tempfile::TempDir);
+
+impl Desk {
+    fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    /// The demonstration with `from` replaced by `to`, as a file.
+    fn config(&self, from: &str, to: &str) -> PathBuf {
+        let text = demo_text();
+        assert!(text.contains(from), "the demonstration has no {from}");
+        let path = self.path("cell.toml");
+        fs::write(&path, text.replacen(from, to, 1)).unwrap();
+        path
+    }
+
+    /// What `takt run` says to a configuration that it must refuse.
+    fn run(&self, config: &Path) -> String {
+        self.refused(&["run", config.to_str().unwrap(), "--seconds", "1", "--view", "web"])
+    }
+
+    /// What `takt` says to arguments that it must refuse, in one sentence.
+    fn refused(&self, args: &[&str]) -> String {
+        let said = self.refused_at_length(args);
+        assert_eq!(said.trim_end().lines().count(), 1, "{said}");
+        said
+    }
+
+    /// As [`refused`](Self::refused), where an excerpt of the file may follow.
+    fn refused_at_length(&self, args: &[&str]) -> String {
+        let output = run(args).args(["--runs", self.path("runs").to_str().unwrap()]).output().unwrap();
+        let said = stderr(&output);
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {said}");
+        assert!(said.starts_with("takt: "), "{args:?}: {said}");
+        assert!(!said.contains("panicked"), "{args:?}: {said}");
+        assert!(output.stdout.is_empty(), "{args:?}: {}", takt::stdout(&output));
+        said
+    }
+}
+
+#[track_caller]
+fn has(said: &str, parts: &[&str]) {
+    for part in parts {
+        assert!(said.contains(part), "\"{part}\" is not in: {said}");
+    }
+}
+
+#[test]
+fn a_key_that_does_not_exist() {
+    let desk = Desk::new();
+    let config = desk.config("[ssm]", "[ssm]\nstop_bellow_m = 1.0");
+    let text = fs::read_to_string(&config).unwrap();
+    let line = text.lines().position(|l| l.starts_with("stop_bellow_m")).unwrap() + 1;
+    let said = desk.refused_at_length(&["run", config.to_str().unwrap(), "--view", "none"]);
+    has(&said, &["cell.toml", &format!("line {line}"), "stop_bellow_m", "stop_below_m", "reduce_below_m"]);
+}
+
+#[test]
+fn a_policy_that_does_not_exist() {
+    let desk = Desk::new();
+    let config = desk.config("\"DL+RR\"", "\"FIFO+FIFO\"");
+    let said = desk.refused_at_length(&["run", config.to_str().unwrap()]);
+    has(&said, &["FIFO+FIFO", "CFS+CFS", "DL+CFS", "DL+RR", "RR+RR"]);
+    // On the command line the parser of arguments speaks.
+    let output = run(["run", "x.toml", "--policy", "FIFO+FIFO"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    has(&stderr(&output), &["FIFO+FIFO", "CFS+CFS"]);
+}
+
+#[test]
+fn files_that_are_not_there() {
+    let desk = Desk::new();
+    let nowhere = desk.path("nowhere.toml");
+    has(&desk.refused(&["run", nowhere.to_str().unwrap()]), &["nowhere.toml"]);
+    let config = desk.config("builtin:pedestrians/cam3.mcap", "not-there.mcap");
+    has(&desk.run(&config), &["centre-east", "not-there.mcap"]);
+    let config = desk.config("builtin:pedestrians/cam3.mcap", "builtin:pedestrians/cam9.mcap");
+    has(&desk.run(&config), &["cam9.mcap", "builtin:pedestrians/cam0.mcap"]);
+}
+
+#[test]
+fn recordings_that_are_foreign_or_cut_off() {
+    let desk = Desk::new();
+    let config = desk.config("builtin:pedestrians/cam0.mcap", "broken.mcap");
+    let whole = fs::read(root().join("recordings/pedestrians/cam0.mcap")).unwrap();
+    let noise: Vec<u8> = (0..40_000_u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+    let half = &whole[..whole.len() / 2];
+    for bytes in
+        [&b""[..], b"name = \"not a recording\"\n", &noise, half, &whole[..8], &whole[..whole.len() - 5]]
+    {
+        fs::write(desk.path("broken.mcap"), bytes).unwrap();
+        has(&desk.run(&config), &["west", "broken.mcap"]);
+    }
+    // Magic at both ends and rubbish between.
+    let mut stuffed = whole[..8].to_vec();
+    stuffed.extend_from_slice(&noise);
+    stuffed.extend_from_slice(&whole[whole.len() - 8..]);
+    fs::write(desk.path("broken.mcap"), stuffed).unwrap();
+    has(&desk.run(&config), &["west", "broken.mcap"]);
+}
+
+#[test]
+fn a_network_with_other_inputs() {
+    let _machine = alone();
+    let desk = Desk::new();
+    let model = root().join("models/nanodet_g_416.onnx");
+    let segmenter = format!("[perception.segmenter]\nmodel = {model:?}\n\n[perception.health]");
+    let said = desk.run(&desk.config("[perception.health]", &segmenter));
+    has(&said, &["nanodet_g_416.onnx"]);
+    fs::write(desk.path("foreign.onnx"), "not a network").unwrap();
+    let segmenter = "[perception.segmenter]\nmodel = \"FOREIGN\"\n\n[perception.health]"
+        .replace("FOREIGN", desk.path("foreign.onnx").to_str().unwrap());
+    let said = desk.run(&desk.config("[perception.health]", &segmenter));
+    has(&said, &["foreign.onnx"]);
+}
+
+#[test]
+fn a_view_that_the_network_could_reach() {
+    let desk = Desk::new();
+    let config = desk.config("[ssm]", "[view]\nbind = \"0.0.0.0:0\"\n\n[ssm]");
+    has(&desk.run(&config), &["view", "0.0.0.0", "127.0.0.1"]);
+}
+
+#[test]
+fn a_robot_that_does_not_answer() {
+    let _machine = alone();
+    let desk = Desk::new();
+    let text = demo_text();
+    let simulator = text.find("[robot.simulator]").unwrap();
+    let mission = text.find("[robot.mission]").unwrap();
+    let robot = "[robot.rtde]\nhost = \"127.0.0.1\"\nport = 1\n\n";
+    let config = desk.path("cell.toml");
+    fs::write(&config, format!("{}{robot}{}", &text[..simulator], &text[mission..])).unwrap();
+    has(&desk.run(&config), &["127.0.0.1:1"]);
+}
+
+#[test]
+fn a_port_that_another_program_has() {
+    let _machine = alone();
+    let desk = Desk::new();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port();
+    let config = desk.config("rtde_port = 0", &format!("rtde_port = {port}"));
+    has(&desk.run(&config), &[&port.to_string()]);
+    let output =
+        run(["simulate", "--dashboard-port", "0", "--rtde-port", &port.to_string()]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    has(&stderr(&output), &["takt: ", &port.to_string()]);
+}
+
+#[test]
+fn folders_that_are_none_or_taken() {
+    let _machine = alone();
+    let desk = Desk::new();
+    has(
+        &desk.refused(&["bench", "cell", "--resume", desk.0.path().to_str().unwrap()]),
+        &["no bench.json", "leave --resume out"],
+    );
+    fs::write(desk.path("bench.json"), "{").unwrap();
+    has(&desk.refused(&["bench", "cell", "--resume", desk.0.path().to_str().unwrap()]), &["bench.json"]);
+    let taken = desk.path("taken");
+    fs::create_dir(&taken).unwrap();
+    let config = desk.config("name = \"pedestrians\"", "name = \"taken\"");
+    let output = run(["run", config.to_str().unwrap(), "--seconds", "1", "--view", "none", "--run-dir"])
+        .arg(&taken)
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+    let said = stderr(&output);
+    assert!(said.starts_with("takt: ") && said.trim_end().lines().count() == 1, "{said}");
+    has(&said, &["taken", "never overwritten"]);
+    assert_eq!(fs::read_dir(&taken).unwrap().count(), 0);
+}
