@@ -293,6 +293,7 @@ pub fn run(
     running.facts.cpu = CpuTime::read().since(&cpu_before);
     let noise = proof(noise);
     drop(punctual);
+    running.facts.not_granted = running.cell.not_granted();
     // Facts of the living: census and feeds are read before anything ends.
     running.write(Some(noise))?;
     finish(running, views, collecting, &stop_collector)

@@ -1,0 +1,180 @@
+//! What must stand before the cell's own threads start: machine, robot, cameras, networks.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use nalgebra::Isometry3;
+use takt_link_camera::{CameraConfig, CameraFeed, FeedOptions, Frame, PoseSource, StartGate};
+use takt_link_rtde::client::RtdeConfig;
+use takt_link_rtde::sim::Simulator;
+use takt_perception::{DetectorHandle, DetectorSchedule, DetectorService, Engine, Mount, Perception};
+use takt_rt::census;
+use takt_rt::exchange::Reader;
+use takt_rt::latency::DmaLatency;
+use takt_rt::memory::{self, MemoryLock};
+use takt_rt::settings::ThreadSettings;
+use takt_rt::thread;
+
+use super::ThreadReport;
+use crate::config::CellConfig;
+use crate::error::CellError;
+use crate::poses::PoseWindow;
+use crate::tasks::Role;
+
+/// Stack that is touched before a critical thread begins.
+const PREFAULT_STACK_BYTES: usize = 256 << 10;
+
+/// The settings of a critical thread.
+pub(super) fn settings(config: &CellConfig, role: Role) -> ThreadSettings {
+    let tasks = &config.tasks;
+    ThreadSettings {
+        policy: tasks.policy_of(role),
+        cpus: match role {
+            Role::Ssm => tasks.ssm_cpus,
+            Role::Perception => tasks.perception_cpus,
+            Role::Subthread | Role::BestEffort => None,
+        },
+        timer_slack_ns: Some(tasks.timer_slack_ns),
+        // Locked once, by `lock_memory`, before any thread starts.
+        lock_memory: MemoryLock::Off,
+        prefault_stack_bytes: PREFAULT_STACK_BYTES,
+        strict: tasks.strict,
+    }
+}
+
+/// Memory and idle states, for the whole process.
+pub(super) fn prepare_machine(
+    config: &CellConfig,
+    warnings: &mut Vec<String>,
+) -> Result<Option<DmaLatency>, CellError> {
+    let mut refuse = |what: &str, error: takt_rt::Error| -> Result<(), CellError> {
+        if config.tasks.strict {
+            return Err(error.into());
+        }
+        warnings.push(format!("{what}: {error}"));
+        Ok(())
+    };
+    memory::keep_heap();
+    if config.tasks.lock_memory
+        && let Err(error) = MemoryLock::All.apply()
+    {
+        refuse("tasks.lock_memory", error)?;
+    }
+    if !config.tasks.hold_cpu_awake {
+        return Ok(None);
+    }
+    match DmaLatency::hold(0) {
+        Ok(awake) => Ok(Some(awake)),
+        Err(error) => {
+            refuse("tasks.hold_cpu_awake", error)?;
+            Ok(None)
+        }
+    }
+}
+
+/// Starts the simulated controller and points the link at it. Its threads stand for a computer of their own, so
+/// the census leaves them alone.
+pub(super) fn simulate(
+    sim: &takt_link_rtde::sim::SimConfig,
+    rtde: &mut RtdeConfig,
+) -> Result<Simulator, CellError> {
+    let simulator = Simulator::start(sim.clone())?;
+    let until = Instant::now() + Duration::from_secs(1);
+    while simulator.thread_id() == 0 && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    census::exempt(simulator.thread_id(), "stands for the robot controller's own computer");
+    let address = simulator.rtde_address();
+    rtde.host = address.ip().to_string();
+    rtde.port = address.port();
+    Ok(simulator)
+}
+
+pub(super) type Feeds = (Vec<CameraFeed>, Vec<Vec<Reader<Frame>>>);
+
+/// Opens the cameras; they begin together when the gate opens, spread over one period, as unsynchronised cameras
+/// are.
+pub(super) fn open_feeds(
+    config: &CellConfig,
+    gate: &StartGate,
+    pose_readers: &mut impl Iterator<Item = Reader<PoseWindow>>,
+) -> Result<Feeds, CellError> {
+    let mut feeds = Vec::new();
+    let mut frames = Vec::new();
+    for (index, camera) in config.cameras.iter().enumerate() {
+        let poses = match &camera.source {
+            CameraConfig::Synthetic(_) => {
+                let reader = pose_readers.next().ok_or(CellError::NoReader("poses"))?;
+                Some(pose_source(camera.mount, reader))
+            }
+            _ => None,
+        };
+        let options = FeedOptions {
+            phase: config.tasks.perception.period() * index as u32 / config.cameras.len() as u32,
+            gate: Some(gate.clone()),
+            ..FeedOptions::default()
+        };
+        let (feed, readers) = CameraFeed::start(index as u32, &camera.source, poses, 2, options)
+            .map_err(|source| CellError::Camera { name: camera.name.clone(), source })?;
+        feeds.push(feed);
+        frames.push(readers);
+    }
+    Ok((feeds, frames))
+}
+
+/// Tells the synthetic scene where its camera is: the newest pose of the robot, through the mounting.
+fn pose_source(mount: Mount, reader: Reader<PoseWindow>) -> PoseSource {
+    // Only the camera's driver thread asks; the mutex makes that a `Fn`, nobody ever waits for it.
+    let reader = Mutex::new(reader);
+    Arc::new(move |at_ns| {
+        let mut reader = reader.lock().unwrap_or_else(PoisonError::into_inner);
+        let window = reader.read().value;
+        let newest = window.iter().take_while(|(t_ns, _)| *t_ns <= at_ns).last();
+        let tcp_in_base =
+            newest.or_else(|| window.iter().next()).map_or(Isometry3::identity(), |(_, pose)| pose);
+        mount.at(&tcp_in_base).camera_in_base
+    })
+}
+
+pub(super) type Detector = (Option<DetectorService>, Vec<Option<DetectorHandle>>);
+
+pub(super) fn prepare_detector(
+    config: &CellConfig,
+    engine: &Engine,
+    feeds: &[CameraFeed],
+    thread: &mut Option<thread::Handle>,
+) -> Result<Detector, CellError> {
+    let detector = &config.perception.detector;
+    if !detector.enabled || detector.schedule == DetectorSchedule::EveryFrame {
+        return Ok((None, feeds.iter().map(|_| None).collect()));
+    }
+    let sizes: Vec<_> = feeds.iter().map(|f| (f.intrinsics().width, f.intrinsics().height)).collect();
+    let settings = ThreadSettings {
+        policy: config.tasks.detector_policy(),
+        strict: config.tasks.strict,
+        ..ThreadSettings::default()
+    };
+    let (service, handles) = DetectorService::start(engine, detector, &sizes, |body| {
+        *thread = Some(thread::spawn("detector", &settings, body).map_err(|e| e.to_string())?);
+        Ok(())
+    })?;
+    Ok((Some(service), handles.into_iter().map(Some).collect()))
+}
+
+pub(super) fn prepare_perception(
+    config: &CellConfig,
+    engine: &Engine,
+    feeds: &[CameraFeed],
+    handles: Vec<Option<DetectorHandle>>,
+) -> Result<Vec<Perception>, CellError> {
+    let cameras = handles.into_iter().zip(feeds).enumerate();
+    Ok(cameras
+        .map(|(index, (handle, feed))| {
+            Perception::new(&config.perception, index as u32, feed.intrinsics(), engine, handle)
+        })
+        .collect::<Result<_, _>>()?)
+}
+
+pub(super) fn report(handle: &thread::Handle) -> ThreadReport {
+    ThreadReport { name: handle.name().to_owned(), granted: handle.granted().clone() }
+}
