@@ -234,6 +234,8 @@ function showState() {
   const seen = state.cameras.map((camera) => camera.separation_m ?? 0);
   const span = Math.max(4, state.reduce_distance_m * 1.5, Math.min(Math.max(...seen, 0) * 1.1, 10));
   state.cameras.forEach((camera, i) => cameras[i].show(camera, state, span));
+  // The banner belongs to the same state as the lamps.
+  checkAge();
 }
 
 // Banner: the light in words, or why nothing here is live.
