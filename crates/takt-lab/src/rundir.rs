@@ -103,6 +103,13 @@ impl RunDir {
         })
     }
 
+    /// Removes the directory of a run that could not begin; one that holds anything stays.
+    pub fn discard_empty(&self) {
+        // remove_dir refuses what is not empty, and that is wanted.
+        let _ = fs::remove_dir(self.path.join(SAMPLES_FOLDER));
+        let _ = fs::remove_dir(&self.path);
+    }
+
     /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path

@@ -202,11 +202,12 @@ pub fn run(
     options: &RunOptions,
     observe: &mut dyn FnMut(RunEvent<'_>),
 ) -> Result<CellSummary, LabError> {
-    let mut cell = Cell::start(&file.cell(), options.view == View::Web)?;
     let dir = match &options.target {
         Target::Below(root) => RunDir::create(root, &label("cell", file.tasks.policy, options.noise))?,
         Target::Exactly(path) => RunDir::create_at(path)?,
     };
+    let mut cell =
+        Cell::start(&file.cell(), options.view == View::Web).inspect_err(|_| dir.discard_empty())?;
     let facts = RunFacts {
         policy: file.tasks.policy.name().to_owned(),
         noise: options.noise,
