@@ -78,7 +78,6 @@ fn fixture() -> Fixture {
         detections.push(readers.pop().expect("one reader"));
     }
     let (poses, _) = latest(1, PoseWindow::default);
-    let (newest, _) = latest(1, || None);
     let (records_in, records) = ring(1 << 13);
     {
         let stop = Arc::clone(&stop);
@@ -90,7 +89,6 @@ fn fixture() -> Fixture {
         robot,
         commander,
         poses,
-        newest,
         records: records_in,
     };
     let config = SsmConfig { recover_after_s: 0.05, resume_after_s: 0.01, ..SsmConfig::default() };

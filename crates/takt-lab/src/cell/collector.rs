@@ -112,9 +112,9 @@ impl Collector {
     fn drain(&mut self) -> Result<bool, LabError> {
         let mut jobs = std::mem::take(&mut self.job_batch);
         let mut frames = std::mem::take(&mut self.frame_batch);
-        take(&mut self.records.jobs, &mut jobs);
+        self.records.jobs.take_into(&mut jobs, BATCH);
         for ring in &mut self.records.frames {
-            take(ring, &mut frames);
+            ring.take_into(&mut frames, BATCH);
         }
         let mut reactions = Vec::new();
         for frame in &frames {
@@ -181,10 +181,6 @@ impl Collector {
         }
         self.board.status.publish(monotonic_ns(), *live);
     }
-}
-
-fn take<T: Copy + Send>(ring: &mut takt_rt::ring::Consumer<T>, batch: &mut Vec<T>) {
-    ring.take_into(batch, BATCH);
 }
 
 /// Why the robot stands, for the person in front of the cell.

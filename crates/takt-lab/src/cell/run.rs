@@ -227,7 +227,7 @@ pub fn run(
     let mut watched = status_readers.next().ok_or_else(|| LabError::internal("status reader"))?;
     let shown = status_readers.next().ok_or_else(|| LabError::internal("status reader"))?;
     let threads = Arc::new(Mutex::new(ThreadSummary::default()));
-    let ViewPorts { cameras, robot, newest_job: _ } = ports;
+    let ViewPorts { cameras, robot } = ports;
     let board = Board {
         status,
         robot,

@@ -67,8 +67,6 @@ pub struct CameraPorts {
 pub struct ViewPorts {
     /// The cameras.
     pub cameras: Vec<CameraPorts>,
-    /// Newest job.
-    pub newest_job: Reader<Option<SsmJob>>,
     /// Robot state.
     pub robot: Reader<RobotState>,
 }
@@ -171,7 +169,6 @@ impl Cell {
         let ssm_robot = robot_readers.next().ok_or(CellError::NoReader("robot state"))?;
         let view_robot = robot_readers.next().ok_or(CellError::NoReader("robot state"))?;
         let wired = cell.start_perception(perceptions, frame_readers, &mut pose_readers, masks)?;
-        let (newest, newest_readers) = exchange::latest(1, || None);
         let (jobs_in, jobs) = ring(RING_CAPACITY);
         let ports = SsmPorts {
             detections: wired.detections,
@@ -179,16 +176,11 @@ impl Cell {
             robot: ssm_robot,
             commander,
             poses,
-            newest,
             records: jobs_in,
         };
         cell.start_ssm(ports)?;
         cell.records = Some(Records { jobs, frames: wired.frames });
-        cell.ports = Some(ViewPorts {
-            cameras: wired.views,
-            newest_job: newest_readers.into_iter().next().ok_or(CellError::NoReader("newest job"))?,
-            robot: view_robot,
-        });
+        cell.ports = Some(ViewPorts { cameras: wired.views, robot: view_robot });
         if let Some(mission) = &config.robot.mission {
             cell.mission = Some(MissionThread::start(mission.clone(), rtde)?);
         }

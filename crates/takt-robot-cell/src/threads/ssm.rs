@@ -30,8 +30,6 @@ pub struct SsmPorts {
     pub commander: Commander,
     /// Recent poses for the cameras' threads.
     pub poses: Writer<PoseWindow>,
-    /// Newest record, for views.
-    pub newest: Writer<Option<SsmJob>>,
     /// All records, for the collector.
     pub records: Producer<SsmJob>,
 }
@@ -131,7 +129,6 @@ impl SsmTask {
         self.window.push(&robot);
         let window = &self.window;
         self.ports.poses.write(end_ns, |slot| *slot = *window);
-        self.ports.newest.publish(end_ns, Some(record));
         self.ports.records.push(record);
         record
     }
