@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::LabError;
-use crate::rundir::sha256;
+use takt_rundir::sha256;
 
 /// What a path of a built-in recording begins with.
 pub const PREFIX: &str = "builtin:";

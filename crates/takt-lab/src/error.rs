@@ -5,24 +5,9 @@ use std::path::PathBuf;
 /// Errors of the lab. Each names what was found and the way out.
 #[derive(Debug, thiserror::Error)]
 pub enum LabError {
-    /// A file or folder could not be read or written.
-    #[error("{path}: {source}", path = path.display())]
-    Io {
-        /// The path.
-        path: PathBuf,
-        /// The system's word.
-        source: std::io::Error,
-    },
-    /// A file of a run directory is not what it should be.
-    #[error("{path}: {found}; expected {expected}", path = path.display())]
-    Damaged {
-        /// The file.
-        path: PathBuf,
-        /// What was found.
-        found: String,
-        /// What belongs there.
-        expected: &'static str,
-    },
+    /// A file or folder could not be read or written, or is not what it should be.
+    #[error(transparent)]
+    Files(#[from] takt_rundir::Error),
     /// A configuration file or an option is wrong.
     #[error("{0}")]
     Config(String),
@@ -63,9 +48,14 @@ impl LabError {
         Self::Config(format!("internal: {what} not there"))
     }
 
-    /// An [`LabError::Io`] for `path`.
+    /// An input or output error of `path`.
     pub fn io(path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Self {
-        let path = path.into();
-        move |source| Self::Io { path, source }
+        let wrap = takt_rundir::Error::io(path);
+        move |source| Self::Files(wrap(source))
+    }
+
+    /// `path` holds something else than it should.
+    pub fn damaged(path: impl Into<PathBuf>, found: impl Into<String>, expected: &'static str) -> Self {
+        Self::Files(takt_rundir::Error::Damaged { path: path.into(), found: found.into(), expected })
     }
 }

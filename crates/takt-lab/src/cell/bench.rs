@@ -12,7 +12,7 @@ use takt_stats::{Summary, reduction};
 
 use super::CellSummary;
 use crate::LabError;
-use crate::rundir::{RunDir, SUMMARY_FILE, read_json, utc_name, utc_now, write_json};
+use takt_rundir::{RunDir, SUMMARY_FILE, read_json, utc_name, utc_now, write_json};
 
 /// File of what was asked of a bench.
 pub const BENCH_FILE: &str = "bench.json";
@@ -166,11 +166,11 @@ impl Bench {
     /// [`LabError::Damaged`] when it is no bench, [`LabError::OtherBench`] when it was begun with another plan.
     pub fn resume(path: &Path, plan: BenchPlan) -> Result<Self, LabError> {
         if !path.join(BENCH_FILE).is_file() {
-            return Err(LabError::Damaged {
-                path: path.to_owned(),
-                found: format!("no {BENCH_FILE}"),
-                expected: "the folder of a bench, which it names at its end; leave --resume out to start a new bench",
-            });
+            return Err(LabError::damaged(
+                path,
+                format!("no {BENCH_FILE}"),
+                "the folder of a bench, which it names at its end; leave --resume out to start a new bench",
+            ));
         }
         let before: BenchFile = read_json(&path.join(BENCH_FILE))?;
         if before.plan != plan {

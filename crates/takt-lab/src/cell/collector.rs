@@ -16,7 +16,7 @@ use takt_view::{CameraList, CellStatus, Label, ReactionStatus, ThreadSummary};
 
 use super::rows::{FRAMES, JOBS, JobRow};
 use crate::LabError;
-use crate::rundir::{RunDir, SampleFile};
+use takt_rundir::{RunDir, SampleFile};
 
 /// How often rings are drained: often enough for a live view.
 const PERIOD: Duration = Duration::from_millis(50);

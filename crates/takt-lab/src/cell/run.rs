@@ -23,8 +23,8 @@ use super::collector::{Board, Collected, Collector};
 use super::summary::{RunFacts, summarise};
 use super::{CellFile, CellSummary};
 use crate::LabError;
-use crate::machine::{CpuShare, CpuTime, Machine};
-use crate::rundir::{RUN_FILE, RunDir, SUMMARY_FILE, utc_now};
+use takt_rundir::{CpuShare, CpuTime, Machine};
+use takt_rundir::{RUN_FILE, RunDir, SUMMARY_FILE, utc_now};
 
 /// Time between the start of the last thread, or of the noise, and the measured window: the first frames, the first
 /// detections, and the noise threads' way onto the CPUs.
@@ -165,13 +165,13 @@ impl Running<'_> {
             problems: &self.problems,
         };
         self.file = json(&file, &self.dir)?;
-        self.dir.write_json(RUN_FILE, &self.file)
+        Ok(self.dir.write_json(RUN_FILE, &self.file)?)
     }
 
     /// Renews the facts alone.
     fn write_facts(&mut self) -> Result<(), LabError> {
         self.file["facts"] = json(&self.facts, &self.dir)?;
-        self.dir.write_json(RUN_FILE, &self.file)
+        Ok(self.dir.write_json(RUN_FILE, &self.file)?)
     }
 }
 
@@ -330,10 +330,8 @@ fn finish(
 }
 
 fn json<T: Serialize>(value: &T, dir: &RunDir) -> Result<serde_json::Value, LabError> {
-    serde_json::to_value(value).map_err(|error| LabError::Damaged {
-        path: dir.path().join(RUN_FILE),
-        found: error.to_string(),
-        expected: "values that JSON can hold",
+    serde_json::to_value(value).map_err(|error| {
+        LabError::damaged(dir.path().join(RUN_FILE), error.to_string(), "values that JSON can hold")
     })
 }
 

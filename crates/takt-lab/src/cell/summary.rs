@@ -9,8 +9,8 @@ use takt_stats::{DeadlineEvidence, Summary, Verdict, judge};
 
 use super::rows::{FRAMES, JOBS, JobRow};
 use crate::LabError;
-use crate::machine::CpuShare;
-use crate::rundir::{RUN_FILE, RunDir, read_samples};
+use takt_rundir::CpuShare;
+use takt_rundir::{RUN_FILE, RunDir, read_samples};
 
 /// What the summary needs of `run.json`.
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use takt_lab::cell::CellFile;
 use takt_lab::cell::bench::{Bench, BenchCell, BenchPlan, BenchRow};
-use takt_lab::rundir::sha256_of;
+use takt_rundir::sha256_of;
 
 use super::{CommandResult, stop_flag};
 use crate::args;
@@ -85,7 +85,7 @@ fn one(
         .map_err(|e| format!("{}: {e}", takt.display()))?;
     // Ctrl-C reaches the child, too: it has sealed a shorter run, which must not count as a whole one.
     if stop.load(Ordering::Acquire) {
-        let _ = std::fs::remove_file(dir.join(takt_lab::rundir::HASHES_FILE));
+        let _ = std::fs::remove_file(dir.join(takt_rundir::HASHES_FILE));
         return Err("interrupted".to_owned());
     }
     if output.status.success() {

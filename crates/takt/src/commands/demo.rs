@@ -5,8 +5,8 @@ use std::process::ExitCode;
 use takt_lab::cell::CellFile;
 use takt_lab::cell::bench::{Bench, BenchPlan};
 use takt_lab::cell::run::{RunOptions, Target, View, run as run_cell};
-use takt_lab::rundir::sha256_of;
 use takt_robot_cell::tasks::PolicyMix;
+use takt_rundir::sha256_of;
 
 use super::{CommandResult, bench, stop_flag};
 use crate::args::Demo;

@@ -16,7 +16,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use sha2::{Digest, Sha256};
 
-use crate::LabError;
+use crate::Error;
 
 /// File of facts and settings.
 pub const RUN_FILE: &str = "run.json";
@@ -47,9 +47,9 @@ impl RunDir {
     /// Makes a new directory `<root>/<time>-<label>`, with a number behind it where that exists.
     ///
     /// # Errors
-    /// [`LabError::Io`] when it cannot be made.
-    pub fn create(root: &Path, label: &str) -> Result<Self, LabError> {
-        fs::create_dir_all(root).map_err(LabError::io(root))?;
+    /// [`Error::Io`] when it cannot be made.
+    pub fn create(root: &Path, label: &str) -> Result<Self, Error> {
+        fs::create_dir_all(root).map_err(Error::io(root))?;
         let base = format!("{}-{label}", utc_name());
         for attempt in 1..1000 {
             let name = if attempt == 1 { base.clone() } else { format!("{base}-{attempt}") };
@@ -57,19 +57,19 @@ impl RunDir {
             match fs::create_dir(&path) {
                 Ok(()) => return Self::at(path),
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
-                Err(source) => return Err(LabError::Io { path, source }),
+                Err(source) => return Err(Error::Io { path, source }),
             }
         }
         let source = std::io::Error::from(ErrorKind::AlreadyExists);
-        Err(LabError::Io { path: root.join(base), source })
+        Err(Error::Io { path: root.join(base), source })
     }
 
     /// Makes the directory `path` itself, which must not exist.
     ///
     /// # Errors
-    /// [`LabError::Io`] when it exists or cannot be made.
-    pub fn create_at(path: &Path) -> Result<Self, LabError> {
-        fs::create_dir_all(path.parent().unwrap_or(Path::new("."))).map_err(LabError::io(path))?;
+    /// [`Error::Io`] when it exists or cannot be made.
+    pub fn create_at(path: &Path) -> Result<Self, Error> {
+        fs::create_dir_all(path.parent().unwrap_or(Path::new("."))).map_err(Error::io(path))?;
         fs::create_dir(path)
             .map_err(|error| match error.kind() {
                 ErrorKind::AlreadyExists => std::io::Error::new(
@@ -78,25 +78,25 @@ impl RunDir {
                 ),
                 _ => error,
             })
-            .map_err(LabError::io(path))?;
+            .map_err(Error::io(path))?;
         Self::at(path.to_owned())
     }
 
-    fn at(path: PathBuf) -> Result<Self, LabError> {
+    fn at(path: PathBuf) -> Result<Self, Error> {
         let samples = path.join(SAMPLES_FOLDER);
-        fs::create_dir_all(&samples).map_err(LabError::io(samples))?;
+        fs::create_dir_all(&samples).map_err(Error::io(samples))?;
         Ok(Self { path })
     }
 
     /// Opens an existing run directory.
     ///
     /// # Errors
-    /// [`LabError::Damaged`] where there is no `run.json`.
-    pub fn open(path: &Path) -> Result<Self, LabError> {
+    /// [`Error::Damaged`] where there is no `run.json`.
+    pub fn open(path: &Path) -> Result<Self, Error> {
         if path.join(RUN_FILE).is_file() {
             return Ok(Self { path: path.to_owned() });
         }
-        Err(LabError::Damaged {
+        Err(Error::Damaged {
             path: path.to_owned(),
             found: format!("no {RUN_FILE}"),
             expected: "a run directory",
@@ -118,16 +118,16 @@ impl RunDir {
     /// Writes `value` to `name` whole or not at all: a temporary file, synced, then renamed.
     ///
     /// # Errors
-    /// [`LabError::Io`].
-    pub fn write_json<T: Serialize>(&self, name: &str, value: &T) -> Result<(), LabError> {
+    /// [`Error::Io`].
+    pub fn write_json<T: Serialize>(&self, name: &str, value: &T) -> Result<(), Error> {
         write_json(&self.path.join(name), value)
     }
 
     /// Reads `name`.
     ///
     /// # Errors
-    /// [`LabError::Io`], or [`LabError::Damaged`] where it does not hold a `T`.
-    pub fn read_json<T: DeserializeOwned>(&self, name: &str) -> Result<T, LabError> {
+    /// [`Error::Io`], or [`Error::Damaged`] where it does not hold a `T`.
+    pub fn read_json<T: DeserializeOwned>(&self, name: &str) -> Result<T, Error> {
         read_json(&self.path.join(name))
     }
 
@@ -139,10 +139,10 @@ impl RunDir {
     /// Opens a new sample file.
     ///
     /// # Errors
-    /// [`LabError::Io`] where it exists already: samples are never overwritten.
-    pub fn samples(&self, name: &str) -> Result<SampleFile, LabError> {
+    /// [`Error::Io`] where it exists already: samples are never overwritten.
+    pub fn samples(&self, name: &str) -> Result<SampleFile, Error> {
         let path = self.sample_path(name);
-        let file = File::create_new(&path).map_err(LabError::io(&path))?;
+        let file = File::create_new(&path).map_err(Error::io(&path))?;
         Ok(SampleFile { writer: csv::Writer::from_writer(BufWriter::with_capacity(1 << 16, file)), path })
     }
 
@@ -154,12 +154,12 @@ impl RunDir {
     /// Hashes every file and writes `hashes.json`, which marks the run as complete.
     ///
     /// # Errors
-    /// [`LabError::Io`].
-    pub fn seal(&self) -> Result<(), LabError> {
+    /// [`Error::Io`].
+    pub fn seal(&self) -> Result<(), Error> {
         let mut hashes = serde_json::Map::new();
         for folder in [self.path.clone(), self.path.join(SAMPLES_FOLDER)] {
             let mut files: Vec<PathBuf> = fs::read_dir(&folder)
-                .map_err(LabError::io(&folder))?
+                .map_err(Error::io(&folder))?
                 .filter_map(|entry| Some(entry.ok()?.path()))
                 .filter(|path| path.is_file() && path.file_name().is_some_and(|n| n != HASHES_FILE))
                 .collect();
@@ -176,11 +176,11 @@ impl RunDir {
 /// SHA-256 of a file, in hexadecimal.
 ///
 /// # Errors
-/// [`LabError::Io`].
-pub fn sha256(path: &Path) -> Result<String, LabError> {
-    let mut file = File::open(path).map_err(LabError::io(path))?;
+/// [`Error::Io`].
+pub fn sha256(path: &Path) -> Result<String, Error> {
+    let mut file = File::open(path).map_err(Error::io(path))?;
     let mut hasher = Sha256::new();
-    std::io::copy(&mut file, &mut hasher).map_err(LabError::io(path))?;
+    std::io::copy(&mut file, &mut hasher).map_err(Error::io(path))?;
     Ok(hex(&hasher.finalize()))
 }
 
@@ -196,8 +196,8 @@ fn hex(bytes: &[u8]) -> String {
 /// Writes JSON whole or not at all.
 ///
 /// # Errors
-/// [`LabError::Io`].
-pub fn write_json<T: Serialize>(path: &Path, value: &T) -> Result<(), LabError> {
+/// [`Error::Io`].
+pub fn write_json<T: Serialize>(path: &Path, value: &T) -> Result<(), Error> {
     let temporary = path.with_extension("json.tmp");
     let write = || -> std::io::Result<()> {
         let mut file = BufWriter::new(File::create(&temporary)?);
@@ -206,16 +206,16 @@ pub fn write_json<T: Serialize>(path: &Path, value: &T) -> Result<(), LabError> 
         file.into_inner()?.sync_all()?;
         fs::rename(&temporary, path)
     };
-    write().map_err(LabError::io(path))
+    write().map_err(Error::io(path))
 }
 
 /// Reads JSON.
 ///
 /// # Errors
-/// [`LabError::Io`], or [`LabError::Damaged`] where it does not hold a `T`.
-pub fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T, LabError> {
-    let text = fs::read_to_string(path).map_err(LabError::io(path))?;
-    serde_json::from_str(&text).map_err(|error| LabError::Damaged {
+/// [`Error::Io`], or [`Error::Damaged`] where it does not hold a `T`.
+pub fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T, Error> {
+    let text = fs::read_to_string(path).map_err(Error::io(path))?;
+    serde_json::from_str(&text).map_err(|error| Error::Damaged {
         path: path.to_owned(),
         found: error.to_string(),
         expected: "a file written by this version of takt",
@@ -233,17 +233,17 @@ impl SampleFile {
     /// Appends one line; the first one writes the column names.
     ///
     /// # Errors
-    /// [`LabError::Io`].
-    pub fn push<T: Serialize>(&mut self, row: &T) -> Result<(), LabError> {
-        self.writer.serialize(row).map_err(|e| LabError::Io { path: self.path.clone(), source: e.into() })
+    /// [`Error::Io`].
+    pub fn push<T: Serialize>(&mut self, row: &T) -> Result<(), Error> {
+        self.writer.serialize(row).map_err(|e| Error::Io { path: self.path.clone(), source: e.into() })
     }
 
     /// Hands everything to the kernel, so that a kill loses nothing.
     ///
     /// # Errors
-    /// [`LabError::Io`].
-    pub fn flush(&mut self) -> Result<(), LabError> {
-        self.writer.flush().map_err(LabError::io(&self.path))
+    /// [`Error::Io`].
+    pub fn flush(&mut self) -> Result<(), Error> {
+        self.writer.flush().map_err(Error::io(&self.path))
     }
 }
 
@@ -251,16 +251,16 @@ impl SampleFile {
 /// an error.
 ///
 /// # Errors
-/// [`LabError::Io`], or [`LabError::Damaged`] with the line number.
-pub fn read_samples<T: DeserializeOwned>(path: &Path) -> Result<Vec<T>, LabError> {
-    let mut bytes = fs::read(path).map_err(LabError::io(path))?;
+/// [`Error::Io`], or [`Error::Damaged`] with the line number.
+pub fn read_samples<T: DeserializeOwned>(path: &Path) -> Result<Vec<T>, Error> {
+    let mut bytes = fs::read(path).map_err(Error::io(path))?;
     let whole = bytes.iter().rposition(|&b| b == b'\n').map_or(0, |end| end + 1);
     bytes.truncate(whole);
     let mut reader = csv::Reader::from_reader(bytes.as_slice());
     reader
         .deserialize()
         .map(|row| {
-            row.map_err(|error| LabError::Damaged {
+            row.map_err(|error| Error::Damaged {
                 path: path.to_owned(),
                 found: error.to_string(),
                 expected: "samples written by this version of takt",

@@ -1,0 +1,1 @@
+//! Reads run directories: tables, figures, comparisons, exports.

@@ -1,0 +1,1 @@
+//! The DAQ control loop: pulse train, latency per edge, controllers.

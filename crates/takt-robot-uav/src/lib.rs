@@ -1,0 +1,1 @@
+//! The quadrotor: cascaded flight control at 250 Hz, its vehicle simulated beside it.

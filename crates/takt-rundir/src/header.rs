@@ -1,0 +1,109 @@
+//! What every run says about itself, whatever the robot: the part of `run.json` that reports, comparisons and
+//! exports read.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::machine::{CpuShare, Machine};
+
+/// Version of the layout of run directories. 1 had CSV samples and no measures.
+pub const FORMAT: u32 = 2;
+
+/// A factor of an experiment and the value that it has in a run.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Factor {
+    /// Name, as the campaign spells it: `policy`, `stress`, `attitude.rate_hz`.
+    pub name: String,
+    /// Value, as text: `fifo:80`.
+    pub value: String,
+}
+
+/// Where a run stands in an experiment. Empty for a run on its own.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Experiment {
+    /// Name of the campaign; empty for none.
+    pub campaign: String,
+    /// The factors in the campaign's order: together they name the configuration.
+    pub factors: Vec<Factor>,
+    /// Repetition, from 1; 0 for a run on its own.
+    pub repetition: u32,
+}
+
+impl Experiment {
+    /// The configuration in one line: `policy fifo:80, stress uav`; empty for a run on its own.
+    pub fn configuration(&self) -> String {
+        let words: Vec<String> = self.factors.iter().map(|f| format!("{} {}", f.name, f.value)).collect();
+        words.join(", ")
+    }
+}
+
+/// A series of times that a run measured, and where its samples lie. The first measure of a run is its main one.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Measure {
+    /// Short name, equal for equal things in different runs: `lateness`, `reaction`, `latency`.
+    pub name: String,
+    /// For people: "Wake-up lateness of the attitude loop".
+    pub title: String,
+    /// Name of the sample file, without folder and extension.
+    pub file: String,
+    /// Column of the values. Its name ends in `_ns`: all measures are integer nanoseconds.
+    pub column: String,
+    /// Column of the time of each sample (CLOCK_MONOTONIC nanoseconds), for time series.
+    pub time_column: Option<String>,
+    /// Only samples whose time lies within `[from, to)` count; all when absent.
+    pub window_ns: Option<[u64; 2]>,
+    /// A value above this is a miss.
+    pub deadline_ns: Option<u64>,
+    /// Samples per second when nothing is late: what makes an exceedance probability one per hour.
+    pub rate_hz: Option<f64>,
+    /// Samples that never came to be and count as misses: skipped releases, unanswered frames.
+    #[serde(default)]
+    pub never: u64,
+    /// File of a streaming recorder, in the run directory, that saw every value where the sample file keeps only the
+    /// first ones (long runs).
+    pub recorder: Option<String>,
+}
+
+/// What every run says about itself. Other keys of `run.json` belong to the robot.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RunHeader {
+    /// [`FORMAT`] when it was written.
+    pub format: u32,
+    /// Version of takt.
+    pub takt: String,
+    /// The robot: `cell`, `uav`, `daq`, `cyclic`.
+    pub robot: String,
+    /// The run in a few words, for people: "fifo:80, stress uav".
+    pub label: String,
+    /// Where it stands in an experiment.
+    #[serde(default)]
+    pub experiment: Experiment,
+    /// When it began, RFC 3339.
+    pub started_utc: String,
+    /// When it ended; absent while it runs and after a kill.
+    pub finished_utc: Option<String>,
+    /// The machine.
+    pub machine: Machine,
+    /// What became of the processor time in the measured window.
+    #[serde(default)]
+    pub cpu: CpuShare,
+    /// Settings that were asked for and not granted, a sentence each.
+    #[serde(default)]
+    pub not_granted: Vec<String>,
+    /// What went wrong without ending the run, a sentence each.
+    #[serde(default)]
+    pub problems: Vec<String>,
+    /// Proof that the asked interference was running; null without interference.
+    #[serde(default)]
+    pub load: serde_json::Value,
+    /// Records lost on their way to the samples.
+    #[serde(default)]
+    pub records_lost: u64,
+    /// What was measured.
+    pub measures: Vec<Measure>,
+    /// Single figures of the run, units in the names: `position_rms_m`.
+    #[serde(default)]
+    pub figures: BTreeMap<String, f64>,
+}
