@@ -67,13 +67,7 @@ impl Recorder {
     pub fn new(deadline_ns: Option<u64>) -> Result<Self, RecorderError> {
         let histogram = Histogram::new_with_bounds(1, RANGE_NS, DIGITS)
             .map_err(|e| RecorderError::Histogram { what: e.to_string() })?;
-        Ok(Self {
-            deadline_ns,
-            moments: Moments::default(),
-            misses: Misses::default(),
-            beyond: 0,
-            histogram,
-        })
+        Ok(Self { deadline_ns, moments: Moments::default(), misses: Misses::default(), beyond: 0, histogram })
     }
 
     /// Records the next value in time order. Allocates nothing, waits for nothing.
@@ -434,7 +428,9 @@ mod tests {
         }
 
         #[test]
-        fn exact_where_the_resolution_is_one(values in proptest::collection::vec(0u64..32_768, 1..300), q in 0.0f64..=1.0) {
+        fn exact_where_the_resolution_is_one(
+            values in proptest::collection::vec(0u64..32_768, 1..300), q in 0.0f64..=1.0
+        ) {
             let r = recorder(&values, None);
             let mut batch: Vec<f64> = values.iter().map(|&v| v as f64).collect();
             prop_assert_eq!(r.summary(), Summary::of(&mut batch));

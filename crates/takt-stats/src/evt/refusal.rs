@@ -30,7 +30,9 @@ pub enum Refusal {
         factor: f64,
     },
     /// Fewer blocks than a fit of block maxima needs.
-    #[error("only {blocks} blocks of {length} values; at least {needed} blocks of at least {least_length} are needed")]
+    #[error(
+        "only {blocks} blocks of {length} values; at least {needed} blocks of at least {least_length} are needed"
+    )]
     TooFewBlocks {
         /// Blocks there are.
         blocks: u64,
@@ -42,7 +44,9 @@ pub enum Refusal {
         least_length: u64,
     },
     /// All values are equal, or all large ones.
-    #[error("the values do not vary in the tail (the greatest is {value_ns} ns): there is nothing to extrapolate")]
+    #[error(
+        "the values do not vary in the tail (the greatest is {value_ns} ns): there is nothing to extrapolate"
+    )]
     NoVariation {
         /// The greatest value.
         value_ns: u64,
@@ -62,7 +66,9 @@ pub enum Refusal {
         peaks: u64,
     },
     /// The tail was not the same throughout the run.
-    #[error("the tail changed during the run: {what}. Fix: find what changed, or measure each phase by itself")]
+    #[error(
+        "the tail changed during the run: {what}. Fix: find what changed, or measure each phase by itself"
+    )]
     NonStationary {
         /// What was seen.
         what: String,
@@ -70,8 +76,8 @@ pub enum Refusal {
     /// No threshold leaves a tail of one kind.
     #[error(
         "the tail is a mixture: a generalised Pareto distribution does not fit the {peaks} greatest peaks (above \
-         {threshold_ns} ns, Anderson-Darling p = {p_value:.3}). Fix: find the rare cause of the greatest values, or measure \
-         long enough that it gives {needed} peaks of its own"
+         {threshold_ns} ns, Anderson-Darling p = {p_value:.3}). Fix: find the rare cause of the greatest values, or \
+         measure long enough that it gives {needed} peaks of its own"
     )]
     Mixture {
         /// Peaks above the highest threshold tried.
@@ -85,8 +91,8 @@ pub enum Refusal {
     },
     /// Some values stand apart from all others.
     #[error(
-        "the tail is a mixture: the {values} greatest of {peaks} peaks stand apart from the others (p = {p_value:.4}), and \
-         are too few to model. Fix: find their cause, or measure until there are {needed} of them"
+        "the tail is a mixture: the {values} greatest of {peaks} peaks stand apart from the others (p = {p_value:.3}), \
+         and are too few to model. Fix: find their cause, or measure until there are {needed} of them"
     )]
     StandsApart {
         /// Number of values above the gap.
@@ -100,8 +106,8 @@ pub enum Refusal {
     },
     /// A tail without a finite variance.
     #[error(
-        "the tail is too heavy to extrapolate (shape {shape:.2}, limit {limit}): its variance is infinite, as with a rare \
-         cause of its own behind the greatest values. Fix: find that cause"
+        "the tail is too heavy to extrapolate (shape {shape:.2}, limit {limit}): its variance is infinite, as with a \
+         rare cause of its own behind the greatest values. Fix: find that cause"
     )]
     TooHeavy {
         /// Fitted shape.
