@@ -25,14 +25,8 @@ const SAMPLES: &str = "samples written by this version of takt";
 /// Reads the series of `measure` from the sample file at `base` plus `.parquet`, or `.csv` before the seal.
 pub(crate) fn read(base: &Path, measure: &Measure) -> Result<Series, Error> {
     let mut names = vec![measure.column.as_str()];
-    let mut place = |name: Option<&'_ String>| {
-        let name = name?.as_str();
-        Some(names.iter().position(|n| *n == name).unwrap_or_else(|| {
-            names.push(name);
-            names.len() - 1
-        }))
-    };
-    let (since, time) = (place(measure.since_column.as_ref()), place(measure.time_column.as_ref()));
+    let since = measure.since_column.as_deref().map(|name| place(&mut names, name));
+    let time = measure.time_column.as_deref().map(|name| place(&mut names, name));
     let mut columns = columns(base, &names)?;
     let mut values_ns = std::mem::take(&mut columns[0]);
     if let Some(since) = since.filter(|&since| since > 0) {
@@ -57,6 +51,14 @@ pub(crate) fn read(base: &Path, measure: &Measure) -> Result<Series, Error> {
         keep(&mut times_ns);
     }
     Ok(Series { values_ns, times_ns })
+}
+
+/// Index of `name` among `names`, to which it is added where it is missing.
+fn place<'a>(names: &mut Vec<&'a str>, name: &'a str) -> usize {
+    names.iter().position(|n| *n == name).unwrap_or_else(|| {
+        names.push(name);
+        names.len() - 1
+    })
 }
 
 /// Columns of non-negative integers, in the order of `names`.
