@@ -40,10 +40,9 @@ impl Limits {
     /// # Errors
     /// A sentence that names the key, the value and what is accepted.
     pub fn validate(&self) -> Result<(), String> {
-        for (key, value, least, most) in [
-            ("position_error_m", self.position_error_m, 0.01, 1e4),
-            ("tilt_deg", self.tilt_deg, 5.0, 180.0),
-        ] {
+        for (key, value, least, most) in
+            [("position_error_m", self.position_error_m, 0.01, 1e4), ("tilt_deg", self.tilt_deg, 5.0, 180.0)]
+        {
             if !(least..=most).contains(&value) {
                 return Err(format!("limits.{key} = {value}: accepted are {least} to {most}"));
             }
@@ -88,7 +87,16 @@ impl Plant {
         let start = reference.at(0.0);
         let state = State::hovering(vehicle.config(), start.position_m, start.velocity_m_s);
         let command = state.rotors_rad_s;
-        Self { vehicle, limits, reference, state, now_ns: 0, command, pending: VecDeque::with_capacity(MOST_PENDING), loss: None }
+        Self {
+            vehicle,
+            limits,
+            reference,
+            state,
+            now_ns: 0,
+            command,
+            pending: VecDeque::with_capacity(MOST_PENDING),
+            loss: None,
+        }
     }
 
     /// Moves the vehicle to `to_ns` (nothing when that has passed). A lost vehicle stays where it was lost. Allocates

@@ -114,7 +114,9 @@ impl Reference {
             if inside {
                 return Ok(());
             }
-            Err(format!("reference.{key} = {at:?}: accepted are x and y within 1000 m and a height of 0.5 to 1000"))
+            Err(format!(
+                "reference.{key} = {at:?}: accepted are x and y within 1000 m and a height of 0.5 to 1000"
+            ))
         };
         let time = |key: &str, value: f64| {
             if (0.1..=3600.0).contains(&value) {
@@ -174,9 +176,12 @@ mod tests {
             reference: Reference,
         }
         let read = |text: &str| toml::from_str::<File>(text).map(|file| file.reference);
-        let eight = "reference = { kind = 'figure-eight', center_m = [0, 0, 2], size_m = [1, 1], period_s = 5 }";
+        let eight =
+            "reference = { kind = 'figure-eight', center_m = [0, 0, 2], size_m = [1, 1], period_s = 5 }";
         assert!(read(eight).unwrap().validate().is_ok());
-        assert!(read("reference = { kind = 'hover', at = [0, 0, 1] }").unwrap_err().to_string().contains("at"));
+        assert!(
+            read("reference = { kind = 'hover', at = [0, 0, 1] }").unwrap_err().to_string().contains("at")
+        );
         let low = Reference::Hover { at_m: [0.0, 0.0, 0.0] };
         assert!(low.validate().unwrap_err().contains("at_m"));
         let endless = Reference::Step { from_m: [0.0, 0.0, 1.0], to_m: [0.0, 0.0, 2.0], hold_s: f64::NAN };

@@ -105,7 +105,11 @@ impl TaskSet {
             // An exclusive cpuset can make one CPU a root domain; then the process may use no other.
             let refused = matches!(task.policy, Policy::Deadline { .. })
                 && cpus.is_some_and(|cpus| !allowed.without(&cpus).is_empty());
-            if refused { Placement { cpus: None, given_up: cpus } } else { Placement { cpus, given_up: None } }
+            if refused {
+                Placement { cpus: None, given_up: cpus }
+            } else {
+                Placement { cpus, given_up: None }
+            }
         };
         let own = chosen.map(|(own, _)| own);
         let rest = chosen.map(|(_, rest)| rest);
@@ -166,7 +170,10 @@ mod tests {
     fn the_attitude_loop_has_a_cpu_of_its_own() {
         let set = TaskSet::default();
         let places = set.placements(&cpus("0-3"));
-        assert_eq!(places.clone().map(|place| place.cpus), [Some(cpus("3")), Some(cpus("0-2")), Some(cpus("0-2"))]);
+        assert_eq!(
+            places.clone().map(|place| place.cpus),
+            [Some(cpus("3")), Some(cpus("0-2")), Some(cpus("0-2"))]
+        );
         assert!(places.iter().all(|place| place.given_up.is_none()));
         assert!(set.placements(&cpus("2")).iter().all(|place| place.cpus.is_none()), "nothing to divide");
         let open = TaskSet { isolate: false, ..TaskSet::default() };

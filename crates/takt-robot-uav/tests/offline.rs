@@ -78,9 +78,8 @@ fn lateness_costs_quality_and_more_of_it_costs_more() {
     };
     let row = [0, 100, 200, 300].map(rms);
     assert!(row.windows(2).all(|pair| pair[1] > pair[0]), "{row:?}");
-    let delayed = |delay_ms| {
-        fly(&UavConfig::default(), 30.0, Pattern::Delay { delay_ns: delay_ms * MS }).unwrap()
-    };
+    let delayed =
+        |delay_ms| fly(&UavConfig::default(), 30.0, Pattern::Delay { delay_ns: delay_ms * MS }).unwrap();
     // Beyond the attitude loop's phase margin.
     assert!(delayed(4).loss.is_none());
     assert!(delayed(120).loss.is_some());

@@ -95,7 +95,9 @@ impl ControlAllocator {
 }
 
 fn extremes(parts: &[f64; ROTORS]) -> (f64, f64) {
-    parts.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), &part| (low.min(part), high.max(part)))
+    parts
+        .iter()
+        .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), &part| (low.min(part), high.max(part)))
 }
 
 #[cfg(test)]

@@ -14,6 +14,8 @@ pub struct ControlConfig {
     /// Acceleration over the integral of the position error, 1/s³. 1.5: removes what drag and mass errors leave,
     /// slowly enough not to overshoot.
     pub position_i_s3: f64,
+    /// Distance within which the integral works, m. 0.3: farther away, on a step, it would only add overshoot.
+    pub integral_zone_m: f64,
     /// Greatest acceleration that the integral may ask for, m/s². 2.
     pub integral_limit_m_s2: f64,
     /// Greatest horizontal acceleration from errors and feed-forward, m/s². 8.
@@ -47,6 +49,7 @@ impl Default for ControlConfig {
             position_p_s2: 6.0,
             position_d_s: 4.0,
             position_i_s3: 1.5,
+            integral_zone_m: 0.3,
             integral_limit_m_s2: 2.0,
             horizontal_limit_m_s2: 8.0,
             vertical_limit_m_s2: 5.0,
@@ -72,6 +75,7 @@ impl ControlConfig {
             ("position_p_s2", self.position_p_s2, 0.0, 1e3),
             ("position_d_s", self.position_d_s, 0.0, 1e3),
             ("position_i_s3", self.position_i_s3, 0.0, 1e3),
+            ("integral_zone_m", self.integral_zone_m, 0.0, 1e3),
             ("integral_limit_m_s2", self.integral_limit_m_s2, 0.0, 9.0),
             ("horizontal_limit_m_s2", self.horizontal_limit_m_s2, 0.1, 100.0),
             ("vertical_limit_m_s2", self.vertical_limit_m_s2, 0.1, 9.0),

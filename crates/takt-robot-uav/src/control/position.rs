@@ -54,8 +54,8 @@ impl PositionController {
         let lift = GRAVITY_M_S2 + vertical;
         let horizontal = clamp_norm(horizontal, lift * self.tan_tilt);
         let given = Vector3::new(horizontal.x, horizontal.y, vertical);
-        // Against wind-up: no integration while a limit holds.
-        if (given - wanted).norm_squared() < 1e-18 {
+        // Against wind-up: no integration far away, nor while a limit holds.
+        if error.norm() <= c.integral_zone_m && (given - wanted).norm_squared() < 1e-18 {
             let next = self.integral + error * (c.position_i_s3 * self.period_s);
             self.integral = clamp_norm(next, c.integral_limit_m_s2);
         }
@@ -100,8 +100,10 @@ mod tests {
         let mut far = PositionController::new(&ControlConfig::default(), &vehicle, 0.02);
         for _ in 0..1000 {
             far.force(&setpoint(Vector3::new(50.0, 0.0, 0.0)), &state);
+            let fast = State { velocity_m_s: Vector3::new(9.0, 0.0, 0.0), ..state };
+            far.force(&near, &fast);
         }
-        assert_eq!(far.integral, Vector3::zeros(), "no wind-up behind a limit");
+        assert_eq!(far.integral, Vector3::zeros(), "no wind-up far away or behind a limit");
     }
 
     proptest! {

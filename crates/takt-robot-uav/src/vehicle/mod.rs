@@ -43,7 +43,12 @@ impl State {
     /// Whether every number is one.
     pub fn is_finite(&self) -> bool {
         let q = self.attitude.coords;
-        self.position_m.iter().chain(&self.velocity_m_s).chain(&self.rates_rad_s).chain(&q).all(|x| x.is_finite())
+        self.position_m
+            .iter()
+            .chain(&self.velocity_m_s)
+            .chain(&self.rates_rad_s)
+            .chain(&q)
+            .all(|x| x.is_finite())
             && self.rotors_rad_s.iter().all(|x| x.is_finite())
     }
 
