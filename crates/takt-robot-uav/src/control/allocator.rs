@@ -75,8 +75,8 @@ impl ControlAllocator {
         let thrust_moved = (base_n - asked_n).abs() > 1e-9;
 
         let mut share: f64 = 1.0;
-        for i in 0..ROTORS {
-            let (now_n, more_n) = (base_n + parts[i], self.yaw[i] * torque.z);
+        for (part, yaw) in parts.iter().zip(&self.yaw) {
+            let (now_n, more_n) = (base_n + part, yaw * torque.z);
             let limit_n = if more_n > 0.0 { self.most_n } else { self.least_n };
             if (more_n > 0.0 && now_n + more_n > limit_n) || (more_n < 0.0 && now_n + more_n < limit_n) {
                 share = share.min(((limit_n - now_n) / more_n).max(0.0));
