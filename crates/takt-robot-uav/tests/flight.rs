@@ -1,3 +1,5 @@
+#![allow(clippy::unwrap_used, reason = "helpers of tests, which the configuration does not exempt")]
+
 //! The task set in real time: records are complete, jobs neither allocate nor fault nor make system calls but the
 //! sleep, lateness reaches the vehicle, and what the kernel refuses is told.
 
@@ -78,10 +80,10 @@ fn fixture(reference: Reference, epoch_ns: u64) -> Fixture {
 impl Fixture {
     fn job(&mut self, release: &Release) -> AttitudeRecord {
         let record = self.attitude.job(release);
-        if release.index % 5 == 0 {
+        if release.index.is_multiple_of(5) {
             self.position.job(release);
         }
-        if release.index % 12 == 0 {
+        if release.index.is_multiple_of(12) {
             self.telemetry.job();
         }
         record
