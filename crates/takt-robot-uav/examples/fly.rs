@@ -9,7 +9,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments = std::env::args().skip(1);
     let mut config = UavConfig::default();
     if let Some(policy) = arguments.next() {
-        config.tasks.attitude.policy = policy.parse()?;
+        config.attitude.policy = policy.parse()?;
     }
     if let Some(iterations) = arguments.next() {
         config.iterations = iterations.parse()?;

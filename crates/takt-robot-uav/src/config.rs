@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::control::ControlConfig;
 use crate::plant::Limits;
 use crate::reference::Reference;
-use crate::tasks::TaskSet;
+use crate::tasks::{Task, TaskSet};
 use crate::vehicle::VehicleConfig;
 
 /// Vehicle, control, reference and task set. An empty configuration is the paper's: 10,000 jobs at 250 Hz.
@@ -22,7 +22,16 @@ pub struct UavConfig {
     pub reference: Reference,
     /// When a flight counts as lost.
     pub limits: Limits,
-    /// Timing, policies and placement.
+    /// The attitude loop: the one that is measured.
+    #[serde(deserialize_with = "Task::read_attitude")]
+    pub attitude: Task,
+    /// The position loop.
+    #[serde(deserialize_with = "Task::read_position")]
+    pub position: Task,
+    /// Telemetry and logging.
+    #[serde(deserialize_with = "Task::read_telemetry")]
+    pub telemetry: Task,
+    /// What the tasks share.
     pub tasks: TaskSet,
 }
 
@@ -34,6 +43,9 @@ impl Default for UavConfig {
             control: ControlConfig::default(),
             reference: Reference::default(),
             limits: Limits::default(),
+            attitude: Task::attitude(),
+            position: Task::position(),
+            telemetry: Task::telemetry(),
             tasks: TaskSet::default(),
         }
     }
@@ -52,7 +64,16 @@ impl UavConfig {
         self.control.validate()?;
         self.reference.validate()?;
         self.limits.validate()?;
-        self.tasks.validate()
+        self.attitude.validate("attitude")?;
+        self.position.validate("position")?;
+        self.telemetry.validate("telemetry")?;
+        if self.position.rate_hz > self.attitude.rate_hz {
+            return Err(format!(
+                "position.rate_hz = {}: accepted is at most the attitude loop's rate, {}",
+                self.position.rate_hz, self.attitude.rate_hz
+            ));
+        }
+        Ok(())
     }
 }
 
@@ -65,6 +86,8 @@ mod tests {
         let config: UavConfig = toml::from_str("").unwrap();
         assert_eq!(config, UavConfig::default());
         config.validate().unwrap();
+        let fast: UavConfig = toml::from_str("[position]\nrate_hz = 100").unwrap();
+        assert_eq!(fast.position, Task { rate_hz: 100.0, ..Task::position() }, "the rest of the task stays");
         let text = toml::to_string(&config).unwrap();
         assert_eq!(toml::from_str::<UavConfig>(&text).unwrap(), config);
     }
@@ -82,7 +105,12 @@ mod tests {
             ("[control]\ntilt_limit_deg = 90", "control.tilt_limit_deg"),
             ("[limits]\ntilt_deg = 0", "limits.tilt_deg"),
             ("[reference]\nkind = 'hover'\nat_m = [0, 0, -1]", "reference.at_m"),
-            ("[tasks.attitude]\nperiod = '1us'", "tasks.attitude.period"),
+            ("[attitude]\nrate_hz = 0", "attitude.rate_hz"),
+            ("[attitude]\npolicy = 'fifo:0'", "priority 0"),
+            ("[attitude]\npolicy = 'deadline:5ms/4ms/4ms'", "runtime"),
+            ("[attitude]\npolicy = 'deadline:1ms/2ms/2ms'", "attitude.policy"),
+            ("[attitude]\nprio = 3", "prio"),
+            ("[attitude]\nrate_hz = 20", "position.rate_hz"),
         ] {
             let message = refused(text);
             assert!(message.contains(key), "{message}");

@@ -83,7 +83,7 @@ impl Simulation {
         config.validate()?;
         let vehicle = Vehicle::new(&config.vehicle)?;
         let plant = Plant::new(vehicle, config.limits, config.reference);
-        let (attitude, position) = (config.tasks.attitude.period, config.tasks.position.period);
+        let (attitude, position) = (config.attitude.period(), config.position.period());
         Ok(Self {
             law: AttitudeLaw::new(&config.control, &config.vehicle),
             position: PositionController::new(&config.control, &config.vehicle, position.as_secs_f64()),
@@ -164,6 +164,16 @@ impl Simulation {
             };
             self.job(timing);
         }
+    }
+
+    /// Flies on punctually to `at_ns`, and says where the vehicle is then. Times before the last release count as it.
+    pub fn punctual_at(&mut self, at_ns: u64) -> State {
+        while self.next_attitude_ns <= at_ns && self.plant.loss().is_none() {
+            self.job(JobTiming::default());
+        }
+        let mut plant = self.plant.clone();
+        plant.advance_to(at_ns);
+        *plant.state()
     }
 
     /// Flies another vehicle from here on; the controllers keep what they know of the first.

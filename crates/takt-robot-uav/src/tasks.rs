@@ -1,40 +1,125 @@
-//! The task set: attitude loop, position loop, telemetry; each with period, policy, placement and way to sleep.
+//! The task set: attitude loop, position loop, telemetry; each with rate, policy, placement and way to sleep.
 
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use takt_rt::periodic::SleepStrategy;
 use takt_rt::placement::{self, CpuSet};
 use takt_rt::policy::Policy;
 
 /// One periodic task.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Task {
-    /// Period; the deadline is its end.
-    #[serde(with = "takt_rt::duration")]
-    pub period: Duration,
+    /// Releases a second; the deadline of a job is the next release.
+    pub rate_hz: f64,
     /// Scheduling policy, as `fifo:99`, `rr:50`, `other:-19`, `deadline:400us/4ms/4ms`.
-    #[serde(default)]
     pub policy: Policy,
     /// CPUs; absent: chosen by `tasks.isolate`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub cpus: Option<CpuSet>,
     /// How the task waits for its release. `kernel`, as in the paper (`clock_nanosleep`).
-    #[serde(default)]
     pub sleep: SleepStrategy,
 }
 
-/// `[tasks]`.
+/// A task as a file gives it: what is left out has the task's own default.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PartialTask {
+    rate_hz: Option<f64>,
+    policy: Option<Policy>,
+    cpus: Option<CpuSet>,
+    sleep: Option<SleepStrategy>,
+}
+
+impl Task {
+    fn new(rate_hz: f64, policy: Policy) -> Self {
+        Self { rate_hz, policy, cpus: None, sleep: SleepStrategy::Kernel }
+    }
+
+    fn read<'de, D: Deserializer<'de>>(self, deserializer: D) -> Result<Self, D::Error> {
+        let given = PartialTask::deserialize(deserializer)?;
+        Ok(Self {
+            rate_hz: given.rate_hz.unwrap_or(self.rate_hz),
+            policy: given.policy.unwrap_or(self.policy),
+            cpus: given.cpus.or(self.cpus),
+            sleep: given.sleep.unwrap_or(self.sleep),
+        })
+    }
+
+    /// τ_att: 250 Hz, with the best fixed priority of the paper, `fifo:99`.
+    pub fn attitude() -> Self {
+        Self::new(250.0, Policy::Fifo { priority: 99 })
+    }
+
+    /// τ_pos: 50 Hz. `fifo:40`: it keeps its policy while an experiment varies the attitude loop's.
+    pub fn position() -> Self {
+        Self::new(50.0, Policy::Fifo { priority: 40 })
+    }
+
+    /// Telemetry and logging: 20 Hz, SCHED_OTHER; nothing waits for it.
+    pub fn telemetry() -> Self {
+        Self::new(20.0, Policy::Other { nice: 0 })
+    }
+
+    /// For `deserialize_with`: what is left out is as in [`attitude`](Self::attitude).
+    ///
+    /// # Errors
+    /// The deserializer's.
+    pub fn read_attitude<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Self::attitude().read(deserializer)
+    }
+
+    /// For `deserialize_with`: what is left out is as in [`position`](Self::position).
+    ///
+    /// # Errors
+    /// The deserializer's.
+    pub fn read_position<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Self::position().read(deserializer)
+    }
+
+    /// For `deserialize_with`: what is left out is as in [`telemetry`](Self::telemetry).
+    ///
+    /// # Errors
+    /// The deserializer's.
+    pub fn read_telemetry<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Self::telemetry().read(deserializer)
+    }
+
+    /// Time from one release to the next, to the nanosecond.
+    pub fn period(&self) -> Duration {
+        Duration::from_nanos((1e9 / self.rate_hz).round() as u64)
+    }
+
+    /// Checks what the types cannot; `key` names the task.
+    ///
+    /// # Errors
+    /// A sentence that names the key, the value and what is accepted.
+    pub fn validate(&self, key: &str) -> Result<(), String> {
+        if !(1.0..=2000.0).contains(&self.rate_hz) {
+            return Err(format!("{key}.rate_hz = {}: accepted are 1 to 2000", self.rate_hz));
+        }
+        self.policy.validate().map_err(|error| format!("{key}.policy: {error}"))?;
+        if let Policy::Deadline { period, .. } = self.policy
+            && period != self.period()
+        {
+            return Err(format!(
+                "{key}.policy = \"{}\": accepted is a reservation with the period of the loop, {} at {} Hz",
+                self.policy,
+                takt_rt::duration::format(self.period()),
+                self.rate_hz
+            ));
+        }
+        if self.cpus.is_some_and(|cpus| cpus.is_empty()) {
+            return Err(format!("{key}.cpus: accepted is at least one CPU"));
+        }
+        Ok(())
+    }
+}
+
+/// `[tasks]`: what all tasks share.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TaskSet {
-    /// τ_att: 4 ms, the paper's 250 Hz, with its best fixed priority, `fifo:99`.
-    pub attitude: Task,
-    /// τ_pos: 20 ms, 50 Hz. `fifo:40`: it keeps its policy while an experiment varies the attitude loop's.
-    pub position: Task,
-    /// Telemetry and logging: 50 ms, SCHED_OTHER; nothing waits for it.
-    pub telemetry: Task,
     /// Gives the attitude loop the highest CPU that the process may use and the other tasks the rest, as the paper does
     /// with cores 2 and 3. `true`. Nothing is pinned where there is one CPU only. CPUs named at a task win.
     ///
@@ -56,22 +141,7 @@ pub struct TaskSet {
 
 impl Default for TaskSet {
     fn default() -> Self {
-        let task = |ms, policy| Task {
-            period: Duration::from_millis(ms),
-            policy,
-            cpus: None,
-            sleep: SleepStrategy::Kernel,
-        };
-        Self {
-            attitude: task(4, Policy::Fifo { priority: 99 }),
-            position: task(20, Policy::Fifo { priority: 40 }),
-            telemetry: task(50, Policy::Other { nice: 0 }),
-            isolate: true,
-            lock_memory: true,
-            hold_cpu_awake: false,
-            timer_slack_ns: None,
-            strict: false,
-        }
+        Self { isolate: true, lock_memory: true, hold_cpu_awake: false, timer_slack_ns: None, strict: false }
     }
 }
 
@@ -91,71 +161,28 @@ fn isolated(allowed: &CpuSet) -> Option<(CpuSet, CpuSet)> {
     Some((own, allowed.without(&own)))
 }
 
-impl TaskSet {
-    /// The three tasks with their keys.
-    pub fn tasks(&self) -> [(&'static str, &Task); 3] {
-        [("attitude", &self.attitude), ("position", &self.position), ("telemetry", &self.telemetry)]
-    }
+/// Where the attitude loop, the position loop and telemetry may run, when the process may use `allowed`.
+pub fn placements(tasks: [&Task; 3], isolate: bool, allowed: &CpuSet) -> [Placement; 3] {
+    let chosen = if isolate { isolated(allowed) } else { None };
+    let place = |task: &Task, default: Option<CpuSet>| {
+        let cpus = task.cpus.or(default);
+        // An exclusive cpuset can make one CPU a root domain; then the process may use no other.
+        let refused = matches!(task.policy, Policy::Deadline { .. })
+            && cpus.is_some_and(|cpus| !allowed.without(&cpus).is_empty());
+        if refused { Placement { cpus: None, given_up: cpus } } else { Placement { cpus, given_up: None } }
+    };
+    let own = chosen.map(|(own, _)| own);
+    let rest = chosen.map(|(_, rest)| rest);
+    let [attitude, position, telemetry] = tasks;
+    [place(attitude, own), place(position, rest), place(telemetry, rest)]
+}
 
-    /// Where the tasks may run, in the order of [`tasks`](Self::tasks), when the process may use `allowed`.
-    pub fn placements(&self, allowed: &CpuSet) -> [Placement; 3] {
-        let chosen = if self.isolate { isolated(allowed) } else { None };
-        let place = |task: &Task, default: Option<CpuSet>| {
-            let cpus = task.cpus.or(default);
-            // An exclusive cpuset can make one CPU a root domain; then the process may use no other.
-            let refused = matches!(task.policy, Policy::Deadline { .. })
-                && cpus.is_some_and(|cpus| !allowed.without(&cpus).is_empty());
-            if refused {
-                Placement { cpus: None, given_up: cpus }
-            } else {
-                Placement { cpus, given_up: None }
-            }
-        };
-        let own = chosen.map(|(own, _)| own);
-        let rest = chosen.map(|(_, rest)| rest);
-        [place(&self.attitude, own), place(&self.position, rest), place(&self.telemetry, rest)]
-    }
-
-    /// Checks what the types cannot.
-    ///
-    /// # Errors
-    /// A sentence that names the key, the value and what is accepted.
-    pub fn validate(&self) -> Result<(), String> {
-        for (key, task) in self.tasks() {
-            let period = takt_rt::duration::format(task.period);
-            if task.period < Duration::from_micros(500) || task.period > Duration::from_secs(1) {
-                return Err(format!("tasks.{key}.period = \"{period}\": accepted are 500us to 1s"));
-            }
-            task.policy.validate().map_err(|error| format!("tasks.{key}.policy: {error}"))?;
-            if let Policy::Deadline { period: reserved, .. } = task.policy
-                && reserved != task.period
-            {
-                return Err(format!(
-                    "tasks.{key}: period \"{period}\" and a reservation every \"{}\": accepted are equal ones",
-                    takt_rt::duration::format(reserved)
-                ));
-            }
-            if task.cpus.is_some_and(|cpus| cpus.is_empty()) {
-                return Err(format!("tasks.{key}.cpus: accepted is at least one CPU"));
-            }
-        }
-        if self.position.period < self.attitude.period {
-            return Err(format!(
-                "tasks.position.period = \"{}\": accepted is at least the attitude loop's, \"{}\"",
-                takt_rt::duration::format(self.position.period),
-                takt_rt::duration::format(self.attitude.period)
-            ));
-        }
-        Ok(())
-    }
-
-    /// The CPUs that this process may use.
-    ///
-    /// # Errors
-    /// When the kernel does not tell.
-    pub fn allowed() -> Result<CpuSet, takt_rt::Error> {
-        placement::affinity(0)
-    }
+/// The CPUs that this process may use.
+///
+/// # Errors
+/// When the kernel does not tell.
+pub fn allowed() -> Result<CpuSet, takt_rt::Error> {
+    placement::affinity(0)
 }
 
 #[cfg(test)]
@@ -166,44 +193,33 @@ mod tests {
         text.parse().unwrap()
     }
 
+    fn place(attitude: &Task, isolate: bool, allowed: &str) -> [Placement; 3] {
+        placements([attitude, &Task::position(), &Task::telemetry()], isolate, &cpus(allowed))
+    }
+
     #[test]
     fn the_attitude_loop_has_a_cpu_of_its_own() {
-        let set = TaskSet::default();
-        let places = set.placements(&cpus("0-3"));
+        let places = place(&Task::attitude(), true, "0-3");
         assert_eq!(
             places.clone().map(|place| place.cpus),
             [Some(cpus("3")), Some(cpus("0-2")), Some(cpus("0-2"))]
         );
         assert!(places.iter().all(|place| place.given_up.is_none()));
-        assert!(set.placements(&cpus("2")).iter().all(|place| place.cpus.is_none()), "nothing to divide");
-        let open = TaskSet { isolate: false, ..TaskSet::default() };
-        assert!(open.placements(&cpus("0-3")).iter().all(|place| place.cpus.is_none()));
+        let single = place(&Task::attitude(), true, "2");
+        assert!(single.iter().all(|place| place.cpus.is_none()), "nothing to divide");
+        assert!(place(&Task::attitude(), false, "0-3").iter().all(|place| place.cpus.is_none()));
     }
 
     #[test]
     fn reservations_are_left_unpinned_and_say_so() {
-        let mut set = TaskSet::default();
-        set.attitude.policy = "deadline:400us/4ms/4ms".parse().unwrap();
-        let [attitude, position, _] = set.placements(&cpus("0-1"));
+        let mut task = Task { policy: "deadline:400us/4ms/4ms".parse().unwrap(), ..Task::attitude() };
+        let [attitude, position, _] = place(&task, true, "0-1");
         assert_eq!((attitude.cpus, attitude.given_up), (None, Some(cpus("1"))));
         assert_eq!(position.cpus, Some(cpus("0")));
-        set.attitude.cpus = Some(cpus("0-1"));
-        assert_eq!(set.placements(&cpus("0-1"))[0].cpus, Some(cpus("0-1")), "the whole domain is accepted");
-        assert!(set.validate().is_ok());
-        set.attitude.policy = "deadline:400us/3ms/3ms".parse().unwrap();
-        assert!(set.validate().unwrap_err().contains("reservation"));
-    }
-
-    #[test]
-    fn wrong_task_sets_are_refused_by_name() {
-        let wrong = |text: &str| match toml::from_str::<TaskSet>(text) {
-            Ok(set) => set.validate().unwrap_err(),
-            Err(error) => error.to_string(),
-        };
-        assert!(wrong("attitude = { period = '0s' }").contains("tasks.attitude.period"));
-        assert!(wrong("attitude = { period = '4ms', policy = 'fifo:0' }").contains("accepted"));
-        assert!(wrong("attitude = { period = '4ms', policy = 'deadline:5ms/4ms/4ms' }").contains("runtime"));
-        assert!(wrong("attitude = { period = '30ms' }").contains("tasks.position.period"));
-        assert!(wrong("attitude = { period = '4ms', prio = 3 }").contains("prio"));
+        task.cpus = Some(cpus("0-1"));
+        assert_eq!(place(&task, true, "0-1")[0].cpus, Some(cpus("0-1")), "the whole domain is accepted");
+        task.validate("attitude").unwrap();
+        task.rate_hz = 200.0;
+        assert!(task.validate("attitude").unwrap_err().contains("5ms at 200 Hz"));
     }
 }

@@ -105,8 +105,8 @@ fn all<T: Copy + Send>(consumer: &mut Consumer<T>) -> Vec<T> {
 /// Policies that need no privilege, so that the test runs anywhere.
 fn unprivileged(iterations: u64) -> UavConfig {
     let mut config = UavConfig { iterations, ..UavConfig::default() };
-    config.tasks.attitude.policy = Policy::Other { nice: 0 };
-    config.tasks.position.policy = Policy::Other { nice: 0 };
+    config.attitude.policy = Policy::Other { nice: 0 };
+    config.position.policy = Policy::Other { nice: 0 };
     config.tasks.lock_memory = false;
     config
 }
@@ -127,7 +127,7 @@ fn a_flight_ends_by_itself_and_its_records_are_complete() {
     let names: Vec<_> = flight.threads().iter().map(|thread| thread.name.clone()).collect();
     assert_eq!(names, ["uav-attitude", "uav-position", "uav-telemetry"]);
     assert_eq!(flight.not_granted(), Vec::<String>::new());
-    let epoch_ns = flight.epoch_ns();
+    let epoch_ns = flight.epoch_ns().unwrap();
     fly_out(&flight);
     assert_eq!(flight.jobs(), 300);
     assert_eq!(flight.stop(), Vec::<String>::new());
@@ -152,6 +152,28 @@ fn a_flight_ends_by_itself_and_its_records_are_complete() {
 }
 
 #[test]
+fn a_prepared_flight_waits_for_its_beginning() {
+    let mut flight = Flight::prepare(&unprivileged(30)).unwrap();
+    let mut records = flight.take_records().unwrap();
+    std::thread::sleep(Duration::from_millis(20));
+    assert_eq!((flight.jobs(), flight.epoch_ns(), flight.is_finished()), (0, None, false));
+    let before_ns = monotonic_ns();
+    flight.begin();
+    let epoch_ns = flight.epoch_ns().unwrap();
+    flight.begin();
+    assert_eq!(flight.epoch_ns(), Some(epoch_ns), "it begins once");
+    fly_out(&flight);
+    flight.stop();
+    let jobs = all(&mut records.attitude);
+    assert_eq!(jobs.len(), 30);
+    assert!(epoch_ns > before_ns && jobs.iter().all(|job| job.planned_ns >= epoch_ns));
+    let mut unused = Flight::prepare(&unprivileged(30)).unwrap();
+    let mut records = unused.take_records().unwrap();
+    assert_eq!(unused.stop(), Vec::<String>::new());
+    assert!(all(&mut records.attitude).is_empty());
+}
+
+#[test]
 fn stopping_ends_all_threads_early() {
     let mut flight = Flight::start(&unprivileged(1_000_000)).unwrap();
     let mut records = flight.take_records().unwrap();
@@ -173,7 +195,7 @@ fn impossible_flights_do_not_start() {
     assert!(matches!(refused(|c| c.iterations = 0), UavError::Config(text) if text.contains("iterations")));
     let strict = refused(|c| {
         c.tasks.strict = true;
-        c.tasks.attitude.cpus = takt_rt::placement::CpuSet::single(takt_rt::placement::CpuSet::MAX_CPU).ok();
+        c.attitude.cpus = takt_rt::placement::CpuSet::single(takt_rt::placement::CpuSet::MAX_CPU).ok();
     });
     assert!(matches!(strict, UavError::RealTime(takt_rt::Error::NotGranted { .. })), "{strict}");
 }
@@ -186,7 +208,7 @@ fn a_reservation_is_not_pinned_and_the_run_says_so() {
         return;
     }
     let mut config = unprivileged(20);
-    config.tasks.attitude.policy = "deadline:400us/4ms/4ms".parse().unwrap();
+    config.attitude.policy = "deadline:400us/4ms/4ms".parse().unwrap();
     let flight = Flight::start(&config).unwrap();
     let attitude = flight.threads()[0].granted.clone();
     let told = flight.not_granted().join("\n");

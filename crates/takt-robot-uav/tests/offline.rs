@@ -1,7 +1,5 @@
 //! The cascade flies its references in simulated time.
 
-use std::time::Duration;
-
 use nalgebra::Vector3;
 use takt_robot_uav::UavConfig;
 use takt_robot_uav::plant::Loss;
@@ -106,13 +104,29 @@ fn the_same_flight_twice_is_the_same() {
 
 #[test]
 fn slower_loops_keep_the_eight_less_well() {
-    let quality = |attitude_ms, position_ms| {
+    let quality = |attitude_hz, position_hz| {
         let mut config = UavConfig::default();
-        config.tasks.attitude.period = Duration::from_millis(attitude_ms);
-        config.tasks.position.period = Duration::from_millis(position_ms);
+        config.attitude.rate_hz = attitude_hz;
+        config.position.rate_hz = position_hz;
         fly(&config, 30.0, Pattern::Punctual).unwrap()
     };
-    assert!(quality(4, 20).loss.is_none());
-    let slow = quality(100, 100);
-    assert!(slow.loss.is_some() || slow.position_rms_m > 2.0 * quality(4, 20).position_rms_m, "{slow:?}");
+    assert!(quality(250.0, 50.0).loss.is_none());
+    let slow = quality(10.0, 10.0);
+    assert!(
+        slow.loss.is_some() || slow.position_rms_m > 2.0 * quality(250.0, 50.0).position_rms_m,
+        "{slow:?}"
+    );
+}
+
+#[test]
+fn a_punctual_flight_can_be_looked_up_at_any_time() {
+    let mut looked = Simulation::new(&UavConfig::default()).unwrap();
+    let mut flown = looked.clone();
+    for at_ns in [0, 1_000_000, 4_000_000, 9_500_000, 2_000_000_000] {
+        let state = looked.punctual_at(at_ns);
+        flown.fly_to(at_ns, Pattern::Punctual);
+        let mut plant = flown.plant().clone();
+        plant.advance_to(at_ns);
+        assert!((plant.state().position_m - state.position_m).norm() < 1e-9, "{at_ns}");
+    }
 }

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use serde::Serialize;
-use takt_rt::clock::monotonic_ns;
+use takt_rt::clock::{self, monotonic_ns};
 use takt_rt::exchange;
 use takt_rt::latency::DmaLatency;
 use takt_rt::memory::{self, MemoryLock};
-use takt_rt::periodic::Periodic;
+use takt_rt::periodic::{Periodic, Release};
 use takt_rt::placement::CpuSet;
 use takt_rt::ring::{Consumer, ring};
 use takt_rt::settings::{Difference, Granted, ThreadSettings};
@@ -21,7 +21,7 @@ use crate::control::{AttitudeLaw, ForceCommand, PositionController};
 use crate::error::UavError;
 use crate::plant::Plant;
 use crate::records::{AttitudeRecord, PositionRecord, TelemetryRecord};
-use crate::tasks::{Placement, Task, TaskSet};
+use crate::tasks::{self, Placement, Task, TaskSet};
 use crate::vehicle::Vehicle;
 
 pub use threads::{AttitudeTask, PositionTask, TelemetryTask};
@@ -29,8 +29,11 @@ pub use threads::{AttitudeTask, PositionTask, TelemetryTask};
 /// Records that a starving collector may fall behind: four minutes of attitude jobs.
 const RING_CAPACITY: usize = 1 << 16;
 
-/// Between the start of the threads and the first release: time for all to be there.
+/// Between the beginning and the first release: time for all threads to see it, the least urgent under stress too.
 const START_DELAY_NS: u64 = 100_000_000;
+
+/// How often threads look whether the flight begins.
+const LOOK_NS: u64 = 2_000_000;
 
 /// Stack that is touched before a task begins.
 const PREFAULT_STACK_BYTES: usize = 128 << 10;
@@ -64,7 +67,8 @@ pub struct Flight {
     stop: Arc<AtomicBool>,
     landed: Arc<AtomicBool>,
     jobs: Arc<AtomicU64>,
-    epoch_ns: u64,
+    /// First release, CLOCK_MONOTONIC nanoseconds; 0 before the beginning.
+    epoch_ns: Arc<AtomicU64>,
     records: Option<Records>,
     _awake: Option<DmaLatency>,
 }
@@ -76,12 +80,29 @@ impl Drop for Flight {
 }
 
 impl Flight {
-    /// Starts the tasks. The first release is a tenth of a second later; the flight ends by itself after
-    /// `config.iterations` attitude jobs.
+    /// Starts the tasks and begins. The flight ends by itself after `config.iterations` attitude jobs.
+    ///
+    /// # Errors
+    /// As [`prepare`](Self::prepare).
+    pub fn start(config: &UavConfig) -> Result<Self, UavError> {
+        let mut flight = Self::prepare(config)?;
+        flight.begin();
+        Ok(flight)
+    }
+
+    /// The first release is a tenth of a second from now. A flight begins once.
+    pub fn begin(&mut self) {
+        let epoch_ns = monotonic_ns() + START_DELAY_NS;
+        // A second call changes nothing.
+        let _ = self.epoch_ns.compare_exchange(0, epoch_ns, Ordering::Release, Ordering::Relaxed);
+    }
+
+    /// Starts the tasks, with their policies and places, and lets them wait for [`begin`](Self::begin): what makes the
+    /// machine busy can then start in between.
     ///
     /// # Errors
     /// [`UavError`]; whatever was started is ended again.
-    pub fn start(config: &UavConfig) -> Result<Self, UavError> {
+    pub fn prepare(config: &UavConfig) -> Result<Self, UavError> {
         config.validate().map_err(UavError::Config)?;
         let tasks = &config.tasks;
         let mut warnings = Vec::new();
@@ -96,20 +117,19 @@ impl Flight {
         let (attitude_in, attitude) = ring(RING_CAPACITY);
         let (position_in, position) = ring(RING_CAPACITY / 4);
         let (telemetry_in, telemetry) = ring(RING_CAPACITY / 8);
-        let epoch_ns = monotonic_ns() + START_DELAY_NS;
         let mut attitude_task = AttitudeTask {
             plant,
             law: AttitudeLaw::new(&config.control, &config.vehicle),
-            epoch_ns,
+            epoch_ns: 0,
             force: forces.next().ok_or(UavError::NoReader("force"))?,
             state: state_out,
             records: attitude_in,
         };
-        let period_s = tasks.position.period.as_secs_f64();
+        let period_s = config.position.period().as_secs_f64();
         let mut position_task = PositionTask {
             controller: PositionController::new(&config.control, &config.vehicle, period_s),
             reference: config.reference,
-            epoch_ns,
+            epoch_ns: 0,
             state: states.next().ok_or(UavError::NoReader("state"))?,
             force: force_out,
             records: position_in,
@@ -127,42 +147,58 @@ impl Flight {
             stop: Arc::default(),
             landed: Arc::default(),
             jobs: Arc::default(),
-            epoch_ns,
+            epoch_ns: Arc::default(),
             records: Some(Records { attitude, position, telemetry }),
             _awake: awake,
         };
-        let [attitude_place, position_place, telemetry_place] = tasks.placements(&TaskSet::allowed()?);
+        let set = [&config.attitude, &config.position, &config.telemetry];
+        let [attitude_place, position_place, telemetry_place] =
+            tasks::placements(set, tasks.isolate, &tasks::allowed()?);
         // The least urgent first: each finds what it reads already prepared, and none is starved while starting.
-        flight.start_periodic("uav-telemetry", &tasks.telemetry, tasks, telemetry_place, move |_| {
+        flight.start_periodic("uav-telemetry", &config.telemetry, tasks, telemetry_place, move |_, _| {
             telemetry_task.job();
             true
         })?;
-        flight.start_periodic("uav-position", &tasks.position, tasks, position_place, move |release| {
-            position_task.job(release);
-            true
-        })?;
+        flight.start_periodic(
+            "uav-position",
+            &config.position,
+            tasks,
+            position_place,
+            move |release, epoch_ns| {
+                position_task.epoch_ns = epoch_ns;
+                position_task.job(release);
+                true
+            },
+        )?;
         let (iterations, jobs) = (config.iterations, Arc::clone(&flight.jobs));
         let (landed, mut left) = (Arc::clone(&flight.landed), iterations);
-        flight.start_periodic("uav-attitude", &tasks.attitude, tasks, attitude_place, move |release| {
-            attitude_task.job(release);
-            left -= 1;
-            jobs.store(iterations - left, Ordering::Relaxed);
-            if left == 0 {
-                landed.store(true, Ordering::Release);
-            }
-            left > 0
-        })?;
+        flight.start_periodic(
+            "uav-attitude",
+            &config.attitude,
+            tasks,
+            attitude_place,
+            move |release, epoch_ns| {
+                attitude_task.epoch_ns = epoch_ns;
+                attitude_task.job(release);
+                left -= 1;
+                jobs.store(iterations - left, Ordering::Relaxed);
+                if left == 0 {
+                    landed.store(true, Ordering::Release);
+                }
+                left > 0
+            },
+        )?;
         Ok(flight)
     }
 
-    /// Starts a task whose job says whether there is another.
+    /// Starts a task. Its job gets the release and the first one's time, and says whether there is another.
     fn start_periodic(
         &mut self,
         name: &str,
         task: &Task,
         set: &TaskSet,
         place: Placement,
-        mut job: impl FnMut(&takt_rt::periodic::Release) -> bool + Send + 'static,
+        mut job: impl FnMut(&Release, u64) -> bool + Send + 'static,
     ) -> Result<(), UavError> {
         let settings = ThreadSettings {
             policy: task.policy,
@@ -173,14 +209,22 @@ impl Flight {
             prefault_stack_bytes: PREFAULT_STACK_BYTES,
             strict: set.strict,
         };
-        let mut periodic = Periodic::new(self.epoch_ns, task.period, task.sleep)?;
+        let (period, sleep) = (task.period(), task.sleep);
+        // Refused here, not in the thread: a period that the loop cannot have.
+        Periodic::new(0, period, sleep)?;
         let (stop, landed) = (Arc::clone(&self.stop), Arc::clone(&self.landed));
+        let epoch = Arc::clone(&self.epoch_ns);
         let handle = thread::spawn(name, &settings, move || {
-            while !stop.load(Ordering::Acquire) && !landed.load(Ordering::Acquire) {
-                if !job(&periodic.next()) {
-                    break;
+            let over = || stop.load(Ordering::Acquire) || landed.load(Ordering::Acquire);
+            let epoch_ns = loop {
+                match epoch.load(Ordering::Acquire) {
+                    0 if over() => return,
+                    0 => clock::sleep_until(monotonic_ns() + LOOK_NS),
+                    begun_ns => break begun_ns,
                 }
-            }
+            };
+            let Ok(mut periodic) = Periodic::new(epoch_ns, period, sleep) else { return };
+            while !over() && job(&periodic.next(), epoch_ns) {}
         })?;
         let mut granted = handle.granted().clone();
         if let Some(asked) = place.given_up {
@@ -211,9 +255,9 @@ impl Flight {
         self.warnings.iter().cloned().chain(refused).collect()
     }
 
-    /// First release, CLOCK_MONOTONIC: time 0 of the flight.
-    pub fn epoch_ns(&self) -> u64 {
-        self.epoch_ns
+    /// First release, CLOCK_MONOTONIC nanoseconds: time 0 of the flight; `None` before its beginning.
+    pub fn epoch_ns(&self) -> Option<u64> {
+        Some(self.epoch_ns.load(Ordering::Acquire)).filter(|&ns| ns > 0)
     }
 
     /// Attitude jobs so far.
