@@ -84,8 +84,9 @@ impl Comedi {
             found,
         };
         let kind_name = if kind == sys::SUBD_AI { "an analog input" } else { "an analog output" };
-        // SAFETY (all queries): the device is open; numbers are checked by the library.
+        // SAFETY: the device is open, here and in the queries below.
         let count = unsafe { (self.api.get_n_subdevices)(self.device) };
+        // SAFETY: as above.
         let first = unsafe { (self.api.find_subdevice_by_type)(self.device, kind, 0) };
         let count = u32::try_from(count).unwrap_or(0);
         let hint = match u32::try_from(first) {
