@@ -450,18 +450,10 @@ mod tests {
     }
 
     fn measure() -> Measure {
-        Measure {
-            name: "lateness".into(),
-            title: "Lateness".into(),
-            file: "jobs".into(),
-            column: "lateness_ns".into(),
-            time_column: Some("planned_ns".into()),
-            window_ns: Some([10, 30]),
-            deadline_ns: None,
-            rate_hz: None,
-            never: 0,
-            recorder: None,
-        }
+        let mut measure = Measure::new("lateness", "Lateness", "jobs", "lateness_ns");
+        measure.time_column = Some("planned_ns".into());
+        measure.window_ns = Some([10, 30]);
+        measure
     }
 
     #[derive(Serialize)]
@@ -485,6 +477,12 @@ mod tests {
         assert_eq!(journal, Series { values_ns: vec![7, 14], times_ns: vec![10, 20] });
         dir.seal().unwrap();
         assert_eq!(dir.series(&measure()).unwrap(), journal);
+        // 7 i since 10 i is negative, so 0; 10 i since 7 i is 3 i.
+        let since = |column: &str, from: &str| {
+            dir.series(&Measure::new("x", "X", "jobs", column).since(from)).unwrap().values_ns
+        };
+        assert_eq!(since("lateness_ns", "planned_ns"), [0; 5]);
+        assert_eq!(since("planned_ns", "lateness_ns"), [0, 3, 6, 9, 12]);
         assert_eq!(dir.columns("jobs", &["lateness_ns"]).unwrap(), [[0, 7, 14, 21, 28]]);
 
         let error = dir.columns("jobs", &["latness_ns"]).unwrap_err().to_string();

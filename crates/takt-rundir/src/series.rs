@@ -25,11 +25,22 @@ const SAMPLES: &str = "samples written by this version of takt";
 /// Reads the series of `measure` from the sample file at `base` plus `.parquet`, or `.csv` before the seal.
 pub(crate) fn read(base: &Path, measure: &Measure) -> Result<Series, Error> {
     let mut names = vec![measure.column.as_str()];
-    names.extend(measure.time_column.as_deref());
-    let columns = columns(base, &names)?;
-    let mut columns = columns.into_iter();
-    let mut values_ns = columns.next().unwrap_or_default();
-    let mut times_ns = columns.next().unwrap_or_default();
+    let since = measure.since_column.as_deref().map(|name| place(&mut names, name));
+    let time = measure.time_column.as_deref().map(|name| place(&mut names, name));
+    let mut columns = columns(base, &names)?;
+    let mut values_ns = std::mem::take(&mut columns[0]);
+    if let Some(since) = since.filter(|&since| since > 0) {
+        values_ns
+            .iter_mut()
+            .zip(&columns[since])
+            .for_each(|(value, from)| *value = value.saturating_sub(*from));
+    }
+    let mut times_ns = match time {
+        // The values themselves are the times; they were taken above.
+        Some(0) => values_ns.clone(),
+        Some(time) => std::mem::take(&mut columns[time]),
+        None => Vec::new(),
+    };
     if let (Some([from, to]), false) = (measure.window_ns, times_ns.is_empty()) {
         let inside: Vec<bool> = times_ns.iter().map(|t| (from..to).contains(t)).collect();
         let keep = |values: &mut Vec<u64>| {
@@ -40,6 +51,14 @@ pub(crate) fn read(base: &Path, measure: &Measure) -> Result<Series, Error> {
         keep(&mut times_ns);
     }
     Ok(Series { values_ns, times_ns })
+}
+
+/// Index of `name` among `names`, to which it is added where it is missing.
+fn place<'a>(names: &mut Vec<&'a str>, name: &'a str) -> usize {
+    names.iter().position(|n| *n == name).unwrap_or_else(|| {
+        names.push(name);
+        names.len() - 1
+    })
 }
 
 /// Columns of non-negative integers, in the order of `names`.
