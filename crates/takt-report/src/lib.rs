@@ -1,1 +1,22 @@
 //! Reads run directories: tables, figures, comparisons, exports.
+//!
+//! Nothing but run directories is read, so that every figure can be traced to its samples, and every figure names the runs
+//! and hashes that it came from. Nothing here knows a robot: a run tells its measures, its deadlines and its figures in
+//! its header ([`takt_rundir::RunHeader`]).
+
+mod collect;
+pub mod document;
+mod error;
+pub mod figure;
+mod html;
+mod markdown;
+pub mod table;
+mod terminal;
+mod words;
+
+pub use collect::{Collection, Configuration, Fact, Gap, Group, Run, Seal, collect};
+pub use error::Error;
+pub use html::html;
+pub use markdown::{FIGURES_FOLDER, markdown};
+pub use terminal::text;
+pub use words::Unit;

@@ -13,10 +13,13 @@ use crate::words::clean;
 pub(crate) const WIDTH: i32 = 960;
 /// Plotters places shapes on whole pixels; a finer grid than the screen's keeps lines smooth.
 const FINE: i32 = 2;
-/// Size of all writing.
-pub(crate) const LETTER: f64 = 13.0;
+/// Size of all writing, pixels.
+const LETTER: f64 = 13.0;
 /// Width of a character, generous for a sans-serif face: nothing overlaps where the viewer's font is wider.
 pub(crate) const CHARACTER: f64 = 7.4;
+
+/// The backend divides sizes of writing by this.
+const BACKEND: f64 = 1.24;
 
 /// Stands for the colour of the text around; replaced when the picture is done.
 const INK: RGBColor = RGBColor(1, 1, 1);
@@ -159,9 +162,10 @@ impl Canvas<'_> {
             Side::Left => HPos::Right,
             Side::Middle => HPos::Center,
         };
-        let style = TextStyle::from(("sans-serif", LETTER * f64::from(FINE)).into_font())
+        let colour = colour.rgba();
+        let style = TextStyle::from(("sans-serif", LETTER * BACKEND * f64::from(FINE)).into_font())
             .transform(turn)
-            .color(&colour.rgba())
+            .color(&colour)
             .pos(Pos::new(anchor, VPos::Center));
         let _ = self.area.draw(&Text::new(clean(text), at(place.0, place.1), style));
     }
