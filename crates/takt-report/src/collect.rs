@@ -318,12 +318,12 @@ fn groups(runs: &[Run], configurations: &[Configuration], gaps: &mut Vec<Gap>) -
     for (number, configuration) in configurations.iter().enumerate() {
         for &index in &configuration.runs {
             let run = &runs[index];
-            let mut gap = |measure: &Measure, why: String| {
-                gaps.push(Gap { what: clean(&format!("{} {}: {}", run.key, run.name, measure.name)), why: clean(&why) });
-            };
             if run.header.measures.is_empty() {
                 gaps.push(Gap { what: format!("{} {}", run.key, run.name), why: "it tells no measure".to_owned() });
             }
+            let mut gap = |measure: &Measure, why: String| {
+                gaps.push(Gap { what: clean(&format!("{} {}: {}", run.key, run.name, measure.name)), why: clean(&why) });
+            };
             for measure in &run.header.measures {
                 if !measure.column.ends_with("_ns") {
                     gap(measure, format!("column {} is not in nanoseconds (its name must end in _ns)", measure.column));

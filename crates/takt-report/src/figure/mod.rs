@@ -9,6 +9,7 @@ mod rows;
 mod scale;
 
 pub use lines::{Curves, Line, lines};
+pub(crate) use panels::COLUMNS;
 pub use panels::{Layer, Panel, panels};
 pub use rows::{BarRow, BoxRow, RidgeRow, Whisker, bars, boxes, ridges};
 
