@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 /// Running sums of unsigned whole numbers. u64 values cannot overflow them: 2^64 squares below 2^128 fit 192 bits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "Words", into = "Words")]
 pub(crate) struct Moments {
     count: u64,
     sum: u128,
@@ -15,6 +16,38 @@ pub(crate) struct Moments {
     squares_high: u64,
     min: u64,
     max: u64,
+}
+
+/// How the sums are written: 64-bit words, lowest first, since few formats carry 128-bit numbers.
+#[derive(Serialize, Deserialize)]
+struct Words {
+    count: u64,
+    sum: [u64; 2],
+    squares: [u64; 3],
+    min: u64,
+    max: u64,
+}
+
+impl From<Moments> for Words {
+    fn from(m: Moments) -> Self {
+        let split = |v: u128| [v as u64, (v >> 64) as u64];
+        let [low, middle] = split(m.squares_low);
+        Self { count: m.count, sum: split(m.sum), squares: [low, middle, m.squares_high], min: m.min, max: m.max }
+    }
+}
+
+impl From<Words> for Moments {
+    fn from(w: Words) -> Self {
+        let join = |low: u64, high: u64| u128::from(low) | u128::from(high) << 64;
+        Self {
+            count: w.count,
+            sum: join(w.sum[0], w.sum[1]),
+            squares_low: join(w.squares[0], w.squares[1]),
+            squares_high: w.squares[2],
+            min: w.min,
+            max: w.max,
+        }
+    }
 }
 
 impl Moments {
@@ -55,6 +88,18 @@ impl Moments {
         self.squares_low = low;
         self.squares_high =
             self.squares_high.wrapping_add(other.squares_high).wrapping_add(u64::from(carry));
+    }
+
+    /// Whether these sums can be those of a sample: for what was read back from a file.
+    pub(crate) fn plausible(&self) -> bool {
+        let n = u128::from(self.count);
+        if n == 0 {
+            return *self == Self::default();
+        }
+        self.count < u64::MAX / 2
+            && self.min <= self.max
+            && n * u128::from(self.min) <= self.sum
+            && self.sum <= n * u128::from(self.max)
     }
 
     pub(crate) fn count(&self) -> u64 {
