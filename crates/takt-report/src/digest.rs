@@ -8,7 +8,8 @@ use takt_stats::misses::Misses;
 use takt_stats::quantile::{self, Quantile};
 use takt_stats::recorder::Recorder;
 use takt_stats::trend::{MaxPoint, MaxTrend, MeanPoint, MeanTrend};
-use takt_stats::{SeriesEvidence, Summary, VerdictReport, evt, judge_series};
+use takt_stats::Summary;
+use crate::interim::{SeriesEvidence, VerdictReport, evt, judge_series};
 
 use crate::collect::{Collection, Group, Run};
 use crate::figure::{BoxRow, COLUMNS};
