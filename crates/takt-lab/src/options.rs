@@ -72,7 +72,8 @@ impl Interference {
     pub fn label(&self) -> String {
         let stress = (!self.stress.is_off()).then(|| format!("stress {}", self.stress.name));
         let noise = (self.noise > 0).then(|| format!("{} noise threads", self.noise));
-        let cpus = self.cpus.filter(|_| stress.is_some() || noise.is_some()).map(|c| format!("kept on CPUs {c}"));
+        let cpus =
+            self.cpus.filter(|_| stress.is_some() || noise.is_some()).map(|c| format!("kept on CPUs {c}"));
         [stress, noise, cpus].into_iter().flatten().collect::<Vec<_>>().join(", ")
     }
 }

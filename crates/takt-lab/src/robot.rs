@@ -54,7 +54,9 @@ struct Which {
 
 fn unknown(robot: &str) -> String {
     match robot {
-        "humanoid" => "the humanoid is not built yet; `cyclic` runs a bare 1 kHz loop in its stead".to_owned(),
+        "humanoid" => {
+            "the humanoid is not built yet; `cyclic` runs a bare 1 kHz loop in its stead".to_owned()
+        }
         other => format!("robot = \"{other}\": there are {}", ROBOTS.join(", ")),
     }
 }

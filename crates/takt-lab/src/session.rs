@@ -88,7 +88,8 @@ impl Session {
     ) -> Result<Self, LabError> {
         let dir = options.target.open(&file_name(robot, label))?;
         let interference = options.interference.label();
-        let label = if interference.is_empty() { label.to_owned() } else { format!("{label}, {interference}") };
+        let label =
+            if interference.is_empty() { label.to_owned() } else { format!("{label}, {interference}") };
         let header = RunHeader {
             format: FORMAT,
             takt: env!("CARGO_PKG_VERSION").to_owned(),

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use takt_rundir::{CpuShare, Experiment, Measure, RunDir, RunHeader};
 use takt_stats::misses::Misses;
-use takt_stats::{SeriesEvidence, Summary, Verdict, judge_series};
+use takt_stats::{DeadlineEvidence, Summary, Verdict, judge};
 
 use crate::LabError;
 
@@ -79,7 +79,7 @@ pub fn summarise(dir: &RunDir) -> Result<RunSummary, LabError> {
         let (series, span_s) = sum_up(dir, measure)?;
         seconds = seconds.max(span_s);
         if let (None, Some(deadline_ns)) = (&report, measure.deadline_ns) {
-            report = Some(judge_series(&evidence(&header, measure, &series, deadline_ns)));
+            report = Some(judge(&evidence(&header, measure, &series, deadline_ns)));
         }
         measures.push(series);
     }
@@ -108,7 +108,8 @@ pub fn summarise(dir: &RunDir) -> Result<RunSummary, LabError> {
 
 fn sum_up(dir: &RunDir, measure: &Measure) -> Result<(SeriesSummary, f64), LabError> {
     let series = dir.series(measure)?;
-    let misses = measure.deadline_ns.map(|deadline| Misses::of(&series.values_ns, deadline)).unwrap_or_default();
+    let misses =
+        measure.deadline_ns.map(|deadline| Misses::of(&series.values_ns, deadline)).unwrap_or_default();
     let mut us: Vec<f64> = series.values_ns.iter().map(|&ns| ns as f64 / 1e3).collect();
     let span_ns = match (measure.window_ns, series.times_ns.first(), series.times_ns.last()) {
         (Some([from, to]), ..) if to != u64::MAX => to.saturating_sub(from),
@@ -126,19 +127,19 @@ fn sum_up(dir: &RunDir, measure: &Measure) -> Result<(SeriesSummary, f64), LabEr
     Ok((summary, span_ns as f64 / 1e9))
 }
 
-fn evidence(header: &RunHeader, measure: &Measure, series: &SeriesSummary, deadline_ns: u64) -> SeriesEvidence {
-    SeriesEvidence {
-        unit: format!("values of \"{}\"", measure.title),
-        deadline_ns,
-        rate_hz: measure.rate_hz,
+fn evidence(
+    header: &RunHeader,
+    measure: &Measure,
+    series: &SeriesSummary,
+    deadline_ns: u64,
+) -> DeadlineEvidence {
+    DeadlineEvidence {
+        deadline_ms: deadline_ns as f64 / 1e6,
         samples: series.us.count,
         misses: series.misses - measure.never,
-        longest_run: series.longest_miss_run,
-        worst_ns: (series.us.worst * 1e3).round() as u64,
+        worst_ms: series.us.worst / 1e3,
         unfinished_late: measure.never,
         records_lost: header.records_lost,
         not_granted: header.not_granted.len() as u64,
-        stolen: Some(header.cpu.stolen),
-        ..SeriesEvidence::default()
     }
 }

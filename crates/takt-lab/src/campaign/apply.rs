@@ -24,7 +24,13 @@ fn alias<'a>(robot: &str, name: &'a str) -> &'a str {
 ///
 /// # Errors
 /// A sentence with the factor, its value and what is accepted.
-pub fn apply(robot: &str, config: &mut Table, setup: &mut RunSetup, name: &str, value: &Value) -> Result<(), String> {
+pub fn apply(
+    robot: &str,
+    config: &mut Table,
+    setup: &mut RunSetup,
+    name: &str,
+    value: &Value,
+) -> Result<(), String> {
     let wrong = |accepted: &str| Err(format!("{name} = {value}: accepted are {accepted}"));
     match name {
         "stress" => {

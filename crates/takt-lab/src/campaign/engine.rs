@@ -28,8 +28,15 @@ const CONFIGS: &str = "configs";
 const OVERHEAD_GUESS: Duration = Duration::from_secs(2);
 
 /// Facts that a kernel factor varies on purpose.
-const KERNEL_FACTS: [&str; 7] =
-    ["kernel", "kernel_version", "preemption", "boot_parameters", "isolated_cpus", "rt_runtime_us", "idle_states"];
+const KERNEL_FACTS: [&str; 7] = [
+    "kernel",
+    "kernel_version",
+    "preemption",
+    "boot_parameters",
+    "isolated_cpus",
+    "rt_runtime_us",
+    "idle_states",
+];
 
 /// `campaign.json`.
 #[derive(Debug, Serialize, Deserialize)]
@@ -133,7 +140,11 @@ impl Campaign {
             let file = path.join(CONFIGS).join(format!("{name}.toml"));
             let there = fs::read(&file).map_err(LabError::io(&file))?;
             if sha256_of(&there) != sha256_of(text.as_bytes()) {
-                return Err(LabError::damaged(file, "another text", "the configuration that the campaign began with"));
+                return Err(LabError::damaged(
+                    file,
+                    "another text",
+                    "the configuration that the campaign began with",
+                ));
             }
         }
         Ok(Self { path: path.to_owned(), plan })
@@ -265,7 +276,11 @@ impl Campaign {
         open.map(|run| Duration::from_secs_f64(run.expected_s) + overhead).sum()
     }
 
-    fn one(&self, run: &CellRun, make: &mut dyn FnMut(&Order<'_>) -> Result<(), String>) -> Result<(), String> {
+    fn one(
+        &self,
+        run: &CellRun,
+        make: &mut dyn FnMut(&Order<'_>) -> Result<(), String>,
+    ) -> Result<(), String> {
         let dir = self.path.join(&run.name);
         let config = self.path.join(CONFIGS).join(format!("{}.toml", run.config));
         let setup = self.path.join(CONFIGS).join(format!("{}.setup.json", run.name));

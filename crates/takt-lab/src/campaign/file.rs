@@ -66,14 +66,22 @@ impl<'de> Deserialize<'de> for Level {
         let toml::Value::Table(mut table) = value else { return Ok(Self::Value(value)) };
         let name = match table.remove("name") {
             Some(toml::Value::String(name)) => name,
-            _ => return Err(D::Error::custom("a level that is a table needs name = \"...\" and set = { ... }")),
+            _ => {
+                return Err(D::Error::custom(
+                    "a level that is a table needs name = \"...\" and set = { ... }",
+                ));
+            }
         };
         let set = match table.remove("set") {
             Some(toml::Value::Table(set)) => set,
-            _ => return Err(D::Error::custom(format!("level \"{name}\" needs set = {{ key = value, ... }}"))),
+            _ => {
+                return Err(D::Error::custom(format!("level \"{name}\" needs set = {{ key = value, ... }}")));
+            }
         };
         if let Some(other) = table.keys().next() {
-            return Err(D::Error::custom(format!("level \"{name}\": unknown key \"{other}\": accepted are name, set")));
+            return Err(D::Error::custom(format!(
+                "level \"{name}\": unknown key \"{other}\": accepted are name, set"
+            )));
         }
         Ok(Self::Named { name, set })
     }
@@ -100,6 +108,15 @@ pub struct FactorSpec {
     pub name: String,
     /// Its values.
     pub values: Vec<Level>,
+}
+
+/// `5`, `true` and `[1, 2]` as what they are, anything else as text.
+fn toml_value(text: &str) -> toml::Value {
+    let parsed: Result<toml::Table, _> = toml::from_str(&format!("value = {text}"));
+    parsed
+        .ok()
+        .and_then(|mut table| table.remove("value"))
+        .unwrap_or_else(|| toml::Value::String(text.to_owned()))
 }
 
 /// A campaign.
@@ -166,12 +183,75 @@ impl CampaignFile {
         Ok(file)
     }
 
+    fn change(&self, what: &str, error: impl std::fmt::Display) -> LabError {
+        LabError::Config(format!("campaign {}: {what}: {error}", self.name))
+    }
+
+    /// Sets a key in all runs, from `key=value`; the value is read as TOML, or as text where it is none.
+    ///
+    /// # Errors
+    /// [`LabError::Config`].
+    pub fn set_text(&mut self, setting: &str) -> Result<(), LabError> {
+        let Some((key, value)) = setting.split_once('=') else {
+            return Err(self.change(setting, "accepted is KEY=VALUE"));
+        };
+        if self.factors.iter().any(|factor| factor.name == key) {
+            return Err(self.change(setting, "that key is a factor; --only limits its values"));
+        }
+        self.set.insert(key.trim().to_owned(), toml_value(value.trim()));
+        Ok(())
+    }
+
+    /// Varies `config`, where one is named, instead of the shipped configuration.
+    pub fn use_config(&mut self, config: Option<&Path>) {
+        if let Some(config) = config {
+            self.config = Some(config.to_owned());
+            self.robot = None;
+        }
+    }
+
+    /// Keeps only some values of a factor, from `factor=value,value`.
+    ///
+    /// # Errors
+    /// [`LabError::Config`] for a factor or value that the campaign has not.
+    pub fn keep_only(&mut self, only: &str) -> Result<(), LabError> {
+        let Some((name, values)) = only.split_once('=') else {
+            return Err(self.change(only, "accepted is FACTOR=VALUE,VALUE"));
+        };
+        let names: Vec<&str> = self.factors.iter().map(|f| f.name.as_str()).collect();
+        let Some(index) = names.iter().position(|n| *n == name) else {
+            return Err(self.change(only, format!("there are the factors {}", names.join(", "))));
+        };
+        let texts: Vec<String> = self.factors[index].values.iter().map(Level::text).collect();
+        let wanted: Vec<&str> = values.split(',').map(str::trim).collect();
+        if let Some(unknown) = wanted.iter().find(|w| !texts.iter().any(|t| t == *w)) {
+            return Err(self.change(only, format!("\"{unknown}\" is none of {}", texts.join(", "))));
+        }
+        self.factors[index].values.retain(|level| wanted.contains(&level.text().as_str()));
+        Ok(())
+    }
+
+    /// Gives a factor other values.
+    ///
+    /// # Errors
+    /// [`LabError::Config`] for a factor that the campaign has not, or values that are there twice.
+    pub fn replace_values(&mut self, factor: &str, values: &[String]) -> Result<(), LabError> {
+        let levels = values.iter().map(|value| Level::Value(toml_value(value))).collect();
+        match self.factors.iter_mut().find(|f| f.name == factor) {
+            Some(found) => found.values = levels,
+            None => return Err(self.change(factor, "no such factor")),
+        }
+        self.validate().map_err(|error| self.change(factor, error))
+    }
+
     fn validate(&self) -> Result<(), String> {
         if self.name.is_empty() {
             return Err("name = \"\": a campaign needs a name".to_owned());
         }
         if self.robot.is_some() == self.config.is_some() {
-            return Err("exactly one of robot = \"...\" (shipped) and config = \"file.toml\" is needed".to_owned());
+            return Err(
+                "exactly one of robot = \"...\" (shipped) and config = \"file.toml\" is needed".to_owned()
+            );
         }
         if !(1..=1000).contains(&self.repetitions) {
             return Err(format!("repetitions = {}: accepted are 1 to 1000", self.repetitions));

@@ -8,14 +8,18 @@
 //! one run directory per run, `failures.json` and `table.json`.
 
 mod apply;
+mod condition;
 mod engine;
 mod file;
 mod plan;
+mod scheduler;
 mod shipped;
 mod table;
 
+pub use condition::{ConditionRow, condition_rows};
 pub use engine::{Campaign, Order as RunOrder, Progress};
 pub use file::{CampaignFile, FactorSpec, Level, Order};
 pub use plan::{CellRun, Plan, RunSetup};
+pub use scheduler::{SchedulerRow, scheduler_rows};
 pub use shipped::{SHIPPED, shipped};
 pub use table::{Row, Table};

@@ -13,10 +13,10 @@ use takt_rundir::{Experiment, Factor, sha256_of};
 
 use super::apply::apply;
 use super::file::{CampaignFile, Level, Order};
+use crate::LabError;
 use crate::options::Interference;
 use crate::robot::{RobotFile, shipped_text};
 use crate::session::file_name;
-use crate::LabError;
 
 /// What goes on around the robot in one run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -106,7 +106,7 @@ impl Plan {
             let mut config = base.clone();
             let mut setup = RunSetup { seconds: file.seconds, ..RunSetup::default() };
             let mut factors = Vec::new();
-            let mut put = |key: &str, value: &toml::Value, config: &mut toml::Table, setup: &mut RunSetup| {
+            let put = |key: &str, value: &toml::Value, config: &mut toml::Table, setup: &mut RunSetup| {
                 apply(robot, config, setup, key, value)
             };
             for (key, value) in &file.set {
@@ -161,7 +161,11 @@ impl Plan {
                 };
                 runs.push(CellRun {
                     // The number keeps names apart whose special characters were all that told them apart.
-                    name: format!("{:03}-{}-r{repetition}", index + 1, file_name("", &values.join("-")).trim_start_matches('-')),
+                    name: format!(
+                        "{:03}-{}-r{repetition}",
+                        index + 1,
+                        file_name("", &values.join("-")).trim_start_matches('-')
+                    ),
                     setup: RunSetup { experiment, ..combination.setup.clone() },
                     config,
                     expected_s: combination.expected_s,
@@ -183,7 +187,9 @@ impl Plan {
             })
             .collect();
         for run in &self.runs {
-            if let Some((_, runs)) = all.iter_mut().find(|(factors, _)| *factors == run.setup.experiment.factors) {
+            if let Some((_, runs)) =
+                all.iter_mut().find(|(factors, _)| *factors == run.setup.experiment.factors)
+            {
                 runs.push(run);
             }
         }

@@ -74,8 +74,10 @@ impl Running {
         session.note("spin_margin", &cell.spin_margin())?;
         session.note("threads", &cell.threads())?;
         session.note("census", &cell.census()?)?;
-        session.note("feeds", &cell.feeds().iter().map(|f| format!("{:?}", f.status())).collect::<Vec<_>>())?;
-        session.note("robot_link", &cell.link_events().iter().map(|e| format!("{e:?}")).collect::<Vec<_>>())?;
+        session
+            .note("feeds", &cell.feeds().iter().map(|f| format!("{:?}", f.status())).collect::<Vec<_>>())?;
+        session
+            .note("robot_link", &cell.link_events().iter().map(|e| format!("{e:?}")).collect::<Vec<_>>())?;
         session.note("mission", &cell.mission().map(|m| format!("{m:?}")))?;
         session.write()
     }
@@ -86,9 +88,14 @@ fn measures(file: &CellFile) -> Vec<Measure> {
     let ns = |ms: f64| (ms * 1e6).round() as u64;
     let ssm = &file.tasks.ssm;
     vec![
-        Measure::new("reaction", "Reaction time, frame arrival to end of the SSM job", REACTIONS, "answered_ns")
-            .since("arrival_ns")
-            .deadline_ns(ns(file.tasks.reaction_deadline_ms)),
+        Measure::new(
+            "reaction",
+            "Reaction time, frame arrival to end of the SSM job",
+            REACTIONS,
+            "answered_ns",
+        )
+        .since("arrival_ns")
+        .deadline_ns(ns(file.tasks.reaction_deadline_ms)),
         Measure::new("ssm-lateness", "Wake-up lateness of the SSM task", JOBS, "wake_ns")
             .since("planned_ns")
             .deadline_ns(ssm.deadline().as_nanos() as u64)
@@ -229,7 +236,8 @@ fn finish(
     let header = &mut session.header;
     if let Some(reaction) = header.measures.first_mut() {
         reaction.never = summary.unanswered_late;
-        reaction.rate_hz = (summary.seconds > 0.0).then(|| summary.reaction_ms.count as f64 / summary.seconds);
+        reaction.rate_hz =
+            (summary.seconds > 0.0).then(|| summary.reaction_ms.count as f64 / summary.seconds);
     }
     header.figures.insert("frames_dropped".to_owned(), summary.frames_dropped as f64);
     header.figures.insert("stops".to_owned(), summary.stops as f64);

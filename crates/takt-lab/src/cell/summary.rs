@@ -182,11 +182,7 @@ pub fn summarise(dir: &RunDir) -> Result<(CellSummary, Vec<ReactionRow>), LabErr
 const NS_PER_MS: f64 = 1e6;
 const NS_PER_US: f64 = 1e3;
 
-fn sum_up(
-    facts: &RunFacts,
-    frames: &[FrameRecord],
-    jobs: &[SsmJob],
-) -> (CellSummary, Vec<ReactionRow>) {
+fn sum_up(facts: &RunFacts, frames: &[FrameRecord], jobs: &[SsmJob]) -> (CellSummary, Vec<ReactionRow>) {
     let [from_ns, to_ns] = facts.window_ns;
     let inside = |at_ns: u64| (from_ns..to_ns).contains(&at_ns);
 
