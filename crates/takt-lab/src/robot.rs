@@ -192,7 +192,8 @@ mod tests {
             let path = entry.unwrap().path();
             let file = RobotFile::load(&path).unwrap_or_else(|error| panic!("{error}"));
             let text = file.to_toml().unwrap();
-            let again = RobotFile::parse(&text, "again", Path::new("")).unwrap_or_else(|error| panic!("{error}"));
+            let again =
+                RobotFile::parse(&text, "again", Path::new("")).unwrap_or_else(|error| panic!("{error}"));
             assert_eq!(again, file, "{}", path.display());
         }
     }
