@@ -9,6 +9,7 @@ pub mod cell;
 pub mod cyclic;
 mod error;
 mod journal;
+pub mod keeper;
 pub mod options;
 pub mod robot;
 mod session;

@@ -50,9 +50,10 @@ pub enum RobotFile {
 /// Names of the robots that can be run.
 pub const ROBOTS: [&str; 3] = ["cell", "cyclic", "uav"];
 
+/// The key that says which robot it is. A table of that name is the arm of the safety cell.
 #[derive(Deserialize)]
 struct Which {
-    robot: Option<String>,
+    robot: Option<toml::Value>,
 }
 
 fn unknown(robot: &str) -> String {
@@ -89,7 +90,7 @@ impl RobotFile {
     pub fn parse(text: &str, name: &str, folder: &Path) -> Result<Self, LabError> {
         let config = |error: String| LabError::Config(format!("{name}: {}", error.trim_end()));
         let which: Which = toml::from_str(text).map_err(|e| config(e.to_string()))?;
-        match which.robot.as_deref().unwrap_or("cell") {
+        match which.robot.as_ref().and_then(toml::Value::as_str).unwrap_or("cell") {
             "cell" => CellFile::parse(text, name, folder).map(Self::Cell),
             "cyclic" => {
                 let file: CyclicFile = toml::from_str(text).map_err(|e| config(e.to_string()))?;
@@ -197,5 +198,42 @@ pub fn shipped_text(robot: &str) -> Result<&'static str, LabError> {
         "cyclic" => Ok(cyclic::SHIPPED),
         "uav" => Ok(uav::SHIPPED),
         other => Err(LabError::Config(unknown(other))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shipped_configurations_are_read_written_and_read_again() {
+        let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../cells"));
+        for entry in folder.read_dir().unwrap() {
+            let path = entry.unwrap().path();
+            let file = RobotFile::load(&path).unwrap_or_else(|error| panic!("{error}"));
+            let text = file.to_toml().unwrap();
+            let again = RobotFile::parse(&text, "again", Path::new("")).unwrap_or_else(|error| panic!("{error}"));
+            assert_eq!(again, file, "{}", path.display());
+        }
+    }
+
+    #[test]
+    fn every_robot_has_a_shipped_configuration_of_its_own() {
+        for robot in ROBOTS {
+            assert_eq!(RobotFile::shipped(robot).unwrap().robot(), robot);
+        }
+        let error = RobotFile::shipped("submarine").unwrap_err().to_string();
+        assert!(error.contains("submarine") && error.contains("cyclic"), "{error}");
+        assert!(RobotFile::parse("robot = 3", "x", Path::new("")).is_err());
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn garbage_is_an_error_and_never_a_panic(text in "\\PC{0,200}") {
+            let _ = RobotFile::parse(&text, "x", Path::new(""));
+            for robot in ROBOTS {
+                let _ = RobotFile::parse(&format!("robot = \"{robot}\"\n{text}"), "x", Path::new(""));
+            }
+        }
     }
 }
