@@ -14,6 +14,7 @@ pub mod options;
 pub mod robot;
 mod session;
 pub mod summary;
+pub mod uav;
 
 pub use error::LabError;
 pub use options::{Interference, RunOptions, Target, View};

@@ -12,6 +12,7 @@ use crate::cell::CellFile;
 use crate::cyclic::{self, CyclicFile};
 use crate::options::RunOptions;
 use crate::summary::RunSummary;
+use crate::uav::{self, UavFile};
 
 /// What a run tells while it goes on.
 #[derive(Debug)]
@@ -42,10 +43,12 @@ pub enum RobotFile {
     Cell(CellFile),
     /// The bare cyclic task.
     Cyclic(CyclicFile),
+    /// The quadrotor.
+    Uav(UavFile),
 }
 
 /// Names of the robots that can be run.
-pub const ROBOTS: [&str; 2] = ["cell", "cyclic"];
+pub const ROBOTS: [&str; 3] = ["cell", "cyclic", "uav"];
 
 /// The key that says which robot it is. A table of that name is the arm of the safety cell.
 #[derive(Deserialize)]
@@ -94,6 +97,11 @@ impl RobotFile {
                 file.validate().map_err(config)?;
                 Ok(Self::Cyclic(file))
             }
+            "uav" => {
+                let file: UavFile = toml::from_str(text).map_err(|e| config(e.to_string()))?;
+                file.validate().map_err(config)?;
+                Ok(Self::Uav(file))
+            }
             other => Err(config(unknown(other))),
         }
     }
@@ -103,6 +111,7 @@ impl RobotFile {
         match self {
             Self::Cell(_) => "cell",
             Self::Cyclic(_) => "cyclic",
+            Self::Uav(_) => "uav",
         }
     }
 
@@ -113,6 +122,12 @@ impl RobotFile {
                 format!("{} with {} cameras, {}", file.name, file.cameras.len(), file.tasks.policy)
             }
             Self::Cyclic(file) => format!("{} at {} Hz, {}", file.name, file.rate_hz, file.policy),
+            Self::Uav(file) => {
+                format!(
+                    "{}: attitude loop at {} Hz, {}",
+                    file.name, file.attitude.rate_hz, file.attitude.policy
+                )
+            }
         }
     }
 
@@ -121,6 +136,7 @@ impl RobotFile {
         match self {
             Self::Cell(_) => None,
             Self::Cyclic(file) => Some(file.seconds),
+            Self::Uav(file) => Some(file.expected_seconds()),
         }
     }
 
@@ -132,6 +148,7 @@ impl RobotFile {
         let text = match self {
             Self::Cell(file) => toml::to_string(file),
             Self::Cyclic(file) => toml::to_string(file),
+            Self::Uav(file) => toml::to_string(file),
         };
         text.map_err(|error| LabError::Config(error.to_string()))
     }
@@ -146,6 +163,7 @@ impl RobotFile {
         match self {
             Self::Cell(file) => file.tasks.strict = true,
             Self::Cyclic(file) => file.strict = true,
+            Self::Uav(file) => file.tasks.strict = true,
         }
     }
 
@@ -165,6 +183,7 @@ impl RobotFile {
                 crate::summary::summarise(&RunDir::open(Path::new(&summary.run_dir))?)
             }
             Self::Cyclic(file) => cyclic::run(file, options, observe),
+            Self::Uav(file) => uav::run(file, options, observe),
         }
     }
 }
@@ -177,6 +196,7 @@ pub fn shipped_text(robot: &str) -> Result<&'static str, LabError> {
     match robot {
         "cell" => Ok(crate::cell::DEMO),
         "cyclic" => Ok(cyclic::SHIPPED),
+        "uav" => Ok(uav::SHIPPED),
         other => Err(LabError::Config(unknown(other))),
     }
 }
