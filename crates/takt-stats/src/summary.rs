@@ -2,6 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::moments::Moments;
+use crate::quantile;
+
 /// Moments and order statistics of one sample, in the unit of the sample. Everything is 0 for an empty one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
@@ -27,17 +30,19 @@ pub struct Summary {
 
 impl Summary {
     /// Summarises `values`, which get sorted. Quantiles are nearest-rank: a value that was really measured,
-    /// never one interpolated between two.
+    /// never one interpolated between two. Whole numbers (nanoseconds) are summed exactly, so that
+    /// [`crate::Recorder`] gives the same mean and deviation on the same data.
     pub fn of(values: &mut [f64]) -> Self {
         if values.is_empty() {
             return Self::default();
         }
         values.sort_unstable_by(f64::total_cmp);
         let count = values.len();
-        let mean = values.iter().sum::<f64>() / count as f64;
-        let squares: f64 = values.iter().map(|v| (v - mean).powi(2)).sum();
-        let stddev = if count > 1 { (squares / (count - 1) as f64).sqrt() } else { 0.0 };
-        let rank = |q: f64| values[((q * count as f64).ceil() as usize).clamp(1, count) - 1];
+        let (mean, stddev) = match Moments::of_whole(values) {
+            Some(moments) => (moments.mean(), moments.stddev()),
+            None => mean_and_deviation(values),
+        };
+        let rank = |q: f64| values[quantile::rank(q, count as u64) as usize - 1];
         Self {
             count: count as u64,
             mean,
@@ -50,6 +55,14 @@ impl Summary {
             worst: values[count - 1],
         }
     }
+}
+
+/// Two passes, the second about the mean.
+fn mean_and_deviation(values: &[f64]) -> (f64, f64) {
+    let count = values.len() as f64;
+    let mean = values.iter().sum::<f64>() / count;
+    let squares: f64 = values.iter().map(|v| (v - mean).powi(2)).sum();
+    (mean, if values.len() > 1 { (squares / (count - 1.0)).sqrt() } else { 0.0 })
 }
 
 /// By how much `now` is lower than `before`, in percent of `before` (negative: higher).

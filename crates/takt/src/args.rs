@@ -4,8 +4,9 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand, ValueEnum};
-use takt_lab::cell::run::View;
+use takt_lab::View;
 use takt_robot_cell::tasks::PolicyMix;
+use takt_rt::placement::CpuSet;
 
 /// Real-time Linux for robots: run it, prove it, keep it.
 #[derive(Debug, Parser)]
@@ -34,11 +35,16 @@ pub enum Command {
         #[command(subcommand)]
         robot: BenchRobot,
     },
+    /// Measure a robot under every combination of some factors
+    Campaign {
+        #[command(subcommand)]
+        what: Campaign,
+    },
     /// Show everything: recorded pedestrians, simulated robot, view, short bench, verdict
     Demo(Demo),
-    /// Check a configuration file
+    /// Check a configuration file of a robot, or a campaign file
     Check {
-        /// Configuration file (TOML)
+        /// File (TOML)
         config: PathBuf,
     },
     /// Record the cameras of a configuration to MCAP, for replay and for Foxglove
@@ -52,6 +58,10 @@ pub enum Command {
 pub enum BenchRobot {
     /// The cobot safety cell
     Cell(Bench),
+    /// The quadrotor: the UAV paper's scheduler settings, idle and under stress
+    Uav(BenchUav),
+    /// The DAQ loop: the DAQ paper's conditions
+    Daq(BenchDaq),
 }
 
 fn positive_seconds(text: &str) -> Result<f64, String> {
@@ -100,12 +110,18 @@ pub struct Run {
     /// Stop after so many seconds; without, Ctrl-C stops
     #[arg(long, value_parser = positive_seconds)]
     pub seconds: Option<f64>,
-    /// Scheduler configuration instead of the file's: CFS+CFS, DL+CFS, DL+RR, RR+RR
+    /// Scheduler configuration of the safety cell instead of the file's: CFS+CFS, DL+CFS, DL+RR, RR+RR
     #[arg(long)]
     pub policy: Option<PolicyMix>,
     /// Noise threads (SCHED_OTHER)
     #[arg(long, default_value_t = 0, value_parser = noise_threads)]
     pub noise: u32,
+    /// Stress profile: off, uav, humanoid, cpu, memory, switch, disk, network; joined with +
+    #[arg(long, default_value = "off")]
+    pub stress: String,
+    /// Keep noise and stress on these CPUs
+    #[arg(long)]
+    pub load_cpus: Option<CpuSet>,
     /// What shows the run
     #[arg(long, value_enum, default_value_t = Shown::Web)]
     pub view: Shown,
@@ -118,12 +134,18 @@ pub struct Run {
     /// This very run directory, which must not exist
     #[arg(long, conflicts_with = "runs")]
     pub run_dir: Option<PathBuf>,
+    /// Go on in this run directory, which a kill left (robots that can: daq)
+    #[arg(long, conflicts_with_all = ["runs", "run_dir"])]
+    pub resume: Option<PathBuf>,
     /// Print the summary as JSON
     #[arg(long)]
     pub json: bool,
     /// Exit with 1 unless the verdict is PASS
     #[arg(long)]
     pub check: bool,
+    /// What goes on around the robot, from a campaign
+    #[arg(long, hide = true, value_name = "FILE", conflicts_with_all = ["noise", "stress", "load_cpus"])]
+    pub setup: Option<PathBuf>,
     /// End at once when the process with this id, which must be the parent, ends
     #[arg(long, hide = true, value_name = "PID")]
     pub parent: Option<u32>,
@@ -153,6 +175,133 @@ pub struct Bench {
     /// Go on with this bench directory
     #[arg(long)]
     pub resume: Option<PathBuf>,
+    /// Print the rows as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `takt campaign`
+#[derive(Debug, Subcommand)]
+pub enum Campaign {
+    /// Make every run of a campaign
+    Run(CampaignRun),
+    /// Go on with a campaign that was stopped or killed, or whose failed runs shall be tried again
+    Resume(CampaignResume),
+    /// Names of the shipped campaigns
+    List,
+    /// The text of a shipped campaign, to begin one's own from
+    Show {
+        /// Name
+        name: String,
+    },
+}
+
+/// `takt campaign run`
+#[derive(Debug, clap::Args)]
+pub struct CampaignRun {
+    /// Campaign file (TOML), or the name of a shipped one
+    pub campaign: String,
+    /// Length of a run in seconds, instead of the file's
+    #[arg(long, value_parser = positive_seconds)]
+    pub seconds: Option<f64>,
+    /// Runs of every configuration, instead of the file's
+    #[arg(long)]
+    pub repetitions: Option<u32>,
+    /// Set a key of the robot's configuration in all runs; several times for several keys
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
+    /// Only these values of a factor; several times for several factors
+    #[arg(long, value_name = "FACTOR=VALUE,...")]
+    pub only: Vec<String>,
+    /// Folder for campaign directories
+    #[arg(long, default_value = "takt-runs")]
+    pub runs: PathBuf,
+    /// Only show the runs that would be made
+    #[arg(long)]
+    pub dry_run: bool,
+    #[command(flatten)]
+    pub common: CampaignCommon,
+}
+
+/// `takt campaign resume`
+#[derive(Debug, clap::Args)]
+pub struct CampaignResume {
+    /// The campaign's directory
+    pub dir: PathBuf,
+    #[command(flatten)]
+    pub common: CampaignCommon,
+}
+
+/// What making and going on share.
+#[derive(Debug, clap::Args)]
+pub struct CampaignCommon {
+    /// Label of the running kernel, for campaigns with a factor "kernel"
+    #[arg(long)]
+    pub kernel: Option<String>,
+    /// Go on although the machine is not the one that the finished runs were made on; the table names what differs
+    #[arg(long)]
+    pub any_machine: bool,
+    /// Print the table as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Stress of `takt bench uav`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Stress {
+    /// Idle only
+    Off,
+    /// Under stress only
+    On,
+    /// Both
+    Both,
+}
+
+/// `takt bench uav`
+#[derive(Debug, clap::Args)]
+pub struct BenchUav {
+    /// Releases of the attitude loop per configuration
+    #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(10..=1_000_000_000))]
+    pub iterations: u64,
+    /// Without stress, with it, or both
+    #[arg(long, value_enum, default_value_t = Stress::Both)]
+    pub stress: Stress,
+    /// Policies of the attitude loop instead of the paper's eight: other:NICE, fifo:PRIORITY, rr:PRIORITY,
+    /// deadline:RUNTIME/DEADLINE/PERIOD
+    #[arg(long, value_delimiter = ',')]
+    pub policies: Vec<String>,
+    /// Configuration file; the shipped one when absent
+    #[arg(long)]
+    pub config: Option<PathBuf>,
+    /// Runs per configuration
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub repeat: u32,
+    /// Folder for campaign directories
+    #[arg(long, default_value = "takt-runs")]
+    pub runs: PathBuf,
+    /// Print the rows as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `takt bench daq`
+#[derive(Debug, clap::Args)]
+pub struct BenchDaq {
+    /// Link: udp, pty, eventfd, simulated, comedi
+    #[arg(long, default_value = "udp")]
+    pub link: String,
+    /// Length of a run in seconds
+    #[arg(long, default_value_t = 10.0, value_parser = positive_seconds)]
+    pub seconds: f64,
+    /// Configuration file; the shipped one when absent
+    #[arg(long)]
+    pub config: Option<PathBuf>,
+    /// Runs per condition
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub repeat: u32,
+    /// Folder for campaign directories
+    #[arg(long, default_value = "takt-runs")]
+    pub runs: PathBuf,
     /// Print the rows as JSON
     #[arg(long)]
     pub json: bool,

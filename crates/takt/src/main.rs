@@ -15,6 +15,9 @@ fn main() -> ExitCode {
     let result = match args.command {
         Command::Run(run) => commands::run::run(&run),
         Command::Bench { robot: BenchRobot::Cell(bench) } => commands::bench::run(&bench),
+        Command::Bench { robot: BenchRobot::Daq(bench) } => commands::bench_daq::run(&bench),
+        Command::Bench { robot: BenchRobot::Uav(bench) } => commands::bench_uav::run(&bench),
+        Command::Campaign { what } => commands::campaign::run(&what),
         Command::Demo(demo) => commands::demo::run(&demo),
         Command::Check { config } => commands::check::run(&config),
         Command::Record(record) => commands::record::run(&record),

@@ -1,7 +1,11 @@
 //! One file a command.
 
 pub mod bench;
+pub mod bench_daq;
+pub mod bench_uav;
+pub mod campaign;
 pub mod check;
+mod child;
 pub mod demo;
 pub mod record;
 pub mod run;

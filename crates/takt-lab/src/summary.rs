@@ -1,0 +1,145 @@
+//! Figures of a run of any robot, computed from its run directory alone.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use takt_rundir::{CpuShare, Experiment, Measure, RunDir, RunHeader};
+use takt_stats::misses::Misses;
+use takt_stats::{DeadlineEvidence, Summary, Verdict, judge};
+
+use crate::LabError;
+
+/// Figures of one measured series.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SeriesSummary {
+    /// Short name of the measure.
+    pub name: String,
+    /// For people.
+    pub title: String,
+    /// Deadline, microseconds.
+    pub deadline_us: Option<f64>,
+    /// The values, microseconds.
+    pub us: Summary,
+    /// Values above the deadline, and those that never came.
+    pub misses: u64,
+    /// Longest row of misses without one in time between.
+    pub longest_miss_run: u64,
+}
+
+/// Figures of one run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RunSummary {
+    /// The robot.
+    pub robot: String,
+    /// The run in a few words.
+    pub label: String,
+    /// Where it stands in an experiment.
+    pub experiment: Experiment,
+    /// Did everything meet its deadline.
+    pub verdict: Verdict,
+    /// Why.
+    pub reasons: Vec<String>,
+    /// Length of the measured window, seconds.
+    pub seconds: f64,
+    /// What was measured, the main measure first.
+    pub measures: Vec<SeriesSummary>,
+    /// Single figures, units in the names.
+    pub figures: BTreeMap<String, f64>,
+    /// Processor time in the window.
+    pub cpu: CpuShare,
+    /// Proof that the asked interference was running; null without.
+    pub load: serde_json::Value,
+    /// Settings asked for and not granted.
+    pub not_granted: Vec<String>,
+    /// What went wrong without ending the run.
+    pub problems: Vec<String>,
+    /// Records lost on their way to the samples.
+    pub records_lost: u64,
+    /// The run directory.
+    pub run_dir: String,
+}
+
+impl RunSummary {
+    /// The main measure.
+    pub fn main(&self) -> Option<&SeriesSummary> {
+        self.measures.first()
+    }
+}
+
+/// Sums up a run directory. The verdict is about the first measure that has a deadline.
+///
+/// # Errors
+/// [`LabError::Files`] for a directory that is not one.
+pub fn summarise(dir: &RunDir) -> Result<RunSummary, LabError> {
+    let header = dir.header()?;
+    let mut measures = Vec::new();
+    let mut report = None;
+    let mut seconds = 0.0f64;
+    for measure in &header.measures {
+        let (series, span_s) = sum_up(dir, measure)?;
+        seconds = seconds.max(span_s);
+        if let (None, Some(deadline_ns)) = (&report, measure.deadline_ns) {
+            report = Some(judge(&evidence(&header, measure, &series, deadline_ns)));
+        }
+        measures.push(series);
+    }
+    let (verdict, mut reasons) = match report {
+        Some(report) => (report.verdict, report.reasons),
+        None => (Verdict::Inconclusive, vec!["no measure has a deadline".to_owned()]),
+    };
+    reasons.extend(header.problems.iter().cloned());
+    Ok(RunSummary {
+        robot: header.robot,
+        label: header.label,
+        experiment: header.experiment,
+        verdict,
+        reasons,
+        seconds,
+        measures,
+        figures: header.figures,
+        cpu: header.cpu,
+        load: header.load,
+        not_granted: header.not_granted,
+        problems: header.problems,
+        records_lost: header.records_lost,
+        run_dir: dir.path().display().to_string(),
+    })
+}
+
+fn sum_up(dir: &RunDir, measure: &Measure) -> Result<(SeriesSummary, f64), LabError> {
+    let series = dir.series(measure)?;
+    let misses =
+        measure.deadline_ns.map(|deadline| Misses::of(&series.values_ns, deadline)).unwrap_or_default();
+    let mut us: Vec<f64> = series.values_ns.iter().map(|&ns| ns as f64 / 1e3).collect();
+    let span_ns = match (measure.window_ns, series.times_ns.first(), series.times_ns.last()) {
+        (Some([from, to]), ..) if to != u64::MAX => to.saturating_sub(from),
+        (_, Some(first), Some(last)) => last.saturating_sub(*first),
+        _ => 0,
+    };
+    let summary = SeriesSummary {
+        name: measure.name.clone(),
+        title: measure.title.clone(),
+        deadline_us: measure.deadline_ns.map(|ns| ns as f64 / 1e3),
+        us: Summary::of(&mut us),
+        misses: misses.misses + measure.never,
+        longest_miss_run: misses.longest_run,
+    };
+    Ok((summary, span_ns as f64 / 1e9))
+}
+
+fn evidence(
+    header: &RunHeader,
+    measure: &Measure,
+    series: &SeriesSummary,
+    deadline_ns: u64,
+) -> DeadlineEvidence {
+    DeadlineEvidence {
+        deadline_ms: deadline_ns as f64 / 1e6,
+        samples: series.us.count,
+        misses: series.misses - measure.never,
+        worst_ms: series.us.worst / 1e3,
+        unfinished_late: measure.never,
+        records_lost: header.records_lost,
+        not_granted: header.not_granted.len() as u64,
+    }
+}

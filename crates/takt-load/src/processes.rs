@@ -1,0 +1,110 @@
+//! Other processes, as `/proc` shows them.
+
+use std::collections::HashSet;
+use std::fs;
+
+/// A process at one moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Process {
+    pub(crate) pid: i32,
+    pub(crate) parent: i32,
+    pub(crate) group: i32,
+    pub(crate) state: char,
+    pub(crate) name: String,
+    pub(crate) resident_pages: u64,
+}
+
+impl Process {
+    pub(crate) fn is_alive(&self) -> bool {
+        !matches!(self.state, 'Z' | 'X')
+    }
+
+    pub(crate) fn read(pid: i32) -> Option<Self> {
+        Self::parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+    }
+
+    fn parse(stat: &str) -> Option<Self> {
+        // The name may hold spaces and parentheses; the last one ends it.
+        let (head, rest) = stat.rsplit_once(')')?;
+        let (pid, name) = head.split_once(" (")?;
+        let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
+        Some(Self {
+            pid: pid.parse().ok()?,
+            name: name.to_owned(),
+            state: fields.first()?.chars().next()?,
+            parent: fields.get(1)?.parse().ok()?,
+            group: fields.get(2)?.parse().ok()?,
+            resident_pages: fields.get(21)?.parse().ok()?,
+        })
+    }
+}
+
+/// Whether process `pid` is there and no zombie.
+pub(crate) fn is_alive(pid: i32) -> bool {
+    Process::read(pid).is_some_and(|process| process.is_alive())
+}
+
+/// All processes now.
+pub(crate) fn all() -> Vec<Process> {
+    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
+    let pids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    pids.filter_map(Process::read).collect()
+}
+
+/// What `root` has started, directly or not, and is alive.
+pub(crate) fn descendants(root: i32, all: &[Process]) -> Vec<&Process> {
+    let mut family = HashSet::from([root]);
+    let mut found = Vec::new();
+    loop {
+        let before = found.len();
+        for process in all {
+            if family.contains(&process.parent) && family.insert(process.pid) && process.is_alive() {
+                found.push(process);
+            }
+        }
+        if found.len() == before {
+            return found;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn reads_processes_with_odd_names() {
+        let stat =
+            "42 (a) b (c) S 7 9 9 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 100 5000 77 18446744073709551615";
+        let process = Process::parse(stat).unwrap();
+        assert_eq!((process.pid, process.parent, process.group), (42, 7, 9));
+        assert_eq!((process.name.as_str(), process.state, process.resident_pages), ("a) b (c", 'S', 77));
+        let me = std::process::id() as i32;
+        assert!(is_alive(me) && Process::read(me).unwrap().resident_pages > 0);
+        assert!(!is_alive(i32::MAX));
+    }
+
+    #[test]
+    fn children_of_children_are_found() {
+        let process = |pid, parent| Process {
+            pid,
+            parent,
+            group: 1,
+            state: if pid == 5 { 'Z' } else { 'S' },
+            name: String::new(),
+            resident_pages: 0,
+        };
+        // Listed before its parent; a zombie; another family; a loop that cannot be.
+        let all = [process(4, 3), process(3, 2), process(5, 2), process(8, 7), process(2, 4)];
+        let pids: HashSet<_> = descendants(2, &all).iter().map(|process| process.pid).collect();
+        assert_eq!(pids, HashSet::from([3, 4]));
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_read(text in "\\PC*") {
+            Process::parse(&text);
+        }
+    }
+}

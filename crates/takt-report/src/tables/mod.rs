@@ -1,0 +1,64 @@
+//! The tables of a report.
+
+mod latency;
+mod machine;
+mod paper;
+mod tail;
+
+pub use latency::{latency, repetitions, verdicts};
+pub use machine::{figures, gaps, interference, machine, runs, shortfalls};
+pub use paper::{daq, effects, low};
+pub use tail::extremes;
+
+use takt_stats::quantile::Quantile;
+
+use crate::collect::{Collection, Group};
+use crate::digest::Digest;
+use crate::words::Unit;
+
+/// What every table of a measure is made from.
+#[derive(Clone, Copy, Debug)]
+pub struct Context<'a> {
+    /// The runs.
+    pub collection: &'a Collection,
+    /// The measure.
+    pub group: &'a Group,
+    /// Its configurations.
+    pub digests: &'a [Digest],
+    /// Its unit.
+    pub unit: Unit,
+}
+
+impl<'a> Context<'a> {
+    /// Name of a configuration.
+    pub fn name(&self, digest: &Digest) -> &'a str {
+        &self.collection.configurations[digest.configuration].name
+    }
+
+    /// Numbers of the runs of a configuration: `R1, R4`.
+    pub fn keys(&self, digest: &Digest) -> String {
+        let keys: Vec<&str> = digest.runs.iter().map(|r| self.collection.runs[r.run].key.as_str()).collect();
+        keys.join(", ")
+    }
+
+    /// A head with the unit: `#Max (µs)`.
+    fn head(&self, name: &str) -> String {
+        format!("#{name} ({})", self.unit.sign())
+    }
+}
+
+/// `value [low, high]`; an end that the sample is too short to give is a dash.
+pub(crate) fn interval(unit: Unit, estimate: &Quantile) -> String {
+    let end = |value: Option<f64>| value.map_or("–".to_owned(), |v| unit.number(v));
+    format!("{} [{}, {}]", unit.number(estimate.value), end(estimate.low), end(estimate.high))
+}
+
+/// Median, least and greatest; zeros for none.
+pub(crate) fn spread(values: impl Iterator<Item = f64>) -> [f64; 3] {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_by(f64::total_cmp);
+    let (Some(&low), Some(&high)) = (values.first(), values.last()) else { return [0.0; 3] };
+    let half = values.len() / 2;
+    let middle = if values.len() % 2 == 1 { values[half] } else { (values[half - 1] + values[half]) / 2.0 };
+    [middle, low, high]
+}
