@@ -47,9 +47,10 @@ pub enum RobotFile {
 /// Names of the robots that can be run.
 pub const ROBOTS: [&str; 2] = ["cell", "cyclic"];
 
+/// The key that says which robot it is. A table of that name is the arm of the safety cell.
 #[derive(Deserialize)]
 struct Which {
-    robot: Option<String>,
+    robot: Option<toml::Value>,
 }
 
 fn unknown(robot: &str) -> String {
@@ -86,7 +87,7 @@ impl RobotFile {
     pub fn parse(text: &str, name: &str, folder: &Path) -> Result<Self, LabError> {
         let config = |error: String| LabError::Config(format!("{name}: {}", error.trim_end()));
         let which: Which = toml::from_str(text).map_err(|e| config(e.to_string()))?;
-        match which.robot.as_deref().unwrap_or("cell") {
+        match which.robot.as_ref().and_then(toml::Value::as_str).unwrap_or("cell") {
             "cell" => CellFile::parse(text, name, folder).map(Self::Cell),
             "cyclic" => {
                 let file: CyclicFile = toml::from_str(text).map_err(|e| config(e.to_string()))?;

@@ -4,6 +4,7 @@
 //! Nothing here filters: the tail is the message (DESIGN.md, rule 2). Nothing here reads files or clocks, and
 //! whatever draws random numbers takes its seed from the caller or a constant: the same data gives the same answer.
 
+pub mod evt;
 pub mod histogram;
 pub mod low;
 pub mod misses;
@@ -11,6 +12,7 @@ mod moments;
 pub mod quantile;
 mod random;
 pub mod recorder;
+mod simplex;
 pub mod stop;
 mod summary;
 pub mod trend;

@@ -80,7 +80,7 @@ pub fn run(
     session.end_window();
     session.end_load()?;
     stop.store(true, Ordering::Release);
-    let skipped = task.join()??;
+    task.join()??;
     let collected = collector.stop()?;
     if let Some(error) = collected.error {
         session.header.problems.push(error.to_string());
@@ -88,14 +88,13 @@ pub fn run(
     let mut journal = collected.sink;
     journal.close().map_err(LabError::io(session.dir().path()))?;
     session.header.records_lost = journal.lost;
-    // A skipped release is a job that never was.
-    session.header.measures.iter_mut().for_each(|measure| measure.never = skipped);
+    session.count_skipped(TASK)?;
     drop(held);
     Ok(session.seal()?.1)
 }
 
-/// The loop. Returns how many releases were skipped.
-fn cycle(mut periodic: Periodic, mut recorder: JobRecorder, work_ns: u64, stop: &AtomicBool) -> u64 {
+/// The loop.
+fn cycle(mut periodic: Periodic, mut recorder: JobRecorder, work_ns: u64, stop: &AtomicBool) {
     // Release 0 is now: its lateness is that of starting, not of waking.
     periodic.next();
     while !stop.load(Ordering::Acquire) {
@@ -110,5 +109,4 @@ fn cycle(mut periodic: Periodic, mut recorder: JobRecorder, work_ns: u64, stop: 
         let record = JobRecord { start_ns, end_ns: monotonic_ns(), ..JobRecord::of(&release) };
         recorder.push(record);
     }
-    periodic.skipped()
 }
