@@ -18,6 +18,7 @@ mod html;
 mod interim;
 mod markdown;
 mod pictures;
+mod plan;
 pub mod table;
 pub mod tables;
 mod terminal;

@@ -12,6 +12,8 @@ pub enum Cell {
     Text(String),
     /// A number, already in the unit of its column.
     Number(String),
+    /// A number with its interval: value, low end, high end; `None` where the sample is too short to give an end.
+    Estimate(String, Option<String>, Option<String>),
     /// A verdict.
     Verdict(Verdict),
     /// Nothing can stand here, and why. Never silently empty.
@@ -38,10 +40,17 @@ impl Cell {
     pub fn plain(&self) -> String {
         match self {
             Self::Text(text) | Self::Number(text) => text.clone(),
+            Self::Estimate(value, low, high) => format!("{value} {}", ends(low, high)),
             Self::Verdict(verdict) => verdict.to_string(),
             Self::Gap(reason) => format!("– ({reason})"),
         }
     }
+}
+
+/// `[low, high]`, with a dash for an end that is not known.
+fn ends(low: &Option<String>, high: &Option<String>) -> String {
+    let end = |end: &Option<String>| end.clone().unwrap_or_else(|| "–".to_owned());
+    format!("[{}, {}]", end(low), end(high))
 }
 
 /// A column.
@@ -128,6 +137,7 @@ impl Table {
                         @match cell {
                             Cell::Text(text) => td class=[column.numeric.then_some("n")] { (text) },
                             Cell::Number(text) => td.n { (text) },
+                            Cell::Estimate(value, low, high) => td.n { (value) br; small { (ends(low, high)) } },
                             Cell::Verdict(verdict) => td { (verdict_html(*verdict)) },
                             Cell::Gap(reason) => td.gap { "– (" (reason) ")" },
                         }

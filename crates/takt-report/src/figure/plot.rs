@@ -45,8 +45,11 @@ impl Plot<'_, '_> {
         }
     }
 
-    /// Marks and grid of the upright axis.
-    pub(crate) fn upright_axis(&self, scale: &Scale, label: impl Fn(f64) -> String) {
+    /// Marks, grid and name of the upright axis. The name stands level above it, where long ones have room.
+    pub(crate) fn upright_axis(&self, scale: &Scale, name: &str, label: impl Fn(f64) -> String) {
+        if !name.is_empty() {
+            self.canvas.text(name, (6.0, self.top - 14.0), Side::Right, Colour::Ink);
+        }
         for mark in scale.marks(((self.bottom - self.top) / 24.0) as usize) {
             let y = self.y(scale, mark);
             self.canvas.line((self.left, y), (self.right, y), Colour::Faint, 1.0);
@@ -91,7 +94,7 @@ pub(crate) type Entry = (String, Colour, Swatch);
 
 /// Lays entries into lines; returns their places and the height that they take.
 fn lay(entries: &[Entry], left: f64) -> (Vec<(f64, f64)>, f64) {
-    let (mut x, mut y) = (left, 11.0);
+    let (mut x, mut y) = (left, 15.0);
     let mut places = Vec::new();
     for (name, ..) in entries {
         let width = 30.0 + name.chars().count() as f64 * CHARACTER + 18.0;

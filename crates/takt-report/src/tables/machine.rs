@@ -194,7 +194,7 @@ pub fn figures(collection: &Collection) -> Option<Table> {
             row.push(match values.len() {
                 0 => Cell::gap("not told"),
                 1 => Cell::number(figure(middle)),
-                _ => Cell::number(format!("{} [{}, {}]", figure(middle), figure(low), figure(high))),
+                _ => Cell::Estimate(figure(middle), Some(figure(low)), Some(figure(high))),
             });
         }
         table.push(row);

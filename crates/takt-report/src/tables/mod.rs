@@ -14,6 +14,7 @@ use takt_stats::quantile::Quantile;
 
 use crate::collect::{Collection, Group};
 use crate::digest::Digest;
+use crate::table::Cell;
 use crate::words::Unit;
 
 /// What every table of a measure is made from.
@@ -47,10 +48,10 @@ impl<'a> Context<'a> {
     }
 }
 
-/// `value [low, high]`; an end that the sample is too short to give is a dash.
-pub(crate) fn interval(unit: Unit, estimate: &Quantile) -> String {
-    let end = |value: Option<f64>| value.map_or("–".to_owned(), |v| unit.number(v));
-    format!("{} [{}, {}]", unit.number(estimate.value), end(estimate.low), end(estimate.high))
+/// A quantile with its interval.
+pub(crate) fn interval(unit: Unit, estimate: &Quantile) -> Cell {
+    let end = |value: Option<f64>| value.map(|v| unit.number(v));
+    Cell::Estimate(unit.number(estimate.value), end(estimate.low), end(estimate.high))
 }
 
 /// Median, least and greatest; zeros for none.
