@@ -65,6 +65,14 @@ pub(crate) fn all() -> Vec<Process> {
     pids.filter_map(Process::read).collect()
 }
 
+/// Whether a process of this group is there and no zombie.
+pub(crate) fn any_alive_in(group: i32) -> bool {
+    // The kernel answers for zombies as well, but at once when there is none at all.
+    // SAFETY: kill takes two integers; signal 0 is none.
+    let known = unsafe { libc::kill(-group, 0) } == 0;
+    known && all().iter().any(|process| process.group == group && process.is_alive())
+}
+
 /// What `root` has started, directly or not, and is alive.
 pub(crate) fn descendants(root: i32, all: &[Process]) -> Vec<&Process> {
     let mut family = HashSet::from([root]);
