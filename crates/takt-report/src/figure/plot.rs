@@ -74,7 +74,11 @@ impl Plot<'_, '_> {
 pub(crate) fn mark(value: f64) -> String {
     if value != 0.0 && !(1e-3..1e7).contains(&value.abs()) {
         let power = value.abs().log10().round();
-        if (value.abs() / 10f64.powf(power) - 1.0).abs() < 1e-6 { format!("1e{power}") } else { format!("{value:e}") }
+        if (value.abs() / 10f64.powf(power) - 1.0).abs() < 1e-6 {
+            format!("1e{power}")
+        } else {
+            format!("{value:e}")
+        }
     } else {
         short(value)
     }

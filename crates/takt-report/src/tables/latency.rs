@@ -49,7 +49,11 @@ pub fn verdicts(context: &Context<'_>) -> Table {
             name,
             Cell::Verdict(verdict.verdict),
             Cell::number(time(deadline as f64)),
-            if digest.summary.count == 0 { nothing(context, digest) } else { Cell::number(time(digest.summary.worst)) },
+            if digest.summary.count == 0 {
+                nothing(context, digest)
+            } else {
+                Cell::number(time(digest.summary.worst))
+            },
             Cell::number(digest.misses().saturating_add(digest.never())),
             Cell::text(verdict.reasons.join("; ")),
             match (verdict.measure_more_s, verdict.measure_more_samples) {
@@ -75,7 +79,8 @@ pub fn latency(context: &Context<'_>) -> Table {
     let mut table = Table::new(format!("{} ({})", context.group.title, unit.sign()), &heads);
     for digest in context.digests {
         let s = &digest.summary;
-        let mut row = vec![Cell::text(context.name(digest)), Cell::number(digest.runs.len()), Cell::number(s.count)];
+        let mut row =
+            vec![Cell::text(context.name(digest)), Cell::number(digest.runs.len()), Cell::number(s.count)];
         if s.count == 0 {
             row.push(nothing(context, digest));
             row.extend((0..6).map(|_| Cell::gap("not measured")));

@@ -49,7 +49,7 @@ impl<'a> Context<'a> {
 }
 
 /// A quantile with its interval.
-pub(crate) fn interval(unit: Unit, estimate: &Quantile) -> Cell {
+pub(super) fn interval(unit: Unit, estimate: &Quantile) -> Cell {
     let end = |value: Option<f64>| value.map(|v| unit.number(v));
     Cell::Estimate(unit.number(estimate.value), end(estimate.low), end(estimate.high))
 }
