@@ -71,6 +71,15 @@ fn positive_seconds(text: &str) -> Result<f64, String> {
     }
 }
 
+fn label(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() && !value.is_empty() => {
+            Ok((name.to_owned(), value.to_owned()))
+        }
+        _ => Err("accepted is NAME=VALUE".to_owned()),
+    }
+}
+
 /// Noise threads beyond which the machine is only swapping threads.
 const MOST_NOISE: u32 = 4096;
 
@@ -233,11 +242,14 @@ pub struct CampaignResume {
 }
 
 /// What making and going on share.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Default, clap::Args)]
 pub struct CampaignCommon {
     /// Label of the running kernel, for campaigns with a factor "kernel"
     #[arg(long)]
     pub kernel: Option<String>,
+    /// Another condition that holds now, for campaigns with factors "label.NAME"
+    #[arg(long, value_name = "NAME=VALUE", value_parser = label)]
+    pub label: Vec<(String, String)>,
     /// Go on although the machine is not the one that the finished runs were made on; the table names what differs
     #[arg(long)]
     pub any_machine: bool,

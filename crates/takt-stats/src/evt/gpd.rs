@@ -38,7 +38,11 @@ impl Gpd {
     /// The p-quantile, 0 ≤ p < 1.
     pub fn quantile(&self, p: f64) -> f64 {
         let e = -(-p).ln_1p();
-        if self.shape.abs() < 1e-9 { self.scale * e } else { self.scale * (self.shape * e).exp_m1() / self.shape }
+        if self.shape.abs() < 1e-9 {
+            self.scale * e
+        } else {
+            self.scale * (self.shape * e).exp_m1() / self.shape
+        }
     }
 
     /// Where the tail ends, for ξ < 0.
@@ -391,7 +395,8 @@ mod tests {
 
     #[test]
     fn unusable_samples_give_nothing() {
-        for bad in [&[][..], &[1.0], &[2.0, 2.0, 2.0], &[1.0, -1.0], &[1.0, f64::NAN], &[1.0, f64::INFINITY]] {
+        for bad in [&[][..], &[1.0], &[2.0, 2.0, 2.0], &[1.0, -1.0], &[1.0, f64::NAN], &[1.0, f64::INFINITY]]
+        {
             assert_eq!(Gpd::fit(bad), None);
             assert!(region(bad).is_empty());
         }
@@ -441,8 +446,7 @@ mod tests {
                     let s = (-hazard(p.theta, p.scale, d)).exp() * k as f64;
                     [s * p.rate_low, s * p.rate_high]
                 });
-                let (low, high) =
-                    rates.fold((f64::INFINITY, 0.0f64), |(l, h), r| (l.min(r), h.max(r)));
+                let (low, high) = rates.fold((f64::INFINITY, 0.0f64), |(l, h), r| (l.min(r), h.max(r)));
                 covered += usize::from((low..=high).contains(&(150.0 / 2000.0)));
             }
             let coverage = covered as f64 / rounds as f64;

@@ -425,7 +425,9 @@ impl Tail {
             ));
         }
         if self.shape.value > 0.0 {
-            notes.push("the fitted tail has no upper end: every latency is possible, only ever rarer".to_owned());
+            notes.push(
+                "the fitted tail has no upper end: every latency is possible, only ever rarer".to_owned(),
+            );
         }
         match &self.blocks {
             Ok(b) if b.shape.low > self.shape.high || b.shape.high < self.shape.low => notes.push(format!(

@@ -22,7 +22,7 @@ pub fn run(args: &BenchUav) -> CommandResult {
         Stress::Both => {}
     }
     let campaign = Campaign::create(&args.runs, Plan::resolve(&file)?)?;
-    let common = CampaignCommon { kernel: None, any_machine: false, json: args.json };
+    let common = CampaignCommon { json: args.json, ..CampaignCommon::default() };
     let table = campaign::measure(&campaign, &common)?;
     let rows = takt_lab::campaign::scheduler_rows(&table);
     if args.json {

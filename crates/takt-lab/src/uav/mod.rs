@@ -1,0 +1,10 @@
+//! The quadrotor in the lab: fly it, keep its samples, say what lateness did to the flight.
+
+mod collector;
+mod file;
+mod rows;
+mod run;
+
+pub use file::{SHIPPED, UavFile};
+pub use rows::{ATTITUDE, AttitudeRow, POSITION, PositionRow, TELEMETRY, TelemetryRow};
+pub use run::run;
