@@ -137,6 +137,8 @@ pub struct Collection {
     pub groups: Vec<Group>,
     /// Factors that have the same value in all runs.
     pub common: Vec<Factor>,
+    /// Names of the other factors, in their order.
+    pub varying: Vec<String>,
     /// Facts of the machines that differ.
     pub differing: Vec<Fact>,
 }
@@ -318,7 +320,8 @@ pub(crate) fn group(runs: Vec<Run>, absent: Vec<Absent>, mut gaps: Vec<Gap>) -> 
     tell_apart(&mut configurations, &runs);
     let groups = groups(&runs, &configurations, &mut gaps);
     let differing = differing(&runs);
-    Collection { runs, gaps, configurations, groups, common, differing }
+    let varying = varying.into_iter().map(str::to_owned).collect();
+    Collection { runs, gaps, configurations, groups, common, varying, differing }
 }
 
 /// Two configurations never share a name: the directory's is added.

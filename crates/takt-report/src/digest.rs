@@ -164,9 +164,48 @@ pub(crate) fn streamed(dir: &RunDir, file: &str) -> Result<Streamed, String> {
     }
 }
 
-/// Digests all configurations of a measure, one after the other.
+/// Sample files of a configuration up to this size are digested beside others: eight of them stay far below 1 GiB.
+const BESIDE_OTHERS_BYTES: u64 = 8 << 20;
+/// Most threads.
+const THREADS: usize = 8;
+
+/// Digests all configurations of a measure: small ones side by side, large ones one after the other.
 pub fn digests(collection: &Collection, group: &Group) -> Vec<Digest> {
-    group.cells.iter().map(|(configuration, runs)| digest(collection, *configuration, runs)).collect()
+    let size = |(_, runs): &(usize, Vec<(usize, Measure)>)| -> u64 {
+        runs.iter().map(|(run, measure)| sample_bytes(&collection.runs[*run], measure)).sum()
+    };
+    let small = group.cells.iter().all(|cell| size(cell) <= BESIDE_OTHERS_BYTES);
+    let threads =
+        if small { std::thread::available_parallelism().map_or(1, |n| n.get().min(THREADS)) } else { 1 };
+    let next = std::sync::atomic::AtomicUsize::new(0);
+    let work = || {
+        let mut done = Vec::new();
+        while let Some((configuration, runs)) =
+            group.cells.get(next.fetch_add(1, std::sync::atomic::Ordering::Relaxed))
+        {
+            done.push(digest(collection, *configuration, runs));
+        }
+        done
+    };
+    let mut digests = std::thread::scope(|scope| {
+        let helpers: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
+        let mut digests = work();
+        for helper in helpers {
+            // A panic of a helper is one of ours: it goes on here, as it would without threads.
+            digests.extend(helper.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        }
+        digests
+    });
+    digests.sort_by_key(|digest| digest.configuration);
+    digests
+}
+
+fn sample_bytes(run: &Run, measure: &Measure) -> u64 {
+    let folder = run.dir.path().join(takt_rundir::SAMPLES_FOLDER);
+    let size = |extension: &str| {
+        std::fs::metadata(folder.join(format!("{}.{extension}", measure.file))).map_or(0, |m| m.len())
+    };
+    size("parquet") + size("csv")
 }
 
 /// What is gathered while the runs of a configuration are read.

@@ -147,7 +147,7 @@ impl Table {
                         @match cell {
                             Cell::Text(text) => td class=[column.numeric.then_some("n")] { (text) },
                             Cell::Number(text) => td.n { (text) },
-                            Cell::Estimate(value, low, high) => td.n { (value) br; small { (ends(low, high)) } },
+                            Cell::Estimate(value, low, high) => td.n.e { (value) " " small { (ends(low, high)) } },
                             Cell::Verdict(verdict) => td { (verdict_html(*verdict)) },
                             Cell::Gap(reason) => td.gap { "– (" (reason) ")" },
                         }

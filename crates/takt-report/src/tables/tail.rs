@@ -32,7 +32,8 @@ pub fn extremes(context: &Context<'_>) -> Option<Table> {
             Ok(tail) => tail,
             Err(refusal) => {
                 let mut row = vec![name];
-                row.extend((0..7).map(|_| Cell::gap("refused")));
+                row.push(Cell::gap("refused"));
+                row.extend((0..6).map(|_| Cell::text("–")));
                 row.push(Cell::text(format!("No estimate: {refusal}")));
                 table.push(row);
                 continue;
