@@ -10,9 +10,11 @@
 
 mod build;
 mod collect;
+pub mod compare;
 mod digest;
 pub mod document;
 mod error;
+pub mod export;
 pub mod figure;
 mod html;
 mod interim;

@@ -55,7 +55,8 @@ pub fn panels(axis: &Axis<'_>, about: About<'_>, all: &[Panel], seconds: bool) -
     let top = legend_height(&entries, left) + 50.0;
     let rows = all.len().div_ceil(if two { 2 } else { 1 });
     let total = top + step * rows as f64 + 6.0;
-    let x_name = if seconds { format!("Time since the first sample ({unit_name})") } else { "Sample".to_owned() };
+    let x_name =
+        if seconds { format!("Time since the first sample ({unit_name})") } else { "Sample".to_owned() };
     let svg = Canvas::picture(total, about.alt, about.source, |canvas| {
         legend(canvas, &entries, left, 0.0);
         let log = if y_scale.is_log() { ", logarithmic" } else { "" };
