@@ -68,6 +68,8 @@ fn lateness_is_judged_by_its_worst() {
     assert_eq!(with(vec![3_000], 1).status, Status::Fail);
     assert_eq!(with(vec![], 0).status, Status::Unknown);
     assert_eq!(wakeups(None).status, Status::Unknown);
+    let reduced = Measured { real_time: false, ..measured(vec![700_000], 3, None) };
+    assert_eq!(wakeups(Some(&reduced)).status, Status::Unknown);
 }
 
 #[test]
