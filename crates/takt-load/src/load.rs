@@ -19,7 +19,7 @@ use crate::guard::Guard;
 use crate::noise::NoiseThreads;
 use crate::profile::{Component, Profile};
 use crate::report::{ComponentReport, Death, LoadReport};
-use crate::system::{Counters, Memory};
+use crate::system::{self, Counters, Memory};
 use crate::tool::{self, HACKBENCH_SIDE, Hackbench, StressNg, Tools};
 
 /// How long the components of a profile may take to come to run, all together. On a small computer that a load of noise
@@ -95,8 +95,8 @@ impl Part {
         Ok(())
     }
 
-    /// Looks whether the component still works whole.
-    fn watch(&mut self, after_s: f64) {
+    /// Looks whether the component still works whole. `oom_kills`: what the kernel had killed before it began.
+    fn watch(&mut self, after_s: f64, oom_kills: u64) {
         if self.died.is_some() {
             return;
         }
@@ -107,12 +107,17 @@ impl Part {
             // Nothing in a noise thread can fail.
             Engine::Noise(_) => None,
         };
-        self.died = why.map(|why| tool::death_after(after_s, why));
+        self.died = why.map(|mut why| {
+            if system::oom_kills() > oom_kills {
+                why.push_str("; meanwhile the kernel killed processes for want of memory");
+            }
+            Death { after_s, why }
+        });
     }
 
     /// Ends the component before its time, with the reason as its death.
     fn give_up(&mut self, after_s: f64, why: String) {
-        self.died.get_or_insert_with(|| tool::death_after(after_s, why));
+        self.died.get_or_insert(Death { after_s, why });
         match &mut self.engine {
             Engine::StressNg(stress) => drop(stress.end()),
             Engine::Threads(workers) => workers.end(),
@@ -177,6 +182,8 @@ fn await_threads(workers: &Workers, until: Instant) -> Result<usize, String> {
 #[derive(Debug, Default)]
 struct Shared {
     parts: Mutex<Vec<Part>>,
+    /// What the kernel had killed for want of memory when the load began.
+    oom_kills: u64,
     stop: Signal,
 }
 
@@ -236,7 +243,7 @@ impl Load {
         let after_s = self.seconds();
         let mut parts = self.shared.lock();
         for part in parts.iter_mut() {
-            part.watch(after_s);
+            part.watch(after_s, self.shared.oom_kills);
             if let Some(Death { after_s, why }) = part.died.clone() {
                 let (component, tool) = (part.component.kind().to_owned(), part.tool().to_owned());
                 return Err(LoadError::Died { component, tool, after_s, why });
@@ -257,7 +264,7 @@ impl Load {
         let cpus = placement::online().map_or(1, |online| online.len());
         let parts = self.end_watch();
         let components = parts.into_iter().map(|mut part| {
-            part.watch(seconds);
+            part.watch(seconds, self.shared.oom_kills);
             part.finish(seconds, cpus)
         });
         LoadReport { profile: self.profile.clone(), seconds, components: components.collect(), system }
@@ -286,11 +293,13 @@ impl Drop for Load {
 /// Looks after the parts until told to stop.
 fn watch(shared: &Shared, started_ns: u64) {
     let _registration = Registration::exempt_self("load");
+    // A census may have come before the exemption. A refusal costs nothing that counts.
+    let _ = Policy::Other { nice: 0 }.apply(0);
     while shared.stop.wait(0, WATCH_PERIOD) == 0 {
         let after_s = clock::monotonic_ns().saturating_sub(started_ns) as f64 / 1e9;
         let memory = Memory::read(Path::new("/"));
         for part in shared.lock().iter_mut() {
-            part.watch(after_s);
+            part.watch(after_s, shared.oom_kills);
             if let (Component::Memory { .. }, Some(memory)) = (&part.component, memory)
                 && memory.available < memory.floor()
             {
@@ -315,6 +324,7 @@ struct Starter<'a> {
 impl Starter<'_> {
     fn start(mut self) -> Result<Load, LoadError> {
         let until = Instant::now() + START_LIMIT;
+        let oom_kills = system::oom_kills();
         let mut parts = Vec::new();
         for component in &self.profile.components {
             parts.push(self.part(component)?);
@@ -323,7 +333,7 @@ impl Starter<'_> {
             part.await_running(until)?;
         }
         let started_ns = clock::monotonic_ns();
-        let shared = Arc::new(Shared { parts: Mutex::new(parts), stop: Signal::new() });
+        let shared = Arc::new(Shared { parts: Mutex::new(parts), oom_kills, stop: Signal::new() });
         let mut load = Load {
             profile: self.profile.name.clone(),
             shared: Arc::clone(&shared),

@@ -15,6 +15,7 @@
 
 use std::fmt;
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{MapAccess, Visitor};
@@ -262,6 +263,14 @@ impl Profile {
     /// [`LoadError::Invalid`] names the field, the value and the bounds.
     pub fn validate(&self) -> Result<(), LoadError> {
         self.components.iter().try_for_each(|component| component.validate(&self.name))
+    }
+}
+
+impl FromStr for Profile {
+    type Err = LoadError;
+
+    fn from_str(name: &str) -> Result<Self, LoadError> {
+        Self::named(name)
     }
 }
 

@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::MemfdFlags;
 use takt_rt::census::Registration;
+use takt_rt::policy::Policy;
 
 use crate::processes;
-use crate::report::Death;
 
 /// How long a tool has to end what it has forked before it is killed.
 const GRACE: Duration = Duration::from_secs(3);
@@ -294,6 +294,11 @@ impl Hackbench {
         let arguments = ["-g".to_owned(), groups.to_string(), "-l".to_owned(), loops.to_string()];
         let thread = std::thread::Builder::new().name("load-hackbench".into()).spawn(move || {
             let _registration = Registration::exempt_self("load");
+            // hackbench inherits this thread's policy, and a census may have come before the exemption.
+            if let Err(refusal) = (Policy::Other { nice: 0 }).apply(0) {
+                shared.lock().death = Some(refusal.to_string());
+                return;
+            }
             while shared.run(&program, &arguments, group) {}
         })?;
         let messages_per_run = (groups * HACKBENCH_SIDE * HACKBENCH_SIDE * loops) as u64;
@@ -398,11 +403,6 @@ impl Runs {
         self.finished.fetch_add(1, Ordering::Relaxed);
         true
     }
-}
-
-/// What a death reads like in a report.
-pub(crate) fn death_after(seconds: f64, why: String) -> Death {
-    Death { after_s: seconds, why }
 }
 
 #[cfg(test)]
