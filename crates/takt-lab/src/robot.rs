@@ -10,6 +10,7 @@ use takt_rundir::RunDir;
 use crate::LabError;
 use crate::cell::CellFile;
 use crate::cyclic::{self, CyclicFile};
+use crate::daq::{self, DaqFile};
 use crate::options::RunOptions;
 use crate::summary::RunSummary;
 
@@ -42,10 +43,12 @@ pub enum RobotFile {
     Cell(CellFile),
     /// The bare cyclic task.
     Cyclic(CyclicFile),
+    /// The DAQ loop.
+    Daq(DaqFile),
 }
 
 /// Names of the robots that can be run.
-pub const ROBOTS: [&str; 2] = ["cell", "cyclic"];
+pub const ROBOTS: [&str; 3] = ["cell", "cyclic", "daq"];
 
 /// The key that says which robot it is. A table of that name is the arm of the safety cell.
 #[derive(Deserialize)]
@@ -94,6 +97,11 @@ impl RobotFile {
                 file.validate().map_err(config)?;
                 Ok(Self::Cyclic(file))
             }
+            "daq" => {
+                let file: DaqFile = toml::from_str(text).map_err(|e| config(e.to_string()))?;
+                file.validate().map_err(config)?;
+                Ok(Self::Daq(file))
+            }
             other => Err(config(unknown(other))),
         }
     }
@@ -103,6 +111,7 @@ impl RobotFile {
         match self {
             Self::Cell(_) => "cell",
             Self::Cyclic(_) => "cyclic",
+            Self::Daq(_) => "daq",
         }
     }
 
@@ -113,6 +122,7 @@ impl RobotFile {
                 format!("{} with {} cameras, {}", file.name, file.cameras.len(), file.tasks.policy)
             }
             Self::Cyclic(file) => format!("{} at {} Hz, {}", file.name, file.rate_hz, file.policy),
+            Self::Daq(file) => format!("{}: {}", file.name, file.label()),
         }
     }
 
@@ -121,6 +131,7 @@ impl RobotFile {
         match self {
             Self::Cell(_) => None,
             Self::Cyclic(file) => Some(file.seconds),
+            Self::Daq(file) => Some(file.seconds),
         }
     }
 
@@ -132,13 +143,14 @@ impl RobotFile {
         let text = match self {
             Self::Cell(file) => toml::to_string(file),
             Self::Cyclic(file) => toml::to_string(file),
+            Self::Daq(file) => toml::to_string(file),
         };
         text.map_err(|error| LabError::Config(error.to_string()))
     }
 
     /// Whether a run that was killed can go on in its own directory.
     pub fn can_resume(&self) -> bool {
-        false
+        matches!(self, Self::Daq(_))
     }
 
     /// Refuses to run when the kernel grants less than asked.
@@ -146,6 +158,7 @@ impl RobotFile {
         match self {
             Self::Cell(file) => file.tasks.strict = true,
             Self::Cyclic(file) => file.strict = true,
+            Self::Daq(file) => file.make_strict(),
         }
     }
 
@@ -165,6 +178,7 @@ impl RobotFile {
                 crate::summary::summarise(&RunDir::open(Path::new(&summary.run_dir))?)
             }
             Self::Cyclic(file) => cyclic::run(file, options, observe),
+            Self::Daq(file) => daq::run(file, options, observe),
         }
     }
 }
@@ -177,6 +191,7 @@ pub fn shipped_text(robot: &str) -> Result<&'static str, LabError> {
     match robot {
         "cell" => Ok(crate::cell::DEMO),
         "cyclic" => Ok(cyclic::SHIPPED),
+        "daq" => Ok(daq::SHIPPED),
         other => Err(LabError::Config(unknown(other))),
     }
 }
