@@ -7,7 +7,7 @@ mod rows;
 mod run;
 
 pub use blackout::{blackout, blackout_text};
-pub use takt_robot_uav::blackout::{Study, StudyOptions};
 pub use file::{SHIPPED, UavFile};
 pub use rows::{ATTITUDE, AttitudeRow, POSITION, PositionRow, TELEMETRY, TelemetryRow};
 pub use run::run;
+pub use takt_robot_uav::blackout::{Study, StudyOptions};
