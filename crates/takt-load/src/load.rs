@@ -126,7 +126,7 @@ impl Part {
         let cpu_ns = match &mut self.engine {
             Engine::StressNg(stress) => {
                 if let Component::Memory { .. } = self.component {
-                    proof.insert("resident_bytes".to_owned(), stress.resident_bytes());
+                    proof.insert("resident_bytes".to_owned(), stress.usage().0);
                 }
                 let (cpu_ns, operations) = stress.end();
                 proof.insert(format!("{kind}_bogo_ops"), operations);

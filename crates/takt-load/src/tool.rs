@@ -228,22 +228,26 @@ impl StressNg {
         (dead > 0).then(|| format!("{dead} of {} workers ended", self.workers.len()))
     }
 
-    /// Memory that its processes hold now, bytes.
-    pub(crate) fn resident_bytes(&self) -> u64 {
-        let Some(process) = &self.process else { return 0 };
+    /// What its processes hold now, bytes, and the CPU time that they have used.
+    pub(crate) fn usage(&self) -> (u64, u64) {
+        let Some(process) = &self.process else { return (0, 0) };
         let all = processes::all();
-        let pages: u64 = processes::descendants(process.pid, &all).iter().map(|p| p.resident_pages).sum();
-        pages * rustix::param::page_size() as u64
+        let workers = processes::descendants(process.pid, &all);
+        let pages: u64 = workers.iter().map(|worker| worker.resident_pages).sum();
+        let page_bytes = rustix::param::page_size() as u64;
+        (pages * page_bytes, workers.iter().map(|worker| worker.cpu_ns()).sum())
     }
 
     /// Ends it; the CPU time, and the stressor's own count of its work.
     pub(crate) fn end(&mut self) -> (u64, u64) {
+        // stress-ng kills the processes of `--vm` without waiting for them, so their time is in no sum afterwards.
+        let (_, seen_ns) = self.usage();
         if let Some(mut process) = self.process.take() {
             self.ended = process.end();
         }
         let ended = self.ended.as_ref();
         let operations = ended.and_then(|ended| bogo_operations(&ended.output, self.stressor));
-        (ended.map_or(0, |ended| ended.cpu_ns), operations.unwrap_or(0))
+        (ended.map_or(0, |ended| ended.cpu_ns).max(seen_ns), operations.unwrap_or(0))
     }
 }
 

@@ -40,6 +40,10 @@ pub enum Command {
         #[command(subcommand)]
         what: Campaign,
     },
+    /// Find what makes this machine unfit for real time, with evidence and the fix
+    Doctor(Doctor),
+    /// Write a report about run directories: one HTML file and its Markdown twin
+    Report(Report),
     /// Show everything: recorded pedestrians, simulated robot, view, short bench, verdict
     Demo(Demo),
     /// Check a configuration file of a robot, or a campaign file
@@ -317,6 +321,40 @@ pub struct BenchDaq {
     /// Print the rows as JSON
     #[arg(long)]
     pub json: bool,
+}
+
+/// `takt doctor`
+#[derive(Debug, clap::Args)]
+pub struct Doctor {
+    /// Time for measurements, seconds; 0 only reads settings
+    #[arg(long, default_value_t = 3.0, value_parser = clap::value_parser!(f64))]
+    pub seconds: f64,
+    /// Make the safe changes; what was there before is kept for --revert
+    #[arg(long, conflicts_with = "revert")]
+    pub apply: bool,
+    /// Put back what --apply changed
+    #[arg(long)]
+    pub revert: bool,
+    /// File that keeps the settings from before --apply
+    #[arg(long, default_value = "/var/tmp/takt-doctor-state.json")]
+    pub state: PathBuf,
+    /// Print the findings as JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Exit with 1 when something makes the machine unfit
+    #[arg(long)]
+    pub check: bool,
+}
+
+/// `takt report`
+#[derive(Debug, clap::Args)]
+pub struct Report {
+    /// Run directories, or folders of them (campaigns)
+    #[arg(required = true)]
+    pub dirs: Vec<PathBuf>,
+    /// Folder for report.html and report.md; the first of the folders when absent
+    #[arg(long)]
+    pub out: Option<PathBuf>,
 }
 
 /// `takt demo`

@@ -250,7 +250,11 @@ fn what_cannot_work_is_refused_before_the_first_run() {
         assert!(words.iter().all(|word| said.contains(word)), "{more:?}: {said}");
     }
     let unknown = run(["campaign", "run", "everything"]).output().unwrap();
-    assert!(stderr(&unknown).contains("sentryrt1, uav, uav-isolation, humanoid, daq"), "{}", stderr(&unknown));
+    assert!(
+        stderr(&unknown).contains("sentryrt1, uav, uav-isolation, humanoid, daq"),
+        "{}",
+        stderr(&unknown)
+    );
     let none = run(["campaign", "resume", "/nonexistent"]).output().unwrap();
     assert!(stderr(&none).contains("no campaign.json"), "{}", stderr(&none));
 }

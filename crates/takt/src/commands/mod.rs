@@ -7,7 +7,9 @@ pub mod campaign;
 pub mod check;
 mod child;
 pub mod demo;
+pub mod doctor;
 pub mod record;
+pub mod report;
 pub mod run;
 pub mod simulate;
 
