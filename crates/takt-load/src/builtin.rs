@@ -112,9 +112,14 @@ impl Workers {
         self.progress.iter().map(|(_, progress)| progress.cpu_ns.load(Ordering::Relaxed)).sum()
     }
 
+    /// Tells all threads to stop; does not wait.
+    pub(crate) fn ask_to_end(&self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+
     /// Stops and joins all threads.
     pub(crate) fn end(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
+        self.ask_to_end();
         for thread in self.threads.drain(..) {
             // A thread that panicked shows by its work.
             let _ = thread.join();

@@ -125,15 +125,26 @@ impl Part {
         }
     }
 
+    /// Asks the component to end and does not wait, so that all end together.
+    fn ask_to_end(&mut self) {
+        match &mut self.engine {
+            Engine::StressNg(stress) => stress.ask_to_end(),
+            Engine::Hackbench(hackbench) => hackbench.ask_to_end(),
+            Engine::Threads(workers) => workers.ask_to_end(),
+            // Ends within microseconds.
+            Engine::Noise(_) => {}
+        }
+    }
+
     fn finish(mut self, seconds: f64, cpus: usize) -> ComponentReport {
         let (kind, tool) = (self.component.kind().to_owned(), self.tool().to_owned());
         let mut proof = BTreeMap::new();
         let cpu_ns = match &mut self.engine {
             Engine::StressNg(stress) => {
-                if let Component::Memory { .. } = self.component {
-                    proof.insert("resident_bytes".to_owned(), stress.usage().0);
-                }
                 let (cpu_ns, operations) = stress.end();
+                if let Component::Memory { .. } = self.component {
+                    proof.insert("resident_bytes".to_owned(), stress.resident_bytes());
+                }
                 proof.insert(format!("{kind}_bogo_ops"), operations);
                 cpu_ns
             }
@@ -262,12 +273,15 @@ impl Load {
         let seconds = self.seconds();
         let system = Counters::read().since(&self.before);
         let cpus = placement::online().map_or(1, |online| online.len());
-        let parts = self.end_watch();
-        let components = parts.into_iter().map(|mut part| {
+        let mut parts = self.end_watch();
+        for part in &mut parts {
             part.watch(seconds, self.shared.oom_kills);
-            part.finish(seconds, cpus)
-        });
-        LoadReport { profile: self.profile.clone(), seconds, components: components.collect(), system }
+        }
+        for part in &mut parts {
+            part.ask_to_end();
+        }
+        let components = parts.into_iter().map(|part| part.finish(seconds, cpus)).collect();
+        LoadReport { profile: self.profile.clone(), seconds, components, system }
     }
 
     fn seconds(&self) -> f64 {
