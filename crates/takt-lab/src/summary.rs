@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use takt_rundir::{CpuShare, Experiment, Measure, RunDir, RunHeader};
 use takt_stats::misses::Misses;
-use takt_stats::{DeadlineEvidence, Summary, Verdict, judge};
+use takt_stats::{DeadlineEvidence, Streamed, Summary, Verdict, judge};
 
 use crate::LabError;
 
@@ -106,8 +106,48 @@ pub fn summarise(dir: &RunDir) -> Result<RunSummary, LabError> {
     })
 }
 
+/// Of a long run whose samples are only its first ones: every value was counted.
+fn sum_up_recorder(dir: &RunDir, measure: &Measure, name: &str) -> Result<(SeriesSummary, f64), LabError> {
+    let streamed: takt_report::Streamed = dir.read_json(name)?;
+    let ns = streamed.recorder.summary();
+    let us = |ns: f64| ns / 1e3;
+    let misses = streamed.recorder.misses();
+    let summary = SeriesSummary {
+        name: measure.name.clone(),
+        title: measure.title.clone(),
+        deadline_us: measure.deadline_ns.map(|ns| ns as f64 / 1e3),
+        us: Summary {
+            count: ns.count,
+            mean: us(ns.mean),
+            stddev: us(ns.stddev),
+            min: us(ns.min),
+            median: us(ns.median),
+            p90: us(ns.p90),
+            p99: us(ns.p99),
+            p999: us(ns.p999),
+            worst: us(ns.worst),
+        },
+        misses: misses.misses + measure.never,
+        longest_miss_run: misses.longest_run,
+    };
+    Ok((summary, streamed.elapsed_ns as f64 / 1e9))
+}
+
 fn sum_up(dir: &RunDir, measure: &Measure) -> Result<(SeriesSummary, f64), LabError> {
+    if let Some(name) = &measure.recorder {
+        return sum_up_recorder(dir, measure, name);
+    }
     let series = dir.series(measure)?;
+    let streamed: Option<Streamed> = match &measure.recorder {
+        Some(file) => Some(dir.read_json(file)?),
+        None => None,
+    };
+    // A recorder saw all values where the sample file kept the first ones only.
+    let beyond = streamed.filter(|s| s.recorder.count() > series.values_ns.len() as u64);
+    if let Some(Streamed { recorder, elapsed_ns, .. }) = &beyond {
+        let summary = in_us(recorder.summary());
+        return Ok((series_summary(measure, summary, recorder.misses()), *elapsed_ns as f64 / 1e9));
+    }
     let misses =
         measure.deadline_ns.map(|deadline| Misses::of(&series.values_ns, deadline)).unwrap_or_default();
     let mut us: Vec<f64> = series.values_ns.iter().map(|&ns| ns as f64 / 1e3).collect();
@@ -116,15 +156,33 @@ fn sum_up(dir: &RunDir, measure: &Measure) -> Result<(SeriesSummary, f64), LabEr
         (_, Some(first), Some(last)) => last.saturating_sub(*first),
         _ => 0,
     };
-    let summary = SeriesSummary {
+    Ok((series_summary(measure, Summary::of(&mut us), misses), span_ns as f64 / 1e9))
+}
+
+fn series_summary(measure: &Measure, us: Summary, misses: Misses) -> SeriesSummary {
+    SeriesSummary {
         name: measure.name.clone(),
         title: measure.title.clone(),
         deadline_us: measure.deadline_ns.map(|ns| ns as f64 / 1e3),
-        us: Summary::of(&mut us),
+        us,
         misses: misses.misses + measure.never,
         longest_miss_run: misses.longest_run,
-    };
-    Ok((summary, span_ns as f64 / 1e9))
+    }
+}
+
+/// Nanoseconds as microseconds.
+fn in_us(ns: Summary) -> Summary {
+    Summary {
+        count: ns.count,
+        mean: ns.mean / 1e3,
+        stddev: ns.stddev / 1e3,
+        min: ns.min / 1e3,
+        median: ns.median / 1e3,
+        p90: ns.p90 / 1e3,
+        p99: ns.p99 / 1e3,
+        p999: ns.p999 / 1e3,
+        worst: ns.worst / 1e3,
+    }
 }
 
 fn evidence(

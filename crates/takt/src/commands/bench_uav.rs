@@ -2,13 +2,18 @@
 
 use std::process::ExitCode;
 
+use takt_lab::RobotFile;
 use takt_lab::campaign::{Campaign, Plan, shipped};
+use takt_lab::uav::{StudyOptions, blackout, blackout_text};
 
 use super::{CommandResult, campaign};
 use crate::args::{BenchUav, CampaignCommon, Stress};
 use crate::print;
 
 pub fn run(args: &BenchUav) -> CommandResult {
+    if args.blackout {
+        return blackouts(args);
+    }
     let mut file = shipped("uav")?;
     file.repetitions = args.repeat;
     file.use_config(args.config.as_deref());
@@ -22,7 +27,7 @@ pub fn run(args: &BenchUav) -> CommandResult {
         Stress::Both => {}
     }
     let campaign = Campaign::create(&args.runs, Plan::resolve(&file)?)?;
-    let common = CampaignCommon { kernel: None, any_machine: false, json: args.json };
+    let common = CampaignCommon { json: args.json, ..CampaignCommon::default() };
     let table = campaign::measure(&campaign, &common)?;
     let rows = takt_lab::campaign::scheduler_rows(&table);
     if args.json {
@@ -33,6 +38,22 @@ pub fn run(args: &BenchUav) -> CommandResult {
     } else {
         print!("{}", print::scheduler_rows(&rows));
         println!("Run directories: {}", table.dir);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Section 7.4 of the paper, measured: what a held command costs.
+fn blackouts(args: &BenchUav) -> CommandResult {
+    let file = match &args.config {
+        Some(path) => RobotFile::load(path)?,
+        None => RobotFile::shipped("uav")?,
+    };
+    let RobotFile::Uav(file) = file else { return Err("--config: that is no quadrotor".into()) };
+    let study = blackout(&file, &StudyOptions::default())?;
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&study)?);
+    } else {
+        print!("{}", blackout_text(&study));
     }
     Ok(ExitCode::SUCCESS)
 }
