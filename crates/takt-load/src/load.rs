@@ -22,8 +22,8 @@ use crate::report::{ComponentReport, Death, LoadReport};
 use crate::system::{self, Counters, Memory};
 use crate::tool::{self, HACKBENCH_SIDE, Hackbench, StressNg, Tools};
 
-/// How long the components of a profile may take to come to run, all together. On a small computer that a load of noise
-/// occupies already, 800 processes of hackbench take seconds.
+/// How long the components of a profile may take to come to run, all together. On a small computer that a load of
+/// noise occupies already, 800 processes of hackbench take seconds.
 const START_LIMIT: Duration = Duration::from_secs(30);
 
 /// Time between looks at the health of the components: short against any run.
@@ -217,8 +217,8 @@ pub struct Load {
 }
 
 impl Load {
-    /// Starts every component of `profile`, SCHED_OTHER with nice 0 whatever the caller's policy is, allowed wherever the
-    /// caller is. Files go to the folder `scratch`. Returns once everything runs.
+    /// Starts every component of `profile`, SCHED_OTHER with nice 0 whatever the caller's policy is, allowed wherever
+    /// the caller is. Files go to the folder `scratch`. Returns once everything runs.
     ///
     /// # Errors
     /// [`LoadError`]; nothing is left running then.
@@ -445,7 +445,8 @@ impl Starter<'_> {
                     Ok((version, group)) => {
                         let (stressor, extra) = match component {
                             Component::Memory { .. } => {
-                                // All workers together. A worker that the OOM killer takes stays dead, and is reported.
+                                // All workers together. A worker that the OOM killer takes stays dead, and is
+                                // reported.
                                 let bytes =
                                     ["--vm-bytes".into(), format!("{}m", memory / MIB), "--oomable".into()];
                                 ("vm", bytes.to_vec())

@@ -240,8 +240,8 @@ impl StressNg {
         self.last_look = Some((pages * rustix::param::page_size() as u64, cpu_ns));
         process.signal(libc::SIGTERM);
         if self.stressor == "vm" {
-            // They look at the signal only after a walk through their memory, which may be seconds. Nothing of theirs is
-            // lost: their parents have the counts.
+            // They look at the signal only after a walk through their memory, which may be seconds. Nothing of theirs
+            // is lost: their parents have the counts.
             for worker in family.iter().filter(|worker| worker.parent != process.pid) {
                 // SAFETY: kill takes two integers; the process was seen a moment ago, and its number is kept for its
                 // parent, which waits for nothing else now.
@@ -268,8 +268,8 @@ impl StressNg {
     }
 }
 
-/// The count in the line that `--metrics-brief` prints for a stressor. Before 0.15 the lines are labelled `info`, since
-/// then `metrc`.
+/// The count in the line that `--metrics-brief` prints for a stressor. Before 0.15 the lines are labelled `info`,
+/// since then `metrc`.
 fn bogo_operations(output: &str, stressor: &str) -> Option<u64> {
     output.lines().find_map(|line| {
         let mut words = line.split_once(']')?.1.split_ascii_whitespace();
