@@ -22,8 +22,8 @@ use crate::report::{ComponentReport, Death, LoadReport};
 use crate::system::{self, Counters, Memory};
 use crate::tool::{self, HACKBENCH_SIDE, Hackbench, StressNg, Tools};
 
-/// How long the components of a profile may take to come to run, all together. On a small computer that a load of noise
-/// occupies already, 800 processes of hackbench take seconds.
+/// How long the components of a profile may take to come to run, all together. On a small computer that a load of
+/// noise occupies already, 800 processes of hackbench take seconds.
 const START_LIMIT: Duration = Duration::from_secs(30);
 
 /// Time between looks at the health of the components: short against any run.
@@ -125,15 +125,26 @@ impl Part {
         }
     }
 
+    /// Asks the component to end and does not wait, so that all end together.
+    fn ask_to_end(&mut self) {
+        match &mut self.engine {
+            Engine::StressNg(stress) => stress.ask_to_end(),
+            Engine::Hackbench(hackbench) => hackbench.ask_to_end(),
+            Engine::Threads(workers) => workers.ask_to_end(),
+            // Ends within microseconds.
+            Engine::Noise(_) => {}
+        }
+    }
+
     fn finish(mut self, seconds: f64, cpus: usize) -> ComponentReport {
         let (kind, tool) = (self.component.kind().to_owned(), self.tool().to_owned());
         let mut proof = BTreeMap::new();
         let cpu_ns = match &mut self.engine {
             Engine::StressNg(stress) => {
-                if let Component::Memory { .. } = self.component {
-                    proof.insert("resident_bytes".to_owned(), stress.usage().0);
-                }
                 let (cpu_ns, operations) = stress.end();
+                if let Component::Memory { .. } = self.component {
+                    proof.insert("resident_bytes".to_owned(), stress.resident_bytes());
+                }
                 proof.insert(format!("{kind}_bogo_ops"), operations);
                 cpu_ns
             }
@@ -206,8 +217,8 @@ pub struct Load {
 }
 
 impl Load {
-    /// Starts every component of `profile`, SCHED_OTHER with nice 0 whatever the caller's policy is, allowed wherever the
-    /// caller is. Files go to the folder `scratch`. Returns once everything runs.
+    /// Starts every component of `profile`, SCHED_OTHER with nice 0 whatever the caller's policy is, allowed wherever
+    /// the caller is. Files go to the folder `scratch`. Returns once everything runs.
     ///
     /// # Errors
     /// [`LoadError`]; nothing is left running then.
@@ -262,12 +273,15 @@ impl Load {
         let seconds = self.seconds();
         let system = Counters::read().since(&self.before);
         let cpus = placement::online().map_or(1, |online| online.len());
-        let parts = self.end_watch();
-        let components = parts.into_iter().map(|mut part| {
+        let mut parts = self.end_watch();
+        for part in &mut parts {
             part.watch(seconds, self.shared.oom_kills);
-            part.finish(seconds, cpus)
-        });
-        LoadReport { profile: self.profile.clone(), seconds, components: components.collect(), system }
+        }
+        for part in &mut parts {
+            part.ask_to_end();
+        }
+        let components = parts.into_iter().map(|part| part.finish(seconds, cpus)).collect();
+        LoadReport { profile: self.profile.clone(), seconds, components, system }
     }
 
     fn seconds(&self) -> f64 {
@@ -431,7 +445,8 @@ impl Starter<'_> {
                     Ok((version, group)) => {
                         let (stressor, extra) = match component {
                             Component::Memory { .. } => {
-                                // All workers together. A worker that the OOM killer takes stays dead, and is reported.
+                                // All workers together. A worker that the OOM killer takes stays dead, and is
+                                // reported.
                                 let bytes =
                                     ["--vm-bytes".into(), format!("{}m", memory / MIB), "--oomable".into()];
                                 ("vm", bytes.to_vec())

@@ -138,8 +138,8 @@ impl Memory {
         Some(memory)
     }
 
-    /// What a load must leave free: a tenth of the memory, at least 512 MiB. Enough for the kernel's own needs and for
-    /// the measured programs to grow, so that neither the OOM killer nor swap comes in.
+    /// What a load must leave free: a tenth of the memory, at least 512 MiB. Enough for the kernel's own needs and
+    /// for the measured programs to grow, so that neither the OOM killer nor swap comes in.
     pub fn reserve(&self) -> u64 {
         (self.total / 10).max(512 << 20)
     }
