@@ -295,6 +295,10 @@ pub struct BenchUav {
     /// Folder for campaign directories
     #[arg(long, default_value = "takt-runs")]
     pub runs: PathBuf,
+    /// Instead of measuring the machine: how long may the rotors hold their command before this vehicle is lost, and
+    /// what does a shorter hold cost? In simulated time, the same on every machine
+    #[arg(long, conflicts_with_all = ["stress", "policies", "repeat", "iterations"])]
+    pub blackout: bool,
     /// Print the rows as JSON
     #[arg(long)]
     pub json: bool,
