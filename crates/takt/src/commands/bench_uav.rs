@@ -2,9 +2,8 @@
 
 use std::process::ExitCode;
 
-use takt_lab::RobotFile;
 use takt_lab::campaign::{Campaign, Plan, shipped};
-use takt_lab::uav::{StudyOptions, blackout, blackout_text};
+use takt_lab::{RobotFile, uav};
 
 use super::{CommandResult, campaign};
 use crate::args::{BenchUav, CampaignCommon, Stress};
@@ -12,7 +11,7 @@ use crate::print;
 
 pub fn run(args: &BenchUav) -> CommandResult {
     if args.blackout {
-        return blackouts(args);
+        return blackout(args);
     }
     let mut file = shipped("uav")?;
     file.repetitions = args.repeat;
@@ -42,18 +41,23 @@ pub fn run(args: &BenchUav) -> CommandResult {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Section 7.4 of the paper, measured: what a held command costs.
-fn blackouts(args: &BenchUav) -> CommandResult {
+fn blackout(args: &BenchUav) -> CommandResult {
     let file = match &args.config {
         Some(path) => RobotFile::load(path)?,
         None => RobotFile::shipped("uav")?,
     };
-    let RobotFile::Uav(file) = file else { return Err("--config: that is no quadrotor".into()) };
-    let study = blackout(&file, &StudyOptions::default())?;
+    let RobotFile::Uav(file) = file else {
+        return Err(format!(
+            "--config is for the robot \"{}\"; `takt bench uav` needs \"uav\"",
+            file.robot()
+        )
+        .into());
+    };
+    let study = uav::blackout(&file, &uav::StudyOptions::default())?;
     if args.json {
         println!("{}", serde_json::to_string_pretty(&study)?);
     } else {
-        print!("{}", blackout_text(&study));
+        print!("{}", uav::blackout_text(&study));
     }
     Ok(ExitCode::SUCCESS)
 }
