@@ -14,6 +14,9 @@ pub enum LabError {
     /// The robot could not be started or broke.
     #[error(transparent)]
     Cell(#[from] takt_robot_cell::CellError),
+    /// The quadrotor could not be started.
+    #[error(transparent)]
+    Uav(#[from] takt_robot_uav::UavError),
     /// The view could not be started.
     #[error("view: {0}")]
     View(#[from] takt_view::Error),

@@ -10,10 +10,12 @@ pub mod cyclic;
 pub mod daq;
 mod error;
 mod journal;
+pub mod keeper;
 pub mod options;
 pub mod robot;
 mod session;
 pub mod summary;
+pub mod uav;
 
 pub use error::LabError;
 pub use options::{Interference, RunOptions, Target, View};

@@ -13,6 +13,7 @@ use crate::cyclic::{self, CyclicFile};
 use crate::daq::{self, DaqFile};
 use crate::options::RunOptions;
 use crate::summary::RunSummary;
+use crate::uav::{self, UavFile};
 
 /// What a run tells while it goes on.
 #[derive(Debug)]
@@ -43,12 +44,14 @@ pub enum RobotFile {
     Cell(CellFile),
     /// The bare cyclic task.
     Cyclic(CyclicFile),
+    /// The quadrotor.
+    Uav(UavFile),
     /// The DAQ loop.
     Daq(DaqFile),
 }
 
 /// Names of the robots that can be run.
-pub const ROBOTS: [&str; 3] = ["cell", "cyclic", "daq"];
+pub const ROBOTS: [&str; 4] = ["cell", "cyclic", "uav", "daq"];
 
 /// The key that says which robot it is. A table of that name is the arm of the safety cell.
 #[derive(Deserialize)]
@@ -97,6 +100,11 @@ impl RobotFile {
                 file.validate().map_err(config)?;
                 Ok(Self::Cyclic(file))
             }
+            "uav" => {
+                let file: UavFile = toml::from_str(text).map_err(|e| config(e.to_string()))?;
+                file.validate().map_err(config)?;
+                Ok(Self::Uav(file))
+            }
             "daq" => {
                 let file: DaqFile = toml::from_str(text).map_err(|e| config(e.to_string()))?;
                 file.validate().map_err(config)?;
@@ -111,6 +119,7 @@ impl RobotFile {
         match self {
             Self::Cell(_) => "cell",
             Self::Cyclic(_) => "cyclic",
+            Self::Uav(_) => "uav",
             Self::Daq(_) => "daq",
         }
     }
@@ -122,6 +131,12 @@ impl RobotFile {
                 format!("{} with {} cameras, {}", file.name, file.cameras.len(), file.tasks.policy)
             }
             Self::Cyclic(file) => format!("{} at {} Hz, {}", file.name, file.rate_hz, file.policy),
+            Self::Uav(file) => {
+                format!(
+                    "{}: attitude loop at {} Hz, {}",
+                    file.name, file.attitude.rate_hz, file.attitude.policy
+                )
+            }
             Self::Daq(file) => format!("{}: {}", file.name, file.label()),
         }
     }
@@ -131,6 +146,7 @@ impl RobotFile {
         match self {
             Self::Cell(_) => None,
             Self::Cyclic(file) => Some(file.seconds),
+            Self::Uav(file) => Some(file.expected_seconds()),
             Self::Daq(file) => Some(file.seconds),
         }
     }
@@ -143,6 +159,7 @@ impl RobotFile {
         let text = match self {
             Self::Cell(file) => toml::to_string(file),
             Self::Cyclic(file) => toml::to_string(file),
+            Self::Uav(file) => toml::to_string(file),
             Self::Daq(file) => toml::to_string(file),
         };
         text.map_err(|error| LabError::Config(error.to_string()))
@@ -158,6 +175,7 @@ impl RobotFile {
         match self {
             Self::Cell(file) => file.tasks.strict = true,
             Self::Cyclic(file) => file.strict = true,
+            Self::Uav(file) => file.tasks.strict = true,
             Self::Daq(file) => file.make_strict(),
         }
     }
@@ -178,6 +196,7 @@ impl RobotFile {
                 crate::summary::summarise(&RunDir::open(Path::new(&summary.run_dir))?)
             }
             Self::Cyclic(file) => cyclic::run(file, options, observe),
+            Self::Uav(file) => uav::run(file, options, observe),
             Self::Daq(file) => daq::run(file, options, observe),
         }
     }
@@ -191,7 +210,46 @@ pub fn shipped_text(robot: &str) -> Result<&'static str, LabError> {
     match robot {
         "cell" => Ok(crate::cell::DEMO),
         "cyclic" => Ok(cyclic::SHIPPED),
+        "uav" => Ok(uav::SHIPPED),
         "daq" => Ok(daq::SHIPPED),
         other => Err(LabError::Config(unknown(other))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shipped_configurations_are_read_written_and_read_again() {
+        let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../cells"));
+        for entry in folder.read_dir().unwrap() {
+            let path = entry.unwrap().path();
+            let file = RobotFile::load(&path).unwrap_or_else(|error| panic!("{error}"));
+            let text = file.to_toml().unwrap();
+            let again =
+                RobotFile::parse(&text, "again", Path::new("")).unwrap_or_else(|error| panic!("{error}"));
+            assert_eq!(again, file, "{}", path.display());
+        }
+    }
+
+    #[test]
+    fn every_robot_has_a_shipped_configuration_of_its_own() {
+        for robot in ROBOTS {
+            assert_eq!(RobotFile::shipped(robot).unwrap().robot(), robot);
+        }
+        let error = RobotFile::shipped("submarine").unwrap_err().to_string();
+        assert!(error.contains("submarine") && error.contains("cyclic"), "{error}");
+        assert!(RobotFile::parse("robot = 3", "x", Path::new("")).is_err());
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn garbage_is_an_error_and_never_a_panic(text in "\\PC{0,200}") {
+            let _ = RobotFile::parse(&text, "x", Path::new(""));
+            for robot in ROBOTS {
+                let _ = RobotFile::parse(&format!("robot = \"{robot}\"\n{text}"), "x", Path::new(""));
+            }
+        }
     }
 }

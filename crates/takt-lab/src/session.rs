@@ -215,21 +215,6 @@ impl Session {
         Ok(())
     }
 
-    /// Counts the releases that a periodic task skipped within the window: jobs that never were, and misses of all
-    /// measures of its sample file, which has the columns `planned_ns` and `skipped`.
-    ///
-    /// # Errors
-    /// [`LabError::Files`].
-    pub fn count_skipped(&mut self, file: &str) -> Result<(), LabError> {
-        let columns = self.dir.columns(file, &["planned_ns", "skipped"])?;
-        let mut measures = self.header.measures.iter_mut().filter(|m| m.file == file).peekable();
-        let [from, to] = measures.peek().and_then(|m| m.window_ns).unwrap_or([0, u64::MAX]);
-        let inside = columns[0].iter().zip(&columns[1]).filter(|(planned, _)| (from..to).contains(*planned));
-        let skipped: u64 = inside.map(|(_, skipped)| skipped).sum();
-        measures.for_each(|measure| measure.never = skipped);
-        Ok(())
-    }
-
     fn note_load(&mut self, report: &LoadReport) {
         // Plain numbers and texts, which JSON can hold.
         self.header.load = serde_json::to_value(report).unwrap_or_default();

@@ -60,7 +60,9 @@ fn title(collection: &Collection) -> String {
     let headers = || collection.runs.iter().map(|r| &r.header);
     let campaigns = distinct(headers().map(|h| h.experiment.campaign.as_str()));
     let words = match (&campaigns[..], &collection.runs[..]) {
-        ([], [run]) if !run.header.label.trim().is_empty() => format!("{}, {}", run.header.robot, run.header.label),
+        ([], [run]) if !run.header.label.trim().is_empty() => {
+            format!("{}, {}", run.header.robot, run.header.label)
+        }
         ([], _) => distinct(headers().map(|h| h.robot.as_str())).join(", "),
         (names, _) => format!("campaign {}", names.join(", ")),
     };
@@ -134,7 +136,9 @@ fn answer(context: &Context<'_>, section: &mut Section) {
     match &context.digests {
         [digest] => match &digest.verdict {
             Some(report) => section.add(Block::Verdict(report.verdict, clean(&sentence(&report.reasons)))),
-            None => section.add(Block::Paragraph("No deadline is set, so that there is no verdict.".to_owned())),
+            None => {
+                section.add(Block::Paragraph("No deadline is set, so that there is no verdict.".to_owned()))
+            }
         },
         _ if judged().count() == 0 => {
             section.add(Block::Paragraph("No deadline is set, so that there are no verdicts.".to_owned()));
@@ -158,7 +162,9 @@ fn answer(context: &Context<'_>, section: &mut Section) {
                 let what = match verdict {
                     Verdict::Pass => format!("met {deadline} with enough evidence"),
                     Verdict::Fail => format!("missed {deadline} at least once"),
-                    Verdict::Inconclusive => format!("missed nothing, but the evidence does not carry a PASS for {deadline}"),
+                    Verdict::Inconclusive => {
+                        format!("missed nothing, but the evidence does not carry a PASS for {deadline}")
+                    }
                 };
                 let all = count(digests.len(), "configuration", "configurations");
                 section.add(Block::Verdict(verdict, format!("{number} of {all} {what}.")));
@@ -197,10 +203,14 @@ fn warnings(collection: &Collection, contexts: &[Context<'_>]) -> Vec<String> {
         (!keys.is_empty()).then(|| keys.join(", "))
     };
     if let Some(runs) = keys(&|r| r.seal == Seal::Missing) {
-        warnings.push(format!("Not sealed, because they were cut off or still run: {runs}. Their figures may change."));
+        warnings.push(format!(
+            "Not sealed, because they were cut off or still run: {runs}. Their figures may change."
+        ));
     }
     if let Some(runs) = keys(&|r| matches!(r.seal, Seal::Changed(_))) {
-        warnings.push(format!("Files were changed after the run was sealed: {runs}. Their figures prove nothing."));
+        warnings.push(format!(
+            "Files were changed after the run was sealed: {runs}. Their figures prove nothing."
+        ));
     }
     if !collection.differing.is_empty() {
         let facts: Vec<String> = collection.differing.iter().map(|f| f.name.replace('_', " ")).collect();

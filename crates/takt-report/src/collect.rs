@@ -6,10 +6,13 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use takt_rundir::{Factor, HASHES_FILE, Measure, RUN_FILE, RunDir, RunHeader, SAMPLES_FOLDER, find_runs};
+use takt_rundir::{
+    Experiment, Factor, HASHES_FILE, Measure, RUN_FILE, RunDir, RunHeader, SAMPLES_FOLDER, find_runs,
+};
 
 use crate::Error;
 use crate::figure::Source;
+use crate::plan::{self, Absent};
 use crate::words::{clean, short_hash};
 
 /// Whether a run's files are what the run left.
@@ -54,7 +57,9 @@ impl Run {
         let mut labels = Vec::new();
         match &self.seal {
             Seal::Whole(_) => {}
-            Seal::Changed(files) => labels.push(format!("files changed since the seal: {}", clean(&files.join(", ")))),
+            Seal::Changed(files) => {
+                labels.push(format!("files changed since the seal: {}", clean(&files.join(", "))))
+            }
             Seal::Missing if self.header.finished_utc.is_none() => labels.push("unfinished".to_owned()),
             Seal::Missing => labels.push("not sealed".to_owned()),
         }
@@ -90,6 +95,11 @@ pub struct Configuration {
     pub factors: Vec<Factor>,
     /// Numbers of its runs in [`Collection::runs`], in the order of repetitions.
     pub runs: Vec<usize>,
+    /// Runs that were planned and are not there: name of the directory and why.
+    pub absent: Vec<(String, String)>,
+    robot: String,
+    /// Where its first run is or would be: configurations stand in the order of their directories.
+    first: PathBuf,
 }
 
 /// A measure over all configurations that have it.
@@ -121,12 +131,14 @@ pub struct Collection {
     pub runs: Vec<Run>,
     /// What is left out.
     pub gaps: Vec<Gap>,
-    /// The configurations, in the order of their factors.
+    /// The configurations, in the order of their directories: a campaign numbers them in the order of its factors.
     pub configurations: Vec<Configuration>,
     /// The measures, main ones first.
     pub groups: Vec<Group>,
     /// Factors that have the same value in all runs.
     pub common: Vec<Factor>,
+    /// Names of the other factors, in their order.
+    pub varying: Vec<String>,
     /// Facts of the machines that differ.
     pub differing: Vec<Fact>,
 }
@@ -144,19 +156,6 @@ pub(crate) fn is_interference(name: &str) -> bool {
     ["stress", "noise", "load", "interference"].iter().any(|word| last.contains(word))
 }
 
-/// Numbers within texts count as numbers: `rr:9` before `rr:80`, and "off" before everything.
-fn natural(text: &str) -> (bool, Vec<(String, u64)>) {
-    let mut parts = Vec::new();
-    let mut rest = text;
-    while !rest.is_empty() {
-        let word = rest.find(|c: char| c.is_ascii_digit()).unwrap_or(rest.len());
-        let digits = rest[word..].find(|c: char| !c.is_ascii_digit()).map_or(rest.len(), |d| word + d);
-        parts.push((rest[..word].to_owned(), rest[word..digits].parse().unwrap_or(u64::MAX)));
-        rest = &rest[digits..];
-    }
-    (!is_idle(text), parts)
-}
-
 /// Finds, reads and groups the runs at `paths`: run directories, campaigns, folders of them.
 ///
 /// # Errors
@@ -164,10 +163,11 @@ fn natural(text: &str) -> (bool, Vec<(String, u64)>) {
 pub fn collect(paths: &[impl AsRef<Path>]) -> Result<Collection, Error> {
     let mut found: Vec<RunDir> = Vec::new();
     let mut gaps = Vec::new();
+    let mut absent = Vec::new();
     for path in paths {
         let path = path.as_ref();
         found.extend(find_runs(path)?);
-        headless(path, 3, &mut gaps);
+        search(path, 3, &mut gaps, &mut absent);
     }
     let mut seen = Vec::new();
     found.retain(|dir| {
@@ -188,14 +188,15 @@ pub fn collect(paths: &[impl AsRef<Path>]) -> Result<Collection, Error> {
                 let seal = seal(&dir);
                 runs.push(Run { key: format!("R{}", runs.len() + 1), name: clean(&name), header, seal, dir });
             }
-            Err(error) => gaps.push(Gap { what: clean(&dir.path().display().to_string()), why: clean(&error.to_string()) }),
+            Err(error) => gaps
+                .push(Gap { what: clean(&dir.path().display().to_string()), why: clean(&error.to_string()) }),
         }
     }
     if runs.is_empty() {
         let reasons: Vec<String> = gaps.iter().map(|g| g.why.clone()).collect();
         return Err(Error::NothingReadable { found: total, reasons: reasons.join("; ") });
     }
-    Ok(group(runs, gaps))
+    Ok(group(runs, absent, gaps))
 }
 
 fn seal(dir: &RunDir) -> Seal {
@@ -207,13 +208,19 @@ fn seal(dir: &RunDir) -> Seal {
     }
 }
 
-/// Folders that look like runs and say nothing about themselves; what a kill left beside the run that replaced it.
-fn headless(path: &Path, depth: usize, gaps: &mut Vec<Gap>) {
+/// Looks for what is not a readable run: folders that look like runs and say nothing about themselves, what a kill left
+/// beside the run that replaced it, planned runs that are not there.
+fn search(path: &Path, depth: usize, gaps: &mut Vec<Gap>, absent: &mut Vec<Absent>) {
     if path.join(RUN_FILE).is_file() || depth == 0 {
         return;
     }
+    match plan::absent(path) {
+        Ok(runs) => absent.extend(runs),
+        Err(why) => gaps.push(Gap { what: clean(&path.display().to_string()), why: clean(&why) }),
+    }
     let Ok(entries) = fs::read_dir(path) else { return };
-    let mut folders: Vec<PathBuf> = entries.filter_map(|e| Some(e.ok()?.path())).filter(|p| p.is_dir()).collect();
+    let mut folders: Vec<PathBuf> =
+        entries.filter_map(|e| Some(e.ok()?.path())).filter(|p| p.is_dir()).collect();
     folders.sort();
     for folder in folders {
         let what = clean(&folder.display().to_string());
@@ -224,74 +231,97 @@ fn headless(path: &Path, depth: usize, gaps: &mut Vec<Gap>) {
         {
             gaps.push(Gap { what, why: format!("looks like a run directory and has no {RUN_FILE}") });
         } else {
-            headless(&folder, depth - 1, gaps);
+            search(&folder, depth - 1, gaps, absent);
         }
     }
 }
 
 /// Groups runs that were read.
-pub(crate) fn group(runs: Vec<Run>, mut gaps: Vec<Gap>) -> Collection {
-    let campaigns = distinct(runs.iter().map(|r| r.header.experiment.campaign.as_str()));
-    let robots = distinct(runs.iter().map(|r| r.header.robot.as_str()));
+pub(crate) fn group(runs: Vec<Run>, absent: Vec<Absent>, mut gaps: Vec<Gap>) -> Collection {
+    let experiments =
+        || runs.iter().map(|r| &r.header.experiment).chain(absent.iter().map(|a| &a.experiment));
+    let campaigns = distinct(experiments().map(|e| e.campaign.as_str()));
+    let robots =
+        distinct(runs.iter().map(|r| r.header.robot.as_str()).chain(absent.iter().map(|a| a.robot.as_str())));
     // Every factor that any run has, with whether all runs have it with one value.
     let mut factors: Vec<&str> = Vec::new();
-    for factor in runs.iter().flat_map(|r| &r.header.experiment.factors) {
+    for factor in experiments().flat_map(|e| &e.factors) {
         if !factors.contains(&factor.name.as_str()) {
             factors.push(&factor.name);
         }
     }
-    let value = |run: &Run, name: &str| -> Option<String> {
-        run.header.experiment.factors.iter().find(|f| f.name == name).map(|f| f.value.clone())
+    let value = |e: &Experiment, name: &str| -> Option<String> {
+        e.factors.iter().find(|f| f.name == name).map(|f| f.value.clone())
     };
     let (common, varying): (Vec<&str>, Vec<&str>) =
-        factors.iter().partition(|name| distinct(runs.iter().map(|r| value(r, name))).len() == 1);
+        factors.iter().partition(|name| distinct(experiments().map(|e| value(e, name))).len() == 1);
     let common: Vec<Factor> = common
         .iter()
-        .filter_map(|name| Some(Factor { name: (*name).to_owned(), value: value(&runs[0], name)? }))
+        .filter_map(|name| {
+            Some(Factor { name: (*name).to_owned(), value: value(&runs[0].header.experiment, name)? })
+        })
         .collect();
 
     let mut configurations: Vec<Configuration> = Vec::new();
-    for (index, run) in runs.iter().enumerate() {
-        let e = &run.header.experiment;
+    let mut place = |robot: &str, e: &Experiment, path: &Path, own: &str| -> usize {
         let mut words: Vec<String> = Vec::new();
         if robots.len() > 1 {
-            words.push(run.header.robot.clone());
+            words.push(robot.to_owned());
         }
         if campaigns.len() > 1 && !e.campaign.is_empty() {
             words.push(e.campaign.clone());
         }
-        let of = |name: &&str| value(run, name).map(|value| format!("{name} {value}"));
-        words.extend(varying.iter().filter_map(of));
+        words.extend(varying.iter().filter_map(|name| value(e, name).map(|value| format!("{name} {value}"))));
         if words.is_empty() || e.factors.is_empty() {
-            let label = if run.header.label.trim().is_empty() { run.name.clone() } else { run.header.label.clone() };
-            words.push(label);
+            words.push(own.to_owned());
         }
         let name = clean(&words.join(" · "));
         // Runs of an experiment with equal factors are repetitions. Runs on their own may differ in settings that no
         // factor tells, so that each stands alone.
         let alone = e.factors.is_empty() && e.repetition == 0;
-        let place = configurations.iter().position(|c| !alone && c.name == name && c.factors == e.factors);
-        match place {
-            Some(place) => configurations[place].runs.push(index),
-            None => {
-                configurations.push(Configuration { name, factors: e.factors.clone(), runs: vec![index] });
-            }
+        let same = |c: &Configuration| !alone && c.name == name && c.factors == e.factors && c.robot == robot;
+        if let Some(there) = configurations.iter().position(same) {
+            return there;
         }
+        configurations.push(Configuration {
+            name,
+            factors: e.factors.clone(),
+            runs: Vec::new(),
+            absent: Vec::new(),
+            robot: robot.to_owned(),
+            first: path.to_owned(),
+        });
+        configurations.len() - 1
+    };
+    let mut members: Vec<(usize, usize)> = Vec::new();
+    for (index, run) in runs.iter().enumerate() {
+        let own = if run.header.label.trim().is_empty() { &run.name } else { &run.header.label };
+        members.push((place(&run.header.robot, &run.header.experiment, run.dir.path(), own), index));
+    }
+    let mut missing: Vec<(usize, String, String)> = Vec::new();
+    for run in &absent {
+        let name = run.path.file_name().map_or_else(String::new, |n| clean(&n.to_string_lossy()));
+        let there = place(&run.robot, &run.experiment, &run.path, &name);
+        gaps.push(Gap { what: clean(&run.path.display().to_string()), why: clean(&run.why) });
+        missing.push((there, name, clean(&run.why)));
+    }
+    for (there, index) in members {
+        configurations[there].runs.push(index);
+    }
+    for (there, name, why) in missing {
+        configurations[there].absent.push((name, why));
+    }
+    if !absent.is_empty() {
+        configurations.sort_by(|a, b| a.first.cmp(&b.first));
     }
     for configuration in &mut configurations {
         configuration.runs.sort_by_key(|&run| runs[run].header.experiment.repetition);
     }
-    configurations.sort_by_cached_key(|c| {
-        let values: Vec<_> = varying
-            .iter()
-            .map(|name| natural(c.factors.iter().find(|f| f.name == *name).map_or("", |f| &f.value)))
-            .collect();
-        (runs[c.runs[0]].header.robot.clone(), values)
-    });
     tell_apart(&mut configurations, &runs);
     let groups = groups(&runs, &configurations, &mut gaps);
     let differing = differing(&runs);
-    Collection { runs, gaps, configurations, groups, common, differing }
+    let varying = varying.into_iter().map(str::to_owned).collect();
+    Collection { runs, gaps, configurations, groups, common, varying, differing }
 }
 
 /// Two configurations never share a name: the directory's is added.
@@ -299,14 +329,17 @@ fn tell_apart(configurations: &mut [Configuration], runs: &[Run]) {
     let names: Vec<String> = configurations.iter().map(|c| c.name.clone()).collect();
     for (index, configuration) in configurations.iter_mut().enumerate() {
         if names.iter().enumerate().any(|(other, name)| other != index && *name == configuration.name) {
-            let run = &runs[configuration.runs[0]];
-            configuration.name = format!("{} · {} {}", configuration.name, run.key, run.name);
+            let own = match configuration.runs.first() {
+                Some(run) => format!("{} {}", runs[*run].key, runs[*run].name),
+                None => configuration.first.display().to_string(),
+            };
+            configuration.name = clean(&format!("{} · {own}", configuration.name));
         }
     }
 }
 
 /// What a measure is: where its numbers come from.
-fn definition(measure: &Measure) -> String {
+pub(crate) fn definition(measure: &Measure) -> String {
     match &measure.since_column {
         Some(since) => format!("{}:{} since {since}", measure.file, measure.column),
         None => format!("{}:{}", measure.file, measure.column),
@@ -319,17 +352,27 @@ fn groups(runs: &[Run], configurations: &[Configuration], gaps: &mut Vec<Gap>) -
         for &index in &configuration.runs {
             let run = &runs[index];
             if run.header.measures.is_empty() {
-                gaps.push(Gap { what: format!("{} {}", run.key, run.name), why: "it tells no measure".to_owned() });
+                gaps.push(Gap {
+                    what: format!("{} {}", run.key, run.name),
+                    why: "it tells no measure".to_owned(),
+                });
             }
             let mut gap = |measure: &Measure, why: String| {
-                gaps.push(Gap { what: clean(&format!("{} {}: {}", run.key, run.name, measure.name)), why: clean(&why) });
+                gaps.push(Gap {
+                    what: clean(&format!("{} {}: {}", run.key, run.name, measure.name)),
+                    why: clean(&why),
+                });
             };
             for measure in &run.header.measures {
                 if !measure.column.ends_with("_ns") {
-                    gap(measure, format!("column {} is not in nanoseconds (its name must end in _ns)", measure.column));
+                    gap(
+                        measure,
+                        format!("column {} is not in nanoseconds (its name must end in _ns)", measure.column),
+                    );
                     continue;
                 }
-                let place = groups.iter().position(|(g, _)| g.robot == run.header.robot && g.name == measure.name);
+                let place =
+                    groups.iter().position(|(g, _)| g.robot == run.header.robot && g.name == measure.name);
                 let place = place.unwrap_or_else(|| {
                     let group = Group {
                         robot: run.header.robot.clone(),
@@ -342,7 +385,10 @@ fn groups(runs: &[Run], configurations: &[Configuration], gaps: &mut Vec<Gap>) -
                 });
                 let (group, defined) = &mut groups[place];
                 if *defined != definition(measure) {
-                    let why = format!("it is {} here and {defined} in other runs: not put together", definition(measure));
+                    let why = format!(
+                        "it is {} here and {defined} in other runs: not put together",
+                        definition(measure)
+                    );
                     gap(measure, why);
                     continue;
                 }
@@ -359,7 +405,19 @@ fn groups(runs: &[Run], configurations: &[Configuration], gaps: &mut Vec<Gap>) -
             }
         }
     }
-    groups.into_iter().map(|(group, _)| group).collect()
+    let mut groups: Vec<Group> = groups.into_iter().map(|(group, _)| group).collect();
+    // A configuration without a run has its row in the tables too, which says why it is empty.
+    for group in &mut groups {
+        let empty = |c: &Configuration| c.runs.is_empty() && c.robot == group.robot;
+        let rows = configurations
+            .iter()
+            .enumerate()
+            .filter(|(_, c)| empty(c))
+            .map(|(number, _)| (number, Vec::new()));
+        group.cells.extend(rows.collect::<Vec<_>>());
+        group.cells.sort_by_key(|cell| cell.0);
+    }
+    groups
 }
 
 fn distinct<T: PartialEq>(values: impl Iterator<Item = T>) -> Vec<T> {

@@ -1,15 +1,16 @@
 //! What a report needs of a measure in one configuration, in bounded size: samples are read once, digested and dropped, so
 //! that a campaign of any number of runs needs the memory of its largest configuration.
 
+use crate::interim::{SeriesEvidence, VerdictReport, judge_series};
 use serde::{Deserialize, Serialize};
-use takt_rundir::{Measure, Series};
+use takt_rundir::{Measure, RunDir, Series};
+use takt_stats::Summary;
+use takt_stats::evt;
 use takt_stats::low::{self, LowRow};
 use takt_stats::misses::Misses;
 use takt_stats::quantile::{self, Quantile};
 use takt_stats::recorder::Recorder;
 use takt_stats::trend::{MaxPoint, MaxTrend, MeanPoint, MeanTrend};
-use takt_stats::Summary;
-use crate::interim::{SeriesEvidence, VerdictReport, evt, judge_series};
 
 use crate::collect::{Collection, Group, Run};
 use crate::figure::{BoxRow, COLUMNS};
@@ -148,13 +149,13 @@ impl Digest {
 }
 
 /// Reads the recorder's file of a run: [`Streamed`], or a recorder alone.
-pub(crate) fn streamed(run: &Run, file: &str) -> Result<Streamed, String> {
+pub(crate) fn streamed(dir: &RunDir, file: &str) -> Result<Streamed, String> {
     if file.is_empty() || file.contains(['/', '\\', '\0']) || file.starts_with('.') {
         return Err(format!("recorder file \"{file}\" is no plain name"));
     }
-    match run.dir.read_json::<Streamed>(file) {
+    match dir.read_json::<Streamed>(file) {
         Ok(streamed) => Ok(streamed),
-        Err(error) => match run.dir.read_json::<Recorder>(file) {
+        Err(error) => match dir.read_json::<Recorder>(file) {
             Ok(recorder) => {
                 Ok(Streamed { recorder, max_trend: MaxTrend::default(), mean_trend: None, elapsed_ns: 0 })
             }
@@ -163,9 +164,48 @@ pub(crate) fn streamed(run: &Run, file: &str) -> Result<Streamed, String> {
     }
 }
 
-/// Digests all configurations of a measure, one after the other.
+/// Sample files of a configuration up to this size are digested beside others: eight of them stay far below 1 GiB.
+const BESIDE_OTHERS_BYTES: u64 = 8 << 20;
+/// Most threads.
+const THREADS: usize = 8;
+
+/// Digests all configurations of a measure: small ones side by side, large ones one after the other.
 pub fn digests(collection: &Collection, group: &Group) -> Vec<Digest> {
-    group.cells.iter().map(|(configuration, runs)| digest(collection, *configuration, runs)).collect()
+    let size = |(_, runs): &(usize, Vec<(usize, Measure)>)| -> u64 {
+        runs.iter().map(|(run, measure)| sample_bytes(&collection.runs[*run], measure)).sum()
+    };
+    let small = group.cells.iter().all(|cell| size(cell) <= BESIDE_OTHERS_BYTES);
+    let threads =
+        if small { std::thread::available_parallelism().map_or(1, |n| n.get().min(THREADS)) } else { 1 };
+    let next = std::sync::atomic::AtomicUsize::new(0);
+    let work = || {
+        let mut done = Vec::new();
+        while let Some((configuration, runs)) =
+            group.cells.get(next.fetch_add(1, std::sync::atomic::Ordering::Relaxed))
+        {
+            done.push(digest(collection, *configuration, runs));
+        }
+        done
+    };
+    let mut digests = std::thread::scope(|scope| {
+        let helpers: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
+        let mut digests = work();
+        for helper in helpers {
+            // A panic of a helper is one of ours: it goes on here, as it would without threads.
+            digests.extend(helper.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        }
+        digests
+    });
+    digests.sort_by_key(|digest| digest.configuration);
+    digests
+}
+
+fn sample_bytes(run: &Run, measure: &Measure) -> u64 {
+    let folder = run.dir.path().join(takt_rundir::SAMPLES_FOLDER);
+    let size = |extension: &str| {
+        std::fs::metadata(folder.join(format!("{}.{extension}", measure.file))).map_or(0, |m| m.len())
+    };
+    size("parquet") + size("csv")
 }
 
 /// What is gathered while the runs of a configuration are read.
@@ -193,7 +233,7 @@ impl Pool {
 
     fn take(&mut self, run: usize, source: &Run, measure: &Measure) -> Result<(), String> {
         let series = source.dir.series(measure).map_err(|e| e.to_string());
-        let streamed = measure.recorder.as_deref().map(|file| streamed(source, file)).transpose()?;
+        let streamed = measure.recorder.as_deref().map(|file| streamed(&source.dir, file)).transpose()?;
         let Some(streamed) = streamed else {
             let series = series?;
             let digest = of_series(run, measure, &series);
@@ -313,7 +353,8 @@ fn judge(collection: &Collection, digest: &Digest, deadline_ns: u64) -> VerdictR
     });
     if !digest.failed.is_empty() {
         // What could not be read cannot be a PASS.
-        let words = crate::words::count(digest.failed.len(), "run could not be read", "runs could not be read");
+        let words =
+            crate::words::count(digest.failed.len(), "run could not be read", "runs could not be read");
         report.reasons.push(format!("{words}, so that a miss may be among its samples"));
         if report.verdict == takt_stats::Verdict::Pass {
             report.verdict = takt_stats::Verdict::Inconclusive;

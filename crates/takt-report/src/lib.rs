@@ -10,14 +10,17 @@
 
 mod build;
 mod collect;
+pub mod compare;
 mod digest;
 pub mod document;
 mod error;
+pub mod export;
 pub mod figure;
 mod html;
 mod interim;
 mod markdown;
 mod pictures;
+mod plan;
 pub mod table;
 pub mod tables;
 mod terminal;

@@ -86,13 +86,16 @@ mod tests {
     fn known_table() {
         let sorted: Vec<f64> = (1..=100_000).map(f64::from).collect();
         let rows = table(&sorted);
-        assert_eq!(rows.iter().map(|r| (r.count, r.max)).collect::<Vec<_>>(), [
-            (99_000, 99_000.0),
-            (99_900, 99_900.0),
-            (99_990, 99_990.0),
-            (99_999, 99_999.0),
-            (100_000, 100_000.0)
-        ]);
+        assert_eq!(
+            rows.iter().map(|r| (r.count, r.max)).collect::<Vec<_>>(),
+            [
+                (99_000, 99_000.0),
+                (99_900, 99_900.0),
+                (99_990, 99_990.0),
+                (99_999, 99_999.0),
+                (100_000, 100_000.0)
+            ]
+        );
         assert!((rows[0].mean - 49_500.5).abs() < 1e-6);
         assert_eq!(rows[1].label(), "Low 99.9 %");
         assert!(table(&[]).is_empty());

@@ -32,7 +32,13 @@ impl From<Moments> for Words {
     fn from(m: Moments) -> Self {
         let split = |v: u128| [v as u64, (v >> 64) as u64];
         let [low, middle] = split(m.squares_low);
-        Self { count: m.count, sum: split(m.sum), squares: [low, middle, m.squares_high], min: m.min, max: m.max }
+        Self {
+            count: m.count,
+            sum: split(m.sum),
+            squares: [low, middle, m.squares_high],
+            min: m.min,
+            max: m.max,
+        }
     }
 }
 
@@ -86,8 +92,7 @@ impl Moments {
         self.sum = self.sum.saturating_add(other.sum);
         let (low, carry) = self.squares_low.overflowing_add(other.squares_low);
         self.squares_low = low;
-        self.squares_high =
-            self.squares_high.wrapping_add(other.squares_high).wrapping_add(u64::from(carry));
+        self.squares_high = self.squares_high.wrapping_add(other.squares_high).wrapping_add(u64::from(carry));
     }
 
     /// Whether these sums can be those of a sample: for what was read back from a file.

@@ -164,9 +164,10 @@ mod tests {
 
     #[test]
     fn ranks_are_nearest_and_not_lifted_by_rounding() {
-        assert_eq!([rank(0.07, 100), rank(0.99, 150), rank(0.999, 1000), rank(0.99999, 1_000_000)], [
-            7, 149, 999, 999_990
-        ]);
+        assert_eq!(
+            [rank(0.07, 100), rank(0.99, 150), rank(0.999, 1000), rank(0.99999, 1_000_000)],
+            [7, 149, 999, 999_990]
+        );
         assert_eq!([rank(0.0, 10), rank(1.0, 10), rank(0.5, 1)], [1, 10, 1]);
     }
 

@@ -67,13 +67,7 @@ impl Recorder {
     pub fn new(deadline_ns: Option<u64>) -> Result<Self, RecorderError> {
         let histogram = Histogram::new_with_bounds(1, RANGE_NS, DIGITS)
             .map_err(|e| RecorderError::Histogram { what: e.to_string() })?;
-        Ok(Self {
-            deadline_ns,
-            moments: Moments::default(),
-            misses: Misses::default(),
-            beyond: 0,
-            histogram,
-        })
+        Ok(Self { deadline_ns, moments: Moments::default(), misses: Misses::default(), beyond: 0, histogram })
     }
 
     /// Records the next value in time order. Allocates nothing, waits for nothing.

@@ -68,7 +68,8 @@ mod tests {
             100.0 * (x[1] - x[0] * x[0]).powi(2) + (1.0 - x[0]).powi(2)
         });
         assert!(value < 1e-9 && (x[0] - 1.0).abs() < 1e-3, "{x:?}");
-        let (x, _) = minimise([0.0], [1.0], 100, |x| if x[0] > 2.0 { f64::NAN } else { (x[0] - 1.5).powi(2) });
+        let (x, _) =
+            minimise([0.0], [1.0], 100, |x| if x[0] > 2.0 { f64::NAN } else { (x[0] - 1.5).powi(2) });
         assert!((x[0] - 1.5).abs() < 1e-4);
     }
 }

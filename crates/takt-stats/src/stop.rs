@@ -200,7 +200,8 @@ mod tests {
     fn threshold_remembers_the_first_value_above() {
         let mut s = stop("threshold_ns = 75000");
         assert_eq!((s.push(1, 75_000), s.push(2, 10)), (None, None));
-        let end = Some(Stopped::Threshold { value_ns: 95_220, threshold_ns: 75_000, count: 3, elapsed_ns: 3 });
+        let end =
+            Some(Stopped::Threshold { value_ns: 95_220, threshold_ns: 75_000, count: 3, elapsed_ns: 3 });
         assert_eq!((s.push(3, 95_220), s.push(4, 200_000), s.stopped()), (end, end, end));
         assert_eq!(
             s.stopped().unwrap().to_string(),

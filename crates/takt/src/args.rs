@@ -40,6 +40,14 @@ pub enum Command {
         #[command(subcommand)]
         what: Campaign,
     },
+    /// Find what makes this machine unfit for real time, with evidence and the fix
+    Doctor(Doctor),
+    /// Write a report about run directories: one HTML file and its Markdown twin
+    Report(Report),
+    /// Compare runs, campaigns, kernels or machines: differences with confidence intervals
+    Compare(Compare),
+    /// Write a run's samples for other tools: cyclictest's histogram or CSV
+    Export(Export),
     /// Show everything: recorded pedestrians, simulated robot, view, short bench, verdict
     Demo(Demo),
     /// Check a configuration file of a robot, or a campaign file
@@ -68,6 +76,15 @@ fn positive_seconds(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(seconds) if seconds > 0.0 && seconds <= 86_400.0 * 40.0 => Ok(seconds),
         _ => Err("accepted are numbers above 0, at most 40 days".to_owned()),
+    }
+}
+
+fn label(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() && !value.is_empty() => {
+            Ok((name.to_owned(), value.to_owned()))
+        }
+        _ => Err("accepted is NAME=VALUE".to_owned()),
     }
 }
 
@@ -233,11 +250,14 @@ pub struct CampaignResume {
 }
 
 /// What making and going on share.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Default, clap::Args)]
 pub struct CampaignCommon {
     /// Label of the running kernel, for campaigns with a factor "kernel"
     #[arg(long)]
     pub kernel: Option<String>,
+    /// Another condition that holds now, for campaigns with factors "label.NAME"
+    #[arg(long, value_name = "NAME=VALUE", value_parser = label)]
+    pub label: Vec<(String, String)>,
     /// Go on although the machine is not the one that the finished runs were made on; the table names what differs
     #[arg(long)]
     pub any_machine: bool,
@@ -270,6 +290,10 @@ pub struct BenchUav {
     /// deadline:RUNTIME/DEADLINE/PERIOD
     #[arg(long, value_delimiter = ',')]
     pub policies: Vec<String>,
+    /// Instead of running: at which loss of control does this vehicle diverge, and what does lateness cost? Simulated
+    /// time, the same answer everywhere
+    #[arg(long, conflicts_with_all = ["iterations", "stress", "policies", "repeat"])]
+    pub blackout: bool,
     /// Configuration file; the shipped one when absent
     #[arg(long)]
     pub config: Option<PathBuf>,
@@ -305,6 +329,85 @@ pub struct BenchDaq {
     /// Print the rows as JSON
     #[arg(long)]
     pub json: bool,
+}
+
+/// `takt doctor`
+#[derive(Debug, clap::Args)]
+pub struct Doctor {
+    /// Time for measurements, seconds; 0 only reads settings
+    #[arg(long, default_value_t = 3.0, value_parser = clap::value_parser!(f64))]
+    pub seconds: f64,
+    /// Make the safe changes; what was there before is kept for --revert
+    #[arg(long, conflicts_with = "revert")]
+    pub apply: bool,
+    /// Put back what --apply changed
+    #[arg(long)]
+    pub revert: bool,
+    /// File that keeps the settings from before --apply
+    #[arg(long, default_value = "/var/tmp/takt-doctor-state.json")]
+    pub state: PathBuf,
+    /// Print the findings as JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Exit with 1 when something makes the machine unfit
+    #[arg(long)]
+    pub check: bool,
+}
+
+/// `takt report`
+#[derive(Debug, clap::Args)]
+pub struct Report {
+    /// Run directories, or folders of them (campaigns)
+    #[arg(required = true)]
+    pub dirs: Vec<PathBuf>,
+    /// Folder for report.html and report.md; the first of the folders when absent
+    #[arg(long)]
+    pub out: Option<PathBuf>,
+}
+
+/// `takt compare`
+#[derive(Debug, clap::Args)]
+pub struct Compare {
+    /// Two or more sides: run directories or folders of them; the first is what the others are compared with
+    #[arg(required = true, num_args = 2..)]
+    pub sides: Vec<PathBuf>,
+    /// Only this measure
+    #[arg(long)]
+    pub measure: Option<String>,
+    /// Compare although the machines or kernels differ; what differs is said first
+    #[arg(long)]
+    pub across_machines: bool,
+    /// Print the comparison as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// What `takt export` writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// As `cyclictest --histogram` prints it: bins of 1 us
+    Histogram,
+    /// A line per sample
+    Csv,
+}
+
+/// `takt export`
+#[derive(Debug, clap::Args)]
+pub struct Export {
+    /// Run directory
+    pub run: PathBuf,
+    /// What to write
+    #[arg(long, value_enum, default_value_t = Format::Histogram)]
+    pub format: Format,
+    /// Measure; the run's main one when absent
+    #[arg(long)]
+    pub measure: Option<String>,
+    /// Bins of the histogram; values beyond are counted as overflows
+    #[arg(long, default_value_t = takt_report::export::BINS)]
+    pub bins: usize,
+    /// File; standard output when absent
+    #[arg(long)]
+    pub out: Option<PathBuf>,
 }
 
 /// `takt demo`

@@ -20,6 +20,11 @@ fn alias<'a>(robot: &str, name: &'a str) -> &'a str {
     }
 }
 
+/// The label that says which kernel runs.
+pub const KERNEL: &str = "kernel";
+/// What the name of any other label begins with.
+const LABEL: &str = "label.";
+
 /// Sets `name` to `value` for one run.
 ///
 /// # Errors
@@ -53,8 +58,11 @@ pub fn apply(
             Some(seconds) if (0.01..=40.0 * 86_400.0).contains(&seconds) => setup.seconds = Some(seconds),
             _ => return wrong("0.01 to 3456000 s (40 days)"),
         },
-        "kernel" => match value.as_str() {
-            Some(label) if !label.is_empty() => setup.kernel = Some(label.to_owned()),
+        label if label == KERNEL || label.starts_with(LABEL) => match value.as_str() {
+            Some(value) if !value.is_empty() => {
+                let label = label.strip_prefix(LABEL).unwrap_or(label);
+                setup.labels.insert(label.to_owned(), value.to_owned());
+            }
             _ => return wrong("names"),
         },
         key => set(config, alias(robot, key), value)?,
@@ -107,7 +115,8 @@ mod tests {
         assert_eq!(applied("cyclic", "noise", 7).unwrap().1.noise, 7);
         assert_eq!(applied("cyclic", "stress", "uav").unwrap().1.stress.name, "uav");
         assert_eq!(applied("cyclic", "load_cpus", "0").unwrap().1.cpus.unwrap().to_string(), "0");
-        assert_eq!(applied("cyclic", "kernel", "rt").unwrap().1.kernel.as_deref(), Some("rt"));
+        assert_eq!(applied("cyclic", "kernel", "rt").unwrap().1.labels["kernel"], "rt");
+        assert_eq!(applied("cyclic", "label.desktop", "off").unwrap().1.labels["desktop"], "off");
         assert_eq!(applied("cyclic", "rate", 9).unwrap().0["rate_hz"].as_integer(), Some(9));
         assert_eq!(applied("cell", "policy", "DL+RR").unwrap().0["tasks"]["policy"].as_str(), Some("DL+RR"));
         assert_eq!(applied("x", "a.b", 2).unwrap().0["a"]["b"].as_integer(), Some(2));

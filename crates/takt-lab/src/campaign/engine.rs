@@ -10,6 +10,7 @@ use takt_rundir::{
     FactDifference, HASHES_FILE, Machine, RunDir, read_json, sha256_of, utc_name, utc_now, write_json,
 };
 
+use super::apply::KERNEL;
 use super::plan::{CellRun, Plan};
 use super::table::Table;
 use crate::LabError;
@@ -76,7 +77,7 @@ pub enum Progress<'a> {
         /// Which.
         run: &'a CellRun,
     },
-    /// A run waits for another kernel.
+    /// A run waits for another kernel, or another condition.
     Waits {
         /// Which.
         run: &'a CellRun,
@@ -177,22 +178,22 @@ impl Campaign {
 
     /// Differences that no factor explains.
     pub(super) fn unplanned(&self, mut differences: Vec<FactDifference>) -> Vec<FactDifference> {
-        if self.plan.runs.iter().any(|run| run.setup.kernel.is_some()) {
+        if self.plan.runs.iter().any(|run| run.setup.labels.contains_key(KERNEL)) {
             differences.retain(|d| !KERNEL_FACTS.contains(&d.fact.as_str()));
         }
         differences
     }
 
     /// Makes the runs that are not made yet. `make` makes one and leaves a sealed run directory, or says why it could
-    /// not; then the campaign goes on with the next, unless `go_on` is false. `kernel` is the label of the running
-    /// kernel: runs for other labels wait.
+    /// not; then the campaign goes on with the next, unless `go_on` is false. `labels` say which conditions hold now
+    /// (`kernel` and others): runs for other conditions wait.
     ///
     /// # Errors
     /// [`LabError::Config`] when finished runs were made on another machine and `any_machine` is not set;
     /// [`LabError::Stopped`] when `go_on` says so; [`LabError::Files`].
     pub fn measure(
         &self,
-        kernel: Option<&str>,
+        labels: &BTreeMap<String, String>,
         any_machine: bool,
         make: &mut dyn FnMut(&Order<'_>) -> Result<(), String>,
         go_on: &dyn Fn() -> bool,
@@ -202,7 +203,7 @@ impl Campaign {
         if !any_machine && !differences.is_empty() {
             return Err(LabError::OtherMachine { dir: self.path.clone(), differences });
         }
-        self.check_kernel(kernel)?;
+        self.plan.check_labels(labels)?;
         let mut failures: BTreeMap<String, String> =
             read_json(&self.path.join(FAILURES_FILE)).unwrap_or_default();
         let all = self.plan.runs.len();
@@ -212,7 +213,7 @@ impl Campaign {
                 progress(Progress::Kept { run }, done + 1, all);
                 continue;
             }
-            if run.setup.kernel.as_deref().is_some_and(|label| Some(label) != kernel) {
+            if run.setup.labels != *labels {
                 progress(Progress::Waits { run }, done + 1, all);
                 continue;
             }
@@ -220,7 +221,7 @@ impl Campaign {
                 return Err(LabError::Stopped { dir: self.path.clone() });
             }
             let each = if overhead.1 == 0 { OVERHEAD_GUESS } else { overhead.0 / overhead.1 };
-            progress(Progress::Begin { run, left: self.left(done, kernel, each) }, done, all);
+            progress(Progress::Begin { run, left: self.left(done, labels, each) }, done, all);
             let begun = Instant::now();
             let outcome = self.one(run, make);
             if !go_on() {
@@ -245,33 +246,9 @@ impl Campaign {
         Ok(table)
     }
 
-    fn check_kernel(&self, kernel: Option<&str>) -> Result<(), LabError> {
-        let mut labels: Vec<&str> = self.plan.runs.iter().filter_map(|r| r.setup.kernel.as_deref()).collect();
-        labels.sort_unstable();
-        labels.dedup();
-        let known = kernel.is_none_or(|kernel| labels.contains(&kernel));
-        if known && (kernel.is_some() || labels.is_empty()) {
-            return Ok(());
-        }
-        Err(LabError::Config(match (kernel, labels.is_empty()) {
-            (Some(kernel), true) => {
-                format!("--kernel {kernel}: campaign {} has no factor \"kernel\"", self.plan.file.name)
-            }
-            (Some(kernel), false) => {
-                format!("--kernel {kernel}: the factor \"kernel\" has the labels {}", labels.join(", "))
-            }
-            (None, _) => format!(
-                "campaign {} has a factor \"kernel\": name the running kernel with --kernel, one of {}; the other runs wait \
-                 for --resume under theirs",
-                self.plan.file.name,
-                labels.join(", ")
-            ),
-        }))
-    }
-
     /// Time that the runs from `done` on will take.
-    fn left(&self, done: usize, kernel: Option<&str>, overhead: Duration) -> Duration {
-        let mine = |run: &&CellRun| run.setup.kernel.as_deref().is_none_or(|label| Some(label) == kernel);
+    fn left(&self, done: usize, labels: &BTreeMap<String, String>, overhead: Duration) -> Duration {
+        let mine = |run: &&CellRun| run.setup.labels == *labels;
         let open = self.plan.runs[done..].iter().filter(mine).filter(|run| !self.is_whole(run));
         open.map(|run| Duration::from_secs_f64(run.expected_s) + overhead).sum()
     }

@@ -103,8 +103,8 @@ impl Level {
 #[serde(deny_unknown_fields)]
 pub struct FactorSpec {
     /// `policy`, `rate`, `placement`: by these names for every robot. `stress`, `noise`, `load_cpus`, `seconds`: of the
-    /// run. `kernel`: a label; runs of another kernel than the running one wait for it. Anything else: a key of the
-    /// robot's configuration, dots between the levels.
+    /// run. `kernel` and `label.NAME`: conditions that only a person or a reboot can change; runs for another condition than
+    /// the present one wait for it. Anything else: a key of the robot's configuration, dots between the levels.
     pub name: String,
     /// Its values.
     pub values: Vec<Level>,

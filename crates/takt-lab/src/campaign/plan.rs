@@ -1,5 +1,6 @@
 //! The plan: every run of a campaign, resolved and validated before the first one begins.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
@@ -11,7 +12,7 @@ use takt_load::Profile;
 use takt_rt::placement::CpuSet;
 use takt_rundir::{Experiment, Factor, sha256_of};
 
-use super::apply::apply;
+use super::apply::{KERNEL, apply};
 use super::file::{CampaignFile, Level, Order};
 use crate::LabError;
 use crate::options::Interference;
@@ -30,8 +31,8 @@ pub struct RunSetup {
     pub cpus: Option<CpuSet>,
     /// Length of the window, seconds; as the robot's configuration says when absent.
     pub seconds: Option<f64>,
-    /// Label of the kernel that the run is for; any when absent.
-    pub kernel: Option<String>,
+    /// Conditions that only a person or a reboot can change, and that the run is for: `kernel`, and others by their names.
+    pub labels: BTreeMap<String, String>,
     /// Where the run stands in the campaign.
     pub experiment: Experiment,
 }
@@ -173,6 +174,44 @@ impl Plan {
             }
         }
         Self { file: file.clone(), robot: robot.to_owned(), runs, configs }
+    }
+
+    /// Every label that the campaign asks for has one of its values, and there is no other.
+    ///
+    /// # Errors
+    /// [`LabError::Config`].
+    pub fn check_labels(&self, labels: &BTreeMap<String, String>) -> Result<(), LabError> {
+        let name = &self.file.name;
+        let option =
+            |label: &str| if label == KERNEL { "--kernel".to_owned() } else { format!("--label {label}=") };
+        let mut known: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+        for (label, value) in self.runs.iter().flat_map(|run| &run.setup.labels) {
+            known.entry(label).or_default().insert(value);
+        }
+        for (label, values) in &known {
+            let values = values.iter().copied().collect::<Vec<_>>().join(", ");
+            let option = option(label);
+            match labels.get(*label) {
+                None => {
+                    return Err(LabError::Config(format!(
+                        "campaign {name} depends on \"{label}\": say with {option} which of {values} it is now; runs for the \
+                         others wait for `takt campaign resume`"
+                    )));
+                }
+                Some(value) if !known[label].contains(value.as_str()) => {
+                    return Err(LabError::Config(format!(
+                        "{option} {value}: campaign {name} knows {values}"
+                    )));
+                }
+                Some(_) => {}
+            }
+        }
+        match labels.keys().find(|label| !known.contains_key(label.as_str())) {
+            Some(label) => {
+                Err(LabError::Config(format!("{}: campaign {name} has no factor \"{label}\"", option(label))))
+            }
+            None => Ok(()),
+        }
     }
 
     /// The configurations, each with its runs in the order of repetitions, in the order of the factors' values.

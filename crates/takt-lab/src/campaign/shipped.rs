@@ -4,9 +4,10 @@ use super::CampaignFile;
 use crate::LabError;
 
 /// Name and text of every shipped campaign.
-pub const SHIPPED: [(&str, &str); 4] = [
+pub const SHIPPED: [(&str, &str); 5] = [
     ("sentryrt1", include_str!("../../../../campaigns/sentryrt1.toml")),
     ("uav", include_str!("../../../../campaigns/uav.toml")),
+    ("uav-isolation", include_str!("../../../../campaigns/uav-isolation.toml")),
     ("humanoid", include_str!("../../../../campaigns/humanoid.toml")),
     ("daq", include_str!("../../../../campaigns/daq.toml")),
 ];

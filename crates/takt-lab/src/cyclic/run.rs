@@ -14,6 +14,7 @@ use takt_rundir::Measure;
 use super::CyclicFile;
 use crate::LabError;
 use crate::journal::Journal;
+use crate::keeper::Window;
 use crate::options::RunOptions;
 use crate::robot::Event;
 use crate::session::Session;
@@ -36,7 +37,15 @@ pub fn run(
     if let Some(Err(error)) = &held {
         session.header.problems.push(error.to_string());
     }
-    let collector = Collector::start(Journal::new(session.dir()), Duration::from_millis(20))?;
+    let deadline_ns = file.deadline().as_nanos() as u64;
+    let measure = |name, title, column| Measure::new(name, title, TASK, column).rate_hz(file.rate_hz);
+    session.header.measures = vec![
+        measure("lateness", "Wake-up lateness", "wake_ns").since("planned_ns").deadline_ns(deadline_ns),
+        measure("response", "Response time", "end_ns").since("planned_ns").deadline_ns(deadline_ns),
+    ];
+    let window = Window::default();
+    let journal = Journal::new(&session.dir().clone(), &mut session.header.measures, &window, file.period())?;
+    let collector = Collector::start(journal, Duration::from_millis(20))?;
     let stop = Arc::new(AtomicBool::new(false));
     // Two seconds of records: a collector that is starved under stress loses none for that long.
     let recorder = collector.recorder(TASK, (2.0 * file.rate_hz) as usize + 64);
@@ -56,19 +65,13 @@ pub fn run(
             return Err(error.into());
         }
     };
-    let deadline_ns = file.deadline().as_nanos() as u64;
-    let measure = |name, title, column| Measure::new(name, title, TASK, column).rate_hz(file.rate_hz);
-    session.header.measures = vec![
-        measure("lateness", "Wake-up lateness", "wake_ns").since("planned_ns").deadline_ns(deadline_ns),
-        measure("response", "Response time", "end_ns").since("planned_ns").deadline_ns(deadline_ns),
-    ];
     session.header.not_granted = task.granted().differences.iter().map(ToString::to_string).collect();
     session.note("threads", &[task.granted()])?;
     session.write()?;
     observe(Event::Started { dir: session.dir(), not_granted: &session.header.not_granted });
 
     session.start_load(&options.interference)?;
-    session.begin_window()?;
+    window.open(session.begin_window()?);
     let length = Duration::from_secs_f64(options.seconds.unwrap_or(file.seconds));
     let begun = Instant::now();
     let mut trouble = None;
@@ -77,7 +80,7 @@ pub fn run(
         std::thread::sleep(TICK.min(length.saturating_sub(begun.elapsed())));
         trouble = session.load_trouble();
     }
-    session.end_window();
+    window.close(session.end_window());
     session.end_load()?;
     stop.store(true, Ordering::Release);
     task.join()??;
@@ -88,7 +91,8 @@ pub fn run(
     let mut journal = collected.sink;
     journal.close().map_err(LabError::io(session.dir().path()))?;
     session.header.records_lost = journal.lost;
-    session.count_skipped(TASK)?;
+    // A skipped release is a job that never was.
+    session.header.measures.iter_mut().for_each(|measure| measure.never = journal.skipped);
     drop(held);
     Ok(session.seal()?.1)
 }

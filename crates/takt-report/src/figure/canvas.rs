@@ -24,8 +24,8 @@ const BACKEND: f64 = 1.24;
 /// Stands for the colour of the text around; replaced when the picture is done.
 const INK: RGBColor = RGBColor(1, 1, 1);
 
-/// A colour of a series. After Okabe and Ito's palette for all colour vision, orange and pink darkened until they
-/// reach 3:1 on white; all reach 3:1 on near-black.
+/// A colour of a series. After Okabe and Ito's palette for all colour vision, orange darkened and pink made violet
+/// until they reach 3:1 on white and stand apart from the deadline; all reach 3:1 on near-black.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Colour {
     /// Writing, axes.
@@ -46,12 +46,12 @@ impl Colour {
         match self {
             Self::Ink => INK.to_rgba(),
             Self::Faint => INK.mix(0.15),
-            Self::Deadline => RGBColor(0xd8, 0x1b, 0x60).to_rgba(),
+            Self::Deadline => RGBColor(0xe2, 0x3a, 0x77).to_rgba(),
             Self::Series(index) => [
                 RGBColor(0x00, 0x72, 0xb2),
                 RGBColor(0xd5, 0x5e, 0x00),
                 RGBColor(0x00, 0x91, 0x6a),
-                RGBColor(0xb8, 0x5c, 0x91),
+                RGBColor(0x8a, 0x63, 0xd2),
                 RGBColor(0xb5, 0x80, 0x00),
                 RGBColor(0x3a, 0x96, 0xcf),
             ][index % Self::SERIES]
@@ -148,15 +148,6 @@ impl Canvas<'_> {
 
     /// Writing, level, its middle on the height of the point.
     pub(crate) fn text(&self, text: &str, place: (f64, f64), side: Side, colour: Colour) {
-        self.write(text, place, side, colour, FontTransform::None);
-    }
-
-    /// Writing that climbs: the name of an upright axis, its middle at the point.
-    pub(crate) fn text_up(&self, text: &str, place: (f64, f64)) {
-        self.write(text, place, Side::Middle, Colour::Ink, FontTransform::Rotate270);
-    }
-
-    fn write(&self, text: &str, place: (f64, f64), side: Side, colour: Colour, turn: FontTransform) {
         let anchor = match side {
             Side::Right => HPos::Left,
             Side::Left => HPos::Right,
@@ -164,7 +155,6 @@ impl Canvas<'_> {
         };
         let colour = colour.rgba();
         let style = TextStyle::from(("sans-serif", LETTER * BACKEND * f64::from(FINE)).into_font())
-            .transform(turn)
             .color(&colour)
             .pos(Pos::new(anchor, VPos::Center));
         let _ = self.area.draw(&Text::new(clean(text), at(place.0, place.1), style));

@@ -1,6 +1,6 @@
 //! Curves: how maximum and mean developed, and which share of the samples lies above a value.
 
-use super::canvas::{CHARACTER, Canvas, Colour, Side, WIDTH};
+use super::canvas::{Canvas, Colour, Side, WIDTH};
 use super::plot::{Entry, Plot, Swatch, legend, legend_height, mark};
 use super::scale::Scale;
 use super::{About, Axis, Picture, fit};
@@ -36,7 +36,13 @@ pub(crate) fn time_unit(seconds: f64) -> (f64, &'static str) {
 }
 
 /// Draws curves in plots of at most [`Colour::SERIES`] curves, one plot below the other, with common axes.
-pub fn lines(axis: &Axis<'_>, about: About<'_>, what: Curves, curves: &[Line], deadline_ns: Option<f64>) -> Picture {
+pub fn lines(
+    axis: &Axis<'_>,
+    about: About<'_>,
+    what: Curves,
+    curves: &[Line],
+    deadline_ns: Option<f64>,
+) -> Picture {
     let names: Vec<String> = curves.iter().map(|c| c.name.clone()).collect();
     let (names, key) = fit(&names, 56);
     let all = || curves.iter().flat_map(|c| &c.points);
@@ -45,7 +51,11 @@ pub fn lines(axis: &Axis<'_>, about: About<'_>, what: Curves, curves: &[Line], d
     let low = |pick: fn(&(f64, f64)) -> f64| all().map(pick).filter(|v| *v > 0.0).fold(f64::MAX, f64::min);
     let (x_scale, y_scale) = match what {
         Curves::Steps | Curves::Trend => {
-            let y = if high_y > 20.0 * low(|p| p.1) { Scale::log(low(|p| p.1), high_y) } else { Scale::linear(high_y) };
+            let y = if high_y > 20.0 * low(|p| p.1) {
+                Scale::log(low(|p| p.1), high_y)
+            } else {
+                Scale::linear(high_y)
+            };
             (Scale::span(high_x), y)
         }
         Curves::Above => {
@@ -69,29 +79,35 @@ pub fn lines(axis: &Axis<'_>, about: About<'_>, what: Curves, curves: &[Line], d
         }
         entries
     };
-    let tall = |names: &[String]| legend_height(&entries_of(names), left) + height + 62.0;
+    let tall = |names: &[String]| legend_height(&entries_of(names), left) + height + 84.0;
     let total: f64 = groups.iter().map(|(_, names)| tall(names)).sum();
     let svg = Canvas::picture(total.max(80.0), about.alt, about.source, |canvas| {
         let mut from = 0.0;
         for (curves, names) in &groups {
             let entries = entries_of(names);
-            let top = from + legend_height(&entries, left) + 6.0;
+            let top = from + legend_height(&entries, left) + 28.0;
             let plot = Plot { canvas, left, right: f64::from(WIDTH) - 30.0, top, bottom: top + height };
             legend(canvas, &entries, left, from);
-            let (y_name, deadline_up) = match what {
+            let deadline_up = match what {
                 Curves::Above => {
-                    plot.level_axis(&x_scale, &format!("{}, logarithmic", axis.name()), |v| mark(axis.unit.of_ns(v)));
-                    plot.upright_axis(&y_scale, mark);
-                    ("Share of samples above".to_owned(), true)
+                    plot.level_axis(&x_scale, &format!("{}, logarithmic", axis.name()), |v| {
+                        mark(axis.unit.of_ns(v))
+                    });
+                    plot.upright_axis(&y_scale, "Share of samples above the value, logarithmic", mark);
+                    true
                 }
                 _ => {
-                    plot.level_axis(&x_scale, &format!("Time since the first sample ({unit_name})"), |v| mark(v / per_unit));
-                    plot.upright_axis(&y_scale, |v| mark(axis.unit.of_ns(v)));
-                    (axis.name(), false)
+                    plot.level_axis(&x_scale, &format!("Time since the first sample ({unit_name})"), |v| {
+                        mark(v / per_unit)
+                    });
+                    let log = if y_scale.is_log() { ", logarithmic" } else { "" };
+                    plot.upright_axis(&y_scale, &format!("{}{log}", axis.name()), |v| {
+                        mark(axis.unit.of_ns(v))
+                    });
+                    false
                 }
             };
             plot.frame();
-            canvas.text_up(&crate::words::shorten(&y_name, (height / CHARACTER) as usize + 6), (12.0, top + height / 2.0));
             match deadline_ns {
                 Some(deadline) if deadline_up => plot.upright_deadline(&x_scale, deadline, top, top + height),
                 Some(deadline) if drawn(deadline) => plot.level_deadline(&y_scale, deadline),
@@ -113,7 +129,7 @@ pub fn lines(axis: &Axis<'_>, about: About<'_>, what: Curves, curves: &[Line], d
                 }
                 canvas.path(&points, Colour::Series(index), 1.8);
             }
-            from = top + height + 56.0;
+            from = top + height + 52.0;
         }
         if groups.is_empty() {
             canvas.text("no samples", (f64::from(WIDTH) / 2.0, 40.0), Side::Middle, Colour::Ink);

@@ -13,7 +13,7 @@ pub(crate) use panels::COLUMNS;
 pub use panels::{Layer, Panel, panels};
 pub use rows::{BarRow, BoxRow, RidgeRow, Whisker, bars, boxes, ridges};
 
-use crate::words::{shorten, Unit, clean};
+use crate::words::{Unit, clean, shorten};
 
 /// A run that a figure was drawn from.
 #[derive(Clone, Debug, PartialEq, Eq)]

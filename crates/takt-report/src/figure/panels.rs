@@ -1,6 +1,6 @@
 //! Time series, a panel for each configuration (quadrotor paper, Figs. 3-9).
 
-use super::canvas::{CHARACTER, Canvas, Colour, Side, WIDTH};
+use super::canvas::{Canvas, Colour, Side, WIDTH};
 use super::lines::time_unit;
 use super::plot::{Entry, Plot, Swatch, legend, legend_height, mark};
 use super::scale::Scale;
@@ -51,24 +51,25 @@ pub fn panels(axis: &Axis<'_>, about: About<'_>, all: &[Panel], seconds: bool) -
     let two = all.len() > 1;
     let (left, gap, right) = (70.0, 62.0, f64::from(WIDTH) - 24.0);
     let width = if two { (right - left - gap) / 2.0 } else { right - left };
-    let (height, step) = if two { (130.0, 186.0) } else { (220.0, 276.0) };
-    let top = legend_height(&entries, left) + 26.0;
+    let (height, step) = if two { (130.0, 188.0) } else { (220.0, 276.0) };
+    let top = legend_height(&entries, left) + 50.0;
     let rows = all.len().div_ceil(if two { 2 } else { 1 });
     let total = top + step * rows as f64 + 6.0;
-    let x_name = if seconds { format!("Time since the first sample ({unit_name})") } else { "Sample".to_owned() };
+    let x_name =
+        if seconds { format!("Time since the first sample ({unit_name})") } else { "Sample".to_owned() };
     let svg = Canvas::picture(total, about.alt, about.source, |canvas| {
         legend(canvas, &entries, left, 0.0);
+        let log = if y_scale.is_log() { ", logarithmic" } else { "" };
+        canvas.text(&format!("Upright: {}{log}", axis.name()), (left, top - 38.0), Side::Right, Colour::Ink);
         for (index, (panel, name)) in all.iter().zip(&names).enumerate() {
             let x = left + if two && index % 2 == 1 { width + gap } else { 0.0 };
             let y = top + step * (index / if two { 2 } else { 1 }) as f64;
             let plot = Plot { canvas, left: x, right: x + width, top: y, bottom: y + height };
             canvas.text(name, (x, y - 12.0), Side::Right, Colour::Ink);
-            let y_name = crate::words::shorten(&axis.name(), (height / CHARACTER) as usize + 4);
-            if x == left {
-                canvas.text_up(&y_name, (11.0, y + height / 2.0));
-            }
-            plot.level_axis(&x_scale, &x_name, |v| mark(v / per_unit));
-            plot.upright_axis(&y_scale, |v| mark(axis.unit.of_ns(v)));
+            // Only the lowest panel of a column names the axis.
+            let last = index + if two { 2 } else { 1 } >= all.len();
+            plot.level_axis(&x_scale, if last { &x_name } else { "" }, |v| mark(v / per_unit));
+            plot.upright_axis(&y_scale, "", |v| mark(axis.unit.of_ns(v)));
             plot.frame();
             for layer in &panel.layers {
                 draw(&plot, layer, &x_scale, &y_scale);

@@ -45,8 +45,11 @@ impl Plot<'_, '_> {
         }
     }
 
-    /// Marks and grid of the upright axis.
-    pub(crate) fn upright_axis(&self, scale: &Scale, label: impl Fn(f64) -> String) {
+    /// Marks, grid and name of the upright axis. The name stands level above it, where long ones have room.
+    pub(crate) fn upright_axis(&self, scale: &Scale, name: &str, label: impl Fn(f64) -> String) {
+        if !name.is_empty() {
+            self.canvas.text(name, (6.0, self.top - 14.0), Side::Right, Colour::Ink);
+        }
         for mark in scale.marks(((self.bottom - self.top) / 24.0) as usize) {
             let y = self.y(scale, mark);
             self.canvas.line((self.left, y), (self.right, y), Colour::Faint, 1.0);
@@ -69,12 +72,12 @@ impl Plot<'_, '_> {
 
 /// A mark on an axis, without the unit: it stands in the axis' name.
 pub(crate) fn mark(value: f64) -> String {
-    if value != 0.0 && !(1e-3..1e7).contains(&value.abs()) {
-        let power = value.abs().log10().round();
-        if (value.abs() / 10f64.powf(power) - 1.0).abs() < 1e-6 { format!("1e{power}") } else { format!("{value:e}") }
-    } else {
-        short(value)
+    if value == 0.0 || (1e-3..1e7).contains(&value.abs()) {
+        return short(value);
     }
+    // Marks are round: more digits would only show how powers of ten are rounded.
+    let text = format!("{value:.1e}");
+    text.replace(".0e", "e")
 }
 
 /// How an entry of a legend is drawn.
@@ -91,7 +94,7 @@ pub(crate) type Entry = (String, Colour, Swatch);
 
 /// Lays entries into lines; returns their places and the height that they take.
 fn lay(entries: &[Entry], left: f64) -> (Vec<(f64, f64)>, f64) {
-    let (mut x, mut y) = (left, 11.0);
+    let (mut x, mut y) = (left, 15.0);
     let mut places = Vec::new();
     for (name, ..) in entries {
         let width = 30.0 + name.chars().count() as f64 * CHARACTER + 18.0;
@@ -145,5 +148,7 @@ mod tests {
         assert_eq!(mark(1e9), "1e9");
         assert_eq!(mark(10_000.0), "10000");
         assert_eq!(mark(1e-7), "1e-7");
+        assert_eq!(mark(3.000_000_000_3e-4), "3e-4");
+        assert_eq!(mark(2.5e8), "2.5e8");
     }
 }

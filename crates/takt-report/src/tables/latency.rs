@@ -6,10 +6,11 @@ use crate::table::{Cell, Table};
 use crate::words::{self, count, time};
 
 /// Why a configuration has no figures.
-fn nothing(digest: &Digest) -> Cell {
-    match digest.failed.first() {
-        Some((_, why)) => Cell::gap(why),
-        None => Cell::gap("no samples"),
+fn nothing(context: &Context<'_>, digest: &Digest) -> Cell {
+    let absent = &context.collection.configurations[digest.configuration].absent;
+    match (digest.failed.first(), absent.first()) {
+        (Some((_, why)), _) | (None, Some((_, why))) => Cell::gap(why),
+        (None, None) => Cell::gap("no samples"),
     }
 }
 
@@ -19,6 +20,19 @@ pub fn verdicts(context: &Context<'_>) -> Table {
     let mut table = Table::new(format!("Verdicts: {}", context.group.title), &heads);
     for digest in context.digests {
         let name = Cell::text(context.name(digest));
+        if digest.runs.is_empty() {
+            let why = nothing(context, digest);
+            table.push(vec![
+                name,
+                Cell::gap("not measured"),
+                Cell::gap("not measured"),
+                Cell::gap("not measured"),
+                Cell::gap("not measured"),
+                why,
+                Cell::gap("measure it"),
+            ]);
+            continue;
+        }
         let (Some(verdict), Some(deadline)) = (&digest.verdict, digest.deadline_ns) else {
             table.push(vec![
                 name,
@@ -35,7 +49,11 @@ pub fn verdicts(context: &Context<'_>) -> Table {
             name,
             Cell::Verdict(verdict.verdict),
             Cell::number(time(deadline as f64)),
-            if digest.summary.count == 0 { nothing(digest) } else { Cell::number(time(digest.summary.worst)) },
+            if digest.summary.count == 0 {
+                nothing(context, digest)
+            } else {
+                Cell::number(time(digest.summary.worst))
+            },
             Cell::number(digest.misses().saturating_add(digest.never())),
             Cell::text(verdict.reasons.join("; ")),
             match (verdict.measure_more_s, verdict.measure_more_samples) {
@@ -55,18 +73,22 @@ pub fn verdicts(context: &Context<'_>) -> Table {
 /// Latency per configuration, in the shape of the quadrotor paper's Table 4 with intervals and misses.
 pub fn latency(context: &Context<'_>) -> Table {
     let unit = context.unit;
-    let mut heads: Vec<String> = ["Configuration", "#Runs", "#Samples"].map(str::to_owned).to_vec();
+    let names = context.heads();
+    let mut heads = names.clone();
+    heads.extend(["#Runs", "#Samples"].map(str::to_owned));
     heads.extend(["Mean", "Median", "Max", "SD", "P90", "P99", "P99.9"].map(|name| context.head(name)));
     heads.extend(["#Misses", "#Longest run of misses", "#Stolen (%)", "Labels"].map(str::to_owned));
     let mut table = Table::new(format!("{} ({})", context.group.title, unit.sign()), &heads);
     for digest in context.digests {
         let s = &digest.summary;
-        let mut row = vec![Cell::text(context.name(digest)), Cell::number(digest.runs.len()), Cell::number(s.count)];
+        let mut row = context.cells(digest, &names);
+        row.extend([Cell::number(digest.runs.len()), Cell::number(s.count)]);
         if s.count == 0 {
-            row.extend((0..7).map(|_| nothing(digest)));
+            row.push(nothing(context, digest));
+            row.extend((0..6).map(|_| Cell::gap("not measured")));
         } else {
             let quantile = |q: f64| match digest.quantile(q) {
-                Some(estimate) => Cell::number(interval(unit, estimate)),
+                Some(estimate) => interval(unit, estimate),
                 None => Cell::gap("no samples"),
             };
             row.extend([
@@ -108,6 +130,9 @@ pub fn latency(context: &Context<'_>) -> Table {
 }
 
 fn misses(digest: &Digest) -> [Cell; 2] {
+    if digest.runs.is_empty() {
+        return [Cell::gap("not measured"), Cell::gap("not measured")];
+    }
     if digest.deadline_ns.is_none() {
         return [Cell::gap("no deadline"), Cell::gap("no deadline")];
     }
@@ -130,6 +155,9 @@ fn labels(context: &Context<'_>, digest: &Digest) -> String {
     for (run, why) in &digest.failed {
         labels.push(format!("{}: left out, {why}", context.collection.runs[*run].key));
     }
+    for (name, why) in &context.collection.configurations[digest.configuration].absent {
+        labels.push(format!("{name}: {why}"));
+    }
     if labels.is_empty() { "none".to_owned() } else { labels.join("; ") }
 }
 
@@ -149,11 +177,11 @@ pub fn repetitions(context: &Context<'_>) -> Option<Table> {
     for digest in context.digests {
         let cell = |pick: fn(&takt_stats::Summary) -> f64| {
             if digest.summary.count == 0 {
-                return nothing(digest);
+                return nothing(context, digest);
             }
             let measured = digest.runs.iter().map(|r| &r.summary).filter(|s| s.count > 0);
             let [middle, low, high] = spread(measured.map(pick)).map(|v| unit.number(v));
-            Cell::number(format!("{middle} [{low}, {high}]"))
+            Cell::Estimate(middle, Some(low), Some(high))
         };
         table.push(vec![
             Cell::text(context.name(digest)),

@@ -13,8 +13,16 @@ const LONG: usize = 300;
 /// Every run with its directory, hash and times.
 pub fn runs(collection: &Collection) -> Table {
     let heads = [
-        "Run", "Directory", "Configuration", "#Repetition", "Hash (SHA-256 of hashes.json)", "Started", "Ended", "#Busy (%)",
-        "#Stolen (%)", "Labels",
+        "Run",
+        "Directory",
+        "Configuration",
+        "#Repetition",
+        "Hash (SHA-256 of hashes.json)",
+        "Started",
+        "Ended",
+        "#Busy (%)",
+        "#Stolen (%)",
+        "Labels",
     ];
     let mut table = Table::new("Runs", &heads);
     for (number, run) in collection.runs.iter().enumerate() {
@@ -64,15 +72,20 @@ fn show(value: &Value) -> String {
         Value::Null => "unknown".to_owned(),
         Value::String(text) => text.clone(),
         Value::Bool(yes) => if *yes { "yes" } else { "no" }.to_owned(),
-        Value::Number(number) => number.as_f64().map_or_else(|| number.to_string(), |n| match number.as_i64() {
-            Some(whole) => whole.to_string(),
-            None => figure(n),
-        }),
+        Value::Number(number) => number.as_f64().map_or_else(
+            || number.to_string(),
+            |n| match number.as_i64() {
+                Some(whole) => whole.to_string(),
+                None => figure(n),
+            },
+        ),
         Value::Array(items) if items.is_empty() => "none".to_owned(),
         Value::Array(items) => items.iter().map(show).collect::<Vec<_>>().join(", "),
-        Value::Object(fields) => {
-            fields.iter().map(|(name, value)| format!("{name} {}", show(value))).collect::<Vec<_>>().join(", ")
-        }
+        Value::Object(fields) => fields
+            .iter()
+            .map(|(name, value)| format!("{name} {}", show(value)))
+            .collect::<Vec<_>>()
+            .join(", "),
     }
 }
 
@@ -127,7 +140,8 @@ fn proof(load: &Value) -> Vec<(String, String)> {
 
 /// Proof that the asked interference was running, of the first run of each configuration that had any.
 pub fn interference(collection: &Collection) -> Option<Table> {
-    let mut table = Table::new("Interference that was running", &["Configuration", "Run", "Part", "What it did"]);
+    let mut table =
+        Table::new("Interference that was running", &["Configuration", "Run", "Part", "What it did"]);
     for configuration in &collection.configurations {
         let loaded = |run: &&usize| !collection.runs[**run].header.load.is_null();
         let Some(&run) = configuration.runs.iter().find(loaded) else { continue };
@@ -194,7 +208,7 @@ pub fn figures(collection: &Collection) -> Option<Table> {
             row.push(match values.len() {
                 0 => Cell::gap("not told"),
                 1 => Cell::number(figure(middle)),
-                _ => Cell::number(format!("{} [{}, {}]", figure(middle), figure(low), figure(high))),
+                _ => Cell::Estimate(figure(middle), Some(figure(low)), Some(figure(high))),
             });
         }
         table.push(row);

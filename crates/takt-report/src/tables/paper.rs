@@ -19,7 +19,11 @@ pub fn low(context: &Context<'_>) -> Vec<Table> {
     let table_of = |(number, chunk): (usize, &&[Digest])| {
         let mut heads = vec!["Share".to_owned(), "Figure".to_owned()];
         heads.extend(chunk.iter().map(|d| format!("#{}", context.name(d))));
-        let part = if chunks.len() > 1 { format!(", part {} of {}", number + 1, chunks.len()) } else { String::new() };
+        let part = if chunks.len() > 1 {
+            format!(", part {} of {}", number + 1, chunks.len())
+        } else {
+            String::new()
+        };
         let title = format!("{}: lowest shares ({}{part})", context.group.title, unit.sign());
         let mut table = Table::new(title, &heads);
         let shares = chunk.iter().map(|d| d.low.len()).max().unwrap_or(0);
@@ -93,24 +97,33 @@ pub fn effects(context: &Context<'_>) -> Vec<Table> {
     }
     let table_of = |(name, values): (&str, Vec<&str>)| -> Option<Table> {
         let [before, after] = values[..] else { return None };
-        let (before, after) =
-            if crate::collect::is_idle(after) && !crate::collect::is_idle(before) { (after, before) } else { (before, after) };
+        let (before, after) = if crate::collect::is_idle(after) && !crate::collect::is_idle(before) {
+            (after, before)
+        } else {
+            (before, after)
+        };
         let rest = |d: &Digest| -> Vec<Factor> {
             factors_of(d).iter().filter(|f| f.name != name).cloned().collect()
         };
         let has = |d: &Digest, value: &str| factors_of(d).iter().any(|f| f.name == name && f.value == value);
         let mut heads = vec!["Else".to_owned()];
         for figure in ["Mean", "P99", "Max"] {
-            heads.extend([context.head(&format!("{figure}, {before}")), context.head(&format!("{figure}, {after}"))]);
+            heads.extend([
+                context.head(&format!("{figure}, {before}")),
+                context.head(&format!("{figure}, {after}")),
+            ]);
             heads.push(format!("#{figure}: change (%)"));
         }
-        let mut table = Table::new(format!("{}: effect of {name}, {before} to {after}", context.group.title), &heads);
+        let mut table =
+            Table::new(format!("{}: effect of {name}, {before} to {after}", context.group.title), &heads);
         for first in context.digests.iter().filter(|d| has(d, before) && d.summary.count > 0) {
             let same = |d: &&Digest| has(d, after) && rest(d) == rest(first) && d.summary.count > 0;
             let Some(second) = context.digests.iter().find(same) else { continue };
             let varying = |f: &&Factor| !collection.common.contains(f);
-            let rest: Vec<String> = rest(first).iter().filter(varying).map(|f| format!("{} {}", f.name, f.value)).collect();
-            let mut row = vec![Cell::text(if rest.is_empty() { "all equal".to_owned() } else { rest.join(" · ") })];
+            let rest: Vec<String> =
+                rest(first).iter().filter(varying).map(|f| format!("{} {}", f.name, f.value)).collect();
+            let mut row =
+                vec![Cell::text(if rest.is_empty() { "all equal".to_owned() } else { rest.join(" · ") })];
             let figures: [fn(&takt_stats::Summary) -> f64; 3] = [|s| s.mean, |s| s.p99, |s| s.worst];
             for pick in figures {
                 // Over repetitions: the median of the runs' figures, so that one bad run does not make the effect.

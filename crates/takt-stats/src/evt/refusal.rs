@@ -30,7 +30,9 @@ pub enum Refusal {
         factor: f64,
     },
     /// Fewer blocks than a fit of block maxima needs.
-    #[error("only {blocks} blocks of {length} values; at least {needed} blocks of at least {least_length} are needed")]
+    #[error(
+        "only {blocks} blocks of {length} values; at least {needed} blocks of at least {least_length} are needed"
+    )]
     TooFewBlocks {
         /// Blocks there are.
         blocks: u64,
@@ -42,7 +44,9 @@ pub enum Refusal {
         least_length: u64,
     },
     /// All values are equal, or all large ones.
-    #[error("the values do not vary in the tail (the greatest is {value_ns} ns): there is nothing to extrapolate")]
+    #[error(
+        "the values do not vary in the tail (the greatest is {value_ns} ns): there is nothing to extrapolate"
+    )]
     NoVariation {
         /// The greatest value.
         value_ns: u64,
@@ -62,7 +66,9 @@ pub enum Refusal {
         peaks: u64,
     },
     /// The tail was not the same throughout the run.
-    #[error("the tail changed during the run: {what}. Fix: find what changed, or measure each phase by itself")]
+    #[error(
+        "the tail changed during the run: {what}. Fix: find what changed, or measure each phase by itself"
+    )]
     NonStationary {
         /// What was seen.
         what: String,

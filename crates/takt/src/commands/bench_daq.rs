@@ -15,7 +15,7 @@ pub fn run(args: &BenchDaq) -> CommandResult {
     file.use_config(args.config.as_deref());
     file.set_text(&format!("link.kind={}", args.link))?;
     let campaign = Campaign::create(&args.runs, Plan::resolve(&file)?)?;
-    let common = CampaignCommon { kernel: None, any_machine: false, json: args.json };
+    let common = CampaignCommon { json: args.json, ..CampaignCommon::default() };
     let table = campaign::measure(&campaign, &common)?;
     let rows = condition_rows(&table);
     if args.json {

@@ -1,5 +1,6 @@
 //! `takt campaign`
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
@@ -46,6 +47,7 @@ fn new(args: &CampaignRun) -> CommandResult {
         print!("{}", print::plan(&plan));
         return Ok(ExitCode::SUCCESS);
     }
+    plan.check_labels(&labels(&args.common))?;
     let table = measure(&Campaign::create(&args.runs, plan)?, &args.common)?;
     show(&table, args.common.json)
 }
@@ -53,6 +55,12 @@ fn new(args: &CampaignRun) -> CommandResult {
 fn go_on(args: &CampaignResume) -> CommandResult {
     let table = measure(&Campaign::open(&args.dir)?, &args.common)?;
     show(&table, args.common.json)
+}
+
+/// Conditions that hold now.
+fn labels(common: &CampaignCommon) -> BTreeMap<String, String> {
+    let kernel = common.kernel.iter().map(|kernel| ("kernel".to_owned(), kernel.clone()));
+    common.label.iter().cloned().chain(kernel).collect()
 }
 
 /// Makes the runs of a campaign that are not made yet, each in a process of its own.
@@ -65,9 +73,10 @@ pub fn measure(campaign: &Campaign, common: &CampaignCommon) -> Result<Table, Bo
         }
         child::run(order.config, order.dir, &options, &stop)
     };
+    let labels = labels(common);
     let mut progress = print::CampaignProgress::new();
     let table = campaign.measure(
-        common.kernel.as_deref(),
+        &labels,
         common.any_machine,
         &mut make,
         &|| !stop.load(Ordering::Acquire),

@@ -6,8 +6,12 @@ pub mod bench_uav;
 pub mod campaign;
 pub mod check;
 mod child;
+pub mod compare;
 pub mod demo;
+pub mod doctor;
+pub mod export;
 pub mod record;
+pub mod report;
 pub mod run;
 pub mod simulate;
 
