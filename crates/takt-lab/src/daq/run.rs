@@ -57,7 +57,8 @@ pub fn run(
     observe(Event::Started { dir: session.dir(), not_granted: &session.header.not_granted });
 
     session.start_load(&options.interference)?;
-    let from_ns = session.begin_window()?;
+    session.begin_window()?;
+    let from_ns = window.open();
     // A resumed run's window is that of all its parts; after a reboot the clock began again.
     let first_ns =
         left.as_ref().and_then(|left| left.header.measures.first()?.window_ns).map_or(from_ns, |w| w[0]);
@@ -65,7 +66,6 @@ pub fn run(
         measure.window_ns = Some([first_ns.min(from_ns), u64::MAX]);
     }
     session.write()?;
-    window.open(from_ns);
     let mut reader = Reader {
         numbering: Numbering::new(&window),
         records,
@@ -99,8 +99,8 @@ pub fn run(
         }
         std::thread::sleep(READ.min(length.saturating_sub(elapsed)));
     }
-    let until_ns = session.end_window();
-    window.close(until_ns);
+    window.close();
+    session.end_window();
     session.end_load()?;
     let outcome = daq.stop().map_err(|error| LabError::Config(error.to_string()))?;
     // What was in the ring when the loop ended.
