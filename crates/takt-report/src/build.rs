@@ -38,7 +38,9 @@ pub fn build(collection: &Collection) -> Document {
 }
 
 fn section(id: &str, title: &str, blocks: Vec<Block>) -> Section {
-    Section { id: id.to_owned(), title: title.to_owned(), blocks }
+    let mut section = Section::new(id, title);
+    blocks.into_iter().for_each(|block| section.add(block));
+    section
 }
 
 fn unit_of(digests: &[Digest]) -> Unit {
@@ -126,7 +128,7 @@ fn what_was_run(collection: &Collection, contexts: &[Context<'_>]) -> String {
         let same: Vec<String> = collection.common.iter().map(|f| format!("{} {}", f.name, f.value)).collect();
         text += &format!(" The same in all runs: {}.", same.join(", "));
     }
-    clean(&text)
+    text
 }
 
 /// The verdict about the main measure of a robot.
@@ -135,7 +137,7 @@ fn answer(context: &Context<'_>, section: &mut Section) {
     let with = |verdict: Verdict| judged().filter(|(_, v)| v.verdict == verdict).count();
     match &context.digests {
         [digest] => match &digest.verdict {
-            Some(report) => section.add(Block::Verdict(report.verdict, clean(&sentence(&report.reasons)))),
+            Some(report) => section.add(Block::Verdict(report.verdict, sentence(&report.reasons))),
             None => {
                 section.add(Block::Paragraph("No deadline is set, so that there is no verdict.".to_owned()))
             }
@@ -233,16 +235,14 @@ fn warnings(collection: &Collection, contexts: &[Context<'_>]) -> Vec<String> {
             100.0 * stolen
         ));
     }
-    warnings.iter().map(|w| clean(w)).collect()
+    warnings
 }
 
 /// A measure: its tables and figures.
 fn measure(context: &Context<'_>, number: usize, main: bool) -> Section {
     let id = format!("m{number}");
-    let mut section = Section::new(&id, &context.group.title);
-    if section.title.trim().is_empty() {
-        section.title = clean(&context.group.name);
-    }
+    let title = if context.group.title.is_empty() { &context.group.name } else { &context.group.title };
+    let mut section = Section::new(&id, title);
     if !main && context.digests.iter().any(|d| d.verdict.is_some()) {
         section.add(Block::Table(tables::verdicts(context)));
     }

@@ -1,16 +1,14 @@
 //! What a report needs of a measure in one configuration, in bounded size: samples are read once, digested and dropped, so
 //! that a campaign of any number of runs needs the memory of its largest configuration.
 
-use crate::interim::{SeriesEvidence, VerdictReport, judge_series};
-use serde::{Deserialize, Serialize};
 use takt_rundir::{Measure, RunDir, Series};
-use takt_stats::Summary;
 use takt_stats::evt;
 use takt_stats::low::{self, LowRow};
 use takt_stats::misses::Misses;
 use takt_stats::quantile::{self, Quantile};
 use takt_stats::recorder::Recorder;
 use takt_stats::trend::{MaxPoint, MaxTrend, MeanPoint, MeanTrend};
+use takt_stats::{SeriesEvidence, Streamed, Summary, VerdictReport, judge_series};
 
 use crate::collect::{Collection, Group, Run};
 use crate::figure::{BoxRow, COLUMNS};
@@ -24,23 +22,6 @@ const POINTS_PER_DECADE: f64 = 40.0;
 /// Samples that are pooled one by one over the repetitions of a configuration: 20 million take 320 MB. Beyond, each run
 /// is put into a recorder of constant size and known resolution.
 const POOLED_AT_MOST: usize = 20_000_000;
-
-/// What a long run leaves beside its first samples, in the file that its measure names as recorder: every value counted,
-/// in constant memory.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Streamed {
-    /// All values.
-    pub recorder: Recorder,
-    /// How their maximum grew.
-    #[serde(default)]
-    pub max_trend: MaxTrend,
-    /// How their mean developed.
-    #[serde(default)]
-    pub mean_trend: Option<MeanTrend>,
-    /// Time from the first value to the last, nanoseconds.
-    #[serde(default)]
-    pub elapsed_ns: u64,
-}
 
 /// All values of a configuration.
 #[derive(Clone, Debug)]
@@ -74,6 +55,8 @@ pub struct RunDigest {
     pub mean_trend: Vec<MeanPoint>,
     /// Where the raw samples are only the first ones of what the recorder saw: how many.
     pub raw_samples: Option<u64>,
+    /// What else must be known about its samples.
+    pub remark: Option<String>,
 }
 
 /// A measure in one configuration, over its repetitions.
@@ -148,20 +131,12 @@ impl Digest {
     }
 }
 
-/// Reads the recorder's file of a run: [`Streamed`], or a recorder alone.
+/// Reads the file in which a long run keeps every value by size.
 pub(crate) fn streamed(dir: &RunDir, file: &str) -> Result<Streamed, String> {
     if file.is_empty() || file.contains(['/', '\\', '\0']) || file.starts_with('.') {
         return Err(format!("recorder file \"{file}\" is no plain name"));
     }
-    match dir.read_json::<Streamed>(file) {
-        Ok(streamed) => Ok(streamed),
-        Err(error) => match dir.read_json::<Recorder>(file) {
-            Ok(recorder) => {
-                Ok(Streamed { recorder, max_trend: MaxTrend::default(), mean_trend: None, elapsed_ns: 0 })
-            }
-            Err(_) => Err(error.to_string()),
-        },
-    }
+    dir.read_json(file).map_err(|e| e.to_string())
 }
 
 /// Sample files of a configuration up to this size are digested beside others: eight of them stay far below 1 GiB.
@@ -233,10 +208,18 @@ impl Pool {
 
     fn take(&mut self, run: usize, source: &Run, measure: &Measure) -> Result<(), String> {
         let series = source.dir.series(measure).map_err(|e| e.to_string());
-        let streamed = measure.recorder.as_deref().map(|file| streamed(&source.dir, file)).transpose()?;
-        let Some(streamed) = streamed else {
+        let streamed = measure.recorder.as_deref().map(|file| streamed(&source.dir, file));
+        let (streamed, remark) = match streamed {
+            Some(Ok(streamed)) => (Some(streamed), None),
+            Some(Err(why)) => (None, Some(format!("only the samples kept one by one, for {why}"))),
+            None => (None, None),
+        };
+        // A recorder saw all values where the sample file kept the first ones only; where both saw all, samples say more.
+        let raw = series.as_ref().map_or(0, |s| s.values_ns.len() as u64);
+        let Some(streamed) = streamed.filter(|s| s.recorder.count() > raw) else {
             let series = series?;
-            let digest = of_series(run, measure, &series);
+            let mut digest = of_series(run, measure, &series);
+            digest.remark = remark.map(|r| crate::words::clean(&r));
             if self.recorder.is_some() || self.ordered.len() + series.values_ns.len() > POOLED_AT_MOST {
                 let recorder = self.record(measure.deadline_ns)?;
                 series.values_ns.iter().for_each(|v| recorder.record(*v));
@@ -250,21 +233,20 @@ impl Pool {
         };
         // The raw samples of a long run are only its first ones: they serve the time series and nothing else.
         let series = series.unwrap_or_default();
-        let raw = series.values_ns.len() as u64;
         let mut digest = of_series(run, measure, &series);
         digest.summary = streamed.recorder.summary();
         digest.misses = measure.deadline_ns.map(|_| streamed.recorder.misses());
-        digest.raw_samples = (raw < streamed.recorder.count()).then_some(raw);
+        digest.raw_samples = Some(raw);
         if streamed.elapsed_ns > 0 {
             digest.duration_s = Some(streamed.elapsed_ns as f64 / 1e9);
-        } else if let (Some(rate), true) = (measure.rate_hz, digest.raw_samples.is_some()) {
+        } else if let Some(rate) = measure.rate_hz {
             digest.duration_s = (rate > 0.0).then(|| streamed.recorder.count() as f64 / rate);
         }
         if !streamed.max_trend.points().is_empty() {
             digest.max_trend = streamed.max_trend.points().to_vec();
         }
-        if let Some(mean) = &streamed.mean_trend {
-            digest.mean_trend = mean.finish();
+        if !streamed.mean_trend.points().is_empty() {
+            digest.mean_trend = streamed.mean_trend.finish();
         }
         self.record(measure.deadline_ns)?.merge(&streamed.recorder).map_err(|e| e.to_string())?;
         self.runs.push(digest);
@@ -348,7 +330,7 @@ fn judge(collection: &Collection, digest: &Digest, deadline_ns: u64) -> VerdictR
         records_lost: runs().fold(0, |sum, h| sum.saturating_add(h.records_lost)),
         not_granted: runs().map(|h| h.not_granted.len() as u64).sum(),
         stolen: runs().map(|h| h.cpu.stolen).reduce(f64::max),
-        tail: digest.tail.as_ref().and_then(|t| t.as_ref().ok()).map(|t| t.per_hour),
+        tail_per_hour: digest.tail.as_ref().and_then(|t| t.as_ref().ok()).map(|t| t.per_hour),
         ..SeriesEvidence::default()
     });
     if !digest.failed.is_empty() {
@@ -488,6 +470,7 @@ fn of_series(run: usize, measure: &Measure, series: &Series) -> RunDigest {
         max_trend: max_trend.points().to_vec(),
         mean_trend: mean_trend.finish(),
         raw_samples: None,
+        remark: None,
     }
 }
 

@@ -48,11 +48,16 @@ fn open(run: &Path, measure: Option<&str>) -> Result<(RunDir, RunHeader, Measure
 pub fn histogram(run: &Path, measure: Option<&str>, bins: usize) -> Result<Histogram, Error> {
     let (dir, header, measure) = open(run, measure)?;
     let bins = bins.clamp(1, BINS_AT_MOST);
-    if let Some(file) = measure.recorder.clone() {
-        let streamed = streamed(&dir, &file).map_err(|why| Error::Recorder { run: header.label, why })?;
-        return Ok(Histogram::of_recorder(&streamed.recorder, bins));
+    let series = dir.series(&measure);
+    if let Some(file) = &measure.recorder {
+        let streamed = streamed(&dir, file).map_err(|why| Error::Recorder { run: header.label, why })?;
+        // The samples kept one by one tell the cycles of overflows too; the recorder tells more where they are not all.
+        let kept = series.as_ref().map_or(0, |s| s.values_ns.len() as u64);
+        if streamed.recorder.count() > kept {
+            return Ok(Histogram::of_recorder(&streamed.recorder, bins));
+        }
     }
-    Ok(Histogram::of(&dir.series(&measure)?.values_ns, bins))
+    Ok(Histogram::of(&series?.values_ns, bins))
 }
 
 /// Writes a run's measure as CSV: `sample,time_ns,<measure>_ns`, a line each in the order of time; without the time column

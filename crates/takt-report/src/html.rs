@@ -53,7 +53,7 @@ fn section_html(section: &Section) -> Markup {
     html! {
         section id=(section.id) {
             h2 { (section.title) }
-            @for block in &section.blocks { (block_html(block)) }
+            @for block in section.blocks() { (block_html(block)) }
         }
     }
 }

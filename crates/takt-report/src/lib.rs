@@ -17,7 +17,6 @@ mod error;
 pub mod export;
 pub mod figure;
 mod html;
-mod interim;
 mod markdown;
 mod pictures;
 mod plan;
@@ -29,7 +28,7 @@ mod write;
 
 pub use build::build;
 pub use collect::{Collection, Configuration, Fact, Gap, Group, Run, Seal, collect};
-pub use digest::{CONFIDENCE, Digest, RunDigest, Streamed, digests};
+pub use digest::{CONFIDENCE, Digest, RunDigest, digests};
 pub use error::Error;
 pub use html::html;
 pub use markdown::{FIGURES_FOLDER, markdown};

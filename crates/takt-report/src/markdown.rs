@@ -12,7 +12,7 @@ pub fn markdown(document: &Document) -> String {
     let mut text = format!("# {}\n\n", escape_markdown(&document.title));
     for section in &document.sections {
         text += &format!("## {}\n\n", escape_markdown(&section.title));
-        for block in &section.blocks {
+        for block in section.blocks() {
             text += &block_markdown(block);
         }
     }

@@ -9,6 +9,7 @@ use crate::figure::{
     lines, panels, ridges,
 };
 use crate::tables::{Context, spread};
+use crate::words::clean;
 
 /// Rows in one picture: more get a second one, so that each fits on a page.
 const ROWS: usize = 40;
@@ -32,6 +33,7 @@ fn sources(context: &Context<'_>, runs: impl Iterator<Item = usize>) -> Vec<Sour
 }
 
 fn figure(words: Words, sources: Vec<Source>, draw: impl FnOnce(About<'_>) -> Picture) -> Figure {
+    let words = Words { title: clean(&words.title), caption: clean(&words.caption), ..words };
     let origin: Vec<String> = sources.iter().map(Source::line).collect();
     let about = About { alt: &words.title, source: &format!("Drawn from: {}", origin.join("; ")) };
     let (svg, key) = draw(about);

@@ -8,9 +8,9 @@ mod sides;
 
 use std::path::PathBuf;
 
-use crate::interim::bootstrap::{self, Statistic};
 use serde::Serialize;
 use takt_rundir::Measure;
+use takt_stats::bootstrap::{self, Statistic};
 use takt_stats::misses::Misses;
 
 use crate::Error;
@@ -231,8 +231,15 @@ impl Samples {
                     continue;
                 }
             };
-            if measure.recorder.is_some() {
-                remark("of a long run the samples kept one by one are compared, not all".to_owned());
+            let all = measure.recorder.as_deref().map(|file| crate::digest::streamed(&run.dir, file));
+            match all {
+                Some(Ok(all)) if all.recorder.count() > series.values_ns.len() as u64 => remark(format!(
+                    "the first {} of {} samples are compared: the others were not kept one by one",
+                    series.values_ns.len(),
+                    all.recorder.count()
+                )),
+                Some(Err(why)) => remark(why),
+                _ => {}
             }
             run.labels().into_iter().for_each(&mut remark);
             if let Some(deadline) = measure.deadline_ns {
@@ -272,7 +279,7 @@ fn pair(first: &Collection, other: &Collection, found: &Match<'_>, letters: &[St
                 low_ns: d.low,
                 high_ns: d.high,
                 percent: d.percent,
-                clear: d.low.zip(d.high).map(|(low, high)| low > 0.0 || high < 0.0),
+                clear: d.is_clear(),
                 warnings: d.warnings,
             }),
             Err(error) => {

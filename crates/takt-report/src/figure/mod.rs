@@ -80,8 +80,9 @@ impl Axis<'_> {
 
 /// Names as they fit into a picture: as they are where all do; otherwise each shortened behind a key, with the key.
 pub(crate) fn fit(names: &[String], limit: usize) -> (Vec<String>, Vec<(String, String)>) {
+    let names: Vec<String> = names.iter().map(|name| clean(name)).collect();
     if names.iter().all(|name| name.chars().count() <= limit) {
-        return (names.to_vec(), Vec::new());
+        return (names, Vec::new());
     }
     let keyed = |(index, name): (usize, &String)| {
         let key = format!("C{}", index + 1);

@@ -152,6 +152,10 @@ fn labels(context: &Context<'_>, digest: &Digest) -> String {
             labels.push(format!("{}: {raw} of {} samples kept one by one", run.key, part.summary.count));
         }
     }
+    for part in &digest.runs {
+        let key = &context.collection.runs[part.run].key;
+        labels.extend(part.remark.as_ref().map(|remark| format!("{key}: {remark}")));
+    }
     for (run, why) in &digest.failed {
         labels.push(format!("{}: left out, {why}", context.collection.runs[*run].key));
     }
