@@ -1,1 +1,30 @@
 //! Finds what makes a machine unfit for real time, with evidence and the fix.
+//!
+//! ```no_run
+//! use takt_doctor::{Options, examine};
+//!
+//! let report = examine(&Options::default())?;
+//! println!("{}", report.to_text());
+//! # Ok::<(), takt_doctor::DoctorError>(())
+//! ```
+
+mod change;
+mod clocks;
+mod cpus;
+mod error;
+mod examine;
+mod gaps;
+mod interrupts;
+mod kernel;
+mod measure;
+mod memory;
+mod report;
+mod rights;
+mod text;
+mod tree;
+
+pub use change::{Change, Changed, apply, revert};
+pub use error::DoctorError;
+pub use examine::{Options, examine};
+pub use gaps::{CpuGaps, GapOptions, detect_gaps};
+pub use report::{Check, Report, Status};

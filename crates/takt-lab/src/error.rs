@@ -14,6 +14,9 @@ pub enum LabError {
     /// The robot could not be started or broke.
     #[error(transparent)]
     Cell(#[from] takt_robot_cell::CellError),
+    /// The quadrotor could not be started.
+    #[error(transparent)]
+    Uav(#[from] takt_robot_uav::UavError),
     /// The view could not be started.
     #[error("view: {0}")]
     View(#[from] takt_view::Error),
@@ -29,6 +32,28 @@ pub enum LabError {
         cause: String,
         /// The bench directory.
         dir: PathBuf,
+    },
+    /// A task could not be started.
+    #[error(transparent)]
+    Runtime(#[from] takt_rt::Error),
+    /// A campaign was ended before its last run.
+    #[error("stopped. What was measured is in {dir}; `takt campaign resume {dir}` goes on", dir = dir.display())]
+    Stopped {
+        /// The campaign's folder.
+        dir: PathBuf,
+    },
+    /// A campaign goes on elsewhere than it began.
+    #[error(
+        "{dir}: its runs were made where {}. Runs of both are not comparable: begin a new campaign, or say --any-machine, and \
+         the table will name the differences",
+        .differences.iter().map(|d| format!("{} was {} (now {})", d.fact, d.before, d.after)).collect::<Vec<_>>().join(", "),
+        dir = dir.display()
+    )]
+    OtherMachine {
+        /// The campaign's folder.
+        dir: PathBuf,
+        /// What differs.
+        differences: Vec<takt_rundir::FactDifference>,
     },
     /// A resumed bench was asked with other parameters than before.
     #[error("{dir} was measured with {before}, and now {now} was asked; leave --resume out to start a new bench", dir = dir.display())]

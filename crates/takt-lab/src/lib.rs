@@ -4,7 +4,20 @@
 //! samples, the events. Summaries and verdicts are computed from run directories only.
 
 pub mod builtin;
+pub mod campaign;
 pub mod cell;
+pub mod cyclic;
+pub mod daq;
 mod error;
+mod journal;
+pub mod keeper;
+pub mod options;
+pub mod robot;
+mod session;
+pub mod summary;
+pub mod uav;
 
 pub use error::LabError;
+pub use options::{Interference, RunOptions, Target, View};
+pub use robot::{Event, RobotFile};
+pub use summary::{RunSummary, SeriesSummary};

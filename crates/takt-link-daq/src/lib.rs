@@ -1,1 +1,101 @@
-//! Analog output to analog input: DAQ boards, loopbacks through the kernel, a simulated converter.
+//! Analog output to analog input: one level out, one level in, and what lies between them.
+//!
+//! The DAQ paper wires AO0 of a board to AI0 and measures how long an edge takes. [`Link`] is that wire with its two
+//! converters. Behind it is a board ([`comedi`](LinkConfig::Comedi), its library loaded at run time), a converter
+//! computed from a data sheet ([`simulated`](LinkConfig::Simulated)), or, where there is no hardware at all, a way
+//! through the kernel and back: [`udp`](LinkConfig::Udp) through the network stack, [`pty`](LinkConfig::Pty) through
+//! the tty layer, [`eventfd`](LinkConfig::Eventfd) through the scheduler alone.
+//!
+//! The loopbacks have an echo thread at the far end, with a policy and a placement of its own. It belongs to the
+//! link under test: what is measured is two wake-ups or polls, four system calls and the layer between.
+//!
+//! ```
+//! # use takt_link_daq::{Link, LinkConfig};
+//! # #[derive(serde::Deserialize)] struct File { link: LinkConfig }
+//! let file: File = toml::from_str("link = { kind = 'simulated', ai_rate_hz = 1e6 }")?;
+//! let mut link = takt_link_daq::open(&file.link)?;
+//! link.write_v(5.0)?;
+//! while link.read_v()? < 1.0 {}
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod comedi;
+mod config;
+mod echo;
+mod error;
+mod eventfd;
+mod frame;
+mod pty;
+mod simulated;
+#[cfg(test)]
+mod testing;
+mod udp;
+
+pub use config::{
+    Aref, ComediChannel, ComediConfig, EchoConfig, EventfdConfig, LinkConfig, PtyConfig, PtyEcho,
+    SimulatedConfig, UdpConfig, Waiting,
+};
+pub use error::LinkError;
+pub use simulated::{Clock, MonotonicClock, Simulated};
+
+use serde::{Deserialize, Serialize};
+use takt_rt::settings::Granted;
+
+/// One analog output and one analog input.
+pub trait Link: Send {
+    /// Puts `level_v` on the output. Returns when the converter, or the kernel, has taken it.
+    ///
+    /// # Errors
+    /// [`LinkError`] when the link is broken; it stays so.
+    fn write_v(&mut self, level_v: f64) -> Result<(), LinkError>;
+
+    /// What the input shows now, in volts. Does not wait for an edge: to see one, read until it is there. (With
+    /// [`Waiting::Block`] a loopback waits in the kernel for something to arrive, at most a millisecond.)
+    ///
+    /// # Errors
+    /// [`LinkError`] when the link is broken; it stays so.
+    fn read_v(&mut self) -> Result<f64, LinkError>;
+
+    /// What did not go smoothly so far. Cheap.
+    fn counts(&self) -> LinkCounts {
+        LinkCounts::default()
+    }
+
+    /// What the link is made of.
+    fn facts(&self) -> &LinkFacts;
+}
+
+/// What did not go smoothly on a link.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LinkCounts {
+    /// Levels that were sent again because their answer did not come.
+    pub resent: u64,
+    /// Answers to older levels, left out.
+    pub stale: u64,
+    /// Bytes or datagrams that are no answer, left out.
+    pub rejected: u64,
+}
+
+/// What a link is made of: the label of a run.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct LinkFacts {
+    /// For people: `UDP 127.0.0.1:40000 -> 127.0.0.1:40001`, the board's name and driver.
+    pub description: String,
+    /// The echo thread's name and what the kernel granted it; absent without one.
+    pub echo: Option<(String, Granted)>,
+}
+
+/// Opens a link.
+///
+/// # Errors
+/// [`LinkError`] with the key, the value and the way out.
+pub fn open(config: &LinkConfig) -> Result<Box<dyn Link>, LinkError> {
+    config.validate()?;
+    Ok(match config {
+        LinkConfig::Udp(config) => Box::new(udp::Udp::open(config)?),
+        LinkConfig::Pty(config) => Box::new(pty::Pty::open(config)?),
+        LinkConfig::Eventfd(config) => Box::new(eventfd::Eventfd::open(config)?),
+        LinkConfig::Simulated(config) => Box::new(Simulated::new(config, MonotonicClock)),
+        LinkConfig::Comedi(config) => Box::new(comedi::Comedi::open(config)?),
+    })
+}

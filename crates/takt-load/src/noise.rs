@@ -174,6 +174,10 @@ fn make_noise(shared: &Shared, progress: &Progress) {
     }
 }
 
+/// Held by tests that start noise: one of them counts the noise threads of the whole process.
+#[cfg(test)]
+pub(crate) static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -188,9 +192,9 @@ mod tests {
             .collect()
     }
 
-    // One test: it counts the noise threads of the whole process.
     #[test]
     fn noise_is_there_is_other_and_ends() {
+        let _alone = ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         assert!(NoiseThreads::start(0).unwrap().is_empty());
 
         // From a real-time parent: without care the children would inherit its policy.

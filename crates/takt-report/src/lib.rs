@@ -1,1 +1,37 @@
 //! Reads run directories: tables, figures, comparisons, exports.
+//!
+//! Nothing but run directories is read, so that every figure can be traced to its samples, and every figure names the runs
+//! and hashes that it came from. Nothing here knows a robot: a run tells its measures, its deadlines and its figures in
+//! its header ([`takt_rundir::RunHeader`]).
+//!
+//! ```text
+//! collect (find, read, group) -> digest (samples once, bounded) -> build (tables, figures) -> HTML, Markdown, text
+//! ```
+
+mod build;
+mod collect;
+pub mod compare;
+mod digest;
+pub mod document;
+mod error;
+pub mod export;
+pub mod figure;
+mod html;
+mod markdown;
+mod pictures;
+mod plan;
+pub mod table;
+pub mod tables;
+mod terminal;
+mod words;
+mod write;
+
+pub use build::build;
+pub use collect::{Collection, Configuration, Fact, Gap, Group, Run, Seal, collect};
+pub use digest::{CONFIDENCE, Digest, RunDigest, digests};
+pub use error::Error;
+pub use html::html;
+pub use markdown::{FIGURES_FOLDER, markdown};
+pub use terminal::text;
+pub use words::Unit;
+pub use write::{Written, write};

@@ -1,1 +1,22 @@
-//! The DAQ control loop: pulse train, latency per edge, controllers.
+//! The DAQ control loop: a pulse train from an analog output to an analog input, the latency of every edge, and
+//! controllers inside the loop (Khodaparast and Ghiti Sarand, "An Experimental Analysis of the Latency of Linux
+//! Kernels Applicable for Real-Time Control Strategies", IJEEE 2026).
+//!
+//! Two tasks, as in the paper: *acquisition* writes a level, reads until it arrives, times both, runs the controller,
+//! and begins again ([`DaqLoop`], the paper's Algorithm 1); *saving* takes what was measured and keeps and shows it
+//! ([`saving`]). Between them there is a ring, so acquisition never waits. The controllers steer a simulated plant
+//! ([`plant`]), so that it can be seen that they do what they cost time for.
+
+mod acquisition;
+mod config;
+pub mod control;
+mod daq;
+mod error;
+pub mod plant;
+mod record;
+pub mod saving;
+
+pub use config::{AcquisitionConfig, DaqConfig, DisplayRule, PulseConfig, SavingConfig, Stamp, StopConfig};
+pub use daq::{DaqLoop, DaqOutcome, Stopper};
+pub use error::DaqError;
+pub use record::{EdgeRecord, Ended, SteadyState, Totals, Tracking};

@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | `run.json` | what was asked and granted, machine, census | at the start, again at the end |
 //! | `samples/*.csv` | raw samples, one line each, units in the column names | while running, flushed every second |
+//! | `samples/*.parquet` | the same, sealed; the CSV is gone then | at the end |
 //! | `summary.json` | figures computed from the samples | at the end |
 //! | `hashes.json` | SHA-256 of every other file | last |
 
@@ -16,7 +17,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use sha2::{Digest, Sha256};
 
-use crate::Error;
+use crate::series::{self, Series, with_suffix};
+use crate::{Error, Measure, RunHeader, parquet};
 
 /// File of facts and settings.
 pub const RUN_FILE: &str = "run.json";
@@ -131,6 +133,59 @@ impl RunDir {
         read_json(&self.path.join(name))
     }
 
+    /// What the run says about itself.
+    ///
+    /// # Errors
+    /// [`Error::Io`], or [`Error::Damaged`] where `run.json` is not of this format.
+    pub fn header(&self) -> Result<RunHeader, Error> {
+        self.read_json(RUN_FILE)
+    }
+
+    /// The samples of `measure`, within its window.
+    ///
+    /// # Errors
+    /// [`Error::Io`] where there are none, [`Error::Damaged`] where they are not what the measure says.
+    pub fn series(&self, measure: &Measure) -> Result<Series, Error> {
+        series::read(&self.sample_base(&measure.file)?, measure)
+    }
+
+    /// Columns of non-negative integers of a sample file.
+    ///
+    /// # Errors
+    /// As [`series`](Self::series).
+    pub fn columns(&self, file: &str, names: &[&str]) -> Result<Vec<Vec<u64>>, Error> {
+        series::columns(&self.sample_base(file)?, names)
+    }
+
+    /// A sample file without its extension. The name comes from a file: it must not lead out of the directory.
+    fn sample_base(&self, name: &str) -> Result<PathBuf, Error> {
+        let folder = self.path.join(SAMPLES_FOLDER);
+        if name.is_empty() || name.contains(['/', '\\', '\0']) || name.starts_with('.') {
+            return Err(Error::Damaged {
+                path: self.path.join(RUN_FILE),
+                found: format!("sample file \"{name}\""),
+                expected: "a plain name",
+            });
+        }
+        Ok(folder.join(name))
+    }
+
+    /// Hash that stands for the whole sealed run: the SHA-256 of `hashes.json`. `None` before the seal.
+    pub fn seal_hash(&self) -> Option<String> {
+        sha256(&self.path.join(HASHES_FILE)).ok()
+    }
+
+    /// Whether every file is what it was when the run was sealed; the names of those that are not.
+    ///
+    /// # Errors
+    /// [`Error::Io`] or [`Error::Damaged`] where there is no seal.
+    pub fn changed_files(&self) -> Result<Vec<String>, Error> {
+        let hashes: std::collections::BTreeMap<String, String> = self.read_json(HASHES_FILE)?;
+        let changed =
+            |(name, hash): &(String, String)| sha256(&self.path.join(name)).ok().as_ref() != Some(hash);
+        Ok(hashes.into_iter().filter(changed).map(|(name, _)| name).collect())
+    }
+
     /// Whether the run came to its end.
     pub fn is_complete(&self) -> bool {
         self.path.join(HASHES_FILE).is_file()
@@ -151,11 +206,34 @@ impl RunDir {
         self.path.join(SAMPLES_FOLDER).join(format!("{name}.csv"))
     }
 
-    /// Hashes every file and writes `hashes.json`, which marks the run as complete.
+    /// Goes on with a sample file after a kill, or begins it. A last line that the kill cut in half is taken away.
+    /// Returns the number of rows that it holds, too.
     ///
     /// # Errors
     /// [`Error::Io`].
+    pub fn continue_samples(&self, name: &str) -> Result<(SampleFile, u64), Error> {
+        let path = self.sample_path(name);
+        let bytes = match fs::read(&path) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
+            Err(source) => return Err(Error::Io { path, source }),
+        };
+        let whole = bytes.iter().rposition(|&b| b == b'\n').map_or(0, |end| end + 1);
+        let lines = bytes[..whole].iter().filter(|&&b| b == b'\n').count() as u64;
+        let file = File::options().create(true).append(true).open(&path).map_err(Error::io(&path))?;
+        file.set_len(whole as u64).map_err(Error::io(&path))?;
+        let writer = csv::WriterBuilder::new()
+            .has_headers(lines == 0)
+            .from_writer(BufWriter::with_capacity(1 << 16, file));
+        Ok((SampleFile { writer, path }, lines.saturating_sub(1)))
+    }
+
+    /// Turns the journals into Parquet, hashes every file and writes `hashes.json`, which marks the run as complete.
+    ///
+    /// # Errors
+    /// [`Error::Io`]; [`Error::Damaged`] for a broken journal.
     pub fn seal(&self) -> Result<(), Error> {
+        self.seal_samples()?;
         let mut hashes = serde_json::Map::new();
         for folder in [self.path.clone(), self.path.join(SAMPLES_FOLDER)] {
             let mut files: Vec<PathBuf> = fs::read_dir(&folder)
@@ -171,6 +249,54 @@ impl RunDir {
         }
         self.write_json(HASHES_FILE, &hashes)
     }
+
+    fn seal_samples(&self) -> Result<(), Error> {
+        let folder = self.path.join(SAMPLES_FOLDER);
+        for entry in fs::read_dir(&folder).map_err(Error::io(&folder))? {
+            let journal = entry.map_err(Error::io(&folder))?.path();
+            if journal.extension().is_some_and(|e| e == "csv") {
+                parquet::convert(&journal, &with_suffix(&journal.with_extension(""), "parquet"))?;
+                fs::remove_file(&journal).map_err(Error::io(&journal))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The run directories at `path`: itself, or those in the folders below it (a campaign, or a folder of campaigns), in the
+/// order of their names.
+///
+/// # Errors
+/// [`Error::Io`]; [`Error::Damaged`] when there is none.
+pub fn find_runs(path: &Path) -> Result<Vec<RunDir>, Error> {
+    let mut runs = Vec::new();
+    search(path, 3, &mut runs)?;
+    if runs.is_empty() {
+        return Err(Error::Damaged {
+            path: path.to_owned(),
+            found: format!("no {RUN_FILE}, nor folders that have one"),
+            expected: "a run directory or a folder of run directories",
+        });
+    }
+    Ok(runs)
+}
+
+fn search(path: &Path, depth: usize, runs: &mut Vec<RunDir>) -> Result<(), Error> {
+    if path.join(RUN_FILE).is_file() {
+        runs.push(RunDir { path: path.to_owned() });
+        return Ok(());
+    }
+    if depth == 0 {
+        return Ok(());
+    }
+    let mut folders: Vec<PathBuf> = fs::read_dir(path)
+        .map_err(Error::io(path))?
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        // What a kill left of a run lies beside the one that replaced it.
+        .filter(|p| p.is_dir() && !p.extension().is_some_and(|e| e.to_string_lossy().starts_with("cut")))
+        .collect();
+    folders.sort();
+    folders.iter().try_for_each(|folder| search(folder, depth - 1, runs))
 }
 
 /// SHA-256 of a file, in hexadecimal.
@@ -306,17 +432,108 @@ mod tests {
         let dir = RunDir::create(root.path(), "test").unwrap();
         assert!(RunDir::open(dir.path()).is_err());
         dir.write_json(RUN_FILE, &1).unwrap();
-        dir.samples("jobs").unwrap().flush().unwrap();
-        assert!(!dir.is_complete());
+        let mut jobs = dir.samples("jobs").unwrap();
+        (0..3).for_each(|index| jobs.push(&Row { index, lateness_ns: -5 }).unwrap());
+        jobs.flush().unwrap();
+        assert!(!dir.is_complete() && dir.seal_hash().is_none());
         dir.seal().unwrap();
         assert!(RunDir::open(dir.path()).unwrap().is_complete());
         let hashes: serde_json::Value = dir.read_json(HASHES_FILE).unwrap();
-        // SHA-256 of "1\n" and of nothing.
+        // SHA-256 of "1\n".
         assert_eq!(hashes[RUN_FILE], "4355a46b19d348dc2f57c046f8ef63d4538ebb936000f3c9ee954a27460dd865");
-        assert_eq!(
-            hashes["samples/jobs.csv"],
-            "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
-        );
+        let sealed = dir.path().join("samples/jobs.parquet");
+        assert_eq!(hashes["samples/jobs.parquet"], sha256(&sealed).unwrap());
+        assert!(!dir.sample_path("jobs").exists(), "the journal is gone once it is sealed");
+        assert!(dir.changed_files().unwrap().is_empty() && dir.seal_hash().is_some());
+        fs::write(&sealed, "x").unwrap();
+        assert_eq!(dir.changed_files().unwrap(), ["samples/jobs.parquet"]);
+    }
+
+    fn measure() -> Measure {
+        let mut measure = Measure::new("lateness", "Lateness", "jobs", "lateness_ns");
+        measure.time_column = Some("planned_ns".into());
+        measure.window_ns = Some([10, 30]);
+        measure
+    }
+
+    #[derive(Serialize)]
+    struct Job {
+        planned_ns: u64,
+        what: &'static str,
+        lateness_ns: u64,
+    }
+
+    #[test]
+    fn a_series_is_the_same_before_and_after_the_seal() {
+        let root = tempfile::tempdir().unwrap();
+        let dir = RunDir::create(root.path(), "test").unwrap();
+        dir.write_json(RUN_FILE, &1).unwrap();
+        let mut jobs = dir.samples("jobs").unwrap();
+        for index in 0..5 {
+            jobs.push(&Job { planned_ns: 10 * index, what: "x,y", lateness_ns: 7 * index }).unwrap();
+        }
+        jobs.flush().unwrap();
+        let journal = dir.series(&measure()).unwrap();
+        assert_eq!(journal, Series { values_ns: vec![7, 14], times_ns: vec![10, 20] });
+        dir.seal().unwrap();
+        assert_eq!(dir.series(&measure()).unwrap(), journal);
+        // 7 i since 10 i is negative, so 0; 10 i since 7 i is 3 i.
+        let since = |column: &str, from: &str| {
+            dir.series(&Measure::new("x", "X", "jobs", column).since(from)).unwrap().values_ns
+        };
+        assert_eq!(since("lateness_ns", "planned_ns"), [0; 5]);
+        assert_eq!(since("planned_ns", "lateness_ns"), [0, 3, 6, 9, 12]);
+        assert_eq!(dir.columns("jobs", &["lateness_ns"]).unwrap(), [[0, 7, 14, 21, 28]]);
+
+        let error = dir.columns("jobs", &["latness_ns"]).unwrap_err().to_string();
+        assert!(error.contains("no column latness_ns") && error.contains("planned_ns"), "{error}");
+        assert!(dir.columns("jobs", &["what"]).unwrap_err().to_string().contains("not integers"));
+        let outside = Measure { file: "../jobs".into(), ..measure() };
+        assert!(dir.series(&outside).unwrap_err().to_string().contains("plain name"));
+        let sealed = dir.path().join("samples/jobs.parquet");
+        let mut bytes = fs::read(&sealed).unwrap();
+        for at in [4, bytes.len() / 2, bytes.len() - 9] {
+            bytes[at] ^= 0x5a;
+            fs::write(&sealed, &bytes).unwrap();
+            // Whatever comes of it: an answer or an error, and no panic.
+            let _ = dir.series(&measure());
+        }
+        fs::write(&sealed, "PAR1").unwrap();
+        assert!(matches!(dir.series(&measure()), Err(Error::Damaged { .. })));
+    }
+
+    #[test]
+    fn samples_go_on_after_a_kill() {
+        let root = tempfile::tempdir().unwrap();
+        let dir = RunDir::create(root.path(), "test").unwrap();
+        for round in 0..3u64 {
+            let (mut jobs, rows) = dir.continue_samples("jobs").unwrap();
+            assert_eq!(rows, 2 * round);
+            for index in 0..2 {
+                jobs.push(&Row { index: 2 * round + index, lateness_ns: 1 }).unwrap();
+            }
+            jobs.flush().unwrap();
+            drop(jobs);
+            let mut file = File::options().append(true).open(dir.sample_path("jobs")).unwrap();
+            file.write_all(b"99,9").unwrap();
+        }
+        let rows = read_samples::<Row>(&dir.sample_path("jobs")).unwrap();
+        assert_eq!(rows.iter().map(|r| r.index).collect::<Vec<_>>(), [0, 1, 2, 3, 4, 5]);
+    }
+
+    #[test]
+    fn runs_are_found_below_a_folder_without_those_that_a_kill_cut() {
+        let root = tempfile::tempdir().unwrap();
+        for name in ["b/second", "b/first", "a", "b/first.cut1"] {
+            let dir = RunDir::create_at(&root.path().join(name)).unwrap();
+            dir.write_json(RUN_FILE, &1).unwrap();
+        }
+        let found = find_runs(root.path()).unwrap();
+        let names: Vec<_> =
+            found.iter().map(|d| d.path().strip_prefix(root.path()).unwrap().to_owned()).collect();
+        assert_eq!(names, ["a", "b/first", "b/second"].map(PathBuf::from));
+        assert_eq!(find_runs(&root.path().join("a")).unwrap().len(), 1);
+        assert!(find_runs(&root.path().join("a/samples")).is_err());
     }
 
     #[test]

@@ -50,6 +50,10 @@ pub struct Measure {
     pub file: String,
     /// Column of the values. Its name ends in `_ns`: all measures are integer nanoseconds.
     pub column: String,
+    /// Where the value is the time from one column to another: the column that it counts from (`wake_ns` since
+    /// `planned_ns` is the lateness). A value that would be negative counts as 0.
+    #[serde(default)]
+    pub since_column: Option<String>,
     /// Column of the time of each sample (CLOCK_MONOTONIC nanoseconds), for time series.
     pub time_column: Option<String>,
     /// Only samples whose time lies within `[from, to)` count; all when absent.
@@ -64,6 +68,47 @@ pub struct Measure {
     /// File of a streaming recorder, in the run directory, that saw every value where the sample file keeps only the
     /// first ones (long runs).
     pub recorder: Option<String>,
+}
+
+impl Measure {
+    /// The measure `name` of sample file `file`: `column`, as it is, of every sample.
+    pub fn new(name: &str, title: &str, file: &str, column: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            title: title.to_owned(),
+            file: file.to_owned(),
+            column: column.to_owned(),
+            since_column: None,
+            time_column: None,
+            window_ns: None,
+            deadline_ns: None,
+            rate_hz: None,
+            never: 0,
+            recorder: None,
+        }
+    }
+
+    /// Counted from `column`, which is also the time of the sample.
+    #[must_use]
+    pub fn since(mut self, column: &str) -> Self {
+        self.since_column = Some(column.to_owned());
+        self.time_column = Some(column.to_owned());
+        self
+    }
+
+    /// With a deadline.
+    #[must_use]
+    pub fn deadline_ns(mut self, deadline_ns: u64) -> Self {
+        self.deadline_ns = Some(deadline_ns);
+        self
+    }
+
+    /// With a rate.
+    #[must_use]
+    pub fn rate_hz(mut self, rate_hz: f64) -> Self {
+        self.rate_hz = Some(rate_hz);
+        self
+    }
 }
 
 /// What every run says about itself. Other keys of `run.json` belong to the robot.

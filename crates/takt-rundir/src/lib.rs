@@ -5,11 +5,14 @@ mod dir;
 mod error;
 mod header;
 mod machine;
+mod parquet;
+mod series;
 
 pub use dir::{
-    HASHES_FILE, RUN_FILE, RunDir, SAMPLES_FOLDER, SUMMARY_FILE, SampleFile, read_json, read_samples, sha256,
-    sha256_of, utc_name, utc_now, write_json,
+    HASHES_FILE, RUN_FILE, RunDir, SAMPLES_FOLDER, SUMMARY_FILE, SampleFile, find_runs, read_json,
+    read_samples, sha256, sha256_of, utc_name, utc_now, write_json,
 };
 pub use error::Error;
 pub use header::{Experiment, FORMAT, Factor, Measure, RunHeader};
-pub use machine::{CpuShare, CpuTime, Machine};
+pub use machine::{CpuShare, CpuTime, FactDifference, Machine};
+pub use series::Series;

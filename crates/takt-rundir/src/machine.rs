@@ -27,6 +27,9 @@ pub struct Machine {
     pub governor: Option<String>,
     /// Idle states of CPU 0, shallowest first.
     pub idle_states: Vec<String>,
+    /// Times that the CPUs were slowed down for heat since boot, all together.
+    #[serde(default)]
+    pub thermal_throttles: Option<u64>,
     /// Clock source.
     pub clock_source: Option<String>,
     /// Microseconds per second that real-time threads may use (`sched_rt_runtime_us`); -1: no limit.
@@ -61,7 +64,53 @@ fn preemption(kernel_version: Option<&str>) -> Option<String> {
     }
 }
 
+fn thermal_throttles() -> Option<u64> {
+    let counts = (0..1024).map_while(|cpu| {
+        let folder = format!("/sys/devices/system/cpu/cpu{cpu}");
+        fs::metadata(&folder).ok()?;
+        Some(
+            line(&format!("{folder}/thermal_throttle/core_throttle_count"))
+                .and_then(|v| v.parse::<u64>().ok()),
+        )
+    });
+    counts.flatten().reduce(|a, b| a + b)
+}
+
+/// A fact that is not the same on two machines, or on one machine at two times.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FactDifference {
+    /// Which fact: a field of [`Machine`].
+    pub fact: String,
+    /// Its value in the first.
+    pub before: String,
+    /// Its value in the second.
+    pub after: String,
+}
+
 impl Machine {
+    /// Facts that differ between two machines and that can change latencies. Counters that always grow are none.
+    pub fn differences(&self, other: &Self) -> Vec<FactDifference> {
+        let facts = |machine: &Self| match serde_json::to_value(machine) {
+            Ok(serde_json::Value::Object(mut facts)) => {
+                facts.remove("thermal_throttles");
+                facts
+            }
+            // A struct of plain fields becomes an object.
+            _ => serde_json::Map::new(),
+        };
+        let show = |value: &serde_json::Value| match value {
+            serde_json::Value::Null => "unknown".to_owned(),
+            serde_json::Value::String(text) => text.clone(),
+            other => other.to_string(),
+        };
+        let (before, after) = (facts(self), facts(other));
+        let differs = before.iter().filter_map(|(fact, value)| Some((fact, value, after.get(fact)?)));
+        differs
+            .filter(|(_, a, b)| a != b)
+            .map(|(fact, a, b)| FactDifference { fact: fact.clone(), before: show(a), after: show(b) })
+            .collect()
+    }
+
     /// Reads the facts.
     pub fn read() -> Self {
         let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
@@ -81,6 +130,7 @@ impl Machine {
             isolated_cpus: line("/sys/devices/system/cpu/isolated"),
             governor: line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
             idle_states,
+            thermal_throttles: thermal_throttles(),
             clock_source: line("/sys/devices/system/clocksource/clocksource0/current_clocksource"),
             rt_runtime_us: line("/proc/sys/kernel/sched_rt_runtime_us").and_then(|v| v.parse().ok()),
             hypervisor: cpuinfo.lines().any(|l| l.starts_with("flags") && l.contains(" hypervisor")),
@@ -147,6 +197,17 @@ mod tests {
         let share = after.since(&before);
         assert!((share.stolen - 0.3).abs() < 1e-12 && (share.busy - 0.8).abs() < 1e-12);
         assert_eq!(CpuTime::parse("garbage").since(&CpuTime::default()), CpuShare::default());
+    }
+
+    #[test]
+    fn differences_name_the_fact_and_both_values() {
+        let here = Machine::read();
+        assert!(here.differences(&here.clone()).is_empty());
+        let there = Machine { kernel: Some("9.9".into()), thermal_throttles: Some(77), ..here.clone() };
+        let differences = here.differences(&there);
+        assert_eq!(differences.len(), 1);
+        assert_eq!((differences[0].fact.as_str(), differences[0].after.as_str()), ("kernel", "9.9"));
+        assert_eq!(differences[0].before, here.kernel.unwrap());
     }
 
     #[test]

@@ -4,8 +4,9 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand, ValueEnum};
-use takt_lab::cell::run::View;
+use takt_lab::View;
 use takt_robot_cell::tasks::PolicyMix;
+use takt_rt::placement::CpuSet;
 
 /// Real-time Linux for robots: run it, prove it, keep it.
 #[derive(Debug, Parser)]
@@ -34,11 +35,24 @@ pub enum Command {
         #[command(subcommand)]
         robot: BenchRobot,
     },
+    /// Measure a robot under every combination of some factors
+    Campaign {
+        #[command(subcommand)]
+        what: Campaign,
+    },
+    /// Find what makes this machine unfit for real time, with evidence and the fix
+    Doctor(Doctor),
+    /// Write a report about run directories: one HTML file and its Markdown twin
+    Report(Report),
+    /// Compare runs, campaigns, kernels or machines: differences with confidence intervals
+    Compare(Compare),
+    /// Write a run's samples for other tools: cyclictest's histogram or CSV
+    Export(Export),
     /// Show everything: recorded pedestrians, simulated robot, view, short bench, verdict
     Demo(Demo),
-    /// Check a configuration file
+    /// Check a configuration file of a robot, or a campaign file
     Check {
-        /// Configuration file (TOML)
+        /// File (TOML)
         config: PathBuf,
     },
     /// Record the cameras of a configuration to MCAP, for replay and for Foxglove
@@ -52,12 +66,25 @@ pub enum Command {
 pub enum BenchRobot {
     /// The cobot safety cell
     Cell(Bench),
+    /// The quadrotor: the UAV paper's scheduler settings, idle and under stress
+    Uav(BenchUav),
+    /// The DAQ loop: the DAQ paper's conditions
+    Daq(BenchDaq),
 }
 
 fn positive_seconds(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(seconds) if seconds > 0.0 && seconds <= 86_400.0 * 40.0 => Ok(seconds),
         _ => Err("accepted are numbers above 0, at most 40 days".to_owned()),
+    }
+}
+
+fn label(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() && !value.is_empty() => {
+            Ok((name.to_owned(), value.to_owned()))
+        }
+        _ => Err("accepted is NAME=VALUE".to_owned()),
     }
 }
 
@@ -100,12 +127,18 @@ pub struct Run {
     /// Stop after so many seconds; without, Ctrl-C stops
     #[arg(long, value_parser = positive_seconds)]
     pub seconds: Option<f64>,
-    /// Scheduler configuration instead of the file's: CFS+CFS, DL+CFS, DL+RR, RR+RR
+    /// Scheduler configuration of the safety cell instead of the file's: CFS+CFS, DL+CFS, DL+RR, RR+RR
     #[arg(long)]
     pub policy: Option<PolicyMix>,
     /// Noise threads (SCHED_OTHER)
     #[arg(long, default_value_t = 0, value_parser = noise_threads)]
     pub noise: u32,
+    /// Stress profile: off, uav, humanoid, cpu, memory, switch, disk, network; joined with +
+    #[arg(long, default_value = "off")]
+    pub stress: String,
+    /// Keep noise and stress on these CPUs
+    #[arg(long)]
+    pub load_cpus: Option<CpuSet>,
     /// What shows the run
     #[arg(long, value_enum, default_value_t = Shown::Web)]
     pub view: Shown,
@@ -118,12 +151,18 @@ pub struct Run {
     /// This very run directory, which must not exist
     #[arg(long, conflicts_with = "runs")]
     pub run_dir: Option<PathBuf>,
+    /// Go on in this run directory, which a kill left (robots that can: daq)
+    #[arg(long, conflicts_with_all = ["runs", "run_dir"])]
+    pub resume: Option<PathBuf>,
     /// Print the summary as JSON
     #[arg(long)]
     pub json: bool,
     /// Exit with 1 unless the verdict is PASS
     #[arg(long)]
     pub check: bool,
+    /// What goes on around the robot, from a campaign
+    #[arg(long, hide = true, value_name = "FILE", conflicts_with_all = ["noise", "stress", "load_cpus"])]
+    pub setup: Option<PathBuf>,
     /// End at once when the process with this id, which must be the parent, ends
     #[arg(long, hide = true, value_name = "PID")]
     pub parent: Option<u32>,
@@ -156,6 +195,219 @@ pub struct Bench {
     /// Print the rows as JSON
     #[arg(long)]
     pub json: bool,
+}
+
+/// `takt campaign`
+#[derive(Debug, Subcommand)]
+pub enum Campaign {
+    /// Make every run of a campaign
+    Run(CampaignRun),
+    /// Go on with a campaign that was stopped or killed, or whose failed runs shall be tried again
+    Resume(CampaignResume),
+    /// Names of the shipped campaigns
+    List,
+    /// The text of a shipped campaign, to begin one's own from
+    Show {
+        /// Name
+        name: String,
+    },
+}
+
+/// `takt campaign run`
+#[derive(Debug, clap::Args)]
+pub struct CampaignRun {
+    /// Campaign file (TOML), or the name of a shipped one
+    pub campaign: String,
+    /// Length of a run in seconds, instead of the file's
+    #[arg(long, value_parser = positive_seconds)]
+    pub seconds: Option<f64>,
+    /// Runs of every configuration, instead of the file's
+    #[arg(long)]
+    pub repetitions: Option<u32>,
+    /// Set a key of the robot's configuration in all runs; several times for several keys
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
+    /// Only these values of a factor; several times for several factors
+    #[arg(long, value_name = "FACTOR=VALUE,...")]
+    pub only: Vec<String>,
+    /// Folder for campaign directories
+    #[arg(long, default_value = "takt-runs")]
+    pub runs: PathBuf,
+    /// Only show the runs that would be made
+    #[arg(long)]
+    pub dry_run: bool,
+    #[command(flatten)]
+    pub common: CampaignCommon,
+}
+
+/// `takt campaign resume`
+#[derive(Debug, clap::Args)]
+pub struct CampaignResume {
+    /// The campaign's directory
+    pub dir: PathBuf,
+    #[command(flatten)]
+    pub common: CampaignCommon,
+}
+
+/// What making and going on share.
+#[derive(Debug, Default, clap::Args)]
+pub struct CampaignCommon {
+    /// Label of the running kernel, for campaigns with a factor "kernel"
+    #[arg(long)]
+    pub kernel: Option<String>,
+    /// Another condition that holds now, for campaigns with factors "label.NAME"
+    #[arg(long, value_name = "NAME=VALUE", value_parser = label)]
+    pub label: Vec<(String, String)>,
+    /// Go on although the machine is not the one that the finished runs were made on; the table names what differs
+    #[arg(long)]
+    pub any_machine: bool,
+    /// Print the table as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Stress of `takt bench uav`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Stress {
+    /// Idle only
+    Off,
+    /// Under stress only
+    On,
+    /// Both
+    Both,
+}
+
+/// `takt bench uav`
+#[derive(Debug, clap::Args)]
+pub struct BenchUav {
+    /// Releases of the attitude loop per configuration
+    #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(10..=1_000_000_000))]
+    pub iterations: u64,
+    /// Without stress, with it, or both
+    #[arg(long, value_enum, default_value_t = Stress::Both)]
+    pub stress: Stress,
+    /// Policies of the attitude loop instead of the paper's eight: other:NICE, fifo:PRIORITY, rr:PRIORITY,
+    /// deadline:RUNTIME/DEADLINE/PERIOD
+    #[arg(long, value_delimiter = ',')]
+    pub policies: Vec<String>,
+    /// Instead of running: at which loss of control does this vehicle diverge, and what does lateness cost? Simulated
+    /// time, the same answer everywhere
+    #[arg(long, conflicts_with_all = ["iterations", "stress", "policies", "repeat"])]
+    pub blackout: bool,
+    /// Configuration file; the shipped one when absent
+    #[arg(long)]
+    pub config: Option<PathBuf>,
+    /// Runs per configuration
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub repeat: u32,
+    /// Folder for campaign directories
+    #[arg(long, default_value = "takt-runs")]
+    pub runs: PathBuf,
+    /// Print the rows as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `takt bench daq`
+#[derive(Debug, clap::Args)]
+pub struct BenchDaq {
+    /// Link: udp, pty, eventfd, simulated, comedi
+    #[arg(long, default_value = "udp")]
+    pub link: String,
+    /// Length of a run in seconds
+    #[arg(long, default_value_t = 10.0, value_parser = positive_seconds)]
+    pub seconds: f64,
+    /// Configuration file; the shipped one when absent
+    #[arg(long)]
+    pub config: Option<PathBuf>,
+    /// Runs per condition
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub repeat: u32,
+    /// Folder for campaign directories
+    #[arg(long, default_value = "takt-runs")]
+    pub runs: PathBuf,
+    /// Print the rows as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `takt doctor`
+#[derive(Debug, clap::Args)]
+pub struct Doctor {
+    /// Time for measurements, seconds; 0 only reads settings
+    #[arg(long, default_value_t = 3.0, value_parser = clap::value_parser!(f64))]
+    pub seconds: f64,
+    /// Make the safe changes; what was there before is kept for --revert
+    #[arg(long, conflicts_with = "revert")]
+    pub apply: bool,
+    /// Put back what --apply changed
+    #[arg(long)]
+    pub revert: bool,
+    /// File that keeps the settings from before --apply
+    #[arg(long, default_value = "/var/tmp/takt-doctor-state.json")]
+    pub state: PathBuf,
+    /// Print the findings as JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Exit with 1 when something makes the machine unfit
+    #[arg(long)]
+    pub check: bool,
+}
+
+/// `takt report`
+#[derive(Debug, clap::Args)]
+pub struct Report {
+    /// Run directories, or folders of them (campaigns)
+    #[arg(required = true)]
+    pub dirs: Vec<PathBuf>,
+    /// Folder for report.html and report.md; the first of the folders when absent
+    #[arg(long)]
+    pub out: Option<PathBuf>,
+}
+
+/// `takt compare`
+#[derive(Debug, clap::Args)]
+pub struct Compare {
+    /// Two or more sides: run directories or folders of them; the first is what the others are compared with
+    #[arg(required = true, num_args = 2..)]
+    pub sides: Vec<PathBuf>,
+    /// Only this measure
+    #[arg(long)]
+    pub measure: Option<String>,
+    /// Compare although the machines or kernels differ; what differs is said first
+    #[arg(long)]
+    pub across_machines: bool,
+    /// Print the comparison as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// What `takt export` writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// As `cyclictest --histogram` prints it: bins of 1 us
+    Histogram,
+    /// A line per sample
+    Csv,
+}
+
+/// `takt export`
+#[derive(Debug, clap::Args)]
+pub struct Export {
+    /// Run directory
+    pub run: PathBuf,
+    /// What to write
+    #[arg(long, value_enum, default_value_t = Format::Histogram)]
+    pub format: Format,
+    /// Measure; the run's main one when absent
+    #[arg(long)]
+    pub measure: Option<String>,
+    /// Bins of the histogram; values beyond are counted as overflows
+    #[arg(long, default_value_t = takt_report::export::BINS)]
+    pub bins: usize,
+    /// File; standard output when absent
+    #[arg(long)]
+    pub out: Option<PathBuf>,
 }
 
 /// `takt demo`

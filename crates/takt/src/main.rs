@@ -15,6 +15,13 @@ fn main() -> ExitCode {
     let result = match args.command {
         Command::Run(run) => commands::run::run(&run),
         Command::Bench { robot: BenchRobot::Cell(bench) } => commands::bench::run(&bench),
+        Command::Bench { robot: BenchRobot::Daq(bench) } => commands::bench_daq::run(&bench),
+        Command::Bench { robot: BenchRobot::Uav(bench) } => commands::bench_uav::run(&bench),
+        Command::Campaign { what } => commands::campaign::run(&what),
+        Command::Compare(compare) => commands::compare::run(&compare),
+        Command::Export(export) => commands::export::run(&export),
+        Command::Doctor(doctor) => commands::doctor::run(&doctor),
+        Command::Report(report) => commands::report::run(&report),
         Command::Demo(demo) => commands::demo::run(&demo),
         Command::Check { config } => commands::check::run(&config),
         Command::Record(record) => commands::record::run(&record),

@@ -37,9 +37,14 @@ fn a_bench_has_a_row_for_every_cell_of_the_matrix() {
     assert_eq!(cells(&answer), [("CFS+CFS", 0), ("DL+RR", 0), ("CFS+CFS", 8), ("DL+RR", 8)]);
     for row in answer["rows"].as_array().unwrap() {
         let dir = Path::new(row["run_dirs"][0].as_str().unwrap());
-        let noise = &takt::read_json(&dir.join("run.json"))["noise"];
-        assert_eq!(noise["threads"], row["noise"], "{noise}");
-        assert_eq!(noise["threads_that_ran"], row["noise"], "{noise}");
+        let load = &takt::read_json(&dir.join("run.json"))["load"];
+        if row["noise"] == 0 {
+            assert!(load.is_null(), "{load}");
+            continue;
+        }
+        let noise = &load["components"][0];
+        assert_eq!((&noise["kind"], &noise["processes"]), (&"noise".into(), &row["noise"]), "{load}");
+        assert!(noise["proof"]["operations"].as_u64() > Some(0), "{load}");
     }
 }
 

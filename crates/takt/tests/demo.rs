@@ -54,7 +54,8 @@ fn the_demonstration_runs_headless_and_keeps_what_it_measured() {
     assert!(dir.starts_with(runs.path()), "{}", dir.display());
     let hashes = read_json(&dir.join("hashes.json"));
     let hashes = hashes.as_object().unwrap();
-    for name in ["run.json", "summary.json", "samples/frames.csv", "samples/ssm_jobs.csv"] {
+    let samples = ["frames", "ssm_jobs", "reactions"].map(|name| format!("samples/{name}.parquet"));
+    for name in samples.iter().map(String::as_str).chain(["run.json", "summary.json"]) {
         assert!(hashes.contains_key(name), "{name} is not in hashes.json");
     }
     for (name, hash) in hashes {

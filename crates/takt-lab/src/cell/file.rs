@@ -108,15 +108,6 @@ mod tests {
     }
 
     #[test]
-    fn shipped_configurations_parse() {
-        let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../cells"));
-        for entry in folder.read_dir().unwrap() {
-            let path = entry.unwrap().path();
-            CellFile::load(&path).unwrap_or_else(|error| panic!("{error}"));
-        }
-    }
-
-    #[test]
     fn errors_name_file_line_and_accepted_values() {
         let demo = DEMO.replace("[ssm]", "[ssm]\nstop_bellow_m = 1");
         let line = demo.lines().position(|l| l.starts_with("stop_bellow_m")).unwrap() + 1;

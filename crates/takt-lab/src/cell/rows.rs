@@ -7,6 +7,8 @@ use takt_robot_cell::ssm::{Decision, Fault, FaultKind, Light};
 
 /// Name of the sample file of SSM jobs.
 pub const JOBS: &str = "ssm_jobs";
+/// Name of the sample file of reactions: a [`super::summary::ReactionRow`] a line, written at the end of the run.
+pub const REACTIONS: &str = "reactions";
 /// Name of the sample file of judged frames: a [`takt_robot_cell::records::FrameRecord`] a line.
 pub const FRAMES: &str = "frames";
 

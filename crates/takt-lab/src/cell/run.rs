@@ -1,30 +1,26 @@
 //! One run of the cell, from a configuration to a sealed run directory.
 
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use serde::Serialize;
-use takt_load::noise::NoiseThreads;
 use takt_robot_cell::Cell;
-use takt_robot_cell::cell::{ThreadReport, ViewPorts};
-use takt_robot_cell::tasks::PolicyMix;
-use takt_rt::census::{CensusEntry, CensusReport, Role};
-use takt_rt::clock::monotonic_ns;
+use takt_robot_cell::cell::ViewPorts;
+use takt_rt::census::{CensusEntry, Role};
 use takt_rt::exchange::{self, Reader};
-use takt_rt::periodic::Margin;
 use takt_rt::policy::Policy;
 use takt_rt::thread;
+use takt_rundir::{CpuShare, Measure, RunDir};
 use takt_view::terminal::TerminalView;
 use takt_view::{CameraSource, CellStatus, ThreadSummary, Urgency, ViewServer, ViewSources};
 
 use super::collector::{Board, Collected, Collector};
+use super::rows::{JOBS, REACTIONS};
 use super::summary::{RunFacts, summarise};
 use super::{CellFile, CellSummary};
 use crate::LabError;
-use takt_rundir::{CpuShare, CpuTime, Machine};
-use takt_rundir::{RUN_FILE, RunDir, SUMMARY_FILE, utc_now};
+use crate::options::{RunOptions, View};
+use crate::session::{self, Session};
 
 /// Time between the start of the last thread, or of the noise, and the measured window: the first frames, the first
 /// detections, and the noise threads' way onto the CPUs.
@@ -38,42 +34,6 @@ const CENSUS_SHOWN_EVERY: Duration = Duration::from_secs(2);
 
 /// How often the main thread looks after the run.
 const TICK: Duration = Duration::from_millis(50);
-
-/// What shows the cell while it runs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum View {
-    /// Nothing: no thread, no work.
-    #[default]
-    None,
-    /// The web page.
-    Web,
-    /// The terminal screen.
-    Terminal,
-}
-
-/// Where the run directory goes.
-#[derive(Clone, Debug)]
-pub enum Target {
-    /// A new folder below this one, named after the time.
-    Below(PathBuf),
-    /// This very folder, which must not exist.
-    Exactly(PathBuf),
-}
-
-/// How to run.
-#[derive(Clone, Debug)]
-pub struct RunOptions {
-    /// Length of the measured window, seconds; until stopped when absent.
-    pub seconds: Option<f64>,
-    /// Noise threads (SentryRT-1, section V.B).
-    pub noise: u32,
-    /// Where the run directory goes.
-    pub target: Target,
-    /// What shows the cell.
-    pub view: View,
-    /// Ends the run early, in order.
-    pub stop: Arc<AtomicBool>,
-}
 
 /// What a run tells while it goes on.
 #[derive(Debug)]
@@ -98,99 +58,53 @@ pub enum RunEvent<'a> {
     },
 }
 
-/// `run.json`.
-#[derive(Debug, Serialize)]
-struct RunFile<'a> {
-    format: u32,
-    takt: &'static str,
-    robot: &'static str,
-    started_utc: &'a str,
-    finished_utc: Option<String>,
-    machine: &'a Machine,
-    asked: &'a CellFile,
-    facts: &'a RunFacts,
-    engine: &'a str,
-    spin_margin: Option<Margin>,
-    threads: &'a [ThreadReport],
-    census: Option<CensusReport>,
-    noise: Option<NoiseReport>,
-    feeds: Vec<String>,
-    robot_link: Vec<String>,
-    mission: Option<String>,
-    problems: &'a [String],
-}
-
-/// Proof that the noise was running.
-#[derive(Clone, Copy, Debug, Serialize)]
-struct NoiseReport {
-    threads: usize,
-    threads_that_ran: usize,
-    operations: u64,
-    cpu_s: f64,
-}
-
 /// A run while it goes on.
-struct Running<'a> {
-    asked: &'a CellFile,
-    dir: RunDir,
+struct Running {
+    session: Session,
     cell: Cell,
-    machine: Machine,
-    started_utc: String,
     facts: RunFacts,
-    problems: Vec<String>,
-    /// What `run.json` holds now.
-    file: serde_json::Value,
 }
 
-impl Running<'_> {
+impl Running {
     /// Writes `run.json` anew. Asks /proc for every thread: not while noise threads run.
-    fn write(&mut self, noise: Option<NoiseReport>) -> Result<(), LabError> {
-        let file = RunFile {
-            format: 1,
-            takt: env!("CARGO_PKG_VERSION"),
-            robot: "cell",
-            started_utc: &self.started_utc,
-            finished_utc: None,
-            machine: &self.machine,
-            asked: self.asked,
-            facts: &self.facts,
-            engine: self.cell.engine(),
-            spin_margin: self.cell.spin_margin(),
-            threads: self.cell.threads(),
-            census: self.cell.census()?,
-            noise,
-            feeds: self.cell.feeds().iter().map(|f| format!("{:?}", f.status())).collect(),
-            robot_link: self.cell.link_events().iter().map(|e| format!("{e:?}")).collect(),
-            mission: self.cell.mission().map(|m| format!("{m:?}")),
-            problems: &self.problems,
-        };
-        self.file = json(&file, &self.dir)?;
-        Ok(self.dir.write_json(RUN_FILE, &self.file)?)
-    }
-
-    /// Renews the facts alone.
-    fn write_facts(&mut self) -> Result<(), LabError> {
-        self.file["facts"] = json(&self.facts, &self.dir)?;
-        Ok(self.dir.write_json(RUN_FILE, &self.file)?)
+    fn write(&mut self) -> Result<(), LabError> {
+        let Self { session, cell, facts, .. } = self;
+        session.note("facts", &facts)?;
+        session.note("engine", &cell.engine())?;
+        session.note("spin_margin", &cell.spin_margin())?;
+        session.note("threads", &cell.threads())?;
+        session.note("census", &cell.census()?)?;
+        session
+            .note("feeds", &cell.feeds().iter().map(|f| format!("{:?}", f.status())).collect::<Vec<_>>())?;
+        session
+            .note("robot_link", &cell.link_events().iter().map(|e| format!("{e:?}")).collect::<Vec<_>>())?;
+        session.note("mission", &cell.mission().map(|m| format!("{m:?}")))?;
+        session.write()
     }
 }
 
-/// The thread that times the run has the lowest real-time priority while noise threads compete for the CPUs:
-/// else a window of five seconds becomes one of ten. It wakes up twenty times a second for some microseconds.
-struct Punctual;
-
-impl Punctual {
-    fn become_one() -> Self {
-        // Where that is not permitted, the window is longer than asked, and its true length is recorded.
-        let _ = Policy::RoundRobin { priority: 1 }.apply(0);
-        Self
-    }
-}
-
-impl Drop for Punctual {
-    fn drop(&mut self) {
-        let _ = Policy::Other { nice: 0 }.apply(0);
-    }
+/// What reports read: reactions, joined from frames and jobs at the end of the run, and the SSM task's own times.
+fn measures(file: &CellFile) -> Vec<Measure> {
+    let ns = |ms: f64| (ms * 1e6).round() as u64;
+    let ssm = &file.tasks.ssm;
+    vec![
+        Measure::new(
+            "reaction",
+            "Reaction time, frame arrival to end of the SSM job",
+            REACTIONS,
+            "answered_ns",
+        )
+        .since("arrival_ns")
+        .deadline_ns(ns(file.tasks.reaction_deadline_ms)),
+        Measure::new("ssm-lateness", "Wake-up lateness of the SSM task", JOBS, "wake_ns")
+            .since("planned_ns")
+            .deadline_ns(ssm.deadline().as_nanos() as u64)
+            .rate_hz(1e3 / ssm.period_ms),
+        Measure::new("ssm-response", "Response time of the SSM task", JOBS, "end_ns")
+            .since("planned_ns")
+            .deadline_ns(ssm.deadline().as_nanos() as u64)
+            .rate_hz(1e3 / ssm.period_ms),
+    ]
 }
 
 /// Runs the cell and leaves a sealed run directory.
@@ -202,15 +116,18 @@ pub fn run(
     options: &RunOptions,
     observe: &mut dyn FnMut(RunEvent<'_>),
 ) -> Result<CellSummary, LabError> {
-    let dir = match &options.target {
-        Target::Below(root) => RunDir::create(root, &label("cell", file.tasks.policy, options.noise))?,
-        Target::Exactly(path) => RunDir::create_at(path)?,
+    let mut session = Session::create("cell", file.tasks.policy.name(), file, options)?;
+    let mut cell = match Cell::start(&file.cell(), options.view == View::Web) {
+        Ok(cell) => cell,
+        Err(error) => {
+            session.discard();
+            return Err(error.into());
+        }
     };
-    let mut cell =
-        Cell::start(&file.cell(), options.view == View::Web).inspect_err(|_| dir.discard_empty())?;
+    session.header.measures = measures(file);
     let facts = RunFacts {
         policy: file.tasks.policy.name().to_owned(),
-        noise: options.noise,
+        noise: options.interference.noise,
         cameras: file.cameras.len() as u32,
         deadline_ms: file.tasks.reaction_deadline_ms,
         ssm_deadline_ns: file.tasks.ssm.deadline().as_nanos() as u64,
@@ -237,7 +154,7 @@ pub fn run(
         cameras: file.cameras.len(),
         threads: Arc::clone(&threads),
     };
-    let collector = Collector::new(&dir, records, board)?;
+    let collector = Collector::new(session.dir(), records, board)?;
     let stop_collector = Arc::new(AtomicBool::new(false));
     let collecting = {
         let stop = Arc::clone(&stop_collector);
@@ -245,30 +162,21 @@ pub fn run(
             .map_err(takt_robot_cell::CellError::from)?
     };
     let views = Views::start(file, options.view, cameras, shown)?;
-    let mut running = Running {
-        asked: file,
-        dir,
-        cell,
-        machine: Machine::read(),
-        started_utc: utc_now(),
-        facts,
-        problems: Vec::new(),
-        file: serde_json::Value::Null,
-    };
-    running.write(None)?;
+    session.header.not_granted.clone_from(&facts.not_granted);
+    let mut running = Running { session, cell, facts };
+    running.write()?;
     observe(RunEvent::Started {
-        dir: &running.dir,
+        dir: running.session.dir(),
         url: views.url(),
         engine: running.cell.engine(),
         not_granted: &running.facts.not_granted,
     });
 
-    let noise = NoiseThreads::start(options.noise as usize).map_err(|e| LabError::Load(e.to_string()))?;
-    let punctual = (options.noise > 0).then(Punctual::become_one);
-    std::thread::sleep(SETTLE);
-    let cpu_before = CpuTime::read();
-    running.facts.window_ns = [monotonic_ns(), u64::MAX];
-    running.write_facts()?;
+    std::thread::sleep(SETTLE.saturating_sub(session::SETTLE));
+    running.session.start_load(&options.interference)?;
+    running.facts.window_ns = [running.session.begin_window()?, u64::MAX];
+    running.session.note("facts", &running.facts)?;
+    running.session.write()?;
     let begun = Instant::now();
     let length = options.seconds.map(Duration::from_secs_f64);
     let mut counted: Option<Instant> = None;
@@ -279,7 +187,7 @@ pub fn run(
         }
         let ended = running.cell.ended_threads();
         if !ended.is_empty() {
-            running.problems.push(format!("ended before their time: {}", ended.join(", ")));
+            running.session.header.problems.push(format!("ended before their time: {}", ended.join(", ")));
             break;
         }
         // Counting reads /proc: for views only, and seldom.
@@ -290,13 +198,13 @@ pub fn run(
         observe(RunEvent::Tick { elapsed, status: watched.read().value });
         std::thread::sleep(length.map_or(TICK, |length| TICK.min(length.saturating_sub(elapsed))));
     }
-    running.facts.window_ns[1] = monotonic_ns();
-    running.facts.cpu = CpuTime::read().since(&cpu_before);
-    let noise = proof(noise);
-    drop(punctual);
+    running.facts.window_ns[1] = running.session.end_window();
+    running.facts.cpu = running.session.header.cpu;
+    running.session.end_load()?;
     running.facts.not_granted = running.cell.not_granted();
+    running.session.header.not_granted.clone_from(&running.facts.not_granted);
     // Facts of the living: census and feeds are read before anything ends.
-    running.write(Some(noise))?;
+    running.write()?;
     finish(running, views, collecting, &stop_collector)
 }
 
@@ -304,39 +212,38 @@ pub fn run(
 /// with the window, so that the few frames still under way are answered sooner than under noise: that can only
 /// make a policy look better that was late anyway.
 fn finish(
-    running: Running<'_>,
+    running: Running,
     views: Views,
     collecting: thread::Handle<Result<Collected, LabError>>,
     stop_collector: &AtomicBool,
 ) -> Result<CellSummary, LabError> {
-    let Running { cell, dir, mut facts, mut problems, mut file, .. } = running;
-    problems.extend(cell.stop(DRAIN_PATIENCE));
+    let Running { cell, mut session, mut facts, .. } = running;
+    session.header.problems.extend(cell.stop(DRAIN_PATIENCE));
     views.stop();
     stop_collector.store(true, Ordering::Release);
     match collecting.join() {
         Ok(Ok(collected)) => facts.records_lost = collected.lost,
         Ok(Err(error)) => return Err(error),
-        Err(error) => problems.push(format!("collector: {error}")),
+        Err(error) => session.header.problems.push(format!("collector: {error}")),
     }
-    file["facts"] = json(&facts, &dir)?;
-    file["problems"] = problems.clone().into();
-    file["finished_utc"] = utc_now().into();
-    dir.write_json(RUN_FILE, &file)?;
-    let mut summary = summarise(&dir)?;
-    summary.reasons.extend(problems);
-    dir.write_json(SUMMARY_FILE, &summary)?;
-    dir.seal()?;
+    session.header.records_lost = facts.records_lost;
+    session.note("facts", &facts)?;
+    session.write()?;
+    let (mut summary, reactions) = summarise(session.dir())?;
+    let mut file = session.dir().samples(REACTIONS)?;
+    reactions.iter().try_for_each(|row| file.push(row))?;
+    file.flush()?;
+    let header = &mut session.header;
+    if let Some(reaction) = header.measures.first_mut() {
+        reaction.never = summary.unanswered_late;
+        reaction.rate_hz =
+            (summary.seconds > 0.0).then(|| summary.reaction_ms.count as f64 / summary.seconds);
+    }
+    header.figures.insert("frames_dropped".to_owned(), summary.frames_dropped as f64);
+    header.figures.insert("stops".to_owned(), summary.stops as f64);
+    summary.reasons.extend(header.problems.iter().cloned());
+    session.seal_with(&summary)?;
     Ok(summary)
-}
-
-fn json<T: Serialize>(value: &T, dir: &RunDir) -> Result<serde_json::Value, LabError> {
-    serde_json::to_value(value).map_err(|error| {
-        LabError::damaged(dir.path().join(RUN_FILE), error.to_string(), "values that JSON can hold")
-    })
-}
-
-fn label(robot: &str, policy: PolicyMix, noise: u32) -> String {
-    format!("{robot}-{}-noise{noise}", policy.name().replace('+', "-"))
 }
 
 fn count_threads(cell: &Cell) -> Result<ThreadSummary, LabError> {
@@ -349,18 +256,6 @@ fn count_threads(cell: &Cell) -> Result<ThreadSummary, LabError> {
         fallback: living().filter(|t| t.role == Role::Subthread).count() as u32,
         deviating: cell.threads().iter().filter(|t| !t.granted.is_complete()).count() as u32,
     })
-}
-
-/// Ends the noise and proves that it was running.
-fn proof(noise: NoiseThreads) -> NoiseReport {
-    let threads = noise.len();
-    let work = noise.stop();
-    NoiseReport {
-        threads,
-        threads_that_ran: work.iter().filter(|w| w.operations > 0).count(),
-        operations: work.iter().map(|w| w.operations).sum(),
-        cpu_s: work.iter().map(|w| w.cpu_ns as f64 / 1e9).sum(),
-    }
 }
 
 /// The views of a run.

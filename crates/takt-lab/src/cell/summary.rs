@@ -108,6 +108,9 @@ pub struct CellSummary {
     pub superseded: u64,
     /// Frames judged and never seen by a job.
     pub unfinished: u64,
+    /// Those of them that were past their deadline when the run ended: counted among the misses.
+    #[serde(default)]
+    pub unanswered_late: u64,
     /// Stages of the reaction, milliseconds, by name in order.
     pub stages_ms: Vec<(String, Summary)>,
     /// From publication of a breach to the end of the job that stopped the robot, milliseconds.
@@ -128,6 +131,33 @@ pub struct CellSummary {
     pub run_dir: String,
 }
 
+/// One line of `reactions.csv`: a frame and its answer, CLOCK_MONOTONIC nanoseconds.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ReactionRow {
+    /// The camera.
+    pub camera: u32,
+    /// Sequence number of the frame.
+    pub sequence: u64,
+    /// Arrival of the frame.
+    pub arrival_ns: u64,
+    /// End of the first SSM job on it.
+    pub answered_ns: u64,
+    /// Whether a newer frame of the camera answered for it.
+    pub superseded: bool,
+}
+
+impl From<&Reaction> for ReactionRow {
+    fn from(r: &Reaction) -> Self {
+        Self {
+            camera: r.frame.camera,
+            sequence: r.frame.sequence,
+            arrival_ns: r.frame.arrival_ns,
+            answered_ns: r.frame.arrival_ns + r.reaction_ns(),
+            superseded: r.superseded,
+        }
+    }
+}
+
 /// The part of `run.json` that holds [`RunFacts`].
 #[derive(Deserialize)]
 struct RunFile {
@@ -139,20 +169,20 @@ struct RunFile {
 /// # Errors
 /// [`LabError::Io`] or [`LabError::Damaged`] for a directory that is not one, or was cut off before the window
 /// was known.
-pub fn summarise(dir: &RunDir) -> Result<CellSummary, LabError> {
+pub fn summarise(dir: &RunDir) -> Result<(CellSummary, Vec<ReactionRow>), LabError> {
     let RunFile { facts } = dir.read_json(RUN_FILE)?;
     let frames: Vec<FrameRecord> = read_samples(&dir.sample_path(FRAMES))?;
     let jobs: Vec<JobRow> = read_samples(&dir.sample_path(JOBS))?;
     let jobs: Vec<SsmJob> = jobs.iter().map(SsmJob::from).collect();
-    let mut summary = sum_up(&facts, &frames, &jobs);
+    let (mut summary, reactions) = sum_up(&facts, &frames, &jobs);
     summary.run_dir = dir.path().display().to_string();
-    Ok(summary)
+    Ok((summary, reactions))
 }
 
 const NS_PER_MS: f64 = 1e6;
 const NS_PER_US: f64 = 1e3;
 
-fn sum_up(facts: &RunFacts, frames: &[FrameRecord], jobs: &[SsmJob]) -> CellSummary {
+fn sum_up(facts: &RunFacts, frames: &[FrameRecord], jobs: &[SsmJob]) -> (CellSummary, Vec<ReactionRow>) {
     let [from_ns, to_ns] = facts.window_ns;
     let inside = |at_ns: u64| (from_ns..to_ns).contains(&at_ns);
 
@@ -218,7 +248,8 @@ fn sum_up(facts: &RunFacts, frames: &[FrameRecord], jobs: &[SsmJob]) -> CellSumm
         records_lost: facts.records_lost,
         not_granted: facts.not_granted.len() as u64,
     });
-    CellSummary {
+    let rows = reactions.iter().map(ReactionRow::from).collect();
+    let summary = CellSummary {
         verdict: report.verdict,
         reasons: report.reasons,
         deadline_ms: facts.deadline_ms,
@@ -237,6 +268,7 @@ fn sum_up(facts: &RunFacts, frames: &[FrameRecord], jobs: &[SsmJob]) -> CellSumm
         misses: misses + unfinished_late,
         superseded: reactions.iter().filter(|r| r.superseded).count() as u64,
         unfinished: open.len() as u64,
+        unanswered_late: unfinished_late,
         stages_ms,
         breach_to_stop_ms: of(&mut motion.breach_to_stop_ms.into_iter()),
         breaches_not_stopped: window_jobs.iter().filter(|j| j.decision.breach && !j.decision.stop).count()
@@ -247,7 +279,8 @@ fn sum_up(facts: &RunFacts, frames: &[FrameRecord], jobs: &[SsmJob]) -> CellSumm
         not_granted: facts.not_granted.clone(),
         cpu: facts.cpu,
         run_dir: String::new(),
-    }
+    };
+    (summary, rows)
 }
 
 fn ssm(jobs: &[&SsmJob], deadline_ns: u64) -> SsmSummary {
@@ -399,7 +432,7 @@ mod tests {
             job(5, 250, 5, stale),
             job(6, 252, 5, stale),
         ];
-        let s = sum_up(&facts(), &frames, &jobs);
+        let (s, _) = sum_up(&facts(), &frames, &jobs);
         assert_eq!((s.frames, s.frames_dropped, s.people_detected), (3, 2, 6));
         assert_eq!((s.reaction_ms.count, s.misses, s.unfinished), (2, 1, 1));
         assert!((s.reaction_ms.worst - 50.005).abs() < 1e-9);
@@ -413,7 +446,7 @@ mod tests {
     fn a_frame_that_nobody_answered_is_a_miss_once_it_is_late() {
         let frames = [frame(1, 200, 0), frame(2, 900, 0)];
         let jobs = [job(1, 210, 1, MOVING), job(2, 980, 1, MOVING)];
-        let s = sum_up(&facts(), &frames, &jobs);
+        let (s, _) = sum_up(&facts(), &frames, &jobs);
         assert_eq!((s.unfinished, s.misses, s.verdict), (1, 1, Verdict::Fail));
     }
 
@@ -427,7 +460,7 @@ mod tests {
             ..Decision::STOPPED
         };
         let jobs = [job(1, 200, 0, MOVING), job(2, 218, 1, breach)];
-        let s = sum_up(&facts(), &[frame(1, 210, 0)], &jobs);
+        let (s, _) = sum_up(&facts(), &[frame(1, 210, 0)], &jobs);
         assert_eq!(s.breach_to_stop_ms.count, 1);
         assert!(
             (s.breach_to_stop_ms.worst - 2.005).abs() < 1e-9,
@@ -438,7 +471,7 @@ mod tests {
 
     #[test]
     fn an_empty_run_is_inconclusive() {
-        let s = sum_up(&facts(), &[], &[]);
+        let (s, _) = sum_up(&facts(), &[], &[]);
         assert_eq!((s.verdict, s.frames, s.stops), (Verdict::Inconclusive, 0, 0));
     }
 }

@@ -1,15 +1,16 @@
 //! `takt bench cell`
 
+use std::ffi::OsString;
 use std::path::Path;
-use std::process::{Command, ExitCode, Stdio};
+use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 
 use takt_lab::cell::CellFile;
 use takt_lab::cell::bench::{Bench, BenchCell, BenchPlan, BenchRow};
 use takt_rundir::sha256_of;
 
-use super::{CommandResult, stop_flag};
+use super::{CommandResult, child, stop_flag};
 use crate::args;
 use crate::print;
 
@@ -54,43 +55,16 @@ pub fn measure(
 ) -> Result<Vec<BenchRow>, Box<dyn std::error::Error>> {
     let config_path = bench.path().join(CONFIG);
     std::fs::write(&config_path, config)?;
-    let takt = std::env::current_exe()?;
     let mut progress = print::BenchProgress::new(seconds);
-    let rows = bench
-        .measure(&mut |cell, dir| one(&takt, &config_path, cell, seconds, dir, stop), &mut |event| {
-            progress.see(&event)
-        })?;
+    let rows = bench.measure(&mut |cell, dir| one(&config_path, cell, seconds, dir, stop), &mut |event| {
+        progress.see(&event)
+    })?;
     progress.clear();
     Ok(rows)
 }
 
-fn one(
-    takt: &Path,
-    config: &Path,
-    cell: &BenchCell,
-    seconds: f64,
-    dir: &Path,
-    stop: &AtomicBool,
-) -> Result<(), String> {
-    let output = Command::new(takt)
-        .arg("run")
-        .arg(config)
-        .args(["--view", "none", "--json", "--seconds", &seconds.to_string()])
-        .args(["--policy", cell.policy.name(), "--noise", &cell.noise.to_string()])
-        .args(["--parent", &std::process::id().to_string()])
-        .arg("--run-dir")
-        .arg(dir)
-        .stdin(Stdio::null())
-        .output()
-        .map_err(|e| format!("{}: {e}", takt.display()))?;
-    // Ctrl-C reaches the child, too: it has sealed a shorter run, which must not count as a whole one.
-    if stop.load(Ordering::Acquire) {
-        let _ = std::fs::remove_file(dir.join(takt_rundir::HASHES_FILE));
-        return Err("interrupted".to_owned());
-    }
-    if output.status.success() {
-        return Ok(());
-    }
-    let said = String::from_utf8_lossy(&output.stderr);
-    Err(format!("{}: {}", output.status, said.trim().trim_start_matches("takt: ")))
+fn one(config: &Path, cell: &BenchCell, seconds: f64, dir: &Path, stop: &AtomicBool) -> Result<(), String> {
+    let (seconds, noise) = (seconds.to_string(), cell.noise.to_string());
+    let options = ["--seconds", &seconds, "--policy", cell.policy.name(), "--noise", &noise];
+    child::run(config, dir, &options.map(OsString::from), stop)
 }

@@ -3,18 +3,25 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use takt_lab::cell::CellFile;
+use takt_lab::RobotFile;
+use takt_lab::campaign::{CampaignFile, Plan};
 
 use super::CommandResult;
 
 pub fn run(config: &Path) -> CommandResult {
-    let file = CellFile::load(config)?;
-    println!(
-        "{}: {} with {} cameras, {}",
-        config.display(),
-        file.name,
-        file.cameras.len(),
-        file.tasks.policy
-    );
+    let text = std::fs::read_to_string(config).map_err(|error| format!("{}: {error}", config.display()))?;
+    let what = if is_campaign(&text) {
+        let plan = Plan::resolve(&CampaignFile::load(config)?)?;
+        format!("campaign {} of {}: {} runs", plan.file.name, plan.robot, plan.runs.len())
+    } else {
+        RobotFile::load(config)?.describe()
+    };
+    println!("{}: {what}", config.display());
     Ok(ExitCode::SUCCESS)
+}
+
+/// Factors and repetitions are keys that no robot has.
+fn is_campaign(text: &str) -> bool {
+    let table: toml::Table = toml::from_str(text).unwrap_or_default();
+    ["factor", "repetitions", "set"].iter().any(|key| table.contains_key(*key))
 }

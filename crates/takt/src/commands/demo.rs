@@ -4,7 +4,8 @@ use std::process::ExitCode;
 
 use takt_lab::cell::CellFile;
 use takt_lab::cell::bench::{Bench, BenchPlan};
-use takt_lab::cell::run::{RunOptions, Target, View, run as run_cell};
+use takt_lab::cell::run::run as run_cell;
+use takt_lab::{RunOptions, View};
 use takt_robot_cell::tasks::PolicyMix;
 use takt_rundir::sha256_of;
 
@@ -20,13 +21,8 @@ pub fn run(args: &Demo) -> CommandResult {
         (_, true) => View::Terminal,
         _ => View::Web,
     };
-    let options = RunOptions {
-        seconds: Some(args.seconds),
-        noise: 0,
-        target: Target::Below(args.runs.clone()),
-        view,
-        stop: stop.clone(),
-    };
+    let options =
+        RunOptions { seconds: Some(args.seconds), view, ..RunOptions::below(&args.runs, stop.clone()) };
     let mut progress = print::RunProgress::new(Some(args.seconds), args.terminal);
     let summary = run_cell(&file, &options, &mut |event| progress.see(&event))?;
     progress.clear();

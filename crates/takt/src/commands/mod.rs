@@ -1,9 +1,17 @@
 //! One file a command.
 
 pub mod bench;
+pub mod bench_daq;
+pub mod bench_uav;
+pub mod campaign;
 pub mod check;
+mod child;
+pub mod compare;
 pub mod demo;
+pub mod doctor;
+pub mod export;
 pub mod record;
+pub mod report;
 pub mod run;
 pub mod simulate;
 

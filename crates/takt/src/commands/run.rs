@@ -2,8 +2,11 @@
 
 use std::process::ExitCode;
 
+use takt_lab::campaign::RunSetup;
 use takt_lab::cell::CellFile;
-use takt_lab::cell::run::{RunEvent, RunOptions, Target, run as run_cell};
+use takt_lab::cell::run::{RunEvent, run as run_cell};
+use takt_lab::{Interference, RobotFile, RunOptions, Target};
+use takt_load::Profile;
 use takt_stats::Verdict;
 
 use super::{CommandResult, stop_flag};
@@ -14,32 +17,74 @@ pub fn run(args: &Run) -> CommandResult {
     if let Some(parent) = args.parent {
         end_with(parent)?;
     }
-    let mut file = CellFile::load(&args.config)?;
+    let mut file = RobotFile::load(&args.config)?;
+    if args.strict {
+        file.make_strict();
+    }
+    let setup = match &args.setup {
+        Some(path) => takt_rundir::read_json(path)?,
+        None => RunSetup::default(),
+    };
+    let interference = match &args.setup {
+        Some(_) => setup.interference(),
+        None => {
+            Interference { stress: Profile::named(&args.stress)?, noise: args.noise, cpus: args.load_cpus }
+        }
+    };
+    let options = RunOptions {
+        seconds: args.seconds,
+        interference,
+        target: match (&args.run_dir, &args.resume) {
+            (_, Some(dir)) if file.can_resume() => Target::Resume(dir.clone()),
+            (_, Some(_)) => {
+                return Err(
+                    format!("--resume: a run of {} cannot go on; start a new one", file.robot()).into()
+                );
+            }
+            (Some(dir), None) => Target::Exactly(dir.clone()),
+            (None, None) => Target::Below(args.runs.clone()),
+        },
+        view: args.view.into(),
+        experiment: setup.experiment,
+        stop: stop_flag()?,
+    };
+    let verdict = match file {
+        RobotFile::Cell(file) => cell(file, &options, args)?,
+        _ if args.policy.is_some() => {
+            return Err("--policy: for the safety cell alone; the other robots name it in their files".into());
+        }
+        file => other(&file, &options, args)?,
+    };
+    let failed = args.check && verdict != Verdict::Pass;
+    Ok(if failed { ExitCode::from(1) } else { ExitCode::SUCCESS })
+}
+
+fn cell(mut file: CellFile, options: &RunOptions, args: &Run) -> Result<Verdict, Box<dyn std::error::Error>> {
     if let Some(policy) = args.policy {
         file.tasks.policy = policy;
         file.tasks.validate()?;
     }
-    file.tasks.strict |= args.strict;
-    let options = RunOptions {
-        seconds: args.seconds,
-        noise: args.noise,
-        target: match &args.run_dir {
-            Some(dir) => Target::Exactly(dir.clone()),
-            None => Target::Below(args.runs.clone()),
-        },
-        view: args.view.into(),
-        stop: stop_flag()?,
-    };
     let mut progress = print::RunProgress::new(args.seconds, args.view == Shown::Terminal);
-    let summary = run_cell(&file, &options, &mut |event: RunEvent<'_>| progress.see(&event))?;
+    let summary = run_cell(&file, options, &mut |event: RunEvent<'_>| progress.see(&event))?;
     progress.clear();
     if args.json {
         println!("{}", serde_json::to_string_pretty(&summary)?);
     } else {
         print!("{}", print::summary(&summary));
     }
-    let failed = args.check && summary.verdict != Verdict::Pass;
-    Ok(if failed { ExitCode::from(1) } else { ExitCode::SUCCESS })
+    Ok(summary.verdict)
+}
+
+fn other(file: &RobotFile, options: &RunOptions, args: &Run) -> Result<Verdict, Box<dyn std::error::Error>> {
+    let mut progress = print::RobotProgress::new();
+    let summary = file.run(options, &mut |event| progress.see(&event))?;
+    progress.clear();
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&summary)?);
+    } else {
+        print!("{}", print::run_summary(&summary));
+    }
+    Ok(summary.verdict)
 }
 
 /// Lets the kernel end this process when its parent ends: a run of a killed bench would go on beside the resumed

@@ -1,14 +1,15 @@
-//! Output for people: tables, progress, the verdict.
+//! The safety cell.
 
 use std::fmt::Write;
-use std::io::IsTerminal;
 use std::time::Duration;
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::ProgressBar;
 use takt_lab::cell::CellSummary;
 use takt_lab::cell::bench::{BenchRow, Progress, against_cfs};
 use takt_lab::cell::run::RunEvent;
 use takt_robot_cell::tasks::PolicyMix;
+
+use super::bar;
 
 // Writing to a String cannot fail, so the results of `write!` are dropped throughout.
 
@@ -144,15 +145,6 @@ pub fn rows(rows: &[BenchRow]) -> String {
         );
     }
     out
-}
-
-fn bar(length: u64, template: &str) -> ProgressBar {
-    let bar = if std::io::stderr().is_terminal() {
-        ProgressBar::with_draw_target(Some(length), ProgressDrawTarget::stderr())
-    } else {
-        ProgressBar::hidden()
-    };
-    bar.with_style(ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()))
 }
 
 /// Progress of one run, on standard error.

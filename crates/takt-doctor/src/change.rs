@@ -1,0 +1,265 @@
+//! Changing settings for a while: every value from before is in a state file before the first one is written.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Component, Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::DoctorError;
+use crate::report::Report;
+use crate::tree::chosen;
+
+/// Format of the state file.
+const FORMAT: u32 = 1;
+
+/// Longest value of a setting: a CPU mask of thousands of CPUs is shorter.
+const MOST_BYTES: usize = 4096;
+
+/// A setting to be written.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Change {
+    /// The file, below `/proc` or `/sys`.
+    pub path: PathBuf,
+    /// What to write.
+    pub value: String,
+}
+
+impl Change {
+    pub(crate) fn new(path: &str, value: impl Into<String>) -> Self {
+        Self { path: path.into(), value: value.into() }
+    }
+}
+
+/// What became of one setting.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Changed {
+    /// The file.
+    pub path: PathBuf,
+    /// The value before.
+    pub before: String,
+    /// The value now, read back.
+    pub after: String,
+    /// Why it is not the value wanted.
+    pub error: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct State {
+    format: u32,
+    settings: Vec<Saved>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Saved {
+    path: PathBuf,
+    /// The value before the first change.
+    before: String,
+}
+
+/// Makes the changes of all safe findings of `report`. The values from before go to `state_file`; one that is there
+/// already keeps its values, so that [`revert`] leads back to the state before the first call. Settings that are as
+/// wanted are left alone. A setting that the kernel refuses is told by [`Changed::error`]; the others are made.
+///
+/// # Errors
+/// [`DoctorError::StateFile`] or [`DoctorError::ForeignState`] when the values from before cannot be kept; nothing is
+/// changed then.
+pub fn apply(report: &Report, state_file: &Path) -> Result<Vec<Changed>, DoctorError> {
+    apply_below(Path::new("/"), report, state_file)
+}
+
+/// Puts back all values of `state_file` and removes it.
+///
+/// # Errors
+/// [`DoctorError::NotReverted`] names what could not be put back; the file still holds that.
+pub fn revert(state_file: &Path) -> Result<Vec<Changed>, DoctorError> {
+    revert_below(Path::new("/"), state_file)
+}
+
+pub(crate) fn apply_below(
+    root: &Path,
+    report: &Report,
+    state_file: &Path,
+) -> Result<Vec<Changed>, DoctorError> {
+    let mut state = load(state_file)?.unwrap_or(State { format: FORMAT, settings: Vec::new() });
+    let wanted: Vec<&Change> =
+        report.checks.iter().filter(|check| check.safe).flat_map(|check| &check.changes).collect();
+    let mut pending = Vec::new();
+    for change in wanted {
+        if let Err(reason) = permitted(&change.path, &change.value) {
+            return Err(DoctorError::ForeignState { path: change.path.clone(), reason });
+        }
+        // What is not there, or as wanted, is left alone.
+        let Ok(before) = read(root, &change.path) else { continue };
+        if before == change.value {
+            continue;
+        }
+        if !state.settings.iter().any(|saved| saved.path == change.path) {
+            state.settings.push(Saved { path: change.path.clone(), before: before.clone() });
+        }
+        pending.push((change, before));
+    }
+    if pending.is_empty() {
+        return Ok(Vec::new());
+    }
+    // Before the first write: an interruption at any point can be reverted.
+    save(state_file, &state)?;
+    let mut changed = Vec::new();
+    for (change, before) in pending {
+        changed.push(write(root, &change.path, &change.value, before));
+    }
+    // A setting that the kernel refused is as it was: there is nothing to put back.
+    let refused = |saved: &Saved| {
+        changed.iter().any(|c| c.path == saved.path && c.error.is_some() && c.after == saved.before)
+    };
+    let (kept, dropped): (Vec<_>, Vec<_>) = state.settings.into_iter().partition(|saved| !refused(saved));
+    if kept.is_empty() {
+        remove(state_file)?;
+    } else if !dropped.is_empty() {
+        save(state_file, &State { format: FORMAT, settings: kept })?;
+    }
+    Ok(changed)
+}
+
+pub(crate) fn revert_below(root: &Path, state_file: &Path) -> Result<Vec<Changed>, DoctorError> {
+    let Some(state) = load(state_file)? else {
+        return Err(DoctorError::NothingApplied { path: state_file.to_owned() });
+    };
+    let (mut changed, mut failed, mut kept) = (Vec::new(), Vec::new(), Vec::new());
+    // Backwards, should one setting depend on another.
+    for saved in state.settings.into_iter().rev() {
+        let outcome = match read(root, &saved.path) {
+            Ok(now) if now == saved.before => {
+                Changed { path: saved.path.clone(), before: now.clone(), after: now, error: None }
+            }
+            Ok(now) => write(root, &saved.path, &saved.before, now),
+            Err(error) => Changed {
+                path: saved.path.clone(),
+                before: String::new(),
+                after: String::new(),
+                error: Some(error.to_string()),
+            },
+        };
+        if let Some(error) = &outcome.error {
+            failed.push(format!("{} to `{}`: {error}", saved.path.display(), saved.before));
+            kept.push(saved);
+        }
+        changed.push(outcome);
+    }
+    if failed.is_empty() {
+        remove(state_file)?;
+        return Ok(changed);
+    }
+    kept.reverse();
+    save(state_file, &State { format: FORMAT, settings: kept })?;
+    Err(DoctorError::NotReverted { path: state_file.to_owned(), failed })
+}
+
+/// The value in force.
+fn read(root: &Path, path: &Path) -> io::Result<String> {
+    let text = fs::read_to_string(below(root, path))?;
+    Ok(chosen(&text).unwrap_or_default())
+}
+
+fn below(root: &Path, path: &Path) -> PathBuf {
+    root.join(path.strip_prefix("/").unwrap_or(path))
+}
+
+/// Writes and reads back.
+fn write(root: &Path, path: &Path, value: &str, before: String) -> Changed {
+    // Never created: it is a setting of the kernel, or it is nothing.
+    let written = OpenOptions::new()
+        .write(true)
+        .truncate(true)
+        .open(below(root, path))
+        .and_then(|mut file| file.write_all(value.as_bytes()));
+    let after = read(root, path).unwrap_or_default();
+    let error = match written {
+        Err(error) => Some(error.to_string()),
+        Ok(()) if after != value => Some(format!("the kernel took `{value}` and reads back `{after}`")),
+        Ok(()) => None,
+    };
+    Changed { path: path.to_owned(), before, after, error }
+}
+
+/// Whether a setting is one that this program writes: a state file from elsewhere must not be a way to write any
+/// file.
+fn permitted(path: &Path, value: &str) -> Result<(), String> {
+    let shown = path.display();
+    if path.components().any(|part| matches!(part, Component::ParentDir | Component::CurDir)) {
+        return Err(format!("`{shown}` is not a plain path"));
+    }
+    let text = path.to_str().unwrap_or_default();
+    let within = |prefix: &str, suffixes: &[&str]| {
+        text.strip_prefix(prefix).is_some_and(|rest| suffixes.iter().any(|suffix| rest.ends_with(suffix)))
+    };
+    let known = [
+        "/proc/sys/kernel/sched_rt_runtime_us",
+        "/proc/sys/kernel/sched_autogroup_enabled",
+        "/proc/sys/kernel/timer_migration",
+        "/proc/irq/default_smp_affinity",
+        "/sys/kernel/mm/transparent_hugepage/enabled",
+        "/sys/kernel/debug/sched/preempt",
+    ]
+    .contains(&text)
+        || within("/sys/devices/system/cpu/cpu", &["/cpufreq/scaling_governor"])
+        || within("/proc/irq/", &["/smp_affinity_list"]);
+    if !known {
+        return Err(format!("`{shown}` is not a setting that the doctor changes"));
+    }
+    if value.is_empty() || value.len() > MOST_BYTES || value.chars().any(char::is_control) {
+        return Err(format!("the value of `{shown}` is empty, too long or not plain text"));
+    }
+    Ok(())
+}
+
+fn load(state_file: &Path) -> Result<Option<State>, DoctorError> {
+    let foreign = |reason: String| DoctorError::ForeignState { path: state_file.to_owned(), reason };
+    let text = match fs::read_to_string(state_file) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) if error.kind() == io::ErrorKind::InvalidData => return Err(foreign(error.to_string())),
+        Err(source) => return Err(DoctorError::StateFile { path: state_file.to_owned(), source }),
+    };
+    let state: State = serde_json::from_str(&text).map_err(|error| foreign(error.to_string()))?;
+    if state.format != FORMAT {
+        return Err(foreign(format!("its format is {}, this program knows {FORMAT}", state.format)));
+    }
+    for saved in &state.settings {
+        permitted(&saved.path, &saved.before).map_err(foreign)?;
+    }
+    Ok(Some(state))
+}
+
+/// Whole or not at all, and on the disk before this returns: the machine may hang on the first setting.
+fn save(state_file: &Path, state: &State) -> Result<(), DoctorError> {
+    let error = |source: io::Error| DoctorError::StateFile { path: state_file.to_owned(), source };
+    let text = serde_json::to_string_pretty(state).map_err(|e| error(io::Error::other(e)))?;
+    let mut name = state_file.file_name().unwrap_or_default().to_owned();
+    name.push(".new");
+    let new = state_file.with_file_name(name);
+    let folder = match state_file.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    let write = || {
+        let mut file = File::create(&new)?;
+        file.write_all(text.as_bytes())?;
+        file.sync_all()?;
+        fs::rename(&new, state_file)?;
+        File::open(folder)?.sync_all()
+    };
+    write().map_err(error)
+}
+
+fn remove(state_file: &Path) -> Result<(), DoctorError> {
+    fs::remove_file(state_file)
+        .map_err(|source| DoctorError::StateFile { path: state_file.to_owned(), source })
+}
+
+#[cfg(test)]
+#[path = "change_tests.rs"]
+mod tests;

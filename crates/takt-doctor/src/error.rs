@@ -1,0 +1,52 @@
+//! Why an examination or a change could not be done.
+
+use std::io;
+use std::path::PathBuf;
+
+/// Why an examination or a change could not be done.
+#[derive(Debug, thiserror::Error)]
+pub enum DoctorError {
+    /// An option is out of its bounds.
+    #[error("{field} = {given} is not in {expected}")]
+    Option {
+        /// The option.
+        field: &'static str,
+        /// The value given.
+        given: String,
+        /// The values accepted.
+        expected: &'static str,
+    },
+    /// The state file, which holds the values from before, could not be read or written. Nothing has been changed.
+    #[error("{path}: {source}. Nothing was changed. Fix: name a state file in a folder that exists and can be written", path = path.display())]
+    StateFile {
+        /// The state file.
+        path: PathBuf,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// There is nothing to revert.
+    #[error("{path}: there is no such state file, so nothing was applied from here, or it has been reverted already", path = path.display())]
+    NothingApplied {
+        /// The state file asked for.
+        path: PathBuf,
+    },
+    /// The state file does not hold what `apply` writes.
+    #[error("{path} is not a state file of the doctor: {reason}. Nothing was changed. Fix: name the file that `--apply` wrote", path = path.display())]
+    ForeignState {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// Some settings could not be put back; the state file still holds them.
+    #[error(
+        "{} of the settings could not be put back: {}. The state file {path} still holds them. Fix: run `--revert` again \
+         as root", failed.len(), failed.join("; "), path = path.display()
+    )]
+    NotReverted {
+        /// The state file.
+        path: PathBuf,
+        /// One sentence per setting.
+        failed: Vec<String>,
+    },
+}

@@ -1,0 +1,192 @@
+//! The examination.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::error::DoctorError;
+use crate::interrupts;
+use crate::measure;
+use crate::report::{Check, Report};
+use crate::tree::Tree;
+use crate::{clocks, cpus, kernel, memory, rights};
+
+/// How to examine.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Options {
+    /// Where `/proc`, `/sys` and `/dev` lie. Default `/`. In any other folder (a copy from another machine) nothing
+    /// is measured or tried.
+    pub root: PathBuf,
+    /// How long to measure, 0 to 3600 seconds. Default 3: what somebody waits for. 0 measures nothing.
+    pub seconds: f64,
+    /// What counts as a hardware gap, see [`GapOptions`](crate::GapOptions::threshold).
+    pub gap: Duration,
+    /// SCHED_FIFO priority of what measures, see [`GapOptions`](crate::GapOptions::priority).
+    pub priority: u8,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        let gaps = crate::GapOptions::default();
+        Self { root: "/".into(), seconds: 3.0, gap: gaps.threshold, priority: gaps.priority }
+    }
+}
+
+/// Looks at everything that makes a machine unfit for real time. Without privilege it sees less, and says what.
+///
+/// # Errors
+/// [`DoctorError::Option`].
+pub fn examine(options: &Options) -> Result<Report, DoctorError> {
+    if !(0.0..=3600.0).contains(&options.seconds) {
+        let given = options.seconds.to_string();
+        return Err(DoctorError::Option { field: "seconds", given, expected: "0..=3600" });
+    }
+    let tree = Tree::new(&options.root);
+    let measured = match tree.is_live() && options.seconds > 0.0 {
+        true => Some(measure::measure(&tree, options)?),
+        false => None,
+    };
+    let measured = measured.as_ref();
+    let tried = |attempt: &dyn Fn() -> Check| if tree.is_live() { Some(attempt()) } else { None };
+    let mut checks = vec![
+        measure::wakeups(measured),
+        measure::hardware_gaps(&tree, measured, options.gap),
+        measure::hypervisor(&tree, measured),
+        kernel::preemption(&tree),
+        kernel::throttling(&tree),
+        kernel::group_scheduling(&tree),
+    ];
+    checks.extend(tried(&rights::fifo));
+    checks.extend(tried(&rights::deadline));
+    checks.extend(tried(&rights::memory_lock));
+    checks.extend(tried(&|| rights::dma_latency(&tree)));
+    checks.extend([
+        cpus::governor(&tree),
+        cpus::idle(&tree),
+        cpus::siblings(&tree),
+        cpus::isolation(&tree),
+        interrupts::placement(&tree, measured.and_then(|measured| measured.rates.as_deref())),
+        clocks::source(&tree, measured.map(|measured| measured.clock)),
+        clocks::slack(measured),
+        kernel::timer_migration(&tree),
+        memory::swap(&tree),
+        memory::huge_pages(&tree),
+        kernel::autogroup(&tree),
+    ]);
+    Ok(Report { checks })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::Status;
+    use crate::tree::fake;
+    use proptest::prelude::*;
+    use std::collections::HashSet;
+
+    /// Everything that is read.
+    const FILES: &[&str] = &[
+        "/proc/cmdline",
+        "/proc/config.gz",
+        "/proc/cpuinfo",
+        "/proc/interrupts",
+        "/proc/irq/4/smp_affinity_list",
+        "/proc/irq/default_smp_affinity",
+        "/proc/self/cgroup",
+        "/proc/stat",
+        "/proc/swaps",
+        "/proc/sys/kernel/osrelease",
+        "/proc/sys/kernel/sched_autogroup_enabled",
+        "/proc/sys/kernel/sched_rt_period_us",
+        "/proc/sys/kernel/sched_rt_runtime_us",
+        "/proc/sys/kernel/timer_migration",
+        "/proc/sys/kernel/version",
+        "/sys/devices/system/clocksource/clocksource0/current_clocksource",
+        "/sys/devices/system/cpu/cpu0/cpufreq/scaling_cur_freq",
+        "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor",
+        "/sys/devices/system/cpu/cpu0/cpuidle/state0/latency",
+        "/sys/devices/system/cpu/cpu0/cpuidle/state0/name",
+        "/sys/devices/system/cpu/cpu0/topology/thread_siblings_list",
+        "/sys/devices/system/cpu/isolated",
+        "/sys/devices/system/cpu/nohz_full",
+        "/sys/devices/system/cpu/online",
+        "/sys/devices/system/cpu/smt/active",
+        "/sys/kernel/debug/sched/preempt",
+        "/sys/kernel/mm/transparent_hugepage/enabled",
+        "/sys/kernel/realtime",
+    ];
+
+    fn examine_copy(root: &std::path::Path) -> Report {
+        examine(&Options { root: root.to_owned(), ..Options::default() }).unwrap()
+    }
+
+    /// What holds for every report.
+    fn assert_sound(report: &Report) {
+        let ids: HashSet<_> = report.checks.iter().map(|check| &check.id).collect();
+        assert_eq!(ids.len(), report.checks.len());
+        for check in &report.checks {
+            assert!(
+                !check.evidence.is_empty() && !check.why.is_empty() && !check.title.is_empty(),
+                "{check:?}"
+            );
+            let unwell = matches!(check.status, Status::Warn | Status::Fail);
+            assert_eq!(check.fix.is_some(), unwell, "{check:?}");
+            assert_eq!(check.safe, !check.changes.is_empty(), "{check:?}");
+        }
+    }
+
+    #[test]
+    fn this_machine_is_examined() {
+        let report = examine(&Options { seconds: 0.3, priority: 3, ..Options::default() }).unwrap();
+        assert_sound(&report);
+        assert_eq!(report.checks.len(), 21);
+        for id in ["wakeup_lateness", "clock", "interrupts", "hypervisor"] {
+            assert!(!report.get(id).unwrap().measured.is_empty(), "{id}");
+        }
+        let text = report.to_text();
+        assert!(report.checks.iter().all(|check| text.contains(&check.title)));
+    }
+
+    #[test]
+    fn an_empty_copy_tells_nothing_and_fails_nothing() {
+        let report = examine_copy(fake::tree(&[]).path());
+        assert_sound(&report);
+        assert_eq!(report.count(Status::Fail), 0);
+        assert_eq!(report.count(Status::Warn), 0);
+    }
+
+    #[test]
+    fn options_are_checked() {
+        for seconds in [-1.0, 4000.0, f64::NAN] {
+            assert!(examine(&Options { seconds, ..Options::default() }).is_err());
+        }
+        assert!(examine(&Options { priority: 99, seconds: 0.01, ..Options::default() }).is_err());
+    }
+
+    /// A word that some file might hold, so that readers get further than their first line.
+    fn text() -> impl Strategy<Value = Vec<u8>> {
+        prop_oneof![
+            proptest::collection::vec(any::<u8>(), 0..60),
+            "[0-9,\\-: \\n]{0,30}".prop_map(String::into_bytes),
+            "(CPU0 CPU1\\n)?([0-9A-Z]{1,3}: [0-9]{1,20} [0-9]{1,20} x\\n){0,4}".prop_map(String::into_bytes),
+            "cpu ( [0-9]{1,20}){0,10}\\n".prop_map(String::into_bytes),
+            Just(b"0-7\n".to_vec()),
+            Just(b"99999999999999999999".to_vec()),
+        ]
+    }
+
+    proptest! {
+        // Each case writes all files.
+        #![proptest_config(ProptestConfig::with_cases(64))]
+        #[test]
+        fn garbage_never_panics(texts in proptest::collection::vec(text(), FILES.len())) {
+            let root = fake::tree(&[]);
+            for (path, text) in FILES.iter().zip(&texts) {
+                fake::write(root.path(), path, text);
+            }
+            let report = examine_copy(root.path());
+            assert_sound(&report);
+            report.to_text();
+            prop_assert!(serde_json::to_string(&report).is_ok());
+        }
+    }
+}

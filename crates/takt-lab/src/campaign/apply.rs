@@ -1,0 +1,143 @@
+//! Putting the value of a factor into a run: into the robot's configuration, or into what goes on around it.
+
+use takt_load::Profile;
+use toml::{Table, Value};
+
+use super::plan::RunSetup;
+
+/// Key of the robot's configuration that a common factor name stands for.
+fn alias<'a>(robot: &str, name: &'a str) -> &'a str {
+    match (robot, name) {
+        ("cell", "policy") => "tasks.policy",
+        ("cyclic", "rate") => "rate_hz",
+        ("cyclic", "placement") => "cpus",
+        ("uav", "policy") => "attitude.policy",
+        ("uav", "rate") => "attitude.rate_hz",
+        ("uav", "placement") => "attitude.cpus",
+        ("daq", "policy") => "acquisition.policy",
+        ("daq", "placement") => "acquisition.cpus",
+        (_, name) => name,
+    }
+}
+
+/// The label that says which kernel runs.
+pub const KERNEL: &str = "kernel";
+/// What the name of any other label begins with.
+const LABEL: &str = "label.";
+
+/// Sets `name` to `value` for one run.
+///
+/// # Errors
+/// A sentence with the factor, its value and what is accepted.
+pub fn apply(
+    robot: &str,
+    config: &mut Table,
+    setup: &mut RunSetup,
+    name: &str,
+    value: &Value,
+) -> Result<(), String> {
+    let wrong = |accepted: &str| Err(format!("{name} = {value}: accepted are {accepted}"));
+    match name {
+        "stress" => {
+            let profile = Profile::deserialize_from(value).map_err(|error| format!("{name}: {error}"))?;
+            setup.stress = profile;
+        }
+        "noise" => match value.as_integer().and_then(|n| u32::try_from(n).ok()).filter(|&n| n <= 4096) {
+            Some(threads) => setup.noise = threads,
+            None => return wrong("0 to 4096 threads"),
+        },
+        "load_cpus" => match value.as_str() {
+            Some("all") => setup.cpus = None,
+            Some(text) => match text.parse() {
+                Ok(cpus) => setup.cpus = Some(cpus),
+                Err(error) => return Err(format!("{name} = {value}: {error}")),
+            },
+            None => return wrong("\"all\" and CPU lists such as \"0,2-3\""),
+        },
+        "seconds" => match value.as_float().or_else(|| value.as_integer().map(|n| n as f64)) {
+            Some(seconds) if (0.01..=40.0 * 86_400.0).contains(&seconds) => setup.seconds = Some(seconds),
+            _ => return wrong("0.01 to 3456000 s (40 days)"),
+        },
+        label if label == KERNEL || label.starts_with(LABEL) => match value.as_str() {
+            Some(value) if !value.is_empty() => {
+                let label = label.strip_prefix(LABEL).unwrap_or(label);
+                setup.labels.insert(label.to_owned(), value.to_owned());
+            }
+            _ => return wrong("names"),
+        },
+        key => set(config, alias(robot, key), value)?,
+    }
+    Ok(())
+}
+
+/// Sets the value at a dotted path; tables on the way are made where they are missing. Whether the robot knows the
+/// key is for its own parser to say.
+fn set(config: &mut Table, path: &str, value: &Value) -> Result<(), String> {
+    let (mut table, mut rest) = (config, path);
+    while let Some((head, tail)) = rest.split_once('.') {
+        let next = table.entry(head).or_insert_with(|| Value::Table(Table::new()));
+        let Value::Table(next) = next else {
+            return Err(format!("{path}: \"{head}\" is a value and not a table"));
+        };
+        (table, rest) = (next, tail);
+    }
+    if rest.is_empty() || path.split('.').any(str::is_empty) {
+        return Err(format!("\"{path}\" is no key"));
+    }
+    table.insert(rest.to_owned(), value.clone());
+    Ok(())
+}
+
+/// Reading a profile from a TOML value.
+trait FromToml: Sized {
+    fn deserialize_from(value: &Value) -> Result<Self, String>;
+}
+
+impl FromToml for Profile {
+    fn deserialize_from(value: &Value) -> Result<Self, String> {
+        value.clone().try_into().map_err(|error: toml::de::Error| error.to_string().trim_end().to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn applied(robot: &str, name: &str, value: impl Into<Value>) -> Result<(Table, RunSetup), String> {
+        let mut config: Table = toml::from_str("rate_hz = 5\n[a]\nb = 1").unwrap();
+        let mut setup = RunSetup::default();
+        apply(robot, &mut config, &mut setup, name, &value.into())?;
+        Ok((config, setup))
+    }
+
+    #[test]
+    fn names_of_the_run_and_of_the_robot() {
+        assert_eq!(applied("cyclic", "noise", 7).unwrap().1.noise, 7);
+        assert_eq!(applied("cyclic", "stress", "uav").unwrap().1.stress.name, "uav");
+        assert_eq!(applied("cyclic", "load_cpus", "0").unwrap().1.cpus.unwrap().to_string(), "0");
+        assert_eq!(applied("cyclic", "kernel", "rt").unwrap().1.labels["kernel"], "rt");
+        assert_eq!(applied("cyclic", "label.desktop", "off").unwrap().1.labels["desktop"], "off");
+        assert_eq!(applied("cyclic", "rate", 9).unwrap().0["rate_hz"].as_integer(), Some(9));
+        assert_eq!(applied("cell", "policy", "DL+RR").unwrap().0["tasks"]["policy"].as_str(), Some("DL+RR"));
+        assert_eq!(applied("x", "a.b", 2).unwrap().0["a"]["b"].as_integer(), Some(2));
+        assert_eq!(applied("x", "c.d.e", 2).unwrap().0["c"]["d"]["e"].as_integer(), Some(2));
+    }
+
+    #[test]
+    fn refusals_name_the_factor_and_what_is_accepted() {
+        for (name, value, word) in [
+            ("noise", Value::from(-1), "0 to 4096"),
+            ("noise", Value::from("many"), "0 to 4096"),
+            ("stress", Value::from("heavy"), "humanoid"),
+            ("load_cpus", Value::from("x"), "load_cpus"),
+            ("load_cpus", Value::from(0), "all"),
+            ("seconds", Value::from(0), "0.01"),
+            ("kernel", Value::from(""), "names"),
+            ("rate_hz.b", Value::from(1), "not a table"),
+            ("a..b", Value::from(1), "no key"),
+        ] {
+            let error = applied("cyclic", name, value).unwrap_err();
+            assert!(error.contains(word), "{name}: {error}");
+        }
+    }
+}

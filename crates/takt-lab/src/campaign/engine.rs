@@ -1,0 +1,305 @@
+//! Making the runs of a campaign: in order, each once, going on where a kill stopped it.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+use takt_rundir::{
+    FactDifference, HASHES_FILE, Machine, RunDir, read_json, sha256_of, utc_name, utc_now, write_json,
+};
+
+use super::apply::KERNEL;
+use super::plan::{CellRun, Plan};
+use super::table::Table;
+use crate::LabError;
+use crate::session::file_name;
+
+/// File of the plan.
+const CAMPAIGN_FILE: &str = "campaign.json";
+/// File of the runs that failed, with their causes.
+const FAILURES_FILE: &str = "failures.json";
+/// File of the table.
+const TABLE_FILE: &str = "table.json";
+/// Folder of resolved configurations.
+const CONFIGS: &str = "configs";
+
+/// What a run takes besides its window, until one has been measured: start, settling, sealing.
+const OVERHEAD_GUESS: Duration = Duration::from_secs(2);
+
+/// Facts that a kernel factor varies on purpose.
+const KERNEL_FACTS: [&str; 7] = [
+    "kernel",
+    "kernel_version",
+    "preemption",
+    "boot_parameters",
+    "isolated_cpus",
+    "rt_runtime_us",
+    "idle_states",
+];
+
+/// `campaign.json`.
+#[derive(Debug, Serialize, Deserialize)]
+struct Stored {
+    takt: String,
+    started_utc: String,
+    plan: Plan,
+}
+
+/// What to do about a run.
+#[derive(Debug)]
+pub struct Order<'a> {
+    /// Which.
+    pub run: &'a CellRun,
+    /// Its resolved configuration.
+    pub config: &'a Path,
+    /// Where its run directory belongs.
+    pub dir: &'a Path,
+    /// File with its [`super::RunSetup`], for a run in a process of its own.
+    pub setup: &'a Path,
+    /// Whether a run that was killed goes on in `dir`.
+    pub resume: bool,
+}
+
+/// What a campaign says while it goes on.
+#[derive(Debug)]
+pub enum Progress<'a> {
+    /// A run begins.
+    Begin {
+        /// Which.
+        run: &'a CellRun,
+        /// Time left for all, as far as known.
+        left: Duration,
+    },
+    /// A run was measured before.
+    Kept {
+        /// Which.
+        run: &'a CellRun,
+    },
+    /// A run waits for another kernel, or another condition.
+    Waits {
+        /// Which.
+        run: &'a CellRun,
+    },
+    /// A run ended.
+    End {
+        /// Which.
+        run: &'a CellRun,
+    },
+    /// A run failed; the campaign goes on, and the table says so.
+    Failed {
+        /// Which.
+        run: &'a CellRun,
+        /// Why.
+        cause: &'a str,
+    },
+}
+
+/// A campaign on disk.
+#[derive(Debug)]
+pub struct Campaign {
+    path: PathBuf,
+    plan: Plan,
+}
+
+impl Campaign {
+    /// A new campaign below `root`.
+    ///
+    /// # Errors
+    /// [`LabError::Files`].
+    pub fn create(root: &Path, plan: Plan) -> Result<Self, LabError> {
+        let base = format!("{}-{}", utc_name(), file_name("campaign", &plan.file.name));
+        let path = (1..)
+            .map(|n| root.join(if n == 1 { base.clone() } else { format!("{base}-{n}") }))
+            .find(|path| !path.exists())
+            .unwrap_or_default();
+        fs::create_dir_all(path.join(CONFIGS)).map_err(LabError::io(&path))?;
+        for (name, text) in &plan.configs {
+            let file = path.join(CONFIGS).join(format!("{name}.toml"));
+            fs::write(&file, text).map_err(LabError::io(&file))?;
+        }
+        // Last: a folder with this file is whole.
+        let stored =
+            Stored { takt: env!("CARGO_PKG_VERSION").to_owned(), started_utc: utc_now(), plan: plan.clone() };
+        write_json(&path.join(CAMPAIGN_FILE), &stored)?;
+        Ok(Self { path, plan })
+    }
+
+    /// Opens a campaign that was begun before; it holds all that is needed to go on.
+    ///
+    /// # Errors
+    /// [`LabError::Files`] when it is none or its files were changed.
+    pub fn open(path: &Path) -> Result<Self, LabError> {
+        let file = path.join(CAMPAIGN_FILE);
+        if !file.is_file() {
+            let expected = "the folder of a campaign, which it names at its end";
+            return Err(LabError::damaged(path, format!("no {CAMPAIGN_FILE}"), expected));
+        }
+        let Stored { plan, .. } = read_json(&file)?;
+        for (name, text) in &plan.configs {
+            let file = path.join(CONFIGS).join(format!("{name}.toml"));
+            let there = fs::read(&file).map_err(LabError::io(&file))?;
+            if sha256_of(&there) != sha256_of(text.as_bytes()) {
+                return Err(LabError::damaged(
+                    file,
+                    "another text",
+                    "the configuration that the campaign began with",
+                ));
+            }
+        }
+        Ok(Self { path: path.to_owned(), plan })
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Its plan.
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    fn is_whole(&self, run: &CellRun) -> bool {
+        RunDir::open(&self.path.join(&run.name)).is_ok_and(|dir| dir.is_complete())
+    }
+
+    /// Facts in which this machine differs from the one that the finished runs were made on. What a kernel factor varies
+    /// on purpose is left out.
+    ///
+    /// # Errors
+    /// [`LabError::Files`].
+    pub fn machine_differences(&self) -> Result<Vec<FactDifference>, LabError> {
+        let Some(run) = self.plan.runs.iter().find(|run| self.is_whole(run)) else { return Ok(Vec::new()) };
+        let before = RunDir::open(&self.path.join(&run.name))?.header()?.machine;
+        Ok(self.unplanned(before.differences(&Machine::read())))
+    }
+
+    /// Differences that no factor explains.
+    pub(super) fn unplanned(&self, mut differences: Vec<FactDifference>) -> Vec<FactDifference> {
+        if self.plan.runs.iter().any(|run| run.setup.labels.contains_key(KERNEL)) {
+            differences.retain(|d| !KERNEL_FACTS.contains(&d.fact.as_str()));
+        }
+        differences
+    }
+
+    /// Makes the runs that are not made yet. `make` makes one and leaves a sealed run directory, or says why it could
+    /// not; then the campaign goes on with the next, unless `go_on` is false. `labels` say which conditions hold now
+    /// (`kernel` and others): runs for other conditions wait.
+    ///
+    /// # Errors
+    /// [`LabError::Config`] when finished runs were made on another machine and `any_machine` is not set;
+    /// [`LabError::Stopped`] when `go_on` says so; [`LabError::Files`].
+    pub fn measure(
+        &self,
+        labels: &BTreeMap<String, String>,
+        any_machine: bool,
+        make: &mut dyn FnMut(&Order<'_>) -> Result<(), String>,
+        go_on: &dyn Fn() -> bool,
+        progress: &mut dyn FnMut(Progress<'_>, usize, usize),
+    ) -> Result<Table, LabError> {
+        let differences = self.machine_differences()?;
+        if !any_machine && !differences.is_empty() {
+            return Err(LabError::OtherMachine { dir: self.path.clone(), differences });
+        }
+        self.plan.check_labels(labels)?;
+        let mut failures: BTreeMap<String, String> =
+            read_json(&self.path.join(FAILURES_FILE)).unwrap_or_default();
+        let all = self.plan.runs.len();
+        let mut overhead = (Duration::ZERO, 0u32);
+        for (done, run) in self.plan.runs.iter().enumerate() {
+            if self.is_whole(run) {
+                progress(Progress::Kept { run }, done + 1, all);
+                continue;
+            }
+            if run.setup.labels != *labels {
+                progress(Progress::Waits { run }, done + 1, all);
+                continue;
+            }
+            if !go_on() {
+                return Err(LabError::Stopped { dir: self.path.clone() });
+            }
+            let each = if overhead.1 == 0 { OVERHEAD_GUESS } else { overhead.0 / overhead.1 };
+            progress(Progress::Begin { run, left: self.left(done, labels, each) }, done, all);
+            let begun = Instant::now();
+            let outcome = self.one(run, make);
+            if !go_on() {
+                return Err(LabError::Stopped { dir: self.path.clone() });
+            }
+            match outcome {
+                Ok(()) => {
+                    failures.remove(&run.name);
+                    let window = Duration::from_secs_f64(run.expected_s);
+                    overhead = (overhead.0 + begun.elapsed().saturating_sub(window), overhead.1 + 1);
+                    progress(Progress::End { run }, done + 1, all);
+                }
+                Err(cause) => {
+                    progress(Progress::Failed { run, cause: &cause }, done + 1, all);
+                    failures.insert(run.name.clone(), cause);
+                }
+            }
+            write_json(&self.path.join(FAILURES_FILE), &failures)?;
+        }
+        let table = self.table()?;
+        write_json(&self.path.join(TABLE_FILE), &table)?;
+        Ok(table)
+    }
+
+    /// Time that the runs from `done` on will take.
+    fn left(&self, done: usize, labels: &BTreeMap<String, String>, overhead: Duration) -> Duration {
+        let mine = |run: &&CellRun| run.setup.labels == *labels;
+        let open = self.plan.runs[done..].iter().filter(mine).filter(|run| !self.is_whole(run));
+        open.map(|run| Duration::from_secs_f64(run.expected_s) + overhead).sum()
+    }
+
+    fn one(
+        &self,
+        run: &CellRun,
+        make: &mut dyn FnMut(&Order<'_>) -> Result<(), String>,
+    ) -> Result<(), String> {
+        let dir = self.path.join(&run.name);
+        let config = self.path.join(CONFIGS).join(format!("{}.toml", run.config));
+        let setup = self.path.join(CONFIGS).join(format!("{}.setup.json", run.name));
+        let files = |error: LabError| error.to_string();
+        write_json(&setup, &run.setup).map_err(|e| e.to_string())?;
+        set_aside(&dir).map_err(files)?;
+        make(&Order { run, config: &config, dir: &dir, setup: &setup, resume: false })?;
+        if self.is_whole(run) {
+            return Ok(());
+        }
+        Err("the run ended without a seal".to_owned())
+    }
+
+    /// The table of what is measured so far.
+    ///
+    /// # Errors
+    /// [`LabError::Files`] for a damaged run directory.
+    pub fn table(&self) -> Result<Table, LabError> {
+        let failures: BTreeMap<String, String> =
+            read_json(&self.path.join(FAILURES_FILE)).unwrap_or_default();
+        Table::of(self, &failures)
+    }
+
+    /// Makes a run count as not made: it was ended early, in order, and is shorter than asked.
+    ///
+    /// # Errors
+    /// [`LabError::Files`].
+    pub fn unseal(dir: &Path) -> Result<(), LabError> {
+        let seal = dir.join(HASHES_FILE);
+        match fs::remove_file(&seal) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(LabError::io(seal)(error)),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// What a kill left of a run is kept beside the new one, never deleted.
+pub(crate) fn set_aside(path: &Path) -> Result<(), LabError> {
+    if !path.exists() {
+        return Ok(());
+    }
+    let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let aside = (1..).map(|n| path.with_file_name(format!("{name}.cut{n}"))).find(|p| !p.exists());
+    fs::rename(path, aside.unwrap_or_default()).map_err(LabError::io(path))
+}

@@ -1,0 +1,286 @@
+//! Campaign files (TOML).
+//!
+//! ```toml
+//! name = "mine"
+//! robot = "cyclic"            # a shipped configuration; or config = "my-robot.toml"
+//! repetitions = 3
+//! order = "random"
+//! seconds = 10
+//!
+//! [set]                       # the same in every run: keys of the robot's configuration
+//! rate_hz = 500
+//!
+//! [[factor]]
+//! name = "policy"
+//! values = ["other:0", "fifo:80", "deadline:400us/4ms/4ms"]
+//!
+//! [[factor]]
+//! name = "stress"
+//! values = ["off", "uav"]
+//!
+//! [[factor]]                  # levels that change several keys at once
+//! name = "tuning"
+//! values = [
+//!     { name = "none", set = { lock_memory = "off" } },
+//!     { name = "locked", set = { lock_memory = "all" } },
+//! ]
+//! ```
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::LabError;
+
+/// In which order the runs of one repetition are made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Order {
+    /// Shuffled anew in every repetition (by `seed`): slow changes of the machine then fall on all configurations alike.
+    #[default]
+    Random,
+    /// As the factors are listed, the last one changing fastest.
+    Given,
+}
+
+/// A value of a factor.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(untagged)]
+pub enum Level {
+    /// Several keys under one name.
+    Named {
+        /// Name in tables.
+        name: String,
+        /// What it sets.
+        set: toml::Table,
+    },
+    /// One value.
+    Value(toml::Value),
+}
+
+impl<'de> Deserialize<'de> for Level {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        use serde::de::Error;
+        let value = toml::Value::deserialize(deserializer)?;
+        let toml::Value::Table(mut table) = value else { return Ok(Self::Value(value)) };
+        let name = match table.remove("name") {
+            Some(toml::Value::String(name)) => name,
+            _ => {
+                return Err(D::Error::custom(
+                    "a level that is a table needs name = \"...\" and set = { ... }",
+                ));
+            }
+        };
+        let set = match table.remove("set") {
+            Some(toml::Value::Table(set)) => set,
+            _ => {
+                return Err(D::Error::custom(format!("level \"{name}\" needs set = {{ key = value, ... }}")));
+            }
+        };
+        if let Some(other) = table.keys().next() {
+            return Err(D::Error::custom(format!(
+                "level \"{name}\": unknown key \"{other}\": accepted are name, set"
+            )));
+        }
+        Ok(Self::Named { name, set })
+    }
+}
+
+impl Level {
+    /// As tables show it.
+    pub fn text(&self) -> String {
+        match self {
+            Self::Named { name, .. } => name.clone(),
+            Self::Value(toml::Value::String(text)) => text.clone(),
+            Self::Value(other) => other.to_string(),
+        }
+    }
+}
+
+/// One factor.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FactorSpec {
+    /// `policy`, `rate`, `placement`: by these names for every robot. `stress`, `noise`, `load_cpus`, `seconds`: of the
+    /// run. `kernel` and `label.NAME`: conditions that only a person or a reboot can change; runs for another condition than
+    /// the present one wait for it. Anything else: a key of the robot's configuration, dots between the levels.
+    pub name: String,
+    /// Its values.
+    pub values: Vec<Level>,
+}
+
+/// `5`, `true` and `[1, 2]` as what they are, anything else as text.
+fn toml_value(text: &str) -> toml::Value {
+    let parsed: Result<toml::Table, _> = toml::from_str(&format!("value = {text}"));
+    parsed
+        .ok()
+        .and_then(|mut table| table.remove("value"))
+        .unwrap_or_else(|| toml::Value::String(text.to_owned()))
+}
+
+/// A campaign.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CampaignFile {
+    /// Name, also of its folder.
+    pub name: String,
+    /// What it is for, a sentence for reports.
+    #[serde(default)]
+    pub about: String,
+    /// Robot whose shipped configuration is varied.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub robot: Option<String>,
+    /// Configuration file that is varied, instead of a shipped one; relative to the campaign file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub config: Option<PathBuf>,
+    /// Runs of every configuration. 1: enough to see; comparisons want 3 or more.
+    #[serde(default = "one")]
+    pub repetitions: u32,
+    /// Order of the runs.
+    #[serde(default)]
+    pub order: Order,
+    /// Seed of the random order: the same seed gives the same order.
+    #[serde(default)]
+    pub seed: u64,
+    /// Length of a run, seconds; as the robot's configuration says when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seconds: Option<f64>,
+    /// Keys that all runs share, beside the robot's configuration.
+    #[serde(default, skip_serializing_if = "toml::Table::is_empty")]
+    pub set: toml::Table,
+    /// The factors.
+    #[serde(default, rename = "factor")]
+    pub factors: Vec<FactorSpec>,
+}
+
+fn one() -> u32 {
+    1
+}
+
+impl CampaignFile {
+    /// Reads a file. A relative `config` becomes relative to the file.
+    ///
+    /// # Errors
+    /// [`LabError::Files`] or [`LabError::Config`] with line and accepted keys.
+    pub fn load(path: &Path) -> Result<Self, LabError> {
+        let text = fs::read_to_string(path).map_err(LabError::io(path))?;
+        let mut file = Self::parse(&text, &path.display().to_string())?;
+        if let Some(config) = &mut file.config {
+            *config = path.parent().unwrap_or(Path::new("")).join(&*config);
+        }
+        Ok(file)
+    }
+
+    /// Reads a text; `name` stands for it in errors.
+    ///
+    /// # Errors
+    /// [`LabError::Config`].
+    pub fn parse(text: &str, name: &str) -> Result<Self, LabError> {
+        let file: Self = toml::from_str(text)
+            .map_err(|e| LabError::Config(format!("{name}: {}", e.to_string().trim_end())))?;
+        file.validate().map_err(|e| LabError::Config(format!("{name}: {e}")))?;
+        Ok(file)
+    }
+
+    fn change(&self, what: &str, error: impl std::fmt::Display) -> LabError {
+        LabError::Config(format!("campaign {}: {what}: {error}", self.name))
+    }
+
+    /// Sets a key in all runs, from `key=value`; the value is read as TOML, or as text where it is none.
+    ///
+    /// # Errors
+    /// [`LabError::Config`].
+    pub fn set_text(&mut self, setting: &str) -> Result<(), LabError> {
+        let Some((key, value)) = setting.split_once('=') else {
+            return Err(self.change(setting, "accepted is KEY=VALUE"));
+        };
+        if self.factors.iter().any(|factor| factor.name == key) {
+            return Err(self.change(setting, "that key is a factor; --only limits its values"));
+        }
+        self.set.insert(key.trim().to_owned(), toml_value(value.trim()));
+        Ok(())
+    }
+
+    /// Varies `config`, where one is named, instead of the shipped configuration.
+    pub fn use_config(&mut self, config: Option<&Path>) {
+        if let Some(config) = config {
+            self.config = Some(config.to_owned());
+            self.robot = None;
+        }
+    }
+
+    /// Keeps only some values of a factor, from `factor=value,value`.
+    ///
+    /// # Errors
+    /// [`LabError::Config`] for a factor or value that the campaign has not.
+    pub fn keep_only(&mut self, only: &str) -> Result<(), LabError> {
+        let Some((name, values)) = only.split_once('=') else {
+            return Err(self.change(only, "accepted is FACTOR=VALUE,VALUE"));
+        };
+        let names: Vec<&str> = self.factors.iter().map(|f| f.name.as_str()).collect();
+        let Some(index) = names.iter().position(|n| *n == name) else {
+            return Err(self.change(only, format!("there are the factors {}", names.join(", "))));
+        };
+        let texts: Vec<String> = self.factors[index].values.iter().map(Level::text).collect();
+        let wanted: Vec<&str> = values.split(',').map(str::trim).collect();
+        if let Some(unknown) = wanted.iter().find(|w| !texts.iter().any(|t| t == *w)) {
+            return Err(self.change(only, format!("\"{unknown}\" is none of {}", texts.join(", "))));
+        }
+        self.factors[index].values.retain(|level| wanted.contains(&level.text().as_str()));
+        Ok(())
+    }
+
+    /// Gives a factor other values.
+    ///
+    /// # Errors
+    /// [`LabError::Config`] for a factor that the campaign has not, or values that are there twice.
+    pub fn replace_values(&mut self, factor: &str, values: &[String]) -> Result<(), LabError> {
+        let levels = values.iter().map(|value| Level::Value(toml_value(value))).collect();
+        match self.factors.iter_mut().find(|f| f.name == factor) {
+            Some(found) => found.values = levels,
+            None => return Err(self.change(factor, "no such factor")),
+        }
+        self.validate().map_err(|error| self.change(factor, error))
+    }
+
+    fn validate(&self) -> Result<(), String> {
+        if self.name.is_empty() {
+            return Err("name = \"\": a campaign needs a name".to_owned());
+        }
+        if self.robot.is_some() == self.config.is_some() {
+            return Err(
+                "exactly one of robot = \"...\" (shipped) and config = \"file.toml\" is needed".to_owned()
+            );
+        }
+        if !(1..=1000).contains(&self.repetitions) {
+            return Err(format!("repetitions = {}: accepted are 1 to 1000", self.repetitions));
+        }
+        if let Some(seconds) = self.seconds
+            && !(0.01..=40.0 * 86_400.0).contains(&seconds)
+        {
+            return Err(format!("seconds = {seconds}: accepted are 0.01 to 3456000 (40 days)"));
+        }
+        for (index, factor) in self.factors.iter().enumerate() {
+            if self.factors[..index].iter().any(|f| f.name == factor.name) {
+                return Err(format!("factor \"{}\" is there twice", factor.name));
+            }
+            if factor.values.is_empty() {
+                return Err(format!("factor \"{}\" has no values", factor.name));
+            }
+            let texts: Vec<String> = factor.values.iter().map(Level::text).collect();
+            if let Some((index, text)) =
+                texts.iter().enumerate().find(|(index, text)| texts[..*index].contains(text))
+            {
+                return Err(format!("factor \"{}\": value {} is \"{text}\" again", factor.name, index + 1));
+            }
+        }
+        let runs = self.factors.iter().try_fold(self.repetitions as usize, |all, factor| {
+            all.checked_mul(factor.values.len()).filter(|&all| all <= 100_000)
+        });
+        match runs {
+            Some(_) => Ok(()),
+            None => Err("more than 100000 runs".to_owned()),
+        }
+    }
+}

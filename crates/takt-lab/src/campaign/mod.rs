@@ -1,0 +1,25 @@
+//! Campaigns: a robot under every combination of some factors, each combination measured several times.
+//!
+//! ```text
+//! CampaignFile ─► Plan (every run, validated before the first) ─► Campaign (runs, kill, resume) ─► Table
+//! ```
+//!
+//! A campaign directory holds `campaign.json` (the whole plan), `configs/` (the resolved configuration of every run),
+//! one run directory per run, `failures.json` and `table.json`.
+
+mod apply;
+mod condition;
+mod engine;
+mod file;
+mod plan;
+mod scheduler;
+mod shipped;
+mod table;
+
+pub use condition::{ConditionRow, condition_rows};
+pub use engine::{Campaign, Order as RunOrder, Progress};
+pub use file::{CampaignFile, FactorSpec, Level, Order};
+pub use plan::{CellRun, Plan, RunSetup};
+pub use scheduler::{SchedulerRow, scheduler_rows};
+pub use shipped::{SHIPPED, shipped};
+pub use table::{Row, Table};

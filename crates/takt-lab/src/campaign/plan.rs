@@ -1,0 +1,257 @@
+//! The plan: every run of a campaign, resolved and validated before the first one begins.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+
+use rand::SeedableRng;
+use rand::seq::SliceRandom;
+use rand_pcg::Pcg64;
+use serde::{Deserialize, Serialize};
+use takt_load::Profile;
+use takt_rt::placement::CpuSet;
+use takt_rundir::{Experiment, Factor, sha256_of};
+
+use super::apply::{KERNEL, apply};
+use super::file::{CampaignFile, Level, Order};
+use crate::LabError;
+use crate::options::Interference;
+use crate::robot::{RobotFile, shipped_text};
+use crate::session::file_name;
+
+/// What goes on around the robot in one run.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RunSetup {
+    /// Stress profile.
+    pub stress: Profile,
+    /// Noise threads.
+    pub noise: u32,
+    /// CPUs that the interference is kept on.
+    pub cpus: Option<CpuSet>,
+    /// Length of the window, seconds; as the robot's configuration says when absent.
+    pub seconds: Option<f64>,
+    /// Conditions that only a person or a reboot can change, and that the run is for: `kernel`, and others by their names.
+    pub labels: BTreeMap<String, String>,
+    /// Where the run stands in the campaign.
+    pub experiment: Experiment,
+}
+
+impl RunSetup {
+    /// The interference.
+    pub fn interference(&self) -> Interference {
+        Interference { stress: self.stress.clone(), noise: self.noise, cpus: self.cpus }
+    }
+}
+
+/// One run of a campaign.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CellRun {
+    /// Name of its run directory.
+    pub name: String,
+    /// What goes on around the robot.
+    pub setup: RunSetup,
+    /// Name of its configuration, which repetitions share.
+    pub config: String,
+    /// Length of the run as far as it is known beforehand, seconds.
+    pub expected_s: f64,
+}
+
+/// Every run of a campaign in the order in which they are made.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Plan {
+    /// The campaign.
+    pub file: CampaignFile,
+    /// The robot.
+    pub robot: String,
+    /// Runs.
+    pub runs: Vec<CellRun>,
+    /// Resolved configurations: name and TOML text.
+    pub configs: Vec<(String, String)>,
+}
+
+/// A configuration of the matrix before it is repeated.
+struct Combination {
+    factors: Vec<Factor>,
+    setup: RunSetup,
+    config: String,
+    expected_s: f64,
+}
+
+impl Plan {
+    /// Resolves a campaign: every combination of factors becomes a configuration, and every configuration is read by
+    /// its robot, so that an unknown factor or an impossible combination is found now and not after an hour.
+    ///
+    /// # Errors
+    /// [`LabError::Config`] with the combination and its error; [`LabError::Files`].
+    pub fn resolve(file: &CampaignFile) -> Result<Self, LabError> {
+        let config_error =
+            |what: &str, error: String| LabError::Config(format!("campaign {}: {what}{error}", file.name));
+        let (text, name, folder) = match (&file.robot, &file.config) {
+            (_, Some(path)) => (
+                fs::read_to_string(path).map_err(LabError::io(path))?,
+                path.display().to_string(),
+                path.parent().unwrap_or(Path::new("")).to_owned(),
+            ),
+            (robot, None) => {
+                let robot = robot.as_deref().unwrap_or_default();
+                (shipped_text(robot)?.to_owned(), format!("{robot} (built in)"), Path::new("").to_owned())
+            }
+        };
+        // Errors of the base itself name their lines; those of combinations name the combination.
+        let robot = RobotFile::parse(&text, &name, &folder)?.robot();
+        let base: toml::Table =
+            toml::from_str(&text).map_err(|e| config_error("", e.to_string().trim_end().to_owned()))?;
+        let mut combinations: Vec<Combination> = Vec::new();
+        for levels in product(file) {
+            let mut config = base.clone();
+            let mut setup = RunSetup { seconds: file.seconds, ..RunSetup::default() };
+            let mut factors = Vec::new();
+            let put = |key: &str, value: &toml::Value, config: &mut toml::Table, setup: &mut RunSetup| {
+                apply(robot, config, setup, key, value)
+            };
+            for (key, value) in &file.set {
+                put(key, value, &mut config, &mut setup).map_err(|e| config_error("[set]: ", e))?;
+            }
+            for (factor, level) in file.factors.iter().zip(&levels) {
+                let outcome = match level {
+                    Level::Value(value) => put(&factor.name, value, &mut config, &mut setup),
+                    Level::Named { set, .. } => {
+                        set.iter().try_for_each(|(key, value)| put(key, value, &mut config, &mut setup))
+                    }
+                };
+                outcome.map_err(|e| config_error(&format!("factor {}: ", factor.name), e))?;
+                factors.push(Factor { name: factor.name.clone(), value: level.text() });
+            }
+            let experiment = Experiment { campaign: file.name.clone(), factors, repetition: 0 };
+            let what = format!("{}: ", experiment.configuration());
+            let text = toml::to_string(&config).map_err(|e| config_error(&what, e.to_string()))?;
+            // The combination stands for the file in the robot's own message.
+            let resolved = RobotFile::parse(&text, &format!("campaign {}: {what}", file.name), &folder)?;
+            combinations.push(Combination {
+                expected_s: setup.seconds.or(resolved.expected_seconds()).unwrap_or(0.0),
+                config: resolved.to_toml()?,
+                setup,
+                factors: experiment.factors,
+            });
+        }
+        Ok(Self::of(file, robot, combinations))
+    }
+
+    fn of(file: &CampaignFile, robot: &str, combinations: Vec<Combination>) -> Self {
+        let mut runs = Vec::new();
+        let mut configs: Vec<(String, String)> = Vec::new();
+        let mut shuffle = Pcg64::seed_from_u64(file.seed);
+        for repetition in 1..=file.repetitions {
+            let mut order: Vec<usize> = (0..combinations.len()).collect();
+            if file.order == Order::Random {
+                order.shuffle(&mut shuffle);
+            }
+            for index in order {
+                let combination = &combinations[index];
+                let hash = &sha256_of(combination.config.as_bytes())[..12];
+                let config = format!("{robot}-{hash}");
+                if !configs.iter().any(|(name, _)| *name == config) {
+                    configs.push((config.clone(), combination.config.clone()));
+                }
+                let values: Vec<&str> = combination.factors.iter().map(|f| f.value.as_str()).collect();
+                let experiment = Experiment {
+                    campaign: file.name.clone(),
+                    factors: combination.factors.clone(),
+                    repetition,
+                };
+                runs.push(CellRun {
+                    // The number keeps names apart whose special characters were all that told them apart.
+                    name: format!(
+                        "{:03}-{}-r{repetition}",
+                        index + 1,
+                        file_name("", &values.join("-")).trim_start_matches('-')
+                    ),
+                    setup: RunSetup { experiment, ..combination.setup.clone() },
+                    config,
+                    expected_s: combination.expected_s,
+                });
+            }
+        }
+        Self { file: file.clone(), robot: robot.to_owned(), runs, configs }
+    }
+
+    /// Every label that the campaign asks for has one of its values, and there is no other.
+    ///
+    /// # Errors
+    /// [`LabError::Config`].
+    pub fn check_labels(&self, labels: &BTreeMap<String, String>) -> Result<(), LabError> {
+        let name = &self.file.name;
+        let option =
+            |label: &str| if label == KERNEL { "--kernel".to_owned() } else { format!("--label {label}=") };
+        let mut known: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+        for (label, value) in self.runs.iter().flat_map(|run| &run.setup.labels) {
+            known.entry(label).or_default().insert(value);
+        }
+        for (label, values) in &known {
+            let values = values.iter().copied().collect::<Vec<_>>().join(", ");
+            let option = option(label);
+            match labels.get(*label) {
+                None => {
+                    return Err(LabError::Config(format!(
+                        "campaign {name} depends on \"{label}\": say with {option} which of {values} it is now; runs for the \
+                         others wait for `takt campaign resume`"
+                    )));
+                }
+                Some(value) if !known[label].contains(value.as_str()) => {
+                    return Err(LabError::Config(format!(
+                        "{option} {value}: campaign {name} knows {values}"
+                    )));
+                }
+                Some(_) => {}
+            }
+        }
+        match labels.keys().find(|label| !known.contains_key(label.as_str())) {
+            Some(label) => {
+                Err(LabError::Config(format!("{}: campaign {name} has no factor \"{label}\"", option(label))))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// The configurations, each with its runs in the order of repetitions, in the order of the factors' values.
+    pub fn configurations(&self) -> Vec<(Vec<Factor>, Vec<&CellRun>)> {
+        let mut all: Vec<(Vec<Factor>, Vec<&CellRun>)> = product(&self.file)
+            .map(|levels| {
+                let factor = |(spec, level): (&super::FactorSpec, &Level)| Factor {
+                    name: spec.name.clone(),
+                    value: level.text(),
+                };
+                (self.file.factors.iter().zip(&levels).map(factor).collect(), Vec::new())
+            })
+            .collect();
+        for run in &self.runs {
+            if let Some((_, runs)) =
+                all.iter_mut().find(|(factors, _)| *factors == run.setup.experiment.factors)
+            {
+                runs.push(run);
+            }
+        }
+        all.iter_mut().for_each(|(_, runs)| runs.sort_by_key(|run| run.setup.experiment.repetition));
+        all
+    }
+}
+
+/// Every combination of levels, the last factor changing fastest.
+fn product(file: &CampaignFile) -> impl Iterator<Item = Vec<Level>> {
+    let factors: Vec<Vec<Level>> = file.factors.iter().map(|f| f.values.clone()).collect();
+    let all: usize = factors.iter().map(Vec::len).product();
+    (0..all).map(move |mut index| {
+        let mut levels: Vec<Level> = factors
+            .iter()
+            .rev()
+            .map(|values| {
+                let level = values[index % values.len()].clone();
+                index /= values.len();
+                level
+            })
+            .collect();
+        levels.reverse();
+        levels
+    })
+}

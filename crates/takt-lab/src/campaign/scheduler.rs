@@ -1,0 +1,101 @@
+//! Rows of a campaign about scheduler settings, in the shape of the UAV paper's Table 4.
+
+use serde::{Deserialize, Serialize};
+use takt_rt::policy::Policy;
+
+use super::table::{Row, Table};
+
+/// One configuration.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SchedulerRow {
+    /// `OTHER`, `FIFO`, `RR` or `DEADLINE`.
+    pub policy: String,
+    /// `nice 0`, `priority 50`, `R400 D4000`: runtime and deadline in microseconds, as in the paper.
+    pub parameter: String,
+    /// Stress profile; `off` for none.
+    pub stress: String,
+    /// Values measured.
+    pub count: u64,
+    /// Mean, microseconds, as all that follow.
+    pub mean: f64,
+    /// Median.
+    pub median: f64,
+    /// Maximum.
+    pub max: f64,
+    /// Standard deviation.
+    pub stddev: f64,
+    /// 90 % quantile.
+    pub p90: f64,
+    /// 99 % quantile.
+    pub p99: f64,
+    /// Releases that missed their deadline or never came.
+    pub misses: u64,
+    /// Longest row of misses.
+    pub longest_miss_run: u64,
+    /// Root mean square of the position error, metres; null for a robot that has none.
+    pub position_rms_m: Option<f64>,
+    /// Greatest share of the processor time that the hypervisor took, 0..=1.
+    pub stolen: f64,
+    /// Labels: settings not granted, runs that failed, tools that died.
+    pub labels: Vec<String>,
+    /// The run directories.
+    pub run_dirs: Vec<String>,
+}
+
+/// The rows of `table`, in its order.
+pub fn scheduler_rows(table: &Table) -> Vec<SchedulerRow> {
+    table.rows.iter().map(scheduler_row).collect()
+}
+
+fn scheduler_row(row: &Row) -> SchedulerRow {
+    let text = row.factor("policy").unwrap_or("unknown");
+    let (policy, parameter) = match text.parse::<Policy>() {
+        Ok(policy) => words(&policy),
+        Err(_) => (text.to_owned(), String::new()),
+    };
+    SchedulerRow {
+        policy,
+        parameter,
+        stress: row.factor("stress").unwrap_or("off").to_owned(),
+        count: row.us.count,
+        mean: row.us.mean,
+        median: row.us.median,
+        max: row.us.worst,
+        stddev: row.us.stddev,
+        p90: row.us.p90,
+        p99: row.us.p99,
+        misses: row.misses,
+        longest_miss_run: row.longest_miss_run,
+        position_rms_m: row.figures.get("position_rms_m").copied(),
+        stolen: row.stolen,
+        labels: row.not_granted.iter().chain(&row.problems).cloned().collect(),
+        run_dirs: row.run_dirs.clone(),
+    }
+}
+
+fn words(policy: &Policy) -> (String, String) {
+    let (name, parameter) = match policy {
+        Policy::Other { nice } => ("OTHER", format!("nice {nice}")),
+        Policy::Fifo { priority } => ("FIFO", format!("priority {priority}")),
+        Policy::RoundRobin { priority } => ("RR", format!("priority {priority}")),
+        Policy::Deadline { runtime, deadline, .. } => {
+            ("DEADLINE", format!("R{} D{}", runtime.as_micros(), deadline.as_micros()))
+        }
+    };
+    (name.to_owned(), parameter)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_read_as_in_the_paper() {
+        let read = |text: &str| words(&text.parse().unwrap());
+        let pair = |a: &str, b: &str| (a.to_owned(), b.to_owned());
+        assert_eq!(read("other:-19"), pair("OTHER", "nice -19"));
+        assert_eq!(read("fifo:50"), pair("FIFO", "priority 50"));
+        assert_eq!(read("rr:99"), pair("RR", "priority 99"));
+        assert_eq!(read("deadline:400us/4ms/4ms"), pair("DEADLINE", "R400 D4000"));
+    }
+}

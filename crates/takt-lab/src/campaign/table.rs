@@ -1,0 +1,172 @@
+//! The table of a campaign: a row per configuration, whatever became of it.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use takt_rundir::{FactDifference, Factor, Measure, RunDir, RunHeader};
+use takt_stats::Summary;
+use takt_stats::misses::Misses;
+
+use super::engine::Campaign;
+use super::plan::CellRun;
+use crate::LabError;
+
+/// A configuration over its repetitions.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Row {
+    /// The factors and their values.
+    pub factors: Vec<Factor>,
+    /// Repetitions measured.
+    pub measured: u32,
+    /// Repetitions planned.
+    pub planned: u32,
+    /// Name of the measure; the first of the robot's.
+    pub measure: String,
+    /// Its values over all repetitions, microseconds.
+    pub us: Summary,
+    /// Means of the repetitions: least and greatest, microseconds.
+    pub mean_range_us: [f64; 2],
+    /// Maxima of the repetitions: least and greatest, microseconds.
+    pub max_range_us: [f64; 2],
+    /// Deadline, microseconds.
+    pub deadline_us: Option<f64>,
+    /// Values beyond the deadline, and those that never came.
+    pub misses: u64,
+    /// Longest row of misses in one repetition.
+    pub longest_miss_run: u64,
+    /// Single figures: means over the repetitions, units in the names.
+    pub figures: BTreeMap<String, f64>,
+    /// Greatest share of the processor time that the hypervisor took in one repetition.
+    pub stolen: f64,
+    /// Records lost.
+    pub records_lost: u64,
+    /// Settings asked for and not granted.
+    pub not_granted: Vec<String>,
+    /// What went wrong: runs that failed, tools that died; with the name of the run.
+    pub problems: Vec<String>,
+    /// The run directories.
+    pub run_dirs: Vec<String>,
+}
+
+impl Row {
+    /// Value of a factor.
+    pub fn factor(&self, name: &str) -> Option<&str> {
+        self.factors.iter().find(|f| f.name == name).map(|f| f.value.as_str())
+    }
+
+    fn add(&mut self, dir: &RunDir, values_us: &mut Vec<f64>) -> Result<RunHeader, LabError> {
+        let header = dir.header()?;
+        let main: Option<&Measure> = header.measures.first();
+        if let Some(measure) = main {
+            if !self.measure.is_empty() && self.measure != measure.name {
+                let found = format!("main measure \"{}\"", measure.name);
+                return Err(LabError::damaged(dir.path(), found, "the measure of the runs beside it"));
+            }
+            self.measure.clone_from(&measure.name);
+            let series = dir.series(measure)?;
+            let misses = measure.deadline_ns.map(|ns| Misses::of(&series.values_ns, ns)).unwrap_or_default();
+            self.misses += misses.misses + measure.never;
+            self.longest_miss_run = self.longest_miss_run.max(misses.longest_run);
+            self.deadline_us = measure.deadline_ns.map(|ns| ns as f64 / 1e3);
+            let mut own: Vec<f64> = series.values_ns.iter().map(|&ns| ns as f64 / 1e3).collect();
+            let one = Summary::of(&mut own);
+            let widen = |range: &mut [f64; 2], value: f64| {
+                let first = self.measured == 0;
+                *range = [
+                    if first { value } else { range[0].min(value) },
+                    if first { value } else { range[1].max(value) },
+                ];
+            };
+            widen(&mut self.mean_range_us, one.mean);
+            widen(&mut self.max_range_us, one.worst);
+            values_us.append(&mut own);
+        }
+        self.measured += 1;
+        self.stolen = self.stolen.max(header.cpu.stolen);
+        self.records_lost += header.records_lost;
+        self.not_granted.extend(header.not_granted.iter().cloned());
+        for (name, value) in &header.figures {
+            *self.figures.entry(name.clone()).or_default() += value;
+        }
+        self.run_dirs.push(dir.path().display().to_string());
+        Ok(header)
+    }
+}
+
+/// The table of a campaign.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Table {
+    /// Name of the campaign.
+    pub campaign: String,
+    /// The robot.
+    pub robot: String,
+    /// A row per configuration, in the order of the factors' values.
+    pub rows: Vec<Row>,
+    /// Facts in which the machine was not the same for all runs, beyond what a factor varies. Figures on both sides of
+    /// such a difference are not comparable.
+    pub machine_differences: Vec<FactDifference>,
+    /// The campaign's folder.
+    pub dir: String,
+}
+
+impl Table {
+    pub(super) fn of(campaign: &Campaign, failures: &BTreeMap<String, String>) -> Result<Self, LabError> {
+        let plan = campaign.plan();
+        let mut first: Option<RunHeader> = None;
+        let mut differences: Vec<FactDifference> = Vec::new();
+        let mut rows = Vec::new();
+        for (factors, runs) in plan.configurations() {
+            let mut row = Row { factors, planned: runs.len() as u32, ..Row::default() };
+            let mut values_us = Vec::new();
+            for run in runs {
+                let Some(header) = add(campaign, run, failures, &mut row, &mut values_us)? else { continue };
+                let before = &first.get_or_insert_with(|| header.clone()).machine;
+                for difference in campaign.unplanned(before.differences(&header.machine)) {
+                    if !differences.contains(&difference) {
+                        differences.push(difference);
+                    }
+                }
+            }
+            row.us = Summary::of(&mut values_us);
+            let measured = f64::from(row.measured.max(1));
+            row.figures.values_mut().for_each(|sum| *sum /= measured);
+            row.not_granted.sort();
+            row.not_granted.dedup();
+            rows.push(row);
+        }
+        Ok(Self {
+            campaign: plan.file.name.clone(),
+            robot: plan.robot.clone(),
+            rows,
+            machine_differences: differences,
+            dir: campaign.path().display().to_string(),
+        })
+    }
+}
+
+fn add(
+    campaign: &Campaign,
+    run: &CellRun,
+    failures: &BTreeMap<String, String>,
+    row: &mut Row,
+    values_us: &mut Vec<f64>,
+) -> Result<Option<RunHeader>, LabError> {
+    let dir = RunDir::open(&campaign.path().join(&run.name)).ok().filter(RunDir::is_complete);
+    let Some(dir) = dir else {
+        row.problems.push(match failures.get(&run.name) {
+            Some(cause) => format!("{}: failed: {cause}", run.name),
+            None => format!("{}: not measured yet", run.name),
+        });
+        return Ok(None);
+    };
+    match row.add(&dir, values_us) {
+        Ok(header) => {
+            row.problems.extend(header.problems.iter().map(|problem| format!("{}: {problem}", run.name)));
+            Ok(Some(header))
+        }
+        Err(error) => {
+            row.problems.push(format!("{}: {error}", run.name));
+            Ok(None)
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! Keeps the job records of a task: the first ones as a sample file, all of them in the recorders of its measures.
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use takt_rt::jobs::{JobRecord, JobSink, TaskId};
+use takt_rundir::{Measure, RunDir, SampleFile};
+
+use crate::LabError;
+use crate::keeper::{Keeper, MOST_ROWS, Window, recorder_file};
+
+/// A kill loses at most this much.
+const FLUSH_EVERY: Duration = Duration::from_secs(1);
+
+/// One line: the times of a job. CLOCK_MONOTONIC nanoseconds.
+#[derive(Debug, Serialize)]
+struct JobRow {
+    index: u64,
+    planned_ns: u64,
+    wake_ns: u64,
+    start_ns: u64,
+    end_ns: u64,
+    skipped: u32,
+}
+
+/// A series of a task: its recorder, and what of a record it is.
+#[derive(Debug)]
+struct Kept {
+    keeper: Keeper,
+    value: fn(&JobRecord) -> u64,
+}
+
+/// Writes the records of the tasks that it is told of.
+#[derive(Debug)]
+pub struct Journal {
+    dir: RunDir,
+    file: Option<SampleFile>,
+    rows: u64,
+    most_rows: u64,
+    kept: Vec<Kept>,
+    flushed: Instant,
+    window: Window,
+    period_ns: u64,
+    /// Releases skipped within the window.
+    pub skipped: u64,
+    /// Records lost.
+    pub lost: u64,
+}
+
+/// What the columns of a [`JobRow`] say of a measure that counts from the planned release.
+fn value_of(measure: &Measure) -> Option<fn(&JobRecord) -> u64> {
+    match (measure.column.as_str(), measure.since_column.as_deref()) {
+        ("wake_ns", Some("planned_ns")) => Some(JobRecord::lateness_ns),
+        ("end_ns", Some("planned_ns")) => Some(JobRecord::response_ns),
+        ("end_ns", Some("start_ns")) => Some(JobRecord::execution_ns),
+        _ => None,
+    }
+}
+
+impl Journal {
+    /// A journal of one task with this period in `dir`, with a recorder for each of `measures`, whose files the measures then name.
+    ///
+    /// # Errors
+    /// [`LabError::Files`].
+    pub fn new(
+        dir: &RunDir,
+        measures: &mut [Measure],
+        window: &Window,
+        period: Duration,
+    ) -> Result<Self, LabError> {
+        let mut kept = Vec::new();
+        for measure in measures {
+            if let Some(value) = value_of(measure) {
+                kept.push(Kept { keeper: Keeper::open(dir, measure, window)?, value });
+                measure.recorder = Some(recorder_file(&measure.name));
+            }
+        }
+        Ok(Self {
+            dir: dir.clone(),
+            file: None,
+            rows: 0,
+            most_rows: MOST_ROWS,
+            kept,
+            flushed: Instant::now(),
+            window: window.clone(),
+            period_ns: (period.as_nanos() as u64).max(1),
+            skipped: 0,
+            lost: 0,
+        })
+    }
+
+    /// Hands everything to the kernel now.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn close(&mut self) -> io::Result<()> {
+        if let Some(file) = &mut self.file {
+            file.flush().map_err(io_error)?;
+        }
+        self.kept.iter_mut().try_for_each(|kept| kept.keeper.checkpoint(true).map(drop).map_err(io_error))
+    }
+}
+
+fn io_error(error: impl std::fmt::Display) -> io::Error {
+    io::Error::other(error.to_string())
+}
+
+impl JobSink for Journal {
+    fn task(&mut self, _: TaskId, name: &str) -> io::Result<()> {
+        self.file = Some(self.dir.samples(name).map_err(io_error)?);
+        Ok(())
+    }
+
+    fn records(&mut self, _: TaskId, records: &[JobRecord]) -> io::Result<()> {
+        for record in records {
+            if let Some(elapsed_ns) = self.window.elapsed_ns(record.planned_ns) {
+                // Of those before the first job of the window, only the ones within it.
+                self.skipped += u64::from(record.skipped).min(elapsed_ns / self.period_ns);
+            }
+            for kept in &mut self.kept {
+                kept.keeper.push(record.planned_ns, (kept.value)(record));
+            }
+            let JobRecord { index, planned_ns, wake_ns, start_ns, end_ns, skipped, .. } = *record;
+            if let Some(file) = self.file.as_mut().filter(|_| self.rows < self.most_rows) {
+                file.push(&JobRow { index, planned_ns, wake_ns, start_ns, end_ns, skipped })
+                    .map_err(io_error)?;
+                self.rows += 1;
+            }
+        }
+        Ok(())
+    }
+
+    fn lost(&mut self, _: TaskId, total: u64) -> io::Result<()> {
+        self.lost = total;
+        Ok(())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        if self.flushed.elapsed() >= FLUSH_EVERY {
+            self.flushed = Instant::now();
+            self.close()?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Forty days at 1 kHz take too long, but the bounds do not depend on the length: rows and files stop growing.
+    #[test]
+    fn a_run_of_any_length_keeps_its_first_rows_and_counts_all() {
+        let root = tempfile::tempdir().unwrap();
+        let dir = RunDir::create(root.path(), "test").unwrap();
+        let mut measures = [
+            Measure::new("lateness", "L", "cyclic", "wake_ns").since("planned_ns").deadline_ns(400),
+            Measure::new("response", "R", "cyclic", "end_ns").since("planned_ns"),
+        ];
+        let window = Window::default();
+        let mut journal = Journal::new(&dir, &mut measures, &window, Duration::from_micros(1)).unwrap();
+        assert_eq!(measures[0].recorder.as_deref(), Some("recorder-lateness.json"));
+        journal.most_rows = 1000;
+        window.open(5000);
+        journal.task(TaskId(0), "cyclic").unwrap();
+        let record = |index: u64| JobRecord {
+            index,
+            planned_ns: 1000 * index,
+            wake_ns: 1000 * index + index % 500,
+            end_ns: 1000 * index + 600,
+            skipped: if index % 1000 == 7 { 3 } else { 0 },
+            ..JobRecord::default()
+        };
+        let mut sizes = Vec::new();
+        for part in 0..20u64 {
+            let records: Vec<JobRecord> = (part * 5000..(part + 1) * 5000).map(record).collect();
+            journal.records(TaskId(0), &records).unwrap();
+            journal.close().unwrap();
+            let size = |name: &str| dir.path().join(name).metadata().unwrap().len();
+            sizes.push((size("samples/cyclic.csv"), size("recorder-lateness.json")));
+        }
+        // At 7, 1007, 2007 ...; of the two skipped before job 7, at 7 us, both lie in the window that opened at 5 us.
+        assert_eq!(journal.skipped, 2 + 99 * 3);
+        let lateness = &journal.kept[0].keeper.streamed().recorder;
+        assert_eq!((lateness.count(), lateness.max_ns()), (100_000 - 5, 499));
+        assert_eq!(lateness.misses().misses, (401..500).len() as u64 * 200);
+        assert_eq!(sizes[1].0, sizes[19].0, "the sample file goes on growing");
+        assert!(sizes[19].1 < sizes[1].1 + 100_000, "the recorder grows with the run: {sizes:?}");
+        let rows = dir.columns("cyclic", &["index"]).unwrap();
+        assert_eq!(rows[0], (0..1000).collect::<Vec<u64>>());
+    }
+}

@@ -1,0 +1,144 @@
+//! Keeps series of any length: the first samples one by one, all of them in recorders of constant size.
+//!
+//! Every second the recorders are written whole to the run directory, and the sample files are handed to the kernel; a
+//! kill then loses at most that second.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use takt_rundir::{Measure, RunDir, read_json, write_json};
+use takt_stats::Streamed;
+
+use crate::LabError;
+
+/// A kill loses at most this much.
+const CHECKPOINT_EVERY: Duration = Duration::from_secs(1);
+
+/// Rows of a sample file beyond which only recorders go on. 4 million: over an hour at 1 kHz, about 250 MB while running
+/// and a tenth of that sealed; enough for time series and extremes, and the disk of a run of weeks stays bounded.
+pub const MOST_ROWS: u64 = 4_000_000;
+
+/// From when to when values count, CLOCK_MONOTONIC nanoseconds: set by the thread that times the run, read by the
+/// collector.
+#[derive(Clone, Debug)]
+pub struct Window(Arc<[AtomicU64; 2]>);
+
+impl Default for Window {
+    fn default() -> Self {
+        Self(Arc::new([AtomicU64::new(u64::MAX), AtomicU64::new(u64::MAX)]))
+    }
+}
+
+impl Window {
+    /// Opens at `from_ns`.
+    pub fn open(&self, from_ns: u64) {
+        self.0[0].store(from_ns, Ordering::Release);
+    }
+
+    /// Closes at `to_ns`.
+    pub fn close(&self, to_ns: u64) {
+        self.0[1].store(to_ns, Ordering::Release);
+    }
+
+    /// Time since the opening, for a time within the window.
+    pub fn elapsed_ns(&self, at_ns: u64) -> Option<u64> {
+        let [from, to] = [&self.0[0], &self.0[1]].map(|bound| bound.load(Ordering::Acquire));
+        (at_ns < to).then(|| at_ns.checked_sub(from)).flatten()
+    }
+}
+
+/// Name of the recorder's file of a measure, for [`Measure::recorder`].
+pub fn recorder_file(measure: &str) -> String {
+    format!("recorder-{measure}.json")
+}
+
+/// Keeps one measured series.
+#[derive(Debug)]
+pub struct Keeper {
+    path: PathBuf,
+    window: Window,
+    streamed: Streamed,
+    /// Time that had been measured before this process went on with it.
+    before_ns: u64,
+    written: Instant,
+}
+
+impl Keeper {
+    /// Begins a series, or goes on with the one that a kill left in `dir`.
+    ///
+    /// # Errors
+    /// [`LabError::Files`] for a damaged recorder file.
+    pub fn open(dir: &RunDir, measure: &Measure, window: &Window) -> Result<Self, LabError> {
+        let path = dir.path().join(recorder_file(&measure.name));
+        let streamed = if path.is_file() {
+            read_json(&path)?
+        } else {
+            Streamed::new(measure.deadline_ns).map_err(|e| LabError::Config(e.to_string()))?
+        };
+        Ok(Self {
+            before_ns: streamed.elapsed_ns,
+            path,
+            window: window.clone(),
+            streamed,
+            written: Instant::now(),
+        })
+    }
+
+    /// Takes a value that was measured at `at_ns`; outside the window it does not count.
+    pub fn push(&mut self, at_ns: u64, value_ns: u64) {
+        if let Some(elapsed_ns) = self.window.elapsed_ns(at_ns) {
+            self.streamed.push(self.before_ns + elapsed_ns, value_ns);
+        }
+    }
+
+    /// What is known so far.
+    pub fn streamed(&self) -> &Streamed {
+        &self.streamed
+    }
+
+    /// Writes the state, if it is a second old or `now` is set. Returns whether it was written.
+    ///
+    /// # Errors
+    /// [`LabError::Files`].
+    pub fn checkpoint(&mut self, now: bool) -> Result<bool, LabError> {
+        if !now && self.written.elapsed() < CHECKPOINT_EVERY {
+            return Ok(false);
+        }
+        self.written = Instant::now();
+        write_json(&self.path, &self.streamed)?;
+        Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_series_goes_on_after_a_kill_and_counts_what_lies_in_the_window() {
+        let root = tempfile::tempdir().unwrap();
+        let dir = RunDir::create(root.path(), "test").unwrap();
+        let measure = Measure::new("lateness", "Lateness", "jobs", "wake_ns").deadline_ns(50);
+        for round in 1..=3u64 {
+            let window = Window::default();
+            let mut keeper = Keeper::open(&dir, &measure, &window).unwrap();
+            keeper.push(5, 1000);
+            window.open(10);
+            (0..20).for_each(|at| keeper.push(at, at + 40));
+            assert!(!keeper.checkpoint(false).unwrap(), "a second has not gone by");
+            keeper.checkpoint(true).unwrap();
+            window.close(15);
+            keeper.push(17, 1000);
+            // 10 to 19 were pushed before the window closed; the last push after it did not count.
+            let recorder = &keeper.streamed().recorder;
+            assert_eq!((recorder.count(), recorder.max_ns()), (10 * round, 59));
+            assert_eq!(recorder.misses().misses, 9 * round);
+            // 9 ns in each round: the time between two rounds does not count.
+            assert_eq!(keeper.streamed().elapsed_ns, 9 * round);
+        }
+        std::fs::write(dir.path().join(recorder_file("lateness")), "{}").unwrap();
+        assert!(Keeper::open(&dir, &measure, &Window::default()).is_err());
+    }
+}

@@ -1,0 +1,110 @@
+//! How to run a robot, whichever it is.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use takt_load::{Component, Profile};
+use takt_rt::placement::CpuSet;
+use takt_rundir::{Experiment, RunDir};
+
+use crate::LabError;
+
+/// What shows the robot while it runs. Only the safety cell has views; the others ignore it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum View {
+    /// Nothing: no thread, no work.
+    #[default]
+    None,
+    /// The web page.
+    Web,
+    /// The terminal screen.
+    Terminal,
+}
+
+/// Where the run directory goes.
+#[derive(Clone, Debug)]
+pub enum Target {
+    /// A new folder below this one, named after the time.
+    Below(PathBuf),
+    /// This very folder, which must not exist.
+    Exactly(PathBuf),
+    /// This very folder, which a kill left: the run goes on in it. For robots that can ([`crate::RobotFile::can_resume`]).
+    Resume(PathBuf),
+}
+
+impl Target {
+    /// Makes the run directory, or opens the one to go on with.
+    ///
+    /// # Errors
+    /// [`LabError::Files`].
+    pub fn open(&self, label: &str) -> Result<RunDir, LabError> {
+        Ok(match self {
+            Self::Below(root) => RunDir::create(root, label)?,
+            Self::Exactly(path) => RunDir::create_at(path)?,
+            Self::Resume(path) => RunDir::open(path)?,
+        })
+    }
+}
+
+/// Interference during a run.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Interference {
+    /// Stress profile; the default one does nothing.
+    pub stress: Profile,
+    /// Noise threads on top (SentryRT-1, section V.B).
+    pub noise: u32,
+    /// CPUs that all of it is kept on: shielding the others from it (humanoid paper, section 3.1). All when absent.
+    pub cpus: Option<CpuSet>,
+}
+
+impl Interference {
+    /// Everything as one profile.
+    pub fn profile(&self) -> Profile {
+        let mut profile = self.stress.clone();
+        if self.noise > 0 {
+            profile.components.push(Component::Noise { threads: self.noise as usize });
+        }
+        profile
+    }
+
+    /// In a few words: "stress uav, 128 noise threads"; empty for none.
+    pub fn label(&self) -> String {
+        let stress = (!self.stress.is_off()).then(|| format!("stress {}", self.stress.name));
+        let noise = (self.noise > 0).then(|| format!("{} noise threads", self.noise));
+        let cpus =
+            self.cpus.filter(|_| stress.is_some() || noise.is_some()).map(|c| format!("kept on CPUs {c}"));
+        [stress, noise, cpus].into_iter().flatten().collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// How to run.
+#[derive(Clone, Debug)]
+pub struct RunOptions {
+    /// Length of the measured window, seconds; until stopped, or as long as the robot's file says, when absent.
+    pub seconds: Option<f64>,
+    /// Interference.
+    pub interference: Interference,
+    /// Where the run directory goes.
+    pub target: Target,
+    /// What shows the robot.
+    pub view: View,
+    /// Where the run stands in an experiment.
+    pub experiment: Experiment,
+    /// Ends the run early, in order.
+    pub stop: Arc<AtomicBool>,
+}
+
+impl RunOptions {
+    /// A run on its own below `root`, without interference and view, as long as the robot's file says.
+    pub fn below(root: impl Into<PathBuf>, stop: Arc<AtomicBool>) -> Self {
+        Self {
+            seconds: None,
+            interference: Interference::default(),
+            target: Target::Below(root.into()),
+            view: View::None,
+            experiment: Experiment::default(),
+            stop,
+        }
+    }
+}

@@ -1,0 +1,255 @@
+//! Any robot from its configuration file: the key `robot` at the top says which; without it, the safety cell.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use serde::Deserialize;
+use takt_rundir::RunDir;
+
+use crate::LabError;
+use crate::cell::CellFile;
+use crate::cyclic::{self, CyclicFile};
+use crate::daq::{self, DaqFile};
+use crate::options::RunOptions;
+use crate::summary::RunSummary;
+use crate::uav::{self, UavFile};
+
+/// What a run tells while it goes on.
+#[derive(Debug)]
+pub enum Event<'a> {
+    /// All threads run; the measured window begins soon.
+    Started {
+        /// The run directory.
+        dir: &'a RunDir,
+        /// What was asked and not granted.
+        not_granted: &'a [String],
+    },
+    /// Every so often.
+    Tick {
+        /// Time since the window began.
+        elapsed: Duration,
+        /// Length of the window, where it is known.
+        of: Option<Duration>,
+        /// How the robot is doing, in a few words.
+        line: String,
+    },
+}
+
+/// A robot's configuration.
+#[derive(Clone, Debug, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "one at a time, moved twice")]
+pub enum RobotFile {
+    /// The cobot safety cell.
+    Cell(CellFile),
+    /// The bare cyclic task.
+    Cyclic(CyclicFile),
+    /// The quadrotor.
+    Uav(UavFile),
+    /// The DAQ loop.
+    Daq(DaqFile),
+}
+
+/// Names of the robots that can be run.
+pub const ROBOTS: [&str; 4] = ["cell", "cyclic", "uav", "daq"];
+
+/// The key that says which robot it is. A table of that name is the arm of the safety cell.
+#[derive(Deserialize)]
+struct Which {
+    robot: Option<toml::Value>,
+}
+
+fn unknown(robot: &str) -> String {
+    match robot {
+        "humanoid" => {
+            "the humanoid is not built yet; `cyclic` runs a bare 1 kHz loop in its stead".to_owned()
+        }
+        other => format!("robot = \"{other}\": there are {}", ROBOTS.join(", ")),
+    }
+}
+
+impl RobotFile {
+    /// Reads a file. Paths within it are relative to its folder.
+    ///
+    /// # Errors
+    /// [`LabError::Files`] or [`LabError::Config`], which names file, line and what is accepted.
+    pub fn load(path: &Path) -> Result<Self, LabError> {
+        let text = fs::read_to_string(path).map_err(LabError::io(path))?;
+        Self::parse(&text, &path.display().to_string(), path.parent().unwrap_or(Path::new("")))
+    }
+
+    /// The shipped configuration of a robot.
+    ///
+    /// # Errors
+    /// [`LabError::Config`] for a name that no robot has.
+    pub fn shipped(robot: &str) -> Result<Self, LabError> {
+        Self::parse(shipped_text(robot)?, &format!("{robot} (built in)"), Path::new(""))
+    }
+
+    /// Reads a text. `name` stands for it in errors; `folder` is what its paths are relative to.
+    ///
+    /// # Errors
+    /// As [`load`](Self::load).
+    pub fn parse(text: &str, name: &str, folder: &Path) -> Result<Self, LabError> {
+        let config = |error: String| LabError::Config(format!("{name}: {}", error.trim_end()));
+        let which: Which = toml::from_str(text).map_err(|e| config(e.to_string()))?;
+        match which.robot.as_ref().and_then(toml::Value::as_str).unwrap_or("cell") {
+            "cell" => CellFile::parse(text, name, folder).map(Self::Cell),
+            "cyclic" => {
+                let file: CyclicFile = toml::from_str(text).map_err(|e| config(e.to_string()))?;
+                file.validate().map_err(config)?;
+                Ok(Self::Cyclic(file))
+            }
+            "uav" => {
+                let file: UavFile = toml::from_str(text).map_err(|e| config(e.to_string()))?;
+                file.validate().map_err(config)?;
+                Ok(Self::Uav(file))
+            }
+            "daq" => {
+                let file: DaqFile = toml::from_str(text).map_err(|e| config(e.to_string()))?;
+                file.validate().map_err(config)?;
+                Ok(Self::Daq(file))
+            }
+            other => Err(config(unknown(other))),
+        }
+    }
+
+    /// The robot's name.
+    pub fn robot(&self) -> &'static str {
+        match self {
+            Self::Cell(_) => "cell",
+            Self::Cyclic(_) => "cyclic",
+            Self::Uav(_) => "uav",
+            Self::Daq(_) => "daq",
+        }
+    }
+
+    /// The configuration in a few words.
+    pub fn describe(&self) -> String {
+        match self {
+            Self::Cell(file) => {
+                format!("{} with {} cameras, {}", file.name, file.cameras.len(), file.tasks.policy)
+            }
+            Self::Cyclic(file) => format!("{} at {} Hz, {}", file.name, file.rate_hz, file.policy),
+            Self::Uav(file) => {
+                format!(
+                    "{}: attitude loop at {} Hz, {}",
+                    file.name, file.attitude.rate_hz, file.attitude.policy
+                )
+            }
+            Self::Daq(file) => format!("{}: {}", file.name, file.label()),
+        }
+    }
+
+    /// How long a run takes when nothing says otherwise, seconds; unknown for a robot that runs until it is stopped.
+    pub fn expected_seconds(&self) -> Option<f64> {
+        match self {
+            Self::Cell(_) => None,
+            Self::Cyclic(file) => Some(file.seconds),
+            Self::Uav(file) => Some(file.expected_seconds()),
+            Self::Daq(file) => Some(file.seconds),
+        }
+    }
+
+    /// The whole configuration as TOML, paths resolved.
+    ///
+    /// # Errors
+    /// [`LabError::Config`] for values that TOML cannot hold.
+    pub fn to_toml(&self) -> Result<String, LabError> {
+        let text = match self {
+            Self::Cell(file) => toml::to_string(file),
+            Self::Cyclic(file) => toml::to_string(file),
+            Self::Uav(file) => toml::to_string(file),
+            Self::Daq(file) => toml::to_string(file),
+        };
+        text.map_err(|error| LabError::Config(error.to_string()))
+    }
+
+    /// Whether a run that was killed can go on in its own directory.
+    pub fn can_resume(&self) -> bool {
+        matches!(self, Self::Daq(_))
+    }
+
+    /// Refuses to run when the kernel grants less than asked.
+    pub fn make_strict(&mut self) {
+        match self {
+            Self::Cell(file) => file.tasks.strict = true,
+            Self::Cyclic(file) => file.strict = true,
+            Self::Uav(file) => file.tasks.strict = true,
+            Self::Daq(file) => file.make_strict(),
+        }
+    }
+
+    /// Runs the robot and leaves a sealed run directory. The safety cell has a runner of its own with views
+    /// ([`crate::cell::run`]); here it runs without.
+    ///
+    /// # Errors
+    /// [`LabError`].
+    pub fn run(
+        &self,
+        options: &RunOptions,
+        observe: &mut dyn FnMut(Event<'_>),
+    ) -> Result<RunSummary, LabError> {
+        match self {
+            Self::Cell(file) => {
+                let summary = crate::cell::run::run(file, options, &mut |_| {})?;
+                crate::summary::summarise(&RunDir::open(Path::new(&summary.run_dir))?)
+            }
+            Self::Cyclic(file) => cyclic::run(file, options, observe),
+            Self::Uav(file) => uav::run(file, options, observe),
+            Self::Daq(file) => daq::run(file, options, observe),
+        }
+    }
+}
+
+/// Text of the shipped configuration of a robot.
+///
+/// # Errors
+/// [`LabError::Config`] for a name that no robot has.
+pub fn shipped_text(robot: &str) -> Result<&'static str, LabError> {
+    match robot {
+        "cell" => Ok(crate::cell::DEMO),
+        "cyclic" => Ok(cyclic::SHIPPED),
+        "uav" => Ok(uav::SHIPPED),
+        "daq" => Ok(daq::SHIPPED),
+        other => Err(LabError::Config(unknown(other))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shipped_configurations_are_read_written_and_read_again() {
+        let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../cells"));
+        for entry in folder.read_dir().unwrap() {
+            let path = entry.unwrap().path();
+            let file = RobotFile::load(&path).unwrap_or_else(|error| panic!("{error}"));
+            let text = file.to_toml().unwrap();
+            let again =
+                RobotFile::parse(&text, "again", Path::new("")).unwrap_or_else(|error| panic!("{error}"));
+            assert_eq!(again, file, "{}", path.display());
+        }
+    }
+
+    #[test]
+    fn every_robot_has_a_shipped_configuration_of_its_own() {
+        for robot in ROBOTS {
+            assert_eq!(RobotFile::shipped(robot).unwrap().robot(), robot);
+        }
+        let error = RobotFile::shipped("submarine").unwrap_err().to_string();
+        assert!(error.contains("submarine") && error.contains("cyclic"), "{error}");
+        assert!(RobotFile::parse("robot = 3", "x", Path::new("")).is_err());
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn garbage_is_an_error_and_never_a_panic(text in "\\PC{0,200}") {
+            let _ = RobotFile::parse(&text, "x", Path::new(""));
+            for robot in ROBOTS {
+                let _ = RobotFile::parse(&format!("robot = \"{robot}\"\n{text}"), "x", Path::new(""));
+            }
+        }
+    }
+}

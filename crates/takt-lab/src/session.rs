@@ -1,0 +1,263 @@
+//! What every run does around its robot: run directory, machine, interference, measured window, seal.
+//!
+//! ```text
+//! create ─► (the robot starts) ─► write ─► start_load ─► begin_window ─► … ─► end_window ─► end_load ─► seal
+//! ```
+//!
+//! Whoever breaks off between two steps leaves a run directory with what was known until then.
+
+use std::path::Path;
+use std::time::Duration;
+
+use serde::Serialize;
+use serde_json::{Map, Value};
+use takt_load::{Load, LoadReport};
+use takt_rt::clock::monotonic_ns;
+use takt_rt::placement::{affinity, set_affinity};
+use takt_rt::policy::Policy;
+use takt_rundir::{CpuTime, FORMAT, Machine, RUN_FILE, RunDir, RunHeader, SUMMARY_FILE, utc_now};
+
+use crate::LabError;
+use crate::options::{Interference, RunOptions};
+
+/// Time between the start of the interference, or of the robot, and the measured window.
+pub const SETTLE: Duration = Duration::from_millis(500);
+
+/// Folder in the run directory for what disk stress writes; empty and gone afterwards.
+const SCRATCH: &str = "scratch";
+
+/// A run from its first file to its seal.
+#[derive(Debug)]
+pub struct Session {
+    dir: RunDir,
+    /// What the run says about itself; the robot's part adds to it.
+    pub header: RunHeader,
+    extra: Map<String, Value>,
+    cpu_before: CpuTime,
+    load: Option<Load>,
+    punctual: Option<Punctual>,
+}
+
+/// The thread that times the run has the lowest real-time priority while interference competes for the CPUs: else a
+/// window of five seconds becomes one of ten. It wakes up some times a second for microseconds.
+#[derive(Debug)]
+pub(crate) struct Punctual;
+
+impl Punctual {
+    pub(crate) fn become_one() -> Self {
+        // Where that is not permitted, the window is longer than asked, and its true length is recorded.
+        let _ = Policy::RoundRobin { priority: 1 }.apply(0);
+        Self
+    }
+}
+
+impl Drop for Punctual {
+    fn drop(&mut self) {
+        let _ = Policy::Other { nice: 0 }.apply(0);
+    }
+}
+
+/// Starts the interference on the CPUs that it is kept on: threads and processes inherit them from the caller.
+///
+/// # Errors
+/// [`LabError::Load`].
+pub fn start_load(interference: &Interference, scratch: &Path) -> Result<Load, LabError> {
+    let profile = interference.profile();
+    let failed = |cause: String| LabError::Load(cause);
+    let Some(cpus) = interference.cpus else {
+        return Load::start(&profile, scratch).map_err(|e| failed(e.to_string()));
+    };
+    let before = affinity(0).map_err(|e| failed(e.to_string()))?;
+    set_affinity(0, &cpus).map_err(|e| failed(e.to_string()))?;
+    let load = Load::start(&profile, scratch).map_err(|e| failed(e.to_string()));
+    set_affinity(0, &before).map_err(|e| failed(e.to_string()))?;
+    load
+}
+
+impl Session {
+    /// Begins a run: makes its directory and reads the machine. `label` names the run in a few words; `asked` is the
+    /// robot's whole configuration.
+    ///
+    /// # Errors
+    /// [`LabError::Files`].
+    pub fn create<C: Serialize>(
+        robot: &str,
+        label: &str,
+        asked: &C,
+        options: &RunOptions,
+    ) -> Result<Self, LabError> {
+        let dir = options.target.open(&file_name(robot, label))?;
+        let interference = options.interference.label();
+        let label =
+            if interference.is_empty() { label.to_owned() } else { format!("{label}, {interference}") };
+        let header = RunHeader {
+            format: FORMAT,
+            takt: env!("CARGO_PKG_VERSION").to_owned(),
+            robot: robot.to_owned(),
+            label,
+            experiment: options.experiment.clone(),
+            started_utc: utc_now(),
+            finished_utc: None,
+            machine: Machine::read(),
+            cpu: Default::default(),
+            not_granted: Vec::new(),
+            problems: Vec::new(),
+            load: Value::Null,
+            records_lost: 0,
+            measures: Vec::new(),
+            figures: Default::default(),
+        };
+        let mut session = Self {
+            dir,
+            header,
+            extra: Map::new(),
+            cpu_before: CpuTime::default(),
+            load: None,
+            punctual: None,
+        };
+        session.note("asked", asked)?;
+        Ok(session)
+    }
+
+    /// The run directory.
+    pub fn dir(&self) -> &RunDir {
+        &self.dir
+    }
+
+    /// Puts a value of the robot's own into `run.json`, under a key that the header has not.
+    ///
+    /// # Errors
+    /// [`LabError::Files`] for a value that JSON cannot hold.
+    pub fn note<T: Serialize>(&mut self, key: &str, value: &T) -> Result<(), LabError> {
+        let value = serde_json::to_value(value).map_err(|error| {
+            LabError::damaged(self.dir.path().join(RUN_FILE), error.to_string(), "values that JSON can hold")
+        })?;
+        self.extra.insert(key.to_owned(), value);
+        Ok(())
+    }
+
+    /// Writes `run.json` as it stands.
+    ///
+    /// # Errors
+    /// [`LabError::Files`].
+    pub fn write(&self) -> Result<(), LabError> {
+        let header = serde_json::to_value(&self.header).map_err(|error| {
+            LabError::damaged(self.dir.path().join(RUN_FILE), error.to_string(), "values that JSON can hold")
+        })?;
+        let mut all = self.extra.clone();
+        if let Value::Object(header) = header {
+            // The header's keys win: reports depend on them.
+            all.extend(header);
+        }
+        Ok(self.dir.write_json(RUN_FILE, &all)?)
+    }
+
+    /// Starts the interference, if any, and lets it and the robot settle.
+    ///
+    /// # Errors
+    /// [`LabError::Load`].
+    pub fn start_load(&mut self, interference: &Interference) -> Result<(), LabError> {
+        if !interference.profile().is_off() {
+            let scratch = self.dir.path().join(SCRATCH);
+            std::fs::create_dir_all(&scratch).map_err(LabError::io(&scratch))?;
+            self.load = Some(start_load(interference, &scratch)?);
+            self.punctual = Some(Punctual::become_one());
+        }
+        std::thread::sleep(SETTLE);
+        Ok(())
+    }
+
+    /// What of the interference has died, in a sentence.
+    pub fn load_trouble(&mut self) -> Option<String> {
+        self.load.as_mut().and_then(|load| load.check().err()).map(|error| error.to_string())
+    }
+
+    /// The measured window begins now. Returns CLOCK_MONOTONIC nanoseconds.
+    ///
+    /// # Errors
+    /// [`LabError::Files`].
+    pub fn begin_window(&mut self) -> Result<u64, LabError> {
+        self.cpu_before = CpuTime::read();
+        let now_ns = monotonic_ns();
+        self.window([now_ns, u64::MAX]);
+        self.write()?;
+        Ok(now_ns)
+    }
+
+    /// The measured window ends now. Returns CLOCK_MONOTONIC nanoseconds.
+    pub fn end_window(&mut self) -> u64 {
+        let now_ns = monotonic_ns();
+        self.header.cpu = CpuTime::read().since(&self.cpu_before);
+        let from_ns = self.header.measures.first().and_then(|m| m.window_ns).map_or(0, |w| w[0]);
+        self.window([from_ns, now_ns]);
+        now_ns
+    }
+
+    fn window(&mut self, window_ns: [u64; 2]) {
+        for measure in self.header.measures.iter_mut().filter(|m| m.time_column.is_some()) {
+            measure.window_ns = Some(window_ns);
+        }
+    }
+
+    /// Ends the interference and keeps the proof that it was there. What died on the way is a problem of the run.
+    ///
+    /// # Errors
+    /// [`LabError::Files`].
+    pub fn end_load(&mut self) -> Result<(), LabError> {
+        if let Some(load) = self.load.take() {
+            let report: LoadReport = load.stop();
+            self.header.problems.extend(report.problems());
+            self.note_load(&report);
+        }
+        self.punctual = None;
+        // Empty by now, or it stays and shows what was left.
+        let _ = std::fs::remove_dir(self.dir.path().join(SCRATCH));
+        Ok(())
+    }
+
+    fn note_load(&mut self, report: &LoadReport) {
+        // Plain numbers and texts, which JSON can hold.
+        self.header.load = serde_json::to_value(report).unwrap_or_default();
+    }
+
+    /// Writes `run.json` for the last time and the summary, seals the run.
+    ///
+    /// # Errors
+    /// [`LabError::Files`].
+    pub fn seal(mut self) -> Result<(RunDir, crate::summary::RunSummary), LabError> {
+        self.header.finished_utc = Some(utc_now());
+        self.write()?;
+        let summary = crate::summary::summarise(&self.dir)?;
+        self.dir.write_json(SUMMARY_FILE, &summary)?;
+        self.dir.seal()?;
+        Ok((self.dir, summary))
+    }
+
+    /// As [`seal`](Self::seal), with a summary of the robot's own.
+    ///
+    /// # Errors
+    /// [`LabError::Files`].
+    pub fn seal_with<S: Serialize>(mut self, summary: &S) -> Result<RunDir, LabError> {
+        self.header.finished_utc = Some(utc_now());
+        self.write()?;
+        self.dir.write_json(SUMMARY_FILE, summary)?;
+        self.dir.seal()?;
+        Ok(self.dir)
+    }
+
+    /// Takes away a directory that holds nothing: the robot could not start.
+    pub fn discard(self) {
+        self.dir.discard_empty();
+    }
+}
+
+/// A name for a folder: letters, digits, `.`, `-` and `_` alone.
+pub fn file_name(robot: &str, label: &str) -> String {
+    let plain = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-') { c } else { '-' };
+    let mut name: String = format!("{robot}-{label}").chars().map(plain).collect();
+    while name.contains("--") {
+        name = name.replace("--", "-");
+    }
+    name.truncate(120);
+    name.trim_end_matches('-').to_owned()
+}

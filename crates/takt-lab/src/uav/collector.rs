@@ -1,0 +1,296 @@
+//! Drains the record rings into the run directory and keeps count of the flight: the first records one by one, all of
+//! them in recorders of constant size. Best effort: the rings hold minutes of records, so a collector that starves
+//! delays nobody and loses nothing.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use takt_robot_uav::UavConfig;
+use takt_robot_uav::flight::Records;
+use takt_robot_uav::plant::Loss;
+use takt_robot_uav::records::{AttitudeRecord, PositionRecord};
+use takt_robot_uav::sim::Simulation;
+use takt_rundir::{Measure, RunDir, SampleFile};
+
+use super::rows::{ATTITUDE, AttitudeRow, POSITION, PositionRow, TELEMETRY, TelemetryRow};
+use crate::LabError;
+use crate::keeper::{Keeper, MOST_ROWS, Window, recorder_file};
+
+/// How often rings are drained.
+const PERIOD: Duration = Duration::from_millis(50);
+
+/// A kill loses at most this much.
+const FLUSH_PERIOD: Duration = Duration::from_secs(1);
+
+/// Records taken from a ring at once.
+const BATCH: usize = 1024;
+
+/// How the flight went.
+#[derive(Debug)]
+pub(super) struct Flown {
+    ideal: Simulation,
+    jobs: u64,
+    errors: Errors,
+    deviations: Errors,
+    at_limit: u64,
+    /// Releases skipped by the attitude loop, and by the position loop.
+    pub skipped: [u64; 2],
+    loss: Option<(f64, Loss)>,
+    /// Number of the newest force command, and since when it has been used.
+    force: (u64, u64),
+    oldest_force_ns: u64,
+    latest_ns: u64,
+}
+
+#[derive(Debug, Default)]
+struct Errors {
+    sum_squares_m2: f64,
+    max_m: f64,
+}
+
+impl Errors {
+    fn add(&mut self, error_m: f64) {
+        self.sum_squares_m2 += error_m * error_m;
+        self.max_m = self.max_m.max(error_m);
+    }
+
+    fn rms_m(&self, count: u64) -> f64 {
+        (self.sum_squares_m2 / count.max(1) as f64).sqrt()
+    }
+}
+
+impl Flown {
+    fn new(config: &UavConfig) -> Result<Self, LabError> {
+        Ok(Self {
+            ideal: Simulation::new(config).map_err(LabError::Config)?,
+            jobs: 0,
+            errors: Errors::default(),
+            deviations: Errors::default(),
+            at_limit: 0,
+            skipped: [0; 2],
+            loss: None,
+            force: (0, 0),
+            oldest_force_ns: 0,
+            latest_ns: 0,
+        })
+    }
+
+    /// Counts a job, and returns how far the vehicle is from where punctual jobs would have brought it.
+    fn see(&mut self, job: &AttitudeRecord, epoch_ns: u64) -> f64 {
+        self.skipped[0] += job.skipped;
+        let time_ns = job.wake_ns.saturating_sub(epoch_ns);
+        let ideal_m = self.ideal.punctual_at(time_ns).position_m;
+        let deviation_m =
+            ideal_m.iter().zip(&job.position_m).map(|(a, b)| (a - b) * (a - b)).sum::<f64>().sqrt();
+        // A lost vehicle stays where it was lost; what it would still do to the figures says nothing.
+        if self.loss.is_none() {
+            self.jobs += 1;
+            if self.jobs == 1 || job.force_sequence != self.force.0 {
+                self.force = (job.force_sequence, job.wake_ns);
+            }
+            self.oldest_force_ns = self.oldest_force_ns.max(job.wake_ns.saturating_sub(self.force.1));
+            self.latest_ns = self.latest_ns.max(job.lateness_ns());
+            self.errors.add(job.position_error_m);
+            self.deviations.add(deviation_m);
+            self.at_limit += u64::from(job.rotors_at_limit != 0);
+            self.loss = job.loss.map(|why| (time_ns as f64 / 1e9, why));
+        }
+        deviation_m
+    }
+
+    /// Single figures. Those of a lost flight are of the time until then.
+    pub(super) fn figures(&self) -> BTreeMap<String, f64> {
+        let mut figures: BTreeMap<String, f64> = [
+            ("position_rms_m", self.errors.rms_m(self.jobs)),
+            ("max_position_error_m", self.errors.max_m),
+            ("deviation_rms_m", self.deviations.rms_m(self.jobs)),
+            ("max_deviation_m", self.deviations.max_m),
+            ("rotors_at_limit_share", self.at_limit as f64 / self.jobs.max(1) as f64),
+            ("oldest_force_ms", self.oldest_force_ns as f64 / 1e6),
+            ("diverged", f64::from(u8::from(self.loss.is_some()))),
+        ]
+        .map(|(name, value)| (name.to_owned(), value))
+        .into();
+        if let Some((at_s, _)) = self.loss {
+            figures.insert("diverged_at_s".to_owned(), at_s);
+        }
+        figures
+    }
+
+    /// What went wrong with the flight, in a sentence, with what it flew on: a position loop that is late for seconds
+    /// loses the vehicle as surely as the attitude loop.
+    pub(super) fn loss(&self) -> Option<String> {
+        let (at_s, why) = self.loss?;
+        let how = match why {
+            Loss::Position => "it was too far from its reference",
+            Loss::Tilt => "it tilted too far",
+            Loss::Ground => "it hit the ground",
+            Loss::NotANumber => "its state was no number any more",
+            Loss::Silence => "nobody steered it for two seconds",
+        };
+        Some(format!(
+            "the vehicle was lost after {at_s:.3} s: {how}. Until then the attitude loop was late by at most {:.3} ms, and \
+             flew on one force command of the position loop for up to {:.1} ms",
+            self.latest_ns as f64 / 1e6,
+            self.oldest_force_ns as f64 / 1e6
+        ))
+    }
+}
+
+/// A series of a task: its recorder, and what of a record it is: time and value.
+struct Kept<R> {
+    keeper: Keeper,
+    sample: fn(&R) -> (u64, u64),
+}
+
+impl<R> Kept<R> {
+    fn push(&mut self, record: &R) {
+        let (at_ns, value_ns) = (self.sample)(record);
+        self.keeper.push(at_ns, value_ns);
+    }
+}
+
+/// What of an attitude job a measure is.
+fn attitude_sample(measure: &Measure) -> Option<fn(&AttitudeRecord) -> (u64, u64)> {
+    match measure.name.as_str() {
+        "lateness" => Some(|job| (job.planned_ns, job.lateness_ns())),
+        "response" => Some(|job| (job.planned_ns, job.response_ns())),
+        "execution" => Some(|job| (job.control_start_ns, job.control_ns())),
+        "job" => Some(|job| (job.wake_ns, job.job_ns())),
+        _ => None,
+    }
+}
+
+fn position_sample(measure: &Measure) -> Option<fn(&PositionRecord) -> (u64, u64)> {
+    match measure.name.as_str() {
+        "position-lateness" => Some(|job| (job.planned_ns, job.wake_ns.saturating_sub(job.planned_ns))),
+        _ => None,
+    }
+}
+
+/// A sample file with an end.
+struct Rows {
+    file: SampleFile,
+    left: u64,
+}
+
+impl Rows {
+    fn new(dir: &RunDir, name: &str) -> Result<Self, LabError> {
+        Ok(Self { file: dir.samples(name)?, left: MOST_ROWS })
+    }
+
+    fn push<T: serde::Serialize>(&mut self, row: impl FnOnce() -> T) -> Result<(), LabError> {
+        if self.left > 0 {
+            self.left -= 1;
+            self.file.push(&row())?;
+        }
+        Ok(())
+    }
+}
+
+/// The collector.
+pub(super) struct Collector {
+    records: Records,
+    attitude: Rows,
+    position: Rows,
+    telemetry: Rows,
+    attitude_kept: Vec<Kept<AttitudeRecord>>,
+    position_kept: Vec<Kept<PositionRecord>>,
+    flown: Flown,
+}
+
+/// What the collector ends with.
+pub(super) struct Collected {
+    pub flown: Flown,
+    /// Records that found their ring full.
+    pub lost: u64,
+}
+
+impl Collector {
+    /// A collector for `measures`, which then name their recorders' files.
+    pub(super) fn new(
+        dir: &RunDir,
+        records: Records,
+        config: &UavConfig,
+        measures: &mut [Measure],
+        window: &Window,
+    ) -> Result<Self, LabError> {
+        let (mut attitude_kept, mut position_kept) = (Vec::new(), Vec::new());
+        for measure in measures {
+            if let Some(sample) = attitude_sample(measure) {
+                attitude_kept.push(Kept { keeper: Keeper::open(dir, measure, window)?, sample });
+            } else if let Some(sample) = position_sample(measure) {
+                position_kept.push(Kept { keeper: Keeper::open(dir, measure, window)?, sample });
+            } else {
+                continue;
+            }
+            measure.recorder = Some(recorder_file(&measure.name));
+        }
+        Ok(Self {
+            records,
+            attitude: Rows::new(dir, ATTITUDE)?,
+            position: Rows::new(dir, POSITION)?,
+            telemetry: Rows::new(dir, TELEMETRY)?,
+            attitude_kept,
+            position_kept,
+            flown: Flown::new(config)?,
+        })
+    }
+
+    /// Collects until `stop` is set and the rings are empty. `epoch_ns` is asked once there are records.
+    pub(super) fn run(
+        mut self,
+        stop: &Arc<AtomicBool>,
+        epoch_ns: impl Fn() -> u64,
+    ) -> Result<Collected, LabError> {
+        let mut flushed = Instant::now();
+        loop {
+            // Before draining: whatever was pushed before the wish to stop is still taken.
+            let last = stop.load(Ordering::Acquire);
+            while self.drain(&epoch_ns)? {}
+            if last || flushed.elapsed() >= FLUSH_PERIOD {
+                self.save()?;
+                flushed = Instant::now();
+            }
+            if last {
+                let Records { attitude, position, telemetry } = &self.records;
+                let lost = attitude.lost() + position.lost() + telemetry.lost();
+                return Ok(Collected { flown: self.flown, lost });
+            }
+            std::thread::sleep(PERIOD);
+        }
+    }
+
+    /// Hands everything to the kernel.
+    fn save(&mut self) -> Result<(), LabError> {
+        for rows in [&mut self.attitude, &mut self.position, &mut self.telemetry] {
+            rows.file.flush()?;
+        }
+        self.attitude_kept.iter_mut().try_for_each(|kept| kept.keeper.checkpoint(true).map(drop))?;
+        self.position_kept.iter_mut().try_for_each(|kept| kept.keeper.checkpoint(true).map(drop))
+    }
+
+    /// Takes one batch of each; false when the rings were empty.
+    fn drain(&mut self, epoch_ns: &impl Fn() -> u64) -> Result<bool, LabError> {
+        let (mut jobs, mut positions, mut lines) = (Vec::new(), Vec::new(), Vec::new());
+        let mut taken = self.records.attitude.take_into(&mut jobs, BATCH);
+        taken += self.records.position.take_into(&mut positions, BATCH);
+        taken += self.records.telemetry.take_into(&mut lines, BATCH);
+        for job in &jobs {
+            let deviation_m = self.flown.see(job, epoch_ns());
+            self.attitude.push(|| AttitudeRow::new(job, deviation_m))?;
+            self.attitude_kept.iter_mut().for_each(|kept| kept.push(job));
+        }
+        for job in &positions {
+            self.flown.skipped[1] += job.skipped;
+            self.position.push(|| PositionRow::from(job))?;
+            self.position_kept.iter_mut().for_each(|kept| kept.push(job));
+        }
+        for line in &lines {
+            self.telemetry.push(|| TelemetryRow::from(line))?;
+        }
+        Ok(taken > 0)
+    }
+}

@@ -1,0 +1,121 @@
+//! One flight, from a configuration to a sealed run directory.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use takt_robot_uav::Flight;
+use takt_rt::thread;
+use takt_rundir::Measure;
+
+use super::UavFile;
+use super::collector::Collector;
+use super::rows::{ATTITUDE, POSITION};
+use crate::LabError;
+use crate::keeper::Window;
+use crate::options::RunOptions;
+use crate::robot::Event;
+use crate::session::Session;
+use crate::summary::RunSummary;
+
+/// How often the main thread looks after the flight.
+const TICK: Duration = Duration::from_millis(100);
+
+/// What reports read. The lateness of the wake-up is what the paper calls scheduling latency.
+fn measures(file: &UavFile) -> Vec<Measure> {
+    let deadline_ns = file.attitude.period().as_nanos() as u64;
+    let attitude =
+        |name, title, column| Measure::new(name, title, ATTITUDE, column).rate_hz(file.attitude.rate_hz);
+    vec![
+        attitude("lateness", "Wake-up lateness of the attitude loop", "wake_ns")
+            .since("planned_ns")
+            .deadline_ns(deadline_ns),
+        attitude("response", "From the release to the rotor command", "control_end_ns")
+            .since("planned_ns")
+            .deadline_ns(deadline_ns),
+        attitude("execution", "Time of the control law", "control_end_ns").since("control_start_ns"),
+        attitude("job", "Time of the attitude job, the vehicle's simulation included", "end_ns")
+            .since("wake_ns"),
+        Measure::new("position-lateness", "Wake-up lateness of the position loop", POSITION, "wake_ns")
+            .since("planned_ns")
+            .deadline_ns(file.position.period().as_nanos() as u64)
+            .rate_hz(file.position.rate_hz),
+    ]
+}
+
+/// Flies and leaves a sealed run directory. The flight ends after the file's iterations, or after `options.seconds`.
+///
+/// # Errors
+/// [`LabError`]; what was measured until then stays in the run directory.
+pub fn run(
+    file: &UavFile,
+    options: &RunOptions,
+    observe: &mut dyn FnMut(Event<'_>),
+) -> Result<RunSummary, LabError> {
+    let mut config = file.config();
+    if let Some(seconds) = options.seconds {
+        config.iterations = ((seconds * file.attitude.rate_hz).round() as u64).max(1);
+    }
+    let mut session = Session::create("uav", &file.attitude.policy.to_string(), file, options)?;
+    let mut flight = match Flight::prepare(&config) {
+        Ok(flight) => flight,
+        Err(error) => {
+            session.discard();
+            return Err(error.into());
+        }
+    };
+    let window = Window::default();
+    let mut measures = measures(file);
+    let records = flight.take_records().ok_or_else(|| LabError::internal("records"))?;
+    let collector = Collector::new(session.dir(), records, &config, &mut measures, &window)?;
+    session.header.measures = measures;
+    session.header.not_granted = flight.not_granted();
+    session.note("threads", &flight.threads())?;
+    session.write()?;
+    observe(Event::Started { dir: session.dir(), not_granted: &session.header.not_granted });
+
+    let landed = Arc::new(AtomicBool::new(false));
+    let epoch_ns = Arc::new(AtomicU64::new(0));
+    let collecting = {
+        let (landed, epoch_ns) = (Arc::clone(&landed), Arc::clone(&epoch_ns));
+        thread::spawn_exempt("uav-collector", "drains flight records", move || {
+            collector.run(&landed, || epoch_ns.load(Ordering::Acquire))
+        })?
+    };
+
+    session.start_load(&options.interference)?;
+    window.open(session.begin_window()?);
+    flight.begin();
+    epoch_ns.store(flight.epoch_ns().unwrap_or(0), Ordering::Release);
+    let length = Duration::from_secs_f64(config.iterations as f64 / file.attitude.rate_hz);
+    let begun = Instant::now();
+    let mut trouble = None;
+    while !flight.is_finished() && !options.stop.load(Ordering::Acquire) && trouble.is_none() {
+        let line = format!("{} of {} jobs", flight.jobs(), config.iterations);
+        observe(Event::Tick { elapsed: begun.elapsed(), of: Some(length), line });
+        std::thread::sleep(TICK);
+        trouble = session.load_trouble();
+    }
+    let jobs = flight.jobs();
+    window.close(session.end_window());
+    session.end_load()?;
+    session.header.problems.extend(flight.stop());
+    landed.store(true, Ordering::Release);
+    let collected = collecting.join()??;
+    let flown = &collected.flown;
+    session.header.records_lost = collected.lost;
+    session.header.problems.extend(flown.loss());
+    if jobs < config.iterations {
+        session.header.problems.push(format!("ended after {jobs} of {} attitude jobs", config.iterations));
+    }
+    session.header.figures = flown.figures();
+    for measure in &mut session.header.measures {
+        // A skipped release is a job that never was.
+        measure.never = match measure.name.as_str() {
+            "lateness" | "response" => flown.skipped[0],
+            "position-lateness" => flown.skipped[1],
+            _ => 0,
+        };
+    }
+    Ok(session.seal()?.1)
+}

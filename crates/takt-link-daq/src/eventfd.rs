@@ -1,0 +1,185 @@
+//! Through the scheduler and back: two event counters, no layer between.
+//!
+//! A counter adds up what is written before it is read. So each write carries a one in its upper half: the reader
+//! sees how many levels have come together, and when all that were sent have come, the input shows the last one.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::fd::OwnedFd;
+use rustix::io::{Errno, read, write};
+
+use crate::config::{EventfdConfig, Waiting};
+use crate::echo::Echo;
+use crate::error::LinkError;
+use crate::udp::BLOCK;
+use crate::{Link, LinkFacts};
+
+/// Written to end the echo thread; no sum of levels reaches it.
+const END: u64 = 1 << 62;
+const ONE: u64 = 1 << 32;
+/// Levels are whole steps of this, from -[`LIMIT_V`].
+const STEP_V: f64 = 1e-6;
+const LIMIT_V: f64 = 1000.0;
+
+fn encode(level_v: f64) -> u64 {
+    // `as` saturates and turns NaN into 0.
+    ONE | ((level_v.clamp(-LIMIT_V, LIMIT_V) + LIMIT_V) / STEP_V).round() as u64
+}
+
+fn decode(word: u64) -> f64 {
+    (word & (ONE - 1)) as f64 * STEP_V - LIMIT_V
+}
+
+pub struct Eventfd {
+    out: Arc<OwnedFd>,
+    back: Arc<OwnedFd>,
+    echo: Echo,
+    waiting: Waiting,
+    sent_v: f64,
+    /// Levels sent whose echo has not come.
+    outstanding: u64,
+    level_v: f64,
+    facts: LinkFacts,
+}
+
+fn system(doing: &'static str) -> impl FnOnce(Errno) -> LinkError {
+    let fix = "raise the limit of open files (`ulimit -n`), or use kind = \"udp\"";
+    move |errno| LinkError::System { link: "eventfd", doing, source: errno.into(), fix }
+}
+
+impl Eventfd {
+    pub fn open(config: &EventfdConfig) -> Result<Self, LinkError> {
+        let flags = EventfdFlags::CLOEXEC;
+        let out = Arc::new(eventfd(0, flags).map_err(system("creating the outward counter"))?);
+        let back =
+            eventfd(0, flags | EventfdFlags::NONBLOCK).map_err(system("creating the homeward counter"))?;
+        let back = Arc::new(back);
+        let ends = (Arc::clone(&out), Arc::clone(&back));
+        let echo = Echo::start(&config.echo, move |stop| send_back(&ends.0, &ends.1, stop))?;
+        let facts = LinkFacts { description: "eventfd out and back".to_owned(), echo: Some(echo.facts()) };
+        Ok(Self {
+            out,
+            back,
+            echo,
+            waiting: config.waiting,
+            sent_v: 0.0,
+            outstanding: 0,
+            level_v: 0.0,
+            facts,
+        })
+    }
+
+    fn broken(&mut self, doing: &'static str, errno: Errno) -> LinkError {
+        match self.echo.ended() {
+            Some(reason) => LinkError::FarEnd { link: "eventfd", reason },
+            None => system(doing)(errno),
+        }
+    }
+}
+
+impl Link for Eventfd {
+    fn write_v(&mut self, level_v: f64) -> Result<(), LinkError> {
+        loop {
+            match write(&self.out, &encode(level_v).to_ne_bytes()) {
+                Ok(_) => break,
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(self.broken("writing", errno)),
+            }
+        }
+        self.sent_v = level_v;
+        self.outstanding += 1;
+        Ok(())
+    }
+
+    fn read_v(&mut self) -> Result<f64, LinkError> {
+        if self.waiting == Waiting::Block && self.outstanding > 0 {
+            let mut fds = [PollFd::new(&*self.back, PollFlags::IN)];
+            // Interrupted or timed out: the next read waits on.
+            let _ = poll(&mut fds, Some(&BLOCK));
+        }
+        let mut word = [0; 8];
+        match read(&self.back, &mut word) {
+            Ok(_) => {
+                let word = u64::from_ne_bytes(word);
+                let arrived = word / ONE;
+                self.outstanding = self.outstanding.saturating_sub(arrived);
+                if self.outstanding == 0 {
+                    self.level_v = self.sent_v;
+                } else if arrived == 1 {
+                    self.level_v = decode(word);
+                }
+            }
+            Err(Errno::AGAIN | Errno::INTR) => {}
+            Err(errno) => return Err(self.broken("reading", errno)),
+        }
+        Ok(self.level_v)
+    }
+
+    fn facts(&self) -> &LinkFacts {
+        &self.facts
+    }
+}
+
+impl Drop for Eventfd {
+    fn drop(&mut self) {
+        let out = &self.out;
+        self.echo.stop(|| {
+            let _ = write(out, &END.to_ne_bytes());
+        });
+    }
+}
+
+/// The far end.
+fn send_back(out: &OwnedFd, back: &OwnedFd, stop: &AtomicBool) -> io::Result<()> {
+    let mut word = [0; 8];
+    while !stop.load(Ordering::Acquire) {
+        match read(out, &mut word) {
+            Ok(_) if u64::from_ne_bytes(word) >= END => break,
+            Ok(_) => {
+                write(back, &word)?;
+            }
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{edges, polite};
+    use proptest::prelude::*;
+
+    #[test]
+    fn edges_go_round_polling_and_blocking() {
+        for waiting in [Waiting::Poll, Waiting::Block] {
+            let mut link = Eventfd::open(&EventfdConfig { waiting, echo: polite() }).unwrap();
+            assert_eq!(edges(&mut link, 200), 200);
+        }
+    }
+
+    #[test]
+    fn levels_that_come_together_show_the_last() {
+        let mut link = Eventfd::open(&EventfdConfig { waiting: Waiting::Block, echo: polite() }).unwrap();
+        for level_v in [5.0, 0.0, 2.5] {
+            link.write_v(level_v).unwrap();
+        }
+        while link.outstanding > 0 {
+            link.read_v().unwrap();
+        }
+        assert_eq!(link.read_v().unwrap(), 2.5);
+    }
+
+    proptest! {
+        #[test]
+        fn levels_survive_the_counter(level_v in -1000.0f64..1000.0) {
+            let word = encode(level_v);
+            prop_assert_eq!(word / ONE, 1);
+            prop_assert!((decode(word) - level_v).abs() <= STEP_V);
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! Through the tty layer and back: a pseudo-terminal in raw mode.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fd::OwnedFd;
+use rustix::fs::{Mode, OFlags, fcntl_setfl, open};
+use rustix::io::{Errno, read, write};
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::termios::{
+    LocalModes, OptionalActions, QueueSelector, SpecialCodeIndex, tcflush, tcgetattr, tcsetattr,
+};
+
+use crate::config::{PtyConfig, PtyEcho, Waiting};
+use crate::echo::{Echo, STOP_LATENCY_MS};
+use crate::error::LinkError;
+use crate::frame::{FRAME_BYTES, Frame, Parser};
+use crate::udp::BLOCK;
+use crate::{Link, LinkCounts, LinkFacts};
+
+/// With the line's own echo, what was echoed also waits for a reader of the terminal, of which there is none. It is
+/// thrown away before the 4096 bytes of the line discipline are full.
+const FLUSH_AFTER_FRAMES: u32 = 256;
+
+pub struct Pty {
+    near: OwnedFd,
+    /// Kept open: a terminal that nobody has open answers EIO.
+    far: Arc<OwnedFd>,
+    echo: Option<Echo>,
+    waiting: Waiting,
+    parser: Parser,
+    sequence: u16,
+    outstanding: bool,
+    unread_frames: u32,
+    level_v: f64,
+    stale: u64,
+    facts: LinkFacts,
+}
+
+fn system(doing: &'static str) -> impl FnOnce(Errno) -> LinkError {
+    let fix =
+        "mount devpts (`mount -t devpts devpts /dev/pts`) and see kernel.pty.max, or use kind = \"udp\"";
+    move |errno| LinkError::System { link: "pty", doing, source: errno.into(), fix }
+}
+
+impl Pty {
+    pub fn open(config: &PtyConfig) -> Result<Self, LinkError> {
+        let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
+        let near = openpt(flags).map_err(system("opening /dev/ptmx"))?;
+        grantpt(&near).map_err(system("granting the terminal"))?;
+        unlockpt(&near).map_err(system("unlocking the terminal"))?;
+        let name = ptsname(&near, Vec::new()).map_err(system("asking for the terminal's name"))?;
+        let far = open(name.as_c_str(), OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC, Mode::empty())
+            .map_err(system("opening the terminal"))?;
+        let mut modes = tcgetattr(&far).map_err(system("reading the terminal's modes"))?;
+        modes.make_raw();
+        if config.echo_by == PtyEcho::Line {
+            modes.local_modes |= LocalModes::ECHO;
+            // Else control characters come back as ^A, ^B.
+            modes.local_modes -= LocalModes::ECHOCTL;
+        }
+        // A read of the echo thread ends after a tenth of a second, to see whether it should end.
+        modes.special_codes[SpecialCodeIndex::VMIN] = 0;
+        modes.special_codes[SpecialCodeIndex::VTIME] = (STOP_LATENCY_MS / 100) as u8;
+        tcsetattr(&far, OptionalActions::Now, &modes).map_err(system("setting raw mode"))?;
+        fcntl_setfl(&near, OFlags::RDWR | OFlags::NONBLOCK)
+            .map_err(system("making the near end non-blocking"))?;
+        let far = Arc::new(far);
+        let echo = match config.echo_by {
+            PtyEcho::Thread => {
+                let far = Arc::clone(&far);
+                Some(Echo::start(&config.echo, move |stop| send_back(&far, stop))?)
+            }
+            PtyEcho::Line => None,
+        };
+        let by = if echo.is_some() { "a thread's echo" } else { "the line's own echo" };
+        let description = format!("pty {}, raw, {by}", name.to_string_lossy());
+        let facts = LinkFacts { description, echo: echo.as_ref().map(Echo::facts) };
+        Ok(Self {
+            near,
+            far,
+            echo,
+            waiting: config.waiting,
+            parser: Parser::default(),
+            sequence: 0,
+            outstanding: false,
+            unread_frames: 0,
+            level_v: 0.0,
+            stale: 0,
+            facts,
+        })
+    }
+
+    fn broken(&mut self, doing: &'static str, errno: Errno) -> LinkError {
+        match self.echo.as_mut().and_then(Echo::ended) {
+            Some(reason) => LinkError::FarEnd { link: "pty", reason },
+            None => system(doing)(errno),
+        }
+    }
+}
+
+impl Link for Pty {
+    fn write_v(&mut self, level_v: f64) -> Result<(), LinkError> {
+        if self.echo.is_none() {
+            self.unread_frames += 1;
+            if self.unread_frames == FLUSH_AFTER_FRAMES {
+                self.unread_frames = 0;
+                tcflush(&*self.far, QueueSelector::IFlush).map_err(system("emptying the terminal"))?;
+            }
+        }
+        self.sequence = self.sequence.wrapping_add(1);
+        let frame = Frame { sequence: self.sequence, level_v: level_v as f32 }.encode();
+        let mut written = 0;
+        // The buffer is far larger than what is ever under way, so this writes once.
+        while written < frame.len() {
+            match write(&self.near, &frame[written..]) {
+                Ok(bytes) => written += bytes,
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(self.broken("writing", errno)),
+            }
+        }
+        self.outstanding = true;
+        Ok(())
+    }
+
+    fn read_v(&mut self) -> Result<f64, LinkError> {
+        if self.waiting == Waiting::Block && self.outstanding {
+            let mut fds = [PollFd::new(&self.near, PollFlags::IN)];
+            // Interrupted or timed out: the next read waits on.
+            let _ = poll(&mut fds, Some(&BLOCK));
+        }
+        let mut buffer = [0; 8 * FRAME_BYTES];
+        match read(&self.near, &mut buffer) {
+            Ok(0) => return Err(self.broken("reading", Errno::IO)),
+            Ok(bytes) => {
+                for &byte in &buffer[..bytes] {
+                    match self.parser.push(byte) {
+                        Some(frame) if frame.sequence == self.sequence => {
+                            self.level_v = f64::from(frame.level_v);
+                            self.outstanding = false;
+                        }
+                        Some(_) => self.stale += 1,
+                        None => {}
+                    }
+                }
+            }
+            Err(Errno::AGAIN | Errno::INTR) => {}
+            Err(errno) => return Err(self.broken("reading", errno)),
+        }
+        Ok(self.level_v)
+    }
+
+    fn counts(&self) -> LinkCounts {
+        LinkCounts { resent: 0, stale: self.stale, rejected: self.parser.rejected }
+    }
+
+    fn facts(&self) -> &LinkFacts {
+        &self.facts
+    }
+}
+
+impl Drop for Pty {
+    fn drop(&mut self) {
+        if let Some(echo) = &mut self.echo {
+            // A byte ends the echo thread's wait.
+            let near = &self.near;
+            echo.stop(|| {
+                let _ = write(near, &[0]);
+            });
+        }
+    }
+}
+
+/// The far end.
+fn send_back(line: &OwnedFd, stop: &AtomicBool) -> io::Result<()> {
+    let mut buffer = [0; 8 * FRAME_BYTES];
+    while !stop.load(Ordering::Acquire) {
+        let bytes = match read(line, &mut buffer) {
+            Ok(bytes) => bytes,
+            Err(Errno::INTR | Errno::AGAIN) => 0,
+            Err(errno) => return Err(errno.into()),
+        };
+        let mut sent = 0;
+        while sent < bytes {
+            match write(line, &buffer[sent..bytes]) {
+                Ok(count) => sent += count,
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{edges, polite};
+
+    #[test]
+    fn edges_go_round_with_every_echo_and_wait() {
+        for waiting in [Waiting::Poll, Waiting::Block] {
+            for echo_by in [PtyEcho::Thread, PtyEcho::Line] {
+                let mut link = Pty::open(&PtyConfig { waiting, echo_by, echo: polite() }).unwrap();
+                // More than the line discipline holds unread.
+                assert_eq!(edges(&mut link, 1200), 1200, "{waiting:?} {echo_by:?}");
+                assert_eq!(link.counts(), LinkCounts::default());
+                assert_eq!(link.facts().echo.is_some(), echo_by == PtyEcho::Thread);
+            }
+        }
+    }
+
+    #[test]
+    fn every_byte_passes_raw() {
+        // Levels whose frames hold control characters, XON, XOFF, interrupts, 0xFF, carriage returns.
+        for echo_by in [PtyEcho::Thread, PtyEcho::Line] {
+            let config = PtyConfig { waiting: Waiting::Block, echo_by, echo: polite() };
+            let mut link = Pty::open(&config).unwrap();
+            for byte in 0..=255u8 {
+                let level_v = f64::from(f32::from_le_bytes([byte, byte, byte, 0x3F]));
+                link.write_v(level_v).unwrap();
+                let mut reads = 0;
+                while link.read_v().unwrap() != level_v {
+                    reads += 1;
+                    assert!(reads < 5000, "byte {byte:#x} did not come back by {echo_by:?}");
+                }
+            }
+            assert_eq!(link.counts(), LinkCounts::default());
+        }
+    }
+}

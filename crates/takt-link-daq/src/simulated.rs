@@ -1,0 +1,263 @@
+//! A converter computed from its data sheet: update, settling, conversion, noise, steps.
+
+use takt_rt::clock::monotonic_ns;
+
+use crate::config::SimulatedConfig;
+use crate::error::LinkError;
+use crate::{Link, LinkFacts};
+
+/// Time, and a way to let it pass without giving the processor away.
+pub trait Clock: Send {
+    /// Nanoseconds since some start.
+    fn now_ns(&self) -> u64;
+    /// Returns when that time has come.
+    fn busy_until(&mut self, deadline_ns: u64);
+}
+
+/// CLOCK_MONOTONIC, read until the time has come.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct MonotonicClock;
+
+impl Clock for MonotonicClock {
+    fn now_ns(&self) -> u64 {
+        monotonic_ns()
+    }
+
+    fn busy_until(&mut self, deadline_ns: u64) {
+        while monotonic_ns() < deadline_ns {
+            std::hint::spin_loop();
+        }
+    }
+}
+
+/// An output and an input with a wire between them.
+pub struct Simulated<C> {
+    clock: C,
+    register_ns: u64,
+    update_ns: u64,
+    conversion_ns: u64,
+    /// Time constant of the output; 0 for an ideal one.
+    tau_ns: f64,
+    noise_v: f64,
+    low_v: f64,
+    high_v: f64,
+    step_v: f64,
+    random: Random,
+    /// The output moves from `from_v` to `to_v`, beginning at `change_ns`.
+    from_v: f64,
+    to_v: f64,
+    change_ns: u64,
+    facts: LinkFacts,
+}
+
+impl<C: Clock> Simulated<C> {
+    /// A converter whose output is at 0 V, or at the level of its range that is nearest to it.
+    pub fn new(config: &SimulatedConfig, clock: C) -> Self {
+        let [low_v, high_v] = config.range_v;
+        let steps = (1u64 << config.bits.min(32)) - 1;
+        let settling_ns = config.settling.as_nanos() as f64;
+        // To half a step: exp(-settling / tau) = 2^-(bits + 1).
+        let tau_ns = settling_ns / (f64::from(config.bits + 1) * std::f64::consts::LN_2);
+        let nanoseconds = |rate_hz: f64| (1e9 / rate_hz).round() as u64;
+        let start_v = 0.0f64.clamp(low_v, high_v);
+        let description = format!(
+            "simulated converter, {} bits, {low_v} V to {high_v} V, input {} S/s, output {} S/s",
+            config.bits, config.ai_rate_hz, config.ao_rate_hz
+        );
+        Self {
+            clock,
+            register_ns: config.register.as_nanos() as u64,
+            update_ns: nanoseconds(config.ao_rate_hz),
+            conversion_ns: nanoseconds(config.ai_rate_hz),
+            tau_ns,
+            noise_v: config.noise_v,
+            low_v,
+            high_v,
+            step_v: (high_v - low_v) / steps as f64,
+            random: Random(config.seed),
+            from_v: start_v,
+            to_v: start_v,
+            change_ns: 0,
+            facts: LinkFacts { description, echo: None },
+        }
+    }
+
+    /// The voltage on the wire.
+    fn wire_v(&self, now_ns: u64) -> f64 {
+        let since_ns = now_ns.saturating_sub(self.change_ns) as f64;
+        let rest = match self.tau_ns > 0.0 {
+            _ if now_ns < self.change_ns => 1.0,
+            true => (-since_ns / self.tau_ns).exp(),
+            false => 0.0,
+        };
+        self.to_v + (self.from_v - self.to_v) * rest
+    }
+
+    /// The nearest level that the converter has.
+    fn quantised(&self, level_v: f64) -> f64 {
+        let inside_v = level_v.clamp(self.low_v, self.high_v);
+        self.low_v + ((inside_v - self.low_v) / self.step_v).round() * self.step_v
+    }
+}
+
+impl<C: Clock> Link for Simulated<C> {
+    fn write_v(&mut self, level_v: f64) -> Result<(), LinkError> {
+        let written_ns = self.clock.now_ns() + self.register_ns;
+        self.clock.busy_until(written_ns);
+        // A NaN would stay on the wire for ever.
+        let level_v = if level_v.is_nan() { self.to_v } else { self.quantised(level_v) };
+        let change_ns = written_ns + self.update_ns;
+        self.from_v = self.wire_v(change_ns);
+        self.to_v = level_v;
+        self.change_ns = change_ns;
+        Ok(())
+    }
+
+    fn read_v(&mut self) -> Result<f64, LinkError> {
+        let sampled_ns = self.clock.now_ns() + self.register_ns;
+        self.clock.busy_until(sampled_ns + self.conversion_ns + self.register_ns);
+        let noise_v = if self.noise_v > 0.0 { self.noise_v * self.random.normal() } else { 0.0 };
+        Ok(self.quantised(self.wire_v(sampled_ns) + noise_v))
+    }
+
+    fn facts(&self) -> &LinkFacts {
+        &self.facts
+    }
+}
+
+/// SplitMix64 (Steele, Lea, Flood 2014): small, and good enough for noise.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+
+    /// In (0, 1].
+    fn uniform(&mut self) -> f64 {
+        ((self.next() >> 11) + 1) as f64 / (1u64 << 53) as f64
+    }
+
+    /// Mean 0, variance 1 (Box and Muller).
+    fn normal(&mut self) -> f64 {
+        let radius = (-2.0 * self.uniform().ln()).sqrt();
+        radius * (std::f64::consts::TAU * self.uniform()).cos()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::time::Duration;
+
+    /// Time that passes only where the converter lets it.
+    #[derive(Default)]
+    struct Virtual(u64);
+
+    impl Clock for Virtual {
+        fn now_ns(&self) -> u64 {
+            self.0
+        }
+
+        fn busy_until(&mut self, deadline_ns: u64) {
+            self.0 = self.0.max(deadline_ns);
+        }
+    }
+
+    fn ideal() -> SimulatedConfig {
+        SimulatedConfig {
+            ai_rate_hz: 250e3,
+            ao_rate_hz: 1e6,
+            settling: Duration::ZERO,
+            register: Duration::from_nanos(300),
+            noise_v: 0.0,
+            ..SimulatedConfig::default()
+        }
+    }
+
+    /// Time and reads until an edge shows.
+    fn edge(link: &mut Simulated<Virtual>, level_v: f64) -> (u64, u64) {
+        let start_ns = link.clock.now_ns();
+        link.write_v(level_v).unwrap();
+        let mut reads = 1;
+        while (link.read_v().unwrap() >= 1.0) != (level_v >= 1.0) {
+            reads += 1;
+        }
+        (link.clock.now_ns() - start_ns, reads)
+    }
+
+    #[test]
+    fn the_latency_is_that_of_the_data_sheet() {
+        let mut link = Simulated::new(&ideal(), Virtual::default());
+        // Write 300. The first read samples at 600, before the update shows at 1300, and is back at 4900; the second
+        // samples at 5200 and is back at 9500.
+        assert_eq!(edge(&mut link, 5.0), (9500, 2));
+        assert_eq!(edge(&mut link, 0.0), (9500, 2));
+        let fast = SimulatedConfig { ao_rate_hz: 1e9, ..ideal() };
+        assert_eq!(edge(&mut Simulated::new(&fast, Virtual::default()), 5.0), (4900, 1));
+    }
+
+    #[test]
+    fn settling_delays_the_falling_edge_more() {
+        // From 5 V the wire has to fall to a fifth, to 5 V it has to rise by a fifth.
+        let config = SimulatedConfig { settling: Duration::from_micros(400), ai_rate_hz: 1e6, ..ideal() };
+        let mut link = Simulated::new(&config, Virtual::default());
+        let (rise_ns, _) = edge(&mut link, 5.0);
+        link.clock.0 += 1_000_000;
+        let (fall_ns, _) = edge(&mut link, 0.0);
+        assert!(fall_ns > 2 * rise_ns, "{rise_ns} {fall_ns}");
+        // tau = 400 us / (17 ln 2) = 33.9 us; ln 5 * tau = 54.6 us.
+        assert!((54_000..60_000).contains(&fall_ns), "{fall_ns}");
+    }
+
+    #[test]
+    fn the_same_seed_is_the_same_noise_and_its_width_is_as_asked() {
+        let config = SimulatedConfig { noise_v: 0.1, ..ideal() };
+        let sample = |config: &SimulatedConfig| {
+            let mut link = Simulated::new(config, Virtual::default());
+            (0..20_000).map(|_| link.read_v().unwrap()).collect::<Vec<f64>>()
+        };
+        let values = sample(&config);
+        assert_eq!(values, sample(&config));
+        assert_ne!(values, sample(&SimulatedConfig { seed: 2, ..config }));
+        let n = values.len() as f64;
+        let mean = values.iter().sum::<f64>() / n;
+        let deviation = (values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / n).sqrt();
+        // Five standard errors.
+        assert!(mean.abs() < 0.0036, "{mean}");
+        assert!((deviation - 0.1).abs() < 0.0025, "{deviation}");
+    }
+
+    #[test]
+    fn real_time_is_spent_as_asked() {
+        let config = SimulatedConfig { ai_rate_hz: 10e3, ..ideal() };
+        let mut link = Simulated::new(&config, MonotonicClock);
+        let start_ns = monotonic_ns();
+        link.read_v().unwrap();
+        assert!(monotonic_ns() - start_ns >= 100_600);
+    }
+
+    proptest! {
+        #[test]
+        fn levels_are_within_half_a_step_and_inside_the_range(
+            level_v in -20.0f64..20.0,
+            bits in 1u32..=24,
+        ) {
+            let config = SimulatedConfig { bits, ..ideal() };
+            let mut link = Simulated::new(&config, Virtual::default());
+            link.write_v(level_v).unwrap();
+            link.clock.0 += 10_000;
+            let read_v = link.read_v().unwrap();
+            let step_v = 20.0 / ((1u64 << bits) - 1) as f64;
+            prop_assert!((-10.0..=10.0 + 1e-9).contains(&read_v));
+            prop_assert!((read_v - level_v.clamp(-10.0, 10.0)).abs() <= step_v / 2.0 + 1e-9);
+            link.write_v(f64::NAN).unwrap();
+            prop_assert!(link.read_v().unwrap().is_finite());
+        }
+    }
+}

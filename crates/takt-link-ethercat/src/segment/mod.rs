@@ -1,0 +1,1 @@
+//! A segment of EtherCAT sub-devices in software.

@@ -1,0 +1,337 @@
+use super::*;
+use crate::processes;
+
+const CHILD: &str = "TAKT_LOAD_TEST_CHILD";
+
+/// Whether `tool` is installed; without it a test is skipped, or fails where outside tools are required.
+fn has(tool: &str, argument: &str) -> bool {
+    match tool::version(Path::new(tool), argument) {
+        Ok(_) => true,
+        Err(reason) => {
+            assert!(std::env::var_os("TAKT_REQUIRE_OUTSIDE").is_none_or(|value| value != "1"), "{reason}");
+            eprintln!("SKIPPED: {reason}");
+            false
+        }
+    }
+}
+
+fn missing_tools() -> Tools {
+    Tools { stress_ng: "/nonexistent/stress-ng".into(), hackbench: "/nonexistent/hackbench".into() }
+}
+
+/// The UAV profile, in a size that other tests beside it survive.
+fn small_uav() -> Profile {
+    Profile {
+        name: "small-uav".into(),
+        require_tools: false,
+        components: vec![
+            Component::Matrix { workers: 2 },
+            Component::Memory { workers: 2, share: 0.75, cap_mib: Some(64) },
+            Component::Switch { workers: 1 },
+            Component::Fork { workers: 1 },
+        ],
+    }
+}
+
+fn scratch() -> tempfile::TempDir {
+    // Not in /tmp, which may lie in memory: the disk writer refuses that.
+    tempfile::tempdir_in("/var/tmp").or_else(|_| tempfile::tempdir()).unwrap()
+}
+
+/// Waits for what has to come; a machine under load may take its time.
+fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let until = Instant::now() + Duration::from_secs(60);
+    while !holds() {
+        assert!(Instant::now() < until, "{what} never came");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn alive_in_group(group: i32) -> Vec<processes::Process> {
+    processes::all().into_iter().filter(|process| process.group == group && process.is_alive()).collect()
+}
+
+#[test]
+fn nothing_runs_when_off() {
+    let load = Load::start(&Profile::named("off").unwrap(), Path::new("/nonexistent")).unwrap();
+    assert!(load.guard.is_none() && load.watch.is_none());
+    load.check().unwrap();
+    let report = load.stop();
+    assert!(report.components.is_empty() && report.problems().is_empty());
+}
+
+#[test]
+fn the_real_stress_ng_proves_its_work_and_leaves_nothing() {
+    if !has("stress-ng", "--version") {
+        return;
+    }
+    let scratch = scratch();
+    // From a real-time thread: the tools must not inherit that.
+    let load = std::thread::spawn({
+        let path = scratch.path().to_owned();
+        move || {
+            if let Err(refusal) = (Policy::Fifo { priority: 2 }).apply(0) {
+                eprintln!("SKIPPED in part: {refusal}");
+            } else {
+                let parameters = libc::sched_param { sched_priority: 2 };
+                // Drops the flag that would keep children from inheriting.
+                // SAFETY: the parameters outlive the call, which concerns the calling thread.
+                assert_eq!(unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &parameters) }, 0);
+            }
+            Load::start(&small_uav(), &path).unwrap()
+        }
+    })
+    .join()
+    .unwrap();
+    let group = load.guard.as_ref().unwrap().group();
+    let running = alive_in_group(group);
+    assert!(running.len() > 6, "{running:?}");
+    for process in &running {
+        // One that ended meanwhile (forked, or a restarted worker) has no policy.
+        if let Ok(policy) = Policy::read(process.pid) {
+            assert_eq!(policy, Policy::Other { nice: 0 }, "{process:?}");
+        }
+    }
+    std::thread::sleep(Duration::from_millis(700));
+    load.check().unwrap();
+    let report = load.stop();
+    for component in &report.components {
+        assert!(component.ran(), "{component:#?}");
+        assert_eq!((component.tool.as_str(), &component.stand_in), ("stress-ng", &None));
+        assert!(component.version.as_deref().unwrap().contains("stress-ng"), "{component:?}");
+    }
+    let proof = |index: usize, key: &str| report.components[index].proof[key];
+    assert!(
+        proof(0, "matrix_bogo_ops") > 0 && proof(2, "switch_bogo_ops") > 0 && proof(3, "fork_bogo_ops") > 0
+    );
+    assert!(report.components[1].asked.contains("--vm-bytes 64m"), "{}", report.components[1].asked);
+    assert!(proof(1, "resident_bytes") < 512 << 20);
+    assert!(report.system.switches_per_s > 0.0 && report.system.forks_per_s > 0.0);
+    assert!(report.problems().is_empty(), "{:?}", report.problems());
+    assert_eq!(alive_in_group(group), []);
+    assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn hackbench_goes_on_and_on() {
+    if !has("hackbench", "--help") {
+        return;
+    }
+    let component = Component::Hackbench { groups: 1, loops: 20 };
+    let profile = Profile { name: "h".into(), require_tools: true, components: vec![component] };
+    let load = Load::start(&profile, Path::new("/nonexistent")).unwrap();
+    let group = load.guard.as_ref().unwrap().group();
+    eventually("a third run", || match &load.shared.lock()[0].engine {
+        Engine::Hackbench(hackbench) => hackbench.runs_started() >= 3,
+        _ => false,
+    });
+    load.check().unwrap();
+    let report = load.stop();
+    let component = &report.components[0];
+    assert!(component.ran() && component.cpu_s > 0.0, "{component:#?}");
+    assert!(component.proof["runs_finished"] >= 2);
+    assert_eq!(component.proof["messages"], component.proof["runs_finished"] * 20 * 20 * 20);
+    assert_eq!(component.processes, 40);
+    assert_eq!(alive_in_group(group), []);
+}
+
+#[test]
+fn hackbench_is_ended_in_the_middle_of_a_run() {
+    if !has("hackbench", "--help") {
+        return;
+    }
+    let component = Component::Hackbench { groups: 1, loops: 1_000_000 };
+    let profile = Profile { name: "h".into(), require_tools: true, components: vec![component] };
+    let load = Load::start(&profile, Path::new("/nonexistent")).unwrap();
+    let group = load.guard.as_ref().unwrap().group();
+    assert!(alive_in_group(group).len() > 40);
+    let report = load.stop();
+    assert!(report.components[0].ran(), "{report:#?}");
+    assert_eq!(report.components[0].proof["runs_finished"], 0);
+    assert_eq!(alive_in_group(group), []);
+}
+
+#[test]
+fn built_in_components_prove_their_work() {
+    let _alone = crate::noise::ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let scratch = scratch();
+    let components = vec![
+        Component::Disk { file_mib: 4, mib_per_s: 100 },
+        Component::Walk { folder: env!("CARGO_MANIFEST_DIR").into() },
+        Component::Network { datagrams_per_s: 5000, payload_bytes: 10 },
+        Component::Noise { threads: 1 },
+    ];
+    let profile = Profile { name: "b".into(), require_tools: true, components };
+    let load = match Load::start(&profile, scratch.path()) {
+        Err(LoadError::File { component: "disk", source, .. }) if source.to_string().contains("tmpfs") => {
+            eprintln!("SKIPPED: the scratch folder is in memory");
+            return;
+        }
+        outcome => outcome.unwrap(),
+    };
+    // More than the file holds: it has been begun anew. The name is gone all the while.
+    let amount = |index: usize, unit: &str| match &load.shared.lock()[index].engine {
+        Engine::Threads(workers) => workers.amounts().find(|(name, _)| *name == unit).unwrap().1,
+        _ => 0,
+    };
+    eventually("the second round of the disk", || amount(0, "bytes_written") > 5 * MIB);
+    eventually("an echo", || amount(2, "datagrams_echoed") > 10);
+    assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 0);
+    load.check().unwrap();
+    let report = load.stop();
+    assert!(report.components.iter().all(ComponentReport::ran), "{report:#?}");
+    let network = &report.components[2].proof;
+    assert!(network["datagrams_echoed"] <= network["datagrams_sent"], "{network:?}");
+    // The rates are bounds.
+    assert!(network["datagrams_sent"] as f64 <= 5000.0 * (report.seconds + 1.0) + 10.0, "{network:?}");
+    let written = report.components[0].proof["bytes_written"] as f64;
+    assert!(written <= (100 * MIB) as f64 * (report.seconds + 1.0) + 2e6, "{written}");
+}
+
+#[test]
+fn threads_stand_in_for_missing_tools_and_are_labelled() {
+    let mut profile = small_uav();
+    profile.components.push(Component::Hackbench { groups: 1, loops: 100 });
+    let scratch = scratch();
+    let load = Load::start_with(&profile, scratch.path(), &missing_tools()).unwrap();
+    std::thread::sleep(Duration::from_millis(100));
+    load.check().unwrap();
+    let report = load.stop();
+    for component in &report.components {
+        assert!(component.ran() && component.tool == "built-in", "{component:#?}");
+        assert!(component.stand_in.as_deref().unwrap().contains("/nonexistent"), "{component:?}");
+    }
+    assert_eq!(report.problems().len(), 5);
+
+    profile.require_tools = true;
+    let error = Load::start_with(&profile, scratch.path(), &missing_tools()).unwrap_err();
+    assert!(matches!(error, LoadError::ToolMissing { tool: "stress-ng", .. }), "{error}");
+    assert!(error.to_string().contains("apt-get install stress-ng"), "{error}");
+}
+
+#[test]
+fn a_tool_that_is_none_is_an_error_before_anything_is_measured() {
+    // `true` answers to --version and ends at once.
+    let tools = Tools { stress_ng: "true".into(), hackbench: "false".into() };
+    let scratch = scratch();
+    let error = Load::start_with(&small_uav(), scratch.path(), &tools).unwrap_err();
+    assert!(error.to_string().contains("ended before it ran"), "{error}");
+    let components = vec![Component::Hackbench { groups: 1, loops: 1 }];
+    let profile = Profile { name: "h".into(), require_tools: false, components };
+    let error = Load::start_with(&profile, scratch.path(), &tools).unwrap_err();
+    assert!(error.to_string().contains("ended before it ran"), "{error}");
+}
+
+#[test]
+fn a_scratch_folder_that_is_not_there_is_named() {
+    let profile = Profile::named("disk").unwrap();
+    let error = Load::start(&profile, Path::new("/nonexistent/folder")).unwrap_err();
+    assert!(error.to_string().contains("/nonexistent/folder"), "{error}");
+}
+
+#[test]
+fn a_dying_tool_is_noticed() {
+    if !has("stress-ng", "--version") {
+        return;
+    }
+    let scratch = scratch();
+    let matrix = Component::Matrix { workers: 2 };
+    let profile = Profile { name: "m".into(), require_tools: true, components: vec![matrix.clone(), matrix] };
+    let load = Load::start(&profile, scratch.path()).unwrap();
+    load.check().unwrap();
+    // One loses a worker, the other its main process.
+    let group = load.guard.as_ref().unwrap().group();
+    let all = alive_in_group(group);
+    let mains: Vec<_> = all.iter().filter(|process| process.name == "stress-ng").collect();
+    assert_eq!(mains.len(), 2, "{all:?}");
+    let worker = all.iter().find(|process| process.parent == mains[0].pid).unwrap();
+    for pid in [worker.pid, mains[1].pid] {
+        // SAFETY: kill takes two integers; both are processes of this load.
+        assert_eq!(unsafe { libc::kill(pid, libc::SIGKILL) }, 0);
+    }
+    eventually("the watch", || load.shared.lock().iter().all(|part| part.died.is_some()));
+    let error = load.check().unwrap_err().to_string();
+    assert!(error.contains("matrix (stress-ng) ended"), "{error}");
+    let report = load.stop();
+    let whys: Vec<_> = report.components.iter().map(|part| part.died.clone().unwrap().why).collect();
+    assert!(whys.iter().any(|why| why.contains("1 of 2 workers ended")), "{whys:?}");
+    assert!(whys.iter().any(|why| why.contains("signal: 9")), "{whys:?}");
+    assert!(report.components.iter().all(|component| !component.ran()));
+    assert_eq!(report.problems().len(), 2);
+    assert_eq!(alive_in_group(group), []);
+}
+
+#[test]
+fn a_memory_component_is_given_up_with_a_reason() {
+    let mut profile = small_uav();
+    profile.components.truncate(2);
+    let scratch = scratch();
+    let load = Load::start_with(&profile, scratch.path(), &missing_tools()).unwrap();
+    load.shared.lock()[1].give_up(1.5, "ended by Takt: memory".into());
+    // The first cause stays.
+    load.shared.lock()[1].give_up(2.5, "again".into());
+    let error = load.check().unwrap_err();
+    assert!(matches!(&error, LoadError::Died { component, .. } if component == "memory"), "{error}");
+    let report = load.stop();
+    assert!(report.components[0].ran() && !report.components[1].ran());
+    assert!(report.problems().iter().any(|problem| problem.contains("after 1.5 s: ended by Takt")));
+}
+
+/// Not a test of its own: what [`killing_the_program_leaves_nothing`] starts in another process.
+#[test]
+fn child_that_is_killed() {
+    let Some(folder) = std::env::var_os(CHILD) else { return };
+    let mut profile = small_uav();
+    profile.components.push(Component::Hackbench { groups: 1, loops: 1_000_000 });
+    profile.components.push(Component::Disk { file_mib: 4, mib_per_s: 10 });
+    let load = Load::start(&profile, Path::new(&folder)).unwrap();
+    println!("GROUP {}", load.guard.as_ref().unwrap().group());
+    loop {
+        std::thread::sleep(Duration::from_secs(1));
+    }
+}
+
+#[test]
+fn killing_the_program_leaves_nothing() {
+    use std::io::{BufRead, BufReader};
+    if !has("stress-ng", "--version") || !has("hackbench", "--help") {
+        return;
+    }
+    let scratch = scratch();
+    let mut child = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "load::tests::child_that_is_killed", "--nocapture"])
+        .env(CHILD, scratch.path())
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
+    let group = lines.find_map(|line| line.split_once("GROUP ")?.1.trim().parse::<i32>().ok());
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let group = group.expect("the child started its load");
+    eventually("the end of the group", || alive_in_group(group).is_empty());
+    assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn a_report_is_read_back() {
+    let report = LoadReport {
+        profile: "x".into(),
+        seconds: 1.5,
+        components: vec![ComponentReport {
+            kind: "noise".into(),
+            tool: "built-in".into(),
+            version: None,
+            stand_in: None,
+            asked: "2 noise threads".into(),
+            processes: 2,
+            cpu_s: 0.5,
+            cpu_share: 0.25,
+            proof: BTreeMap::from([("operations".into(), 7)]),
+            died: Some(Death { after_s: 1.0, why: "signal: 9".into() }),
+        }],
+        system: crate::system::Rates { forks_per_s: 3.0, ..Default::default() },
+    };
+    let text = toml::to_string(&report).unwrap();
+    assert_eq!(toml::from_str::<LoadReport>(&text).unwrap(), report);
+}

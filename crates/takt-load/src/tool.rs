@@ -1,0 +1,443 @@
+//! Stress tools as child processes: `stress-ng` and `hackbench`.
+
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rustix::fs::MemfdFlags;
+use takt_rt::census::Registration;
+use takt_rt::policy::Policy;
+
+use crate::processes;
+
+/// How long a tool has to end what it has forked before it is killed.
+const GRACE: Duration = Duration::from_secs(3);
+
+/// The programs; tests name others.
+#[derive(Debug, Clone)]
+pub(crate) struct Tools {
+    pub(crate) stress_ng: PathBuf,
+    pub(crate) hackbench: PathBuf,
+}
+
+impl Default for Tools {
+    fn default() -> Self {
+        Self { stress_ng: "stress-ng".into(), hackbench: "hackbench".into() }
+    }
+}
+
+/// What `program` says of its version; an error when it cannot be run.
+pub(crate) fn version(program: &Path, argument: &str) -> Result<String, String> {
+    let output = Command::new(program)
+        .arg(argument)
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|error| format!("{} cannot be run: {error}", program.display()))?;
+    let text = [output.stdout, output.stderr].concat();
+    let text = String::from_utf8_lossy(&text);
+    // `hackbench --help` fails on purpose; it names its version all the same.
+    Ok(text.lines().next().unwrap_or_default().trim().to_owned())
+}
+
+/// A tool that has been started and not yet waited for.
+#[derive(Debug)]
+pub(crate) struct Process {
+    pid: i32,
+    output: File,
+    /// Has been waited for: the number may be another's from then on.
+    reaped: bool,
+}
+
+/// How a tool ended.
+#[derive(Debug, Clone)]
+pub(crate) struct Ended {
+    pub(crate) status: ExitStatus,
+    /// CPU time of the tool and all it has waited for, nanoseconds.
+    pub(crate) cpu_ns: u64,
+    /// What it has printed.
+    pub(crate) output: String,
+}
+
+impl Ended {
+    pub(crate) fn why(&self) -> String {
+        let last = self.output.lines().rev().find(|line| !line.trim().is_empty());
+        match last {
+            Some(line) => format!("{}; its last words: {}", self.status, line.trim()),
+            None => format!("{}, without a word", self.status),
+        }
+    }
+}
+
+impl Process {
+    /// Starts `program` in process group `group`. What it prints goes to memory, so that it never waits for a reader.
+    fn start(program: &Path, arguments: &[String], group: i32) -> io::Result<Self> {
+        let output = File::from(rustix::fs::memfd_create("takt-load", MemfdFlags::CLOEXEC)?);
+        let child = Command::new(program)
+            .args(arguments)
+            .env("LC_ALL", "C")
+            .process_group(group)
+            .stdin(Stdio::null())
+            .stdout(output.try_clone()?)
+            .stderr(output.try_clone()?)
+            .spawn()?;
+        // From here on the child is waited for by its number: only wait4 tells the CPU time.
+        Ok(Self { pid: child.id() as i32, output, reaped: false })
+    }
+
+    /// Asks the kernel whether the tool has ended, or waits for that.
+    fn reap(&mut self, block: bool) -> Option<Ended> {
+        if self.reaped {
+            return None;
+        }
+        let mut status = 0;
+        // SAFETY: rusage is plain integers, for which zero is valid.
+        let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+        let flags = if block { 0 } else { libc::WNOHANG };
+        loop {
+            // SAFETY: both pointers are to writable variables of the types asked for.
+            let rc = unsafe { libc::wait4(self.pid, &mut status, flags, &mut usage) };
+            if rc == 0 {
+                return None;
+            }
+            if rc == -1 && io::Error::last_os_error().raw_os_error() == Some(libc::EINTR) {
+                continue;
+            }
+            break;
+        }
+        self.reaped = true;
+        let ns = |time: libc::timeval| time.tv_sec as u64 * 1_000_000_000 + time.tv_usec as u64 * 1000;
+        let mut output = String::new();
+        let _ = self.output.seek(SeekFrom::Start(0));
+        let mut bytes = Vec::new();
+        if self.output.read_to_end(&mut bytes).is_ok() {
+            output = String::from_utf8_lossy(&bytes).into_owned();
+        }
+        let cpu_ns = ns(usage.ru_utime) + ns(usage.ru_stime);
+        Some(Ended { status: ExitStatus::from_raw(status), cpu_ns, output })
+    }
+
+    fn signal(&self, signal: libc::c_int) {
+        if !self.reaped {
+            // SAFETY: kill takes two integers; the child has not been waited for, so the number is still its own.
+            unsafe { libc::kill(self.pid, signal) };
+        }
+    }
+
+    /// Waits until the tool has ended without taking its number back.
+    fn wait_for_end(pid: i32) {
+        loop {
+            // SAFETY: siginfo is plain data, for which zero is valid.
+            let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+            let flags = libc::WEXITED | libc::WNOWAIT;
+            // SAFETY: `info` is writable.
+            let rc = unsafe { libc::waitid(libc::P_PID, pid as libc::id_t, &mut info, flags) };
+            if rc == 0 || io::Error::last_os_error().raw_os_error() != Some(libc::EINTR) {
+                return;
+            }
+        }
+    }
+
+    /// Waits for the end that has been asked for; SIGKILL after [`GRACE`].
+    fn await_end(&mut self) -> Option<Ended> {
+        let since = Instant::now();
+        while since.elapsed() < GRACE {
+            if let Some(ended) = self.reap(false) {
+                return Some(ended);
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        self.signal(libc::SIGKILL);
+        self.reap(true)
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.signal(libc::SIGKILL);
+        let _ = self.reap(true);
+    }
+}
+
+/// One `stress-ng` with one kind of stressor.
+#[derive(Debug)]
+pub(crate) struct StressNg {
+    stressor: &'static str,
+    process: Option<Process>,
+    /// The processes that do the work.
+    workers: Vec<i32>,
+    /// Memory held, bytes, and CPU time used, nanoseconds, when it was asked to end.
+    last_look: Option<(u64, u64)>,
+    ended: Option<Ended>,
+}
+
+impl StressNg {
+    pub(crate) fn start(
+        program: &Path,
+        stressor: &'static str,
+        arguments: &[String],
+        group: i32,
+    ) -> io::Result<Self> {
+        let process = Process::start(program, arguments, group)?;
+        Ok(Self { stressor, process: Some(process), workers: Vec::new(), last_look: None, ended: None })
+    }
+
+    /// Waits until `count` workers run.
+    pub(crate) fn await_workers(&mut self, count: usize, until: Instant) -> Result<usize, String> {
+        loop {
+            if let Some(ended) = self.poll() {
+                return Err(format!("ended before it ran: {}", ended.why()));
+            }
+            let Some(process) = &self.process else { return Err("has ended".into()) };
+            let all = processes::all();
+            let workers = all.iter().filter(|worker| {
+                // Before a worker takes its name it has not begun.
+                worker.parent == process.pid && worker.is_alive() && worker.name.starts_with("stress-ng-")
+            });
+            self.workers = workers.map(|worker| worker.pid).collect();
+            if self.workers.len() >= count {
+                return Ok(processes::descendants(process.pid, &all).len());
+            }
+            if Instant::now() > until {
+                return Err(format!("{} of {count} workers came to run", self.workers.len()));
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    fn poll(&mut self) -> Option<&Ended> {
+        if let Some(process) = &mut self.process
+            && let Some(ended) = process.reap(false)
+        {
+            self.ended = Some(ended);
+            self.process = None;
+        }
+        self.ended.as_ref()
+    }
+
+    /// Why it works no more, or not whole.
+    pub(crate) fn death(&mut self) -> Option<String> {
+        if let Some(ended) = self.poll() {
+            return Some(ended.why());
+        }
+        let dead = self.workers.iter().filter(|&&pid| !processes::is_alive(pid)).count();
+        (dead > 0).then(|| format!("{dead} of {} workers ended", self.workers.len()))
+    }
+
+    /// Asks it to end, after a last look at what its processes hold and have used. Does not wait.
+    pub(crate) fn ask_to_end(&mut self) {
+        let Some(process) = self.process.as_ref().filter(|_| self.last_look.is_none()) else { return };
+        let all = processes::all();
+        let family = processes::descendants(process.pid, &all);
+        let pages: u64 = family.iter().map(|worker| worker.resident_pages).sum();
+        // stress-ng kills the processes of `--vm` without waiting for them, so their time is in no sum afterwards.
+        let cpu_ns = family.iter().map(|worker| worker.cpu_ns()).sum();
+        self.last_look = Some((pages * rustix::param::page_size() as u64, cpu_ns));
+        process.signal(libc::SIGTERM);
+        if self.stressor == "vm" {
+            // They look at the signal only after a walk through their memory, which may be seconds. Nothing of theirs
+            // is lost: their parents have the counts.
+            for worker in family.iter().filter(|worker| worker.parent != process.pid) {
+                // SAFETY: kill takes two integers; the process was seen a moment ago, and its number is kept for its
+                // parent, which waits for nothing else now.
+                unsafe { libc::kill(worker.pid, libc::SIGKILL) };
+            }
+        }
+    }
+
+    /// Memory that its processes held at the end, bytes.
+    pub(crate) fn resident_bytes(&self) -> u64 {
+        self.last_look.map_or(0, |(bytes, _)| bytes)
+    }
+
+    /// Ends it; the CPU time, and the stressor's own count of its work.
+    pub(crate) fn end(&mut self) -> (u64, u64) {
+        self.ask_to_end();
+        if let Some(mut process) = self.process.take() {
+            self.ended = process.await_end();
+        }
+        let ended = self.ended.as_ref();
+        let operations = ended.and_then(|ended| bogo_operations(&ended.output, self.stressor));
+        let seen_ns = self.last_look.map_or(0, |(_, cpu_ns)| cpu_ns);
+        (ended.map_or(0, |ended| ended.cpu_ns).max(seen_ns), operations.unwrap_or(0))
+    }
+}
+
+/// The count in the line that `--metrics-brief` prints for a stressor. Before 0.15 the lines are labelled `info`,
+/// since then `metrc`.
+fn bogo_operations(output: &str, stressor: &str) -> Option<u64> {
+    output.lines().find_map(|line| {
+        let mut words = line.split_once(']')?.1.split_ascii_whitespace();
+        (words.next()? == stressor).then(|| words.next()?.parse().ok())?
+    })
+}
+
+#[derive(Debug, Default)]
+struct Runs {
+    started: AtomicU64,
+    finished: AtomicU64,
+    cpu_ns: AtomicU64,
+    state: Mutex<RunState>,
+}
+
+#[derive(Debug, Default)]
+struct RunState {
+    current: Option<Process>,
+    stopping: bool,
+    death: Option<String>,
+}
+
+/// `hackbench`, started again whenever it has finished.
+#[derive(Debug)]
+pub(crate) struct Hackbench {
+    runs: Arc<Runs>,
+    thread: Option<JoinHandle<()>>,
+    messages_per_run: u64,
+    processes: usize,
+}
+
+/// Senders in a group of hackbench, and receivers: it is built in there as well.
+pub(crate) const HACKBENCH_SIDE: usize = 20;
+
+impl Hackbench {
+    pub(crate) fn start(program: &Path, groups: usize, loops: usize, group: i32) -> io::Result<Self> {
+        let runs = Arc::new(Runs::default());
+        let (shared, program) = (Arc::clone(&runs), program.to_owned());
+        let arguments = ["-g".to_owned(), groups.to_string(), "-l".to_owned(), loops.to_string()];
+        let thread = std::thread::Builder::new().name("load-hackbench".into()).spawn(move || {
+            let _registration = Registration::exempt_self("load");
+            // hackbench inherits this thread's policy, and a census may have come before the exemption.
+            if let Err(refusal) = (Policy::Other { nice: 0 }).apply(0) {
+                shared.lock().death = Some(refusal.to_string());
+                return;
+            }
+            while shared.run(&program, &arguments, group) {}
+        })?;
+        let messages_per_run = (groups * HACKBENCH_SIDE * HACKBENCH_SIDE * loops) as u64;
+        Ok(Self { runs, thread: Some(thread), messages_per_run, processes: groups * HACKBENCH_SIDE * 2 })
+    }
+
+    /// Waits until all processes of a run are there, or a run has finished.
+    pub(crate) fn await_workers(&self, until: Instant) -> Result<usize, String> {
+        loop {
+            if let Some(death) = self.death() {
+                return Err(format!("ended before it ran: {death}"));
+            }
+            let pid = self.runs.lock().current.as_ref().map(|process| process.pid);
+            let seen = pid.map_or(0, |pid| processes::descendants(pid, &processes::all()).len());
+            if seen >= self.processes || self.runs.finished.load(Ordering::Relaxed) > 0 {
+                return Ok(self.processes);
+            }
+            if Instant::now() > until {
+                return Err(format!("{seen} of {} processes came to run", self.processes));
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    pub(crate) fn death(&self) -> Option<String> {
+        self.runs.lock().death.clone()
+    }
+
+    #[cfg(test)]
+    pub(crate) fn runs_started(&self) -> u64 {
+        self.runs.started.load(Ordering::Relaxed)
+    }
+
+    /// Asks it to end; does not wait.
+    pub(crate) fn ask_to_end(&mut self) {
+        let mut state = self.runs.lock();
+        if !std::mem::replace(&mut state.stopping, true)
+            && let Some(process) = &state.current
+        {
+            process.signal(libc::SIGTERM);
+        }
+    }
+
+    /// Ends it; the CPU time, runs started and finished, messages of the finished ones.
+    pub(crate) fn end(&mut self) -> (u64, [u64; 3]) {
+        self.ask_to_end();
+        if let Some(thread) = self.thread.take() {
+            let since = Instant::now();
+            while !thread.is_finished() {
+                if since.elapsed() > GRACE
+                    && let Some(process) = &self.runs.lock().current
+                {
+                    process.signal(libc::SIGKILL);
+                }
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            let _ = thread.join();
+        }
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let finished = load(&self.runs.finished);
+        (load(&self.runs.cpu_ns), [load(&self.runs.started), finished, finished * self.messages_per_run])
+    }
+}
+
+impl Drop for Hackbench {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+impl Runs {
+    fn lock(&self) -> std::sync::MutexGuard<'_, RunState> {
+        // The state is whole between any two statements.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// One run; whether another shall follow.
+    fn run(&self, program: &Path, arguments: &[String], group: i32) -> bool {
+        let pid = {
+            let mut state = self.lock();
+            if state.stopping {
+                return false;
+            }
+            match Process::start(program, arguments, group) {
+                Ok(process) => state.current.insert(process).pid,
+                Err(error) => {
+                    state.death = Some(format!("cannot be started: {error}"));
+                    return false;
+                }
+            }
+        };
+        self.started.fetch_add(1, Ordering::Relaxed);
+        Process::wait_for_end(pid);
+        // Under the lock, so that nobody signals a number that is free again.
+        let mut state = self.lock();
+        let Some(mut process) = state.current.take() else { return false };
+        let Some(ended) = process.reap(true) else { return false };
+        self.cpu_ns.fetch_add(ended.cpu_ns, Ordering::Relaxed);
+        if state.stopping {
+            return false;
+        }
+        if !ended.status.success() {
+            state.death = Some(ended.why());
+            return false;
+        }
+        self.finished.fetch_add(1, Ordering::Relaxed);
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_the_metrics_of_old_and_new_versions() {
+        let new = "stress-ng: metrc: [7137] stressor       bogo ops real time\n\
+                   stress-ng: metrc: [7137] matrix             6182      2.00      1.24\n\
+                   stress-ng: metrc: [7137] vm                16947      2.00      0.25\n";
+        assert_eq!(bogo_operations(new, "vm"), Some(16947));
+        assert_eq!(bogo_operations(new, "switch"), None);
+        assert_eq!(bogo_operations("stress-ng: info:  [1] fork      12  1.0\n", "fork"), Some(12));
+        assert_eq!(bogo_operations("vm 3", "vm"), None);
+    }
+}

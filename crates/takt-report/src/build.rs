@@ -1,0 +1,297 @@
+//! From runs to a document: which sections there are, and what stands in them.
+
+use takt_stats::Verdict;
+
+use crate::collect::{Collection, Group, Seal};
+use crate::digest::{Digest, digests};
+use crate::document::{Block, Document, Section};
+use crate::pictures;
+use crate::tables::{self, Context, spread};
+use crate::words::{Unit, clean, count, time};
+
+/// Share of processor time taken by a hypervisor from which a reader is warned: at 1 % one job in a hundred may have
+/// waited for somebody else's machine.
+const STOLEN_WARNING: f64 = 0.01;
+
+/// Builds the report of runs.
+pub fn build(collection: &Collection) -> Document {
+    let measured: Vec<(&Group, Vec<Digest>)> =
+        collection.groups.iter().map(|group| (group, digests(collection, group))).collect();
+    let contexts: Vec<Context<'_>> = measured
+        .iter()
+        .map(|(group, digests)| Context { collection, group, digests, unit: unit_of(digests) })
+        .collect();
+    let mut sections = vec![introduction(collection, &contexts)];
+    let mut robots: Vec<&str> = Vec::new();
+    for (number, context) in contexts.iter().enumerate() {
+        // The first measure of a robot is its main one and gets every table and figure.
+        let main = !robots.contains(&context.group.robot.as_str());
+        robots.push(&context.group.robot);
+        sections.push(measure(context, number + 1, main));
+    }
+    if let Some(table) = tables::figures(collection) {
+        sections.push(section("figures-of-the-robot", "Figures of the robot", vec![Block::Table(table)]));
+    }
+    sections.push(conditions(collection));
+    sections.push(provenance(collection));
+    Document { title: title(collection), sections }
+}
+
+fn section(id: &str, title: &str, blocks: Vec<Block>) -> Section {
+    let mut section = Section::new(id, title);
+    blocks.into_iter().for_each(|block| section.add(block));
+    section
+}
+
+fn unit_of(digests: &[Digest]) -> Unit {
+    let medians = digests.iter().filter(|d| d.summary.count > 0).map(|d| d.summary.median);
+    Unit::for_typical(spread(medians)[0])
+}
+
+fn distinct<'a>(values: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
+    let mut seen = Vec::new();
+    for value in values.filter(|v| !v.trim().is_empty()) {
+        if !seen.contains(&value) {
+            seen.push(value);
+        }
+    }
+    seen
+}
+
+fn title(collection: &Collection) -> String {
+    let headers = || collection.runs.iter().map(|r| &r.header);
+    let campaigns = distinct(headers().map(|h| h.experiment.campaign.as_str()));
+    let words = match (&campaigns[..], &collection.runs[..]) {
+        ([], [run]) if !run.header.label.trim().is_empty() => {
+            format!("{}, {}", run.header.robot, run.header.label)
+        }
+        ([], _) => distinct(headers().map(|h| h.robot.as_str())).join(", "),
+        (names, _) => format!("campaign {}", names.join(", ")),
+    };
+    clean(&format!("Takt report: {words}"))
+}
+
+/// What was run, what came out, and what a reader must not overlook; in that order, short.
+fn introduction(collection: &Collection, contexts: &[Context<'_>]) -> Section {
+    let mut section = section("introduction", "What was measured, and the verdict", Vec::new());
+    section.add(Block::Paragraph(what_was_run(collection, contexts)));
+    let mut robots: Vec<&str> = Vec::new();
+    for context in contexts {
+        if robots.contains(&context.group.robot.as_str()) {
+            continue;
+        }
+        robots.push(&context.group.robot);
+        answer(context, &mut section);
+    }
+    let warnings = warnings(collection, contexts);
+    if !warnings.is_empty() {
+        section.add(Block::Warning(warnings));
+    }
+    section
+}
+
+fn what_was_run(collection: &Collection, contexts: &[Context<'_>]) -> String {
+    let headers = || collection.runs.iter().map(|r| &r.header);
+    let robots = distinct(headers().map(|h| h.robot.as_str())).join(", ");
+    let mut text = format!(
+        "{} of robot {robots} in {}",
+        count(collection.runs.len(), "run", "runs"),
+        count(collection.configurations.len(), "configuration", "configurations"),
+    );
+    let repetitions = collection.configurations.iter().map(|c| c.runs.len());
+    let (least, most) = (repetitions.clone().min().unwrap_or(0), repetitions.max().unwrap_or(0));
+    match (least, most) {
+        (_, 0 | 1) => {}
+        (least, most) if least == most => text += &format!(", {most} repetitions each"),
+        (least, most) => text += &format!(", {least} to {most} repetitions"),
+    }
+    let started = headers().map(|h| h.started_utc.as_str()).min().unwrap_or_default();
+    let machine = &collection.runs[0].header.machine;
+    let fact = |value: &Option<String>| value.clone().unwrap_or_else(|| "unknown".to_owned());
+    text += &format!(", begun {started}");
+    if collection.differing.is_empty() {
+        text += &format!(
+            ", on {} ({}, kernel {}, preemption {})",
+            fact(&machine.host),
+            fact(&machine.cpu),
+            fact(&machine.kernel),
+            fact(&machine.preemption)
+        );
+    } else {
+        text += ", on machines that differ";
+    }
+    text += ".";
+    if let Some(main) = contexts.first() {
+        text += &format!(" The main measure is \"{}\".", main.group.title);
+    }
+    if !collection.common.is_empty() {
+        let same: Vec<String> = collection.common.iter().map(|f| format!("{} {}", f.name, f.value)).collect();
+        text += &format!(" The same in all runs: {}.", same.join(", "));
+    }
+    text
+}
+
+/// The verdict about the main measure of a robot.
+fn answer(context: &Context<'_>, section: &mut Section) {
+    let judged = || context.digests.iter().filter_map(|d| Some((d, d.verdict.as_ref()?)));
+    let with = |verdict: Verdict| judged().filter(|(_, v)| v.verdict == verdict).count();
+    match &context.digests {
+        [digest] => match &digest.verdict {
+            Some(report) => section.add(Block::Verdict(report.verdict, sentence(&report.reasons))),
+            None => {
+                section.add(Block::Paragraph("No deadline is set, so that there is no verdict.".to_owned()))
+            }
+        },
+        _ if judged().count() == 0 => {
+            section.add(Block::Paragraph("No deadline is set, so that there are no verdicts.".to_owned()));
+        }
+        digests => {
+            let deadlines: Vec<u64> = {
+                let mut all: Vec<u64> = digests.iter().filter_map(|d| d.deadline_ns).collect();
+                all.sort_unstable();
+                all.dedup();
+                all
+            };
+            let deadline = match deadlines[..] {
+                [one] => format!("the deadline of {}", time(one as f64)),
+                _ => "their deadlines".to_owned(),
+            };
+            for verdict in [Verdict::Fail, Verdict::Inconclusive, Verdict::Pass] {
+                let number = with(verdict);
+                if number == 0 {
+                    continue;
+                }
+                let what = match verdict {
+                    Verdict::Pass => format!("met {deadline} with enough evidence"),
+                    Verdict::Fail => format!("missed {deadline} at least once"),
+                    Verdict::Inconclusive => {
+                        format!("missed nothing, but the evidence does not carry a PASS for {deadline}")
+                    }
+                };
+                let all = count(digests.len(), "configuration", "configurations");
+                section.add(Block::Verdict(verdict, format!("{number} of {all} {what}.")));
+            }
+        }
+    }
+    section.add(Block::Table(tables::verdicts(context)));
+}
+
+/// Sentences made of reasons.
+fn sentence(reasons: &[String]) -> String {
+    let mut text = reasons.join("; ");
+    if let Some(first) = text.chars().next() {
+        text.replace_range(..first.len_utf8(), &first.to_uppercase().to_string());
+    }
+    text + "."
+}
+
+fn warnings(collection: &Collection, contexts: &[Context<'_>]) -> Vec<String> {
+    let mut warnings = Vec::new();
+    if !collection.gaps.is_empty() {
+        warnings.push(format!(
+            "{} left out of all tables and figures; section \"Runs\" says which and why.",
+            count(collection.gaps.len(), "thing that was found is", "things that were found are")
+        ));
+    }
+    let failed: usize = contexts.iter().flat_map(|c| c.digests).map(|d| d.failed.len()).sum();
+    if failed > 0 {
+        warnings.push(format!(
+            "{} could not be used; the tables label the configuration.",
+            count(failed, "series of samples", "series of samples")
+        ));
+    }
+    let keys = |pick: &dyn Fn(&crate::collect::Run) -> bool| {
+        let keys: Vec<&str> = collection.runs.iter().filter(|r| pick(r)).map(|r| r.key.as_str()).collect();
+        (!keys.is_empty()).then(|| keys.join(", "))
+    };
+    if let Some(runs) = keys(&|r| r.seal == Seal::Missing) {
+        warnings.push(format!(
+            "Not sealed, because they were cut off or still run: {runs}. Their figures may change."
+        ));
+    }
+    if let Some(runs) = keys(&|r| matches!(r.seal, Seal::Changed(_))) {
+        warnings.push(format!(
+            "Files were changed after the run was sealed: {runs}. Their figures prove nothing."
+        ));
+    }
+    if !collection.differing.is_empty() {
+        let facts: Vec<String> = collection.differing.iter().map(|f| f.name.replace('_', " ")).collect();
+        warnings.push(format!(
+            "The machines of the runs differ ({}): differences between configurations may come from them. Section \"Machine\" \
+             says which run has what.",
+            facts.join(", ")
+        ));
+    }
+    if let Some(runs) = keys(&|r| !r.header.not_granted.is_empty()) {
+        warnings.push(format!("The kernel did not grant all settings that were asked for: {runs}."));
+    }
+    if let Some(runs) = keys(&|r| r.header.records_lost > 0) {
+        warnings.push(format!("Records were lost on the way to the samples: {runs}."));
+    }
+    let stolen = collection.runs.iter().map(|r| r.header.cpu.stolen).fold(0.0, f64::max);
+    if stolen >= STOLEN_WARNING {
+        warnings.push(format!(
+            "A hypervisor took up to {:.1} % of the processor time: the worst values here may be its doing, not the kernel's.",
+            100.0 * stolen
+        ));
+    }
+    warnings
+}
+
+/// A measure: its tables and figures.
+fn measure(context: &Context<'_>, number: usize, main: bool) -> Section {
+    let id = format!("m{number}");
+    let title = if context.group.title.is_empty() { &context.group.name } else { &context.group.title };
+    let mut section = Section::new(&id, title);
+    if !main && context.digests.iter().any(|d| d.verdict.is_some()) {
+        section.add(Block::Table(tables::verdicts(context)));
+    }
+    section.add(Block::Table(tables::latency(context)));
+    let mut figures = pictures::rows(context, &id);
+    if let Some(table) = tables::repetitions(context) {
+        section.add(Block::Table(table));
+    }
+    if main {
+        figures.extend(pictures::series(context, &id));
+        figures.extend(pictures::trends(context, &id));
+        tables::effects(context).into_iter().for_each(|table| section.add(Block::Table(table)));
+        section.add(Block::Table(tables::daq(context)));
+    }
+    tables::low(context).into_iter().for_each(|table| section.add(Block::Table(table)));
+    if let Some(table) = tables::extremes(context) {
+        section.add(Block::Table(table));
+    }
+    figures.into_iter().for_each(|figure| section.add(Block::Figure(Box::new(figure))));
+    section
+}
+
+fn conditions(collection: &Collection) -> Section {
+    let mut section = section("machine", "Machine, settings, interference", Vec::new());
+    section.add(Block::Table(tables::machine(collection)));
+    match tables::shortfalls(collection) {
+        Some(table) => section.add(Block::Table(table)),
+        None => section.add(Block::Paragraph(
+            "Every setting that was asked for was granted, and no run reports a problem.".to_owned(),
+        )),
+    }
+    match tables::interference(collection) {
+        Some(table) => section.add(Block::Table(table)),
+        None => section.add(Block::Paragraph("No run had interference of Takt's own.".to_owned())),
+    }
+    section
+}
+
+fn provenance(collection: &Collection) -> Section {
+    let mut section = section("runs", "Runs", Vec::new());
+    section.add(Block::Paragraph(
+        "All tables and figures are computed from these directories and nothing else. The hash stands for every file of a run: \
+         sha256sum of its hashes.json gives the same."
+            .to_owned(),
+    ));
+    section.add(Block::Table(tables::runs(collection)));
+    match tables::gaps(collection) {
+        Some(table) => section.add(Block::Table(table)),
+        None => section.add(Block::Paragraph("Nothing that was found is left out.".to_owned())),
+    }
+    section
+}

@@ -1,0 +1,499 @@
+//! What a report needs of a measure in one configuration, in bounded size: samples are read once, digested and dropped, so
+//! that a campaign of any number of runs needs the memory of its largest configuration.
+
+use takt_rundir::{Measure, RunDir, Series};
+use takt_stats::evt;
+use takt_stats::low::{self, LowRow};
+use takt_stats::misses::Misses;
+use takt_stats::quantile::{self, Quantile};
+use takt_stats::recorder::Recorder;
+use takt_stats::trend::{MaxPoint, MaxTrend, MeanPoint, MeanTrend};
+use takt_stats::{SeriesEvidence, Streamed, Summary, VerdictReport, judge_series};
+
+use crate::collect::{Collection, Group, Run};
+use crate::figure::{BoxRow, COLUMNS};
+
+/// Confidence of all intervals.
+pub const CONFIDENCE: f64 = 0.95;
+/// Bins of a distribution per factor of ten.
+const BINS_PER_DECADE: f64 = 40.0;
+/// Points of a curve of shares, per factor of ten of the rank.
+const POINTS_PER_DECADE: f64 = 40.0;
+/// Samples that are pooled one by one over the repetitions of a configuration: 20 million take 320 MB. Beyond, each run
+/// is put into a recorder of constant size and known resolution.
+const POOLED_AT_MOST: usize = 20_000_000;
+
+/// All values of a configuration.
+#[derive(Clone, Debug)]
+enum Values {
+    /// Each of them, ascending.
+    Sorted(Vec<f64>),
+    /// Counted by size.
+    Recorded(Box<Recorder>),
+}
+
+/// One run's part.
+#[derive(Clone, Debug)]
+pub struct RunDigest {
+    /// Number of the run.
+    pub run: usize,
+    /// Its values, summarised, nanoseconds.
+    pub summary: Summary,
+    /// Its misses; `None` without a deadline.
+    pub misses: Option<Misses>,
+    /// Samples that never came to be.
+    pub never: u64,
+    /// Time from its first sample to its last, seconds, where that is known.
+    pub duration_s: Option<f64>,
+    /// Whether the level axis of [`columns`](Self::columns) is seconds; else numbers of samples.
+    pub timed: bool,
+    /// The series, thinned to least and greatest values per column.
+    pub columns: Vec<(f64, f64, f64)>,
+    /// How its maximum grew.
+    pub max_trend: Vec<MaxPoint>,
+    /// How its mean developed.
+    pub mean_trend: Vec<MeanPoint>,
+    /// Where the raw samples are only the first ones of what the recorder saw: how many.
+    pub raw_samples: Option<u64>,
+    /// What else must be known about its samples.
+    pub remark: Option<String>,
+}
+
+/// A measure in one configuration, over its repetitions.
+#[derive(Clone, Debug)]
+pub struct Digest {
+    /// Number of the configuration.
+    pub configuration: usize,
+    /// Its runs.
+    pub runs: Vec<RunDigest>,
+    /// Runs whose samples could not be read, with the reason.
+    pub failed: Vec<(usize, String)>,
+    /// All values together, nanoseconds.
+    pub summary: Summary,
+    /// 50 %, 90 %, 99 % and 99.9 % quantiles with intervals; empty without samples.
+    pub quantiles: Vec<Quantile>,
+    /// The 2009 paper's shares.
+    pub low: Vec<LowRow>,
+    /// Box: 1 %, 25 %, 50 %, 75 %, 99 %.
+    pub box_quantiles: [f64; 5],
+    /// Distribution: from, to, count.
+    pub bins: Vec<(f64, f64, u64)>,
+    /// Value and share of samples above it.
+    pub above: Vec<(f64, f64)>,
+    /// The deadline, where all runs have the same.
+    pub deadline_ns: Option<u64>,
+    /// Planned samples per second.
+    pub rate_hz: Option<f64>,
+    /// Extreme values, or why none are told; `None` where rate or deadline are missing.
+    pub tail: Option<Result<evt::Tail, String>>,
+    /// The verdict; `None` without a deadline.
+    pub verdict: Option<VerdictReport>,
+    /// Where quantiles have the resolution of a recorder, that is said here.
+    pub resolution: Option<String>,
+}
+
+impl Digest {
+    /// Misses over all runs.
+    pub fn misses(&self) -> u64 {
+        self.runs.iter().filter_map(|r| r.misses.as_ref()).map(|m| m.misses).sum()
+    }
+
+    /// Longest run of misses of any run.
+    pub fn longest_run(&self) -> u64 {
+        self.runs.iter().filter_map(|r| r.misses.as_ref()).map(|m| m.longest_run).max().unwrap_or(0)
+    }
+
+    /// Samples that never came to be.
+    pub fn never(&self) -> u64 {
+        self.runs.iter().fold(0, |sum, r| sum.saturating_add(r.never))
+    }
+
+    /// Measured time, where all runs tell it.
+    pub fn duration_s(&self) -> Option<f64> {
+        self.runs.iter().map(|r| r.duration_s).sum()
+    }
+
+    /// A quantile's estimate.
+    pub fn quantile(&self, q: f64) -> Option<&Quantile> {
+        self.quantiles.iter().find(|estimate| (estimate.q - q).abs() < 1e-12)
+    }
+
+    /// Its box.
+    pub fn box_row(&self, name: &str) -> BoxRow {
+        BoxRow {
+            name: name.to_owned(),
+            min: self.summary.min,
+            quantiles: self.box_quantiles,
+            p999: self.summary.p999,
+            max: self.summary.worst,
+            deadline_ns: self.deadline_ns.map(|d| d as f64),
+        }
+    }
+}
+
+/// Reads the file in which a long run keeps every value by size.
+pub(crate) fn streamed(dir: &RunDir, file: &str) -> Result<Streamed, String> {
+    if file.is_empty() || file.contains(['/', '\\', '\0']) || file.starts_with('.') {
+        return Err(format!("recorder file \"{file}\" is no plain name"));
+    }
+    dir.read_json(file).map_err(|e| e.to_string())
+}
+
+/// Sample files of a configuration up to this size are digested beside others: eight of them stay far below 1 GiB.
+const BESIDE_OTHERS_BYTES: u64 = 8 << 20;
+/// Most threads.
+const THREADS: usize = 8;
+
+/// Digests all configurations of a measure: small ones side by side, large ones one after the other.
+pub fn digests(collection: &Collection, group: &Group) -> Vec<Digest> {
+    let size = |(_, runs): &(usize, Vec<(usize, Measure)>)| -> u64 {
+        runs.iter().map(|(run, measure)| sample_bytes(&collection.runs[*run], measure)).sum()
+    };
+    let small = group.cells.iter().all(|cell| size(cell) <= BESIDE_OTHERS_BYTES);
+    let threads =
+        if small { std::thread::available_parallelism().map_or(1, |n| n.get().min(THREADS)) } else { 1 };
+    let next = std::sync::atomic::AtomicUsize::new(0);
+    let work = || {
+        let mut done = Vec::new();
+        while let Some((configuration, runs)) =
+            group.cells.get(next.fetch_add(1, std::sync::atomic::Ordering::Relaxed))
+        {
+            done.push(digest(collection, *configuration, runs));
+        }
+        done
+    };
+    let mut digests = std::thread::scope(|scope| {
+        let helpers: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
+        let mut digests = work();
+        for helper in helpers {
+            // A panic of a helper is one of ours: it goes on here, as it would without threads.
+            digests.extend(helper.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        }
+        digests
+    });
+    digests.sort_by_key(|digest| digest.configuration);
+    digests
+}
+
+fn sample_bytes(run: &Run, measure: &Measure) -> u64 {
+    let folder = run.dir.path().join(takt_rundir::SAMPLES_FOLDER);
+    let size = |extension: &str| {
+        std::fs::metadata(folder.join(format!("{}.{extension}", measure.file))).map_or(0, |m| m.len())
+    };
+    size("parquet") + size("csv")
+}
+
+/// What is gathered while the runs of a configuration are read.
+#[derive(Default)]
+struct Pool {
+    runs: Vec<RunDigest>,
+    failed: Vec<(usize, String)>,
+    /// Raw values in time order, for the analysis of extremes; empty once a recorder took over.
+    ordered: Vec<u64>,
+    recorder: Option<Recorder>,
+}
+
+impl Pool {
+    /// From here on values are counted and not kept.
+    fn record(&mut self, deadline_ns: Option<u64>) -> Result<&mut Recorder, String> {
+        let mut recorder = match self.recorder.take() {
+            Some(recorder) => recorder,
+            None => Recorder::new(deadline_ns).map_err(|e| e.to_string())?,
+        };
+        for value in std::mem::take(&mut self.ordered) {
+            recorder.record(value);
+        }
+        Ok(self.recorder.insert(recorder))
+    }
+
+    fn take(&mut self, run: usize, source: &Run, measure: &Measure) -> Result<(), String> {
+        let series = source.dir.series(measure).map_err(|e| e.to_string());
+        let streamed = measure.recorder.as_deref().map(|file| streamed(&source.dir, file));
+        let (streamed, remark) = match streamed {
+            Some(Ok(streamed)) => (Some(streamed), None),
+            Some(Err(why)) => (None, Some(format!("only the samples kept one by one, for {why}"))),
+            None => (None, None),
+        };
+        // A recorder saw all values where the sample file kept the first ones only; where both saw all, samples say more.
+        let raw = series.as_ref().map_or(0, |s| s.values_ns.len() as u64);
+        let Some(streamed) = streamed.filter(|s| s.recorder.count() > raw) else {
+            let series = series?;
+            let mut digest = of_series(run, measure, &series);
+            digest.remark = remark.map(|r| crate::words::clean(&r));
+            if self.recorder.is_some() || self.ordered.len() + series.values_ns.len() > POOLED_AT_MOST {
+                let recorder = self.record(measure.deadline_ns)?;
+                series.values_ns.iter().for_each(|v| recorder.record(*v));
+            } else if self.ordered.is_empty() {
+                self.ordered = series.values_ns;
+            } else {
+                self.ordered.extend_from_slice(&series.values_ns);
+            }
+            self.runs.push(digest);
+            return Ok(());
+        };
+        // The raw samples of a long run are only its first ones: they serve the time series and nothing else.
+        let series = series.unwrap_or_default();
+        let mut digest = of_series(run, measure, &series);
+        digest.summary = streamed.recorder.summary();
+        digest.misses = measure.deadline_ns.map(|_| streamed.recorder.misses());
+        digest.raw_samples = Some(raw);
+        if streamed.elapsed_ns > 0 {
+            digest.duration_s = Some(streamed.elapsed_ns as f64 / 1e9);
+        } else if let Some(rate) = measure.rate_hz {
+            digest.duration_s = (rate > 0.0).then(|| streamed.recorder.count() as f64 / rate);
+        }
+        if !streamed.max_trend.points().is_empty() {
+            digest.max_trend = streamed.max_trend.points().to_vec();
+        }
+        if !streamed.mean_trend.points().is_empty() {
+            digest.mean_trend = streamed.mean_trend.finish();
+        }
+        self.record(measure.deadline_ns)?.merge(&streamed.recorder).map_err(|e| e.to_string())?;
+        self.runs.push(digest);
+        Ok(())
+    }
+}
+
+fn digest(collection: &Collection, configuration: usize, members: &[(usize, Measure)]) -> Digest {
+    let mut pool = Pool::default();
+    let deadline_ns = members.first().and_then(|(_, m)| m.deadline_ns);
+    let rate_hz = members.first().and_then(|(_, m)| m.rate_hz);
+    for (run, measure) in members {
+        let outcome = if measure.deadline_ns != deadline_ns {
+            let show = |d: Option<u64>| d.map_or("no deadline".to_owned(), |d| crate::words::time(d as f64));
+            Err(format!(
+                "its deadline is {} where other repetitions have {}: not put together",
+                show(measure.deadline_ns),
+                show(deadline_ns)
+            ))
+        } else {
+            pool.take(*run, &collection.runs[*run], measure)
+        };
+        if let Err(why) = outcome {
+            pool.failed.push((*run, crate::words::clean(&why)));
+        }
+    }
+    let Pool { runs, failed, ordered, recorder } = pool;
+    let tail = match (&recorder, deadline_ns, rate_hz) {
+        (None, Some(deadline), Some(rate)) if !ordered.is_empty() => {
+            Some(evt::analyse(&ordered, rate, deadline).map_err(|refusal| refusal.to_string()))
+        }
+        (Some(_), Some(_), Some(_)) => Some(Err(
+            "the values were counted by size while they came; an analysis of extremes needs them in the order of time"
+                .to_owned(),
+        )),
+        _ => None,
+    };
+    let (values, summary) = match recorder {
+        Some(recorder) => {
+            let summary = recorder.summary();
+            (Values::Recorded(Box::new(recorder)), summary)
+        }
+        None => {
+            let mut values: Vec<f64> = ordered.iter().map(|v| *v as f64).collect();
+            drop(ordered);
+            let summary = Summary::of(&mut values);
+            (Values::Sorted(values), summary)
+        }
+    };
+    let mut digest = Digest {
+        configuration,
+        runs,
+        failed,
+        summary,
+        quantiles: [0.5, 0.9, 0.99, 0.999].iter().filter_map(|q| values.estimate(*q)).collect(),
+        low: values.low(),
+        box_quantiles: [0.01, 0.25, 0.5, 0.75, 0.99].map(|q| values.quantile(q).unwrap_or(0.0)),
+        bins: values.bins(),
+        above: values.above(),
+        deadline_ns,
+        rate_hz,
+        tail,
+        verdict: None,
+        resolution: values.resolution(),
+    };
+    digest.verdict = deadline_ns.map(|deadline| judge(collection, &digest, deadline));
+    digest
+}
+
+fn judge(collection: &Collection, digest: &Digest, deadline_ns: u64) -> VerdictReport {
+    let runs = || digest.runs.iter().map(|r| &collection.runs[r.run].header);
+    let mut report = judge_series(&SeriesEvidence {
+        unit: "samples".to_owned(),
+        deadline_ns,
+        rate_hz: digest.rate_hz,
+        samples: digest.summary.count,
+        misses: digest.misses(),
+        longest_run: digest.longest_run(),
+        worst_ns: digest.summary.worst as u64,
+        unfinished_late: digest.never(),
+        records_lost: runs().fold(0, |sum, h| sum.saturating_add(h.records_lost)),
+        not_granted: runs().map(|h| h.not_granted.len() as u64).sum(),
+        stolen: runs().map(|h| h.cpu.stolen).reduce(f64::max),
+        tail_per_hour: digest.tail.as_ref().and_then(|t| t.as_ref().ok()).map(|t| t.per_hour),
+        ..SeriesEvidence::default()
+    });
+    if !digest.failed.is_empty() {
+        // What could not be read cannot be a PASS.
+        let words =
+            crate::words::count(digest.failed.len(), "run could not be read", "runs could not be read");
+        report.reasons.push(format!("{words}, so that a miss may be among its samples"));
+        if report.verdict == takt_stats::Verdict::Pass {
+            report.verdict = takt_stats::Verdict::Inconclusive;
+        }
+    }
+    report
+}
+
+impl Values {
+    fn estimate(&self, q: f64) -> Option<Quantile> {
+        match self {
+            Self::Sorted(sorted) => quantile::estimate(sorted, q, CONFIDENCE),
+            Self::Recorded(recorder) => recorder.quantile_estimate(q, CONFIDENCE),
+        }
+    }
+
+    fn quantile(&self, q: f64) -> Option<f64> {
+        match self {
+            Self::Sorted(sorted) => quantile::of_sorted(sorted, q),
+            Self::Recorded(recorder) => recorder.quantile(q),
+        }
+    }
+
+    fn low(&self) -> Vec<LowRow> {
+        match self {
+            Self::Sorted(sorted) => low::table(sorted),
+            Self::Recorded(recorder) => recorder.low_table(),
+        }
+    }
+
+    fn resolution(&self) -> Option<String> {
+        let Self::Recorded(recorder) = self else { return None };
+        let worst = recorder.max_ns();
+        Some(format!(
+            "counted while they came; quantiles near {} are exact to {}",
+            crate::words::time(worst as f64),
+            crate::words::time(recorder.resolution_ns(worst) as f64)
+        ))
+    }
+
+    /// Values at ranks that are dense towards both ends, with the number of samples that are not above them; ascending.
+    fn ranks(&self) -> Vec<(f64, u64)> {
+        let count = match self {
+            Self::Sorted(sorted) => sorted.len() as u64,
+            Self::Recorded(recorder) => recorder.count(),
+        };
+        let mut ranks = Vec::new();
+        let mut beyond = 0u64;
+        while beyond < count {
+            ranks.extend([count - beyond, beyond + 1]);
+            beyond = ((beyond as f64 * 10f64.powf(1.0 / POINTS_PER_DECADE)) as u64).max(beyond + 1);
+        }
+        ranks.sort_unstable();
+        ranks.dedup();
+        let value = |rank: u64| match self {
+            Self::Sorted(sorted) => sorted.get(rank as usize - 1).copied(),
+            Self::Recorded(recorder) => recorder.quantile(rank as f64 / count as f64),
+        };
+        ranks.into_iter().filter_map(|rank| Some((value(rank)?, rank))).collect()
+    }
+
+    /// Counts in bins of equal ratio.
+    fn bins(&self) -> Vec<(f64, f64, u64)> {
+        let bin_of = |value: f64| (value.max(1.0).log10() * BINS_PER_DECADE + 1e-9).floor();
+        let edge = |bin: f64| 10f64.powf(bin / BINS_PER_DECADE);
+        let mut bins: Vec<(f64, f64, u64)> = Vec::new();
+        let mut add = |bin: f64, count: u64| match bins.last_mut() {
+            Some(last) if last.0 == edge(bin) => last.2 += count,
+            _ => bins.push((edge(bin), edge(bin + 1.0), count)),
+        };
+        match self {
+            Self::Sorted(sorted) => {
+                let mut from = 0;
+                while let Some(&value) = sorted.get(from) {
+                    let bin = bin_of(value);
+                    let to = from + sorted[from..].partition_point(|v| bin_of(*v) <= bin).max(1);
+                    add(bin, (to - from) as u64);
+                    from = to;
+                }
+            }
+            // Between two known ranks all samples count at the upper one: off by a fraction of a bin's count.
+            Self::Recorded(_) => {
+                let mut below = 0;
+                for (value, rank) in self.ranks() {
+                    add(bin_of(value), rank.saturating_sub(below));
+                    below = rank;
+                }
+            }
+        }
+        bins
+    }
+
+    /// The share of samples above a value.
+    fn above(&self) -> Vec<(f64, f64)> {
+        let ranks = self.ranks();
+        let count = ranks.last().map_or(1, |r| r.1).max(1);
+        ranks.iter().map(|&(value, rank)| (value, (count - rank) as f64 / count as f64)).collect()
+    }
+}
+
+fn of_series(run: usize, measure: &Measure, series: &Series) -> RunDigest {
+    let values = &series.values_ns;
+    let timed = series.times_ns.len() == values.len() && !values.is_empty();
+    let first = series.times_ns.iter().copied().min().unwrap_or(0);
+    let last = series.times_ns.iter().copied().max().unwrap_or(0);
+    let mut max_trend = MaxTrend::default();
+    let mut mean_trend = MeanTrend::default();
+    // Without times, the planned rate tells when a sample came.
+    let period_ns = measure.rate_hz.filter(|r| *r > 0.0).map_or(0.0, |rate| 1e9 / rate);
+    let elapsed = |index: usize| {
+        if timed { series.times_ns[index] - first } else { (index as f64 * period_ns) as u64 }
+    };
+    for (index, &value) in values.iter().enumerate() {
+        max_trend.push(elapsed(index), value);
+        mean_trend.push(elapsed(index), value);
+    }
+    let duration_s = if timed {
+        Some((last - first) as f64 / 1e9)
+    } else {
+        (period_ns > 0.0).then(|| values.len() as f64 * period_ns / 1e9)
+    };
+    let mut copy: Vec<f64> = values.iter().map(|v| *v as f64).collect();
+    RunDigest {
+        run,
+        summary: Summary::of(&mut copy),
+        misses: measure.deadline_ns.map(|deadline| Misses::of(values, deadline)),
+        never: measure.never,
+        duration_s,
+        timed,
+        columns: thin(series, timed.then_some((first, last))),
+        max_trend: max_trend.points().to_vec(),
+        mean_trend: mean_trend.finish(),
+        raw_samples: None,
+        remark: None,
+    }
+}
+
+/// Thins a series to at most [`COLUMNS`] columns, each with its least and greatest value: no outlier vanishes.
+pub(crate) fn thin(series: &Series, span_ns: Option<(u64, u64)>) -> Vec<(f64, f64, f64)> {
+    let count = series.values_ns.len();
+    let mut columns = vec![None; COLUMNS];
+    let place = |index: usize| match span_ns {
+        Some((first, last)) => {
+            let share = (series.times_ns[index] - first) as f64 / (last - first).max(1) as f64;
+            (share * COLUMNS as f64) as usize
+        }
+        None => index * COLUMNS / count.max(1),
+    };
+    for (index, &value) in series.values_ns.iter().enumerate() {
+        let column: &mut Option<(u64, u64)> = &mut columns[place(index).min(COLUMNS - 1)];
+        let (low, high) = column.unwrap_or((value, value));
+        *column = Some((low.min(value), high.max(value)));
+    }
+    let length = span_ns.map_or(count as f64, |(first, last)| (last - first) as f64 / 1e9);
+    let middle = |column: usize| length * (column as f64 + 0.5) / COLUMNS as f64;
+    let whole = |(column, value): (usize, Option<(u64, u64)>)| {
+        value.map(|(low, high)| (middle(column), low as f64, high as f64))
+    };
+    columns.into_iter().enumerate().filter_map(whole).collect()
+}

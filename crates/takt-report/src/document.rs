@@ -1,0 +1,86 @@
+//! What a report says, before it is written as HTML or Markdown: one content, so that the twins cannot differ.
+
+use takt_stats::Verdict;
+
+use crate::figure::Figure;
+use crate::table::Table;
+use crate::words::clean;
+
+/// A piece of a section.
+#[derive(Clone, Debug)]
+pub enum Block {
+    /// A paragraph.
+    Paragraph(String),
+    /// A list.
+    List(Vec<String>),
+    /// Something the reader must not miss: what is missing, damaged or not comparable.
+    Warning(Vec<String>),
+    /// A verdict with the sentence behind it.
+    Verdict(Verdict, String),
+    /// A table.
+    Table(Table),
+    /// A figure.
+    Figure(Box<Figure>),
+}
+
+/// A section.
+#[derive(Clone, Debug)]
+pub struct Section {
+    /// Anchor, unique in the document.
+    pub id: String,
+    /// Heading.
+    pub title: String,
+    blocks: Vec<Block>,
+}
+
+impl Section {
+    /// An empty section.
+    pub fn new(id: impl Into<String>, title: impl AsRef<str>) -> Self {
+        Self { id: id.into(), title: clean(title.as_ref()), blocks: Vec::new() }
+    }
+
+    /// What it says.
+    pub fn blocks(&self) -> &[Block] {
+        &self.blocks
+    }
+
+    /// Adds a block. Texts may come from files: what a terminal or a page would obey is taken out here, once for all
+    /// renderings.
+    pub fn add(&mut self, block: Block) {
+        let all = |items: Vec<String>| items.iter().map(|item| clean(item)).collect();
+        self.blocks.push(match block {
+            Block::Paragraph(text) => Block::Paragraph(clean(&text)),
+            Block::List(items) => Block::List(all(items)),
+            Block::Warning(items) => Block::Warning(all(items)),
+            Block::Verdict(verdict, text) => Block::Verdict(verdict, clean(&text)),
+            tidy @ (Block::Table(_) | Block::Figure(_)) => tidy,
+        });
+    }
+}
+
+/// A report.
+#[derive(Clone, Debug)]
+pub struct Document {
+    /// Its title.
+    pub title: String,
+    /// Its sections; the first is the introduction.
+    pub sections: Vec<Section>,
+}
+
+impl Document {
+    /// All figures, in order.
+    pub fn figures(&self) -> impl Iterator<Item = &Figure> {
+        self.sections.iter().flat_map(|s| s.blocks()).filter_map(|block| match block {
+            Block::Figure(figure) => Some(&**figure),
+            _ => None,
+        })
+    }
+
+    /// All tables, in order.
+    pub fn tables(&self) -> impl Iterator<Item = &Table> {
+        self.sections.iter().flat_map(|s| s.blocks()).filter_map(|block| match block {
+            Block::Table(table) => Some(table),
+            _ => None,
+        })
+    }
+}

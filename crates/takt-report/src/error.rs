@@ -1,0 +1,68 @@
+//! What can go wrong with a report.
+
+use std::path::PathBuf;
+
+/// Errors of reports, comparisons and exports.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A run directory or a file could not be read or written.
+    #[error(transparent)]
+    RunDir(#[from] takt_rundir::Error),
+    /// There are run directories, and none of them can be read.
+    #[error("none of {found} run directories can be read: {reasons}")]
+    NothingReadable {
+        /// How many were found.
+        found: usize,
+        /// Why not, each.
+        reasons: String,
+    },
+    /// No run has what was asked for.
+    #[error("no run has the measure \"{asked}\"; there are: {there}")]
+    NoSuchMeasure {
+        /// The name asked for.
+        asked: String,
+        /// The names that there are.
+        there: String,
+    },
+    /// The file of a long run's recorder cannot be read.
+    #[error("{run}: {why}")]
+    Recorder {
+        /// The run.
+        run: String,
+        /// Why not.
+        why: String,
+    },
+    /// Two things cannot be compared.
+    #[error(
+        "the machines differ, so a difference may come from them and not from what was changed: {differences}; \
+         ask for a comparison across machines to see it nevertheless"
+    )]
+    MachinesDiffer {
+        /// What differs.
+        differences: String,
+    },
+    /// Nothing on one side matches anything on the other.
+    #[error("nothing to compare: {reason}")]
+    NothingInCommon {
+        /// Why.
+        reason: String,
+    },
+    /// A measure is not the same thing in two runs.
+    #[error("\"{measure}\" is {expected} in one run and {found} in another: they are never put together")]
+    MixedMeasure {
+        /// Name of the measure.
+        measure: String,
+        /// What it is in the first.
+        expected: String,
+        /// What it is in the other.
+        found: String,
+    },
+}
+
+impl Error {
+    /// An error of a file.
+    pub(crate) fn io(path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Self {
+        let path = path.into();
+        move |source| Self::RunDir(takt_rundir::Error::Io { path, source })
+    }
+}

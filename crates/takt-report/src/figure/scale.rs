@@ -1,0 +1,129 @@
+//! Axes: from values to places, and where the marks go.
+
+/// How values are laid on an axis.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Scale {
+    low: f64,
+    high: f64,
+    log: bool,
+}
+
+impl Scale {
+    /// A linear axis from 0 that holds `high`.
+    pub(crate) fn linear(high: f64) -> Self {
+        let high = if high.is_finite() && high > 0.0 { high } else { 1.0 };
+        let step = nice_step(high / 5.0);
+        Self { low: 0.0, high: (high / step).ceil() * step, log: false }
+    }
+
+    /// A linear axis from `low` to `high` exactly: time.
+    pub(crate) fn span(high: f64) -> Self {
+        Self { low: 0.0, high: if high.is_finite() && high > 0.0 { high } else { 1.0 }, log: false }
+    }
+
+    /// A logarithmic axis that holds `low..=high`. Values at or below its beginning are set on its beginning.
+    pub(crate) fn log(low: f64, high: f64) -> Self {
+        let low = if low.is_finite() && low > 0.0 { low } else { 1.0 };
+        let high = if high.is_finite() && high > low { high } else { low * 10.0 };
+        let (low, mut high) = (round_125(low, false), round_125(high, true));
+        if high < low * 10.0 {
+            high = low * 10.0;
+        }
+        Self { low, high, log: true }
+    }
+
+    /// A logarithmic axis where a linear one would squeeze what is typical into its first twentieth, else a linear one.
+    pub(crate) fn suited(least: f64, typical: f64, high: f64) -> Self {
+        if high > 20.0 * typical.max(1.0) { Self::log(least.max(1.0), high) } else { Self::linear(high) }
+    }
+
+    /// Whether it is logarithmic.
+    pub(crate) fn is_log(&self) -> bool {
+        self.log
+    }
+
+    /// The place of a value, 0..=1.
+    pub(crate) fn place(&self, value: f64) -> f64 {
+        let share = if self.log {
+            (value.max(self.low) / self.low).ln() / (self.high / self.low).ln()
+        } else {
+            (value - self.low) / (self.high - self.low)
+        };
+        if share.is_nan() { 0.0 } else { share.clamp(0.0, 1.0) }
+    }
+
+    /// Values with a mark and a label; at most about `room`.
+    pub(crate) fn marks(&self, room: usize) -> Vec<f64> {
+        let room = room.max(2);
+        if !self.log {
+            let step = nice_step((self.high - self.low) / room as f64);
+            let count = ((self.high - self.low) / step + 1e-9).floor() as usize;
+            return (0..=count.min(50)).map(|i| self.low + i as f64 * step).collect();
+        }
+        let (first, last) = (self.low.log10().floor() as i32, self.high.log10().ceil() as i32);
+        let within = |v: &f64| *v >= self.low * 0.999 && *v <= self.high * 1.001;
+        let of = |digits: &[f64]| -> Vec<f64> {
+            let decade = |e: i32| digits.iter().map(move |d| d * 10f64.powi(e));
+            (first..=last).flat_map(decade).filter(within).collect()
+        };
+        for digits in [&[1.0, 2.0, 5.0][..], &[1.0, 3.0], &[1.0]] {
+            let marks = of(digits);
+            if marks.len() <= room {
+                return marks;
+            }
+        }
+        let marks = of(&[1.0]);
+        let every = marks.len().div_ceil(room).max(1);
+        marks.into_iter().step_by(every).collect()
+    }
+}
+
+fn nice_step(rough: f64) -> f64 {
+    let power = 10f64.powf(rough.max(f64::MIN_POSITIVE).log10().floor());
+    let digit = rough / power;
+    let nice = [1.0, 2.0, 2.5, 5.0, 10.0].into_iter().find(|n| digit <= n * 1.000_001).unwrap_or(10.0);
+    nice * power
+}
+
+fn round_125(value: f64, up: bool) -> f64 {
+    let power = 10f64.powf(value.log10().floor());
+    let digit = value / power;
+    let steps = [1.0, 2.0, 5.0, 10.0];
+    let found = if up {
+        steps.into_iter().find(|s| digit <= s * 1.000_001)
+    } else {
+        steps.into_iter().rev().find(|s| digit >= s * 0.999_999)
+    };
+    found.unwrap_or(1.0) * power
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn marks_are_round() {
+        assert_eq!(Scale::linear(93.0).marks(5), vec![0.0, 20.0, 40.0, 60.0, 80.0, 100.0]);
+        assert_eq!(Scale::log(3.0, 9000.0).marks(6), vec![10.0, 100.0, 1000.0, 10000.0]);
+        assert_eq!(Scale::log(30.0, 400.0).marks(6), vec![20.0, 50.0, 100.0, 200.0, 500.0]);
+    }
+
+    proptest! {
+        #[test]
+        fn every_value_has_a_place(values in proptest::collection::vec(0.0f64..1e13, 1..20), room in 0usize..20) {
+            let high = values.iter().copied().fold(0.0, f64::max);
+            let low = values.iter().copied().fold(f64::MAX, f64::min);
+            for scale in [Scale::linear(high), Scale::span(high), Scale::log(low, high), Scale::suited(low, values[0], high)] {
+                for &v in &values {
+                    prop_assert!((0.0..=1.0).contains(&scale.place(v)));
+                }
+                let marks = scale.marks(room);
+                prop_assert!(!marks.is_empty() && marks.len() <= room.max(2) + 2, "{:?} {}", marks, room);
+                prop_assert!(marks.is_sorted());
+            }
+            let log = Scale::log(low, high);
+            prop_assert!(log.place(high) > log.place(low) || high == low);
+        }
+    }
+}

@@ -1,0 +1,267 @@
+//! The first task of the paper, its Algorithm 1: write a level, read until it arrives, time both, flip.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use takt_link_daq::Link;
+use takt_rt::clock::{monotonic_ns, sleep_until};
+use takt_rt::ring::Producer;
+use takt_rt::{memory, proof};
+
+use crate::config::{PulseConfig, Stamp};
+use crate::control::Controller;
+use crate::plant::{Plant, Reference};
+use crate::record::{EdgeRecord, Ended, SteadyState, Totals, Tracking};
+
+/// A controller and what it steers.
+pub(crate) struct Steering {
+    pub controller: Box<dyn Controller>,
+    pub plant: Plant,
+    pub reference: Reference,
+    pub error: ErrorMeter,
+}
+
+/// What acquisition needs; everything is allocated before it begins.
+pub(crate) struct Acquisition {
+    pub link: Box<dyn Link>,
+    pub pulse: PulseConfig,
+    pub steering: Option<Steering>,
+    /// To whoever reads the records.
+    pub records: Producer<EdgeRecord>,
+    /// To the saving task, where it runs.
+    pub saving: Option<Producer<EdgeRecord>>,
+    pub stop: Arc<AtomicBool>,
+    pub duration_ns: Option<u64>,
+    pub edges: Option<u64>,
+    pub totals: Totals,
+    /// Counters of the thread when its start was over.
+    pub begun: Option<SteadyState>,
+}
+
+/// Edges after which the start is over: caches and stacks have been touched.
+const START_EDGES: u64 = 100;
+
+/// The counters of the calling thread since it started.
+fn counters() -> SteadyState {
+    let faults = memory::thread_faults();
+    SteadyState {
+        minor_faults: faults.minor,
+        major_faults: faults.major,
+        preemptions: memory::thread_switches().involuntary,
+        allocations: proof::allocations() + proof::frees(),
+    }
+}
+
+/// What is left when it has ended.
+pub(crate) struct Left {
+    pub ended: Ended,
+    pub totals: Totals,
+    pub tracking: Option<Tracking>,
+    pub records_lost: u64,
+    /// None where the loop ended in its start.
+    pub steady: Option<SteadyState>,
+    /// Dropped elsewhere: closing a link waits for its echo thread.
+    pub link: Box<dyn Link>,
+}
+
+/// How waiting for a level ended.
+enum Seen {
+    At(u64),
+    TimedOut(u64),
+    Asked,
+}
+
+impl Acquisition {
+    pub fn run(mut self) -> Left {
+        let ended = self.edges();
+        let now = counters();
+        let steady = self.begun.map(|begun| SteadyState {
+            minor_faults: now.minor_faults - begun.minor_faults,
+            major_faults: now.major_faults - begun.major_faults,
+            preemptions: now.preemptions - begun.preemptions,
+            allocations: now.allocations - begun.allocations,
+        });
+        let tracking = self.steering.as_ref().map(|steering| steering.error.tracking());
+        let Self { totals, records, link, .. } = self;
+        Left { ended, totals, tracking, records_lost: records.lost(), steady, link }
+    }
+
+    fn edges(&mut self) -> Ended {
+        let begin_ns = monotonic_ns();
+        let mut high = match self.bring_low() {
+            Ok(()) => true,
+            Err(ended) => return ended,
+        };
+        let wait_ns = self.pulse.wait.as_nanos() as u64;
+        let mut received_ns = monotonic_ns();
+        let mut index = 0;
+        let mut lost_in_a_row = 0;
+        loop {
+            if self.stop.load(Ordering::Relaxed) {
+                return Ended::Asked;
+            }
+            if self.edges.is_some_and(|edges| index >= edges) {
+                return Ended::Edges;
+            }
+            let now_ns = if wait_ns > 0 {
+                sleep_until(monotonic_ns() + wait_ns);
+                monotonic_ns()
+            } else {
+                monotonic_ns()
+            };
+            if self.duration_ns.is_some_and(|duration_ns| now_ns - begin_ns >= duration_ns) {
+                return Ended::Duration;
+            }
+            let level_v = if high { self.pulse.high_v } else { self.pulse.low_v };
+            let resent = self.link.counts().resent;
+            let sent_ns = match self.pulse.stamp {
+                Stamp::Write => monotonic_ns(),
+                Stamp::Receive => received_ns,
+            };
+            let seen = match self.send_and_await(level_v, high) {
+                Ok(seen) => seen,
+                Err(ended) => return ended,
+            };
+            let arrived = match seen {
+                Seen::At(at_ns) => {
+                    received_ns = at_ns;
+                    true
+                }
+                Seen::TimedOut(at_ns) => {
+                    received_ns = at_ns;
+                    false
+                }
+                // An edge under way when the loop is stopped is none.
+                Seen::Asked => return Ended::Asked,
+            };
+            let controller_ns = self.steer();
+            let edge = EdgeRecord {
+                index,
+                sent_ns,
+                received_ns,
+                latency_ns: received_ns.saturating_sub(sent_ns),
+                controller_ns,
+                level_v: level_v as f32,
+                resends: u32::try_from(self.link.counts().resent - resent).unwrap_or(u32::MAX),
+                arrived,
+            };
+            self.totals.add(&edge);
+            self.records.push(edge);
+            if let Some(saving) = &mut self.saving {
+                saving.push(edge);
+            }
+            index += 1;
+            if index == START_EDGES {
+                self.begun = Some(counters());
+            }
+            if arrived {
+                lost_in_a_row = 0;
+                high = !high;
+                continue;
+            }
+            lost_in_a_row += 1;
+            if lost_in_a_row >= self.pulse.lost_in_a_row {
+                return self.no_answer(lost_in_a_row);
+            }
+            // The input may still show the old level or show the lost one late: begin anew from below.
+            high = match self.bring_low() {
+                Ok(()) => true,
+                Err(ended) => return ended,
+            };
+            received_ns = monotonic_ns();
+        }
+    }
+
+    /// Sends the low level and waits until it is there.
+    fn bring_low(&mut self) -> Result<(), Ended> {
+        for _ in 0..self.pulse.lost_in_a_row {
+            match self.send_and_await(self.pulse.low_v, false)? {
+                Seen::At(_) => return Ok(()),
+                Seen::Asked => return Err(Ended::Asked),
+                Seen::TimedOut(_) => {}
+            }
+        }
+        Err(self.no_answer(self.pulse.lost_in_a_row))
+    }
+
+    fn no_answer(&self, times: u32) -> Ended {
+        let timeout = takt_rt::duration::format(self.pulse.timeout);
+        let link = &self.link.facts().description;
+        Ended::NoAnswer(format!(
+            "{times} edges in a row did not come back within {timeout} ({link}); check the wire from output to input, \
+             the channels and the ranges, or raise pulse.timeout"
+        ))
+    }
+
+    fn send_and_await(&mut self, level_v: f64, high: bool) -> Result<Seen, Ended> {
+        let broken = |error: takt_link_daq::LinkError| Ended::Link(error.to_string());
+        let give_up_ns = monotonic_ns() + self.pulse.timeout.as_nanos() as u64;
+        self.link.write_v(level_v).map_err(broken)?;
+        loop {
+            let input_v = self.link.read_v().map_err(broken)?;
+            let now_ns = monotonic_ns();
+            if (input_v >= self.pulse.threshold_v) == high {
+                return Ok(Seen::At(now_ns));
+            }
+            if now_ns >= give_up_ns {
+                return Ok(Seen::TimedOut(now_ns));
+            }
+            if self.stop.load(Ordering::Relaxed) {
+                return Ok(Seen::Asked);
+            }
+        }
+    }
+
+    /// One turn of the controller and its plant; returns the execution time of the controller alone.
+    fn steer(&mut self) -> u64 {
+        let Some(Steering { controller, plant, reference, error }) = &mut self.steering else { return 0 };
+        let (t_s, state) = (plant.time_s(), plant.state());
+        error.push(state[0] - reference.at(t_s).x);
+        let start_ns = monotonic_ns();
+        let input = controller.control(t_s, state);
+        let controller_ns = monotonic_ns() - start_ns;
+        plant.step(input);
+        controller_ns
+    }
+}
+
+/// Error of an experiment whose length nobody knows, without its beginning: sums over blocks of double length each. The
+/// last complete block and what came after it are the last half to three quarters of all.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct ErrorMeter {
+    steps: u64,
+    last: f64,
+    before: Block,
+    current: Block,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Block {
+    length: u64,
+    squares: f64,
+    max: f64,
+}
+
+impl ErrorMeter {
+    pub fn push(&mut self, error: f64) {
+        self.steps += 1;
+        self.last = error;
+        self.current.length += 1;
+        self.current.squares += error * error;
+        self.current.max = self.current.max.max(error.abs());
+        if self.current.length > self.before.length.saturating_mul(2).max(1) {
+            self.before = std::mem::take(&mut self.current);
+        }
+    }
+
+    pub fn tracking(&self) -> Tracking {
+        let length = self.before.length + self.current.length;
+        let rms = ((self.before.squares + self.current.squares) / length.max(1) as f64).sqrt();
+        Tracking {
+            steps: self.steps,
+            rms_error: rms,
+            last_error: self.last,
+            max_error: self.before.max.max(self.current.max),
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! Controllers for the inside of the loop, from nothing to heavy. Each computes one input from the plant's state and
+//! the reference, in constant time, without allocating.
+//!
+//! | kind | what it knows of the plant | work per turn with the defaults |
+//! |---|---|---|
+//! | `pid` | nothing | a dozen operations |
+//! | `neuro_adaptive` | nothing: learns `f` and `g` (the paper's) | 50 Gaussians |
+//! | `lqr` | the linearised plant, at start-up | a dozen operations |
+//! | `mpc` | the linearised plant | 50 gradient steps of 25 inputs |
+//! | `sliding_rbf` | `g`; learns `f` | 4096 neurons |
+
+mod lqr;
+mod model;
+mod mpc;
+mod neuro;
+mod pid;
+mod rbf;
+mod sliding;
+
+pub use lqr::{Lqr, LqrConfig, riccati};
+pub use mpc::{Mpc, MpcConfig};
+pub use neuro::{Leak, NeuroAdaptive, NeuroConfig};
+pub use pid::{Pid, PidConfig};
+pub use rbf::{Rbf, RbfConfig};
+pub use sliding::{SlidingConfig, SlidingRbf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::DaqError;
+use crate::plant::{PlantConfig, Reference, State};
+
+/// A control law with its own state.
+pub trait Controller: Send {
+    /// The input for the plant at simulated time `t_s` in `state`.
+    fn control(&mut self, t_s: f64, state: State) -> f64;
+}
+
+/// Which controller runs in the loop (`[controller]`).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+pub enum ControllerConfig {
+    /// None. (With braces, so that a key beside `kind` is an error.)
+    None {},
+    /// The paper's: two networks of radial basis functions, equations 5 to 10.
+    NeuroAdaptive(NeuroConfig),
+    /// Proportional, integral, derivative.
+    Pid(PidConfig),
+    /// Linear quadratic regulator with integral action.
+    Lqr(LqrConfig),
+    /// Linear model predictive control with limits on the input.
+    Mpc(MpcConfig),
+    /// Adaptive sliding mode with a large network: the heavy one.
+    SlidingRbf(SlidingConfig),
+}
+
+impl Default for ControllerConfig {
+    fn default() -> Self {
+        Self::None {}
+    }
+}
+
+impl ControllerConfig {
+    /// The kinds, as `kind` spells them.
+    pub const KINDS: [&'static str; 6] = ["none", "neuro_adaptive", "pid", "lqr", "mpc", "sliding_rbf"];
+
+    /// The kind as `kind` spells it.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::None {} => "none",
+            Self::NeuroAdaptive(_) => "neuro_adaptive",
+            Self::Pid(_) => "pid",
+            Self::Lqr(_) => "lqr",
+            Self::Mpc(_) => "mpc",
+            Self::SlidingRbf(_) => "sliding_rbf",
+        }
+    }
+
+    /// The defaults of a kind; None where there is no such kind.
+    pub fn of_kind(kind: &str) -> Option<Self> {
+        Some(match kind {
+            "none" => Self::None {},
+            "neuro_adaptive" => Self::NeuroAdaptive(NeuroConfig::default()),
+            "pid" => Self::Pid(PidConfig::default()),
+            "lqr" => Self::Lqr(LqrConfig::default()),
+            "mpc" => Self::Mpc(MpcConfig::default()),
+            "sliding_rbf" => Self::SlidingRbf(SlidingConfig::default()),
+            _ => return None,
+        })
+    }
+
+    pub(crate) fn validate(&self, plant: &PlantConfig) -> Result<(), DaqError> {
+        match self {
+            Self::None {} => Ok(()),
+            Self::NeuroAdaptive(config) => config.validate(plant),
+            Self::Pid(config) => config.validate(),
+            Self::Lqr(config) => config.validate(),
+            Self::Mpc(config) => config.validate(),
+            Self::SlidingRbf(config) => config.validate(),
+        }
+    }
+
+    /// Builds the controller; everything that it will need is allocated here.
+    ///
+    /// # Errors
+    /// [`DaqError`] where the plant cannot be controlled so.
+    pub fn build(
+        &self,
+        plant: &PlantConfig,
+        reference: &Reference,
+    ) -> Result<Option<Box<dyn Controller>>, DaqError> {
+        self.validate(plant)?;
+        Ok(Some(match self {
+            Self::None {} => return Ok(None),
+            Self::NeuroAdaptive(config) => Box::new(NeuroAdaptive::new(config, plant, reference)),
+            Self::Pid(config) => Box::new(Pid::new(config, plant, reference)),
+            Self::Lqr(config) => Box::new(Lqr::new(config, plant, reference)?),
+            Self::Mpc(config) => Box::new(Mpc::new(config, plant, reference)?),
+            Self::SlidingRbf(config) => Box::new(SlidingRbf::new(config, plant, reference)),
+        }))
+    }
+}
+
+/// Checks that a parameter lies in a range.
+fn within(key: &'static str, value: f64, range: std::ops::RangeInclusive<f64>) -> Result<(), DaqError> {
+    if range.contains(&value) {
+        return Ok(());
+    }
+    Err(DaqError::config(key, value, format!("accepted are {} to {}", range.start(), range.end())))
+}
+
+#[cfg(test)]
+mod tests;

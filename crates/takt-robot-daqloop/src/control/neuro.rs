@@ -1,0 +1,172 @@
+//! The paper's neuro-adaptive controller (section 4.3, after Ghiti Sarand and Karimi 2017): the plant is unknown, and
+//! two networks learn `f` and `g` from the tracking error while they control.
+//!
+//! ```text
+//! f^ = W1' Phi1(x)                                             (5)
+//! g^ = W2' Phi2(x)                                             (6)
+//! v1 = -f^ - k1 e - k2 e' + xr''       e = x1 - xr             (3)
+//! u  = v1 / (1 + |g^|)                                         (8)
+//! W1 <- alpha1 (Phi1 s - beta W1)                              (9)
+//! W2 <- alpha2 (v1 Phi2 s / (1 + |g^|) - gamma W2)            (10)
+//! ```
+//!
+//! Equation 10 is printed with `gamma W1` as its last term. That can hardly be meant: W1 and W2 need not have as many
+//! elements, the term would not bound W2 (with W1 at rest it makes W2 drift for ever), and in equation 9 and in the
+//! source of the law the term is each network's own leak. So W2 is the default; `leak = "w1"` computes what is
+//! printed.
+//!
+//! `s` is `E'B = e'` in the paper. Learning from the speed of the error alone adds up to the distance covered: after a
+//! step from 0 to 1 the network for `f` has learned the way and not the load, and at rest it only forgets. (Measured on
+//! the pendulum with weak gains, in `tests.rs`: six times the error of the same law without learning; on a sine, where
+//! something always moves, a twelfth of it.) A
+//! Lyapunov argument gives `E'PB`, which is `e' + lambda e` up to a factor, and with it the networks learn the load: the
+//! error becomes a hundred times less. So `lambda` is 2 by default; `lambda = 0` computes what is printed, and tracks
+//! where the rates are small against the gains.
+
+use serde::{Deserialize, Serialize};
+
+use super::rbf::{Rbf, RbfConfig};
+use super::{Controller, within};
+use crate::error::DaqError;
+use crate::plant::{PlantConfig, Reference, State};
+
+/// Whose weights the last term of equation 10 takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Leak {
+    /// W2, what must have been meant.
+    #[default]
+    W2,
+    /// W1, as printed.
+    W1,
+}
+
+/// Parameters; the paper gives the law but not its numbers. These keep every plant of [`crate::plant`] on the
+/// reference 1 and on slow sines.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct NeuroConfig {
+    /// Gain of the error, 1/s². 400: errors end within a tenth of a second where the input allows.
+    pub k1: f64,
+    /// Gain of its derivative, 1/s. 40: critically damped with k1 for a gain of 1.
+    pub k2: f64,
+    /// Rate at which f is learned. 50.
+    pub alpha1: f64,
+    /// Rate at which g is learned. 0.05: the error is multiplied by v1 there, which is large.
+    pub alpha2: f64,
+    /// Leak of f. 0.001: bounds the weights, and forgets in 1 / (alpha1 beta) = 20 s.
+    pub beta: f64,
+    /// Leak of g. 0.1.
+    pub gamma: f64,
+    /// Share of the error itself in what the networks learn from, 1/s. 2; 0 is the paper's.
+    pub lambda: f64,
+    /// Whose weights leak in equation 10.
+    pub leak: Leak,
+    /// The network for f. 5 by 5 neurons from -2 to 2 and -4 to 4.
+    pub f: RbfConfig,
+    /// The network for g. As that for f.
+    pub g: RbfConfig,
+}
+
+impl Default for NeuroConfig {
+    fn default() -> Self {
+        Self {
+            k1: 400.0,
+            k2: 40.0,
+            alpha1: 50.0,
+            alpha2: 0.05,
+            beta: 0.001,
+            gamma: 0.1,
+            lambda: 2.0,
+            leak: Leak::default(),
+            f: RbfConfig::even(5, [2.0, 4.0]),
+            g: RbfConfig::even(5, [2.0, 4.0]),
+        }
+    }
+}
+
+impl NeuroConfig {
+    pub(crate) fn validate(&self, plant: &PlantConfig) -> Result<(), DaqError> {
+        let positive = 1e-9..=1e9;
+        // "Positive real constants" (the paper); a leak or a rate of 0 is a law without that term.
+        within("controller.k1", self.k1, positive.clone())?;
+        within("controller.k2", self.k2, positive)?;
+        for (key, value) in [
+            ("controller.alpha1", self.alpha1),
+            ("controller.alpha2", self.alpha2),
+            ("controller.beta", self.beta),
+            ("controller.gamma", self.gamma),
+            ("controller.lambda", self.lambda),
+        ] {
+            within(key, value, 0.0..=1e9)?;
+        }
+        for (key, rate) in
+            [("controller.beta", self.alpha1 * self.beta), ("controller.gamma", self.alpha2 * self.gamma)]
+        {
+            if rate * plant.period_s() > 1.0 {
+                let given = format!("{rate} 1/s with its alpha");
+                let accepted =
+                    "the leak must not forget more than everything in one plant.period: lower it or alpha";
+                return Err(DaqError::config(key, given, accepted));
+            }
+        }
+        self.f.validate("controller.f")?;
+        self.g.validate("controller.g")?;
+        if self.leak == Leak::W1 && self.f.neurons() != self.g.neurons() {
+            let given =
+                format!("\"w1\" with {} neurons for f and {} for g", self.f.neurons(), self.g.neurons());
+            let accepted = "equation 10 as printed needs as many neurons in both networks";
+            return Err(DaqError::config("controller.leak", given, accepted));
+        }
+        Ok(())
+    }
+}
+
+/// The controller with what it has learned.
+#[derive(Clone, Debug)]
+pub struct NeuroAdaptive {
+    config: NeuroConfig,
+    reference: Reference,
+    period_s: f64,
+    f: Rbf,
+    g: Rbf,
+}
+
+impl NeuroAdaptive {
+    /// Knows nothing yet. Of the plant it is told the period alone.
+    pub fn new(config: &NeuroConfig, plant: &PlantConfig, reference: &Reference) -> Self {
+        Self {
+            config: config.clone(),
+            reference: *reference,
+            period_s: plant.period_s(),
+            f: Rbf::new(&config.f),
+            g: Rbf::new(&config.g),
+        }
+    }
+
+    /// What it believes `f` and `g` to be at `x`.
+    pub fn estimates(&mut self, x: State) -> (f64, f64) {
+        (self.f.value(x), self.g.value(x))
+    }
+}
+
+impl Controller for NeuroAdaptive {
+    fn control(&mut self, t_s: f64, x: State) -> f64 {
+        let NeuroConfig { k1, k2, alpha1, alpha2, beta, gamma, lambda, leak, .. } = self.config;
+        let desired = self.reference.at(t_s);
+        let (e, de) = (x[0] - desired.x, x[1] - desired.dx);
+        let f = self.f.value(x);
+        let g = self.g.value(x);
+        let v1 = -f - k1 * e - k2 * de + desired.ddx;
+        let u = v1 / (1.0 + g.abs());
+        let s = de + lambda * e;
+        let (a1, a2) = (alpha1 * self.period_s, alpha2 * self.period_s);
+        let push_g = a2 * v1 * s / (1.0 + g.abs());
+        match leak {
+            Leak::W2 => self.g.learn(push_g, a2 * gamma),
+            Leak::W1 => self.g.learn_leaking(push_g, a2 * gamma, self.f.weights()),
+        }
+        self.f.learn(a1 * s, a1 * beta);
+        u
+    }
+}

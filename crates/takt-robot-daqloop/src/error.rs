@@ -1,0 +1,51 @@
+//! What can keep the loop from running.
+
+/// Errors of the loop. Each says what was found and the way out.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DaqError {
+    /// A key whose value cannot work.
+    #[error("{key} = {given}: {accepted}")]
+    Config {
+        /// The key.
+        key: &'static str,
+        /// Its value.
+        given: String,
+        /// What is accepted, and why.
+        accepted: String,
+    },
+    /// The far end of the link could never run beside a task that polls.
+    #[error(
+        "acquisition.policy = \"{policy}\" on CPU {cpus} polls and never gives it away, and what must answer \
+         ({answerer}) may run on that CPU alone: no edge would ever arrive. Fix: give the echo a higher priority \
+         (link.echo.policy) or another CPU (link.echo.cpus), or let the link sleep (link.waiting = \"block\")"
+    )]
+    Starved {
+        /// The acquisition task's policy.
+        policy: String,
+        /// Its CPU.
+        cpus: String,
+        /// What would have to run there.
+        answerer: String,
+    },
+    /// The controller cannot be built for this plant.
+    #[error("controller \"{controller}\": {reason}")]
+    Controller {
+        /// Its kind.
+        controller: &'static str,
+        /// Why, with the way out.
+        reason: String,
+    },
+    /// The link could not be opened.
+    #[error(transparent)]
+    Link(#[from] takt_link_daq::LinkError),
+    /// A thread could not be started, or the kernel refused something that the run cannot do without.
+    #[error(transparent)]
+    RealTime(#[from] takt_rt::Error),
+}
+
+impl DaqError {
+    pub(crate) fn config(key: &'static str, given: impl ToString, accepted: impl Into<String>) -> Self {
+        Self::Config { key, given: given.to_string(), accepted: accepted.into() }
+    }
+}

@@ -1,0 +1,142 @@
+//! What the loop leaves behind.
+
+use serde::{Deserialize, Serialize};
+
+/// One edge.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct EdgeRecord {
+    /// Number of the edge, from 0.
+    pub index: u64,
+    /// When it was sent (CLOCK_MONOTONIC); what that means is [`Stamp`](crate::Stamp)'s to say.
+    pub sent_ns: u64,
+    /// When it was seen at the input; for an edge that never came, when waiting for it ended.
+    pub received_ns: u64,
+    /// From the one to the other.
+    pub latency_ns: u64,
+    /// Execution time of the controller in this turn of the loop; 0 without one.
+    pub controller_ns: u64,
+    /// The level that was sent, volts.
+    pub level_v: f32,
+    /// How often the link sent it again.
+    pub resends: u32,
+    /// Whether it came. An edge that did not counts as a miss, never as a short latency.
+    pub arrived: bool,
+}
+
+/// Why a loop has ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "kind", content = "detail")]
+pub enum Ended {
+    /// The configured time has passed.
+    Duration,
+    /// The configured number of edges has been sent.
+    Edges,
+    /// It was asked to.
+    Asked,
+    /// The link broke; its words.
+    Link(String),
+    /// Too many edges in a row did not come.
+    NoAnswer(String),
+}
+
+impl Ended {
+    /// What went wrong, where something did.
+    pub fn problem(&self) -> Option<&str> {
+        match self {
+            Self::Duration | Self::Edges | Self::Asked => None,
+            Self::Link(reason) | Self::NoAnswer(reason) => Some(reason),
+        }
+    }
+}
+
+/// Sums that the acquisition task itself keeps: complete even where a ring was full.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Totals {
+    /// Edges that came.
+    pub edges: u64,
+    /// Edges that did not.
+    pub lost_edges: u64,
+    /// Levels that the link sent again.
+    pub resends: u64,
+    /// Least latency; `u64::MAX` without an edge.
+    pub min_ns: u64,
+    /// Greatest latency of the edges that came.
+    pub max_ns: u64,
+    /// Sum of the latencies.
+    pub sum_ns: u128,
+    /// Greatest execution time of the controller.
+    pub controller_max_ns: u64,
+    /// Sum of the controller's execution times.
+    pub controller_sum_ns: u128,
+}
+
+impl Default for Totals {
+    fn default() -> Self {
+        Self {
+            edges: 0,
+            lost_edges: 0,
+            resends: 0,
+            min_ns: u64::MAX,
+            max_ns: 0,
+            sum_ns: 0,
+            controller_max_ns: 0,
+            controller_sum_ns: 0,
+        }
+    }
+}
+
+impl Totals {
+    /// Takes an edge in.
+    pub fn add(&mut self, edge: &EdgeRecord) {
+        self.resends += u64::from(edge.resends);
+        self.controller_max_ns = self.controller_max_ns.max(edge.controller_ns);
+        self.controller_sum_ns += u128::from(edge.controller_ns);
+        if !edge.arrived {
+            self.lost_edges += 1;
+            return;
+        }
+        self.edges += 1;
+        self.min_ns = self.min_ns.min(edge.latency_ns);
+        self.max_ns = self.max_ns.max(edge.latency_ns);
+        self.sum_ns += u128::from(edge.latency_ns);
+    }
+
+    /// Mean latency.
+    pub fn mean_ns(&self) -> Option<f64> {
+        (self.edges > 0).then(|| self.sum_ns as f64 / self.edges as f64)
+    }
+
+    /// Mean execution time of the controller.
+    pub fn controller_mean_ns(&self) -> Option<f64> {
+        let turns = self.edges + self.lost_edges;
+        (turns > 0).then(|| self.controller_sum_ns as f64 / turns as f64)
+    }
+}
+
+/// How well the controller kept the simulated plant on its reference.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Tracking {
+    /// Turns of the loop.
+    pub steps: u64,
+    /// Root of the mean squared error of the last half to three quarters of the steps (what came before may be
+    /// transient); in the plant's unit.
+    pub rms_error: f64,
+    /// The last error.
+    pub last_error: f64,
+    /// Greatest error of the same steps.
+    pub max_error: f64,
+}
+
+/// What the acquisition task did that it must not, from its hundredth edge to its last.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SteadyState {
+    /// Page faults served without I/O.
+    pub minor_faults: u64,
+    /// Page faults served from storage.
+    pub major_faults: u64,
+    /// How often it was preempted.
+    pub preemptions: u64,
+    /// Allocations and frees; for tests, 0 unless `takt_rt::proof` counts them.
+    #[serde(skip)]
+    pub allocations: u64,
+}

@@ -1,0 +1,210 @@
+//! The loop over every link that needs no hardware.
+
+use std::io;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use takt_link_daq::LinkConfig;
+use takt_robot_daqloop::control::ControllerConfig;
+use takt_robot_daqloop::saving::{DisplayLine, EdgeSink};
+use takt_robot_daqloop::{DaqConfig, DaqLoop, EdgeRecord, Ended, Stamp};
+
+/// A loop that leaves the other tests their processors.
+fn polite(text: &str) -> DaqConfig {
+    let defaults = "acquisition.policy = 'other'\nacquisition.lock_memory = 'off'\n";
+    let mut config: DaqConfig = toml::from_str(&format!("{defaults}{text}")).unwrap();
+    match &mut config.link {
+        LinkConfig::Udp(udp) => udp.echo.policy = Default::default(),
+        LinkConfig::Pty(pty) => pty.echo.policy = Default::default(),
+        LinkConfig::Eventfd(eventfd) => eventfd.echo.policy = Default::default(),
+        LinkConfig::Simulated(_) | LinkConfig::Comedi(_) => {}
+    }
+    config
+}
+
+fn all(daq: &mut DaqLoop) -> Box<dyn FnMut() -> Vec<EdgeRecord>> {
+    let mut records = daq.take_records().unwrap();
+    Box::new(move || {
+        let mut edges = Vec::new();
+        records.take_into(&mut edges, 1 << 20);
+        edges
+    })
+}
+
+#[derive(Clone, Default)]
+struct Kept(Arc<Mutex<(Vec<u64>, Vec<DisplayLine>)>>);
+
+impl EdgeSink for Kept {
+    fn edge(&mut self, edge: &EdgeRecord) -> io::Result<()> {
+        self.0.lock().unwrap().0.push(edge.index);
+        Ok(())
+    }
+
+    fn display(&mut self, line: &DisplayLine) -> io::Result<()> {
+        self.0.lock().unwrap().1.push(*line);
+        Ok(())
+    }
+}
+
+#[test]
+fn every_edge_of_every_link_is_recorded_and_saved() {
+    for link in [
+        "{ kind = 'simulated' }",
+        "{ kind = 'udp', waiting = 'block' }",
+        "{ kind = 'udp' }",
+        "{ kind = 'pty', waiting = 'block' }",
+        "{ kind = 'pty', echo_by = 'line', waiting = 'block' }",
+        "{ kind = 'eventfd', waiting = 'block' }",
+    ] {
+        let config = polite(&format!("link = {link}\nstop.edges = 300\nsaving.display.every = 100"));
+        let kept = Kept::default();
+        let mut daq = DaqLoop::start_saving(&config, Box::new(kept.clone())).unwrap();
+        let mut records = all(&mut daq);
+        let outcome = daq.wait().unwrap();
+        assert_eq!(outcome.ended, Ended::Edges, "{link}");
+        let edges = records();
+        assert_eq!(edges.len(), 300, "{link}");
+        assert_eq!(outcome.totals.edges + outcome.totals.lost_edges, 300, "{link}");
+        for (index, pair) in edges.windows(2).enumerate() {
+            assert_eq!(pair[0].index, index as u64);
+            assert!(
+                pair[1].sent_ns >= pair[0].received_ns,
+                "{link}: an edge is sent after the one before has come"
+            );
+        }
+        for edge in edges.iter().filter(|edge| edge.arrived) {
+            assert_eq!(edge.latency_ns, edge.received_ns - edge.sent_ns);
+        }
+        if outcome.totals.lost_edges == 0 {
+            assert!(
+                edges.iter().all(|edge| (edge.level_v == 5.0) == (edge.index % 2 == 0)),
+                "{link}: levels alternate"
+            );
+        }
+        let (saved, lines) = &*kept.0.lock().unwrap();
+        assert_eq!(*saved, (0..300).collect::<Vec<_>>(), "{link}");
+        let max_ns = edges.iter().filter(|edge| edge.arrived).map(|edge| edge.latency_ns).max();
+        assert_eq!(lines.iter().map(|line| line.max_ns).max(), max_ns, "{link}");
+        assert_eq!(Some(outcome.totals.max_ns), max_ns, "{link}");
+    }
+}
+
+#[test]
+fn stamped_at_the_last_arrival_the_wait_is_latency_too() {
+    let latency = |stamp: &str| {
+        let config = polite(&format!(
+            "link = {{ kind = 'simulated' }}\nstop.edges = 20\npulse = {{ wait = '2ms', stamp = '{stamp}' }}"
+        ));
+        let mut daq = DaqLoop::start(&config).unwrap();
+        let mut records = all(&mut daq);
+        daq.wait().unwrap();
+        records().iter().map(|edge| edge.latency_ns).min().unwrap()
+    };
+    assert_eq!(toml::from_str::<DaqConfig>("").unwrap().pulse.stamp, Stamp::Write);
+    // The sleep is in the one and not in the other; the least of twenty is far from any delay of a busy machine.
+    assert!(latency("receive") >= 2_000_000);
+    assert!(latency("write") < 2_000_000);
+}
+
+#[test]
+fn the_data_sheet_bounds_the_latency_from_below() {
+    let link = "link = { kind = 'simulated', ai_rate_hz = 10e3, register = '0ns', noise_v = 0.0 }";
+    let config = polite(&format!("{link}\nstop.edges = 50"));
+    let outcome = DaqLoop::start(&config).unwrap().wait().unwrap();
+    // The update shows after 1 us, so the first conversion of 100 us misses it.
+    assert!(outcome.totals.min_ns >= 100_000, "{:?}", outcome.totals);
+}
+
+#[test]
+fn a_loop_ends_by_time_and_when_asked() {
+    let config = polite("link = { kind = 'simulated' }\nstop.duration = '50ms'");
+    let outcome = DaqLoop::start(&config).unwrap().wait().unwrap();
+    assert_eq!(outcome.ended, Ended::Duration);
+    assert!(outcome.totals.edges > 0);
+
+    let daq = DaqLoop::start(&polite("link = { kind = 'simulated' }")).unwrap();
+    let stopper = daq.stopper();
+    std::thread::sleep(Duration::from_millis(20));
+    assert!(!daq.is_finished());
+    stopper.stop();
+    assert_eq!(daq.wait().unwrap().ended, Ended::Asked);
+}
+
+#[test]
+fn an_edge_that_never_comes_is_lost_and_the_loop_ends_with_its_reason() {
+    // Half a volt never reaches the threshold: the converter stops at 0.5 V.
+    let config = polite(
+        "link = { kind = 'simulated', range_v = [0.0, 0.5] }\npulse = { timeout = '1ms', lost_in_a_row = 3 }",
+    );
+    let mut daq = DaqLoop::start(&config).unwrap();
+    let mut records = all(&mut daq);
+    let outcome = daq.wait().unwrap();
+    let problem = outcome.ended.problem().unwrap().to_owned();
+    assert!(problem.contains("3 edges in a row") && problem.contains("pulse.timeout"), "{problem}");
+    let edges = records();
+    assert_eq!((edges.len(), outcome.totals.lost_edges, outcome.totals.edges), (3, 3, 0));
+    assert!(edges.iter().all(|edge| !edge.arrived && edge.latency_ns >= 1_000_000));
+    assert_eq!(outcome.totals.mean_ns(), None);
+}
+
+#[test]
+fn lost_datagrams_show_in_the_edges_that_they_delayed() {
+    let config = polite(
+        "link = { kind = 'udp', drop_every = 5, resend_after = '500us', waiting = 'block' }\nstop.edges = 100",
+    );
+    let mut daq = DaqLoop::start(&config).unwrap();
+    let mut records = all(&mut daq);
+    let outcome = daq.wait().unwrap();
+    assert!(outcome.link.resent >= 20, "{outcome:?}");
+    let delayed: Vec<EdgeRecord> = records().into_iter().filter(|edge| edge.resends > 0).collect();
+    assert!(!delayed.is_empty());
+    assert!(delayed.iter().all(|edge| edge.latency_ns >= 500_000), "{delayed:?}");
+}
+
+#[test]
+fn every_controller_runs_in_the_loop_and_its_time_is_recorded() {
+    for kind in ControllerConfig::KINDS {
+        let config = polite(&format!(
+            "link = {{ kind = 'simulated', ai_rate_hz = 1e9, ao_rate_hz = 1e9, settling = '0ns', register = '0ns' }}\n\
+             controller.kind = '{kind}'\nstop.edges = 4000\npulse.wait = '0ns'"
+        ));
+        let mut daq = DaqLoop::start(&config).unwrap();
+        let mut records = all(&mut daq);
+        let outcome = daq.wait().unwrap();
+        let timed = records().iter().filter(|edge| edge.controller_ns > 0).count();
+        if kind == "none" {
+            assert_eq!((timed, outcome.tracking), (0, None));
+            continue;
+        }
+        // A clock of a nanosecond's resolution sees even the least of them.
+        assert!(timed > 3900, "{kind}: {timed}");
+        let tracking = outcome.tracking.unwrap();
+        assert_eq!(tracking.steps, 4000);
+        // Four simulated seconds.
+        assert!(tracking.last_error.abs() < 0.05, "{kind}: {tracking:?}");
+        assert!(outcome.totals.controller_mean_ns().unwrap() > 0.0);
+    }
+}
+
+#[test]
+fn saving_off_is_off() {
+    let config = polite("link = { kind = 'simulated' }\nsaving.enabled = false\nstop.edges = 20");
+    let kept = Kept::default();
+    let daq = DaqLoop::start_saving(&config, Box::new(kept.clone())).unwrap();
+    let names: Vec<String> = daq.granted().iter().map(|(name, _)| name.clone()).collect();
+    assert_eq!(names, ["daq-acquire"]);
+    let outcome = daq.wait().unwrap();
+    assert!(outcome.saved.is_none());
+    assert!(kept.0.lock().unwrap().0.is_empty());
+}
+
+#[test]
+fn what_was_not_granted_is_told_or_refused() {
+    let text = "link = { kind = 'simulated' }\nstop.edges = 5\nacquisition.cpus = '1023'";
+    let daq = DaqLoop::start(&polite(text)).unwrap();
+    let told = daq.not_granted();
+    assert!(told.len() == 1 && told[0].starts_with("daq-acquire: cpus"), "{told:?}");
+    daq.wait().unwrap();
+    let strict = polite(&format!("{text}\nacquisition.strict = true"));
+    assert!(DaqLoop::start(&strict).is_err());
+}

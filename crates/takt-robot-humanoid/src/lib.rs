@@ -1,0 +1,1 @@
+//! The humanoid: 1 kHz motion control of 59 devices over EtherCAT.

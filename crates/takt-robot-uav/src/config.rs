@@ -1,0 +1,119 @@
+//! The whole quadrotor.
+
+use serde::{Deserialize, Serialize};
+
+use crate::control::ControlConfig;
+use crate::plant::Limits;
+use crate::reference::Reference;
+use crate::tasks::{Task, TaskSet};
+use crate::vehicle::VehicleConfig;
+
+/// Vehicle, control, reference and task set. An empty configuration is the paper's: 10,000 jobs at 250 Hz.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct UavConfig {
+    /// Attitude jobs after which the flight ends. 10,000, as in the paper: 40 s.
+    pub iterations: u64,
+    /// The airframe.
+    pub vehicle: VehicleConfig,
+    /// The cascade's gains.
+    pub control: ControlConfig,
+    /// What is flown.
+    pub reference: Reference,
+    /// When a flight counts as lost.
+    pub limits: Limits,
+    /// The attitude loop: the one that is measured.
+    #[serde(deserialize_with = "Task::read_attitude")]
+    pub attitude: Task,
+    /// The position loop.
+    #[serde(deserialize_with = "Task::read_position")]
+    pub position: Task,
+    /// Telemetry and logging.
+    #[serde(deserialize_with = "Task::read_telemetry")]
+    pub telemetry: Task,
+    /// What the tasks share.
+    pub tasks: TaskSet,
+}
+
+impl Default for UavConfig {
+    fn default() -> Self {
+        Self {
+            iterations: 10_000,
+            vehicle: VehicleConfig::default(),
+            control: ControlConfig::default(),
+            reference: Reference::default(),
+            limits: Limits::default(),
+            attitude: Task::attitude(),
+            position: Task::position(),
+            telemetry: Task::telemetry(),
+            tasks: TaskSet::default(),
+        }
+    }
+}
+
+impl UavConfig {
+    /// Checks what the types cannot.
+    ///
+    /// # Errors
+    /// A sentence that names the key, the value and what is accepted.
+    pub fn validate(&self) -> Result<(), String> {
+        if !(1..=1_000_000_000).contains(&self.iterations) {
+            return Err(format!("iterations = {}: accepted are 1 to 1000000000", self.iterations));
+        }
+        self.vehicle.validate()?;
+        self.control.validate()?;
+        self.reference.validate()?;
+        self.limits.validate()?;
+        self.attitude.validate("attitude")?;
+        self.position.validate("position")?;
+        self.telemetry.validate("telemetry")?;
+        if self.position.rate_hz > self.attitude.rate_hz {
+            return Err(format!(
+                "position.rate_hz = {}: accepted is at most the attitude loop's rate, {}",
+                self.position.rate_hz, self.attitude.rate_hz
+            ));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_empty_file_is_the_papers_flight() {
+        let config: UavConfig = toml::from_str("").unwrap();
+        assert_eq!(config, UavConfig::default());
+        config.validate().unwrap();
+        let fast: UavConfig = toml::from_str("[position]\nrate_hz = 100").unwrap();
+        assert_eq!(fast.position, Task { rate_hz: 100.0, ..Task::position() }, "the rest of the task stays");
+        let text = toml::to_string(&config).unwrap();
+        assert_eq!(toml::from_str::<UavConfig>(&text).unwrap(), config);
+    }
+
+    #[test]
+    fn refusals_name_the_key() {
+        let refused = |text: &str| match toml::from_str::<UavConfig>(text) {
+            Ok(config) => config.validate().unwrap_err(),
+            Err(error) => error.to_string(),
+        };
+        for (text, key) in [
+            ("iterations = 0", "iterations"),
+            ("itterations = 5", "itterations"),
+            ("[vehicle]\nmass_kg = -1", "vehicle.mass_kg"),
+            ("[control]\ntilt_limit_deg = 90", "control.tilt_limit_deg"),
+            ("[limits]\ntilt_deg = 0", "limits.tilt_deg"),
+            ("[reference]\nkind = 'hover'\nat_m = [0, 0, -1]", "reference.at_m"),
+            ("[attitude]\nrate_hz = 0", "attitude.rate_hz"),
+            ("[attitude]\npolicy = 'fifo:0'", "priority 0"),
+            ("[attitude]\npolicy = 'deadline:5ms/4ms/4ms'", "runtime"),
+            ("[attitude]\npolicy = 'deadline:1ms/2ms/2ms'", "attitude.policy"),
+            ("[attitude]\nprio = 3", "prio"),
+            ("[attitude]\nrate_hz = 20", "position.rate_hz"),
+        ] {
+            let message = refused(text);
+            assert!(message.contains(key), "{message}");
+        }
+    }
+}

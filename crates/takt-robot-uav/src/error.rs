@@ -1,0 +1,15 @@
+//! What can keep the quadrotor from flying.
+
+/// Errors of the quadrotor. Each says what was found and the way out.
+#[derive(Debug, thiserror::Error)]
+pub enum UavError {
+    /// The configuration is impossible.
+    #[error("configuration: {0}")]
+    Config(String),
+    /// The kernel refused something that this run cannot do without.
+    #[error(transparent)]
+    RealTime(#[from] takt_rt::Error),
+    /// An exchange was made with too few readers: a mistake in this crate.
+    #[error("internal: {0} has no reader left")]
+    NoReader(&'static str),
+}

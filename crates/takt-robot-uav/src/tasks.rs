@@ -1,0 +1,225 @@
+//! The task set: attitude loop, position loop, telemetry; each with rate, policy, placement and way to sleep.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Deserializer, Serialize};
+use takt_rt::periodic::SleepStrategy;
+use takt_rt::placement::{self, CpuSet};
+use takt_rt::policy::Policy;
+
+/// One periodic task.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Task {
+    /// Releases a second; the deadline of a job is the next release.
+    pub rate_hz: f64,
+    /// Scheduling policy, as `fifo:99`, `rr:50`, `other:-19`, `deadline:400us/4ms/4ms`.
+    pub policy: Policy,
+    /// CPUs; absent: chosen by `tasks.isolate`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpus: Option<CpuSet>,
+    /// How the task waits for its release. `kernel`, as in the paper (`clock_nanosleep`).
+    pub sleep: SleepStrategy,
+}
+
+/// A task as a file gives it: what is left out has the task's own default.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PartialTask {
+    rate_hz: Option<f64>,
+    policy: Option<Policy>,
+    cpus: Option<CpuSet>,
+    sleep: Option<SleepStrategy>,
+}
+
+impl Task {
+    fn new(rate_hz: f64, policy: Policy) -> Self {
+        Self { rate_hz, policy, cpus: None, sleep: SleepStrategy::Kernel }
+    }
+
+    fn read<'de, D: Deserializer<'de>>(self, deserializer: D) -> Result<Self, D::Error> {
+        let given = PartialTask::deserialize(deserializer)?;
+        Ok(Self {
+            rate_hz: given.rate_hz.unwrap_or(self.rate_hz),
+            policy: given.policy.unwrap_or(self.policy),
+            cpus: given.cpus.or(self.cpus),
+            sleep: given.sleep.unwrap_or(self.sleep),
+        })
+    }
+
+    /// τ_att: 250 Hz, with the best fixed priority of the paper, `fifo:99`.
+    pub fn attitude() -> Self {
+        Self::new(250.0, Policy::Fifo { priority: 99 })
+    }
+
+    /// τ_pos: 50 Hz. `fifo:40`: it keeps its policy while an experiment varies the attitude loop's.
+    pub fn position() -> Self {
+        Self::new(50.0, Policy::Fifo { priority: 40 })
+    }
+
+    /// Telemetry and logging: 20 Hz, SCHED_OTHER; nothing waits for it.
+    pub fn telemetry() -> Self {
+        Self::new(20.0, Policy::Other { nice: 0 })
+    }
+
+    /// For `deserialize_with`: what is left out is as in [`attitude`](Self::attitude).
+    ///
+    /// # Errors
+    /// The deserializer's.
+    pub fn read_attitude<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Self::attitude().read(deserializer)
+    }
+
+    /// For `deserialize_with`: what is left out is as in [`position`](Self::position).
+    ///
+    /// # Errors
+    /// The deserializer's.
+    pub fn read_position<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Self::position().read(deserializer)
+    }
+
+    /// For `deserialize_with`: what is left out is as in [`telemetry`](Self::telemetry).
+    ///
+    /// # Errors
+    /// The deserializer's.
+    pub fn read_telemetry<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Self::telemetry().read(deserializer)
+    }
+
+    /// Time from one release to the next, to the nanosecond.
+    pub fn period(&self) -> Duration {
+        Duration::from_nanos((1e9 / self.rate_hz).round() as u64)
+    }
+
+    /// Checks what the types cannot; `key` names the task.
+    ///
+    /// # Errors
+    /// A sentence that names the key, the value and what is accepted.
+    pub fn validate(&self, key: &str) -> Result<(), String> {
+        if !(1.0..=2000.0).contains(&self.rate_hz) {
+            return Err(format!("{key}.rate_hz = {}: accepted are 1 to 2000", self.rate_hz));
+        }
+        self.policy.validate().map_err(|error| format!("{key}.policy: {error}"))?;
+        if let Policy::Deadline { period, .. } = self.policy
+            && period != self.period()
+        {
+            return Err(format!(
+                "{key}.policy = \"{}\": accepted is a reservation with the period of the loop, {} at {} Hz",
+                self.policy,
+                takt_rt::duration::format(self.period()),
+                self.rate_hz
+            ));
+        }
+        if self.cpus.is_some_and(|cpus| cpus.is_empty()) {
+            return Err(format!("{key}.cpus: accepted is at least one CPU"));
+        }
+        Ok(())
+    }
+}
+
+/// `[tasks]`: what all tasks share.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct TaskSet {
+    /// Gives the attitude loop the highest CPU that the process may use and the other tasks the rest, as the paper does
+    /// with cores 2 and 3. `true`. Nothing is pinned where there is one CPU only. CPUs named at a task win.
+    ///
+    /// The kernel refuses SCHED_DEADLINE to a thread that may not run on all CPUs of its root domain; such a task is
+    /// left unpinned, and the run says so.
+    pub isolate: bool,
+    /// Locks all memory. `true`, as in the paper.
+    pub lock_memory: bool,
+    /// Holds `/dev/cpu_dma_latency` at 0 so that no CPU enters a deep idle state. `false`: the paper locks the
+    /// frequency and leaves the idle states.
+    pub hold_cpu_awake: bool,
+    /// Timer slack of SCHED_OTHER tasks, ns; absent: the inherited one, 50 µs by default, which the paper's
+    /// SCHED_OTHER rows contain (median 54 µs).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub timer_slack_ns: Option<u64>,
+    /// Refuses to fly when the kernel grants less than asked. `false`: the run is labelled instead.
+    pub strict: bool,
+}
+
+impl Default for TaskSet {
+    fn default() -> Self {
+        Self { isolate: true, lock_memory: true, hold_cpu_awake: false, timer_slack_ns: None, strict: false }
+    }
+}
+
+/// Where a task may run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Placement {
+    /// CPUs to ask for; `None` leaves what the process has.
+    pub cpus: Option<CpuSet>,
+    /// CPUs that the task should have had and does not ask for, since the kernel would refuse its policy there.
+    pub given_up: Option<CpuSet>,
+}
+
+/// The paper's placement for CPUs that the process may use: the attitude loop's, and the other tasks'.
+fn isolated(allowed: &CpuSet) -> Option<(CpuSet, CpuSet)> {
+    let last = allowed.iter().last().filter(|_| allowed.len() > 1)?;
+    let own = CpuSet::from_cpus([last])?;
+    Some((own, allowed.without(&own)))
+}
+
+/// Where the attitude loop, the position loop and telemetry may run, when the process may use `allowed`.
+pub fn placements(tasks: [&Task; 3], isolate: bool, allowed: &CpuSet) -> [Placement; 3] {
+    let chosen = if isolate { isolated(allowed) } else { None };
+    let place = |task: &Task, default: Option<CpuSet>| {
+        let cpus = task.cpus.or(default);
+        // An exclusive cpuset can make one CPU a root domain; then the process may use no other.
+        let refused = matches!(task.policy, Policy::Deadline { .. })
+            && cpus.is_some_and(|cpus| !allowed.without(&cpus).is_empty());
+        if refused { Placement { cpus: None, given_up: cpus } } else { Placement { cpus, given_up: None } }
+    };
+    let own = chosen.map(|(own, _)| own);
+    let rest = chosen.map(|(_, rest)| rest);
+    let [attitude, position, telemetry] = tasks;
+    [place(attitude, own), place(position, rest), place(telemetry, rest)]
+}
+
+/// The CPUs that this process may use.
+///
+/// # Errors
+/// When the kernel does not tell.
+pub fn allowed() -> Result<CpuSet, takt_rt::Error> {
+    placement::affinity(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cpus(text: &str) -> CpuSet {
+        text.parse().unwrap()
+    }
+
+    fn place(attitude: &Task, isolate: bool, allowed: &str) -> [Placement; 3] {
+        placements([attitude, &Task::position(), &Task::telemetry()], isolate, &cpus(allowed))
+    }
+
+    #[test]
+    fn the_attitude_loop_has_a_cpu_of_its_own() {
+        let places = place(&Task::attitude(), true, "0-3");
+        assert_eq!(
+            places.clone().map(|place| place.cpus),
+            [Some(cpus("3")), Some(cpus("0-2")), Some(cpus("0-2"))]
+        );
+        assert!(places.iter().all(|place| place.given_up.is_none()));
+        let single = place(&Task::attitude(), true, "2");
+        assert!(single.iter().all(|place| place.cpus.is_none()), "nothing to divide");
+        assert!(place(&Task::attitude(), false, "0-3").iter().all(|place| place.cpus.is_none()));
+    }
+
+    #[test]
+    fn reservations_are_left_unpinned_and_say_so() {
+        let mut task = Task { policy: "deadline:400us/4ms/4ms".parse().unwrap(), ..Task::attitude() };
+        let [attitude, position, _] = place(&task, true, "0-1");
+        assert_eq!((attitude.cpus, attitude.given_up), (None, Some(cpus("1"))));
+        assert_eq!(position.cpus, Some(cpus("0")));
+        task.cpus = Some(cpus("0-1"));
+        assert_eq!(place(&task, true, "0-1")[0].cpus, Some(cpus("0-1")), "the whole domain is accepted");
+        task.validate("attitude").unwrap();
+        task.rate_hz = 200.0;
+        assert!(task.validate("attitude").unwrap_err().contains("5ms at 200 Hz"));
+    }
+}

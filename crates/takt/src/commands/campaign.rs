@@ -1,0 +1,96 @@
+//! `takt campaign`
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::atomic::Ordering;
+
+use takt_lab::campaign::{Campaign, CampaignFile, Plan, RunOrder, SHIPPED, Table, shipped};
+
+use super::{CommandResult, child, stop_flag};
+use crate::args::{self, CampaignCommon, CampaignResume, CampaignRun};
+use crate::print;
+
+pub fn run(what: &args::Campaign) -> CommandResult {
+    match what {
+        args::Campaign::Run(run) => new(run),
+        args::Campaign::Resume(resume) => go_on(resume),
+        args::Campaign::List => {
+            for (name, _) in SHIPPED {
+                println!("{name:<12}{}", shipped(name)?.about);
+            }
+            Ok(ExitCode::SUCCESS)
+        }
+        args::Campaign::Show { name } => {
+            shipped(name)?;
+            let text = SHIPPED.iter().find(|(known, _)| known == name).map_or("", |(_, text)| text);
+            print!("{text}");
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}
+
+fn new(args: &CampaignRun) -> CommandResult {
+    let path = Path::new(&args.campaign);
+    let mut file = if path.is_file() { CampaignFile::load(path)? } else { shipped(&args.campaign)? };
+    file.seconds = args.seconds.or(file.seconds);
+    file.repetitions = args.repetitions.unwrap_or(file.repetitions);
+    for setting in &args.set {
+        file.set_text(setting)?;
+    }
+    for only in &args.only {
+        file.keep_only(only)?;
+    }
+    let plan = Plan::resolve(&file)?;
+    if args.dry_run {
+        print!("{}", print::plan(&plan));
+        return Ok(ExitCode::SUCCESS);
+    }
+    plan.check_labels(&labels(&args.common))?;
+    let table = measure(&Campaign::create(&args.runs, plan)?, &args.common)?;
+    show(&table, args.common.json)
+}
+
+fn go_on(args: &CampaignResume) -> CommandResult {
+    let table = measure(&Campaign::open(&args.dir)?, &args.common)?;
+    show(&table, args.common.json)
+}
+
+/// Conditions that hold now.
+fn labels(common: &CampaignCommon) -> BTreeMap<String, String> {
+    let kernel = common.kernel.iter().map(|kernel| ("kernel".to_owned(), kernel.clone()));
+    common.label.iter().cloned().chain(kernel).collect()
+}
+
+/// Makes the runs of a campaign that are not made yet, each in a process of its own.
+pub fn measure(campaign: &Campaign, common: &CampaignCommon) -> Result<Table, Box<dyn std::error::Error>> {
+    let stop = stop_flag()?;
+    let mut make = |order: &RunOrder<'_>| {
+        let mut options = vec![OsString::from("--setup"), order.setup.into()];
+        if let Some(seconds) = order.run.setup.seconds {
+            options.extend(["--seconds".into(), seconds.to_string().into()]);
+        }
+        child::run(order.config, order.dir, &options, &stop)
+    };
+    let labels = labels(common);
+    let mut progress = print::CampaignProgress::new();
+    let table = campaign.measure(
+        &labels,
+        common.any_machine,
+        &mut make,
+        &|| !stop.load(Ordering::Acquire),
+        &mut |event, done, all| progress.see(&event, done, all),
+    );
+    progress.clear();
+    Ok(table?)
+}
+
+fn show(table: &Table, json: bool) -> CommandResult {
+    if json {
+        println!("{}", serde_json::to_string_pretty(table)?);
+    } else {
+        print!("{}", print::table(table));
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,48 @@
+//! `takt doctor`
+
+use std::process::ExitCode;
+
+use takt_doctor::{Changed, Options, Status, apply, examine, revert};
+
+use super::CommandResult;
+use crate::args::Doctor;
+
+pub fn run(args: &Doctor) -> CommandResult {
+    if args.revert {
+        let changed = revert(&args.state)?;
+        return changes(args, &changed, "put back");
+    }
+    let report = examine(&Options { seconds: args.seconds, ..Options::default() })?;
+    if args.apply {
+        let changed = apply(&report, &args.state)?;
+        return changes(args, &changed, "changed");
+    }
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&report)?);
+    } else {
+        print!("{}", report.to_text());
+    }
+    let unfit = args.check && report.worst() == Status::Fail;
+    Ok(if unfit { ExitCode::from(1) } else { ExitCode::SUCCESS })
+}
+
+fn changes(args: &Doctor, changed: &[Changed], what: &str) -> CommandResult {
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(changed)?);
+    } else if changed.is_empty() {
+        println!("Nothing {what}: nothing safe is left to do.");
+    } else {
+        for Changed { path, before, after, error } in changed {
+            let trouble = error.as_ref().map_or_else(String::new, |error| format!(" (REFUSED: {error})"));
+            println!("{}: {before} -> {after}{trouble}", path.display());
+        }
+        if what == "changed" {
+            println!(
+                "`takt doctor --revert` puts all back; the values from before are in {}.",
+                args.state.display()
+            );
+        }
+    }
+    let refused = changed.iter().any(|change| change.error.is_some());
+    Ok(if refused { ExitCode::from(1) } else { ExitCode::SUCCESS })
+}

@@ -1,0 +1,214 @@
+//! Campaigns: the plan, the progress, the tables.
+
+use std::fmt::Write;
+use std::time::Duration;
+
+use indicatif::ProgressBar;
+use takt_lab::campaign::{ConditionRow, Plan, Progress, SchedulerRow, Table};
+
+use super::bar;
+
+// Writing to a String cannot fail, so the results of `write!` are dropped throughout.
+
+/// Every run that would be made.
+pub fn plan(plan: &Plan) -> String {
+    let mut out = String::new();
+    for run in &plan.runs {
+        let known = (run.expected_s > 0.0).then(|| format!(", {} s", run.expected_s)).unwrap_or_default();
+        let _ = writeln!(out, "{}: {}{known}", run.name, run.setup.experiment.configuration());
+    }
+    let seconds: f64 = plan.runs.iter().map(|run| run.expected_s).sum();
+    let _ = writeln!(
+        out,
+        "{} runs of {}, {} in all",
+        plan.runs.len(),
+        plan.robot,
+        span(Duration::from_secs_f64(seconds))
+    );
+    out
+}
+
+/// `2 h 5 min`, `3 min 20 s`, `12 s`.
+fn span(time: Duration) -> String {
+    let s = time.as_secs_f64().round() as u64;
+    match (s / 3600, s / 60 % 60, s % 60) {
+        (0, 0, s) => format!("{s} s"),
+        (0, min, s) => format!("{min} min {s} s"),
+        (h, min, _) => format!("{h} h {min} min"),
+    }
+}
+
+/// A campaign's table.
+pub fn table(table: &Table) -> String {
+    let mut out = String::new();
+    let names: Vec<&str> =
+        table.rows.first().map(|r| r.factors.iter().map(|f| f.name.as_str()).collect()).unwrap_or_default();
+    let widths: Vec<usize> = names
+        .iter()
+        .enumerate()
+        .map(|(i, name)| {
+            table.rows.iter().map(|r| r.factors[i].value.chars().count()).max().unwrap_or(0).max(name.len())
+        })
+        .collect();
+    let measure = table.rows.iter().map(|r| r.measure.as_str()).find(|m| !m.is_empty()).unwrap_or("nothing");
+    let _ = writeln!(out, "{} of {}, {measure} in us", table.campaign, table.robot);
+    let cells = |values: &[&str]| -> String {
+        values.iter().zip(&widths).map(|(value, width)| format!("  {value:<width$}")).collect()
+    };
+    let _ = writeln!(
+        out,
+        "{}{:>6}{:>10}{:>10}{:>10}{:>10}{:>10}{:>10}{:>8}{:>9}",
+        cells(&names),
+        "runs",
+        "n",
+        "mean",
+        "median",
+        "P99",
+        "max",
+        "SD",
+        "misses",
+        "stolen"
+    );
+    for row in &table.rows {
+        let values: Vec<&str> = row.factors.iter().map(|f| f.value.as_str()).collect();
+        let us = &row.us;
+        let figures: String =
+            row.figures.iter().map(|(name, value)| format!("  {name} {value:.4}")).collect();
+        let _ = writeln!(
+            out,
+            "{}{:>6}{:>10}{:>10.1}{:>10.1}{:>10.1}{:>10.1}{:>10.1}{:>8}{:>8.2}%{figures}",
+            cells(&values),
+            format!("{}/{}", row.measured, row.planned),
+            us.count,
+            us.mean,
+            us.median,
+            us.p99,
+            us.worst,
+            us.stddev,
+            row.misses,
+            100.0 * row.stolen
+        );
+        for refused in &row.not_granted {
+            let _ = writeln!(out, "      NOT GRANTED {refused}");
+        }
+        for problem in &row.problems {
+            let _ = writeln!(out, "      {problem}");
+        }
+    }
+    for d in &table.machine_differences {
+        let _ = writeln!(out, "NOT THE SAME MACHINE: {} was {} and {}", d.fact, d.before, d.after);
+    }
+    let _ = writeln!(out, "Run directories: {}", table.dir);
+    out
+}
+
+/// Scheduler settings as in the UAV paper's Table 4.
+pub fn scheduler_rows(rows: &[SchedulerRow]) -> String {
+    let mut out = String::new();
+    let _ = writeln!(
+        out,
+        "  {:<9}{:<14}{:<8}{:>10}{:>10}{:>10}{:>10}{:>10}{:>10}{:>8}{:>12}{:>9}",
+        "policy",
+        "parameter",
+        "stress",
+        "mean us",
+        "median",
+        "max",
+        "SD",
+        "P90",
+        "P99",
+        "misses",
+        "RMS error",
+        "stolen"
+    );
+    for r in rows {
+        let rms = r.position_rms_m.map_or_else(|| "-".to_owned(), |m| format!("{:.2} cm", 100.0 * m));
+        let _ = writeln!(
+            out,
+            "  {:<9}{:<14}{:<8}{:>10.2}{:>10.2}{:>10.2}{:>10.2}{:>10.2}{:>10.2}{:>8}{:>12}{:>8.2}%",
+            r.policy,
+            r.parameter,
+            r.stress,
+            r.mean,
+            r.median,
+            r.max,
+            r.stddev,
+            r.p90,
+            r.p99,
+            r.misses,
+            rms,
+            100.0 * r.stolen
+        );
+        for label in &r.labels {
+            let _ = writeln!(out, "      {label}");
+        }
+    }
+    out
+}
+
+/// Conditions as in the DAQ paper's tables.
+pub fn condition_rows(rows: &[ConditionRow]) -> String {
+    let mut out = String::new();
+    let width = rows.iter().map(|r| r.condition.chars().count()).max().unwrap_or(0).max(9);
+    let _ = writeln!(
+        out,
+        "  {:<width$}{:>12}{:>12}{:>12}{:>10}{:>10}{:>10}{:>9}",
+        "condition", "edges", "Td_max us", "Td_mean us", "median", "P99", "SD", "stolen"
+    );
+    for r in rows {
+        let _ = writeln!(
+            out,
+            "  {:<width$}{:>12}{:>12.2}{:>12.2}{:>10.2}{:>10.2}{:>10.2}{:>8.2}%",
+            r.condition,
+            r.count,
+            r.max,
+            r.mean,
+            r.median,
+            r.p99,
+            r.stddev,
+            100.0 * r.stolen
+        );
+        for label in &r.labels {
+            let _ = writeln!(out, "      {label}");
+        }
+    }
+    out
+}
+
+/// Progress of a campaign, on standard error: a bar on a terminal, a line a run elsewhere.
+pub struct CampaignProgress {
+    bar: ProgressBar,
+}
+
+impl CampaignProgress {
+    pub fn new() -> Self {
+        let bar = bar(0, "{elapsed} {wide_bar} {pos}/{len}  {msg}");
+        bar.enable_steady_tick(Duration::from_millis(500));
+        Self { bar }
+    }
+
+    pub fn see(&mut self, event: &Progress<'_>, done: usize, all: usize) {
+        self.bar.set_length(all as u64);
+        self.bar.set_position(done as u64);
+        let line = match event {
+            Progress::Begin { run, left } => {
+                format!("{}, {} left", run.setup.experiment.configuration(), span(*left))
+            }
+            Progress::Kept { run } => format!("{}: measured before", run.name),
+            Progress::Waits { run } => format!("{}: waits for its kernel", run.name),
+            Progress::End { run } => format!("{}: done", run.name),
+            Progress::Failed { run, cause } => format!("{}: FAILED: {cause}", run.name),
+        };
+        if self.bar.is_hidden() {
+            eprintln!("[{done}/{all}] {line}");
+        } else if matches!(event, Progress::Begin { .. }) {
+            self.bar.set_message(line);
+        } else {
+            self.bar.println(line);
+        }
+    }
+
+    pub fn clear(&self) {
+        self.bar.finish_and_clear();
+    }
+}

@@ -1,0 +1,77 @@
+//! One run of any robot.
+
+use std::fmt::Write;
+
+use indicatif::ProgressBar;
+use takt_lab::{Event, RunSummary};
+
+use super::bar;
+
+// Writing to a String cannot fail, so the results of `write!` are dropped throughout.
+
+/// Everything about one run.
+pub fn run_summary(s: &RunSummary) -> String {
+    let mut out = String::new();
+    let _ = writeln!(out, "{}: {}, {:.1} s", s.robot, s.label, s.seconds);
+    let width = s.measures.iter().map(|m| m.title.chars().count()).max().unwrap_or(0).max(2);
+    let _ = writeln!(
+        out,
+        "\n  {:<width$}{:>10}{:>10}{:>10}{:>10}{:>10}{:>10}{:>9}",
+        "us", "mean", "median", "P99", "P99.9", "max", "deadline", "misses"
+    );
+    for measure in &s.measures {
+        let us = &measure.us;
+        let deadline = measure.deadline_us.map_or_else(String::new, |us| format!("{us:.0}"));
+        let _ = writeln!(
+            out,
+            "  {:<width$}{:>10.1}{:>10.1}{:>10.1}{:>10.1}{:>10.1}{:>10}{:>9}",
+            measure.title, us.mean, us.median, us.p99, us.p999, us.worst, deadline, measure.misses
+        );
+    }
+    for (name, value) in &s.figures {
+        let _ = writeln!(out, "  {name}: {value:.4}");
+    }
+    let _ = writeln!(
+        out,
+        "  Processors {:.0} % busy, {:.2} % of the time taken by a hypervisor",
+        100.0 * s.cpu.busy,
+        100.0 * s.cpu.stolen
+    );
+    if s.records_lost > 0 {
+        let _ = writeln!(out, "  {} records were lost", s.records_lost);
+    }
+    for refused in &s.not_granted {
+        let _ = writeln!(out, "  NOT GRANTED {refused}");
+    }
+    let _ = writeln!(out, "\n{}: {}\nRun directory: {}", s.verdict, s.reasons.join("; "), s.run_dir);
+    out
+}
+
+/// Progress of a run, on standard error.
+pub struct RobotProgress {
+    bar: ProgressBar,
+}
+
+impl RobotProgress {
+    pub fn new() -> Self {
+        Self { bar: bar(0, "{elapsed} {wide_bar} {eta} left  {msg}") }
+    }
+
+    pub fn see(&mut self, event: &Event<'_>) {
+        match event {
+            Event::Started { dir, not_granted } => {
+                not_granted.iter().for_each(|refused| eprintln!("NOT GRANTED {refused}"));
+                eprintln!("Run directory: {}", dir.path().display());
+            }
+            Event::Tick { elapsed, of, line } => {
+                self.bar.set_length(of.map_or(0, |of| of.as_millis() as u64));
+                self.bar.set_position(elapsed.as_millis() as u64);
+                self.bar.set_message(line.clone());
+            }
+        }
+    }
+
+    pub fn clear(&self) {
+        self.bar.finish_and_clear();
+    }
+}

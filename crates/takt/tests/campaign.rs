@@ -1,0 +1,307 @@
+//! `takt campaign`: every run of the matrix, whatever becomes of it, and what a kill leaves.
+
+#![allow(clippy::unwrap_used)]
+
+mod takt;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use takt::{Beside, alone, folders, json, missing, read_json, stderr, stdout, takt as run, wait_for};
+
+/// A campaign of the bare cyclic task, short and without privileges.
+const SMALL: &str = r#"
+name = "small"
+robot = "cyclic"
+repetitions = 2
+order = "random"
+seed = 7
+seconds = 0.3
+
+[set]
+rate_hz = 500
+policy = "other:0"
+lock_memory = "off"
+
+[[factor]]
+name = "work_us"
+values = [0, 100]
+
+[[factor]]
+name = "noise"
+values = [0, 2]
+"#;
+
+/// A folder with a campaign file.
+struct Desk(tempfile::TempDir);
+
+impl Desk {
+    fn new(text: &str) -> Self {
+        let desk = Self(tempfile::tempdir().unwrap());
+        fs::write(desk.file(), text).unwrap();
+        desk
+    }
+
+    fn file(&self) -> PathBuf {
+        self.0.path().join("campaign.toml")
+    }
+
+    fn runs(&self) -> PathBuf {
+        self.0.path().join("runs")
+    }
+
+    fn command(&self, more: &[&str]) -> Command {
+        let mut command = run(["campaign", "run"]);
+        command.arg(self.file()).args(more).arg("--runs").arg(self.runs());
+        command
+    }
+
+    /// What `takt` says to a campaign that it must refuse before anything runs.
+    fn refused(&self, more: &[&str]) -> String {
+        let output = self.command(more).output().unwrap();
+        let said = stderr(&output);
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(said.starts_with("takt: ") && !said.contains("panicked"), "{said}");
+        assert!(folders(&self.runs()).is_empty(), "something ran");
+        said
+    }
+}
+
+fn factors(row: &Value) -> String {
+    let words = row["factors"].as_array().unwrap().iter().map(|f| format!("{}={}", f["name"], f["value"]));
+    words.collect::<Vec<_>>().join(" ").replace('"', "")
+}
+
+#[test]
+fn every_configuration_has_its_row_and_its_run_directories() {
+    let _machine = alone();
+    let desk = Desk::new(SMALL);
+    let table = json(&desk.command(&["--json"]).output().unwrap());
+    let rows = table["rows"].as_array().unwrap();
+    let names: Vec<String> = rows.iter().map(factors).collect();
+    assert_eq!(
+        names,
+        ["work_us=0 noise=0", "work_us=0 noise=2", "work_us=100 noise=0", "work_us=100 noise=2"]
+    );
+    for row in rows {
+        assert_eq!((&row["measured"], &row["planned"]), (&2.into(), &2.into()), "{row}");
+        assert_eq!(row["measure"], "lateness");
+        assert!(row["us"]["count"].as_u64() > Some(0), "{row}");
+        assert_eq!(row["problems"], serde_json::json!([]), "{row}");
+        for dir in row["run_dirs"].as_array().unwrap() {
+            let dir = Path::new(dir.as_str().unwrap());
+            let header = read_json(&dir.join("run.json"));
+            assert_eq!(
+                header["asked"]["work_us"].as_f64().unwrap(),
+                if names_work(row) { 100.0 } else { 0.0 }
+            );
+            assert_eq!(header["load"].is_null(), row["factors"][1]["value"] == "0", "{header}");
+            assert!(dir.join("samples/cyclic.parquet").is_file() && dir.join("hashes.json").is_file());
+            assert!(!dir.join("scratch").exists());
+        }
+    }
+    assert_eq!(table["machine_differences"], serde_json::json!([]));
+    assert_eq!(read_json(&Path::new(table["dir"].as_str().unwrap()).join("table.json")), table);
+}
+
+fn names_work(row: &Value) -> bool {
+    row["factors"][0]["value"] == "100"
+}
+
+#[test]
+fn a_killed_campaign_goes_on_where_it_stopped() {
+    let _machine = alone();
+    let desk = Desk::new(
+        &SMALL.replace("seconds = 0.3", "seconds = 1.0").replace("order = \"random\"", "order = \"given\""),
+    );
+    let mut killed = Beside::start(desk.command(&[]));
+    let dir = wait_for("the campaign", || folders(&desk.runs()).into_iter().next());
+    let mut runs = wait_for("the second run", || {
+        assert!(killed.runs(), "{}", killed.said("stderr"));
+        let runs: Vec<PathBuf> = folders(&dir).into_iter().filter(|d| d.join("run.json").is_file()).collect();
+        (runs.len() == 2).then_some(runs)
+    });
+    killed.signal(Signal::KILL);
+    killed.end();
+    runs.sort_by_key(|run| fs::metadata(run.join("samples")).unwrap().created().unwrap());
+    let (first, second) = (&runs[0], &runs[1]);
+    let seal = fs::read(first.join("hashes.json")).unwrap();
+    assert!(!second.join("hashes.json").exists(), "a cut run looks whole");
+
+    let resumed = run(["campaign", "resume", dir.to_str().unwrap(), "--json"]).output().unwrap();
+    let table = json(&resumed);
+    assert!(table["rows"].as_array().unwrap().iter().all(|row| row["measured"] == 2), "{table}");
+    assert!(stderr(&resumed).contains("measured before"), "{}", stderr(&resumed));
+    assert_eq!(fs::read(first.join("hashes.json")).unwrap(), seal, "a finished run was made again");
+    let name = second.file_name().unwrap().to_str().unwrap();
+    assert!(dir.join(format!("{name}.cut1")).is_dir(), "what the kill left is gone");
+    assert!(second.join("hashes.json").is_file());
+
+    // Where the machine is another one, it does not go on unasked.
+    let path = first.join("run.json");
+    let other = fs::read_to_string(&path).unwrap().replacen(
+        "\"clock_source\":",
+        "\"clock_source\": \"sundial\", \"_\":",
+        1,
+    );
+    fs::write(&path, other).unwrap();
+    let refused = run(["campaign", "resume", dir.to_str().unwrap()]).output().unwrap();
+    let said = stderr(&refused);
+    assert_eq!(refused.status.code(), Some(2), "{said}");
+    assert!(said.contains("clock_source was sundial") && said.contains("--any-machine"), "{said}");
+    let told = run(["campaign", "resume", dir.to_str().unwrap(), "--any-machine"]).output().unwrap();
+    assert!(stdout(&told).contains("NOT THE SAME MACHINE: clock_source"), "{}", stdout(&told));
+}
+
+#[test]
+fn a_run_that_fails_is_a_labelled_row_and_no_gap() {
+    let _machine = alone();
+    let text = SMALL.replace("values = [0, 2]", "values = [0]").replace(
+        "[[factor]]\nname = \"work_us\"\nvalues = [0, 100]",
+        "[[factor]]\nname = \"stress\"\nvalues = [\"off\", { name = \"tool\", set = { stress = { name = \"tool\", require_tools = \
+         true, component = [{ kind = \"matrix\", workers = 1 }] } } }]",
+    );
+    let desk = Desk::new(&text);
+    // Nowhere is there a stress-ng.
+    let output =
+        desk.command(&["--json", "--repetitions", "1"]).env("PATH", "/nonexistent").output().unwrap();
+    let table = json(&output);
+    let rows = table["rows"].as_array().unwrap();
+    assert_eq!((&rows[0]["measured"], &rows[1]["measured"]), (&1.into(), &0.into()), "{table}");
+    let problem = rows[1]["problems"][0].as_str().unwrap();
+    assert!(problem.contains("failed: ") && problem.contains("stress-ng"), "{problem}");
+
+    let there = Command::new("stress-ng").arg("--version").output().is_ok();
+    if missing("stress-ng is not installed", there) {
+        return;
+    }
+    let dir = table["dir"].as_str().unwrap();
+    let table = json(&run(["campaign", "resume", dir, "--json"]).output().unwrap());
+    assert_eq!(table["rows"][1]["measured"], 1, "a failed run is tried again: {table}");
+    assert_eq!(table["rows"][1]["problems"], serde_json::json!([]), "{table}");
+}
+
+#[test]
+fn runs_for_another_kernel_wait_for_it() {
+    let _machine = alone();
+    let text = SMALL
+        .replace("name = \"noise\"\nvalues = [0, 2]", "name = \"kernel\"\nvalues = [\"generic\", \"rt\"]");
+    let desk = Desk::new(&text);
+    let output = desk.command(&[]).output().unwrap();
+    assert!(
+        stderr(&output).contains("--kernel") && stderr(&output).contains("generic, rt"),
+        "{}",
+        stderr(&output)
+    );
+    assert!(folders(&desk.runs()).is_empty());
+    let table = json(&desk.command(&["--kernel", "rt", "--json", "--repetitions", "1"]).output().unwrap());
+    let measured: Vec<(String, u64)> = table["rows"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|row| (factors(row), row["measured"].as_u64().unwrap()))
+        .collect();
+    let expected = [("work_us=0 kernel=generic", 0), ("work_us=0 kernel=rt", 1)];
+    assert_eq!(measured[..2], expected.map(|(name, n)| (name.to_owned(), n)));
+    assert!(table["rows"][0]["problems"][0].as_str().unwrap().contains("not measured yet"));
+    let dir = table["dir"].as_str().unwrap();
+    let table = json(&run(["campaign", "resume", dir, "--kernel", "generic", "--json"]).output().unwrap());
+    assert!(table["rows"].as_array().unwrap().iter().all(|row| row["measured"] == 1), "{table}");
+}
+
+#[test]
+fn what_cannot_work_is_refused_before_the_first_run() {
+    for (from, to, words) in [
+        ("name = \"work_us\"", "name = \"wrok_us\"", &["wrok_us", "work_us", "rate_hz"][..]),
+        ("values = [0, 100]", "values = [0, 1e9]", &["work_us", "1000000000", "accepted are 0 to 2000"]),
+        ("values = [0, 2]", "values = [0, -2]", &["noise", "-2", "0 to 4096"]),
+        ("values = [0, 2]", "values = [0, 0]", &["noise", "again"]),
+        ("values = [0, 2]", "values = []", &["noise", "no values"]),
+        ("name = \"noise\"", "name = \"work_us\"", &["work_us", "twice"]),
+        ("robot = \"cyclic\"", "robot = \"submarine\"", &["submarine", "cyclic"]),
+        ("robot = \"cyclic\"", "", &["robot", "config"]),
+        ("repetitions = 2", "repetition = 2", &["repetition", "repetitions", "line 4"]),
+        ("repetitions = 2", "repetitions = 0", &["repetitions", "1 to 1000"]),
+        ("order = \"random\"", "order = \"sorted\"", &["sorted", "random", "given"]),
+        ("policy = \"other:0\"", "policy = \"fifo:0\"", &["fifo", "0", "1"]),
+        ("policy = \"other:0\"", "policy = \"deadline:5ms/4ms/4ms\"", &["runtime", "5ms"]),
+        ("seconds = 0.3", "seconds = -1", &["seconds", "-1"]),
+    ] {
+        assert!(SMALL.contains(from), "{from}");
+        let said = Desk::new(&SMALL.replacen(from, to, 1)).refused(&[]);
+        for word in words {
+            assert!(said.contains(word), "\"{word}\" is not in: {said}");
+        }
+    }
+    let desk = Desk::new(SMALL);
+    for (more, words) in [
+        (["--only", "noise=3"], ["noise=3", "0, 2"]),
+        (["--only", "colour=3"], ["colour", "work_us, noise"]),
+        (["--set", "work_us=3"], ["work_us", "--only"]),
+        (["--set", "speed=3"], ["speed", "rate_hz"]),
+        (["--kernel", "rt"], ["kernel", "no factor"]),
+        (["--label", "desktop=off"], ["desktop", "no factor"]),
+    ] {
+        let said = desk.refused(&more);
+        assert!(words.iter().all(|word| said.contains(word)), "{more:?}: {said}");
+    }
+    let unknown = run(["campaign", "run", "everything"]).output().unwrap();
+    assert!(
+        stderr(&unknown).contains("sentryrt1, uav, uav-isolation, humanoid, daq"),
+        "{}",
+        stderr(&unknown)
+    );
+    let none = run(["campaign", "resume", "/nonexistent"]).output().unwrap();
+    assert!(stderr(&none).contains("no campaign.json"), "{}", stderr(&none));
+}
+
+#[test]
+fn shipped_campaigns_resolve_to_the_papers_matrices() {
+    for (name, runs) in [("sentryrt1", 60), ("uav", 16), ("uav-isolation", 4), ("humanoid", 18), ("daq", 7)] {
+        let output = run(["campaign", "run", name, "--dry-run"]).output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{name}: {}", stderr(&output));
+        let text = stdout(&output);
+        assert!(text.trim_end().lines().last().unwrap().starts_with(&format!("{runs} runs of ")), "{text}");
+        // What `show` prints is a campaign file.
+        let shown = run(["campaign", "show", name]).output().unwrap();
+        let desk = Desk::new(&stdout(&shown));
+        assert_eq!(run(["check".as_ref(), desk.file().as_os_str()]).output().unwrap().status.code(), Some(0));
+    }
+}
+
+/// Reads a sealed sample file with pandas, polars and DuckDB, and prints what each makes of it.
+const OTHERS: &str = r#"
+import sys, pandas, polars, duckdb
+path = sys.argv[1]
+def show(frame):
+    late = frame["wake_ns"].astype("int64") - frame["planned_ns"].astype("int64")
+    print(len(frame), int(late.sum()), int(late.max()))
+show(pandas.read_parquet(path))
+p = polars.read_parquet(path)
+print(len(p), (p["wake_ns"] - p["planned_ns"]).sum(), (p["wake_ns"] - p["planned_ns"]).max())
+print(*duckdb.sql(f"select count(*), sum(wake_ns - planned_ns)::int64, max(wake_ns - planned_ns) from '{path}'").fetchall()[0])
+"#;
+
+#[test]
+fn samples_are_read_alike_by_pandas_polars_and_duckdb() {
+    let _machine = alone();
+    let has = Command::new("python3").args(["-c", "import pandas, pyarrow, polars, duckdb"]).output();
+    if missing("python3 has not pandas, pyarrow, polars and duckdb", has.is_ok_and(|o| o.status.success())) {
+        return;
+    }
+    let desk = Desk::new(SMALL);
+    let table = json(&desk.command(&["--json", "--repetitions", "1"]).output().unwrap());
+    let dir = Path::new(table["rows"][0]["run_dirs"][0].as_str().unwrap());
+    let samples = dir.join("samples/cyclic.parquet");
+    let output = Command::new("python3").args(["-c", OTHERS]).arg(&samples).output().unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    let said = stdout(&output);
+    let lines: Vec<&str> = said.lines().collect();
+    assert_eq!(lines.len(), 3, "{said}");
+    assert!(lines.iter().all(|line| *line == lines[0]), "{said}");
+    assert!(lines[0].split(' ').all(|n| n.parse::<u64>().unwrap() > 0), "{said}");
+}
