@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use takt_rundir::{CpuShare, Experiment, Measure, RunDir, RunHeader};
 use takt_stats::misses::Misses;
-use takt_stats::{DeadlineEvidence, Streamed, Summary, Verdict, judge};
+use takt_stats::{SeriesEvidence, Streamed, Summary, Verdict, VerdictReport, judge_series};
 
 use crate::LabError;
 
@@ -39,6 +39,8 @@ pub struct RunSummary {
     pub verdict: Verdict,
     /// Why.
     pub reasons: Vec<String>,
+    /// How much longer to measure for a verdict, seconds; null where more would not help, or it has one.
+    pub measure_more_s: Option<f64>,
     /// Length of the measured window, seconds.
     pub seconds: f64,
     /// What was measured, the main measure first.
@@ -79,14 +81,17 @@ pub fn summarise(dir: &RunDir) -> Result<RunSummary, LabError> {
         let (series, span_s) = sum_up(dir, measure)?;
         seconds = seconds.max(span_s);
         if let (None, Some(deadline_ns)) = (&report, measure.deadline_ns) {
-            report = Some(judge(&evidence(&header, measure, &series, deadline_ns)));
+            report = Some(judge_series(&evidence(&header, measure, &series, deadline_ns)));
         }
         measures.push(series);
     }
-    let (verdict, mut reasons) = match report {
-        Some(report) => (report.verdict, report.reasons),
-        None => (Verdict::Inconclusive, vec!["no measure has a deadline".to_owned()]),
-    };
+    let report = report.unwrap_or_else(|| VerdictReport {
+        verdict: Verdict::Inconclusive,
+        reasons: vec!["no measure has a deadline".to_owned()],
+        measure_more_s: None,
+        measure_more_samples: None,
+    });
+    let VerdictReport { verdict, mut reasons, measure_more_s, .. } = report;
     reasons.extend(header.problems.iter().cloned());
     Ok(RunSummary {
         robot: header.robot,
@@ -94,6 +99,7 @@ pub fn summarise(dir: &RunDir) -> Result<RunSummary, LabError> {
         experiment: header.experiment,
         verdict,
         reasons,
+        measure_more_s,
         seconds,
         measures,
         figures: header.figures,
@@ -106,7 +112,37 @@ pub fn summarise(dir: &RunDir) -> Result<RunSummary, LabError> {
     })
 }
 
+/// Of a long run whose samples are only its first ones: every value was counted.
+fn sum_up_recorder(dir: &RunDir, measure: &Measure, name: &str) -> Result<(SeriesSummary, f64), LabError> {
+    let streamed: takt_report::Streamed = dir.read_json(name)?;
+    let ns = streamed.recorder.summary();
+    let us = |ns: f64| ns / 1e3;
+    let misses = streamed.recorder.misses();
+    let summary = SeriesSummary {
+        name: measure.name.clone(),
+        title: measure.title.clone(),
+        deadline_us: measure.deadline_ns.map(|ns| ns as f64 / 1e3),
+        us: Summary {
+            count: ns.count,
+            mean: us(ns.mean),
+            stddev: us(ns.stddev),
+            min: us(ns.min),
+            median: us(ns.median),
+            p90: us(ns.p90),
+            p99: us(ns.p99),
+            p999: us(ns.p999),
+            worst: us(ns.worst),
+        },
+        misses: misses.misses + measure.never,
+        longest_miss_run: misses.longest_run,
+    };
+    Ok((summary, streamed.elapsed_ns as f64 / 1e9))
+}
+
 fn sum_up(dir: &RunDir, measure: &Measure) -> Result<(SeriesSummary, f64), LabError> {
+    if let Some(name) = &measure.recorder {
+        return sum_up_recorder(dir, measure, name);
+    }
     let series = dir.series(measure)?;
     let streamed: Option<Streamed> = match &measure.recorder {
         Some(file) => Some(dir.read_json(file)?),
@@ -155,19 +191,19 @@ fn in_us(ns: Summary) -> Summary {
     }
 }
 
-fn evidence(
-    header: &RunHeader,
-    measure: &Measure,
-    series: &SeriesSummary,
-    deadline_ns: u64,
-) -> DeadlineEvidence {
-    DeadlineEvidence {
-        deadline_ms: deadline_ns as f64 / 1e6,
+fn evidence(header: &RunHeader, measure: &Measure, series: &SeriesSummary, deadline_ns: u64) -> SeriesEvidence {
+    SeriesEvidence {
+        unit: "values".to_owned(),
+        deadline_ns,
+        rate_hz: measure.rate_hz,
         samples: series.us.count,
         misses: series.misses - measure.never,
-        worst_ms: series.us.worst / 1e3,
+        longest_run: series.longest_miss_run,
+        worst_ns: (series.us.worst * 1e3).round() as u64,
         unfinished_late: measure.never,
         records_lost: header.records_lost,
         not_granted: header.not_granted.len() as u64,
+        stolen: Some(header.cpu.stolen),
+        ..SeriesEvidence::default()
     }
 }

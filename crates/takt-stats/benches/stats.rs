@@ -44,7 +44,7 @@ fn main() {
         [0.5, 0.9, 0.99, 0.999, 0.9999].map(|q| quantile::estimate(&sorted, q, 0.95))
     });
     timed("Misses::of", || Misses::of(&series, 70_000));
-    timed("evt::analyse", || evt::analyse(&series, 1000.0, 100_000).map(|t| t.per_hour));
+    timed("evt::analyse, 10^7 values", || evt::analyse(&series, 1000.0, 100_000).map(|t| t.per_hour)).ok();
     for statistic in [Statistic::Mean, Statistic::Median, Statistic::Quantile(0.999)] {
         timed(&format!("bootstrap::difference, {statistic:?}, 10^7 values a side"), || {
             bootstrap::difference(&[&values], &[&others], statistic, 1).map(|d| d.difference)

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use takt_robot_uav::blackout::{Manoeuvre, Study, StudyOptions, study};
+use takt_robot_uav::blackout::{LateCost, Manoeuvre, Study, StudyOptions, study};
 
 use super::UavFile;
 use crate::LabError;
@@ -29,7 +29,10 @@ pub fn blackout_text(study: &Study) -> String {
 
 fn tables(out: &mut String, manoeuvre: &Manoeuvre, options: &StudyOptions) -> std::fmt::Result {
     let Manoeuvre { name, punctual_rms_m, holds, late, .. } = manoeuvre;
-    writeln!(out, "{name}: position RMS {:.1} mm with punctual jobs", punctual_rms_m * 1e3)?;
+    match punctual_rms_m {
+        Some(rms_m) => writeln!(out, "{name}: position RMS {:.1} mm with punctual jobs", rms_m * 1e3)?,
+        None => writeln!(out, "{name}: lost even with punctual jobs")?,
+    }
     match (manoeuvre.shortest_loss_ms, manoeuvre.worst_moment_s, manoeuvre.median_loss_ms) {
         (Some(shortest), Some(at_s), median) => {
             write!(
@@ -63,16 +66,23 @@ fn tables(out: &mut String, manoeuvre: &Manoeuvre, options: &StudyOptions) -> st
             row.moments
         )?;
     }
-    writeln!(out, "\n  lasting lateness: position RMS in mm over {:.0} s", options.flight_s)?;
     writeln!(
         out,
-        "  {:>9} {:>13} {:>13} {:>22}",
+        "\n  lasting lateness over {:.0} s, mm RMS: from the reference, and from the punctual flight",
+        options.flight_s
+    )?;
+    writeln!(
+        out,
+        "  {:>9} {:>17} {:>17} {:>21}",
         "late ms", "as a delay", "as jitter", "as a blackout each s"
     )?;
-    let mm = |rms_m: Option<f64>| rms_m.map_or_else(|| "lost".to_owned(), |m| format!("{:.1}", m * 1e3));
+    let mm = |cost: Option<LateCost>| match cost {
+        Some(cost) => format!("{:.1} {:>7.2}", cost.position_rms_m * 1e3, cost.deviation_rms_m * 1e3),
+        None => "lost".to_owned(),
+    };
     for row in late {
-        let [delay, jitter, blackout] = [row.delay_rms_m, row.jitter_rms_m, row.blackout_rms_m].map(mm);
-        writeln!(out, "  {:>9.3} {delay:>13} {jitter:>13} {blackout:>22}", row.late_ms)?;
+        let [delay, jitter, blackouts] = [row.delay, row.jitter, row.blackouts].map(mm);
+        writeln!(out, "  {:>9.3} {delay:>17} {jitter:>17} {blackouts:>21}", row.late_ms)?;
     }
     writeln!(out)
 }

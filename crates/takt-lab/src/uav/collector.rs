@@ -38,6 +38,10 @@ pub(super) struct Flown {
     /// Releases skipped by the attitude loop, and by the position loop.
     pub skipped: [u64; 2],
     loss: Option<(f64, Loss)>,
+    /// Number of the newest force command, and since when it has been used.
+    force: (u64, u64),
+    oldest_force_ns: u64,
+    latest_ns: u64,
 }
 
 #[derive(Debug, Default)]
@@ -67,6 +71,9 @@ impl Flown {
             at_limit: 0,
             skipped: [0; 2],
             loss: None,
+            force: (0, 0),
+            oldest_force_ns: 0,
+            latest_ns: 0,
         })
     }
 
@@ -80,6 +87,11 @@ impl Flown {
         // A lost vehicle stays where it was lost; what it would still do to the figures says nothing.
         if self.loss.is_none() {
             self.jobs += 1;
+            if self.jobs == 1 || job.force_sequence != self.force.0 {
+                self.force = (job.force_sequence, job.wake_ns);
+            }
+            self.oldest_force_ns = self.oldest_force_ns.max(job.wake_ns.saturating_sub(self.force.1));
+            self.latest_ns = self.latest_ns.max(job.lateness_ns());
             self.errors.add(job.position_error_m);
             self.deviations.add(deviation_m);
             self.at_limit += u64::from(job.rotors_at_limit != 0);
@@ -96,6 +108,7 @@ impl Flown {
             ("deviation_rms_m", self.deviations.rms_m(self.jobs)),
             ("max_deviation_m", self.deviations.max_m),
             ("rotors_at_limit_share", self.at_limit as f64 / self.jobs.max(1) as f64),
+            ("oldest_force_ms", self.oldest_force_ns as f64 / 1e6),
             ("diverged", f64::from(u8::from(self.loss.is_some()))),
         ]
         .map(|(name, value)| (name.to_owned(), value))
@@ -106,7 +119,8 @@ impl Flown {
         figures
     }
 
-    /// What went wrong with the flight, in a sentence.
+    /// What went wrong with the flight, in a sentence, with what it flew on: a position loop that is late for seconds
+    /// loses the vehicle as surely as the attitude loop.
     pub(super) fn loss(&self) -> Option<String> {
         let (at_s, why) = self.loss?;
         let how = match why {
@@ -116,7 +130,12 @@ impl Flown {
             Loss::NotANumber => "its state was no number any more",
             Loss::Silence => "nobody steered it for two seconds",
         };
-        Some(format!("the vehicle was lost after {at_s:.3} s: {how}"))
+        Some(format!(
+            "the vehicle was lost after {at_s:.3} s: {how}. Until then the attitude loop was late by at most {:.3} ms, and \
+             flew on one force command of the position loop for up to {:.1} ms",
+            self.latest_ns as f64 / 1e6,
+            self.oldest_force_ns as f64 / 1e6
+        ))
     }
 }
 

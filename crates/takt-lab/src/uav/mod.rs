@@ -10,3 +10,4 @@ pub use blackout::{blackout, blackout_text};
 pub use file::{SHIPPED, UavFile};
 pub use rows::{ATTITUDE, AttitudeRow, POSITION, PositionRow, TELEMETRY, TelemetryRow};
 pub use run::run;
+pub use takt_robot_uav::blackout::{Study, StudyOptions};

@@ -1,4 +1,4 @@
-//! One side of a comparison, cut into cells that a draw adds up instead of values.
+//! One side of a comparison, cut into cells that a draw weighs instead of values.
 
 use rand::RngExt;
 
@@ -10,52 +10,70 @@ use crate::random::Pcg;
 const CELLS: usize = 1024;
 /// Levels on either side of the wanted quantile.
 const LEVELS: usize = 512;
+/// Within how many standard errors (of independent values) of the wanted rank levels lie; beyond are only the least
+/// and the greatest value. Dependence widens the spread of a rank by the root of the length that values hang
+/// together: this leaves room for hundreds.
+const WINDOW: f64 = 80.0;
 
 /// The runs of one side.
 pub(super) struct Side {
     runs: Vec<Run>,
     count: u64,
-    /// What is resampled: sums, or counts below levels.
+    /// Values in each cell, run after run.
+    counts: Vec<u32>,
     kind: Kind,
 }
 
 enum Kind {
-    Mean,
-    Quantile { q: f64, levels: Vec<f64>, value: f64 },
+    /// Sum of each cell.
+    Mean { sums: Vec<f64> },
+    /// Level by level, for each cell the number of its values up to that level.
+    Quantile { q: f64, levels: Vec<f64>, value: f64, below: Vec<u32> },
 }
 
-/// A run as running totals over its cells.
+/// A run's part of the cells.
 struct Run {
+    first: usize,
     cells: usize,
     /// Cells per block.
     block: usize,
-    /// Values before cell i (cells + 1 entries).
-    counts: Vec<u64>,
-    /// Sums before cell i, for a mean.
-    sums: Vec<f64>,
-    /// For a quantile, level by level: values up to that level before cell i (cells + 1 entries each).
-    below: Vec<u32>,
 }
-
-/// Which cells a draw takes: (run, first cell), each a block long.
-type Draw = Vec<(u32, u32)>;
 
 impl Side {
     pub(super) fn new(runs: &[&[f64]], q: Option<f64>) -> Self {
         let runs: Vec<&[f64]> = runs.iter().copied().filter(|r| !r.is_empty()).collect();
         let count: usize = runs.iter().map(|r| r.len()).sum();
-        let kind = match q {
-            None => Kind::Mean,
-            Some(q) => {
-                let (levels, value) = levels(&runs, count, q);
-                Kind::Quantile { q, levels, value }
-            }
-        };
-        // Values per cell, such that all cells of all runs keep the bound.
+        // Values per cell, such that all cells of all runs keep the bound (but for very many runs).
         let room = CELLS.saturating_sub(runs.len()).max(CELLS / 4);
         let cell = count.div_ceil(room).max(1);
-        let runs = runs.iter().map(|values| Run::new(values, cell, &kind)).collect();
-        Self { runs, count: count as u64, kind }
+        let cells = || runs.iter().flat_map(|r| r.chunks(cell));
+        let counts: Vec<u32> = cells().map(|c| c.len() as u32).collect();
+        let kind = match q {
+            None => Kind::Mean { sums: cells().map(|c| c.iter().sum()).collect() },
+            Some(q) => {
+                let (levels, value) = levels(&runs, count, q);
+                let below = counts_below(cells(), counts.len(), &levels);
+                Kind::Quantile { q, levels, value, below }
+            }
+        };
+        let mut first = 0;
+        let runs = runs
+            .iter()
+            .map(|values| {
+                let cells = values.len().div_ceil(cell);
+                let length = match &kind {
+                    Kind::Mean { .. } => block::length(values.iter().copied(), values.len()),
+                    Kind::Quantile { value, .. } => {
+                        let above = values.iter().map(|v| f64::from(u8::from(v > value)));
+                        block::length(above, values.len())
+                    }
+                };
+                let run = Run { first, cells, block: length.div_ceil(cell).clamp(1, cells) };
+                first += cells;
+                run
+            })
+            .collect();
+        Self { runs, count: count as u64, counts, kind }
     }
 
     pub(super) fn count(&self) -> u64 {
@@ -74,76 +92,55 @@ impl Side {
     /// The statistic over all values.
     pub(super) fn value(&self) -> f64 {
         match &self.kind {
-            Kind::Mean => {
-                let sum: f64 = self.runs.iter().filter_map(|r| r.sums.last()).sum();
-                sum / self.count as f64
-            }
+            Kind::Mean { sums } => sums.iter().sum::<f64>() / self.count as f64,
             Kind::Quantile { value, .. } => *value,
         }
     }
 
     /// The statistic with each run's blocks drawn anew.
     pub(super) fn draw_blocks(&self, rng: &mut Pcg) -> f64 {
-        let mut draw = Draw::new();
-        for (i, run) in self.runs.iter().enumerate() {
+        let mut weights = vec![0u32; self.counts.len()];
+        for run in &self.runs {
+            let cells = &mut weights[run.first..run.first + run.cells];
             for _ in 0..run.cells.div_ceil(run.block) {
-                draw.push((i as u32, rng.random_range(0..run.cells) as u32));
+                let start = rng.random_range(0..run.cells);
+                let end = start + run.block;
+                cells[start..end.min(run.cells)].iter_mut().for_each(|w| *w += 1);
+                // Round the end: neighbours of the last cell are the first ones.
+                cells[..end.saturating_sub(run.cells)].iter_mut().for_each(|w| *w += 1);
             }
         }
-        self.statistic(&draw, |run| run.block)
+        self.statistic(&weights)
     }
 
     /// The statistic with whole runs drawn anew.
     pub(super) fn draw_repetitions(&self, rng: &mut Pcg) -> f64 {
-        let draw: Draw = (0..self.runs.len()).map(|_| (rng.random_range(0..self.runs.len()) as u32, 0)).collect();
-        self.statistic(&draw, |run| run.cells)
+        let mut weights = vec![0u32; self.counts.len()];
+        for _ in 0..self.runs.len() {
+            let run = &self.runs[rng.random_range(0..self.runs.len())];
+            weights[run.first..run.first + run.cells].iter_mut().for_each(|w| *w += 1);
+        }
+        self.statistic(&weights)
     }
 
-    fn statistic(&self, draw: &Draw, length: impl Fn(&Run) -> usize) -> f64 {
-        // What lies in cells first..first + length of a run, round its end, from running totals.
-        fn within<T: Copy + Into<f64>>(totals: &[T], first: usize, length: usize) -> f64 {
-            let cells = totals.len() - 1;
-            let end = first + length.min(cells);
-            let straight: f64 = totals[end.min(cells)].into() - totals[first].into();
-            if end > cells { straight + totals[end - cells].into() - totals[0].into() } else { straight }
-        }
-        let count: f64 = draw
-            .iter()
-            .map(|&(run, first)| {
-                let run = &self.runs[run as usize];
-                let (first, length) = (first as usize, length(run).min(run.cells));
-                let end = first + length;
-                let straight = run.counts[end.min(run.cells)] - run.counts[first];
-                let round = if end > run.cells { run.counts[end - run.cells] } else { 0 };
-                (straight + round) as f64
-            })
-            .sum();
+    /// The statistic of the cells, each taken as often as its weight says.
+    fn statistic(&self, weights: &[u32]) -> f64 {
+        let add_up = |numbers: &[u32]| -> u64 {
+            weights.iter().zip(numbers).map(|(&w, &n)| u64::from(w) * u64::from(n)).sum()
+        };
+        let count = add_up(&self.counts);
         match &self.kind {
-            Kind::Mean => {
-                let sum: f64 = draw
-                    .iter()
-                    .map(|&(run, first)| {
-                        let run = &self.runs[run as usize];
-                        within(&run.sums, first as usize, length(run))
-                    })
-                    .sum();
-                sum / count
+            Kind::Mean { sums } => {
+                weights.iter().zip(sums).map(|(&w, s)| f64::from(w) * s).sum::<f64>() / count as f64
             }
-            Kind::Quantile { q, levels, .. } => {
-                let wanted = rank(*q, count as u64) as f64;
+            Kind::Quantile { q, levels, below, .. } => {
+                let wanted = rank(*q, count);
+                let cells = weights.len();
                 // The least level up to which the wanted rank is reached.
                 let (mut low, mut high) = (0, levels.len() - 1);
                 while low < high {
                     let middle = (low + high) / 2;
-                    let below: f64 = draw
-                        .iter()
-                        .map(|&(run, first)| {
-                            let run = &self.runs[run as usize];
-                            let row = middle * (run.cells + 1);
-                            within(&run.below[row..=row + run.cells], first as usize, length(run))
-                        })
-                        .sum();
-                    if below >= wanted {
+                    if add_up(&below[middle * cells..][..cells]) >= wanted {
                         high = middle;
                     } else {
                         low = middle + 1;
@@ -155,97 +152,87 @@ impl Side {
     }
 }
 
-impl Run {
-    fn new(values: &[f64], cell: usize, kind: &Kind) -> Self {
-        let cells = values.len().div_ceil(cell);
-        let mut counts = Vec::with_capacity(cells + 1);
-        counts.push(0);
-        counts.extend(values.chunks(cell).scan(0, |seen, c| {
-            *seen += c.len() as u64;
-            Some(*seen)
-        }));
-        let mut run = Self { cells, block: 1, counts, sums: Vec::new(), below: Vec::new() };
-        let length = match kind {
-            Kind::Mean => {
-                run.sums.reserve(cells + 1);
-                run.sums.push(0.0);
-                let mut sum = 0.0;
-                for chunk in values.chunks(cell) {
-                    sum += chunk.iter().sum::<f64>();
-                    run.sums.push(sum);
-                }
-                block::length(values.iter().copied(), values.len())
-            }
-            Kind::Quantile { levels, value, .. } => {
-                run.below = counts_below(values, cell, cells, levels);
-                let above = values.iter().map(|v| f64::from(u8::from(v > value)));
-                block::length(above, values.len())
-            }
-        };
-        run.block = length.div_ceil(cell).clamp(1, cells);
-        run
-    }
-}
-
-/// For each level a row of cells + 1 running counts of values up to it.
-fn counts_below(values: &[f64], cell: usize, cells: usize, levels: &[f64]) -> Vec<u32> {
-    let width = cells + 1;
-    let mut below = vec![0u32; levels.len() * width];
-    for (i, chunk) in values.chunks(cell).enumerate() {
-        for v in chunk {
-            let level = levels.partition_point(|l| l < v);
-            if level < levels.len() {
-                below[level * width + i + 1] += 1;
-            }
+/// For each level a row with each cell's number of values up to it.
+fn counts_below<'a>(cells: impl Iterator<Item = &'a [f64]>, count: usize, levels: &[f64]) -> Vec<u32> {
+    let mut below = vec![0u32; levels.len() * count];
+    let last = levels.len() - 1;
+    // Most values lie outside the levels but the first and the last: two comparisons do for them.
+    let (inner_first, inner_last) = (levels[1.min(last)], levels[last.saturating_sub(1)]);
+    for (cell, values) in cells.enumerate() {
+        for v in values {
+            let level = if *v > inner_last {
+                last
+            } else if *v <= inner_first {
+                usize::from(*v > levels[0]).min(last)
+            } else {
+                levels.partition_point(|l| l < v)
+            };
+            below[level * count + cell] += 1;
         }
     }
-    // First over the levels (a value up to a level is up to all higher ones), then over the cells.
+    // A value up to a level is up to all higher ones.
     for level in 1..levels.len() {
-        let (lower, upper) = below.split_at_mut(level * width);
-        let lower = &lower[(level - 1) * width..];
-        upper[..width].iter_mut().zip(lower).for_each(|(u, l)| *u += l);
-    }
-    for row in below.chunks_exact_mut(width) {
-        for i in 1..width {
-            row[i] += row[i - 1];
-        }
+        let (lower, upper) = below.split_at_mut(level * count);
+        let lower = &lower[(level - 1) * count..];
+        upper[..count].iter_mut().zip(lower).for_each(|(u, l)| *u += l);
     }
     below
 }
 
-/// Measured values at ranks that spread from the `q`-quantile's in growing steps to both ends, ascending, and that
-/// quantile.
+/// Measured values at ranks that spread from the `q`-quantile's in growing steps, ascending, with the least and the
+/// greatest value; and that quantile.
 fn levels(runs: &[&[f64]], count: usize, q: f64) -> (Vec<f64>, f64) {
     let mut values = Vec::with_capacity(count);
     runs.iter().for_each(|r| values.extend_from_slice(r));
     let centre = rank(q, count as u64) as usize - 1;
-    let mut ranks = vec![0, centre, count - 1];
+    let reach = (WINDOW * (count as f64 * q * (1.0 - q)).sqrt()) as usize + 2 * LEVELS;
+    let (first, last) = (centre.saturating_sub(reach), (centre + reach).min(count - 1));
+    // Cut the window out of the values, and sort only that.
+    let (_, _, rest) = values.select_nth_unstable_by(first, f64::total_cmp);
+    if last > first && last + 1 < count {
+        rest.select_nth_unstable_by(last - first - 1, f64::total_cmp);
+    }
+    let least = values[..=first].iter().copied().fold(f64::INFINITY, f64::min);
+    let greatest = values[last..].iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let window = &mut values[first..=last];
+    window.sort_unstable_by(f64::total_cmp);
+    let at = centre - first;
+    let mut ranks = vec![at];
     let steps = |room: usize| {
         (1..=LEVELS).map(move |i| {
-            // Linear where that is finer, geometric beyond: both reach the end at the last step.
+            // Single steps where those are finer, geometric ones beyond: the end is reached at the last.
             (i as f64).max((room as f64).powf(i as f64 / LEVELS as f64)).min(room as f64) as usize
         })
     };
-    ranks.extend(steps(centre).map(|d| centre - d));
-    ranks.extend(steps(count - 1 - centre).map(|d| centre + d));
+    ranks.extend(steps(at).map(|d| at - d));
+    ranks.extend(steps(last - centre).map(|d| at + d));
     ranks.sort_unstable();
-    ranks.dedup();
-    select(&mut values, 0, &ranks);
-    let value = values[centre];
-    let mut levels: Vec<f64> = ranks.iter().map(|&r| values[r]).collect();
+    let mut levels = vec![least];
+    levels.extend(ranks.iter().map(|&r| window[r]));
+    levels.push(greatest);
     levels.dedup();
-    (levels, value)
+    (levels, window[at])
 }
 
-/// Puts the values of the given ranks (ascending; counted from `offset`) into their places: a quicksort that only
-/// follows the parts that hold one.
-fn select(values: &mut [f64], offset: usize, ranks: &[usize]) {
-    if ranks.is_empty() || values.len() < 2 {
-        return;
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn drawing_everything_once_gives_the_quantile(
+            runs in proptest::collection::vec(proptest::collection::vec(0u32..50, 1..400), 1..4), q in 0.001f64..0.999
+        ) {
+            let runs: Vec<Vec<f64>> = runs.iter().map(|r| r.iter().map(|&v| f64::from(v)).collect()).collect();
+            let refs: Vec<&[f64]> = runs.iter().map(Vec::as_slice).collect();
+            let side = Side::new(&refs, Some(q));
+            let mut sorted = runs.concat();
+            sorted.sort_unstable_by(f64::total_cmp);
+            let expected = crate::quantile::of_sorted(&sorted, q).unwrap();
+            prop_assert_eq!(side.value(), expected);
+            prop_assert_eq!(side.statistic(&vec![1; side.counts.len()]), expected);
+            prop_assert_eq!(side.counts.iter().sum::<u32>() as usize, sorted.len());
+        }
     }
-    let middle = ranks.len() / 2;
-    let place = ranks[middle] - offset;
-    let (below, _, above) = values.select_nth_unstable_by(place, f64::total_cmp);
-    select(below, offset, &ranks[..middle]);
-    select(above, offset + place + 1, &ranks[middle + 1..]);
 }
