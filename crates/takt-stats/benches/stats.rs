@@ -54,10 +54,14 @@ fn main() {
     println!("{:<60} {:>10.3} ms", "together", start.elapsed().as_secs_f64() * 1e3);
 
     timed("bootstrap::difference, P99, 10^4 values a side", || {
-        bootstrap::difference(&[&values[..10_000]], &[&others[..10_000]], Statistic::Quantile(0.99), 1).map(|d| d.low)
+        bootstrap::difference(&[&values[..10_000]], &[&others[..10_000]], Statistic::Quantile(0.99), 1)
+            .map(|d| d.low)
     })
     .ok();
-    timed("evt::analyse, 10^4 values", || evt::analyse(&series[..10_000], 1000.0, 100_000).map(|t| t.per_hour)).ok();
+    timed("evt::analyse, 10^4 values", || {
+        evt::analyse(&series[..10_000], 1000.0, 100_000).map(|t| t.per_hour)
+    })
+    .ok();
 
     let mut recorder = match Recorder::new(Some(60_000)) {
         Ok(recorder) => recorder,

@@ -354,7 +354,8 @@ mod tests {
         assert_eq!((clean.verdict, clean.reasons.len()), (Verdict::Pass, 1));
         assert!(clean.reasons[0].contains("worst 95.2 us") && clean.reasons[0].contains("4.000 ms deadline"));
 
-        let failed = judge_series(&SeriesEvidence { misses: 3, longest_run: 2, stolen: Some(0.2), ..series() });
+        let failed =
+            judge_series(&SeriesEvidence { misses: 3, longest_run: 2, stolen: Some(0.2), ..series() });
         assert_eq!((failed.verdict, failed.reasons.len()), (Verdict::Fail, 3));
         assert!(failed.reasons[0].starts_with("3 of 10000 activations missed"));
 
@@ -364,10 +365,9 @@ mod tests {
         let no_rate = judge_series(&SeriesEvidence { samples: 50, rate_hz: None, ..series() });
         assert_eq!((no_rate.measure_more_samples, no_rate.measure_more_s), (Some(250), None));
 
-        for weak in [
-            SeriesEvidence { records_lost: 1, ..series() },
-            SeriesEvidence { not_granted: 2, ..series() },
-        ] {
+        for weak in
+            [SeriesEvidence { records_lost: 1, ..series() }, SeriesEvidence { not_granted: 2, ..series() }]
+        {
             let report = judge_series(&weak);
             assert_eq!((report.verdict, report.reasons.len()), (Verdict::Inconclusive, 1));
             assert_eq!(report.measure_more_samples, None);
@@ -413,7 +413,8 @@ mod tests {
     proptest! {
         #[test]
         fn any_evidence_is_judged(
-            samples in any::<u64>(), misses in prop_oneof![Just(0u64), any::<u64>()], unfinished_late in prop_oneof![Just(0u64), any::<u64>()],
+            samples in any::<u64>(), misses in prop_oneof![Just(0u64), any::<u64>()],
+            unfinished_late in prop_oneof![Just(0u64), any::<u64>()],
             rate in proptest::option::of(any::<f64>()), allowed in proptest::option::of(any::<f64>()),
             p in proptest::option::of(0.0f64..=1.0), deadline_ns in any::<u64>()
         ) {

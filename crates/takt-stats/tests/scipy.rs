@@ -46,7 +46,8 @@ struct Fit {
 }
 
 fn reference() -> Reference {
-    serde_json::from_str(include_str!("data/scipy.json")).unwrap()
+    serde_json::from_str(include_str!("data/scipy.json"))
+        .expect("the committed reference is JSON of this shape")
 }
 
 fn close(ours: f64, theirs: f64, relative: f64) -> bool {
@@ -83,7 +84,10 @@ fn generalised_pareto_agrees() {
         assert!(gained >= -1e-7, "{ours:?} is less likely than SciPy's {theirs:?} by {}", -gained);
         // Where SciPy found the same top, the parameters are the same; it may have stopped short of it.
         assert!(gained < 1e-3, "SciPy's {theirs:?} is less likely than {ours:?} by {gained}");
-        assert!((ours.shape - theirs.shape).abs() < 2e-3 && close(ours.scale, theirs.scale, 3e-3), "{ours:?} {theirs:?}");
+        assert!(
+            (ours.shape - theirs.shape).abs() < 2e-3 && close(ours.scale, theirs.scale, 3e-3),
+            "{ours:?} {theirs:?}"
+        );
         for (&x, &survival) in case.at.iter().zip(&case.survival) {
             assert!(close(theirs.survival(x), survival, 1e-9), "{theirs:?} at {x}");
         }
@@ -102,7 +106,10 @@ fn generalised_extreme_value_agrees() {
         let gained = ours.log_likelihood(&case.sample) - case.log_likelihood;
         assert!(gained >= -1e-6, "{ours:?} is less likely than SciPy's {theirs:?} by {}", -gained);
         assert!(gained < 1e-3, "SciPy's {theirs:?} is less likely than {ours:?} by {gained}");
-        assert!((ours.shape - theirs.shape).abs() < 2e-3 && close(ours.scale, theirs.scale, 3e-3), "{ours:?} {theirs:?}");
+        assert!(
+            (ours.shape - theirs.shape).abs() < 2e-3 && close(ours.scale, theirs.scale, 3e-3),
+            "{ours:?} {theirs:?}"
+        );
         assert!((ours.location - theirs.location).abs() < 2e-3 * theirs.scale, "{ours:?} {theirs:?}");
         for (&x, &survival) in case.at.iter().zip(&case.survival) {
             assert!(close(theirs.survival(x), survival, 1e-8), "{theirs:?} at {x}");

@@ -86,7 +86,10 @@ mod tests {
         let of = |rho| length(autoregressive(10_000, rho).into_iter(), 10_000);
         let (none, some, strong) = (of(0.0), of(0.5), of(0.9));
         // Theory for AR(1), circular: (6 (ρ/(1 - ρ²))²)^(1/3) n^(1/3): 30 at 0.5, 110 at 0.9.
-        assert!(none <= 6 && (15..60).contains(&some) && (60..220).contains(&strong), "{none} {some} {strong}");
+        assert!(
+            none <= 6 && (15..60).contains(&some) && (60..220).contains(&strong),
+            "{none} {some} {strong}"
+        );
     }
 
     #[test]

@@ -5,16 +5,16 @@
 //!
 //! - *within runs*: blocks of neighbouring values are drawn anew (circular block bootstrap, Politis & Romano 1992);
 //!   2.5 % and 97.5 % quantiles of the drawn differences. The block length is Politis and White's automatic choice
-//!   (Econometric Reviews 23:53, 2004, corrected 2009), found on the values for a mean and on "above the quantile or
+//!   (Econometric Reviews 23:53, 2004, and 28:372, 2009), found on the values for a mean and on "above the quantile or
 //!   not" for a quantile, from at most 65,536 neighbouring values, and scaled by n^(1/3).
 //! - *between runs*, where a side has several: whole repetitions are drawn anew, and the standard error that results,
 //!   times √(R/(R - 1)) for the few there are, makes a Student interval with Welch's degrees of freedom. A block level
 //!   beneath would count the variation within runs twice (Davison & Hinkley 1997, section 3.8).
 //!
-//! Neither works on the values themselves: a side is cut into at most about 1024 cells of neighbours, and for each the sum,
-//! or the number of values below each of about a thousand levels, is kept. A draw then costs the same for 10^4 and for
-//! 10^7 values. Levels are measured values whose ranks spread from the wanted quantile in ever wider steps (about 3 %
-//! of their distance), which is the resolution of a quantile's interval.
+//! Neither works on the values themselves: a side is cut into at most about 1024 cells of neighbours, and for each
+//! the sum, or the number of values up to each of about a thousand levels, is kept. A draw then costs the same for
+//! 10^4 and for 10^7 values. Levels are measured values whose ranks spread from the wanted quantile's in ever wider
+//! steps (about 3 % of their distance), which is the resolution of a quantile's interval.
 
 mod block;
 mod side;
@@ -208,7 +208,8 @@ fn warnings(sides: &[Side; 2], q: Option<f64>) -> Vec<String> {
     let mut warnings = Vec::new();
     if sides.iter().any(|s| s.repetitions() < 2) {
         warnings.push(
-            "a side with a single run: the interval knows nothing of how runs differ from one another".to_owned(),
+            "a side with a single run: the interval knows nothing of how runs differ from one another"
+                .to_owned(),
         );
     }
     for (side, name) in sides.iter().zip(["before", "after"]) {

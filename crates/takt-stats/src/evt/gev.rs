@@ -50,7 +50,7 @@ impl Gev {
 
     /// Sum of the log densities; -∞ where a value is impossible.
     pub fn log_likelihood(&self, maxima: &[f64]) -> f64 {
-        if !(self.scale > 0.0) {
+        if self.scale.is_nan() || self.scale <= 0.0 {
             return f64::NEG_INFINITY;
         }
         let mut sum = -(maxima.len() as f64) * self.scale.ln();
@@ -92,7 +92,7 @@ impl Gev {
         // In units of the quartiles, which one far value cannot stretch.
         let quartile = |i: usize| maxima[i * (maxima.len() - 1) / 4];
         let (centre, mut width) = (quartile(2), quartile(3) - quartile(1));
-        if !(width > 0.0) {
+        if width <= 0.0 {
             width = maxima[maxima.len() - 1] - maxima[0];
         }
         if !(width > 0.0 && width.is_finite()) {

@@ -234,7 +234,7 @@ impl Sample {
     fn fit(&self, thorough: bool) -> Option<Gpd> {
         let theta = self.theta(self.best(thorough));
         let (s, a) = self.terms(theta);
-        (s.is_finite() && a > 0.0).then(|| Gpd { shape: theta * a, scale: a * self.mean })
+        (s.is_finite() && a > 0.0).then_some(Gpd { shape: theta * a, scale: a * self.mean })
     }
 }
 

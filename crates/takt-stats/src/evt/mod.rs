@@ -1,7 +1,7 @@
 //! Extreme values: how likely is a latency that was never seen?
 //!
 //! The practice of measurement-based probabilistic timing analysis (Cucu-Grosjean et al., ECRTS 2012; Reghenzani,
-//! Massari, Fornaciari, "chronovise", ICCAD 2017 and "Probabilistic-WCET reliability", TCAD 2020): test that the
+//! Massari, Fornaciari, "Probabilistic-WCET reliability: statistical testing of EVT hypotheses", 2020): test that the
 //! theory applies, fit, test the fit, and refuse otherwise. In order:
 //!
 //! 1. *Enough and varied*: at least 500 values, not all equal.
@@ -16,7 +16,8 @@
 //!    of peaks being Poisson. For a negative shape the upper end of what is told about a deadline is never below that
 //!    of an exponential tail: tails like the normal one approach their limit slowly, their fitted shapes are negative
 //!    though they have no end, and the error is on the unsafe side (simulated: half-normal latencies were covered
-//!    in 156 of 194 runs without this, and in all with it). *Block maxima*: generalised extreme value distribution as a second opinion.
+//!    in 156 of 194 runs without this, and in all with it).
+//! 7. *Block maxima*: a generalised extreme value distribution as a second opinion.
 //!
 //! What holds for the run holds for the hour only if the load does: the answer is about this load, not the worst.
 

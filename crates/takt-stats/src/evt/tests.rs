@@ -43,8 +43,7 @@ fn probabilities_fall_with_the_deadline_and_levels_rise_with_time() {
     let p: Vec<f64> =
         (20..100).map(|us| tail.exceedance_per_hour(f64::from(us) * 1000.0, 1000.0).value).collect();
     assert!(p.windows(2).all(|w| w[1] <= w[0]) && p[0] > 0.999);
-    let levels: Vec<f64> =
-        [0.1, 1.0, 24.0, 1000.0].map(|h| tail.return_level_ns(h, 1000.0).value).to_vec();
+    let levels: Vec<f64> = [0.1, 1.0, 24.0, 1000.0].map(|h| tail.return_level_ns(h, 1000.0).value).to_vec();
     assert!(levels.windows(2).all(|w| w[1] >= w[0]));
     assert_eq!(tail.exceedance_per_hour(0.0, 1000.0).high, 1.0);
 }
@@ -106,8 +105,11 @@ fn what_cannot_be_extrapolated_is_refused_with_its_reason() {
     assert!(matches!(analyse(&second_half, 1000.0, 1), Err(Refusal::NonStationary { .. })));
 
     // One burst of 40 large values a second.
-    let bursts: Vec<u64> =
-        plain(5000, 13).iter().enumerate().map(|(i, v)| if i % 1000 < 60 { v + 300_000 } else { *v }).collect();
+    let bursts: Vec<u64> = plain(5000, 13)
+        .iter()
+        .enumerate()
+        .map(|(i, v)| if i % 1000 < 60 { v + 300_000 } else { *v })
+        .collect();
     let refusal = analyse(&bursts, 1000.0, 1).unwrap_err();
     assert!(matches!(refusal, Refusal::TooFewPeaks { .. } | Refusal::StandsApart { .. }), "{refusal}");
 
@@ -134,7 +136,11 @@ fn intervals_cover_end_to_end() {
     let truth = -(-truth).exp_m1();
     // Standard error of 60 at 92 %: 3.5 %.
     let covered = answers.iter().filter(|e| (e.low..=e.high).contains(&truth)).count();
-    assert!(answers.len() >= 50 && covered as f64 / answers.len() as f64 >= 0.86, "{covered} of {}", answers.len());
+    assert!(
+        answers.len() >= 50 && covered as f64 / answers.len() as f64 >= 0.86,
+        "{covered} of {}",
+        answers.len()
+    );
 }
 
 proptest! {
