@@ -139,6 +139,20 @@ pub(crate) fn streamed(dir: &RunDir, file: &str) -> Result<Streamed, String> {
     dir.read_json(file).map_err(|e| e.to_string())
 }
 
+/// Whether a recorder saw values that the sample file has not: the file keeps the first ones only. Where both saw all,
+/// samples say more. A recorder may have seen values outside the measured window too, and that alone is no reason to
+/// prefer it. `inside`: samples of the file within the window.
+pub(crate) fn beyond(dir: &RunDir, measure: &Measure, inside: u64, recorder: &Recorder) -> bool {
+    let count = recorder.count();
+    let all = || match measure.window_ns {
+        Some(_) => dir
+            .series(&Measure { window_ns: None, ..measure.clone() })
+            .map_or(0, |s| s.values_ns.len() as u64),
+        None => inside,
+    };
+    count > inside && count > all()
+}
+
 /// Sample files of a configuration up to this size are digested beside others: eight of them stay far below 1 GiB.
 const BESIDE_OTHERS_BYTES: u64 = 8 << 20;
 /// Most threads.
@@ -191,6 +205,8 @@ struct Pool {
     /// Raw values in time order, for the analysis of extremes; empty once a recorder took over.
     ordered: Vec<u64>,
     recorder: Option<Recorder>,
+    /// The samples that long runs kept one by one, where the recorder has the others.
+    kept: Vec<u64>,
 }
 
 impl Pool {
@@ -214,9 +230,8 @@ impl Pool {
             Some(Err(why)) => (None, Some(format!("only the samples kept one by one, for {why}"))),
             None => (None, None),
         };
-        // A recorder saw all values where the sample file kept the first ones only; where both saw all, samples say more.
         let raw = series.as_ref().map_or(0, |s| s.values_ns.len() as u64);
-        let Some(streamed) = streamed.filter(|s| s.recorder.count() > raw) else {
+        let Some(streamed) = streamed.filter(|s| beyond(&source.dir, measure, raw, &s.recorder)) else {
             let series = series?;
             let mut digest = of_series(run, measure, &series);
             digest.remark = remark.map(|r| crate::words::clean(&r));
@@ -248,6 +263,8 @@ impl Pool {
         if !streamed.mean_trend.points().is_empty() {
             digest.mean_trend = streamed.mean_trend.finish();
         }
+        let room = POOLED_AT_MOST.saturating_sub(self.kept.len());
+        self.kept.extend(series.values_ns.iter().take(room));
         self.record(measure.deadline_ns)?.merge(&streamed.recorder).map_err(|e| e.to_string())?;
         self.runs.push(digest);
         Ok(())
@@ -273,17 +290,27 @@ fn digest(collection: &Collection, configuration: usize, members: &[(usize, Meas
             pool.failed.push((*run, crate::words::clean(&why)));
         }
     }
-    let Pool { runs, failed, ordered, recorder } = pool;
-    let tail = match (&recorder, deadline_ns, rate_hz) {
-        (None, Some(deadline), Some(rate)) if !ordered.is_empty() => {
+    let Pool { runs, failed, ordered, recorder, kept } = pool;
+    let tail = match (deadline_ns, rate_hz) {
+        (Some(deadline), Some(rate)) if recorder.is_none() && !ordered.is_empty() => {
             Some(evt::analyse(&ordered, rate, deadline).map_err(|refusal| refusal.to_string()))
         }
-        (Some(_), Some(_), Some(_)) => Some(Err(
-            "the values were counted by size while they came; an analysis of extremes needs them in the order of time"
-                .to_owned(),
-        )),
+        (Some(deadline), Some(rate)) if recorder.is_some() => {
+            // The order of time is known of the first samples only.
+            let caveat = format!(
+                "from the first {} of {} samples, those kept one by one",
+                kept.len(),
+                pooled(&recorder)
+            );
+            let tail = evt::analyse(&kept, rate, deadline).map_err(|refusal| format!("{refusal} ({caveat})"));
+            Some(tail.map(|mut tail| {
+                tail.caveats.push(caveat);
+                tail
+            }))
+        }
         _ => None,
     };
+    drop(kept);
     let (values, summary) = match recorder {
         Some(recorder) => {
             let summary = recorder.summary();
@@ -316,23 +343,34 @@ fn digest(collection: &Collection, configuration: usize, members: &[(usize, Meas
     digest
 }
 
+fn pooled(recorder: &Option<Recorder>) -> u64 {
+    recorder.as_ref().map_or(0, Recorder::count)
+}
+
 fn judge(collection: &Collection, digest: &Digest, deadline_ns: u64) -> VerdictReport {
     let runs = || digest.runs.iter().map(|r| &collection.runs[r.run].header);
+    let never = digest.never();
     let mut report = judge_series(&SeriesEvidence {
         unit: "samples".to_owned(),
         deadline_ns,
         rate_hz: digest.rate_hz,
-        samples: digest.summary.count,
-        misses: digest.misses(),
+        // What never came is a sample that missed.
+        samples: digest.summary.count.saturating_add(never),
+        misses: digest.misses().saturating_add(never),
         longest_run: digest.longest_run(),
         worst_ns: digest.summary.worst as u64,
-        unfinished_late: digest.never(),
         records_lost: runs().fold(0, |sum, h| sum.saturating_add(h.records_lost)),
         not_granted: runs().map(|h| h.not_granted.len() as u64).sum(),
         stolen: runs().map(|h| h.cpu.stolen).reduce(f64::max),
         tail_per_hour: digest.tail.as_ref().and_then(|t| t.as_ref().ok()).map(|t| t.per_hour),
         ..SeriesEvidence::default()
     });
+    if never > 0 {
+        let at = report.reasons.len().min(1);
+        report
+            .reasons
+            .insert(at, format!("{never} of them never came: skipped releases or unanswered inputs"));
+    }
     if !digest.failed.is_empty() {
         // What could not be read cannot be a PASS.
         let words =

@@ -7,7 +7,7 @@ use takt_rundir::{Measure, RunDir, RunHeader};
 use takt_stats::histogram::Histogram;
 
 use crate::Error;
-use crate::digest::streamed;
+use crate::digest::{beyond, streamed};
 
 /// Bins of a histogram where none are asked for: 10 ms, as most plots of cyclictest need.
 pub const BINS: usize = 10_000;
@@ -53,7 +53,7 @@ pub fn histogram(run: &Path, measure: Option<&str>, bins: usize) -> Result<Histo
         let streamed = streamed(&dir, file).map_err(|why| Error::Recorder { run: header.label, why })?;
         // The samples kept one by one tell the cycles of overflows too; the recorder tells more where they are not all.
         let kept = series.as_ref().map_or(0, |s| s.values_ns.len() as u64);
-        if streamed.recorder.count() > kept {
+        if beyond(&dir, &measure, kept, &streamed.recorder) {
             return Ok(Histogram::of_recorder(&streamed.recorder, bins));
         }
     }

@@ -233,11 +233,20 @@ impl Samples {
             };
             let all = measure.recorder.as_deref().map(|file| crate::digest::streamed(&run.dir, file));
             match all {
-                Some(Ok(all)) if all.recorder.count() > series.values_ns.len() as u64 => remark(format!(
-                    "the first {} of {} samples are compared: the others were not kept one by one",
-                    series.values_ns.len(),
-                    all.recorder.count()
-                )),
+                Some(Ok(all))
+                    if crate::digest::beyond(
+                        &run.dir,
+                        measure,
+                        series.values_ns.len() as u64,
+                        &all.recorder,
+                    ) =>
+                {
+                    remark(format!(
+                        "the first {} of {} samples are compared: the others were not kept one by one",
+                        series.values_ns.len(),
+                        all.recorder.count()
+                    ))
+                }
                 Some(Err(why)) => remark(why),
                 _ => {}
             }

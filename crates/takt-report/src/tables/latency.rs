@@ -120,7 +120,10 @@ pub fn latency(context: &Context<'_>) -> Table {
          the measured window, greatest of the runs.",
     );
     if context.digests.iter().any(|d| d.never() > 0) {
-        table.note("Samples that never came to be (skipped releases, unanswered inputs) count as misses.");
+        table.note(
+            "Samples that never came to be (skipped releases, unanswered inputs) count as misses; the longest run of misses \
+             counts only those that came.",
+        );
     }
     let counted = context.digests.iter().filter_map(|d| d.resolution.as_ref().map(|r| (context.name(d), r)));
     for (name, resolution) in counted {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use takt_rundir::Factor;
+use takt_stats::low::LowRow;
 
 use super::{Context, spread};
 use crate::digest::Digest;
@@ -11,6 +12,9 @@ use crate::words::days_hours_minutes;
 
 /// Configurations side by side in one Low table: the paper has nine.
 const SIDE_BY_SIDE: usize = 8;
+
+/// A figure of a share.
+type Pick = fn(&LowRow) -> f64;
 
 /// The 2009 paper's Figs. 7 and 8: figures of the lowest 99 %, 99.9 %, … of the values, configurations side by side.
 pub fn low(context: &Context<'_>) -> Vec<Table> {
@@ -29,7 +33,7 @@ pub fn low(context: &Context<'_>) -> Vec<Table> {
         let shares = chunk.iter().map(|d| d.low.len()).max().unwrap_or(0);
         for share in 0..shares {
             let label = chunk.iter().find_map(|d| d.low.get(share)).map_or(String::new(), |row| row.label());
-            let figures: [(&str, fn(&takt_stats::low::LowRow) -> f64); 4] =
+            let figures: [(&str, Pick); 4] =
                 [("min", |r| r.min), ("max", |r| r.max), ("mean", |r| r.mean), ("SD", |r| r.stddev)];
             // The least value is the same in all shares.
             for (figure, pick) in figures.into_iter().filter(|(figure, _)| share == 0 || *figure != "min") {

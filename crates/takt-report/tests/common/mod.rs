@@ -1,6 +1,7 @@
 //! Run directories made up for tests: shaped like a scheduling experiment, with heavy tails where a real one has them.
 
 #![allow(dead_code, reason = "each test file uses a part of it")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot write its runs has nothing to test")]
 
 use std::collections::BTreeMap;
 use std::path::Path;
