@@ -38,7 +38,6 @@ pub enum Event<'a> {
 
 /// A robot's configuration.
 #[derive(Clone, Debug, PartialEq)]
-#[expect(clippy::large_enum_variant, reason = "one at a time, moved twice")]
 pub enum RobotFile {
     /// The cobot safety cell.
     Cell(CellFile),
