@@ -258,9 +258,7 @@ fn measure(context: &Context<'_>, number: usize, main: bool) -> Section {
         section.add(Block::Table(tables::daq(context)));
     }
     tables::low(context).into_iter().for_each(|table| section.add(Block::Table(table)));
-    if let Some(table) = tables::extremes(context) {
-        section.add(Block::Table(table));
-    }
+    tables::extremes(context).into_iter().for_each(|table| section.add(Block::Table(table)));
     figures.into_iter().for_each(|figure| section.add(Block::Figure(Box::new(figure))));
     section
 }

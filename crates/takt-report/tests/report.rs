@@ -333,6 +333,35 @@ fn look() {
     let one = (0..10_000).map(|_| dice.latency(40e3, 0.4, 500.0, 6e5));
     run(&root.join("one"), &header(&[], 0), one);
     takt_report::write(&[root.join("one")], &root.join("one-report")).unwrap();
+    // Milliseconds, long names, many levels of noise, a name that wants to break out.
+    let mut cell = 0;
+    for policies in ["main deadline:8ms/33ms/33ms, fallback rr:40", "main rr:50, fallback other <b>0</b>"] {
+        for kernel in ["6.8.0-58-generic-with-a-long-local-version", "6.8.1-rt"] {
+            for noise in ["0", "16", "128"] {
+                for repetition in 1..=3 {
+                    cell += 1;
+                    let factors = [
+                        ("task_set.policies_of_all_threads", policies),
+                        ("kernel", kernel),
+                        ("noise", noise),
+                    ];
+                    let mut header = header(&factors, repetition);
+                    header.robot = "cell".into();
+                    header.measures[0].title = "Reaction time from the arrival of a frame to the end of the first job of the safety monitor".into();
+                    header.measures[0].deadline_ns = Some(37_300_000);
+                    header.measures[0].rate_hz = Some(30.0);
+                    let mut dice = common::Dice(cell);
+                    let median = 15e6 + if noise == "128" { 9e6 } else { 0.0 };
+                    run(
+                        &root.join(format!("cell/{cell:03}")),
+                        &header,
+                        (0..900).map(|_| dice.latency(median, 0.12, 200.0, 4e7)),
+                    );
+                }
+            }
+        }
+    }
+    takt_report::write(&[root.join("cell")], &root.join("cell-report")).unwrap();
 }
 
 /// The goal: 10 million samples in less than 5 s and 1 GiB. Told, not asserted, since time depends on the machine:

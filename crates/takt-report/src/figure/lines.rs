@@ -44,7 +44,7 @@ pub fn lines(
     deadline_ns: Option<f64>,
 ) -> Picture {
     let names: Vec<String> = curves.iter().map(|c| c.name.clone()).collect();
-    let (names, key) = fit(&names, 56);
+    let (names, key) = fit(&names, 56, 'C');
     let all = || curves.iter().flat_map(|c| &c.points);
     let high_x = all().map(|p| p.0).fold(0.0, f64::max);
     let high_y = all().map(|p| p.1).fold(0.0, f64::max);

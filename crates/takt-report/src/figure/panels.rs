@@ -34,7 +34,7 @@ pub struct Panel {
 /// Draws panels in two columns with common axes. `seconds`: the level axis is time; else the number of the sample.
 pub fn panels(axis: &Axis<'_>, about: About<'_>, all: &[Panel], seconds: bool) -> Picture {
     let names: Vec<String> = all.iter().map(|p| p.name.clone()).collect();
-    let (names, key) = fit(&names, 54);
+    let (names, key) = fit(&names, 54, 'P');
     let columns = || all.iter().flat_map(|p| &p.layers).flat_map(|l| &l.columns);
     let high_x = columns().map(|c| c.0).fold(0.0, f64::max);
     let high = columns().map(|c| c.2).fold(0.0, f64::max);

@@ -7,11 +7,16 @@ use takt_stats::low::LowRow;
 
 use super::{Context, spread};
 use crate::digest::Digest;
+use crate::figure::fit;
 use crate::table::{Cell, Table};
 use crate::words::days_hours_minutes;
 
 /// Configurations side by side in one Low table: the paper has nine.
 const SIDE_BY_SIDE: usize = 8;
+/// Longest name at the head of a column; longer ones get a key.
+const HEAD: usize = 36;
+/// Longest value of a factor at the head of a column.
+const VALUE: usize = 16;
 
 /// A figure of a share.
 type Pick = fn(&LowRow) -> f64;
@@ -22,7 +27,9 @@ pub fn low(context: &Context<'_>) -> Vec<Table> {
     let chunks: Vec<&[Digest]> = context.digests.chunks(SIDE_BY_SIDE).collect();
     let table_of = |(number, chunk): (usize, &&[Digest])| {
         let mut heads = vec!["Share".to_owned(), "Figure".to_owned()];
-        heads.extend(chunk.iter().map(|d| format!("#{}", context.name(d))));
+        let names: Vec<String> = chunk.iter().map(|d| context.name(d).to_owned()).collect();
+        let (names, key) = fit(&names, HEAD, 'C');
+        heads.extend(names.iter().map(|name| format!("#{name}")));
         let part = if chunks.len() > 1 {
             format!(", part {} of {}", number + 1, chunks.len())
         } else {
@@ -49,6 +56,9 @@ pub fn low(context: &Context<'_>) -> Vec<Table> {
             "Each share leaves out the greatest values and nothing else; the last row has them all (the humanoid paper of \
              2009, Figs. 7 and 8).",
         );
+        for (short, long) in key {
+            table.note(format!("{short}: {long}"));
+        }
         table
     };
     chunks.iter().enumerate().map(table_of).collect()
@@ -111,15 +121,14 @@ pub fn effects(context: &Context<'_>) -> Vec<Table> {
         };
         let has = |d: &Digest, value: &str| factors_of(d).iter().any(|f| f.name == name && f.value == value);
         let mut heads = vec!["Else".to_owned()];
+        let long = [before, after].iter().any(|value| value.chars().count() > VALUE);
+        let (a, b) = if long { ("before", "after") } else { (before, after) };
         for figure in ["Mean", "P99", "Max"] {
-            heads.extend([
-                context.head(&format!("{figure}, {before}")),
-                context.head(&format!("{figure}, {after}")),
-            ]);
+            heads.extend([context.head(&format!("{figure}, {a}")), context.head(&format!("{figure}, {b}"))]);
             heads.push(format!("#{figure}: change (%)"));
         }
-        let mut table =
-            Table::new(format!("{}: effect of {name}, {before} to {after}", context.group.title), &heads);
+        let title = format!("{}: effect of {name}, {before} to {after}", context.group.title);
+        let mut table = Table::new(title, &heads);
         for first in context.digests.iter().filter(|d| has(d, before) && d.summary.count > 0) {
             let same = |d: &&Digest| has(d, after) && rest(d) == rest(first) && d.summary.count > 0;
             let Some(second) = context.digests.iter().find(same) else { continue };

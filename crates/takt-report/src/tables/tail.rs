@@ -10,8 +10,9 @@ fn with(estimate: &Estimate, show: impl Fn(f64) -> String) -> Cell {
     Cell::Estimate(show(estimate.value), Some(show(estimate.low)), Some(show(estimate.high)))
 }
 
-/// Extreme-value analysis per configuration; `None` where no configuration has deadline, rate and samples.
-pub fn extremes(context: &Context<'_>) -> Option<Table> {
+/// Extreme-value analysis per configuration: the estimates, and the refusals with their reasons. Empty where no
+/// configuration has deadline, rate and samples.
+pub fn extremes(context: &Context<'_>) -> Vec<Table> {
     let unit = context.unit;
     let heads = [
         "Configuration".to_owned(),
@@ -24,43 +25,40 @@ pub fn extremes(context: &Context<'_>) -> Option<Table> {
         "#Block maxima: miss in an hour".to_owned(),
         "What to know".to_owned(),
     ];
-    let mut table = Table::new(format!("{}: extreme values", context.group.title), &heads);
+    let title = format!("{}: extreme values", context.group.title);
+    let mut estimates = Table::new(&title, &heads);
+    let mut refusals = Table::new(format!("{title}, no estimate"), &["Configuration", "Why none is given"]);
     for digest in context.digests {
-        let Some(tail) = &digest.tail else { continue };
         let name = Cell::text(context.name(digest));
-        let tail = match tail {
-            Ok(tail) => tail,
-            Err(refusal) => {
-                let mut row = vec![name];
-                row.push(Cell::gap("refused"));
-                row.extend((0..6).map(|_| Cell::text("–")));
-                row.push(Cell::text(format!("No estimate: {refusal}")));
-                table.push(row);
-                continue;
-            }
-        };
-        table.push(vec![
-            name,
-            with(&tail.per_hour, probability),
-            with(&tail.hour_level_ns, |ns| unit.number(ns)),
-            Cell::number(unit.number(tail.threshold_ns as f64)),
-            Cell::number(tail.peaks),
-            with(&tail.shape, |v| format!("{v:.2}")),
-            Cell::number(figure((tail.fit_p_value * 1e3).round() / 1e3)),
-            match &tail.blocks {
-                Ok(blocks) => with(&blocks.per_hour, probability),
-                Err(refusal) => Cell::gap(refusal.to_string()),
-            },
-            Cell::text(if tail.caveats.is_empty() { "nothing".to_owned() } else { tail.caveats.join(" ") }),
-        ]);
+        match &digest.tail {
+            None => {}
+            Some(Err(refusal)) => refusals.push(vec![name, Cell::text(refusal)]),
+            Some(Ok(tail)) => estimates.push(vec![
+                name,
+                with(&tail.per_hour, probability),
+                with(&tail.hour_level_ns, |ns| unit.number(ns)),
+                Cell::number(unit.number(tail.threshold_ns as f64)),
+                Cell::number(tail.peaks),
+                with(&tail.shape, |v| format!("{v:.2}")),
+                Cell::number(figure((tail.fit_p_value * 1e3).round() / 1e3)),
+                match &tail.blocks {
+                    Ok(blocks) => with(&blocks.per_hour, probability),
+                    Err(refusal) => Cell::gap(refusal.to_string()),
+                },
+                Cell::text(if tail.caveats.is_empty() {
+                    "nothing".to_owned()
+                } else {
+                    tail.caveats.join("; ")
+                }),
+            ]),
+        }
     }
-    if table.rows().is_empty() {
-        return None;
-    }
-    table.note(
+    estimates.note(
         "Generalised Pareto distribution of the peaks over a threshold, with 95 % intervals; block maxima (generalised \
-         extreme values) as a second opinion. The answer is about the load that was measured, not about a worse one, and \
-         an estimate is refused where the theory does not apply.",
+         extreme values) as a second opinion. The answer is about the load that was measured, not about a worse one.",
     );
-    Some(table)
+    refusals.note(
+        "An estimate is refused where the theory does not apply: a number would only look like knowledge.",
+    );
+    [estimates, refusals].into_iter().filter(|table| !table.rows().is_empty()).collect()
 }
