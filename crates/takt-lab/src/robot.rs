@@ -221,7 +221,7 @@ mod tests {
 
     #[test]
     fn shipped_configurations_are_read_written_and_read_again() {
-        let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../cells"));
+        let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../robots"));
         for entry in folder.read_dir().unwrap() {
             let path = entry.unwrap().path();
             let file = RobotFile::load(&path).unwrap_or_else(|error| panic!("{error}"));

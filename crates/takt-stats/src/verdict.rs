@@ -64,7 +64,7 @@ pub struct SeriesEvidence {
     pub longest_run: u64,
     /// Greatest value, nanoseconds.
     pub worst_ns: u64,
-    /// Values that were not over when the run ended and already past the deadline.
+    /// Values that never came (skipped releases), or were past the deadline and not over when the run ended.
     pub unfinished_late: u64,
     /// Records that were lost on the way to the run directory.
     pub records_lost: u64,
@@ -250,7 +250,10 @@ fn failure_reasons(e: &SeriesEvidence, missed: u64) -> Vec<String> {
         reasons.push(format!("up to {} missed in a row", e.longest_run));
     }
     if e.unfinished_late > 0 {
-        reasons.push(format!("{} of them were not over when the run ended", e.unfinished_late));
+        reasons.push(format!(
+            "{} of them never came, or were late and not over when the run ended",
+            e.unfinished_late
+        ));
     }
     reasons.extend(stolen_note(e));
     reasons

@@ -176,7 +176,7 @@ fn the_quadrotor_has_a_row_per_configuration_and_a_report() {
 fn any_robot_runs_from_its_file_and_leaves_a_verdict() {
     let _machine = alone();
     let runs = tempfile::tempdir().unwrap();
-    let file = takt::root().join("cells/cyclic.toml");
+    let file = takt::root().join("robots/cyclic.toml");
     let output = run(["run", file.to_str().unwrap(), "--seconds", "0.5", "--noise", "2", "--json", "--runs"])
         .arg(runs.path())
         .output()

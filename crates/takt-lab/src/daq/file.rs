@@ -8,7 +8,7 @@ use takt_robot_daqloop::{AcquisitionConfig, DaqConfig, PulseConfig, SavingConfig
 use takt_stats::TrendStop;
 
 /// The shipped configuration.
-pub const SHIPPED: &str = include_str!("../../../../cells/daq.toml");
+pub const SHIPPED: &str = include_str!("../../../../robots/daq.toml");
 
 /// When a run ends before its time (`[stop]`): the DAQ paper's two criteria, and a number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
