@@ -101,7 +101,7 @@ impl Window {
     }
 
     /// When it opened; `u64::MAX` before.
-    pub fn from_ns(&self) -> u64 {
+    pub fn opened_ns(&self) -> u64 {
         self.from_ns.load(Ordering::Acquire)
     }
 }
@@ -122,7 +122,7 @@ impl Numbering {
 
     /// The run's number of an edge; None outside of the window.
     pub fn number(&mut self, edge: &EdgeRecord) -> Option<u64> {
-        let inside = edge.sent_ns >= self.window.from_ns()
+        let inside = edge.sent_ns >= self.window.opened_ns()
             && edge.sent_ns < self.window.until_ns.load(Ordering::Acquire);
         if !inside {
             return None;
@@ -133,6 +133,7 @@ impl Numbering {
 }
 
 /// Where edges go.
+#[expect(clippy::large_enum_variant, reason = "there is one, and it lasts as long as the run")]
 enum Place {
     /// Saving is on: as they come.
     Files { edges: SampleFile, lost: SampleFile, display: SampleFile },

@@ -139,10 +139,13 @@ impl Flown {
     }
 }
 
-/// A series of a task: its recorder, and what of a record it is: time and value.
+/// What of a record a measure is: when, and how much, nanoseconds.
+type Sample<R> = fn(&R) -> (u64, u64);
+
+/// A series of a task: its recorder, and what of a record it is.
 struct Kept<R> {
     keeper: Keeper,
-    sample: fn(&R) -> (u64, u64),
+    sample: Sample<R>,
 }
 
 impl<R> Kept<R> {
@@ -153,7 +156,7 @@ impl<R> Kept<R> {
 }
 
 /// What of an attitude job a measure is.
-fn attitude_sample(measure: &Measure) -> Option<fn(&AttitudeRecord) -> (u64, u64)> {
+fn attitude_sample(measure: &Measure) -> Option<Sample<AttitudeRecord>> {
     match measure.name.as_str() {
         "lateness" => Some(|job| (job.planned_ns, job.lateness_ns())),
         "response" => Some(|job| (job.planned_ns, job.response_ns())),
@@ -163,7 +166,7 @@ fn attitude_sample(measure: &Measure) -> Option<fn(&AttitudeRecord) -> (u64, u64
     }
 }
 
-fn position_sample(measure: &Measure) -> Option<fn(&PositionRecord) -> (u64, u64)> {
+fn position_sample(measure: &Measure) -> Option<Sample<PositionRecord>> {
     match measure.name.as_str() {
         "position-lateness" => Some(|job| (job.planned_ns, job.wake_ns.saturating_sub(job.planned_ns))),
         _ => None,
