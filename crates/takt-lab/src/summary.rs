@@ -161,7 +161,12 @@ fn in_us(ns: Summary) -> Summary {
     }
 }
 
-fn evidence(header: &RunHeader, measure: &Measure, series: &SeriesSummary, deadline_ns: u64) -> SeriesEvidence {
+fn evidence(
+    header: &RunHeader,
+    measure: &Measure,
+    series: &SeriesSummary,
+    deadline_ns: u64,
+) -> SeriesEvidence {
     SeriesEvidence {
         unit: "values".to_owned(),
         deadline_ns,

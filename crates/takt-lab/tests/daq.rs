@@ -1,5 +1,7 @@
 //! Runs of the DAQ loop: what they leave, how they end, and that a kill takes little.
 
+#![allow(clippy::unwrap_used)] // Helpers of tests may panic as tests may.
+
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
