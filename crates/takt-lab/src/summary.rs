@@ -112,37 +112,7 @@ pub fn summarise(dir: &RunDir) -> Result<RunSummary, LabError> {
     })
 }
 
-/// Of a long run whose samples are only its first ones: every value was counted.
-fn sum_up_recorder(dir: &RunDir, measure: &Measure, name: &str) -> Result<(SeriesSummary, f64), LabError> {
-    let streamed: takt_report::Streamed = dir.read_json(name)?;
-    let ns = streamed.recorder.summary();
-    let us = |ns: f64| ns / 1e3;
-    let misses = streamed.recorder.misses();
-    let summary = SeriesSummary {
-        name: measure.name.clone(),
-        title: measure.title.clone(),
-        deadline_us: measure.deadline_ns.map(|ns| ns as f64 / 1e3),
-        us: Summary {
-            count: ns.count,
-            mean: us(ns.mean),
-            stddev: us(ns.stddev),
-            min: us(ns.min),
-            median: us(ns.median),
-            p90: us(ns.p90),
-            p99: us(ns.p99),
-            p999: us(ns.p999),
-            worst: us(ns.worst),
-        },
-        misses: misses.misses + measure.never,
-        longest_miss_run: misses.longest_run,
-    };
-    Ok((summary, streamed.elapsed_ns as f64 / 1e9))
-}
-
 fn sum_up(dir: &RunDir, measure: &Measure) -> Result<(SeriesSummary, f64), LabError> {
-    if let Some(name) = &measure.recorder {
-        return sum_up_recorder(dir, measure, name);
-    }
     let series = dir.series(measure)?;
     let streamed: Option<Streamed> = match &measure.recorder {
         Some(file) => Some(dir.read_json(file)?),
