@@ -318,15 +318,22 @@ proptest! {
     }
 }
 
+/// The folder that a variable names; without one the test has nothing to do, and says so.
+fn folder(variable: &str) -> Option<std::path::PathBuf> {
+    let found = std::env::var(variable).ok().filter(|name| !name.is_empty());
+    if found.is_none() {
+        eprintln!("SKIPPED: {variable} names no folder");
+    }
+    found.map(Into::into)
+}
+
 /// Writes reports to look at: `TAKT_REPORT_LOOK=/tmp/look cargo test -p takt-report --test report look`.
 #[test]
 fn look() {
-    let Ok(root) = std::env::var("TAKT_REPORT_LOOK") else {
-        eprintln!("SKIPPED: TAKT_REPORT_LOOK names no folder");
-        return;
-    };
-    let root = std::path::PathBuf::from(root);
-    let _ = std::fs::remove_dir_all(&root);
+    let Some(root) = folder("TAKT_REPORT_LOOK") else { return };
+    for name in ["uav", "one", "cell"] {
+        let _ = std::fs::remove_dir_all(root.join(name));
+    }
     campaign(&root.join("uav"), 3, 10_000);
     takt_report::write(&[root.join("uav")], &root.join("uav-report")).unwrap();
     let mut dice = common::Dice(7);
@@ -369,11 +376,7 @@ fn look() {
 /// run, the second reports on it in a process that has made nothing.
 #[test]
 fn large() {
-    let Ok(root) = std::env::var("TAKT_REPORT_LARGE") else {
-        eprintln!("SKIPPED: TAKT_REPORT_LARGE names no folder");
-        return;
-    };
-    let root = std::path::PathBuf::from(root);
+    let Some(root) = folder("TAKT_REPORT_LARGE") else { return };
     if !root.join("run").exists() {
         let mut dice = common::Dice(1);
         let latencies = (0..10_000_000).map(|_| dice.latency(40e3, 0.4, 5000.0, 6e5));
