@@ -9,9 +9,9 @@ use crate::pictures;
 use crate::tables::{self, Context, spread};
 use crate::words::{Unit, clean, count, time};
 
-/// Share of processor time taken by a hypervisor from which a reader is warned: at 1 % one job in a hundred may have
-/// waited for somebody else's machine.
-const STOLEN_WARNING: f64 = 0.01;
+/// Share of processor time taken by a hypervisor from which a reader is warned: at 0.1 % one job in a thousand may have
+/// waited for somebody else's machine, which is what a worst value is made of.
+const STOLEN_WARNING: f64 = 0.001;
 
 /// Builds the report of runs.
 pub fn build(collection: &Collection) -> Document {

@@ -216,8 +216,11 @@ impl Pool {
             Some(recorder) => recorder,
             None => Recorder::new(deadline_ns).map_err(|e| e.to_string())?,
         };
-        for value in std::mem::take(&mut self.ordered) {
-            recorder.record(value);
+        let ordered = std::mem::take(&mut self.ordered);
+        ordered.iter().for_each(|value| recorder.record(*value));
+        // Their order of time is still good for the analysis of extremes.
+        if self.kept.is_empty() {
+            self.kept = ordered;
         }
         Ok(self.recorder.insert(recorder))
     }
@@ -361,7 +364,11 @@ fn judge(collection: &Collection, digest: &Digest, deadline_ns: u64) -> VerdictR
         worst_ns: digest.summary.worst as u64,
         records_lost: runs().fold(0, |sum, h| sum.saturating_add(h.records_lost)),
         not_granted: runs().map(|h| h.not_granted.len() as u64).sum(),
-        stolen: runs().map(|h| h.cpu.stolen).reduce(f64::max),
+        // Beside others it stands in their table, and once among the warnings; the same sentence in every row hides the rest.
+        stolen: runs()
+            .map(|h| h.cpu.stolen)
+            .reduce(f64::max)
+            .filter(|_| collection.configurations.len() == 1),
         tail_per_hour: digest.tail.as_ref().and_then(|t| t.as_ref().ok()).map(|t| t.per_hour),
         ..SeriesEvidence::default()
     });

@@ -60,7 +60,7 @@ pub fn lines(
         }
         Curves::Above => {
             let reach = high_x.max(deadline_ns.unwrap_or(0.0));
-            (Scale::log(low(|p| p.0).max(1.0), reach), Scale::log(low(|p| p.1).min(0.1), 1.0))
+            (Scale::log(low(|p| p.0).max(1.0), reach), Scale::log((low(|p| p.1) / 2.0).min(0.1), 1.0))
         }
     };
     let (per_unit, unit_name) = time_unit(high_x);

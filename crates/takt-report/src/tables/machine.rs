@@ -110,6 +110,27 @@ pub fn machine(collection: &Collection) -> Table {
     table
 }
 
+/// A part of the load in a line: what ran, what it was asked, what it did. Fields of another shape are shown as they are.
+fn component(item: &Value) -> String {
+    let text = |name: &str| item.get(name).and_then(Value::as_str);
+    let number = |name: &str| item.get(name).and_then(Value::as_f64);
+    let (Some(tool), Some(asked), Some(share)) = (text("tool"), text("asked"), number("cpu_share")) else {
+        return show(item);
+    };
+    let mut words = vec![format!("{}: {asked}", text("version").unwrap_or(tool))];
+    if let Some(reason) = text("stand_in") {
+        words.push(format!("stood in: {reason}"));
+    }
+    words.extend(number("processes").map(|n| format!("{n} processes or threads")));
+    words.push(format!("{:.1} % of the processor time", 100.0 * share));
+    words.extend(item.get("proof").map(|proof| format!("proof: {}", show(proof))));
+    match item.get("died") {
+        None | Some(Value::Null) => {}
+        Some(death) => words.push(format!("ENDED EARLY: {}", show(death))),
+    }
+    words.join("; ")
+}
+
 /// Parts of a load report that prove it; anything else is shown field by field.
 fn proof(load: &Value) -> Vec<(String, String)> {
     let Some(fields) = load.as_object() else {
@@ -125,11 +146,7 @@ fn proof(load: &Value) -> Vec<(String, String)> {
                 for (index, item) in items.iter().enumerate() {
                     let kind = item.get("kind").or_else(|| item.get("name")).and_then(Value::as_str);
                     let title = kind.map_or_else(|| format!("{name} {}", index + 1), str::to_owned);
-                    let mut item = item.clone();
-                    if let Some(fields) = item.as_object_mut() {
-                        fields.retain(|field, value| !(value.is_null() || field == "kind"));
-                    }
-                    lines.push((title, show(&item)));
+                    lines.push((title, component(item)));
                 }
             }
             other => lines.push((name.replace('_', " "), show(other))),
