@@ -1,0 +1,1 @@
+//! The segment behind a network interface.
