@@ -84,7 +84,9 @@ fn in_op() -> (Segment, Vec<u8>) {
 fn frames(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("segment");
     group.throughput(Throughput::Elements(1));
-    for (name, step_ns) in [("full frame, 59 devices, 1 ms apart", 1_000_000), ("full frame, 50 us apart", 50_000)] {
+    for (name, step_ns) in
+        [("full frame, 59 devices, 1 ms apart", 1_000_000), ("full frame, 50 us apart", 50_000)]
+    {
         let (mut segment, full) = in_op();
         let mut buffer = full.clone();
         let mut now_ns = 0;

@@ -33,8 +33,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     let segment = Served::start(pair.segment())?;
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/clients/pysoem_segment.py");
     println!("pysoem:");
-    let status =
-        Command::new("python3").args([script, pair.master(), "59", "bench", &seconds.to_string()]).status()?;
+    let status = Command::new("python3")
+        .args([script, pair.master(), "59", "bench", &seconds.to_string()])
+        .status()?;
     println!("pysoem ended: {status}");
     drop(segment);
     let _segment = Served::start(pair.segment())?;
@@ -103,7 +104,8 @@ fn run_ethercrab(interface: &str, seconds: f64) -> Result<(), Box<dyn Error>> {
         let (mut cycles, mut wrong, mut due) = (0_u64, 0_u64, begin);
         while ((clock::monotonic_ns() - begin) as f64) < seconds * 1e9 {
             match block_on(group.tx_rx(&main_device)) {
-                Ok(response) if response.working_counter == config().working_counter() && response.all_op() => {}
+                Ok(response)
+                    if response.working_counter == config().working_counter() && response.all_op() => {}
                 _ => wrong += 1,
             }
             cycles += 1;

@@ -10,7 +10,8 @@ use ethercrab::{DefaultLock, MainDevice, SubDeviceGroup, SubDeviceState};
 use support::{block_on, master, patient_humanoid};
 use takt_link_ethercat::segment::inprocess::InProcess;
 use takt_link_ethercat::segment::{
-    AlState, DriveState, Identity, Segment, SegmentConfig, SegmentControl, SiiDefect, When, WireFault, status_code,
+    AlState, DriveState, Identity, Segment, SegmentConfig, SegmentControl, SiiDefect, When, WireFault,
+    status_code,
 };
 
 type Group = SubDeviceGroup<64, 1024, DefaultLock, Op>;

@@ -1,7 +1,9 @@
 //! State machine, sync managers, watchdog, micro-controllers.
 
 use super::*;
-use crate::segment::{AlState, DeviceConfig, DeviceKind, DriveState, Identity, SiiDefect, Truth, status_code};
+use crate::segment::{
+    AlState, DeviceConfig, DeviceKind, DriveState, Identity, SiiDefect, Truth, status_code,
+};
 
 fn single(kind: DeviceKind) -> Bench {
     let devices = vec![DeviceConfig::new("only", kind)];
@@ -77,7 +79,7 @@ fn without_outputs_the_watchdog_ends_op_and_the_drive_is_safe() {
 fn an_enabled_drive_follows_its_target_and_a_quick_stop_ends_it() {
     let mut bench = single(DeviceKind::Drive);
     bench.to_op(0x1000, true, 6, 6);
-    let mut cycle = |bench: &mut Bench, control: u8, target: i32| {
+    let cycle = |bench: &mut Bench, control: u8, target: i32| {
         let mut data = [0; 12];
         data[0] = control;
         data[2..6].copy_from_slice(&target.to_le_bytes());
@@ -196,7 +198,10 @@ fn the_eeprom_tells_the_identity_with_a_sound_checksum() {
     for word in [0, 4] {
         head.extend(sii_words(&mut bench, word));
     }
-    assert_eq!(u16::from_le_bytes([head[14], head[15]]), u16::from(crate::segment::sii::checksum(&head[..14])));
+    assert_eq!(
+        u16::from_le_bytes([head[14], head[15]]),
+        u16::from(crate::segment::sii::checksum(&head[..14]))
+    );
     assert_eq!(bench.read(0x1000, 0x0502, 2)[1] & 0x08, 0, "no checksum error");
     assert_eq!(sii_words(&mut bench, 8)[..4], 0x5441_4B54_u32.to_le_bytes());
     let identity = Identity { vendor: 1, product: 2, revision: 3, serial: 4 };

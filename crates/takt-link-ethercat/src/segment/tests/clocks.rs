@@ -95,7 +95,10 @@ fn lists_that_are_no_tree_are_refused() {
         refused(vec![device("a", None), device("a", None)]),
         ConfigError::DuplicateName { first: 1, second: 2, .. }
     ));
-    assert!(matches!(refused(vec![device("a", Some("b")), device("b", None)]), ConfigError::UnknownParent { .. }));
+    assert!(matches!(
+        refused(vec![device("a", Some("b")), device("b", None)]),
+        ConfigError::UnknownParent { .. }
+    ));
     let four = vec![
         device("hub", None),
         device("a", Some("hub")),
@@ -104,7 +107,8 @@ fn lists_that_are_no_tree_are_refused() {
         device("d", Some("hub")),
     ];
     assert!(matches!(refused(four), ConfigError::TooManyChildren { found: 4, .. }));
-    let order = vec![device("hub", None), device("a", Some("hub")), device("b", Some("hub")), device("c", Some("a"))];
+    let order =
+        vec![device("hub", None), device("a", Some("hub")), device("b", Some("hub")), device("c", Some("a"))];
     assert!(matches!(refused(order), ConfigError::Order { .. }));
     let mut bad = vec![DeviceConfig::new("knee", DeviceKind::Drive)];
     bad[0].joint.inertia_kg_m2 = f64::NAN;

@@ -13,7 +13,8 @@ fn datagram() -> impl Strategy<Value = Datagram> {
         0x1000_u16..0x1500,
         any::<u16>(),
     ];
-    let address = prop_oneof![0_u16..6, (0_u16..6).prop_map(u16::wrapping_neg), 0x1000_u16..0x1006, any::<u16>()];
+    let address =
+        prop_oneof![0_u16..6, (0_u16..6).prop_map(u16::wrapping_neg), 0x1000_u16..0x1006, any::<u16>()];
     (0_u8..16, address, offset, proptest::collection::vec(any::<u8>(), 1..200))
         .prop_map(|(command, address, offset, data)| physical(command, address, offset, &data))
 }

@@ -24,6 +24,7 @@ pub(super) const FRMW: u8 = 14;
 pub(super) const MS: u64 = 1_000_000;
 
 /// A datagram to send.
+#[derive(Debug)]
 pub(super) struct Datagram {
     command: u8,
     address: u32,
@@ -146,7 +147,15 @@ impl Bench {
         self.write(station, 0x0800 + 8 * index, &block);
     }
 
-    pub(super) fn fmmu(&mut self, station: u16, index: u16, logical: u32, length: u16, physical: u16, kind: u8) {
+    pub(super) fn fmmu(
+        &mut self,
+        station: u16,
+        index: u16,
+        logical: u32,
+        length: u16,
+        physical: u16,
+        kind: u8,
+    ) {
         let mut block = Vec::new();
         block.extend(logical.to_le_bytes());
         block.extend(length.to_le_bytes());
