@@ -68,11 +68,11 @@ def transfers(master):
     expect("expedited upload: identity", struct.unpack("<I", slave.sdo_read(0x1018, 1))[0] == VENDOR)
     name = slave.sdo_read(0x1008, 0).rstrip(b"\0").decode()
     expect(f"normal upload: device name {name}", "-" in name)
-    ramp = slave.sdo_read(0x2000, 0)
+    ramp = slave.sdo_read(0x2000, 0, 512)
     expect("segmented upload", ramp == bytes(i % 256 for i in range(512)))
     table = bytes((7 * i + 3) % 256 for i in range(512))
     slave.sdo_write(0x2000, 0, table)
-    expect("segmented download reads back", slave.sdo_read(0x2000, 0) == table)
+    expect("segmented download reads back", slave.sdo_read(0x2000, 0, 512) == table)
     slave.sdo_write(0x6060, 0, struct.pack("<b", 8))
     expect("expedited download reads back", slave.sdo_read(0x6061, 0) == b"\x08")
     try:

@@ -53,8 +53,7 @@ fn fifty_nine_devices_reach_op_and_one_frame_carries_a_cycle() {
     let after = running.control.counts();
     assert_eq!(after.frames - before.frames, 100, "process data and 59 state checks in one frame");
     assert_eq!((after.malformed, after.lost, running.wire.refused()), (0, 0, 0));
-    let states = running.control.devices_now(Duration::from_millis(1));
-    assert_eq!(states.len(), 59);
+    assert!(running.control.devices().iter().all(|device| device.state == AlState::Op && !device.error));
 }
 
 #[test]
@@ -95,7 +94,7 @@ fn a_drive_is_enabled_and_moves() {
         }
     }
     assert!((last.1 - 3000).abs() < 150, "the joint is at {} of 3000", last.1);
-    let drive = running.control.devices_now(Duration::from_millis(1))[index].drive.unwrap();
+    let drive = running.control.devices()[index].drive.unwrap();
     assert_eq!(drive.state, DriveState::OperationEnabled);
     running.control.drive_fault(index).unwrap();
     reach(0x0F, 0x08);
@@ -173,10 +172,10 @@ fn another_identity_is_told() {
     });
 }
 
-/// The master may take a device with a broken EEPROM for one without process data, or refuse it: it must come back with
-/// an answer, and the segment must go on.
+/// What the master makes of broken EEPROMs is its own affair (ethercrab 0.7.1 panics on some of them): the segment must
+/// go on, and a sound EEPROM must make all well again.
 #[test]
-fn broken_eeproms_end_in_an_answer() {
+fn broken_eeproms_do_not_break_the_segment() {
     for defect in [
         SiiDefect::Checksum,
         SiiDefect::HugeCategory,
@@ -186,20 +185,35 @@ fn broken_eeproms_end_in_an_answer() {
         SiiDefect::Blank,
         SiiDefect::Zero,
     ] {
-        let segment = Segment::new(&patient(4)).unwrap();
-        let control = segment.control();
-        control.spoil_sii(3, defect).unwrap();
-        let (main_device, tx, rx) = master(Duration::from_secs(5));
-        let _wire = InProcess::start("wire", &Default::default(), segment, tx, rx).unwrap();
-        let outcome = block_on(async {
-            let group = main_device.init_single_group::<64, 1024>(ethercrab::std::ethercat_now).await?;
-            group.into_op(&main_device).await.map(|group| group.len())
-        });
-        eprintln!("{defect:?}: {outcome:?}");
-        assert_eq!(control.counts().malformed, 0, "{defect:?}");
-        if defect == SiiDefect::Checksum {
-            // The categories are sound; only what the ESC takes at power-on is not.
-            assert_eq!(outcome.unwrap(), 4);
+        let mut segment = Segment::new(&patient(4)).unwrap();
+        segment.control().spoil_sii(3, defect).unwrap();
+        for sound in [false, true] {
+            let control = segment.control();
+            if sound {
+                control.restore_sii(3).unwrap();
+            }
+            let (main_device, tx, rx) = master(Duration::from_secs(5));
+            let wire = InProcess::start("wire", &Default::default(), segment, tx, rx).unwrap();
+            let (report, reported) = std::sync::mpsc::channel();
+            // A thread of its own: the master may panic or never come back.
+            std::thread::spawn(move || {
+                let outcome = block_on(async {
+                    let group =
+                        main_device.init_single_group::<64, 1024>(ethercrab::std::ethercat_now).await?;
+                    group.into_op(&main_device).await.map(|group| group.len())
+                });
+                let _ = report.send(outcome);
+            });
+            let outcome = reported.recv_timeout(Duration::from_secs(if sound { 60 } else { 5 }));
+            eprintln!("{defect:?}, sound {sound}: {outcome:?}");
+            if sound || defect == SiiDefect::Checksum {
+                // With a wrong checksum the categories are sound; only what the ESC takes at power-on is not.
+                assert_eq!(outcome.unwrap().unwrap(), 4, "{defect:?}");
+            } else if matches!(defect, SiiDefect::HugeMailbox | SiiDefect::Zero | SiiDefect::Blank) {
+                assert!(!matches!(outcome, Ok(Ok(_))), "{defect:?} cannot reach OP");
+            }
+            assert_eq!(control.counts().malformed, 0, "{defect:?}");
+            segment = wire.stop().unwrap();
         }
     }
 }

@@ -184,7 +184,8 @@ impl Segment {
             }
         };
         self.shared.publish_counts(&self.counts);
-        if self.shared.is_watched() {
+        if self.cyclic || self.shared.is_watched() {
+            self.cyclic = false;
             self.shared.publish_views(self.devices.iter().map(view));
         }
         outcome
