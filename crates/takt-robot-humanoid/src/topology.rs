@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use takt_link_ethercat::control::{DeviceConfig, Identity, ObjectWrite};
+use takt_link_ethercat::segment::{self, DeviceKind, SegmentConfig};
 
 use crate::trajectory::Limits;
 
@@ -107,24 +108,7 @@ impl Default for Device {
     }
 }
 
-/// Vendor of the simulated devices.
-const VENDOR: u32 = 0x5441_4B54;
-
 impl Device {
-    /// A simulated device of kind `kind`.
-    fn simulated(name: String, kind: Kind) -> Self {
-        let product = match kind {
-            Kind::Drive => 0x0402_0001,
-            Kind::Imu => 0x0301_0001,
-            Kind::ForceTorque => 0x0302_0001,
-            Kind::Tactile => 0x0303_0001,
-            Kind::DigitalIo => 0x0700_0001,
-            Kind::Probe => 0x0310_0001,
-        };
-        let identity = Identity { vendor: VENDOR, product, ..Identity::default() };
-        Self { name, kind, identity, ..Self::default() }
-    }
-
     /// What the control interface must know.
     pub fn link(&self, layout: &DriveLayout) -> DeviceConfig {
         let mut startup = Vec::new();
@@ -187,64 +171,78 @@ pub fn validate(devices: &[Device], layout: &DriveLayout) -> Result<(), String> 
     Ok(())
 }
 
-/// A humanoid of `count` devices: the first `count` of the paper's 59, and beyond those more tactile sensors.
+/// A humanoid of `count` devices: those of the simulated segment of that size, in its order.
 ///
-/// The paper names 59 sensors and actuators in torso, arms, legs and head and no more; this is a plausible set: 43 drives and 16
-/// others. The probe comes early, so that a short list measures latencies as well.
+/// The paper names 59 sensors and actuators in torso, arms, legs and head and no more; the segment's are a plausible set.
 pub fn humanoid(count: usize) -> Vec<Device> {
-    let mut list: Vec<Device> = Vec::new();
-    let drive = |list: &mut Vec<Device>, name: &str, middle: f64, swing: f64, phase: f64, swings: u32| {
-        let device = Device::simulated(name.to_owned(), Kind::Drive);
-        list.push(Device { middle_rad: middle, swing_rad: swing, phase_turns: phase, swings, ..device });
+    let segment = SegmentConfig::humanoid(count);
+    segment.devices.iter().enumerate().map(|(place, device)| simulated(place, device)).collect()
+}
+
+fn simulated(place: usize, device: &segment::DeviceConfig) -> Device {
+    let segment::Identity { vendor, product, .. } = device.identity(place);
+    let kind = match device.kind {
+        DeviceKind::Drive => Kind::Drive,
+        DeviceKind::ImuSensor => Kind::Imu,
+        DeviceKind::ForceTorqueSensor => Kind::ForceTorque,
+        DeviceKind::TactileSensor => Kind::Tactile,
+        DeviceKind::DigitalIo => Kind::DigitalIo,
+        DeviceKind::EventProbe => Kind::Probe,
     };
-    let other = |list: &mut Vec<Device>, name: &str, kind: Kind| {
-        list.push(Device::simulated(name.to_owned(), kind));
+    let swing = if kind == Kind::Drive { walk(&device.name) } else { Swing::default() };
+    Device {
+        name: device.name.clone(),
+        kind,
+        // Serial numbers and revisions change with a repair.
+        identity: Identity { vendor, product, ..Identity::default() },
+        counts_per_turn: device.joint.counts_per_turn,
+        middle_rad: swing.middle_rad,
+        swing_rad: swing.swing_rad,
+        phase_turns: swing.phase_turns,
+        swings: swing.swings,
+        ..Device::default()
+    }
+}
+
+/// A joint's part in the walk.
+struct Swing {
+    middle_rad: f64,
+    swing_rad: f64,
+    phase_turns: f64,
+    swings: u32,
+}
+
+impl Default for Swing {
+    fn default() -> Self {
+        Self { middle_rad: 0.0, swing_rad: 0.0, phase_turns: 0.0, swings: 1 }
+    }
+}
+
+/// The walk of a joint by its name. Legs swing half a step apart, arms against the legs; what has no part in it is held.
+fn walk(name: &str) -> Swing {
+    let (half, joint) = match (name.strip_prefix("left-"), name.strip_prefix("right-")) {
+        (Some(joint), _) => (0.0, joint),
+        (_, Some(joint)) => (0.5, joint),
+        _ => (0.0, name),
     };
-    other(&mut list, "torso-io", Kind::DigitalIo);
-    other(&mut list, "torso-probe", Kind::Probe);
-    other(&mut list, "torso-imu", Kind::Imu);
-    drive(&mut list, "waist-yaw", 0.0, 0.08, 0.25, 1);
-    drive(&mut list, "waist-roll", 0.0, 0.05, 0.0, 1);
-    drive(&mut list, "waist-pitch", 0.04, 0.02, 0.0, 2);
-    for (side, half) in [("left", 0.0), ("right", 0.5)] {
-        let name = |joint: &str| format!("{side}-{joint}");
-        drive(&mut list, &name("hip-yaw"), 0.0, 0.05, half, 1);
-        drive(&mut list, &name("hip-roll"), 0.0, 0.07, half + 0.25, 1);
-        drive(&mut list, &name("hip-pitch"), -0.30, 0.35, half, 1);
-        drive(&mut list, &name("knee-pitch"), 0.60, 0.40, half + 0.15, 1);
-        drive(&mut list, &name("ankle-pitch"), -0.30, 0.20, half + 0.3, 1);
-        drive(&mut list, &name("ankle-roll"), 0.0, 0.07, half + 0.75, 1);
-        drive(&mut list, &name("toe-pitch"), 0.05, 0.10, half + 0.4, 1);
-        other(&mut list, &name("foot-force"), Kind::ForceTorque);
-        other(&mut list, &name("foot-imu"), Kind::Imu);
-    }
-    for (side, half) in [("left", 0.5), ("right", 0.0)] {
-        let name = |joint: &str| format!("{side}-{joint}");
-        drive(&mut list, &name("shoulder-pitch"), 0.1, 0.30, half, 1);
-        drive(&mut list, &name("shoulder-roll"), 0.15, 0.03, half, 1);
-        drive(&mut list, &name("shoulder-yaw"), 0.0, 0.05, half, 1);
-        drive(&mut list, &name("elbow-pitch"), 0.50, 0.20, half, 1);
-        for joint in ["wrist-yaw", "wrist-pitch", "wrist-roll"] {
-            drive(&mut list, &name(joint), 0.0, 0.02, half, 1);
-        }
-        other(&mut list, &name("wrist-force"), Kind::ForceTorque);
-        for finger in ["thumb", "thumb-base", "index", "middle", "ring"] {
-            drive(&mut list, &name(finger), 0.4, 0.0, 0.0, 1);
-        }
-        other(&mut list, &name("palm-touch"), Kind::Tactile);
-        other(&mut list, &name("finger-touch"), Kind::Tactile);
-    }
-    drive(&mut list, "neck-yaw", 0.0, 0.05, 0.25, 1);
-    drive(&mut list, "neck-pitch", 0.05, 0.02, 0.0, 2);
-    other(&mut list, "head-imu", Kind::Imu);
-    for place in list.len()..PAPER_DEVICES {
-        other(&mut list, &format!("torso-touch-{}", place + 1), Kind::Tactile);
-    }
-    for place in list.len()..count {
-        other(&mut list, &format!("skin-touch-{}", place + 1), Kind::Tactile);
-    }
-    list.truncate(count);
-    list
+    let (middle_rad, swing_rad, phase_turns, swings) = match joint {
+        "hip-yaw" => (0.0, 0.05, half, 1),
+        "hip-roll" => (0.0, 0.07, half + 0.25, 1),
+        "hip-pitch" => (-0.30, 0.35, half, 1),
+        "knee" => (0.60, 0.40, half + 0.15, 1),
+        "ankle-pitch" => (-0.30, 0.20, half + 0.30, 1),
+        "ankle-roll" => (0.0, 0.07, half + 0.75, 1),
+        "shoulder-pitch" => (0.10, 0.30, half + 0.5, 1),
+        "shoulder-roll" => (0.15, 0.03, half + 0.5, 1),
+        "elbow" => (0.50, 0.20, half + 0.5, 1),
+        "waist-yaw" => (0.0, 0.08, 0.25, 1),
+        "waist-pitch" => (0.04, 0.02, 0.0, 2),
+        "head-yaw" => (0.0, 0.05, 0.75, 1),
+        "head-pitch" => (0.05, 0.02, 0.0, 2),
+        "thumb" | "index" | "middle" | "ring" | "little" => (0.40, 0.0, 0.0, 1),
+        _ => (0.0, 0.0, 0.0, 1),
+    };
+    Swing { middle_rad, swing_rad, phase_turns, swings }
 }
 
 #[cfg(test)]
@@ -263,6 +261,8 @@ mod tests {
         assert_eq!(devices.iter().filter(|device| device.kind == Kind::Drive).count(), 43);
         assert_eq!(humanoid(3).len(), 3);
         assert_eq!(humanoid(100).len(), 100);
+        // Legs, arms, waist and head take part in the walk.
+        assert_eq!(devices.iter().filter(|device| device.swing_rad > 0.0).count(), 22);
     }
 
     #[test]
@@ -271,7 +271,7 @@ mod tests {
         assert!(validate(&humanoid(5), &layout).unwrap_err().contains("target = 3"));
         let mut devices = humanoid(5);
         devices[4].limits.max_rad = -5.0;
-        assert!(validate(&devices, &DriveLayout::default()).unwrap_err().contains("waist-roll"));
+        assert!(validate(&devices, &DriveLayout::default()).unwrap_err().contains("head-pitch"));
         assert!(validate(&[], &DriveLayout::default()).is_err());
     }
 }

@@ -33,4 +33,4 @@ pub use error::{ControlError, Mismatch};
 pub use event::{EventKind, LinkEvent, state_name};
 pub use port::{Exchanged, Place, Port, Totals};
 pub use stats::{Exporter, Spread, Timing, TimingReader};
-pub use wire::{ETHERCAT, InProcess, Interface, MOST_FRAME_BYTES, Wire};
+pub use wire::{Back, ETHERCAT, InProcess, Interface, MOST_FRAME_BYTES, Wire, in_process};

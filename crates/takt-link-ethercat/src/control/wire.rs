@@ -7,6 +7,7 @@ use std::path::Path;
 use takt_rt::clock::monotonic_ns;
 
 use super::error::ControlError;
+use crate::segment::{Outcome, Segment};
 
 /// Longest Ethernet frame, without its checksum.
 pub const MOST_FRAME_BYTES: usize = 1518;
@@ -163,65 +164,91 @@ impl Wire for Interface {
     }
 }
 
-/// A segment in the same process: `answer` changes a frame in place as the way through all devices would, and says
-/// whether it comes back.
+/// A segment in the same process.
+///
+/// What `answer` does with a frame is done at once, in the sender's thread; the answer waits here until it is fetched.
 pub struct InProcess<F> {
     answer: F,
-    /// Answers on their way, oldest first from `first`.
-    queue: Box<[Answer]>,
-    first: usize,
-    count: usize,
+    /// Answers on their way.
+    places: Box<[Answer]>,
+    /// Frames sent, to hand out answers in their order.
+    sent: u64,
+}
+
+/// What a segment does with a frame that comes back: how often it comes, and how much later.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Back {
+    /// 1, or more for a frame that is doubled on the way.
+    pub copies: u8,
+    /// Delay.
+    pub delay_ns: u64,
 }
 
 struct Answer {
+    /// When it comes, and which it is; `None` for a free place.
+    due: Option<(u64, u64)>,
     length: usize,
     bytes: [u8; MOST_FRAME_BYTES],
 }
 
-/// Answers that can be on their way at once. More than the frames of two cycles; what is beyond is lost.
+/// Answers that can be on their way at once. Several times those of two cycles; what is beyond is lost.
 const QUEUE: usize = 32;
 
-impl<F: FnMut(&mut [u8], u64) -> bool + Send> InProcess<F> {
-    /// A segment that answers by `answer(frame, now_ns)`.
+impl<F: FnMut(&mut [u8], u64) -> Option<Back> + Send> InProcess<F> {
+    /// A segment that changes a frame in place by `answer(frame, now_ns)`, as the way through all devices would; `None` when
+    /// it does not come back.
     pub fn new(answer: F) -> Self {
-        let empty = || Answer { length: 0, bytes: [0; MOST_FRAME_BYTES] };
-        Self { answer, queue: (0..QUEUE).map(|_| empty()).collect(), first: 0, count: 0 }
+        let empty = || Answer { due: None, length: 0, bytes: [0; MOST_FRAME_BYTES] };
+        Self { answer, places: (0..QUEUE).map(|_| empty()).collect(), sent: 0 }
+    }
+
+    fn next_due(&self) -> Option<(u64, u64)> {
+        self.places.iter().filter_map(|place| place.due).min()
     }
 }
 
-impl<F: FnMut(&mut [u8], u64) -> bool + Send> Wire for InProcess<F> {
+/// A simulated segment in the same process.
+pub fn in_process(mut segment: Segment) -> Box<dyn Wire> {
+    Box::new(InProcess::new(move |frame, now_ns| match segment.process(frame, now_ns) {
+        Outcome::Return { copies, delay_ns } => Some(Back { copies, delay_ns }),
+        _ => None,
+    }))
+}
+
+impl<F: FnMut(&mut [u8], u64) -> Option<Back> + Send> Wire for InProcess<F> {
     fn send(&mut self, frame: &[u8]) -> io::Result<()> {
         if frame.len() > MOST_FRAME_BYTES {
             return Err(io::Error::from_raw_os_error(libc::EMSGSIZE));
         }
-        if self.count == self.queue.len() {
-            return Err(io::Error::from_raw_os_error(libc::ENOBUFS));
-        }
-        let place = (self.first + self.count) % self.queue.len();
-        let slot = &mut self.queue[place];
-        slot.bytes[..frame.len()].copy_from_slice(frame);
-        slot.length = frame.len();
-        if (self.answer)(&mut slot.bytes[..frame.len()], monotonic_ns()) {
-            self.count += 1;
+        let mut bytes = [0; MOST_FRAME_BYTES];
+        let bytes = &mut bytes[..frame.len()];
+        bytes.copy_from_slice(frame);
+        let now_ns = monotonic_ns();
+        let Some(back) = (self.answer)(bytes, now_ns) else { return Ok(()) };
+        for _ in 0..back.copies {
+            self.sent += 1;
+            if let Some(place) = self.places.iter_mut().find(|place| place.due.is_none()) {
+                place.due = Some((now_ns.saturating_add(back.delay_ns), self.sent));
+                place.length = bytes.len();
+                place.bytes[..bytes.len()].copy_from_slice(bytes);
+            }
         }
         Ok(())
     }
 
     fn receive(&mut self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
-        if self.count == 0 {
+        let due = self.next_due().filter(|&(due_ns, _)| due_ns <= monotonic_ns());
+        let Some(place) = self.places.iter_mut().find(|place| due.is_some() && place.due == due) else {
             return Ok(None);
-        }
-        let slot = &self.queue[self.first];
-        let length = slot.length.min(buffer.len());
-        buffer[..length].copy_from_slice(&slot.bytes[..length]);
-        self.first = (self.first + 1) % self.queue.len();
-        self.count -= 1;
+        };
+        place.due = None;
+        let length = place.length.min(buffer.len());
+        buffer[..length].copy_from_slice(&place.bytes[..length]);
         Ok(Some(length))
     }
 
     fn wait(&mut self, deadline_ns: u64) {
-        if self.count == 0 {
-            takt_rt::clock::sleep_until(deadline_ns);
-        }
+        let due_ns = self.next_due().map_or(u64::MAX, |(due_ns, _)| due_ns);
+        takt_rt::clock::sleep_until(deadline_ns.min(due_ns));
     }
 }
