@@ -7,6 +7,7 @@ pub mod builtin;
 pub mod campaign;
 pub mod cell;
 pub mod cyclic;
+pub mod daq;
 mod error;
 mod journal;
 pub mod keeper;

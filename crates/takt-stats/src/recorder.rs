@@ -428,7 +428,9 @@ mod tests {
         }
 
         #[test]
-        fn exact_where_the_resolution_is_one(values in proptest::collection::vec(0u64..32_768, 1..300), q in 0.0f64..=1.0) {
+        fn exact_where_the_resolution_is_one(
+            values in proptest::collection::vec(0u64..32_768, 1..300), q in 0.0f64..=1.0
+        ) {
             let r = recorder(&values, None);
             let mut batch: Vec<f64> = values.iter().map(|&v| v as f64).collect();
             prop_assert_eq!(r.summary(), Summary::of(&mut batch));

@@ -44,6 +44,10 @@ pub enum Command {
     Doctor(Doctor),
     /// Write a report about run directories: one HTML file and its Markdown twin
     Report(Report),
+    /// Compare runs, campaigns, kernels or machines: differences with confidence intervals
+    Compare(Compare),
+    /// Write a run's samples for other tools: cyclictest's histogram or CSV
+    Export(Export),
     /// Show everything: recorded pedestrians, simulated robot, view, short bench, verdict
     Demo(Demo),
     /// Check a configuration file of a robot, or a campaign file
@@ -286,6 +290,10 @@ pub struct BenchUav {
     /// deadline:RUNTIME/DEADLINE/PERIOD
     #[arg(long, value_delimiter = ',')]
     pub policies: Vec<String>,
+    /// Instead of running: at which loss of control does this vehicle diverge, and what does lateness cost? Simulated
+    /// time, the same answer everywhere
+    #[arg(long, conflicts_with_all = ["iterations", "stress", "policies", "repeat"])]
+    pub blackout: bool,
     /// Configuration file; the shipped one when absent
     #[arg(long)]
     pub config: Option<PathBuf>,
@@ -353,6 +361,51 @@ pub struct Report {
     #[arg(required = true)]
     pub dirs: Vec<PathBuf>,
     /// Folder for report.html and report.md; the first of the folders when absent
+    #[arg(long)]
+    pub out: Option<PathBuf>,
+}
+
+/// `takt compare`
+#[derive(Debug, clap::Args)]
+pub struct Compare {
+    /// Two or more sides: run directories or folders of them; the first is what the others are compared with
+    #[arg(required = true, num_args = 2..)]
+    pub sides: Vec<PathBuf>,
+    /// Only this measure
+    #[arg(long)]
+    pub measure: Option<String>,
+    /// Compare although the machines or kernels differ; what differs is said first
+    #[arg(long)]
+    pub across_machines: bool,
+    /// Print the comparison as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// What `takt export` writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// As `cyclictest --histogram` prints it: bins of 1 us
+    Histogram,
+    /// A line per sample
+    Csv,
+}
+
+/// `takt export`
+#[derive(Debug, clap::Args)]
+pub struct Export {
+    /// Run directory
+    pub run: PathBuf,
+    /// What to write
+    #[arg(long, value_enum, default_value_t = Format::Histogram)]
+    pub format: Format,
+    /// Measure; the run's main one when absent
+    #[arg(long)]
+    pub measure: Option<String>,
+    /// Bins of the histogram; values beyond are counted as overflows
+    #[arg(long, default_value_t = takt_report::export::BINS)]
+    pub bins: usize,
+    /// File; standard output when absent
     #[arg(long)]
     pub out: Option<PathBuf>,
 }

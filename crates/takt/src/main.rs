@@ -18,6 +18,8 @@ fn main() -> ExitCode {
         Command::Bench { robot: BenchRobot::Daq(bench) } => commands::bench_daq::run(&bench),
         Command::Bench { robot: BenchRobot::Uav(bench) } => commands::bench_uav::run(&bench),
         Command::Campaign { what } => commands::campaign::run(&what),
+        Command::Compare(compare) => commands::compare::run(&compare),
+        Command::Export(export) => commands::export::run(&export),
         Command::Doctor(doctor) => commands::doctor::run(&doctor),
         Command::Report(report) => commands::report::run(&report),
         Command::Demo(demo) => commands::demo::run(&demo),

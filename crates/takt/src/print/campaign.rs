@@ -14,7 +14,7 @@ use super::bar;
 pub fn plan(plan: &Plan) -> String {
     let mut out = String::new();
     for run in &plan.runs {
-        let known = (run.expected_s > 0.0).then(|| format!(", {} s", run.expected_s)).unwrap_or_default();
+        let known = if run.expected_s > 0.0 { format!(", {} s", run.expected_s) } else { String::new() };
         let _ = writeln!(out, "{}: {}{known}", run.name, run.setup.experiment.configuration());
     }
     let seconds: f64 = plan.runs.iter().map(|run| run.expected_s).sum();
