@@ -9,6 +9,7 @@ pub mod cell;
 pub mod cyclic;
 pub mod daq;
 mod error;
+pub mod humanoid;
 mod journal;
 pub mod keeper;
 pub mod options;

@@ -11,6 +11,7 @@ use crate::LabError;
 use crate::cell::CellFile;
 use crate::cyclic::{self, CyclicFile};
 use crate::daq::{self, DaqFile};
+use crate::humanoid::{self, HumanoidFile};
 use crate::options::RunOptions;
 use crate::summary::RunSummary;
 use crate::uav::{self, UavFile};
@@ -47,10 +48,12 @@ pub enum RobotFile {
     Uav(UavFile),
     /// The DAQ loop.
     Daq(DaqFile),
+    /// The humanoid.
+    Humanoid(HumanoidFile),
 }
 
 /// Names of the robots that can be run.
-pub const ROBOTS: [&str; 4] = ["cell", "cyclic", "uav", "daq"];
+pub const ROBOTS: [&str; 5] = ["cell", "cyclic", "uav", "daq", "humanoid"];
 
 /// The key that says which robot it is. A table of that name is the arm of the safety cell.
 #[derive(Deserialize)]
@@ -59,12 +62,7 @@ struct Which {
 }
 
 fn unknown(robot: &str) -> String {
-    match robot {
-        "humanoid" => {
-            "the humanoid is not built yet; `cyclic` runs a bare 1 kHz loop in its stead".to_owned()
-        }
-        other => format!("robot = \"{other}\": there are {}", ROBOTS.join(", ")),
-    }
+    format!("robot = \"{robot}\": there are {}", ROBOTS.join(", "))
 }
 
 impl RobotFile {
@@ -109,6 +107,11 @@ impl RobotFile {
                 file.validate().map_err(config)?;
                 Ok(Self::Daq(file))
             }
+            "humanoid" => {
+                let file: HumanoidFile = toml::from_str(text).map_err(|e| config(e.to_string()))?;
+                file.validate().map_err(config)?;
+                Ok(Self::Humanoid(file))
+            }
             other => Err(config(unknown(other))),
         }
     }
@@ -120,6 +123,7 @@ impl RobotFile {
             Self::Cyclic(_) => "cyclic",
             Self::Uav(_) => "uav",
             Self::Daq(_) => "daq",
+            Self::Humanoid(_) => "humanoid",
         }
     }
 
@@ -137,6 +141,13 @@ impl RobotFile {
                 )
             }
             Self::Daq(file) => format!("{}: {}", file.name, file.label()),
+            Self::Humanoid(file) => format!(
+                "{}: {} devices at {} Hz, tuning {}",
+                file.name,
+                file.motion.devices().len(),
+                file.motion.rate_hz,
+                file.tuning()
+            ),
         }
     }
 
@@ -147,6 +158,7 @@ impl RobotFile {
             Self::Cyclic(file) => Some(file.seconds),
             Self::Uav(file) => Some(file.expected_seconds()),
             Self::Daq(file) => Some(file.seconds),
+            Self::Humanoid(file) => Some(file.seconds),
         }
     }
 
@@ -160,6 +172,7 @@ impl RobotFile {
             Self::Cyclic(file) => toml::to_string(file),
             Self::Uav(file) => toml::to_string(file),
             Self::Daq(file) => toml::to_string(file),
+            Self::Humanoid(file) => toml::to_string(file),
         };
         text.map_err(|error| LabError::Config(error.to_string()))
     }
@@ -176,6 +189,7 @@ impl RobotFile {
             Self::Cyclic(file) => file.strict = true,
             Self::Uav(file) => file.tasks.strict = true,
             Self::Daq(file) => file.make_strict(),
+            Self::Humanoid(file) => file.strict = true,
         }
     }
 
@@ -197,6 +211,7 @@ impl RobotFile {
             Self::Cyclic(file) => cyclic::run(file, options, observe),
             Self::Uav(file) => uav::run(file, options, observe),
             Self::Daq(file) => daq::run(file, options, observe),
+            Self::Humanoid(file) => humanoid::run(file, options, observe),
         }
     }
 }
@@ -211,6 +226,7 @@ pub fn shipped_text(robot: &str) -> Result<&'static str, LabError> {
         "cyclic" => Ok(cyclic::SHIPPED),
         "uav" => Ok(uav::SHIPPED),
         "daq" => Ok(daq::SHIPPED),
+        "humanoid" => Ok(humanoid::SHIPPED),
         other => Err(LabError::Config(unknown(other))),
     }
 }
