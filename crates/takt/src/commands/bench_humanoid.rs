@@ -15,7 +15,11 @@ pub fn run(args: &BenchHumanoid) -> CommandResult {
         None => RobotFile::shipped("humanoid")?,
     };
     let RobotFile::Humanoid(mut file) = file else {
-        return Err(format!("--config is for the robot \"{}\"; `takt bench humanoid` needs \"humanoid\"", file.robot()).into());
+        return Err(format!(
+            "--config is for the robot \"{}\"; `takt bench humanoid` needs \"humanoid\"",
+            file.robot()
+        )
+        .into());
     };
     if let Some(devices) = args.devices {
         file.motion.devices = devices;

@@ -15,8 +15,10 @@ pub fn run(args: &args::Segment) -> CommandResult {
     let stop = stop_flag()?;
     let config = match &args.config {
         Some(path) => {
-            let text = std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
-            toml::from_str(&text).map_err(|error| format!("{}: {}", path.display(), error.to_string().trim_end()))?
+            let text =
+                std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
+            toml::from_str(&text)
+                .map_err(|error| format!("{}: {}", path.display(), error.to_string().trim_end()))?
         }
         None => SegmentConfig::humanoid(args.devices),
     };
@@ -32,7 +34,10 @@ pub fn run(args: &args::Segment) -> CommandResult {
         (None, Some(pair)) => pair.segment().to_owned(),
         (None, None) => return Err("internal: neither interface nor pair".into()),
     };
-    let settings = ThreadSettings { policy: args.policy.unwrap_or(Policy::Other { nice: 0 }), ..ThreadSettings::default() };
+    let settings = ThreadSettings {
+        policy: args.policy.unwrap_or(Policy::Other { nice: 0 }),
+        ..ThreadSettings::default()
+    };
     let server = veth::serve(&interface, segment, "takt-segment", &settings)?;
     println!("{} devices at {interface}", config.devices.len());
     if let Some(pair) = &pair {
