@@ -85,7 +85,16 @@ impl Drop for Served {
 
 fn run_ethercrab(interface: &str, seconds: f64) -> Result<(), Box<dyn Error>> {
     let (tx, rx, pdu_loop) = STORAGE.try_split().map_err(|()| "the storage is in use")?;
-    let timeouts = Timeouts { pdu: Duration::from_millis(100), ..Timeouts::default() };
+    // Patient with a busy machine.
+    let long = Duration::from_secs(2);
+    let timeouts = Timeouts {
+        pdu: long,
+        eeprom: long,
+        mailbox_echo: long,
+        mailbox_response: long,
+        state_transition: 5 * long,
+        ..Timeouts::default()
+    };
     let settings = MainDeviceConfig { dc_static_sync_iterations: 1000, ..MainDeviceConfig::default() };
     let main_device = MainDevice::new(pdu_loop, timeouts, settings);
     let name = interface.to_owned();
