@@ -32,7 +32,7 @@ static ALLOCATOR: Counting = Counting;
 fn frame(command: u8, address: u32, data: &[u8]) -> Vec<u8> {
     let mut frame = vec![0x10; 12];
     frame.extend([0x88, 0xA4]);
-    frame.extend((data.len() as u16 + 12 | 0x1000).to_le_bytes());
+    frame.extend(((data.len() as u16 + 12) | 0x1000).to_le_bytes());
     frame.extend([command, 0]);
     frame.extend(address.to_le_bytes());
     frame.extend((data.len() as u16).to_le_bytes());
