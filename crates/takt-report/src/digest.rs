@@ -3,34 +3,22 @@
 
 use takt_rundir::{Measure, RunDir, Series};
 use takt_stats::evt;
-use takt_stats::low::{self, LowRow};
+use takt_stats::low::LowRow;
 use takt_stats::misses::Misses;
-use takt_stats::quantile::{self, Quantile};
+use takt_stats::quantile::Quantile;
 use takt_stats::recorder::Recorder;
 use takt_stats::trend::{MaxPoint, MaxTrend, MeanPoint, MeanTrend};
 use takt_stats::{SeriesEvidence, Streamed, Summary, VerdictReport, judge_series};
 
 use crate::collect::{Collection, Group, Run};
 use crate::figure::{BoxRow, COLUMNS};
+use crate::values::Values;
 
 /// Confidence of all intervals.
 pub const CONFIDENCE: f64 = 0.95;
-/// Bins of a distribution per factor of ten.
-const BINS_PER_DECADE: f64 = 40.0;
-/// Points of a curve of shares, per factor of ten of the rank.
-const POINTS_PER_DECADE: f64 = 40.0;
 /// Samples that are pooled one by one over the repetitions of a configuration: 20 million take 320 MB. Beyond, each run
 /// is put into a recorder of constant size and known resolution.
 const POOLED_AT_MOST: usize = 20_000_000;
-
-/// All values of a configuration.
-#[derive(Clone, Debug)]
-enum Values {
-    /// Each of them, ascending.
-    Sorted(Vec<f64>),
-    /// Counted by size.
-    Recorded(Box<Recorder>),
-}
 
 /// One run's part.
 #[derive(Clone, Debug)]
@@ -388,98 +376,6 @@ fn judge(collection: &Collection, digest: &Digest, deadline_ns: u64) -> VerdictR
         }
     }
     report
-}
-
-impl Values {
-    fn estimate(&self, q: f64) -> Option<Quantile> {
-        match self {
-            Self::Sorted(sorted) => quantile::estimate(sorted, q, CONFIDENCE),
-            Self::Recorded(recorder) => recorder.quantile_estimate(q, CONFIDENCE),
-        }
-    }
-
-    fn quantile(&self, q: f64) -> Option<f64> {
-        match self {
-            Self::Sorted(sorted) => quantile::of_sorted(sorted, q),
-            Self::Recorded(recorder) => recorder.quantile(q),
-        }
-    }
-
-    fn low(&self) -> Vec<LowRow> {
-        match self {
-            Self::Sorted(sorted) => low::table(sorted),
-            Self::Recorded(recorder) => recorder.low_table(),
-        }
-    }
-
-    fn resolution(&self) -> Option<String> {
-        let Self::Recorded(recorder) = self else { return None };
-        let worst = recorder.max_ns();
-        Some(format!(
-            "counted while they came; quantiles near {} are exact to {}",
-            crate::words::time(worst as f64),
-            crate::words::time(recorder.resolution_ns(worst) as f64)
-        ))
-    }
-
-    /// Values at ranks that are dense towards both ends, with the number of samples that are not above them; ascending.
-    fn ranks(&self) -> Vec<(f64, u64)> {
-        let count = match self {
-            Self::Sorted(sorted) => sorted.len() as u64,
-            Self::Recorded(recorder) => recorder.count(),
-        };
-        let mut ranks = Vec::new();
-        let mut beyond = 0u64;
-        while beyond < count {
-            ranks.extend([count - beyond, beyond + 1]);
-            beyond = ((beyond as f64 * 10f64.powf(1.0 / POINTS_PER_DECADE)) as u64).max(beyond + 1);
-        }
-        ranks.sort_unstable();
-        ranks.dedup();
-        let value = |rank: u64| match self {
-            Self::Sorted(sorted) => sorted.get(rank as usize - 1).copied(),
-            Self::Recorded(recorder) => recorder.quantile(rank as f64 / count as f64),
-        };
-        ranks.into_iter().filter_map(|rank| Some((value(rank)?, rank))).collect()
-    }
-
-    /// Counts in bins of equal ratio.
-    fn bins(&self) -> Vec<(f64, f64, u64)> {
-        let bin_of = |value: f64| (value.max(1.0).log10() * BINS_PER_DECADE + 1e-9).floor();
-        let edge = |bin: f64| 10f64.powf(bin / BINS_PER_DECADE);
-        let mut bins: Vec<(f64, f64, u64)> = Vec::new();
-        let mut add = |bin: f64, count: u64| match bins.last_mut() {
-            Some(last) if last.0 == edge(bin) => last.2 += count,
-            _ => bins.push((edge(bin), edge(bin + 1.0), count)),
-        };
-        match self {
-            Self::Sorted(sorted) => {
-                let mut from = 0;
-                while let Some(&value) = sorted.get(from) {
-                    let bin = bin_of(value);
-                    let to = from + sorted[from..].partition_point(|v| bin_of(*v) <= bin).max(1);
-                    add(bin, (to - from) as u64);
-                    from = to;
-                }
-            }
-            // Between two known ranks all samples count at the upper one: off by a fraction of a bin's count.
-            Self::Recorded(_) => {
-                let mut below = 0;
-                for (value, rank) in self.ranks() {
-                    add(bin_of(value), rank.saturating_sub(below));
-                    below = rank;
-                }
-            }
-        }
-        bins
-    }
-
-    /// The share of samples above a value.
-    fn above(&self) -> Vec<(f64, f64)> {
-        let ranks = self.ranks();
-        let count = ranks.last().map_or(1, |r| r.1).max(1);
-        ranks.iter().map(|&(value, rank)| (value, (count - rank) as f64 / count as f64)).collect()
-    }
 }
 
 fn of_series(run: usize, measure: &Measure, series: &Series) -> RunDigest {

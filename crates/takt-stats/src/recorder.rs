@@ -229,8 +229,8 @@ impl Recorder {
         max as f64
     }
 
-    /// What was counted, ascending; the values beyond the range last.
-    pub(crate) fn buckets(&self) -> impl Iterator<Item = Bucket> + '_ {
+    /// What was counted, ascending, in one pass; the values beyond the range last.
+    pub fn buckets(&self) -> impl Iterator<Item = Bucket> + '_ {
         let inside = self.histogram.iter_recorded().map(|item| {
             let value = item.value_iterated_to();
             Bucket {
@@ -246,10 +246,13 @@ impl Recorder {
 
 /// Values that the histogram does not tell apart.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Bucket {
-    pub(crate) first_ns: u64,
-    pub(crate) last_ns: u64,
-    pub(crate) count: u64,
+pub struct Bucket {
+    /// The least of them.
+    pub first_ns: u64,
+    /// The greatest of them.
+    pub last_ns: u64,
+    /// How many there were.
+    pub count: u64,
 }
 
 impl Bucket {

@@ -7,6 +7,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 use takt_lab::View;
 use takt_robot_cell::tasks::PolicyMix;
 use takt_rt::placement::CpuSet;
+use takt_rt::policy::Policy;
 
 /// Real-time Linux for robots: run it, prove it, keep it.
 #[derive(Debug, Parser)]
@@ -57,6 +58,8 @@ pub enum Command {
     },
     /// Record the cameras of a configuration to MCAP, for replay and for Foxglove
     Record(Record),
+    /// Serve simulated EtherCAT devices at an interface, for any master
+    Segment(Segment),
     /// Run a simulated robot controller alone (RTDE and dashboard), for other clients
     Simulate(Simulate),
 }
@@ -70,6 +73,8 @@ pub enum BenchRobot {
     Uav(BenchUav),
     /// The DAQ loop: the DAQ paper's conditions
     Daq(BenchDaq),
+    /// The humanoid: 1 kHz over EtherCAT, on a simulated segment or a real one
+    Humanoid(BenchHumanoid),
 }
 
 fn positive_seconds(text: &str) -> Result<f64, String> {
@@ -329,6 +334,49 @@ pub struct BenchDaq {
     /// Print the rows as JSON
     #[arg(long)]
     pub json: bool,
+}
+
+/// `takt bench humanoid`
+#[derive(Debug, clap::Args)]
+pub struct BenchHumanoid {
+    /// Devices of the built-in humanoid, instead of the configuration's
+    #[arg(long)]
+    pub devices: Option<usize>,
+    /// Length of the measured window in seconds
+    #[arg(long, default_value_t = 10.0, value_parser = positive_seconds)]
+    pub seconds: f64,
+    /// What the devices are reached by, instead of the configuration's: veth, in-process, or the name of an interface
+    #[arg(long)]
+    pub wire: Option<String>,
+    /// Configuration file; the shipped one when absent
+    #[arg(long)]
+    pub config: Option<PathBuf>,
+    /// Folder for run directories
+    #[arg(long, default_value = "takt-runs")]
+    pub runs: PathBuf,
+    /// Print the figures as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `takt segment`
+#[derive(Debug, clap::Args)]
+pub struct Segment {
+    /// Devices of the built-in humanoid
+    #[arg(long, default_value_t = 59, conflicts_with = "config")]
+    pub devices: usize,
+    /// Segment file (TOML) instead of the built-in humanoid
+    #[arg(long)]
+    pub config: Option<PathBuf>,
+    /// Interface to serve at; a veth pair of its own when absent
+    #[arg(long)]
+    pub interface: Option<String>,
+    /// Policy of its thread, such as fifo:98; it stands for hardware
+    #[arg(long)]
+    pub policy: Option<Policy>,
+    /// Stop after so many seconds; without, Ctrl-C stops
+    #[arg(long, value_parser = positive_seconds)]
+    pub seconds: Option<f64>,
 }
 
 /// `takt doctor`

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use takt_link_daq::Waiting;
 use takt_robot_daqloop::saving::{Discard, EdgeSink};
 use takt_robot_daqloop::{DaqLoop, DaqOutcome, EdgeRecord};
 use takt_rt::ring::Consumer;
@@ -232,7 +233,9 @@ fn conclude(
     figure("edges_per_s", rate_hz);
     figure("lost_edges", state.lost_edges as f64);
     figure("resends", state.resends as f64);
-    figure("resumed", f64::from(state.resumed));
+    if state.resumed > 0 {
+        figure("resumed", f64::from(state.resumed));
+    }
     if let Some(controller) = &state.controller {
         figure("controller_mean_us", controller.mean_ns() / 1e3);
         figure("controller_max_us", controller.max_ns() as f64 / 1e3);
@@ -253,10 +256,47 @@ fn conclude(
         }
         header.problems.extend(saved.problem.as_ref().map(|problem| format!("saving: {problem}")));
     }
+    header.problems.extend(kept_for_others(file, state.recorder.max_ns()));
     if edges == 0 && outcome.ended.problem().is_none() {
         header.problems.push("no edge came within the measured window".to_owned());
     }
     session.note("outcome", outcome)?;
     session.note("stopped", &stopped)?;
     Ok(())
+}
+
+/// Latencies of at least this size can be the kernel's share for others.
+const SHARE_FROM_NS: u64 = 5_000_000;
+
+/// A real-time task that polls hardly ever leaves its CPU. The kernel then takes it away, by default for 50 ms of every
+/// second, so that the rest of the system lives: by RT throttling, since Linux 6.12 by the fair server. Such a gap says
+/// nothing of the board or the loop, so a run that may hold one is labelled.
+fn kept_for_others(file: &DaqFile, max_ns: u64) -> Option<String> {
+    let policy = file.acquisition.policy;
+    let polls = file.link.waiting() == Waiting::Poll && policy.is_real_time();
+    (polls && max_ns >= SHARE_FROM_NS).then(|| {
+        format!(
+            "the greatest latency, {:.1} ms, may be the time that the kernel keeps for other tasks on a CPU that a \
+             polling {policy} task does not leave (50 ms of every second by default). Fix: give the task a CPU without \
+             other tasks (isolcpus= and acquisition.cpus), take less with runtime in /sys/kernel/debug/sched/fair_server/ \
+             (before Linux 6.12: `sudo sysctl kernel.sched_rt_runtime_us=-1`), or let the link sleep (link.waiting = \
+             \"block\")",
+            max_ns as f64 / 1e6
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_polling_real_time_task_with_a_long_gap_is_labelled() {
+        let file = |text: &str| toml::from_str::<DaqFile>(text).expect("a valid file");
+        let label = kept_for_others(&file(""), 50_000_000).expect("fifo:99 polls by default");
+        assert!(label.contains("50.0 ms") && label.contains("fifo:99"), "{label}");
+        assert_eq!(kept_for_others(&file(""), 200_000), None);
+        assert_eq!(kept_for_others(&file("acquisition.policy = 'other'"), 50_000_000), None);
+        assert_eq!(kept_for_others(&file("link = { kind = 'udp', waiting = 'block' }"), 50_000_000), None);
+    }
 }

@@ -118,7 +118,8 @@ impl HumanoidBench {
                 );
             }
         }
-        let _ = writeln!(text, "\n{:<24} {:>10} {:>10} {:>10}   paper", "latency, cycles", "min", "mean", "max");
+        let _ =
+            writeln!(text, "\n{:<24} {:>10} {:>10} {:>10}   paper", "latency, cycles", "min", "mean", "max");
         for (name, paper) in [("sensor", "1.5 to 2.5"), ("command", "1.5"), ("reaction", "3 to 4")] {
             if let Some(values) = self.latency_cycles.get(name) {
                 let value = |part: &str| values.get(part).copied().unwrap_or(f64::NAN);

@@ -108,7 +108,8 @@ impl Joiner {
     pub fn take(&mut self, mut row: impl FnMut(LatencyRow)) {
         for event in &mut self.events {
             if event.seen_ns.is_none() {
-                let seen = self.seen.iter().find(|(count, at_ns)| *count == event.count && *at_ns > event.event_ns);
+                let seen =
+                    self.seen.iter().find(|(count, at_ns)| *count == event.count && *at_ns > event.event_ns);
                 event.seen_ns = seen.map(|&(_, at_ns)| at_ns);
             }
         }

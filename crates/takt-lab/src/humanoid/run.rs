@@ -48,7 +48,8 @@ fn measures(file: &HumanoidFile, simulated: bool) -> Vec<Measure> {
             .since("planned_ns")
             .deadline_ns(period_ns),
         cycle("period", "Control period, from wake-up to wake-up", "wake_ns").since("previous_wake_ns"),
-        cycle("exchange", "Fetching and sending process data, readers included", "exchanged_ns").since("wake_ns"),
+        cycle("exchange", "Fetching and sending process data, readers included", "exchanged_ns")
+            .since("wake_ns"),
     ];
     if simulated {
         let latency = |name, title, column| Measure::new(name, title, LATENCIES, column);
@@ -135,7 +136,8 @@ impl Robot {
         // Bring-up allocates and waits; it is not the controller's thread that does it.
         let control = file.motion.control();
         let link = bring_up(wire, &control, &mut |progress| {
-            let line = format!("{}: {} of {} devices in OP", progress.phase, progress.in_op, progress.devices);
+            let line =
+                format!("{}: {} of {} devices in OP", progress.phase, progress.in_op, progress.devices);
             observe(Event::Tick { elapsed: progress.elapsed, of: None, line });
         })
         .map_err(|error| humanoid(&error))?;
@@ -169,7 +171,9 @@ impl Robot {
             .into_iter()
             .map(|reader| {
                 let stop = Arc::clone(&done);
-                thread::spawn_exempt("hum-reader", "reads the cache as telemetry does", move || read(reader, &stop))
+                thread::spawn_exempt("hum-reader", "reads the cache as telemetry does", move || {
+                    read(reader, &stop)
+                })
             })
             .collect::<Result<Vec<_>, _>>()?;
         let running = motion::start(&file.motion, port, &file.settings(), file.sleep, records_in)?;
@@ -267,9 +271,7 @@ fn read(mut reader: CacheReader, done: &AtomicBool) -> u64 {
 /// Where the shield's state is kept: in /run, or in the folder for temporary files where that is not writable.
 fn shield_state() -> PathBuf {
     let path = shield::default_state();
-    let writable = path.parent().is_some_and(|run| {
-        std::fs::metadata(run).is_ok_and(|_| tempfile_works(run))
-    });
+    let writable = path.parent().is_some_and(|run| std::fs::metadata(run).is_ok_and(|_| tempfile_works(run)));
     if writable { path } else { std::env::temp_dir().join("takt-shield.state") }
 }
 

@@ -2,9 +2,7 @@
 
 use takt_link_ethercat::control::{self, Interface, Wire};
 use takt_link_ethercat::segment::veth::{self, Server, VethPair};
-use takt_link_ethercat::segment::{
-    self as sim, DeviceKind, Segment, SegmentConfig, Truth, Update,
-};
+use takt_link_ethercat::segment::{self as sim, DeviceKind, Segment, SegmentConfig, Truth, Update};
 use takt_robot_humanoid::topology::{Device, Kind};
 use takt_rt::placement;
 use takt_rt::ring::Consumer;
@@ -31,7 +29,8 @@ pub(super) struct Behind {
 
 pub(super) fn open(file: &HumanoidFile) -> Result<(Box<dyn Wire>, Behind), LabError> {
     let link = |error: control::ControlError| LabError::Humanoid(error.to_string());
-    let behind = |what: String| Behind { _server: None, _pair: None, truth: None, not_granted: Vec::new(), what };
+    let behind =
+        |what: String| Behind { _server: None, _pair: None, truth: None, not_granted: Vec::new(), what };
     if let WireKind::Interface { name } = &file.wire {
         let interface = Interface::open(name).map_err(link)?;
         return Ok((Box::new(interface), behind(format!("interface {name}"))));
@@ -46,7 +45,8 @@ pub(super) fn open(file: &HumanoidFile) -> Result<(Box<dyn Wire>, Behind), LabEr
     let pair = match VethPair::unique() {
         Ok(pair) => pair,
         Err(error) => {
-            let label = format!("wire: no veth pair ({error}); the segment runs in the controller's own thread");
+            let label =
+                format!("wire: no veth pair ({error}); the segment runs in the controller's own thread");
             let behind = Behind {
                 truth,
                 not_granted: vec![label],

@@ -2,7 +2,9 @@
 
 use super::config::{DeviceConfig, SegmentConfig};
 use super::drive::{Drive, error_code};
-use super::objects::{DIGITAL_IN, DIGITAL_OUT, DeviceKind, FORCE_TORQUE, IMU, PROBE_COMMAND, PROBE_STATUS, TACTILE};
+use super::objects::{
+    DIGITAL_IN, DIGITAL_OUT, DeviceKind, FORCE_TORQUE, IMU, PROBE_COMMAND, PROBE_STATUS, TACTILE,
+};
 use super::truth::{Log, Truth};
 
 /// The application of one device.
@@ -171,9 +173,7 @@ impl Sensor {
         let count = if self.index == TACTILE { 4 } else { 6 };
         match sub {
             0 => Some((count, 1)),
-            sub if u32::from(sub) <= count => {
-                Some((u32::from(self.values[usize::from(sub) - 1] as u16), 2))
-            }
+            sub if u32::from(sub) <= count => Some((u32::from(self.values[usize::from(sub) - 1] as u16), 2)),
             _ => None,
         }
     }

@@ -239,8 +239,11 @@ impl Device {
         reply.bytes[1..4].fill(0);
         put(&mut reply.bytes, 1, &self.coe.buffer[done..done + now]);
         reply.length = 1 + now + unused;
-        self.coe.transfer =
-            if last { Transfer::None } else { Transfer::Upload { length, done: done + now, toggle: !toggle } };
+        self.coe.transfer = if last {
+            Transfer::None
+        } else {
+            Transfer::Upload { length, done: done + now, toggle: !toggle }
+        };
         Ok(reply)
     }
 
@@ -324,12 +327,10 @@ impl Device {
             // Sync managers: requests, responses, outputs, inputs.
             (0x1C00, 0) => bytes(&[4]),
             (0x1C00, 1..=4) => bytes(&[sub]),
-            (0x1C12, _) => assignment(self.rx, sub).map_or(Err(abort::NO_SUBINDEX), |(value, length)| {
-                bytes(&value.to_le_bytes()[..length])
-            }),
-            (0x1C13, _) => assignment(self.tx, sub).map_or(Err(abort::NO_SUBINDEX), |(value, length)| {
-                bytes(&value.to_le_bytes()[..length])
-            }),
+            (0x1C12, _) => assignment(self.rx, sub)
+                .map_or(Err(abort::NO_SUBINDEX), |(value, length)| bytes(&value.to_le_bytes()[..length])),
+            (0x1C13, _) => assignment(self.tx, sub)
+                .map_or(Err(abort::NO_SUBINDEX), |(value, length)| bytes(&value.to_le_bytes()[..length])),
             (0x2000, 0) => bytes(&*self.coe.calibration),
             (0x1600..=0x17FF | 0x1A00..=0x1BFF, _) => {
                 let pdo = self.pdo(index).ok_or(abort::NO_OBJECT)?;
@@ -337,7 +338,8 @@ impl Device {
                     None => bytes(&[pdo.entries.len() as u8]),
                     Some(at) => {
                         let entry = pdo.entries.get(at).ok_or(abort::NO_SUBINDEX)?;
-                        let word = u32::from(entry.index) << 16 | u32::from(entry.sub) << 8 | u32::from(entry.bits);
+                        let word =
+                            u32::from(entry.index) << 16 | u32::from(entry.sub) << 8 | u32::from(entry.bits);
                         bytes(&word.to_le_bytes())
                     }
                 }

@@ -298,7 +298,8 @@ impl SegmentConfig {
                 (None, index) => Some(index - 1),
                 (Some(parent), index) => {
                     let place = self.devices[..index].iter().position(|other| other.name == *parent);
-                    let unknown = || ConfigError::UnknownParent { device: name.clone(), parent: parent.clone() };
+                    let unknown =
+                        || ConfigError::UnknownParent { device: name.clone(), parent: parent.clone() };
                     Some(place.ok_or_else(unknown)?)
                 }
             };
@@ -314,7 +315,10 @@ impl SegmentConfig {
                 }
                 children[parent] += 1;
                 if children[parent] > MAX_CHILDREN {
-                    return Err(ConfigError::TooManyChildren { device: parent_name, found: children[parent] });
+                    return Err(ConfigError::TooManyChildren {
+                        device: parent_name,
+                        found: children[parent],
+                    });
                 }
             }
             parents.push(parent);
@@ -344,27 +348,32 @@ fn humanoid_devices() -> Vec<DeviceConfig> {
     add("torso-probe".into(), EventProbe, None, none);
     add("torso-imu".into(), ImuSensor, None, none);
     add("torso-hub".into(), DigitalIo, None, none);
-    for (name, kind) in [
-        ("head-yaw", Drive),
-        ("head-pitch", Drive),
-        ("head-roll", Drive),
-        ("head-imu", ImuSensor),
-    ] {
+    for (name, kind) in
+        [("head-yaw", Drive), ("head-pitch", Drive), ("head-roll", Drive), ("head-imu", ImuSensor)]
+    {
         add(name.into(), kind, None, arm);
     }
-    let limb = |side: &str, add: &mut dyn FnMut(String, DeviceKind, Option<&str>, JointConfig), parent: &str| {
-        let joints =
-            ["shoulder-pitch", "shoulder-roll", "shoulder-yaw", "elbow", "wrist-yaw", "wrist-pitch", "wrist-roll"];
-        for (at, name) in joints.iter().enumerate() {
-            add(format!("{side}-{name}"), Drive, (at == 0).then_some(parent), arm);
-        }
-        add(format!("{side}-wrist-force"), ForceTorqueSensor, None, none);
-        for name in ["thumb-turn", "thumb", "index", "middle", "ring", "little"] {
-            add(format!("{side}-{name}"), Drive, None, hand);
-        }
-        add(format!("{side}-palm"), TactileSensor, None, none);
-        add(format!("{side}-hand-board"), DigitalIo, None, none);
-    };
+    let limb =
+        |side: &str, add: &mut dyn FnMut(String, DeviceKind, Option<&str>, JointConfig), parent: &str| {
+            let joints = [
+                "shoulder-pitch",
+                "shoulder-roll",
+                "shoulder-yaw",
+                "elbow",
+                "wrist-yaw",
+                "wrist-pitch",
+                "wrist-roll",
+            ];
+            for (at, name) in joints.iter().enumerate() {
+                add(format!("{side}-{name}"), Drive, (at == 0).then_some(parent), arm);
+            }
+            add(format!("{side}-wrist-force"), ForceTorqueSensor, None, none);
+            for name in ["thumb-turn", "thumb", "index", "middle", "ring", "little"] {
+                add(format!("{side}-{name}"), Drive, None, hand);
+            }
+            add(format!("{side}-palm"), TactileSensor, None, none);
+            add(format!("{side}-hand-board"), DigitalIo, None, none);
+        };
     limb("left", &mut add, "torso-hub");
     // Torso, lower half: the second hub carries the other arm and the waist with both legs.
     add("torso-power".into(), DigitalIo, Some("torso-hub"), none);

@@ -306,7 +306,13 @@ impl Device {
     }
 
     /// Lets the watchdog expire and the micro-controller run, if their time has come. Returns whether routing changed.
-    pub(super) fn run_due(&mut self, now_ns: u64, free_period_ns: Option<u64>, log: &mut Log, index: u16) -> bool {
+    pub(super) fn run_due(
+        &mut self,
+        now_ns: u64,
+        free_period_ns: Option<u64>,
+        log: &mut Log,
+        index: u16,
+    ) -> bool {
         let expired = self.watchdog_ns().is_some_and(|time| now_ns >= self.outputs_ns.saturating_add(time));
         if expired {
             let count = self.esc.memory[usize::from(WATCHDOG_EXPIRED)].saturating_add(1);

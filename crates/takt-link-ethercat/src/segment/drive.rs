@@ -3,8 +3,6 @@
 use serde::{Deserialize, Serialize};
 use std::f64::consts::TAU;
 
-use super::objects::Entry;
-
 /// The joint behind a drive and the drive's limits. All on the joint's side of the gear.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -88,8 +86,11 @@ impl JointConfig {
                 // Positions must fit the 32 bits of 0x6064.
                 let counts = f64::from(self.counts_per_turn) / TAU;
                 let most = self.max_position_rad.abs().max(self.min_position_rad.abs()) * counts;
-                (!(span > 0.0 && most < f64::from(i32::MAX)))
-                    .then_some(("max_position_rad", self.max_position_rad, "more than min_position_rad"))
+                (!(span > 0.0 && most < f64::from(i32::MAX))).then_some((
+                    "max_position_rad",
+                    self.max_position_rad,
+                    "more than min_position_rad",
+                ))
             })
     }
 
@@ -306,7 +307,9 @@ impl Drive {
     }
 
     fn control(&mut self, word: u16) {
-        use DriveState::{Fault, OperationEnabled, QuickStopActive, ReadyToSwitchOn, SwitchOnDisabled, SwitchedOn};
+        use DriveState::{
+            Fault, OperationEnabled, QuickStopActive, ReadyToSwitchOn, SwitchOnDisabled, SwitchedOn,
+        };
         let reset = word & 0x80 != 0 && self.controlword & 0x80 == 0;
         self.controlword = word;
         let (on, voltage, no_quick_stop, enable) =
@@ -407,10 +410,5 @@ impl Drive {
             _ => return None,
         }
         Some(true)
-    }
-
-    /// Whether [`set`](Self::set) takes the object at all.
-    pub(super) fn is_writable(entry: &Entry) -> bool {
-        matches!((entry.index, entry.sub), (0x6040 | 0x6060 | 0x6071 | 0x607A | 0x60FF, 0))
     }
 }

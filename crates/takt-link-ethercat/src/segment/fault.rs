@@ -232,7 +232,7 @@ impl Shared {
         }
     }
 
-    /// Refreshes the views when somebody has asked and nobody is just reading them.
+    /// Refreshes the views, if nobody is just reading them.
     pub(super) fn publish_views(&self, fill: impl Iterator<Item = DeviceView>) {
         if let Ok(mut views) = self.views.try_lock() {
             views.iter_mut().zip(fill).for_each(|(view, new)| *view = new);
@@ -349,14 +349,12 @@ impl SegmentControl {
         Counts { frames, cyclic, malformed, lost, duplicated, delayed, corrupted }
     }
 
-    /// The devices as they were at the last frame but one at the earliest; while no frames come, as they were.
+    /// The devices as they were at the last frame with process data.
     pub fn devices(&self) -> Vec<DeviceView> {
-        let views = lock(&self.0.views).clone();
-        self.0.looking.store(true, Ordering::Release);
-        views
+        lock(&self.0.views).clone()
     }
 
-    /// As [`devices`](Self::devices), after the next frame; gives up waiting after `patience`.
+    /// The devices at the next frame, of whatever kind; gives up waiting for one after `patience`.
     pub fn devices_now(&self, patience: Duration) -> Vec<DeviceView> {
         self.0.looking.store(true, Ordering::Release);
         let end = std::time::Instant::now() + patience;

@@ -55,9 +55,8 @@ impl Fmmu {
         let asked = u64::from(address)..u64::from(address) + length as u64;
         let start = own.start.max(asked.start);
         let end = own.end.min(asked.end);
-        (start < end).then(|| {
-            ((start - asked.start) as usize, (start - own.start) as usize, (end - start) as usize)
-        })
+        (start < end)
+            .then(|| ((start - asked.start) as usize, (start - own.start) as usize, (end - start) as usize))
     }
 }
 

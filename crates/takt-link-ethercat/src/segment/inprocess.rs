@@ -85,7 +85,12 @@ impl Drop for InProcess {
     }
 }
 
-fn carry(shared: &Arc<Shared>, mut segment: Segment, mut tx: PduTx<'static>, mut rx: PduRx<'static>) -> Segment {
+fn carry(
+    shared: &Arc<Shared>,
+    mut segment: Segment,
+    mut tx: PduTx<'static>,
+    mut rx: PduRx<'static>,
+) -> Segment {
     let waker = Waker::from(Arc::clone(shared));
     let mut buffer = [0; MAX_FRAME];
     let mut late = LateFrames::new();

@@ -147,7 +147,12 @@ static TACTILE_SENSOR: Profile = Profile {
     rx: &[],
     tx: &[Pdo {
         index: 0x1A00,
-        entries: &[entry(TACTILE, 1, 16), entry(TACTILE, 2, 16), entry(TACTILE, 3, 16), entry(TACTILE, 4, 16)],
+        entries: &[
+            entry(TACTILE, 1, 16),
+            entry(TACTILE, 2, 16),
+            entry(TACTILE, 3, 16),
+            entry(TACTILE, 4, 16),
+        ],
     }],
 };
 static DIGITAL_IO: Profile = Profile {

@@ -15,8 +15,8 @@ use super::sii::Sii;
 use super::topology::Topology;
 use super::truth::{Log, Truth};
 use super::wire::{
-    self, Access, Addressing, Command, DATAGRAM_HEADER, DATAGRAM_OVERHEAD, FIRST_DATAGRAM, MAX_FRAME, Malformed,
-    u16_at, u32_at,
+    self, Access, Addressing, Command, DATAGRAM_HEADER, DATAGRAM_OVERHEAD, FIRST_DATAGRAM, MAX_FRAME,
+    Malformed, u16_at, u32_at,
 };
 
 /// What becomes of a frame.
@@ -83,8 +83,12 @@ impl Segment {
     pub fn new(config: &SegmentConfig) -> Result<Self, ConfigError> {
         config.validate()?;
         let topology = Topology::new(config)?;
-        let devices: Vec<Device> =
-            config.devices.iter().enumerate().map(|(index, device)| Device::new(device, index, config)).collect();
+        let devices: Vec<Device> = config
+            .devices
+            .iter()
+            .enumerate()
+            .map(|(index, device)| Device::new(device, index, config))
+            .collect();
         let mut joints = Vec::with_capacity(devices.len());
         let mut last = None;
         for (index, device) in devices.iter().enumerate() {
@@ -180,7 +184,8 @@ impl Segment {
             }
         };
         self.shared.publish_counts(&self.counts);
-        if self.shared.is_watched() {
+        if self.cyclic || self.shared.is_watched() {
+            self.cyclic = false;
             self.shared.publish_views(self.devices.iter().map(view));
         }
         outcome
@@ -276,7 +281,9 @@ impl Segment {
         if self.unique {
             // Masters ask one device after the other: look at the neighbour first.
             let next = self.last_station + 1;
-            let guess = [next, self.last_station].into_iter().find(|place| self.stations.get(*place) == Some(&address));
+            let guess = [next, self.last_station]
+                .into_iter()
+                .find(|place| self.stations.get(*place) == Some(&address));
             let place = guess.or_else(|| self.stations.iter().position(|station| *station == address));
             return place.map_or(0, |place| {
                 self.last_station = place;

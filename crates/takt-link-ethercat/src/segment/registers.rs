@@ -15,7 +15,6 @@ pub(super) const SII_CONFIG: u16 = 0x0500;
 pub(super) const SII_CONTROL: u16 = 0x0502;
 pub(super) const SII_ADDRESS: u16 = 0x0504;
 pub(super) const SII_DATA: u16 = 0x0508;
-pub(super) const SII_END: u16 = 0x0510;
 pub(super) const FMMU: u16 = 0x0600;
 pub(super) const FMMU_END: u16 = FMMU + 16 * FMMUS as u16;
 pub(super) const SYNC_MANAGER: u16 = 0x0800;

@@ -75,7 +75,8 @@ impl Sii {
         put(&mut image, 8, &alias.to_le_bytes());
         let crc = checksum(&image[..14]);
         put(&mut image, 14, &u16::from(crc).to_le_bytes());
-        for (at, value) in [identity.vendor, identity.product, identity.revision, identity.serial].iter().enumerate()
+        for (at, value) in
+            [identity.vendor, identity.product, identity.revision, identity.serial].iter().enumerate()
         {
             put(&mut image, 16 + 4 * at, &value.to_le_bytes());
         }

@@ -63,7 +63,8 @@ impl Topology {
                 }),
             };
             for port in 0..4 {
-                status |= if linked(port) { 0x0010 << port | 0x0200 << (2 * port) } else { 0x0100 << (2 * port) };
+                status |=
+                    if linked(port) { 0x0010 << port | 0x0200 << (2 * port) } else { 0x0100 << (2 * port) };
             }
             devices[index].esc.set(DL_STATUS, &status.to_le_bytes());
         }

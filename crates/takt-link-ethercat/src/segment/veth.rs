@@ -46,7 +46,9 @@ pub enum VethError {
         name: String,
     },
     /// Not Ethernet.
-    #[error("network interface \"{name}\" is of link type {found}, expected 1 (Ethernet); EtherCAT needs Ethernet frames")]
+    #[error(
+        "network interface \"{name}\" is of link type {found}, expected 1 (Ethernet); EtherCAT needs Ethernet frames"
+    )]
     NotEthernet {
         /// The interface.
         name: String,
@@ -73,7 +75,9 @@ pub enum VethError {
         source: io::Error,
     },
     /// `ip` refused.
-    #[error("`ip {arguments}` failed: {answer}. Fix: run as root (CAP_NET_ADMIN), with iproute2 and the kernel module veth")]
+    #[error(
+        "`ip {arguments}` failed: {answer}. Fix: run as root (CAP_NET_ADMIN), with iproute2 and the kernel module veth"
+    )]
     Ip {
         /// What was asked.
         arguments: String,
@@ -157,7 +161,8 @@ impl Drop for VethPair {
 fn remove_orphans() {
     for name in interfaces() {
         let Some(rest) = name.strip_prefix("tkm") else { continue };
-        let Some(pid) = rest.get(..rest.len().saturating_sub(1)).and_then(|pid| pid.parse::<u32>().ok()) else {
+        let Some(pid) = rest.get(..rest.len().saturating_sub(1)).and_then(|pid| pid.parse::<u32>().ok())
+        else {
             continue;
         };
         if !std::path::Path::new(&format!("/proc/{pid}")).exists() {
@@ -222,7 +227,8 @@ impl RawSocket {
     fn open(name: &str) -> Result<Self, VethError> {
         check_interface(name)?;
         let own = || name.to_owned();
-        let system = |what| VethError::System { what, name: name.to_owned(), source: io::Error::last_os_error() };
+        let system =
+            |what| VethError::System { what, name: name.to_owned(), source: io::Error::last_os_error() };
         let protocol = ETHERTYPE.to_be();
         // SAFETY: no memory is handed over.
         let fd = unsafe {
@@ -238,9 +244,13 @@ impl RawSocket {
         // SAFETY: the descriptor is new and nobody else has it.
         let socket = Self(unsafe { OwnedFd::from_raw_fd(fd) });
         // Our own answers must not come back as requests.
-        socket.option(libc::SOL_PACKET, IGNORE_OUTGOING, &1_i32).map_err(|_| system("ignoring outgoing frames"))?;
+        socket
+            .option(libc::SOL_PACKET, IGNORE_OUTGOING, &1_i32)
+            .map_err(|_| system("ignoring outgoing frames"))?;
         let patience = libc::timeval { tv_sec: 0, tv_usec: PATIENCE.as_micros() as libc::suseconds_t };
-        socket.option(libc::SOL_SOCKET, libc::SO_RCVTIMEO, &patience).map_err(|_| system("setting the time-out"))?;
+        socket
+            .option(libc::SOL_SOCKET, libc::SO_RCVTIMEO, &patience)
+            .map_err(|_| system("setting the time-out"))?;
         let c_name = std::ffi::CString::new(name).map_err(|_| VethError::Name { name: own() })?;
         // SAFETY: the name ends with NUL.
         let index = unsafe { libc::if_nametoindex(c_name.as_ptr()) };

@@ -1,5 +1,9 @@
 //! What the tests with a real master share.
-#![allow(clippy::unwrap_used, dead_code, reason = "a failed unwrap is a failed test; not every test uses all")]
+#![allow(
+    clippy::unwrap_used,
+    dead_code,
+    reason = "a failed unwrap is a failed test; not every test uses all"
+)]
 
 use std::future::Future;
 use std::pin::pin;
@@ -41,7 +45,16 @@ pub fn block_on<T>(future: impl Future<Output = T>) -> T {
 pub fn master(pdu: Duration) -> (MainDevice<'static>, PduTx<'static>, PduRx<'static>) {
     let storage: &'static PduStorage<FRAMES, DATA> = Box::leak(Box::new(PduStorage::new()));
     let (tx, rx, pdu_loop) = storage.try_split().unwrap();
-    let timeouts = Timeouts { pdu, state_transition: Duration::from_secs(10), ..Timeouts::default() };
+    // Patient with a busy test machine.
+    let long = Duration::from_secs(10);
+    let timeouts = Timeouts {
+        pdu,
+        state_transition: long,
+        eeprom: long,
+        mailbox_echo: long,
+        mailbox_response: long,
+        ..Timeouts::default()
+    };
     let config = MainDeviceConfig {
         dc_static_sync_iterations: 100,
         retry_behaviour: RetryBehaviour::None,

@@ -96,6 +96,9 @@ fn draw(plot: &Plot<'_, '_>, layer: &Layer, x_scale: &Scale, y_scale: &Scale) {
         [top, bottom] => plot.canvas.line(top, bottom, colour, 2.0),
         _ => {
             plot.canvas.area(&outline, colour, 0.85);
+            // Where a column holds one value, the band has no width: a spike of it is seen by its outline alone. Its upper
+            // half suffices, for there the lower one is the same.
+            plot.canvas.path(&outline[..layer.columns.len()], colour, 1.0);
         }
     }
 }

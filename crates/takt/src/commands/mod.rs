@@ -2,6 +2,7 @@
 
 pub mod bench;
 pub mod bench_daq;
+pub mod bench_humanoid;
 pub mod bench_uav;
 pub mod campaign;
 pub mod check;
@@ -13,6 +14,7 @@ pub mod export;
 pub mod record;
 pub mod report;
 pub mod run;
+pub mod segment;
 pub mod simulate;
 
 use std::process::ExitCode;

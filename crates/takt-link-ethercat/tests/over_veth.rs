@@ -1,0 +1,149 @@
+//! Masters on the other end of a cable: ethercrab, and pysoem, which nobody here wrote.
+//!
+//! Needs CAP_NET_ADMIN and CAP_NET_RAW for the veth pair; pysoem needs `python3` with `pip install pysoem==1.1.13`. Without
+//! them the tests say SKIPPED, unless `TAKT_REQUIRE_OUTSIDE=1` makes that a failure.
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
+mod support;
+
+use std::path::Path;
+use std::process::{Command, Output};
+use std::time::Duration;
+
+use support::{block_on, master, patient_humanoid};
+use takt_link_ethercat::segment::veth::{Server, VethError, VethPair, check_interface, serve};
+use takt_link_ethercat::segment::{Segment, SegmentControl};
+
+/// Exit status of the script without pysoem.
+const NOT_INSTALLED: i32 = 3;
+
+fn skip(reason: &str) {
+    assert!(
+        std::env::var_os("TAKT_REQUIRE_OUTSIDE").is_none_or(|value| value != "1"),
+        "TAKT_REQUIRE_OUTSIDE=1, but {reason}"
+    );
+    eprintln!("SKIPPED: {reason}");
+}
+
+/// A cable with the humanoid at one end, or why there is none.
+fn cable() -> Option<(VethPair, Server, SegmentControl)> {
+    let pair = match VethPair::unique() {
+        Ok(pair) => pair,
+        Err(error) => {
+            skip(&error.to_string());
+            return None;
+        }
+    };
+    let segment = Segment::new(&patient_humanoid()).unwrap();
+    let control = segment.control();
+    match serve(pair.segment(), segment, "segment", &Default::default()) {
+        Ok(server) => Some((pair, server, control)),
+        Err(error @ VethError::NoRight { .. }) => {
+            skip(&error.to_string());
+            None
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+#[test]
+fn ethercrab_brings_59_devices_to_op() {
+    let Some((pair, server, control)) = cable() else { return };
+    let (main_device, tx, rx) = master(Duration::from_secs(5));
+    let task = ethercrab::std::tx_rx_task(pair.master(), tx, rx).unwrap();
+    std::thread::spawn(move || drop(block_on(task)));
+    block_on(async {
+        let group = main_device.init_single_group::<64, 1024>(ethercrab::std::ethercat_now).await.unwrap();
+        assert_eq!(group.len(), 59);
+        let group = group.into_op(&main_device).await.unwrap();
+        let before = control.counts().cyclic;
+        for _ in 0..200 {
+            let response = group.tx_rx(&main_device).await.unwrap();
+            assert_eq!(response.working_counter, patient_humanoid().working_counter());
+            assert!(response.all_op());
+        }
+        assert_eq!(control.counts().cyclic - before, 200);
+    });
+    assert_eq!(server.errors(), (0, 0));
+    assert_eq!(control.counts().malformed, 0);
+}
+
+fn pysoem(interface: &str, devices: usize, mode: &str, seconds: &str) -> Option<Output> {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/clients/pysoem_segment.py");
+    let mut command = Command::new("python3");
+    command.arg(script).args([interface, &devices.to_string(), mode, seconds]);
+    let output = match command.output() {
+        Ok(output) => output,
+        Err(error) => {
+            skip(&format!("python3 does not run: {error}"));
+            return None;
+        }
+    };
+    if output.status.code() == Some(NOT_INSTALLED) {
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        skip(&format!("{}; install it with: pip install pysoem==1.1.13", said.trim()));
+        return None;
+    }
+    Some(output)
+}
+
+#[test]
+fn pysoem_brings_59_devices_to_op_transfers_objects_and_moves_a_joint() {
+    let Some((pair, server, control)) = cable() else { return };
+    let Some(output) = pysoem(pair.master(), 59, "check", "0") else { return };
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{}\n{out}\n{err}", output.status);
+    assert!(out.contains("\"devices_op\": 59"), "{out}");
+    assert_eq!(control.counts().malformed, 0);
+    assert_eq!(server.errors(), (0, 0));
+}
+
+#[test]
+fn pysoem_sees_a_device_unplugged() {
+    let Some((pair, _server, control)) = cable() else { return };
+    let other = control.clone();
+    let watcher = std::thread::spawn(move || {
+        // Once the master cycles, pull the cable of the left arm for good.
+        let end = std::time::Instant::now() + Duration::from_secs(60);
+        while other.counts().cyclic < 100 && std::time::Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        other.unplug(other.find("left-shoulder-pitch").unwrap()).unwrap();
+    });
+    let output = pysoem(pair.master(), 59, "hold", "2");
+    watcher.join().unwrap();
+    let Some(output) = output else { return };
+    let out = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{out}\n{}", String::from_utf8_lossy(&output.stderr));
+    let full = patient_humanoid().working_counter();
+    assert!(out.contains(&format!("working counter {full}\n")), "{out}");
+    // The arm: 13 drives and the hand board count 3 each, force and touch 1 each.
+    assert!(out.contains(&format!("working counter {}\n", full - 14 * 3 - 2)), "{out}");
+}
+
+#[test]
+fn interfaces_that_will_not_do_are_named_with_the_fix() {
+    let error = check_interface("takt-none").unwrap_err().to_string();
+    assert!(error.contains("takt-none") && error.contains("lo"), "{error}");
+    let error = check_interface("lo").unwrap_err().to_string();
+    assert!(error.contains("expected 1 (Ethernet)"), "{error}");
+    for bad in ["", "a/b", "sixteen-letters!", "a b", "..", "tkt\0"] {
+        assert!(matches!(check_interface(bad), Err(VethError::Name { .. })), "{bad:?}");
+    }
+    let pair = match VethPair::unique() {
+        Ok(pair) => pair,
+        Err(error) => return skip(&error.to_string()),
+    };
+    assert!(Command::new("ip").args(["link", "set", pair.segment(), "down"]).status().unwrap().success());
+    let segment = Segment::new(&patient_humanoid()).unwrap();
+    let error = serve(pair.segment(), segment, "segment", &Default::default()).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        format!("network interface \"{0}\" is down. Fix: ip link set {0} up", pair.segment())
+    );
+    let name = pair.master().to_owned();
+    assert!(VethPair::create(&name, "tkt-other").is_err(), "the name is taken");
+    assert!(check_interface("tkt-other").is_err(), "and nothing is left behind");
+    drop(pair);
+    assert!(matches!(check_interface(&name), Err(VethError::NoInterface { .. })), "removed");
+}

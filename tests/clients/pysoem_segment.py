@@ -1,0 +1,167 @@
+#!/usr/bin/env python3
+"""A master that nobody here wrote: pysoem 1.1.13 (SOEM) from PyPI, on one end of a cable with a segment.
+
+Usage: pysoem_segment.py INTERFACE DEVICES MODE SECONDS
+
+MODE check: DEVICES sub-devices reach OP, SDO transfers (expedited, normal, segmented, both ways), process data: all
+drives are enabled and one joint moves. MODE bench: cycles for SECONDS as fast as they go, then for SECONDS at 1 kHz.
+MODE hold: OP and cycles at 1 kHz for SECONDS; prints every change of working counter and states.
+Prints one line per finding, the last one as JSON. Exits 0 when all is as expected, 3 when pysoem is not installed.
+"""
+
+import json
+import struct
+import sys
+import time
+
+try:
+    import pysoem
+except ImportError as missing:
+    print(f"pysoem is not installed: {missing}")
+    sys.exit(3)
+
+TIMEOUT_US = 100_000
+DRIVE = 0x04020001
+VENDOR = 0x54414B54
+
+
+def expect(what, found):
+    print(f"{what}: {found}", flush=True)
+    if not found:
+        sys.exit(f"not as expected: {what}")
+
+
+def exchange(master):
+    master.send_processdata()
+    return master.receive_processdata(TIMEOUT_US)
+
+
+def bring_up(interface, devices):
+    begin = time.monotonic()
+    master = pysoem.Master()
+    master.open(interface)
+    expect(f"{devices} devices found", master.config_init() == devices)
+    expect("all from the simulated vendor", all(slave.man == VENDOR for slave in master.slaves))
+    size = master.config_map()
+    expect(f"process data mapped ({size} bytes)", size > 0)
+    expect("distributed clocks", master.config_dc())
+    master.state_check(pysoem.SAFEOP_STATE, 5_000_000)
+    master.read_state()
+    expect("all in SAFEOP", all(slave.state == pysoem.SAFEOP_STATE for slave in master.slaves))
+    exchange(master)
+    master.state = pysoem.OP_STATE
+    master.write_state()
+    for _ in range(200):
+        exchange(master)
+        if master.state_check(pysoem.OP_STATE, 10_000) == pysoem.OP_STATE:
+            break
+    master.read_state()
+    in_op = sum(slave.state == pysoem.OP_STATE for slave in master.slaves)
+    expect(f"{devices} devices in OP", in_op == devices)
+    wkc = exchange(master)
+    expect(f"working counter {wkc} of {master.expected_wkc}", wkc == master.expected_wkc)
+    return master, in_op, time.monotonic() - begin
+
+
+def transfers(master):
+    slave = next(slave for slave in master.slaves if slave.id == DRIVE)
+    expect("expedited upload: identity", struct.unpack("<I", slave.sdo_read(0x1018, 1))[0] == VENDOR)
+    name = slave.sdo_read(0x1008, 0).rstrip(b"\0").decode()
+    expect(f"normal upload: device name {name}", "-" in name)
+    ramp = slave.sdo_read(0x2000, 0, 512)
+    expect("segmented upload", ramp == bytes(i % 256 for i in range(512)))
+    table = bytes((7 * i + 3) % 256 for i in range(512))
+    slave.sdo_write(0x2000, 0, table)
+    expect("segmented download reads back", slave.sdo_read(0x2000, 0, 512) == table)
+    slave.sdo_write(0x6060, 0, struct.pack("<b", 8))
+    expect("expedited download reads back", slave.sdo_read(0x6061, 0) == b"\x08")
+    try:
+        slave.sdo_read(0x5FFF, 0)
+        sys.exit("not as expected: an unknown object was read")
+    except pysoem.SdoError as error:
+        expect("unknown object aborted with 0x06020000", error.abort_code == 0x06020000)
+
+
+def move(master):
+    drives = [slave for slave in master.slaves if slave.id == DRIVE]
+
+    def status(slave):
+        return struct.unpack("<Hi", slave.input)
+
+    targets = [status(slave)[1] for slave in drives]
+    # Shutdown, switch on, enable operation.
+    for control, pattern, mask in ((0x06, 0x21, 0x6F), (0x07, 0x23, 0x6F), (0x0F, 0x27, 0x6F)):
+        for slave, target in zip(drives, targets):
+            slave.output = struct.pack("<Hi", control, target)
+        end = time.monotonic() + 10
+        while any(status(slave)[0] & mask != pattern for slave in drives):
+            exchange(master)
+            time.sleep(0.001)
+            if time.monotonic() > end:
+                sys.exit(f"never came: {len(drives)} drives with statusword {pattern:#x}")
+    expect(f"{len(drives)} drives enabled", True)
+    goal = targets[0] + 4000
+    end = time.monotonic() + 20
+    while abs(status(drives[0])[1] - goal) > 200:
+        step = max(-100, min(100, goal - targets[0]))
+        targets[0] += step
+        drives[0].output = struct.pack("<Hi", 0x0F, targets[0])
+        exchange(master)
+        time.sleep(0.001)
+        if time.monotonic() > end:
+            sys.exit(f"never came: the joint at {goal}, it is at {status(drives[0])}")
+    expect("the joint has moved", True)
+
+
+def cycles(master, seconds, period_s):
+    begin, cpu = time.monotonic(), time.process_time()
+    count, wrong, due = 0, 0, begin
+    while time.monotonic() - begin < seconds:
+        wrong += exchange(master) != master.expected_wkc
+        count += 1
+        if period_s:
+            due += period_s
+            pause = due - time.monotonic()
+            if pause > 0:
+                time.sleep(pause)
+    return {
+        "cycles": count,
+        "cycles_per_s": round(count / (time.monotonic() - begin)),
+        "wrong_working_counters": wrong,
+        "cpu_us_per_cycle": round((time.process_time() - cpu) / count * 1e6, 2),
+    }
+
+
+def hold(master, seconds):
+    begin, last = time.monotonic(), None
+    seen = []
+    while time.monotonic() - begin < seconds:
+        wkc = exchange(master)
+        if wkc != last:
+            last = wkc
+            seen.append(wkc)
+            print(f"working counter {wkc}", flush=True)
+        time.sleep(0.001)
+    master.read_state()
+    return {"working_counters": seen, "states": [slave.state for slave in master.slaves]}
+
+
+def main():
+    interface, devices, mode, seconds = sys.argv[1], int(sys.argv[2]), sys.argv[3], float(sys.argv[4])
+    master, in_op, bring_up_s = bring_up(interface, devices)
+    result = {"devices_op": in_op, "bring_up_s": round(bring_up_s, 2), "expected": master.expected_wkc}
+    if mode == "check":
+        transfers(master)
+        move(master)
+    elif mode == "bench":
+        result["free"] = cycles(master, seconds, 0)
+        result["paced"] = cycles(master, seconds, 0.001)
+    else:
+        result.update(hold(master, seconds))
+    master.state = pysoem.INIT_STATE
+    master.write_state()
+    master.close()
+    print(json.dumps(result), flush=True)
+
+
+main()
