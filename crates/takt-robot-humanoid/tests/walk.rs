@@ -22,11 +22,13 @@ fn config(devices: usize) -> HumanoidConfig {
     config.safety.most_late = 1000;
     config.safety.most_late_in_row = 1000;
     config.safety.enable_ms = 20_000;
+    config.link.bring_up_ms = 20_000;
+    config.link.silence_ms = 2000;
     config
 }
 
 fn start(config: &HumanoidConfig) -> Robot {
-    let segment = Segment::new(&SegmentConfig::humanoid(config.devices)).unwrap();
+    let segment = Segment::new(&SegmentConfig { watchdog_ms: 6000, ..SegmentConfig::humanoid(config.devices) }).unwrap();
     let control = segment.control();
     let Link { port, .. } = bring_up(in_process(segment), &config.control(), &mut |_| {}).unwrap();
     let (records_in, records) = ring(1 << 16);

@@ -19,7 +19,9 @@ use super::wire::Wire;
 
 /// Most process data: four frames.
 const MOST_IMAGE: usize = 4 * MOST_DATA;
-/// Fast-memory management units of a device, at 0x0600.
+/// Number of a device's fieldbus memory management units.
+const FMMU_COUNT: u16 = 0x0004;
+/// Most of them, from 0x0600 on.
 const FMMUS: u16 = 16;
 const FMMU: u16 = 0x0600;
 /// Events kept until somebody takes them: more than those of a whole segment that falls out of OP and comes back.
@@ -228,14 +230,18 @@ fn reach_op(
             report("going to OP", devices.len(), in_op);
         }
         if monotonic_ns() >= limits.deadline_ns {
-            let names: Vec<String> = behind
-                .iter()
-                .take(4)
-                .filter_map(|&(device, state)| {
-                    devices.get(device).map(|found| format!("device {device} ({}) is in {}", found.name, state_name(state)))
-                })
-                .collect();
-            let mut detail = format!(": {} of {} devices are not in OP; {}", behind.len(), devices.len(), names.join(", "));
+            let mut detail = if behind.is_empty() {
+                let (got, expected) = (exchanged.working_counter, exchanged.expected_counter);
+                let (answer, all) = (exchanged.devices, devices.len());
+                format!(": {answer} of {all} devices answer, working counter {got}, expected {expected}")
+            } else {
+                let name = |&(device, state): &(usize, u8)| {
+                    let found = devices.get(device)?;
+                    Some(format!("device {device} ({}) is in {}", found.name, state_name(state)))
+                };
+                let names: Vec<String> = behind.iter().take(4).filter_map(name).collect();
+                format!(": {} of {} devices are not in OP; {}", behind.len(), devices.len(), names.join(", "))
+            };
             if let Some(LinkEvent { kind: EventKind::DeviceState { device, code, .. }, .. }) = refused {
                 detail.push_str(&format!("; device {device} refuses with AL status code {code:#06x}"));
             }
@@ -319,18 +325,21 @@ fn check_mapping(
 fn read_place(master: &mut Master, limits: &Limits, address: u16) -> Result<Place, ControlError> {
     let device = master.device();
     let mut place = Place::default();
-    for unit in 0..FMMUS {
+    // How many units it has; masters leave gaps among them.
+    let count = Command::fprd(address, FMMU_COUNT).receive::<u8>(device);
+    let count = u16::from(master.run("reading the mapping", limits, count)?).min(FMMUS);
+    for unit in 0..count {
         let read = Command::fprd(address, FMMU + 16 * unit).receive::<[u8; 16]>(device);
         let unit = master.run("reading the mapping", limits, read)?;
         if unit[12] & 1 == 0 {
-            break;
+            continue;
         }
         let start = u32::from_le_bytes([unit[0], unit[1], unit[2], unit[3]]) as usize;
         let length = usize::from(u16::from_le_bytes([unit[4], unit[5]]));
         if length == 0 || start + length > MOST_IMAGE {
             continue;
         }
-        let part = match unit[11] {
+        let part = match unit[11] & 3 {
             1 => &mut place.inputs,
             2 => &mut place.outputs,
             _ => continue,

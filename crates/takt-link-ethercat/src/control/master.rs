@@ -8,6 +8,7 @@
 //! register with a reactor in another thread, by an eventfd write each cycle. Time is watched here instead.
 
 use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -185,9 +186,17 @@ impl Master {
         let silence_ns = limits.silence.as_nanos() as u64;
         let mut heard_ns = monotonic_ns();
         loop {
-            if let Poll::Ready(outcome) = future.as_mut().poll(&mut context) {
-                return outcome
-                    .map_err(|error| ControlError::Master { phase, message: error.to_string() });
+            // The master adds up lengths from EEPROMs unchecked: absurd ones overflow. Nothing of it is used afterwards.
+            let polled = catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(&mut context)));
+            let failed = |message: String| ControlError::Master { phase, message };
+            match polled {
+                Ok(Poll::Ready(outcome)) => return outcome.map_err(|error| failed(error.to_string())),
+                Ok(Poll::Pending) => {}
+                Err(_) => {
+                    return Err(failed(
+                        "it panicked over what a device says of itself; check the devices' EEPROMs".to_owned(),
+                    ));
+                }
             }
             self.send_all();
             let mut came = self.receive_all(|_| {});

@@ -251,11 +251,17 @@ impl Port {
         self.totals.cycles += 1;
         let first = self.totals.cycles == 1;
         let between_ns;
+        let mut result;
         match self.mode {
             ExchangeMode::Pipelined => {
-                if !first {
+                result = if first {
+                    // Nothing is under way yet.
+                    let (devices, all_op) = (self.watch.devices, self.watch.all_op);
+                    Exchanged { devices, all_op, ..Exchanged::default() }
+                } else {
                     self.collect(begun_ns + self.wait_ns);
-                }
+                    self.judge(begun_ns)
+                };
                 between_ns = monotonic_ns();
                 self.launch();
             }
@@ -263,16 +269,11 @@ impl Port {
                 self.launch();
                 between_ns = monotonic_ns();
                 self.collect(between_ns + self.wait_ns);
+                result = self.judge(begun_ns);
             }
         }
         let now_ns = monotonic_ns();
         let (before_ns, after_ns) = (between_ns - begun_ns, now_ns - between_ns);
-        let nothing_due = first && self.mode == ExchangeMode::Pipelined;
-        let mut result = if nothing_due {
-            Exchanged { devices: self.watch.devices, all_op: self.watch.all_op, ..Exchanged::default() }
-        } else {
-            self.judge(begun_ns)
-        };
         result.cycle = self.totals.cycles;
         result.expected_counter = self.current.expected_counter;
         (result.fetch_ns, result.send_ns) = match self.mode {
