@@ -1,1 +1,5 @@
 //! What the kernel did: activation paths, the cause of every late release, Perfetto export.
+
+pub mod event;
+
+pub use event::{Clock, Event, Kind, Trace};
