@@ -341,6 +341,15 @@ pub enum Clock {
     Other(String),
 }
 
+/// A span of time, both ends included.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Span {
+    /// Its begin.
+    pub from_ns: u64,
+    /// Its end.
+    pub to_ns: u64,
+}
+
 /// Events in the order of time, and the names in them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Trace {
@@ -354,6 +363,8 @@ pub struct Trace {
     pub clock: Clock,
     /// Events lost on all CPUs.
     pub lost_events: u64,
+    /// The spans of time that are recorded on every CPU, oldest first. Empty: from the first event to the last.
+    pub spans: Vec<Span>,
     /// Whatever a reader should know: tracepoints that were missing, other tracers at work, a torn end.
     pub notes: Vec<String>,
 }
@@ -366,6 +377,7 @@ impl Default for Trace {
             irqs: BTreeMap::new(),
             clock: Clock::Monotonic,
             lost_events: 0,
+            spans: Vec::new(),
             notes: Vec::new(),
         }
     }
@@ -391,6 +403,17 @@ impl Trace {
         let start = self.events.partition_point(|event| event.time_ns < from_ns);
         let end = self.events.partition_point(|event| event.time_ns <= to_ns);
         &self.events[start..end.max(start)]
+    }
+
+    /// Whether everything from `from_ns` to `to_ns` was recorded, as far as nothing was lost.
+    pub fn covers(&self, from_ns: u64, to_ns: u64) -> bool {
+        if self.spans.is_empty() {
+            return match (self.events.first(), self.events.last()) {
+                (Some(first), Some(last)) => first.time_ns <= from_ns && to_ns <= last.time_ns,
+                _ => false,
+            };
+        }
+        self.spans.iter().any(|span| span.from_ns <= from_ns && to_ns <= span.to_ns)
     }
 
     /// Brings events of several CPUs into the order of time; those with equal times keep the order they have.
