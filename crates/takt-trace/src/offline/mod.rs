@@ -15,6 +15,8 @@
 mod bytes;
 mod error;
 mod perf_data;
+#[cfg(test)]
+mod synthetic;
 mod trace_dat;
 mod tracing_data;
 
