@@ -31,15 +31,6 @@ fn main() {
     };
     println!("{} events, {} lost, {:?}, tid {tid}", trace.events.len(), trace.lost_events, trace.notes);
     println!("{:?}", trace.spans);
-    let job = jobs[500];
-    println!("planned {} wake {} start {} end {}", job.planned_ns, job.wake_ns, job.start_ns, job.end_ns);
-    for event in trace.between(job.planned_ns - 1_000_000, job.end_ns + 100_000) {
-        println!(
-            "{:>9} cpu{} {:<16} {:x?}",
-            event.time_ns as i64 - job.planned_ns as i64,
-            event.cpu,
-            trace.name(event.tid),
-            event.kind
-        );
-    }
+    let report = takt_trace::analyse(&trace, tid, &jobs).unwrap_or_else(|error| panic!("{error}"));
+    println!("{report:#?}");
 }

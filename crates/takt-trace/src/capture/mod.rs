@@ -318,9 +318,10 @@ fn decode(decoder: &Decoder, cpu: u16, data: &[u8], trace: &mut Trace) -> u64 {
         match kind {
             perf_event_open_sys::bindings::PERF_RECORD_SAMPLE => {
                 let Some(time_ns) = word(record, 0) else { continue };
-                let Some(size) = record.get(8..12).and_then(|size| size.try_into().ok()) else { continue };
+                // Time, period, size of the raw record, and that record.
+                let Some(size) = record.get(16..20).and_then(|size| size.try_into().ok()) else { continue };
                 let size = u32::from_ne_bytes(size) as usize;
-                let Some(raw) = record.get(12..12usize.saturating_add(size)) else { continue };
+                let Some(raw) = record.get(20..20usize.saturating_add(size)) else { continue };
                 if let Some((tid, kind)) = decoder.decode(raw, trace) {
                     trace.events.push(Event { time_ns, tid, cpu, kind });
                 }

@@ -15,9 +15,13 @@ use crate::tracefs::Tracefs;
 /// Without these nothing can be told.
 const NEEDED: [&str; 3] = ["sched:sched_switch", "sched:sched_waking", "timer:hrtimer_expire_entry"];
 
+fn needed(name: &str) -> bool {
+    NEEDED.contains(&name)
+}
+
 /// Decodable, and not recorded by the live capture: every call of every process, and every contended lock of the
-/// kernel, cost more than they tell here.
-const LEFT_OUT: [&str; 2] = ["raw_syscalls:", "lock:"];
+/// kernel, cost more than they tell here; and the kernel does not let the end of `irq_work` be sampled.
+const LEFT_OUT: [&str; 3] = ["raw_syscalls:", "lock:", "irq_vectors:irq_work"];
 
 /// What a CPU's events go to.
 #[derive(Debug)]
@@ -42,7 +46,9 @@ fn attributes(config: u16, data_bytes: usize) -> b::perf_event_attr {
         type_: b::PERF_TYPE_TRACEPOINT,
         size: u32::try_from(size_of::<b::perf_event_attr>()).unwrap_or(b::PERF_ATTR_SIZE_VER5),
         config: u64::from(config),
-        sample_type: u64::from(b::PERF_SAMPLE_TIME | b::PERF_SAMPLE_RAW),
+        // The period is not wanted, but without it the kernel writes an event that carries a count (the nanoseconds
+        // of sched_stat_runtime) as often as it counts.
+        sample_type: u64::from(b::PERF_SAMPLE_TIME | b::PERF_SAMPLE_PERIOD | b::PERF_SAMPLE_RAW),
         read_format: u64::from(b::PERF_FORMAT_LOST),
         clockid: libc::CLOCK_MONOTONIC,
         ..Default::default()
@@ -92,7 +98,7 @@ pub(super) fn open_all(cpus: &[u16], data_bytes: usize) -> Result<Opened, TraceE
             Err(source) if source.kind() == io::ErrorKind::PermissionDenied => {
                 return Err(TraceError::refused("read tracefs", name, 0, source));
             }
-            Err(_) if NEEDED.contains(&name) => {
+            Err(_) if needed(name) => {
                 return Err(TraceError::Missing { tracepoint: name.to_owned() });
             }
             Err(_) => missing.push(name),
@@ -101,20 +107,39 @@ pub(super) fn open_all(cpus: &[u16], data_bytes: usize) -> Result<Opened, TraceE
     if !missing.is_empty() {
         notes.push(format!("the kernel has not: {}", missing.join(", ")));
     }
-    let cpus =
-        cpus.iter().map(|&cpu| CpuBuffer::open(cpu, &formats, data_bytes)).collect::<Result<Vec<_>, _>>()?;
+    let cpus = cpus
+        .iter()
+        .map(|&cpu| CpuBuffer::open(cpu, &formats, data_bytes, &mut notes))
+        .collect::<Result<Vec<_>, _>>()?;
     Ok(Opened { cpus, decoder, notes })
 }
 
 impl CpuBuffer {
-    fn open(cpu: u16, formats: &[Format], data_bytes: usize) -> Result<Self, TraceError> {
+    fn open(
+        cpu: u16,
+        formats: &[Format],
+        data_bytes: usize,
+        notes: &mut Vec<String>,
+    ) -> Result<Self, TraceError> {
         let mut events: Vec<OwnedFd> = Vec::with_capacity(formats.len());
         let mut faults = Vec::new();
         let mut ring = None;
         for format in formats {
             let mut attr = attributes(format.id, data_bytes);
-            let fd = open(&mut attr, cpu)
-                .map_err(|source| TraceError::refused("perf_event_open", &format.name, cpu, source))?;
+            let fd = match open(&mut attr, cpu) {
+                Ok(fd) => fd,
+                // Some tracepoints may not be sampled by anybody; the right as such is told by those before.
+                Err(source) if source.raw_os_error() == Some(libc::EPERM) && !needed(&format.name) => {
+                    let note = format!("the kernel does not give out {}", format.name);
+                    if !notes.contains(&note) {
+                        notes.push(note);
+                    }
+                    continue;
+                }
+                Err(source) => {
+                    return Err(TraceError::refused("perf_event_open", &format.name, cpu, source));
+                }
+            };
             if let Some(first) = events.first() {
                 // SAFETY: both descriptors are open; the call keeps no pointer.
                 if unsafe { perf::ioctls::SET_OUTPUT(fd.as_raw_fd(), first.as_raw_fd()) } < 0 {
