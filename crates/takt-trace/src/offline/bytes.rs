@@ -16,14 +16,10 @@ impl<'a> Bytes<'a> {
 
     /// The place `offset` of a file.
     pub(super) fn at(file: &'a [u8], offset: u64, part: &'static str) -> Result<Self, OfflineError> {
-        let rest = usize::try_from(offset).ok().and_then(|offset| file.get(offset..)).ok_or(
-            OfflineError::Torn {
-                part,
-                offset,
-                expected: 1,
-                received: 0,
-            },
-        )?;
+        let rest = usize::try_from(offset)
+            .ok()
+            .and_then(|offset| file.get(offset..))
+            .ok_or(OfflineError::Torn { part, offset, expected: 1, received: 0 })?;
         Ok(Self { rest, offset })
     }
 

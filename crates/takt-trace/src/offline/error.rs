@@ -42,7 +42,9 @@ pub enum OfflineError {
         received: u64,
     },
     /// A value that makes no sense.
-    #[error("damaged file: {part} at byte {offset} is {received}, expected {expected}. Fix: copy or record it again")]
+    #[error(
+        "damaged file: {part} at byte {offset} is {received}, expected {expected}. Fix: copy or record it again"
+    )]
     Damaged {
         /// What is damaged.
         part: &'static str,

@@ -31,8 +31,7 @@ use crate::event::Trace;
 /// # Errors
 /// [`OfflineError`].
 pub fn read(path: &Path) -> Result<Trace, OfflineError> {
-    let file = std::fs::read(path)
-        .map_err(|source| OfflineError::Read { path: path.to_owned(), source })?;
+    let file = std::fs::read(path).map_err(|source| OfflineError::Read { path: path.to_owned(), source })?;
     read_bytes(&file)
 }
 

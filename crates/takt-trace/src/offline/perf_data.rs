@@ -181,15 +181,8 @@ pub(super) fn read(file: &[u8]) -> Result<Trace, OfflineError> {
         return Err(OfflineError::Unfinished { part: "the size of its data" });
     }
     let decoder = read_formats(file, data, features, &mut trace)?;
-    let mut reader = Reader {
-        trace,
-        decoder,
-        layouts,
-        lost: 0,
-        lost_samples: 0,
-        undecoded: 0,
-        pids: BTreeMap::new(),
-    };
+    let mut reader =
+        Reader { trace, decoder, layouts, lost: 0, lost_samples: 0, undecoded: 0, pids: BTreeMap::new() };
     reader.records(file, data)?;
     Ok(reader.finish())
 }

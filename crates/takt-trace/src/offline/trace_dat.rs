@@ -120,7 +120,8 @@ fn options(bytes: &mut Bytes<'_>, trace: &mut Trace) -> Result<(), OfflineError>
             }
             OPTION_OFFSET | OPTION_TIME_SHIFT => {
                 trace.notes.push(
-                    "the recorder noted a shift of the clock (--date, or a guest's trace): it is not applied".into(),
+                    "the recorder noted a shift of the clock (--date, or a guest's trace): it is not applied"
+                        .into(),
                 );
             }
             _ => {}
@@ -190,7 +191,8 @@ impl Pages {
             rest = behind;
             let length = match kind {
                 0 => {
-                    let length = (u32_at(rest, 0) as usize).checked_sub(4).ok_or("an event without length")?;
+                    let length =
+                        (u32_at(rest, 0) as usize).checked_sub(4).ok_or("an event without length")?;
                     rest = rest.get(4..).ok_or("half an event")?;
                     // Records are kept at multiples of 4.
                     length.checked_next_multiple_of(4).ok_or("an event beyond all sizes")?

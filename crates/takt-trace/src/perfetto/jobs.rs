@@ -231,7 +231,11 @@ fn flow_id(from: usize, to: usize, sequence: u64) -> u64 {
 ///
 /// # Errors
 /// [`PerfettoError`].
-pub fn export(out: impl Write, trace: &Trace, tasks: &[(Task, &[JobRecord])]) -> Result<Written, PerfettoError> {
+pub fn export(
+    out: impl Write,
+    trace: &Trace,
+    tasks: &[(Task, &[JobRecord])],
+) -> Result<Written, PerfettoError> {
     let declared: Vec<Task> = tasks.iter().map(|(task, _)| task.clone()).collect();
     let mut writer = Writer::new(out, trace, &declared)?;
     writer.events(&trace.events)?;

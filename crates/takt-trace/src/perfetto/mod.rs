@@ -20,7 +20,7 @@ mod proto;
 mod writer;
 
 pub use jobs::{Input, Task, export};
-pub use writer::{Argument, PerfettoError, Written, Writer};
+pub use writer::{Argument, PerfettoError, Writer, Written};
 
 #[cfg(test)]
 mod tests;

@@ -20,7 +20,9 @@ const SEQUENCE: u32 = 1;
 #[derive(Debug, thiserror::Error)]
 pub enum PerfettoError {
     /// The file, or whatever is written to, failed.
-    #[error("cannot write the Perfetto trace: {0}. Fix: check the free space and the permissions of its folder")]
+    #[error(
+        "cannot write the Perfetto trace: {0}. Fix: check the free space and the permissions of its folder"
+    )]
     Write(#[from] io::Error),
     /// Jobs are in CLOCK_MONOTONIC, the trace is not.
     #[error(
@@ -174,10 +176,7 @@ impl<W: Write> Writer<W> {
         let uuid = self.next_track;
         self.next_track += 1;
         descriptor.uuid = Some(uuid);
-        self.packet(TracePacket {
-            data: Some(Data::TrackDescriptor(descriptor)),
-            ..TracePacket::default()
-        })?;
+        self.packet(TracePacket { data: Some(Data::TrackDescriptor(descriptor)), ..TracePacket::default() })?;
         Ok(uuid)
     }
 
