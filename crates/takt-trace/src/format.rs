@@ -102,55 +102,90 @@ impl Format {
     }
 }
 
+/// What a tracepoint is, for a fast choice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Tag {
+    Switch,
+    Waking,
+    Wakeup,
+    WakeupNew,
+    Migrate,
+    PiSetprio,
+    Runtime,
+    Fork,
+    Exit,
+    TimerStart,
+    TimerCancel,
+    TimerExpireEntry,
+    TimerExpireExit,
+    IrqEntry,
+    IrqExit,
+    SoftirqRaise,
+    SoftirqEntry,
+    SoftirqExit,
+    PageFaultUser,
+    PageFaultKernel,
+    CpuIdle,
+    CpuFrequency,
+    SignalGenerate,
+    ContentionBegin,
+    ContentionEnd,
+    SysEnter,
+    SysExit,
+    VectorEntry,
+    VectorExit,
+}
+
 /// The tracepoints that [`Decoder`] understands, with the fields it reads, in the order that it reads them.
-const KNOWN: &[(&str, &[&str])] = &[
+const KNOWN: &[(&str, Tag, &[&str])] = &[
     (
         "sched:sched_switch",
+        Tag::Switch,
         &["prev_pid", "prev_prio", "prev_state", "next_pid", "next_prio", "next_comm", "prev_comm"],
     ),
-    ("sched:sched_waking", &["pid", "prio", "target_cpu", "comm"]),
-    ("sched:sched_wakeup", &["pid", "prio", "target_cpu", "comm"]),
-    ("sched:sched_wakeup_new", &["pid", "prio", "target_cpu", "comm"]),
-    ("sched:sched_migrate_task", &["pid", "orig_cpu", "dest_cpu"]),
-    ("sched:sched_pi_setprio", &["pid", "oldprio", "newprio", "comm"]),
-    ("sched:sched_stat_runtime", &["pid", "runtime"]),
-    ("sched:sched_process_fork", &["child_pid", "child_comm"]),
-    ("sched:sched_process_exit", &["pid"]),
-    ("timer:hrtimer_start", &["hrtimer", "function", "expires"]),
-    ("timer:hrtimer_cancel", &["hrtimer"]),
-    ("timer:hrtimer_expire_entry", &["hrtimer", "function", "now"]),
-    ("timer:hrtimer_expire_exit", &["hrtimer"]),
-    ("irq:irq_handler_entry", &["irq", "name"]),
-    ("irq:irq_handler_exit", &["irq"]),
-    ("irq:softirq_raise", &["vec"]),
-    ("irq:softirq_entry", &["vec"]),
-    ("irq:softirq_exit", &["vec"]),
-    ("exceptions:page_fault_user", &["address", "ip"]),
-    ("exceptions:page_fault_kernel", &["address", "ip"]),
-    ("power:cpu_idle", &["state"]),
-    ("power:cpu_frequency", &["state", "cpu_id"]),
-    ("signal:signal_generate", &["sig", "pid"]),
-    ("lock:contention_begin", &["lock_addr", "flags"]),
-    ("lock:contention_end", &["lock_addr"]),
-    ("raw_syscalls:sys_enter", &["id"]),
-    ("raw_syscalls:sys_exit", &["id"]),
-    ("irq_vectors:local_timer_entry", &[]),
-    ("irq_vectors:local_timer_exit", &[]),
-    ("irq_vectors:reschedule_entry", &[]),
-    ("irq_vectors:reschedule_exit", &[]),
-    ("irq_vectors:call_function_entry", &[]),
-    ("irq_vectors:call_function_exit", &[]),
-    ("irq_vectors:call_function_single_entry", &[]),
-    ("irq_vectors:call_function_single_exit", &[]),
-    ("irq_vectors:irq_work_entry", &[]),
-    ("irq_vectors:irq_work_exit", &[]),
-    ("irq_vectors:thermal_apic_entry", &[]),
-    ("irq_vectors:thermal_apic_exit", &[]),
+    ("sched:sched_waking", Tag::Waking, &["pid", "prio", "target_cpu", "comm"]),
+    ("sched:sched_wakeup", Tag::Wakeup, &["pid", "prio", "target_cpu", "comm"]),
+    ("sched:sched_wakeup_new", Tag::WakeupNew, &["pid", "prio", "target_cpu", "comm"]),
+    ("sched:sched_migrate_task", Tag::Migrate, &["pid", "orig_cpu", "dest_cpu"]),
+    ("sched:sched_pi_setprio", Tag::PiSetprio, &["pid", "oldprio", "newprio", "comm"]),
+    ("sched:sched_stat_runtime", Tag::Runtime, &["pid", "runtime"]),
+    ("sched:sched_process_fork", Tag::Fork, &["child_pid", "child_comm"]),
+    ("sched:sched_process_exit", Tag::Exit, &["pid"]),
+    ("timer:hrtimer_start", Tag::TimerStart, &["hrtimer", "function", "expires"]),
+    ("timer:hrtimer_cancel", Tag::TimerCancel, &["hrtimer"]),
+    ("timer:hrtimer_expire_entry", Tag::TimerExpireEntry, &["hrtimer", "function", "now"]),
+    ("timer:hrtimer_expire_exit", Tag::TimerExpireExit, &["hrtimer"]),
+    ("irq:irq_handler_entry", Tag::IrqEntry, &["irq", "name"]),
+    ("irq:irq_handler_exit", Tag::IrqExit, &["irq"]),
+    ("irq:softirq_raise", Tag::SoftirqRaise, &["vec"]),
+    ("irq:softirq_entry", Tag::SoftirqEntry, &["vec"]),
+    ("irq:softirq_exit", Tag::SoftirqExit, &["vec"]),
+    ("exceptions:page_fault_user", Tag::PageFaultUser, &["address", "ip"]),
+    ("exceptions:page_fault_kernel", Tag::PageFaultKernel, &["address", "ip"]),
+    ("power:cpu_idle", Tag::CpuIdle, &["state"]),
+    ("power:cpu_frequency", Tag::CpuFrequency, &["state", "cpu_id"]),
+    ("signal:signal_generate", Tag::SignalGenerate, &["sig", "pid"]),
+    ("lock:contention_begin", Tag::ContentionBegin, &["lock_addr", "flags"]),
+    ("lock:contention_end", Tag::ContentionEnd, &["lock_addr"]),
+    ("raw_syscalls:sys_enter", Tag::SysEnter, &["id"]),
+    ("raw_syscalls:sys_exit", Tag::SysExit, &["id"]),
+    ("irq_vectors:local_timer_entry", Tag::VectorEntry, &[]),
+    ("irq_vectors:local_timer_exit", Tag::VectorExit, &[]),
+    ("irq_vectors:reschedule_entry", Tag::VectorEntry, &[]),
+    ("irq_vectors:reschedule_exit", Tag::VectorExit, &[]),
+    ("irq_vectors:call_function_entry", Tag::VectorEntry, &[]),
+    ("irq_vectors:call_function_exit", Tag::VectorExit, &[]),
+    ("irq_vectors:call_function_single_entry", Tag::VectorEntry, &[]),
+    ("irq_vectors:call_function_single_exit", Tag::VectorExit, &[]),
+    ("irq_vectors:irq_work_entry", Tag::VectorEntry, &[]),
+    ("irq_vectors:irq_work_exit", Tag::VectorExit, &[]),
+    ("irq_vectors:thermal_apic_entry", Tag::VectorEntry, &[]),
+    ("irq_vectors:thermal_apic_exit", Tag::VectorExit, &[]),
 ];
 
 #[derive(Debug, Clone)]
 struct Plan {
-    known: usize,
+    tag: Tag,
     vector: Vector,
     fields: Vec<Field>,
 }
@@ -158,15 +193,16 @@ struct Plan {
 /// Decodes raw records of the tracepoints that it was given formats of.
 #[derive(Debug, Clone)]
 pub struct Decoder {
-    /// By the number in `common_type`.
-    plans: HashMap<u16, Plan>,
+    plans: Vec<Plan>,
+    /// By the number in `common_type`: place in `plans` from 1, or 0. Looked up for every event.
+    places: Vec<u16>,
     common_pid: Field,
 }
 
 impl Default for Decoder {
     fn default() -> Self {
         let common_pid = Field { offset: 4, size: 4, signed: true, data_loc: false };
-        Self { plans: HashMap::new(), common_pid }
+        Self { plans: Vec::new(), places: Vec::new(), common_pid }
     }
 }
 
@@ -182,7 +218,7 @@ impl Decoder {
     /// [`TraceError::Format`] where a field is missing.
     pub fn add(&mut self, format: &Format) -> Result<bool, TraceError> {
         let Some(known) = KNOWN.iter().position(|entry| entry.0 == format.name) else { return Ok(false) };
-        let fields = KNOWN[known].1.iter().map(|name| format.field(name)).collect::<Result<Vec<_>, _>>()?;
+        let fields = KNOWN[known].2.iter().map(|name| format.field(name)).collect::<Result<Vec<_>, _>>()?;
         if let Some(&field) = format.fields.get("common_pid") {
             self.common_pid = field;
         }
@@ -191,7 +227,12 @@ impl Decoder {
             .iter()
             .find(|entry| short.strip_prefix(entry.1).is_some_and(|rest| rest == "_entry" || rest == "_exit"))
             .map_or(Vector::Other, |entry| entry.0);
-        self.plans.insert(format.id, Plan { known, vector, fields });
+        let place = usize::from(format.id);
+        if self.places.len() <= place {
+            self.places.resize(place + 1, 0);
+        }
+        self.plans.push(Plan { tag: KNOWN[known].1, vector, fields });
+        self.places[place] = u16::try_from(self.plans.len()).unwrap_or(0);
         Ok(true)
     }
 
@@ -199,7 +240,8 @@ impl Decoder {
     /// a tracepoint that was not added, and for a record that is too short.
     pub fn decode(&self, raw: &[u8], trace: &mut Trace) -> Option<(i32, Kind)> {
         let kind = Field { offset: 0, size: 2, signed: false, data_loc: false }.integer(raw)?;
-        let plan = self.plans.get(&(kind as u16))?;
+        let place = *self.places.get(usize::from(kind as u16))?;
+        let plan = self.plans.get(usize::from(place.checked_sub(1)?))?;
         let tid = self.common_pid.integer(raw)? as i32;
         let get = |index: usize| plan.fields.get(index).and_then(|field: &Field| field.integer(raw));
         let thread = |index: usize| get(index).map(|value| value as i32);
@@ -211,8 +253,8 @@ impl Decoder {
                 note_name(trace, tid, field.text(raw));
             }
         };
-        let kind = match KNOWN[plan.known].0 {
-            "sched:sched_switch" => {
+        let kind = match plan.tag {
+            Tag::Switch => {
                 name(thread(3)?, 5);
                 name(thread(0)?, 6);
                 Kind::Switch {
@@ -223,37 +265,35 @@ impl Decoder {
                     next_prio: prio(4)?,
                 }
             }
-            "sched:sched_waking" => {
+            Tag::Waking => {
                 name(thread(0)?, 3);
                 Kind::Waking { tid: thread(0)?, prio: prio(1)?, target_cpu: cpu(2)? }
             }
-            "sched:sched_wakeup" => Kind::Wakeup { tid: thread(0)?, prio: prio(1)?, target_cpu: cpu(2)? },
-            "sched:sched_wakeup_new" => {
+            Tag::Wakeup => Kind::Wakeup { tid: thread(0)?, prio: prio(1)?, target_cpu: cpu(2)? },
+            Tag::WakeupNew => {
                 name(thread(0)?, 3);
                 Kind::WakeupNew { tid: thread(0)?, prio: prio(1)?, target_cpu: cpu(2)? }
             }
-            "sched:sched_migrate_task" => {
-                Kind::Migrate { tid: thread(0)?, from_cpu: cpu(1)?, to_cpu: cpu(2)? }
-            }
-            "sched:sched_pi_setprio" => {
+            Tag::Migrate => Kind::Migrate { tid: thread(0)?, from_cpu: cpu(1)?, to_cpu: cpu(2)? },
+            Tag::PiSetprio => {
                 name(thread(0)?, 3);
                 Kind::PiSetprio { tid: thread(0)?, old_prio: prio(1)?, new_prio: prio(2)? }
             }
-            "sched:sched_stat_runtime" => Kind::Runtime { tid: thread(0)?, runtime_ns: address(1)? },
-            "sched:sched_process_fork" => {
+            Tag::Runtime => Kind::Runtime { tid: thread(0)?, runtime_ns: address(1)? },
+            Tag::Fork => {
                 name(thread(0)?, 1);
                 Kind::Fork { child_tid: thread(0)? }
             }
-            "sched:sched_process_exit" => Kind::Exit { tid: thread(0)? },
-            "timer:hrtimer_start" => {
+            Tag::Exit => Kind::Exit { tid: thread(0)? },
+            Tag::TimerStart => {
                 Kind::TimerStart { timer: address(0)?, function: address(1)?, expires_ns: address(2)? }
             }
-            "timer:hrtimer_cancel" => Kind::TimerCancel { timer: address(0)? },
-            "timer:hrtimer_expire_entry" => {
+            Tag::TimerCancel => Kind::TimerCancel { timer: address(0)? },
+            Tag::TimerExpireEntry => {
                 Kind::TimerExpireEntry { timer: address(0)?, function: address(1)?, now_ns: address(2)? }
             }
-            "timer:hrtimer_expire_exit" => Kind::TimerExpireExit { timer: address(0)? },
-            "irq:irq_handler_entry" => {
+            Tag::TimerExpireExit => Kind::TimerExpireExit { timer: address(0)? },
+            Tag::IrqEntry => {
                 let irq = get(0)? as u32;
                 if let Some(field) = plan.fields.get(1) {
                     let text = field.text(raw);
@@ -261,29 +301,25 @@ impl Decoder {
                 }
                 Kind::IrqEntry { irq }
             }
-            "irq:irq_handler_exit" => Kind::IrqExit { irq: get(0)? as u32 },
-            "irq:softirq_raise" => Kind::SoftirqRaise(Softirq(get(0)? as u8)),
-            "irq:softirq_entry" => Kind::SoftirqEntry(Softirq(get(0)? as u8)),
-            "irq:softirq_exit" => Kind::SoftirqExit(Softirq(get(0)? as u8)),
-            "exceptions:page_fault_user" => {
-                Kind::PageFault { address: address(0)?, ip: address(1)?, user: true }
-            }
-            "exceptions:page_fault_kernel" => {
-                Kind::PageFault { address: address(0)?, ip: address(1)?, user: false }
-            }
-            "power:cpu_idle" => {
+            Tag::IrqExit => Kind::IrqExit { irq: get(0)? as u32 },
+            Tag::SoftirqRaise => Kind::SoftirqRaise(Softirq(get(0)? as u8)),
+            Tag::SoftirqEntry => Kind::SoftirqEntry(Softirq(get(0)? as u8)),
+            Tag::SoftirqExit => Kind::SoftirqExit(Softirq(get(0)? as u8)),
+            Tag::PageFaultUser => Kind::PageFault { address: address(0)?, ip: address(1)?, user: true },
+            Tag::PageFaultKernel => Kind::PageFault { address: address(0)?, ip: address(1)?, user: false },
+            Tag::CpuIdle => {
                 let state = get(0)? as u32;
                 // PWR_EVENT_EXIT is (u32)-1.
                 Kind::CpuIdle { state: (state != u32::MAX).then_some(state) }
             }
-            "power:cpu_frequency" => Kind::CpuFrequency { khz: get(0)? as u32, cpu: cpu(1)? },
-            "signal:signal_generate" => Kind::SignalGenerate { signal: thread(0)?, tid: thread(1)? },
-            "lock:contention_begin" => Kind::ContentionBegin { lock: address(0)?, flags: get(1)? as u32 },
-            "lock:contention_end" => Kind::ContentionEnd { lock: address(0)? },
-            "raw_syscalls:sys_enter" => Kind::SysEnter { number: get(0)? },
-            "raw_syscalls:sys_exit" => Kind::SysExit { number: get(0)? },
-            name if name.ends_with("_entry") => Kind::VectorEntry(plan.vector),
-            _ => Kind::VectorExit(plan.vector),
+            Tag::CpuFrequency => Kind::CpuFrequency { khz: get(0)? as u32, cpu: cpu(1)? },
+            Tag::SignalGenerate => Kind::SignalGenerate { signal: thread(0)?, tid: thread(1)? },
+            Tag::ContentionBegin => Kind::ContentionBegin { lock: address(0)?, flags: get(1)? as u32 },
+            Tag::ContentionEnd => Kind::ContentionEnd { lock: address(0)? },
+            Tag::SysEnter => Kind::SysEnter { number: get(0)? },
+            Tag::SysExit => Kind::SysExit { number: get(0)? },
+            Tag::VectorEntry => Kind::VectorEntry(plan.vector),
+            Tag::VectorExit => Kind::VectorExit(plan.vector),
         };
         Some((tid, kind))
     }

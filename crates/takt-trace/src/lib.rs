@@ -5,6 +5,8 @@ pub mod capture;
 mod error;
 pub mod event;
 pub mod format;
+pub mod offline;
+pub mod perfetto;
 mod tracefs;
 
 pub use analysis::{Cause, Thresholds, TraceReport, analyse, analyse_with};

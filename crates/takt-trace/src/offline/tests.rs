@@ -1,0 +1,319 @@
+use std::process::Command;
+
+use proptest::prelude::*;
+
+use super::synthetic::repeated;
+use super::*;
+use crate::event::{Clock, Kind, Vector};
+
+fn recorded(name: &str) -> Vec<u8> {
+    std::fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(name)).unwrap()
+}
+
+fn perf() -> Vec<u8> {
+    recorded("cyclictest.perf.data")
+}
+
+fn ftrace() -> Vec<u8> {
+    recorded("cyclictest.trace6.dat")
+}
+
+fn count(trace: &Trace, matches: impl Fn(&Kind) -> bool) -> usize {
+    trace.events.iter().filter(|event| matches(&event.kind)).count()
+}
+
+/// Both files are of the same program, which the recorders count by themselves (tests/data/README.md).
+#[test]
+fn both_tools_files_are_read_whole() {
+    for (file, events) in [(perf(), 597), (ftrace(), 813)] {
+        let trace = read_bytes(&file).unwrap();
+        assert_eq!(trace.events.len(), events);
+        assert_eq!(
+            (trace.clock.clone(), trace.lost_events, trace.notes.len()),
+            (Clock::Monotonic, 0, 0),
+            "{:?}",
+            trace.notes
+        );
+        assert!(trace.events.is_sorted_by_key(|event| event.time_ns), "CPUs are merged in the order of time");
+        assert!((0..2).all(|cpu| trace.events.iter().any(|event| event.cpu == cpu)));
+        assert!(trace.events.iter().all(|event| event.cpu < 2));
+
+        // The measuring thread of cyclictest at SCHED_FIFO 80 wakes up 12 times or more.
+        let cyclic = trace.tids("cyclictest");
+        let woken =
+            count(&trace, |kind| matches!(kind, Kind::Waking { tid, prio: 19, .. } if cyclic.contains(tid)));
+        assert!(woken >= 11, "{woken} of {cyclic:?}");
+        let timers = count(&trace, |kind| matches!(kind, Kind::TimerExpireEntry { .. }));
+        let ended = count(&trace, |kind| matches!(kind, Kind::TimerExpireExit { .. }));
+        assert!(timers >= 11 && timers.abs_diff(ended) <= 2, "{timers} begun, {ended} ended");
+        assert!(count(&trace, |kind| *kind == Kind::VectorEntry(Vector::LocalTimer)) >= 11);
+        // What leaves a CPU is what came to it before.
+        for cpu in 0..2 {
+            let mut on = None;
+            for event in trace.events.iter().filter(|event| event.cpu == cpu) {
+                if let Kind::Switch { prev_tid, next_tid, .. } = event.kind {
+                    assert_eq!(*on.get_or_insert(prev_tid), prev_tid, "at {}", event.time_ns);
+                    on = Some(next_tid);
+                    assert_eq!(event.tid, prev_tid);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn perf_tells_the_processes_of_threads() {
+    let trace = read_bytes(&perf()).unwrap();
+    let cyclic: Vec<_> = trace.threads.iter().filter(|(_, thread)| thread.name == "cyclictest").collect();
+    assert_eq!(cyclic.len(), 2, "{cyclic:?}");
+    assert_eq!(cyclic[0].1.pid, Some(*cyclic[0].0));
+    assert_eq!(cyclic[1].1.pid, cyclic[0].1.pid, "both are of one process");
+}
+
+#[test]
+fn what_is_no_trace_is_told() {
+    for (bytes, words) in [
+        (&b""[..], "empty"),
+        (b"PERFI", "PERFI"),
+        (b"\x17\x08\x44tr", "cut off"),
+        (b"2ELIFREP________", "other byte order"),
+        (b"\x7fELF\x02\x01", "ELF"),
+    ] {
+        let error = read_bytes(bytes).unwrap_err().to_string();
+        assert!(error.contains(words), "{error}");
+    }
+    let error = read(Path::new("/nonexistent/perf.data")).unwrap_err().to_string();
+    assert!(error.contains("/nonexistent/perf.data"), "{error}");
+}
+
+#[test]
+fn files_that_cannot_be_read_say_what_to_do() {
+    let change = |at: usize, bytes: &[u8]| {
+        let mut file = perf();
+        file[at..at + bytes.len()].copy_from_slice(bytes);
+        read_bytes(&file)
+    };
+    let data = u64::from_le_bytes(perf()[40..48].try_into().unwrap()) as usize;
+    for (outcome, words) in [
+        (change(8, &16u64.to_le_bytes()), "perf inject"),
+        (change(8, &17u64.to_le_bytes()), "104"),
+        (change(48, &0u64.to_le_bytes()), "did not finish"),
+        (change(72, &[0; 32]), "formats"),
+        (change(16, &1u64.to_le_bytes()), "pieces of 1"),
+        (change(data, &81u32.to_le_bytes()), "compressed"),
+    ] {
+        let error = outcome.unwrap_err().to_string();
+        assert!(error.contains(words) && error.contains("Fix"), "{error}");
+    }
+    let mut seven = ftrace();
+    seven[10] = b'7';
+    let error = read_bytes(&seven).unwrap_err().to_string();
+    assert!(error.contains("version 7") && error.contains("--file-version 6"), "{error}");
+    let mut endian = ftrace();
+    endian[12] = 1;
+    assert!(read_bytes(&endian).unwrap_err().to_string().contains("big-endian"));
+}
+
+/// perf_event_attr: flags at 40, clockid at 92.
+#[test]
+fn the_clock_is_named() {
+    let file = perf();
+    let word = |at: usize| u64::from_le_bytes(file[at..at + 8].try_into().unwrap()) as usize;
+    let (size, attrs, bytes) = (word(16), word(24), word(32));
+    let with = |change: &dyn Fn(&mut [u8])| {
+        let mut file = file.clone();
+        (0..bytes / size).for_each(|index| change(&mut file[attrs + index * size..]));
+        read_bytes(&file)
+    };
+    let own = with(&|attr| attr[43] &= !2).unwrap();
+    assert!(matches!(&own.clock, Clock::Other(name) if name.contains("sched_clock")), "{:?}", own.clock);
+    let raw = with(&|attr| attr[92] = 4).unwrap();
+    assert_eq!(raw.clock, Clock::Other("CLOCK_MONOTONIC_RAW".into()));
+    let mut two = file.clone();
+    two[attrs + 92] = 0;
+    let error = read_bytes(&two).unwrap_err().to_string();
+    assert!(error.contains("two clocks") && error.contains("CLOCK_REALTIME"), "{error}");
+
+    let mut ftrace = ftrace();
+    let at = ftrace.windows(6).position(|window| window == b"[mono]").unwrap();
+    ftrace[at..at + 6].copy_from_slice(b"[perf]");
+    assert_eq!(read_bytes(&ftrace).unwrap().clock, Clock::Other("perf".into()));
+}
+
+#[test]
+fn lost_records_are_counted_where_they_are_missing() {
+    // The first sample becomes a record of lost ones; its trailer is found from the end.
+    let mut file = perf();
+    let mut at = u64::from_le_bytes(file[40..48].try_into().unwrap()) as usize;
+    while file[at..at + 4] != 9u32.to_le_bytes() {
+        at += usize::from(u16::from_le_bytes(file[at + 6..at + 8].try_into().unwrap()));
+    }
+    let length = usize::from(u16::from_le_bytes(file[at + 6..at + 8].try_into().unwrap()));
+    let time = file[at + 32..at + 40].to_vec();
+    file[at..at + 4].copy_from_slice(&2u32.to_le_bytes());
+    file[at + 16..at + 24].copy_from_slice(&99u64.to_le_bytes());
+    // TID, TIME, CPU, IDENTIFIER.
+    let trailer = at + length - 32;
+    file[trailer + 8..trailer + 16].copy_from_slice(&time);
+    file[trailer + 16..trailer + 20].copy_from_slice(&1u32.to_le_bytes());
+    let trace = read_bytes(&file).unwrap();
+    assert_eq!(trace.lost_events, 99);
+    let lost: Vec<_> = trace.events.iter().filter(|event| matches!(event.kind, Kind::Lost { .. })).collect();
+    assert_eq!(lost.len(), 1);
+    assert_eq!((lost[0].kind, lost[0].cpu), (Kind::Lost { count: 99 }, 1));
+    assert_eq!(lost[0].time_ns.to_le_bytes(), time[..]);
+
+    // A page of ftrace that says that events before it are missing.
+    let mut file = ftrace();
+    let page = file.len() - 4096;
+    file[page + 11] |= 0x80;
+    let trace = read_bytes(&file).unwrap();
+    assert_eq!(count(&trace, |kind| matches!(kind, Kind::Lost { .. })), 1);
+    assert_eq!(trace.lost_events, 1, "how many is not stored, one at least");
+}
+
+#[test]
+fn a_torn_end_leaves_what_was_whole() {
+    let file = ftrace();
+    let whole = read_bytes(&file).unwrap();
+    let torn = read_bytes(&file[..file.len() - 5000]).unwrap();
+    assert!(torn.events.len() < whole.events.len() && !torn.events.is_empty());
+    assert!(torn.notes.iter().any(|note| note.contains("whole up to byte")), "{:?}", torn.notes);
+
+    // perf's formats stand behind its data: a copy that was cut off there cannot be read, a record that is damaged costs
+    // what is behind it.
+    let file = perf();
+    let error = read_bytes(&file[..file.len() / 2]).unwrap_err().to_string();
+    assert!(error.contains("did not finish"), "{error}");
+    let mut damaged = repeated(&file, 3);
+    let data = u64::from_le_bytes(file[40..48].try_into().unwrap()) as usize;
+    let size = u64::from_le_bytes(file[48..56].try_into().unwrap()) as usize;
+    damaged[data + 2 * size + 6..data + 2 * size + 8].copy_from_slice(&3u16.to_le_bytes());
+    let trace = read_bytes(&damaged).unwrap();
+    assert_eq!(trace.events.len(), 2 * 597);
+    let place = format!("byte {}", data + 2 * size);
+    assert!(
+        trace.notes.iter().any(|note| note.contains(&place) && note.contains("1194 events")),
+        "{:?}",
+        trace.notes
+    );
+}
+
+#[test]
+fn copies_in_the_order_of_time_stay_so() {
+    let trace = read_bytes(&repeated(&perf(), 5)).unwrap();
+    assert_eq!(trace.events.len(), 5 * 597);
+    assert!(trace.events.is_sorted_by_key(|event| event.time_ns));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(150))]
+
+    /// Whatever happens to a file: a trace or an error, no panic, no endless loop, no memory beyond its size.
+    #[test]
+    fn no_damage_panics(
+        ftrace_file in any::<bool>(),
+        changes in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>(), any::<bool>()), 1..20),
+        cut in proptest::option::of(any::<prop::sample::Index>()),
+    ) {
+        let mut file = if ftrace_file { ftrace() } else { perf() };
+        let heads = file.len().min(4096);
+        for (place, byte, head) in changes {
+            // Half of them in the head, which everything depends on.
+            let place = if head { place.index(heads) } else { place.index(file.len()) };
+            file[place] = byte;
+        }
+        if let Some(cut) = cut {
+            file.truncate(cut.index(file.len()));
+        }
+        if let Ok(trace) = read_bytes(&file) {
+            prop_assert!(trace.events.len() <= file.len());
+            prop_assert!(trace.events.is_sorted_by_key(|event| event.time_ns));
+        }
+    }
+
+    #[test]
+    fn no_bytes_panic(perf in any::<bool>(), bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
+        let mut file = if perf { perf_data::MAGIC.to_vec() } else { tracing_data::MAGIC.to_vec() };
+        file.extend(bytes);
+        let _ = read_bytes(&file);
+    }
+}
+
+fn skipped(reason: &str) {
+    let required = std::env::var_os("TAKT_REQUIRE_OUTSIDE").is_some_and(|value| value == "1");
+    assert!(!required, "TAKT_REQUIRE_OUTSIDE=1, but {reason}");
+    eprintln!("SKIPPED: {reason}");
+}
+
+/// A shell script in a mount namespace of its own, where tracefs is mounted whether it is outside or not.
+fn with_tracefs(tool: &str, script: &str, folder: &Path) -> Option<String> {
+    if Command::new(tool).arg("--version").output().is_err() {
+        skipped(&format!("{tool} is not installed"));
+        return None;
+    }
+    let whole = format!(
+        "set -e; mountpoint -q /sys/kernel/tracing || mount -t tracefs nodev /sys/kernel/tracing; cd {}; {script}",
+        folder.display()
+    );
+    match Command::new("unshare").args(["-m", "sh", "-c", &whole]).output() {
+        Ok(output) if output.status.success() => {
+            return Some(String::from_utf8_lossy(&output.stdout).into_owned());
+        }
+        Ok(output) => {
+            eprintln!(
+                "SKIPPED: {tool} may not record here: {}",
+                String::from_utf8_lossy(&output.stderr).trim()
+            );
+        }
+        Err(error) => eprintln!("SKIPPED: unshare: {error}"),
+    }
+    None
+}
+
+fn lines(text: &str) -> usize {
+    text.lines().filter(|line| !line.trim().is_empty()).count()
+}
+
+/// What the tool of the file counts is what we count.
+#[test]
+fn a_fresh_recording_of_perf_has_what_perf_tells() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = "perf record -q -a -k CLOCK_MONOTONIC -e sched:sched_switch,sched:sched_waking -o new.data sleep 0.1 >&2; \
+                  perf script -F event -i new.data";
+    let Some(told) = with_tracefs("perf", script, folder.path()) else { return };
+    let trace = read(&folder.path().join("new.data")).unwrap();
+    let lost = count(&trace, |kind| matches!(kind, Kind::Lost { .. }));
+    assert!(lines(&told) > 0);
+    assert_eq!(trace.events.len() - lost, lines(&told));
+    assert_eq!(trace.clock, Clock::Monotonic);
+}
+
+#[test]
+fn a_fresh_recording_of_trace_cmd_has_what_trace_cmd_tells() {
+    let folder = tempfile::tempdir().unwrap();
+    // By hand and `extract`, since kernels without function filters refuse `record`. What was set is restored.
+    let script = r#"
+        T=/sys/kernel/tracing
+        E="sched/sched_switch sched/sched_waking"
+        [ "$(cat $T/current_tracer)$(cat $T/events/enable)" = nop0 ] || { echo "another tracer is at work" >&2; exit 1; }
+        ON=$(cat $T/tracing_on); CLOCK=$(sed 's/.*\[\(.*\)\].*/\1/' $T/trace_clock)
+        restore() {
+            for e in $E; do echo 0 >$T/events/$e/enable; done
+            echo $CLOCK >$T/trace_clock; echo >$T/trace; echo $ON >$T/tracing_on
+        }
+        trap restore EXIT INT TERM
+        echo mono >$T/trace_clock; echo >$T/trace
+        for e in $E; do echo 1 >$T/events/$e/enable; done
+        echo 1 >$T/tracing_on; sleep 0.1; echo 0 >$T/tracing_on
+        trace-cmd extract -o new7.dat >&2
+        trace-cmd convert --file-version 6 -i new7.dat -o new6.dat >&2
+        trace-cmd report new6.dat | grep -v ^cpus="#;
+    let Some(told) = with_tracefs("trace-cmd", script, folder.path()) else { return };
+    let trace = read(&folder.path().join("new6.dat")).unwrap();
+    let lost = count(&trace, |kind| matches!(kind, Kind::Lost { .. }));
+    let told = told.lines().filter(|line| line.contains("sched_")).count();
+    assert!(told > 0);
+    assert_eq!(trace.events.len() - lost, told);
+    assert_eq!(trace.clock, Clock::Monotonic);
+}
