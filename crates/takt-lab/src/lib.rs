@@ -16,6 +16,7 @@ pub mod options;
 pub mod robot;
 mod session;
 pub mod summary;
+pub mod trace;
 pub mod uav;
 
 pub use error::LabError;

@@ -43,6 +43,8 @@ pub enum Command {
     },
     /// Find what makes this machine unfit for real time, with evidence and the fix
     Doctor(Doctor),
+    /// Run a robot with the kernel traced: activation paths, and the cause of every late release
+    Trace(Trace),
     /// Write a report about run directories: one HTML file and its Markdown twin
     Report(Report),
     /// Compare runs, campaigns, kernels or machines: differences with confidence intervals
@@ -400,6 +402,37 @@ pub struct Doctor {
     /// Exit with 1 when something makes the machine unfit
     #[arg(long)]
     pub check: bool,
+}
+
+/// `takt trace`
+#[derive(Debug, clap::Args)]
+pub struct Trace {
+    /// Robot: the name of a shipped configuration (uav, cyclic, humanoid, cell) or a configuration file
+    pub robot: String,
+    /// Length of the measured window in seconds
+    #[arg(long, default_value_t = 3.0, value_parser = positive_seconds)]
+    pub seconds: f64,
+    /// Wake-ups later than this get a cause, microseconds
+    #[arg(long, default_value_t = 100.0)]
+    pub late_us: f64,
+    /// Stress profile: off, uav, humanoid, cpu, memory, switch, disk, network; joined with +
+    #[arg(long, default_value = "off")]
+    pub stress: String,
+    /// Noise threads (SCHED_OTHER)
+    #[arg(long, default_value_t = 0, value_parser = noise_threads)]
+    pub noise: u32,
+    /// Also write a Perfetto trace, which ui.perfetto.dev opens
+    #[arg(long, value_name = "FILE")]
+    pub perfetto: Option<PathBuf>,
+    /// Show the activation sequence beside that of an earlier traced run (another kernel, another load)
+    #[arg(long, value_name = "RUN")]
+    pub against: Option<PathBuf>,
+    /// Folder for run directories
+    #[arg(long, default_value = "takt-runs")]
+    pub runs: PathBuf,
+    /// Print the report as JSON
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// `takt report`

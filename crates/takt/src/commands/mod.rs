@@ -16,6 +16,7 @@ pub mod report;
 pub mod run;
 pub mod segment;
 pub mod simulate;
+pub mod trace;
 
 use std::process::ExitCode;
 use std::sync::Arc;

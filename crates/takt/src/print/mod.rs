@@ -3,10 +3,12 @@
 mod campaign;
 mod cell;
 mod robot;
+mod trace;
 
 pub use campaign::{CampaignProgress, condition_rows, plan, scheduler_rows, table};
 pub use cell::{BenchProgress, RunProgress, rows, summary, verdict};
 pub use robot::{RobotProgress, run_summary};
+pub use trace::traced;
 
 use std::io::IsTerminal;
 

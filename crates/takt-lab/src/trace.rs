@@ -1,0 +1,154 @@
+//! A robot's run with the kernel traced meanwhile: how its critical thread was activated, and why it was late.
+
+use std::fs::File;
+use std::io::BufWriter;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use takt_rt::jobs::JobRecord;
+use takt_rundir::RunDir;
+use takt_trace::perfetto::{self, Task};
+use takt_trace::{Thresholds, Trace, TraceOptions, TraceReport, Tracer, analyse_with};
+
+use crate::LabError;
+use crate::options::RunOptions;
+use crate::robot::{Event, RobotFile};
+use crate::summary::RunSummary;
+
+/// File of the trace's report in the run directory.
+pub const TRACE_FILE: &str = "trace.json";
+
+/// The critical thread of a robot, and where its jobs are kept.
+struct Critical {
+    /// Name of the thread.
+    thread: &'static str,
+    /// Sample file.
+    file: &'static str,
+    /// Columns of planned release, wake-up, start and end of the work.
+    columns: [&'static str; 4],
+}
+
+fn critical(file: &RobotFile) -> Result<Critical, LabError> {
+    let start_end =
+        |thread, file| Critical { thread, file, columns: ["planned_ns", "wake_ns", "start_ns", "end_ns"] };
+    match file {
+        RobotFile::Cell(_) => Ok(start_end("ssm", crate::cell::rows::JOBS)),
+        RobotFile::Cyclic(_) => Ok(start_end("takt-cyclic", "cyclic")),
+        RobotFile::Uav(_) => Ok(Critical {
+            thread: "uav-attitude",
+            file: crate::uav::ATTITUDE,
+            columns: ["planned_ns", "wake_ns", "control_start_ns", "control_end_ns"],
+        }),
+        RobotFile::Humanoid(_) => Ok(Critical {
+            thread: "humanoid",
+            file: crate::humanoid::CYCLES,
+            columns: ["planned_ns", "wake_ns", "wake_ns", "end_ns"],
+        }),
+        RobotFile::Daq(_) => Err(LabError::Config(
+            "the DAQ loop polls without releases, so there is no activation to trace; its edges are in its samples".to_owned(),
+        )),
+    }
+}
+
+/// What is wanted of a trace.
+#[derive(Clone, Debug, Default)]
+pub struct TraceRequest {
+    /// How to trace.
+    pub options: TraceOptions,
+    /// What counts as late.
+    pub thresholds: Thresholds,
+    /// Perfetto file to write.
+    pub perfetto: Option<PathBuf>,
+}
+
+/// A traced run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Traced {
+    /// What the trace says; null when the run went on untraced.
+    #[serde(flatten)]
+    pub report: Option<TraceReport>,
+    /// Why there is no trace, with the way out; null when there is one.
+    pub untraced: Option<String>,
+    /// The run.
+    pub run: RunSummary,
+}
+
+/// Runs `file` with the kernel traced. Where it cannot be traced, the run goes on and says why.
+///
+/// # Errors
+/// [`LabError`] of the run, and for a Perfetto file that cannot be written.
+pub fn trace(
+    file: &RobotFile,
+    options: &RunOptions,
+    request: &TraceRequest,
+    observe: &mut dyn FnMut(Event<'_>),
+) -> Result<Traced, LabError> {
+    let critical = critical(file)?;
+    let tracer = match Tracer::start(&request.options) {
+        Ok(tracer) => Ok(tracer),
+        Err(error) => Err(error.to_string()),
+    };
+    let run = file.run(options, observe)?;
+    let untraced = |why: String, run| Ok(Traced { report: None, untraced: Some(why), run });
+    let trace = match tracer.map(Tracer::stop) {
+        Ok(Ok(trace)) => trace,
+        Ok(Err(error)) => return untraced(error.to_string(), run),
+        Err(why) => return untraced(why, run),
+    };
+    let dir = RunDir::open(Path::new(&run.run_dir))?;
+    let jobs = jobs(&dir, &critical)?;
+    let Some(tid) = thread_of(&trace, critical.thread) else {
+        return untraced(
+            format!("the trace names no thread \"{}\": nothing of it was recorded", critical.thread),
+            run,
+        );
+    };
+    if let Some(path) = &request.perfetto {
+        let deadline_ns = dir.header()?.measures.first().and_then(|measure| measure.deadline_ns);
+        let task = Task { name: critical.thread.to_owned(), tid: Some(tid), deadline_ns, ..Task::default() };
+        let out = BufWriter::new(File::create(path).map_err(LabError::io(path))?);
+        perfetto::export(out, &trace, &[(task, &jobs)])
+            .map_err(|error| LabError::Config(format!("{}: {error}", path.display())))?;
+    }
+    let report = match analyse_with(&trace, tid, &jobs, &request.thresholds) {
+        Ok(report) => report,
+        Err(error) => return untraced(error.to_string(), run),
+    };
+    dir.write_json(TRACE_FILE, &report)?;
+    // The run was sealed without it.
+    dir.seal()?;
+    Ok(Traced { report: Some(report), untraced: None, run })
+}
+
+/// The report that an earlier traced run left.
+///
+/// # Errors
+/// [`LabError::Files`] for a run without one.
+pub fn earlier(run: &Path) -> Result<TraceReport, LabError> {
+    Ok(RunDir::open(run)?.read_json(TRACE_FILE)?)
+}
+
+/// Jobs of the measured window.
+fn jobs(dir: &RunDir, critical: &Critical) -> Result<Vec<JobRecord>, LabError> {
+    let header = dir.header()?;
+    let [from, to] = header.measures.first().and_then(|measure| measure.window_ns).unwrap_or([0, u64::MAX]);
+    let mut names = vec!["index"];
+    names.extend(critical.columns);
+    let columns = dir.columns(critical.file, &names)?;
+    let row = |at: usize| JobRecord {
+        index: columns[0][at],
+        planned_ns: columns[1][at],
+        wake_ns: columns[2][at],
+        start_ns: columns[3][at],
+        end_ns: columns[4][at],
+        ..JobRecord::default()
+    };
+    let all = (0..columns[0].len()).map(row);
+    Ok(all.filter(|job| (from..to).contains(&job.planned_ns)).collect())
+}
+
+/// The newest thread of this name: earlier runs of the same process had others.
+fn thread_of(trace: &Trace, name: &str) -> Option<i32> {
+    let mut of_name = trace.threads.iter().filter(|(_, thread)| thread.name == name);
+    of_name.next_back().map(|(tid, _)| *tid)
+}

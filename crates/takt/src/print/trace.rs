@@ -1,0 +1,78 @@
+//! What the kernel did during a run.
+
+use std::fmt::Write;
+
+use takt_lab::trace::Traced;
+use takt_trace::TraceReport;
+use takt_trace::analysis::table;
+
+use super::run_summary;
+
+// Writing to a String cannot fail, so the results of `write!` are dropped throughout.
+
+/// A traced run; its activation sequence beside that of `before`, where there is one.
+pub fn traced(traced: &Traced, before: Option<&TraceReport>) -> String {
+    let mut out = run_summary(&traced.run);
+    if let Some(why) = &traced.untraced {
+        let _ = writeln!(out, "\nNOT TRACED: {why}");
+    }
+    let Some(report) = &traced.report else { return out };
+    let _ = writeln!(
+        out,
+        "\n{}: {} releases, {} with every step of their activation ({:.1} %); {} events, {} lost",
+        report.task,
+        report.releases,
+        report.matched,
+        100.0 * report.matched_share(),
+        report.events,
+        report.lost_events
+    );
+    let _ = writeln!(
+        out,
+        "\n  {:<26}{:>9}{:>10}{:>10}{:>10}{:>10}",
+        "segment, us", "n", "mean", "median", "P99", "max"
+    );
+    for segment in &report.segments_us {
+        let s = &segment.summary;
+        let _ = writeln!(
+            out,
+            "  {:<26}{:>9}{:>10.2}{:>10.2}{:>10.2}{:>10.2}",
+            segment.name, s.count, s.mean, s.median, s.p99, s.worst
+        );
+    }
+    out.push('\n');
+    match before {
+        Some(before) => {
+            out += &table(["before", "now"], [&before.sequence, &report.sequence]);
+            if let Some(factor) = report.dilation(before) {
+                let _ = writeln!(out, "The job's code ran {factor:.2} times as long as before.");
+            }
+        }
+        None => {
+            for step in &report.sequence {
+                let _ = writeln!(out, "  {:>9.1} us  {}", step.median_us, step.event);
+            }
+        }
+    }
+    let _ = writeln!(
+        out,
+        "\n  {} late releases (beyond {} us)",
+        report.late,
+        report.thresholds.lateness_ns / 1000
+    );
+    for cause in &report.causes {
+        let who = if cause.who.is_empty() { String::new() } else { format!(" ({})", cause.who) };
+        let _ = writeln!(
+            out,
+            "  {:>7} x {}{who}: worst {:.0} us, together {:.0} us",
+            cause.count,
+            cause.cause.title(),
+            cause.worst_us,
+            cause.total_us
+        );
+    }
+    for note in &report.notes {
+        let _ = writeln!(out, "  {note}");
+    }
+    out
+}
