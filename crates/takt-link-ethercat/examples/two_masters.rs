@@ -67,11 +67,15 @@ fn config() -> SegmentConfig {
 
 /// The child: serves until its input ends.
 fn run_segment(interface: &str) -> Result<(), Box<dyn Error>> {
-    let server = serve(interface, Segment::new(&config())?, "segment", &Default::default())?;
+    let segment = Segment::new(&config())?;
+    let control = segment.control();
+    let server = serve(interface, segment, "segment", &Default::default())?;
     println!("bound");
     std::io::stdout().flush()?;
     std::io::stdin().lines().for_each(drop);
     drop(server);
+    let counts = control.counts();
+    eprintln!("the segment has seen {} frames, {} with process data", counts.frames, counts.cyclic);
     Ok(())
 }
 
