@@ -60,9 +60,9 @@ struct Saved {
     before: String,
 }
 
-/// Makes the changes of all safe findings of `report`. The values from before go to `state_file`; one that is there already
-/// keeps its values, so that [`revert`] leads back to the state before the first call. Settings that are as wanted are
-/// left alone. A setting that the kernel refuses is told by [`Changed::error`]; the others are made.
+/// Makes the changes of all safe findings of `report`. The values from before go to `state_file`; one that is there
+/// already keeps its values, so that [`revert`] leads back to the state before the first call. Settings that are as
+/// wanted are left alone. A setting that the kernel refuses is told by [`Changed::error`]; the others are made.
 ///
 /// # Errors
 /// [`DoctorError::StateFile`] or [`DoctorError::ForeignState`] when the values from before cannot be kept; nothing is
@@ -185,7 +185,8 @@ fn write(root: &Path, path: &Path, value: &str, before: String) -> Changed {
     Changed { path: path.to_owned(), before, after, error }
 }
 
-/// Whether a setting is one that this program writes: a state file from elsewhere must not be a way to write any file.
+/// Whether a setting is one that this program writes: a state file from elsewhere must not be a way to write any
+/// file.
 fn permitted(path: &Path, value: &str) -> Result<(), String> {
     let shown = path.display();
     if path.components().any(|part| matches!(part, Component::ParentDir | Component::CurDir)) {

@@ -163,6 +163,8 @@ fn a_real_setting_goes_there_and_back() {
 }
 
 proptest! {
+    // Each case waits for the disk.
+    #![proptest_config(ProptestConfig::with_cases(32))]
     #[test]
     fn any_state_file_is_answered(text in "\\PC*", path in "\\PC{0,40}") {
         let root = machine();

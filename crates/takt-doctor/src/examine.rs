@@ -13,8 +13,8 @@ use crate::{clocks, cpus, kernel, memory, rights};
 /// How to examine.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Options {
-    /// Where `/proc`, `/sys` and `/dev` lie. Default `/`. In any other folder (a copy from another machine) nothing is
-    /// measured or tried.
+    /// Where `/proc`, `/sys` and `/dev` lie. Default `/`. In any other folder (a copy from another machine) nothing
+    /// is measured or tried.
     pub root: PathBuf,
     /// How long to measure, 0 to 3600 seconds. Default 3: what somebody waits for. 0 measures nothing.
     pub seconds: f64,

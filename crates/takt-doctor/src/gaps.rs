@@ -1,8 +1,8 @@
-//! Times in which a CPU did nothing for us although nobody may take it: a loop at real-time priority that does nothing
-//! but read the clock, and looks for jumps.
+//! Times in which a CPU did nothing for us although nobody may take it: a loop at real-time priority that does
+//! nothing but read the clock, and looks for jumps.
 //!
-//! What makes a gap: another task (told by the kernel's count of involuntary switches, read at every gap), interrupts (told
-//! by `/proc/interrupts` over the windows), the hypervisor (steal), and what no kernel sees: system management
+//! What makes a gap: another task (told by the kernel's count of involuntary switches, read at every gap), interrupts
+//! (told by `/proc/interrupts` over the windows), the hypervisor (steal), and what no kernel sees: system management
 //! interrupts, told by their counter where the machine and the privilege allow, and else by what is left over.
 
 use std::fs::File;
@@ -21,8 +21,8 @@ use crate::error::DoctorError;
 use crate::interrupts::Interrupts;
 use crate::tree::Tree;
 
-/// Spinning and pause within a cycle. 75 % is below the 95 % at which real-time throttling and the fair server come in, and
-/// leaves the other threads of the machine a turn five times a second.
+/// Spinning and pause within a cycle. 75 % is below the 95 % at which real-time throttling and the fair server come
+/// in, and leaves the other threads of the machine a turn five times a second.
 const SPIN_NS: u64 = 150_000_000;
 const CYCLE_NS: u64 = 200_000_000;
 
@@ -37,7 +37,8 @@ const MSR_SMI_COUNT: u64 = 0x34;
 pub struct GapOptions {
     /// How long, pauses included.
     pub duration: Duration,
-    /// What counts as a gap. Default 10 µs: longer than any usual interrupt, shorter than what breaks a loop of 1 kHz.
+    /// What counts as a gap. Default 10 µs: longer than any usual interrupt, shorter than what breaks a loop of 1
+    /// kHz.
     pub threshold: Duration,
     /// The loop's priority (SCHED_FIFO). Default 90: above what robots use, below the kernel's own threads of highest
     /// urgency (99: migration, watchdog).
@@ -94,8 +95,8 @@ impl CpuGaps {
     }
 }
 
-/// Looks for gaps, on all asked CPUs at the same time. Without the right to real-time priority it looks all the same, and
-/// says so.
+/// Looks for gaps, on all asked CPUs at the same time. Without the right to real-time priority it looks all the same,
+/// and says so.
 ///
 /// # Errors
 /// [`DoctorError::Option`] for options out of their bounds.

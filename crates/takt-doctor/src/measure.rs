@@ -152,6 +152,8 @@ pub(crate) fn wakeups(measured: Option<&Measured>) -> Check {
         .with_number("worst_us", us(worst));
     let fix = "see the other findings; `takt bench` measures your robot under load";
     match worst {
+        // Other programs may have been the cause: nothing is said against the machine.
+        _ if !measured.real_time => check.unknown(evidence),
         _ if skipped > 0 => check.fail(evidence, fix),
         ns if ns >= FAIL_NS => check.fail(evidence, fix),
         ns if ns >= WARN_NS => check.warn(evidence, fix),
@@ -218,9 +220,16 @@ fn judge_gaps(check: Check, gaps: &[CpuGaps], is_virtual: bool, threshold: Durat
     } else {
         "in the firmware's setup, switch off legacy USB, power capping and memory scrubbing; update the firmware"
     };
+    // As many interrupts as jumps, and no count of the CPU's own that says otherwise: nothing is said against the
+    // hardware.
+    let explained = unexplained == Some(0) && smis.is_none_or(|smis| smis == 0);
     match worst.worst_alone_ns {
         // Without priority nothing can be told apart.
         _ if !real_time => check.unknown(evidence),
+        ns if explained && ns >= WARN_NS => check.warn(
+            format!("{evidence}; interrupts may explain all of them"),
+            "move interrupts to other CPUs (/proc/irq/*/smp_affinity_list), then examine again",
+        ),
         ns if ns >= FAIL_NS => check.fail(evidence, fix),
         ns if ns >= WARN_NS => check.warn(evidence, fix),
         _ if smis.is_some_and(|smis| smis > 0) => check.warn(evidence, fix),

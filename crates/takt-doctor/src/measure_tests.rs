@@ -36,6 +36,15 @@ fn gaps_are_judged_by_the_longest_that_no_task_explains() {
     for words in ["0.75 s", "5 gaps above 10µs, 2 of them another task", "40.0 us (CPU 1)", "at least 98"] {
         assert!(evidence.contains(words), "{words}: {evidence}");
     }
+    // As many interrupts as jumps: long soft interrupts are no fault of the hardware.
+    let busy = CpuGaps { interrupts: Some(398), ..gaps(600_000) };
+    let check = judged(busy.clone());
+    assert!(
+        check.status == Status::Warn && check.fix.unwrap().contains("smp_affinity"),
+        "{}",
+        check.evidence
+    );
+    assert_eq!(judged(CpuGaps { smis: Some(2), ..busy }).status, Status::Fail);
     let check = judged(CpuGaps { real_time: false, ..gaps(600_000) });
     assert!(check.status == Status::Unknown && check.evidence.contains("without real-time priority"));
     assert_eq!(judge_gaps(Check::new("x", "X", "w"), &[], false, Duration::ZERO).status, Status::Unknown);
@@ -68,6 +77,8 @@ fn lateness_is_judged_by_its_worst() {
     assert_eq!(with(vec![3_000], 1).status, Status::Fail);
     assert_eq!(with(vec![], 0).status, Status::Unknown);
     assert_eq!(wakeups(None).status, Status::Unknown);
+    let reduced = Measured { real_time: false, ..measured(vec![700_000], 3, None) };
+    assert_eq!(wakeups(Some(&reduced)).status, Status::Unknown);
 }
 
 #[test]

@@ -17,6 +17,9 @@ pub enum LabError {
     /// The quadrotor could not be started.
     #[error(transparent)]
     Uav(#[from] takt_robot_uav::UavError),
+    /// The humanoid could not be started.
+    #[error("humanoid: {0}")]
+    Humanoid(String),
     /// The view could not be started.
     #[error("view: {0}")]
     View(#[from] takt_view::Error),

@@ -41,6 +41,7 @@ pub struct Journal {
     kept: Vec<Kept>,
     flushed: Instant,
     window: Window,
+    period_ns: u64,
     /// Releases skipped within the window.
     pub skipped: u64,
     /// Records lost.
@@ -58,11 +59,16 @@ fn value_of(measure: &Measure) -> Option<fn(&JobRecord) -> u64> {
 }
 
 impl Journal {
-    /// A journal of one task in `dir`, with a recorder for each of `measures`, whose files the measures then name.
+    /// A journal of one task with this period in `dir`, with a recorder for each of `measures`, whose files the measures then name.
     ///
     /// # Errors
     /// [`LabError::Files`].
-    pub fn new(dir: &RunDir, measures: &mut [Measure], window: &Window) -> Result<Self, LabError> {
+    pub fn new(
+        dir: &RunDir,
+        measures: &mut [Measure],
+        window: &Window,
+        period: Duration,
+    ) -> Result<Self, LabError> {
         let mut kept = Vec::new();
         for measure in measures {
             if let Some(value) = value_of(measure) {
@@ -78,6 +84,7 @@ impl Journal {
             kept,
             flushed: Instant::now(),
             window: window.clone(),
+            period_ns: (period.as_nanos() as u64).max(1),
             skipped: 0,
             lost: 0,
         })
@@ -107,8 +114,9 @@ impl JobSink for Journal {
 
     fn records(&mut self, _: TaskId, records: &[JobRecord]) -> io::Result<()> {
         for record in records {
-            if self.window.elapsed_ns(record.planned_ns).is_some() {
-                self.skipped += u64::from(record.skipped);
+            if let Some(elapsed_ns) = self.window.elapsed_ns(record.planned_ns) {
+                // Of those before the first job of the window, only the ones within it.
+                self.skipped += u64::from(record.skipped).min(elapsed_ns / self.period_ns);
             }
             for kept in &mut self.kept {
                 kept.keeper.push(record.planned_ns, (kept.value)(record));
@@ -151,7 +159,7 @@ mod tests {
             Measure::new("response", "R", "cyclic", "end_ns").since("planned_ns"),
         ];
         let window = Window::default();
-        let mut journal = Journal::new(&dir, &mut measures, &window).unwrap();
+        let mut journal = Journal::new(&dir, &mut measures, &window, Duration::from_micros(1)).unwrap();
         assert_eq!(measures[0].recorder.as_deref(), Some("recorder-lateness.json"));
         journal.most_rows = 1000;
         window.open(5000);
@@ -161,7 +169,7 @@ mod tests {
             planned_ns: 1000 * index,
             wake_ns: 1000 * index + index % 500,
             end_ns: 1000 * index + 600,
-            skipped: u32::from(index % 1000 == 7),
+            skipped: if index % 1000 == 7 { 3 } else { 0 },
             ..JobRecord::default()
         };
         let mut sizes = Vec::new();
@@ -172,7 +180,8 @@ mod tests {
             let size = |name: &str| dir.path().join(name).metadata().unwrap().len();
             sizes.push((size("samples/cyclic.csv"), size("recorder-lateness.json")));
         }
-        assert_eq!(journal.skipped, 100);
+        // At 7, 1007, 2007 ...; of the two skipped before job 7, at 7 us, both lie in the window that opened at 5 us.
+        assert_eq!(journal.skipped, 2 + 99 * 3);
         let lateness = &journal.kept[0].keeper.streamed().recorder;
         assert_eq!((lateness.count(), lateness.max_ns()), (100_000 - 5, 499));
         assert_eq!(lateness.misses().misses, (401..500).len() as u64 * 200);

@@ -10,6 +10,8 @@ use takt_rundir::RunDir;
 use crate::LabError;
 use crate::cell::CellFile;
 use crate::cyclic::{self, CyclicFile};
+use crate::daq::{self, DaqFile};
+use crate::humanoid::{self, HumanoidFile};
 use crate::options::RunOptions;
 use crate::summary::RunSummary;
 use crate::uav::{self, UavFile};
@@ -37,7 +39,6 @@ pub enum Event<'a> {
 
 /// A robot's configuration.
 #[derive(Clone, Debug, PartialEq)]
-#[expect(clippy::large_enum_variant, reason = "one at a time, moved twice")]
 pub enum RobotFile {
     /// The cobot safety cell.
     Cell(CellFile),
@@ -45,10 +46,14 @@ pub enum RobotFile {
     Cyclic(CyclicFile),
     /// The quadrotor.
     Uav(UavFile),
+    /// The DAQ loop.
+    Daq(DaqFile),
+    /// The humanoid.
+    Humanoid(HumanoidFile),
 }
 
 /// Names of the robots that can be run.
-pub const ROBOTS: [&str; 3] = ["cell", "cyclic", "uav"];
+pub const ROBOTS: [&str; 5] = ["cell", "cyclic", "uav", "daq", "humanoid"];
 
 /// The key that says which robot it is. A table of that name is the arm of the safety cell.
 #[derive(Deserialize)]
@@ -57,12 +62,7 @@ struct Which {
 }
 
 fn unknown(robot: &str) -> String {
-    match robot {
-        "humanoid" => {
-            "the humanoid is not built yet; `cyclic` runs a bare 1 kHz loop in its stead".to_owned()
-        }
-        other => format!("robot = \"{other}\": there are {}", ROBOTS.join(", ")),
-    }
+    format!("robot = \"{robot}\": there are {}", ROBOTS.join(", "))
 }
 
 impl RobotFile {
@@ -102,6 +102,16 @@ impl RobotFile {
                 file.validate().map_err(config)?;
                 Ok(Self::Uav(file))
             }
+            "daq" => {
+                let file: DaqFile = toml::from_str(text).map_err(|e| config(e.to_string()))?;
+                file.validate().map_err(config)?;
+                Ok(Self::Daq(file))
+            }
+            "humanoid" => {
+                let file: HumanoidFile = toml::from_str(text).map_err(|e| config(e.to_string()))?;
+                file.validate().map_err(config)?;
+                Ok(Self::Humanoid(file))
+            }
             other => Err(config(unknown(other))),
         }
     }
@@ -112,6 +122,8 @@ impl RobotFile {
             Self::Cell(_) => "cell",
             Self::Cyclic(_) => "cyclic",
             Self::Uav(_) => "uav",
+            Self::Daq(_) => "daq",
+            Self::Humanoid(_) => "humanoid",
         }
     }
 
@@ -128,6 +140,14 @@ impl RobotFile {
                     file.name, file.attitude.rate_hz, file.attitude.policy
                 )
             }
+            Self::Daq(file) => format!("{}: {}", file.name, file.label()),
+            Self::Humanoid(file) => format!(
+                "{}: {} devices at {} Hz, tuning {}",
+                file.name,
+                file.motion.devices().len(),
+                file.motion.rate_hz,
+                file.tuning()
+            ),
         }
     }
 
@@ -137,6 +157,8 @@ impl RobotFile {
             Self::Cell(_) => None,
             Self::Cyclic(file) => Some(file.seconds),
             Self::Uav(file) => Some(file.expected_seconds()),
+            Self::Daq(file) => Some(file.seconds),
+            Self::Humanoid(file) => Some(file.seconds),
         }
     }
 
@@ -149,13 +171,15 @@ impl RobotFile {
             Self::Cell(file) => toml::to_string(file),
             Self::Cyclic(file) => toml::to_string(file),
             Self::Uav(file) => toml::to_string(file),
+            Self::Daq(file) => toml::to_string(file),
+            Self::Humanoid(file) => toml::to_string(file),
         };
         text.map_err(|error| LabError::Config(error.to_string()))
     }
 
     /// Whether a run that was killed can go on in its own directory.
     pub fn can_resume(&self) -> bool {
-        false
+        matches!(self, Self::Daq(_))
     }
 
     /// Refuses to run when the kernel grants less than asked.
@@ -164,6 +188,8 @@ impl RobotFile {
             Self::Cell(file) => file.tasks.strict = true,
             Self::Cyclic(file) => file.strict = true,
             Self::Uav(file) => file.tasks.strict = true,
+            Self::Daq(file) => file.make_strict(),
+            Self::Humanoid(file) => file.strict = true,
         }
     }
 
@@ -184,6 +210,8 @@ impl RobotFile {
             }
             Self::Cyclic(file) => cyclic::run(file, options, observe),
             Self::Uav(file) => uav::run(file, options, observe),
+            Self::Daq(file) => daq::run(file, options, observe),
+            Self::Humanoid(file) => humanoid::run(file, options, observe),
         }
     }
 }
@@ -197,6 +225,8 @@ pub fn shipped_text(robot: &str) -> Result<&'static str, LabError> {
         "cell" => Ok(crate::cell::DEMO),
         "cyclic" => Ok(cyclic::SHIPPED),
         "uav" => Ok(uav::SHIPPED),
+        "daq" => Ok(daq::SHIPPED),
+        "humanoid" => Ok(humanoid::SHIPPED),
         other => Err(LabError::Config(unknown(other))),
     }
 }
@@ -207,7 +237,7 @@ mod tests {
 
     #[test]
     fn shipped_configurations_are_read_written_and_read_again() {
-        let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../cells"));
+        let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../robots"));
         for entry in folder.read_dir().unwrap() {
             let path = entry.unwrap().path();
             let file = RobotFile::load(&path).unwrap_or_else(|error| panic!("{error}"));

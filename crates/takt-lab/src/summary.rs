@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use takt_rundir::{CpuShare, Experiment, Measure, RunDir, RunHeader};
 use takt_stats::misses::Misses;
-use takt_stats::{DeadlineEvidence, Streamed, Summary, Verdict, judge};
+use takt_stats::{SeriesEvidence, Streamed, Summary, Verdict, VerdictReport, judge_series};
 
 use crate::LabError;
 
@@ -39,6 +39,8 @@ pub struct RunSummary {
     pub verdict: Verdict,
     /// Why.
     pub reasons: Vec<String>,
+    /// How much longer to measure for a verdict, seconds; null where more would not help, or it has one.
+    pub measure_more_s: Option<f64>,
     /// Length of the measured window, seconds.
     pub seconds: f64,
     /// What was measured, the main measure first.
@@ -79,14 +81,17 @@ pub fn summarise(dir: &RunDir) -> Result<RunSummary, LabError> {
         let (series, span_s) = sum_up(dir, measure)?;
         seconds = seconds.max(span_s);
         if let (None, Some(deadline_ns)) = (&report, measure.deadline_ns) {
-            report = Some(judge(&evidence(&header, measure, &series, deadline_ns)));
+            report = Some(judge_series(&evidence(&header, measure, &series, deadline_ns)));
         }
         measures.push(series);
     }
-    let (verdict, mut reasons) = match report {
-        Some(report) => (report.verdict, report.reasons),
-        None => (Verdict::Inconclusive, vec!["no measure has a deadline".to_owned()]),
-    };
+    let report = report.unwrap_or_else(|| VerdictReport {
+        verdict: Verdict::Inconclusive,
+        reasons: vec!["no measure has a deadline".to_owned()],
+        measure_more_s: None,
+        measure_more_samples: None,
+    });
+    let VerdictReport { verdict, mut reasons, measure_more_s, .. } = report;
     reasons.extend(header.problems.iter().cloned());
     Ok(RunSummary {
         robot: header.robot,
@@ -94,6 +99,7 @@ pub fn summarise(dir: &RunDir) -> Result<RunSummary, LabError> {
         experiment: header.experiment,
         verdict,
         reasons,
+        measure_more_s,
         seconds,
         measures,
         figures: header.figures,
@@ -160,14 +166,19 @@ fn evidence(
     measure: &Measure,
     series: &SeriesSummary,
     deadline_ns: u64,
-) -> DeadlineEvidence {
-    DeadlineEvidence {
-        deadline_ms: deadline_ns as f64 / 1e6,
+) -> SeriesEvidence {
+    SeriesEvidence {
+        unit: "values".to_owned(),
+        deadline_ns,
+        rate_hz: measure.rate_hz,
         samples: series.us.count,
         misses: series.misses - measure.never,
-        worst_ms: series.us.worst / 1e3,
+        longest_run: series.longest_miss_run,
+        worst_ns: (series.us.worst * 1e3).round() as u64,
         unfinished_late: measure.never,
         records_lost: header.records_lost,
         not_granted: header.not_granted.len() as u64,
+        stolen: Some(header.cpu.stolen),
+        ..SeriesEvidence::default()
     }
 }

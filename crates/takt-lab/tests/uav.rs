@@ -39,6 +39,7 @@ fn a_flight_leaves_a_sealed_run_directory() {
     assert_eq!(summary.problems, Vec::<String>::new());
     assert_eq!(summary.figures["diverged"], 0.0);
     assert!((0.0..0.5).contains(&summary.figures["position_rms_m"]));
+    assert!(summary.figures["oldest_force_ms"] > 10.0, "a force command is used until the next, 20 ms later");
     assert!(summary.figures["deviation_rms_m"] <= summary.figures["max_deviation_m"]);
     let dir = RunDir::open(Path::new(&summary.run_dir)).expect("a run directory");
     assert!(dir.is_complete());
@@ -63,6 +64,7 @@ fn a_lost_vehicle_is_a_problem_of_the_run_and_its_jobs_are_measured_on() {
     assert_eq!(summary.figures["diverged"], 1.0);
     assert!(summary.figures["diverged_at_s"] >= 0.2);
     assert!(summary.problems.iter().any(|problem| problem.contains("too far")), "{:?}", summary.problems);
+    assert!(summary.problems.iter().any(|problem| problem.contains("force command")));
     assert_eq!(summary.measures[0].us.count, 150);
 }
 

@@ -1,7 +1,7 @@
 //! Runs a stress profile: `load uav 5` or `load profile.toml 5`. Prints what it has proven.
 
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use takt_load::{Load, Profile};
 
@@ -14,9 +14,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         false => Profile::named(&name)?,
     };
     let scratch = tempfile::tempdir()?;
+    let begin = Instant::now();
     let load = Load::start(&profile, scratch.path())?;
+    println!("all of it ran after {:?}", begin.elapsed());
     std::thread::sleep(Duration::from_secs_f64(seconds));
     load.check()?;
+    let end = Instant::now();
     println!("{:#?}", load.stop());
+    println!("nothing was left after {:?}", end.elapsed());
     Ok(())
 }

@@ -20,8 +20,8 @@ use takt_rt::policy::Policy;
 /// Small, since locked memory makes every stack resident.
 const STACK_BYTES: usize = 128 << 10;
 
-/// One piece of work; the amount done, in the unit of the job, or `None` when the work is over because its other half has
-/// ended.
+/// One piece of work; the amount done, in the unit of the job, or `None` when the work is over because its other half
+/// has ended.
 type Step = Box<dyn FnMut() -> io::Result<Option<u64>> + Send>;
 
 /// The work of one thread.
@@ -112,9 +112,14 @@ impl Workers {
         self.progress.iter().map(|(_, progress)| progress.cpu_ns.load(Ordering::Relaxed)).sum()
     }
 
+    /// Tells all threads to stop; does not wait.
+    pub(crate) fn ask_to_end(&self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+
     /// Stops and joins all threads.
     pub(crate) fn end(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
+        self.ask_to_end();
         for thread in self.threads.drain(..) {
             // A thread that panicked shows by its work.
             let _ = thread.join();
@@ -177,8 +182,8 @@ pub(crate) fn memory(bytes: u64) -> Job {
     })
 }
 
-/// Two threads that wake each other with messages of `bytes`: the stand-in for `stress-ng --switch` and, in groups, for
-/// `hackbench`.
+/// Two threads that wake each other with messages of `bytes`: the stand-in for `stress-ng --switch` and, in groups,
+/// for `hackbench`.
 pub(crate) fn ping_pong(bytes: usize) -> io::Result<[Job; 2]> {
     let (mut near, mut far) = UnixStream::pair()?;
     let (mut ball, mut other) = (vec![0u8; bytes], vec![0u8; bytes]);
@@ -253,8 +258,8 @@ fn pause_until(deadline_ns: u64) {
     clock::sleep_until(deadline_ns.min(now + 100_000_000));
 }
 
-/// Looks at every file below `folder`, over and over, without leaving its file system: mounts of other kinds may be remote,
-/// or answer to being looked at.
+/// Looks at every file below `folder`, over and over, without leaving its file system: mounts of other kinds may be
+/// remote, or answer to being looked at.
 pub(crate) fn walk(folder: PathBuf) -> io::Result<Job> {
     let device = fs::metadata(&folder)?.dev();
     let mut waiting = vec![folder.clone()];

@@ -19,11 +19,11 @@ use crate::guard::Guard;
 use crate::noise::NoiseThreads;
 use crate::profile::{Component, Profile};
 use crate::report::{ComponentReport, Death, LoadReport};
-use crate::system::{Counters, Memory};
+use crate::system::{self, Counters, Memory};
 use crate::tool::{self, HACKBENCH_SIDE, Hackbench, StressNg, Tools};
 
-/// How long the components of a profile may take to come to run, all together. On a small computer that a load of noise
-/// occupies already, 800 processes of hackbench take seconds.
+/// How long the components of a profile may take to come to run, all together. On a small computer that a load of
+/// noise occupies already, 800 processes of hackbench take seconds.
 const START_LIMIT: Duration = Duration::from_secs(30);
 
 /// Time between looks at the health of the components: short against any run.
@@ -95,8 +95,8 @@ impl Part {
         Ok(())
     }
 
-    /// Looks whether the component still works whole.
-    fn watch(&mut self, after_s: f64) {
+    /// Looks whether the component still works whole. `oom_kills`: what the kernel had killed before it began.
+    fn watch(&mut self, after_s: f64, oom_kills: u64) {
         if self.died.is_some() {
             return;
         }
@@ -107,16 +107,32 @@ impl Part {
             // Nothing in a noise thread can fail.
             Engine::Noise(_) => None,
         };
-        self.died = why.map(|why| tool::death_after(after_s, why));
+        self.died = why.map(|mut why| {
+            if system::oom_kills() > oom_kills {
+                why.push_str("; meanwhile the kernel killed processes for want of memory");
+            }
+            Death { after_s, why }
+        });
     }
 
     /// Ends the component before its time, with the reason as its death.
     fn give_up(&mut self, after_s: f64, why: String) {
-        self.died.get_or_insert_with(|| tool::death_after(after_s, why));
+        self.died.get_or_insert(Death { after_s, why });
         match &mut self.engine {
             Engine::StressNg(stress) => drop(stress.end()),
             Engine::Threads(workers) => workers.end(),
             Engine::Hackbench(_) | Engine::Noise(_) => {}
+        }
+    }
+
+    /// Asks the component to end and does not wait, so that all end together.
+    fn ask_to_end(&mut self) {
+        match &mut self.engine {
+            Engine::StressNg(stress) => stress.ask_to_end(),
+            Engine::Hackbench(hackbench) => hackbench.ask_to_end(),
+            Engine::Threads(workers) => workers.ask_to_end(),
+            // Ends within microseconds.
+            Engine::Noise(_) => {}
         }
     }
 
@@ -125,10 +141,10 @@ impl Part {
         let mut proof = BTreeMap::new();
         let cpu_ns = match &mut self.engine {
             Engine::StressNg(stress) => {
+                let (cpu_ns, operations) = stress.end();
                 if let Component::Memory { .. } = self.component {
                     proof.insert("resident_bytes".to_owned(), stress.resident_bytes());
                 }
-                let (cpu_ns, operations) = stress.end();
                 proof.insert(format!("{kind}_bogo_ops"), operations);
                 cpu_ns
             }
@@ -177,6 +193,8 @@ fn await_threads(workers: &Workers, until: Instant) -> Result<usize, String> {
 #[derive(Debug, Default)]
 struct Shared {
     parts: Mutex<Vec<Part>>,
+    /// What the kernel had killed for want of memory when the load began.
+    oom_kills: u64,
     stop: Signal,
 }
 
@@ -199,8 +217,8 @@ pub struct Load {
 }
 
 impl Load {
-    /// Starts every component of `profile`, SCHED_OTHER with nice 0 whatever the caller's policy is, allowed wherever the
-    /// caller is. Files go to the folder `scratch`. Returns once everything runs.
+    /// Starts every component of `profile`, SCHED_OTHER with nice 0 whatever the caller's policy is, allowed wherever
+    /// the caller is. Files go to the folder `scratch`. Returns once everything runs.
     ///
     /// # Errors
     /// [`LoadError`]; nothing is left running then.
@@ -236,7 +254,7 @@ impl Load {
         let after_s = self.seconds();
         let mut parts = self.shared.lock();
         for part in parts.iter_mut() {
-            part.watch(after_s);
+            part.watch(after_s, self.shared.oom_kills);
             if let Some(Death { after_s, why }) = part.died.clone() {
                 let (component, tool) = (part.component.kind().to_owned(), part.tool().to_owned());
                 return Err(LoadError::Died { component, tool, after_s, why });
@@ -255,12 +273,15 @@ impl Load {
         let seconds = self.seconds();
         let system = Counters::read().since(&self.before);
         let cpus = placement::online().map_or(1, |online| online.len());
-        let parts = self.end_watch();
-        let components = parts.into_iter().map(|mut part| {
-            part.watch(seconds);
-            part.finish(seconds, cpus)
-        });
-        LoadReport { profile: self.profile.clone(), seconds, components: components.collect(), system }
+        let mut parts = self.end_watch();
+        for part in &mut parts {
+            part.watch(seconds, self.shared.oom_kills);
+        }
+        for part in &mut parts {
+            part.ask_to_end();
+        }
+        let components = parts.into_iter().map(|part| part.finish(seconds, cpus)).collect();
+        LoadReport { profile: self.profile.clone(), seconds, components, system }
     }
 
     fn seconds(&self) -> f64 {
@@ -286,11 +307,13 @@ impl Drop for Load {
 /// Looks after the parts until told to stop.
 fn watch(shared: &Shared, started_ns: u64) {
     let _registration = Registration::exempt_self("load");
+    // A census may have come before the exemption. A refusal costs nothing that counts.
+    let _ = Policy::Other { nice: 0 }.apply(0);
     while shared.stop.wait(0, WATCH_PERIOD) == 0 {
         let after_s = clock::monotonic_ns().saturating_sub(started_ns) as f64 / 1e9;
         let memory = Memory::read(Path::new("/"));
         for part in shared.lock().iter_mut() {
-            part.watch(after_s);
+            part.watch(after_s, shared.oom_kills);
             if let (Component::Memory { .. }, Some(memory)) = (&part.component, memory)
                 && memory.available < memory.floor()
             {
@@ -315,6 +338,7 @@ struct Starter<'a> {
 impl Starter<'_> {
     fn start(mut self) -> Result<Load, LoadError> {
         let until = Instant::now() + START_LIMIT;
+        let oom_kills = system::oom_kills();
         let mut parts = Vec::new();
         for component in &self.profile.components {
             parts.push(self.part(component)?);
@@ -323,7 +347,7 @@ impl Starter<'_> {
             part.await_running(until)?;
         }
         let started_ns = clock::monotonic_ns();
-        let shared = Arc::new(Shared { parts: Mutex::new(parts), stop: Signal::new() });
+        let shared = Arc::new(Shared { parts: Mutex::new(parts), oom_kills, stop: Signal::new() });
         let mut load = Load {
             profile: self.profile.name.clone(),
             shared: Arc::clone(&shared),
@@ -421,7 +445,8 @@ impl Starter<'_> {
                     Ok((version, group)) => {
                         let (stressor, extra) = match component {
                             Component::Memory { .. } => {
-                                // All workers together. A worker that the OOM killer takes stays dead, and is reported.
+                                // All workers together. A worker that the OOM killer takes stays dead, and is
+                                // reported.
                                 let bytes =
                                     ["--vm-bytes".into(), format!("{}m", memory / MIB), "--oomable".into()];
                                 ("vm", bytes.to_vec())

@@ -15,6 +15,7 @@
 
 use std::fmt;
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{MapAccess, Visitor};
@@ -97,7 +98,8 @@ pub enum Component {
     /// Small datagrams to an echo on the loopback interface, in place of the 2009 paper's `ping -f -s 10 localhost`
     /// (which needs a privilege).
     Network {
-        /// Datagrams sent per second, 1 to 1,000,000. Default 50000: what a flood of pings reaches on a small computer.
+        /// Datagrams sent per second, 1 to 1,000,000. Default 50000: what a flood of pings reaches on a small
+        /// computer.
         #[serde(default = "fifty_thousand")]
         datagrams_per_s: u64,
         /// Payload in bytes, 1 to 65507. Default 10, the 2009 paper's.
@@ -262,6 +264,14 @@ impl Profile {
     /// [`LoadError::Invalid`] names the field, the value and the bounds.
     pub fn validate(&self) -> Result<(), LoadError> {
         self.components.iter().try_for_each(|component| component.validate(&self.name))
+    }
+}
+
+impl FromStr for Profile {
+    type Err = LoadError;
+
+    fn from_str(name: &str) -> Result<Self, LoadError> {
+        Self::named(name)
     }
 }
 

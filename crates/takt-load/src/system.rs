@@ -84,6 +84,12 @@ impl Counters {
     }
 }
 
+/// Processes that the kernel has killed for want of memory, since boot; 0 where it does not tell.
+pub(crate) fn oom_kills() -> u64 {
+    let text = fs::read_to_string("/proc/vmstat").unwrap_or_default();
+    text.lines().find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse().ok()).unwrap_or(0)
+}
+
 /// Memory of the machine, or of the control group where that gives less; bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Memory {
@@ -132,8 +138,8 @@ impl Memory {
         Some(memory)
     }
 
-    /// What a load must leave free: a tenth of the memory, at least 512 MiB. Enough for the kernel's own needs and for
-    /// the measured programs to grow, so that neither the OOM killer nor swap comes in.
+    /// What a load must leave free: a tenth of the memory, at least 512 MiB. Enough for the kernel's own needs and
+    /// for the measured programs to grow, so that neither the OOM killer nor swap comes in.
     pub fn reserve(&self) -> u64 {
         (self.total / 10).max(512 << 20)
     }

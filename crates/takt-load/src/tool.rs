@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::MemfdFlags;
 use takt_rt::census::Registration;
+use takt_rt::policy::Policy;
 
 use crate::processes;
-use crate::report::Death;
 
 /// How long a tool has to end what it has forked before it is killed.
 const GRACE: Duration = Duration::from_secs(3);
@@ -143,9 +143,8 @@ impl Process {
         }
     }
 
-    /// SIGTERM, then SIGKILL after [`GRACE`].
-    fn end(&mut self) -> Option<Ended> {
-        self.signal(libc::SIGTERM);
+    /// Waits for the end that has been asked for; SIGKILL after [`GRACE`].
+    fn await_end(&mut self) -> Option<Ended> {
         let since = Instant::now();
         while since.elapsed() < GRACE {
             if let Some(ended) = self.reap(false) {
@@ -172,6 +171,8 @@ pub(crate) struct StressNg {
     process: Option<Process>,
     /// The processes that do the work.
     workers: Vec<i32>,
+    /// Memory held, bytes, and CPU time used, nanoseconds, when it was asked to end.
+    last_look: Option<(u64, u64)>,
     ended: Option<Ended>,
 }
 
@@ -183,7 +184,7 @@ impl StressNg {
         group: i32,
     ) -> io::Result<Self> {
         let process = Process::start(program, arguments, group)?;
-        Ok(Self { stressor, process: Some(process), workers: Vec::new(), ended: None })
+        Ok(Self { stressor, process: Some(process), workers: Vec::new(), last_look: None, ended: None })
     }
 
     /// Waits until `count` workers run.
@@ -228,27 +229,47 @@ impl StressNg {
         (dead > 0).then(|| format!("{dead} of {} workers ended", self.workers.len()))
     }
 
-    /// Memory that its processes hold now, bytes.
-    pub(crate) fn resident_bytes(&self) -> u64 {
-        let Some(process) = &self.process else { return 0 };
+    /// Asks it to end, after a last look at what its processes hold and have used. Does not wait.
+    pub(crate) fn ask_to_end(&mut self) {
+        let Some(process) = self.process.as_ref().filter(|_| self.last_look.is_none()) else { return };
         let all = processes::all();
-        let pages: u64 = processes::descendants(process.pid, &all).iter().map(|p| p.resident_pages).sum();
-        pages * rustix::param::page_size() as u64
+        let family = processes::descendants(process.pid, &all);
+        let pages: u64 = family.iter().map(|worker| worker.resident_pages).sum();
+        // stress-ng kills the processes of `--vm` without waiting for them, so their time is in no sum afterwards.
+        let cpu_ns = family.iter().map(|worker| worker.cpu_ns()).sum();
+        self.last_look = Some((pages * rustix::param::page_size() as u64, cpu_ns));
+        process.signal(libc::SIGTERM);
+        if self.stressor == "vm" {
+            // They look at the signal only after a walk through their memory, which may be seconds. Nothing of theirs
+            // is lost: their parents have the counts.
+            for worker in family.iter().filter(|worker| worker.parent != process.pid) {
+                // SAFETY: kill takes two integers; the process was seen a moment ago, and its number is kept for its
+                // parent, which waits for nothing else now.
+                unsafe { libc::kill(worker.pid, libc::SIGKILL) };
+            }
+        }
+    }
+
+    /// Memory that its processes held at the end, bytes.
+    pub(crate) fn resident_bytes(&self) -> u64 {
+        self.last_look.map_or(0, |(bytes, _)| bytes)
     }
 
     /// Ends it; the CPU time, and the stressor's own count of its work.
     pub(crate) fn end(&mut self) -> (u64, u64) {
+        self.ask_to_end();
         if let Some(mut process) = self.process.take() {
-            self.ended = process.end();
+            self.ended = process.await_end();
         }
         let ended = self.ended.as_ref();
         let operations = ended.and_then(|ended| bogo_operations(&ended.output, self.stressor));
-        (ended.map_or(0, |ended| ended.cpu_ns), operations.unwrap_or(0))
+        let seen_ns = self.last_look.map_or(0, |(_, cpu_ns)| cpu_ns);
+        (ended.map_or(0, |ended| ended.cpu_ns).max(seen_ns), operations.unwrap_or(0))
     }
 }
 
-/// The count in the line that `--metrics-brief` prints for a stressor. Before 0.15 the lines are labelled `info`, since
-/// then `metrc`.
+/// The count in the line that `--metrics-brief` prints for a stressor. Before 0.15 the lines are labelled `info`,
+/// since then `metrc`.
 fn bogo_operations(output: &str, stressor: &str) -> Option<u64> {
     output.lines().find_map(|line| {
         let mut words = line.split_once(']')?.1.split_ascii_whitespace();
@@ -290,6 +311,11 @@ impl Hackbench {
         let arguments = ["-g".to_owned(), groups.to_string(), "-l".to_owned(), loops.to_string()];
         let thread = std::thread::Builder::new().name("load-hackbench".into()).spawn(move || {
             let _registration = Registration::exempt_self("load");
+            // hackbench inherits this thread's policy, and a census may have come before the exemption.
+            if let Err(refusal) = (Policy::Other { nice: 0 }).apply(0) {
+                shared.lock().death = Some(refusal.to_string());
+                return;
+            }
             while shared.run(&program, &arguments, group) {}
         })?;
         let messages_per_run = (groups * HACKBENCH_SIDE * HACKBENCH_SIDE * loops) as u64;
@@ -323,16 +349,20 @@ impl Hackbench {
         self.runs.started.load(Ordering::Relaxed)
     }
 
+    /// Asks it to end; does not wait.
+    pub(crate) fn ask_to_end(&mut self) {
+        let mut state = self.runs.lock();
+        if !std::mem::replace(&mut state.stopping, true)
+            && let Some(process) = &state.current
+        {
+            process.signal(libc::SIGTERM);
+        }
+    }
+
     /// Ends it; the CPU time, runs started and finished, messages of the finished ones.
     pub(crate) fn end(&mut self) -> (u64, [u64; 3]) {
+        self.ask_to_end();
         if let Some(thread) = self.thread.take() {
-            {
-                let mut state = self.runs.lock();
-                state.stopping = true;
-                if let Some(process) = &state.current {
-                    process.signal(libc::SIGTERM);
-                }
-            }
             let since = Instant::now();
             while !thread.is_finished() {
                 if since.elapsed() > GRACE
@@ -394,11 +424,6 @@ impl Runs {
         self.finished.fetch_add(1, Ordering::Relaxed);
         true
     }
-}
-
-/// What a death reads like in a report.
-pub(crate) fn death_after(seconds: f64, why: String) -> Death {
-    Death { after_s: seconds, why }
 }
 
 #[cfg(test)]

@@ -9,9 +9,9 @@ use crate::pictures;
 use crate::tables::{self, Context, spread};
 use crate::words::{Unit, clean, count, time};
 
-/// Share of processor time taken by a hypervisor from which a reader is warned: at 1 % one job in a hundred may have
-/// waited for somebody else's machine.
-const STOLEN_WARNING: f64 = 0.01;
+/// Share of processor time taken by a hypervisor from which a reader is warned: at 0.1 % one job in a thousand may have
+/// waited for somebody else's machine, which is what a worst value is made of.
+const STOLEN_WARNING: f64 = 0.001;
 
 /// Builds the report of runs.
 pub fn build(collection: &Collection) -> Document {
@@ -38,7 +38,9 @@ pub fn build(collection: &Collection) -> Document {
 }
 
 fn section(id: &str, title: &str, blocks: Vec<Block>) -> Section {
-    Section { id: id.to_owned(), title: title.to_owned(), blocks }
+    let mut section = Section::new(id, title);
+    blocks.into_iter().for_each(|block| section.add(block));
+    section
 }
 
 fn unit_of(digests: &[Digest]) -> Unit {
@@ -60,7 +62,9 @@ fn title(collection: &Collection) -> String {
     let headers = || collection.runs.iter().map(|r| &r.header);
     let campaigns = distinct(headers().map(|h| h.experiment.campaign.as_str()));
     let words = match (&campaigns[..], &collection.runs[..]) {
-        ([], [run]) if !run.header.label.trim().is_empty() => format!("{}, {}", run.header.robot, run.header.label),
+        ([], [run]) if !run.header.label.trim().is_empty() => {
+            format!("{}, {}", run.header.robot, run.header.label)
+        }
         ([], _) => distinct(headers().map(|h| h.robot.as_str())).join(", "),
         (names, _) => format!("campaign {}", names.join(", ")),
     };
@@ -124,7 +128,7 @@ fn what_was_run(collection: &Collection, contexts: &[Context<'_>]) -> String {
         let same: Vec<String> = collection.common.iter().map(|f| format!("{} {}", f.name, f.value)).collect();
         text += &format!(" The same in all runs: {}.", same.join(", "));
     }
-    clean(&text)
+    text
 }
 
 /// The verdict about the main measure of a robot.
@@ -133,8 +137,10 @@ fn answer(context: &Context<'_>, section: &mut Section) {
     let with = |verdict: Verdict| judged().filter(|(_, v)| v.verdict == verdict).count();
     match &context.digests {
         [digest] => match &digest.verdict {
-            Some(report) => section.add(Block::Verdict(report.verdict, clean(&sentence(&report.reasons)))),
-            None => section.add(Block::Paragraph("No deadline is set, so that there is no verdict.".to_owned())),
+            Some(report) => section.add(Block::Verdict(report.verdict, sentence(&report.reasons))),
+            None => {
+                section.add(Block::Paragraph("No deadline is set, so that there is no verdict.".to_owned()))
+            }
         },
         _ if judged().count() == 0 => {
             section.add(Block::Paragraph("No deadline is set, so that there are no verdicts.".to_owned()));
@@ -158,7 +164,9 @@ fn answer(context: &Context<'_>, section: &mut Section) {
                 let what = match verdict {
                     Verdict::Pass => format!("met {deadline} with enough evidence"),
                     Verdict::Fail => format!("missed {deadline} at least once"),
-                    Verdict::Inconclusive => format!("missed nothing, but the evidence does not carry a PASS for {deadline}"),
+                    Verdict::Inconclusive => {
+                        format!("missed nothing, but the evidence does not carry a PASS for {deadline}")
+                    }
                 };
                 let all = count(digests.len(), "configuration", "configurations");
                 section.add(Block::Verdict(verdict, format!("{number} of {all} {what}.")));
@@ -197,10 +205,14 @@ fn warnings(collection: &Collection, contexts: &[Context<'_>]) -> Vec<String> {
         (!keys.is_empty()).then(|| keys.join(", "))
     };
     if let Some(runs) = keys(&|r| r.seal == Seal::Missing) {
-        warnings.push(format!("Not sealed, because they were cut off or still run: {runs}. Their figures may change."));
+        warnings.push(format!(
+            "Not sealed, because they were cut off or still run: {runs}. Their figures may change."
+        ));
     }
     if let Some(runs) = keys(&|r| matches!(r.seal, Seal::Changed(_))) {
-        warnings.push(format!("Files were changed after the run was sealed: {runs}. Their figures prove nothing."));
+        warnings.push(format!(
+            "Files were changed after the run was sealed: {runs}. Their figures prove nothing."
+        ));
     }
     if !collection.differing.is_empty() {
         let facts: Vec<String> = collection.differing.iter().map(|f| f.name.replace('_', " ")).collect();
@@ -223,16 +235,14 @@ fn warnings(collection: &Collection, contexts: &[Context<'_>]) -> Vec<String> {
             100.0 * stolen
         ));
     }
-    warnings.iter().map(|w| clean(w)).collect()
+    warnings
 }
 
 /// A measure: its tables and figures.
 fn measure(context: &Context<'_>, number: usize, main: bool) -> Section {
     let id = format!("m{number}");
-    let mut section = Section::new(&id, &context.group.title);
-    if section.title.trim().is_empty() {
-        section.title = clean(&context.group.name);
-    }
+    let title = if context.group.title.is_empty() { &context.group.name } else { &context.group.title };
+    let mut section = Section::new(&id, title);
     if !main && context.digests.iter().any(|d| d.verdict.is_some()) {
         section.add(Block::Table(tables::verdicts(context)));
     }
@@ -248,9 +258,7 @@ fn measure(context: &Context<'_>, number: usize, main: bool) -> Section {
         section.add(Block::Table(tables::daq(context)));
     }
     tables::low(context).into_iter().for_each(|table| section.add(Block::Table(table)));
-    if let Some(table) = tables::extremes(context) {
-        section.add(Block::Table(table));
-    }
+    tables::extremes(context).into_iter().for_each(|table| section.add(Block::Table(table)));
     figures.into_iter().for_each(|figure| section.add(Block::Figure(Box::new(figure))));
     section
 }

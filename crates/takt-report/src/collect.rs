@@ -6,7 +6,9 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use takt_rundir::{Experiment, Factor, HASHES_FILE, Measure, RUN_FILE, RunDir, RunHeader, SAMPLES_FOLDER, find_runs};
+use takt_rundir::{
+    Experiment, Factor, HASHES_FILE, Measure, RUN_FILE, RunDir, RunHeader, SAMPLES_FOLDER, find_runs,
+};
 
 use crate::Error;
 use crate::figure::Source;
@@ -55,7 +57,9 @@ impl Run {
         let mut labels = Vec::new();
         match &self.seal {
             Seal::Whole(_) => {}
-            Seal::Changed(files) => labels.push(format!("files changed since the seal: {}", clean(&files.join(", ")))),
+            Seal::Changed(files) => {
+                labels.push(format!("files changed since the seal: {}", clean(&files.join(", "))))
+            }
             Seal::Missing if self.header.finished_utc.is_none() => labels.push("unfinished".to_owned()),
             Seal::Missing => labels.push("not sealed".to_owned()),
         }
@@ -133,6 +137,8 @@ pub struct Collection {
     pub groups: Vec<Group>,
     /// Factors that have the same value in all runs.
     pub common: Vec<Factor>,
+    /// Names of the other factors, in their order.
+    pub varying: Vec<String>,
     /// Facts of the machines that differ.
     pub differing: Vec<Fact>,
 }
@@ -182,7 +188,8 @@ pub fn collect(paths: &[impl AsRef<Path>]) -> Result<Collection, Error> {
                 let seal = seal(&dir);
                 runs.push(Run { key: format!("R{}", runs.len() + 1), name: clean(&name), header, seal, dir });
             }
-            Err(error) => gaps.push(Gap { what: clean(&dir.path().display().to_string()), why: clean(&error.to_string()) }),
+            Err(error) => gaps
+                .push(Gap { what: clean(&dir.path().display().to_string()), why: clean(&error.to_string()) }),
         }
     }
     if runs.is_empty() {
@@ -212,7 +219,8 @@ fn search(path: &Path, depth: usize, gaps: &mut Vec<Gap>, absent: &mut Vec<Absen
         Err(why) => gaps.push(Gap { what: clean(&path.display().to_string()), why: clean(&why) }),
     }
     let Ok(entries) = fs::read_dir(path) else { return };
-    let mut folders: Vec<PathBuf> = entries.filter_map(|e| Some(e.ok()?.path())).filter(|p| p.is_dir()).collect();
+    let mut folders: Vec<PathBuf> =
+        entries.filter_map(|e| Some(e.ok()?.path())).filter(|p| p.is_dir()).collect();
     folders.sort();
     for folder in folders {
         let what = clean(&folder.display().to_string());
@@ -233,7 +241,8 @@ pub(crate) fn group(runs: Vec<Run>, absent: Vec<Absent>, mut gaps: Vec<Gap>) -> 
     let experiments =
         || runs.iter().map(|r| &r.header.experiment).chain(absent.iter().map(|a| &a.experiment));
     let campaigns = distinct(experiments().map(|e| e.campaign.as_str()));
-    let robots = distinct(runs.iter().map(|r| r.header.robot.as_str()).chain(absent.iter().map(|a| a.robot.as_str())));
+    let robots =
+        distinct(runs.iter().map(|r| r.header.robot.as_str()).chain(absent.iter().map(|a| a.robot.as_str())));
     // Every factor that any run has, with whether all runs have it with one value.
     let mut factors: Vec<&str> = Vec::new();
     for factor in experiments().flat_map(|e| &e.factors) {
@@ -248,7 +257,9 @@ pub(crate) fn group(runs: Vec<Run>, absent: Vec<Absent>, mut gaps: Vec<Gap>) -> 
         factors.iter().partition(|name| distinct(experiments().map(|e| value(e, name))).len() == 1);
     let common: Vec<Factor> = common
         .iter()
-        .filter_map(|name| Some(Factor { name: (*name).to_owned(), value: value(&runs[0].header.experiment, name)? }))
+        .filter_map(|name| {
+            Some(Factor { name: (*name).to_owned(), value: value(&runs[0].header.experiment, name)? })
+        })
         .collect();
 
     let mut configurations: Vec<Configuration> = Vec::new();
@@ -268,9 +279,7 @@ pub(crate) fn group(runs: Vec<Run>, absent: Vec<Absent>, mut gaps: Vec<Gap>) -> 
         // Runs of an experiment with equal factors are repetitions. Runs on their own may differ in settings that no
         // factor tells, so that each stands alone.
         let alone = e.factors.is_empty() && e.repetition == 0;
-        let same = |c: &Configuration| {
-            !alone && c.name == name && c.factors == e.factors && c.robot == robot
-        };
+        let same = |c: &Configuration| !alone && c.name == name && c.factors == e.factors && c.robot == robot;
         if let Some(there) = configurations.iter().position(same) {
             return there;
         }
@@ -311,7 +320,8 @@ pub(crate) fn group(runs: Vec<Run>, absent: Vec<Absent>, mut gaps: Vec<Gap>) -> 
     tell_apart(&mut configurations, &runs);
     let groups = groups(&runs, &configurations, &mut gaps);
     let differing = differing(&runs);
-    Collection { runs, gaps, configurations, groups, common, differing }
+    let varying = varying.into_iter().map(str::to_owned).collect();
+    Collection { runs, gaps, configurations, groups, common, varying, differing }
 }
 
 /// Two configurations never share a name: the directory's is added.
@@ -329,7 +339,7 @@ fn tell_apart(configurations: &mut [Configuration], runs: &[Run]) {
 }
 
 /// What a measure is: where its numbers come from.
-fn definition(measure: &Measure) -> String {
+pub(crate) fn definition(measure: &Measure) -> String {
     match &measure.since_column {
         Some(since) => format!("{}:{} since {since}", measure.file, measure.column),
         None => format!("{}:{}", measure.file, measure.column),
@@ -342,17 +352,27 @@ fn groups(runs: &[Run], configurations: &[Configuration], gaps: &mut Vec<Gap>) -
         for &index in &configuration.runs {
             let run = &runs[index];
             if run.header.measures.is_empty() {
-                gaps.push(Gap { what: format!("{} {}", run.key, run.name), why: "it tells no measure".to_owned() });
+                gaps.push(Gap {
+                    what: format!("{} {}", run.key, run.name),
+                    why: "it tells no measure".to_owned(),
+                });
             }
             let mut gap = |measure: &Measure, why: String| {
-                gaps.push(Gap { what: clean(&format!("{} {}: {}", run.key, run.name, measure.name)), why: clean(&why) });
+                gaps.push(Gap {
+                    what: clean(&format!("{} {}: {}", run.key, run.name, measure.name)),
+                    why: clean(&why),
+                });
             };
             for measure in &run.header.measures {
                 if !measure.column.ends_with("_ns") {
-                    gap(measure, format!("column {} is not in nanoseconds (its name must end in _ns)", measure.column));
+                    gap(
+                        measure,
+                        format!("column {} is not in nanoseconds (its name must end in _ns)", measure.column),
+                    );
                     continue;
                 }
-                let place = groups.iter().position(|(g, _)| g.robot == run.header.robot && g.name == measure.name);
+                let place =
+                    groups.iter().position(|(g, _)| g.robot == run.header.robot && g.name == measure.name);
                 let place = place.unwrap_or_else(|| {
                     let group = Group {
                         robot: run.header.robot.clone(),
@@ -365,7 +385,10 @@ fn groups(runs: &[Run], configurations: &[Configuration], gaps: &mut Vec<Gap>) -
                 });
                 let (group, defined) = &mut groups[place];
                 if *defined != definition(measure) {
-                    let why = format!("it is {} here and {defined} in other runs: not put together", definition(measure));
+                    let why = format!(
+                        "it is {} here and {defined} in other runs: not put together",
+                        definition(measure)
+                    );
                     gap(measure, why);
                     continue;
                 }
@@ -386,7 +409,11 @@ fn groups(runs: &[Run], configurations: &[Configuration], gaps: &mut Vec<Gap>) -
     // A configuration without a run has its row in the tables too, which says why it is empty.
     for group in &mut groups {
         let empty = |c: &Configuration| c.runs.is_empty() && c.robot == group.robot;
-        let rows = configurations.iter().enumerate().filter(|(_, c)| empty(c)).map(|(number, _)| (number, Vec::new()));
+        let rows = configurations
+            .iter()
+            .enumerate()
+            .filter(|(_, c)| empty(c))
+            .map(|(number, _)| (number, Vec::new()));
         group.cells.extend(rows.collect::<Vec<_>>());
         group.cells.sort_by_key(|cell| cell.0);
     }

@@ -1,54 +1,24 @@
 //! What a report needs of a measure in one configuration, in bounded size: samples are read once, digested and dropped, so
 //! that a campaign of any number of runs needs the memory of its largest configuration.
 
-use serde::{Deserialize, Serialize};
-use takt_rundir::{Measure, Series};
-use takt_stats::low::{self, LowRow};
+use takt_rundir::{Measure, RunDir, Series};
+use takt_stats::evt;
+use takt_stats::low::LowRow;
 use takt_stats::misses::Misses;
-use takt_stats::quantile::{self, Quantile};
+use takt_stats::quantile::Quantile;
 use takt_stats::recorder::Recorder;
 use takt_stats::trend::{MaxPoint, MaxTrend, MeanPoint, MeanTrend};
-use takt_stats::Summary;
-use crate::interim::{SeriesEvidence, VerdictReport, evt, judge_series};
+use takt_stats::{SeriesEvidence, Streamed, Summary, VerdictReport, judge_series};
 
 use crate::collect::{Collection, Group, Run};
 use crate::figure::{BoxRow, COLUMNS};
+use crate::values::Values;
 
 /// Confidence of all intervals.
 pub const CONFIDENCE: f64 = 0.95;
-/// Bins of a distribution per factor of ten.
-const BINS_PER_DECADE: f64 = 40.0;
-/// Points of a curve of shares, per factor of ten of the rank.
-const POINTS_PER_DECADE: f64 = 40.0;
 /// Samples that are pooled one by one over the repetitions of a configuration: 20 million take 320 MB. Beyond, each run
 /// is put into a recorder of constant size and known resolution.
 const POOLED_AT_MOST: usize = 20_000_000;
-
-/// What a long run leaves beside its first samples, in the file that its measure names as recorder: every value counted,
-/// in constant memory.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Streamed {
-    /// All values.
-    pub recorder: Recorder,
-    /// How their maximum grew.
-    #[serde(default)]
-    pub max_trend: MaxTrend,
-    /// How their mean developed.
-    #[serde(default)]
-    pub mean_trend: Option<MeanTrend>,
-    /// Time from the first value to the last, nanoseconds.
-    #[serde(default)]
-    pub elapsed_ns: u64,
-}
-
-/// All values of a configuration.
-#[derive(Clone, Debug)]
-enum Values {
-    /// Each of them, ascending.
-    Sorted(Vec<f64>),
-    /// Counted by size.
-    Recorded(Box<Recorder>),
-}
 
 /// One run's part.
 #[derive(Clone, Debug)]
@@ -73,6 +43,8 @@ pub struct RunDigest {
     pub mean_trend: Vec<MeanPoint>,
     /// Where the raw samples are only the first ones of what the recorder saw: how many.
     pub raw_samples: Option<u64>,
+    /// What else must be known about its samples.
+    pub remark: Option<String>,
 }
 
 /// A measure in one configuration, over its repetitions.
@@ -147,25 +119,70 @@ impl Digest {
     }
 }
 
-/// Reads the recorder's file of a run: [`Streamed`], or a recorder alone.
-pub(crate) fn streamed(run: &Run, file: &str) -> Result<Streamed, String> {
+/// Reads the file in which a long run keeps every value by size.
+pub(crate) fn streamed(dir: &RunDir, file: &str) -> Result<Streamed, String> {
     if file.is_empty() || file.contains(['/', '\\', '\0']) || file.starts_with('.') {
         return Err(format!("recorder file \"{file}\" is no plain name"));
     }
-    match run.dir.read_json::<Streamed>(file) {
-        Ok(streamed) => Ok(streamed),
-        Err(error) => match run.dir.read_json::<Recorder>(file) {
-            Ok(recorder) => {
-                Ok(Streamed { recorder, max_trend: MaxTrend::default(), mean_trend: None, elapsed_ns: 0 })
-            }
-            Err(_) => Err(error.to_string()),
-        },
-    }
+    dir.read_json(file).map_err(|e| e.to_string())
 }
 
-/// Digests all configurations of a measure, one after the other.
+/// Whether a recorder saw values that the sample file has not: the file keeps the first ones only. Where both saw all,
+/// samples say more. A recorder may have seen values outside the measured window too, and that alone is no reason to
+/// prefer it. `inside`: samples of the file within the window.
+pub(crate) fn beyond(dir: &RunDir, measure: &Measure, inside: u64, recorder: &Recorder) -> bool {
+    let count = recorder.count();
+    let all = || match measure.window_ns {
+        Some(_) => dir
+            .series(&Measure { window_ns: None, ..measure.clone() })
+            .map_or(0, |s| s.values_ns.len() as u64),
+        None => inside,
+    };
+    count > inside && count > all()
+}
+
+/// Sample files of a configuration up to this size are digested beside others: eight of them stay far below 1 GiB.
+const BESIDE_OTHERS_BYTES: u64 = 8 << 20;
+/// Most threads.
+const THREADS: usize = 8;
+
+/// Digests all configurations of a measure: small ones side by side, large ones one after the other.
 pub fn digests(collection: &Collection, group: &Group) -> Vec<Digest> {
-    group.cells.iter().map(|(configuration, runs)| digest(collection, *configuration, runs)).collect()
+    let size = |(_, runs): &(usize, Vec<(usize, Measure)>)| -> u64 {
+        runs.iter().map(|(run, measure)| sample_bytes(&collection.runs[*run], measure)).sum()
+    };
+    let small = group.cells.iter().all(|cell| size(cell) <= BESIDE_OTHERS_BYTES);
+    let threads =
+        if small { std::thread::available_parallelism().map_or(1, |n| n.get().min(THREADS)) } else { 1 };
+    let next = std::sync::atomic::AtomicUsize::new(0);
+    let work = || {
+        let mut done = Vec::new();
+        while let Some((configuration, runs)) =
+            group.cells.get(next.fetch_add(1, std::sync::atomic::Ordering::Relaxed))
+        {
+            done.push(digest(collection, *configuration, runs));
+        }
+        done
+    };
+    let mut digests = std::thread::scope(|scope| {
+        let helpers: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
+        let mut digests = work();
+        for helper in helpers {
+            // A panic of a helper is one of ours: it goes on here, as it would without threads.
+            digests.extend(helper.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        }
+        digests
+    });
+    digests.sort_by_key(|digest| digest.configuration);
+    digests
+}
+
+fn sample_bytes(run: &Run, measure: &Measure) -> u64 {
+    let folder = run.dir.path().join(takt_rundir::SAMPLES_FOLDER);
+    let size = |extension: &str| {
+        std::fs::metadata(folder.join(format!("{}.{extension}", measure.file))).map_or(0, |m| m.len())
+    };
+    size("parquet") + size("csv")
 }
 
 /// What is gathered while the runs of a configuration are read.
@@ -176,6 +193,8 @@ struct Pool {
     /// Raw values in time order, for the analysis of extremes; empty once a recorder took over.
     ordered: Vec<u64>,
     recorder: Option<Recorder>,
+    /// The samples that long runs kept one by one, where the recorder has the others.
+    kept: Vec<u64>,
 }
 
 impl Pool {
@@ -185,18 +204,28 @@ impl Pool {
             Some(recorder) => recorder,
             None => Recorder::new(deadline_ns).map_err(|e| e.to_string())?,
         };
-        for value in std::mem::take(&mut self.ordered) {
-            recorder.record(value);
+        let ordered = std::mem::take(&mut self.ordered);
+        ordered.iter().for_each(|value| recorder.record(*value));
+        // Their order of time is still good for the analysis of extremes.
+        if self.kept.is_empty() {
+            self.kept = ordered;
         }
         Ok(self.recorder.insert(recorder))
     }
 
     fn take(&mut self, run: usize, source: &Run, measure: &Measure) -> Result<(), String> {
         let series = source.dir.series(measure).map_err(|e| e.to_string());
-        let streamed = measure.recorder.as_deref().map(|file| streamed(source, file)).transpose()?;
-        let Some(streamed) = streamed else {
+        let streamed = measure.recorder.as_deref().map(|file| streamed(&source.dir, file));
+        let (streamed, remark) = match streamed {
+            Some(Ok(streamed)) => (Some(streamed), None),
+            Some(Err(why)) => (None, Some(format!("only the samples kept one by one, for {why}"))),
+            None => (None, None),
+        };
+        let raw = series.as_ref().map_or(0, |s| s.values_ns.len() as u64);
+        let Some(streamed) = streamed.filter(|s| beyond(&source.dir, measure, raw, &s.recorder)) else {
             let series = series?;
-            let digest = of_series(run, measure, &series);
+            let mut digest = of_series(run, measure, &series);
+            digest.remark = remark.map(|r| crate::words::clean(&r));
             if self.recorder.is_some() || self.ordered.len() + series.values_ns.len() > POOLED_AT_MOST {
                 let recorder = self.record(measure.deadline_ns)?;
                 series.values_ns.iter().for_each(|v| recorder.record(*v));
@@ -210,22 +239,23 @@ impl Pool {
         };
         // The raw samples of a long run are only its first ones: they serve the time series and nothing else.
         let series = series.unwrap_or_default();
-        let raw = series.values_ns.len() as u64;
         let mut digest = of_series(run, measure, &series);
         digest.summary = streamed.recorder.summary();
         digest.misses = measure.deadline_ns.map(|_| streamed.recorder.misses());
-        digest.raw_samples = (raw < streamed.recorder.count()).then_some(raw);
+        digest.raw_samples = Some(raw);
         if streamed.elapsed_ns > 0 {
             digest.duration_s = Some(streamed.elapsed_ns as f64 / 1e9);
-        } else if let (Some(rate), true) = (measure.rate_hz, digest.raw_samples.is_some()) {
+        } else if let Some(rate) = measure.rate_hz {
             digest.duration_s = (rate > 0.0).then(|| streamed.recorder.count() as f64 / rate);
         }
         if !streamed.max_trend.points().is_empty() {
             digest.max_trend = streamed.max_trend.points().to_vec();
         }
-        if let Some(mean) = &streamed.mean_trend {
-            digest.mean_trend = mean.finish();
+        if !streamed.mean_trend.points().is_empty() {
+            digest.mean_trend = streamed.mean_trend.finish();
         }
+        let room = POOLED_AT_MOST.saturating_sub(self.kept.len());
+        self.kept.extend(series.values_ns.iter().take(room));
         self.record(measure.deadline_ns)?.merge(&streamed.recorder).map_err(|e| e.to_string())?;
         self.runs.push(digest);
         Ok(())
@@ -251,17 +281,27 @@ fn digest(collection: &Collection, configuration: usize, members: &[(usize, Meas
             pool.failed.push((*run, crate::words::clean(&why)));
         }
     }
-    let Pool { runs, failed, ordered, recorder } = pool;
-    let tail = match (&recorder, deadline_ns, rate_hz) {
-        (None, Some(deadline), Some(rate)) if !ordered.is_empty() => {
+    let Pool { runs, failed, ordered, recorder, kept } = pool;
+    let tail = match (deadline_ns, rate_hz) {
+        (Some(deadline), Some(rate)) if recorder.is_none() && !ordered.is_empty() => {
             Some(evt::analyse(&ordered, rate, deadline).map_err(|refusal| refusal.to_string()))
         }
-        (Some(_), Some(_), Some(_)) => Some(Err(
-            "the values were counted by size while they came; an analysis of extremes needs them in the order of time"
-                .to_owned(),
-        )),
+        (Some(deadline), Some(rate)) if recorder.is_some() => {
+            // The order of time is known of the first samples only.
+            let caveat = format!(
+                "from the first {} of {} samples, those kept one by one",
+                kept.len(),
+                pooled(&recorder)
+            );
+            let tail = evt::analyse(&kept, rate, deadline).map_err(|refusal| format!("{refusal} ({caveat})"));
+            Some(tail.map(|mut tail| {
+                tail.caveats.push(caveat);
+                tail
+            }))
+        }
         _ => None,
     };
+    drop(kept);
     let (values, summary) = match recorder {
         Some(recorder) => {
             let summary = recorder.summary();
@@ -294,124 +334,48 @@ fn digest(collection: &Collection, configuration: usize, members: &[(usize, Meas
     digest
 }
 
+fn pooled(recorder: &Option<Recorder>) -> u64 {
+    recorder.as_ref().map_or(0, Recorder::count)
+}
+
 fn judge(collection: &Collection, digest: &Digest, deadline_ns: u64) -> VerdictReport {
     let runs = || digest.runs.iter().map(|r| &collection.runs[r.run].header);
+    let never = digest.never();
     let mut report = judge_series(&SeriesEvidence {
         unit: "samples".to_owned(),
         deadline_ns,
         rate_hz: digest.rate_hz,
-        samples: digest.summary.count,
-        misses: digest.misses(),
+        // What never came is a sample that missed.
+        samples: digest.summary.count.saturating_add(never),
+        misses: digest.misses().saturating_add(never),
         longest_run: digest.longest_run(),
         worst_ns: digest.summary.worst as u64,
-        unfinished_late: digest.never(),
         records_lost: runs().fold(0, |sum, h| sum.saturating_add(h.records_lost)),
         not_granted: runs().map(|h| h.not_granted.len() as u64).sum(),
-        stolen: runs().map(|h| h.cpu.stolen).reduce(f64::max),
-        tail: digest.tail.as_ref().and_then(|t| t.as_ref().ok()).map(|t| t.per_hour),
+        // Beside others it stands in their table, and once among the warnings; the same sentence in every row hides the rest.
+        stolen: runs()
+            .map(|h| h.cpu.stolen)
+            .reduce(f64::max)
+            .filter(|_| collection.configurations.len() == 1),
+        tail_per_hour: digest.tail.as_ref().and_then(|t| t.as_ref().ok()).map(|t| t.per_hour),
         ..SeriesEvidence::default()
     });
+    if never > 0 {
+        let at = report.reasons.len().min(1);
+        report
+            .reasons
+            .insert(at, format!("{never} of them never came: skipped releases or unanswered inputs"));
+    }
     if !digest.failed.is_empty() {
         // What could not be read cannot be a PASS.
-        let words = crate::words::count(digest.failed.len(), "run could not be read", "runs could not be read");
+        let words =
+            crate::words::count(digest.failed.len(), "run could not be read", "runs could not be read");
         report.reasons.push(format!("{words}, so that a miss may be among its samples"));
         if report.verdict == takt_stats::Verdict::Pass {
             report.verdict = takt_stats::Verdict::Inconclusive;
         }
     }
     report
-}
-
-impl Values {
-    fn estimate(&self, q: f64) -> Option<Quantile> {
-        match self {
-            Self::Sorted(sorted) => quantile::estimate(sorted, q, CONFIDENCE),
-            Self::Recorded(recorder) => recorder.quantile_estimate(q, CONFIDENCE),
-        }
-    }
-
-    fn quantile(&self, q: f64) -> Option<f64> {
-        match self {
-            Self::Sorted(sorted) => quantile::of_sorted(sorted, q),
-            Self::Recorded(recorder) => recorder.quantile(q),
-        }
-    }
-
-    fn low(&self) -> Vec<LowRow> {
-        match self {
-            Self::Sorted(sorted) => low::table(sorted),
-            Self::Recorded(recorder) => recorder.low_table(),
-        }
-    }
-
-    fn resolution(&self) -> Option<String> {
-        let Self::Recorded(recorder) = self else { return None };
-        let worst = recorder.max_ns();
-        Some(format!(
-            "counted while they came; quantiles near {} are exact to {}",
-            crate::words::time(worst as f64),
-            crate::words::time(recorder.resolution_ns(worst) as f64)
-        ))
-    }
-
-    /// Values at ranks that are dense towards both ends, with the number of samples that are not above them; ascending.
-    fn ranks(&self) -> Vec<(f64, u64)> {
-        let count = match self {
-            Self::Sorted(sorted) => sorted.len() as u64,
-            Self::Recorded(recorder) => recorder.count(),
-        };
-        let mut ranks = Vec::new();
-        let mut beyond = 0u64;
-        while beyond < count {
-            ranks.extend([count - beyond, beyond + 1]);
-            beyond = ((beyond as f64 * 10f64.powf(1.0 / POINTS_PER_DECADE)) as u64).max(beyond + 1);
-        }
-        ranks.sort_unstable();
-        ranks.dedup();
-        let value = |rank: u64| match self {
-            Self::Sorted(sorted) => sorted.get(rank as usize - 1).copied(),
-            Self::Recorded(recorder) => recorder.quantile(rank as f64 / count as f64),
-        };
-        ranks.into_iter().filter_map(|rank| Some((value(rank)?, rank))).collect()
-    }
-
-    /// Counts in bins of equal ratio.
-    fn bins(&self) -> Vec<(f64, f64, u64)> {
-        let bin_of = |value: f64| (value.max(1.0).log10() * BINS_PER_DECADE + 1e-9).floor();
-        let edge = |bin: f64| 10f64.powf(bin / BINS_PER_DECADE);
-        let mut bins: Vec<(f64, f64, u64)> = Vec::new();
-        let mut add = |bin: f64, count: u64| match bins.last_mut() {
-            Some(last) if last.0 == edge(bin) => last.2 += count,
-            _ => bins.push((edge(bin), edge(bin + 1.0), count)),
-        };
-        match self {
-            Self::Sorted(sorted) => {
-                let mut from = 0;
-                while let Some(&value) = sorted.get(from) {
-                    let bin = bin_of(value);
-                    let to = from + sorted[from..].partition_point(|v| bin_of(*v) <= bin).max(1);
-                    add(bin, (to - from) as u64);
-                    from = to;
-                }
-            }
-            // Between two known ranks all samples count at the upper one: off by a fraction of a bin's count.
-            Self::Recorded(_) => {
-                let mut below = 0;
-                for (value, rank) in self.ranks() {
-                    add(bin_of(value), rank.saturating_sub(below));
-                    below = rank;
-                }
-            }
-        }
-        bins
-    }
-
-    /// The share of samples above a value.
-    fn above(&self) -> Vec<(f64, f64)> {
-        let ranks = self.ranks();
-        let count = ranks.last().map_or(1, |r| r.1).max(1);
-        ranks.iter().map(|&(value, rank)| (value, (count - rank) as f64 / count as f64)).collect()
-    }
 }
 
 fn of_series(run: usize, measure: &Measure, series: &Series) -> RunDigest {
@@ -447,6 +411,7 @@ fn of_series(run: usize, measure: &Measure, series: &Series) -> RunDigest {
         max_trend: max_trend.points().to_vec(),
         mean_trend: mean_trend.finish(),
         raw_samples: None,
+        remark: None,
     }
 }
 

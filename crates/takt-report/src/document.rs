@@ -4,6 +4,7 @@ use takt_stats::Verdict;
 
 use crate::figure::Figure;
 use crate::table::Table;
+use crate::words::clean;
 
 /// A piece of a section.
 #[derive(Clone, Debug)]
@@ -29,19 +30,31 @@ pub struct Section {
     pub id: String,
     /// Heading.
     pub title: String,
-    /// What it says.
-    pub blocks: Vec<Block>,
+    blocks: Vec<Block>,
 }
 
 impl Section {
     /// An empty section.
-    pub fn new(id: impl Into<String>, title: impl Into<String>) -> Self {
-        Self { id: id.into(), title: title.into(), blocks: Vec::new() }
+    pub fn new(id: impl Into<String>, title: impl AsRef<str>) -> Self {
+        Self { id: id.into(), title: clean(title.as_ref()), blocks: Vec::new() }
     }
 
-    /// Adds a block.
+    /// What it says.
+    pub fn blocks(&self) -> &[Block] {
+        &self.blocks
+    }
+
+    /// Adds a block. Texts may come from files: what a terminal or a page would obey is taken out here, once for all
+    /// renderings.
     pub fn add(&mut self, block: Block) {
-        self.blocks.push(block);
+        let all = |items: Vec<String>| items.iter().map(|item| clean(item)).collect();
+        self.blocks.push(match block {
+            Block::Paragraph(text) => Block::Paragraph(clean(&text)),
+            Block::List(items) => Block::List(all(items)),
+            Block::Warning(items) => Block::Warning(all(items)),
+            Block::Verdict(verdict, text) => Block::Verdict(verdict, clean(&text)),
+            tidy @ (Block::Table(_) | Block::Figure(_)) => tidy,
+        });
     }
 }
 
@@ -57,7 +70,7 @@ pub struct Document {
 impl Document {
     /// All figures, in order.
     pub fn figures(&self) -> impl Iterator<Item = &Figure> {
-        self.sections.iter().flat_map(|s| &s.blocks).filter_map(|block| match block {
+        self.sections.iter().flat_map(|s| s.blocks()).filter_map(|block| match block {
             Block::Figure(figure) => Some(&**figure),
             _ => None,
         })
@@ -65,7 +78,7 @@ impl Document {
 
     /// All tables, in order.
     pub fn tables(&self) -> impl Iterator<Item = &Table> {
-        self.sections.iter().flat_map(|s| &s.blocks).filter_map(|block| match block {
+        self.sections.iter().flat_map(|s| s.blocks()).filter_map(|block| match block {
             Block::Table(table) => Some(table),
             _ => None,
         })

@@ -24,6 +24,14 @@ pub enum Error {
         /// The names that there are.
         there: String,
     },
+    /// The file of a long run's recorder cannot be read.
+    #[error("{run}: {why}")]
+    Recorder {
+        /// The run.
+        run: String,
+        /// Why not.
+        why: String,
+    },
     /// Two things cannot be compared.
     #[error(
         "the machines differ, so a difference may come from them and not from what was changed: {differences}; \

@@ -53,7 +53,7 @@ fn section_html(section: &Section) -> Markup {
     html! {
         section id=(section.id) {
             h2 { (section.title) }
-            @for block in &section.blocks { (block_html(block)) }
+            @for block in section.blocks() { (block_html(block)) }
         }
     }
 }
@@ -62,7 +62,9 @@ fn block_html(block: &Block) -> Markup {
     match block {
         Block::Paragraph(text) => html! { p { (text) } },
         Block::List(items) => html! { ul { @for item in items { li { (item) } } } },
-        Block::Warning(items) => html! { aside.warning role="note" { ul { @for item in items { li { (item) } } } } },
+        Block::Warning(items) => {
+            html! { aside.warning role="note" { ul { @for item in items { li { (item) } } } } }
+        }
         Block::Verdict(verdict, text) => html! { p.answer { (verdict_html(*verdict)) " " (text) } },
         Block::Table(table) => table.html(),
         Block::Figure(figure) => figure_html(figure),

@@ -10,24 +10,26 @@
 
 mod build;
 mod collect;
+pub mod compare;
 mod digest;
 pub mod document;
 mod error;
+pub mod export;
 pub mod figure;
 mod html;
-mod interim;
 mod markdown;
 mod pictures;
 mod plan;
 pub mod table;
 pub mod tables;
 mod terminal;
+mod values;
 mod words;
 mod write;
 
 pub use build::build;
 pub use collect::{Collection, Configuration, Fact, Gap, Group, Run, Seal, collect};
-pub use digest::{CONFIDENCE, Digest, RunDigest, Streamed, digests};
+pub use digest::{CONFIDENCE, Digest, RunDigest, digests};
 pub use error::Error;
 pub use html::html;
 pub use markdown::{FIGURES_FOLDER, markdown};

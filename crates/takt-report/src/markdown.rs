@@ -12,7 +12,7 @@ pub fn markdown(document: &Document) -> String {
     let mut text = format!("# {}\n\n", escape_markdown(&document.title));
     for section in &document.sections {
         text += &format!("## {}\n\n", escape_markdown(&section.title));
-        for block in &section.blocks {
+        for block in section.blocks() {
             text += &block_markdown(block);
         }
     }
@@ -20,7 +20,8 @@ pub fn markdown(document: &Document) -> String {
 }
 
 fn list(items: &[String], before: &str) -> String {
-    let lines: Vec<String> = items.iter().map(|item| format!("{before}- {}\n", escape_markdown(item))).collect();
+    let lines: Vec<String> =
+        items.iter().map(|item| format!("{before}- {}\n", escape_markdown(item))).collect();
     format!("{}\n", lines.concat())
 }
 
@@ -37,7 +38,8 @@ fn block_markdown(block: &Block) -> String {
             let mut text = format!("![{title}]({FIGURES_FOLDER}/{}.svg)\n\n", figure.id);
             text += &format!("*{title}.* {}\n\n", escape_markdown(&figure.caption));
             if !figure.key.is_empty() {
-                let key: Vec<String> = figure.key.iter().map(|(short, long)| format!("{short}: {long}")).collect();
+                let key: Vec<String> =
+                    figure.key.iter().map(|(short, long)| format!("{short}: {long}")).collect();
                 text += &list(&key, "");
             }
             text + &format!("Drawn from: {}\n\n", escape_markdown(&sources.join("; ")))

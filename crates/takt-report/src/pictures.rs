@@ -5,10 +5,11 @@ use takt_rundir::Factor;
 use crate::collect::{is_idle, is_interference};
 use crate::digest::{Digest, RunDigest};
 use crate::figure::{
-    About, Axis, BarRow, Curves, Figure, Layer, Line, Panel, Picture, RidgeRow, Source, Whisker, bars, boxes, lines,
-    panels, ridges,
+    About, Axis, BarRow, Curves, Figure, Layer, Line, Panel, Picture, RidgeRow, Source, Whisker, bars, boxes,
+    lines, panels, ridges,
 };
 use crate::tables::{Context, spread};
+use crate::words::clean;
 
 /// Rows in one picture: more get a second one, so that each fits on a page.
 const ROWS: usize = 40;
@@ -32,6 +33,7 @@ fn sources(context: &Context<'_>, runs: impl Iterator<Item = usize>) -> Vec<Sour
 }
 
 fn figure(words: Words, sources: Vec<Source>, draw: impl FnOnce(About<'_>) -> Picture) -> Figure {
+    let words = Words { title: clean(&words.title), caption: clean(&words.caption), ..words };
     let origin: Vec<String> = sources.iter().map(Source::line).collect();
     let about = About { alt: &words.title, source: &format!("Drawn from: {}", origin.join("; ")) };
     let (svg, key) = draw(about);
@@ -55,7 +57,9 @@ pub fn rows(context: &Context<'_>, id: &str) -> Vec<Figure> {
     let runs = |chunk: &[&Digest]| sources(context, chunk.iter().flat_map(|d| &d.runs).map(|r| r.run));
     let deadline = |d: &Digest| d.deadline_ns.map(|d| d as f64);
     let mut figures = Vec::new();
-    for (suffix, part, chunk) in parts(&measured, ROWS) {
+    // One bar beside nothing says less than its number in the table.
+    let compared = measured.iter().map(|d| d.runs.len()).sum::<usize>() > 1;
+    for (suffix, part, chunk) in parts(if compared { &measured } else { &[] }, ROWS) {
         let repeated = chunk.iter().any(|d| d.runs.len() > 1);
         let words = Words {
             id: format!("{id}-bars{suffix}"),
@@ -122,8 +126,10 @@ pub fn rows(context: &Context<'_>, id: &str) -> Vec<Figure> {
                       a short tail; a step to the right is a second cause of delay."
                 .to_owned(),
         };
-        let curves: Vec<Line> =
-            chunk.iter().map(|d| Line { name: context.name(d).to_owned(), points: d.above.clone() }).collect();
+        let curves: Vec<Line> = chunk
+            .iter()
+            .map(|d| Line { name: context.name(d).to_owned(), points: d.above.clone() })
+            .collect();
         let common = common_deadline(chunk);
         figures.push(figure(words, runs(chunk), |about| lines(&axis, about, Curves::Above, &curves, common)));
     }
@@ -137,14 +143,17 @@ fn common_deadline(digests: &[&Digest]) -> Option<f64> {
 
 /// The repetition that is drawn where only one can be: the one with the greatest value.
 fn worst_run(digest: &Digest) -> Option<&RunDigest> {
-    digest.runs.iter().filter(|r| r.summary.count > 0).max_by(|a, b| a.summary.worst.total_cmp(&b.summary.worst))
+    digest
+        .runs
+        .iter()
+        .filter(|r| r.summary.count > 0)
+        .max_by(|a, b| a.summary.worst.total_cmp(&b.summary.worst))
 }
 
 /// The factor that is an interference, switched off in some configurations and on in others.
 fn interference<'a>(context: &Context<'a>) -> Option<&'a str> {
-    let factors = || {
-        context.digests.iter().flat_map(|d| &context.collection.configurations[d.configuration].factors)
-    };
+    let factors =
+        || context.digests.iter().flat_map(|d| &context.collection.configurations[d.configuration].factors);
     let both = |name: &str| {
         let of = || factors().filter(|f| f.name == name);
         of().any(|f| is_idle(&f.value)) && of().any(|f| !is_idle(&f.value))
@@ -195,7 +204,8 @@ pub fn series(context: &Context<'_>, id: &str) -> Vec<Figure> {
         if partner.is_some() && idle(digest) {
             continue;
         }
-        let layers: Vec<(usize, Layer)> = [Some(digest), partner].into_iter().flatten().filter_map(layer).collect();
+        let layers: Vec<(usize, Layer)> =
+            [Some(digest), partner].into_iter().flatten().filter_map(layer).collect();
         let varying = |f: &&Factor| !context.collection.common.contains(f) && Some(f.name.as_str()) != factor;
         let mut words: Vec<String> =
             factors(digest).iter().filter(varying).map(|f| format!("{} {}", f.name, f.value)).collect();
@@ -244,20 +254,31 @@ pub fn trends(context: &Context<'_>, id: &str) -> Vec<Figure> {
         .collect();
     let mut figures = Vec::new();
     for (kind, what, name, caption) in [
-        ("max", Curves::Steps, "greatest value so far", "A curve that still rises at its end has not seen its worst value."),
+        (
+            "max",
+            Curves::Steps,
+            "greatest value so far",
+            "A curve that still rises at its end has not seen its worst value.",
+        ),
         ("mean", Curves::Trend, "mean so far", "The mean settles early; the maximum does not."),
     ] {
         for (suffix, part, chunk) in parts(&measured, CURVES) {
             let words = Words {
                 id: format!("{id}-{kind}-trend{suffix}"),
                 title: format!("{}: {name}{part}", context.group.title),
-                caption: format!("Over the time since the first sample; of repetitions, the one with the greatest value. {caption}"),
+                caption: format!(
+                    "Over the time since the first sample; of repetitions, the one with the greatest value. {caption}"
+                ),
             };
             let curves: Vec<Line> = chunk
                 .iter()
                 .map(|(digest, run)| {
                     let mut points: Vec<(f64, f64)> = match what {
-                        Curves::Steps => run.max_trend.iter().map(|p| (p.elapsed_ns as f64 / 1e9, p.max_ns as f64)).collect(),
+                        Curves::Steps => run
+                            .max_trend
+                            .iter()
+                            .map(|p| (p.elapsed_ns as f64 / 1e9, p.max_ns as f64))
+                            .collect(),
                         _ => run.mean_trend.iter().map(|p| (p.elapsed_ns as f64 / 1e9, p.mean_ns)).collect(),
                     };
                     if let (Some(&(_, last)), Some(end)) = (points.last(), run.duration_s) {

@@ -56,11 +56,14 @@ pub(crate) fn absent(folder: &Path) -> Result<Vec<Absent>, String> {
     let stored: Stored = read_json(&file).map_err(|e| e.to_string())?;
     let failures: BTreeMap<String, String> = read_json(&folder.join(FAILURES_FILE)).unwrap_or_default();
     let Plan { robot, runs } = stored.plan;
-    let absent = runs.into_iter().filter(|run| !folder.join(&run.name).join(RUN_FILE).is_file()).map(|run| Absent {
-        path: folder.join(&run.name),
-        robot: robot.clone(),
-        experiment: run.setup.experiment,
-        why: failures.get(&run.name).map_or("planned and not run yet".to_owned(), |why| format!("failed: {why}")),
-    });
+    let absent =
+        runs.into_iter().filter(|run| !folder.join(&run.name).join(RUN_FILE).is_file()).map(|run| Absent {
+            path: folder.join(&run.name),
+            robot: robot.clone(),
+            experiment: run.setup.experiment,
+            why: failures
+                .get(&run.name)
+                .map_or("planned and not run yet".to_owned(), |why| format!("failed: {why}")),
+        });
     Ok(absent.collect())
 }

@@ -36,6 +36,16 @@ impl Cell {
         Self::Gap(clean(reason.as_ref()))
     }
 
+    /// The cell within a Markdown table. Numbers are our own writing and stay as they are.
+    fn markdown(&self) -> String {
+        match self {
+            Self::Number(_) | Self::Estimate(..) | Self::Verdict(_) => {
+                self.plain().replace('|', "\\|").replace('<', "&lt;")
+            }
+            Self::Text(_) | Self::Gap(_) => escape_inline(&self.plain()),
+        }
+    }
+
     /// The cell as plain text.
     pub fn plain(&self) -> String {
         match self {
@@ -137,7 +147,7 @@ impl Table {
                         @match cell {
                             Cell::Text(text) => td class=[column.numeric.then_some("n")] { (text) },
                             Cell::Number(text) => td.n { (text) },
-                            Cell::Estimate(value, low, high) => td.n { (value) br; small { (ends(low, high)) } },
+                            Cell::Estimate(value, low, high) => td.n.e { (value) " " small { (ends(low, high)) } },
                             Cell::Verdict(verdict) => td { (verdict_html(*verdict)) },
                             Cell::Gap(reason) => td.gap { "– (" (reason) ")" },
                         }
@@ -152,10 +162,11 @@ impl Table {
     pub fn markdown(&self) -> String {
         let mut text = format!("**{}**\n\n", escape_markdown(&self.title));
         let line = |cells: Vec<String>| format!("| {} |\n", cells.join(" | "));
-        text += &line(self.columns.iter().map(|c| escape_markdown(&c.title)).collect());
-        text += &line(self.columns.iter().map(|c| if c.numeric { "---:" } else { "---" }.to_owned()).collect());
+        text += &line(self.columns.iter().map(|c| escape_inline(&c.title)).collect());
+        text +=
+            &line(self.columns.iter().map(|c| if c.numeric { "---:" } else { "---" }.to_owned()).collect());
         for row in &self.rows {
-            text += &line(row.iter().map(|cell| escape_markdown(&cell.plain())).collect());
+            text += &line(row.iter().map(Cell::markdown).collect());
         }
         text.push('\n');
         for note in &self.notes {
@@ -209,9 +220,16 @@ pub(crate) fn verdict_html(verdict: Verdict) -> Markup {
     html! { span class=(class) { (verdict.to_string()) } }
 }
 
+/// Escapes a text that begins a line of Markdown.
+pub fn escape_markdown(text: &str) -> String {
+    let escaped = escape_inline(text);
+    // A line that began with one of these would be a list, a quotation or a rule.
+    if escaped.starts_with(['-', '+', '=']) { format!("\\{escaped}") } else { escaped }
+}
+
 /// Escapes what Markdown or the HTML within it would take for markup. An underscore between letters or digits is left
 /// alone, for Markdown leaves it alone too and names stay searchable.
-pub fn escape_markdown(text: &str) -> String {
+pub fn escape_inline(text: &str) -> String {
     let chars: Vec<char> = clean(text).chars().collect();
     let word = |c: Option<&char>| c.is_some_and(|c| c.is_alphanumeric());
     let mut escaped = String::with_capacity(chars.len());
@@ -224,10 +242,6 @@ pub fn escape_markdown(text: &str) -> String {
             '\\' | '`' | '*' | '_' | '[' | ']' | '|' | '~' | '#' | '$' | '!' => escaped.extend(['\\', c]),
             _ => escaped.push(c),
         }
-    }
-    // A line that began with one of these would be a list, a quotation or a rule.
-    if escaped.starts_with(['-', '+', '=']) {
-        escaped.insert(0, '\\');
     }
     escaped
 }

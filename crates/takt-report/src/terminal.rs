@@ -7,7 +7,7 @@ pub fn text(document: &Document) -> String {
     let mut text = format!("{}\n\n", document.title);
     for section in &document.sections {
         text += &format!("{}\n{}\n\n", section.title, "═".repeat(section.title.chars().count()));
-        for block in &section.blocks {
+        for block in section.blocks() {
             match block {
                 Block::Paragraph(paragraph) => text += &format!("{paragraph}\n\n"),
                 Block::List(items) | Block::Warning(items) => {

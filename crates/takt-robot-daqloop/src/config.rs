@@ -127,9 +127,10 @@ impl AcquisitionConfig {
     }
 }
 
-/// When a line is shown and kept.
+/// When a line is shown and kept: a table of these keys, or one of the words `paper` (the defaults), `every-edge` and
+/// `never`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
+#[serde(from = "DisplayText")]
 pub struct DisplayRule {
     /// Whenever the least or the greatest latency has changed. True, as in the paper.
     pub extremes: bool,
@@ -140,6 +141,51 @@ pub struct DisplayRule {
 impl Default for DisplayRule {
     fn default() -> Self {
         Self { extremes: true, every: 1_000_000 }
+    }
+}
+
+/// A rule as it is written.
+#[derive(Deserialize)]
+#[serde(
+    untagged,
+    expecting = "expected \"paper\", \"every-edge\", \"never\", or a table with the keys extremes (true \
+                               or false) and every (a number of edges)"
+)]
+enum DisplayText {
+    Word(DisplayWord),
+    Table(DisplayTable),
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum DisplayWord {
+    Paper,
+    EveryEdge,
+    Never,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct DisplayTable {
+    extremes: bool,
+    every: u64,
+}
+
+impl Default for DisplayTable {
+    fn default() -> Self {
+        let DisplayRule { extremes, every } = DisplayRule::default();
+        Self { extremes, every }
+    }
+}
+
+impl From<DisplayText> for DisplayRule {
+    fn from(text: DisplayText) -> Self {
+        match text {
+            DisplayText::Word(DisplayWord::Paper) => Self::default(),
+            DisplayText::Word(DisplayWord::EveryEdge) => Self { extremes: true, every: 1 },
+            DisplayText::Word(DisplayWord::Never) => Self { extremes: false, every: 0 },
+            DisplayText::Table(DisplayTable { extremes, every }) => Self { extremes, every },
+        }
     }
 }
 
@@ -332,6 +378,19 @@ mod tests {
         assert!(
             toml::from_str::<DaqConfig>("pulse.hihg_v = 3.0").unwrap_err().to_string().contains("hihg_v")
         );
+    }
+
+    #[test]
+    fn display_rules_are_words_or_tables() {
+        let rule = |text: &str| toml::from_str::<DaqConfig>(&format!("saving.display = {text}"));
+        let of = |text: &str| rule(text).unwrap().saving.display;
+        assert_eq!(of("'paper'"), DisplayRule::default());
+        assert_eq!(of("'every-edge'"), DisplayRule { extremes: true, every: 1 });
+        assert_eq!(of("'never'"), DisplayRule { extremes: false, every: 0 });
+        assert_eq!(of("{ every = 7 }"), DisplayRule { extremes: true, every: 7 });
+        for wrong in ["'often'", "{ evry = 7 }", "3"] {
+            assert!(rule(wrong).unwrap_err().to_string().contains("every-edge"), "{wrong}");
+        }
     }
 
     #[test]

@@ -85,15 +85,13 @@ impl DaqLoop {
     /// As [`start`](Self::start).
     pub fn start_saving(config: &DaqConfig, sink: Box<dyn EdgeSink>) -> Result<Self, DaqError> {
         config.validate()?;
-        let steering = match config.controller.build(&config.plant, &config.reference)? {
-            Some(controller) => Some(Steering {
-                controller,
-                plant: Plant::new(&config.plant),
-                reference: config.reference,
-                error: ErrorMeter::default(),
-            }),
-            None => None,
-        };
+        let controller = config.controller.build(&config.plant, &config.reference)?;
+        let steering = controller.map(|controller| Steering {
+            controller,
+            plant: Plant::new(&config.plant),
+            reference: config.reference,
+            error: ErrorMeter::default(),
+        });
         let link = takt_link_daq::open(&config.link)?;
         let facts = link.facts().clone();
         let mut granted: Vec<(String, Granted)> = facts.echo.clone().into_iter().collect();

@@ -1,5 +1,7 @@
 //! The loop over every link that needs no hardware.
 
+#![allow(clippy::unwrap_used)] // Helpers of tests may panic as tests may.
+
 use std::io;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

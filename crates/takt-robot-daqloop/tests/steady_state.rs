@@ -1,6 +1,8 @@
 //! In steady state nothing in the loop allocates: not the controllers, not the links, not the acquisition task itself,
 //! which counts for itself.
 
+#![allow(clippy::unwrap_used)] // Helpers of tests may panic as tests may.
+
 use takt_robot_daqloop::control::ControllerConfig;
 use takt_robot_daqloop::plant::{Plant, PlantConfig, Reference};
 use takt_robot_daqloop::{DaqConfig, DaqLoop};

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::config::UavConfig;
 use crate::error::UavError;
 use crate::reference::Reference;
-use crate::sim::{JobTiming, Pattern, Simulation};
+use crate::sim::{JobTiming, Pattern, Simulation, Timings};
 
 const MS_NS: f64 = 1e6;
 
@@ -100,17 +100,26 @@ pub struct HoldRow {
     pub moments: u32,
 }
 
-/// What lasting lateness does to a whole flight.
+/// What lasting lateness costs a whole flight.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LateCost {
+    /// Root mean square of the distance from the reference, m.
+    pub position_rms_m: f64,
+    /// Root mean square of the distance from the same flight with punctual jobs, m: the cost of lateness alone.
+    pub deviation_rms_m: f64,
+}
+
+/// Lasting lateness of one size; a cost is absent where the flight was lost.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LateRow {
     /// The delay, the greatest jitter, or the length of a blackout once a second, ms.
     pub late_ms: f64,
     /// With every command late by it.
-    pub delay_rms_m: Option<f64>,
+    pub delay: Option<LateCost>,
     /// With every wake-up late by a random time up to it.
-    pub jitter_rms_m: Option<f64>,
+    pub jitter: Option<LateCost>,
     /// With one wake-up a second late by it.
-    pub blackout_rms_m: Option<f64>,
+    pub blackouts: Option<LateCost>,
 }
 
 /// One manoeuvre under blackouts.
@@ -120,8 +129,8 @@ pub struct Manoeuvre {
     pub name: String,
     /// What is flown.
     pub reference: Reference,
-    /// Root mean square distance from the reference without lateness, m.
-    pub punctual_rms_m: f64,
+    /// Root mean square distance from the reference without lateness, m; absent where the flight is lost even so.
+    pub punctual_rms_m: Option<f64>,
     /// Shortest blackout that loses the vehicle, at the worst moment, ms; absent where the longest tried loses it at no
     /// moment.
     pub shortest_loss_ms: Option<f64>,
@@ -206,34 +215,53 @@ fn manoeuvre(
     let holds =
         options.holds_ms.iter().map(|&hold_ms| hold_row(&moments, &punctual, hold_ms, watch_ns)).collect();
 
-    let rms = |pattern| -> Result<Option<f64>, UavError> {
-        let mut flight = Simulation::new(&config).map_err(UavError::Config)?;
-        flight.fly_to((options.flight_s * 1e9) as u64, pattern);
-        let quality = flight.quality();
-        Ok(quality.loss.is_none().then_some(quality.position_rms_m))
-    };
+    let whole_flight = Simulation::new(&config).map_err(UavError::Config)?;
+    let length_ns = (options.flight_s * 1e9) as u64;
     let late = options
         .delays_ms
         .iter()
         .map(|&late_ms| {
             let ns = (late_ms * MS_NS) as u64;
-            Ok(LateRow {
+            let cost = |pattern| late_cost(&whole_flight, pattern, length_ns);
+            LateRow {
                 late_ms,
-                delay_rms_m: rms(Pattern::Delay { delay_ns: ns })?,
-                jitter_rms_m: rms(Pattern::Jitter { most_ns: ns, seed: 1 })?,
-                blackout_rms_m: rms(Pattern::Blackouts { every_ns: 1_000_000_000, hold_ns: ns })?,
-            })
+                delay: cost(Pattern::Delay { delay_ns: ns }),
+                jitter: cost(Pattern::Jitter { most_ns: ns, seed: 1 }),
+                blackouts: cost(Pattern::Blackouts { every_ns: 1_000_000_000, hold_ns: ns }),
+            }
         })
-        .collect::<Result<_, UavError>>()?;
+        .collect();
+    let punctual_flight = late_cost(&whole_flight, Pattern::Punctual, length_ns);
     Ok(Manoeuvre {
         name: name.to_owned(),
         reference,
-        punctual_rms_m: rms(Pattern::Punctual)?.unwrap_or(f64::NAN),
+        punctual_rms_m: punctual_flight.map(|cost| cost.position_rms_m),
         shortest_loss_ms: shortest.map(|(ms, _)| ms),
         worst_moment_s: shortest.map(|(_, at_s)| at_s),
         median_loss_ms: median,
         holds,
         late,
+    })
+}
+
+/// Flies from the beginning under a pattern; `None` when the flight is lost.
+fn late_cost(begin: &Simulation, pattern: Pattern, length_ns: u64) -> Option<LateCost> {
+    let (mut flight, mut punctual) = (begin.clone(), begin.clone());
+    let mut timings = Timings::new(pattern, flight.next_release_ns());
+    let (mut sum_squares_m2, mut jobs) = (0.0, 0u32);
+    while flight.next_release_ns() < length_ns {
+        flight.job(timings.next(flight.next_release_ns()));
+        let plant = flight.plant();
+        if plant.loss().is_some() {
+            return None;
+        }
+        let undisturbed = punctual.punctual_at(plant.now_ns());
+        sum_squares_m2 += (plant.state().position_m - undisturbed.position_m).norm_squared();
+        jobs += 1;
+    }
+    Some(LateCost {
+        position_rms_m: flight.quality().position_rms_m,
+        deviation_rms_m: (sum_squares_m2 / f64::from(jobs.max(1))).sqrt(),
     })
 }
 
@@ -340,8 +368,13 @@ mod tests {
             // The eight is so gentle that most moments survive any hold.
             let shortest = manoeuvre.shortest_loss_ms.unwrap_or(f64::INFINITY);
             assert!(shortest > 10.0 && shortest <= manoeuvre.median_loss_ms.unwrap_or(f64::INFINITY));
-            assert_eq!(manoeuvre.late[2].delay_rms_m, None, "120 ms of delay are beyond the phase margin");
-            assert!((manoeuvre.late[0].delay_rms_m.unwrap() - manoeuvre.punctual_rms_m).abs() < 1e-12);
+            let late = &manoeuvre.late;
+            assert_eq!(late[2].delay, None, "120 ms of delay are beyond the phase margin");
+            let none = late[0].delay.unwrap();
+            assert_eq!((Some(none.position_rms_m), none.deviation_rms_m), (manoeuvre.punctual_rms_m, 0.0));
+            assert!(
+                late[1].delay.unwrap().deviation_rms_m > 0.0 && late[1].jitter.unwrap().deviation_rms_m > 0.0
+            );
         }
         // At the edge: a tenth of a millisecond less and the vehicle comes back.
         let step = UavConfig { reference: Reference::aggressive_step(), ..config };

@@ -44,6 +44,45 @@ pub enum Pattern {
     },
 }
 
+/// The timings of a pattern, job after job.
+#[derive(Clone, Debug)]
+pub struct Timings {
+    pattern: Pattern,
+    random: u64,
+    next_blackout_ns: u64,
+}
+
+impl Timings {
+    /// The timings of a flight whose first job is released at `from_ns`.
+    pub fn new(pattern: Pattern, from_ns: u64) -> Self {
+        let random = if let Pattern::Jitter { seed, .. } = pattern { seed } else { 0 };
+        let next_blackout_ns = match pattern {
+            Pattern::Blackouts { every_ns, .. } => from_ns.saturating_add(every_ns),
+            _ => u64::MAX,
+        };
+        Self { pattern, random, next_blackout_ns }
+    }
+
+    /// The timing of the job released at `release_ns`.
+    pub fn next(&mut self, release_ns: u64) -> JobTiming {
+        match self.pattern {
+            Pattern::Punctual => JobTiming::default(),
+            Pattern::Delay { delay_ns } => JobTiming { lateness_ns: 0, actuation_ns: delay_ns },
+            Pattern::Jitter { most_ns, .. } => {
+                let lateness_ns = (unit(&mut self.random) * most_ns as f64) as u64;
+                JobTiming { lateness_ns, actuation_ns: 0 }
+            }
+            Pattern::Blackouts { every_ns, hold_ns } => {
+                let due = release_ns >= self.next_blackout_ns;
+                if due {
+                    self.next_blackout_ns = self.next_blackout_ns.saturating_add(every_ns);
+                }
+                JobTiming { lateness_ns: if due { hold_ns } else { 0 }, actuation_ns: 0 }
+            }
+        }
+    }
+}
+
 /// How well a flight kept to its reference.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Quality {
@@ -138,31 +177,9 @@ impl Simulation {
 
     /// Flies to `to_ns` under a pattern, or until the flight is lost.
     pub fn fly_to(&mut self, to_ns: u64, pattern: Pattern) {
-        let mut random = match pattern {
-            Pattern::Jitter { seed, .. } => seed,
-            _ => 0,
-        };
-        let mut next_blackout_ns = match pattern {
-            Pattern::Blackouts { every_ns, .. } => self.next_attitude_ns + every_ns,
-            _ => u64::MAX,
-        };
+        let mut timings = Timings::new(pattern, self.next_attitude_ns);
         while self.next_attitude_ns < to_ns && self.plant.loss().is_none() {
-            let timing = match pattern {
-                Pattern::Punctual => JobTiming::default(),
-                Pattern::Delay { delay_ns } => JobTiming { lateness_ns: 0, actuation_ns: delay_ns },
-                Pattern::Jitter { most_ns, .. } => {
-                    let lateness_ns = (unit(&mut random) * most_ns as f64) as u64;
-                    JobTiming { lateness_ns, actuation_ns: 0 }
-                }
-                Pattern::Blackouts { every_ns, hold_ns } => {
-                    let due = self.next_attitude_ns >= next_blackout_ns;
-                    if due {
-                        next_blackout_ns += every_ns;
-                    }
-                    JobTiming { lateness_ns: if due { hold_ns } else { 0 }, actuation_ns: 0 }
-                }
-            };
-            self.job(timing);
+            self.job(timings.next(self.next_attitude_ns));
         }
     }
 

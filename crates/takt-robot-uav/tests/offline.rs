@@ -1,5 +1,7 @@
 //! The cascade flies its references in simulated time.
 
+#![allow(clippy::unwrap_used)] // Helpers of tests may panic as tests may.
+
 use nalgebra::Vector3;
 use takt_robot_uav::UavConfig;
 use takt_robot_uav::plant::Loss;

@@ -123,7 +123,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_value_counts_once(values in proptest::collection::vec(0u64..2_000_000, 0..300), bins in 0usize..1500) {
+        fn every_value_counts_once(
+            values in proptest::collection::vec(0u64..2_000_000, 0..300), bins in 0usize..1500
+        ) {
             let h = Histogram::of(&values, bins);
             prop_assert_eq!(h.total() + h.overflows, values.len() as u64);
             let mut recorder = Recorder::new(None).unwrap();

@@ -4,6 +4,7 @@
 //! Nothing here filters: the tail is the message (DESIGN.md, rule 2). Nothing here reads files or clocks, and
 //! whatever draws random numbers takes its seed from the caller or a constant: the same data gives the same answer.
 
+pub mod bootstrap;
 pub mod evt;
 pub mod histogram;
 pub mod low;
@@ -19,6 +20,7 @@ mod summary;
 pub mod trend;
 mod verdict;
 
+pub use bootstrap::{BootstrapError, Difference, Statistic};
 pub use histogram::Histogram;
 pub use low::LowRow;
 pub use misses::Misses;
@@ -28,4 +30,4 @@ pub use stop::{Stop, StopConfig, StopError, Stopped, TrendStop};
 pub use streamed::Streamed;
 pub use summary::{Summary, reduction};
 pub use trend::{MaxPoint, MaxTrend, MeanPoint, MeanTrend};
-pub use verdict::{DeadlineEvidence, Verdict, VerdictReport, judge};
+pub use verdict::{DeadlineEvidence, SeriesEvidence, Verdict, VerdictReport, judge, judge_series};

@@ -63,7 +63,7 @@ impl Moments {
         const LIMIT: f64 = (1u64 << 53) as f64;
         let mut moments = Self::default();
         for &v in values {
-            if !(v >= 0.0 && v <= LIMIT && v.fract() == 0.0) {
+            if !(0.0..=LIMIT).contains(&v) || v.fract() != 0.0 {
                 return None;
             }
             moments.push(v as u64);

@@ -207,8 +207,8 @@ mod tests {
         // Exponential values, whose quantiles are known. 2000 repetitions: the standard error of an observed
         // coverage of 95 % is 0.5 %. The interval is conservative, since ranks are whole.
         let mut rng: Pcg = generator(20_261_121);
-        for (count, q) in [(200usize, 0.5), (200, 0.9), (1000, 0.99)] {
-            let truth = -(1.0 - q as f64).ln();
+        for (count, q) in [(200usize, 0.5f64), (200, 0.9), (1000, 0.99)] {
+            let truth = -(1.0 - q).ln();
             let (mut covered, repetitions) = (0, 2000);
             for _ in 0..repetitions {
                 let mut values: Vec<f64> = (0..count).map(|_| -(1.0 - rng.random::<f64>()).ln()).collect();

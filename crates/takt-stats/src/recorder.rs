@@ -229,8 +229,8 @@ impl Recorder {
         max as f64
     }
 
-    /// What was counted, ascending; the values beyond the range last.
-    pub(crate) fn buckets(&self) -> impl Iterator<Item = Bucket> + '_ {
+    /// What was counted, ascending, in one pass; the values beyond the range last.
+    pub fn buckets(&self) -> impl Iterator<Item = Bucket> + '_ {
         let inside = self.histogram.iter_recorded().map(|item| {
             let value = item.value_iterated_to();
             Bucket {
@@ -246,10 +246,13 @@ impl Recorder {
 
 /// Values that the histogram does not tell apart.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Bucket {
-    pub(crate) first_ns: u64,
-    pub(crate) last_ns: u64,
-    pub(crate) count: u64,
+pub struct Bucket {
+    /// The least of them.
+    pub first_ns: u64,
+    /// The greatest of them.
+    pub last_ns: u64,
+    /// How many there were.
+    pub count: u64,
 }
 
 impl Bucket {
@@ -428,7 +431,9 @@ mod tests {
         }
 
         #[test]
-        fn exact_where_the_resolution_is_one(values in proptest::collection::vec(0u64..32_768, 1..300), q in 0.0f64..=1.0) {
+        fn exact_where_the_resolution_is_one(
+            values in proptest::collection::vec(0u64..32_768, 1..300), q in 0.0f64..=1.0
+        ) {
             let r = recorder(&values, None);
             let mut batch: Vec<f64> = values.iter().map(|&v| v as f64).collect();
             prop_assert_eq!(r.summary(), Summary::of(&mut batch));

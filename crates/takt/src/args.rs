@@ -7,6 +7,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 use takt_lab::View;
 use takt_robot_cell::tasks::PolicyMix;
 use takt_rt::placement::CpuSet;
+use takt_rt::policy::Policy;
 
 /// Real-time Linux for robots: run it, prove it, keep it.
 #[derive(Debug, Parser)]
@@ -44,6 +45,10 @@ pub enum Command {
     Doctor(Doctor),
     /// Write a report about run directories: one HTML file and its Markdown twin
     Report(Report),
+    /// Compare runs, campaigns, kernels or machines: differences with confidence intervals
+    Compare(Compare),
+    /// Write a run's samples for other tools: cyclictest's histogram or CSV
+    Export(Export),
     /// Show everything: recorded pedestrians, simulated robot, view, short bench, verdict
     Demo(Demo),
     /// Check a configuration file of a robot, or a campaign file
@@ -53,6 +58,8 @@ pub enum Command {
     },
     /// Record the cameras of a configuration to MCAP, for replay and for Foxglove
     Record(Record),
+    /// Serve simulated EtherCAT devices at an interface, for any master
+    Segment(Segment),
     /// Run a simulated robot controller alone (RTDE and dashboard), for other clients
     Simulate(Simulate),
 }
@@ -66,6 +73,8 @@ pub enum BenchRobot {
     Uav(BenchUav),
     /// The DAQ loop: the DAQ paper's conditions
     Daq(BenchDaq),
+    /// The humanoid: 1 kHz over EtherCAT, on a simulated segment or a real one
+    Humanoid(BenchHumanoid),
 }
 
 fn positive_seconds(text: &str) -> Result<f64, String> {
@@ -286,6 +295,10 @@ pub struct BenchUav {
     /// deadline:RUNTIME/DEADLINE/PERIOD
     #[arg(long, value_delimiter = ',')]
     pub policies: Vec<String>,
+    /// Instead of running: at which loss of control does this vehicle diverge, and what does lateness cost? Simulated
+    /// time, the same answer everywhere
+    #[arg(long, conflicts_with_all = ["iterations", "stress", "policies", "repeat"])]
+    pub blackout: bool,
     /// Configuration file; the shipped one when absent
     #[arg(long)]
     pub config: Option<PathBuf>,
@@ -323,6 +336,49 @@ pub struct BenchDaq {
     pub json: bool,
 }
 
+/// `takt bench humanoid`
+#[derive(Debug, clap::Args)]
+pub struct BenchHumanoid {
+    /// Devices of the built-in humanoid, instead of the configuration's
+    #[arg(long)]
+    pub devices: Option<usize>,
+    /// Length of the measured window in seconds
+    #[arg(long, default_value_t = 10.0, value_parser = positive_seconds)]
+    pub seconds: f64,
+    /// What the devices are reached by, instead of the configuration's: veth, in-process, or the name of an interface
+    #[arg(long)]
+    pub wire: Option<String>,
+    /// Configuration file; the shipped one when absent
+    #[arg(long)]
+    pub config: Option<PathBuf>,
+    /// Folder for run directories
+    #[arg(long, default_value = "takt-runs")]
+    pub runs: PathBuf,
+    /// Print the figures as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `takt segment`
+#[derive(Debug, clap::Args)]
+pub struct Segment {
+    /// Devices of the built-in humanoid
+    #[arg(long, default_value_t = 59, conflicts_with = "config")]
+    pub devices: usize,
+    /// Segment file (TOML) instead of the built-in humanoid
+    #[arg(long)]
+    pub config: Option<PathBuf>,
+    /// Interface to serve at; a veth pair of its own when absent
+    #[arg(long)]
+    pub interface: Option<String>,
+    /// Policy of its thread, such as fifo:98; it stands for hardware
+    #[arg(long)]
+    pub policy: Option<Policy>,
+    /// Stop after so many seconds; without, Ctrl-C stops
+    #[arg(long, value_parser = positive_seconds)]
+    pub seconds: Option<f64>,
+}
+
 /// `takt doctor`
 #[derive(Debug, clap::Args)]
 pub struct Doctor {
@@ -353,6 +409,51 @@ pub struct Report {
     #[arg(required = true)]
     pub dirs: Vec<PathBuf>,
     /// Folder for report.html and report.md; the first of the folders when absent
+    #[arg(long)]
+    pub out: Option<PathBuf>,
+}
+
+/// `takt compare`
+#[derive(Debug, clap::Args)]
+pub struct Compare {
+    /// Two or more sides: run directories or folders of them; the first is what the others are compared with
+    #[arg(required = true, num_args = 2..)]
+    pub sides: Vec<PathBuf>,
+    /// Only this measure
+    #[arg(long)]
+    pub measure: Option<String>,
+    /// Compare although the machines or kernels differ; what differs is said first
+    #[arg(long)]
+    pub across_machines: bool,
+    /// Print the comparison as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// What `takt export` writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// As `cyclictest --histogram` prints it: bins of 1 us
+    Histogram,
+    /// A line per sample
+    Csv,
+}
+
+/// `takt export`
+#[derive(Debug, clap::Args)]
+pub struct Export {
+    /// Run directory
+    pub run: PathBuf,
+    /// What to write
+    #[arg(long, value_enum, default_value_t = Format::Histogram)]
+    pub format: Format,
+    /// Measure; the run's main one when absent
+    #[arg(long)]
+    pub measure: Option<String>,
+    /// Bins of the histogram; values beyond are counted as overflows
+    #[arg(long, default_value_t = takt_report::export::BINS)]
+    pub bins: usize,
+    /// File; standard output when absent
     #[arg(long)]
     pub out: Option<PathBuf>,
 }

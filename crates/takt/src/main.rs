@@ -16,13 +16,17 @@ fn main() -> ExitCode {
         Command::Run(run) => commands::run::run(&run),
         Command::Bench { robot: BenchRobot::Cell(bench) } => commands::bench::run(&bench),
         Command::Bench { robot: BenchRobot::Daq(bench) } => commands::bench_daq::run(&bench),
+        Command::Bench { robot: BenchRobot::Humanoid(bench) } => commands::bench_humanoid::run(&bench),
         Command::Bench { robot: BenchRobot::Uav(bench) } => commands::bench_uav::run(&bench),
         Command::Campaign { what } => commands::campaign::run(&what),
+        Command::Compare(compare) => commands::compare::run(&compare),
+        Command::Export(export) => commands::export::run(&export),
         Command::Doctor(doctor) => commands::doctor::run(&doctor),
         Command::Report(report) => commands::report::run(&report),
         Command::Demo(demo) => commands::demo::run(&demo),
         Command::Check { config } => commands::check::run(&config),
         Command::Record(record) => commands::record::run(&record),
+        Command::Segment(segment) => commands::segment::run(&segment),
         Command::Simulate(simulate) => commands::simulate::run(&simulate),
     };
     match result {

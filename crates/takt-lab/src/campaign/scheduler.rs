@@ -34,6 +34,10 @@ pub struct SchedulerRow {
     pub longest_miss_run: u64,
     /// Root mean square of the position error, metres; null for a robot that has none.
     pub position_rms_m: Option<f64>,
+    /// Root mean square of the distance from the same flight with punctual jobs, metres: what lateness alone cost.
+    pub deviation_rms_m: Option<f64>,
+    /// Share of the repetitions whose vehicle was lost, 0..=1; their position errors are of the time until then.
+    pub diverged: Option<f64>,
     /// Greatest share of the processor time that the hypervisor took, 0..=1.
     pub stolen: f64,
     /// Labels: settings not granted, runs that failed, tools that died.
@@ -67,6 +71,8 @@ fn scheduler_row(row: &Row) -> SchedulerRow {
         misses: row.misses,
         longest_miss_run: row.longest_miss_run,
         position_rms_m: row.figures.get("position_rms_m").copied(),
+        deviation_rms_m: row.figures.get("deviation_rms_m").copied(),
+        diverged: row.figures.get("diverged").copied(),
         stolen: row.stolen,
         labels: row.not_granted.iter().chain(&row.problems).cloned().collect(),
         run_dirs: row.run_dirs.clone(),

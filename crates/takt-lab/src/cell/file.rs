@@ -15,7 +15,7 @@ use takt_view::ViewConfig;
 use crate::{LabError, builtin};
 
 /// The shipped demonstration: five replayed cameras, the simulated robot.
-pub const DEMO: &str = include_str!("../../../../cells/demo.toml");
+pub const DEMO: &str = include_str!("../../../../robots/demo.toml");
 
 /// A configuration file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -10,7 +10,7 @@ use takt_rt::policy::Policy;
 use takt_rt::settings::ThreadSettings;
 
 /// The shipped configuration.
-pub const SHIPPED: &str = include_str!("../../../../cells/cyclic.toml");
+pub const SHIPPED: &str = include_str!("../../../../robots/cyclic.toml");
 
 /// A cyclic task.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

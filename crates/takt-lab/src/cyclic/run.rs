@@ -44,7 +44,7 @@ pub fn run(
         measure("response", "Response time", "end_ns").since("planned_ns").deadline_ns(deadline_ns),
     ];
     let window = Window::default();
-    let journal = Journal::new(&session.dir().clone(), &mut session.header.measures, &window)?;
+    let journal = Journal::new(&session.dir().clone(), &mut session.header.measures, &window, file.period())?;
     let collector = Collector::start(journal, Duration::from_millis(20))?;
     let stop = Arc::new(AtomicBool::new(false));
     // Two seconds of records: a collector that is starved under stress loses none for that long.

@@ -1,5 +1,6 @@
-//! Drains the record rings into the run directory and keeps count of the flight. Best effort: the rings hold minutes of
-//! records, so a collector that starves delays nobody and loses nothing.
+//! Drains the record rings into the run directory and keeps count of the flight: the first records one by one, all of
+//! them in recorders of constant size. Best effort: the rings hold minutes of records, so a collector that starves
+//! delays nobody and loses nothing.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,12 +10,13 @@ use std::time::{Duration, Instant};
 use takt_robot_uav::UavConfig;
 use takt_robot_uav::flight::Records;
 use takt_robot_uav::plant::Loss;
-use takt_robot_uav::records::AttitudeRecord;
+use takt_robot_uav::records::{AttitudeRecord, PositionRecord};
 use takt_robot_uav::sim::Simulation;
-use takt_rundir::{RunDir, SampleFile};
+use takt_rundir::{Measure, RunDir, SampleFile};
 
 use super::rows::{ATTITUDE, AttitudeRow, POSITION, PositionRow, TELEMETRY, TelemetryRow};
 use crate::LabError;
+use crate::keeper::{Keeper, MOST_ROWS, Window, recorder_file};
 
 /// How often rings are drained.
 const PERIOD: Duration = Duration::from_millis(50);
@@ -36,6 +38,10 @@ pub(super) struct Flown {
     /// Releases skipped by the attitude loop, and by the position loop.
     pub skipped: [u64; 2],
     loss: Option<(f64, Loss)>,
+    /// Number of the newest force command, and since when it has been used.
+    force: (u64, u64),
+    oldest_force_ns: u64,
+    latest_ns: u64,
 }
 
 #[derive(Debug, Default)]
@@ -65,6 +71,9 @@ impl Flown {
             at_limit: 0,
             skipped: [0; 2],
             loss: None,
+            force: (0, 0),
+            oldest_force_ns: 0,
+            latest_ns: 0,
         })
     }
 
@@ -78,6 +87,11 @@ impl Flown {
         // A lost vehicle stays where it was lost; what it would still do to the figures says nothing.
         if self.loss.is_none() {
             self.jobs += 1;
+            if self.jobs == 1 || job.force_sequence != self.force.0 {
+                self.force = (job.force_sequence, job.wake_ns);
+            }
+            self.oldest_force_ns = self.oldest_force_ns.max(job.wake_ns.saturating_sub(self.force.1));
+            self.latest_ns = self.latest_ns.max(job.lateness_ns());
             self.errors.add(job.position_error_m);
             self.deviations.add(deviation_m);
             self.at_limit += u64::from(job.rotors_at_limit != 0);
@@ -94,6 +108,7 @@ impl Flown {
             ("deviation_rms_m", self.deviations.rms_m(self.jobs)),
             ("max_deviation_m", self.deviations.max_m),
             ("rotors_at_limit_share", self.at_limit as f64 / self.jobs.max(1) as f64),
+            ("oldest_force_ms", self.oldest_force_ns as f64 / 1e6),
             ("diverged", f64::from(u8::from(self.loss.is_some()))),
         ]
         .map(|(name, value)| (name.to_owned(), value))
@@ -104,7 +119,8 @@ impl Flown {
         figures
     }
 
-    /// What went wrong with the flight, in a sentence.
+    /// What went wrong with the flight, in a sentence, with what it flew on: a position loop that is late for seconds
+    /// loses the vehicle as surely as the attitude loop.
     pub(super) fn loss(&self) -> Option<String> {
         let (at_s, why) = self.loss?;
         let how = match why {
@@ -114,16 +130,77 @@ impl Flown {
             Loss::NotANumber => "its state was no number any more",
             Loss::Silence => "nobody steered it for two seconds",
         };
-        Some(format!("the vehicle was lost after {at_s:.3} s: {how}"))
+        Some(format!(
+            "the vehicle was lost after {at_s:.3} s: {how}. Until then the attitude loop was late by at most {:.3} ms, and \
+             flew on one force command of the position loop for up to {:.1} ms",
+            self.latest_ns as f64 / 1e6,
+            self.oldest_force_ns as f64 / 1e6
+        ))
+    }
+}
+
+/// What of a record a measure is: when, and how much, nanoseconds.
+type Sample<R> = fn(&R) -> (u64, u64);
+
+/// A series of a task: its recorder, and what of a record it is.
+struct Kept<R> {
+    keeper: Keeper,
+    sample: Sample<R>,
+}
+
+impl<R> Kept<R> {
+    fn push(&mut self, record: &R) {
+        let (at_ns, value_ns) = (self.sample)(record);
+        self.keeper.push(at_ns, value_ns);
+    }
+}
+
+/// What of an attitude job a measure is.
+fn attitude_sample(measure: &Measure) -> Option<Sample<AttitudeRecord>> {
+    match measure.name.as_str() {
+        "lateness" => Some(|job| (job.planned_ns, job.lateness_ns())),
+        "response" => Some(|job| (job.planned_ns, job.response_ns())),
+        "execution" => Some(|job| (job.control_start_ns, job.control_ns())),
+        "job" => Some(|job| (job.wake_ns, job.job_ns())),
+        _ => None,
+    }
+}
+
+fn position_sample(measure: &Measure) -> Option<Sample<PositionRecord>> {
+    match measure.name.as_str() {
+        "position-lateness" => Some(|job| (job.planned_ns, job.wake_ns.saturating_sub(job.planned_ns))),
+        _ => None,
+    }
+}
+
+/// A sample file with an end.
+struct Rows {
+    file: SampleFile,
+    left: u64,
+}
+
+impl Rows {
+    fn new(dir: &RunDir, name: &str) -> Result<Self, LabError> {
+        Ok(Self { file: dir.samples(name)?, left: MOST_ROWS })
+    }
+
+    fn push<T: serde::Serialize>(&mut self, row: impl FnOnce() -> T) -> Result<(), LabError> {
+        if self.left > 0 {
+            self.left -= 1;
+            self.file.push(&row())?;
+        }
+        Ok(())
     }
 }
 
 /// The collector.
 pub(super) struct Collector {
     records: Records,
-    attitude: SampleFile,
-    position: SampleFile,
-    telemetry: SampleFile,
+    attitude: Rows,
+    position: Rows,
+    telemetry: Rows,
+    attitude_kept: Vec<Kept<AttitudeRecord>>,
+    position_kept: Vec<Kept<PositionRecord>>,
     flown: Flown,
 }
 
@@ -135,12 +212,32 @@ pub(super) struct Collected {
 }
 
 impl Collector {
-    pub(super) fn new(dir: &RunDir, records: Records, config: &UavConfig) -> Result<Self, LabError> {
+    /// A collector for `measures`, which then name their recorders' files.
+    pub(super) fn new(
+        dir: &RunDir,
+        records: Records,
+        config: &UavConfig,
+        measures: &mut [Measure],
+        window: &Window,
+    ) -> Result<Self, LabError> {
+        let (mut attitude_kept, mut position_kept) = (Vec::new(), Vec::new());
+        for measure in measures {
+            if let Some(sample) = attitude_sample(measure) {
+                attitude_kept.push(Kept { keeper: Keeper::open(dir, measure, window)?, sample });
+            } else if let Some(sample) = position_sample(measure) {
+                position_kept.push(Kept { keeper: Keeper::open(dir, measure, window)?, sample });
+            } else {
+                continue;
+            }
+            measure.recorder = Some(recorder_file(&measure.name));
+        }
         Ok(Self {
             records,
-            attitude: dir.samples(ATTITUDE)?,
-            position: dir.samples(POSITION)?,
-            telemetry: dir.samples(TELEMETRY)?,
+            attitude: Rows::new(dir, ATTITUDE)?,
+            position: Rows::new(dir, POSITION)?,
+            telemetry: Rows::new(dir, TELEMETRY)?,
+            attitude_kept,
+            position_kept,
             flown: Flown::new(config)?,
         })
     }
@@ -157,9 +254,7 @@ impl Collector {
             let last = stop.load(Ordering::Acquire);
             while self.drain(&epoch_ns)? {}
             if last || flushed.elapsed() >= FLUSH_PERIOD {
-                self.attitude.flush()?;
-                self.position.flush()?;
-                self.telemetry.flush()?;
+                self.save()?;
                 flushed = Instant::now();
             }
             if last {
@@ -171,6 +266,15 @@ impl Collector {
         }
     }
 
+    /// Hands everything to the kernel.
+    fn save(&mut self) -> Result<(), LabError> {
+        for rows in [&mut self.attitude, &mut self.position, &mut self.telemetry] {
+            rows.file.flush()?;
+        }
+        self.attitude_kept.iter_mut().try_for_each(|kept| kept.keeper.checkpoint(true).map(drop))?;
+        self.position_kept.iter_mut().try_for_each(|kept| kept.keeper.checkpoint(true).map(drop))
+    }
+
     /// Takes one batch of each; false when the rings were empty.
     fn drain(&mut self, epoch_ns: &impl Fn() -> u64) -> Result<bool, LabError> {
         let (mut jobs, mut positions, mut lines) = (Vec::new(), Vec::new(), Vec::new());
@@ -179,14 +283,16 @@ impl Collector {
         taken += self.records.telemetry.take_into(&mut lines, BATCH);
         for job in &jobs {
             let deviation_m = self.flown.see(job, epoch_ns());
-            self.attitude.push(&AttitudeRow::new(job, deviation_m))?;
+            self.attitude.push(|| AttitudeRow::new(job, deviation_m))?;
+            self.attitude_kept.iter_mut().for_each(|kept| kept.push(job));
         }
         for job in &positions {
             self.flown.skipped[1] += job.skipped;
-            self.position.push(&PositionRow::from(job))?;
+            self.position.push(|| PositionRow::from(job))?;
+            self.position_kept.iter_mut().for_each(|kept| kept.push(job));
         }
         for line in &lines {
-            self.telemetry.push(&TelemetryRow::from(line))?;
+            self.telemetry.push(|| TelemetryRow::from(line))?;
         }
         Ok(taken > 0)
     }

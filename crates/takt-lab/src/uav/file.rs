@@ -9,7 +9,7 @@ use takt_robot_uav::tasks::{Task, TaskSet};
 use takt_robot_uav::vehicle::VehicleConfig;
 
 /// The shipped configuration: the paper's.
-pub const SHIPPED: &str = include_str!("../../../../cells/uav.toml");
+pub const SHIPPED: &str = include_str!("../../../../robots/uav.toml");
 
 /// A quadrotor's file: [`UavConfig`] with a name. Stress and length belong to the run ([`crate::RunOptions`]).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

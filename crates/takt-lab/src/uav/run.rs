@@ -12,6 +12,7 @@ use super::UavFile;
 use super::collector::Collector;
 use super::rows::{ATTITUDE, POSITION};
 use crate::LabError;
+use crate::keeper::Window;
 use crate::options::RunOptions;
 use crate::robot::Event;
 use crate::session::Session;
@@ -63,14 +64,16 @@ pub fn run(
             return Err(error.into());
         }
     };
-    session.header.measures = measures(file);
+    let window = Window::default();
+    let mut measures = measures(file);
+    let records = flight.take_records().ok_or_else(|| LabError::internal("records"))?;
+    let collector = Collector::new(session.dir(), records, &config, &mut measures, &window)?;
+    session.header.measures = measures;
     session.header.not_granted = flight.not_granted();
     session.note("threads", &flight.threads())?;
     session.write()?;
     observe(Event::Started { dir: session.dir(), not_granted: &session.header.not_granted });
 
-    let records = flight.take_records().ok_or_else(|| LabError::internal("records"))?;
-    let collector = Collector::new(session.dir(), records, &config)?;
     let landed = Arc::new(AtomicBool::new(false));
     let epoch_ns = Arc::new(AtomicU64::new(0));
     let collecting = {
@@ -81,7 +84,7 @@ pub fn run(
     };
 
     session.start_load(&options.interference)?;
-    session.begin_window()?;
+    window.open(session.begin_window()?);
     flight.begin();
     epoch_ns.store(flight.epoch_ns().unwrap_or(0), Ordering::Release);
     let length = Duration::from_secs_f64(config.iterations as f64 / file.attitude.rate_hz);
@@ -94,7 +97,7 @@ pub fn run(
         trouble = session.load_trouble();
     }
     let jobs = flight.jobs();
-    session.end_window();
+    window.close(session.end_window());
     session.end_load()?;
     session.header.problems.extend(flight.stop());
     landed.store(true, Ordering::Release);

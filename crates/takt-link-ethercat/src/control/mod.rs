@@ -1,1 +1,36 @@
-//! The control interface: one exchange a cycle for the controller, a cache of the last cycle for everybody else.
+//! The control interface (the paper's ECCI) over the master `ethercrab`: bring-up, one exchange of process data per cycle for the
+//! motion controller, a cache of the last cycle for everybody else, events, and timing.
+//!
+//! ```text
+//!  cycle k    wake ─ fetch frame k-1 ─ send frame k ─ publish to readers ─ plan k+1 ─ sleep
+//!  cycle k+1  wake ─ fetch frame k   ─ ...
+//! ```
+//!
+//! **Why not the master's `tx_rx`.** It sends the process data and a status request per device (14 bytes each), one frame after
+//! the other, and holds a spin lock over the process image from sending to receiving. With 59 devices that is two round trips a
+//! cycle, and readers that spin. Here a cycle sends one logical read-write of the whole image and one broadcast read of the
+//! states, both at once, and fetches both in the next cycle; the image belongs to the controller alone. Frames, datagrams, state
+//! changes, EEPROM, mailboxes and mapping stay the master's.
+//!
+//! **Why no thread for the wire.** The controller sends and fetches by two system calls each; the socket's buffer keeps the answer until the
+//! next cycle, as the network card's did for the paper's polled driver. A thread would add two context switches a cycle.
+
+mod bring_up;
+mod cache;
+mod config;
+mod error;
+mod event;
+mod lanes;
+mod master;
+mod port;
+mod stats;
+mod wire;
+
+pub use bring_up::{Found, Link, Progress, bring_up};
+pub use cache::{CacheReader, Published, Publisher, Snapshot, cache};
+pub use config::{CacheKind, ControlConfig, DeviceConfig, ExchangeMode, Identity, MOST_DEVICES, ObjectWrite};
+pub use error::{ControlError, Mismatch};
+pub use event::{EventKind, LinkEvent, state_name};
+pub use port::{Exchanged, Place, Port, Totals};
+pub use stats::{Exporter, Spread, Timing, TimingReader};
+pub use wire::{Back, ETHERCAT, InProcess, Interface, MOST_FRAME_BYTES, Wire, in_process};

@@ -46,7 +46,7 @@ impl Colour {
         match self {
             Self::Ink => INK.to_rgba(),
             Self::Faint => INK.mix(0.15),
-            Self::Deadline => RGBColor(0xd8, 0x1b, 0x60).to_rgba(),
+            Self::Deadline => RGBColor(0xe2, 0x3a, 0x77).to_rgba(),
             Self::Series(index) => [
                 RGBColor(0x00, 0x72, 0xb2),
                 RGBColor(0xd5, 0x5e, 0x00),

@@ -36,21 +36,31 @@ pub(crate) fn time_unit(seconds: f64) -> (f64, &'static str) {
 }
 
 /// Draws curves in plots of at most [`Colour::SERIES`] curves, one plot below the other, with common axes.
-pub fn lines(axis: &Axis<'_>, about: About<'_>, what: Curves, curves: &[Line], deadline_ns: Option<f64>) -> Picture {
+pub fn lines(
+    axis: &Axis<'_>,
+    about: About<'_>,
+    what: Curves,
+    curves: &[Line],
+    deadline_ns: Option<f64>,
+) -> Picture {
     let names: Vec<String> = curves.iter().map(|c| c.name.clone()).collect();
-    let (names, key) = fit(&names, 56);
+    let (names, key) = fit(&names, 56, 'C');
     let all = || curves.iter().flat_map(|c| &c.points);
     let high_x = all().map(|p| p.0).fold(0.0, f64::max);
     let high_y = all().map(|p| p.1).fold(0.0, f64::max);
     let low = |pick: fn(&(f64, f64)) -> f64| all().map(pick).filter(|v| *v > 0.0).fold(f64::MAX, f64::min);
     let (x_scale, y_scale) = match what {
         Curves::Steps | Curves::Trend => {
-            let y = if high_y > 20.0 * low(|p| p.1) { Scale::log(low(|p| p.1), high_y) } else { Scale::linear(high_y) };
+            let y = if high_y > 20.0 * low(|p| p.1) {
+                Scale::log(low(|p| p.1), high_y)
+            } else {
+                Scale::linear(high_y)
+            };
             (Scale::span(high_x), y)
         }
         Curves::Above => {
             let reach = high_x.max(deadline_ns.unwrap_or(0.0));
-            (Scale::log(low(|p| p.0).max(1.0), reach), Scale::log(low(|p| p.1).min(0.1), 1.0))
+            (Scale::log(low(|p| p.0).max(1.0), reach), Scale::log((low(|p| p.1) / 2.0).min(0.1), 1.0))
         }
     };
     let (per_unit, unit_name) = time_unit(high_x);
@@ -80,14 +90,20 @@ pub fn lines(axis: &Axis<'_>, about: About<'_>, what: Curves, curves: &[Line], d
             legend(canvas, &entries, left, from);
             let deadline_up = match what {
                 Curves::Above => {
-                    plot.level_axis(&x_scale, &format!("{}, logarithmic", axis.name()), |v| mark(axis.unit.of_ns(v)));
+                    plot.level_axis(&x_scale, &format!("{}, logarithmic", axis.name()), |v| {
+                        mark(axis.unit.of_ns(v))
+                    });
                     plot.upright_axis(&y_scale, "Share of samples above the value, logarithmic", mark);
                     true
                 }
                 _ => {
-                    plot.level_axis(&x_scale, &format!("Time since the first sample ({unit_name})"), |v| mark(v / per_unit));
+                    plot.level_axis(&x_scale, &format!("Time since the first sample ({unit_name})"), |v| {
+                        mark(v / per_unit)
+                    });
                     let log = if y_scale.is_log() { ", logarithmic" } else { "" };
-                    plot.upright_axis(&y_scale, &format!("{}{log}", axis.name()), |v| mark(axis.unit.of_ns(v)));
+                    plot.upright_axis(&y_scale, &format!("{}{log}", axis.name()), |v| {
+                        mark(axis.unit.of_ns(v))
+                    });
                     false
                 }
             };

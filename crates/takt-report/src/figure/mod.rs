@@ -13,7 +13,7 @@ pub(crate) use panels::COLUMNS;
 pub use panels::{Layer, Panel, panels};
 pub use rows::{BarRow, BoxRow, RidgeRow, Whisker, bars, boxes, ridges};
 
-use crate::words::{shorten, Unit, clean};
+use crate::words::{Unit, clean, shorten};
 
 /// A run that a figure was drawn from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,13 +78,15 @@ impl Axis<'_> {
     }
 }
 
-/// Names as they fit into a picture: as they are where all do; otherwise each shortened behind a key, with the key.
-pub(crate) fn fit(names: &[String], limit: usize) -> (Vec<String>, Vec<(String, String)>) {
+/// Names as they fit into a picture: as they are where all do; otherwise each shortened behind a key, with the key. Keys
+/// begin with `letter`: C for configurations, another where a picture counts something else.
+pub(crate) fn fit(names: &[String], limit: usize, letter: char) -> (Vec<String>, Vec<(String, String)>) {
+    let names: Vec<String> = names.iter().map(|name| clean(name)).collect();
     if names.iter().all(|name| name.chars().count() <= limit) {
-        return (names.to_vec(), Vec::new());
+        return (names, Vec::new());
     }
     let keyed = |(index, name): (usize, &String)| {
-        let key = format!("C{}", index + 1);
+        let key = format!("{letter}{}", index + 1);
         let shown = format!("{key}  {}", shorten(name, limit.saturating_sub(key.len() + 2)));
         (shown, (key, name.clone()))
     };
@@ -98,10 +100,10 @@ mod tests {
     #[test]
     fn long_names_get_a_key() {
         let names = vec!["short".to_owned(), "x".repeat(80)];
-        let (shown, key) = fit(&names, 30);
+        let (shown, key) = fit(&names, 30, 'C');
         assert!(shown.iter().all(|name| name.chars().count() <= 30), "{shown:?}");
         assert_eq!(shown[0], "C1  short");
         assert_eq!(key[1], ("C2".to_owned(), "x".repeat(80)));
-        assert_eq!(fit(&names[..1], 30), (vec!["short".to_owned()], vec![]));
+        assert_eq!(fit(&names[..1], 30, 'C'), (vec!["short".to_owned()], vec![]));
     }
 }

@@ -34,7 +34,7 @@ pub struct Panel {
 /// Draws panels in two columns with common axes. `seconds`: the level axis is time; else the number of the sample.
 pub fn panels(axis: &Axis<'_>, about: About<'_>, all: &[Panel], seconds: bool) -> Picture {
     let names: Vec<String> = all.iter().map(|p| p.name.clone()).collect();
-    let (names, key) = fit(&names, 54);
+    let (names, key) = fit(&names, 54, 'P');
     let columns = || all.iter().flat_map(|p| &p.layers).flat_map(|l| &l.columns);
     let high_x = columns().map(|c| c.0).fold(0.0, f64::max);
     let high = columns().map(|c| c.2).fold(0.0, f64::max);
@@ -55,7 +55,8 @@ pub fn panels(axis: &Axis<'_>, about: About<'_>, all: &[Panel], seconds: bool) -
     let top = legend_height(&entries, left) + 50.0;
     let rows = all.len().div_ceil(if two { 2 } else { 1 });
     let total = top + step * rows as f64 + 6.0;
-    let x_name = if seconds { format!("Time since the first sample ({unit_name})") } else { "Sample".to_owned() };
+    let x_name =
+        if seconds { format!("Time since the first sample ({unit_name})") } else { "Sample".to_owned() };
     let svg = Canvas::picture(total, about.alt, about.source, |canvas| {
         legend(canvas, &entries, left, 0.0);
         let log = if y_scale.is_log() { ", logarithmic" } else { "" };
@@ -95,6 +96,9 @@ fn draw(plot: &Plot<'_, '_>, layer: &Layer, x_scale: &Scale, y_scale: &Scale) {
         [top, bottom] => plot.canvas.line(top, bottom, colour, 2.0),
         _ => {
             plot.canvas.area(&outline, colour, 0.85);
+            // Where a column holds one value, the band has no width: a spike of it is seen by its outline alone. Its upper
+            // half suffices, for there the lower one is the same.
+            plot.canvas.path(&outline[..layer.columns.len()], colour, 1.0);
         }
     }
 }

@@ -72,12 +72,12 @@ impl Plot<'_, '_> {
 
 /// A mark on an axis, without the unit: it stands in the axis' name.
 pub(crate) fn mark(value: f64) -> String {
-    if value != 0.0 && !(1e-3..1e7).contains(&value.abs()) {
-        let power = value.abs().log10().round();
-        if (value.abs() / 10f64.powf(power) - 1.0).abs() < 1e-6 { format!("1e{power}") } else { format!("{value:e}") }
-    } else {
-        short(value)
+    if value == 0.0 || (1e-3..1e7).contains(&value.abs()) {
+        return short(value);
     }
+    // Marks are round: more digits would only show how powers of ten are rounded.
+    let text = format!("{value:.1e}");
+    text.replace(".0e", "e")
 }
 
 /// How an entry of a legend is drawn.
@@ -148,5 +148,7 @@ mod tests {
         assert_eq!(mark(1e9), "1e9");
         assert_eq!(mark(10_000.0), "10000");
         assert_eq!(mark(1e-7), "1e-7");
+        assert_eq!(mark(3.000_000_000_3e-4), "3e-4");
+        assert_eq!(mark(2.5e8), "2.5e8");
     }
 }

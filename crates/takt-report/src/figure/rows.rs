@@ -76,7 +76,7 @@ struct Frame<'f> {
 impl Frame<'_> {
     /// Draws names, axis, legend and deadlines; `draw` gets the plot, the row's number and its middle's height.
     fn picture(&self, about: About<'_>, draw: impl Fn(&Plot<'_, '_>, usize, f64)) -> Picture {
-        let (names, key) = fit(self.names, NAME);
+        let (names, key) = fit(self.names, NAME, 'C');
         let longest = names.iter().map(|n| n.chars().count()).max().unwrap_or(0);
         let left = (longest as f64 * CHARACTER + 16.0).max(60.0);
         let mut entries = self.entries.clone();

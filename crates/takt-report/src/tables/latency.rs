@@ -49,7 +49,11 @@ pub fn verdicts(context: &Context<'_>) -> Table {
             name,
             Cell::Verdict(verdict.verdict),
             Cell::number(time(deadline as f64)),
-            if digest.summary.count == 0 { nothing(context, digest) } else { Cell::number(time(digest.summary.worst)) },
+            if digest.summary.count == 0 {
+                nothing(context, digest)
+            } else {
+                Cell::number(time(digest.summary.worst))
+            },
             Cell::number(digest.misses().saturating_add(digest.never())),
             Cell::text(verdict.reasons.join("; ")),
             match (verdict.measure_more_s, verdict.measure_more_samples) {
@@ -69,13 +73,16 @@ pub fn verdicts(context: &Context<'_>) -> Table {
 /// Latency per configuration, in the shape of the quadrotor paper's Table 4 with intervals and misses.
 pub fn latency(context: &Context<'_>) -> Table {
     let unit = context.unit;
-    let mut heads: Vec<String> = ["Configuration", "#Runs", "#Samples"].map(str::to_owned).to_vec();
+    let names = context.heads();
+    let mut heads = names.clone();
+    heads.extend(["#Runs", "#Samples"].map(str::to_owned));
     heads.extend(["Mean", "Median", "Max", "SD", "P90", "P99", "P99.9"].map(|name| context.head(name)));
     heads.extend(["#Misses", "#Longest run of misses", "#Stolen (%)", "Labels"].map(str::to_owned));
     let mut table = Table::new(format!("{} ({})", context.group.title, unit.sign()), &heads);
     for digest in context.digests {
         let s = &digest.summary;
-        let mut row = vec![Cell::text(context.name(digest)), Cell::number(digest.runs.len()), Cell::number(s.count)];
+        let mut row = context.cells(digest, &names);
+        row.extend([Cell::number(digest.runs.len()), Cell::number(s.count)]);
         if s.count == 0 {
             row.push(nothing(context, digest));
             row.extend((0..6).map(|_| Cell::gap("not measured")));
@@ -113,7 +120,10 @@ pub fn latency(context: &Context<'_>) -> Table {
          the measured window, greatest of the runs.",
     );
     if context.digests.iter().any(|d| d.never() > 0) {
-        table.note("Samples that never came to be (skipped releases, unanswered inputs) count as misses.");
+        table.note(
+            "Samples that never came to be (skipped releases, unanswered inputs) count as misses; the longest run of misses \
+             counts only those that came.",
+        );
     }
     let counted = context.digests.iter().filter_map(|d| d.resolution.as_ref().map(|r| (context.name(d), r)));
     for (name, resolution) in counted {
@@ -144,6 +154,10 @@ fn labels(context: &Context<'_>, digest: &Digest) -> String {
         if let Some(raw) = part.raw_samples {
             labels.push(format!("{}: {raw} of {} samples kept one by one", run.key, part.summary.count));
         }
+    }
+    for part in &digest.runs {
+        let key = &context.collection.runs[part.run].key;
+        labels.extend(part.remark.as_ref().map(|remark| format!("{key}: {remark}")));
     }
     for (run, why) in &digest.failed {
         labels.push(format!("{}: left out, {why}", context.collection.runs[*run].key));

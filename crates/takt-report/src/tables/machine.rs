@@ -13,8 +13,16 @@ const LONG: usize = 300;
 /// Every run with its directory, hash and times.
 pub fn runs(collection: &Collection) -> Table {
     let heads = [
-        "Run", "Directory", "Configuration", "#Repetition", "Hash (SHA-256 of hashes.json)", "Started", "Ended", "#Busy (%)",
-        "#Stolen (%)", "Labels",
+        "Run",
+        "Directory",
+        "Configuration",
+        "#Repetition",
+        "Hash (SHA-256 of hashes.json)",
+        "Started",
+        "Ended",
+        "#Busy (%)",
+        "#Stolen (%)",
+        "Labels",
     ];
     let mut table = Table::new("Runs", &heads);
     for (number, run) in collection.runs.iter().enumerate() {
@@ -64,15 +72,20 @@ fn show(value: &Value) -> String {
         Value::Null => "unknown".to_owned(),
         Value::String(text) => text.clone(),
         Value::Bool(yes) => if *yes { "yes" } else { "no" }.to_owned(),
-        Value::Number(number) => number.as_f64().map_or_else(|| number.to_string(), |n| match number.as_i64() {
-            Some(whole) => whole.to_string(),
-            None => figure(n),
-        }),
+        Value::Number(number) => number.as_f64().map_or_else(
+            || number.to_string(),
+            |n| match number.as_i64() {
+                Some(whole) => whole.to_string(),
+                None => figure(n),
+            },
+        ),
         Value::Array(items) if items.is_empty() => "none".to_owned(),
         Value::Array(items) => items.iter().map(show).collect::<Vec<_>>().join(", "),
-        Value::Object(fields) => {
-            fields.iter().map(|(name, value)| format!("{name} {}", show(value))).collect::<Vec<_>>().join(", ")
-        }
+        Value::Object(fields) => fields
+            .iter()
+            .map(|(name, value)| format!("{name} {}", show(value)))
+            .collect::<Vec<_>>()
+            .join(", "),
     }
 }
 
@@ -97,6 +110,27 @@ pub fn machine(collection: &Collection) -> Table {
     table
 }
 
+/// A part of the load in a line: what ran, what it was asked, what it did. Fields of another shape are shown as they are.
+fn component(item: &Value) -> String {
+    let text = |name: &str| item.get(name).and_then(Value::as_str);
+    let number = |name: &str| item.get(name).and_then(Value::as_f64);
+    let (Some(tool), Some(asked), Some(share)) = (text("tool"), text("asked"), number("cpu_share")) else {
+        return show(item);
+    };
+    let mut words = vec![format!("{}: {asked}", text("version").unwrap_or(tool))];
+    if let Some(reason) = text("stand_in") {
+        words.push(format!("stood in: {reason}"));
+    }
+    words.extend(number("processes").map(|n| format!("{n} processes or threads")));
+    words.push(format!("{:.1} % of the processor time", 100.0 * share));
+    words.extend(item.get("proof").map(|proof| format!("proof: {}", show(proof))));
+    match item.get("died") {
+        None | Some(Value::Null) => {}
+        Some(death) => words.push(format!("ENDED EARLY: {}", show(death))),
+    }
+    words.join("; ")
+}
+
 /// Parts of a load report that prove it; anything else is shown field by field.
 fn proof(load: &Value) -> Vec<(String, String)> {
     let Some(fields) = load.as_object() else {
@@ -112,11 +146,7 @@ fn proof(load: &Value) -> Vec<(String, String)> {
                 for (index, item) in items.iter().enumerate() {
                     let kind = item.get("kind").or_else(|| item.get("name")).and_then(Value::as_str);
                     let title = kind.map_or_else(|| format!("{name} {}", index + 1), str::to_owned);
-                    let mut item = item.clone();
-                    if let Some(fields) = item.as_object_mut() {
-                        fields.retain(|field, value| !(value.is_null() || field == "kind"));
-                    }
-                    lines.push((title, show(&item)));
+                    lines.push((title, component(item)));
                 }
             }
             other => lines.push((name.replace('_', " "), show(other))),
@@ -127,7 +157,8 @@ fn proof(load: &Value) -> Vec<(String, String)> {
 
 /// Proof that the asked interference was running, of the first run of each configuration that had any.
 pub fn interference(collection: &Collection) -> Option<Table> {
-    let mut table = Table::new("Interference that was running", &["Configuration", "Run", "Part", "What it did"]);
+    let mut table =
+        Table::new("Interference that was running", &["Configuration", "Run", "Part", "What it did"]);
     for configuration in &collection.configurations {
         let loaded = |run: &&usize| !collection.runs[**run].header.load.is_null();
         let Some(&run) = configuration.runs.iter().find(loaded) else { continue };

@@ -15,7 +15,7 @@ use takt_stats::quantile::Quantile;
 use crate::collect::{Collection, Group};
 use crate::digest::Digest;
 use crate::table::Cell;
-use crate::words::Unit;
+use crate::words::{Unit, clean};
 
 /// What every table of a measure is made from.
 #[derive(Clone, Copy, Debug)]
@@ -42,6 +42,32 @@ impl<'a> Context<'a> {
         keys.join(", ")
     }
 
+    /// A column for each factor that varies (the quadrotor paper's Table 4) where they alone name the configurations;
+    /// otherwise one with their names.
+    fn heads(&self) -> Vec<String> {
+        let named = |d: &Digest| self.factors(d).is_some_and(|words| words.join(" · ") == self.name(d));
+        if self.collection.varying.is_empty() || !self.digests.iter().all(named) {
+            return vec!["Configuration".to_owned()];
+        }
+        self.collection.varying.clone()
+    }
+
+    fn factors(&self, digest: &Digest) -> Option<Vec<String>> {
+        let factors = &self.collection.configurations[digest.configuration].factors;
+        let words = self.collection.varying.iter().map(|name| {
+            factors.iter().find(|f| f.name == *name).map(|f| clean(&format!("{name} {}", f.value)))
+        });
+        words.collect()
+    }
+
+    /// The cells below [`heads`](Self::heads).
+    fn cells(&self, digest: &Digest, heads: &[String]) -> Vec<Cell> {
+        let factors = &self.collection.configurations[digest.configuration].factors;
+        let value = |name: &String| factors.iter().find(|f| f.name == *name).map(|f| Cell::text(&f.value));
+        let cells: Option<Vec<Cell>> = heads.iter().map(value).collect();
+        cells.unwrap_or_else(|| vec![Cell::text(self.name(digest))])
+    }
+
     /// A head with the unit: `#Max (µs)`.
     fn head(&self, name: &str) -> String {
         format!("#{name} ({})", self.unit.sign())
@@ -49,7 +75,7 @@ impl<'a> Context<'a> {
 }
 
 /// A quantile with its interval.
-pub(crate) fn interval(unit: Unit, estimate: &Quantile) -> Cell {
+pub(super) fn interval(unit: Unit, estimate: &Quantile) -> Cell {
     let end = |value: Option<f64>| value.map(|v| unit.number(v));
     Cell::Estimate(unit.number(estimate.value), end(estimate.low), end(estimate.high))
 }

@@ -3,14 +3,23 @@
 use std::collections::BTreeMap;
 
 use takt_rundir::Factor;
+use takt_stats::low::LowRow;
 
 use super::{Context, spread};
 use crate::digest::Digest;
+use crate::figure::fit;
 use crate::table::{Cell, Table};
 use crate::words::days_hours_minutes;
 
 /// Configurations side by side in one Low table: the paper has nine.
 const SIDE_BY_SIDE: usize = 8;
+/// Longest name at the head of a column; longer ones get a key.
+const HEAD: usize = 36;
+/// Longest value of a factor at the head of a column.
+const VALUE: usize = 16;
+
+/// A figure of a share.
+type Pick = fn(&LowRow) -> f64;
 
 /// The 2009 paper's Figs. 7 and 8: figures of the lowest 99 %, 99.9 %, … of the values, configurations side by side.
 pub fn low(context: &Context<'_>) -> Vec<Table> {
@@ -18,14 +27,20 @@ pub fn low(context: &Context<'_>) -> Vec<Table> {
     let chunks: Vec<&[Digest]> = context.digests.chunks(SIDE_BY_SIDE).collect();
     let table_of = |(number, chunk): (usize, &&[Digest])| {
         let mut heads = vec!["Share".to_owned(), "Figure".to_owned()];
-        heads.extend(chunk.iter().map(|d| format!("#{}", context.name(d))));
-        let part = if chunks.len() > 1 { format!(", part {} of {}", number + 1, chunks.len()) } else { String::new() };
+        let names: Vec<String> = chunk.iter().map(|d| context.name(d).to_owned()).collect();
+        let (names, key) = fit(&names, HEAD, 'C');
+        heads.extend(names.iter().map(|name| format!("#{name}")));
+        let part = if chunks.len() > 1 {
+            format!(", part {} of {}", number + 1, chunks.len())
+        } else {
+            String::new()
+        };
         let title = format!("{}: lowest shares ({}{part})", context.group.title, unit.sign());
         let mut table = Table::new(title, &heads);
         let shares = chunk.iter().map(|d| d.low.len()).max().unwrap_or(0);
         for share in 0..shares {
             let label = chunk.iter().find_map(|d| d.low.get(share)).map_or(String::new(), |row| row.label());
-            let figures: [(&str, fn(&takt_stats::low::LowRow) -> f64); 4] =
+            let figures: [(&str, Pick); 4] =
                 [("min", |r| r.min), ("max", |r| r.max), ("mean", |r| r.mean), ("SD", |r| r.stddev)];
             // The least value is the same in all shares.
             for (figure, pick) in figures.into_iter().filter(|(figure, _)| share == 0 || *figure != "min") {
@@ -41,6 +56,9 @@ pub fn low(context: &Context<'_>) -> Vec<Table> {
             "Each share leaves out the greatest values and nothing else; the last row has them all (the humanoid paper of \
              2009, Figs. 7 and 8).",
         );
+        for (short, long) in key {
+            table.note(format!("{short}: {long}"));
+        }
         table
     };
     chunks.iter().enumerate().map(table_of).collect()
@@ -93,24 +111,32 @@ pub fn effects(context: &Context<'_>) -> Vec<Table> {
     }
     let table_of = |(name, values): (&str, Vec<&str>)| -> Option<Table> {
         let [before, after] = values[..] else { return None };
-        let (before, after) =
-            if crate::collect::is_idle(after) && !crate::collect::is_idle(before) { (after, before) } else { (before, after) };
+        let (before, after) = if crate::collect::is_idle(after) && !crate::collect::is_idle(before) {
+            (after, before)
+        } else {
+            (before, after)
+        };
         let rest = |d: &Digest| -> Vec<Factor> {
             factors_of(d).iter().filter(|f| f.name != name).cloned().collect()
         };
         let has = |d: &Digest, value: &str| factors_of(d).iter().any(|f| f.name == name && f.value == value);
         let mut heads = vec!["Else".to_owned()];
+        let long = [before, after].iter().any(|value| value.chars().count() > VALUE);
+        let (a, b) = if long { ("before", "after") } else { (before, after) };
         for figure in ["Mean", "P99", "Max"] {
-            heads.extend([context.head(&format!("{figure}, {before}")), context.head(&format!("{figure}, {after}"))]);
+            heads.extend([context.head(&format!("{figure}, {a}")), context.head(&format!("{figure}, {b}"))]);
             heads.push(format!("#{figure}: change (%)"));
         }
-        let mut table = Table::new(format!("{}: effect of {name}, {before} to {after}", context.group.title), &heads);
+        let title = format!("{}: effect of {name}, {before} to {after}", context.group.title);
+        let mut table = Table::new(title, &heads);
         for first in context.digests.iter().filter(|d| has(d, before) && d.summary.count > 0) {
             let same = |d: &&Digest| has(d, after) && rest(d) == rest(first) && d.summary.count > 0;
             let Some(second) = context.digests.iter().find(same) else { continue };
             let varying = |f: &&Factor| !collection.common.contains(f);
-            let rest: Vec<String> = rest(first).iter().filter(varying).map(|f| format!("{} {}", f.name, f.value)).collect();
-            let mut row = vec![Cell::text(if rest.is_empty() { "all equal".to_owned() } else { rest.join(" · ") })];
+            let rest: Vec<String> =
+                rest(first).iter().filter(varying).map(|f| format!("{} {}", f.name, f.value)).collect();
+            let mut row =
+                vec![Cell::text(if rest.is_empty() { "all equal".to_owned() } else { rest.join(" · ") })];
             let figures: [fn(&takt_stats::Summary) -> f64; 3] = [|s| s.mean, |s| s.p99, |s| s.worst];
             for pick in figures {
                 // Over repetitions: the median of the runs' figures, so that one bad run does not make the effect.

@@ -1,6 +1,7 @@
 //! Run directories made up for tests: shaped like a scheduling experiment, with heavy tails where a real one has them.
 
 #![allow(dead_code, reason = "each test file uses a part of it")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot write its runs has nothing to test")]
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -123,8 +124,10 @@ pub fn campaign(root: &Path, repetitions: u32, iterations: usize) {
             for repetition in 1..=repetitions {
                 cell += 1;
                 let stressed = stress != "off";
-                let mut header = header(&[("policy", policy), ("stress", stress), ("rate", "250")], repetition);
-                header.figures = BTreeMap::from([("position_rms_m".to_owned(), 0.011 + 0.001 * f64::from(repetition))]);
+                let mut header =
+                    header(&[("policy", policy), ("stress", stress), ("rate", "250")], repetition);
+                header.figures =
+                    BTreeMap::from([("position_rms_m".to_owned(), 0.011 + 0.001 * f64::from(repetition))]);
                 if stressed {
                     header.load = serde_json::json!({
                         "profile": "uav", "seconds": 41.2,
@@ -134,8 +137,11 @@ pub fn campaign(root: &Path, repetitions: u32, iterations: usize) {
                     });
                 }
                 let mut dice = Dice(cell);
-                let (median, rare, spike) =
-                    if stressed { (busy, 300.0, if busy > 1e5 { 9e6 } else { 7e5 }) } else { (idle, 3000.0, 6e4) };
+                let (median, rare, spike) = if stressed {
+                    (busy, 300.0, if busy > 1e5 { 9e6 } else { 7e5 })
+                } else {
+                    (idle, 3000.0, 6e4)
+                };
                 let latencies = (0..iterations).map(|_| dice.latency(median, 0.35, rare, spike));
                 run(&root.join(format!("{cell:03}")), &header, latencies);
             }

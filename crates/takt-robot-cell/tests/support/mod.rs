@@ -36,7 +36,7 @@ struct File {
 /// (whatever stands in the volume counts, person or not), and with so much patience that only what a test
 /// does on purpose is stale.
 pub fn config(cameras: usize) -> CellConfig {
-    let text = include_str!("../../../../cells/synthetic.toml");
+    let text = include_str!("../../../../robots/synthetic.toml");
     let File { name, cameras: all, mut perception, mut ssm, mut tasks, mut robot } =
         toml::from_str(text).expect("the shipped file");
     perception.detector.enabled = false;

@@ -201,13 +201,17 @@ impl Mpc {
         let limit = self.plant.input_limit;
         self.ahead.copy_from_slice(&self.plan);
         for _ in 0..self.config.iterations {
-            // `plan` becomes the new point, `ahead` where the momentum carries it; the gradient is that of `ahead`, so
-            // the old plan is replaced one input at a time only after its row is done with `ahead` whole.
-            for i in 0..n {
-                let row = &self.hessian[i * n..(i + 1) * n];
-                let slope = row.iter().zip(&self.ahead).map(|(h, u)| h * u).sum::<f64>() + self.linear[i];
-                // Kept in `wanted`, which is free now.
-                self.wanted[i] = (self.ahead[i] - self.descent * slope).clamp(-limit, limit);
+            // The gradient at `ahead`, column by column (the Hessian is symmetric): the sums do not wait for each
+            // other. It is kept in `wanted`, which is free now.
+            let slope = &mut self.wanted[..n];
+            slope.copy_from_slice(&self.linear);
+            for (column, u) in self.hessian.chunks_exact(n).zip(&self.ahead) {
+                for (slope, h) in slope.iter_mut().zip(column) {
+                    *slope += h * u;
+                }
+            }
+            for (slope, u) in slope.iter_mut().zip(&self.ahead) {
+                *slope = (u - self.descent * *slope).clamp(-limit, limit);
             }
             for i in 0..n {
                 let (new, old) = (self.wanted[i], self.plan[i]);

@@ -10,12 +10,21 @@ pub(crate) fn statistic(logs: &[(f64, f64)]) -> f64 {
     -(n as f64) - sum / n as f64
 }
 
-/// The share of `rounds` simulated statistics that are no smaller than the observed one, the observed one counted in
-/// (Davison & Hinkley 1997, section 4.2.3): never 0. Rounds in which nothing could be fitted count as smaller, which
-/// makes rejection likelier, not less likely.
-pub(crate) fn p_value(observed: f64, rounds: usize, mut simulated: impl FnMut() -> Option<f64>) -> f64 {
-    let reached = (0..rounds).filter(|_| simulated().is_some_and(|a| a >= observed)).count();
-    (reached + 1) as f64 / (rounds + 1) as f64
+/// For each of N statistics the share of `rounds` simulated ones that are no smaller than the observed one, the
+/// observed one counted in (Davison & Hinkley 1997, section 4.2.3): never 0. Rounds in which nothing could be fitted
+/// count as smaller, which makes rejection likelier, not less likely.
+pub(crate) fn p_values<const N: usize>(
+    observed: [f64; N],
+    rounds: usize,
+    mut simulated: impl FnMut() -> Option<[f64; N]>,
+) -> [f64; N] {
+    let mut reached = [1usize; N];
+    for _ in 0..rounds {
+        if let Some(drawn) = simulated() {
+            (0..N).for_each(|i| reached[i] += usize::from(drawn[i] >= observed[i]));
+        }
+    }
+    reached.map(|r| r as f64 / (rounds + 1) as f64)
 }
 
 #[cfg(test)]
@@ -38,7 +47,7 @@ mod tests {
 
     #[test]
     fn p_counts_the_observed_one() {
-        assert_eq!(p_value(5.0, 99, || Some(1.0)), 0.01);
-        assert_eq!(p_value(5.0, 99, || Some(9.0)), 1.0);
+        assert_eq!(p_values([5.0, 5.0], 99, || Some([1.0, 9.0])), [0.01, 1.0]);
+        assert_eq!(p_values([5.0], 99, || None), [0.01]);
     }
 }

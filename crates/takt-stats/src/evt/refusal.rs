@@ -76,8 +76,8 @@ pub enum Refusal {
     /// No threshold leaves a tail of one kind.
     #[error(
         "the tail is a mixture: a generalised Pareto distribution does not fit the {peaks} greatest peaks (above \
-         {threshold_ns} ns, Anderson-Darling p = {p_value:.3}). Fix: find the rare cause of the greatest values, or measure \
-         long enough that it gives {needed} peaks of its own"
+         {threshold_ns} ns, Anderson-Darling p = {p_value:.3}). Fix: find the rare cause of the greatest values, or \
+         measure long enough that it gives {needed} peaks of its own"
     )]
     Mixture {
         /// Peaks above the highest threshold tried.
@@ -91,8 +91,8 @@ pub enum Refusal {
     },
     /// Some values stand apart from all others.
     #[error(
-        "the tail is a mixture: the {values} greatest of {peaks} peaks stand apart from the others (p = {p_value:.4}), and \
-         are too few to model. Fix: find their cause, or measure until there are {needed} of them"
+        "the tail is a mixture: the {values} greatest of {peaks} peaks stand apart from the others (p = {p_value:.3}), \
+         and are too few to model. Fix: find their cause, or measure until there are {needed} of them"
     )]
     StandsApart {
         /// Number of values above the gap.
@@ -106,8 +106,8 @@ pub enum Refusal {
     },
     /// A tail without a finite variance.
     #[error(
-        "the tail is too heavy to extrapolate (shape {shape:.2}, limit {limit}): its variance is infinite, as with a rare \
-         cause of its own behind the greatest values. Fix: find that cause"
+        "the tail is too heavy to extrapolate (shape {shape:.2}, limit {limit}): its variance is infinite, as with a \
+         rare cause of its own behind the greatest values. Fix: find that cause"
     )]
     TooHeavy {
         /// Fitted shape.

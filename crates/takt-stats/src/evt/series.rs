@@ -144,7 +144,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn clusters_hold_every_exceedance_once(series in proptest::collection::vec(0u64..100, 0..500), u in 0u64..100) {
+        fn clusters_hold_every_exceedance_once(
+            series in proptest::collection::vec(0u64..100, 0..500), u in 0u64..100
+        ) {
             let c = Clusters::above(&series, u);
             prop_assert_eq!(c.exceedances, series.iter().filter(|&&v| v > u).count());
             prop_assert!(c.peaks.len() <= c.exceedances && (c.exceedances == 0 || !c.peaks.is_empty()));

@@ -111,7 +111,7 @@ fn what_cannot_be_extrapolated_is_refused_with_its_reason() {
         .map(|(i, v)| if i % 1000 < 60 { v + 300_000 } else { *v })
         .collect();
     let refusal = analyse(&bursts, 1000.0, 1).unwrap_err();
-    assert!(matches!(refusal, Refusal::TooFewPeaks { .. } | Refusal::NonStationary { .. }), "{refusal}");
+    assert!(matches!(refusal, Refusal::TooFewPeaks { .. } | Refusal::StandsApart { .. }), "{refusal}");
 
     let mut rng = generator(14);
     let heavy: Vec<u64> =
@@ -122,21 +122,22 @@ fn what_cannot_be_extrapolated_is_refused_with_its_reason() {
 
 #[test]
 fn sound_tails_are_rarely_refused() {
-    let refused = (0..40).filter(|&seed| analyse(&plain(10_000, 100 + seed), 250.0, 60_000).is_err()).count();
-    assert!(refused <= 6, "{refused} of 40");
+    let refused = (0..30).filter(|&seed| analyse(&plain(10_000, 100 + seed), 250.0, 60_000).is_err()).count();
+    assert!(refused <= 5, "{refused} of 30");
 }
 
 #[test]
 fn intervals_cover_end_to_end() {
     // Threshold choice and all: how often is the truth of the exponential tail inside?
     let truth = 3.6e6 * (-15f64).exp();
-    let answers: Vec<Estimate> = (0..100)
+    let answers: Vec<Estimate> = (0..60)
         .filter_map(|seed| analyse(&plain(10_000, 500 + seed), 1000.0, 50_000).ok().map(|t| t.per_hour))
         .collect();
     let truth = -(-truth).exp_m1();
+    // Standard error of 60 at 92 %: 3.5 %.
     let covered = answers.iter().filter(|e| (e.low..=e.high).contains(&truth)).count();
     assert!(
-        answers.len() >= 85 && covered as f64 / answers.len() as f64 >= 0.86,
+        answers.len() >= 50 && covered as f64 / answers.len() as f64 >= 0.86,
         "{covered} of {}",
         answers.len()
     );
@@ -158,6 +159,26 @@ proptest! {
                 prop_assert!((0.0..=1.0).contains(&t.per_hour.low) && t.per_hour.high <= 1.0);
             }
             Err(refusal) => prop_assert!(!refusal.to_string().is_empty()),
+        }
+    }
+}
+
+#[test]
+fn a_slowly_converging_tail_is_not_underestimated() {
+    // Half-normal: no upper end, but fitted shapes are about -0.1.
+    let deviation = 6000.0;
+    let deadline = 20_000 + (4.7 * deviation) as u64;
+    // P(|Z| > 4.7) = 2.60e-6, 360,000 values an hour.
+    let truth = -(-360_000.0 * 2.60e-6f64).exp_m1();
+    for seed in 0..20 {
+        let mut rng = generator(9000 + seed);
+        let mut normal = || {
+            let radius = (2.0 * exponential(&mut rng)).sqrt();
+            (radius * (std::f64::consts::TAU * rng.random::<f64>()).cos()).abs()
+        };
+        let series: Vec<u64> = (0..10_000).map(|_| 20_000 + (deviation * normal()) as u64).collect();
+        if let Ok(tail) = analyse(&series, 100.0, deadline) {
+            assert!(tail.per_hour.high >= truth, "{:?}", tail.per_hour);
         }
     }
 }

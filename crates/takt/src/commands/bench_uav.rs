@@ -3,12 +3,16 @@
 use std::process::ExitCode;
 
 use takt_lab::campaign::{Campaign, Plan, shipped};
+use takt_lab::{RobotFile, uav};
 
 use super::{CommandResult, campaign};
 use crate::args::{BenchUav, CampaignCommon, Stress};
 use crate::print;
 
 pub fn run(args: &BenchUav) -> CommandResult {
+    if args.blackout {
+        return blackout(args);
+    }
     let mut file = shipped("uav")?;
     file.repetitions = args.repeat;
     file.use_config(args.config.as_deref());
@@ -33,6 +37,27 @@ pub fn run(args: &BenchUav) -> CommandResult {
     } else {
         print!("{}", print::scheduler_rows(&rows));
         println!("Run directories: {}", table.dir);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn blackout(args: &BenchUav) -> CommandResult {
+    let file = match &args.config {
+        Some(path) => RobotFile::load(path)?,
+        None => RobotFile::shipped("uav")?,
+    };
+    let RobotFile::Uav(file) = file else {
+        return Err(format!(
+            "--config is for the robot \"{}\"; `takt bench uav` needs \"uav\"",
+            file.robot()
+        )
+        .into());
+    };
+    let study = uav::blackout(&file, &uav::StudyOptions::default())?;
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&study)?);
+    } else {
+        print!("{}", uav::blackout_text(&study));
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -36,7 +36,7 @@ fn changes(args: &Doctor, changed: &[Changed], what: &str) -> CommandResult {
             let trouble = error.as_ref().map_or_else(String::new, |error| format!(" (REFUSED: {error})"));
             println!("{}: {before} -> {after}{trouble}", path.display());
         }
-        if what == "changed" {
+        if what == "changed" && changed.iter().any(|change| change.error.is_none()) {
             println!(
                 "`takt doctor --revert` puts all back; the values from before are in {}.",
                 args.state.display()

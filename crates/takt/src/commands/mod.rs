@@ -2,15 +2,19 @@
 
 pub mod bench;
 pub mod bench_daq;
+pub mod bench_humanoid;
 pub mod bench_uav;
 pub mod campaign;
 pub mod check;
 mod child;
+pub mod compare;
 pub mod demo;
 pub mod doctor;
+pub mod export;
 pub mod record;
 pub mod report;
 pub mod run;
+pub mod segment;
 pub mod simulate;
 
 use std::process::ExitCode;

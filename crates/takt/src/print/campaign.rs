@@ -14,7 +14,7 @@ use super::bar;
 pub fn plan(plan: &Plan) -> String {
     let mut out = String::new();
     for run in &plan.runs {
-        let known = (run.expected_s > 0.0).then(|| format!(", {} s", run.expected_s)).unwrap_or_default();
+        let known = if run.expected_s > 0.0 { format!(", {} s", run.expected_s) } else { String::new() };
         let _ = writeln!(out, "{}: {}{known}", run.name, run.setup.experiment.configuration());
     }
     let seconds: f64 = plan.runs.iter().map(|run| run.expected_s).sum();
@@ -102,12 +102,12 @@ pub fn table(table: &Table) -> String {
     out
 }
 
-/// Scheduler settings as in the UAV paper's Table 4.
+/// Scheduler settings as in the UAV paper's Table 4, and what they cost the flight.
 pub fn scheduler_rows(rows: &[SchedulerRow]) -> String {
     let mut out = String::new();
     let _ = writeln!(
         out,
-        "  {:<9}{:<14}{:<8}{:>10}{:>10}{:>10}{:>10}{:>10}{:>10}{:>8}{:>12}{:>9}",
+        "  {:<9}{:<14}{:<8}{:>10}{:>10}{:>11}{:>10}{:>10}{:>10}{:>8}{:>11}{:>11}{:>9}",
         "policy",
         "parameter",
         "stress",
@@ -119,13 +119,14 @@ pub fn scheduler_rows(rows: &[SchedulerRow]) -> String {
         "P99",
         "misses",
         "RMS error",
+        "deviation",
         "stolen"
     );
+    let mm = |m: Option<f64>| m.map_or_else(|| "-".to_owned(), |m| format!("{:.1} mm", 1e3 * m));
     for r in rows {
-        let rms = r.position_rms_m.map_or_else(|| "-".to_owned(), |m| format!("{:.2} cm", 100.0 * m));
         let _ = writeln!(
             out,
-            "  {:<9}{:<14}{:<8}{:>10.2}{:>10.2}{:>10.2}{:>10.2}{:>10.2}{:>10.2}{:>8}{:>12}{:>8.2}%",
+            "  {:<9}{:<14}{:<8}{:>10.2}{:>10.2}{:>11.2}{:>10.2}{:>10.2}{:>10.2}{:>8}{:>11}{:>11}{:>8.2}%",
             r.policy,
             r.parameter,
             r.stress,
@@ -136,9 +137,13 @@ pub fn scheduler_rows(rows: &[SchedulerRow]) -> String {
             r.p90,
             r.p99,
             r.misses,
-            rms,
+            mm(r.position_rms_m),
+            mm(r.deviation_rms_m),
             100.0 * r.stolen
         );
+        if r.diverged.is_some_and(|share| share > 0.0) {
+            let _ = writeln!(out, "      VEHICLE LOST; its errors are of the time until then");
+        }
         for label in &r.labels {
             let _ = writeln!(out, "      {label}");
         }

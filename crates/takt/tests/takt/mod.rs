@@ -30,7 +30,7 @@ pub fn root() -> PathBuf {
 
 /// Path of the shipped demonstration.
 pub fn demo() -> PathBuf {
-    root().join("cells/demo.toml")
+    root().join("robots/demo.toml")
 }
 
 /// Text of the shipped demonstration.

@@ -8,7 +8,7 @@ use takt_perception::MountFrame;
 
 #[test]
 fn the_synthetic_cell_is_good() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../cells/synthetic.toml");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../robots/synthetic.toml");
     let file = CellFile::load(&path).expect("the shipped file");
     assert_eq!(file.cameras.len(), 5);
     let scenes: Vec<_> = file

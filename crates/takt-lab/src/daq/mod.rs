@@ -1,0 +1,21 @@
+//! The DAQ loop in the lab: run directories, long runs that outlive a kill, the paper's two ways to end a test.
+//!
+//! | file | content | bounded by |
+//! |---|---|---|
+//! | `samples/edges` | one line per edge that came | `keep_edges` |
+//! | `samples/lost_edges` | one line per edge that did not | `keep_edges` |
+//! | `samples/display` | the lines that the saving task showed | `keep_edges` |
+//! | `latency.json` | every edge counted: recorder, trends of maximum and mean, state of the stop rules | some kilobytes |
+//!
+//! `latency.json` is renewed twice a second, whole or not at all. After a kill, `--resume` takes it up and adds the
+//! edges that reached the samples after it.
+
+mod file;
+mod keep;
+mod resume;
+mod run;
+mod state;
+
+pub use file::{DaqFile, SHIPPED, StopRules};
+pub use run::run;
+pub use state::{STATE_FILE, State};

@@ -1,0 +1,224 @@
+//! Going on with a run that was killed.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+
+use takt_rundir::{Machine, RUN_FILE, RunDir, RunHeader};
+
+use super::keep::{EDGES, EdgeRow, LOST};
+use super::{DaqFile, State};
+use crate::LabError;
+
+/// What a killed run left.
+pub struct Left {
+    /// What it said about itself.
+    pub header: RunHeader,
+    /// All its edges, also those that reached the samples after the last checkpoint.
+    pub state: State,
+    /// Edges that were found in the samples alone.
+    pub replayed: u64,
+}
+
+impl Left {
+    /// Reads what `path` holds, which must be a killed run of `file`.
+    ///
+    /// # Errors
+    /// [`LabError::Config`] where it is another run or has come to its end; [`LabError::Files`].
+    pub fn read(path: &Path, file: &DaqFile) -> Result<Self, LabError> {
+        let dir = RunDir::open(path)?;
+        let refuse = |why: String| Err(LabError::Config(format!("--resume {}: {why}", path.display())));
+        if dir.is_complete() {
+            return refuse("this run has come to its end and is sealed; start a new one".to_owned());
+        }
+        let header = dir.header()?;
+        if header.robot != "daq" {
+            return refuse(format!("a run of {}, not of daq; only those of daq can go on", header.robot));
+        }
+        if let Some(key) = other_key(&dir, file)? {
+            return refuse(format!(
+                "it was asked with another \"{key}\"; go on with the same configuration (its own is under \"asked\" in \
+                 {RUN_FILE}), or start a new run"
+            ));
+        }
+        let mut state = match State::read(&dir)? {
+            Some(state) => state,
+            None => State::new(file)?,
+        };
+        let replayed = replay(&dir, &mut state)?;
+        state.resumed += 1;
+        Ok(Self { header, state, replayed })
+    }
+
+    /// What differs between the machine that the run began on and this one, a sentence each.
+    pub fn machine_problems(&self) -> Vec<String> {
+        let differences = self.header.machine.differences(&Machine::read());
+        let sentence = |d: takt_rundir::FactDifference| {
+            format!("the run went on where {} was {} instead of {}", d.fact, d.after, d.before)
+        };
+        differences.into_iter().map(sentence).collect()
+    }
+}
+
+/// The first key whose value the run was not asked with. Its length may change.
+fn other_key(dir: &RunDir, file: &DaqFile) -> Result<Option<String>, LabError> {
+    let run: serde_json::Value = dir.read_json(RUN_FILE)?;
+    let now = serde_json::to_value(file).map_err(|error| LabError::Config(error.to_string()))?;
+    let (Some(before), Some(now)) = (run.get("asked").and_then(|asked| asked.as_object()), now.as_object())
+    else {
+        return Ok(Some("configuration".to_owned()));
+    };
+    let keys = before.keys().chain(now.keys()).filter(|key| key.as_str() != "seconds");
+    Ok(keys.into_iter().find(|key| before.get(*key) != now.get(*key)).cloned())
+}
+
+/// Adds the edges that are in the samples and not in the state.
+fn replay(dir: &RunDir, state: &mut State) -> Result<u64, LabError> {
+    let mut rows = Vec::new();
+    for (name, arrived) in [(EDGES, true), (LOST, false)] {
+        newer(&dir.sample_path(name), state.next_index, &mut |row| rows.push(row.record(arrived)))?;
+    }
+    rows.sort_by_key(|edge| edge.index);
+    let count = rows.len() as u64;
+    for edge in rows {
+        if state.last_sent_ns == 0 {
+            state.last_sent_ns = edge.sent_ns;
+        }
+        let elapsed_ns = state.elapsed_ns + edge.sent_ns.saturating_sub(state.last_sent_ns);
+        state.push(edge.index, elapsed_ns, &edge);
+    }
+    Ok(count)
+}
+
+/// The rows of a sample file from number `from` on. A last line that the kill cut in half is none.
+fn newer(path: &Path, from: u64, take: &mut dyn FnMut(EdgeRow)) -> Result<(), LabError> {
+    let file = match File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        Err(source) => return Err(LabError::io(path)(source)),
+    };
+    let mut reader = BufReader::with_capacity(1 << 16, file);
+    let mut line = String::new();
+    let mut number = 0;
+    loop {
+        line.clear();
+        if reader.read_line(&mut line).map_err(LabError::io(path))? == 0 || !line.ends_with('\n') {
+            return Ok(());
+        }
+        number += 1;
+        // The first line names the columns.
+        if number == 1 {
+            continue;
+        }
+        let Some(row) = parse(line.trim_end()) else {
+            return Err(LabError::damaged(
+                path,
+                format!("line {number}: {}", line.trim_end()),
+                "a line of an edge",
+            ));
+        };
+        if row.index >= from {
+            take(row);
+        }
+    }
+}
+
+/// A line of the sample file, in the order of [`EdgeRow`]'s fields.
+fn parse(line: &str) -> Option<EdgeRow> {
+    let mut fields = line.split(',');
+    let mut number = || fields.next()?.parse::<u64>().ok();
+    let (index, sent_ns, received_ns, latency_ns, controller_ns) =
+        (number()?, number()?, number()?, number()?, number()?);
+    let resends = fields.next()?.parse().ok()?;
+    let level_v = fields.next()?.parse().ok()?;
+    if fields.next().is_some() {
+        return None;
+    }
+    Some(EdgeRow { index, sent_ns, received_ns, latency_ns, controller_ns, resends, level_v })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn row(index: u64) -> EdgeRow {
+        EdgeRow {
+            index,
+            sent_ns: 1_000_000 + index * 10_000,
+            received_ns: 1_000_000 + index * 10_000 + 500,
+            latency_ns: 500 + index,
+            controller_ns: 0,
+            resends: 0,
+            level_v: 5.0,
+        }
+    }
+
+    fn killed(edges: u64, checkpoint_at: u64) -> (tempfile::TempDir, RunDir, DaqFile) {
+        let root = tempfile::tempdir().unwrap();
+        let dir = RunDir::create(root.path(), "daq").unwrap();
+        let file = DaqFile::default();
+        let mut samples = dir.samples(EDGES).unwrap();
+        let mut state = State::new(&file).unwrap();
+        for index in 0..edges {
+            samples.push(&row(index)).unwrap();
+            if index < checkpoint_at {
+                state.push(index, index * 10_000, &row(index).record(true));
+            }
+        }
+        samples.flush().unwrap();
+        if checkpoint_at > 0 {
+            state.write(&dir).unwrap();
+        }
+        (root, dir, file)
+    }
+
+    #[test]
+    fn edges_after_the_checkpoint_are_found_in_the_samples() {
+        for checkpoint_at in [0, 70, 100] {
+            let (_root, dir, file) = killed(100, checkpoint_at);
+            // The kill came in the middle of a line.
+            let path = dir.sample_path(EDGES);
+            let mut text = std::fs::read_to_string(&path).unwrap();
+            text.push_str("100,2000");
+            std::fs::write(&path, text).unwrap();
+            let mut state = State::read(&dir).unwrap().unwrap_or_else(|| State::new(&file).unwrap());
+            assert_eq!(replay(&dir, &mut state).unwrap(), 100 - checkpoint_at);
+            assert_eq!((state.recorder.count(), state.next_index), (100, 100));
+            assert_eq!((state.recorder.max_ns(), state.elapsed_ns), (599, 990_000));
+        }
+    }
+
+    #[test]
+    fn a_damaged_line_is_an_error_with_its_number() {
+        let (_root, dir, file) = killed(3, 0);
+        let path = dir.sample_path(EDGES);
+        let text = std::fs::read_to_string(&path).unwrap().replace("1020000", "soon");
+        std::fs::write(&path, text).unwrap();
+        let error = replay(&dir, &mut State::new(&file).unwrap()).unwrap_err().to_string();
+        assert!(error.contains("line 4") && error.contains("soon"), "{error}");
+    }
+
+    proptest! {
+        #[test]
+        fn rows_read_back_as_they_were_written(
+            numbers in proptest::array::uniform5(any::<u64>()), resends: u32, level_v in -10f32..10.0,
+        ) {
+            let [index, sent_ns, received_ns, latency_ns, controller_ns] = numbers;
+            let row = EdgeRow { index, sent_ns, received_ns, latency_ns, controller_ns, resends, level_v };
+            let root = tempfile::tempdir().unwrap();
+            let dir = RunDir::create(root.path(), "rows").unwrap();
+            let mut file = dir.samples(EDGES).unwrap();
+            file.push(&row).unwrap();
+            file.flush().unwrap();
+            let mut read = Vec::new();
+            newer(&dir.sample_path(EDGES), 0, &mut |row| read.push(row)).unwrap();
+            prop_assert_eq!(read, vec![row]);
+        }
+
+        #[test]
+        fn no_line_makes_the_parser_panic(line in "[0-9,.a-]{0,60}") {
+            let _ = parse(&line);
+        }
+    }
+}

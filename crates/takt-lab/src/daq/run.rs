@@ -1,0 +1,302 @@
+//! Running the DAQ loop.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use takt_link_daq::Waiting;
+use takt_robot_daqloop::saving::{Discard, EdgeSink};
+use takt_robot_daqloop::{DaqLoop, DaqOutcome, EdgeRecord};
+use takt_rt::ring::Consumer;
+use takt_rundir::Measure;
+use takt_stats::Stopped;
+
+use super::DaqFile;
+use super::keep::{EDGES, Keep, Numbering, Window};
+use super::resume::Left;
+use super::state::{Checkpoints, STATE_FILE, State};
+use crate::LabError;
+use crate::options::{RunOptions, Target};
+use crate::robot::Event;
+use crate::session::Session;
+use crate::summary::RunSummary;
+
+const TICK: Duration = Duration::from_millis(100);
+/// How often the records are read. The rings hold some hundred times what comes meanwhile.
+const READ: Duration = Duration::from_millis(4);
+/// How often the state is written: a kill loses at most twice this.
+const CHECKPOINT: Duration = Duration::from_millis(500);
+
+/// Runs the loop and leaves a sealed run directory.
+///
+/// # Errors
+/// [`LabError`]; what was measured until then stays in the run directory.
+pub fn run(
+    file: &DaqFile,
+    options: &RunOptions,
+    observe: &mut dyn FnMut(Event<'_>),
+) -> Result<RunSummary, LabError> {
+    let left = match &options.target {
+        Target::Resume(path) => Some(Left::read(path, file)?),
+        Target::Below(_) | Target::Exactly(_) => None,
+    };
+    let mut session = Session::create("daq", &file.label(), file, options)?;
+    let started = start(file, left.as_ref(), &session);
+    let Started { daq, records, mut keep, kept, window } = match started {
+        Ok(started) => started,
+        Err(error) => {
+            session.discard();
+            return Err(error);
+        }
+    };
+    let mut state = match &left {
+        Some(left) => left.state.clone(),
+        None => State::new(file)?,
+    };
+    describe(&mut session, file, &daq, left.as_ref())?;
+    session.write()?;
+    observe(Event::Started { dir: session.dir(), not_granted: &session.header.not_granted });
+
+    session.start_load(&options.interference)?;
+    session.begin_window()?;
+    let from_ns = window.open();
+    // A resumed run's window is that of all its parts; after a reboot the clock began again.
+    let first_ns =
+        left.as_ref().and_then(|left| left.header.measures.first()?.window_ns).map_or(from_ns, |w| w[0]);
+    for measure in &mut session.header.measures {
+        measure.window_ns = Some([first_ns.min(from_ns), u64::MAX]);
+    }
+    session.write()?;
+    let mut reader = Reader {
+        numbering: Numbering::new(&window),
+        records,
+        batch: vec![EdgeRecord::default(); 8192],
+        before_ns: state.elapsed_ns,
+        from_ns,
+        stopped: None,
+    };
+    let mut checkpoints = Checkpoints::start(session.dir())?;
+    let length = Duration::from_secs_f64(options.seconds.unwrap_or(file.seconds));
+    let before = Duration::from_nanos(state.elapsed_ns);
+    let begun = Instant::now();
+    let (mut ticked, mut written) = (None::<Instant>, Instant::now());
+    let mut trouble = None;
+    loop {
+        reader.read(&mut state, keep.as_mut());
+        let elapsed = before + begun.elapsed();
+        let enough =
+            file.stop.edges.is_some_and(|edges| state.next_index >= edges) || reader.stopped.is_some();
+        let asked = options.stop.load(Ordering::Acquire);
+        if elapsed >= length || enough || asked || trouble.is_some() || daq.is_finished() {
+            break;
+        }
+        if ticked.is_none_or(|at| at.elapsed() >= TICK) {
+            ticked = Some(Instant::now());
+            observe(Event::Tick { elapsed, of: Some(length), line: state.line() });
+            trouble = session.load_trouble();
+        }
+        if written.elapsed() >= CHECKPOINT && checkpoints.offer(&state) {
+            written = Instant::now();
+        }
+        std::thread::sleep(READ.min(length.saturating_sub(elapsed)));
+    }
+    window.close();
+    session.end_window();
+    session.end_load()?;
+    let outcome = daq.stop().map_err(|error| LabError::Config(error.to_string()))?;
+    // What was in the ring when the loop ended.
+    reader.read(&mut state, keep.as_mut());
+    if let Some(problem) = checkpoints.end() {
+        session.header.problems.push(format!("checkpoints: {problem}"));
+    }
+    if let Some(keep) = &mut keep {
+        keep.finish().map_err(LabError::io(session.dir().path()))?;
+    }
+    state.write(session.dir())?;
+    let whole = kept.load(Ordering::Relaxed) == state.recorder.count();
+    conclude(&mut session, file, &state, &outcome, reader.stopped, whole)?;
+    Ok(session.seal()?.1)
+}
+
+/// A loop that runs, and the reading ends of what it leaves.
+struct Started {
+    daq: DaqLoop,
+    records: Consumer<EdgeRecord>,
+    /// Where saving is off: this thread keeps edges, in memory.
+    keep: Option<Keep>,
+    kept: Arc<std::sync::atomic::AtomicU64>,
+    window: Arc<Window>,
+}
+
+fn start(file: &DaqFile, left: Option<&Left>, session: &Session) -> Result<Started, LabError> {
+    let first_index = left.map_or(0, |left| left.state.next_index);
+    let most = file.stop.edges.map_or(u64::MAX, |edges| edges.saturating_sub(first_index));
+    let window = Arc::new(Window::new(most, first_index));
+    let keep = Keep::new(session.dir(), file.saving.enabled, file.keep_edges, &window)?;
+    let kept = keep.kept();
+    let (sink, keep): (Box<dyn EdgeSink>, _) =
+        if file.saving.enabled { (Box::new(keep), None) } else { (Box::new(Discard), Some(keep)) };
+    let started = DaqLoop::start_saving(&file.config(), sink);
+    let mut daq = started.map_err(|error| LabError::Config(error.to_string()))?;
+    let records = daq.take_records().ok_or_else(|| LabError::internal("the ring of records"))?;
+    Ok(Started { daq, records, keep, kept, window })
+}
+
+/// Takes the records of the window into the state.
+struct Reader {
+    numbering: Numbering,
+    records: Consumer<EdgeRecord>,
+    batch: Vec<EdgeRecord>,
+    /// Measured time before this part of the run.
+    before_ns: u64,
+    from_ns: u64,
+    stopped: Option<Stopped>,
+}
+
+impl Reader {
+    fn read(&mut self, state: &mut State, mut keep: Option<&mut Keep>) {
+        loop {
+            let count = self.records.take(&mut self.batch);
+            for edge in &self.batch[..count] {
+                if let Some(keep) = &mut keep {
+                    // In memory: cannot fail.
+                    let _ = keep.edge(edge);
+                }
+                let Some(index) = self.numbering.number(edge) else { continue };
+                let elapsed_ns = self.before_ns + edge.sent_ns.saturating_sub(self.from_ns);
+                let stopped = state.push(index, elapsed_ns, edge);
+                self.stopped = self.stopped.or(stopped);
+            }
+            if count < self.batch.len() {
+                return;
+            }
+        }
+    }
+}
+
+/// What is known before the window.
+fn describe(
+    session: &mut Session,
+    file: &DaqFile,
+    daq: &DaqLoop,
+    left: Option<&Left>,
+) -> Result<(), LabError> {
+    let latency = Measure::new("latency", "Latency of an edge", EDGES, "latency_ns");
+    let timed = |measure: Measure| Measure { time_column: Some("sent_ns".to_owned()), ..measure };
+    let latency = Measure { deadline_ns: file.deadline_ns(), ..latency };
+    session.header.measures = vec![timed(latency)];
+    if file.controller.kind() != "none" {
+        let controller =
+            Measure::new("controller", "Execution time of the controller", EDGES, "controller_ns");
+        session.header.measures.push(timed(controller));
+    }
+    session.header.not_granted = daq.not_granted();
+    let granted: Vec<_> = daq.granted().iter().map(|(_, granted)| granted).collect();
+    session.note("threads", &granted)?;
+    session.note("link", &daq.link().description)?;
+    if let Some(left) = left {
+        session.header.started_utc.clone_from(&left.header.started_utc);
+        session.header.problems.clone_from(&left.header.problems);
+        session.header.problems.extend(left.machine_problems());
+        session.note("resumed", &left.state.resumed)?;
+        session.note("edges_found_in_samples", &left.replayed)?;
+    }
+    Ok(())
+}
+
+/// What is known after the window.
+fn conclude(
+    session: &mut Session,
+    file: &DaqFile,
+    state: &State,
+    outcome: &DaqOutcome,
+    stopped: Option<Stopped>,
+    whole: bool,
+) -> Result<(), LabError> {
+    let seconds = state.elapsed_ns as f64 / 1e9;
+    let edges = state.recorder.count();
+    let rate_hz = if seconds > 0.0 { edges as f64 / seconds } else { 0.0 };
+    for measure in &mut session.header.measures {
+        measure.rate_hz = (rate_hz > 0.0).then_some(rate_hz);
+    }
+    if let Some(latency) = session.header.measures.first_mut() {
+        latency.never = state.lost_edges;
+        latency.recorder = (!whole).then(|| STATE_FILE.to_owned());
+    }
+    let header = &mut session.header;
+    header.records_lost = outcome.records_lost;
+    header.problems.extend(outcome.ended.problem().map(str::to_owned));
+    let mut figure = |name: &str, value: f64| {
+        header.figures.insert(name.to_owned(), value);
+    };
+    figure("edges", edges as f64);
+    figure("edges_per_s", rate_hz);
+    figure("lost_edges", state.lost_edges as f64);
+    figure("resends", state.resends as f64);
+    if state.resumed > 0 {
+        figure("resumed", f64::from(state.resumed));
+    }
+    if let Some(controller) = &state.controller {
+        figure("controller_mean_us", controller.mean_ns() / 1e3);
+        figure("controller_max_us", controller.max_ns() as f64 / 1e3);
+    }
+    if let Some(tracking) = &outcome.tracking {
+        figure("tracking_rms_error", tracking.rms_error);
+        figure("tracking_max_error", tracking.max_error);
+    }
+    if let Some(steady) = &outcome.steady {
+        figure("page_faults", (steady.minor_faults + steady.major_faults) as f64);
+        figure("preemptions", steady.preemptions as f64);
+    }
+    if let Some(saved) = &outcome.saved {
+        figure("display_lines", saved.lines as f64);
+        if saved.lost > 0 {
+            let (lost, ring) = (saved.lost, file.saving.ring);
+            header.problems.push(format!("the saving task missed {lost} edges: its ring of {ring} was full"));
+        }
+        header.problems.extend(saved.problem.as_ref().map(|problem| format!("saving: {problem}")));
+    }
+    header.problems.extend(kept_for_others(file, state.recorder.max_ns()));
+    if edges == 0 && outcome.ended.problem().is_none() {
+        header.problems.push("no edge came within the measured window".to_owned());
+    }
+    session.note("outcome", outcome)?;
+    session.note("stopped", &stopped)?;
+    Ok(())
+}
+
+/// Latencies of at least this size can be the kernel's share for others.
+const SHARE_FROM_NS: u64 = 5_000_000;
+
+/// A real-time task that polls hardly ever leaves its CPU. The kernel then takes it away, by default for 50 ms of every
+/// second, so that the rest of the system lives: by RT throttling, since Linux 6.12 by the fair server. Such a gap says
+/// nothing of the board or the loop, so a run that may hold one is labelled.
+fn kept_for_others(file: &DaqFile, max_ns: u64) -> Option<String> {
+    let policy = file.acquisition.policy;
+    let polls = file.link.waiting() == Waiting::Poll && policy.is_real_time();
+    (polls && max_ns >= SHARE_FROM_NS).then(|| {
+        format!(
+            "the greatest latency, {:.1} ms, may be the time that the kernel keeps for other tasks on a CPU that a \
+             polling {policy} task does not leave (50 ms of every second by default). Fix: give the task a CPU without \
+             other tasks (isolcpus= and acquisition.cpus), take less with runtime in /sys/kernel/debug/sched/fair_server/ \
+             (before Linux 6.12: `sudo sysctl kernel.sched_rt_runtime_us=-1`), or let the link sleep (link.waiting = \
+             \"block\")",
+            max_ns as f64 / 1e6
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_polling_real_time_task_with_a_long_gap_is_labelled() {
+        let file = |text: &str| toml::from_str::<DaqFile>(text).expect("a valid file");
+        let label = kept_for_others(&file(""), 50_000_000).expect("fifo:99 polls by default");
+        assert!(label.contains("50.0 ms") && label.contains("fifo:99"), "{label}");
+        assert_eq!(kept_for_others(&file(""), 200_000), None);
+        assert_eq!(kept_for_others(&file("acquisition.policy = 'other'"), 50_000_000), None);
+        assert_eq!(kept_for_others(&file("link = { kind = 'udp', waiting = 'block' }"), 50_000_000), None);
+    }
+}

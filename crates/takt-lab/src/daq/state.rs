@@ -1,0 +1,171 @@
+//! What a run knows of all its edges, in constant memory: what a kill must not take.
+
+use std::path::Path;
+use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
+use std::thread::JoinHandle;
+
+use serde::{Deserialize, Serialize};
+use takt_robot_daqloop::EdgeRecord;
+use takt_rundir::RunDir;
+use takt_stats::{MaxTrend, MeanTrend, Recorder, Stop, Stopped};
+
+use super::DaqFile;
+use crate::LabError;
+
+/// Its file in the run directory. The names of its first four keys are those that reports look for.
+pub const STATE_FILE: &str = "latency.json";
+
+/// Every edge, counted.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct State {
+    /// Latencies of the edges that came.
+    pub recorder: Recorder,
+    /// How the maximum grew.
+    pub max_trend: MaxTrend,
+    /// How the mean developed.
+    pub mean_trend: MeanTrend,
+    /// Measured time, nanoseconds, without the gaps between a kill and a resumption.
+    pub elapsed_ns: u64,
+    /// Execution times of the controller; absent without one.
+    pub controller: Option<Recorder>,
+    /// The stop rules.
+    pub stop: Stop,
+    /// Number of the next edge: how many there were, lost ones included.
+    pub next_index: u64,
+    /// Edges that never came.
+    pub lost_edges: u64,
+    /// Levels that the link sent again.
+    pub resends: u64,
+    /// When the last edge was sent (CLOCK_MONOTONIC).
+    pub last_sent_ns: u64,
+    /// How often the run was taken up again.
+    pub resumed: u32,
+}
+
+impl State {
+    /// Nothing seen yet.
+    ///
+    /// # Errors
+    /// [`LabError::Config`] for stop rules that cannot be.
+    pub fn new(file: &DaqFile) -> Result<Self, LabError> {
+        let config = |error: String| LabError::Config(error);
+        let recorder = |deadline_ns| Recorder::new(deadline_ns).map_err(|e| config(e.to_string()));
+        Ok(Self {
+            recorder: recorder(file.deadline_ns())?,
+            max_trend: MaxTrend::default(),
+            mean_trend: MeanTrend::default(),
+            elapsed_ns: 0,
+            controller: if file.controller.kind() == "none" { None } else { Some(recorder(None)?) },
+            stop: Stop::new(file.stop_config()).map_err(|e| config(e.to_string()))?,
+            next_index: 0,
+            lost_edges: 0,
+            resends: 0,
+            last_sent_ns: 0,
+            resumed: 0,
+        })
+    }
+
+    /// Takes in an edge of number `index`, sent `elapsed_ns` after the run began. Says why the run should end, once it
+    /// should.
+    pub fn push(&mut self, index: u64, elapsed_ns: u64, edge: &EdgeRecord) -> Option<Stopped> {
+        self.next_index = index + 1;
+        self.elapsed_ns = self.elapsed_ns.max(elapsed_ns);
+        self.last_sent_ns = edge.sent_ns;
+        self.resends += u64::from(edge.resends);
+        if let Some(controller) = &mut self.controller {
+            controller.record(edge.controller_ns);
+        }
+        if !edge.arrived {
+            self.lost_edges += 1;
+            return None;
+        }
+        self.recorder.record(edge.latency_ns);
+        self.max_trend.push(elapsed_ns, edge.latency_ns);
+        self.mean_trend.push(elapsed_ns, edge.latency_ns);
+        self.stop.push(elapsed_ns, edge.latency_ns)
+    }
+
+    /// A few words for people.
+    pub fn line(&self) -> String {
+        let (mean_us, max_us) = (self.recorder.mean_ns() / 1e3, self.recorder.max_ns() as f64 / 1e3);
+        let lost = match self.lost_edges {
+            0 => String::new(),
+            lost => format!(", {lost} lost"),
+        };
+        format!("{} edges, mean {mean_us:.2} us, max {max_us:.2} us{lost}", self.recorder.count())
+    }
+
+    /// Writes it whole or not at all.
+    ///
+    /// # Errors
+    /// [`LabError::Files`].
+    pub fn write(&self, dir: &RunDir) -> Result<(), LabError> {
+        Ok(dir.write_json(STATE_FILE, self)?)
+    }
+
+    /// What the last run left; None where it did not come to write anything.
+    ///
+    /// # Errors
+    /// [`LabError::Files`] for a damaged file.
+    pub fn read(dir: &RunDir) -> Result<Option<Self>, LabError> {
+        if !Path::new(dir.path()).join(STATE_FILE).is_file() {
+            return Ok(None);
+        }
+        Ok(Some(dir.read_json(STATE_FILE)?))
+    }
+}
+
+/// Writes states from a thread of its own: a slow disk must not keep the reader of the records from its ring.
+pub struct Checkpoints {
+    sender: Option<SyncSender<Box<State>>>,
+    writer: Option<JoinHandle<Option<String>>>,
+}
+
+impl Checkpoints {
+    /// Into `dir`.
+    ///
+    /// # Errors
+    /// [`LabError::Files`] where no thread can be started.
+    pub fn start(dir: &RunDir) -> Result<Self, LabError> {
+        let (sender, receiver) = sync_channel::<Box<State>>(1);
+        let own = dir.clone();
+        let body = move || {
+            let _registration = takt_rt::census::Registration::exempt_self("checkpoints");
+            let mut problem = None;
+            for state in receiver {
+                if let Err(error) = state.write(&own) {
+                    problem.get_or_insert(error.to_string());
+                }
+            }
+            problem
+        };
+        let writer = std::thread::Builder::new()
+            .name("daq-checkpoint".to_owned())
+            .spawn(body)
+            .map_err(LabError::io(dir.path()))?;
+        Ok(Self { sender: Some(sender), writer: Some(writer) })
+    }
+
+    /// Hands over a state; false when the writer still has the one before, and this turn is left out.
+    pub fn offer(&self, state: &State) -> bool {
+        match &self.sender {
+            Some(sender) => !matches!(sender.try_send(Box::new(state.clone())), Err(TrySendError::Full(_))),
+            None => false,
+        }
+    }
+
+    /// Waits until everything is written; what could not be.
+    pub fn end(&mut self) -> Option<String> {
+        self.sender = None;
+        match self.writer.take()?.join() {
+            Ok(problem) => problem,
+            Err(_) => Some("the thread that writes checkpoints has panicked".to_owned()),
+        }
+    }
+}
+
+impl Drop for Checkpoints {
+    fn drop(&mut self) {
+        self.end();
+    }
+}

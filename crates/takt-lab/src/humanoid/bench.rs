@@ -1,0 +1,143 @@
+//! `takt bench humanoid`: one run, with the paper's table.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::Path;
+
+use serde::Serialize;
+use takt_rundir::RunDir;
+use takt_stats::low::{self, LowRow};
+
+use super::HumanoidFile;
+use crate::LabError;
+use crate::options::RunOptions;
+use crate::robot::Event;
+use crate::summary::RunSummary;
+
+/// What `takt bench humanoid --json` prints.
+#[derive(Debug, Serialize)]
+pub struct HumanoidBench {
+    /// Devices in OP.
+    pub devices_op: u64,
+    /// Time until they were, seconds.
+    pub bring_up_s: f64,
+    /// Cycles in the measured window.
+    pub cycles: u64,
+    /// Frames that did not come back in time.
+    pub lost_frames: u64,
+    /// Cycles whose working counter was wrong.
+    pub working_counter_errors: u64,
+    /// The tuning as the paper writes it.
+    pub tuning: String,
+    /// The control period in microseconds: Figures 7 and 8 of the paper.
+    pub period_low_us: Vec<LowRow>,
+    /// Wake-up lateness in microseconds, likewise.
+    pub lateness_low_us: Vec<LowRow>,
+    /// Sensor latency, command latency and reaction in cycles: `{min, mean, max}`. The paper: 1.5 to 2.5, 1.5, and 3 to 4.
+    pub latency_cycles: BTreeMap<String, BTreeMap<String, f64>>,
+    /// The run's summary: verdict, all figures, what was not granted.
+    pub run: RunSummary,
+}
+
+/// Runs `file` and makes the table of what it left.
+///
+/// # Errors
+/// [`LabError`].
+pub fn bench(
+    file: &HumanoidFile,
+    options: &RunOptions,
+    observe: &mut dyn FnMut(Event<'_>),
+) -> Result<HumanoidBench, LabError> {
+    let run = super::run(file, options, observe)?;
+    let dir = RunDir::open(Path::new(&run.run_dir))?;
+    let header = dir.header()?;
+    let table = |name: &str| -> Result<Vec<LowRow>, LabError> {
+        let Some(measure) = header.measures.iter().find(|measure| measure.name == name) else {
+            return Ok(Vec::new());
+        };
+        let mut values: Vec<f64> =
+            dir.series(measure)?.values_ns.iter().map(|&value| value as f64 / 1e3).collect();
+        values.sort_by(f64::total_cmp);
+        Ok(low::table(&values))
+    };
+    let figure = |name: &str| run.figures.get(name).copied().unwrap_or(0.0);
+    let mut latency_cycles = BTreeMap::new();
+    for (name, key) in
+        [("sensor", "sensor_latency"), ("command", "command_latency"), ("reaction", "reaction")]
+    {
+        let parts = [("min", "_min_cycles"), ("mean", "_cycles"), ("max", "_max_cycles")];
+        let values: BTreeMap<String, f64> = parts
+            .iter()
+            .filter_map(|(part, end)| Some(((*part).to_owned(), *run.figures.get(&format!("{key}{end}"))?)))
+            .collect();
+        if !values.is_empty() {
+            latency_cycles.insert(name.to_owned(), values);
+        }
+    }
+    Ok(HumanoidBench {
+        devices_op: figure("devices_op") as u64,
+        bring_up_s: figure("bring_up_s"),
+        cycles: figure("cycles") as u64,
+        lost_frames: figure("lost_frames") as u64,
+        working_counter_errors: figure("working_counter_errors") as u64,
+        tuning: file.tuning(),
+        period_low_us: table("period")?,
+        lateness_low_us: table("lateness")?,
+        latency_cycles,
+        run,
+    })
+}
+
+impl HumanoidBench {
+    /// For people.
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        let _ = writeln!(
+            text,
+            "{} devices in OP after {:.2} s, {} cycles, {} frames lost, {} working counters wrong; tuning {}",
+            self.devices_op,
+            self.bring_up_s,
+            self.cycles,
+            self.lost_frames,
+            self.working_counter_errors,
+            self.tuning
+        );
+        for (title, rows) in
+            [("control period, µs", &self.period_low_us), ("wake-up lateness, µs", &self.lateness_low_us)]
+        {
+            let _ = writeln!(text, "\n{title:<24} {:>10} {:>10} {:>10} {:>10}", "min", "max", "mean", "SD");
+            for row in rows {
+                let _ = writeln!(
+                    text,
+                    "{:<24} {:>10.2} {:>10.2} {:>10.2} {:>10.2}",
+                    row.label(),
+                    row.min,
+                    row.max,
+                    row.mean,
+                    row.stddev
+                );
+            }
+        }
+        let _ =
+            writeln!(text, "\n{:<24} {:>10} {:>10} {:>10}   paper", "latency, cycles", "min", "mean", "max");
+        for (name, paper) in [("sensor", "1.5 to 2.5"), ("command", "1.5"), ("reaction", "3 to 4")] {
+            if let Some(values) = self.latency_cycles.get(name) {
+                let value = |part: &str| values.get(part).copied().unwrap_or(f64::NAN);
+                let _ = writeln!(
+                    text,
+                    "{name:<24} {:>10.2} {:>10.2} {:>10.2}   {paper}",
+                    value("min"),
+                    value("mean"),
+                    value("max")
+                );
+            }
+        }
+        for difference in &self.run.not_granted {
+            let _ = writeln!(text, "not granted: {difference}");
+        }
+        for problem in &self.run.problems {
+            let _ = writeln!(text, "problem: {problem}");
+        }
+        text
+    }
+}

@@ -1,0 +1,225 @@
+//! Drains the humanoid's rings into the run directory. Best effort: the rings hold seconds of records.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use takt_link_ethercat::control::LinkEvent;
+use takt_link_ethercat::segment::Truth;
+use takt_robot_humanoid::run::CycleRecord;
+use takt_rt::ring::Consumer;
+use takt_rundir::{Measure, RunDir, SampleFile};
+
+use super::latency::{Joiner, LatencyRow};
+use super::rows::{CYCLES, CycleRow, LATENCIES};
+use crate::LabError;
+use crate::keeper::{Keeper, MOST_ROWS, Window, recorder_file};
+
+/// How often rings are drained.
+const PERIOD: Duration = Duration::from_millis(20);
+/// A kill loses at most this much.
+const FLUSH_PERIOD: Duration = Duration::from_secs(1);
+/// Records taken from a ring at once.
+const BATCH: usize = 1024;
+/// Events kept for the run's header; the rest is counted.
+const MOST_EVENTS: usize = 1000;
+/// Latencies kept for the figures.
+const MOST_LATENCIES: usize = 1 << 20;
+
+/// What is drained.
+pub(super) struct Rings {
+    pub records: Consumer<CycleRecord>,
+    pub events: Consumer<LinkEvent>,
+    pub truth: Option<Consumer<Truth>>,
+}
+
+struct Kept<R> {
+    keeper: Keeper,
+    /// When a record was, and its value.
+    value: fn(&R) -> (u64, u64),
+}
+
+type CycleValue = fn(&CycleRow) -> (u64, u64);
+type LatencyValue = fn(&LatencyRow) -> (u64, u64);
+
+fn cycle_value(name: &str) -> Option<CycleValue> {
+    match name {
+        "period" => Some(|r| (r.planned_ns, r.wake_ns - r.previous_wake_ns)),
+        "lateness" => Some(|r| (r.planned_ns, r.wake_ns.saturating_sub(r.planned_ns))),
+        "response" => Some(|r| (r.planned_ns, r.end_ns.saturating_sub(r.planned_ns))),
+        "exchange" => Some(|r| (r.planned_ns, r.exchanged_ns.saturating_sub(r.wake_ns))),
+        _ => None,
+    }
+}
+
+fn latency_value(name: &str) -> Option<LatencyValue> {
+    match name {
+        "sensor" => Some(|r| (r.seen_ns, r.seen_ns.saturating_sub(r.event_ns))),
+        "command" => Some(|r| (r.applied_ns, r.applied_ns.saturating_sub(r.seen_ns))),
+        "reaction" => Some(|r| (r.applied_ns, r.applied_ns.saturating_sub(r.event_ns))),
+        _ => None,
+    }
+}
+
+/// The collector.
+pub(super) struct Collector {
+    rings: Rings,
+    window: Window,
+    cycles: SampleFile,
+    latencies: SampleFile,
+    rows: u64,
+    cycles_kept: Vec<Kept<CycleRow>>,
+    latencies_kept: Vec<Kept<LatencyRow>>,
+    joiner: Joiner,
+    previous_wake_ns: Option<u64>,
+    collected: Collected,
+}
+
+/// What the collector ends with.
+#[derive(Default)]
+pub(super) struct Collected {
+    /// Events of the wire.
+    pub events: Vec<LinkEvent>,
+    /// Events beyond those.
+    pub more_events: u64,
+    /// Latencies within the window.
+    pub latencies: Vec<LatencyRow>,
+    /// Cycles within the window.
+    pub cycles: u64,
+    /// Releases skipped within the window.
+    pub skipped: u64,
+    /// Frames lost within the window.
+    pub lost_frames: u64,
+    /// Cycles within the window whose working counter was wrong though the frames came.
+    pub counter_errors: u64,
+    /// Sum of fetching and sending, nanoseconds.
+    pub exchange_sum_ns: u64,
+    /// Records that found their ring full.
+    pub lost: u64,
+}
+
+impl Collector {
+    /// A collector for `measures`, which then name their recorders' files.
+    pub fn new(
+        dir: &RunDir,
+        rings: Rings,
+        measures: &mut [Measure],
+        window: &Window,
+    ) -> Result<Self, LabError> {
+        let (mut cycles_kept, mut latencies_kept) = (Vec::new(), Vec::new());
+        for measure in measures {
+            if let Some(value) = cycle_value(&measure.name) {
+                cycles_kept.push(Kept { keeper: Keeper::open(dir, measure, window)?, value });
+            } else if let Some(value) = latency_value(&measure.name) {
+                latencies_kept.push(Kept { keeper: Keeper::open(dir, measure, window)?, value });
+            } else {
+                continue;
+            }
+            measure.recorder = Some(recorder_file(&measure.name));
+        }
+        Ok(Self {
+            rings,
+            window: window.clone(),
+            cycles: dir.samples(CYCLES)?,
+            latencies: dir.samples(LATENCIES)?,
+            rows: 0,
+            cycles_kept,
+            latencies_kept,
+            joiner: Joiner::default(),
+            previous_wake_ns: None,
+            collected: Collected::default(),
+        })
+    }
+
+    /// Collects until `stop` is set and the rings are empty.
+    pub fn run(mut self, stop: &AtomicBool) -> Result<Collected, LabError> {
+        let mut flushed = Instant::now();
+        loop {
+            // Before draining: whatever was pushed before the wish to stop is still taken.
+            let last = stop.load(Ordering::Acquire);
+            while self.drain()? {}
+            if last || flushed.elapsed() >= FLUSH_PERIOD {
+                self.save()?;
+                flushed = Instant::now();
+            }
+            if last {
+                self.collected.lost = self.rings.records.lost();
+                return Ok(self.collected);
+            }
+            std::thread::sleep(PERIOD);
+        }
+    }
+
+    fn save(&mut self) -> Result<(), LabError> {
+        self.cycles.flush()?;
+        self.latencies.flush()?;
+        self.cycles_kept.iter_mut().try_for_each(|kept| kept.keeper.checkpoint(true).map(drop))?;
+        self.latencies_kept.iter_mut().try_for_each(|kept| kept.keeper.checkpoint(true).map(drop))
+    }
+
+    /// Takes one batch; false when the rings were empty.
+    fn drain(&mut self) -> Result<bool, LabError> {
+        let (mut records, mut events, mut truths) = (Vec::new(), Vec::new(), Vec::new());
+        let mut taken = self.rings.records.take_into(&mut records, BATCH);
+        taken += self.rings.events.take_into(&mut events, BATCH);
+        if let Some(truth) = &mut self.rings.truth {
+            taken += truth.take_into(&mut truths, BATCH);
+        }
+        for event in events {
+            if self.collected.events.len() < MOST_EVENTS {
+                self.collected.events.push(event);
+            } else {
+                self.collected.more_events += 1;
+            }
+        }
+        truths.iter().for_each(|truth| self.joiner.truth(truth));
+        for record in &records {
+            self.cycle(record)?;
+        }
+        let mut rows = Vec::new();
+        self.joiner.take(|row| rows.push(row));
+        for row in rows {
+            self.latency(row)?;
+        }
+        Ok(taken > 0)
+    }
+
+    fn cycle(&mut self, record: &CycleRecord) -> Result<(), LabError> {
+        self.joiner.cycle(record);
+        let Some(previous_wake_ns) = self.previous_wake_ns.replace(record.wake_ns) else { return Ok(()) };
+        if self.window.elapsed_ns(record.planned_ns).is_none() {
+            return Ok(());
+        }
+        let all = &mut self.collected;
+        all.cycles += 1;
+        all.skipped += u64::from(record.skipped);
+        all.lost_frames += u64::from(record.lost);
+        all.counter_errors +=
+            u64::from(record.lost == 0 && record.working_counter != record.expected_counter);
+        all.exchange_sum_ns += record.exchange_ns;
+        let row = CycleRow::new(record, previous_wake_ns);
+        for kept in &mut self.cycles_kept {
+            let (at_ns, value_ns) = (kept.value)(&row);
+            kept.keeper.push(at_ns, value_ns);
+        }
+        if self.rows < MOST_ROWS {
+            self.rows += 1;
+            self.cycles.push(&row)?;
+        }
+        Ok(())
+    }
+
+    fn latency(&mut self, row: LatencyRow) -> Result<(), LabError> {
+        if self.window.elapsed_ns(row.event_ns).is_none() {
+            return Ok(());
+        }
+        for kept in &mut self.latencies_kept {
+            let (at_ns, value_ns) = (kept.value)(&row);
+            kept.keeper.push(at_ns, value_ns);
+        }
+        if self.collected.latencies.len() < MOST_LATENCIES {
+            self.collected.latencies.push(row);
+            self.latencies.push(&row)?;
+        }
+        Ok(())
+    }
+}

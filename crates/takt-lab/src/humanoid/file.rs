@@ -1,0 +1,201 @@
+//! Configuration of the humanoid.
+
+use serde::{Deserialize, Serialize};
+use takt_robot_humanoid::HumanoidConfig;
+use takt_rt::memory::MemoryLock;
+use takt_rt::periodic::SleepStrategy;
+use takt_rt::placement::CpuSet;
+use takt_rt::policy::Policy;
+use takt_rt::settings::ThreadSettings;
+
+/// The shipped configuration.
+pub const SHIPPED: &str = include_str!("../../../../robots/humanoid.toml");
+
+/// What the devices are reached by.
+#[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "kind", deny_unknown_fields)]
+pub enum WireKind {
+    /// A simulated segment at the far end of a veth pair, made for the run; in process, and labelled, where that is not permitted.
+    #[default]
+    Veth,
+    /// A simulated segment in the controller's own thread: no kernel between the two.
+    InProcess,
+    /// Devices, or `takt segment`, on a network interface.
+    Interface {
+        /// Its name.
+        name: String,
+    },
+}
+
+/// The simulated segment.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct SegmentOptions {
+    /// Policy of its thread. FIFO 98: it stands for hardware and must not be what is measured; below 99, the paper's P.
+    pub policy: Policy,
+    /// Its CPUs; all but the controller's when absent.
+    pub cpus: Option<CpuSet>,
+    /// Process-data watchdog of the devices, milliseconds. 1000: without tuning and under load the paper's loop stood
+    /// still for 346 ms, and the run is to go on then.
+    pub watchdog_ms: u32,
+    /// Time from a frame to the devices' new data, microseconds. 500: half a cycle, as the paper's microcontrollers.
+    pub update_us: u32,
+    /// Time between physical events at the probe, microseconds. 7300: falls on all phases of a cycle.
+    pub event_period_us: u32,
+}
+
+impl Default for SegmentOptions {
+    fn default() -> Self {
+        Self {
+            policy: Policy::Fifo { priority: 98 },
+            cpus: None,
+            watchdog_ms: 1000,
+            update_us: 500,
+            event_period_us: 7300,
+        }
+    }
+}
+
+/// The humanoid's file. P, M, C and S of the paper are `policy`, `lock_memory`, `cpus` with `shield`, and `sleep`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct HumanoidFile {
+    /// `humanoid`.
+    pub robot: String,
+    /// Name for people.
+    pub name: String,
+    /// Length of a run, seconds, when the command says nothing. 10.
+    pub seconds: f64,
+    /// Scheduling policy of the motion controller (P). FIFO 99, the paper's highest priority.
+    pub policy: Policy,
+    /// Memory locking (M). All: no page fault later on.
+    pub lock_memory: MemoryLock,
+    /// CPUs of the motion controller (C); the inherited ones when absent.
+    pub cpus: Option<CpuSet>,
+    /// Whether all other tasks and interrupts are moved off those CPUs (C). Off: it concerns the whole machine.
+    pub shield: bool,
+    /// How the loop waits (S). Kernel; `{ kind = "spin" }` spins the last 50 µs, as the paper.
+    pub sleep: SleepStrategy,
+    /// Holds the CPUs out of deep sleep. True: exit latencies of idle states are power saving and not scheduling.
+    pub no_deep_idle: bool,
+    /// Refuse to run when the kernel grants less than asked.
+    pub strict: bool,
+    /// What the devices are reached by. A veth pair: frames go through the kernel's network stack, as on hardware.
+    pub wire: WireKind,
+    /// The simulated segment.
+    pub segment: SegmentOptions,
+    /// Readers of the cache beside the controller, each reading without pause but for 1 ms. 1: telemetry.
+    pub readers: u32,
+    /// The motion controller.
+    pub motion: HumanoidConfig,
+}
+
+impl Default for HumanoidFile {
+    fn default() -> Self {
+        Self {
+            robot: "humanoid".to_owned(),
+            name: "humanoid".to_owned(),
+            seconds: 10.0,
+            policy: Policy::Fifo { priority: 99 },
+            lock_memory: MemoryLock::All,
+            cpus: None,
+            shield: false,
+            sleep: SleepStrategy::Kernel,
+            no_deep_idle: true,
+            strict: false,
+            wire: WireKind::Veth,
+            segment: SegmentOptions::default(),
+            readers: 1,
+            motion: HumanoidConfig::default(),
+        }
+    }
+}
+
+impl HumanoidFile {
+    /// Settings of the motion controller's thread.
+    pub fn settings(&self) -> ThreadSettings {
+        ThreadSettings {
+            policy: self.policy,
+            cpus: self.cpus,
+            timer_slack_ns: Some(1),
+            lock_memory: self.lock_memory,
+            prefault_stack_bytes: 256 << 10,
+            strict: self.strict,
+        }
+    }
+
+    /// The tuning as the paper writes it: P, M, C, S, or `none`.
+    pub fn tuning(&self) -> String {
+        let letters = [
+            ("P", self.policy.is_real_time()),
+            ("M", self.lock_memory != MemoryLock::Off),
+            ("C", self.cpus.is_some()),
+            ("S", self.sleep != SleepStrategy::Kernel),
+        ];
+        let text: String = letters.iter().filter(|(_, on)| *on).map(|(letter, _)| *letter).collect();
+        if text.is_empty() { "none".to_owned() } else { text }
+    }
+
+    /// Refuses what cannot be run.
+    ///
+    /// # Errors
+    /// A sentence with the key, its value and what is accepted.
+    pub fn validate(&self) -> Result<(), String> {
+        let within = |key: &str, value: f64, low: f64, high: f64| {
+            // Also refuses NaN.
+            if (low..=high).contains(&value) {
+                return Ok(());
+            }
+            Err(format!("{key} = {value}: accepted are {low} to {high}"))
+        };
+        if self.robot != "humanoid" {
+            return Err(format!("robot = \"{}\": this file is for \"humanoid\"", self.robot));
+        }
+        within("seconds", self.seconds, 0.01, 40.0 * 86_400.0)?;
+        within("segment.watchdog_ms", self.segment.watchdog_ms.into(), 0.0, 6553.0)?;
+        within("segment.update_us", self.segment.update_us.into(), 1.0, 1e6)?;
+        within("segment.event_period_us", self.segment.event_period_us.into(), 0.0, 1e9)?;
+        let most = self.motion.link.readers.saturating_sub(1);
+        within("readers", self.readers.into(), 0.0, most as f64)?;
+        if self.shield && self.cpus.is_none() {
+            return Err("shield = true: cpus must say which CPUs are the controller's".to_owned());
+        }
+        if let WireKind::Interface { name } = &self.wire
+            && name.is_empty()
+        {
+            return Err("wire.name = \"\": the name of a network interface is accepted".to_owned());
+        }
+        self.policy.validate().map_err(|error| error.to_string())?;
+        self.segment.policy.validate().map_err(|error| format!("segment.{error}"))?;
+        self.motion.validate().map_err(|reason| format!("motion.{reason}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_shipped_file_is_the_papers_robot() {
+        let file: HumanoidFile = toml::from_str(SHIPPED).unwrap();
+        assert_eq!(file, HumanoidFile::default(), "what the shipped file spells out are the defaults");
+        file.validate().unwrap();
+        assert_eq!((file.motion.devices().len(), file.tuning().as_str()), (59, "PM"));
+        let again: HumanoidFile = toml::from_str(&toml::to_string(&file).unwrap()).unwrap();
+        assert_eq!(again, file);
+    }
+
+    #[test]
+    fn refusals_name_the_key() {
+        let refused = |text: &str| match toml::from_str::<HumanoidFile>(text) {
+            Ok(file) => file.validate().unwrap_err(),
+            Err(error) => error.to_string(),
+        };
+        assert!(refused("[motion]\nrate_hz = 0").contains("motion.rate_hz"));
+        assert!(refused("[motion.safety]\nmost_late = 0").contains("safety.most_late"));
+        assert!(refused("shield = true").contains("cpus"));
+        assert!(refused("[wire]\nkind = 'interface'\nname = ''").contains("wire.name"));
+        assert!(refused("readers = 99").contains("readers"));
+        assert!(refused("sheild = true").contains("shield"));
+    }
+}

@@ -1,0 +1,326 @@
+//! One run, from a configuration to a sealed run directory.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use takt_link_ethercat::control::{CacheReader, Exporter, Link, bring_up};
+use takt_robot_humanoid::run::{self as motion, Finished};
+use takt_robot_humanoid::shield::{self, Shield};
+use takt_rt::latency::DmaLatency;
+use takt_rt::ring;
+use takt_rt::thread::{self, Handle};
+use takt_rundir::Measure;
+
+use super::HumanoidFile;
+use super::collector::{Collected, Collector, Rings};
+use super::latency::in_cycles;
+use super::rows::{CYCLES, LATENCIES};
+use super::wire;
+use crate::LabError;
+use crate::keeper::Window;
+use crate::options::RunOptions;
+use crate::robot::Event;
+use crate::session::Session;
+use crate::summary::RunSummary;
+
+/// How often the main thread looks after the robot.
+const TICK: Duration = Duration::from_millis(100);
+/// Seconds of cycle records that the ring holds: a collector that starves under load loses none for that long.
+const RING_S: f64 = 8.0;
+/// Time to come to a standstill before the run ends anyway; the drives' own watchdogs stop them then.
+const STOP: Duration = Duration::from_secs(5);
+/// Pause of a reader of the cache.
+const READ_EVERY: Duration = Duration::from_millis(1);
+/// The control interface's timing as text, renewed each second.
+const TIMING_FILE: &str = "ethercat.txt";
+
+/// What reports read. The control period is what the paper's tables show.
+fn measures(file: &HumanoidFile, simulated: bool) -> Vec<Measure> {
+    let rate_hz = file.motion.rate_hz;
+    let period_ns = file.motion.period().as_nanos() as u64;
+    let cycle = |name, title, column| Measure::new(name, title, CYCLES, column).rate_hz(rate_hz);
+    let mut list = vec![
+        cycle("lateness", "Wake-up lateness", "wake_ns").since("planned_ns").deadline_ns(period_ns),
+        cycle("response", "From the release to the plan of the next cycle", "end_ns")
+            .since("planned_ns")
+            .deadline_ns(period_ns),
+        cycle("period", "Control period, from wake-up to wake-up", "wake_ns").since("previous_wake_ns"),
+        cycle("exchange", "Fetching and sending process data, readers included", "exchanged_ns")
+            .since("wake_ns"),
+    ];
+    if simulated {
+        let latency = |name, title, column| Measure::new(name, title, LATENCIES, column);
+        list.push(latency("sensor", "From an event to the cycle that sees it", "seen_ns").since("event_ns"));
+        list.push(latency("command", "From a decision to its effect", "applied_ns").since("seen_ns"));
+        list.push(latency("reaction", "From an event to the reaction", "applied_ns").since("event_ns"));
+    }
+    list
+}
+
+/// Runs the humanoid and leaves a sealed run directory.
+///
+/// # Errors
+/// [`LabError`]; what was measured until then stays in the run directory.
+pub fn run(
+    file: &HumanoidFile,
+    options: &RunOptions,
+    observe: &mut dyn FnMut(Event<'_>),
+) -> Result<RunSummary, LabError> {
+    let mut session = Session::create("humanoid", &file.tuning(), file, options)?;
+    let robot = match Robot::start(file, &mut session, observe) {
+        Ok(robot) => robot,
+        Err(error) => {
+            session.discard();
+            return Err(error);
+        }
+    };
+    session.write()?;
+    observe(Event::Started { dir: session.dir(), not_granted: &session.header.not_granted });
+
+    session.start_load(&options.interference)?;
+    robot.window.open(session.begin_window()?);
+    let length = Duration::from_secs_f64(options.seconds.unwrap_or(file.seconds));
+    let begun = Instant::now();
+    let mut trouble = None;
+    while begun.elapsed() < length
+        && !options.stop.load(Ordering::Acquire)
+        && trouble.is_none()
+        && !robot.running.is_finished()
+    {
+        observe(Event::Tick { elapsed: begun.elapsed(), of: Some(length), line: robot.line() });
+        std::thread::sleep(TICK.min(length.saturating_sub(begun.elapsed())));
+        trouble = session.load_trouble();
+    }
+    robot.window.close(session.end_window());
+    session.end_load()?;
+    robot.end(file, &mut session)?;
+    Ok(session.seal()?.1)
+}
+
+/// A robot in motion.
+struct Robot {
+    running: motion::Running,
+    window: Window,
+    collecting: Handle<Result<Collected, LabError>>,
+    exporter: Exporter,
+    readers: Vec<Handle<u64>>,
+    /// For collector and readers.
+    done: Arc<AtomicBool>,
+    devices: usize,
+    bring_up: Duration,
+    // Dropped last: the segment, and what was changed on the machine.
+    behind: wire::Behind,
+    _shield: Option<Shield>,
+    _awake: Option<DmaLatency>,
+}
+
+impl Robot {
+    fn start(
+        file: &HumanoidFile,
+        session: &mut Session,
+        observe: &mut dyn FnMut(Event<'_>),
+    ) -> Result<Self, LabError> {
+        let humanoid = |error: &dyn std::fmt::Display| LabError::Humanoid(error.to_string());
+        let (wire, mut behind) = wire::open(file)?;
+        let awake = match file.no_deep_idle.then(|| DmaLatency::hold(0)) {
+            Some(Ok(held)) => Some(held),
+            Some(Err(error)) => {
+                session.header.problems.push(error.to_string());
+                None
+            }
+            None => None,
+        };
+        // Bring-up allocates and waits; it is not the controller's thread that does it.
+        let control = file.motion.control();
+        let link = bring_up(wire, &control, &mut |progress| {
+            let line =
+                format!("{}: {} of {} devices in OP", progress.phase, progress.in_op, progress.devices);
+            observe(Event::Tick { elapsed: progress.elapsed, of: None, line });
+        })
+        .map_err(|error| humanoid(&error))?;
+        let Link { port, mut readers, events, timing, devices, took } = link;
+
+        let shield = match file.cpus.filter(|_| file.shield).map(|cpus| Shield::up(&cpus, &shield_state())) {
+            Some(Ok(shield)) => {
+                session.header.not_granted.extend(shield.moved().differences());
+                session.note("shield", &shield.moved())?;
+                Some(shield)
+            }
+            Some(Err(error)) => {
+                session.header.not_granted.push(format!("shield: {error}"));
+                None
+            }
+            None => None,
+        };
+        let (records_in, records) = ring::ring((RING_S * file.motion.rate_hz) as usize + 64);
+        session.header.measures = measures(file, behind.truth.is_some());
+        let window = Window::default();
+        let dir = session.dir().clone();
+        let rings = Rings { records, events, truth: behind.truth.take() };
+        let collector = Collector::new(&dir, rings, &mut session.header.measures, &window)?;
+        let done = Arc::new(AtomicBool::new(false));
+        let stop = Arc::clone(&done);
+        let collecting =
+            thread::spawn_exempt("hum-collector", "drains cycle records", move || collector.run(&stop))?;
+        let exporter = Exporter::start(timing, dir.path().join(TIMING_FILE), Duration::from_secs(1))?;
+        readers.truncate(file.readers as usize);
+        let readers = readers
+            .into_iter()
+            .map(|reader| {
+                let stop = Arc::clone(&done);
+                thread::spawn_exempt("hum-reader", "reads the cache as telemetry does", move || {
+                    read(reader, &stop)
+                })
+            })
+            .collect::<Result<Vec<_>, _>>()?;
+        let running = motion::start(&file.motion, port, &file.settings(), file.sleep, records_in)?;
+
+        session.header.not_granted.append(&mut behind.not_granted);
+        let differences = &running.granted().differences;
+        session.header.not_granted.extend(differences.iter().map(ToString::to_string));
+        session.note("threads", &[running.granted()])?;
+        session.note("wire", &behind.what)?;
+        let names: Vec<_> = devices.iter().map(|device| (&device.name, device.identity)).collect();
+        session.note("devices", &names)?;
+        Ok(Self {
+            running,
+            window,
+            collecting,
+            exporter,
+            readers,
+            done,
+            devices: devices.len(),
+            bring_up: took,
+            behind,
+            _shield: shield,
+            _awake: awake,
+        })
+    }
+
+    fn line(&self) -> String {
+        let doing = match self.running.shared.mode() {
+            0 => "enabling drives",
+            1 => "walking",
+            2 => "stopping",
+            _ => "stopped",
+        };
+        format!("{} devices, {doing}", self.devices)
+    }
+
+    /// Stops the robot safely, and fills in what it measured.
+    fn end(self, file: &HumanoidFile, session: &mut Session) -> Result<(), LabError> {
+        // Stopped before the end of the window: for a reason that belongs into the report.
+        self.running.shared.stop();
+        let begun = Instant::now();
+        while self.running.shared.mode() != 3 && begun.elapsed() < STOP && !self.running.is_finished() {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        self.running.shared.end();
+        let finished = self.running.join()?;
+        self.done.store(true, Ordering::Release);
+        let mut reads = 0;
+        for reader in self.readers {
+            reads += reader.join()?;
+        }
+        if let Err(error) = self.exporter.stop()? {
+            session.header.problems.push(format!("{TIMING_FILE}: {error}"));
+        }
+        let collected = self.collecting.join()??;
+        drop(self.behind);
+        let header = &mut session.header;
+        if let Some(why) = motion::why(finished.mode) {
+            header.problems.push(format!("the robot stopped: {why}"));
+        }
+        if !finished.safe {
+            header.problems.push("some drives held torque when the cycles ended".to_owned());
+        }
+        header.records_lost = collected.lost.max(finished.records_lost);
+        for measure in &mut header.measures {
+            // A skipped release is a cycle that never was.
+            if matches!(measure.name.as_str(), "lateness" | "response") {
+                measure.never = collected.skipped;
+            }
+        }
+        header.figures = figures(file, &finished, &collected, self.devices, self.bring_up, reads);
+        let told: Vec<String> = collected.events.iter().map(ToString::to_string).collect();
+        session.note("events", &told)?;
+        session.note("more_events", &collected.more_events)?;
+        session.note("mode", &finished.mode)?;
+        session.note("timing", finished.port.timing())
+    }
+}
+
+/// Reads the cache until the end; how often.
+fn read(mut reader: CacheReader, done: &AtomicBool) -> u64 {
+    let mut reads = 0;
+    let mut copy = Vec::new();
+    while !done.load(Ordering::Acquire) {
+        let seen = reader.read(|snapshot| {
+            copy.clear();
+            copy.extend_from_slice(&snapshot.image);
+        });
+        reads += u64::from(seen.is_ok());
+        std::thread::sleep(READ_EVERY);
+    }
+    reads
+}
+
+/// Where the shield's state is kept: in /run, or in the folder for temporary files where that is not writable.
+fn shield_state() -> PathBuf {
+    let path = shield::default_state();
+    let writable = path.parent().is_some_and(|run| std::fs::metadata(run).is_ok_and(|_| tempfile_works(run)));
+    if writable { path } else { std::env::temp_dir().join("takt-shield.state") }
+}
+
+fn tempfile_works(folder: &std::path::Path) -> bool {
+    let probe = folder.join(format!("takt-probe-{}", std::process::id()));
+    let works = std::fs::write(&probe, "").is_ok();
+    let _ = std::fs::remove_file(&probe);
+    works
+}
+
+fn figures(
+    file: &HumanoidFile,
+    finished: &Finished,
+    collected: &Collected,
+    devices: usize,
+    bring_up: Duration,
+    reads: u64,
+) -> BTreeMap<String, f64> {
+    let totals = finished.port.totals();
+    let cycles = collected.cycles.max(1) as f64;
+    let mut figures: BTreeMap<String, f64> = [
+        ("devices_op", devices as f64),
+        ("bring_up_s", bring_up.as_secs_f64()),
+        ("cycles", collected.cycles as f64),
+        ("lost_frames", collected.lost_frames as f64),
+        ("working_counter_errors", collected.counter_errors as f64),
+        ("stray_frames", totals.stray_frames as f64),
+        ("drives_enabled", finished.enabled.0 as f64),
+        ("drives", finished.enabled.1 as f64),
+        ("safe_at_end", f64::from(u8::from(finished.safe))),
+        ("late_cycles", finished.late as f64),
+        ("exchange_mean_us", collected.exchange_sum_ns as f64 / cycles / 1e3),
+        ("cpu_per_cycle_us", finished.cpu_ns as f64 / totals.cycles.max(1) as f64 / 1e3),
+        ("page_faults", (finished.faults.minor + finished.faults.major) as f64),
+        ("reader_contended", totals.contended as f64),
+        ("reader_unpublished", totals.unpublished as f64),
+        ("reader_delayed", totals.delayed_readers as f64),
+        ("longest_lock_wait_us", totals.longest_lock_wait_ns as f64 / 1e3),
+        ("reads", reads as f64),
+    ]
+    .map(|(name, value)| (name.to_owned(), value))
+    .into();
+    let latencies = in_cycles(&collected.latencies, file.motion.period().as_nanos() as f64);
+    for (name, latency) in ["sensor_latency", "command_latency", "reaction"].iter().zip(latencies) {
+        if let Some(latency) = latency {
+            figures.insert(format!("{name}_cycles"), latency.mean);
+            figures.insert(format!("{name}_min_cycles"), latency.min);
+            figures.insert(format!("{name}_max_cycles"), latency.max);
+        }
+    }
+    figures
+}

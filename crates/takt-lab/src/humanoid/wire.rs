@@ -1,0 +1,108 @@
+//! The wire of a run: a simulated segment on a veth pair or in process, or an interface.
+
+use takt_link_ethercat::control::{self, Interface, Wire};
+use takt_link_ethercat::segment::veth::{self, Server, VethPair};
+use takt_link_ethercat::segment::{self as sim, DeviceKind, Segment, SegmentConfig, Truth, Update};
+use takt_robot_humanoid::topology::{Device, Kind};
+use takt_rt::placement;
+use takt_rt::ring::Consumer;
+use takt_rt::settings::ThreadSettings;
+
+use super::file::{HumanoidFile, WireKind};
+use crate::LabError;
+
+/// Facts of the segment between two drains.
+const TRUTHS: usize = 1 << 14;
+
+/// What stands behind the wire; dropping it takes the simulation down.
+pub(super) struct Behind {
+    // Before the pair: the server has its end open.
+    _server: Option<Server>,
+    _pair: Option<VethPair>,
+    /// What really happened; `None` on real devices.
+    pub truth: Option<Consumer<Truth>>,
+    /// What was asked and not granted.
+    pub not_granted: Vec<String>,
+    /// In a few words.
+    pub what: String,
+}
+
+pub(super) fn open(file: &HumanoidFile) -> Result<(Box<dyn Wire>, Behind), LabError> {
+    let link = |error: control::ControlError| LabError::Humanoid(error.to_string());
+    let behind =
+        |what: String| Behind { _server: None, _pair: None, truth: None, not_granted: Vec::new(), what };
+    if let WireKind::Interface { name } = &file.wire {
+        let interface = Interface::open(name).map_err(link)?;
+        return Ok((Box::new(interface), behind(format!("interface {name}"))));
+    }
+    let mut segment =
+        Segment::new(&segment_config(file)).map_err(|error| LabError::Config(error.to_string()))?;
+    let truth = Some(segment.truth(TRUTHS));
+    if file.wire == WireKind::InProcess {
+        let behind = Behind { truth, ..behind("simulated, in process".to_owned()) };
+        return Ok((control::in_process(segment), behind));
+    }
+    let pair = match VethPair::unique() {
+        Ok(pair) => pair,
+        Err(error) => {
+            let label =
+                format!("wire: no veth pair ({error}); the segment runs in the controller's own thread");
+            let behind = Behind {
+                truth,
+                not_granted: vec![label],
+                ..behind("simulated, in process for want of a veth pair".to_owned())
+            };
+            return Ok((control::in_process(segment), behind));
+        }
+    };
+    let mut settings = ThreadSettings { policy: file.segment.policy, ..ThreadSettings::default() };
+    settings.cpus = file.segment.cpus.or_else(|| {
+        let rest = placement::online().ok()?.without(file.cpus.as_ref()?);
+        (!rest.is_empty()).then_some(rest)
+    });
+    let server = veth::serve(pair.segment(), segment, "segment", &settings)
+        .map_err(|error| LabError::Humanoid(error.to_string()))?;
+    let not_granted = server.granted().map_or_else(Vec::new, |granted| {
+        granted.differences.iter().map(|difference| format!("segment: {difference}")).collect()
+    });
+    let interface = Interface::open(pair.master()).map_err(link)?;
+    let what = format!("simulated, on the veth pair {} - {}", pair.master(), pair.segment());
+    Ok((Box::new(interface), Behind { _server: Some(server), _pair: Some(pair), truth, not_granted, what }))
+}
+
+fn segment_config(file: &HumanoidFile) -> SegmentConfig {
+    let options = &file.segment;
+    let base = SegmentConfig::humanoid(file.motion.devices);
+    let devices = if file.motion.list.is_empty() {
+        base.devices.clone()
+    } else {
+        file.motion.list.iter().map(device).collect()
+    };
+    SegmentConfig {
+        devices,
+        update: Update::AfterFrame { delay_us: options.update_us },
+        watchdog_ms: options.watchdog_ms,
+        event_period_us: options.event_period_us,
+        ..base
+    }
+}
+
+/// A simulated device for a configured one: with its identity, in a daisy chain.
+fn device(wanted: &Device) -> sim::DeviceConfig {
+    let kind = match wanted.kind {
+        Kind::Drive => DeviceKind::Drive,
+        Kind::Imu => DeviceKind::ImuSensor,
+        Kind::ForceTorque => DeviceKind::ForceTorqueSensor,
+        Kind::Tactile => DeviceKind::TactileSensor,
+        Kind::DigitalIo => DeviceKind::DigitalIo,
+        Kind::Probe => DeviceKind::EventProbe,
+    };
+    let some = |value: u32| (value != 0).then_some(value);
+    let mut device = sim::DeviceConfig::new(wanted.name.clone(), kind);
+    device.vendor = some(wanted.identity.vendor);
+    device.product = some(wanted.identity.product);
+    device.serial = some(wanted.identity.serial);
+    device.revision = some(wanted.identity.revision).unwrap_or(device.revision);
+    device.joint.counts_per_turn = wanted.counts_per_turn;
+    device
+}

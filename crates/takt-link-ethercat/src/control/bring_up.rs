@@ -1,0 +1,354 @@
+//! From a wire to devices in OP.
+
+use std::time::Duration;
+
+use ethercrab::subdevice_group::PreOp;
+use ethercrab::{Command, SubDeviceGroup};
+use takt_rt::clock::monotonic_ns;
+use takt_rt::ring::{self, Consumer};
+
+use super::cache::{CacheReader, cache};
+use super::config::{ControlConfig, ExchangeMode, Identity, MOST_DEVICES};
+use super::error::{ControlError, Mismatch};
+use super::event::{EventKind, LinkEvent, state_name};
+use super::lanes::lanes;
+use super::master::{Limits, MOST_DATA, Master};
+use super::port::{Parts, Place, Port};
+use super::stats::{TimingReader, channel};
+use super::wire::Wire;
+
+/// Most process data: four frames.
+const MOST_IMAGE: usize = 4 * MOST_DATA;
+/// Number of a device's fieldbus memory management units.
+const FMMU_COUNT: u16 = 0x0004;
+/// Most of them, from 0x0600 on.
+const FMMUS: u16 = 16;
+const FMMU: u16 = 0x0600;
+/// Events kept until somebody takes them: more than those of a whole segment that falls out of OP and comes back.
+const EVENTS: usize = 1024;
+/// Cycle of the exchange while devices go to OP: their watchdogs want data.
+const CYCLE: Duration = Duration::from_millis(1);
+
+/// How far the bring-up is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Progress {
+    /// What is being done.
+    pub phase: &'static str,
+    /// Devices on the wire, once they are counted.
+    pub devices: usize,
+    /// Devices known to be in OP.
+    pub in_op: usize,
+    /// Time since the start.
+    pub elapsed: Duration,
+}
+
+/// A device as found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Found {
+    /// Its own name.
+    pub name: String,
+    /// Who it is.
+    pub identity: Identity,
+    /// Its station address.
+    pub address: u16,
+    /// Where its data lie.
+    pub place: Place,
+}
+
+/// A segment in OP.
+pub struct Link {
+    /// For the motion controller.
+    pub port: Port,
+    /// For everybody else.
+    pub readers: Vec<CacheReader>,
+    /// What happens on the wire.
+    pub events: Consumer<LinkEvent>,
+    /// Timing, for an [`Exporter`](super::Exporter).
+    pub timing: TimingReader,
+    /// The devices, in the order of the wire.
+    pub devices: Vec<Found>,
+    /// How long the bring-up took.
+    pub took: Duration,
+}
+
+type Group = SubDeviceGroup<MOST_DEVICES, MOST_IMAGE, ethercrab::DefaultLock, PreOp>;
+
+/// Brings the devices on `wire` to OP. Call it from a thread without real-time policy: it takes seconds and allocates.
+///
+/// # Errors
+/// [`ControlError`]: nobody there, other devices than configured, a device that refuses.
+pub fn bring_up(
+    wire: Box<dyn Wire>,
+    config: &ControlConfig,
+    observe: &mut dyn FnMut(Progress),
+) -> Result<Link, ControlError> {
+    config.validate().map_err(ControlError::Invalid)?;
+    let begun_ns = monotonic_ns();
+    let allowed = Duration::from_millis(config.bring_up_ms.into());
+    let limits = Limits {
+        deadline_ns: begun_ns + allowed.as_nanos() as u64,
+        allowed,
+        silence: Duration::from_millis(config.silence_ms.into()),
+    };
+    let mut report = |phase: &'static str, devices: usize, in_op: usize| {
+        let elapsed = Duration::from_nanos(monotonic_ns() - begun_ns);
+        observe(Progress { phase, devices, in_op, elapsed });
+    };
+    let mut master = Master::new(wire, config.clock_frames)?;
+    let device = master.device();
+
+    report("looking for devices", 0, 0);
+    let mut tries = 1;
+    let group: Group = loop {
+        let found = device.init_single_group::<MOST_DEVICES, MOST_IMAGE>(ethercrab::std::ethercat_now);
+        match master.run("looking for devices", &limits, found) {
+            // A frame was lost: begin again.
+            Err(ControlError::Silent { .. }) if tries < config.attempts && master.carried.received > 0 => tries += 1,
+            outcome => break outcome?,
+        }
+    };
+    let mut devices: Vec<Found> = group
+        .iter(device)
+        .map(|sub| {
+            let ethercrab::SubDeviceIdentity { vendor_id, product_id, revision, serial } = sub.identity();
+            Found {
+                name: sub.name().to_owned(),
+                identity: Identity { vendor: vendor_id, product: product_id, revision, serial },
+                address: sub.configured_address(),
+                place: Place::default(),
+            }
+        })
+        .collect();
+    check_identities(config, &devices)?;
+
+    report("configuring devices", devices.len(), 0);
+    for (position, wanted) in config.devices.iter().enumerate() {
+        for write in &wanted.startup {
+            let future = async {
+                let sub = group.subdevice(device, position)?;
+                match write.bytes {
+                    1 => sub.sdo_write(write.index, write.sub, write.value as u8).await,
+                    2 => sub.sdo_write(write.index, write.sub, write.value as u16).await,
+                    _ => sub.sdo_write(write.index, write.sub, write.value).await,
+                }
+            };
+            master.run("configuring devices", &limits, future).map_err(|error| match error {
+                ControlError::Master { message, .. } => ControlError::Object {
+                    position,
+                    name: wanted.name.clone(),
+                    index: write.index,
+                    sub: write.sub,
+                    value: write.value,
+                    message,
+                },
+                other => other,
+            })?;
+        }
+    }
+
+    report("going to SAFE-OP", devices.len(), 0);
+    let group = master.run("going to SAFE-OP", &limits, group.into_safe_op(device)).map_err(|error| {
+        match error {
+            ControlError::TooLong { phase, allowed, .. } => {
+                let detail = behind_in(&mut master, &devices, SAFE_OP);
+                ControlError::TooLong { phase, allowed, detail }
+            }
+            other => other,
+        }
+    })?;
+    let mut image_bytes = 0;
+    for (position, found) in devices.iter_mut().enumerate() {
+        found.place = read_place(&mut master, &limits, found.address)?;
+        image_bytes = image_bytes.max(found.place.inputs.end).max(found.place.outputs.end);
+        if let Some(wanted) = config.devices.get(position) {
+            check_mapping(position, &wanted.name, "inputs", wanted.input_bytes, found.place.inputs.len())?;
+            check_mapping(position, &wanted.name, "outputs", wanted.output_bytes, found.place.outputs.len())?;
+        }
+    }
+
+    report("going to OP", devices.len(), 0);
+    // The group goes on living in the devices' registers alone: process data are exchanged by `Port`.
+    let _ = master.run("going to OP", &limits, group.request_into_op(device))?;
+
+    let (publisher, readers) = cache(config, image_bytes)?;
+    let (events_in, mut events) = ring::ring(EVENTS);
+    let (timing_out, timing) = channel();
+    let places: Vec<Place> = devices.iter().map(|found| found.place.clone()).collect();
+    let pieces = image_bytes.div_ceil(MOST_DATA);
+    let wait_us = match config.mode {
+        ExchangeMode::Pipelined => config.grace_us,
+        ExchangeMode::Waiting => config.timeout_us,
+    };
+    let mut port = Port::new(Parts {
+        lanes: lanes(device, pieces + 2),
+        master,
+        places,
+        addresses: devices.iter().map(|found| found.address).collect(),
+        image_bytes,
+        mode: config.mode,
+        wait_ns: u64::from(wait_us) * 1000,
+        publisher,
+        events: events_in,
+        timing_out,
+    });
+    reach_op(&mut port, &mut events, &limits, &devices, &mut report)?;
+    port.begin_counting();
+    report("in OP", devices.len(), devices.len());
+    Ok(Link { port, readers, events, timing, devices, took: Duration::from_nanos(monotonic_ns() - begun_ns) })
+}
+
+/// Exchanges process data until all devices are in OP.
+fn reach_op(
+    port: &mut Port,
+    events: &mut Consumer<LinkEvent>,
+    limits: &Limits,
+    devices: &[Found],
+    report: &mut dyn FnMut(&'static str, usize, usize),
+) -> Result<(), ControlError> {
+    port.expect_changes();
+    let cycle_ns = CYCLE.as_nanos() as u64;
+    let mut next_ns = monotonic_ns();
+    let mut told = 0;
+    let mut refused: Option<LinkEvent> = None;
+    loop {
+        next_ns = (next_ns + cycle_ns).max(monotonic_ns());
+        let exchanged = port.exchange(next_ns + cycle_ns);
+        while let Some(event) = take_one(events) {
+            if let EventKind::DeviceState { state, .. } = event.kind
+                && state & 0x10 != 0
+            {
+                refused = Some(event);
+            }
+        }
+        let (all_op, behind) = port.not_in_op();
+        if all_op && exchanged.complete() {
+            return Ok(());
+        }
+        let in_op = devices.len() - behind.len();
+        if in_op != told {
+            told = in_op;
+            report("going to OP", devices.len(), in_op);
+        }
+        if monotonic_ns() >= limits.deadline_ns {
+            let mut detail = if behind.is_empty() {
+                let (got, expected) = (exchanged.working_counter, exchanged.expected_counter);
+                let (answer, all) = (exchanged.devices, devices.len());
+                format!(": {answer} of {all} devices answer, working counter {got}, expected {expected}")
+            } else {
+                let name = |&(device, state): &(usize, u8)| {
+                    let found = devices.get(device)?;
+                    Some(format!("device {device} ({}) is in {}", found.name, state_name(state)))
+                };
+                let names: Vec<String> = behind.iter().take(4).filter_map(name).collect();
+                format!(": {} of {} devices are not in OP; {}", behind.len(), devices.len(), names.join(", "))
+            };
+            if let Some(LinkEvent { kind: EventKind::DeviceState { device, code, .. }, .. }) = refused {
+                detail.push_str(&format!("; device {device} refuses with AL status code {code:#06x}"));
+            }
+            return Err(ControlError::TooLong { phase: "going to OP", allowed: limits.allowed, detail });
+        }
+        takt_rt::clock::sleep_until(next_ns);
+    }
+}
+
+fn take_one(events: &mut Consumer<LinkEvent>) -> Option<LinkEvent> {
+    let mut one = [LinkEvent { cycle: 0, at_ns: 0, kind: EventKind::LinkBack }];
+    (events.take(&mut one) == 1).then_some(one[0])
+}
+
+const SAFE_OP: u8 = 4;
+
+/// Which devices are not in `state`, as the end of a sentence.
+fn behind_in(master: &mut Master, devices: &[Found], state: u8) -> String {
+    // A moment of its own: the time of the bring-up is over.
+    let second = Duration::from_secs(1);
+    let limits =
+        Limits { deadline_ns: monotonic_ns() + second.as_nanos() as u64, allowed: second, silence: second / 5 };
+    let device = master.device();
+    let mut behind = Vec::new();
+    for (position, found) in devices.iter().enumerate() {
+        let read = Command::fprd(found.address, 0x0130).ignore_wkc().receive::<[u8; 6]>(device);
+        match master.run("asking for states", &limits, read) {
+            Ok(status) if status[0] & 0x1F != state => {
+                let code = u16::from_le_bytes([status[4], status[5]]);
+                behind.push(format!(
+                    "device {position} ({}) is in {}, AL status code {code:#06x}",
+                    found.name,
+                    state_name(status[0] & 0x1F)
+                ));
+            }
+            Ok(_) => {}
+            Err(_) => break,
+        }
+    }
+    if behind.is_empty() { String::new() } else { format!(": {}", behind.join(", ")) }
+}
+
+fn check_identities(config: &ControlConfig, found: &[Found]) -> Result<(), ControlError> {
+    if config.devices.is_empty() {
+        if found.is_empty() {
+            let message = "frames come back, and no device took part".to_owned();
+            return Err(ControlError::Master { phase: "looking for devices", message });
+        }
+        return Ok(());
+    }
+    let mismatches: Vec<Mismatch> = (0..config.devices.len().max(found.len()))
+        .filter_map(|position| {
+            let (expected, found) = (config.devices.get(position), found.get(position));
+            let right = expected.is_some_and(|e| found.is_some_and(|f| e.identity.accepts(&f.identity)));
+            (!right).then(|| Mismatch {
+                position,
+                expected: expected.map(|device| (device.name.clone(), device.identity)),
+                found: found.map(|device| (device.name.clone(), device.identity)),
+            })
+        })
+        .collect();
+    if mismatches.is_empty() { Ok(()) } else { Err(ControlError::Devices(mismatches)) }
+}
+
+fn check_mapping(
+    position: usize,
+    name: &str,
+    direction: &'static str,
+    expected: Option<usize>,
+    found: usize,
+) -> Result<(), ControlError> {
+    match expected {
+        Some(expected) if expected != found => {
+            Err(ControlError::Mapping { position, name: name.to_owned(), direction, expected, found })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Reads where a device's data lie from its own memory management units: what holds on the wire, whoever wrote it.
+fn read_place(master: &mut Master, limits: &Limits, address: u16) -> Result<Place, ControlError> {
+    let device = master.device();
+    let mut place = Place::default();
+    // How many units it has; masters leave gaps among them.
+    let count = Command::fprd(address, FMMU_COUNT).receive::<u8>(device);
+    let count = u16::from(master.run("reading the mapping", limits, count)?).min(FMMUS);
+    for unit in 0..count {
+        let read = Command::fprd(address, FMMU + 16 * unit).receive::<[u8; 16]>(device);
+        let unit = master.run("reading the mapping", limits, read)?;
+        if unit[12] & 1 == 0 {
+            continue;
+        }
+        let start = u32::from_le_bytes([unit[0], unit[1], unit[2], unit[3]]) as usize;
+        let length = usize::from(u16::from_le_bytes([unit[4], unit[5]]));
+        if length == 0 || start + length > MOST_IMAGE {
+            continue;
+        }
+        let part = match unit[11] & 3 {
+            1 => &mut place.inputs,
+            2 => &mut place.outputs,
+            _ => continue,
+        };
+        *part = if part.start == part.end {
+            start..start + length
+        } else {
+            part.start.min(start)..part.end.max(start + length)
+        };
+    }
+    Ok(place)
+}

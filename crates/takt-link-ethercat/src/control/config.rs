@@ -1,0 +1,190 @@
+//! What the control interface is told: the devices on the wire, and how to talk to them.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// Most devices on a segment. The master's tables have this size.
+pub const MOST_DEVICES: usize = 128;
+
+/// Who a device is (words 8 to 15 of its EEPROM). Zero accepts any.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Identity {
+    /// Vendor number.
+    pub vendor: u32,
+    /// Product code.
+    pub product: u32,
+    /// Revision.
+    pub revision: u32,
+    /// Serial number.
+    pub serial: u32,
+}
+
+impl Identity {
+    /// Whether a device with identity `found` is the one meant.
+    pub fn accepts(&self, found: &Self) -> bool {
+        let same = |expected: u32, found: u32| expected == 0 || expected == found;
+        same(self.vendor, found.vendor)
+            && same(self.product, found.product)
+            && same(self.revision, found.revision)
+            && same(self.serial, found.serial)
+    }
+}
+
+impl fmt::Display for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "vendor {:#x}, product {:#x}, revision {:#x}, serial {:#x}",
+            self.vendor, self.product, self.revision, self.serial
+        )
+    }
+}
+
+/// A write to a device's object dictionary before it leaves PRE-OP.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ObjectWrite {
+    /// Object index.
+    pub index: u16,
+    /// Sub-index.
+    #[serde(default)]
+    pub sub: u8,
+    /// Width in bytes: 1, 2 or 4.
+    pub bytes: u8,
+    /// The value.
+    pub value: u32,
+}
+
+/// A device that is expected on the wire.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct DeviceConfig {
+    /// Name for people.
+    pub name: String,
+    /// Who it must be.
+    pub identity: Identity,
+    /// Bytes of process data from it, when they must be so many.
+    pub input_bytes: Option<usize>,
+    /// Bytes of process data to it, when they must be so many.
+    pub output_bytes: Option<usize>,
+    /// Objects written in PRE-OP, in order.
+    pub startup: Vec<ObjectWrite>,
+}
+
+/// When the answer of a frame is fetched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ExchangeMode {
+    /// The frame sent in a cycle is fetched in the next: the controller never waits for the wire (the paper's way).
+    #[default]
+    Pipelined,
+    /// The frame is waited for: data are a cycle fresher, and the wire's time is part of the cycle.
+    Waiting,
+}
+
+/// How other threads see the data of the last cycle.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CacheKind {
+    /// A mutex with priority inheritance: the controller waits for at most one reader (the paper's way).
+    #[default]
+    PiMutex,
+    /// A mutex without it, for comparison: a reader that is preempted holds the controller up without bound.
+    PlainMutex,
+    /// Takt's wait-free exchange: nobody waits.
+    Exchange,
+}
+
+/// The control interface.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ControlConfig {
+    /// Devices in the order of the wire. Empty accepts any.
+    pub devices: Vec<DeviceConfig>,
+    /// When answers are fetched. Pipelined, as the paper.
+    pub mode: ExchangeMode,
+    /// How long a cycle waits for a frame of the cycle before that is not there yet, microseconds. 50: a tenth of what
+    /// the motion controller may use; a frame on a wire of 59 devices takes about 150, long over by then.
+    pub grace_us: u32,
+    /// How long a waiting exchange waits, microseconds. 500: half a period of 1 ms.
+    pub timeout_us: u32,
+    /// Silence during bring-up after which a frame counts as lost, milliseconds. 100: many times a round trip under load.
+    pub silence_ms: u32,
+    /// Time for all devices to reach OP, milliseconds. 5000: what is asked of 59 devices.
+    pub bring_up_ms: u32,
+    /// Tries of the bring-up when frames are lost in it. 3.
+    pub attempts: u32,
+    /// Frames of the static clock alignment. 200: enough for offsets; drift is followed later.
+    pub clock_frames: u32,
+    /// How readers share the last cycle. A PI mutex, as the paper.
+    pub cache: CacheKind,
+    /// Delayed locking: a reader enters only when it will have left this many microseconds before the next release.
+    /// Off when absent.
+    pub delayed_locking_us: Option<u32>,
+    /// Longest wait for a reader before the cycle goes on without publishing, microseconds. 200.
+    pub most_lock_wait_us: u32,
+    /// Readers of a wait-free cache. 8.
+    pub readers: usize,
+}
+
+impl Default for ControlConfig {
+    fn default() -> Self {
+        Self {
+            devices: Vec::new(),
+            mode: ExchangeMode::Pipelined,
+            grace_us: 50,
+            timeout_us: 500,
+            silence_ms: 100,
+            bring_up_ms: 5000,
+            attempts: 3,
+            clock_frames: 200,
+            cache: CacheKind::PiMutex,
+            delayed_locking_us: None,
+            most_lock_wait_us: 200,
+            readers: 8,
+        }
+    }
+}
+
+impl ControlConfig {
+    /// Refuses what cannot be meant.
+    ///
+    /// # Errors
+    /// A sentence with the key, its value and what is accepted.
+    pub fn validate(&self) -> Result<(), String> {
+        let within = |key: &str, value: u32, low: u32, high: u32| {
+            if (low..=high).contains(&value) {
+                return Ok(());
+            }
+            Err(format!("{key} = {value}: accepted are {low} to {high}"))
+        };
+        if self.devices.len() > MOST_DEVICES {
+            return Err(format!("devices: {} are listed, accepted are at most {MOST_DEVICES}", self.devices.len()));
+        }
+        for (position, device) in self.devices.iter().enumerate() {
+            if let Some(write) = device.startup.iter().find(|write| !matches!(write.bytes, 1 | 2 | 4)) {
+                return Err(format!(
+                    "devices[{position}].startup: object {:#06x} has bytes = {}; accepted are 1, 2 and 4",
+                    write.index, write.bytes
+                ));
+            }
+        }
+        within("grace_us", self.grace_us, 0, 100_000)?;
+        within("timeout_us", self.timeout_us, 1, 1_000_000)?;
+        within("silence_ms", self.silence_ms, 1, 10_000)?;
+        within("bring_up_ms", self.bring_up_ms, 10, 600_000)?;
+        within("attempts", self.attempts, 1, 100)?;
+        within("clock_frames", self.clock_frames, 0, 100_000)?;
+        within("most_lock_wait_us", self.most_lock_wait_us, 1, 1_000_000)?;
+        if let Some(us) = self.delayed_locking_us {
+            within("delayed_locking_us", us, 1, 1_000_000)?;
+        }
+        if !(1..=takt_rt::exchange::MAX_READERS).contains(&self.readers) {
+            let most = takt_rt::exchange::MAX_READERS;
+            return Err(format!("readers = {}: accepted are 1 to {most}", self.readers));
+        }
+        Ok(())
+    }
+}

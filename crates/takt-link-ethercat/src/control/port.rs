@@ -1,0 +1,503 @@
+//! One exchange of process data per cycle, for the motion controller alone.
+
+use std::ops::Range;
+
+use takt_rt::clock::monotonic_ns;
+use takt_rt::ring::Producer;
+
+use super::cache::{Publisher, Snapshot};
+use super::config::ExchangeMode;
+use super::event::{EventKind, LinkEvent};
+use super::lanes::{Answer, Lanes, Payload, Request};
+use super::master::{Carried, Heard, MOST_DATA, Master};
+use super::stats::{Timing, TimingWriter};
+
+/// Where a device's data lie in the process image.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Place {
+    /// From the device.
+    pub inputs: Range<usize>,
+    /// To the device.
+    pub outputs: Range<usize>,
+}
+
+/// A piece of the process image that fits a frame.
+pub(super) struct Piece {
+    pub range: Range<usize>,
+    /// Working counter when all devices take part: 1 for a device that is read, 2 for one that is written.
+    pub expected: u16,
+    pub heard: Option<u16>,
+    pub came: bool,
+}
+
+impl Piece {
+    /// Cuts the image of `places` into pieces.
+    pub fn cut(places: &[Place], image_bytes: usize) -> Vec<Self> {
+        let touches = |part: &Range<usize>, piece: &Range<usize>| {
+            !part.is_empty() && part.start < piece.end && piece.start < part.end
+        };
+        (0..image_bytes)
+            .step_by(MOST_DATA)
+            .map(|start| {
+                let range = start..(start + MOST_DATA).min(image_bytes);
+                let expected = places
+                    .iter()
+                    .map(|place| {
+                        u16::from(touches(&place.inputs, &range)) + 2 * u16::from(touches(&place.outputs, &range))
+                    })
+                    .sum();
+                Self { range, expected, heard: None, came: false }
+            })
+            .collect()
+    }
+}
+
+/// What an exchange brought.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Exchanged {
+    /// Exchanges so far, from 1.
+    pub cycle: u64,
+    /// Whether inputs are new: all process data of the frame waited for came back.
+    pub fresh: bool,
+    /// Frames of process data that did not come back this time.
+    pub lost: u32,
+    /// Working counter, over all frames of process data; 0 when none came.
+    pub working_counter: u16,
+    /// What it must be.
+    pub expected_counter: u16,
+    /// Whether every device that was brought up answers and is in OP. Holds its last value when the frame was lost.
+    pub all_op: bool,
+    /// Devices that answered the status request last.
+    pub devices: u16,
+    /// Time for fetching, nanoseconds: waiting for late frames included.
+    pub fetch_ns: u64,
+    /// Time for sending.
+    pub send_ns: u64,
+    /// Time waited for a reader of the cache.
+    pub lock_wait_ns: u64,
+    /// Whether readers see this cycle: not when one held the cache for too long.
+    pub published: bool,
+}
+
+impl Exchanged {
+    /// Whether the working counter says that all took part.
+    pub fn complete(&self) -> bool {
+        self.fresh && self.working_counter == self.expected_counter
+    }
+}
+
+/// Sums since the bring-up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize)]
+pub struct Totals {
+    /// Exchanges.
+    pub cycles: u64,
+    /// Frames of process data that did not come back in time.
+    pub lost_frames: u64,
+    /// Exchanges whose frames came back with another working counter than expected.
+    pub working_counter_errors: u64,
+    /// Frames that came back and were waited for by nobody: too late, twice, or broken.
+    pub stray_frames: u64,
+    /// Frames that the interface refused.
+    pub send_errors: u64,
+    /// Cycles that found a reader in the cache.
+    pub contended: u64,
+    /// Cycles not published because a reader stayed in the cache.
+    pub unpublished: u64,
+    /// Longest wait for a reader.
+    pub longest_lock_wait_ns: u64,
+    /// Entries of readers put off by delayed locking.
+    pub delayed_readers: u64,
+    /// Events lost because nobody took them.
+    pub events_lost: u64,
+}
+
+/// Lost exchanges in a row that make the link count as lost.
+const LINK_LOST_AFTER: u32 = 3;
+
+/// The motion controller's end of the control interface.
+///
+/// After the bring-up nothing here allocates, takes a lock other than the cache's, or blocks, but for the wire's own system
+/// calls and the waits that the configuration allows (see `tests/control.rs`, which counts both).
+pub struct Port {
+    // Before `master`: its futures refer to the master.
+    lanes: Box<dyn Lanes>,
+    pieces: Vec<Piece>,
+    places: Vec<Place>,
+    addresses: Vec<u16>,
+    mode: ExchangeMode,
+    wait_ns: u64,
+    /// Inputs as fetched and outputs as last sent; goes to readers.
+    current: Snapshot,
+    /// What the next frame carries.
+    next: Vec<u8>,
+    input_bytes: usize,
+    publisher: Publisher,
+    events: Producer<LinkEvent>,
+    timing: Timing,
+    timing_out: TimingWriter,
+    watch: Watch,
+    totals: Totals,
+    master: Master,
+}
+
+/// What was last told through events.
+struct Watch {
+    counter_wrong: bool,
+    lost_in_row: u32,
+    link_lost: bool,
+    devices: u16,
+    all_op: bool,
+    errno: i32,
+    send_errors: u64,
+    /// AL status of each device as last told.
+    states: Vec<u8>,
+    /// The device looked at, while not all are well.
+    scanned: usize,
+    status_heard: Option<u16>,
+    device_heard: Option<u16>,
+}
+
+pub(super) struct Parts {
+    pub lanes: Box<dyn Lanes>,
+    pub master: Master,
+    pub places: Vec<Place>,
+    pub addresses: Vec<u16>,
+    pub image_bytes: usize,
+    pub mode: ExchangeMode,
+    pub wait_ns: u64,
+    pub publisher: Publisher,
+    pub events: Producer<LinkEvent>,
+    pub timing_out: TimingWriter,
+}
+
+impl Port {
+    pub(super) fn new(parts: Parts) -> Self {
+        let Parts { lanes, master, places, addresses, image_bytes, mode, wait_ns, publisher, events, timing_out } =
+            parts;
+        let pieces = Piece::cut(&places, image_bytes);
+        let mut current = Snapshot::empty(image_bytes);
+        current.expected_counter = pieces.iter().map(|piece| piece.expected).sum();
+        let watch = Watch {
+            counter_wrong: false,
+            lost_in_row: 0,
+            link_lost: false,
+            devices: addresses.len() as u16,
+            all_op: true,
+            errno: 0,
+            send_errors: 0,
+            states: vec![OP; addresses.len()],
+            scanned: 0,
+            status_heard: None,
+            device_heard: None,
+        };
+        Self {
+            lanes,
+            pieces,
+            input_bytes: places.iter().map(|place| place.inputs.end).max().unwrap_or(0),
+            places,
+            addresses,
+            mode,
+            wait_ns,
+            current,
+            next: vec![0; image_bytes],
+            publisher,
+            events,
+            timing: Timing::default(),
+            timing_out,
+            watch,
+            totals: Totals::default(),
+            master,
+        }
+    }
+
+    /// Where each device's data lie, in the order of the wire.
+    pub fn places(&self) -> &[Place] {
+        &self.places
+    }
+
+    /// Length of the process image.
+    pub fn image_bytes(&self) -> usize {
+        self.next.len()
+    }
+
+    /// Data from device `device` as fetched last; empty when there is no such device.
+    pub fn inputs(&self, device: usize) -> &[u8] {
+        self.places.get(device).and_then(|place| self.current.image.get(place.inputs.clone())).unwrap_or(&[])
+    }
+
+    /// Data for device `device`, sent with the next exchange; empty when there is no such device.
+    pub fn outputs_mut(&mut self, device: usize) -> &mut [u8] {
+        match self.places.get(device).cloned() {
+            Some(place) => self.next.get_mut(place.outputs).unwrap_or_default(),
+            None => &mut [],
+        }
+    }
+
+    /// Sums so far.
+    pub fn totals(&self) -> Totals {
+        Totals { delayed_readers: self.publisher.delayed(), events_lost: self.events.lost(), ..self.totals }
+    }
+
+    /// Timing so far.
+    pub fn timing(&self) -> &Timing {
+        &self.timing
+    }
+
+    /// The cycle's one read-write request: fetches what the devices said, sends what [`outputs_mut`](Self::outputs_mut)
+    /// holds, and then lets readers see it. `next_release_ns` is when the next exchange will come, as far as is known; delayed
+    /// locking keeps readers away from it.
+    pub fn exchange(&mut self, next_release_ns: u64) -> Exchanged {
+        let begun_ns = monotonic_ns();
+        self.totals.cycles += 1;
+        let first = self.totals.cycles == 1;
+        let between_ns;
+        let mut result;
+        match self.mode {
+            ExchangeMode::Pipelined => {
+                result = if first {
+                    // Nothing is under way yet.
+                    let (devices, all_op) = (self.watch.devices, self.watch.all_op);
+                    Exchanged { devices, all_op, ..Exchanged::default() }
+                } else {
+                    self.collect(begun_ns + self.wait_ns);
+                    self.judge(begun_ns)
+                };
+                between_ns = monotonic_ns();
+                self.launch();
+            }
+            ExchangeMode::Waiting => {
+                self.launch();
+                between_ns = monotonic_ns();
+                self.collect(between_ns + self.wait_ns);
+                result = self.judge(begun_ns);
+            }
+        }
+        let now_ns = monotonic_ns();
+        let (before_ns, after_ns) = (between_ns - begun_ns, now_ns - between_ns);
+        result.cycle = self.totals.cycles;
+        result.expected_counter = self.current.expected_counter;
+        (result.fetch_ns, result.send_ns) = match self.mode {
+            ExchangeMode::Pipelined => (before_ns, after_ns),
+            ExchangeMode::Waiting => (after_ns, before_ns),
+        };
+        self.publish(&mut result, now_ns, next_release_ns);
+        self.timing.add(begun_ns, &result, &self.totals);
+        self.timing_out.write(&self.timing);
+        result
+    }
+
+    /// Sends all frames of a cycle.
+    fn launch(&mut self) {
+        for (lane, piece) in self.pieces.iter_mut().enumerate() {
+            (piece.heard, piece.came) = (None, false);
+            let mut payload = Payload { length: piece.range.len(), bytes: [0; MOST_DATA] };
+            payload.bytes[..piece.range.len()].copy_from_slice(&self.next[piece.range.clone()]);
+            self.lanes.start(lane, Request::Process { address: piece.range.start as u32, payload });
+        }
+        let status = self.pieces.len();
+        self.watch.status_heard = None;
+        self.lanes.start(status, Request::Status);
+        if !self.watch.all_op && !self.addresses.is_empty() {
+            self.watch.scanned = (self.watch.scanned + 1) % self.addresses.len();
+            self.watch.device_heard = None;
+            self.lanes.start(status + 1, Request::Device { address: self.addresses[self.watch.scanned] });
+        }
+        self.master.send_all();
+        // Outputs as sent belong to what readers see.
+        let outputs = self.input_bytes..self.next.len();
+        self.current.image[outputs.clone()].copy_from_slice(&self.next[outputs]);
+    }
+
+    /// Takes the answers of the frames under way, waiting for them until `deadline_ns`; gives up the rest.
+    fn collect(&mut self, deadline_ns: u64) {
+        let lanes = self.pieces.len() + 2;
+        loop {
+            let (pieces, watch) = (&mut self.pieces, &mut self.watch);
+            self.master.receive_all(|heard| note(pieces, watch, heard));
+            for lane in 0..lanes {
+                match self.lanes.fetch(lane) {
+                    Some(Ok(answer)) => self.take(lane, &answer),
+                    Some(Err(_)) | None => {}
+                }
+            }
+            // The status frames are not waited for.
+            let waiting = (0..self.pieces.len()).any(|lane| self.lanes.busy(lane));
+            if !waiting || monotonic_ns() >= deadline_ns {
+                break;
+            }
+            self.master.wait(deadline_ns);
+        }
+        for lane in 0..lanes {
+            self.lanes.give_up(lane);
+        }
+    }
+
+    fn take(&mut self, lane: usize, answer: &Answer) {
+        let data = &answer.bytes[..answer.length];
+        if let Some(piece) = self.pieces.get_mut(lane) {
+            // Another length than was sent: no data of ours.
+            if data.len() != piece.range.len() {
+                return;
+            }
+            piece.came = true;
+            // Inputs lie first. Those of devices that did not take part come back as they were sent: as before.
+            let end = piece.range.end.min(self.input_bytes);
+            if piece.range.start < end {
+                let length = end - piece.range.start;
+                self.current.image[piece.range.start..end].copy_from_slice(&data[..length]);
+                self.next[piece.range.start..end].copy_from_slice(&data[..length]);
+            }
+        } else if lane == self.pieces.len() {
+            if let (Some(devices), &[low, ..]) = (self.watch.status_heard, data) {
+                let before = self.watch.devices;
+                self.watch.devices = devices;
+                // States are ORed on the way: OP alone means that every device is in OP.
+                self.watch.all_op = low == OP && usize::from(devices) == self.addresses.len();
+                if before != devices {
+                    let expected = self.addresses.len() as u16;
+                    self.tell(EventKind::DeviceCount { expected, got: devices });
+                }
+                if self.watch.all_op {
+                    self.all_well();
+                }
+            }
+        } else if let &[low, _, _, _, code_low, code_high] = data {
+            let answered = self.watch.device_heard.is_some_and(|counter| counter > 0);
+            let (state, code) =
+                if answered { (low & 0x1F, u16::from_le_bytes([code_low, code_high])) } else { (0, 0) };
+            self.device_state(self.watch.scanned, state, code);
+        }
+    }
+
+    /// All devices are in OP: tells of those that were not.
+    fn all_well(&mut self) {
+        for device in 0..self.watch.states.len() {
+            self.device_state(device, OP, 0);
+        }
+    }
+
+    fn device_state(&mut self, device: usize, state: u8, code: u16) {
+        if self.watch.states[device] != state {
+            self.watch.states[device] = state;
+            self.tell(EventKind::DeviceState { device: device as u16, state, code });
+        }
+    }
+
+    /// Judges a fetch, and counts.
+    fn judge(&mut self, at_ns: u64) -> Exchanged {
+        let lost = self.pieces.iter().filter(|piece| !piece.came).count() as u32;
+        let fresh = lost == 0;
+        let counter: u16 = self.pieces.iter().filter(|piece| piece.came).filter_map(|piece| piece.heard).sum();
+        self.totals.lost_frames += u64::from(lost);
+        let Carried { strays, send_errors, last_errno, .. } = self.master.carried;
+        (self.totals.stray_frames, self.totals.send_errors) = (strays, send_errors);
+        if send_errors > self.watch.send_errors && last_errno != self.watch.errno {
+            self.watch.errno = last_errno;
+            self.tell(EventKind::SendFailed { errno: last_errno });
+        }
+        self.watch.send_errors = send_errors;
+        if fresh {
+            self.current.at_ns = at_ns;
+            if self.watch.link_lost {
+                self.watch.link_lost = false;
+                self.watch.errno = 0;
+                self.tell(EventKind::LinkBack);
+            }
+            self.watch.lost_in_row = 0;
+            let expected = self.current.expected_counter;
+            let wrong = counter != expected;
+            self.totals.working_counter_errors += u64::from(wrong);
+            if wrong && !self.watch.counter_wrong {
+                self.tell(EventKind::WorkingCounter { expected, got: counter });
+            } else if !wrong && self.watch.counter_wrong {
+                self.tell(EventKind::WorkingCounterRight);
+            }
+            self.watch.counter_wrong = wrong;
+        } else {
+            if self.watch.lost_in_row == 0 {
+                self.tell(EventKind::FrameLost);
+            }
+            self.watch.lost_in_row += 1;
+            if self.watch.lost_in_row == LINK_LOST_AFTER {
+                self.watch.link_lost = true;
+                self.tell(EventKind::LinkLost);
+            }
+        }
+        self.current.cycle = self.totals.cycles;
+        self.current.working_counter = counter;
+        self.current.all_op = self.watch.all_op;
+        Exchanged {
+            fresh,
+            lost,
+            working_counter: counter,
+            all_op: self.watch.all_op,
+            devices: self.watch.devices,
+            ..Exchanged::default()
+        }
+    }
+
+    /// Readers come last: the wire does not wait for them.
+    fn publish(&mut self, result: &mut Exchanged, now_ns: u64, next_release_ns: u64) {
+        self.publisher.announce(next_release_ns);
+        let published = self.publisher.publish(&self.current);
+        result.published = published.stored;
+        result.lock_wait_ns = published.wait_ns;
+        self.totals.contended += u64::from(published.contended);
+        self.totals.longest_lock_wait_ns = self.totals.longest_lock_wait_ns.max(published.wait_ns);
+        if !published.stored {
+            self.totals.unpublished += 1;
+            let waited_us = (published.wait_ns / 1000).min(u64::from(u32::MAX)) as u32;
+            let cycle = self.totals.cycles;
+            self.events.push(LinkEvent { cycle, at_ns: now_ns, kind: EventKind::ReaderHeld { waited_us } });
+        }
+    }
+
+    fn tell(&mut self, kind: EventKind) {
+        self.events.push(LinkEvent { cycle: self.totals.cycles, at_ns: monotonic_ns(), kind });
+    }
+
+    /// Whether all devices answer and are in OP, and the devices that are not, as far as they have been looked at.
+    pub(super) fn not_in_op(&self) -> (bool, Vec<(usize, u8)>) {
+        let behind = self.watch.states.iter().enumerate().filter(|&(_, &state)| state != OP);
+        (self.watch.all_op, behind.map(|(device, &state)| (device, state)).collect())
+    }
+
+    /// Sets the states as before the change to OP, so that the bring-up looks at every device.
+    pub(super) fn expect_changes(&mut self) {
+        self.watch.all_op = false;
+        self.watch.states.fill(SAFE_OP);
+    }
+
+    /// Forgets what the bring-up counted.
+    pub(super) fn begin_counting(&mut self) {
+        self.totals = Totals::default();
+        self.timing = Timing::default();
+        self.master.carried = Carried::default();
+        self.watch.send_errors = 0;
+        // A frame of the bring-up is still under way; the first exchange expects none.
+        for lane in 0..self.pieces.len() + 2 {
+            self.lanes.give_up(lane);
+        }
+    }
+}
+
+const OP: u8 = 8;
+const SAFE_OP: u8 = 4;
+const BRD: u8 = 7;
+const FPRD: u8 = 4;
+const LRW: u8 = 12;
+
+/// Notes a working counter.
+fn note(pieces: &mut [Piece], watch: &mut Watch, heard: Heard) {
+    match heard.command {
+        LRW => {
+            let meant = pieces.iter_mut().find(|piece| piece.range.start as u32 == heard.address);
+            if let Some(piece) = meant {
+                piece.heard = Some(heard.working_counter);
+            }
+        }
+        BRD => watch.status_heard = Some(heard.working_counter),
+        FPRD => watch.device_heard = Some(heard.working_counter),
+        _ => {}
+    }
+}

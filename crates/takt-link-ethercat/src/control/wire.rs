@@ -1,0 +1,254 @@
+//! What carries frames: a network interface, or anything that answers as a segment does.
+
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::path::Path;
+
+use takt_rt::clock::monotonic_ns;
+
+use super::error::ControlError;
+use crate::segment::{Outcome, Segment};
+
+/// Longest Ethernet frame, without its checksum.
+pub const MOST_FRAME_BYTES: usize = 1518;
+
+/// EtherType of EtherCAT.
+pub const ETHERCAT: u16 = 0x88A4;
+
+/// Carries Ethernet frames to a segment and back. None of its methods may allocate or lock: they run in the motion
+/// controller's thread.
+pub trait Wire: Send {
+    /// Sends one frame.
+    ///
+    /// # Errors
+    /// The system's answer; the frame counts as lost.
+    fn send(&mut self, frame: &[u8]) -> io::Result<()>;
+
+    /// Takes a frame that has come back, without waiting; its length, or `None` when there is none.
+    ///
+    /// # Errors
+    /// The system's answer, as a link that is down.
+    fn receive(&mut self, buffer: &mut [u8]) -> io::Result<Option<usize>>;
+
+    /// Waits until a frame may have come, or `deadline_ns` of CLOCK_MONOTONIC has passed.
+    fn wait(&mut self, deadline_ns: u64);
+}
+
+/// A network interface, through a packet socket.
+///
+/// The socket's own buffer is what the paper's modified driver was made for: the kernel puts the answer there, and the
+/// controller fetches it when its cycle begins. So sending and fetching need no thread of their own, and no wake-up.
+#[derive(Debug)]
+pub struct Interface {
+    name: String,
+    socket: OwnedFd,
+}
+
+impl Interface {
+    /// Opens interface `name`.
+    ///
+    /// # Errors
+    /// [`ControlError::UnknownInterface`], [`ControlError::InterfaceDown`], [`ControlError::NoRawSocket`].
+    pub fn open(name: &str) -> Result<Self, ControlError> {
+        let given = || name.to_owned();
+        let text = std::ffi::CString::new(name)
+            .ok()
+            .filter(|_| !name.is_empty() && name.len() < libc::IF_NAMESIZE)
+            .ok_or_else(|| ControlError::UnknownInterface { given: given(), present: present() })?;
+        // SAFETY: the string is NUL-terminated and outlives the call.
+        let index = unsafe { libc::if_nametoindex(text.as_ptr()) };
+        let index = i32::try_from(index)
+            .ok()
+            .filter(|&index| index > 0)
+            .ok_or_else(|| ControlError::UnknownInterface { given: given(), present: present() })?;
+        let failed = |source: io::Error| match source.raw_os_error() {
+            Some(libc::EPERM | libc::EACCES) => ControlError::NoRawSocket { interface: given(), source },
+            Some(libc::ENETDOWN) => ControlError::InterfaceDown { interface: given() },
+            _ => ControlError::Wire { interface: given(), source },
+        };
+        // SAFETY: socket takes integers; the descriptor is owned at once.
+        let socket = unsafe {
+            let kind = libc::SOCK_RAW | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
+            let fd = libc::socket(libc::AF_PACKET, kind, i32::from(ETHERCAT.to_be()));
+            if fd < 0 {
+                return Err(failed(io::Error::last_os_error()));
+            }
+            OwnedFd::from_raw_fd(fd)
+        };
+        // SAFETY: sockaddr_ll is plain data, for which zero is valid.
+        let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
+        address.sll_family = libc::AF_PACKET as u16;
+        address.sll_protocol = ETHERCAT.to_be();
+        address.sll_ifindex = index;
+        // SAFETY: the address is valid for the length given.
+        let rc = unsafe {
+            let length = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
+            libc::bind(socket.as_raw_fd(), (&raw const address).cast(), length)
+        };
+        if rc != 0 {
+            return Err(failed(io::Error::last_os_error()));
+        }
+        // What this host sends must not come back as if received, where the kernel can say so (5.4 and later).
+        let one: libc::c_int = 1;
+        // SAFETY: the option value is valid for the length given; a kernel without the option refuses it.
+        unsafe {
+            libc::setsockopt(
+                socket.as_raw_fd(),
+                libc::SOL_PACKET,
+                PACKET_IGNORE_OUTGOING,
+                (&raw const one).cast(),
+                size_of::<libc::c_int>() as libc::socklen_t,
+            );
+        }
+        let flags = std::fs::read_to_string(Path::new("/sys/class/net").join(name).join("flags"));
+        let up = flags
+            .ok()
+            .and_then(|text| u32::from_str_radix(text.trim().trim_start_matches("0x"), 16).ok())
+            .is_none_or(|flags| flags & libc::IFF_UP as u32 != 0);
+        if !up {
+            return Err(ControlError::InterfaceDown { interface: given() });
+        }
+        Ok(Self { name: given(), socket })
+    }
+
+    /// The interface's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+/// `PACKET_IGNORE_OUTGOING` of linux/if_packet.h.
+const PACKET_IGNORE_OUTGOING: libc::c_int = 23;
+
+/// Names of the interfaces that there are.
+fn present() -> String {
+    let mut names: Vec<String> = std::fs::read_dir("/sys/class/net")
+        .map(|entries| entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect())
+        .unwrap_or_default();
+    names.sort();
+    names.join(", ")
+}
+
+impl Wire for Interface {
+    fn send(&mut self, frame: &[u8]) -> io::Result<()> {
+        // SAFETY: the frame is valid for its length.
+        let sent = unsafe { libc::send(self.socket.as_raw_fd(), frame.as_ptr().cast(), frame.len(), 0) };
+        match usize::try_from(sent) {
+            Ok(sent) if sent == frame.len() => Ok(()),
+            Ok(_) => Err(io::ErrorKind::WriteZero.into()),
+            Err(_) => Err(io::Error::last_os_error()),
+        }
+    }
+
+    fn receive(&mut self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
+        // SAFETY: the buffer is valid for writing its length.
+        let got =
+            unsafe { libc::recv(self.socket.as_raw_fd(), buffer.as_mut_ptr().cast(), buffer.len(), 0) };
+        if let Ok(got) = usize::try_from(got) {
+            return Ok(Some(got));
+        }
+        let error = io::Error::last_os_error();
+        match error.kind() {
+            io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => Ok(None),
+            _ => Err(error),
+        }
+    }
+
+    fn wait(&mut self, deadline_ns: u64) {
+        let left = deadline_ns.saturating_sub(monotonic_ns());
+        let timeout =
+            libc::timespec { tv_sec: (left / 1_000_000_000) as i64, tv_nsec: (left % 1_000_000_000) as i64 };
+        let mut poll = libc::pollfd { fd: self.socket.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        // SAFETY: one pollfd and a timespec, both valid for the call; no signal mask.
+        unsafe { libc::ppoll(&raw mut poll, 1, &raw const timeout, std::ptr::null()) };
+    }
+}
+
+/// A segment in the same process.
+///
+/// What `answer` does with a frame is done at once, in the sender's thread; the answer waits here until it is fetched.
+pub struct InProcess<F> {
+    answer: F,
+    /// Answers on their way.
+    places: Box<[Answer]>,
+    /// Frames sent, to hand out answers in their order.
+    sent: u64,
+}
+
+/// What a segment does with a frame that comes back: how often it comes, and how much later.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Back {
+    /// 1, or more for a frame that is doubled on the way.
+    pub copies: u8,
+    /// Delay.
+    pub delay_ns: u64,
+}
+
+struct Answer {
+    /// When it comes, and which it is; `None` for a free place.
+    due: Option<(u64, u64)>,
+    length: usize,
+    bytes: [u8; MOST_FRAME_BYTES],
+}
+
+/// Answers that can be on their way at once. Several times those of two cycles; what is beyond is lost.
+const QUEUE: usize = 32;
+
+impl<F: FnMut(&mut [u8], u64) -> Option<Back> + Send> InProcess<F> {
+    /// A segment that changes a frame in place by `answer(frame, now_ns)`, as the way through all devices would; `None` when
+    /// it does not come back.
+    pub fn new(answer: F) -> Self {
+        let empty = || Answer { due: None, length: 0, bytes: [0; MOST_FRAME_BYTES] };
+        Self { answer, places: (0..QUEUE).map(|_| empty()).collect(), sent: 0 }
+    }
+
+    fn next_due(&self) -> Option<(u64, u64)> {
+        self.places.iter().filter_map(|place| place.due).min()
+    }
+}
+
+/// A simulated segment in the same process.
+pub fn in_process(mut segment: Segment) -> Box<dyn Wire> {
+    Box::new(InProcess::new(move |frame, now_ns| match segment.process(frame, now_ns) {
+        Outcome::Return { copies, delay_ns } => Some(Back { copies, delay_ns }),
+        _ => None,
+    }))
+}
+
+impl<F: FnMut(&mut [u8], u64) -> Option<Back> + Send> Wire for InProcess<F> {
+    fn send(&mut self, frame: &[u8]) -> io::Result<()> {
+        if frame.len() > MOST_FRAME_BYTES {
+            return Err(io::Error::from_raw_os_error(libc::EMSGSIZE));
+        }
+        let mut bytes = [0; MOST_FRAME_BYTES];
+        let bytes = &mut bytes[..frame.len()];
+        bytes.copy_from_slice(frame);
+        let now_ns = monotonic_ns();
+        let Some(back) = (self.answer)(bytes, now_ns) else { return Ok(()) };
+        for _ in 0..back.copies {
+            self.sent += 1;
+            if let Some(place) = self.places.iter_mut().find(|place| place.due.is_none()) {
+                place.due = Some((now_ns.saturating_add(back.delay_ns), self.sent));
+                place.length = bytes.len();
+                place.bytes[..bytes.len()].copy_from_slice(bytes);
+            }
+        }
+        Ok(())
+    }
+
+    fn receive(&mut self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
+        let due = self.next_due().filter(|&(due_ns, _)| due_ns <= monotonic_ns());
+        let Some(place) = self.places.iter_mut().find(|place| due.is_some() && place.due == due) else {
+            return Ok(None);
+        };
+        place.due = None;
+        let length = place.length.min(buffer.len());
+        buffer[..length].copy_from_slice(&place.bytes[..length]);
+        Ok(Some(length))
+    }
+
+    fn wait(&mut self, deadline_ns: u64) {
+        let due_ns = self.next_due().map_or(u64::MAX, |(due_ns, _)| due_ns);
+        takt_rt::clock::sleep_until(deadline_ns.min(due_ns));
+    }
+}

@@ -1,0 +1,315 @@
+//! Two or more runs, kernels or machines side by side: differences with bootstrap confidence intervals.
+//!
+//! The first side is what the others are compared with. Facts of the machines that differ come first, and unless
+//! the caller asked for a comparison across machines they end it: a difference would have two causes.
+
+mod show;
+mod sides;
+
+use std::path::PathBuf;
+
+use serde::Serialize;
+use takt_rundir::Measure;
+use takt_stats::bootstrap::{self, Statistic};
+use takt_stats::misses::Misses;
+
+use crate::Error;
+use crate::collect::{Collection, Fact, Group, Run};
+use crate::words::{Unit, clean};
+
+pub use show::document;
+
+/// What is compared, and its name.
+const STATISTICS: [(Statistic, &str); 5] = [
+    (Statistic::Mean, "mean"),
+    (Statistic::Median, "median"),
+    (Statistic::Quantile(0.99), "p99"),
+    (Statistic::Quantile(0.999), "p99.9"),
+    (Statistic::Maximum, "max"),
+];
+
+/// Seed of the resampling: the same runs give the same intervals.
+const SEED: u64 = 0x7461_6b74;
+
+/// How to compare.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Compare even where facts of the machines differ: kernels and machines are compared this way.
+    pub across_machines: bool,
+    /// Only this measure; all that the sides share when absent.
+    pub measure: Option<String>,
+}
+
+/// One side.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Side {
+    /// Its letter: `A`, `B`.
+    pub letter: String,
+    /// Its path.
+    pub path: String,
+    /// Its runs: directory name and hash.
+    pub runs: Vec<SideRun>,
+    /// What was found there and is not used.
+    pub left_out: Vec<String>,
+}
+
+/// A run of a side.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct SideRun {
+    /// Name of its directory.
+    pub name: String,
+    /// SHA-256 of its hashes; null for a run that is not whole.
+    pub hash: Option<String>,
+    /// What must be known about it.
+    pub labels: Vec<String>,
+}
+
+/// A fact that differs, with its value on each side.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct FactOfSides {
+    /// The fact.
+    pub fact: String,
+    /// Its values on each side, in the order of the sides; several where the runs of a side differ.
+    pub values: Vec<Vec<String>>,
+}
+
+/// A figure on two sides. Nanoseconds.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Change {
+    /// Which figure: `mean`, `median`, `p99`, `p99.9`, `max`.
+    pub figure: String,
+    /// On the first side.
+    pub before_ns: f64,
+    /// On the other side.
+    pub after_ns: f64,
+    /// After less before.
+    pub difference_ns: f64,
+    /// Lower end of the 95 % interval of the difference; null where none can be given (never for a maximum).
+    pub low_ns: Option<f64>,
+    /// Upper end.
+    pub high_ns: Option<f64>,
+    /// The difference in percent of before; null from 0.
+    pub percent: Option<f64>,
+    /// Whether the interval excludes no difference; null without an interval.
+    pub clear: Option<bool>,
+    /// What to know about it.
+    pub warnings: Vec<String>,
+}
+
+/// A measure in one configuration, on two sides.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Pair {
+    /// The measure.
+    pub measure: String,
+    /// Its title.
+    pub title: String,
+    /// The configuration as the first side names it; the other's name behind it where it differs.
+    pub configuration: String,
+    /// Letters of the sides.
+    pub sides: [String; 2],
+    /// Samples of each.
+    pub samples: [u64; 2],
+    /// Misses of each; null without a deadline.
+    pub misses: [Option<u64>; 2],
+    /// Deadlines.
+    pub deadline_ns: [Option<u64>; 2],
+    /// The figures; empty where a side has no samples.
+    pub changes: Vec<Change>,
+    /// Why there are none, or what must be known about the samples.
+    pub remarks: Vec<String>,
+}
+
+/// A comparison.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Comparison {
+    /// The sides.
+    pub sides: Vec<Side>,
+    /// Facts of the machines that differ, first of all.
+    pub machine_differences: Vec<FactOfSides>,
+    /// What was compared.
+    pub pairs: Vec<Pair>,
+    /// Configurations and measures that only one side has.
+    pub unmatched: Vec<String>,
+}
+
+impl Comparison {
+    /// The unit in which a measure is shown.
+    pub(crate) fn unit(&self, measure: &str) -> Unit {
+        let medians = self
+            .pairs
+            .iter()
+            .filter(|p| p.measure == measure)
+            .flat_map(|p| &p.changes)
+            .filter(|c| c.figure == "median")
+            .map(|c| c.before_ns);
+        Unit::for_typical(crate::tables::spread(medians)[0])
+    }
+}
+
+/// Compares sides: each a run directory, a campaign or a folder of runs. The first is what the others are compared with.
+///
+/// # Errors
+/// As [`crate::collect`] for a side that cannot be read; [`Error::MachinesDiffer`] unless asked for;
+/// [`Error::MixedMeasure`] where a measure is not the same thing on both sides; [`Error::NothingInCommon`].
+pub fn compare(paths: &[PathBuf], options: &Options) -> Result<Comparison, Error> {
+    if paths.len() < 2 {
+        return Err(Error::NothingInCommon {
+            reason: format!("{} given, at least 2 are needed", paths.len()),
+        });
+    }
+    let collections: Vec<Collection> =
+        paths.iter().map(|path| crate::collect(std::slice::from_ref(path))).collect::<Result<_, _>>()?;
+    let machine_differences = sides::machine_differences(&collections);
+    if !machine_differences.is_empty() && !options.across_machines {
+        let differences: Vec<String> = machine_differences
+            .iter()
+            .map(|d| {
+                let values: Vec<String> = d.values.iter().map(|v| v.join(" / ")).collect();
+                format!("{}: {}", d.fact, values.join(" and "))
+            })
+            .collect();
+        return Err(Error::MachinesDiffer { differences: differences.join("; ") });
+    }
+    let sides: Vec<Side> = paths
+        .iter()
+        .zip(&collections)
+        .enumerate()
+        .map(|(index, (path, c))| sides::side(index, path, c))
+        .collect();
+    let mut pairs = Vec::new();
+    let mut unmatched = Vec::new();
+    let (first, others) = (&collections[0], &collections[1..]);
+    for (index, other) in others.iter().enumerate() {
+        let letters = [sides[0].letter.clone(), sides[index + 1].letter.clone()];
+        let matched = sides::matches(first, other, &letters, options.measure.as_deref(), &mut unmatched)?;
+        for found in matched {
+            pairs.push(pair(first, other, &found, &letters));
+        }
+    }
+    if pairs.is_empty() {
+        if let Some(asked) = &options.measure {
+            let names: Vec<&str> = first.groups.iter().map(|g| g.name.as_str()).collect();
+            return Err(Error::NoSuchMeasure { asked: asked.clone(), there: names.join(", ") });
+        }
+        return Err(Error::NothingInCommon { reason: unmatched.join("; ") });
+    }
+    Ok(Comparison { sides, machine_differences, pairs, unmatched })
+}
+
+/// A measure and a configuration that both sides have.
+struct Match<'a> {
+    group: &'a Group,
+    names: [String; 2],
+    before: &'a [(usize, Measure)],
+    after: &'a [(usize, Measure)],
+}
+
+/// The samples of one side of a pair, a series for each repetition.
+struct Samples {
+    series: Vec<Vec<f64>>,
+    misses: Option<u64>,
+    deadline_ns: Option<u64>,
+    remarks: Vec<String>,
+}
+
+impl Samples {
+    fn read(collection: &Collection, members: &[(usize, Measure)], letter: &str) -> Self {
+        let mut samples = Self {
+            series: Vec::new(),
+            misses: None,
+            deadline_ns: members.first().and_then(|(_, m)| m.deadline_ns),
+            remarks: Vec::new(),
+        };
+        for (index, measure) in members {
+            let run: &Run = &collection.runs[*index];
+            let mut remark =
+                |text: String| samples.remarks.push(clean(&format!("{letter} {}: {text}", run.name)));
+            let series = match run.dir.series(measure) {
+                Ok(series) => series,
+                Err(error) => {
+                    remark(format!("left out, {error}"));
+                    continue;
+                }
+            };
+            let all = measure.recorder.as_deref().map(|file| crate::digest::streamed(&run.dir, file));
+            match all {
+                Some(Ok(all))
+                    if crate::digest::beyond(
+                        &run.dir,
+                        measure,
+                        series.values_ns.len() as u64,
+                        &all.recorder,
+                    ) =>
+                {
+                    remark(format!(
+                        "the first {} of {} samples are compared: the others were not kept one by one",
+                        series.values_ns.len(),
+                        all.recorder.count()
+                    ))
+                }
+                Some(Err(why)) => remark(why),
+                _ => {}
+            }
+            run.labels().into_iter().for_each(&mut remark);
+            if let Some(deadline) = measure.deadline_ns {
+                let missed = Misses::of(&series.values_ns, deadline).misses.saturating_add(measure.never);
+                samples.misses = Some(samples.misses.unwrap_or(0).saturating_add(missed));
+            }
+            if !series.values_ns.is_empty() {
+                samples.series.push(series.values_ns.iter().map(|v| *v as f64).collect());
+            }
+        }
+        samples
+    }
+
+    fn count(&self) -> u64 {
+        self.series.iter().map(|s| s.len() as u64).sum()
+    }
+}
+
+fn pair(first: &Collection, other: &Collection, found: &Match<'_>, letters: &[String; 2]) -> Pair {
+    let before = Samples::read(first, found.before, &letters[0]);
+    let after = Samples::read(other, found.after, &letters[1]);
+    let [a, b] = &found.names;
+    let mut remarks: Vec<String> = before.remarks.iter().chain(&after.remarks).cloned().collect();
+    if before.deadline_ns != after.deadline_ns {
+        remarks.push("the deadlines differ, so that the numbers of misses do not compare".to_owned());
+    }
+    let mut changes = Vec::new();
+    let x: Vec<&[f64]> = before.series.iter().map(Vec::as_slice).collect();
+    let y: Vec<&[f64]> = after.series.iter().map(Vec::as_slice).collect();
+    for (statistic, name) in STATISTICS {
+        match bootstrap::difference(&x, &y, statistic, SEED) {
+            Ok(d) => changes.push(Change {
+                figure: name.to_owned(),
+                before_ns: d.before,
+                after_ns: d.after,
+                difference_ns: d.difference,
+                low_ns: d.low,
+                high_ns: d.high,
+                percent: d.percent,
+                clear: d.is_clear(),
+                warnings: d.warnings,
+            }),
+            Err(error) => {
+                remarks.push(clean(&format!("{name}: {error}")));
+            }
+        }
+    }
+    Pair {
+        measure: found.group.name.clone(),
+        title: found.group.title.clone(),
+        configuration: if a == b { a.clone() } else { format!("{a} → {b}") },
+        sides: letters.clone(),
+        samples: [before.count(), after.count()],
+        misses: [before.misses, after.misses],
+        deadline_ns: [before.deadline_ns, after.deadline_ns],
+        changes,
+        remarks,
+    }
+}
+
+/// Values of a fact among the runs of a collection.
+fn values_of(fact: &Fact) -> Vec<String> {
+    fact.values.iter().map(|(value, _)| value.clone()).collect()
+}

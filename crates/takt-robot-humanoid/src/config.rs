@@ -1,0 +1,88 @@
+//! Configuration of the motion controller.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use takt_link_ethercat::control::ControlConfig;
+
+use crate::safety::SafetyConfig;
+use crate::topology::{self, Device, DriveLayout, PAPER_DEVICES};
+
+/// The humanoid.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct HumanoidConfig {
+    /// Cycles a second. 1000, as the paper.
+    pub rate_hz: f64,
+    /// Devices of the built-in humanoid; counts only where `device` lists none. 59, as the paper.
+    pub devices: usize,
+    /// The devices in the order of the wire. Empty: the built-in humanoid.
+    #[serde(rename = "device", skip_serializing_if = "Vec::is_empty")]
+    pub list: Vec<Device>,
+    /// Where a drive's objects lie.
+    pub layout: DriveLayout,
+    /// Steps a second of the walk. 0.8: a calm walk.
+    pub walk_hz: f64,
+    /// Time in which the walk grows from standing, seconds. 2.
+    pub ramp_s: f64,
+    /// When to stop.
+    pub safety: SafetyConfig,
+    /// The control interface. Its `devices` are filled in from the list here.
+    pub link: ControlConfig,
+}
+
+impl Default for HumanoidConfig {
+    fn default() -> Self {
+        Self {
+            rate_hz: 1000.0,
+            devices: PAPER_DEVICES,
+            list: Vec::new(),
+            layout: DriveLayout::default(),
+            walk_hz: 0.8,
+            ramp_s: 2.0,
+            safety: SafetyConfig::default(),
+            link: ControlConfig::default(),
+        }
+    }
+}
+
+impl HumanoidConfig {
+    /// The period.
+    pub fn period(&self) -> Duration {
+        Duration::try_from_secs_f64(1.0 / self.rate_hz).unwrap_or(Duration::MAX)
+    }
+
+    /// The devices in the order of the wire.
+    pub fn devices(&self) -> Vec<Device> {
+        if self.list.is_empty() { topology::humanoid(self.devices) } else { self.list.clone() }
+    }
+
+    /// The control interface's configuration with these devices.
+    pub fn control(&self) -> ControlConfig {
+        let devices = self.devices().iter().map(|device| device.link(&self.layout)).collect();
+        ControlConfig { devices, ..self.link.clone() }
+    }
+
+    /// Refuses what cannot be run.
+    ///
+    /// # Errors
+    /// A sentence with the key, its value and what is accepted.
+    pub fn validate(&self) -> Result<(), String> {
+        let within = |key: &str, value: f64, low: f64, high: f64| {
+            // Also refuses NaN.
+            if (low..=high).contains(&value) {
+                return Ok(());
+            }
+            Err(format!("{key} = {value}: accepted are {low} to {high}"))
+        };
+        within("rate_hz", self.rate_hz, 1.0, 10_000.0)?;
+        within("walk_hz", self.walk_hz, 0.0, 5.0)?;
+        within("ramp_s", self.ramp_s, 0.0, 60.0)?;
+        if !self.link.devices.is_empty() {
+            return Err("link.devices: devices are listed as [[device]]; leave this out".to_owned());
+        }
+        topology::validate(&self.devices(), &self.layout)?;
+        self.safety.validate()?;
+        self.control().validate().map_err(|reason| format!("link.{reason}"))
+    }
+}

@@ -1,0 +1,297 @@
+//! The motion controller: pure, one step per cycle.
+//!
+//! It works on process data as slices and knows neither clock nor wire, so its tests need no segment.
+
+use serde::Serialize;
+use takt_link_ethercat::control::{Exchanged, Port};
+
+use crate::cia402::{Drive, DriveState, Goal};
+use crate::config::HumanoidConfig;
+use crate::safety::{StopReason, Watch};
+use crate::topology::{Device, DriveLayout, Kind};
+use crate::trajectory::Reference;
+
+/// Process data by device.
+pub trait ProcessData {
+    /// From the device, as of the last exchange.
+    fn inputs(&self, device: usize) -> &[u8];
+    /// To the device, with the next exchange.
+    fn outputs_mut(&mut self, device: usize) -> &mut [u8];
+}
+
+impl ProcessData for Port {
+    fn inputs(&self, device: usize) -> &[u8] {
+        Port::inputs(self, device)
+    }
+
+    fn outputs_mut(&mut self, device: usize) -> &mut [u8] {
+        Port::outputs_mut(self, device)
+    }
+}
+
+/// What the robot is doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Mode {
+    /// Drives come into operation, each where it stands.
+    Enabling,
+    /// All drives follow the walk.
+    Walking,
+    /// Drives decelerate on their own ramps.
+    Stopping(StopReason),
+    /// Without torque. Only a new start leads out.
+    Stopped(StopReason),
+}
+
+impl Mode {
+    /// A number for records: 0 enabling, 1 walking, 2 stopping, 3 stopped.
+    pub fn code(self) -> u8 {
+        match self {
+            Self::Enabling => 0,
+            Self::Walking => 1,
+            Self::Stopping(_) => 2,
+            Self::Stopped(_) => 3,
+        }
+    }
+
+    /// Why it stops, if it does.
+    pub fn reason(self) -> Option<StopReason> {
+        match self {
+            Self::Stopping(reason) | Self::Stopped(reason) => Some(reason),
+            Self::Enabling | Self::Walking => None,
+        }
+    }
+}
+
+struct Joint {
+    device: usize,
+    drive: Drive,
+    reference: Reference,
+    counts_per_rad: f64,
+    spec: Swing,
+}
+
+/// A joint's part in the walk.
+struct Swing {
+    middle_rad: f64,
+    swing_rad: f64,
+    phase_turns: f64,
+    swings: f64,
+}
+
+/// What a probe showed: the controller answers each event that it counts with a command of its own number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ProbeView {
+    /// Events that the device has counted.
+    pub events: u16,
+    /// Command number that the device applied last.
+    pub applied: u16,
+    /// Command number that goes out with the next exchange.
+    pub command: u16,
+}
+
+/// The motion controller.
+pub struct Controller {
+    joints: Vec<Joint>,
+    probe: Option<usize>,
+    layout: DriveLayout,
+    watch: Watch,
+    mode: Mode,
+    /// Cycles in this mode.
+    cycles: u64,
+    dt_s: f64,
+    walk_hz: f64,
+    ramp_s: f64,
+    /// Time of the walk.
+    walked_s: f64,
+    enable_cycles: u64,
+    stop_cycles: u64,
+    most_resets: u32,
+    probe_view: ProbeView,
+}
+
+impl Controller {
+    /// A controller for the devices of `config`. All memory is taken here.
+    pub fn new(config: &HumanoidConfig) -> Self {
+        let devices = config.devices();
+        let joint = |(device, spec): (usize, &Device)| Joint {
+            device,
+            drive: Drive::default(),
+            reference: Reference::new(spec.limits),
+            counts_per_rad: spec.counts_per_rad(),
+            spec: Swing {
+                middle_rad: spec.middle_rad,
+                swing_rad: spec.swing_rad,
+                phase_turns: spec.phase_turns,
+                swings: f64::from(spec.swings),
+            },
+        };
+        let cycles = |ms: u32| (f64::from(ms) / 1000.0 * config.rate_hz).ceil() as u64;
+        Self {
+            joints: devices
+                .iter()
+                .enumerate()
+                .filter(|(_, device)| device.kind == Kind::Drive)
+                .map(joint)
+                .collect(),
+            probe: devices.iter().position(|device| device.kind == Kind::Probe),
+            layout: config.layout,
+            watch: Watch::new(config.safety),
+            mode: Mode::Enabling,
+            cycles: 0,
+            dt_s: 1.0 / config.rate_hz,
+            walk_hz: config.walk_hz,
+            ramp_s: config.ramp_s,
+            walked_s: 0.0,
+            enable_cycles: cycles(config.safety.enable_ms),
+            stop_cycles: cycles(config.safety.stop_ms),
+            most_resets: config.safety.most_resets,
+            probe_view: ProbeView::default(),
+        }
+    }
+
+    /// What the robot is doing.
+    pub fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    /// Drives in operation, of all.
+    pub fn enabled(&self) -> (usize, usize) {
+        let on = |joint: &&Joint| joint.drive.state() == DriveState::OperationEnabled;
+        (self.joints.iter().filter(on).count(), self.joints.len())
+    }
+
+    /// Whether no drive holds torque, as far as is known.
+    pub fn is_safe(&self) -> bool {
+        self.joints.iter().all(|joint| joint.drive.state().is_safe())
+    }
+
+    /// What the probe showed last; `None` without one.
+    pub fn probe(&self) -> Option<ProbeView> {
+        self.probe.map(|_| self.probe_view)
+    }
+
+    /// One cycle: reads what the exchange brought, and fills what the next one takes. `late` tells whether the cycle before ended
+    /// after its period; `asked` whether to stop.
+    pub fn step(&mut self, exchanged: &Exchanged, late: bool, asked: bool, data: &mut impl ProcessData) -> Mode {
+        let found = self.watch.judge(exchanged, late);
+        let before = self.mode;
+        self.mode = self.decide(found, asked);
+        self.cycles = if self.mode == before { self.cycles + 1 } else { 0 };
+        if self.mode == Mode::Walking {
+            self.walked_s += self.dt_s;
+        }
+        let goal = match self.mode {
+            Mode::Enabling | Mode::Walking => Goal::Enabled,
+            Mode::Stopping(_) => Goal::QuickStop,
+            Mode::Stopped(_) => Goal::Off,
+        };
+        for place in 0..self.joints.len() {
+            self.joint(place, goal, data);
+        }
+        self.answer_probe(data);
+        self.mode
+    }
+
+    fn decide(&self, found: Option<StopReason>, asked: bool) -> Mode {
+        match self.mode {
+            Mode::Enabling | Mode::Walking => {
+                if let Some(reason) = found {
+                    return Mode::Stopping(reason);
+                }
+                if asked {
+                    return Mode::Stopping(StopReason::Asked);
+                }
+                let resets = self.joints.iter().map(|joint| joint.drive.resets()).max().unwrap_or(0);
+                let (on, all) = self.enabled();
+                if self.mode == Mode::Walking {
+                    let fault = |joint: &Joint| {
+                        matches!(joint.drive.state(), DriveState::Fault | DriveState::FaultReaction)
+                    };
+                    if self.joints.iter().any(fault) {
+                        return Mode::Stopping(StopReason::DriveFault);
+                    }
+                    if on < all {
+                        return Mode::Stopping(StopReason::NotEnabled);
+                    }
+                    return Mode::Walking;
+                }
+                // The states are those of the last inputs: none before the first cycle.
+                if on == all && self.cycles > 0 {
+                    Mode::Walking
+                } else if resets > self.most_resets {
+                    Mode::Stopping(StopReason::DriveFault)
+                } else if self.cycles >= self.enable_cycles {
+                    Mode::Stopping(StopReason::NotEnabled)
+                } else {
+                    Mode::Enabling
+                }
+            }
+            Mode::Stopping(reason) => {
+                if self.cycles >= self.stop_cycles || (self.cycles > 0 && self.is_safe()) {
+                    Mode::Stopped(reason)
+                } else {
+                    Mode::Stopping(reason)
+                }
+            }
+            stopped @ Mode::Stopped(_) => stopped,
+        }
+    }
+
+    fn joint(&mut self, place: usize, goal: Goal, data: &mut impl ProcessData) {
+        let (layout, walking) = (self.layout, self.mode == Mode::Walking);
+        let (target_rad, target_rad_s) = self.walk(place);
+        let dt_s = self.dt_s;
+        let joint = &mut self.joints[place];
+        let inputs = data.inputs(joint.device);
+        let (Some(status), Some(position)) = (u16_at(inputs, layout.statusword), i32_at(inputs, layout.position))
+        else {
+            return;
+        };
+        let word = joint.drive.step(status, goal);
+        let target = if walking {
+            (joint.reference.step(target_rad, target_rad_s, dt_s) * joint.counts_per_rad).round() as i32
+        } else {
+            // Torque comes on where the joint is, and a stopping drive does not follow its target.
+            joint.reference.reset(f64::from(position) / joint.counts_per_rad);
+            position
+        };
+        let outputs = data.outputs_mut(joint.device);
+        put(outputs, layout.controlword, &word.to_le_bytes());
+        put(outputs, layout.target, &target.to_le_bytes());
+    }
+
+    /// Where a joint is to be in the walk, and its speed there: a sine around its middle, growing over the ramp.
+    fn walk(&self, place: usize) -> (f64, f64) {
+        let Swing { middle_rad, swing_rad, phase_turns, swings } = self.joints[place].spec;
+        let share = if self.ramp_s > 0.0 { (self.walked_s / self.ramp_s).min(1.0) } else { 1.0 };
+        let growth = if share < 1.0 && self.ramp_s > 0.0 { 1.0 / self.ramp_s } else { 0.0 };
+        let rate = std::f64::consts::TAU * self.walk_hz * swings;
+        let angle = rate * self.walked_s + std::f64::consts::TAU * phase_turns;
+        let wave = middle_rad + swing_rad * angle.sin();
+        (share * wave, share * swing_rad * rate * angle.cos() + growth * wave)
+    }
+
+    fn answer_probe(&mut self, data: &mut impl ProcessData) {
+        let Some(device) = self.probe else { return };
+        let inputs = data.inputs(device);
+        let (Some(events), Some(applied)) = (u16_at(inputs, 0), u16_at(inputs, 2)) else { return };
+        // The reaction to an event is a command with the event's number.
+        self.probe_view = ProbeView { events, applied, command: events };
+        put(data.outputs_mut(device), 0, &events.to_le_bytes());
+    }
+}
+
+fn u16_at(data: &[u8], at: usize) -> Option<u16> {
+    data.get(at..)?.first_chunk().map(|bytes| u16::from_le_bytes(*bytes))
+}
+
+fn i32_at(data: &[u8], at: usize) -> Option<i32> {
+    data.get(at..)?.first_chunk().map(|bytes| i32::from_le_bytes(*bytes))
+}
+
+fn put(data: &mut [u8], at: usize, bytes: &[u8]) {
+    if let Some(place) = data.get_mut(at..).and_then(|rest| rest.get_mut(..bytes.len())) {
+        place.copy_from_slice(bytes);
+    }
+}

@@ -1,0 +1,234 @@
+//! The motion controller's thread.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+
+use serde::Serialize;
+use takt_link_ethercat::control::{Exchanged, Port};
+use takt_rt::clock::monotonic_ns;
+use takt_rt::memory::{self, Faults};
+use takt_rt::periodic::{Periodic, SleepStrategy};
+use takt_rt::ring::Producer;
+use takt_rt::settings::{Granted, ThreadSettings};
+use takt_rt::thread::{self, Handle};
+
+use crate::config::HumanoidConfig;
+use crate::controller::{Controller, Mode, ProbeView};
+use crate::safety::StopReason;
+
+/// What one cycle did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct CycleRecord {
+    /// Number of the release, from 0; skipped ones count.
+    pub index: u64,
+    /// When it was planned.
+    pub planned_ns: u64,
+    /// When the thread was awake.
+    pub wake_ns: u64,
+    /// When the exchange was over: fetched, sent, published.
+    pub exchanged_ns: u64,
+    /// When the plan of the next cycle was made.
+    pub end_ns: u64,
+    /// Time for fetching and sending.
+    pub exchange_ns: u64,
+    /// Time waited for a reader of the cache.
+    pub lock_wait_ns: u64,
+    /// Working counter.
+    pub working_counter: u16,
+    /// What it must be.
+    pub expected_counter: u16,
+    /// Frames that did not come back.
+    pub lost: u16,
+    /// Releases passed over since the record before.
+    pub skipped: u32,
+    /// [`Mode::code`].
+    pub mode: u8,
+    /// What the probe showed.
+    pub events: u16,
+    /// Command number that the probe applied last.
+    pub applied: u16,
+    /// Command number that goes out with the next exchange.
+    pub command: u16,
+}
+
+/// The state of a running controller, for people and for stopping it.
+#[derive(Debug, Default)]
+pub struct Shared {
+    stop: AtomicBool,
+    end: AtomicBool,
+    mode: AtomicU8,
+}
+
+impl Shared {
+    /// Asks for a safe stop; the cycles go on, so that drives are led to standstill.
+    pub fn stop(&self) {
+        self.stop.store(true, Ordering::Release);
+    }
+
+    /// Ends the cycles. Drives fall back to their own watchdogs if they were not stopped before.
+    pub fn end(&self) {
+        self.end.store(true, Ordering::Release);
+    }
+
+    /// [`Mode::code`] of the last cycle.
+    pub fn mode(&self) -> u8 {
+        self.mode.load(Ordering::Acquire)
+    }
+}
+
+/// What a controller leaves behind.
+pub struct Finished {
+    /// The control interface, with its totals.
+    pub port: Port,
+    /// What the robot was doing at last.
+    pub mode: Mode,
+    /// Whether no drive held torque, as far as was known.
+    pub safe: bool,
+    /// Most drives that were in operation at once, of all.
+    pub enabled: (usize, usize),
+    /// Late cycles: those that ended after their period.
+    pub late: u64,
+    /// Page faults of the thread while it cycled.
+    pub faults: Faults,
+    /// CPU time of the thread while it cycled.
+    pub cpu_ns: u64,
+    /// Records lost because nobody took them in time.
+    pub records_lost: u64,
+}
+
+/// A running controller.
+pub struct Running {
+    /// To stop it.
+    pub shared: Arc<Shared>,
+    thread: Handle<Finished>,
+}
+
+impl Running {
+    /// What the kernel granted the thread.
+    pub fn granted(&self) -> &Granted {
+        self.thread.granted()
+    }
+
+    /// Its thread id.
+    pub fn tid(&self) -> i32 {
+        self.thread.tid()
+    }
+
+    /// Whether it has ended.
+    pub fn is_finished(&self) -> bool {
+        self.thread.is_finished()
+    }
+
+    /// Waits for its end; ask for that by [`Shared::end`].
+    ///
+    /// # Errors
+    /// [`takt_rt::Error::Panicked`].
+    pub fn join(self) -> Result<Finished, takt_rt::Error> {
+        self.thread.join()
+    }
+}
+
+/// Starts the controller in a thread of its own, with `settings`.
+///
+/// # Errors
+/// When the thread cannot be started, or `settings` are strict and not granted.
+pub fn start(
+    config: &HumanoidConfig,
+    port: Port,
+    settings: &ThreadSettings,
+    sleep: SleepStrategy,
+    records: Producer<CycleRecord>,
+) -> Result<Running, takt_rt::Error> {
+    let shared = Arc::new(Shared::default());
+    let seen = Arc::clone(&shared);
+    let controller = Controller::new(config);
+    let period = config.period();
+    // An impossible period is told here, and not by a thread that ends at once.
+    let periodic = Periodic::new(0, period, sleep)?;
+    let thread = thread::spawn("humanoid", settings, move || {
+        let periodic = Periodic::start_now(period, sleep).unwrap_or(periodic);
+        cycles(Loop { controller, port, periodic, records }, &seen)
+    })?;
+    Ok(Running { shared, thread })
+}
+
+/// What the loop works with.
+pub struct Loop {
+    /// Plans.
+    pub controller: Controller,
+    /// Exchanges.
+    pub port: Port,
+    /// Wakes.
+    pub periodic: Periodic,
+    /// Tells.
+    pub records: Producer<CycleRecord>,
+}
+
+/// The loop. Between the first cycle and the last it does not allocate (see `tests/quiet.rs`).
+pub fn cycles(parts: Loop, shared: &Shared) -> Finished {
+    let Loop { mut controller, mut port, mut periodic, mut records } = parts;
+    let faults = memory::thread_faults();
+    let cpu_ns = takt_rt::clock::thread_cpu_ns();
+    let period_ns = periodic.period_ns();
+    let (mut late_cycles, mut late, mut most_enabled) = (0, false, 0);
+    // Release 0 is now: its lateness is that of starting, not of waking.
+    periodic.next();
+    while !shared.end.load(Ordering::Acquire) {
+        let release = periodic.next();
+        let exchanged = port.exchange(release.planned_ns.saturating_add(period_ns));
+        let exchanged_ns = monotonic_ns();
+        let asked = shared.stop.load(Ordering::Acquire);
+        let mode = controller.step(&exchanged, late || release.skipped > 0, asked, &mut port);
+        shared.mode.store(mode.code(), Ordering::Release);
+        most_enabled = most_enabled.max(controller.enabled().0);
+        let end_ns = monotonic_ns();
+        late = end_ns > release.planned_ns.saturating_add(period_ns);
+        late_cycles += u64::from(late);
+        let probe = controller.probe().unwrap_or_default();
+        records.push(record(&release, exchanged_ns, end_ns, &exchanged, mode, probe));
+    }
+    let before = faults;
+    let faults = memory::thread_faults();
+    Finished {
+        mode: controller.mode(),
+        safe: controller.is_safe(),
+        enabled: (most_enabled, controller.enabled().1),
+        late: late_cycles,
+        faults: Faults { minor: faults.minor - before.minor, major: faults.major - before.major },
+        cpu_ns: takt_rt::clock::thread_cpu_ns() - cpu_ns,
+        records_lost: records.lost(),
+        port,
+    }
+}
+
+fn record(
+    release: &takt_rt::periodic::Release,
+    exchanged_ns: u64,
+    end_ns: u64,
+    exchanged: &Exchanged,
+    mode: Mode,
+    probe: ProbeView,
+) -> CycleRecord {
+    CycleRecord {
+        index: release.index,
+        planned_ns: release.planned_ns,
+        wake_ns: release.wake_ns,
+        exchanged_ns,
+        end_ns,
+        exchange_ns: exchanged.fetch_ns + exchanged.send_ns,
+        lock_wait_ns: exchanged.lock_wait_ns,
+        working_counter: exchanged.working_counter,
+        expected_counter: exchanged.expected_counter,
+        lost: exchanged.lost.min(u32::from(u16::MAX)) as u16,
+        skipped: release.skipped.min(u64::from(u32::MAX)) as u32,
+        mode: mode.code(),
+        events: probe.events,
+        applied: probe.applied,
+        command: probe.command,
+    }
+}
+
+/// Why a controller stopped, as a sentence; `None` while it runs.
+pub fn why(mode: Mode) -> Option<String> {
+    mode.reason().filter(|&reason| reason != StopReason::Asked).map(|reason| reason.to_string())
+}

@@ -1,0 +1,209 @@
+//! When the robot must stop.
+
+use serde::{Deserialize, Serialize};
+use takt_link_ethercat::control::Exchanged;
+
+/// Why the robot stopped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StopReason {
+    /// Asked to.
+    Asked,
+    /// Devices no longer take part, or left OP.
+    DevicesLost,
+    /// Frames do not come back.
+    LinkLost,
+    /// Cycles were late too often.
+    Late,
+    /// A reader kept the cache.
+    ReaderHeld,
+    /// A drive reported a fault.
+    DriveFault,
+    /// Drives did not come into operation in time.
+    NotEnabled,
+}
+
+impl std::fmt::Display for StopReason {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Asked => "asked to stop",
+            Self::DevicesLost => "devices do not take part in the exchange, or left OP",
+            Self::LinkLost => "frames do not come back",
+            Self::Late => "cycles were late too often",
+            Self::ReaderHeld => "a reader held the cache for too long, too often",
+            Self::DriveFault => "a drive reported a fault",
+            Self::NotEnabled => "drives did not come into operation in time",
+        })
+    }
+}
+
+/// Limits beyond which the robot stops.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct SafetyConfig {
+    /// Cycles in a row without a complete exchange (a frame that came back with its working counter right). 3: one lost frame is
+    /// a hiccup that the drives' interpolation bridges; 3 ms without control is what walking allows.
+    pub most_incomplete: u32,
+    /// Late cycles (end of the job after the next release, or a release skipped) among the last 1000. 20: 2 %.
+    pub most_late: u32,
+    /// Late cycles in a row. 5.
+    pub most_late_in_row: u32,
+    /// Cycles in a row that a reader kept the cache. 3.
+    pub most_held: u32,
+    /// Time for all drives to come into operation, milliseconds. 2000; real drives take some hundred.
+    pub enable_ms: u32,
+    /// Fault resets tried while drives are enabled. 3.
+    pub most_resets: u32,
+    /// Time of a quick stop before torque goes off, milliseconds. 500: 6 rad/s at the drives' ramp of 60 rad/s² take 100.
+    pub stop_ms: u32,
+}
+
+impl Default for SafetyConfig {
+    fn default() -> Self {
+        Self {
+            most_incomplete: 3,
+            most_late: 20,
+            most_late_in_row: 5,
+            most_held: 3,
+            enable_ms: 2000,
+            most_resets: 3,
+            stop_ms: 500,
+        }
+    }
+}
+
+impl SafetyConfig {
+    /// Refuses limits that would never stop, or at once.
+    ///
+    /// # Errors
+    /// A sentence with the key, its value and what is accepted.
+    pub fn validate(&self) -> Result<(), String> {
+        let keys = [
+            ("most_incomplete", self.most_incomplete, 1, 1000),
+            ("most_late", self.most_late, 1, 1000),
+            ("most_late_in_row", self.most_late_in_row, 1, 1000),
+            ("most_held", self.most_held, 1, 1000),
+            ("enable_ms", self.enable_ms, 10, 60_000),
+            ("most_resets", self.most_resets, 0, 100),
+            ("stop_ms", self.stop_ms, 1, 60_000),
+        ];
+        for (key, value, low, high) in keys {
+            if !(low..=high).contains(&value) {
+                return Err(format!("safety.{key} = {value}: accepted are {low} to {high}"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Cycles of the window for late ones.
+const WINDOW: usize = 1000;
+
+/// Watches exchanges and cycles; pure.
+#[derive(Debug, Clone)]
+pub struct Watch {
+    config: SafetyConfig,
+    incomplete: u32,
+    lost: u32,
+    held: u32,
+    late_in_row: u32,
+    late: u32,
+    window: [u64; WINDOW.div_ceil(64)],
+    place: usize,
+}
+
+impl Watch {
+    /// Nothing seen yet.
+    pub fn new(config: SafetyConfig) -> Self {
+        Self {
+            config,
+            incomplete: 0,
+            lost: 0,
+            held: 0,
+            late_in_row: 0,
+            late: 0,
+            window: [0; WINDOW.div_ceil(64)],
+            place: 0,
+        }
+    }
+
+    /// Judges the exchange of this cycle, and whether the cycle before was late.
+    pub fn judge(&mut self, exchanged: &Exchanged, late: bool) -> Option<StopReason> {
+        let config = self.config;
+        // The first frame comes back with the second exchange.
+        if exchanged.cycle > 1 {
+            let well = exchanged.complete() && exchanged.all_op;
+            self.incomplete = if well { 0 } else { self.incomplete + 1 };
+            self.lost = if exchanged.fresh { 0 } else { self.lost + 1 };
+            self.held = if exchanged.published { 0 } else { self.held + 1 };
+        }
+        self.note_late(late);
+        if self.lost >= config.most_incomplete {
+            Some(StopReason::LinkLost)
+        } else if self.incomplete >= config.most_incomplete {
+            Some(StopReason::DevicesLost)
+        } else if self.held >= config.most_held {
+            Some(StopReason::ReaderHeld)
+        } else if self.late_in_row >= config.most_late_in_row || self.late >= config.most_late {
+            Some(StopReason::Late)
+        } else {
+            None
+        }
+    }
+
+    fn note_late(&mut self, late: bool) {
+        self.late_in_row = if late { self.late_in_row + 1 } else { 0 };
+        let (word, bit) = (self.place / 64, 1 << (self.place % 64));
+        let was = self.window[word] & bit != 0;
+        self.late = self.late + u32::from(late) - u32::from(was);
+        self.window[word] = if late { self.window[word] | bit } else { self.window[word] & !bit };
+        self.place = (self.place + 1) % WINDOW;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn well(cycle: u64) -> Exchanged {
+        Exchanged {
+            cycle,
+            fresh: true,
+            working_counter: 9,
+            expected_counter: 9,
+            all_op: true,
+            published: true,
+            ..Exchanged::default()
+        }
+    }
+
+    fn run(cycles: impl Iterator<Item = (Exchanged, bool)>) -> Option<StopReason> {
+        let mut watch = Watch::new(SafetyConfig::default());
+        let mut cycles = cycles;
+        cycles.find_map(|(exchanged, late)| watch.judge(&exchanged, late))
+    }
+
+    #[test]
+    fn hiccups_pass_and_losses_stop() {
+        let every = |n: u64| (1..5000).map(move |cycle| (cycle, cycle % n == 0));
+        assert_eq!(run(every(2).map(|(cycle, bad)| (Exchanged { fresh: !bad, ..well(cycle) }, false))), None);
+        let lost = (2..).take(3).map(|cycle| (Exchanged { fresh: false, ..well(cycle) }, false));
+        assert_eq!(run(lost), Some(StopReason::LinkLost));
+        let fewer = (2..).take(3).map(|cycle| (Exchanged { working_counter: 6, ..well(cycle) }, false));
+        assert_eq!(run(fewer), Some(StopReason::DevicesLost));
+        let out = (2..).take(3).map(|cycle| (Exchanged { all_op: false, ..well(cycle) }, false));
+        assert_eq!(run(out), Some(StopReason::DevicesLost));
+        let held = (2..).take(3).map(|cycle| (Exchanged { published: false, ..well(cycle) }, false));
+        assert_eq!(run(held), Some(StopReason::ReaderHeld));
+    }
+
+    #[test]
+    fn late_cycles_stop_in_a_row_or_in_sum_and_are_forgotten() {
+        let late = |n: u64| (1..4000).map(move |cycle| (well(cycle), cycle % n == 0));
+        // 1 % goes on for ever, 4 % does not.
+        assert_eq!(run(late(100)), None);
+        assert_eq!(run(late(25)), Some(StopReason::Late));
+        assert_eq!(run((1..).take(4).map(|cycle| (well(cycle), true))), None);
+        assert_eq!(run((1..).take(5).map(|cycle| (well(cycle), true))), Some(StopReason::Late));
+    }
+}

@@ -1,0 +1,348 @@
+//! CPU shielding (the paper's C): the controller's CPU for the controller alone. Every other task and every interrupt that can be
+//! moved is moved to the other CPUs, and moved back at the end.
+//!
+//! By affinities, not cpusets: a cpuset moves whole processes, and in a container there is seldom one to write to. Children
+//! inherit affinities, so what starts later stays away as well. What was before is in a state file before anything is changed; a
+//! shield whose process was killed is undone from it by the next one ([`recover`]).
+
+use std::fmt::Write as _;
+use std::fs;
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+
+use takt_rt::placement::{self, CpuSet};
+
+/// Why a shield was not put up.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ShieldError {
+    /// Nothing would be left for the other tasks.
+    #[error("shielding CPUs {shielded} of {online} leaves none for other tasks; shield fewer")]
+    NothingLeft {
+        /// To be shielded.
+        shielded: Box<CpuSet>,
+        /// All of them.
+        online: Box<CpuSet>,
+    },
+    /// Another shield is up.
+    #[error("process {pid} has a shield up (state in {}); end it first", path.display())]
+    Taken {
+        /// Its process.
+        pid: i32,
+        /// Its state file.
+        path: PathBuf,
+    },
+    /// The state file could not be written or read.
+    #[error("{}: {source}; the shield needs it to undo itself after a kill", path.display())]
+    State {
+        /// The file.
+        path: PathBuf,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// Nothing could be moved.
+    #[error(
+        "not one task or interrupt could be moved off CPUs {shielded}: it needs root, or CAP_SYS_NICE for tasks and a writable /proc/irq for interrupts"
+    )]
+    NotPermitted {
+        /// To be shielded.
+        shielded: Box<CpuSet>,
+    },
+    /// From the placement.
+    #[error(transparent)]
+    Rt(#[from] takt_rt::Error),
+}
+
+/// What a shield moved, and what it could not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize)]
+pub struct Moved {
+    /// Threads moved.
+    pub tasks: usize,
+    /// Threads of the kernel that belong to their CPU.
+    pub bound: usize,
+    /// Threads that the system refused to move.
+    pub refused: usize,
+    /// Interrupts moved.
+    pub interrupts: usize,
+    /// Interrupts that cannot be moved.
+    pub fixed: usize,
+}
+
+impl Moved {
+    /// What is not as asked, as sentences for a run's labels.
+    pub fn differences(&self) -> Vec<String> {
+        let mut list = Vec::new();
+        if self.refused > 0 {
+            list.push(format!("shield: {} tasks could not be moved (no permission)", self.refused));
+        }
+        if self.fixed > 0 {
+            list.push(format!("shield: {} interrupts could not be moved", self.fixed));
+        }
+        list
+    }
+}
+
+/// A shield; dropping it moves everything back.
+#[derive(Debug)]
+pub struct Shield {
+    path: PathBuf,
+    moved: Moved,
+}
+
+/// Where the state is kept unless said otherwise: gone after a restart, like what it describes.
+pub fn default_state() -> PathBuf {
+    Path::new("/run").join(STATE_NAME)
+}
+
+const STATE_NAME: &str = "takt-shield.state";
+
+/// One entry of the state file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Entry {
+    /// Thread, its start time (threads' ids come again), its CPUs before.
+    Task { tid: i32, started: u64, cpus: CpuSet },
+    /// Interrupt and its CPUs before.
+    Interrupt { number: u32, cpus: CpuSet },
+}
+
+impl Shield {
+    /// Moves all other tasks and interrupts off `cpus`. State goes to `path`.
+    ///
+    /// # Errors
+    /// [`ShieldError`]; nothing is moved then.
+    pub fn up(cpus: &CpuSet, path: &Path) -> Result<Self, ShieldError> {
+        recover(path)?;
+        let online = placement::online()?;
+        let others = online.without(cpus);
+        if others.is_empty() {
+            return Err(ShieldError::NothingLeft { shielded: Box::new(*cpus), online: Box::new(online) });
+        }
+        let entries = look(cpus);
+        let state = |source| ShieldError::State { path: path.to_owned(), source };
+        write_state(path, cpus, &entries).map_err(state)?;
+        let mut moved = Moved::default();
+        for entry in &entries {
+            match entry {
+                Entry::Task { tid, cpus: before, .. } => {
+                    let rest = before.without(cpus);
+                    let rest = if rest.is_empty() { others } else { rest };
+                    match set_affinity(*tid, &rest) {
+                        Ok(()) => moved.tasks += 1,
+                        // A thread that may not leave its CPU, or has ended.
+                        Err(libc::EINVAL | libc::ESRCH) => moved.bound += 1,
+                        Err(_) => moved.refused += 1,
+                    }
+                }
+                Entry::Interrupt { number, cpus: before } => {
+                    let rest = before.without(cpus);
+                    let rest = if rest.is_empty() { others } else { rest };
+                    match fs::write(irq_path(*number), rest.to_string()) {
+                        Ok(()) => moved.interrupts += 1,
+                        Err(_) => moved.fixed += 1,
+                    }
+                }
+            }
+        }
+        if moved.tasks + moved.interrupts == 0 && moved.refused + moved.fixed > 0 {
+            let _ = fs::remove_file(path);
+            return Err(ShieldError::NotPermitted { shielded: Box::new(*cpus) });
+        }
+        Ok(Self { path: path.to_owned(), moved })
+    }
+
+    /// What was moved.
+    pub fn moved(&self) -> Moved {
+        self.moved
+    }
+}
+
+impl Drop for Shield {
+    fn drop(&mut self) {
+        let _ = undo(&self.path);
+    }
+}
+
+/// Undoes a shield whose process has ended without doing so. Nothing when there is none.
+///
+/// # Errors
+/// [`ShieldError::Taken`] when its process lives; [`ShieldError::State`].
+pub fn recover(path: &Path) -> Result<(), ShieldError> {
+    let text = match fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(source) => return Err(ShieldError::State { path: path.to_owned(), source }),
+    };
+    let owner = text.lines().find_map(|line| {
+        let mut words = line.strip_prefix("owner ")?.split(' ');
+        Some((words.next()?.parse::<i32>().ok()?, words.next()?.parse::<u64>().ok()?))
+    });
+    if let Some((pid, begun)) = owner
+        && started(pid, pid) == Some(begun)
+    {
+        return Err(ShieldError::Taken { pid, path: path.to_owned() });
+    }
+    undo(path).map_err(|source| ShieldError::State { path: path.to_owned(), source })
+}
+
+/// Moves back what the state file tells, and removes it.
+fn undo(path: &Path) -> io::Result<()> {
+    let text = fs::read_to_string(path)?;
+    let shielded = text.lines().find_map(|line| line.strip_prefix("shielded ")?.parse::<CpuSet>().ok());
+    for entry in text.lines().filter_map(parse) {
+        match entry {
+            Entry::Task { tid, started: begun, cpus } => {
+                let same = started_of(tid) == Some(begun);
+                // Whoever gave itself the shielded CPU since, or was given another set, keeps it.
+                let ours = placement::affinity(tid).is_ok_and(|now| {
+                    shielded.is_none_or(|shielded| now.without(&shielded) == now)
+                });
+                if same && ours {
+                    let _ = set_affinity(tid, &cpus);
+                }
+            }
+            Entry::Interrupt { number, cpus } => {
+                let _ = fs::write(irq_path(number), cpus.to_string());
+            }
+        }
+    }
+    fs::remove_file(path)
+}
+
+fn irq_path(number: u32) -> PathBuf {
+    Path::new("/proc/irq").join(number.to_string()).join("smp_affinity_list")
+}
+
+fn set_affinity(tid: i32, cpus: &CpuSet) -> Result<(), i32> {
+    let mut mask = [0_u64; (CpuSet::MAX_CPU + 1).div_ceil(64)];
+    for cpu in cpus.iter() {
+        mask[cpu / 64] |= 1 << (cpu % 64);
+    }
+    // SAFETY: the mask is valid for its length.
+    let rc = unsafe { libc::sched_setaffinity(tid, size_of_val(&mask), mask.as_ptr().cast()) };
+    if rc == 0 { Ok(()) } else { Err(io::Error::last_os_error().raw_os_error().unwrap_or(libc::EINVAL)) }
+}
+
+/// All threads and interrupts that may run on `cpus` now.
+fn look(cpus: &CpuSet) -> Vec<Entry> {
+    let touches = |set: &CpuSet| set.iter().any(|cpu| cpus.contains(cpu));
+    let numbers = |path: &Path| -> Vec<i32> {
+        let Ok(entries) = fs::read_dir(path) else { return Vec::new() };
+        entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+    };
+    let mut list = Vec::new();
+    for pid in numbers(Path::new("/proc")) {
+        for tid in numbers(&Path::new("/proc").join(pid.to_string()).join("task")) {
+            if let (Some(started), Ok(before)) = (started(pid, tid), placement::affinity(tid))
+                && touches(&before)
+            {
+                list.push(Entry::Task { tid, started, cpus: before });
+            }
+        }
+    }
+    for number in numbers(Path::new("/proc/irq")) {
+        let Ok(number) = u32::try_from(number) else { continue };
+        let before = fs::read_to_string(irq_path(number)).ok().and_then(|text| text.trim().parse().ok());
+        if let Some(before) = before.filter(touches) {
+            list.push(Entry::Interrupt { number, cpus: before });
+        }
+    }
+    list
+}
+
+/// Start time of a thread in clock ticks since boot: field 22 of its stat.
+fn started(pid: i32, tid: i32) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat")).ok()?;
+    stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
+}
+
+/// As [`started`], for a thread of any process: /proc knows threads by their own id as well.
+fn started_of(tid: i32) -> Option<u64> {
+    started(tid, tid)
+}
+
+fn write_state(path: &Path, cpus: &CpuSet, entries: &[Entry]) -> io::Result<()> {
+    let pid = std::process::id() as i32;
+    let mut text = format!("owner {pid} {}\nshielded {cpus}\n", started(pid, pid).unwrap_or(0));
+    for entry in entries {
+        let _ = match entry {
+            Entry::Task { tid, started, cpus } => writeln!(text, "task {tid} {started} {cpus}"),
+            Entry::Interrupt { number, cpus } => writeln!(text, "irq {number} {cpus}"),
+        };
+    }
+    // Never over another's: a file that came meanwhile is an error.
+    let mut file = fs::OpenOptions::new().write(true).create_new(true).open(path)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()
+}
+
+fn parse(line: &str) -> Option<Entry> {
+    let mut words = line.split(' ');
+    match words.next()? {
+        "task" => Some(Entry::Task {
+            tid: words.next()?.parse().ok()?,
+            started: words.next()?.parse().ok()?,
+            cpus: words.next()?.parse().ok()?,
+        }),
+        "irq" => {
+            Some(Entry::Interrupt { number: words.next()?.parse().ok()?, cpus: words.next()?.parse().ok()? })
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn state(name: &str) -> PathBuf {
+        std::env::temp_dir().join(format!("takt-{name}-{}.state", std::process::id()))
+    }
+
+    #[test]
+    fn a_dead_shield_is_undone_and_a_living_one_respected() {
+        let online = placement::online().unwrap();
+        if online.len() < 2 {
+            eprintln!("SKIPPED: one CPU");
+            return;
+        }
+        let shielded = CpuSet::single(online.iter().last().unwrap()).unwrap();
+        // A thread of this process stands for all tasks: other tests' machines are not to be moved about.
+        let tid = std::process::id() as i32;
+        let before = placement::affinity(tid).unwrap();
+        let rest = before.without(&shielded);
+        let entry = Entry::Task { tid, started: started(tid, tid).unwrap(), cpus: before };
+        let path = state("dead");
+        write_state(&path, &shielded, std::slice::from_ref(&entry)).unwrap();
+        assert!(matches!(recover(&path), Err(ShieldError::Taken { pid, .. }) if pid == tid));
+        // As left by a process that is no more.
+        let text = fs::read_to_string(&path).unwrap();
+        fs::write(&path, text.replacen(&format!("owner {tid} "), "owner 1 9", 1)).unwrap();
+        set_affinity(tid, &rest).unwrap();
+        recover(&path).unwrap();
+        assert_eq!(placement::affinity(tid).unwrap(), before);
+        assert!(!path.exists());
+        recover(&path).unwrap();
+    }
+
+    #[test]
+    fn shielding_everything_is_refused() {
+        let online = placement::online().unwrap();
+        let error = Shield::up(&online, &state("all")).unwrap_err();
+        assert!(matches!(error, ShieldError::NothingLeft { .. }));
+    }
+
+    proptest! {
+        #[test]
+        fn a_state_file_of_any_text_is_read(line in ".{0,80}") {
+            let _ = parse(&line);
+        }
+
+        #[test]
+        fn entries_come_back(tid in 1..i32::MAX, started in any::<u64>(), cpu in 0..64_usize) {
+            let cpus = CpuSet::single(cpu).unwrap();
+            let line = format!("task {tid} {started} {cpus}");
+            prop_assert_eq!(parse(&line), Some(Entry::Task { tid, started, cpus }));
+        }
+    }
+}

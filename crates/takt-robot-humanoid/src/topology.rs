@@ -1,0 +1,277 @@
+//! The devices of the humanoid, in the order of the wire.
+
+use serde::{Deserialize, Serialize};
+use takt_link_ethercat::control::{DeviceConfig, Identity, ObjectWrite};
+use takt_link_ethercat::segment::{self, DeviceKind, SegmentConfig};
+
+use crate::trajectory::Limits;
+
+/// What a device is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    /// A servo drive (CiA 402).
+    #[default]
+    Drive,
+    /// An inertial sensor.
+    Imu,
+    /// A force and torque sensor.
+    ForceTorque,
+    /// A tactile sensor.
+    Tactile,
+    /// Digital inputs and outputs.
+    DigitalIo,
+    /// A counter of physical events and commands, to measure latencies in cycles.
+    Probe,
+}
+
+/// Where a drive's objects lie in its process data (RxPDO 0x1600 and TxPDO 0x1A00 in the usual assignment). Little endian.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct DriveLayout {
+    /// Bytes from the drive.
+    pub input_bytes: usize,
+    /// Offset of the statusword (0x6041), 16 bits.
+    pub statusword: usize,
+    /// Offset of the actual position (0x6064), 32 bits.
+    pub position: usize,
+    /// Bytes to the drive.
+    pub output_bytes: usize,
+    /// Offset of the controlword (0x6040), 16 bits.
+    pub controlword: usize,
+    /// Offset of the target position (0x607A), 32 bits.
+    pub target: usize,
+}
+
+impl Default for DriveLayout {
+    /// Word and position each way: 12 bytes a drive keep 59 devices in one frame.
+    fn default() -> Self {
+        Self { input_bytes: 6, statusword: 0, position: 2, output_bytes: 6, controlword: 0, target: 2 }
+    }
+}
+
+impl DriveLayout {
+    fn validate(&self) -> Result<(), String> {
+        let fits = |key: &str, offset: usize, width: usize, bytes: usize| {
+            if offset.checked_add(width).is_some_and(|end| end <= bytes) {
+                return Ok(());
+            }
+            Err(format!("{key} = {offset}: {width} bytes do not fit the {bytes} bytes of process data"))
+        };
+        fits("statusword", self.statusword, 2, self.input_bytes)?;
+        fits("position", self.position, 4, self.input_bytes)?;
+        fits("controlword", self.controlword, 2, self.output_bytes)?;
+        fits("target", self.target, 4, self.output_bytes)
+    }
+}
+
+/// One device.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Device {
+    /// Name, as `left-knee-pitch`.
+    pub name: String,
+    /// What it is.
+    pub kind: Kind,
+    /// Who it must be; zeros accept any.
+    pub identity: Identity,
+    /// Limits of the joint; for drives.
+    pub limits: Limits,
+    /// Encoder increments a turn of the joint; for drives. 131072: 17 bits.
+    pub counts_per_turn: u32,
+    /// Walking: amplitude around the middle position, radians; for drives. 0: the joint is held.
+    pub swing_rad: f64,
+    /// Walking: middle position.
+    pub middle_rad: f64,
+    /// Walking: place in the step's phase, in turns.
+    pub phase_turns: f64,
+    /// Swings per step: 1, or 2 for joints that bend with either leg.
+    pub swings: u32,
+    /// Objects written before SAFE-OP. Drives are set to cyclic synchronous position (0x6060 = 8) anyway.
+    pub startup: Vec<ObjectWrite>,
+}
+
+impl Default for Device {
+    fn default() -> Self {
+        Self {
+            name: String::new(),
+            kind: Kind::Drive,
+            identity: Identity::default(),
+            limits: Limits::default(),
+            counts_per_turn: 131_072,
+            swing_rad: 0.0,
+            middle_rad: 0.0,
+            phase_turns: 0.0,
+            swings: 1,
+            startup: Vec::new(),
+        }
+    }
+}
+
+impl Device {
+    /// What the control interface must know.
+    pub fn link(&self, layout: &DriveLayout) -> DeviceConfig {
+        let mut startup = Vec::new();
+        if self.kind == Kind::Drive {
+            startup.push(ObjectWrite { index: 0x6060, sub: 0, bytes: 1, value: 8 });
+        }
+        startup.extend(&self.startup);
+        let (input_bytes, output_bytes) = match self.kind {
+            Kind::Drive => (Some(layout.input_bytes), Some(layout.output_bytes)),
+            Kind::Probe => (Some(4), Some(2)),
+            // Nothing is read from the others here but whole images by readers.
+            _ => (None, None),
+        };
+        DeviceConfig { name: self.name.clone(), identity: self.identity, input_bytes, output_bytes, startup }
+    }
+
+    /// Increments per radian.
+    pub fn counts_per_rad(&self) -> f64 {
+        f64::from(self.counts_per_turn) / std::f64::consts::TAU
+    }
+
+    fn validate(&self) -> Result<(), String> {
+        self.limits.validate()?;
+        if self.counts_per_turn == 0 {
+            return Err("counts_per_turn = 0: accepted are numbers from 1".to_owned());
+        }
+        let most = self.limits.min_rad.abs().max(self.limits.max_rad.abs()) * self.counts_per_rad();
+        if most >= f64::from(i32::MAX) {
+            return Err(format!("counts_per_turn = {}: its range does not fit 32 bits", self.counts_per_turn));
+        }
+        for (key, value) in
+            [("swing_rad", self.swing_rad), ("middle_rad", self.middle_rad), ("phase_turns", self.phase_turns)]
+        {
+            if !(value.is_finite() && value.abs() <= 10.0) {
+                return Err(format!("{key} = {value}: accepted are -10 to 10"));
+            }
+        }
+        if !(1..=4).contains(&self.swings) {
+            return Err(format!("swings = {}: accepted are 1 to 4", self.swings));
+        }
+        Ok(())
+    }
+}
+
+/// Devices of the paper's robot.
+pub const PAPER_DEVICES: usize = 59;
+
+/// Checks a list of devices.
+///
+/// # Errors
+/// A sentence with the device, the key, its value and what is accepted.
+pub fn validate(devices: &[Device], layout: &DriveLayout) -> Result<(), String> {
+    layout.validate().map_err(|reason| format!("layout.{reason}"))?;
+    if devices.is_empty() {
+        return Err("devices: none is listed; accepted are 1 to 128".to_owned());
+    }
+    for (place, device) in devices.iter().enumerate() {
+        device.validate().map_err(|reason| format!("devices[{place}] ({}): {reason}", device.name))?;
+    }
+    Ok(())
+}
+
+/// A humanoid of `count` devices: those of the simulated segment of that size, in its order.
+///
+/// The paper names 59 sensors and actuators in torso, arms, legs and head and no more; the segment's are a plausible set.
+pub fn humanoid(count: usize) -> Vec<Device> {
+    let segment = SegmentConfig::humanoid(count);
+    segment.devices.iter().enumerate().map(|(place, device)| simulated(place, device)).collect()
+}
+
+fn simulated(place: usize, device: &segment::DeviceConfig) -> Device {
+    let segment::Identity { vendor, product, .. } = device.identity(place);
+    let kind = match device.kind {
+        DeviceKind::Drive => Kind::Drive,
+        DeviceKind::ImuSensor => Kind::Imu,
+        DeviceKind::ForceTorqueSensor => Kind::ForceTorque,
+        DeviceKind::TactileSensor => Kind::Tactile,
+        DeviceKind::DigitalIo => Kind::DigitalIo,
+        DeviceKind::EventProbe => Kind::Probe,
+    };
+    let swing = if kind == Kind::Drive { walk(&device.name) } else { Swing::default() };
+    Device {
+        name: device.name.clone(),
+        kind,
+        // Serial numbers and revisions change with a repair.
+        identity: Identity { vendor, product, ..Identity::default() },
+        counts_per_turn: device.joint.counts_per_turn,
+        middle_rad: swing.middle_rad,
+        swing_rad: swing.swing_rad,
+        phase_turns: swing.phase_turns,
+        swings: swing.swings,
+        ..Device::default()
+    }
+}
+
+/// A joint's part in the walk.
+struct Swing {
+    middle_rad: f64,
+    swing_rad: f64,
+    phase_turns: f64,
+    swings: u32,
+}
+
+impl Default for Swing {
+    fn default() -> Self {
+        Self { middle_rad: 0.0, swing_rad: 0.0, phase_turns: 0.0, swings: 1 }
+    }
+}
+
+/// The walk of a joint by its name. Legs swing half a step apart, arms against the legs; what has no part in it is held.
+fn walk(name: &str) -> Swing {
+    let (half, joint) = match (name.strip_prefix("left-"), name.strip_prefix("right-")) {
+        (Some(joint), _) => (0.0, joint),
+        (_, Some(joint)) => (0.5, joint),
+        _ => (0.0, name),
+    };
+    let (middle_rad, swing_rad, phase_turns, swings) = match joint {
+        "hip-yaw" => (0.0, 0.05, half, 1),
+        "hip-roll" => (0.0, 0.07, half + 0.25, 1),
+        "hip-pitch" => (-0.30, 0.35, half, 1),
+        "knee" => (0.60, 0.40, half + 0.15, 1),
+        "ankle-pitch" => (-0.30, 0.20, half + 0.30, 1),
+        "ankle-roll" => (0.0, 0.07, half + 0.75, 1),
+        "shoulder-pitch" => (0.10, 0.30, half + 0.5, 1),
+        "shoulder-roll" => (0.15, 0.03, half + 0.5, 1),
+        "elbow" => (0.50, 0.20, half + 0.5, 1),
+        "waist-yaw" => (0.0, 0.08, 0.25, 1),
+        "waist-pitch" => (0.04, 0.02, 0.0, 2),
+        "head-yaw" => (0.0, 0.05, 0.75, 1),
+        "head-pitch" => (0.05, 0.02, 0.0, 2),
+        "thumb" | "index" | "middle" | "ring" | "little" => (0.40, 0.0, 0.0, 1),
+        _ => (0.0, 0.0, 0.0, 1),
+    };
+    Swing { middle_rad, swing_rad, phase_turns, swings }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_paper_has_59_devices() {
+        let devices = humanoid(PAPER_DEVICES);
+        assert_eq!(devices.len(), 59);
+        validate(&devices, &DriveLayout::default()).unwrap();
+        let mut names: Vec<_> = devices.iter().map(|device| &device.name).collect();
+        names.sort();
+        names.dedup();
+        assert_eq!(names.len(), 59);
+        assert_eq!(devices.iter().filter(|device| device.kind == Kind::Drive).count(), 43);
+        assert_eq!(humanoid(3).len(), 3);
+        assert_eq!(humanoid(100).len(), 100);
+        // Legs, arms, waist and head take part in the walk.
+        assert_eq!(devices.iter().filter(|device| device.swing_rad > 0.0).count(), 22);
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        let layout = DriveLayout { target: 3, ..DriveLayout::default() };
+        assert!(validate(&humanoid(5), &layout).unwrap_err().contains("target = 3"));
+        let mut devices = humanoid(5);
+        devices[4].limits.max_rad = -5.0;
+        assert!(validate(&devices, &DriveLayout::default()).unwrap_err().contains("head-pitch"));
+        assert!(validate(&[], &DriveLayout::default()).is_err());
+    }
+}

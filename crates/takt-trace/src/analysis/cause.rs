@@ -1,0 +1,212 @@
+//! Causes of a late release.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::event::{Priority, Softirq, Trace, Vector};
+
+/// Who or what time of a late release went to, as the sweep finds it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) enum Bucket {
+    /// The thread itself ran.
+    Own,
+    /// The timer was programmed later than the release (timer slack).
+    Slack,
+    Vector(Vector),
+    Irq(u32),
+    /// The timer was due, this thread ran, and its interrupt did not come.
+    InterruptsOff(i32),
+    Softirq(Softirq),
+    /// Another thread had the CPU, with this priority.
+    Thread(i32, i16),
+    /// A thread of lower priority kept the CPU although it should have been preempted.
+    Unpreemptible(i32),
+    /// Waited for a lock that this thread holds, told by priority inheritance.
+    Lock(i32),
+    /// Waited until this thread (0: an interrupt) woke it.
+    Waited(i32),
+    /// Blocked by a page fault.
+    Fault,
+    Migration,
+    Idle,
+    Throttled,
+    Steal,
+    Stopped,
+    /// The job before was still running.
+    Previous,
+    Unknown,
+}
+
+/// Why a release was late.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Cause {
+    /// The timer was programmed later than the release, or fired late.
+    TimerLate,
+    /// Another interrupt, or what the timer's interrupt did besides.
+    Interrupt,
+    /// The timer was due and its interrupt came late while a thread ran: interrupts off in the kernel, or, where no
+    /// hypervisor tells of steal, a gap that the firmware made (SMI).
+    InterruptsOff,
+    /// A software interrupt.
+    Softirq,
+    /// A thread of higher or equal priority had the CPU.
+    HigherPriority,
+    /// Another thread of the same process had the CPU.
+    OwnThread,
+    /// A thread of lower priority could not be preempted: it was in the kernel.
+    Unpreemptible,
+    /// A lock was held (told by the priority-inheritance chain).
+    Lock,
+    /// Waited in the middle of the job, or for an event, until somebody else came.
+    Waited,
+    /// Page faults.
+    PageFault,
+    /// Moved to another CPU.
+    Migration,
+    /// The CPU had to come out of idle.
+    IdleExit,
+    /// The CPU's frequency changed during the job.
+    Frequency,
+    /// The budget of the policy was exhausted: RT throttling, the fair server, or SCHED_DEADLINE.
+    Throttled,
+    /// The hypervisor ran somebody else.
+    Steal,
+    /// Stopped by a signal or a debugger.
+    Stopped,
+    /// The job before was still running.
+    PreviousJob,
+    /// The job itself took longer than usual, on the CPU and undisturbed.
+    Execution,
+    /// Events of this window were lost: nothing is guessed.
+    EventsLost,
+    /// The window is not in the trace.
+    NotRecorded,
+    /// None of these.
+    Unknown,
+}
+
+/// Every cause, for texts and tests.
+impl Cause {
+    /// A few words for tables.
+    pub fn title(self) -> &'static str {
+        match self {
+            Self::TimerLate => "timer fired late",
+            Self::Interrupt => "interrupt",
+            Self::InterruptsOff => "interrupts off, or a gap by the firmware",
+            Self::Softirq => "software interrupt",
+            Self::HigherPriority => "thread of higher or equal priority",
+            Self::OwnThread => "own helper thread",
+            Self::Unpreemptible => "thread in the kernel, not preemptible",
+            Self::Lock => "lock held",
+            Self::Waited => "waited for",
+            Self::PageFault => "page fault",
+            Self::Migration => "migration",
+            Self::IdleExit => "idle exit",
+            Self::Frequency => "CPU frequency",
+            Self::Throttled => "throttled: budget exhausted",
+            Self::Steal => "hypervisor steal",
+            Self::Stopped => "stopped by a signal",
+            Self::PreviousJob => "job before still running",
+            Self::Execution => "the job itself",
+            Self::EventsLost => "events lost",
+            Self::NotRecorded => "not recorded",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
+/// What is known about a late job besides where its time went.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Circumstances {
+    /// Page faults of the thread in the window.
+    pub(super) faults: u32,
+    /// Page faults that a job usually has.
+    pub(super) usual_faults: u32,
+    /// CPU time that a job usually takes.
+    pub(super) usual_own_ns: u64,
+    pub(super) migrated: bool,
+    pub(super) frequency_changed: bool,
+}
+
+/// Least time that a page fault takes: entering and leaving the kernel, finding the mapping, clearing 4 KiB.
+const FAULT_NS: u64 = 250;
+
+/// A part of a late release's time.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Part {
+    /// What it went to.
+    pub cause: Cause,
+    /// Thread, interrupt or lock holder, where there is one.
+    pub who: String,
+    /// How long.
+    pub ns: u64,
+}
+
+/// Names the parts of an account, greatest class first; within a class greatest first.
+pub(super) fn parts(
+    account: &BTreeMap<Bucket, u64>,
+    known: &Circumstances,
+    process: &dyn Fn(i32) -> bool,
+    trace: &Trace,
+) -> Vec<Part> {
+    let thread = |tid: i32, prio: i16| format!("{} ({}, tid {tid})", trace.name(tid), Priority(prio));
+    let named =
+        |tid: i32| if tid == 0 { "interrupt".to_owned() } else { format!("{} (tid {tid})", trace.name(tid)) };
+    let mut parts: Vec<Part> = Vec::new();
+    for (&bucket, &ns) in account {
+        let (cause, who) = match bucket {
+            Bucket::Own => {
+                let excess_ns = ns.saturating_sub(known.usual_own_ns);
+                let faults = known.faults.saturating_sub(known.usual_faults);
+                let cause = if u64::from(faults) * FAULT_NS * 10 >= excess_ns && faults > 0 {
+                    Cause::PageFault
+                } else if known.frequency_changed {
+                    Cause::Frequency
+                } else if known.migrated {
+                    Cause::Migration
+                } else {
+                    Cause::Execution
+                };
+                let who = if cause == Cause::PageFault {
+                    format!("{} page faults", known.faults)
+                } else {
+                    String::new()
+                };
+                parts.push(Part { cause, who, ns: excess_ns });
+                continue;
+            }
+            Bucket::Slack => (Cause::TimerLate, "timer slack".to_owned()),
+            Bucket::Vector(vector) => (Cause::Interrupt, vector.name().to_owned()),
+            Bucket::Irq(irq) => {
+                (Cause::Interrupt, trace.irqs.get(&irq).cloned().unwrap_or_else(|| format!("irq {irq}")))
+            }
+            Bucket::InterruptsOff(tid) => (Cause::InterruptsOff, named(tid)),
+            Bucket::Softirq(softirq) => (Cause::Softirq, softirq.name().to_owned()),
+            Bucket::Thread(tid, prio) if process(tid) => (Cause::OwnThread, thread(tid, prio)),
+            Bucket::Thread(tid, prio) => (Cause::HigherPriority, thread(tid, prio)),
+            Bucket::Unpreemptible(tid) => (Cause::Unpreemptible, named(tid)),
+            Bucket::Lock(tid) => (Cause::Lock, named(tid)),
+            Bucket::Waited(tid) => (Cause::Waited, named(tid)),
+            Bucket::Fault => (Cause::PageFault, "waited for its page".to_owned()),
+            Bucket::Migration => (Cause::Migration, String::new()),
+            Bucket::Idle => (Cause::IdleExit, String::new()),
+            Bucket::Throttled => (Cause::Throttled, String::new()),
+            Bucket::Steal => (Cause::Steal, String::new()),
+            Bucket::Stopped => (Cause::Stopped, String::new()),
+            Bucket::Previous => (Cause::PreviousJob, String::new()),
+            Bucket::Unknown => (Cause::Unknown, String::new()),
+        };
+        parts.push(Part { cause, who, ns });
+    }
+    parts.retain(|part| part.ns > 0);
+    let mut totals: BTreeMap<Cause, u64> = BTreeMap::new();
+    for part in &parts {
+        *totals.entry(part.cause).or_default() += part.ns;
+    }
+    parts.sort_by_key(|part| {
+        (std::cmp::Reverse(totals.get(&part.cause).copied()), part.cause, std::cmp::Reverse(part.ns))
+    });
+    parts
+}

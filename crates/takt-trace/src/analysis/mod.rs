@@ -1,0 +1,317 @@
+//! What a trace says about one thread: activation paths, and the cause of every late release.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use takt_rt::jobs::JobRecord;
+
+pub use self::cause::{Cause, Part};
+use self::cause::{Circumstances, parts};
+pub use self::path::{Activation, Path, Segment, Step, table};
+use self::path::{Segments, sequence};
+use self::sweep::Sweep;
+use crate::error::TraceError;
+use crate::event::{Clock, Trace};
+
+mod cause;
+mod path;
+mod steal;
+mod sweep;
+
+/// What counts as late.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Thresholds {
+    /// A wake-up more than this after the release. 100 µs: an untuned kernel meets it most of the time, so that what
+    /// is beyond has a reason worth naming.
+    pub lateness_ns: u64,
+    /// An end more than this after the release. None: the period, the deadline that a loop has by itself.
+    pub response_ns: Option<u64>,
+    /// Late releases told one by one, the worst first: 20. All are in the table of causes.
+    pub windows: usize,
+}
+
+impl Default for Thresholds {
+    fn default() -> Self {
+        Self { lateness_ns: 100_000, response_ns: None, windows: 20 }
+    }
+}
+
+/// A late release and its cause.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Late {
+    /// Number of the release.
+    pub index: u64,
+    /// Planned release, CLOCK_MONOTONIC.
+    pub planned_ns: u64,
+    /// End of the job.
+    pub end_ns: u64,
+    /// Wake-up after the release.
+    pub lateness_us: f64,
+    /// End after the release.
+    pub response_us: f64,
+    /// Why.
+    pub cause: Cause,
+    /// The thread, interrupt or lock holder to blame, where there is one.
+    pub who: String,
+    /// Share of the time beyond the usual that this cause explains, 0 to 1.
+    pub share: f64,
+    /// The cause is that of the release before, whose job this one had to wait for.
+    pub inherited: bool,
+    /// Where the time went, greatest first.
+    pub parts: Vec<Part>,
+}
+
+/// A row of the table of causes.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CauseRow {
+    /// The cause.
+    pub cause: Cause,
+    /// Who was to blame most often; empty where nobody is.
+    pub who: String,
+    /// Late releases.
+    pub count: u64,
+    /// The worst of them (lateness, or response where only that was late), in microseconds.
+    pub worst_us: f64,
+    /// Their sum.
+    pub total_us: f64,
+}
+
+/// What a trace says about one thread.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TraceReport {
+    /// The thread's name.
+    pub task: String,
+    /// Its id.
+    pub tid: i32,
+    /// Releases that lie in the trace.
+    pub releases: u64,
+    /// Of these, how many have every step of their activation.
+    pub matched: u64,
+    /// Releases by how they were activated.
+    pub activations: BTreeMap<String, u64>,
+    /// Releases with so many context switches between interrupt and task.
+    pub switches: BTreeMap<u32, u64>,
+    /// The distribution of every segment, microseconds.
+    pub segments_us: Vec<Segment>,
+    /// The activation sequence of the paper's Table 6.
+    pub sequence: Vec<Step>,
+    /// Events lost in the whole trace.
+    pub lost_events: u64,
+    /// Events in the trace.
+    pub events: u64,
+    /// What counted as late.
+    pub thresholds: Thresholds,
+    /// Late releases.
+    pub late: u64,
+    /// Causes of the late ones, the most frequent first.
+    pub causes: Vec<CauseRow>,
+    /// The worst late releases.
+    pub windows: Vec<Late>,
+    /// What a reader should know about the trace.
+    pub notes: Vec<String>,
+}
+
+impl TraceReport {
+    /// The activation share that was fully matched, 0 to 1; 1 where there was nothing to match.
+    pub fn matched_share(&self) -> f64 {
+        if self.releases == 0 { 1.0 } else { self.matched as f64 / self.releases as f64 }
+    }
+
+    /// How much longer the job's code runs here than in `idle`, as a factor of the medians: the paper's dilation.
+    pub fn dilation(&self, idle: &Self) -> Option<f64> {
+        let median = |report: &Self| {
+            let segment = report.segments_us.iter().find(|segment| segment.name == "execution_on_cpu")?;
+            (segment.summary.median > 0.0).then_some(segment.summary.median)
+        };
+        Some(median(self)? / median(idle)?)
+    }
+}
+
+/// Analyses `tid` with its job records, and the usual thresholds.
+///
+/// # Errors
+/// [`TraceError::Clock`] where trace and records count different clocks.
+pub fn analyse(trace: &Trace, tid: i32, jobs: &[JobRecord]) -> Result<TraceReport, TraceError> {
+    analyse_with(trace, tid, jobs, &Thresholds::default())
+}
+
+/// As [`analyse`], with thresholds.
+///
+/// # Errors
+/// [`TraceError::Clock`].
+pub fn analyse_with(
+    trace: &Trace,
+    tid: i32,
+    jobs: &[JobRecord],
+    thresholds: &Thresholds,
+) -> Result<TraceReport, TraceError> {
+    if let Clock::Other(found) = &trace.clock {
+        return Err(TraceError::Clock { found: found.clone() });
+    }
+    let mut jobs = jobs.to_vec();
+    jobs.sort_by_key(|job| job.planned_ns);
+    let response_ns = thresholds.response_ns.or_else(|| period_ns(&jobs)).unwrap_or(u64::MAX);
+    let is_late =
+        |job: &JobRecord| job.lateness_ns() > thresholds.lateness_ns || job.response_ns() > response_ns;
+    let late: Vec<bool> = jobs.iter().map(is_late).collect();
+    let found = Sweep::new(trace, tid).run(&jobs, &late);
+    // The path begins where the timer was programmed, at the end of the job before.
+    let recorded: Vec<bool> = jobs
+        .iter()
+        .enumerate()
+        .map(|(index, job)| {
+            let before_ns = index.checked_sub(1).map_or(job.planned_ns, |before| jobs[before].end_ns);
+            trace.covers(before_ns.min(job.planned_ns), job.end_ns)
+        })
+        .collect();
+
+    let mut report = TraceReport {
+        task: trace.name(tid),
+        tid,
+        releases: 0,
+        matched: 0,
+        activations: BTreeMap::new(),
+        switches: BTreeMap::new(),
+        segments_us: Vec::new(),
+        sequence: Vec::new(),
+        lost_events: trace.lost_events,
+        events: trace.events.len() as u64,
+        thresholds: Thresholds { response_ns: Some(response_ns), ..*thresholds },
+        late: 0,
+        causes: Vec::new(),
+        windows: Vec::new(),
+        notes: trace.notes.clone(),
+    };
+    let mut segments = Segments::default();
+    let mut paths = Vec::new();
+    let mut own: Vec<u64> = Vec::new();
+    let mut faults: Vec<u32> = Vec::new();
+    for ((job, found), _) in jobs.iter().zip(&found).zip(&recorded).filter(|(_, recorded)| **recorded) {
+        report.releases += 1;
+        own.push(found.own_ns);
+        faults.push(found.faults);
+        let Some(path) = found.path.filter(|path| path.is_whole() && !found.lost) else { continue };
+        report.matched += 1;
+        let name = match path.activation {
+            Activation::Timer => "timer",
+            Activation::DeferredTimer => "deferred_timer",
+            Activation::Event => "event",
+            Activation::Awake => "awake",
+        };
+        *report.activations.entry(name.to_owned()).or_default() += 1;
+        if path.activation != Activation::Awake {
+            *report.switches.entry(path.switches).or_default() += 1;
+        }
+        segments.add(job, &path, found.own_ns);
+        paths.push((*job, path));
+    }
+    report.sequence = sequence(&report.task, &paths);
+    report.segments_us = segments.finish();
+
+    let usual_own_ns = median(&mut own).unwrap_or(0);
+    let usual_faults = median(&mut faults).unwrap_or(0);
+    let pid = trace.threads.get(&tid).and_then(|thread| thread.pid);
+    let same_process =
+        |other: i32| pid.is_some() && trace.threads.get(&other).and_then(|thread| thread.pid) == pid;
+    let mut all: Vec<Late> = Vec::new();
+    for (index, job) in jobs.iter().enumerate().filter(|(index, _)| late[*index]) {
+        let found = &found[index];
+        let known = Circumstances {
+            faults: found.faults,
+            usual_faults,
+            usual_own_ns,
+            migrated: found.migrated,
+            frequency_changed: found.frequency_changed,
+        };
+        let previous = index.checked_sub(1).filter(|&before| late[before]).and_then(|_| all.last());
+        all.push(judge(
+            job,
+            found.lost,
+            recorded[index],
+            parts(&found.account, &known, &same_process, trace),
+            previous,
+        ));
+    }
+    report.late = all.len() as u64;
+    report.causes = rows(&all, thresholds);
+    all.sort_by(|a, b| b.response_us.max(b.lateness_us).total_cmp(&a.response_us.max(a.lateness_us)));
+    all.truncate(thresholds.windows);
+    report.windows = all;
+    Ok(report)
+}
+
+/// The release's cause from where its time went.
+fn judge(job: &JobRecord, lost: bool, recorded: bool, parts: Vec<Part>, previous: Option<&Late>) -> Late {
+    let total_ns: u64 = parts.iter().map(|part| part.ns).sum();
+    let mut late = Late {
+        index: job.index,
+        planned_ns: job.planned_ns,
+        end_ns: job.end_ns,
+        lateness_us: job.lateness_ns() as f64 / 1e3,
+        response_us: job.response_ns() as f64 / 1e3,
+        cause: Cause::Unknown,
+        who: String::new(),
+        share: 0.0,
+        inherited: false,
+        parts,
+    };
+    if !recorded {
+        late.cause = Cause::NotRecorded;
+    } else if lost {
+        late.cause = Cause::EventsLost;
+    } else if let Some(main) = late.parts.first() {
+        late.cause = main.cause;
+        late.who.clone_from(&main.who);
+        let ns: u64 = late.parts.iter().filter(|part| part.cause == main.cause).map(|part| part.ns).sum();
+        late.share = ns as f64 / total_ns.max(1) as f64;
+        if main.cause == Cause::PreviousJob
+            && let Some(previous) = previous
+            && !matches!(previous.cause, Cause::NotRecorded | Cause::EventsLost)
+        {
+            late.cause = previous.cause;
+            late.who.clone_from(&previous.who);
+            late.inherited = true;
+        }
+    }
+    late
+}
+
+/// The table "cause, count, worst, total".
+fn rows(all: &[Late], thresholds: &Thresholds) -> Vec<CauseRow> {
+    let mut rows: BTreeMap<Cause, (CauseRow, BTreeMap<&str, u64>)> = BTreeMap::new();
+    for late in all {
+        let by_wake = late.lateness_us * 1e3 > thresholds.lateness_ns as f64;
+        let us = if by_wake { late.lateness_us } else { late.response_us };
+        let (row, names) = rows.entry(late.cause).or_insert_with(|| {
+            let row =
+                CauseRow { cause: late.cause, who: String::new(), count: 0, worst_us: 0.0, total_us: 0.0 };
+            (row, BTreeMap::new())
+        });
+        row.count += 1;
+        row.worst_us = row.worst_us.max(us);
+        row.total_us += us;
+        *names.entry(&late.who).or_default() += 1;
+    }
+    let mut rows: Vec<CauseRow> = rows
+        .into_values()
+        .map(|(row, names)| {
+            let who = names.iter().max_by_key(|entry| *entry.1).map_or("", |entry| entry.0);
+            CauseRow { who: who.to_owned(), ..row }
+        })
+        .collect();
+    rows.sort_by_key(|row| std::cmp::Reverse(row.count));
+    rows
+}
+
+/// The usual distance of two releases.
+fn period_ns(jobs: &[JobRecord]) -> Option<u64> {
+    let mut distances: Vec<u64> =
+        jobs.windows(2).map(|pair| pair[1].planned_ns - pair[0].planned_ns).filter(|&ns| ns > 0).collect();
+    median(&mut distances)
+}
+
+fn median<T: Ord + Copy>(values: &mut [T]) -> Option<T> {
+    let middle = values.len().checked_sub(1)? / 2;
+    Some(*values.select_nth_unstable(middle).1)
+}

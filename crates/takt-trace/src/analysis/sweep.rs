@@ -1,0 +1,533 @@
+//! One pass over all events: the state of every CPU and of the traced thread, the activation path of every release,
+//! and where the time of every late one went.
+
+use std::collections::{BTreeMap, HashMap};
+
+use takt_rt::jobs::JobRecord;
+
+use super::cause::Bucket;
+use super::path::{Activation, Path};
+use super::steal;
+use crate::event::{Event, Kind, Softirq, Span, State, Trace, Vector};
+
+/// What interrupts a CPU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Interrupt {
+    Vector(Vector),
+    Irq(u32),
+}
+
+#[derive(Debug, Clone, Copy)]
+struct TimerRaise {
+    raise_ns: u64,
+    irq_ns: Option<u64>,
+    switches: u64,
+}
+
+#[derive(Debug, Default)]
+struct Cpu {
+    tid: i32,
+    prio: i16,
+    /// Interrupts in progress, the outermost first, with their begin.
+    interrupts: Vec<(Interrupt, u64)>,
+    softirq: Option<Softirq>,
+    /// Timer whose function runs, and since when.
+    expiring: Option<(u64, u64)>,
+    raised: Option<TimerRaise>,
+    switches: u64,
+    /// `switches` when the outermost interrupt came.
+    switches_before: u64,
+    last_ns: u64,
+}
+
+/// The traced thread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Now {
+    Unknown,
+    /// Waits for something.
+    Asleep {
+        blocked: bool,
+    },
+    /// Ready; on a run queue of `cpu` once `queued`.
+    Ready {
+        cpu: u16,
+        queued: bool,
+    },
+    Running {
+        cpu: u16,
+    },
+    Stopped,
+}
+
+/// What one job got.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Found {
+    pub(super) path: Option<Path>,
+    /// Time of a late job by where it went; empty for the others.
+    pub(super) account: BTreeMap<Bucket, u64>,
+    pub(super) faults: u32,
+    pub(super) migrated: bool,
+    pub(super) frequency_changed: bool,
+    /// CPU time between start and end.
+    pub(super) own_ns: u64,
+    pub(super) lost: bool,
+}
+
+pub(super) struct Sweep<'a> {
+    trace: &'a Trace,
+    tid: i32,
+    cpus: Vec<Cpu>,
+    prios: HashMap<i32, i16>,
+    now: Now,
+    prio: i16,
+    /// The timer that the thread sleeps on: CPU and expiry, by its address.
+    timers: HashMap<u64, (u16, u64)>,
+    sleeping_on: Option<u64>,
+    last_timer: Option<u64>,
+    boosted: Vec<i32>,
+    fault_ns: u64,
+    throttled: bool,
+    moved: bool,
+    asleep_since: u64,
+    path: Option<Path>,
+    stolen: HashMap<u16, Vec<Span>>,
+    last_ns: u64,
+}
+
+impl<'a> Sweep<'a> {
+    pub(super) fn new(trace: &'a Trace, tid: i32) -> Self {
+        let count = trace.events.iter().map(|event| event.cpu).max().map_or(0, |cpu| usize::from(cpu) + 1);
+        Self {
+            trace,
+            tid,
+            cpus: (0..count).map(|_| Cpu::default()).collect(),
+            prios: HashMap::new(),
+            now: Now::Unknown,
+            prio: 120,
+            timers: HashMap::new(),
+            sleeping_on: None,
+            last_timer: None,
+            boosted: Vec::new(),
+            fault_ns: 0,
+            throttled: false,
+            moved: false,
+            asleep_since: 0,
+            path: None,
+            stolen: steal::stolen(&trace.events),
+            last_ns: 0,
+        }
+    }
+
+    /// Passes over the trace with `jobs`, the thread's, in the order of time. `late[i]` asks for an account of job i.
+    pub(super) fn run(mut self, jobs: &[JobRecord], late: &[bool]) -> Vec<Found> {
+        let mut found = vec![Found::default(); jobs.len()];
+        let mut current = 0;
+        let mut woken = false;
+        for event in &self.trace.events {
+            // Everything up to the event happened in the state before it; a job may end within.
+            while let Some(job) = jobs.get(current) {
+                let previous = current.checked_sub(1).and_then(|index| jobs.get(index));
+                let until_ns = event.time_ns.min(job.end_ns);
+                self.attribute(
+                    job,
+                    previous,
+                    until_ns,
+                    late.get(current) == Some(&true),
+                    &mut found[current],
+                );
+                if !woken && event.time_ns > job.wake_ns {
+                    woken = true;
+                    found[current].path = self.path_of(job, previous);
+                }
+                if event.time_ns <= job.end_ns {
+                    break;
+                }
+                current += 1;
+                woken = false;
+                // The next job's window may have begun before this one ended.
+            }
+            self.last_ns = event.time_ns;
+            if let Some(job) = jobs.get(current) {
+                self.note(event, job, &mut found[current]);
+            }
+            if let Kind::Lost { .. } = event.kind {
+                self.mark_lost(event, jobs, current, &mut found);
+            }
+            self.apply(event);
+        }
+        found
+    }
+
+    /// The path that led to this job's wake-up.
+    fn path_of(&mut self, job: &JobRecord, previous: Option<&JobRecord>) -> Option<Path> {
+        let before_ns = previous.map_or(0, |job| job.end_ns);
+        if let Some(path) = self.path.take()
+            && path.waking_ns >= before_ns
+            && path.switch_in_ns.is_some_and(|switch_in_ns| switch_in_ns <= job.wake_ns)
+        {
+            return Some(path);
+        }
+        // It never slept: the release found it awake.
+        (previous.is_some() && self.asleep_since < before_ns && self.now != Now::Unknown)
+            .then(|| Path::awake(before_ns.max(job.planned_ns)))
+    }
+
+    fn mark_lost(&self, event: &Event, jobs: &[JobRecord], current: usize, found: &mut [Found]) {
+        let since_ns = self.cpus.get(usize::from(event.cpu)).map_or(0, |cpu| cpu.last_ns);
+        // Jobs before `current` may reach into the hole as well, and jobs after it may lie wholly within.
+        let mut index = jobs[..current.min(jobs.len())].partition_point(|job| job.end_ns < since_ns);
+        while let Some(job) = jobs.get(index) {
+            if job.planned_ns.saturating_sub(1_000_000) > event.time_ns {
+                break;
+            }
+            found[index].lost = true;
+            index += 1;
+        }
+    }
+
+    /// Counts what an event says about the job under way.
+    fn note(&mut self, event: &Event, job: &JobRecord, found: &mut Found) {
+        if event.time_ns < job.planned_ns {
+            return;
+        }
+        match event.kind {
+            Kind::PageFault { .. } if event.tid == self.tid => found.faults += 1,
+            Kind::Migrate { tid, .. } if tid == self.tid => found.migrated = true,
+            Kind::CpuFrequency { cpu, .. } if self.now == (Now::Running { cpu }) => {
+                found.frequency_changed = true
+            }
+            // Whoever wakes it in the middle of a job, or instead of a timer, was waited for.
+            Kind::Waking { tid, .. } if tid == self.tid => {
+                if let Some(ns) = found.account.remove(&Bucket::Waited(-1)) {
+                    let in_interrupt =
+                        self.cpus.get(usize::from(event.cpu)).is_some_and(|cpu| !cpu.interrupts.is_empty());
+                    let waker = if in_interrupt { 0 } else { event.tid };
+                    *found.account.entry(Bucket::Waited(waker)).or_default() += ns;
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Charges the time since the last event, as far as it belongs to the job.
+    fn attribute(
+        &self,
+        job: &JobRecord,
+        previous: Option<&JobRecord>,
+        until_ns: u64,
+        late: bool,
+        found: &mut Found,
+    ) {
+        let from_ns = self.last_ns.max(job.planned_ns);
+        if let Now::Running { cpu } = self.now
+            && let Some(state) = self.cpus.get(usize::from(cpu))
+            && state.interrupts.is_empty()
+            && state.softirq.is_none()
+        {
+            found.own_ns += until_ns.saturating_sub(self.last_ns.max(job.start_ns));
+        }
+        if !late || from_ns >= until_ns {
+            return;
+        }
+        let mut from_ns = from_ns;
+        if let Some(previous) = previous
+            && from_ns < previous.end_ns
+        {
+            let to_ns = previous.end_ns.min(until_ns);
+            *found.account.entry(Bucket::Previous).or_default() += to_ns - from_ns;
+            from_ns = to_ns;
+        }
+        // A slice may reach over the expiry of the timer: only what is after it can be blamed on anybody.
+        let expires_ns = match (self.now, self.sleeping_on.and_then(|timer| self.timers.get(&timer))) {
+            (Now::Asleep { .. }, Some(&(_, expires_ns))) if from_ns < job.wake_ns => Some(expires_ns),
+            _ => None,
+        };
+        if let Some(expires_ns) = expires_ns
+            && from_ns < expires_ns
+        {
+            let to_ns = expires_ns.min(until_ns);
+            *found.account.entry(Bucket::Slack).or_default() += to_ns - from_ns;
+            from_ns = to_ns;
+        }
+        if from_ns >= until_ns {
+            return;
+        }
+        let (bucket, cpu) = self.bucket(expires_ns.is_some());
+        let spans = cpu.and_then(|cpu| self.stolen.get(&cpu)).map_or(&[][..], Vec::as_slice);
+        let stolen_ns = steal::overlap(spans, from_ns, until_ns);
+        if stolen_ns > 0 {
+            *found.account.entry(Bucket::Steal).or_default() += stolen_ns;
+        }
+        *found.account.entry(bucket).or_default() += until_ns - from_ns - stolen_ns;
+    }
+
+    /// What the thread is held up by now, and the CPU that shows it.
+    fn bucket(&self, timer: bool) -> (Bucket, Option<u16>) {
+        let interrupted = |cpu: &Cpu| match (cpu.interrupts.last(), cpu.softirq) {
+            (Some((Interrupt::Vector(vector), _)), _) => Some(Bucket::Vector(*vector)),
+            (Some((Interrupt::Irq(irq), _)), _) => Some(Bucket::Irq(*irq)),
+            (None, Some(softirq)) => Some(Bucket::Softirq(softirq)),
+            (None, None) => None,
+        };
+        let state = |cpu: u16| self.cpus.get(usize::from(cpu));
+        match self.now {
+            Now::Unknown => (Bucket::Unknown, None),
+            Now::Stopped => (Bucket::Stopped, None),
+            Now::Running { cpu } => (state(cpu).and_then(interrupted).unwrap_or(Bucket::Own), Some(cpu)),
+            Now::Ready { .. } if self.throttled => (Bucket::Throttled, None),
+            Now::Ready { cpu, .. } => {
+                let Some(on) = state(cpu) else { return (Bucket::Unknown, None) };
+                let bucket = match interrupted(on) {
+                    Some(bucket) => bucket,
+                    None if on.tid == 0 || on.tid == self.tid => {
+                        if self.moved {
+                            Bucket::Migration
+                        } else {
+                            Bucket::Idle
+                        }
+                    }
+                    None if self.is_stopper(on.tid) => Bucket::Migration,
+                    // Among fair threads whoever runs has a right to; a real-time one must not wait for a lower one.
+                    None if on.prio > self.prio && self.prio < 100 => Bucket::Unpreemptible(on.tid),
+                    None => Bucket::Thread(on.tid, on.prio),
+                };
+                (bucket, Some(cpu))
+            }
+            Now::Asleep { blocked } => {
+                if timer {
+                    let cpu = self.sleeping_on.and_then(|timer| self.timers.get(&timer)).map(|timer| timer.0);
+                    let Some(on) = cpu.and_then(state) else { return (Bucket::Unknown, None) };
+                    let bucket = match interrupted(on) {
+                        Some(bucket) => bucket,
+                        None if on.raised.is_some() => Bucket::Softirq(Softirq::HRTIMER),
+                        None if on.tid == 0 => Bucket::Idle,
+                        None => Bucket::InterruptsOff(on.tid),
+                    };
+                    return (bucket, cpu);
+                }
+                let bucket = match self.boosted.last() {
+                    Some(&holder) => Bucket::Lock(holder),
+                    None if blocked && self.fault_ns > 0 => Bucket::Fault,
+                    None => Bucket::Waited(-1),
+                };
+                (bucket, None)
+            }
+        }
+    }
+
+    fn is_stopper(&self, tid: i32) -> bool {
+        self.trace.threads.get(&tid).is_some_and(|thread| thread.name.starts_with("migration/"))
+    }
+
+    /// Brings the states up to date.
+    fn apply(&mut self, event: &Event) {
+        let at = usize::from(event.cpu);
+        let own = self.tid;
+        let now_ns = event.time_ns;
+        if let Some(cpu) = self.cpus.get_mut(at) {
+            if cpu.tid != event.tid && !matches!(event.kind, Kind::Lost { .. }) {
+                // First event of this CPU, or the first after a hole.
+                cpu.tid = event.tid;
+                cpu.prio = self.prios.get(&event.tid).copied().unwrap_or(120);
+            }
+            cpu.apply(event);
+        }
+        if event.tid == own && matches!(self.now, Now::Unknown) {
+            self.now = Now::Running { cpu: event.cpu };
+        }
+        match event.kind {
+            Kind::TimerStart { timer, expires_ns, .. } => {
+                self.timers.insert(timer, (event.cpu, expires_ns));
+                if event.tid == own && self.now == (Now::Running { cpu: event.cpu }) {
+                    let in_interrupt = self.cpus.get(at).is_some_and(|cpu| !cpu.interrupts.is_empty());
+                    if !in_interrupt {
+                        self.last_timer = Some(timer);
+                    }
+                }
+            }
+            Kind::PageFault { .. } if event.tid == own => self.fault_ns = now_ns,
+            Kind::Waking { tid, prio, target_cpu } | Kind::WakeupNew { tid, prio, target_cpu } => {
+                self.prios.insert(tid, prio);
+                if tid == own {
+                    self.prio = prio;
+                    if !matches!(self.now, Now::Running { .. } | Now::Ready { .. }) {
+                        self.path = self.activation(event);
+                        self.now = Now::Ready { cpu: target_cpu, queued: false };
+                    }
+                }
+            }
+            Kind::Wakeup { tid, target_cpu, .. } if tid == own => {
+                if let Now::Ready { cpu, queued } = &mut self.now {
+                    *cpu = target_cpu;
+                    *queued = true;
+                }
+            }
+            Kind::Migrate { tid, to_cpu, .. } if tid == own => {
+                if let Now::Ready { cpu, .. } = &mut self.now {
+                    *cpu = to_cpu;
+                    self.moved = true;
+                }
+            }
+            Kind::PiSetprio { tid, old_prio, new_prio } => {
+                self.prios.insert(tid, new_prio);
+                if tid == own {
+                    self.prio = new_prio;
+                } else if event.tid == own && new_prio < old_prio {
+                    self.boosted.push(tid);
+                }
+                for cpu in self.cpus.iter_mut().filter(|cpu| cpu.tid == tid) {
+                    cpu.prio = new_prio;
+                }
+            }
+            Kind::Switch { prev_tid, prev_prio, prev_state, next_tid, next_prio } => {
+                self.prios.insert(prev_tid, prev_prio);
+                self.prios.insert(next_tid, next_prio);
+                if let Some(cpu) = self.cpus.get_mut(at) {
+                    (cpu.tid, cpu.prio) = (next_tid, next_prio);
+                }
+                if prev_tid == own {
+                    self.prio = prev_prio;
+                    self.leave(event.cpu, prev_state, now_ns);
+                }
+                if next_tid == own {
+                    self.enter(event.cpu, next_prio, now_ns);
+                } else if let Now::Ready { cpu, queued: true } = self.now
+                    && cpu == event.cpu
+                    && self.prio < 100
+                    && (next_prio > self.prio || next_tid == 0)
+                {
+                    // The scheduler chose a lower priority although this thread was ready: its budget is exhausted.
+                    self.throttled = true;
+                }
+            }
+            Kind::Lost { .. } => {
+                self.now = Now::Unknown;
+                self.path = None;
+            }
+            _ => {}
+        }
+    }
+
+    fn leave(&mut self, cpu: u16, state: State, now_ns: u64) {
+        self.throttled = false;
+        self.moved = false;
+        self.now = match state {
+            State::Runnable => Now::Ready { cpu, queued: true },
+            State::Stopped | State::Traced => Now::Stopped,
+            state => {
+                self.asleep_since = now_ns;
+                self.sleeping_on = self.last_timer.take();
+                Now::Asleep { blocked: state == State::Blocked }
+            }
+        };
+        if self.now == Now::Stopped {
+            self.asleep_since = now_ns;
+        }
+    }
+
+    fn enter(&mut self, cpu: u16, prio: i16, now_ns: u64) {
+        self.now = Now::Running { cpu };
+        self.prio = prio;
+        self.throttled = false;
+        self.moved = false;
+        self.boosted.clear();
+        self.fault_ns = 0;
+        self.last_timer = None;
+        let switches = |at: u16| self.cpus.get(usize::from(at)).map_or(0, |cpu| cpu.switches);
+        if let Some(path) = &mut self.path
+            && path.switch_in_ns.is_none()
+        {
+            path.switch_in_ns = Some(now_ns);
+            let since = u64::from(path.cpu != cpu) + switches(path.cpu);
+            path.switches = u32::try_from(since.saturating_sub(path.switches_before)).unwrap_or(u32::MAX);
+        }
+    }
+
+    /// The first half of a path: how the wake-up came about.
+    fn activation(&self, event: &Event) -> Option<Path> {
+        let cpu = self.cpus.get(usize::from(event.cpu))?;
+        let mut path = Path {
+            activation: Activation::Event,
+            programmed_ns: None,
+            irq_ns: cpu.interrupts.first().map(|interrupt| interrupt.1),
+            raise_ns: None,
+            expire_ns: None,
+            waking_ns: event.time_ns,
+            switch_in_ns: None,
+            switches: 0,
+            cpu: event.cpu,
+            waker: event.tid,
+            switches_before: if cpu.interrupts.is_empty() { cpu.switches } else { cpu.switches_before },
+        };
+        if let Some((timer, expire_ns)) = cpu.expiring {
+            path.activation = Activation::Timer;
+            path.expire_ns = Some(expire_ns);
+            path.programmed_ns = self.timers.get(&timer).map(|timer| timer.1);
+            if cpu.softirq == Some(Softirq::HRTIMER)
+                && let Some(raised) = cpu.raised
+            {
+                path.activation = Activation::DeferredTimer;
+                path.raise_ns = Some(raised.raise_ns);
+                path.irq_ns = raised.irq_ns;
+                path.switches_before = raised.switches;
+            }
+        }
+        Some(path)
+    }
+}
+
+impl Cpu {
+    fn apply(&mut self, event: &Event) {
+        self.last_ns = event.time_ns;
+        match event.kind {
+            Kind::VectorEntry(vector) => self.enter(Interrupt::Vector(vector), event.time_ns),
+            Kind::IrqEntry { irq } => self.enter(Interrupt::Irq(irq), event.time_ns),
+            Kind::VectorExit(vector) => self.exit(Interrupt::Vector(vector)),
+            Kind::IrqExit { irq } => self.exit(Interrupt::Irq(irq)),
+            Kind::SoftirqRaise(Softirq::HRTIMER) if self.raised.is_none() => {
+                let irq_ns = self.interrupts.first().map(|interrupt| interrupt.1);
+                let switches = if irq_ns.is_some() { self.switches_before } else { self.switches };
+                self.raised = Some(TimerRaise { raise_ns: event.time_ns, irq_ns, switches });
+            }
+            Kind::SoftirqEntry(softirq) => self.softirq = Some(softirq),
+            Kind::SoftirqExit(softirq) => {
+                self.softirq = None;
+                if softirq == Softirq::HRTIMER {
+                    self.raised = None;
+                }
+            }
+            Kind::TimerExpireEntry { timer, .. } => self.expiring = Some((timer, event.time_ns)),
+            Kind::TimerExpireExit { .. } => self.expiring = None,
+            Kind::Switch { .. } => {
+                self.switches += 1;
+                // No switch happens within an interrupt: whatever is still open was lost.
+                self.interrupts.clear();
+                self.expiring = None;
+            }
+            Kind::Lost { .. } => {
+                self.interrupts.clear();
+                self.softirq = None;
+                self.expiring = None;
+                self.raised = None;
+            }
+            _ => {}
+        }
+    }
+
+    fn enter(&mut self, interrupt: Interrupt, now_ns: u64) {
+        if self.interrupts.is_empty() {
+            self.switches_before = self.switches;
+        }
+        // An interrupt cannot nest in itself: its end was not recorded.
+        if let Some(open) = self.interrupts.iter().position(|open| open.0 == interrupt) {
+            self.interrupts.truncate(open);
+        }
+        self.interrupts.push((interrupt, now_ns));
+    }
+
+    fn exit(&mut self, interrupt: Interrupt) {
+        if let Some(open) = self.interrupts.iter().rposition(|open| open.0 == interrupt) {
+            self.interrupts.truncate(open);
+        }
+    }
+}

@@ -1,0 +1,403 @@
+//! Live capture: kernel tracepoints through perf ring buffers, drained by a best-effort thread into memory.
+//!
+//! The traced threads do nothing for it: no system call, no allocation. What the kernel writes costs it a few hundred
+//! nanoseconds per event, and there are about twenty events per release.
+
+use std::collections::BTreeSet;
+use std::ffi::CString;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use takt_rt::clock::monotonic_ns;
+use takt_rt::jobs::{JobRecord, JobSink, TaskId};
+use takt_rt::signal::Signal;
+use takt_rt::thread::{self, Handle};
+
+use self::flight::{Chunk, Flight};
+use self::open::{CpuBuffer, Opened, open_all};
+use crate::error::TraceError;
+use crate::event::{Event, Kind, Span, Trace};
+use crate::format::Decoder;
+
+mod flight;
+mod open;
+mod ring;
+
+/// How to trace.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct TraceOptions {
+    /// Ring buffer per CPU, rounded up to a power of two. 8 MiB hold some 100,000 events: seconds of a busy CPU, for
+    /// as long may a real-time hog keep the reader away before events are lost.
+    pub buffer_bytes: usize,
+    /// Memory for the events of all CPUs; beyond it the oldest are forgotten, except in windows that were marked,
+    /// which have as much again. 256 MiB hold minutes of a usual robot.
+    pub memory_bytes: usize,
+    /// How often the reader drains the rings: 20 ms, so that it wakes up seldom.
+    #[serde(with = "takt_rt::duration")]
+    pub period: Duration,
+    /// Processes whose page faults are recorded; this one is always among them. Those of all others would fill the
+    /// ring and explain nothing.
+    pub processes: Vec<i32>,
+    /// Whether the reader drains the rings at all. Off only to measure what full rings cost.
+    pub drain: bool,
+}
+
+impl Default for TraceOptions {
+    fn default() -> Self {
+        Self {
+            buffer_bytes: 8 << 20,
+            memory_bytes: 256 << 20,
+            period: Duration::from_millis(20),
+            processes: Vec::new(),
+            drain: true,
+        }
+    }
+}
+
+impl TraceOptions {
+    /// Checks the values.
+    ///
+    /// # Errors
+    /// [`TraceError::Options`].
+    pub fn validate(&self) -> Result<(), TraceError> {
+        let error = |text: String| Err(TraceError::Options(text));
+        if !(64 << 10..=1 << 30).contains(&self.buffer_bytes) {
+            return error(format!("buffer_bytes is {}; expected 64 KiB to 1 GiB", self.buffer_bytes));
+        }
+        if self.memory_bytes < 1 << 20 {
+            return error(format!("memory_bytes is {}; expected at least 1 MiB", self.memory_bytes));
+        }
+        if self.period < Duration::from_millis(1) || self.period > Duration::from_secs(1) {
+            return error(format!("period is {:?}; expected 1 ms to 1 s", self.period));
+        }
+        Ok(())
+    }
+}
+
+/// What the reader and its owner share.
+#[derive(Default)]
+struct Control {
+    stop: AtomicBool,
+    signal: Signal,
+    marks: Mutex<Vec<Span>>,
+    marked: AtomicU64,
+}
+
+impl std::fmt::Debug for Control {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Control").finish_non_exhaustive()
+    }
+}
+
+/// A capture under way. Dropping it ends it and throws the events away.
+#[derive(Debug)]
+pub struct Tracer {
+    control: Arc<Control>,
+    reader: Option<Handle<Reader>>,
+    tid: i32,
+}
+
+/// Asks a tracer to keep a window, from any thread that may take a lock (a collector, never a real-time thread).
+#[derive(Debug, Clone)]
+pub struct Marker(Arc<Control>);
+
+/// Windows kept at most; what comes later is in the recorder only while it is recent.
+const MOST_MARKS: usize = 1000;
+
+impl Marker {
+    /// Keeps what the kernel did from `from_ns` to `to_ns` (CLOCK_MONOTONIC).
+    pub fn mark(&self, from_ns: u64, to_ns: u64) {
+        self.0.marked.fetch_add(1, Ordering::Relaxed);
+        let mut marks = self.0.marks.lock().unwrap_or_else(PoisonError::into_inner);
+        if marks.len() < MOST_MARKS {
+            marks.push(Span { from_ns, to_ns });
+        }
+    }
+}
+
+impl Tracer {
+    /// Starts to record on every CPU.
+    ///
+    /// # Errors
+    /// [`TraceError`], each with the way out. The run itself can go on untraced.
+    pub fn start(options: &TraceOptions) -> Result<Self, TraceError> {
+        options.validate()?;
+        let data_bytes = options.buffer_bytes.next_power_of_two().max(ring::page_bytes());
+        let opened = open_all(&online_cpus(), data_bytes)?;
+        let control = Arc::new(Control::default());
+        let mut reader = Reader::new(opened, options.clone());
+        reader.filter_faults();
+        for cpu in &reader.opened.cpus {
+            cpu.enable(true)?;
+        }
+        reader.started_ns = monotonic_ns();
+        reader.drained_ns.fill(reader.started_ns);
+        let shared = Arc::clone(&control);
+        let why = "drains the ring buffers of the trace";
+        let handle = thread::spawn_exempt("takt-trace", why, move || reader.run(&shared))
+            .map_err(TraceError::Reader)?;
+        let tid = handle.tid();
+        Ok(Self { control, reader: Some(handle), tid })
+    }
+
+    /// Thread id of the reader.
+    pub fn reader_tid(&self) -> i32 {
+        self.tid
+    }
+
+    /// What keeps windows.
+    pub fn marker(&self) -> Marker {
+        Marker(Arc::clone(&self.control))
+    }
+
+    /// Ends the recording and brings the events into the order of time.
+    ///
+    /// # Errors
+    /// [`TraceError::Reader`] when the reader panicked.
+    pub fn stop(mut self) -> Result<Trace, TraceError> {
+        self.request_stop();
+        let Some(reader) = self.reader.take() else { return Ok(Trace::default()) };
+        let reader = reader.join().map_err(TraceError::Reader)?;
+        Ok(reader.into_trace(self.control.marked.load(Ordering::Relaxed)))
+    }
+
+    fn request_stop(&self) {
+        self.control.stop.store(true, Ordering::Release);
+        self.control.signal.notify();
+    }
+}
+
+impl Drop for Tracer {
+    fn drop(&mut self) {
+        if let Some(reader) = self.reader.take() {
+            self.request_stop();
+            let _ = reader.join();
+        }
+    }
+}
+
+/// The CPUs that are online.
+fn online_cpus() -> Vec<u16> {
+    let text = std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
+    let mut cpus = Vec::new();
+    for part in text.trim().split(',') {
+        let mut ends = part.splitn(2, '-').map(str::parse::<u16>);
+        if let Some(Ok(first)) = ends.next() {
+            cpus.extend(first..=ends.next().and_then(Result::ok).unwrap_or(first));
+        }
+    }
+    if cpus.is_empty() { vec![0] } else { cpus }
+}
+
+/// State of the reader's thread.
+#[derive(Debug)]
+struct Reader {
+    opened: Opened,
+    options: TraceOptions,
+    flights: Vec<Flight>,
+    /// When each CPU was drained last.
+    drained_ns: Vec<u64>,
+    started_ns: u64,
+    threads: BTreeSet<i32>,
+}
+
+/// More threads than this, and page faults of all are recorded.
+const MOST_FILTERED: usize = 100;
+
+impl Reader {
+    fn new(opened: Opened, options: TraceOptions) -> Self {
+        let count = opened.cpus.len();
+        let flights = (0..count).map(|_| Flight::default()).collect();
+        Self { opened, options, flights, drained_ns: vec![0; count], started_ns: 0, threads: BTreeSet::new() }
+    }
+
+    fn run(mut self, control: &Control) -> Self {
+        // New threads are looked for every tenth of a second.
+        let scans = (Duration::from_millis(100).as_nanos() / self.options.period.as_nanos().max(1)).max(1);
+        for round in 1u128.. {
+            let seen = control.signal.value();
+            if control.stop.load(Ordering::Acquire) {
+                break;
+            }
+            if self.options.drain {
+                let marks = control.marks.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                self.drain(&marks);
+                if round % scans == 0 {
+                    self.filter_faults();
+                }
+            }
+            control.signal.wait(seen, self.options.period);
+        }
+        for cpu in &self.opened.cpus {
+            // Closing them ends them as well.
+            let _ = cpu.enable(false);
+        }
+        let marks = control.marks.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        self.drain(&marks);
+        self
+    }
+
+    fn drain(&mut self, marks: &[Span]) {
+        let limit = self.options.memory_bytes / self.flights.len().max(1);
+        for (index, cpu) in self.opened.cpus.iter_mut().enumerate() {
+            // Read before the head: events up to this time are in the ring when the head is read.
+            let to_ns = monotonic_ns();
+            let mut data = Vec::with_capacity(cpu.ring.waiting() + 4096);
+            cpu.ring.drain(&mut data);
+            let span = Span { from_ns: self.drained_ns[index], to_ns };
+            self.drained_ns[index] = to_ns;
+            self.flights[index].push(Chunk { span, data }, limit, marks);
+        }
+    }
+
+    fn filter_faults(&mut self) {
+        let own = i32::try_from(std::process::id()).unwrap_or(0);
+        let threads: BTreeSet<i32> =
+            self.options.processes.iter().chain([&own]).flat_map(|&pid| threads_of(pid)).collect();
+        if threads == self.threads {
+            return;
+        }
+        let filter = if threads.len() > MOST_FILTERED {
+            "common_pid>0".to_owned()
+        } else {
+            threads.iter().map(|tid| format!("common_pid=={tid}")).collect::<Vec<_>>().join("||")
+        };
+        self.threads = threads;
+        let Ok(filter) = CString::new(filter) else { return };
+        for cpu in &self.opened.cpus {
+            if let Err(error) = cpu.filter_faults(&filter) {
+                self.opened.notes.push(format!("page faults of all processes are recorded: {error}"));
+            }
+        }
+    }
+
+    fn into_trace(self, marked: u64) -> Trace {
+        let mut trace = Trace { notes: self.opened.notes, ..Trace::default() };
+        read_names(&mut trace);
+        let mut recorded_lost = 0;
+        let mut bytes = 0;
+        for (cpu, flight) in self.opened.cpus.iter().zip(&self.flights) {
+            for chunk in flight.kept.iter().chain(&flight.chunks) {
+                bytes += chunk.data.len();
+                recorded_lost += decode(&self.opened.decoder, cpu.cpu, &chunk.data, &mut trace);
+            }
+        }
+        trace.lost_events = recorded_lost.max(self.opened.cpus.iter().map(CpuBuffer::lost).sum());
+        trace.spans = flight::common(self.flights.iter().map(Flight::spans));
+        if self.flights.iter().any(|flight| flight.forgotten) {
+            let dropped: u64 = self.flights.iter().map(|flight| flight.dropped).sum();
+            trace.notes.push(format!(
+                "the flight recorder keeps {bytes} bytes: older events are forgotten except around {marked} late \
+                 releases ({dropped} pieces of these did not fit; raise memory_bytes)"
+            ));
+        }
+        trace.sort();
+        trace
+    }
+}
+
+/// Decodes the records of a chunk into the trace and returns how many losses they tell of.
+fn decode(decoder: &Decoder, cpu: u16, data: &[u8], trace: &mut Trace) -> u64 {
+    let word = |bytes: &[u8], at: usize| {
+        bytes.get(at..at + 8).and_then(|word| word.try_into().ok()).map(u64::from_ne_bytes)
+    };
+    let mut lost = 0;
+    let mut rest = data;
+    while rest.len() >= 8 {
+        // Type u32, misc u16, size u16.
+        let kind = u32::from_ne_bytes([rest[0], rest[1], rest[2], rest[3]]);
+        let size = usize::from(u16::from_ne_bytes([rest[6], rest[7]]));
+        let Some(record) = rest.get(8..size) else {
+            trace.notes.push(format!("CPU {cpu}: a torn record, {} bytes left out", rest.len()));
+            break;
+        };
+        rest = &rest[size..];
+        match kind {
+            perf_event_open_sys::bindings::PERF_RECORD_SAMPLE => {
+                let Some(time_ns) = word(record, 0) else { continue };
+                // Time, period, size of the raw record, and that record.
+                let Some(size) = record.get(16..20).and_then(|size| size.try_into().ok()) else { continue };
+                let size = u32::from_ne_bytes(size) as usize;
+                let Some(raw) = record.get(20..20usize.saturating_add(size)) else { continue };
+                if let Some((tid, kind)) = decoder.decode(raw, trace) {
+                    trace.events.push(Event { time_ns, tid, cpu, kind });
+                }
+            }
+            perf_event_open_sys::bindings::PERF_RECORD_LOST => {
+                // id, count, and the time of the sample_id trailer.
+                let (Some(count), Some(time_ns)) = (word(record, 8), word(record, 16)) else { continue };
+                lost += count;
+                trace.events.push(Event { time_ns, tid: 0, cpu, kind: Kind::Lost { count } });
+            }
+            _ => {}
+        }
+    }
+    lost
+}
+
+/// Thread ids of a process.
+fn threads_of(pid: i32) -> Vec<i32> {
+    let Ok(entries) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
+    entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+}
+
+/// Names and processes of the threads that live now; events bring the names of the others.
+fn read_names(trace: &mut Trace) {
+    let Ok(entries) = std::fs::read_dir("/proc") else { return };
+    for pid in entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok()) {
+        for tid in threads_of(pid) {
+            let name = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/comm")).unwrap_or_default();
+            let thread = trace.threads.entry(tid).or_default();
+            thread.name = name.trim_end().to_owned();
+            thread.pid = Some(pid);
+        }
+    }
+}
+
+/// A sink that hands job records on and keeps the windows of late releases.
+#[derive(Debug)]
+pub struct Watched<S> {
+    /// The sink behind.
+    pub inner: S,
+    marker: Marker,
+    lateness_ns: u64,
+    response_ns: u64,
+}
+
+impl<S> Watched<S> {
+    /// Keeps the window of every job whose wake-up is later than `lateness_ns`, or whose end is later than
+    /// `response_ns` after its release.
+    pub fn new(inner: S, marker: Marker, lateness_ns: u64, response_ns: u64) -> Self {
+        Self { inner, marker, lateness_ns, response_ns }
+    }
+}
+
+/// Kept before and after a late job.
+const MARGIN_NS: u64 = 5_000_000;
+
+impl<S: JobSink> JobSink for Watched<S> {
+    fn task(&mut self, task: TaskId, name: &str) -> std::io::Result<()> {
+        self.inner.task(task, name)
+    }
+
+    fn records(&mut self, task: TaskId, records: &[JobRecord]) -> std::io::Result<()> {
+        for job in records {
+            if job.lateness_ns() > self.lateness_ns || job.response_ns() > self.response_ns {
+                let from_ns = job.planned_ns.saturating_sub(MARGIN_NS);
+                self.marker.mark(from_ns, job.end_ns.saturating_add(MARGIN_NS));
+            }
+        }
+        self.inner.records(task, records)
+    }
+
+    fn lost(&mut self, task: TaskId, total: u64) -> std::io::Result<()> {
+        self.inner.lost(task, total)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.inner.flush()
+    }
+}

@@ -1,0 +1,470 @@
+//! The event model: what any source of kernel events (our own capture, `perf.data`, `trace.dat`) is brought to, and
+//! what analyses and exports read.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// One kernel event. Plain data of fixed size, so that millions are sorted and scanned fast.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Event {
+    /// When, in nanoseconds of the trace's clock ([`Trace::clock`]).
+    pub time_ns: u64,
+    /// The thread that was on the CPU (0: the idle thread); for a switch the one that leaves.
+    pub tid: i32,
+    /// The CPU that it happened on.
+    pub cpu: u16,
+    /// What happened.
+    pub kind: Kind,
+}
+
+/// What happened. Priorities are the kernel's: 0 to 98 real time (99 less the user's priority), 100 to 139 fair,
+/// -1 SCHED_DEADLINE; see [`Priority`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// `hrtimer_start`: a timer was programmed.
+    TimerStart {
+        /// Address of the timer: its identity while it is armed.
+        timer: u64,
+        /// Address of the function that it calls.
+        function: u64,
+        /// Expiry on the timer's own clock, nanoseconds.
+        expires_ns: u64,
+    },
+    /// `hrtimer_cancel`: a timer was taken off the queue.
+    TimerCancel {
+        /// Address of the timer.
+        timer: u64,
+    },
+    /// `hrtimer_expire_entry`: its function begins.
+    TimerExpireEntry {
+        /// Address of the timer.
+        timer: u64,
+        /// Address of the function.
+        function: u64,
+        /// The kernel's idea of now on the timer's clock.
+        now_ns: u64,
+    },
+    /// `hrtimer_expire_exit`.
+    TimerExpireExit {
+        /// Address of the timer.
+        timer: u64,
+    },
+    /// `irq_vectors:*_entry` (x86): an interrupt of the CPU's own.
+    VectorEntry(Vector),
+    /// `irq_vectors:*_exit`.
+    VectorExit(Vector),
+    /// `irq_handler_entry`: a device's interrupt (on Arm the timer's too). Its name is in [`Trace::irqs`].
+    IrqEntry {
+        /// Number of the interrupt.
+        irq: u32,
+    },
+    /// `irq_handler_exit`.
+    IrqExit {
+        /// Number of the interrupt.
+        irq: u32,
+    },
+    /// `softirq_raise`.
+    SoftirqRaise(Softirq),
+    /// `softirq_entry`.
+    SoftirqEntry(Softirq),
+    /// `softirq_exit`.
+    SoftirqExit(Softirq),
+    /// `sched_waking`: a wake-up begins, on the CPU of the waker.
+    Waking {
+        /// Thread being woken.
+        tid: i32,
+        /// Its priority.
+        prio: i16,
+        /// The CPU that it is meant for.
+        target_cpu: u16,
+    },
+    /// `sched_wakeup`: the thread is on a run queue.
+    Wakeup {
+        /// Thread woken.
+        tid: i32,
+        /// Its priority.
+        prio: i16,
+        /// The CPU of the run queue.
+        target_cpu: u16,
+    },
+    /// `sched_wakeup_new`: the first wake-up of a new thread.
+    WakeupNew {
+        /// Thread woken.
+        tid: i32,
+        /// Its priority.
+        prio: i16,
+        /// The CPU of the run queue.
+        target_cpu: u16,
+    },
+    /// `sched_switch`.
+    Switch {
+        /// Thread that leaves the CPU.
+        prev_tid: i32,
+        /// Its priority.
+        prev_prio: i16,
+        /// Why it leaves.
+        prev_state: State,
+        /// Thread that gets the CPU.
+        next_tid: i32,
+        /// Its priority.
+        next_prio: i16,
+    },
+    /// `sched_migrate_task`: a thread is moved to another CPU's queue.
+    Migrate {
+        /// The thread.
+        tid: i32,
+        /// From this CPU.
+        from_cpu: u16,
+        /// To this CPU.
+        to_cpu: u16,
+    },
+    /// `sched_pi_setprio`: priority inheritance raises or restores a thread, done by the thread that waits (raise) or
+    /// by itself (restore).
+    PiSetprio {
+        /// The thread whose priority changes: the holder of the lock.
+        tid: i32,
+        /// Priority before.
+        old_prio: i16,
+        /// Priority after.
+        new_prio: i16,
+    },
+    /// `sched_stat_runtime`: CPU time charged to a thread since the last such event. The clock that it is charged by
+    /// stands still while a hypervisor has taken the CPU away, where the kernel is told.
+    Runtime {
+        /// The thread.
+        tid: i32,
+        /// Nanoseconds charged.
+        runtime_ns: u64,
+    },
+    /// `page_fault_user` or `page_fault_kernel`.
+    PageFault {
+        /// The address touched.
+        address: u64,
+        /// The instruction that touched it.
+        ip: u64,
+        /// In user mode.
+        user: bool,
+    },
+    /// `cpu_idle`: the CPU goes idle or leaves idle.
+    CpuIdle {
+        /// The idle state; None on leaving it.
+        state: Option<u32>,
+    },
+    /// `cpu_frequency`.
+    CpuFrequency {
+        /// The CPU whose frequency changes.
+        cpu: u16,
+        /// The new frequency.
+        khz: u32,
+    },
+    /// `sched_process_fork`.
+    Fork {
+        /// The new thread; its name is in [`Trace::threads`].
+        child_tid: i32,
+    },
+    /// `sched_process_exit`.
+    Exit {
+        /// The thread that ends.
+        tid: i32,
+    },
+    /// `signal_generate`: a signal is sent.
+    SignalGenerate {
+        /// Its number.
+        signal: i32,
+        /// The thread it is sent to.
+        tid: i32,
+    },
+    /// `contention_begin`: the current thread waits for a lock of the kernel.
+    ContentionBegin {
+        /// Address of the lock.
+        lock: u64,
+        /// What kind of lock (LCB_F_*).
+        flags: u32,
+    },
+    /// `contention_end`.
+    ContentionEnd {
+        /// Address of the lock.
+        lock: u64,
+    },
+    /// `raw_syscalls:sys_enter`.
+    SysEnter {
+        /// Number of the call.
+        number: i64,
+    },
+    /// `raw_syscalls:sys_exit`.
+    SysExit {
+        /// Number of the call.
+        number: i64,
+    },
+    /// Events of this CPU were lost: between the one before on this CPU and `time_ns`.
+    Lost {
+        /// How many.
+        count: u64,
+    },
+}
+
+/// Interrupts of x86 that the CPU or other CPUs send.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Vector {
+    /// The CPU's own timer.
+    LocalTimer,
+    /// Another CPU asks for a scheduling decision.
+    Reschedule,
+    /// Another CPU asks all to run a function (TLB flushes, membarrier).
+    CallFunction,
+    /// Another CPU asks this one to run a function.
+    CallFunctionSingle,
+    /// Deferred work of an NMI or of tracing.
+    IrqWork,
+    /// Thermal event.
+    Thermal,
+    /// Any other.
+    Other,
+}
+
+impl Vector {
+    /// The vectors that have tracepoints `NAME_entry` and `NAME_exit`, with that name.
+    pub const TRACED: [(Self, &'static str); 6] = [
+        (Self::LocalTimer, "local_timer"),
+        (Self::Reschedule, "reschedule"),
+        (Self::CallFunction, "call_function"),
+        (Self::CallFunctionSingle, "call_function_single"),
+        (Self::IrqWork, "irq_work"),
+        (Self::Thermal, "thermal_apic"),
+    ];
+
+    /// The tracepoints' name without `_entry`.
+    pub fn name(self) -> &'static str {
+        Self::TRACED.iter().find(|entry| entry.0 == self).map_or("other", |entry| entry.1)
+    }
+}
+
+/// A software interrupt, by the kernel's number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Softirq(pub u8);
+
+impl Softirq {
+    /// High-resolution timers that may expire late (`HRTIMER_MODE_SOFT`); all of them on PREEMPT_RT unless hard.
+    pub const HRTIMER: Self = Self(8);
+
+    /// The kernel's name for it.
+    pub fn name(self) -> &'static str {
+        const NAMES: [&str; 10] =
+            ["HI", "TIMER", "NET_TX", "NET_RX", "BLOCK", "IRQ_POLL", "TASKLET", "SCHED", "HRTIMER", "RCU"];
+        NAMES.get(usize::from(self.0)).copied().unwrap_or("unknown")
+    }
+}
+
+/// Why a thread leaves the CPU (`prev_state` of a switch, as its bits are printed since Linux 4.14).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum State {
+    /// Still runnable (`R`, `R+`): preempted, throttled, or it yielded.
+    Runnable,
+    /// Waits, woken by signals too (`S`).
+    Sleeping,
+    /// Waits in the kernel, not woken by signals (`D`).
+    Blocked,
+    /// Stopped by a signal (`T`).
+    Stopped,
+    /// Stopped by a debugger (`t`).
+    Traced,
+    /// Ended (`X`, `Z`).
+    Dead,
+    /// Idle kernel thread, parked, or unknown (`I`, `P`).
+    Other,
+}
+
+impl State {
+    /// From the raw field `prev_state`.
+    pub fn from_raw(raw: i64) -> Self {
+        // TASK_REPORT and the bit of preemption above it (include/linux/sched.h): S 1, D 2, T 4, t 8, X 0x10, Z 0x20,
+        // P 0x40, I 0x80, R+ 0x100. Other bits (TASK_NEW, TASK_RTLOCK_WAIT …) never come alone here.
+        match raw & 0xff {
+            0 => Self::Runnable,
+            bits if bits & 0x30 != 0 => Self::Dead,
+            bits if bits & 0x08 != 0 => Self::Traced,
+            bits if bits & 0x04 != 0 => Self::Stopped,
+            bits if bits & 0xc0 != 0 => Self::Other,
+            bits if bits & 0x02 != 0 => Self::Blocked,
+            _ => Self::Sleeping,
+        }
+    }
+
+    /// The kernel's letter for it.
+    pub fn letter(self) -> char {
+        match self {
+            Self::Runnable => 'R',
+            Self::Sleeping => 'S',
+            Self::Blocked => 'D',
+            Self::Stopped => 'T',
+            Self::Traced => 't',
+            Self::Dead => 'X',
+            Self::Other => 'I',
+        }
+    }
+}
+
+/// A priority of the kernel in the words of users.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Priority(pub i16);
+
+impl std::fmt::Display for Priority {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.0 {
+            ..0 => f.write_str("deadline"),
+            prio @ 0..=98 => write!(f, "rt {}", 99 - prio),
+            99 => f.write_str("rt 0"),
+            prio => write!(f, "nice {}", prio - 120),
+        }
+    }
+}
+
+/// A thread that occurs in the trace.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Thread {
+    /// The last name that it had.
+    pub name: String,
+    /// Its process, where known.
+    pub pid: Option<i32>,
+}
+
+/// A clock that events are stamped with.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Clock {
+    /// CLOCK_MONOTONIC: the clock of job records.
+    Monotonic,
+    /// Any other, by the name that its source gives it (`local`, `CLOCK_BOOTTIME` …). Job records cannot be matched.
+    Other(String),
+}
+
+/// A span of time, both ends included.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Span {
+    /// Its begin.
+    pub from_ns: u64,
+    /// Its end.
+    pub to_ns: u64,
+}
+
+/// Events in the order of time, and the names in them.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Trace {
+    /// The events, oldest first; those of one CPU in the order that they happened.
+    pub events: Vec<Event>,
+    /// Names of threads by thread id.
+    pub threads: BTreeMap<i32, Thread>,
+    /// Names of interrupts by number.
+    pub irqs: BTreeMap<u32, String>,
+    /// What `time_ns` counts.
+    pub clock: Clock,
+    /// Events lost on all CPUs.
+    pub lost_events: u64,
+    /// The spans of time that are recorded on every CPU, oldest first. Empty: from the first event to the last.
+    pub spans: Vec<Span>,
+    /// Whatever a reader should know: tracepoints that were missing, other tracers at work, a torn end.
+    pub notes: Vec<String>,
+}
+
+impl Default for Trace {
+    fn default() -> Self {
+        Self {
+            events: Vec::new(),
+            threads: BTreeMap::new(),
+            irqs: BTreeMap::new(),
+            clock: Clock::Monotonic,
+            lost_events: 0,
+            spans: Vec::new(),
+            notes: Vec::new(),
+        }
+    }
+}
+
+impl Trace {
+    /// The thread's name, or `tid N`; the idle thread is `idle`.
+    pub fn name(&self, tid: i32) -> String {
+        match self.threads.get(&tid) {
+            _ if tid == 0 => "idle".to_owned(),
+            Some(thread) if !thread.name.is_empty() => thread.name.clone(),
+            _ => format!("tid {tid}"),
+        }
+    }
+
+    /// Thread ids that have `name`.
+    pub fn tids(&self, name: &str) -> Vec<i32> {
+        self.threads.iter().filter(|(_, thread)| thread.name == name).map(|(&tid, _)| tid).collect()
+    }
+
+    /// The events from `from_ns` up to and with `to_ns`.
+    pub fn between(&self, from_ns: u64, to_ns: u64) -> &[Event] {
+        let start = self.events.partition_point(|event| event.time_ns < from_ns);
+        let end = self.events.partition_point(|event| event.time_ns <= to_ns);
+        &self.events[start..end.max(start)]
+    }
+
+    /// Whether everything from `from_ns` to `to_ns` was recorded, as far as nothing was lost.
+    pub fn covers(&self, from_ns: u64, to_ns: u64) -> bool {
+        if self.spans.is_empty() {
+            return match (self.events.first(), self.events.last()) {
+                (Some(first), Some(last)) => first.time_ns <= from_ns && to_ns <= last.time_ns,
+                _ => false,
+            };
+        }
+        self.spans.iter().any(|span| span.from_ns <= from_ns && to_ns <= span.to_ns)
+    }
+
+    /// Brings events of several CPUs into the order of time; those with equal times keep the order they have.
+    pub fn sort(&mut self) {
+        self.events.sort_by_key(|event| event.time_ns);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn states_read_like_the_kernel_prints_them() {
+        for (raw, letter) in [
+            (0, 'R'),
+            (0x100, 'R'),
+            (1, 'S'),
+            (2, 'D'),
+            (4, 'T'),
+            (8, 't'),
+            (0x10, 'X'),
+            (0x20, 'X'),
+            (0x40, 'I'),
+            (0x80, 'I'),
+            (0x82, 'I'),
+        ] {
+            assert_eq!(State::from_raw(raw).letter(), letter, "{raw:#x}");
+        }
+    }
+
+    #[test]
+    fn priorities_are_told_as_users_set_them() {
+        for (prio, text) in
+            [(-1, "deadline"), (0, "rt 99"), (19, "rt 80"), (98, "rt 1"), (120, "nice 0"), (101, "nice -19")]
+        {
+            assert_eq!(Priority(prio).to_string(), text);
+        }
+    }
+
+    #[test]
+    fn an_event_is_small() {
+        assert_eq!(size_of::<Event>(), 48);
+    }
+
+    #[test]
+    fn windows_are_found() {
+        let at = |time_ns| Event { time_ns, tid: 0, cpu: 0, kind: Kind::Lost { count: 1 } };
+        let mut trace = Trace { events: vec![at(30), at(10), at(20), at(20)], ..Trace::default() };
+        trace.sort();
+        assert_eq!(trace.between(11, 20).len(), 2);
+        assert_eq!(trace.between(31, 5).len(), 0);
+    }
+}

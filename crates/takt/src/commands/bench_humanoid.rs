@@ -1,0 +1,45 @@
+//! `takt bench humanoid`: one run at 1 kHz, with the 2009 paper's table.
+
+use std::process::ExitCode;
+
+use takt_lab::humanoid::{WireKind, bench};
+use takt_lab::{RobotFile, RunOptions};
+
+use super::{CommandResult, stop_flag};
+use crate::args::BenchHumanoid;
+use crate::print;
+
+pub fn run(args: &BenchHumanoid) -> CommandResult {
+    let file = match &args.config {
+        Some(path) => RobotFile::load(path)?,
+        None => RobotFile::shipped("humanoid")?,
+    };
+    let RobotFile::Humanoid(mut file) = file else {
+        return Err(format!(
+            "--config is for the robot \"{}\"; `takt bench humanoid` needs \"humanoid\"",
+            file.robot()
+        )
+        .into());
+    };
+    if let Some(devices) = args.devices {
+        file.motion.devices = devices;
+    }
+    if let Some(wire) = &args.wire {
+        file.wire = match wire.as_str() {
+            "veth" => WireKind::Veth,
+            "in-process" => WireKind::InProcess,
+            name => WireKind::Interface { name: name.to_owned() },
+        };
+    }
+    file.validate()?;
+    let options = RunOptions { seconds: Some(args.seconds), ..RunOptions::below(&args.runs, stop_flag()?) };
+    let mut progress = print::RobotProgress::new();
+    let measured = bench(&file, &options, &mut |event| progress.see(&event))?;
+    progress.clear();
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&measured)?);
+    } else {
+        print!("{}", measured.text());
+    }
+    Ok(ExitCode::SUCCESS)
+}

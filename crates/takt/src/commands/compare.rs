@@ -1,0 +1,19 @@
+//! `takt compare`
+
+use std::process::ExitCode;
+
+use takt_report::compare::{Options, compare, document};
+
+use super::CommandResult;
+use crate::args::Compare;
+
+pub fn run(args: &Compare) -> CommandResult {
+    let options = Options { across_machines: args.across_machines, measure: args.measure.clone() };
+    let comparison = compare(&args.sides, &options)?;
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&comparison)?);
+    } else {
+        print!("{}", takt_report::text(&document(&comparison)));
+    }
+    Ok(ExitCode::SUCCESS)
+}

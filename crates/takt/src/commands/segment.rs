@@ -1,0 +1,54 @@
+//! `takt segment`: simulated EtherCAT devices alone, for any master.
+
+use std::process::ExitCode;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use takt_link_ethercat::segment::{Segment, SegmentConfig, veth};
+use takt_rt::policy::Policy;
+use takt_rt::settings::ThreadSettings;
+
+use super::{CommandResult, stop_flag};
+use crate::args;
+
+pub fn run(args: &args::Segment) -> CommandResult {
+    let stop = stop_flag()?;
+    let config = match &args.config {
+        Some(path) => {
+            let text =
+                std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
+            toml::from_str(&text)
+                .map_err(|error| format!("{}: {}", path.display(), error.to_string().trim_end()))?
+        }
+        None => SegmentConfig::humanoid(args.devices),
+    };
+    let segment = Segment::new(&config)?;
+    let control = segment.control();
+    // A pair of its own, where no interface is named.
+    let pair = match &args.interface {
+        Some(_) => None,
+        None => Some(veth::VethPair::unique()?),
+    };
+    let interface = match (&args.interface, &pair) {
+        (Some(name), _) => name.clone(),
+        (None, Some(pair)) => pair.segment().to_owned(),
+        (None, None) => return Err("internal: neither interface nor pair".into()),
+    };
+    let settings = ThreadSettings {
+        policy: args.policy.unwrap_or(Policy::Other { nice: 0 }),
+        ..ThreadSettings::default()
+    };
+    let server = veth::serve(&interface, segment, "takt-segment", &settings)?;
+    println!("{} devices at {interface}", config.devices.len());
+    if let Some(pair) = &pair {
+        println!("Master's end of the pair: {}", pair.master());
+    }
+    let until = args.seconds.map(|s| Instant::now() + Duration::from_secs_f64(s));
+    while !stop.load(Ordering::Acquire) && until.is_none_or(|until| Instant::now() < until) {
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let counts = control.counts();
+    drop(server);
+    println!("{counts:?}");
+    Ok(ExitCode::SUCCESS)
+}

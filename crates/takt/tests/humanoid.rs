@@ -1,0 +1,103 @@
+//! The humanoid and its simulated segment through the binary, and under a master that nobody here wrote.
+
+#![allow(clippy::unwrap_used)]
+
+mod takt;
+
+use std::process::Command;
+
+use rustix::process::Signal;
+
+use takt::{Beside, alone, json, missing, root, stderr, stdout, takt as run};
+
+/// Whether a veth pair can be made: needs CAP_NET_ADMIN and CAP_NET_RAW.
+fn no_veth() -> bool {
+    let made = Command::new("ip")
+        .args(["link", "add", "taktprobe0", "type", "veth", "peer", "name", "taktprobe1"])
+        .status();
+    let there = made.is_ok_and(|status| status.success());
+    if there {
+        let _ = Command::new("ip").args(["link", "del", "taktprobe0"]).status();
+    }
+    missing("no veth pair can be made here", there)
+}
+
+#[test]
+fn all_devices_walk_and_the_papers_figures_are_there() {
+    let _machine = alone();
+    let runs = tempfile::tempdir().unwrap();
+    for (wire, needs) in [("in-process", false), ("veth", true)] {
+        if needs && no_veth() {
+            return;
+        }
+        let output = run([
+            "bench",
+            "humanoid",
+            "--devices",
+            "59",
+            "--seconds",
+            "2",
+            "--wire",
+            wire,
+            "--json",
+            "--runs",
+        ])
+        .arg(runs.path())
+        .output()
+        .unwrap();
+        let answer = json(&output);
+        assert_eq!(answer["devices_op"], 59, "{wire}: {answer}");
+        assert!(answer["cycles"].as_u64() > Some(1000), "{wire}: {answer}");
+        assert!(
+            answer["lost_frames"].is_u64() && answer["working_counter_errors"].is_u64(),
+            "{wire}: {answer}"
+        );
+        let low = answer["period_low_us"].as_array().unwrap();
+        assert_eq!(low.len(), 5, "{wire}: {low:?}");
+        assert!(low.windows(2).all(|rows| rows[0]["max"].as_f64() <= rows[1]["max"].as_f64()), "{low:?}");
+        for latency in ["sensor", "command", "reaction"] {
+            let cycles = &answer["latency_cycles"][latency];
+            assert!(
+                cycles["min"].as_f64() > Some(0.0) && cycles["mean"].as_f64() <= cycles["max"].as_f64(),
+                "{cycles}"
+            );
+        }
+    }
+}
+
+#[test]
+fn another_master_brings_the_segment_to_op() {
+    let _machine = alone();
+    if no_veth() {
+        return;
+    }
+    let mut segment = Beside::start(run(["segment", "--devices", "59"]));
+    let master = segment.line("stdout", "Master's end of the pair: ");
+    let client = root().join("tests/clients/pysoem_segment.py");
+    let output =
+        Command::new("python3").arg(client).args([master.as_str(), "59", "check", "1"]).output().unwrap();
+    if output.status.code() == Some(3) {
+        missing("pysoem is not installed", false);
+        return;
+    }
+    assert!(output.status.success(), "{}{}", stdout(&output), stderr(&output));
+    segment.signal(Signal::INT);
+    assert_eq!(segment.end().code(), Some(0), "{}", segment.said("stderr"));
+    assert!(!std::path::Path::new("/sys/class/net").join(&master).exists(), "the pair stays behind");
+}
+
+#[test]
+fn what_cannot_work_is_a_sentence() {
+    for (args, words) in [
+        (&["segment", "--interface", "nonexistent0", "--seconds", "1"][..], &["nonexistent0"][..]),
+        (&["segment", "--devices", "0", "--seconds", "1"], &["device"]),
+        (&["bench", "humanoid", "--devices", "0", "--seconds", "1"], &["devices"]),
+        (&["bench", "humanoid", "--wire", "nonexistent0", "--seconds", "1"], &["nonexistent0"]),
+    ] {
+        let output = run(args).current_dir(std::env::temp_dir()).output().unwrap();
+        let said = stderr(&output);
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {said}");
+        assert!(said.starts_with("takt: ") && !said.contains("panicked"), "{args:?}: {said}");
+        assert!(words.iter().all(|word| said.contains(word)), "{args:?}: {said}");
+    }
+}

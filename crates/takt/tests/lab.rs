@@ -1,0 +1,199 @@
+//! The lab through the binary: doctor, bench of the quadrotor and of the DAQ loop, reports.
+
+#![allow(clippy::unwrap_used)]
+
+mod takt;
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+
+use takt::{alone, folders, json, read_json, stderr, stdout, takt as run};
+
+#[test]
+fn the_doctor_has_evidence_for_every_finding_and_a_fix_for_every_bad_one() {
+    let _machine = alone();
+    let report = json(&run(["doctor", "--json", "--seconds", "1"]).output().unwrap());
+    let checks = report.as_array().unwrap();
+    let mut ids: Vec<&str> = checks.iter().map(|check| check["id"].as_str().unwrap()).collect();
+    for check in checks {
+        let status = check["status"].as_str().unwrap();
+        assert!(["ok", "unknown", "warn", "fail"].contains(&status), "{check}");
+        assert!(!check["evidence"].as_str().unwrap().is_empty(), "{check}");
+        assert!(check["fix"].is_string() || ["ok", "unknown"].contains(&status), "{check}");
+    }
+    let all = ids.len();
+    ids.sort_unstable();
+    ids.dedup();
+    assert_eq!(ids.len(), all, "an id is there twice");
+    for part in [
+        "preempt",
+        "thrott",
+        "group",
+        "governor",
+        "idle",
+        "smt",
+        "interrupt",
+        "slack",
+        "clock",
+        "swap",
+        "isolat",
+        "hypervisor",
+        "gap",
+    ] {
+        assert!(ids.iter().any(|id| id.contains(part)), "no finding about {part} in {ids:?}");
+    }
+    // What was only read takes no time and is marked so.
+    let read = json(&run(["doctor", "--json", "--seconds", "0"]).output().unwrap());
+    assert_eq!(read.as_array().unwrap().len(), all);
+    assert_eq!(run(["doctor", "--seconds", "-1"]).output().unwrap().status.code(), Some(2));
+}
+
+/// Values of the settings that the doctor may change, wherever they can be read.
+fn settings() -> Vec<(String, String)> {
+    let names = ["sched_rt_runtime_us", "timer_migration", "sched_autogroup_enabled"];
+    let read = |name: &str| {
+        let path = format!("/proc/sys/kernel/{name}");
+        fs::read_to_string(&path).ok().map(|value| (path, value))
+    };
+    names.into_iter().filter_map(read).collect()
+}
+
+/// Puts settings back, whatever becomes of the test.
+struct Before(Vec<(String, String)>);
+
+impl Drop for Before {
+    fn drop(&mut self) {
+        for (path, value) in &self.0 {
+            if fs::read_to_string(path).ok().as_ref() != Some(value) {
+                let _ = fs::write(path, value);
+            }
+        }
+    }
+}
+
+#[test]
+fn what_the_doctor_changes_it_puts_back() {
+    let _machine = alone();
+    let before = Before(settings());
+    let folder = tempfile::tempdir().unwrap();
+    let state = folder.path().join("state.json");
+    let doctor = |what: &str| {
+        run(["doctor", what, "--json", "--seconds", "0", "--state"]).arg(&state).output().unwrap()
+    };
+    let applied = doctor("--apply");
+    let changes: Value =
+        serde_json::from_slice(&applied.stdout).unwrap_or_else(|e| panic!("{e}: {}", stderr(&applied)));
+    let changes = changes.as_array().unwrap();
+    if changes.is_empty() || applied.status.code() != Some(0) {
+        eprintln!("SKIPPED: this machine lets nothing be changed: {changes:?}");
+        return;
+    }
+    for change in changes {
+        let now = fs::read_to_string(change["path"].as_str().unwrap()).unwrap();
+        assert_eq!(now.trim(), change["after"].as_str().unwrap(), "{change}");
+        assert_ne!(change["before"], change["after"], "{change}");
+    }
+    // A second time changes nothing and forgets nothing.
+    assert_eq!(doctor("--apply").status.code(), Some(0));
+    let reverted = doctor("--revert");
+    assert_eq!(reverted.status.code(), Some(0), "{}", stderr(&reverted));
+    assert_eq!(settings(), before.0);
+    let nothing = doctor("--revert");
+    assert_eq!(nothing.status.code(), Some(2), "{}", stdout(&nothing));
+}
+
+fn number(row: &Value, key: &str) -> f64 {
+    row[key].as_f64().unwrap_or_else(|| panic!("{key} of {row}"))
+}
+
+#[test]
+fn the_quadrotor_has_a_row_per_configuration_and_a_report() {
+    let _machine = alone();
+    let runs = tempfile::tempdir().unwrap();
+    let output = run(["bench", "uav", "--iterations", "400", "--stress", "off", "--json"])
+        .args(["--policies", "other:0,fifo:50,deadline:800us/4ms/4ms", "--runs"])
+        .arg(runs.path())
+        .output()
+        .unwrap();
+    let answer = json(&output);
+    let rows = answer["rows"].as_array().unwrap();
+    let names: Vec<_> =
+        rows.iter().map(|r| (r["policy"].as_str().unwrap(), r["parameter"].as_str().unwrap())).collect();
+    assert_eq!(names, [("OTHER", "nice 0"), ("FIFO", "priority 50"), ("DEADLINE", "R800 D4000")]);
+    for row in rows {
+        assert_eq!(row["stress"], "off");
+        assert!(number(row, "count") > 300.0, "{row}");
+        let ordered = ["median", "p90", "p99", "max"].map(|key| number(row, key));
+        assert!(ordered.is_sorted() && ordered[0] > 0.0, "{row}");
+        assert!(number(row, "mean") <= number(row, "max") && number(row, "stddev") >= 0.0, "{row}");
+        assert!(row["misses"].is_u64());
+        // It flew: somewhere near its reference, and not exactly on it.
+        assert!((1e-6..5.0).contains(&number(row, "position_rms_m")), "{row}");
+    }
+
+    let campaign = Path::new(answer["campaign_dir"].as_str().unwrap());
+    let out = runs.path().join("report");
+    let written =
+        run(["report".as_ref(), campaign.as_os_str(), "--out".as_ref(), out.as_os_str()]).output().unwrap();
+    assert_eq!(written.status.code(), Some(0), "{}", stderr(&written));
+    let [html, markdown] =
+        ["report.html", "report.md"].map(|name| fs::read_to_string(out.join(name)).unwrap());
+    for text in [&html, &markdown] {
+        assert!(
+            text.contains("deadline:800us/4ms/4ms") && text.contains("P99.9"),
+            "a configuration is missing"
+        );
+    }
+    assert!(
+        html.contains("<svg") && !html.contains("http-equiv") && !html.contains("<script src"),
+        "not self-contained"
+    );
+    // The figures name what they came from.
+    let seal = fs::read(
+        folders(campaign).iter().find(|d| d.join("hashes.json").is_file()).unwrap().join("hashes.json"),
+    );
+    assert!(seal.is_ok());
+
+    // Damage is said, not left out.
+    let victim = folders(campaign).into_iter().find(|d| d.join("samples").is_dir()).unwrap();
+    for entry in fs::read_dir(victim.join("samples")).unwrap() {
+        fs::write(entry.unwrap().path(), "PAR1").unwrap();
+    }
+    let damaged =
+        run(["report".as_ref(), campaign.as_os_str(), "--out".as_ref(), out.as_os_str()]).output().unwrap();
+    assert_eq!(damaged.status.code(), Some(0), "{}", stderr(&damaged));
+    let markdown = fs::read_to_string(out.join("report.md")).unwrap();
+    assert!(markdown.contains("files changed since the seal: samples/attitude.parquet"), "{markdown}");
+    let name = victim.file_name().unwrap().to_str().unwrap();
+    assert!(markdown.contains(name), "the damaged run {name} is not named:\n{markdown}");
+    let nothing = run(["report", "/nonexistent"]).output().unwrap();
+    assert_eq!(nothing.status.code(), Some(2), "{}", stderr(&nothing));
+}
+
+#[test]
+fn any_robot_runs_from_its_file_and_leaves_a_verdict() {
+    let _machine = alone();
+    let runs = tempfile::tempdir().unwrap();
+    let file = takt::root().join("robots/cyclic.toml");
+    let output = run(["run", file.to_str().unwrap(), "--seconds", "0.5", "--noise", "2", "--json", "--runs"])
+        .arg(runs.path())
+        .output()
+        .unwrap();
+    let summary = json(&output);
+    assert_eq!(summary["robot"], "cyclic");
+    assert_eq!(summary["measures"][0]["name"], "lateness");
+    assert!(["PASS", "FAIL", "INCONCLUSIVE"].contains(&summary["verdict"].as_str().unwrap()));
+    let dir = Path::new(summary["run_dir"].as_str().unwrap());
+    assert_eq!(read_json(&dir.join("summary.json")), summary);
+    let header = read_json(&dir.join("run.json"));
+    assert_eq!(header["load"]["components"][0]["kind"], "noise");
+    for refused in
+        [&["--policy", "RR+RR"][..], &["--resume", "/tmp"], &["--stress", "heavy"], &["--load-cpus", "all"]]
+    {
+        let output = run(["run", file.to_str().unwrap(), "--seconds", "0.2"]).args(refused).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{refused:?}: {}", stderr(&output));
+        assert!(!stderr(&output).contains("panicked"));
+    }
+}
