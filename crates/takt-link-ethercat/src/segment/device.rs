@@ -168,6 +168,9 @@ impl Device {
 
     /// Runs what the access has set off. Returns whether the segment must look at the routing again.
     pub(super) fn handle(&mut self, events: Events, now_ns: u64) -> bool {
+        if events.has(Events::CLOCK_RESET) {
+            self.clock.correction_ns = 0;
+        }
         if events.has(Events::SYSTEM_TIME) {
             self.compare_system_time(now_ns);
         }

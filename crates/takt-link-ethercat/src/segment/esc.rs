@@ -2,8 +2,9 @@
 
 use super::fmmu::{Fmmu, copy_bits};
 use super::registers::{
-    AL_CONTROL, DC_END, DC_RECEIVE, DC_SYSTEM_TIME, FMMU, FMMU_END, FMMUS, MEMORY, RAM, SII_CONTROL, STATION,
-    SYNC_MANAGER, SYNC_MANAGER_END, SYNC_MANAGERS, WATCHDOG_STATUS, is_sync_manager_status, is_writable,
+    AL_CONTROL, DC_END, DC_OFFSET, DC_RECEIVE, DC_SPEED_START, DC_SYSTEM_TIME, FMMU, FMMU_END, FMMUS, MEMORY,
+    RAM, SII_CONTROL, STATION, SYNC_MANAGER, SYNC_MANAGER_END, SYNC_MANAGERS, WATCHDOG_STATUS,
+    is_sync_manager_status, is_writable,
 };
 use super::wire::u16_at;
 
@@ -24,6 +25,8 @@ impl Events {
     pub(super) const STATION: Self = Self(1 << 8);
     pub(super) const SYSTEM_TIME: Self = Self(1 << 9);
     pub(super) const REPEAT: Self = Self(1 << 10);
+    /// Offset or speed counter of the clock written: its control loop starts afresh.
+    pub(super) const CLOCK_RESET: Self = Self(1 << 11);
 
     pub(super) fn has(self, other: Self) -> bool {
         self.0 & other.0 != 0
@@ -260,6 +263,9 @@ impl Esc {
         }
         if hits(DC_SYSTEM_TIME, DC_SYSTEM_TIME + 4) {
             events.add(Events::SYSTEM_TIME);
+        }
+        if hits(DC_OFFSET, DC_OFFSET + 8) || hits(DC_SPEED_START, DC_SPEED_START + 2) {
+            events.add(Events::CLOCK_RESET);
         }
     }
 

@@ -21,6 +21,7 @@ mod fmmu;
 pub mod inprocess;
 mod late;
 mod objects;
+mod orders;
 mod process;
 pub mod raw;
 mod registers;

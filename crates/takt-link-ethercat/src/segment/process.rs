@@ -7,11 +7,11 @@ use super::app::App;
 use super::config::{ConfigError, SegmentConfig, Update};
 use super::device::Device;
 use super::esc::Events;
-use super::fault::{Counts, DeviceView, DriveView, Order, SegmentControl, Shared, WireFaults};
+use super::fault::{Counts, DeviceView, SegmentControl, Shared, WireFaults};
 use super::fmmu::Fmmu;
 use super::objects::DeviceKind;
+use super::orders::view;
 use super::registers::{DC_SYSTEM_TIME, STATION};
-use super::sii::Sii;
 use super::topology::Topology;
 use super::truth::{Log, Truth};
 use super::wire::{
@@ -47,9 +47,9 @@ struct Route {
 /// The devices and the wire through them.
 #[derive(Debug)]
 pub struct Segment {
-    config: SegmentConfig,
-    devices: Vec<Device>,
-    topology: Topology,
+    pub(super) config: SegmentConfig,
+    pub(super) devices: Vec<Device>,
+    pub(super) topology: Topology,
     /// Places of the reachable devices, in a frame's order.
     present: Vec<usize>,
     /// Their station addresses.
@@ -68,11 +68,11 @@ pub struct Segment {
     stale: bool,
     cyclic: bool,
     scratch: Box<[u8]>,
-    faults: WireFaults,
+    pub(super) faults: WireFaults,
     random: u64,
     counts: Counts,
     log: Log,
-    shared: Arc<Shared>,
+    pub(super) shared: Arc<Shared>,
 }
 
 impl Segment {
@@ -465,54 +465,8 @@ impl Segment {
         }
     }
 
-    /// Carries out what the control handles have asked for.
-    fn obey(&mut self, now_ns: u64) {
-        for order in self.shared.take_orders() {
-            match order {
-                Order::Wire(fault, when) => self.faults.set(fault, when),
-                Order::Unplug(index) => self.topology.set_plugged(index, false),
-                Order::Plug(index) => self.topology.set_plugged(index, true),
-                Order::PowerCycle(index) => self.devices[index].restart(self.config.watchdog_ms),
-                Order::Refuse(index, refusal) => self.devices[index].refusal = refusal,
-                Order::Fall(index, state, code) => self.devices[index].fall(state, code, now_ns),
-                Order::Identity(index, identity) => {
-                    self.devices[index].identity = identity;
-                    self.restore_sii(index);
-                }
-                Order::Spoil(index, defect) => {
-                    let device = &mut self.devices[index];
-                    device.sii.spoil(defect);
-                    device.sii.load(&mut device.esc);
-                }
-                Order::RestoreSii(index) => self.restore_sii(index),
-                Order::DriveFault(index) => {
-                    self.devices[index].app.inject_fault();
-                }
-                Order::Inputs(index, value) => {
-                    if let App::DigitalIo { inputs, .. } = &mut self.devices[index].app {
-                        *inputs = value;
-                    }
-                }
-                Order::Strike(index) => {
-                    if let App::Probe(probe) = &mut self.devices[index].app {
-                        probe.strike(now_ns);
-                    }
-                }
-            }
-        }
-        self.topology.show(&mut self.devices);
-        self.rebuild();
-    }
-
-    fn restore_sii(&mut self, index: usize) {
-        let device = &mut self.devices[index];
-        let alias = self.config.devices[index].alias;
-        device.sii = Sii::build(device.identity, alias, &device.name, device.profile);
-        device.sii.load(&mut device.esc);
-    }
-
     /// Renews what is derived from registers and topology.
-    fn rebuild(&mut self) {
+    pub(super) fn rebuild(&mut self) {
         self.stale = false;
         self.present.clear();
         self.stations.clear();
@@ -551,23 +505,4 @@ fn lower_working_counters(frame: &mut [u8], end: usize) -> bool {
         }
     }
     any
-}
-
-fn view(device: &Device) -> DeviceView {
-    let drive = match &device.app {
-        App::Drive(drive) => Some(DriveView {
-            state: drive.state(),
-            position_rad: drive.position_rad(),
-            velocity_rad_s: drive.velocity_rad_s(),
-            torque_nm: drive.torque_nm(),
-        }),
-        _ => None,
-    };
-    DeviceView {
-        state: device.state,
-        error: device.error,
-        code: device.esc.u16(super::registers::AL_STATUS_CODE),
-        present: device.present,
-        drive,
-    }
 }

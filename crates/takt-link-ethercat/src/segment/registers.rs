@@ -25,6 +25,7 @@ pub(super) const DC_RECEIVE_UNIT: u16 = 0x0918;
 pub(super) const DC_OFFSET: u16 = 0x0920;
 pub(super) const DC_DELAY: u16 = 0x0928;
 pub(super) const DC_DIFFERENCE: u16 = 0x092C;
+pub(super) const DC_SPEED_START: u16 = 0x0930;
 pub(super) const DC_END: u16 = 0x0A00;
 /// Start of the memory behind the registers.
 pub(super) const RAM: u16 = 0x1000;

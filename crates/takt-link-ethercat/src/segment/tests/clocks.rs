@@ -27,6 +27,8 @@ fn the_reference_clock_pulls_the_others() {
     let mut bench = Bench::humanoid(8);
     bench.address(8);
     bench.one(physical(BWR, 0, 0x0900, &[0; 4]));
+    // Masters clear the system time of all first; the offset's writing starts the clocks' control afresh.
+    bench.one(physical(BWR, 0, 0x0910, &[0; 8]));
     // As masters do: offsets that bring all to one time, from the receive times.
     for station in 0x1000..0x1008_u16 {
         let local = u64::from_le_bytes(bench.read(station, 0x0918, 8).try_into().unwrap());
@@ -47,7 +49,7 @@ fn the_reference_clock_pulls_the_others() {
         }
     }
     let last = difference(&mut bench, 0x1007);
-    assert!(first > 1000, "their clocks were latched at different times: {first} ns");
+    assert!((1000..5000).contains(&first), "latched seven hops apart: {first} ns");
     assert!(last < 300, "{last} ns after 2000 rounds with up to 40 ppm between two clocks");
 }
 
