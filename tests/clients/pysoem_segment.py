@@ -4,7 +4,7 @@
 Usage: pysoem_segment.py INTERFACE DEVICES MODE SECONDS
 
 MODE check: DEVICES sub-devices reach OP, SDO transfers (expedited, normal, segmented, both ways), process data: all
-drives are enabled and one joint moves. MODE bench: cycles for SECONDS as fast as they go, then for SECONDS at 1 kHz.
+drives are enabled and one joint moves. MODE bench: cycles for SECONDS as fast as they go, then for SECONDS at 1 kHz, then with all data used.
 MODE hold: OP and cycles at 1 kHz for SECONDS; prints every change of working counter and states.
 Prints one line per finding, the last one as JSON. Exits 0 when all is as expected, 3 when pysoem is not installed.
 """
@@ -113,11 +113,21 @@ def move(master):
     expect("the joint has moved", True)
 
 
-def cycles(master, seconds, period_s):
+def use_data(master, drives, count):
+    """Writes every drive's target and reads every input, as a controller does."""
+    for slave in drives:
+        slave.output = struct.pack("<Hi", 6, count)
+    return sum(len(slave.input) for slave in master.slaves)
+
+
+def cycles(master, seconds, period_s, data=False):
+    drives = [slave for slave in master.slaves if slave.id == DRIVE]
     begin, cpu = time.monotonic(), time.process_time()
     count, wrong, due = 0, 0, begin
     while time.monotonic() - begin < seconds:
         wrong += exchange(master) != master.expected_wkc
+        if data:
+            use_data(master, drives, count)
         count += 1
         if period_s:
             due += period_s
@@ -156,6 +166,7 @@ def main():
     elif mode == "bench":
         result["free"] = cycles(master, seconds, 0)
         result["paced"] = cycles(master, seconds, 0.001)
+        result["with_data"] = cycles(master, seconds, 0.001, data=True)
     else:
         result.update(hold(master, seconds))
     master.state = pysoem.INIT_STATE

@@ -11,7 +11,8 @@ use std::process::{Command, Output};
 use std::time::Duration;
 
 use support::{block_on, master, patient_humanoid};
-use takt_link_ethercat::segment::veth::{Server, VethError, VethPair, check_interface, serve};
+use takt_link_ethercat::segment::raw::{InterfaceError, check_interface};
+use takt_link_ethercat::segment::veth::{Server, VethError, VethPair, serve};
 use takt_link_ethercat::segment::{Segment, SegmentControl};
 
 /// Exit status of the script without pysoem.
@@ -38,7 +39,7 @@ fn cable() -> Option<(VethPair, Server, SegmentControl)> {
     let control = segment.control();
     match serve(pair.segment(), segment, "segment", &Default::default()) {
         Ok(server) => Some((pair, server, control)),
-        Err(error @ VethError::NoRight { .. }) => {
+        Err(error @ VethError::Interface(InterfaceError::NoRight { .. })) => {
             skip(&error.to_string());
             None
         }
@@ -128,7 +129,7 @@ fn interfaces_that_will_not_do_are_named_with_the_fix() {
     let error = check_interface("lo").unwrap_err().to_string();
     assert!(error.contains("expected 1 (Ethernet)"), "{error}");
     for bad in ["", "a/b", "sixteen-letters!", "a b", "..", "tkt\0"] {
-        assert!(matches!(check_interface(bad), Err(VethError::Name { .. })), "{bad:?}");
+        assert!(matches!(check_interface(bad), Err(InterfaceError::Name { .. })), "{bad:?}");
     }
     let pair = match VethPair::unique() {
         Ok(pair) => pair,
@@ -145,5 +146,5 @@ fn interfaces_that_will_not_do_are_named_with_the_fix() {
     assert!(VethPair::create(&name, "tkt-other").is_err(), "the name is taken");
     assert!(check_interface("tkt-other").is_err(), "and nothing is left behind");
     drop(pair);
-    assert!(matches!(check_interface(&name), Err(VethError::NoInterface { .. })), "removed");
+    assert!(matches!(check_interface(&name), Err(InterfaceError::NoInterface { .. })), "removed");
 }

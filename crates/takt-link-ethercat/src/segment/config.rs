@@ -327,67 +327,93 @@ impl SegmentConfig {
     }
 }
 
-/// 59 devices as the paper's robot has them: 43 drives and 16 sensors and boards in torso, head, arms and legs. Two
-/// boards in the torso are the branches' hubs.
-fn humanoid_devices() -> Vec<DeviceConfig> {
-    use DeviceKind::{DigitalIo, Drive, EventProbe, ForceTorqueSensor, ImuSensor, TactileSensor};
-    let mut list = Vec::with_capacity(59);
-    let mut add = |name: String, kind, parent: Option<&str>, joint: JointConfig| {
-        let parent = parent.map(str::to_owned);
-        list.push(DeviceConfig { name, kind, parent, joint, ..DeviceConfig::default() });
-    };
-    let joint = |inertia_kg_m2: f64, rated_torque_nm: f64| JointConfig {
+/// The list of the humanoid's devices while it grows.
+struct Body(Vec<DeviceConfig>);
+
+impl Body {
+    /// A device behind the last one.
+    fn next(&mut self, name: impl Into<String>, kind: DeviceKind, joint: JointConfig) {
+        self.0.push(DeviceConfig { joint, ..DeviceConfig::new(name, kind) });
+    }
+
+    /// A device behind `parent`: the first of a branch.
+    fn branch(&mut self, parent: &str, name: impl Into<String>, kind: DeviceKind, joint: JointConfig) {
+        self.next(name, kind, joint);
+        if let Some(device) = self.0.last_mut() {
+            device.parent = Some(parent.to_owned());
+        }
+    }
+
+    /// Drives one behind the other, the first behind `parent`.
+    fn drives(&mut self, parent: &str, side: &str, names: &[&str], joint: JointConfig) {
+        for (at, name) in names.iter().enumerate() {
+            let name = format!("{side}-{name}");
+            match at {
+                0 => self.branch(parent, name, DeviceKind::Drive, joint),
+                _ => self.next(name, DeviceKind::Drive, joint),
+            }
+        }
+    }
+
+    fn arm(&mut self, parent: &str, side: &str) {
+        let joints = [
+            "shoulder-pitch",
+            "shoulder-roll",
+            "shoulder-yaw",
+            "elbow",
+            "wrist-yaw",
+            "wrist-pitch",
+            "wrist-roll",
+        ];
+        self.drives(parent, side, &joints, sized(0.05, 30.0));
+        let none = JointConfig::default();
+        self.next(format!("{side}-wrist-force"), DeviceKind::ForceTorqueSensor, none);
+        for finger in ["thumb-turn", "thumb", "index", "middle", "ring", "little"] {
+            self.next(format!("{side}-{finger}"), DeviceKind::Drive, sized(0.002, 2.0));
+        }
+        self.next(format!("{side}-palm"), DeviceKind::TactileSensor, none);
+        self.next(format!("{side}-hand-board"), DeviceKind::DigitalIo, none);
+    }
+
+    fn leg(&mut self, parent: &str, side: &str) {
+        let joints = ["hip-yaw", "hip-roll", "hip-pitch", "knee", "ankle-pitch", "ankle-roll"];
+        self.drives(parent, side, &joints, sized(0.5, 80.0));
+        self.next(format!("{side}-foot-force"), DeviceKind::ForceTorqueSensor, JointConfig::default());
+        self.next(format!("{side}-foot-imu"), DeviceKind::ImuSensor, JointConfig::default());
+    }
+}
+
+/// A joint of a limb's size; drives bear three times their rated torque for seconds.
+fn sized(inertia_kg_m2: f64, rated_torque_nm: f64) -> JointConfig {
+    JointConfig {
         inertia_kg_m2,
         rated_torque_nm,
         max_torque_nm: 3.0 * rated_torque_nm,
         ..JointConfig::default()
-    };
+    }
+}
+
+/// 59 devices as the paper's robot has them: 43 drives and 16 sensors and boards in torso, head, arms and legs. Three
+/// boards are the branches' hubs.
+fn humanoid_devices() -> Vec<DeviceConfig> {
+    use DeviceKind::{DigitalIo, Drive, EventProbe, ImuSensor};
+    let mut body = Body(Vec::with_capacity(59));
     let none = JointConfig::default();
-    let (body, arm, hand) = (joint(0.5, 80.0), joint(0.05, 30.0), joint(0.002, 2.0));
-    // Torso, upper half.
-    add("torso-probe".into(), EventProbe, None, none);
-    add("torso-imu".into(), ImuSensor, None, none);
-    add("torso-hub".into(), DigitalIo, None, none);
-    for (name, kind) in
-        [("head-yaw", Drive), ("head-pitch", Drive), ("head-roll", Drive), ("head-imu", ImuSensor)]
-    {
-        add(name.into(), kind, None, arm);
+    body.next("torso-probe", EventProbe, none);
+    body.next("torso-imu", ImuSensor, none);
+    body.next("torso-hub", DigitalIo, none);
+    for name in ["head-yaw", "head-pitch", "head-roll"] {
+        body.next(name, Drive, sized(0.05, 30.0));
     }
-    let limb =
-        |side: &str, add: &mut dyn FnMut(String, DeviceKind, Option<&str>, JointConfig), parent: &str| {
-            let joints = [
-                "shoulder-pitch",
-                "shoulder-roll",
-                "shoulder-yaw",
-                "elbow",
-                "wrist-yaw",
-                "wrist-pitch",
-                "wrist-roll",
-            ];
-            for (at, name) in joints.iter().enumerate() {
-                add(format!("{side}-{name}"), Drive, (at == 0).then_some(parent), arm);
-            }
-            add(format!("{side}-wrist-force"), ForceTorqueSensor, None, none);
-            for name in ["thumb-turn", "thumb", "index", "middle", "ring", "little"] {
-                add(format!("{side}-{name}"), Drive, None, hand);
-            }
-            add(format!("{side}-palm"), TactileSensor, None, none);
-            add(format!("{side}-hand-board"), DigitalIo, None, none);
-        };
-    limb("left", &mut add, "torso-hub");
-    // Torso, lower half: the second hub carries the other arm and the waist with both legs.
-    add("torso-power".into(), DigitalIo, Some("torso-hub"), none);
-    limb("right", &mut add, "torso-power");
-    add("waist-yaw".into(), Drive, Some("torso-power"), body);
-    add("waist-pitch".into(), Drive, None, body);
-    add("pelvis-board".into(), DigitalIo, None, none);
-    for side in ["left", "right"] {
-        let joints = ["hip-yaw", "hip-roll", "hip-pitch", "knee", "ankle-pitch", "ankle-roll"];
-        for (at, name) in joints.iter().enumerate() {
-            add(format!("{side}-{name}"), Drive, (at == 0).then_some("pelvis-board"), body);
-        }
-        add(format!("{side}-foot-force"), ForceTorqueSensor, None, none);
-        add(format!("{side}-foot-imu"), ImuSensor, None, none);
-    }
-    list
+    body.next("head-imu", ImuSensor, none);
+    body.arm("torso-hub", "left");
+    // The second hub carries the other arm and the waist with both legs.
+    body.branch("torso-hub", "torso-power", DigitalIo, none);
+    body.arm("torso-power", "right");
+    body.branch("torso-power", "waist-yaw", Drive, sized(0.5, 80.0));
+    body.next("waist-pitch", Drive, sized(0.5, 80.0));
+    body.next("pelvis-board", DigitalIo, none);
+    body.leg("pelvis-board", "left");
+    body.leg("pelvis-board", "right");
+    body.0
 }

@@ -22,6 +22,7 @@ pub mod inprocess;
 mod late;
 mod objects;
 mod process;
+pub mod raw;
 mod registers;
 mod sii;
 #[cfg(test)]

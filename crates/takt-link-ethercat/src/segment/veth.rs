@@ -3,8 +3,6 @@
 //! [`VethPair`] makes two interfaces with a cable between them; [`serve`] puts the segment at one end. A master must not
 //! open its end before the segment is bound, else its first frames meet nobody.
 
-use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -16,64 +14,22 @@ use takt_rt::thread::{self, Handle};
 
 use super::late::LateFrames;
 use super::process::{Outcome, Segment};
-use super::wire::ETHERTYPE;
+use super::raw::{InterfaceError, RawSocket, check_name, interfaces};
 
 /// How long the thread waits for a frame before it looks whether it shall stop.
 const PATIENCE: Duration = Duration::from_millis(50);
 /// Longest frame taken: more than any master sends, so that a too long one is seen as such.
 const BUFFER: usize = 2048;
-/// Longest interface name (IFNAMSIZ less the NUL).
-const MAX_NAME: usize = 15;
 /// MTU of a pair. With the usual 1500 ethercrab's transport cuts frames of more than 1500 bytes, Ethernet header
 /// included.
 pub const MTU: u32 = 1518;
 
-/// Why a segment cannot be put at an interface.
+/// Why a segment cannot be put at an interface, or a pair not be made.
 #[derive(Debug, thiserror::Error)]
 pub enum VethError {
-    /// No such interface.
-    #[error("there is no network interface \"{name}\"; there are: {known}. Fix: `ip link` lists them")]
-    NoInterface {
-        /// The name asked for.
-        name: String,
-        /// Those that exist.
-        known: String,
-    },
-    /// The interface is there, but down.
-    #[error("network interface \"{name}\" is down. Fix: ip link set {name} up")]
-    Down {
-        /// The interface.
-        name: String,
-    },
-    /// Not Ethernet.
-    #[error(
-        "network interface \"{name}\" is of link type {found}, expected 1 (Ethernet); EtherCAT needs Ethernet frames"
-    )]
-    NotEthernet {
-        /// The interface.
-        name: String,
-        /// ARPHRD_ type.
-        found: String,
-    },
-    /// Raw sockets are for the privileged.
-    #[error(
-        "no right to open a raw socket on \"{name}\". Fix: run as root, or give the program the capability: \
-         setcap cap_net_raw,cap_net_admin+ep PROGRAM"
-    )]
-    NoRight {
-        /// The interface.
-        name: String,
-    },
-    /// The system said something else.
-    #[error("{what} on \"{name}\": {source}")]
-    System {
-        /// What was tried.
-        what: &'static str,
-        /// The interface.
-        name: String,
-        /// The system's answer.
-        source: io::Error,
-    },
+    /// The interface, or the right to it.
+    #[error(transparent)]
+    Interface(#[from] InterfaceError),
     /// `ip` refused.
     #[error(
         "`ip {arguments}` failed: {answer}. Fix: run as root (CAP_NET_ADMIN), with iproute2 and the kernel module veth"
@@ -83,12 +39,6 @@ pub enum VethError {
         arguments: String,
         /// What it said.
         answer: String,
-    },
-    /// A name that no interface can have.
-    #[error("\"{name}\" cannot be an interface's name: 1 to 15 characters without blanks and slashes")]
-    Name {
-        /// The name given.
-        name: String,
     },
     /// The thread.
     #[error(transparent)]
@@ -106,7 +56,7 @@ impl VethPair {
     /// Makes and raises the pair `master` and `segment`. Whatever fails, nothing is left behind.
     ///
     /// # Errors
-    /// [`VethError::Name`]; [`VethError::Ip`] without privilege or `ip`.
+    /// [`InterfaceError::Name`]; [`VethError::Ip`] without privilege or `ip`.
     pub fn create(master: &str, segment: &str) -> Result<Self, VethError> {
         for name in [master, segment] {
             check_name(name)?;
@@ -172,12 +122,6 @@ fn remove_orphans() {
     }
 }
 
-fn check_name(name: &str) -> Result<(), VethError> {
-    let fits = (1..=MAX_NAME).contains(&name.len())
-        && name.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'/' && byte != b':');
-    if fits && name != "." && name != ".." { Ok(()) } else { Err(VethError::Name { name: name.to_owned() }) }
-}
-
 fn ip(arguments: &[&str]) -> Result<(), VethError> {
     let failed = |answer: String| VethError::Ip { arguments: arguments.join(" "), answer };
     let output = Command::new("ip").args(arguments).output().map_err(|error| failed(error.to_string()))?;
@@ -185,132 +129,6 @@ fn ip(arguments: &[&str]) -> Result<(), VethError> {
         return Ok(());
     }
     Err(failed(String::from_utf8_lossy(&output.stderr).trim().to_owned()))
-}
-
-fn interfaces() -> Vec<String> {
-    let entries = std::fs::read_dir("/sys/class/net").into_iter().flatten().flatten();
-    let mut names: Vec<String> = entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
-    names.sort();
-    names
-}
-
-/// Checks that `name` is an Ethernet interface that is up.
-///
-/// # Errors
-/// [`VethError::Name`], [`VethError::NoInterface`], [`VethError::NotEthernet`], [`VethError::Down`].
-pub fn check_interface(name: &str) -> Result<(), VethError> {
-    check_name(name)?;
-    let own = || name.to_owned();
-    let read = |file: &str| std::fs::read_to_string(format!("/sys/class/net/{name}/{file}"));
-    let Ok(flags) = read("flags") else {
-        return Err(VethError::NoInterface { name: own(), known: interfaces().join(", ") });
-    };
-    let kind = read("type").unwrap_or_default();
-    if kind.trim() != "1" {
-        return Err(VethError::NotEthernet { name: own(), found: kind.trim().to_owned() });
-    }
-    let flags = u32::from_str_radix(flags.trim().trim_start_matches("0x"), 16).unwrap_or(0);
-    if flags & libc::IFF_UP as u32 == 0 {
-        return Err(VethError::Down { name: own() });
-    }
-    Ok(())
-}
-
-/// A raw socket that gets the EtherCAT frames of one interface.
-#[derive(Debug)]
-struct RawSocket(OwnedFd);
-
-/// `PACKET_IGNORE_OUTGOING` of linux/if_packet.h.
-const IGNORE_OUTGOING: libc::c_int = 23;
-
-impl RawSocket {
-    fn open(name: &str) -> Result<Self, VethError> {
-        check_interface(name)?;
-        let own = || name.to_owned();
-        let system =
-            |what| VethError::System { what, name: name.to_owned(), source: io::Error::last_os_error() };
-        let protocol = ETHERTYPE.to_be();
-        // SAFETY: no memory is handed over.
-        let fd = unsafe {
-            libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, libc::c_int::from(protocol))
-        };
-        if fd < 0 {
-            let error = io::Error::last_os_error();
-            return Err(match error.raw_os_error() {
-                Some(libc::EPERM | libc::EACCES) => VethError::NoRight { name: own() },
-                _ => VethError::System { what: "opening a raw socket", name: own(), source: error },
-            });
-        }
-        // SAFETY: the descriptor is new and nobody else has it.
-        let socket = Self(unsafe { OwnedFd::from_raw_fd(fd) });
-        // Our own answers must not come back as requests.
-        socket
-            .option(libc::SOL_PACKET, IGNORE_OUTGOING, &1_i32)
-            .map_err(|_| system("ignoring outgoing frames"))?;
-        let patience = libc::timeval { tv_sec: 0, tv_usec: PATIENCE.as_micros() as libc::suseconds_t };
-        socket
-            .option(libc::SOL_SOCKET, libc::SO_RCVTIMEO, &patience)
-            .map_err(|_| system("setting the time-out"))?;
-        let c_name = std::ffi::CString::new(name).map_err(|_| VethError::Name { name: own() })?;
-        // SAFETY: the name ends with NUL.
-        let index = unsafe { libc::if_nametoindex(c_name.as_ptr()) };
-        // SAFETY: all bytes zero is a valid sockaddr_ll.
-        let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
-        address.sll_family = libc::AF_PACKET as u16;
-        address.sll_protocol = protocol;
-        address.sll_ifindex = index as i32;
-        // SAFETY: the address is as long as told.
-        let bound = unsafe {
-            libc::bind(
-                socket.0.as_raw_fd(),
-                (&raw const address).cast(),
-                size_of::<libc::sockaddr_ll>() as libc::socklen_t,
-            )
-        };
-        if bound < 0 { Err(system("binding the raw socket")) } else { Ok(socket) }
-    }
-
-    fn option<T>(&self, level: libc::c_int, name: libc::c_int, value: &T) -> io::Result<()> {
-        let (fd, length) = (self.0.as_raw_fd(), size_of::<T>() as libc::socklen_t);
-        // SAFETY: the value is as long as told.
-        let outcome = unsafe { libc::setsockopt(fd, level, name, (&raw const *value).cast(), length) };
-        if outcome < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
-    }
-
-    /// One frame; `Ok(None)` when none came in time.
-    fn receive(&self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
-        // SAFETY: the buffer is as long as told.
-        let length = unsafe { libc::recv(self.0.as_raw_fd(), buffer.as_mut_ptr().cast(), buffer.len(), 0) };
-        if length >= 0 {
-            return Ok(Some(length as usize));
-        }
-        let error = io::Error::last_os_error();
-        match error.kind() {
-            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted => Ok(None),
-            _ => Err(error),
-        }
-    }
-
-    fn has_frame(&self) -> bool {
-        self.wait(Duration::ZERO)
-    }
-
-    /// Waits for a frame, at most so long; whether one is there.
-    fn wait(&self, most: Duration) -> bool {
-        let mut poll = libc::pollfd { fd: self.0.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-        let time = libc::timespec {
-            tv_sec: most.as_secs() as libc::time_t,
-            tv_nsec: libc::c_long::from(most.subsec_nanos() as i32),
-        };
-        // SAFETY: one descriptor, as told; no signal mask.
-        unsafe { libc::ppoll(&raw mut poll, 1, &raw const time, std::ptr::null()) > 0 }
-    }
-
-    fn send(&self, frame: &[u8]) -> io::Result<()> {
-        // SAFETY: the frame is as long as told.
-        let sent = unsafe { libc::send(self.0.as_raw_fd(), frame.as_ptr().cast(), frame.len(), 0) };
-        if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
-    }
 }
 
 #[derive(Debug, Default)]
@@ -337,7 +155,7 @@ pub fn serve(
     name: &str,
     settings: &ThreadSettings,
 ) -> Result<Server, VethError> {
-    let socket = RawSocket::open(interface)?;
+    let socket = RawSocket::open(interface, PATIENCE)?;
     let shared = Arc::new(Shared::default());
     let own = Arc::clone(&shared);
     let thread = thread::spawn(name, settings, move || carry(&own, &socket, segment))?;

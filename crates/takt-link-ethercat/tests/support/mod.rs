@@ -55,11 +55,7 @@ pub fn master(pdu: Duration) -> (MainDevice<'static>, PduTx<'static>, PduRx<'sta
         mailbox_response: long,
         ..Timeouts::default()
     };
-    let config = MainDeviceConfig {
-        dc_static_sync_iterations: 100,
-        retry_behaviour: RetryBehaviour::None,
-        ..MainDeviceConfig::default()
-    };
+    let config = MainDeviceConfig { dc_static_sync_iterations: 100, retry_behaviour: RetryBehaviour::None };
     (MainDevice::new(pdu_loop, timeouts, config), tx, rx)
 }
 

@@ -39,7 +39,7 @@ fn states_are_entered_step_by_step() {
 #[test]
 fn process_data_are_open_from_safe_op_on() {
     let mut bench = single(DeviceKind::DigitalIo);
-    bench.to_op(0x1000, false, 1, 1);
+    bench.bring_to_op(0x1000, false, 1, 1);
     assert_eq!(bench.one(logical(LRW, 0, &[1, 0])).counter, 3);
     bench.request(0x1000, 0x04);
     assert_eq!(bench.one(logical(LRW, 0, &[1, 0])).counter, 3);
@@ -50,7 +50,7 @@ fn process_data_are_open_from_safe_op_on() {
 #[test]
 fn without_outputs_the_watchdog_ends_op_and_the_drive_is_safe() {
     let mut bench = single(DeviceKind::Drive);
-    bench.to_op(0x1000, true, 6, 6);
+    bench.bring_to_op(0x1000, true, 6, 6);
     for control in [0x06_u8, 0x07, 0x0F, 0x0F] {
         bench.one(logical(LRW, 0, &[control, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]));
         bench.now_ns += MS;
@@ -78,7 +78,7 @@ fn without_outputs_the_watchdog_ends_op_and_the_drive_is_safe() {
 #[test]
 fn an_enabled_drive_follows_its_target_and_a_quick_stop_ends_it() {
     let mut bench = single(DeviceKind::Drive);
-    bench.to_op(0x1000, true, 6, 6);
+    bench.bring_to_op(0x1000, true, 6, 6);
     let cycle = |bench: &mut Bench, control: u8, target: i32| {
         let mut data = [0; 12];
         data[0] = control;
@@ -110,7 +110,7 @@ fn an_enabled_drive_follows_its_target_and_a_quick_stop_ends_it() {
 #[test]
 fn a_target_out_of_reach_is_a_following_error() {
     let mut bench = single(DeviceKind::Drive);
-    bench.to_op(0x1000, true, 6, 6);
+    bench.bring_to_op(0x1000, true, 6, 6);
     let target = 50_000_i32.to_le_bytes();
     let mut status = 0;
     for at in 0..120 {
@@ -133,7 +133,7 @@ fn a_target_out_of_reach_is_a_following_error() {
 fn sensors_and_commands_keep_the_papers_half_cycle() {
     let mut segment = single(DeviceKind::EventProbe);
     let mut truth = segment.segment.truth(256);
-    segment.to_op(0x1000, false, 2, 4);
+    segment.bring_to_op(0x1000, false, 2, 4);
     let mut seen = Vec::new();
     let start = segment.now_ns.next_multiple_of(MS);
     for cycle in 0..100_u64 {
@@ -226,4 +226,54 @@ fn an_eeprom_word_is_written_only_with_the_enable_bit() {
     }
     assert_eq!(sii_words(&mut bench, 4)[..2], [0xCD, 0xAB]);
     assert_eq!(bench.read(0x1000, 0x0502, 2)[1] & 0x08, 0x08, "the checksum no longer fits");
+}
+
+#[test]
+fn free_running_micro_controllers_keep_their_own_rate() {
+    let devices = vec![DeviceConfig::new("probe", DeviceKind::EventProbe)];
+    let update = crate::segment::Update::FreeRunning { period_us: 2000 };
+    let mut bench =
+        Bench::new(&SegmentConfig { devices, update, event_period_us: 0, ..SegmentConfig::default() });
+    let mut truth = bench.segment.truth(256);
+    bench.address(1);
+    bench.bring_to_op(0x1000, false, 2, 4);
+    for cycle in 1..=100 {
+        bench.now_ns += MS;
+        bench.one(logical(LRW, 0, &[cycle, 0, 0, 0, 0, 0]));
+    }
+    let mut facts = Vec::new();
+    truth.take_into(&mut facts, 256);
+    let times: Vec<u64> = facts
+        .iter()
+        .map(|fact| match *fact {
+            Truth::Applied { at_ns, .. } => at_ns,
+            Truth::Event { .. } => panic!("no events were asked for"),
+        })
+        .collect();
+    // Every other command is taken; the micro-controller's period never varies.
+    assert!((48..=51).contains(&times.len()), "{} of 100 commands", times.len());
+    assert!(times.windows(2).all(|pair| pair[1] - pair[0] == 2 * MS), "{times:?}");
+}
+
+#[test]
+fn an_event_can_be_struck_and_inputs_be_set() {
+    let mut bench = single(DeviceKind::EventProbe);
+    let control = bench.segment.control();
+    let mut truth = bench.segment.truth(256);
+    bench.bring_to_op(0x1000, false, 2, 4);
+    control.strike(0).unwrap();
+    bench.one(logical(LRW, 0, &[0; 6]));
+    let struck = bench.now_ns;
+    bench.now_ns += MS;
+    let answer = bench.one(logical(LRW, 0, &[0; 6]));
+    assert_eq!(answer.data[2..4], [1, 0]);
+    let mut facts = Vec::new();
+    truth.take_into(&mut facts, 256);
+    assert_eq!(facts, [Truth::Event { device: 0, count: 1, at_ns: struck, sampled_ns: struck + MS / 2 }]);
+    let mut bench = single(DeviceKind::DigitalIo);
+    bench.bring_to_op(0x1000, false, 1, 1);
+    bench.segment.control().set_inputs(0, Some(0xA5)).unwrap();
+    bench.one(logical(LRW, 0, &[0; 2]));
+    bench.now_ns += MS;
+    assert_eq!(bench.one(logical(LRW, 0, &[0; 2])).data[1], 0xA5);
 }

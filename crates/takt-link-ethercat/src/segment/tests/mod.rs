@@ -171,7 +171,7 @@ impl Bench {
     }
 
     /// To OP with outputs at logical 0 and inputs behind them.
-    pub(super) fn to_op(&mut self, station: u16, mailbox: bool, outputs: u16, inputs: u16) {
+    pub(super) fn bring_to_op(&mut self, station: u16, mailbox: bool, outputs: u16, inputs: u16) {
         if mailbox {
             self.mailboxes(station);
         }

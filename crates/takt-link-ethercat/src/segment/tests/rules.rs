@@ -83,7 +83,7 @@ fn logical_access_counts_one_for_giving_and_two_for_taking() {
         ..SegmentConfig::default()
     });
     bench.address(1);
-    bench.to_op(0x1000, false, 1, 1);
+    bench.bring_to_op(0x1000, false, 1, 1);
     assert_eq!(bench.one(logical(LRW, 0, &[0x55, 0])).counter, 3);
     assert_eq!(bench.one(logical(LRD, 0, &[0, 0])).counter, 1);
     assert_eq!(bench.one(logical(LWR, 0, &[0x55, 0])).counter, 1);
