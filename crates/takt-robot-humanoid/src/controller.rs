@@ -295,3 +295,121 @@ fn put(data: &mut [u8], at: usize, bytes: &[u8]) {
         place.copy_from_slice(bytes);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Devices that answer at once: drives by the standard's rules, the probe with a fixed count.
+    struct Plant {
+        kinds: Vec<Kind>,
+        inputs: Vec<Vec<u8>>,
+        outputs: Vec<Vec<u8>>,
+        stuck: bool,
+    }
+
+    impl ProcessData for Plant {
+        fn inputs(&self, device: usize) -> &[u8] {
+            &self.inputs[device]
+        }
+
+        fn outputs_mut(&mut self, device: usize) -> &mut [u8] {
+            &mut self.outputs[device]
+        }
+    }
+
+    impl Plant {
+        fn new(config: &HumanoidConfig) -> Self {
+            let kinds: Vec<Kind> = config.devices().iter().map(|device| device.kind).collect();
+            let mut plant = Self {
+                inputs: kinds.iter().map(|_| vec![0; 6]).collect(),
+                outputs: kinds.iter().map(|_| vec![0; 6]).collect(),
+                kinds,
+                stuck: false,
+            };
+            plant.react();
+            plant
+        }
+
+        fn react(&mut self) {
+            for (device, kind) in self.kinds.iter().enumerate() {
+                if *kind == Kind::Drive && !self.stuck {
+                    let word = u16::from_le_bytes([self.outputs[device][0], self.outputs[device][1]]);
+                    let status: u16 = match word {
+                        0x06 => 0x21,
+                        0x07 => 0x23,
+                        0x0F => 0x27,
+                        0x02 => 0x07,
+                        _ => 0x40,
+                    };
+                    self.inputs[device][..2].copy_from_slice(&status.to_le_bytes());
+                    if status == 0x27 {
+                        let target = self.outputs[device][2..6].to_vec();
+                        self.inputs[device][2..6].copy_from_slice(&target);
+                    }
+                } else if *kind == Kind::Probe {
+                    self.inputs[device][..2].copy_from_slice(&9_u16.to_le_bytes());
+                }
+            }
+        }
+    }
+
+    fn well(cycle: u64) -> Exchanged {
+        Exchanged { cycle, fresh: true, all_op: true, published: true, ..Exchanged::default() }
+    }
+
+    #[test]
+    fn drives_are_enabled_walk_within_limits_and_stop() {
+        let config = HumanoidConfig { devices: 12, ..HumanoidConfig::default() };
+        let (mut controller, mut plant) = (Controller::new(&config), Plant::new(&config));
+        let mut farthest = 0;
+        for cycle in 1..5000 {
+            controller.step(&well(cycle), false, false, &mut plant);
+            plant.react();
+            let elbow = i32::from_le_bytes(plant.outputs[10][2..6].try_into().unwrap());
+            farthest = farthest.max(elbow.abs());
+        }
+        assert_eq!(controller.mode(), Mode::Walking);
+        assert_eq!(controller.enabled().0, controller.enabled().1);
+        // The elbow swings around half a radian.
+        let rad = f64::from(farthest) / config.devices()[10].counts_per_rad();
+        assert_eq!(config.devices()[10].name, "left-elbow");
+        assert!((0.6..0.75).contains(&rad), "{rad}");
+        assert_eq!(controller.probe().unwrap().command, 9);
+        assert_eq!(plant.outputs[0][..2], [9, 0]);
+        for cycle in 5000..5010 {
+            controller.step(&well(cycle), false, true, &mut plant);
+            plant.react();
+        }
+        // The plant's drives never end their quick stop: torque goes off after the configured time.
+        assert_eq!(controller.mode(), Mode::Stopping(StopReason::Asked));
+        for cycle in 5010..5600 {
+            controller.step(&well(cycle), false, false, &mut plant);
+            plant.react();
+        }
+        assert_eq!(controller.mode(), Mode::Stopped(StopReason::Asked));
+        assert!(controller.is_safe());
+    }
+
+    #[test]
+    fn drives_that_do_not_come_stop_the_robot() {
+        let config = HumanoidConfig { devices: 12, ..HumanoidConfig::default() };
+        let (mut controller, mut plant) = (Controller::new(&config), Plant::new(&config));
+        plant.stuck = true;
+        let stopped = (1..4000).find(|&cycle| {
+            matches!(controller.step(&well(cycle), false, false, &mut plant), Mode::Stopped(StopReason::NotEnabled))
+        });
+        assert!(stopped.is_some_and(|cycle| cycle >= 2000), "{stopped:?}");
+    }
+
+    #[test]
+    fn shorter_process_data_than_expected_harm_nobody() {
+        let config = HumanoidConfig { devices: 12, ..HumanoidConfig::default() };
+        let (mut controller, mut plant) = (Controller::new(&config), Plant::new(&config));
+        plant.inputs.iter_mut().for_each(|inputs| inputs.truncate(1));
+        plant.outputs.iter_mut().for_each(Vec::clear);
+        for cycle in 1..50 {
+            controller.step(&well(cycle), false, false, &mut plant);
+        }
+    }
+}

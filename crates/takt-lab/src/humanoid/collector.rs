@@ -43,7 +43,7 @@ type LatencyValue = fn(&LatencyRow) -> (u64, u64);
 
 fn cycle_value(name: &str) -> Option<CycleValue> {
     match name {
-        "period" => Some(|r| (r.planned_ns, r.wake_ns - r.previous_wake_ns)),
+        "period" => Some(|r| (r.planned_ns, r.wake_ns.saturating_sub(r.previous_wake_ns))),
         "lateness" => Some(|r| (r.planned_ns, r.wake_ns.saturating_sub(r.planned_ns))),
         "response" => Some(|r| (r.planned_ns, r.end_ns.saturating_sub(r.planned_ns))),
         "exchange" => Some(|r| (r.planned_ns, r.exchanged_ns.saturating_sub(r.wake_ns))),
