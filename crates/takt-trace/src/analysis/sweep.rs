@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use takt_rt::jobs::JobRecord;
 
-use super::cause::Bucket;
+use super::cause::{Bucket, is_stopper};
 use super::path::{Activation, Path};
 use super::steal;
 use crate::event::{Event, Kind, Softirq, Span, State, Trace, Vector};
@@ -223,6 +223,7 @@ impl<'a> Sweep<'a> {
             && let Some(state) = self.cpus.get(usize::from(cpu))
             && state.interrupts.is_empty()
             && state.softirq.is_none()
+            && self.boosted.is_empty()
         {
             found.own_ns += until_ns.saturating_sub(self.last_ns.max(job.start_ns));
         }
@@ -286,7 +287,9 @@ impl<'a> Sweep<'a> {
                             Bucket::Idle
                         }
                     }
-                    None if self.is_stopper(on.tid) => Bucket::Migration,
+                    None if is_stopper(self.trace, on.tid) => Bucket::Migration,
+                    // Carried to a CPU that has yet to notice.
+                    None if self.moved && on.prio > self.prio => Bucket::Migration,
                     // Among fair threads whoever runs has a right to; a real-time one must not wait for a lower one.
                     None if on.prio > self.prio && self.prio < 100 => Bucket::Unpreemptible(on.tid),
                     None => Bucket::Thread(on.tid, on.prio),
@@ -313,10 +316,6 @@ impl<'a> Sweep<'a> {
                 (bucket, None)
             }
         }
-    }
-
-    fn is_stopper(&self, tid: i32) -> bool {
-        self.trace.threads.get(&tid).is_some_and(|thread| thread.name.starts_with("migration/"))
     }
 
     /// Brings the states up to date.
@@ -374,6 +373,9 @@ impl<'a> Sweep<'a> {
                     self.prio = new_prio;
                 } else if event.tid == own && new_prio < old_prio {
                     self.boosted.push(tid);
+                } else if new_prio > old_prio {
+                    // It has given the lock away.
+                    self.boosted.retain(|&holder| holder != tid);
                 }
                 for cpu in self.cpus.iter_mut().filter(|cpu| cpu.tid == tid) {
                     cpu.prio = new_prio;
@@ -403,6 +405,7 @@ impl<'a> Sweep<'a> {
             Kind::Lost { .. } => {
                 self.now = Now::Unknown;
                 self.path = None;
+                self.boosted.clear();
             }
             _ => {}
         }
@@ -430,7 +433,6 @@ impl<'a> Sweep<'a> {
         self.prio = prio;
         self.throttled = false;
         self.moved = false;
-        self.boosted.clear();
         self.fault_ns = 0;
         self.last_timer = None;
         let switches = |at: u16| self.cpus.get(usize::from(at)).map_or(0, |cpu| cpu.switches);
