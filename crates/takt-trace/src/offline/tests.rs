@@ -1,3 +1,4 @@
+use std::collections::BTreeSet;
 use std::process::Command;
 
 use proptest::prelude::*;
@@ -47,24 +48,38 @@ fn both_tools_files_are_read_whole() {
         let ended = count(&trace, |kind| matches!(kind, Kind::TimerExpireExit { .. }));
         assert!(timers >= 11 && timers.abs_diff(ended) <= 2, "{timers} begun, {ended} ended");
         assert!(count(&trace, |kind| *kind == Kind::VectorEntry(Vector::LocalTimer)) >= 11);
-        // What leaves a CPU is what came to it before.
+        // What leaves a CPU is what came to it before; but one thread of the recording machine's host has no switches of
+        // its own.
+        let own: BTreeSet<i32> = (trace.events.iter())
+            .filter_map(
+                |event| if let Kind::Switch { prev_tid, .. } = event.kind { Some(prev_tid) } else { None },
+            )
+            .collect();
+        let mut checked = 0;
         for cpu in 0..2 {
             let mut on = None;
             for event in trace.events.iter().filter(|event| event.cpu == cpu) {
                 if let Kind::Switch { prev_tid, next_tid, .. } = event.kind {
-                    assert_eq!(*on.get_or_insert(prev_tid), prev_tid, "at {}", event.time_ns);
-                    on = Some(next_tid);
                     assert_eq!(event.tid, prev_tid);
+                    if let Some(on) = on.replace(next_tid).filter(|on| own.contains(on)) {
+                        assert_eq!(on, prev_tid, "at {}", event.time_ns);
+                        checked += 1;
+                    }
                 }
             }
         }
+        assert!(checked > 50, "{checked}");
     }
 }
 
 #[test]
 fn perf_tells_the_processes_of_threads() {
     let trace = read_bytes(&perf()).unwrap();
-    let cyclic: Vec<_> = trace.threads.iter().filter(|(_, thread)| thread.name == "cyclictest").collect();
+    let cyclic: Vec<_> = trace
+        .threads
+        .iter()
+        .filter(|(_, thread)| thread.name == "cyclictest" && thread.pid.is_some())
+        .collect();
     assert_eq!(cyclic.len(), 2, "{cyclic:?}");
     assert_eq!(cyclic[0].1.pid, Some(*cyclic[0].0));
     assert_eq!(cyclic[1].1.pid, cyclic[0].1.pid, "both are of one process");
