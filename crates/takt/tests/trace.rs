@@ -1,0 +1,94 @@
+//! `takt trace`: the kernel traced during a run, and a run that goes on where it cannot be.
+
+#![allow(clippy::unwrap_used)]
+
+mod takt;
+
+use std::path::Path;
+use std::process::Command;
+
+use takt::{TAKT, alone, json, missing, read_json, root, stderr, takt as run};
+
+#[test]
+fn releases_are_matched_and_late_ones_have_a_cause() {
+    let _machine = alone();
+    let runs = tempfile::tempdir().unwrap();
+    let perfetto = runs.path().join("run.perfetto");
+    let output = run(["trace", "uav", "--seconds", "2", "--late-us", "60", "--json", "--runs"])
+        .arg(runs.path())
+        .arg("--perfetto")
+        .arg(&perfetto)
+        .output()
+        .unwrap();
+    let traced = json(&output);
+    if missing(
+        &format!("the kernel cannot be traced here: {}", traced["untraced"]),
+        traced["untraced"].is_null(),
+    ) {
+        assert!(!traced["run"]["verdict"].is_null(), "the run went on");
+        return;
+    }
+    let (releases, matched) = (traced["releases"].as_u64().unwrap(), traced["matched"].as_u64().unwrap());
+    assert!(releases > 300 && matched <= releases, "{traced}");
+    // Where nothing was lost, nearly all are there.
+    if traced["lost_events"] == 0 {
+        assert!(matched * 100 >= releases * 95, "{matched} of {releases}");
+    }
+    let names: Vec<&str> =
+        traced["segments_us"].as_array().unwrap().iter().map(|s| s["name"].as_str().unwrap()).collect();
+    assert!(["timer", "wakeup", "switch", "execution"].iter().all(|name| names.contains(name)), "{names:?}");
+    let causes = traced["causes"].as_array().unwrap();
+    let counted: u64 = causes.iter().map(|cause| cause["count"].as_u64().unwrap()).sum();
+    assert_eq!(counted, traced["late"].as_u64().unwrap(), "a late release has no cause, or two: {causes:?}");
+    assert!(perfetto.metadata().unwrap().len() > 10_000);
+    let dir = Path::new(traced["run"]["run_dir"].as_str().unwrap());
+    assert_eq!(read_json(&dir.join("trace.json"))["releases"], releases);
+    assert!(read_json(&dir.join("hashes.json"))["trace.json"].is_string(), "the trace is not sealed");
+
+    // Beside an earlier one.
+    let again = run(["trace", "uav", "--seconds", "1", "--against"])
+        .arg(dir)
+        .arg("--runs")
+        .arg(runs.path())
+        .output()
+        .unwrap();
+    let said = takt::stdout(&again);
+    assert_eq!(again.status.code(), Some(0), "{}", stderr(&again));
+    assert!(said.contains("before") && said.contains("hrtimer_expire_entry"), "{said}");
+    let none = run(["trace", "uav", "--against", "/nonexistent"]).output().unwrap();
+    assert_eq!(none.status.code(), Some(2), "{}", stderr(&none));
+    let poll = run(["trace", "daq", "--seconds", "1", "--runs"]).arg(runs.path()).output().unwrap();
+    assert!(stderr(&poll).contains("polls without releases"), "{}", stderr(&poll));
+}
+
+#[test]
+fn without_privileges_the_run_goes_on_untraced_and_says_so() {
+    let _machine = alone();
+    let home = tempfile::tempdir().unwrap();
+    let program = home.path().join("takt");
+    std::fs::copy(TAKT, &program).unwrap();
+    std::fs::copy(root().join("robots/cyclic.toml"), home.path().join("cyclic.toml")).unwrap();
+    for (path, mode) in [(home.path(), 0o777), (&program, 0o755), (&home.path().join("cyclic.toml"), 0o644)] {
+        std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(mode)).unwrap();
+    }
+    let output = Command::new("setpriv")
+        .args(["--reuid=65534", "--regid=65534", "--clear-groups", "--no-new-privs", "--bounding-set=-all"])
+        .arg(&program)
+        .args(["trace", "cyclic.toml", "--seconds", "0.5", "--json", "--runs", "runs"])
+        .current_dir(home.path())
+        .output();
+    let Ok(output) = output else {
+        missing("setpriv does not run", false);
+        return;
+    };
+    if missing(
+        &format!("setpriv is not permitted: {}", stderr(&output)),
+        !stderr(&output).contains("setpriv:"),
+    ) {
+        return;
+    }
+    let traced = json(&output);
+    let why = traced["untraced"].as_str().unwrap_or_else(|| panic!("traced without a privilege: {traced}"));
+    assert!(why.contains("root") || why.contains("CAP_") || why.contains("perf_event_paranoid"), "{why}");
+    assert!(traced["run"]["measures"][0]["us"]["count"].as_u64() > Some(0));
+}
