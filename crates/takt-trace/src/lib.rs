@@ -5,6 +5,7 @@ pub mod capture;
 mod error;
 pub mod event;
 pub mod format;
+pub mod overhead;
 mod tracefs;
 
 pub use analysis::{Cause, Thresholds, TraceReport, analyse, analyse_with};
