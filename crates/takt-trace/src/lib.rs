@@ -5,8 +5,12 @@ pub mod capture;
 mod error;
 pub mod event;
 pub mod format;
+<<<<<<< HEAD
 pub mod offline;
 pub mod perfetto;
+=======
+pub mod overhead;
+>>>>>>> w-tra
 mod tracefs;
 
 pub use analysis::{Cause, Thresholds, TraceReport, analyse, analyse_with};

@@ -126,14 +126,14 @@ pub(super) struct Circumstances {
     pub(super) usual_faults: u32,
     /// CPU time that a job usually takes.
     pub(super) usual_own_ns: u64,
-    pub(super) migrated: bool,
+    pub(super) migrations: u32,
     pub(super) frequency_changed: bool,
 }
 
 /// Least time that a page fault takes: entering and leaving the kernel, finding the mapping, clearing 4 KiB.
 const FAULT_NS: u64 = 250;
 
-/// Most that cold caches of another CPU can cost a job: a few thousand lines from memory.
+/// Most that the cold caches of another CPU can cost, for each migration: a few thousand lines from memory.
 const COLD_NS: u64 = 500_000;
 
 /// A part of a late release's time.
@@ -172,7 +172,7 @@ pub(super) fn parts(
                     Cause::PageFault
                 } else if known.frequency_changed {
                     Cause::Frequency
-                } else if known.migrated && excess_ns <= COLD_NS {
+                } else if known.migrations > 0 && excess_ns <= COLD_NS * u64::from(known.migrations) {
                     Cause::Migration
                 } else {
                     Cause::Execution

@@ -34,6 +34,8 @@ struct Cpu {
     /// Timer whose function runs, and since when.
     expiring: Option<(u64, u64)>,
     raised: Option<TimerRaise>,
+    /// A real-time thread that was ready had to make way for a fair one: their budget is exhausted.
+    denied: bool,
     switches: u64,
     /// `switches` when the outermost interrupt came.
     switches_before: u64,
@@ -66,7 +68,7 @@ pub(super) struct Found {
     /// Time of a late job by where it went; empty for the others.
     pub(super) account: BTreeMap<Bucket, u64>,
     pub(super) faults: u32,
-    pub(super) migrated: bool,
+    pub(super) migrations: u32,
     pub(super) frequency_changed: bool,
     /// CPU time between start and end.
     pub(super) own_ns: u64,
@@ -192,9 +194,15 @@ impl<'a> Sweep<'a> {
         }
         match event.kind {
             Kind::PageFault { .. } if event.tid == self.tid => found.faults += 1,
-            Kind::Migrate { tid, .. } if tid == self.tid => found.migrated = true,
+            Kind::Migrate { tid, .. } if tid == self.tid => found.migrations += 1,
             Kind::CpuFrequency { cpu, .. } if self.now == (Now::Running { cpu }) => {
                 found.frequency_changed = true
+            }
+            // A thread that was given its priority while it ran is known by it only when it leaves.
+            Kind::Switch { prev_tid, prev_prio, .. } if prev_prio <= self.prio => {
+                if let Some(ns) = found.account.remove(&Bucket::Unpreemptible(prev_tid)) {
+                    *found.account.entry(Bucket::Thread(prev_tid, prev_prio)).or_default() += ns;
+                }
             }
             // Whoever wakes it in the middle of a job, or instead of a timer, was waited for.
             Kind::Waking { tid, .. } if tid == self.tid => {
@@ -274,7 +282,11 @@ impl<'a> Sweep<'a> {
         match self.now {
             Now::Unknown => (Bucket::Unknown, None),
             Now::Stopped => (Bucket::Stopped, None),
-            Now::Running { cpu } => (state(cpu).and_then(interrupted).unwrap_or(Bucket::Own), Some(cpu)),
+            Now::Running { cpu } => {
+                // The kernel spins for a while on a lock whose holder runs on another CPU.
+                let own = self.boosted.last().map_or(Bucket::Own, |&holder| Bucket::Lock(holder));
+                (state(cpu).and_then(interrupted).unwrap_or(own), Some(cpu))
+            }
             Now::Ready { .. } if self.throttled => (Bucket::Throttled, None),
             Now::Ready { cpu, .. } => {
                 let Some(on) = state(cpu) else { return (Bucket::Unknown, None) };
@@ -288,6 +300,7 @@ impl<'a> Sweep<'a> {
                         }
                     }
                     None if is_stopper(self.trace, on.tid) => Bucket::Migration,
+                    None if on.denied && on.prio > self.prio && self.prio >= 0 => Bucket::Throttled,
                     // Carried to a CPU that has yet to notice.
                     None if self.moved && on.prio > self.prio => Bucket::Migration,
                     // Among fair threads whoever runs has a right to; a real-time one must not wait for a lower one.
@@ -500,8 +513,14 @@ impl Cpu {
             }
             Kind::TimerExpireEntry { timer, .. } => self.expiring = Some((timer, event.time_ns)),
             Kind::TimerExpireExit { .. } => self.expiring = None,
-            Kind::Switch { .. } => {
+            Kind::Switch { prev_state, prev_prio, next_prio, .. } => {
                 self.switches += 1;
+                let real_time = |prio: i16| (0..100).contains(&prio);
+                if real_time(prev_prio) && prev_state == State::Runnable && next_prio >= 100 {
+                    self.denied = true;
+                } else if next_prio < 100 {
+                    self.denied = false;
+                }
                 // No switch happens within an interrupt: whatever is still open was lost.
                 self.interrupts.clear();
                 self.expiring = None;
