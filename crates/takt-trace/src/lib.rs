@@ -5,12 +5,9 @@ pub mod capture;
 mod error;
 pub mod event;
 pub mod format;
-<<<<<<< HEAD
 pub mod offline;
-pub mod perfetto;
-=======
 pub mod overhead;
->>>>>>> w-tra
+pub mod perfetto;
 mod tracefs;
 
 pub use analysis::{Cause, Thresholds, TraceReport, analyse, analyse_with};
