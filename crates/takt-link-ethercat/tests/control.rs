@@ -92,15 +92,21 @@ fn all_59_devices_reach_op_and_exchange() {
     let bytes = description.input_bytes() + description.output_bytes();
     assert_eq!(link.port.image_bytes(), bytes);
     // Places neither overlap nor leave gaps.
-    let mut taken: Vec<usize> =
-        link.port.places().iter().flat_map(|place| place.inputs.clone().chain(place.outputs.clone())).collect();
+    let mut taken: Vec<usize> = link
+        .port
+        .places()
+        .iter()
+        .flat_map(|place| place.inputs.clone().chain(place.outputs.clone()))
+        .collect();
     taken.sort_unstable();
     assert!(taken.into_iter().eq(0..bytes));
 
     let all = cycles(&mut link, 50);
     // The first answer belongs to the second exchange.
     assert!(!all[0].fresh && all[0].lost == 0);
-    assert!(all[1..].iter().all(|exchanged| exchanged.complete() && exchanged.all_op && exchanged.devices == 59));
+    assert!(
+        all[1..].iter().all(|exchanged| exchanged.complete() && exchanged.all_op && exchanged.devices == 59)
+    );
     assert_eq!(all[9].expected_counter, description.working_counter());
     assert_eq!(link.port.totals().lost_frames, 0);
     assert!(events(&mut link).iter().all(|kind| matches!(kind, EventKind::DeviceState { state: 8, .. })));
@@ -133,7 +139,8 @@ fn other_and_missing_devices_are_told_with_their_identities() {
     config.devices[1].identity.product = 0x77;
     let extra = DeviceConfig { name: "tail".to_owned(), ..DeviceConfig::default() };
     config.devices.push(extra);
-    let error = bring_up(in_process(Segment::new(&description).unwrap()), &config, &mut |_| {}).err().unwrap();
+    let error =
+        bring_up(in_process(Segment::new(&description).unwrap()), &config, &mut |_| {}).err().unwrap();
     let ControlError::Devices(list) = &error else { panic!("{error}") };
     assert_eq!(list.iter().map(|mismatch| mismatch.position).collect::<Vec<_>>(), [1, 4]);
     let text = error.to_string();
@@ -146,7 +153,8 @@ fn another_mapping_is_told() {
     let description = segment(4);
     let mut config = config(&description);
     config.devices[1].input_bytes = Some(7);
-    let error = bring_up(in_process(Segment::new(&description).unwrap()), &config, &mut |_| {}).err().unwrap();
+    let error =
+        bring_up(in_process(Segment::new(&description).unwrap()), &config, &mut |_| {}).err().unwrap();
     assert!(matches!(error, ControlError::Mapping { position: 1, expected: 7, found: 12, .. }), "{error}");
 }
 
@@ -155,7 +163,8 @@ fn refused_objects_and_states_are_told() {
     let description = segment(5);
     let mut config = config(&description);
     config.devices[3].startup = vec![ObjectWrite { index: 0x7777, sub: 1, bytes: 2, value: 5 }];
-    let error = bring_up(in_process(Segment::new(&description).unwrap()), &config, &mut |_| {}).err().unwrap();
+    let error =
+        bring_up(in_process(Segment::new(&description).unwrap()), &config, &mut |_| {}).err().unwrap();
     assert!(matches!(error, ControlError::Object { position: 3, index: 0x7777, .. }), "{error}");
 
     let mut config = self::config(&description);

@@ -103,7 +103,9 @@ pub fn bring_up(
         let found = device.init_single_group::<MOST_DEVICES, MOST_IMAGE>(ethercrab::std::ethercat_now);
         match master.run("looking for devices", &limits, found) {
             // A frame was lost: begin again.
-            Err(ControlError::Silent { .. }) if tries < config.attempts && master.carried.received > 0 => tries += 1,
+            Err(ControlError::Silent { .. }) if tries < config.attempts && master.carried.received > 0 => {
+                tries += 1
+            }
             outcome => break outcome?,
         }
     };
@@ -147,15 +149,14 @@ pub fn bring_up(
     }
 
     report("going to SAFE-OP", devices.len(), 0);
-    let group = master.run("going to SAFE-OP", &limits, group.into_safe_op(device)).map_err(|error| {
-        match error {
+    let group =
+        master.run("going to SAFE-OP", &limits, group.into_safe_op(device)).map_err(|error| match error {
             ControlError::TooLong { phase, allowed, .. } => {
                 let detail = behind_in(&mut master, &devices, SAFE_OP);
                 ControlError::TooLong { phase, allowed, detail }
             }
             other => other,
-        }
-    })?;
+        })?;
     let mut image_bytes = 0;
     for (position, found) in devices.iter_mut().enumerate() {
         found.place = read_place(&mut master, &limits, found.address)?;
@@ -262,8 +263,11 @@ const SAFE_OP: u8 = 4;
 fn behind_in(master: &mut Master, devices: &[Found], state: u8) -> String {
     // A moment of its own: the time of the bring-up is over.
     let second = Duration::from_secs(1);
-    let limits =
-        Limits { deadline_ns: monotonic_ns() + second.as_nanos() as u64, allowed: second, silence: second / 5 };
+    let limits = Limits {
+        deadline_ns: monotonic_ns() + second.as_nanos() as u64,
+        allowed: second,
+        silence: second / 5,
+    };
     let device = master.device();
     let mut behind = Vec::new();
     for (position, found) in devices.iter().enumerate() {

@@ -170,7 +170,8 @@ impl Publisher {
 impl CacheReader {
     /// Another reader of the same cache; `None` for a wait-free cache, whose readers are counted beforehand.
     pub fn another(&self) -> Option<Self> {
-        (!matches!(self.shared.store, Store::Free)).then(|| Self { shared: Arc::clone(&self.shared), reader: None })
+        (!matches!(self.shared.store, Store::Free))
+            .then(|| Self { shared: Arc::clone(&self.shared), reader: None })
     }
 
     /// Lets `look` see the last cycle. Keep it short: the controller may be waiting.

@@ -161,7 +161,10 @@ impl ControlConfig {
             Err(format!("{key} = {value}: accepted are {low} to {high}"))
         };
         if self.devices.len() > MOST_DEVICES {
-            return Err(format!("devices: {} are listed, accepted are at most {MOST_DEVICES}", self.devices.len()));
+            return Err(format!(
+                "devices: {} are listed, accepted are at most {MOST_DEVICES}",
+                self.devices.len()
+            ));
         }
         for (position, device) in self.devices.iter().enumerate() {
             if let Some(write) = device.startup.iter().find(|write| !matches!(write.bytes, 1 | 2 | 4)) {

@@ -71,7 +71,9 @@ impl fmt::Display for LinkEvent {
             EventKind::FrameLost => f.write_str("a frame did not come back in time"),
             EventKind::LinkLost => f.write_str("link lost: frames in a row did not come back"),
             EventKind::LinkBack => f.write_str("link back"),
-            EventKind::DeviceCount { expected, got } => write!(f, "{got} devices answer, expected {expected}"),
+            EventKind::DeviceCount { expected, got } => {
+                write!(f, "{got} devices answer, expected {expected}")
+            }
             EventKind::DeviceState { device, state, code } => {
                 write!(f, "device {device} is in {}", state_name(state))?;
                 if code != 0 { write!(f, ", AL status code {code:#06x}") } else { Ok(()) }

@@ -194,7 +194,8 @@ impl Master {
                 Ok(Poll::Pending) => {}
                 Err(_) => {
                     return Err(failed(
-                        "it panicked over what a device says of itself; check the devices' EEPROMs".to_owned(),
+                        "it panicked over what a device says of itself; check the devices' EEPROMs"
+                            .to_owned(),
                     ));
                 }
             }

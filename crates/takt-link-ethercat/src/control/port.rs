@@ -43,7 +43,8 @@ impl Piece {
                 let expected = places
                     .iter()
                     .map(|place| {
-                        u16::from(touches(&place.inputs, &range)) + 2 * u16::from(touches(&place.outputs, &range))
+                        u16::from(touches(&place.inputs, &range))
+                            + 2 * u16::from(touches(&place.outputs, &range))
                     })
                     .sum();
                 Self { range, expected, heard: None, came: false }
@@ -172,8 +173,18 @@ pub(super) struct Parts {
 
 impl Port {
     pub(super) fn new(parts: Parts) -> Self {
-        let Parts { lanes, master, places, addresses, image_bytes, mode, wait_ns, publisher, events, timing_out } =
-            parts;
+        let Parts {
+            lanes,
+            master,
+            places,
+            addresses,
+            image_bytes,
+            mode,
+            wait_ns,
+            publisher,
+            events,
+            timing_out,
+        } = parts;
         let pieces = Piece::cut(&places, image_bytes);
         let mut current = Snapshot::empty(image_bytes);
         current.expected_counter = pieces.iter().map(|piece| piece.expected).sum();
@@ -387,7 +398,8 @@ impl Port {
     fn judge(&mut self, at_ns: u64) -> Exchanged {
         let lost = self.pieces.iter().filter(|piece| !piece.came).count() as u32;
         let fresh = lost == 0;
-        let counter: u16 = self.pieces.iter().filter(|piece| piece.came).filter_map(|piece| piece.heard).sum();
+        let counter: u16 =
+            self.pieces.iter().filter(|piece| piece.came).filter_map(|piece| piece.heard).sum();
         self.totals.lost_frames += u64::from(lost);
         let Carried { strays, send_errors, last_errno, .. } = self.master.carried;
         (self.totals.stray_frames, self.totals.send_errors) = (strays, send_errors);

@@ -91,8 +91,12 @@ impl Timing {
         for (name, value) in counts {
             let _ = writeln!(text, "{name} {value}");
         }
-        let spreads =
-            [("period", self.period), ("fetch", self.fetch), ("send", self.send), ("lock_wait", self.lock_wait)];
+        let spreads = [
+            ("period", self.period),
+            ("fetch", self.fetch),
+            ("send", self.send),
+            ("lock_wait", self.lock_wait),
+        ];
         for (name, spread) in spreads {
             let _ = writeln!(text, "{name}_min_ns {}", spread.min_ns);
             let _ = writeln!(text, "{name}_mean_ns {:.0}", spread.mean_ns);
@@ -142,7 +146,11 @@ impl Exporter {
     ///
     /// # Errors
     /// When the thread cannot be started, or the file not be written.
-    pub fn start(mut reader: TimingReader, path: PathBuf, interval: Duration) -> Result<Self, takt_rt::Error> {
+    pub fn start(
+        mut reader: TimingReader,
+        path: PathBuf,
+        interval: Duration,
+    ) -> Result<Self, takt_rt::Error> {
         let stop = Arc::new(AtomicBool::new(false));
         let stopping = Arc::clone(&stop);
         let thread = thread::spawn_exempt("ethercat-stats", "writes a text file for people", move || {

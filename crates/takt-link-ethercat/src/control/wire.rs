@@ -123,7 +123,9 @@ const PACKET_IGNORE_OUTGOING: libc::c_int = 23;
 /// Names of the interfaces that there are.
 fn present() -> String {
     let mut names: Vec<String> = std::fs::read_dir("/sys/class/net")
-        .map(|entries| entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect())
+        .map(|entries| {
+            entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
+        })
         .unwrap_or_default();
     names.sort();
     names.join(", ")
@@ -142,8 +144,7 @@ impl Wire for Interface {
 
     fn receive(&mut self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
         // SAFETY: the buffer is valid for writing its length.
-        let got =
-            unsafe { libc::recv(self.socket.as_raw_fd(), buffer.as_mut_ptr().cast(), buffer.len(), 0) };
+        let got = unsafe { libc::recv(self.socket.as_raw_fd(), buffer.as_mut_ptr().cast(), buffer.len(), 0) };
         if let Ok(got) = usize::try_from(got) {
             return Ok(Some(got));
         }
