@@ -21,7 +21,10 @@ const IMAGE: usize = 644;
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let seconds: f64 = std::env::args().nth(1).map_or(Ok(2.0), |text| text.parse())?;
     let cpu = online()?.iter().last().ok_or("no CPU")?;
-    println!("{:<28} {:>8} {:>10} {:>10} {:>10} {:>10}", "cache", "cycles", "contended", "mean µs", "max µs", "reads");
+    println!(
+        "{:<28} {:>8} {:>10} {:>10} {:>10} {:>10}",
+        "cache", "cycles", "contended", "mean µs", "max µs", "reads"
+    );
     let kinds = [
         ("plain mutex", CacheKind::PlainMutex, None),
         ("PI mutex", CacheKind::PiMutex, None),
@@ -39,7 +42,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let (mut publisher, mut readers) = cache(&config, IMAGE)?;
         let mut reader = readers.pop().ok_or("no reader")?;
         let stop = Arc::new(AtomicBool::new(false));
-        let on = |policy| ThreadSettings { policy, cpus: CpuSet::single(cpu).ok(), strict: true, ..Default::default() };
+        let on = |policy| ThreadSettings {
+            policy,
+            cpus: CpuSet::single(cpu).ok(),
+            strict: true,
+            ..Default::default()
+        };
         let (reading, hogging) = (Arc::clone(&stop), Arc::clone(&stop));
         let place = on(Policy::Other { nice: 0 });
         let reader = spawn_exempt("reader", "the load of this example", move || {

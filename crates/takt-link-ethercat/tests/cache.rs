@@ -7,7 +7,14 @@ use takt_rt::clock::monotonic_ns;
 use takt_rt::policy::Policy;
 
 fn snapshot(cycle: u64) -> Snapshot {
-    Snapshot { cycle, at_ns: 0, working_counter: 1, expected_counter: 1, all_op: true, image: vec![cycle as u8; 64] }
+    Snapshot {
+        cycle,
+        at_ns: 0,
+        working_counter: 1,
+        expected_counter: 1,
+        all_op: true,
+        image: vec![cycle as u8; 64],
+    }
 }
 
 fn made(kind: CacheKind, change: impl FnOnce(&mut ControlConfig)) -> (Publisher, Vec<CacheReader>) {
@@ -61,7 +68,8 @@ fn readers_never_see_half_a_cycle() {
 /// B runs at the priority of whoever waits.
 #[test]
 fn the_controller_waits_for_one_reader_and_lends_it_its_priority() {
-    let (mut publisher, mut readers) = made(CacheKind::PiMutex, |config| config.most_lock_wait_us = 1_000_000);
+    let (mut publisher, mut readers) =
+        made(CacheKind::PiMutex, |config| config.most_lock_wait_us = 1_000_000);
     let (mut b, mut c) = (readers.pop().unwrap(), readers.pop().unwrap());
     // SAFETY: gettid has no preconditions.
     let tid = unsafe { libc::syscall(libc::SYS_gettid) } as i32;
@@ -106,14 +114,16 @@ fn the_controller_waits_for_one_reader_and_lends_it_its_priority() {
 fn a_reader_that_stays_does_not_hold_the_controller_for_ever() {
     let (mut publisher, mut readers) = made(CacheKind::PiMutex, |config| config.most_lock_wait_us = 2000);
     let mut reader = readers.pop().unwrap();
-    let published = reader.read(|_| std::thread::spawn(move || publisher.publish(&snapshot(1))).join().unwrap());
+    let published =
+        reader.read(|_| std::thread::spawn(move || publisher.publish(&snapshot(1))).join().unwrap());
     let published = published.unwrap();
     assert!(!published.stored && published.contended && published.wait_ns >= 2_000_000);
 }
 
 #[test]
 fn with_delayed_locking_a_reader_stays_out_when_the_release_is_near() {
-    let (publisher, mut readers) = made(CacheKind::PiMutex, |config| config.delayed_locking_us = Some(100_000));
+    let (publisher, mut readers) =
+        made(CacheKind::PiMutex, |config| config.delayed_locking_us = Some(100_000));
     let mut reader = readers.pop().unwrap();
     // Nothing announced: nothing to wait for.
     reader.read(|_| ()).unwrap();

@@ -173,7 +173,13 @@ impl Controller {
 
     /// One cycle: reads what the exchange brought, and fills what the next one takes. `late` tells whether the cycle before ended
     /// after its period; `asked` whether to stop.
-    pub fn step(&mut self, exchanged: &Exchanged, late: bool, asked: bool, data: &mut impl ProcessData) -> Mode {
+    pub fn step(
+        &mut self,
+        exchanged: &Exchanged,
+        late: bool,
+        asked: bool,
+        data: &mut impl ProcessData,
+    ) -> Mode {
         let found = self.watch.judge(exchanged, late);
         let before = self.mode;
         self.mode = self.decide(found, asked);
@@ -244,7 +250,8 @@ impl Controller {
         let dt_s = self.dt_s;
         let joint = &mut self.joints[place];
         let inputs = data.inputs(joint.device);
-        let (Some(status), Some(position)) = (u16_at(inputs, layout.statusword), i32_at(inputs, layout.position))
+        let (Some(status), Some(position)) =
+            (u16_at(inputs, layout.statusword), i32_at(inputs, layout.position))
         else {
             return;
         };
@@ -397,7 +404,10 @@ mod tests {
         let (mut controller, mut plant) = (Controller::new(&config), Plant::new(&config));
         plant.stuck = true;
         let stopped = (1..4000).find(|&cycle| {
-            matches!(controller.step(&well(cycle), false, false, &mut plant), Mode::Stopped(StopReason::NotEnabled))
+            matches!(
+                controller.step(&well(cycle), false, false, &mut plant),
+                Mode::Stopped(StopReason::NotEnabled)
+            )
         });
         assert!(stopped.is_some_and(|cycle| cycle >= 2000), "{stopped:?}");
     }

@@ -193,9 +193,8 @@ fn undo(path: &Path) -> io::Result<()> {
             Entry::Task { tid, started: begun, cpus } => {
                 let same = started_of(tid) == Some(begun);
                 // Whoever gave itself the shielded CPU since, or was given another set, keeps it.
-                let ours = placement::affinity(tid).is_ok_and(|now| {
-                    shielded.is_none_or(|shielded| now.without(&shielded) == now)
-                });
+                let ours = placement::affinity(tid)
+                    .is_ok_and(|now| shielded.is_none_or(|shielded| now.without(&shielded) == now));
                 if same && ours {
                     let _ = set_affinity(tid, &cpus);
                 }

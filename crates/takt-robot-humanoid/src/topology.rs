@@ -137,11 +137,16 @@ impl Device {
         }
         let most = self.limits.min_rad.abs().max(self.limits.max_rad.abs()) * self.counts_per_rad();
         if most >= f64::from(i32::MAX) {
-            return Err(format!("counts_per_turn = {}: its range does not fit 32 bits", self.counts_per_turn));
+            return Err(format!(
+                "counts_per_turn = {}: its range does not fit 32 bits",
+                self.counts_per_turn
+            ));
         }
-        for (key, value) in
-            [("swing_rad", self.swing_rad), ("middle_rad", self.middle_rad), ("phase_turns", self.phase_turns)]
-        {
+        for (key, value) in [
+            ("swing_rad", self.swing_rad),
+            ("middle_rad", self.middle_rad),
+            ("phase_turns", self.phase_turns),
+        ] {
             if !(value.is_finite() && value.abs() <= 10.0) {
                 return Err(format!("{key} = {value}: accepted are -10 to 10"));
             }

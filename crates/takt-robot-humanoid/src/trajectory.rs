@@ -31,7 +31,9 @@ impl Limits {
     pub fn validate(&self) -> Result<(), String> {
         let Self { min_rad, max_rad, max_rad_s, max_rad_s2 } = *self;
         if !(min_rad.is_finite() && max_rad.is_finite() && min_rad < max_rad) {
-            return Err(format!("min_rad = {min_rad}, max_rad = {max_rad}: the first must be less than the second"));
+            return Err(format!(
+                "min_rad = {min_rad}, max_rad = {max_rad}: the first must be less than the second"
+            ));
         }
         for (key, value) in [("max_rad_s", max_rad_s), ("max_rad_s2", max_rad_s2)] {
             if !(value.is_finite() && value > 0.0) {
@@ -78,7 +80,8 @@ impl Reference {
     /// One step towards `target_rad`, which itself moves at `target_rad_s`.
     pub fn step(&mut self, target_rad: f64, target_rad_s: f64, dt_s: f64) -> f64 {
         let Limits { min_rad, max_rad, max_rad_s, max_rad_s2 } = self.limits;
-        let target = if target_rad.is_finite() { target_rad.clamp(min_rad, max_rad) } else { self.position_rad };
+        let target =
+            if target_rad.is_finite() { target_rad.clamp(min_rad, max_rad) } else { self.position_rad };
         let rate = if target_rad_s.is_finite() { target_rad_s.clamp(-max_rad_s, max_rad_s) } else { 0.0 };
         let change = max_rad_s2 * dt_s;
         // The speed that can still be brought to zero within `distance`, in steps of `dt_s`.

@@ -28,7 +28,9 @@ fn config(devices: usize) -> HumanoidConfig {
 }
 
 fn start(config: &HumanoidConfig) -> Robot {
-    let segment = Segment::new(&SegmentConfig { watchdog_ms: 6000, ..SegmentConfig::humanoid(config.devices) }).unwrap();
+    let segment =
+        Segment::new(&SegmentConfig { watchdog_ms: 6000, ..SegmentConfig::humanoid(config.devices) })
+            .unwrap();
     let control = segment.control();
     let Link { port, .. } = bring_up(in_process(segment), &config.control(), &mut |_| {}).unwrap();
     let (records_in, records) = ring(1 << 16);
@@ -42,7 +44,11 @@ impl Robot {
     fn until(&self, code: u8) {
         let begun = Instant::now();
         while self.running.shared.mode() != code {
-            assert!(begun.elapsed() < Duration::from_secs(60), "mode {} is not {code}", self.running.shared.mode());
+            assert!(
+                begun.elapsed() < Duration::from_secs(60),
+                "mode {} is not {code}",
+                self.running.shared.mode()
+            );
             std::thread::sleep(Duration::from_millis(2));
         }
     }
