@@ -365,6 +365,8 @@ pub struct Trace {
     pub lost_events: u64,
     /// The spans of time that are recorded on every CPU, oldest first. Empty: from the first event to the last.
     pub spans: Vec<Span>,
+    /// The kernel that was traced ran under a hypervisor, which may delay timers too.
+    pub guest: bool,
     /// Whatever a reader should know: tracepoints that were missing, other tracers at work, a torn end.
     pub notes: Vec<String>,
 }
@@ -378,6 +380,7 @@ impl Default for Trace {
             clock: Clock::Monotonic,
             lost_events: 0,
             spans: Vec::new(),
+            guest: false,
             notes: Vec::new(),
         }
     }

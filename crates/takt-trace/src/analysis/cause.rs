@@ -126,12 +126,15 @@ pub(super) struct Circumstances {
     pub(super) usual_faults: u32,
     /// CPU time that a job usually takes.
     pub(super) usual_own_ns: u64,
-    pub(super) migrated: bool,
+    pub(super) migrations: u32,
     pub(super) frequency_changed: bool,
 }
 
 /// Least time that a page fault takes: entering and leaving the kernel, finding the mapping, clearing 4 KiB.
 const FAULT_NS: u64 = 250;
+
+/// Most that the cold caches of another CPU can cost, for each migration: a few thousand lines from memory.
+const COLD_NS: u64 = 500_000;
 
 /// A part of a late release's time.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -142,6 +145,11 @@ pub struct Part {
     pub who: String,
     /// How long.
     pub ns: u64,
+}
+
+/// Whether a thread is one of the kernel's that carry threads to other CPUs.
+pub(super) fn is_stopper(trace: &Trace, tid: i32) -> bool {
+    trace.threads.get(&tid).is_some_and(|thread| thread.name.starts_with("migration/"))
 }
 
 /// Names the parts of an account, greatest class first; within a class greatest first.
@@ -164,7 +172,7 @@ pub(super) fn parts(
                     Cause::PageFault
                 } else if known.frequency_changed {
                     Cause::Frequency
-                } else if known.migrated {
+                } else if known.migrations > 0 && excess_ns <= COLD_NS * u64::from(known.migrations) {
                     Cause::Migration
                 } else {
                     Cause::Execution
@@ -182,12 +190,17 @@ pub(super) fn parts(
             Bucket::Irq(irq) => {
                 (Cause::Interrupt, trace.irqs.get(&irq).cloned().unwrap_or_else(|| format!("irq {irq}")))
             }
+            // A hypervisor's timer is as likely as a section with interrupts off, and nobody can tell them apart.
+            Bucket::InterruptsOff(tid) if trace.guest => {
+                (Cause::TimerLate, format!("while {} ran", trace.name(tid)))
+            }
             Bucket::InterruptsOff(tid) => (Cause::InterruptsOff, named(tid)),
             Bucket::Softirq(softirq) => (Cause::Softirq, softirq.name().to_owned()),
             Bucket::Thread(tid, prio) if process(tid) => (Cause::OwnThread, thread(tid, prio)),
             Bucket::Thread(tid, prio) => (Cause::HigherPriority, thread(tid, prio)),
             Bucket::Unpreemptible(tid) => (Cause::Unpreemptible, named(tid)),
             Bucket::Lock(tid) => (Cause::Lock, named(tid)),
+            Bucket::Waited(tid) if is_stopper(trace, tid) => (Cause::Migration, String::new()),
             Bucket::Waited(tid) => (Cause::Waited, named(tid)),
             Bucket::Fault => (Cause::PageFault, "waited for its page".to_owned()),
             Bucket::Migration => (Cause::Migration, String::new()),
@@ -201,6 +214,12 @@ pub(super) fn parts(
         parts.push(Part { cause, who, ns });
     }
     parts.retain(|part| part.ns > 0);
+    parts.sort_by(|a, b| (a.cause, &a.who).cmp(&(b.cause, &b.who)));
+    parts.dedup_by(|next, kept| {
+        let same = next.cause == kept.cause && next.who == kept.who;
+        kept.ns += if same { next.ns } else { 0 };
+        same
+    });
     let mut totals: BTreeMap<Cause, u64> = BTreeMap::new();
     for part in &parts {
         *totals.entry(part.cause).or_default() += part.ns;

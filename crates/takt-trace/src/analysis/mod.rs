@@ -221,7 +221,7 @@ pub fn analyse_with(
             faults: found.faults,
             usual_faults,
             usual_own_ns,
-            migrated: found.migrated,
+            migrations: found.migrations,
             frequency_changed: found.frequency_changed,
         };
         let previous = index.checked_sub(1).filter(|&before| late[before]).and_then(|_| all.last());

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use takt_rt::jobs::JobRecord;
 
-use super::cause::Bucket;
+use super::cause::{Bucket, is_stopper};
 use super::path::{Activation, Path};
 use super::steal;
 use crate::event::{Event, Kind, Softirq, Span, State, Trace, Vector};
@@ -34,6 +34,8 @@ struct Cpu {
     /// Timer whose function runs, and since when.
     expiring: Option<(u64, u64)>,
     raised: Option<TimerRaise>,
+    /// A real-time thread that was ready had to make way for a fair one: their budget is exhausted.
+    denied: bool,
     switches: u64,
     /// `switches` when the outermost interrupt came.
     switches_before: u64,
@@ -66,7 +68,7 @@ pub(super) struct Found {
     /// Time of a late job by where it went; empty for the others.
     pub(super) account: BTreeMap<Bucket, u64>,
     pub(super) faults: u32,
-    pub(super) migrated: bool,
+    pub(super) migrations: u32,
     pub(super) frequency_changed: bool,
     /// CPU time between start and end.
     pub(super) own_ns: u64,
@@ -192,9 +194,15 @@ impl<'a> Sweep<'a> {
         }
         match event.kind {
             Kind::PageFault { .. } if event.tid == self.tid => found.faults += 1,
-            Kind::Migrate { tid, .. } if tid == self.tid => found.migrated = true,
+            Kind::Migrate { tid, .. } if tid == self.tid => found.migrations += 1,
             Kind::CpuFrequency { cpu, .. } if self.now == (Now::Running { cpu }) => {
                 found.frequency_changed = true
+            }
+            // A thread that was given its priority while it ran is known by it only when it leaves.
+            Kind::Switch { prev_tid, prev_prio, .. } if prev_prio <= self.prio => {
+                if let Some(ns) = found.account.remove(&Bucket::Unpreemptible(prev_tid)) {
+                    *found.account.entry(Bucket::Thread(prev_tid, prev_prio)).or_default() += ns;
+                }
             }
             // Whoever wakes it in the middle of a job, or instead of a timer, was waited for.
             Kind::Waking { tid, .. } if tid == self.tid => {
@@ -223,6 +231,7 @@ impl<'a> Sweep<'a> {
             && let Some(state) = self.cpus.get(usize::from(cpu))
             && state.interrupts.is_empty()
             && state.softirq.is_none()
+            && self.boosted.is_empty()
         {
             found.own_ns += until_ns.saturating_sub(self.last_ns.max(job.start_ns));
         }
@@ -273,7 +282,11 @@ impl<'a> Sweep<'a> {
         match self.now {
             Now::Unknown => (Bucket::Unknown, None),
             Now::Stopped => (Bucket::Stopped, None),
-            Now::Running { cpu } => (state(cpu).and_then(interrupted).unwrap_or(Bucket::Own), Some(cpu)),
+            Now::Running { cpu } => {
+                // The kernel spins for a while on a lock whose holder runs on another CPU.
+                let own = self.boosted.last().map_or(Bucket::Own, |&holder| Bucket::Lock(holder));
+                (state(cpu).and_then(interrupted).unwrap_or(own), Some(cpu))
+            }
             Now::Ready { .. } if self.throttled => (Bucket::Throttled, None),
             Now::Ready { cpu, .. } => {
                 let Some(on) = state(cpu) else { return (Bucket::Unknown, None) };
@@ -286,7 +299,10 @@ impl<'a> Sweep<'a> {
                             Bucket::Idle
                         }
                     }
-                    None if self.is_stopper(on.tid) => Bucket::Migration,
+                    None if is_stopper(self.trace, on.tid) => Bucket::Migration,
+                    None if on.denied && on.prio > self.prio && self.prio >= 0 => Bucket::Throttled,
+                    // Carried to a CPU that has yet to notice.
+                    None if self.moved && on.prio > self.prio => Bucket::Migration,
                     // Among fair threads whoever runs has a right to; a real-time one must not wait for a lower one.
                     None if on.prio > self.prio && self.prio < 100 => Bucket::Unpreemptible(on.tid),
                     None => Bucket::Thread(on.tid, on.prio),
@@ -313,10 +329,6 @@ impl<'a> Sweep<'a> {
                 (bucket, None)
             }
         }
-    }
-
-    fn is_stopper(&self, tid: i32) -> bool {
-        self.trace.threads.get(&tid).is_some_and(|thread| thread.name.starts_with("migration/"))
     }
 
     /// Brings the states up to date.
@@ -374,6 +386,9 @@ impl<'a> Sweep<'a> {
                     self.prio = new_prio;
                 } else if event.tid == own && new_prio < old_prio {
                     self.boosted.push(tid);
+                } else if new_prio > old_prio {
+                    // It has given the lock away.
+                    self.boosted.retain(|&holder| holder != tid);
                 }
                 for cpu in self.cpus.iter_mut().filter(|cpu| cpu.tid == tid) {
                     cpu.prio = new_prio;
@@ -403,6 +418,7 @@ impl<'a> Sweep<'a> {
             Kind::Lost { .. } => {
                 self.now = Now::Unknown;
                 self.path = None;
+                self.boosted.clear();
             }
             _ => {}
         }
@@ -430,7 +446,6 @@ impl<'a> Sweep<'a> {
         self.prio = prio;
         self.throttled = false;
         self.moved = false;
-        self.boosted.clear();
         self.fault_ns = 0;
         self.last_timer = None;
         let switches = |at: u16| self.cpus.get(usize::from(at)).map_or(0, |cpu| cpu.switches);
@@ -498,8 +513,14 @@ impl Cpu {
             }
             Kind::TimerExpireEntry { timer, .. } => self.expiring = Some((timer, event.time_ns)),
             Kind::TimerExpireExit { .. } => self.expiring = None,
-            Kind::Switch { .. } => {
+            Kind::Switch { prev_state, prev_prio, next_prio, .. } => {
                 self.switches += 1;
+                let real_time = |prio: i16| (0..100).contains(&prio);
+                if real_time(prev_prio) && prev_state == State::Runnable && next_prio >= 100 {
+                    self.denied = true;
+                } else if next_prio < 100 {
+                    self.denied = false;
+                }
                 // No switch happens within an interrupt: whatever is still open was lost.
                 self.interrupts.clear();
                 self.expiring = None;

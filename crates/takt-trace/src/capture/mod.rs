@@ -3,8 +3,9 @@
 //! The traced threads do nothing for it: no system call, no allocation. What the kernel writes costs it a few hundred
 //! nanoseconds per event, and there are about twenty events per release.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::CString;
+use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -18,7 +19,7 @@ use takt_rt::thread::{self, Handle};
 use self::flight::{Chunk, Flight};
 use self::open::{CpuBuffer, Opened, open_all};
 use crate::error::TraceError;
-use crate::event::{Event, Kind, Span, Trace};
+use crate::event::{Event, Kind, Span, Thread, Trace};
 use crate::format::Decoder;
 
 mod flight;
@@ -129,12 +130,12 @@ impl Tracer {
         let opened = open_all(&online_cpus(), data_bytes)?;
         let control = Arc::new(Control::default());
         let mut reader = Reader::new(opened, options.clone());
-        reader.filter_faults();
         for cpu in &reader.opened.cpus {
             cpu.enable(true)?;
         }
-        reader.started_ns = monotonic_ns();
-        reader.drained_ns.fill(reader.started_ns);
+        read_names(&mut reader.met);
+        reader.filter_faults();
+        reader.drained_ns.fill(monotonic_ns());
         let shared = Arc::clone(&control);
         let why = "drains the ring buffers of the trace";
         let handle = thread::spawn_exempt("takt-trace", why, move || reader.run(&shared))
@@ -200,8 +201,12 @@ struct Reader {
     flights: Vec<Flight>,
     /// When each CPU was drained last.
     drained_ns: Vec<u64>,
-    started_ns: u64,
+    /// Threads whose page faults are recorded.
     threads: BTreeSet<i32>,
+    /// Names and processes of all threads met, also of those that have ended.
+    met: BTreeMap<i32, Thread>,
+    /// Links of the watched processes' task directories when they were read last: they change with the threads.
+    links: u64,
 }
 
 /// More threads than this, and page faults of all are recorded.
@@ -211,13 +216,19 @@ impl Reader {
     fn new(opened: Opened, options: TraceOptions) -> Self {
         let count = opened.cpus.len();
         let flights = (0..count).map(|_| Flight::default()).collect();
-        Self { opened, options, flights, drained_ns: vec![0; count], started_ns: 0, threads: BTreeSet::new() }
+        Self {
+            opened,
+            options,
+            flights,
+            drained_ns: vec![0; count],
+            threads: BTreeSet::new(),
+            met: BTreeMap::new(),
+            links: 0,
+        }
     }
 
     fn run(mut self, control: &Control) -> Self {
-        // New threads are looked for every tenth of a second.
-        let scans = (Duration::from_millis(100).as_nanos() / self.options.period.as_nanos().max(1)).max(1);
-        for round in 1u128.. {
+        loop {
             let seen = control.signal.value();
             if control.stop.load(Ordering::Acquire) {
                 break;
@@ -225,9 +236,7 @@ impl Reader {
             if self.options.drain {
                 let marks = control.marks.lock().unwrap_or_else(PoisonError::into_inner).clone();
                 self.drain(&marks);
-                if round % scans == 0 {
-                    self.filter_faults();
-                }
+                self.filter_faults();
             }
             control.signal.wait(seen, self.options.period);
         }
@@ -255,8 +264,21 @@ impl Reader {
 
     fn filter_faults(&mut self) {
         let own = i32::try_from(std::process::id()).unwrap_or(0);
-        let threads: BTreeSet<i32> =
-            self.options.processes.iter().chain([&own]).flat_map(|&pid| threads_of(pid)).collect();
+        let processes = || self.options.processes.iter().copied().chain([own]);
+        let links = processes().filter_map(|pid| std::fs::metadata(format!("/proc/{pid}/task")).ok());
+        let links = links.map(|directory| directory.nlink()).sum();
+        if links == self.links {
+            return;
+        }
+        self.links = links;
+        let mut threads = BTreeSet::new();
+        for pid in processes() {
+            for tid in threads_of(pid) {
+                threads.insert(tid);
+                let thread = self.met.entry(tid).or_default();
+                thread.pid = Some(pid);
+            }
+        }
         if threads == self.threads {
             return;
         }
@@ -267,16 +289,20 @@ impl Reader {
         };
         self.threads = threads;
         let Ok(filter) = CString::new(filter) else { return };
-        for cpu in &self.opened.cpus {
+        for cpu in &mut self.opened.cpus {
             if let Err(error) = cpu.filter_faults(&filter) {
-                self.opened.notes.push(format!("page faults of all processes are recorded: {error}"));
+                let note = format!("page faults of new threads are not recorded: {error}");
+                if !self.opened.notes.contains(&note) {
+                    self.opened.notes.push(note);
+                }
             }
         }
     }
 
     fn into_trace(self, marked: u64) -> Trace {
-        let mut trace = Trace { notes: self.opened.notes, ..Trace::default() };
-        read_names(&mut trace);
+        let mut trace = Trace { notes: self.opened.notes, guest: is_guest(), ..Trace::default() };
+        trace.threads = self.met;
+        read_names(&mut trace.threads);
         let mut recorded_lost = 0;
         let mut bytes = 0;
         for (cpu, flight) in self.opened.cpus.iter().zip(&self.flights) {
@@ -338,6 +364,13 @@ fn decode(decoder: &Decoder, cpu: u16, data: &[u8], trace: &mut Trace) -> u64 {
     lost
 }
 
+/// Whether a hypervisor runs this kernel (the CPU flag that hypervisors set).
+fn is_guest() -> bool {
+    let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let flags = info.lines().find(|line| line.starts_with("flags")).unwrap_or_default();
+    flags.split_whitespace().any(|flag| flag == "hypervisor")
+}
+
 /// Thread ids of a process.
 fn threads_of(pid: i32) -> Vec<i32> {
     let Ok(entries) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
@@ -345,12 +378,12 @@ fn threads_of(pid: i32) -> Vec<i32> {
 }
 
 /// Names and processes of the threads that live now; events bring the names of the others.
-fn read_names(trace: &mut Trace) {
+fn read_names(threads: &mut BTreeMap<i32, Thread>) {
     let Ok(entries) = std::fs::read_dir("/proc") else { return };
     for pid in entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok()) {
         for tid in threads_of(pid) {
             let name = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/comm")).unwrap_or_default();
-            let thread = trace.threads.entry(tid).or_default();
+            let thread = threads.entry(tid).or_default();
             thread.name = name.trim_end().to_owned();
             thread.pid = Some(pid);
         }

@@ -28,9 +28,14 @@ const LEFT_OUT: [&str; 3] = ["raw_syscalls:", "lock:", "irq_vectors:irq_work"];
 pub(super) struct CpuBuffer {
     pub(super) cpu: u16,
     pub(super) ring: Ring,
+    data_bytes: usize,
     events: Vec<OwnedFd>,
-    /// Indices into `events` of the page fault tracepoints.
-    faults: Vec<usize>,
+    /// The page fault tracepoints: their numbers, and what is open of them. They are opened anew for every filter,
+    /// because the kernel does not change the filter of an open one.
+    fault_ids: Vec<u16>,
+    faults: Vec<OwnedFd>,
+    /// Losses of those that were closed.
+    closed_lost: u64,
 }
 
 /// Every CPU's buffer, and how to read what comes.
@@ -122,9 +127,13 @@ impl CpuBuffer {
         notes: &mut Vec<String>,
     ) -> Result<Self, TraceError> {
         let mut events: Vec<OwnedFd> = Vec::with_capacity(formats.len());
-        let mut faults = Vec::new();
+        let mut fault_ids = Vec::new();
         let mut ring = None;
         for format in formats {
+            if format.name.starts_with("exceptions:") {
+                fault_ids.push(format.id);
+                continue;
+            }
             let mut attr = attributes(format.id, data_bytes);
             let fd = match open(&mut attr, cpu) {
                 Ok(fd) => fd,
@@ -151,18 +160,15 @@ impl CpuBuffer {
                     .map_err(|source| TraceError::Buffer { bytes: data_bytes, source })?;
                 ring = Some(mapped);
             }
-            if format.name.starts_with("exceptions:") {
-                faults.push(events.len());
-            }
             events.push(fd);
         }
         let Some(ring) = ring else { return Err(TraceError::Missing { tracepoint: NEEDED[0].to_owned() }) };
-        Ok(Self { cpu, ring, events, faults })
+        Ok(Self { cpu, ring, data_bytes, events, fault_ids, faults: Vec::new(), closed_lost: 0 })
     }
 
     /// Switches recording on or off.
     pub(super) fn enable(&self, on: bool) -> Result<(), TraceError> {
-        for event in &self.events {
+        for event in self.events.iter().chain(&self.faults) {
             // SAFETY: the descriptor is open; the argument is a flag word.
             let rc = unsafe {
                 match on {
@@ -178,30 +184,40 @@ impl CpuBuffer {
     }
 
     /// Records page faults of these threads alone: those of all others would fill the ring and explain nothing.
-    pub(super) fn filter_faults(&self, filter: &CString) -> io::Result<()> {
-        for &index in &self.faults {
-            let Some(event) = self.events.get(index) else { continue };
-            // SAFETY: the text is whole, and the kernel copies it.
-            let rc = unsafe { perf::ioctls::SET_FILTER(event.as_raw_fd(), filter.as_ptr().cast_mut()) };
-            if rc < 0 {
+    pub(super) fn filter_faults(&mut self, filter: &CString) -> io::Result<()> {
+        let Some(first) = self.events.first() else { return Ok(()) };
+        let mut faults = Vec::new();
+        for &id in &self.fault_ids {
+            let event = open(&mut attributes(id, self.data_bytes), self.cpu)?;
+            // SAFETY: the text is whole, and the kernel copies it; both descriptors are open.
+            let refused = unsafe {
+                perf::ioctls::SET_FILTER(event.as_raw_fd(), filter.as_ptr().cast_mut()) < 0
+                    || perf::ioctls::SET_OUTPUT(event.as_raw_fd(), first.as_raw_fd()) < 0
+                    || perf::ioctls::ENABLE(event.as_raw_fd(), 0) < 0
+            };
+            if refused {
                 return Err(io::Error::last_os_error());
             }
+            faults.push(event);
         }
+        self.closed_lost += lost(&self.faults);
+        self.faults = faults;
         Ok(())
     }
 
     /// Events that the kernel could not write, where it counts them (Linux 6.0).
     pub(super) fn lost(&self) -> u64 {
-        self.events
-            .iter()
-            .map(|event| {
-                // Value, then the count of losses.
-                let mut words = [0u64; 2];
-                // SAFETY: the kernel writes at most the 16 bytes offered.
-                let count =
-                    unsafe { libc::read(event.as_raw_fd(), words.as_mut_ptr().cast(), size_of_val(&words)) };
-                if count == 16 { words[1] } else { 0 }
-            })
-            .sum()
+        self.closed_lost + lost(&self.events) + lost(&self.faults)
     }
+}
+
+fn lost(events: &[OwnedFd]) -> u64 {
+    let lost = events.iter().map(|event| {
+        // Value, then the count of losses.
+        let mut words = [0u64; 2];
+        // SAFETY: the kernel writes at most the 16 bytes offered.
+        let count = unsafe { libc::read(event.as_raw_fd(), words.as_mut_ptr().cast(), size_of_val(&words)) };
+        if count == 16 { words[1] } else { 0 }
+    });
+    lost.sum()
 }
