@@ -89,26 +89,33 @@ fn packed_sections_hold_the_same() {
 #[test]
 fn malicious_sections_end() {
     let file = seven("");
-    let options = u64::from_le_bytes(file[29..37].try_into().unwrap()) as usize;
-    // Options are plain: the last of them, DONE, tells the place of the next.
-    let size = u64::from_le_bytes(file[options + 8..options + 16].try_into().unwrap()) as usize;
+    let word = |at: usize| u64::from_le_bytes(file[at..at + 8].try_into().unwrap()) as usize;
+    // Options are plain: u16 id, u32 size, value; the last of a section, DONE, tells the place of the next.
+    let first = word(29);
+    let (mut section, mut done, mut formats) = (first, 0, 0);
+    while section != 0 {
+        let mut at = section + 16;
+        loop {
+            let id = u16::from_le_bytes(file[at..at + 2].try_into().unwrap());
+            let size = u32::from_le_bytes(file[at + 2..at + 6].try_into().unwrap()) as usize;
+            match id {
+                0 => done = at + 6,
+                18 => formats = word(at + 6),
+                _ => {}
+            }
+            at += 6 + size;
+            if id == 0 {
+                break;
+            }
+        }
+        section = word(done);
+    }
     let mut chain = file.clone();
-    chain[options + 16 + size - 8..options + 16 + size].copy_from_slice(&(options as u64).to_le_bytes());
+    chain[done..done + 8].copy_from_slice(&(first as u64).to_le_bytes());
     let error = read_bytes(&chain).unwrap_err().to_string();
     assert!(error.contains("a place that has been read"), "{error}");
-
     let mut huge = file.clone();
-    let mut at = options + 16;
-    loop {
-        let id = u16::from_le_bytes(file[at..at + 2].try_into().unwrap());
-        let size = u32::from_le_bytes(file[at + 2..at + 6].try_into().unwrap()) as usize;
-        if id == 18 {
-            let formats = u64::from_le_bytes(file[at + 6..at + 14].try_into().unwrap()) as usize;
-            huge[formats + 20..formats + 24].copy_from_slice(&u32::MAX.to_le_bytes());
-            break;
-        }
-        at += 6 + size;
-    }
+    huge[formats + 20..formats + 24].copy_from_slice(&u32::MAX.to_le_bytes());
     let error = read_bytes(&huge).unwrap_err().to_string();
     assert!(error.contains("4294967295 bytes unpacked"), "{error}");
 }
