@@ -8,8 +8,6 @@ fuzz_target!(|bytes: &[u8]| {
     match offline::read_bytes(bytes) {
         Ok(trace) => {
             assert!(trace.events.is_sorted_by_key(|event| event.time_ns));
-            // Every event has at least a word in the file.
-            assert!(trace.events.len() <= bytes.len() / 4 + 1);
         }
         Err(error) => assert!(!error.to_string().is_empty()),
     }

@@ -14,7 +14,9 @@
 
 mod bytes;
 mod error;
+mod pages;
 mod perf_data;
+mod sections;
 #[cfg(test)]
 mod synthetic;
 mod trace_dat;

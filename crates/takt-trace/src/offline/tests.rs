@@ -19,6 +19,11 @@ fn ftrace() -> Vec<u8> {
     recorded("cyclictest.trace6.dat")
 }
 
+/// The same in version 7, packed by zstd ("") or not ("plain").
+fn seven(packing: &str) -> Vec<u8> {
+    recorded(&format!("cyclictest.trace7{packing}.dat"))
+}
+
 fn count(trace: &Trace, matches: impl Fn(&Kind) -> bool) -> usize {
     trace.events.iter().filter(|event| matches(&event.kind)).count()
 }
@@ -73,6 +78,49 @@ fn both_tools_files_are_read_whole() {
 }
 
 #[test]
+fn packed_sections_hold_the_same() {
+    let plain = read_bytes(&ftrace()).unwrap();
+    for packing in ["", "plain"] {
+        assert_eq!(read_bytes(&seven(packing)).unwrap(), plain, "{packing}");
+    }
+}
+
+/// Options that lead back to themselves, and sections that claim to be huge.
+#[test]
+fn malicious_sections_end() {
+    let file = seven("");
+    let word = |at: usize| u64::from_le_bytes(file[at..at + 8].try_into().unwrap()) as usize;
+    // Options are plain: u16 id, u32 size, value; the last of a section, DONE, tells the place of the next.
+    let first = word(29);
+    let (mut section, mut done, mut formats) = (first, 0, 0);
+    while section != 0 {
+        let mut at = section + 16;
+        loop {
+            let id = u16::from_le_bytes(file[at..at + 2].try_into().unwrap());
+            let size = u32::from_le_bytes(file[at + 2..at + 6].try_into().unwrap()) as usize;
+            match id {
+                0 => done = at + 6,
+                18 => formats = word(at + 6),
+                _ => {}
+            }
+            at += 6 + size;
+            if id == 0 {
+                break;
+            }
+        }
+        section = word(done);
+    }
+    let mut chain = file.clone();
+    chain[done..done + 8].copy_from_slice(&(first as u64).to_le_bytes());
+    let error = read_bytes(&chain).unwrap_err().to_string();
+    assert!(error.contains("a place that has been read"), "{error}");
+    let mut huge = file.clone();
+    huge[formats + 20..formats + 24].copy_from_slice(&u32::MAX.to_le_bytes());
+    let error = read_bytes(&huge).unwrap_err().to_string();
+    assert!(error.contains("4294967295 bytes unpacked"), "{error}");
+}
+
+#[test]
 fn perf_tells_the_processes_of_threads() {
     let trace = read_bytes(&perf()).unwrap();
     let cyclic: Vec<_> = trace
@@ -120,10 +168,14 @@ fn files_that_cannot_be_read_say_what_to_do() {
         let error = outcome.unwrap_err().to_string();
         assert!(error.contains(words) && error.contains("Fix"), "{error}");
     }
-    let mut seven = ftrace();
-    seven[10] = b'7';
-    let error = read_bytes(&seven).unwrap_err().to_string();
-    assert!(error.contains("version 7") && error.contains("--file-version 6"), "{error}");
+    let mut eight = ftrace();
+    eight[10] = b'8';
+    let error = read_bytes(&eight).unwrap_err().to_string();
+    assert!(error.contains("version 8") && error.contains("trace-cmd convert"), "{error}");
+    let mut packed = seven("");
+    packed[18..22].copy_from_slice(b"lzma");
+    let error = read_bytes(&packed).unwrap_err().to_string();
+    assert!(error.contains("lzma") && error.contains("--compression none"), "{error}");
     let mut endian = ftrace();
     endian[12] = 1;
     assert!(read_bytes(&endian).unwrap_err().to_string().contains("big-endian"));
@@ -227,11 +279,16 @@ proptest! {
     /// Whatever happens to a file: a trace or an error, no panic, no endless loop, no memory beyond its size.
     #[test]
     fn no_damage_panics(
-        ftrace_file in any::<bool>(),
+        kind in 0..4,
         changes in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>(), any::<bool>()), 1..20),
         cut in proptest::option::of(any::<prop::sample::Index>()),
     ) {
-        let mut file = if ftrace_file { ftrace() } else { perf() };
+        let mut file = match kind {
+            0 => perf(),
+            1 => ftrace(),
+            2 => seven(""),
+            _ => seven("plain"),
+        };
         let heads = file.len().min(4096);
         for (place, byte, head) in changes {
             // Half of them in the head, which everything depends on.
@@ -242,7 +299,8 @@ proptest! {
             file.truncate(cut.index(file.len()));
         }
         if let Ok(trace) = read_bytes(&file) {
-            prop_assert!(trace.events.len() <= file.len());
+            // Packed pages hold more events than they have bytes, but not without bounds.
+            prop_assert!(trace.events.len() <= file.len() * 100);
             prop_assert!(trace.events.is_sorted_by_key(|event| event.time_ns));
         }
     }
@@ -326,6 +384,7 @@ fn a_fresh_recording_of_trace_cmd_has_what_trace_cmd_tells() {
         trace-cmd report new6.dat | grep -v ^cpus="#;
     let Some(told) = with_tracefs("trace-cmd", script, folder.path()) else { return };
     let trace = read(&folder.path().join("new6.dat")).unwrap();
+    assert_eq!(read(&folder.path().join("new7.dat")).unwrap().events, trace.events);
     let lost = count(&trace, |kind| matches!(kind, Kind::Lost { .. }));
     let told = told.lines().filter(|line| line.contains("sched_")).count();
     assert!(told > 0);
