@@ -8,7 +8,7 @@ use crate::interrupts;
 use crate::measure;
 use crate::report::{Check, Report};
 use crate::tree::Tree;
-use crate::{clocks, cpus, kernel, memory, rights};
+use crate::{clocks, cpus, kernel, memory, network, rights};
 
 /// How to examine.
 #[derive(Debug, Clone, PartialEq)]
@@ -71,6 +71,7 @@ pub fn examine(options: &Options) -> Result<Report, DoctorError> {
         memory::swap(&tree),
         memory::huge_pages(&tree),
         kernel::autogroup(&tree),
+        network::coalescing(&tree),
     ]);
     Ok(Report { checks })
 }
@@ -138,7 +139,7 @@ mod tests {
     fn this_machine_is_examined() {
         let report = examine(&Options { seconds: 0.3, priority: 3, ..Options::default() }).unwrap();
         assert_sound(&report);
-        assert_eq!(report.checks.len(), 21);
+        assert_eq!(report.checks.len(), 22);
         for id in ["wakeup_lateness", "clock", "interrupts", "hypervisor"] {
             assert!(!report.get(id).unwrap().measured.is_empty(), "{id}");
         }

@@ -18,6 +18,7 @@ mod interrupts;
 mod kernel;
 mod measure;
 mod memory;
+mod network;
 mod report;
 mod rights;
 mod text;
