@@ -1,4 +1,5 @@
 //! The cache between the controller and its readers.
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 use std::sync::mpsc;
 

@@ -93,10 +93,10 @@ impl Drive {
         self.state = DriveState::of(statusword);
         if self.state == DriveState::Fault {
             // A reset is a rising edge.
-            let rising = (self.in_fault / RESET_HALF) % 2 == 1;
+            let rising = !(self.in_fault / RESET_HALF).is_multiple_of(2);
             self.in_fault += 1;
             if goal == Goal::Enabled && rising {
-                self.resets += u32::from((self.in_fault - 1) % RESET_HALF == 0);
+                self.resets += u32::from((self.in_fault - 1).is_multiple_of(RESET_HALF));
                 return FAULT_RESET;
             }
             return DISABLE_VOLTAGE;

@@ -1,4 +1,5 @@
 //! The controller on the simulated segment, in process.
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 use std::time::{Duration, Instant};
 

@@ -181,7 +181,7 @@ impl CacheReader {
     pub fn read<R>(&mut self, look: impl FnOnce(&Snapshot) -> R) -> Result<R, LockError> {
         self.put_off();
         if let Some(reader) = &mut self.reader {
-            return Ok(look(&reader.read().value));
+            return Ok(look(reader.read().value));
         }
         match &self.shared.store {
             Store::Pi(mutex) => Ok(look(&*mutex.lock()?)),

@@ -32,6 +32,7 @@ impl EtherCrabWireWrite for Payload {
 }
 
 /// What a lane sends.
+#[expect(clippy::large_enum_variant, reason = "a box would be an allocation per cycle")]
 pub(super) enum Request {
     /// A piece of the process image at a logical address: outputs there, inputs back.
     Process { address: u32, payload: Payload },

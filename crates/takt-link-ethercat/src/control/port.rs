@@ -326,9 +326,8 @@ impl Port {
             let (pieces, watch) = (&mut self.pieces, &mut self.watch);
             self.master.receive_all(|heard| note(pieces, watch, heard));
             for lane in 0..lanes {
-                match self.lanes.fetch(lane) {
-                    Some(Ok(answer)) => self.take(lane, &answer),
-                    Some(Err(_)) | None => {}
+                if let Some(Ok(answer)) = self.lanes.fetch(lane) {
+                    self.take(lane, &answer);
                 }
             }
             // The status frames are not waited for.
