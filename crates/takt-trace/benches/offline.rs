@@ -1,6 +1,8 @@
 //! How fast recorded files are read: the goal is three million events a second on one core. Times are CPU time of the
 //! reading thread, so that other load on the machine does not count.
 
+#![allow(clippy::unwrap_used)] // A bench may panic as tests may.
+
 use std::hint::black_box;
 use std::path::Path;
 use std::time::Duration;

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashMap};
 use super::bytes::{Bytes, u32_at, u64_at};
 use super::error::OfflineError;
 use super::tracing_data;
-use crate::event::{Clock, Event, Kind, Thread, Trace};
+use crate::event::{Clock, Event, Kind, Trace};
 use crate::format::{Decoder, note_name};
 
 /// `PERFILE2`, little-endian.
@@ -416,7 +416,7 @@ impl Reader {
         for (tid, pid) in self.pids {
             // Unknown processes are -1.
             if tid != 0 && pid >= 0 {
-                self.trace.threads.entry(tid).or_insert_with(Thread::default).pid = Some(pid);
+                self.trace.threads.entry(tid).or_default().pid = Some(pid);
             }
         }
         // perf repeats at the end, in records of the second kind, what the kernel told in those of the first.

@@ -2,6 +2,8 @@
 //!
 //! One test, because the plants disturb each other. `TAKT_TRACE_SHOW=1` prints what was found.
 
+#![allow(clippy::unwrap_used, clippy::type_complexity)] // Helpers of tests may panic as tests may.
+
 use std::os::fd::AsRawFd;
 use std::process::Command;
 use std::sync::Arc;
