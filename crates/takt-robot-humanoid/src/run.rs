@@ -164,7 +164,8 @@ pub struct Loop {
     pub records: Producer<CycleRecord>,
 }
 
-/// The loop. Between the first cycle and the last it does not allocate (see `tests/quiet.rs`).
+/// The loop. It allocates nothing (`tests/quiet.rs` counts); its system calls are its sleep, those of the wire, and a futex
+/// call where a reader is in the cache.
 pub fn cycles(parts: Loop, shared: &Shared) -> Finished {
     let Loop { mut controller, mut port, mut periodic, mut records } = parts;
     let faults = memory::thread_faults();
