@@ -87,7 +87,6 @@ pub enum Cause {
     Unknown,
 }
 
-/// Every cause, for texts and tests.
 impl Cause {
     /// A few words for tables.
     pub fn title(self) -> &'static str {

@@ -228,6 +228,33 @@ fn holes_are_not_guessed_over() {
 }
 
 #[test]
+fn threads_without_records_have_jobs_too() {
+    let trace = Story::new()
+        .sleep(10, 1000)
+        .wake(1003, BUSY)
+        .switch(1020, BUSY, 120, State::Runnable, TASK, PRIO)
+        .switch(1030, TASK, PRIO, State::Runnable, KTIMERS, 98)
+        .switch(1040, KTIMERS, 98, State::Sleeping, TASK, PRIO)
+        .sleep(1100, 2000)
+        .end(1200);
+    assert_eq!(observed_jobs(&trace, TASK), [JobRecord { index: 0, ..job(1000, 1020, 1020, 1101) }]);
+    let slices = timeline(&trace, 900_000, 1_150_000);
+    let told: Vec<(&str, u64, u64)> =
+        slices.iter().map(|slice| (slice.what.as_str(), slice.from_ns / 1000, slice.to_ns / 1000)).collect();
+    assert_eq!(
+        told,
+        [
+            ("busy", 900, 1020),
+            ("local_timer", 1003, 1008),
+            ("fcs", 1020, 1030),
+            ("ktimers/0", 1030, 1040),
+            ("fcs", 1040, 1101),
+            ("busy", 1101, 1150),
+        ]
+    );
+}
+
+#[test]
 fn another_clock_is_refused() {
     let trace = Trace { clock: Clock::Other("local".into()), ..Trace::default() };
     let error = analyse(&trace, TASK, &[]).unwrap_err().to_string();
