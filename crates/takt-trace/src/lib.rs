@@ -1,4 +1,18 @@
 //! What the kernel did: activation paths, the cause of every late release, Perfetto export.
+//!
+//! ```no_run
+//! use takt_trace::{TraceOptions, Tracer, analyse};
+//! # fn run() -> (i32, Vec<takt_rt::jobs::JobRecord>) { (0, Vec::new()) }
+//!
+//! let tracer = Tracer::start(&TraceOptions::default())?;
+//! let (tid, jobs) = run(); // the real-time loop, its thread id and its job records
+//! let trace = tracer.stop()?;
+//! let report = analyse(&trace, tid, &jobs)?;
+//! for row in &report.causes {
+//!     println!("{} {}: {} times, worst {} us", row.cause.title(), row.who, row.count, row.worst_us);
+//! }
+//! # Ok::<(), takt_trace::TraceError>(())
+//! ```
 
 pub mod analysis;
 pub mod capture;

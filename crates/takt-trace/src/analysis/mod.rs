@@ -7,6 +7,7 @@ use takt_rt::jobs::JobRecord;
 
 pub use self::cause::{Cause, Part};
 use self::cause::{Circumstances, parts};
+pub use self::observed::{Slice, observed_jobs, timeline};
 pub use self::path::{Activation, Path, Segment, Step, table};
 use self::path::{Segments, sequence};
 use self::sweep::Sweep;
@@ -14,9 +15,12 @@ use crate::error::TraceError;
 use crate::event::{Clock, Trace};
 
 mod cause;
+mod observed;
 mod path;
 mod steal;
 mod sweep;
+#[cfg(test)]
+mod tests;
 
 /// What counts as late.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
