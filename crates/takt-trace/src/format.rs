@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use crate::error::TraceError;
-use crate::event::{Kind, Softirq, State, Thread, Trace, Vector};
+use crate::event::{Kind, Softirq, State, Trace, Vector};
 
 /// One field of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -330,7 +330,7 @@ pub(crate) fn note_name(trace: &mut Trace, tid: i32, name: &[u8]) {
     if tid == 0 || name.is_empty() {
         return;
     }
-    let thread = trace.threads.entry(tid).or_insert_with(Thread::default);
+    let thread = trace.threads.entry(tid).or_default();
     if thread.name.as_bytes() != name {
         thread.name = String::from_utf8_lossy(name).into_owned();
     }
