@@ -1,36 +1,34 @@
-//! Dumps the kernel's events around a few releases of a 1 kHz loop.
-use std::time::Duration;
-use takt_rt::jobs::JobRecord;
-use takt_rt::periodic::{Periodic, SleepStrategy};
-use takt_rt::settings::ThreadSettings;
-use takt_trace::{TraceOptions, Tracer};
+//! What tracing costs here: latency and CPU with tracing off, on, and with full rings, in turns.
+//!
+//! ```text
+//! cargo run -p takt-trace --example overhead -- 5
+//! ```
 
-fn main() {
-    let tracer = Tracer::start(&TraceOptions::default()).unwrap_or_else(|error| panic!("{error}"));
-    let settings = ThreadSettings { policy: "fifo:80".parse().unwrap_or_default(), ..Default::default() };
-    let control = takt_rt::thread::spawn("loop", &settings, || {
-        let mut periodic = Periodic::start_now(Duration::from_millis(1), SleepStrategy::Kernel).ok()?;
-        let mut jobs = Vec::with_capacity(1000);
-        for _ in 0..1000 {
-            let release = periodic.next();
-            let now = takt_rt::clock::monotonic_ns();
-            jobs.push(JobRecord {
-                start_ns: now,
-                end_ns: takt_rt::clock::monotonic_ns(),
-                ..JobRecord::of(&release)
-            });
-        }
-        Some(jobs)
-    });
-    let Ok(control) = control else { return };
-    let tid = control.tid();
-    let Ok(Some(jobs)) = control.join() else { return };
-    let trace = match tracer.stop() {
-        Ok(trace) => trace,
-        Err(error) => panic!("{error}"),
-    };
-    println!("{} events, {} lost, {:?}, tid {tid}", trace.events.len(), trace.lost_events, trace.notes);
-    println!("{:?}", trace.spans);
-    let report = takt_trace::analyse(&trace, tid, &jobs).unwrap_or_else(|error| panic!("{error}"));
-    println!("{report:#?}");
+fn main() -> Result<(), takt_trace::TraceError> {
+    let rounds = std::env::args().nth(1).and_then(|text| text.parse().ok()).unwrap_or(5);
+    let overhead = takt_trace::overhead::measure(rounds, 0)?;
+    println!(
+        "| tracing | lateness median (us) | p99 | worst | loop CPU per release (us) | reader CPU (%) | events/s | lost | matched |"
+    );
+    println!("|---|---:|---:|---:|---:|---:|---:|---:|---:|");
+    for cost in &overhead.costs {
+        let lateness = &cost.lateness_us;
+        println!(
+            "| {:?} | {:.1} | {:.1} | {:.1} | {:.2} | {:.2} | {:.0} | {} | {} |",
+            cost.mode,
+            lateness.median,
+            lateness.p99,
+            lateness.worst,
+            cost.loop_cpu_us,
+            cost.reader_cpu_percent,
+            cost.events_per_s,
+            cost.lost_events,
+            cost.matched_share.map_or("-".to_owned(), |share| format!("{:.1} %", share * 100.0)),
+        );
+    }
+    println!(
+        "{:.0} ns per event; {:.2} % of the machine for all events that there were, {:.2} % for those of the loop",
+        overhead.ns_per_event, overhead.cpu_percent, overhead.loop_cpu_percent
+    );
+    Ok(())
 }

@@ -239,6 +239,16 @@ impl Decoder {
     /// Decodes a raw record: the current thread and what happened. Names that it brings go into `trace`. None for
     /// a tracepoint that was not added, and for a record that is too short.
     pub fn decode(&self, raw: &[u8], trace: &mut Trace) -> Option<(i32, Kind)> {
+        self.decode_named(raw, trace, &mut note_name)
+    }
+
+    /// As [`Self::decode`]; names of threads go to `note`.
+    pub(crate) fn decode_named(
+        &self,
+        raw: &[u8],
+        trace: &mut Trace,
+        note: &mut dyn FnMut(&mut Trace, i32, &[u8]),
+    ) -> Option<(i32, Kind)> {
         let kind = Field { offset: 0, size: 2, signed: false, data_loc: false }.integer(raw)?;
         let place = *self.places.get(usize::from(kind as u16))?;
         let plan = self.plans.get(usize::from(place.checked_sub(1)?))?;
@@ -250,7 +260,7 @@ impl Decoder {
         let address = |index: usize| get(index).map(|value| value as u64);
         let mut name = |tid: i32, index: usize| {
             if let Some(field) = plan.fields.get(index) {
-                note_name(trace, tid, field.text(raw));
+                note(trace, tid, field.text(raw));
             }
         };
         let kind = match plan.tag {

@@ -6,6 +6,7 @@ mod error;
 pub mod event;
 pub mod format;
 pub mod offline;
+pub mod overhead;
 pub mod perfetto;
 mod tracefs;
 

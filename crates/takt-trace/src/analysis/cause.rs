@@ -200,6 +200,7 @@ pub(super) fn parts(
             Bucket::Thread(tid, prio) => (Cause::HigherPriority, thread(tid, prio)),
             Bucket::Unpreemptible(tid) => (Cause::Unpreemptible, named(tid)),
             Bucket::Lock(tid) => (Cause::Lock, named(tid)),
+            Bucket::Waited(-1) => (Cause::Unknown, "asleep, and no wake-up seen".to_owned()),
             Bucket::Waited(tid) if is_stopper(trace, tid) => (Cause::Migration, String::new()),
             Bucket::Waited(tid) => (Cause::Waited, named(tid)),
             Bucket::Fault => (Cause::PageFault, "waited for its page".to_owned()),

@@ -17,6 +17,8 @@ mod cause;
 mod path;
 mod steal;
 mod sweep;
+#[cfg(test)]
+mod tests;
 
 /// What counts as late.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

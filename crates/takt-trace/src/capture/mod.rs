@@ -3,7 +3,7 @@
 //! The traced threads do nothing for it: no system call, no allocation. What the kernel writes costs it a few hundred
 //! nanoseconds per event, and there are about twenty events per release.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::CString;
 use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -17,10 +17,10 @@ use takt_rt::signal::Signal;
 use takt_rt::thread::{self, Handle};
 
 use self::flight::{Chunk, Flight};
-use self::open::{CpuBuffer, Opened, open_all};
+use self::open::{Opened, open_all};
 use crate::error::TraceError;
 use crate::event::{Event, Kind, Span, Thread, Trace};
-use crate::format::Decoder;
+use crate::format::{Decoder, note_name};
 
 mod flight;
 mod open;
@@ -303,15 +303,25 @@ impl Reader {
         let mut trace = Trace { notes: self.opened.notes, guest: is_guest(), ..Trace::default() };
         trace.threads = self.met;
         read_names(&mut trace.threads);
-        let mut recorded_lost = 0;
+        let decoder = self.opened.decoder;
+        // One CPU is decoded after the other, and a thread changes its name when it starts: the newest name counts.
+        let mut named_ns = HashMap::new();
         let mut bytes = 0;
-        for (cpu, flight) in self.opened.cpus.iter().zip(&self.flights) {
+        for ((cpu, flight), &end_ns) in self.opened.cpus.iter().zip(&self.flights).zip(&self.drained_ns) {
+            let mut told = 0;
             for chunk in flight.kept.iter().chain(&flight.chunks) {
                 bytes += chunk.data.len();
-                recorded_lost += decode(&self.opened.decoder, cpu.cpu, &chunk.data, &mut trace);
+                told += decode(&decoder, &mut named_ns, cpu.cpu, &chunk.data, &mut trace);
             }
+            // The ring tells of losses when there is room again; what was lost at the end only the kernel's counter
+            // tells.
+            let lost = cpu.lost().max(told);
+            if lost > told {
+                let kind = Kind::Lost { count: lost - told };
+                trace.events.push(Event { time_ns: end_ns, tid: 0, cpu: cpu.cpu, kind });
+            }
+            trace.lost_events += lost;
         }
-        trace.lost_events = recorded_lost.max(self.opened.cpus.iter().map(CpuBuffer::lost).sum());
         trace.spans = flight::common(self.flights.iter().map(Flight::spans));
         if self.flights.iter().any(|flight| flight.forgotten) {
             let dropped: u64 = self.flights.iter().map(|flight| flight.dropped).sum();
@@ -326,7 +336,13 @@ impl Reader {
 }
 
 /// Decodes the records of a chunk into the trace and returns how many losses they tell of.
-fn decode(decoder: &Decoder, cpu: u16, data: &[u8], trace: &mut Trace) -> u64 {
+fn decode(
+    decoder: &Decoder,
+    named_ns: &mut HashMap<i32, u64>,
+    cpu: u16,
+    data: &[u8],
+    trace: &mut Trace,
+) -> u64 {
     let word = |bytes: &[u8], at: usize| {
         bytes.get(at..at + 8).and_then(|word| word.try_into().ok()).map(u64::from_ne_bytes)
     };
@@ -348,7 +364,14 @@ fn decode(decoder: &Decoder, cpu: u16, data: &[u8], trace: &mut Trace) -> u64 {
                 let Some(size) = record.get(16..20).and_then(|size| size.try_into().ok()) else { continue };
                 let size = u32::from_ne_bytes(size) as usize;
                 let Some(raw) = record.get(20..20usize.saturating_add(size)) else { continue };
-                if let Some((tid, kind)) = decoder.decode(raw, trace) {
+                let mut note = |trace: &mut Trace, tid: i32, name: &[u8]| {
+                    let newest_ns = named_ns.entry(tid).or_default();
+                    if time_ns >= *newest_ns {
+                        *newest_ns = time_ns;
+                        note_name(trace, tid, name);
+                    }
+                };
+                if let Some((tid, kind)) = decoder.decode_named(raw, trace, &mut note) {
                     trace.events.push(Event { time_ns, tid, cpu, kind });
                 }
             }

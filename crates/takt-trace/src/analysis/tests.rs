@@ -1,0 +1,294 @@
+use super::*;
+use crate::event::{Event, Kind, Softirq, State, Thread, Vector};
+
+/// The thread under test, at FIFO 50.
+const TASK: i32 = 100;
+const PRIO: i16 = 49;
+/// A busy fair thread, and its CPU's software interrupt thread.
+const BUSY: i32 = 7;
+const KTIMERS: i32 = 16;
+const TIMER: u64 = 0xf00;
+
+/// Builds a trace of CPU 0, microseconds.
+struct Story(Vec<Event>);
+
+impl Story {
+    fn new() -> Self {
+        Self(Vec::new()).switch(0, BUSY, 120, State::Runnable, TASK, PRIO)
+    }
+
+    fn at(mut self, us: u64, tid: i32, kind: Kind) -> Self {
+        self.0.push(Event { time_ns: us * 1000, tid, cpu: 0, kind });
+        self
+    }
+
+    fn switch(self, us: u64, prev: i32, prev_prio: i16, state: State, next: i32, next_prio: i16) -> Self {
+        let kind = Kind::Switch { prev_tid: prev, prev_prio, prev_state: state, next_tid: next, next_prio };
+        self.at(us, prev, kind)
+    }
+
+    /// The task arms its timer for `expires` and sleeps.
+    fn sleep(self, us: u64, expires: u64) -> Self {
+        let start = Kind::TimerStart { timer: TIMER, function: 1, expires_ns: expires * 1000 };
+        self.at(us, TASK, start).switch(us + 1, TASK, PRIO, State::Sleeping, BUSY, 120)
+    }
+
+    /// Its timer expires directly in the interrupt.
+    fn wake(self, us: u64, running: i32) -> Self {
+        self.at(us, running, Kind::VectorEntry(Vector::LocalTimer))
+            .at(us + 1, running, Kind::TimerExpireEntry { timer: TIMER, function: 1, now_ns: us * 1000 })
+            .at(us + 2, running, Kind::Waking { tid: TASK, prio: PRIO, target_cpu: 0 })
+            .at(us + 3, running, Kind::Wakeup { tid: TASK, prio: PRIO, target_cpu: 0 })
+            .at(us + 4, running, Kind::TimerExpireExit { timer: TIMER })
+            .at(us + 5, running, Kind::VectorExit(Vector::LocalTimer))
+    }
+
+    fn end(self, us: u64) -> Trace {
+        let events = self.at(us, BUSY, Kind::CpuIdle { state: None }).0;
+        let mut trace = Trace { events, ..Trace::default() };
+        for (tid, name, pid) in
+            [(TASK, "fcs", 100), (BUSY, "busy", 7), (KTIMERS, "ktimers/0", 16), (101, "helper", 100)]
+        {
+            trace.threads.insert(tid, Thread { name: name.to_owned(), pid: Some(pid) });
+        }
+        trace
+    }
+}
+
+fn job(planned: u64, wake: u64, start: u64, end: u64) -> JobRecord {
+    JobRecord {
+        index: planned / 1000,
+        planned_ns: planned * 1000,
+        wake_ns: wake * 1000,
+        start_ns: start * 1000,
+        end_ns: end * 1000,
+        ..JobRecord::default()
+    }
+}
+
+fn segment(report: &TraceReport, name: &str) -> f64 {
+    report
+        .segments_us
+        .iter()
+        .find(|segment| segment.name == name)
+        .map_or(f64::NAN, |segment| segment.summary.median)
+}
+
+#[test]
+fn the_direct_path_is_told_step_by_step() {
+    let story = Story::new().sleep(10, 1000).wake(1003, BUSY);
+    let trace = story.switch(1020, BUSY, 120, State::Runnable, TASK, PRIO).sleep(1100, 2000).end(1200);
+    let report = analyse(&trace, TASK, &[job(1000, 1024, 1030, 1090)]).unwrap();
+    assert_eq!((report.releases, report.matched, report.late), (1, 1, 0));
+    assert_eq!(report.activations["timer"], 1);
+    assert_eq!(report.switches[&1], 1);
+    for (name, us) in [
+        ("slack", 0.0),
+        ("timer", 3.0),
+        ("expiry", 1.0),
+        ("wakeup", 1.0),
+        ("switch", 15.0),
+        ("resume", 4.0),
+        ("inputs", 6.0),
+        ("execution", 60.0),
+    ] {
+        assert_eq!(segment(&report, name), us, "{name}");
+    }
+    let table = table(["direct", "none"], [&report.sequence, &[]]);
+    assert!(table.contains("| 17.0 | sched_switch (to fcs) | - | - |"), "{table}");
+}
+
+/// The right column of the paper's Table 6.
+#[test]
+fn the_deferred_path_counts_its_switches() {
+    let hrtimer = Softirq::HRTIMER;
+    let trace = Story::new()
+        .sleep(10, 1000)
+        .at(1000, BUSY, Kind::VectorEntry(Vector::LocalTimer))
+        .at(1005, BUSY, Kind::SoftirqRaise(hrtimer))
+        .at(1017, BUSY, Kind::Wakeup { tid: KTIMERS, prio: 98, target_cpu: 0 })
+        .at(1018, BUSY, Kind::VectorExit(Vector::LocalTimer))
+        .switch(1054, BUSY, 120, State::Runnable, KTIMERS, 98)
+        .at(1060, KTIMERS, Kind::SoftirqEntry(hrtimer))
+        .at(1092, KTIMERS, Kind::TimerExpireEntry { timer: TIMER, function: 1, now_ns: 1_092_000 })
+        .at(1093, KTIMERS, Kind::Waking { tid: TASK, prio: PRIO, target_cpu: 0 })
+        .at(1094, KTIMERS, Kind::Wakeup { tid: TASK, prio: PRIO, target_cpu: 0 })
+        .at(1095, KTIMERS, Kind::TimerExpireExit { timer: TIMER })
+        .at(1096, KTIMERS, Kind::SoftirqExit(hrtimer))
+        .switch(1110, KTIMERS, 98, State::Runnable, TASK, PRIO)
+        .end(1300);
+    let report = analyse(&trace, TASK, &[job(1000, 1116, 1117, 1168)]).unwrap();
+    assert_eq!(report.activations["deferred_timer"], 1);
+    assert_eq!(report.switches[&2], 1);
+    let events: Vec<(&str, f64)> =
+        report.sequence.iter().map(|step| (step.event.as_str(), step.median_us)).collect();
+    assert_eq!(
+        events,
+        [
+            ("interrupt entry", 0.0),
+            ("softirq_raise (HRTIMER)", 5.0),
+            ("hrtimer_expire_entry", 92.0),
+            ("sched_waking (fcs)", 93.0),
+            ("sched_switch (to fcs)", 110.0),
+            ("task execution begins", 117.0),
+            ("task execution ends", 168.0),
+        ]
+    );
+    // 116 us late: most of it by the software interrupt and its thread.
+    let late = &report.windows[0];
+    assert_eq!(late.cause, Cause::Softirq, "{late:#?}");
+}
+
+#[test]
+fn a_helper_is_told_from_a_stranger() {
+    let story = |hog: i32| {
+        let trace = Story::new()
+            .sleep(10, 1000)
+            .switch(900, BUSY, 120, State::Runnable, hog, 9)
+            .wake(1001, hog)
+            .switch(1500, hog, 9, State::Sleeping, TASK, PRIO)
+            .end(2000);
+        let report = analyse(&trace, TASK, &[job(1000, 1504, 1505, 1510)]).unwrap();
+        (report.causes[0].cause, report.causes[0].who.clone())
+    };
+    assert_eq!(story(101), (Cause::OwnThread, "helper (rt 90, tid 101)".into()));
+    assert_eq!(story(55), (Cause::HigherPriority, "tid 55 (rt 90, tid 55)".into()));
+}
+
+#[test]
+fn a_late_interrupt_is_no_hypervisors_fault_without_a_hypervisor() {
+    let story = |guest: bool| {
+        let trace = Story::new().sleep(10, 1000).wake(1400, BUSY);
+        let trace = trace.switch(1420, BUSY, 120, State::Runnable, TASK, PRIO).end(2000);
+        let report = analyse(&Trace { guest, ..trace }, TASK, &[job(1000, 1424, 1425, 1430)]).unwrap();
+        report.causes[0].cause
+    };
+    assert_eq!(story(false), Cause::InterruptsOff);
+    assert_eq!(story(true), Cause::TimerLate);
+}
+
+#[test]
+fn time_that_nobody_was_charged_for_is_steal() {
+    // The busy thread runs from 900 to 1600 and is charged for 100: the timer's interrupt waits for the hypervisor.
+    let trace = Story::new()
+        .sleep(10, 1000)
+        .at(900, BUSY, Kind::Runtime { tid: BUSY, runtime_ns: 889_000 })
+        .wake(1600, BUSY)
+        .at(1606, BUSY, Kind::Runtime { tid: BUSY, runtime_ns: 100_000 })
+        .switch(1610, BUSY, 120, State::Runnable, TASK, PRIO)
+        .end(2000);
+    let report = analyse(&Trace { guest: true, ..trace }, TASK, &[job(1000, 1612, 1613, 1620)]).unwrap();
+    assert_eq!(report.causes[0].cause, Cause::Steal, "{:#?}", report.windows);
+    assert!(report.windows[0].share > 0.9);
+}
+
+#[test]
+fn the_next_job_inherits_the_cause() {
+    let trace = Story::new()
+        .sleep(10, 1000)
+        .wake(1001, BUSY)
+        .switch(1010, BUSY, 120, State::Runnable, TASK, PRIO)
+        .switch(1100, TASK, PRIO, State::Stopped, BUSY, 120)
+        .at(2900, BUSY, Kind::Waking { tid: TASK, prio: PRIO, target_cpu: 0 })
+        .at(2901, BUSY, Kind::Wakeup { tid: TASK, prio: PRIO, target_cpu: 0 })
+        .switch(2902, BUSY, 120, State::Runnable, TASK, PRIO)
+        .sleep(3100, 4000)
+        .end(4000);
+    let jobs = [job(1000, 1012, 1013, 2950), job(2000, 2951, 2952, 2990)];
+    let report = analyse(&trace, TASK, &jobs).unwrap();
+    assert_eq!(report.late, 2);
+    assert_eq!(
+        report.causes,
+        [CauseRow {
+            cause: Cause::Stopped,
+            who: String::new(),
+            count: 2,
+            worst_us: 1950.0,
+            total_us: 2901.0
+        }]
+    );
+    assert_eq!(report.activations["awake"], 1);
+    assert!(report.windows.iter().any(|late| late.inherited && late.index == 2));
+}
+
+#[test]
+fn holes_are_not_guessed_over() {
+    let trace = Story::new()
+        .sleep(10, 1000)
+        .wake(1001, BUSY)
+        .switch(1500, BUSY, 120, State::Runnable, TASK, PRIO)
+        .at(1600, TASK, Kind::Lost { count: 3 })
+        .sleep(1700, 2000)
+        .end(1800);
+    let jobs = [job(1000, 1504, 1505, 1650), job(9000, 9500, 9501, 9502)];
+    let report = analyse(&Trace { lost_events: 3, ..trace }, TASK, &jobs).unwrap();
+    assert_eq!((report.releases, report.matched, report.lost_events), (1, 0, 3));
+    let causes: Vec<Cause> = report.causes.iter().map(|row| row.cause).collect();
+    assert!(causes.contains(&Cause::EventsLost) && causes.contains(&Cause::NotRecorded), "{causes:?}");
+}
+
+#[test]
+fn another_clock_is_refused() {
+    let trace = Trace { clock: Clock::Other("local".into()), ..Trace::default() };
+    let error = analyse(&trace, TASK, &[]).unwrap_err().to_string();
+    assert!(error.contains("`local`") && error.contains("-C mono"), "{error}");
+}
+
+#[test]
+fn dilation_compares_medians() {
+    let report = |us: u64| {
+        let trace = Story::new()
+            .sleep(10, 1000)
+            .wake(1001, BUSY)
+            .switch(1010, BUSY, 120, State::Runnable, TASK, PRIO)
+            .sleep(1700, 2000)
+            .end(1800);
+        analyse(&trace, TASK, &[job(1000, 1012, 1013, 1013 + us)]).unwrap()
+    };
+    assert_eq!(report(51).dilation(&report(17)), Some(3.0));
+}
+
+proptest::proptest! {
+    /// Whatever comes in whatever order: no panic, and no more matched than there are.
+    #[test]
+    fn nonsense_is_survived(
+        events in proptest::collection::vec((0u64..5000, 0i32..4, 0u16..3, 0u8..20, 0i32..4), 0..200),
+        jobs in proptest::collection::vec((0u64..5000, 0u64..500, 0u64..500, 0u64..500), 0..20),
+    ) {
+        let kind = |code: u8, tid: i32| match code {
+            0 | 1 => Kind::Switch { prev_tid: tid, prev_prio: 20, prev_state: State::Runnable, next_tid: 1, next_prio: 49 },
+            2 | 3 => Kind::Switch { prev_tid: 1, prev_prio: 49, prev_state: State::Sleeping, next_tid: tid, next_prio: 120 },
+            4 => Kind::Waking { tid: 1, prio: 49, target_cpu: 9 },
+            5 => Kind::Wakeup { tid: 1, prio: 49, target_cpu: 1 },
+            6 => Kind::TimerStart { timer: 1, function: 0, expires_ns: u64::MAX },
+            7 => Kind::TimerExpireEntry { timer: 1, function: 0, now_ns: 0 },
+            8 => Kind::TimerExpireExit { timer: 1 },
+            9 => Kind::VectorEntry(Vector::LocalTimer),
+            10 => Kind::VectorExit(Vector::LocalTimer),
+            11 => Kind::SoftirqRaise(Softirq::HRTIMER),
+            12 => Kind::SoftirqEntry(Softirq::HRTIMER),
+            13 => Kind::SoftirqExit(Softirq(3)),
+            14 => Kind::Lost { count: 1 },
+            15 => Kind::PiSetprio { tid, old_prio: 120, new_prio: 49 },
+            16 => Kind::Migrate { tid: 1, from_cpu: 0, to_cpu: 77 },
+            17 => Kind::Runtime { tid, runtime_ns: u64::MAX },
+            18 => Kind::IrqEntry { irq: 3 },
+            _ => Kind::PageFault { address: 0, ip: 0, user: true },
+        };
+        let events = events.into_iter().map(|(us, tid, cpu, code, other)| Event {
+            time_ns: us * 1000, tid, cpu, kind: kind(code, other),
+        });
+        let mut trace = Trace { events: events.collect(), ..Trace::default() };
+        trace.sort();
+        let jobs: Vec<JobRecord> =
+            jobs.into_iter().map(|(p, w, s, e)| job(p, p + w, p + w + s, p + w + s + e)).collect();
+        let report = analyse(&trace, 1, &jobs).unwrap();
+        proptest::prop_assert!(report.matched <= report.releases && report.releases <= jobs.len() as u64);
+        let late: u64 = report.causes.iter().map(|row| row.count).sum();
+        proptest::prop_assert_eq!(late, report.late);
+        for late in &report.windows {
+            let sum: u64 = late.parts.iter().map(|part| part.ns).sum();
+            proptest::prop_assert!(sum <= late.end_ns - late.planned_ns);
+        }
+    }
+}
