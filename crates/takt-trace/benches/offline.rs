@@ -26,7 +26,7 @@ fn cpu_time<T>(times: u64, mut work: impl FnMut() -> T) -> Duration {
 fn read(criterion: &mut Criterion) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/cyclictest.perf.data");
     let recorded = std::fs::read(path).expect("the recorded file is there");
-    let file = synthetic::repeated(&recorded, 200);
+    let file = synthetic::repeated(&recorded, 2000);
     let trace = read_bytes(&file).expect("a repeated file is whole");
     let mut group = criterion.benchmark_group("offline");
     group.sample_size(10).warm_up_time(Duration::from_secs(1)).measurement_time(Duration::from_secs(2));

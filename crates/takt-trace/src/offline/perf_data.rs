@@ -3,6 +3,8 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use zstd::stream::raw::Operation;
+
 use super::bytes::{Bytes, u32_at, u64_at};
 use super::error::OfflineError;
 use super::tracing_data;
@@ -46,6 +48,9 @@ mod record {
     pub const COMPRESSED: u32 = 81;
     pub const COMPRESSED2: u32 = 83;
 }
+
+/// Unpacked bytes of one compressed record, which holds what one look at a ring buffer found; more is damaged.
+const MOST_UNPACKED: usize = 64 << 20;
 
 /// PERF_TYPE_TRACEPOINT.
 const TYPE_TRACEPOINT: u32 = 2;
@@ -181,8 +186,17 @@ pub(super) fn read(file: &[u8]) -> Result<Trace, OfflineError> {
         return Err(OfflineError::Unfinished { part: "the size of its data" });
     }
     let decoder = read_formats(file, data, features, &mut trace)?;
-    let mut reader =
-        Reader { trace, decoder, layouts, lost: 0, lost_samples: 0, undecoded: 0, pids: BTreeMap::new() };
+    let mut reader = Reader {
+        trace,
+        decoder,
+        layouts,
+        lost: 0,
+        lost_samples: 0,
+        undecoded: 0,
+        pids: BTreeMap::new(),
+        unpacker: None,
+        carried: Vec::new(),
+    };
     reader.records(file, data)?;
     Ok(reader.finish())
 }
@@ -317,6 +331,10 @@ struct Reader {
     lost_samples: u64,
     undecoded: u64,
     pids: BTreeMap<i32, i32>,
+    /// For files recorded with `-z`.
+    unpacker: Option<zstd::stream::raw::Decoder<'static>>,
+    /// Unpacked, but only part of a record.
+    carried: Vec<u8>,
 }
 
 impl Reader {
@@ -342,7 +360,7 @@ impl Reader {
                 if kind == record::AUXTRACE {
                     rest.take(u64_at(body, 0), "hardware trace data")?;
                 }
-                self.record(kind, body)
+                self.record(kind, body, offset)
             })();
             match outcome {
                 Ok(()) => {}
@@ -359,7 +377,7 @@ impl Reader {
         Ok(())
     }
 
-    fn record(&mut self, kind: u32, body: &[u8]) -> Result<(), OfflineError> {
+    fn record(&mut self, kind: u32, body: &[u8], offset: u64) -> Result<(), OfflineError> {
         match kind {
             record::SAMPLE => self.sample(body),
             record::COMM => {
@@ -381,14 +399,59 @@ impl Reader {
                 }
             }
             record::LOST_SAMPLES => self.lost_samples = self.lost_samples.saturating_add(u64_at(body, 0)),
-            record::COMPRESSED | record::COMPRESSED2 => {
-                return Err(OfflineError::Unsupported {
-                    what: "a compressed perf.data (`perf record -z`)".to_owned(),
-                    fix: "`perf inject -i perf.data -o plain.data` unpacks it; or record without `-z`",
-                });
+            record::COMPRESSED => self.packed(body, offset)?,
+            record::COMPRESSED2 => {
+                let size = usize::try_from(u64_at(body, 0)).unwrap_or(usize::MAX);
+                let data = body.get(8..).unwrap_or_default();
+                self.packed(&data[..size.min(data.len())], offset)?;
             }
             _ => {}
         }
+        Ok(())
+    }
+
+    /// Packed records: one stream of zstd for the whole file, flushed at the end of each piece, in which a record may go
+    /// on into the next piece.
+    fn packed(&mut self, piece: &[u8], offset: u64) -> Result<(), OfflineError> {
+        let damaged = |received: String| OfflineError::Damaged {
+            part: "a compressed record",
+            offset,
+            received,
+            expected: "a piece of a zstd stream with whole records",
+        };
+        let mut carried = std::mem::take(&mut self.carried);
+        let mut decoder = match self.unpacker.take() {
+            Some(decoder) => decoder,
+            None => zstd::stream::raw::Decoder::new().map_err(|error| damaged(error.to_string()))?,
+        };
+        let mut rest = piece;
+        let mut chunk = [0; 1 << 14];
+        loop {
+            let status =
+                decoder.run_on_buffers(rest, &mut chunk).map_err(|error| damaged(error.to_string()))?;
+            carried.extend_from_slice(&chunk[..status.bytes_written]);
+            rest = rest.get(status.bytes_read..).unwrap_or_default();
+            if carried.len() > MOST_UNPACKED {
+                return Err(damaged(format!("more than {MOST_UNPACKED} bytes unpacked")));
+            }
+            // A chunk that was not filled: all that came in is out.
+            if status.bytes_written < chunk.len() && (rest.is_empty() || status.bytes_read == 0) {
+                break;
+            }
+        }
+        self.unpacker = Some(decoder);
+        let mut done = 0;
+        while let Some(head) = carried.get(done..done + 8) {
+            let (kind, size) = (u32_at(head, 0), (u32_at(head, 4) >> 16) as usize);
+            if size < 8 || matches!(kind, record::COMPRESSED | record::COMPRESSED2) {
+                return Err(damaged(format!("a record of kind {kind} and {size} bytes in it")));
+            }
+            let Some(body) = carried.get(done + 8..done + size) else { break };
+            self.record(kind, body, offset)?;
+            done += size;
+        }
+        carried.drain(..done);
+        self.carried = carried;
         Ok(())
     }
 

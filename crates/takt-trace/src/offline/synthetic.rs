@@ -1,8 +1,12 @@
 //! Files of any length made from a recorded one, for tests and benches.
 
+fn number(bytes: &[u8]) -> u64 {
+    bytes.iter().rev().fold(0, |number, &byte| number << 8 | u64::from(byte))
+}
+
 /// A `perf.data` whose data section stands `times` times, each copy later than the one before.
 pub(crate) fn repeated(file: &[u8], times: u64) -> Vec<u8> {
-    let word = |at: usize| u64::from_le_bytes(file[at..at + 8].try_into().unwrap());
+    let word = |at: usize| number(&file[at..at + 8]);
     let (offset, size) = (word(40) as usize, word(48) as usize);
     let added = size as u64 * (times - 1);
     let mut out = file[..offset].to_vec();
@@ -12,12 +16,12 @@ pub(crate) fn repeated(file: &[u8], times: u64) -> Vec<u8> {
         out.extend(&file[offset..offset + size]);
         let mut at = start;
         while at < out.len() {
-            let kind = u32::from_le_bytes(out[at..at + 4].try_into().unwrap());
-            let length = usize::from(u16::from_le_bytes(out[at + 6..at + 8].try_into().unwrap()));
+            let kind = number(&out[at..at + 4]);
+            let length = number(&out[at + 6..at + 8]) as usize;
             if kind == 9 {
                 // Header, IDENTIFIER, IP, TID, TIME.
                 let time = &mut out[at + 32..at + 40];
-                let later = u64::from_le_bytes(time.try_into().unwrap()) + copy * 1_000_000_000;
+                let later = number(time) + copy * 1_000_000_000;
                 time.copy_from_slice(&later.to_le_bytes());
             }
             at += length;

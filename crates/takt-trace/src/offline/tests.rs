@@ -1,4 +1,5 @@
 use std::collections::BTreeSet;
+use std::io::Write;
 use std::process::Command;
 
 use proptest::prelude::*;
@@ -156,14 +157,12 @@ fn files_that_cannot_be_read_say_what_to_do() {
         file[at..at + bytes.len()].copy_from_slice(bytes);
         read_bytes(&file)
     };
-    let data = u64::from_le_bytes(perf()[40..48].try_into().unwrap()) as usize;
     for (outcome, words) in [
         (change(8, &16u64.to_le_bytes()), "perf inject"),
         (change(8, &17u64.to_le_bytes()), "104"),
         (change(48, &0u64.to_le_bytes()), "did not finish"),
         (change(72, &[0; 32]), "formats"),
         (change(16, &1u64.to_le_bytes()), "pieces of 1"),
-        (change(data, &81u32.to_le_bytes()), "compressed"),
     ] {
         let error = outcome.unwrap_err().to_string();
         assert!(error.contains(words) && error.contains("Fix"), "{error}");
@@ -266,6 +265,53 @@ fn a_torn_end_leaves_what_was_whole() {
     );
 }
 
+/// A file as `perf record -z` makes it: the records in a zstd stream, cut into pieces anywhere.
+fn packed_perf(piece: usize) -> Vec<u8> {
+    let file = perf();
+    let word = |at: usize| u64::from_le_bytes(file[at..at + 8].try_into().unwrap()) as usize;
+    let (data, size) = (word(40), word(48));
+    let mut out = file[..data].to_vec();
+    let mut encoder = zstd::Encoder::new(Vec::new(), 3).unwrap();
+    for part in file[data..data + size].chunks(piece) {
+        encoder.write_all(part).unwrap();
+        encoder.flush().unwrap();
+        let packed = std::mem::take(encoder.get_mut());
+        out.extend(81u32.to_le_bytes());
+        out.extend(0u16.to_le_bytes());
+        out.extend(u16::try_from(packed.len() + 8).unwrap().to_le_bytes());
+        out.extend(packed);
+    }
+    let moved = out.len() as i64 - (data + size) as i64;
+    out.extend(&file[data + size..]);
+    out[48..56].copy_from_slice(&(size as i64 + moved).to_le_bytes());
+    // Sections of features move too.
+    let features: u32 = file[72..104].iter().map(|byte| byte.count_ones()).sum();
+    for row in 0..features as usize {
+        let place = word(data + size + row * 16) as i64 + moved;
+        let at = (data + size + row * 16) as i64 + moved;
+        out[at as usize..at as usize + 8].copy_from_slice(&place.to_le_bytes());
+    }
+    out
+}
+
+#[test]
+fn packed_records_are_the_same() {
+    for piece in [1000, 4096, 50_000] {
+        assert_eq!(read_bytes(&packed_perf(piece)).unwrap(), read_bytes(&perf()).unwrap());
+    }
+    // A piece that is no zstd costs what is behind it.
+    let mut file = packed_perf(30_000);
+    let data = u64::from_le_bytes(file[40..48].try_into().unwrap()) as usize;
+    let second = data + usize::from(u16::from_le_bytes(file[data + 6..data + 8].try_into().unwrap()));
+    file[second + 8..second + 40].fill(0xff);
+    let trace = read_bytes(&file).unwrap();
+    assert!(
+        trace.events.len() < 597 && trace.notes.iter().any(|note| note.contains("compressed record")),
+        "{:?}",
+        trace.notes
+    );
+}
+
 #[test]
 fn copies_in_the_order_of_time_stay_so() {
     let trace = read_bytes(&repeated(&perf(), 5)).unwrap();
@@ -279,7 +325,7 @@ proptest! {
     /// Whatever happens to a file: a trace or an error, no panic, no endless loop, no memory beyond its size.
     #[test]
     fn no_damage_panics(
-        kind in 0..4,
+        kind in 0..5,
         changes in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>(), any::<bool>()), 1..20),
         cut in proptest::option::of(any::<prop::sample::Index>()),
     ) {
@@ -287,6 +333,7 @@ proptest! {
             0 => perf(),
             1 => ftrace(),
             2 => seven(""),
+            3 => packed_perf(4096),
             _ => seven("plain"),
         };
         let heads = file.len().min(4096);
@@ -344,22 +391,24 @@ fn with_tracefs(tool: &str, script: &str, folder: &Path) -> Option<String> {
     None
 }
 
-fn lines(text: &str) -> usize {
-    text.lines().filter(|line| !line.trim().is_empty()).count()
-}
-
 /// What the tool of the file counts is what we count.
 #[test]
 fn a_fresh_recording_of_perf_has_what_perf_tells() {
     let folder = tempfile::tempdir().unwrap();
-    let script = "perf record -q -a -k CLOCK_MONOTONIC -e sched:sched_switch,sched:sched_waking -o new.data sleep 0.1 >&2; \
-                  perf script -F event -i new.data";
-    let Some(told) = with_tracefs("perf", script, folder.path()) else { return };
-    let trace = read(&folder.path().join("new.data")).unwrap();
-    let lost = count(&trace, |kind| matches!(kind, Kind::Lost { .. }));
-    assert!(lines(&told) > 0);
-    assert_eq!(trace.events.len() - lost, lines(&told));
-    assert_eq!(trace.clock, Clock::Monotonic);
+    // Alone, with call chains, and beside an event whose samples are laid out differently.
+    for (file, extra) in [("plain", ""), ("chains", "-g"), ("mixed", "-e cpu-clock"), ("packed", "-z")] {
+        let script = format!(
+            "perf record -q -a -k CLOCK_MONOTONIC -e sched:sched_switch,sched:sched_waking {extra} -o {file} sleep 0.1 >&2; \
+             perf script -F event,time -i {file}"
+        );
+        let Some(told) = with_tracefs("perf", &script, folder.path()) else { return };
+        let trace = read(&folder.path().join(file)).unwrap();
+        let told = told.lines().filter(|line| line.contains("sched:sched_")).count();
+        let lost = count(&trace, |kind| matches!(kind, Kind::Lost { .. }));
+        assert!(told > 0, "{file}");
+        assert_eq!(trace.events.len() - lost, told, "{file}: {:?}", trace.notes);
+        assert_eq!(trace.clock, Clock::Monotonic);
+    }
 }
 
 #[test]
