@@ -103,13 +103,8 @@ pub fn trace(
             run,
         );
     };
-    if let Some(path) = &request.perfetto {
-        let deadline_ns = dir.header()?.measures.first().and_then(|measure| measure.deadline_ns);
-        let task = Task { name: critical.thread.to_owned(), tid: Some(tid), deadline_ns, ..Task::default() };
-        let out = BufWriter::new(File::create(path).map_err(LabError::io(path))?);
-        perfetto::export(out, &trace, &[(task, &jobs)])
-            .map_err(|error| LabError::Config(format!("{}: {error}", path.display())))?;
-    }
+    let deadline_ns = dir.header()?.measures.first().and_then(|measure| measure.deadline_ns);
+    write_perfetto(request, &trace, critical.thread.to_owned(), tid, deadline_ns, &jobs)?;
     let report = match analyse_with(&trace, tid, &jobs, &request.thresholds) {
         Ok(report) => report,
         Err(error) => return untraced(error.to_string(), run),
@@ -118,6 +113,47 @@ pub fn trace(
     // The run was sealed without it.
     dir.seal()?;
     Ok(Traced { report: Some(report), untraced: None, run })
+}
+
+/// Analyses a trace that `perf record` or `trace-cmd record` made, here or elsewhere. `thread` is a name or an id; its
+/// jobs are what the trace shows of it, since there are no records.
+///
+/// # Errors
+/// [`LabError::Config`] for a file that is no trace, or a thread that it does not know.
+pub fn recorded(path: &Path, thread: &str, request: &TraceRequest) -> Result<TraceReport, LabError> {
+    let trace = takt_trace::offline::read(path).map_err(|error| LabError::Config(error.to_string()))?;
+    let by_id = thread.parse().ok().filter(|tid| trace.threads.contains_key(tid));
+    let Some(tid) = by_id.or_else(|| thread_of(&trace, thread)) else {
+        let mut names: Vec<&str> =
+            trace.threads.values().map(|t| t.name.as_str()).filter(|n| !n.is_empty()).collect();
+        names.sort_unstable();
+        names.dedup();
+        names.truncate(40);
+        let path = path.display();
+        return Err(LabError::Config(format!(
+            "{path}: no thread \"{thread}\"; it knows {}",
+            names.join(", ")
+        )));
+    };
+    let jobs = takt_trace::analysis::observed_jobs(&trace, tid);
+    write_perfetto(request, &trace, trace.name(tid), tid, None, &jobs)?;
+    analyse_with(&trace, tid, &jobs, &request.thresholds).map_err(|error| LabError::Config(error.to_string()))
+}
+
+fn write_perfetto(
+    request: &TraceRequest,
+    trace: &Trace,
+    name: String,
+    tid: i32,
+    deadline_ns: Option<u64>,
+    jobs: &[JobRecord],
+) -> Result<(), LabError> {
+    let Some(path) = &request.perfetto else { return Ok(()) };
+    let task = Task { name, tid: Some(tid), deadline_ns, ..Task::default() };
+    let out = BufWriter::new(File::create(path).map_err(LabError::io(path))?);
+    perfetto::export(out, trace, &[(task, jobs)])
+        .map(drop)
+        .map_err(|error| LabError::Config(format!("{}: {error}", path.display())))
 }
 
 /// The report that an earlier traced run left.

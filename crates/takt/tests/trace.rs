@@ -92,3 +92,23 @@ fn without_privileges_the_run_goes_on_untraced_and_says_so() {
     assert!(why.contains("root") || why.contains("CAP_") || why.contains("perf_event_paranoid"), "{why}");
     assert!(traced["run"]["measures"][0]["us"]["count"].as_u64() > Some(0));
 }
+
+#[test]
+fn traces_of_other_tools_are_analysed_alike() {
+    let data = root().join("crates/takt-trace/tests/data");
+    let mut files = 0;
+    for file in ["cyclictest.perf.data", "cyclictest.trace6.dat"] {
+        let path = data.join(file);
+        let output =
+            run(["trace", "--thread", "cyclictest", "--json", "--file"]).arg(&path).output().unwrap();
+        let report = json(&output);
+        assert!(report["releases"].as_u64() > Some(10), "{file}: {report}");
+        assert!(report["matched"].as_u64() > Some(0), "{file}: {report}");
+        let none = run(["trace", "--thread", "nobody", "--file"]).arg(&path).output().unwrap();
+        assert!(stderr(&none).contains("no thread \"nobody\""), "{}", stderr(&none));
+        files += 1;
+    }
+    assert_eq!(files, 2);
+    let torn = run(["trace", "--thread", "x", "--file"]).arg(data.join("README.md")).output().unwrap();
+    assert_eq!(torn.status.code(), Some(2), "{}", stderr(&torn));
+}

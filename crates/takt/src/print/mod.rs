@@ -8,7 +8,7 @@ mod trace;
 pub use campaign::{CampaignProgress, condition_rows, plan, scheduler_rows, table};
 pub use cell::{BenchProgress, RunProgress, rows, summary, verdict};
 pub use robot::{RobotProgress, run_summary};
-pub use trace::traced;
+pub use trace::{trace_report, traced};
 
 use std::io::IsTerminal;
 

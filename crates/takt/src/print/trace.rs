@@ -16,7 +16,15 @@ pub fn traced(traced: &Traced, before: Option<&TraceReport>) -> String {
     if let Some(why) = &traced.untraced {
         let _ = writeln!(out, "\nNOT TRACED: {why}");
     }
-    let Some(report) = &traced.report else { return out };
+    if let Some(report) = &traced.report {
+        out += &trace_report(report, before);
+    }
+    out
+}
+
+/// What a trace says; its activation sequence beside that of `before`, where there is one.
+pub fn trace_report(report: &TraceReport, before: Option<&TraceReport>) -> String {
+    let mut out = String::new();
     let _ = writeln!(
         out,
         "\n{}: {} releases, {} with every step of their activation ({:.1} %); {} events, {} lost",
