@@ -80,6 +80,11 @@ pub fn run(
     session.write()?;
     observe(Event::Started { dir: session.dir(), not_granted: &session.header.not_granted });
 
+    // Load and window begin with the walk; a robot that cannot be enabled has stopped by then.
+    let enabling = Instant::now();
+    while robot.running.shared.mode() == 0 && enabling.elapsed() < STOP && !robot.running.is_finished() {
+        std::thread::sleep(Duration::from_millis(5));
+    }
     session.start_load(&options.interference)?;
     robot.window.open(session.begin_window()?);
     let length = Duration::from_secs_f64(options.seconds.unwrap_or(file.seconds));
