@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use crate::error::TraceError;
-use crate::event::{Kind, Softirq, State, Thread, Trace, Vector};
+use crate::event::{Kind, Softirq, State, Trace, Vector};
 
 /// One field of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
