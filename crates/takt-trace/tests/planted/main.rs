@@ -3,7 +3,7 @@
 //! One test, because the plants disturb each other. `TAKT_TRACE_SHOW=1` prints what was found.
 
 // Helpers outside `#[test]` functions may fail loudly as well.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::type_complexity)]
 
 use std::os::fd::AsRawFd;
 use std::process::Command;
