@@ -1,5 +1,8 @@
 //! Live capture beside a real-time loop: what it finds, what it costs the loop, and how it refuses.
 
+// Helpers outside `#[test]` functions may fail loudly as well.
+#![allow(clippy::unwrap_used)]
+
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 

@@ -114,6 +114,6 @@ pub fn timeline(trace: &Trace, from_ns: u64, to_ns: u64) -> Vec<Slice> {
     for (cpu, (tid, since_ns)) in running {
         slices.push(Slice { cpu, from_ns: since_ns, to_ns, what: trace.name(tid), tid: Some(tid) });
     }
-    slices.sort_by(|a, b| (a.cpu, a.from_ns, a.to_ns).cmp(&(b.cpu, b.from_ns, b.to_ns)));
+    slices.sort_by_key(|slice| (slice.cpu, slice.from_ns, slice.to_ns));
     slices
 }

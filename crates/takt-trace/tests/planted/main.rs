@@ -2,7 +2,8 @@
 //!
 //! One test, because the plants disturb each other. `TAKT_TRACE_SHOW=1` prints what was found.
 
-#![allow(clippy::unwrap_used, clippy::type_complexity)] // Helpers of tests may panic as tests may.
+// Helpers outside `#[test]` functions may fail loudly as well.
+#![allow(clippy::unwrap_used, clippy::type_complexity)]
 
 use std::os::fd::AsRawFd;
 use std::process::Command;
@@ -97,7 +98,7 @@ fn in_ten_jobs(
     let windows = Arc::new((AtomicU64::new(0), [const { (AtomicU64::new(0), AtomicU64::new(0)) }; 10]));
     let told = Arc::clone(&windows);
     // The reader has found the new thread by then.
-    let mut last = 60 / gap * gap.min(3);
+    let mut last = 3 * gap;
     let job = move |index: u64| {
         let count = windows.0.load(Ordering::Relaxed) as usize;
         if index > last + gap && count < 10 {

@@ -124,20 +124,6 @@ impl Plant<'_> {
                 let parts: Vec<_> =
                     late.parts.iter().map(|part| (part.cause, part.who.as_str(), part.ns / 1000)).collect();
                 println!("  {} {} {} us: {parts:?}", late.index, late.cause.title(), late.response_us);
-                if std::env::var_os("TAKT_TRACE_SHOW").is_some() {
-                    for event in trace.between(late.planned_ns.saturating_sub(100_000), late.end_ns + 100_000)
-                    {
-                        if matches!(event.kind, takt_trace::Kind::PiSetprio { .. }) || event.tid == tid {
-                            println!(
-                                "    {:>9} cpu{} {} {:?}",
-                                event.time_ns as i64 - late.planned_ns as i64,
-                                event.cpu,
-                                trace.name(event.tid),
-                                event.kind
-                            );
-                        }
-                    }
-                }
                 outcome.wrong.push(late.clone());
             }
         }
