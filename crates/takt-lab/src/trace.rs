@@ -1,13 +1,15 @@
 //! A robot's run with the kernel traced meanwhile: how its critical thread was activated, and why it was late.
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::io::BufWriter;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use takt_rt::jobs::JobRecord;
+use takt_rt::jobs::{JobRecord, MAX_INPUTS};
 use takt_rundir::RunDir;
-use takt_trace::perfetto::{self, Task};
+use takt_trace::overhead::{self, Overhead};
+use takt_trace::perfetto::{self, Input, Task};
 use takt_trace::{Thresholds, Trace, TraceOptions, TraceReport, Tracer, analyse_with};
 
 use crate::LabError;
@@ -59,6 +61,19 @@ pub struct TraceRequest {
     pub thresholds: Thresholds,
     /// Perfetto file to write.
     pub perfetto: Option<PathBuf>,
+    /// Seconds for which tracing off, on and with full rings are compared after the run; 0 leaves that out.
+    pub overhead_rounds: u32,
+}
+
+/// `trace.json`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TraceFile {
+    /// What the trace says.
+    #[serde(flatten)]
+    pub report: TraceReport,
+    /// What tracing costs on this machine, where it was measured.
+    #[serde(default)]
+    pub overhead: Option<Overhead>,
 }
 
 /// A traced run.
@@ -66,7 +81,7 @@ pub struct TraceRequest {
 pub struct Traced {
     /// What the trace says; null when the run went on untraced.
     #[serde(flatten)]
-    pub report: Option<TraceReport>,
+    pub trace: Option<TraceFile>,
     /// Why there is no trace, with the way out; null when there is one.
     pub untraced: Option<String>,
     /// The run.
@@ -89,7 +104,7 @@ pub fn trace(
         Err(error) => Err(error.to_string()),
     };
     let run = file.run(options, observe)?;
-    let untraced = |why: String, run| Ok(Traced { report: None, untraced: Some(why), run });
+    let untraced = |why: String, run| Ok(Traced { trace: None, untraced: Some(why), run });
     let trace = match tracer.map(Tracer::stop) {
         Ok(Ok(trace)) => trace,
         Ok(Err(error)) => return untraced(error.to_string(), run),
@@ -104,15 +119,72 @@ pub fn trace(
         );
     };
     let deadline_ns = dir.header()?.measures.first().and_then(|measure| measure.deadline_ns);
-    write_perfetto(request, &trace, critical.thread.to_owned(), tid, deadline_ns, &jobs)?;
+    let own = Task { name: critical.thread.to_owned(), tid: Some(tid), deadline_ns, ..Task::default() };
+    let tasks = match file {
+        RobotFile::Cell(cell) => {
+            let names: Vec<String> = cell.cameras.iter().map(|camera| camera.name.clone()).collect();
+            with_cameras(&dir, own, jobs.clone(), &names)?
+        }
+        _ => vec![(own, jobs.clone())],
+    };
+    write_perfetto(request, &trace, &tasks)?;
     let report = match analyse_with(&trace, tid, &jobs, &request.thresholds) {
         Ok(report) => report,
         Err(error) => return untraced(error.to_string(), run),
     };
-    dir.write_json(TRACE_FILE, &report)?;
+    let overhead = match request.overhead_rounds {
+        0 => None,
+        // The machine's CPUs are numbered from 0, and there is at least one.
+        rounds => Some(overhead::measure(rounds, 0).map_err(|error| LabError::Config(error.to_string()))?),
+    };
+    let file = TraceFile { report, overhead };
+    dir.write_json(TRACE_FILE, &file)?;
     // The run was sealed without it.
     dir.seal()?;
-    Ok(Traced { report: Some(report), untraced: None, run })
+    Ok(Traced { trace: Some(file), untraced: None, run })
+}
+
+/// The safety cell's cameras as tasks, whose frames flow into the SSM task's jobs.
+fn with_cameras(
+    dir: &RunDir,
+    mut own: Task,
+    jobs: Vec<JobRecord>,
+    names: &[String],
+) -> Result<Vec<(Task, Vec<JobRecord>)>, LabError> {
+    let names: Vec<&String> = names.iter().take(MAX_INPUTS).collect();
+    let inputs: Vec<String> = (0..names.len()).map(|camera| format!("input{camera}")).collect();
+    let mut columns = vec!["index"];
+    columns.extend(inputs.iter().map(String::as_str));
+    let consumed = dir.columns(crate::cell::rows::JOBS, &columns)?;
+    let row_of: HashMap<u64, usize> =
+        consumed[0].iter().enumerate().map(|(row, index)| (*index, row)).collect();
+    let mut jobs = jobs;
+    for job in &mut jobs {
+        let Some(&row) = row_of.get(&job.index) else { continue };
+        for (slot, column) in job.input_sequences.iter_mut().zip(&consumed[1..]) {
+            *slot = column[row];
+        }
+    }
+    own.inputs = (0..names.len()).map(|slot| Input { slot, from: slot + 1 }).collect();
+    let frames = dir.columns(
+        crate::cell::rows::FRAMES,
+        &["camera", "sequence", "arrival_ns", "start_ns", "published_ns"],
+    )?;
+    let mut tasks = vec![(own, jobs)];
+    for (camera, name) in names.iter().enumerate() {
+        let mine = (0..frames[0].len()).filter(|&row| frames[0][row] == camera as u64);
+        let records = mine.map(|row| JobRecord {
+            index: frames[1][row],
+            planned_ns: frames[2][row],
+            wake_ns: frames[3][row],
+            start_ns: frames[3][row],
+            end_ns: frames[4][row],
+            output_sequence: frames[1][row],
+            ..JobRecord::default()
+        });
+        tasks.push((Task { name: format!("camera {name}"), ..Task::default() }, records.collect()));
+    }
+    Ok(tasks)
 }
 
 /// Analyses a trace that `perf record` or `trace-cmd record` made, here or elsewhere. `thread` is a name or an id; its
@@ -136,22 +208,23 @@ pub fn recorded(path: &Path, thread: &str, request: &TraceRequest) -> Result<Tra
         )));
     };
     let jobs = takt_trace::analysis::observed_jobs(&trace, tid);
-    write_perfetto(request, &trace, trace.name(tid), tid, None, &jobs)?;
+    let task = Task { name: trace.name(tid), tid: Some(tid), ..Task::default() };
+    let tasks = [(task, jobs)];
+    write_perfetto(request, &trace, &tasks)?;
+    let [(_, jobs)] = tasks;
     analyse_with(&trace, tid, &jobs, &request.thresholds).map_err(|error| LabError::Config(error.to_string()))
 }
 
 fn write_perfetto(
     request: &TraceRequest,
     trace: &Trace,
-    name: String,
-    tid: i32,
-    deadline_ns: Option<u64>,
-    jobs: &[JobRecord],
+    tasks: &[(Task, Vec<JobRecord>)],
 ) -> Result<(), LabError> {
     let Some(path) = &request.perfetto else { return Ok(()) };
-    let task = Task { name, tid: Some(tid), deadline_ns, ..Task::default() };
     let out = BufWriter::new(File::create(path).map_err(LabError::io(path))?);
-    perfetto::export(out, trace, &[(task, jobs)])
+    let tasks: Vec<(Task, &[JobRecord])> =
+        tasks.iter().map(|(task, jobs)| (task.clone(), jobs.as_slice())).collect();
+    perfetto::export(out, trace, &tasks)
         .map(drop)
         .map_err(|error| LabError::Config(format!("{}: {error}", path.display())))
 }

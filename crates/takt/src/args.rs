@@ -431,6 +431,9 @@ pub struct Trace {
     /// Also write a Perfetto trace, which ui.perfetto.dev opens
     #[arg(long, value_name = "FILE")]
     pub perfetto: Option<PathBuf>,
+    /// Also measure what tracing costs here: off, on and full rings in turns, so many times a second each
+    #[arg(long, value_name = "ROUNDS", default_value_t = 0)]
+    pub overhead: u32,
     /// Show the activation sequence beside that of an earlier traced run (another kernel, another load)
     #[arg(long, value_name = "RUN")]
     pub against: Option<PathBuf>,

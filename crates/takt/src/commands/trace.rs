@@ -49,6 +49,7 @@ fn request(args: &Trace) -> TraceRequest {
     TraceRequest {
         thresholds: Thresholds { lateness_ns: late_ns as u64, ..Thresholds::default() },
         perfetto: args.perfetto.clone(),
+        overhead_rounds: args.overhead.min(3600),
         ..TraceRequest::default()
     }
 }

@@ -16,9 +16,33 @@ pub fn traced(traced: &Traced, before: Option<&TraceReport>) -> String {
     if let Some(why) = &traced.untraced {
         let _ = writeln!(out, "\nNOT TRACED: {why}");
     }
-    if let Some(report) = &traced.report {
-        out += &trace_report(report, before);
+    let Some(trace) = &traced.trace else { return out };
+    out += &trace_report(&trace.report, before);
+    let Some(overhead) = &trace.overhead else { return out };
+    let _ = writeln!(
+        out,
+        "\n  {:<10}{:>14}{:>10}{:>10}{:>14}{:>12}{:>10}",
+        "tracing", "lateness us", "P99", "worst", "reader CPU %", "events/s", "lost"
+    );
+    for cost in &overhead.costs {
+        let s = &cost.lateness_us;
+        let _ = writeln!(
+            out,
+            "  {:<10}{:>14.1}{:>10.1}{:>10.1}{:>14.2}{:>12.0}{:>10}",
+            format!("{:?}", cost.mode).to_lowercase(),
+            s.median,
+            s.p99,
+            s.worst,
+            cost.reader_cpu_percent,
+            cost.events_per_s,
+            cost.lost_events
+        );
     }
+    let _ = writeln!(
+        out,
+        "  {:.0} ns an event; {:.2} % of the machine for all events, {:.2} % for the loop's alone",
+        overhead.ns_per_event, overhead.cpu_percent, overhead.loop_cpu_percent
+    );
     out
 }
 
