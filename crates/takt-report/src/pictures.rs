@@ -5,8 +5,8 @@ use takt_rundir::Factor;
 use crate::collect::{Collection, is_idle, is_interference};
 use crate::digest::{Digest, RunDigest};
 use crate::figure::{
-    About, Axis, BarRow, Curves, Figure, Layer, Line, Panel, Picture, RidgeRow, Source, Whisker, WindowPart,
-    WindowRow, bars, boxes, lines, panels, ridges, windows,
+    About, Axis, BarRow, Curves, Figure, Kinds, Layer, Line, Panel, Picture, RidgeRow, Source, Whisker,
+    WindowPart, WindowRow, bars, boxes, lines, panels, ridges, windows,
 };
 use crate::tables::{Context, spread};
 use crate::traces::{Traced, Window, cause_title, sound};
@@ -310,7 +310,9 @@ pub fn late(collection: &Collection, traced: &[Traced], worst: &[(usize, &Window
         chunks.push(chunk);
         rest = after;
     }
-    let all: usize = chunks.len();
+    let all = chunks.len();
+    let row = |(run, window): &(usize, &Window)| late_row(collection, traced, *run, window);
+    let kinds = Kinds::of(&worst.iter().map(row).collect::<Vec<_>>());
     let mut figures = Vec::new();
     for (number, chunk) in chunks.into_iter().enumerate() {
         let part = if all > 1 { format!(" (part {} of {all})", number + 1) } else { String::new() };
@@ -318,18 +320,16 @@ pub fn late(collection: &Collection, traced: &[Traced], worst: &[(usize, &Window
             id: format!("kernel-late-{}", number + 1),
             title: format!("The worst late releases: where the time went{part}"),
             caption: "A bar for each, from the planned release to the end of the job; its parts stand by cause and not in the \
-                      order of time, and what none of them accounts for is left empty. The same letter is the same cause in \
-                      one picture."
+                      order of time, and what none of them accounts for is left empty."
                 .to_owned(),
         };
-        let rows: Vec<WindowRow> =
-            chunk.iter().map(|(run, window)| late_row(collection, traced, *run, window)).collect();
+        let rows: Vec<WindowRow> = chunk.iter().map(row).collect();
         let unit = Unit::for_typical(spread(rows.iter().map(|row| row.end_ns))[0]);
         let mut runs: Vec<usize> = chunk.iter().map(|(run, _)| *run).collect();
         runs.sort_unstable();
         runs.dedup();
         let sources = runs.into_iter().map(|run| collection.runs[run].source()).collect();
-        figures.push(figure(words, sources, |about| windows(about, unit, &rows)));
+        figures.push(figure(words, sources, |about| windows(about, unit, &rows, &kinds)));
     }
     figures
 }

@@ -45,11 +45,12 @@ pub struct WindowRow {
     pub end_limit_ns: Option<f64>,
 }
 
-/// What has which letter and colour: what took most time first.
-struct Kinds(Vec<String>);
+/// What has which letter and colour: what took most time first. Pictures of one series share it.
+pub struct Kinds(Vec<String>);
 
 impl Kinds {
-    fn of(rows: &[WindowRow]) -> Self {
+    /// The kinds of these late releases.
+    pub fn of(rows: &[WindowRow]) -> Self {
         let mut sums: Vec<(&str, f64)> = Vec::new();
         for part in rows.iter().flat_map(|row| &row.parts) {
             match sums.iter_mut().find(|(what, _)| *what == part.what) {
@@ -72,14 +73,13 @@ impl Kinds {
 }
 
 /// Late releases as bars, stacked from their parts.
-pub fn windows(about: About<'_>, unit: Unit, rows: &[WindowRow]) -> Picture {
-    let kinds = Kinds::of(rows);
+pub fn windows(about: About<'_>, unit: Unit, rows: &[WindowRow], kinds: &Kinds) -> Picture {
     let names: Vec<String> = rows.iter().map(|row| shorten(&clean(&row.name), NAME)).collect();
     let longest = names.iter().map(|name| name.chars().count()).max().unwrap_or(0);
     let left = (longest as f64 * CHARACTER + 16.0).max(60.0);
     let high = rows.iter().map(extent).fold(0.0, f64::max);
     let scale = Scale::linear(high);
-    let entries = legend_entries(rows, &kinds, &scale);
+    let entries = legend_entries(rows, kinds, &scale);
     let top = legend_height(&entries, left) + 6.0;
     let bottom = top + ROW * rows.len().max(1) as f64 + 4.0;
     let svg = Canvas::picture(bottom + 46.0, about.alt, about.source, |canvas| {
@@ -92,7 +92,7 @@ pub fn windows(about: About<'_>, unit: Unit, rows: &[WindowRow]) -> Picture {
             let from = top + 4.0 + ROW * index as f64;
             canvas.text(name, (left - 9.0, from + 13.0), Side::Left, Colour::Ink);
             canvas.text(&time(row.end_ns), (plot.right + 8.0, from + 13.0), Side::Right, Colour::Ink);
-            draw(&plot, &scale, row, &kinds, from);
+            draw(&plot, &scale, row, kinds, from);
         }
         if rows.is_empty() {
             let middle = ((plot.left + plot.right) / 2.0, (top + bottom) / 2.0);
@@ -113,7 +113,8 @@ fn legend_entries(rows: &[WindowRow], kinds: &Kinds, scale: &Scale) -> Vec<Entry
         let (letter, colour) = kinds.look(what);
         (format!("{letter}  {}", shorten(&clean(what), 60)), colour, Swatch::Tint)
     };
-    let mut entries: Vec<Entry> = kinds.0.iter().take(PARTS).map(entry).collect();
+    let used = |what: &&String| rows.iter().flat_map(|row| &row.parts).any(|part| part.what == **what);
+    let mut entries: Vec<Entry> = kinds.0.iter().filter(used).take(PARTS).map(entry).collect();
     if rows.iter().any(|row| row.wake_ns.is_some()) {
         entries.push(("wake-up".to_owned(), Colour::Ink, Swatch::Line));
     }
@@ -140,6 +141,11 @@ fn draw(plot: &Plot<'_, '_>, scale: &Scale, row: &WindowRow, kinds: &Kinds, from
     let canvas = plot.canvas;
     let x = |ns: f64| plot.x(scale, ns);
     let (top, bottom) = (from + 3.0, from + 23.0);
+    let limits = [row.wake_limit_ns, row.end_limit_ns];
+    // A limit beyond the axis would be drawn at its end, where it is not.
+    let limits: Vec<f64> = limits.into_iter().flatten().filter(|limit| scale.holds(*limit)).collect();
+    let mut lines: Vec<f64> = limits.iter().copied().chain(row.wake_ns).map(x).collect();
+    lines.sort_by(f64::total_cmp);
     // The whole first: what no part accounts for stays empty within its frame.
     canvas.frame((x(0.0), top), (x(row.end_ns), bottom), Colour::Ink);
     let mut begin = 0.0;
@@ -150,9 +156,8 @@ fn draw(plot: &Plot<'_, '_>, scale: &Scale, row: &WindowRow, kinds: &Kinds, from
         let (letter, colour) = kinds.look(&part.what);
         canvas.bar((x(begin), top), (x(end), bottom), colour, Swatch::TINT);
         canvas.frame((x(begin), top), (x(end), bottom), colour);
-        if x(end) - x(begin) >= letter.len() as f64 * CHARACTER + 6.0 {
-            let middle = ((x(begin) + x(end)) / 2.0, (top + bottom) / 2.0);
-            canvas.text(&letter, middle, Side::Middle, Colour::Ink);
+        if let Some(middle) = clear(x(begin), x(end), &lines, letter.len() as f64 * CHARACTER + 6.0) {
+            canvas.text(&letter, (middle, (top + bottom) / 2.0), Side::Middle, Colour::Ink);
         }
         begin = end;
         if last {
@@ -162,14 +167,30 @@ fn draw(plot: &Plot<'_, '_>, scale: &Scale, row: &WindowRow, kinds: &Kinds, from
     if let Some(wake) = row.wake_ns {
         canvas.line((x(wake), top - 3.0), (x(wake), bottom + 3.0), Colour::Ink, 2.0);
     }
-    for limit in [row.wake_limit_ns, row.end_limit_ns].into_iter().flatten() {
-        // One beyond the axis would be drawn at its end, where it is not.
-        if scale.holds(limit) {
-            plot.upright_deadline(scale, limit, from - 2.0, from + 28.0);
-        }
+    for limit in limits {
+        plot.upright_deadline(scale, limit, from - 2.0, from + 28.0);
     }
     let room = ((plot.right - plot.left - 8.0) / CHARACTER) as usize;
     canvas.text(&words(row, kinds, room), (plot.left + 4.0, from + 36.0), Side::Right, Colour::Ink);
+}
+
+/// The middle of the widest room between two ends that no upright line crosses, where it is as wide as is needed.
+fn clear(begin: f64, end: f64, lines: &[f64], needed: f64) -> Option<f64> {
+    let within = lines.iter().copied().filter(|line| *line > begin && *line < end);
+    let mut widest = (0.0, begin);
+    let mut from = begin;
+    for to in within.chain([end]) {
+        if to - from > widest.0 {
+            widest = (to - from, (from + to) / 2.0);
+        }
+        from = to;
+    }
+    (widest.0 >= needed).then_some(widest.1)
+}
+
+/// Time that no part accounts for, where it is worth telling: a twentieth of the whole or more.
+pub fn unaccounted_ns(end_ns: f64, parts_ns: f64) -> Option<f64> {
+    Some(end_ns - parts_ns).filter(|rest| *rest > 0.0 && *rest >= end_ns / 20.0)
 }
 
 /// The parts in words, as many as there is room for.
@@ -177,22 +198,27 @@ fn words(row: &WindowRow, kinds: &Kinds, room: usize) -> String {
     if row.parts.is_empty() {
         return shorten(&clean(&row.otherwise), room);
     }
-    let mut text = String::new();
-    for (index, part) in row.parts.iter().enumerate() {
+    let mut pieces: Vec<String> = Vec::new();
+    let known = row.parts.iter().map(|part| part.ns).sum();
+    pieces.extend(unaccounted_ns(row.end_ns, known).map(|ns| format!("not accounted for {}", time(ns))));
+    pieces.extend(row.parts.iter().map(|part| {
         let who = shorten(&clean(&part.who), 32);
         let who = if who.is_empty() { who } else { format!(" ({who})") };
-        let piece = format!("{} {}{who}", kinds.look(&part.what).0, time(part.ns));
-        let left = row.parts.len() - index;
+        format!("{} {}{who}", kinds.look(&part.what).0, time(part.ns))
+    }));
+    let mut text = String::new();
+    for (index, piece) in pieces.iter().enumerate() {
+        let left = pieces.len() - index;
         let more = format!(" · {left} more");
         let join = if text.is_empty() { "" } else { " · " };
-        let length = [&text, join, &piece].iter().map(|t| t.chars().count()).sum::<usize>();
+        let length = [&text, join, piece].iter().map(|t| t.chars().count()).sum::<usize>();
         let reserve = if left > 1 { more.chars().count() } else { 0 };
         if length + reserve > room && !text.is_empty() {
             text += &more;
             break;
         }
         text += join;
-        text += &piece;
+        text += piece;
     }
     shorten(&text, room)
 }
@@ -227,7 +253,7 @@ mod tests {
             row(vec![part("interrupt", "eth0", 200e3)], 210e3),
             row(vec![], 150e3),
         ];
-        let (svg, key) = windows(ABOUT, Unit::Micro, &rows);
+        let (svg, key) = windows(ABOUT, Unit::Micro, &rows, &Kinds::of(&rows));
         assert!(key.is_empty());
         for words in [
             "A  timer fired late",
@@ -260,6 +286,22 @@ mod tests {
         assert_eq!(letters.len(), 30);
     }
 
+    #[test]
+    fn what_no_part_accounts_for_is_told() {
+        let rows =
+            [row(vec![part("execution", "", 10e3)], 470e3), row(vec![part("execution", "", 460e3)], 470e3)];
+        let kinds = Kinds::of(&rows);
+        assert_eq!(words(&rows[0], &kinds, 90), "not accounted for 460 µs · A 10 µs");
+        assert_eq!(words(&rows[1], &kinds, 90), "A 460 µs");
+    }
+
+    #[test]
+    fn letters_keep_clear_of_lines() {
+        assert_eq!(clear(0.0, 100.0, &[], 14.0), Some(50.0));
+        assert_eq!(clear(0.0, 100.0, &[40.0, 200.0], 14.0), Some(70.0));
+        assert_eq!(clear(0.0, 20.0, &[10.0], 14.0), None);
+    }
+
     proptest! {
         #[test]
         fn nothing_stands_outside_its_room(
@@ -271,7 +313,7 @@ mod tests {
             let rows = [row(parts, end)];
             let kinds = Kinds::of(&rows);
             prop_assert!(words(&rows[0], &kinds, 90).chars().count() <= 90);
-            let (svg, _) = windows(ABOUT, Unit::Milli, &rows);
+            let (svg, _) = windows(ABOUT, Unit::Milli, &rows, &kinds);
             prop_assert!(svg.contains("R1 release 7") && !svg.contains("NaN"));
         }
     }

@@ -1,6 +1,7 @@
 //! What the kernel did, from the traces of runs: releases, causes of the late ones, activation paths.
 
 use crate::collect::Collection;
+use crate::figure::unaccounted_ns;
 use crate::table::{Cell, Table};
 use crate::traces::{Segment, Step, TRACE_FILE, Trace, Traced, Window, cause_title, sound};
 use crate::words::{Unit, clean, short, shorten, time};
@@ -315,7 +316,7 @@ pub fn windows(collection: &Collection, worst: &[(usize, &Window)]) -> Option<Ta
             parts(window),
         ]);
     }
-    table.note("Wake-up and end: after the planned release.");
+    table.note("Wake-up and end: after the planned release. Explains: share of the time that the analysis accounts for.");
     Some(table)
 }
 
@@ -326,6 +327,12 @@ fn parts(window: &Window) -> Cell {
         let who = if who.is_empty() { who } else { format!(" ({who})") };
         Some(format!("{}{who} {}", cause_title(&part.cause), Unit::Micro.number(ns)))
     };
-    let parts: Vec<String> = window.parts.iter().filter_map(told).collect();
+    let mut parts: Vec<String> = window.parts.iter().filter_map(told).collect();
+    let known = window.parts.iter().filter_map(|part| sound(part.ns)).sum();
+    if !parts.is_empty()
+        && let Some(ns) = unaccounted_ns(window.length_ns(), known)
+    {
+        parts.insert(0, format!("not accounted for {}", Unit::Micro.number(ns)));
+    }
     if parts.is_empty() { Cell::gap("not told") } else { Cell::text(shorten(&parts.join("; "), 400)) }
 }
