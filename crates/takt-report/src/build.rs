@@ -7,11 +7,15 @@ use crate::digest::{Digest, digests};
 use crate::document::{Block, Document, Section};
 use crate::pictures;
 use crate::tables::{self, Context, spread};
+use crate::traces::{traces, worst};
 use crate::words::{Unit, clean, count, time};
 
 /// Share of processor time taken by a hypervisor from which a reader is warned: at 0.1 % one job in a thousand may have
 /// waited for somebody else's machine, which is what a worst value is made of.
 const STOLEN_WARNING: f64 = 0.001;
+
+/// Late releases shown one by one, over all traced runs.
+const LATE_SHOWN: usize = 12;
 
 /// Builds the report of runs.
 pub fn build(collection: &Collection) -> Document {
@@ -32,6 +36,7 @@ pub fn build(collection: &Collection) -> Document {
     if let Some(table) = tables::figures(collection) {
         sections.push(section("figures-of-the-robot", "Figures of the robot", vec![Block::Table(table)]));
     }
+    sections.extend(kernel(collection));
     sections.push(conditions(collection));
     sections.push(provenance(collection));
     Document { title: title(collection), sections }
@@ -261,6 +266,42 @@ fn measure(context: &Context<'_>, number: usize, main: bool) -> Section {
     tables::extremes(context).into_iter().for_each(|table| section.add(Block::Table(table)));
     figures.into_iter().for_each(|figure| section.add(Block::Figure(Box::new(figure))));
     section
+}
+
+/// What the traces of runs tell of the kernel; `None` where no run was traced.
+fn kernel(collection: &Collection) -> Option<Section> {
+    let traced = traces(collection);
+    if traced.is_empty() {
+        return None;
+    }
+    let good = tables::trace::good(&traced);
+    let mut section = section("kernel", "What the kernel did", Vec::new());
+    section.add(Block::Paragraph(format!(
+        "{} traced: the kernel's own events, matched with the releases of the robot's thread. A traced job is slowed by \
+         the tracing, so that latencies of these runs compare with those of other traced runs only.",
+        count(traced.len(), "run was", "runs were")
+    )));
+    let warnings = tables::trace::warnings(collection, &traced);
+    if !warnings.is_empty() {
+        section.add(Block::Warning(warnings));
+    }
+    section.add(Block::Table(tables::trace::releases(collection, &traced)));
+    if good.is_empty() {
+        return Some(section);
+    }
+    section.add(Block::Table(tables::trace::causes(collection, &good)));
+    let worst = worst(&traced, LATE_SHOWN);
+    for figure in pictures::late(collection, &traced, &worst) {
+        section.add(Block::Figure(Box::new(figure)));
+    }
+    tables::trace::windows(collection, &worst).into_iter().for_each(|table| section.add(Block::Table(table)));
+    let sequences = tables::trace::sequences(collection, &good);
+    let rest = [tables::trace::segments(collection, &good), tables::trace::dilation(collection, &good)];
+    sequences
+        .into_iter()
+        .chain(rest.into_iter().flatten())
+        .for_each(|table| section.add(Block::Table(table)));
+    Some(section)
 }
 
 fn conditions(collection: &Collection) -> Section {

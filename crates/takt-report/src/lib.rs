@@ -23,6 +23,7 @@ mod plan;
 pub mod table;
 pub mod tables;
 mod terminal;
+pub mod traces;
 mod values;
 mod words;
 mod write;

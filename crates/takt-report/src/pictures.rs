@@ -2,14 +2,15 @@
 
 use takt_rundir::Factor;
 
-use crate::collect::{is_idle, is_interference};
+use crate::collect::{Collection, is_idle, is_interference};
 use crate::digest::{Digest, RunDigest};
 use crate::figure::{
-    About, Axis, BarRow, Curves, Figure, Layer, Line, Panel, Picture, RidgeRow, Source, Whisker, bars, boxes,
-    lines, panels, ridges,
+    About, Axis, BarRow, Curves, Figure, Kinds, Layer, Line, Panel, Picture, RidgeRow, Source, Whisker,
+    WindowPart, WindowRow, bars, boxes, lines, panels, ridges, windows,
 };
 use crate::tables::{Context, spread};
-use crate::words::clean;
+use crate::traces::{Traced, Window, cause_title, sound};
+use crate::words::{Unit, clean};
 
 /// Rows in one picture: more get a second one, so that each fits on a page.
 const ROWS: usize = 40;
@@ -17,6 +18,9 @@ const ROWS: usize = 40;
 const PANELS: usize = 16;
 /// Curves in one picture.
 const CURVES: usize = 24;
+/// A late release this many times shorter than the longest of its picture goes to the next one: its parts would be
+/// too small to be seen, and a logarithmic axis has no lengths to add.
+const SQUEEZED: f64 = 20.0;
 
 /// Everything about a figure but its picture.
 struct Words {
@@ -294,4 +298,57 @@ pub fn trends(context: &Context<'_>, id: &str) -> Vec<Figure> {
         }
     }
     figures
+}
+
+/// Late releases, a bar each, from the worst on.
+pub fn late(collection: &Collection, traced: &[Traced], worst: &[(usize, &Window)]) -> Vec<Figure> {
+    let mut chunks: Vec<&[(usize, &Window)]> = Vec::new();
+    let mut rest = worst;
+    while let Some((_, first)) = rest.first() {
+        let fits = |(_, window): &&(usize, &Window)| window.length_ns() * SQUEEZED >= first.length_ns();
+        let (chunk, after) = rest.split_at(rest.iter().take_while(fits).count().max(1));
+        chunks.push(chunk);
+        rest = after;
+    }
+    let all = chunks.len();
+    let row = |(run, window): &(usize, &Window)| late_row(collection, traced, *run, window);
+    let kinds = Kinds::of(&worst.iter().map(row).collect::<Vec<_>>());
+    let mut figures = Vec::new();
+    for (number, chunk) in chunks.into_iter().enumerate() {
+        let part = if all > 1 { format!(" (part {} of {all})", number + 1) } else { String::new() };
+        let words = Words {
+            id: format!("kernel-late-{}", number + 1),
+            title: format!("The worst late releases: where the time went{part}"),
+            caption: "A bar for each, from the planned release to the end of the job; its parts stand by cause and not in the \
+                      order of time, and what none of them accounts for is left empty."
+                .to_owned(),
+        };
+        let rows: Vec<WindowRow> = chunk.iter().map(row).collect();
+        let unit = Unit::for_typical(spread(rows.iter().map(|row| row.end_ns))[0]);
+        let mut runs: Vec<usize> = chunk.iter().map(|(run, _)| *run).collect();
+        runs.sort_unstable();
+        runs.dedup();
+        let sources = runs.into_iter().map(|run| collection.runs[run].source()).collect();
+        figures.push(figure(words, sources, |about| windows(about, unit, &rows, &kinds)));
+    }
+    figures
+}
+
+fn late_row(collection: &Collection, traced: &[Traced], run: usize, window: &Window) -> WindowRow {
+    let trace = traced.iter().find(|one| one.run == run).and_then(|one| one.trace.as_ref().ok());
+    let limits = trace.map(|trace| trace.thresholds).unwrap_or_default();
+    let index = window.index.map_or_else(|| "unknown".to_owned(), |index| index.to_string());
+    let part = |part: &crate::traces::Part| {
+        let ns = sound(part.ns).filter(|ns| *ns > 0.0)?;
+        Some(WindowPart { what: cause_title(&part.cause), who: part.who.clone(), ns })
+    };
+    WindowRow {
+        name: format!("{} release {index}", collection.runs[run].key),
+        parts: window.parts.iter().filter_map(part).collect(),
+        otherwise: format!("{}: the parts are not known", cause_title(&window.cause)),
+        wake_ns: sound(window.lateness_us).map(|us| us * 1e3),
+        end_ns: window.length_ns(),
+        wake_limit_ns: limits.lateness_ns.map(|ns| ns as f64),
+        end_limit_ns: limits.response_ns.map(|ns| ns as f64),
+    }
 }

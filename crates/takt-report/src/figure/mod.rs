@@ -7,11 +7,13 @@ mod panels;
 mod plot;
 mod rows;
 mod scale;
+mod windows;
 
 pub use lines::{Curves, Line, lines};
 pub(crate) use panels::COLUMNS;
 pub use panels::{Layer, Panel, panels};
 pub use rows::{BarRow, BoxRow, RidgeRow, Whisker, bars, boxes, ridges};
+pub use windows::{Kinds, WindowPart, WindowRow, unaccounted_ns, windows};
 
 use crate::words::{Unit, clean, shorten};
 

@@ -84,9 +84,16 @@ pub(crate) fn mark(value: f64) -> String {
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Swatch {
     Area,
+    /// An area light enough to be written on.
+    Tint,
     Line,
     Dashed,
     Dot,
+}
+
+impl Swatch {
+    /// Opacity of an area that is written on.
+    pub(crate) const TINT: f64 = 0.45;
 }
 
 /// One entry of a legend.
@@ -119,6 +126,10 @@ pub(crate) fn legend(canvas: &Canvas<'_>, entries: &[Entry], left: f64, down: f6
         let y = y + down;
         match swatch {
             Swatch::Area => canvas.bar((x, y - 6.0), (x + 22.0, y + 6.0), *colour, 0.9),
+            Swatch::Tint => {
+                canvas.bar((x, y - 6.0), (x + 22.0, y + 6.0), *colour, Swatch::TINT);
+                canvas.frame((x, y - 6.0), (x + 22.0, y + 6.0), *colour);
+            }
             Swatch::Line => canvas.line((x, y), (x + 22.0, y), *colour, 2.0),
             Swatch::Dashed => canvas.dashed((x, y), (x + 22.0, y), *colour),
             Swatch::Dot => canvas.dot((x + 11.0, y), 3.5, *colour),

@@ -37,6 +37,11 @@ impl Scale {
         if high > 20.0 * typical.max(1.0) { Self::log(least.max(1.0), high) } else { Self::linear(high) }
     }
 
+    /// Whether a value lies on the axis.
+    pub(crate) fn holds(&self, value: f64) -> bool {
+        (self.low..=self.high).contains(&value)
+    }
+
     /// Whether it is logarithmic.
     pub(crate) fn is_log(&self) -> bool {
         self.log

@@ -4,6 +4,7 @@ mod latency;
 mod machine;
 mod paper;
 mod tail;
+pub mod trace;
 
 pub use latency::{latency, repetitions, verdicts};
 pub use machine::{figures, gaps, interference, machine, runs, shortfalls};
