@@ -296,7 +296,11 @@ fn kernel(collection: &Collection) -> Option<Section> {
     }
     tables::trace::windows(collection, &worst).into_iter().for_each(|table| section.add(Block::Table(table)));
     let sequences = tables::trace::sequences(collection, &good);
-    let rest = [tables::trace::segments(collection, &good), tables::trace::dilation(collection, &good)];
+    let rest = [
+        tables::trace::segments(collection, &good),
+        tables::trace::dilation(collection, &good),
+        tables::trace::overhead(collection, &good),
+    ];
     sequences
         .into_iter()
         .chain(rest.into_iter().flatten())

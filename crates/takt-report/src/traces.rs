@@ -48,6 +48,36 @@ pub struct Trace {
     pub windows: Vec<Window>,
     /// Remarks of the analysis.
     pub notes: Vec<String>,
+    /// What tracing costs on the machine, where it was measured.
+    pub overhead: Option<Overhead>,
+}
+
+/// What tracing costs.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Overhead {
+    /// Off, on, full rings.
+    pub costs: Vec<Cost>,
+    /// What one event costs.
+    pub ns_per_event: Option<f64>,
+    /// Percent of the machine's CPU time while tracing is on.
+    pub cpu_percent: Option<f64>,
+}
+
+/// What one way of tracing costs.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Cost {
+    /// `off`, `on`, `full`.
+    pub mode: String,
+    /// Wake-up lateness of a 1 kHz loop.
+    pub lateness_us: Segment,
+    /// CPU time of the reader, percent of one CPU.
+    pub reader_cpu_percent: Option<f64>,
+    /// Events a second.
+    pub events_per_s: Option<f64>,
+    /// Events lost.
+    pub lost_events: Option<u64>,
 }
 
 /// What counted as late.

@@ -256,6 +256,47 @@ pub fn segments(collection: &Collection, good: &[Good<'_>]) -> Option<Table> {
     (!table.rows().is_empty()).then_some(table)
 }
 
+/// What tracing costs: a 1 kHz loop with tracing off, on, and with rings that nobody drains.
+pub fn overhead(collection: &Collection, good: &[Good<'_>]) -> Option<Table> {
+    let heads = [
+        "Run",
+        "Tracing",
+        "#Lateness, median (µs)",
+        "#99 % (µs)",
+        "#Worst (µs)",
+        "#Reader (% of a CPU)",
+        "#Events per second",
+        "#Lost",
+    ];
+    let mut table = Table::new("What tracing costs", &heads);
+    let percent = |value: Option<f64>| match sound(value) {
+        Some(value) => Cell::number(format!("{value:.2}")),
+        None => Cell::gap("not told"),
+    };
+    for (one, trace) in good {
+        let Some(overhead) = &trace.overhead else { continue };
+        for cost in &overhead.costs {
+            table.push(vec![
+                Cell::text(key(collection, one)),
+                Cell::text(shorten(&clean(&cost.mode), 40)),
+                micro(cost.lateness_us.median),
+                micro(cost.lateness_us.p99),
+                micro(cost.lateness_us.worst),
+                percent(cost.reader_cpu_percent),
+                whole(sound(cost.events_per_s).map(|events| events.round() as u64)),
+                whole(cost.lost_events),
+            ]);
+        }
+        if let (Some(ns), Some(share)) = (sound(overhead.ns_per_event), sound(overhead.cpu_percent)) {
+            table.note(format!(
+                "{}: an event costs {ns:.0} ns; with the reader that was {share:.2} % of the machine's CPU time.",
+                key(collection, one)
+            ));
+        }
+    }
+    (!table.rows().is_empty()).then_some(table)
+}
+
 /// How much longer the same code took in one run than in the first traced one.
 pub fn dilation(collection: &Collection, good: &[Good<'_>]) -> Option<Table> {
     let own = |segment: &&Segment| segment.name == OWN_TIME;
