@@ -113,7 +113,7 @@ pub fn releases(collection: &Collection, traced: &[Traced]) -> Table {
         }
         table.push(row);
     }
-    table.note("Matched: every step of the activation is in the trace. All figures below are of these releases alone.");
+    table.note("Matched: every step of the activation is in the trace. Sequence and segments are of these releases alone.");
     for (text, runs) in notes {
         table.note(format!("{}: {text}", runs.join(", ")));
     }
@@ -318,9 +318,7 @@ pub fn dilation(collection: &Collection, good: &[Good<'_>]) -> Option<Table> {
             Cell::number(format!("{:.2}", median / base)),
         ]);
     }
-    table.note(
-        "The code is the same: where it takes longer, caches, memory or the processor's clock are slower.",
-    );
+    table.note("Where the code is the same, more time tells of slower caches, memory or processor clock.");
     Some(table)
 }
 
