@@ -227,6 +227,9 @@ fn ns_per_tick() -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
     use super::*;
 
     #[test]
@@ -256,9 +259,10 @@ mod tests {
             strict: true,
             ..Default::default()
         };
-        let until = monotonic_ns() + 150_000_000;
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
         let pest = match thread::spawn("pest", &settings, move || {
-            while monotonic_ns() < until {
+            while !stopped.load(Ordering::Acquire) {
                 let busy = monotonic_ns() + 500_000;
                 while monotonic_ns() < busy {}
                 clock::sleep_until(monotonic_ns() + 5_000_000);
@@ -272,9 +276,18 @@ mod tests {
         };
         let duration = Duration::from_millis(100);
         let options = GapOptions { duration, priority: 2, cpus: Some(set), ..GapOptions::default() };
-        let found = detect_gaps(&options).unwrap();
+        // Another test's measurement, of higher priority, may hold the CPU for a whole look: then look again.
+        let seen = |found: &[CpuGaps]| found[0].preempted >= 3 && found[0].worst_ns >= 500_000;
+        let mut found = detect_gaps(&options).unwrap();
+        for _ in 0..100 {
+            if seen(&found) {
+                break;
+            }
+            found = detect_gaps(&options).unwrap();
+        }
+        stop.store(true, Ordering::Release);
         pest.join().unwrap();
-        assert!(found[0].preempted >= 3 && found[0].worst_ns >= 500_000, "{found:?}");
+        assert!(seen(&found), "{found:?}");
     }
 
     #[test]
