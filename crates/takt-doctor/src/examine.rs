@@ -137,6 +137,7 @@ mod tests {
 
     #[test]
     fn this_machine_is_examined() {
+        let _machine = crate::alone();
         let report = examine(&Options { seconds: 0.3, priority: 3, ..Options::default() }).unwrap();
         assert_sound(&report);
         assert_eq!(report.checks.len(), 22);
@@ -157,6 +158,7 @@ mod tests {
 
     #[test]
     fn options_are_checked() {
+        let _machine = crate::alone();
         for seconds in [-1.0, 4000.0, f64::NAN] {
             assert!(examine(&Options { seconds, ..Options::default() }).is_err());
         }

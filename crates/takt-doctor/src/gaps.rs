@@ -234,6 +234,7 @@ mod tests {
 
     #[test]
     fn looks_for_as_long_as_asked_and_counts_what_adds_up() {
+        let _machine = crate::alone();
         let options =
             GapOptions { duration: Duration::from_millis(60), priority: 2, ..GapOptions::default() };
         let found = detect_gaps(&options).unwrap();
@@ -250,6 +251,7 @@ mod tests {
 
     #[test]
     fn another_task_on_the_cpu_is_told_from_the_hardware() {
+        let _machine = crate::alone();
         let cpu = placement::affinity(0).unwrap().iter().next().unwrap();
         let set = CpuSet::single(cpu).unwrap();
         // Preempts the loop, of priority 2, for half a millisecond now and then.

@@ -29,3 +29,10 @@ pub use error::DoctorError;
 pub use examine::{Options, examine};
 pub use gaps::{CpuGaps, GapOptions, detect_gaps};
 pub use report::{Check, Report, Status};
+
+/// Tests that measure the machine starve each other: one at a time.
+#[cfg(test)]
+fn alone() -> std::sync::MutexGuard<'static, ()> {
+    static MACHINE: std::sync::Mutex<()> = std::sync::Mutex::new(());
+    MACHINE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
