@@ -4,6 +4,8 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io::BufWriter;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use takt_rt::jobs::{JobRecord, MAX_INPUTS};
@@ -112,7 +114,8 @@ pub fn trace(
     };
     let dir = RunDir::open(Path::new(&run.run_dir))?;
     let jobs = jobs(&dir, &critical)?;
-    let Some(tid) = thread_of(&trace, critical.thread) else {
+    // By id: other programs may have threads of the same name.
+    let Some(tid) = granted_tid(&dir, critical.thread)?.or_else(|| thread_of(&trace, critical.thread)) else {
         return untraced(
             format!("the trace names no thread \"{}\": nothing of it was recorded", critical.thread),
             run,
@@ -194,25 +197,54 @@ fn with_cameras(
 /// [`LabError::Config`] for a file that is no trace, or a thread that it does not know.
 pub fn recorded(path: &Path, thread: &str, request: &TraceRequest) -> Result<TraceReport, LabError> {
     let trace = takt_trace::offline::read(path).map_err(|error| LabError::Config(error.to_string()))?;
+    of_thread(&trace, &path.display().to_string(), thread, request)
+}
+
+/// Traces a thread that runs already, of whatever program, for `seconds` or until `stop` is set. `thread` is a name or an
+/// id; its jobs are what the trace shows of it, from one sleep to the next.
+///
+/// # Errors
+/// [`LabError::Config`] where the kernel cannot be traced, or no such thread was seen.
+pub fn live(
+    thread: &str,
+    seconds: f64,
+    stop: &AtomicBool,
+    request: &TraceRequest,
+) -> Result<TraceReport, LabError> {
+    let failed = |error: takt_trace::TraceError| LabError::Config(error.to_string());
+    let tracer = Tracer::start(&request.options).map_err(failed)?;
+    let until = Instant::now() + Duration::from_secs_f64(seconds);
+    while Instant::now() < until && !stop.load(Ordering::Acquire) {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let trace = tracer.stop().map_err(failed)?;
+    of_thread(&trace, "the last seconds", thread, request)
+}
+
+fn of_thread(
+    trace: &Trace,
+    what: &str,
+    thread: &str,
+    request: &TraceRequest,
+) -> Result<TraceReport, LabError> {
     let by_id = thread.parse().ok().filter(|tid| trace.threads.contains_key(tid));
-    let Some(tid) = by_id.or_else(|| thread_of(&trace, thread)) else {
+    let Some(tid) = by_id.or_else(|| thread_of(trace, thread)) else {
         let mut names: Vec<&str> =
             trace.threads.values().map(|t| t.name.as_str()).filter(|n| !n.is_empty()).collect();
         names.sort_unstable();
         names.dedup();
         names.truncate(40);
-        let path = path.display();
         return Err(LabError::Config(format!(
-            "{path}: no thread \"{thread}\"; it knows {}",
+            "{what}: no thread \"{thread}\"; seen were {}",
             names.join(", ")
         )));
     };
-    let jobs = takt_trace::analysis::observed_jobs(&trace, tid);
+    let jobs = takt_trace::analysis::observed_jobs(trace, tid);
     let task = Task { name: trace.name(tid), tid: Some(tid), ..Task::default() };
     let tasks = [(task, jobs)];
-    write_perfetto(request, &trace, &tasks)?;
-    let [(_, jobs)] = tasks;
-    analyse_with(&trace, tid, &jobs, &request.thresholds).map_err(|error| LabError::Config(error.to_string()))
+    write_perfetto(request, trace, &tasks)?;
+    analyse_with(trace, tid, &tasks[0].1, &request.thresholds)
+        .map_err(|error| LabError::Config(error.to_string()))
 }
 
 fn write_perfetto(
@@ -254,6 +286,17 @@ fn jobs(dir: &RunDir, critical: &Critical) -> Result<Vec<JobRecord>, LabError> {
     };
     let all = (0..columns[0].len()).map(row);
     Ok(all.filter(|job| (from..to).contains(&job.planned_ns)).collect())
+}
+
+/// The thread that the run itself names in `run.json`, where it lists what each thread was granted.
+fn granted_tid(dir: &RunDir, name: &str) -> Result<Option<i32>, LabError> {
+    let run: serde_json::Value = dir.read_json(takt_rundir::RUN_FILE)?;
+    let threads = run["threads"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let named = threads.iter().find(|thread| thread["name"] == name).map(|thread| &thread["granted"]);
+    // The cyclic task has one thread and no list of names.
+    let granted = named.or_else(|| threads.first().filter(|thread| thread["name"].is_null()));
+    let tid = granted.and_then(|granted| granted["effective"]["tid"].as_i64());
+    Ok(tid.and_then(|tid| i32::try_from(tid).ok()))
 }
 
 /// The newest thread of this name: earlier runs of the same process had others.

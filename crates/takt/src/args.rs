@@ -408,14 +408,14 @@ pub struct Doctor {
 #[derive(Debug, clap::Args)]
 pub struct Trace {
     /// Robot: the name of a shipped configuration (uav, cyclic, humanoid, cell) or a configuration file
-    #[arg(required_unless_present = "file", conflicts_with = "file")]
+    #[arg(required_unless_present = "thread", conflicts_with = "thread")]
     pub robot: Option<String>,
-    /// Instead of a run: a file that `perf record` or `trace-cmd record` made
+    /// Instead of a run: a thread of any program that runs now, or of --file; its name or its id
+    #[arg(long)]
+    pub thread: Option<String>,
+    /// Instead of the present: a file that `perf record` or `trace-cmd record` made
     #[arg(long, requires = "thread", conflicts_with_all = ["seconds", "stress", "noise"])]
     pub file: Option<PathBuf>,
-    /// Thread of that file: its name or its id
-    #[arg(long, requires = "file")]
-    pub thread: Option<String>,
     /// Length of the measured window in seconds
     #[arg(long, default_value_t = 3.0, value_parser = positive_seconds)]
     pub seconds: f64,

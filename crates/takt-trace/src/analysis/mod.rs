@@ -41,6 +41,9 @@ impl Default for Thresholds {
     }
 }
 
+/// Share of matched releases below which the report says why there are not more.
+const ENOUGH_MATCHED: f64 = 0.95;
+
 /// A late release and its cause.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Late {
@@ -209,6 +212,14 @@ pub fn analyse_with(
         }
         segments.add(job, &path, found.own_ns);
         paths.push((*job, path));
+    }
+    if report.lost_events == 0 && report.matched_share() < ENOUGH_MATCHED {
+        report.notes.push(format!(
+            "{} of {} releases have no recorded activation although no event was lost: some virtual machines' kernels leave no events \
+             of a CPU's idle time; noise threads keep the CPUs out of it",
+            report.releases - report.matched,
+            report.releases
+        ));
     }
     report.sequence = sequence(&report.task, &paths);
     report.segments_us = segments.finish();

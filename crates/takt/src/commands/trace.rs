@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use takt_lab::trace::{TraceRequest, earlier, recorded, trace};
+use takt_lab::trace::{TraceRequest, earlier, live, recorded, trace};
 use takt_lab::{Interference, RobotFile, RunOptions};
 use takt_load::Profile;
 use takt_trace::Thresholds;
@@ -15,8 +15,11 @@ use crate::print;
 pub fn run(args: &Trace) -> CommandResult {
     // Read before the run: a wrong path should not cost a measurement.
     let before = args.against.as_deref().map(earlier).transpose()?;
-    if let (Some(file), Some(thread)) = (&args.file, &args.thread) {
-        let report = recorded(file, thread, &request(args))?;
+    if let Some(thread) = &args.thread {
+        let report = match &args.file {
+            Some(file) => recorded(file, thread, &request(args))?,
+            None => live(thread, args.seconds, &*stop_flag()?, &request(args))?,
+        };
         if args.json {
             println!("{}", serde_json::to_string_pretty(&report)?);
         } else {
