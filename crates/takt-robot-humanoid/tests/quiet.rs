@@ -21,7 +21,8 @@ fn the_loop_neither_allocates_nor_frees() {
     config.link.bring_up_ms = 20_000;
     config.link.silence_ms = 2000;
     let segment =
-        Segment::new(&SegmentConfig { watchdog_ms: 6000, ..SegmentConfig::humanoid(config.devices) }).unwrap();
+        Segment::new(&SegmentConfig { watchdog_ms: 6000, ..SegmentConfig::humanoid(config.devices) })
+            .unwrap();
     let link = bring_up(in_process(segment), &config.control(), &mut |_| {}).unwrap();
     let shared = Arc::new(Shared::default());
     let ending = Arc::clone(&shared);
