@@ -299,6 +299,20 @@ fn search(path: &Path, depth: usize, runs: &mut Vec<RunDir>) -> Result<(), Error
     folders.iter().try_for_each(|folder| search(folder, depth - 1, runs))
 }
 
+/// Makes way for a new run at `path`: what a kill left of the one before is kept beside it, never deleted, under a name
+/// that [`find_runs`] passes over.
+///
+/// # Errors
+/// [`Error::Io`].
+pub fn set_aside(path: &Path) -> Result<(), Error> {
+    if !path.exists() {
+        return Ok(());
+    }
+    let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let aside = (1..).map(|n| path.with_file_name(format!("{name}.cut{n}"))).find(|p| !p.exists());
+    fs::rename(path, aside.unwrap_or_default()).map_err(Error::io(path))
+}
+
 /// SHA-256 of a file, in hexadecimal.
 ///
 /// # Errors

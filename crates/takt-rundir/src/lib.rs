@@ -10,7 +10,7 @@ mod series;
 
 pub use dir::{
     HASHES_FILE, RUN_FILE, RunDir, SAMPLES_FOLDER, SUMMARY_FILE, SampleFile, find_runs, read_json,
-    read_samples, sha256, sha256_of, utc_name, utc_now, write_json,
+    read_samples, set_aside, sha256, sha256_of, utc_name, utc_now, write_json,
 };
 pub use error::Error;
 pub use header::{Experiment, FORMAT, Factor, Measure, RunHeader};

@@ -39,8 +39,8 @@ pub fn apply(
     let wrong = |accepted: &str| Err(format!("{name} = {value}: accepted are {accepted}"));
     match name {
         "stress" => {
-            let profile = Profile::deserialize_from(value).map_err(|error| format!("{name}: {error}"))?;
-            setup.stress = profile;
+            let profile = value.clone().try_into::<Profile>();
+            setup.stress = profile.map_err(|error| format!("{name}: {}", error.to_string().trim_end()))?;
         }
         "noise" => match value.as_integer().and_then(|n| u32::try_from(n).ok()).filter(|&n| n <= 4096) {
             Some(threads) => setup.noise = threads,
@@ -86,17 +86,6 @@ fn set(config: &mut Table, path: &str, value: &Value) -> Result<(), String> {
     }
     table.insert(rest.to_owned(), value.clone());
     Ok(())
-}
-
-/// Reading a profile from a TOML value.
-trait FromToml: Sized {
-    fn deserialize_from(value: &Value) -> Result<Self, String>;
-}
-
-impl FromToml for Profile {
-    fn deserialize_from(value: &Value) -> Result<Self, String> {
-        value.clone().try_into().map_err(|error: toml::de::Error| error.to_string().trim_end().to_owned())
-    }
 }
 
 #[cfg(test)]

@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use takt_rundir::{
-    FactDifference, HASHES_FILE, Machine, RunDir, read_json, sha256_of, utc_name, utc_now, write_json,
+    FactDifference, HASHES_FILE, Machine, RunDir, read_json, set_aside, sha256_of, utc_name, utc_now,
+    write_json,
 };
 
 use super::apply::KERNEL;
@@ -58,8 +59,6 @@ pub struct Order<'a> {
     pub dir: &'a Path,
     /// File with its [`super::RunSetup`], for a run in a process of its own.
     pub setup: &'a Path,
-    /// Whether a run that was killed goes on in `dir`.
-    pub resume: bool,
 }
 
 /// What a campaign says while it goes on.
@@ -261,10 +260,9 @@ impl Campaign {
         let dir = self.path.join(&run.name);
         let config = self.path.join(CONFIGS).join(format!("{}.toml", run.config));
         let setup = self.path.join(CONFIGS).join(format!("{}.setup.json", run.name));
-        let files = |error: LabError| error.to_string();
         write_json(&setup, &run.setup).map_err(|e| e.to_string())?;
-        set_aside(&dir).map_err(files)?;
-        make(&Order { run, config: &config, dir: &dir, setup: &setup, resume: false })?;
+        set_aside(&dir).map_err(|e| e.to_string())?;
+        make(&Order { run, config: &config, dir: &dir, setup: &setup })?;
         if self.is_whole(run) {
             return Ok(());
         }
@@ -292,14 +290,4 @@ impl Campaign {
             _ => Ok(()),
         }
     }
-}
-
-/// What a kill left of a run is kept beside the new one, never deleted.
-pub(crate) fn set_aside(path: &Path) -> Result<(), LabError> {
-    if !path.exists() {
-        return Ok(());
-    }
-    let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let aside = (1..).map(|n| path.with_file_name(format!("{name}.cut{n}"))).find(|p| !p.exists());
-    fs::rename(path, aside.unwrap_or_default()).map_err(LabError::io(path))
 }

@@ -12,7 +12,7 @@ use takt_stats::{Summary, reduction};
 
 use super::CellSummary;
 use crate::LabError;
-use takt_rundir::{RunDir, SUMMARY_FILE, read_json, utc_name, utc_now, write_json};
+use takt_rundir::{RunDir, SUMMARY_FILE, read_json, set_aside, utc_name, utc_now, write_json};
 
 /// File of what was asked of a bench.
 pub const BENCH_FILE: &str = "bench.json";
@@ -246,15 +246,6 @@ impl Bench {
         }
         Ok(rows)
     }
-}
-
-/// What a kill left of a run is kept beside the new one, never deleted.
-fn set_aside(path: &Path) -> Result<(), LabError> {
-    if !path.exists() {
-        return Ok(());
-    }
-    let aside = (1..).map(|n| path.with_extension(format!("cut{n}"))).find(|p| !p.exists());
-    fs::rename(path, aside.unwrap_or_default()).map_err(LabError::io(path))
 }
 
 fn row(policy: PolicyMix, noise: u32, runs: &[CellSummary]) -> BenchRow {

@@ -8,6 +8,8 @@ use takt_rt::placement::CpuSet;
 use takt_rt::policy::Policy;
 use takt_rt::settings::ThreadSettings;
 
+use crate::robot::within;
+
 /// The shipped configuration.
 pub const SHIPPED: &str = include_str!("../../../../robots/humanoid.toml");
 
@@ -141,13 +143,6 @@ impl HumanoidFile {
     /// # Errors
     /// A sentence with the key, its value and what is accepted.
     pub fn validate(&self) -> Result<(), String> {
-        let within = |key: &str, value: f64, low: f64, high: f64| {
-            // Also refuses NaN.
-            if (low..=high).contains(&value) {
-                return Ok(());
-            }
-            Err(format!("{key} = {value}: accepted are {low} to {high}"))
-        };
         if self.robot != "humanoid" {
             return Err(format!("robot = \"{}\": this file is for \"humanoid\"", self.robot));
         }

@@ -9,7 +9,7 @@ use takt_lab::cell::bench::{BenchRow, Progress, against_cfs};
 use takt_lab::cell::run::RunEvent;
 use takt_robot_cell::tasks::PolicyMix;
 
-use super::bar;
+use super::{bar, circumstances};
 
 // Writing to a String cannot fail, so the results of `write!` are dropped throughout.
 
@@ -93,18 +93,7 @@ pub fn summary(s: &CellSummary) -> String {
             s.breach_to_stop_ms.median, s.breach_to_stop_ms.worst
         );
     }
-    let _ = writeln!(
-        out,
-        "  Processors {:.0} % busy, {:.2} % of the time taken by a hypervisor",
-        100.0 * s.cpu.busy,
-        100.0 * s.cpu.stolen
-    );
-    if s.records_lost > 0 {
-        let _ = writeln!(out, "  {} records were lost", s.records_lost);
-    }
-    for refused in &s.not_granted {
-        let _ = writeln!(out, "  NOT GRANTED {refused}");
-    }
+    out += &circumstances(s.cpu, s.records_lost, &s.not_granted);
     let _ = writeln!(out, "\n{}\nRun directory: {}", verdict(s), s.run_dir);
     out
 }

@@ -10,9 +10,11 @@ pub use cell::{BenchProgress, RunProgress, rows, summary, verdict};
 pub use robot::{RobotProgress, run_summary};
 pub use trace::{trace_report, traced};
 
+use std::fmt::Write;
 use std::io::IsTerminal;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use takt_rundir::CpuShare;
 
 /// A bar on standard error; hidden where that is no terminal.
 fn bar(length: u64, template: &str) -> ProgressBar {
@@ -22,4 +24,23 @@ fn bar(length: u64, template: &str) -> ProgressBar {
         ProgressBar::hidden()
     };
     bar.with_style(ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()))
+}
+
+/// What a reader of a run's figures must know about the machine and the run, a line each.
+fn circumstances(cpu: CpuShare, records_lost: u64, not_granted: &[String]) -> String {
+    let mut out = String::new();
+    // Writing to a String cannot fail.
+    let _ = writeln!(
+        out,
+        "  Processors {:.0} % busy, {:.2} % of the time taken by a hypervisor",
+        100.0 * cpu.busy,
+        100.0 * cpu.stolen
+    );
+    if records_lost > 0 {
+        let _ = writeln!(out, "  {records_lost} records were lost");
+    }
+    for refused in not_granted {
+        let _ = writeln!(out, "  NOT GRANTED {refused}");
+    }
+    out
 }

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use indicatif::ProgressBar;
 use takt_lab::{Event, RunSummary};
 
-use super::bar;
+use super::{bar, circumstances};
 
 // Writing to a String cannot fail, so the results of `write!` are dropped throughout.
 
@@ -31,18 +31,7 @@ pub fn run_summary(s: &RunSummary) -> String {
     for (name, value) in &s.figures {
         let _ = writeln!(out, "  {name}: {value:.4}");
     }
-    let _ = writeln!(
-        out,
-        "  Processors {:.0} % busy, {:.2} % of the time taken by a hypervisor",
-        100.0 * s.cpu.busy,
-        100.0 * s.cpu.stolen
-    );
-    if s.records_lost > 0 {
-        let _ = writeln!(out, "  {} records were lost", s.records_lost);
-    }
-    for refused in &s.not_granted {
-        let _ = writeln!(out, "  NOT GRANTED {refused}");
-    }
+    out += &circumstances(s.cpu, s.records_lost, &s.not_granted);
     let _ = writeln!(out, "\n{}: {}\nRun directory: {}", s.verdict, s.reasons.join("; "), s.run_dir);
     out
 }
