@@ -1,0 +1,1 @@
+//! Latency goals kept on a running system.

@@ -1,0 +1,12 @@
+//! Timing models of running systems: what the latency manager analyses.
+//!
+//! [`model`] is the snapshot that the extractor hands out; [`curve`] holds the two kinds of curves.
+
+pub mod curve;
+pub mod model;
+
+pub use curve::{ArrivalCurve, CostCurve};
+pub use model::{
+    Callback, CallbackId, CallbackKind, Executor, ExecutorId, ExecutorKind, Latency, Model, Node, NodeId,
+    ProbableCost, Thread, ThreadId, ThreadRole, Topic, TopicId, Unanalysable,
+};
