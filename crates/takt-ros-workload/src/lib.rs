@@ -11,9 +11,11 @@
 pub mod burn;
 pub mod bus;
 pub mod executor;
+pub mod launch;
 pub mod node;
 pub mod system;
 pub mod tracepoints;
 
-pub use node::run;
+pub use launch::{Program, Running, serve};
+pub use node::{Losses, Window, run};
 pub use system::{Cost, NodeSpec, Problem, SourceSpec, SubscriptionSpec, System, TimerSpec};

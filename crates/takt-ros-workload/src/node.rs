@@ -97,12 +97,33 @@ pub fn run(
     node: &str,
     directory: &Path,
     ready: impl FnOnce() -> Option<Window>,
-) -> Result<(), Failure> {
+) -> Result<Losses, Failure> {
     let node = Node::announce(system, node, directory)?;
-    if let Some(window) = ready() {
-        node.serve(window);
+    Ok(ready().map(|window| node.serve(window)).unwrap_or_default())
+}
+
+/// What a node lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Losses {
+    /// Messages that a receiver did not get.
+    pub dropped: u64,
+    /// Messages overwritten in this node's full histories.
+    pub overwritten: u64,
+}
+
+impl std::fmt::Display for Losses {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "dropped {} overwritten {}", self.dropped, self.overwritten)
     }
-    Ok(())
+}
+
+impl Losses {
+    /// Reads what [`Losses`] prints.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let (dropped, overwritten) = text.strip_prefix("dropped ")?.split_once(" overwritten ")?;
+        Some(Self { dropped: dropped.parse().ok()?, overwritten: overwritten.parse().ok()? })
+    }
 }
 
 impl Node {
@@ -162,7 +183,7 @@ impl Node {
         Ok(Self { spec, seed: system.seed, bus, publishers, timers, subscriptions })
     }
 
-    fn serve(self, window: Window) {
+    fn serve(self, window: Window) -> Losses {
         let sources: Vec<_> = (self.spec.source.iter())
             .filter_map(|source| {
                 let publishers = self.publishers_of(&source.publishes);
@@ -205,6 +226,8 @@ impl Node {
             // A source that panicked has said so.
             let _ = source.join();
         }
+        let (dropped, overwritten) = self.bus.losses();
+        Losses { dropped, overwritten }
     }
 
     fn publishers_of(&self, topics: &[String]) -> Vec<Publisher> {
@@ -358,6 +381,9 @@ mod tests {
         let window = Window { start_ns: 100, end_ns: 400, phases: 3 };
         let at = [0, 100, 199, 200, 300, 399, 400, 10_000].map(|at_ns| window.phase(at_ns));
         assert_eq!(at, [0, 0, 0, 1, 2, 2, 2, 2]);
+        let losses = Losses { dropped: 3, overwritten: 4 };
+        assert_eq!(Losses::parse(&losses.to_string()), Some(losses));
+        assert_eq!(Losses::parse("dropped 3"), None);
         assert_eq!(Window { start_ns: 5, end_ns: 5, phases: 0 }.phase(5), 0);
     }
 
