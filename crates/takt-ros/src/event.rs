@@ -88,6 +88,8 @@ pub enum Kind {
         service: Handle,
         /// Its node.
         node: Handle,
+        /// The middleware's service, which [`Kind::Service`] names; 0 where unknown.
+        rmw_service: Handle,
         /// Its name.
         name: Arc<str>,
     },
@@ -104,6 +106,8 @@ pub enum Kind {
         client: Handle,
         /// Its node.
         node: Handle,
+        /// The middleware's client, which [`Kind::Service`] names; 0 where unknown.
+        rmw_client: Handle,
         /// The service's name.
         name: Arc<str>,
     },
