@@ -137,7 +137,8 @@ impl Extractor {
                     self.renamed = true;
                 }
             }
-            Kind::CallbackSymbol { callback, symbol } => match self.tables.callback_of.get(&(pid, *callback)) {
+            Kind::CallbackSymbol { callback, symbol } => match self.tables.callback_of.get(&(pid, *callback))
+            {
                 Some(&index) => self.tables.callbacks[index].symbol = Some(symbol.clone()),
                 // Registered before its callback is known as one.
                 None if self.tables.symbol_of.len() < self.options.most_objects => {

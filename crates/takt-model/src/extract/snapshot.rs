@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use super::state::{CallbackState, Origin};
 use super::{Extractor, cycle, filter};
 use crate::{
-    ArrivalCurve, Callback, CallbackId, CallbackKind, Executor, ExecutorId, ExecutorKind, Model, Node, NodeId,
-    Thread, ThreadId, ThreadRole, Topic, TopicId, Unanalysable,
+    ArrivalCurve, Callback, CallbackId, CallbackKind, Executor, ExecutorId, ExecutorKind, Model, Node,
+    NodeId, Thread, ThreadId, ThreadRole, Topic, TopicId, Unanalysable,
 };
 
 /// Entries of a timer's declared curve: it is linear, and extrapolation of any entry gives the rest.
@@ -136,7 +136,8 @@ impl Builder<'_> {
         self.model.lost_events = ex.counters.lost_events;
 
         let groups = Groups::new(ex);
-        let names: Vec<(usize, String)> = names(ex).into_iter().filter(|(slot, _)| self.counts(*slot)).collect();
+        let names: Vec<(usize, String)> =
+            names(ex).into_iter().filter(|(slot, _)| self.counts(*slot)).collect();
         let mut homes: BTreeMap<usize, usize> = BTreeMap::new();
         let mut unserved = Vec::new();
         for (slot, name) in &names {
@@ -179,11 +180,10 @@ impl Builder<'_> {
             .callbacks
             .iter()
             .filter(|(_, c)| c.last_thread == Some(thread))
-            .map(|(_, c)| c.cost.curve().total_ns)
-            .sum();
+            .fold(0, |sum: u64, (_, c)| sum.saturating_add(c.cost.total_ns()));
         !callback.publishes.is_empty()
             || only_client(ex, thread).is_some()
-            || callback.cost.curve().total_ns.saturating_mul(100) > all
+            || callback.cost.total_ns().saturating_mul(100) > all
     }
 
     fn threads(
@@ -318,7 +318,7 @@ impl Builder<'_> {
                             (1..=TIMER_ENTRIES).map(|k| period_ns.saturating_mul(k)).collect();
                         CallbackKind::Timer { period_ns }
                     }
-                    None => CallbackKind::Timer { period_ns: measured_period(&arrivals) },
+                    None => CallbackKind::Timer { period_ns: measured_period(callback) },
                 }
             }
             Origin::Subscription { subscription } => {
@@ -352,12 +352,12 @@ impl Builder<'_> {
                 None => CallbackKind::Client { responses: self.nameless(name.clone()) },
             },
             Origin::Source { .. } => CallbackKind::Source,
-            Origin::Task { .. } => CallbackKind::Timer { period_ns: measured_period(&arrivals) },
+            Origin::Task { .. } => CallbackKind::Timer { period_ns: measured_period(callback) },
             Origin::Unknown { intra: true, .. } => {
                 CallbackKind::Subscription { topic: self.nameless(name.clone()) }
             }
             Origin::Unknown { executed: true, .. } => {
-                CallbackKind::Timer { period_ns: measured_period(&arrivals) }
+                CallbackKind::Timer { period_ns: measured_period(callback) }
             }
             Origin::Unknown { .. } => CallbackKind::Service { requests: self.nameless(name.clone()) },
         };
@@ -415,8 +415,12 @@ impl Builder<'_> {
             if self.model.callbacks.iter().any(|c| c.publishes.contains(&requests)) {
                 continue;
             }
-            let mut nodes: Vec<Option<usize>> =
-                tables.clients.iter().filter(|(_, c)| c.requests == service.requests).map(|(_, c)| c.node).collect();
+            let mut nodes: Vec<Option<usize>> = tables
+                .clients
+                .iter()
+                .filter(|(_, c)| c.requests == service.requests)
+                .map(|(_, c)| c.node)
+                .collect();
             nodes.dedup();
             let [Some(node)] = nodes[..] else { continue };
             let senders: Vec<CallbackId> = ids
@@ -502,7 +506,9 @@ impl Builder<'_> {
             found.push(Unanalysable {
                 callbacks: vec![],
                 towards: None,
-                reason: format!("{name} is registered, but nothing tells which thread will serve it; it has not run yet"),
+                reason: format!(
+                    "{name} is registered, but nothing tells which thread will serve it; it has not run yet"
+                ),
             });
         }
         self.model.unanalysable = found;
@@ -528,19 +534,20 @@ fn is_parameter_plumbing(extractor: &Extractor, callback: &CallbackState) -> boo
 }
 
 /// Whether a timer's starts agree with its declared period. After a late start the next call comes no sooner than the next period, so that
-/// `n` starts after another one take at least `n - 1` periods; one more for the virtual start. Timers of a simulated
+/// `n` starts after another one take at least `n - 1` periods. Timers of a simulated
 /// clock do not keep to it.
 fn keeps_period(starts: &ArrivalCurve, period_ns: u64) -> bool {
-    starts.least_span_ns.iter().enumerate().all(|(i, &span_ns)| {
-        let least_ns = (i as u64).saturating_sub(1).saturating_mul(period_ns);
+    // The last entry may hold the start of observation, which is no start of the timer.
+    let real = starts.least_span_ns.len().min(starts.seen.saturating_sub(1) as usize);
+    starts.least_span_ns[..real].iter().enumerate().all(|(i, &span_ns)| {
+        let least_ns = (i as u64).saturating_mul(period_ns);
         span_ns.saturating_add(1_000_000).saturating_add(least_ns / 64) >= least_ns
     })
 }
 
-/// The period that a curve shows: its longest span shared out.
-fn measured_period(arrivals: &ArrivalCurve) -> u64 {
-    let entries = arrivals.least_span_ns.len() as u64;
-    arrivals.least_span_ns.last().map_or(0, |&span_ns| span_ns / entries.max(1))
+/// The period that the last activations show.
+fn measured_period(callback: &CallbackState) -> u64 {
+    callback.arrivals.median_gap_ns().unwrap_or(0)
 }
 
 /// Both curves hold: the shorter span of each number of events.
@@ -569,7 +576,8 @@ impl Groups {
             if callback.switches < 2 {
                 continue;
             }
-            let mut serving = callback.threads.iter().map(|&(thread, _)| thread).filter(|&t| alive(extractor, t));
+            let mut serving =
+                callback.threads.iter().map(|&(thread, _)| thread).filter(|&t| alive(extractor, t));
             let Some(first) = serving.next() else { continue };
             for other in serving {
                 let (a, b) = (groups.root(first), groups.root(other));
@@ -614,14 +622,14 @@ impl Groups {
             }
         };
         let node = tables.node_of_callback(callback);
-        serving(&|other| node.is_some() && tables.node_of_callback(other) == node).or_else(|| serving(&|_| true)).or_else(
-            || {
+        serving(&|other| node.is_some() && tables.node_of_callback(other) == node)
+            .or_else(|| serving(&|_| true))
+            .or_else(|| {
                 let mut executors =
                     tables.threads.iter().filter(|(_, t)| t.pid == callback.pid && t.executor && !t.ended);
                 let (only, _) = executors.next()?;
                 executors.next().is_none().then_some(only)
-            },
-        )
+            })
     }
 }
 
