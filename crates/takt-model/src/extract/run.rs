@@ -232,7 +232,7 @@ impl Extractor {
         if self.ended.is_empty() {
             return;
         }
-        let name = snapshot::label(self, index, &self.tables.callbacks[index]);
+        let name = snapshot::label(self, &self.tables.callbacks[index]);
         let predecessor = self.ended.iter().position(|&ended| {
             self.tables.callbacks.get(ended).is_some_and(|c| c.dead.as_deref() == Some(name.as_str()))
         });
@@ -475,7 +475,8 @@ impl Extractor {
                 None => return,
             },
         };
-        let topic = self.tables.topic(self.tables.subscriptions[subscription].topic);
+        let Some(state) = self.tables.subscriptions.get(subscription) else { return };
+        let topic = self.tables.topic(state.topic);
         // Same stamp: the message on this topic, or else one on a topic that may be the same.
         let (mut exact, mut possible) = (None, None);
         for (number, message) in self.messages.stamped(stamp) {
@@ -546,7 +547,8 @@ impl Extractor {
         let key = (self.tables.threads[thread].pid, rmw_handle);
         match step {
             ServiceStep::SendRequest => {
-                let Some(client) = self.tables.rmw_client_of.get(&key).map(|&i| &self.tables.clients[i])
+                let Some(client) =
+                    self.tables.rmw_client_of.get(&key).and_then(|&i| self.tables.clients.get(i))
                 else {
                     return;
                 };
@@ -556,7 +558,8 @@ impl Extractor {
                 }
             }
             ServiceStep::SendResponse => {
-                let Some(service) = self.tables.rmw_service_of.get(&key).map(|&i| &self.tables.services[i])
+                let Some(service) =
+                    self.tables.rmw_service_of.get(&key).and_then(|&i| self.tables.services.get(i))
                 else {
                     return;
                 };
@@ -566,7 +569,8 @@ impl Extractor {
                 }
             }
             ServiceStep::TakeRequest => {
-                let Some(service) = self.tables.rmw_service_of.get(&key).map(|&i| &self.tables.services[i])
+                let Some(service) =
+                    self.tables.rmw_service_of.get(&key).and_then(|&i| self.tables.services.get(i))
                 else {
                     return;
                 };
@@ -576,7 +580,9 @@ impl Extractor {
             }
             ServiceStep::TakeResponse => {
                 let Some(&client) = self.tables.rmw_client_of.get(&key) else { return };
-                let topic = self.tables.clients[client].responses;
+                let Some(topic) = self.tables.clients.get(client).map(|client| client.responses) else {
+                    return;
+                };
                 let message = self.only_message(topic, sequence);
                 self.joined_service(topic, message, at_ns);
                 self.response_taken(thread, at_ns, cpu_ns, client, message);
@@ -777,6 +783,11 @@ impl Extractor {
             }
         }
         if !whole {
+            if !self.options.keep_ended {
+                let state = &mut self.tables.threads[thread];
+                let own = [state.source.take().map(|source| source.callback), state.untraced.take()];
+                own.into_iter().for_each(|callback| self.end_callback(callback));
+            }
             return;
         }
         if self.options.keep_ended {
@@ -802,12 +813,13 @@ impl Extractor {
     pub(super) fn end_callback(&mut self, index: Option<usize>) {
         let Some(index) = index.filter(|&index| self.tables.callbacks.contains(index)) else { return };
         self.renamed = true;
-        let name = snapshot::label(self, index, &self.tables.callbacks[index]);
+        let name = snapshot::label(self, &self.tables.callbacks[index]);
         let callback = &mut self.tables.callbacks[index];
         if callback.dead.is_some() {
             return;
         }
         callback.dead = Some(name);
+        self.tables.callback_of.retain(|_, known| *known != index);
         callback.watched.clear();
         for (_, thread) in &mut self.tables.threads {
             thread.stack.retain(|frame| frame.callback != index);

@@ -15,7 +15,7 @@ const TIMER_ENTRIES: u64 = 8;
 const OWN_LOOP: u64 = 3;
 
 /// What a person calls a callback, not yet unique.
-pub(super) fn label(extractor: &Extractor, index: usize, callback: &CallbackState) -> String {
+pub(super) fn label(extractor: &Extractor, callback: &CallbackState) -> String {
     if let Some(name) = &callback.dead {
         return name.clone();
     }
@@ -25,48 +25,47 @@ pub(super) fn label(extractor: &Extractor, index: usize, callback: &CallbackStat
         Some(node) => node.name.to_string(),
         None => format!("?{pid}"),
     };
-    match &callback.origin {
-        Origin::Timer { timer } => {
-            let timer = &tables.timers[*timer];
-            match timer.period_ns {
-                Some(period_ns) => format!("{} timer {}", node(timer.node), duration(period_ns)),
-                None => format!("{} timer", node(timer.node)),
-            }
-        }
+    let client = |client: usize| {
+        tables.clients.get(client).map(|client| format!("{} client {}", node(client.node), client.name))
+    };
+    let known = match &callback.origin {
+        Origin::Timer { timer } => tables.timers.get(*timer).map(|timer| match timer.period_ns {
+            Some(period_ns) => format!("{} timer {}", node(timer.node), duration(period_ns)),
+            None => format!("{} timer", node(timer.node)),
+        }),
         Origin::Subscription { subscription } => {
-            let subscription = &tables.subscriptions[*subscription];
-            format!("{} subscription {}", node(subscription.node), topic_name(extractor, subscription.topic))
+            tables.subscriptions.get(*subscription).map(|subscription| {
+                format!(
+                    "{} subscription {}",
+                    node(subscription.node),
+                    topic_name(extractor, subscription.topic)
+                )
+            })
         }
-        Origin::Service { service } => {
-            let service = &tables.services[*service];
-            format!("{} service {}", node(service.node), service.name)
-        }
-        Origin::Client { client } => {
-            let client = &tables.clients[*client];
-            format!("{} client {}", node(client.node), client.name)
-        }
-        Origin::Untraced { thread } => match only_client(extractor, *thread) {
-            Some(client) => {
-                let client = &tables.clients[client];
-                format!("{} client {}", node(client.node), client.name)
-            }
-            None => format!("?{pid} work without events of thread {}", tables.threads[*thread].tid),
-        },
+        Origin::Service { service } => tables
+            .services
+            .get(*service)
+            .map(|service| format!("{} service {}", node(service.node), service.name)),
+        Origin::Client { client: index } => client(*index),
+        Origin::Untraced { thread } => only_client(extractor, *thread).and_then(client).or_else(|| {
+            let tid = tables.threads.get(*thread)?.tid;
+            Some(format!("?{pid} work without events of thread {tid}"))
+        }),
         Origin::Source { .. } => {
             let topic = callback.publishes.first().map(|edge| topic_name(extractor, edge.topic));
-            format!("{} source {}", node(callback.source_node), topic.unwrap_or_default())
+            Some(format!("{} source {}", node(callback.source_node), topic.unwrap_or_default()))
         }
-        Origin::Task { name, .. } => format!("task {name}"),
+        Origin::Task { name, .. } => Some(format!("task {name}")),
         Origin::Unknown { handle, intra, executed } => {
             let what = match (intra, executed) {
                 (true, _) => "subscription within the process",
                 (false, true) => "timer",
                 (false, false) => "callback",
             };
-            let _ = index;
-            format!("?{pid} {what} {handle:#x}")
+            Some(format!("?{pid} {what} {handle:#x}"))
         }
-    }
+    };
+    known.unwrap_or_else(|| format!("?{pid} callback {}", callback.order))
 }
 
 fn topic_name(extractor: &Extractor, topic: usize) -> String {
@@ -93,7 +92,7 @@ pub(super) fn names(extractor: &Extractor) -> Vec<(usize, String)> {
     let mut twins: BTreeMap<String, usize> = BTreeMap::new();
     all.into_iter()
         .map(|(index, callback)| {
-            let name = label(extractor, index, callback);
+            let name = label(extractor, callback);
             let count = twins.entry(name.clone()).or_default();
             *count += 1;
             let name = if *count == 1 { name } else { format!("{name} ({count})") };
@@ -311,7 +310,7 @@ impl Builder<'_> {
         let mut node = tables.node_of_callback(callback);
         let kind = match &callback.origin {
             Origin::Timer { timer } => {
-                let declared_ns = tables.timers[*timer].period_ns;
+                let declared_ns = tables.timers.get(*timer).and_then(|timer| timer.period_ns);
                 match declared_ns.filter(|&period_ns| keeps_period(&arrivals, period_ns)) {
                     Some(period_ns) => {
                         arrivals.least_span_ns =
@@ -322,31 +321,33 @@ impl Builder<'_> {
                 }
             }
             Origin::Subscription { subscription } => {
-                let subscription = &tables.subscriptions[*subscription];
-                let topic = tables.topic(subscription.topic);
-                let published = tables.topics[topic].arrivals.curve(self.now_ns);
-                if published.seen > 0 {
-                    arrivals =
-                        if subscription.unjoined == 0 { published } else { denser(&arrivals, &published) };
+                let subscription = tables.subscriptions.get(*subscription);
+                if let Some(subscription) = subscription {
+                    let published =
+                        tables.topics[tables.topic(subscription.topic)].arrivals.curve(self.now_ns);
+                    if published.seen > 0 {
+                        arrivals = if subscription.unjoined == 0 {
+                            published
+                        } else {
+                            denser(&arrivals, &published)
+                        };
+                    }
                 }
-                match topic_id(topic) {
-                    Some(topic) => CallbackKind::Subscription { topic },
-                    None => CallbackKind::Subscription { topic: self.nameless(name.clone()) },
-                }
+                let topic = subscription.and_then(|subscription| topic_id(subscription.topic));
+                CallbackKind::Subscription { topic: topic.unwrap_or_else(|| self.nameless(name.clone())) }
             }
             Origin::Service { service } => {
-                let service = &tables.services[*service];
+                let service = tables.services.get(*service);
                 // It answers: the response topic is known even where no event tells.
-                publishes.extend(topic_id(service.responses).filter(|topic| !publishes.contains(topic)));
-                match topic_id(service.requests) {
-                    Some(requests) => CallbackKind::Service { requests },
-                    None => CallbackKind::Service { requests: self.nameless(name.clone()) },
-                }
+                let responses = service.and_then(|service| topic_id(service.responses));
+                publishes.extend(responses.filter(|topic| !publishes.contains(topic)));
+                let requests = service.and_then(|service| topic_id(service.requests));
+                CallbackKind::Service { requests: requests.unwrap_or_else(|| self.nameless(name.clone())) }
             }
             Origin::Client { client } => self.client_kind(*client, &name, topics),
             Origin::Untraced { thread } => match only_client(ex, *thread) {
                 Some(client) => {
-                    node = tables.clients[client].node;
+                    node = tables.clients.get(client).and_then(|client| client.node);
                     self.client_kind(client, &name, topics)
                 }
                 None => CallbackKind::Client { responses: self.nameless(name.clone()) },
@@ -382,7 +383,10 @@ impl Builder<'_> {
 
     fn client_kind(&mut self, client: usize, name: &str, topics: &BTreeMap<usize, TopicId>) -> CallbackKind {
         let tables = &self.extractor.tables;
-        let responses = topics.get(&tables.topic(tables.clients[client].responses)).copied();
+        let responses = tables
+            .clients
+            .get(client)
+            .and_then(|client| topics.get(&tables.topic(client.responses)).copied());
         CallbackKind::Client { responses: responses.unwrap_or_else(|| self.nameless(name.to_owned())) }
     }
 
@@ -520,10 +524,13 @@ fn is_parameter_plumbing(extractor: &Extractor, callback: &CallbackState) -> boo
     let tables = &extractor.tables;
     match callback.origin {
         Origin::Subscription { subscription } => {
-            topic_name(extractor, tables.subscriptions[subscription].topic).ends_with("/parameter_events")
+            tables.subscriptions.get(subscription).is_some_and(|subscription| {
+                topic_name(extractor, subscription.topic).ends_with("/parameter_events")
+            })
         }
         Origin::Service { service } => {
-            let name = &tables.services[service].name;
+            let Some(service) = tables.services.get(service) else { return false };
+            let name = &service.name;
             ["get_parameters", "get_parameter_types", "set_parameters", "set_parameters_atomically"]
                 .iter()
                 .chain(&["describe_parameters", "list_parameters", "get_type_description"])

@@ -371,7 +371,7 @@ fn attached_late_everything_has_a_placeholder() {
     assert!(model.callbacks.iter().all(|c| c.name.starts_with('?')), "{:?}", model.callbacks);
     let timer = model.callbacks.iter().find(|c| c.name.contains("timer")).unwrap();
     assert!(
-        matches!(timer.kind, CallbackKind::Timer { period_ns } if period_ns == 52 * MS),
+        matches!(timer.kind, CallbackKind::Timer { period_ns } if period_ns == 53 * MS),
         "{:?}",
         timer.kind
     );
