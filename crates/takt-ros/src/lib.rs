@@ -1,5 +1,7 @@
 //! What ROS 2 processes say of themselves: one event model ([`event`]), filled by live probes or by recorded traces.
 
 pub mod event;
+pub mod preload;
+pub mod standin;
 
 pub use event::{Event, Handle, Kind, Source};
