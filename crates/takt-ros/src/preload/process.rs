@@ -300,7 +300,7 @@ impl Process {
 
     /// Appends what the end of the process means: losses not told, the end of each thread.
     pub(super) fn end(&mut self, out: &mut Vec<Event>) {
-        let (pid, words) = (self.info.pid, self.ring_words);
+        let (pid, words, before) = (self.info.pid, self.ring_words, out.len());
         for ring in &mut self.rings {
             let Some(tid) = ring.tid else { continue };
             let event = |kind| Event { at_ns: ring.last_ns, cpu_ns: None, pid, tid, kind };
@@ -314,6 +314,7 @@ impl Process {
             ring.said = lost;
             ring.alive = false;
         }
+        self.info.events += (out.len() - before) as u64;
         self.info.threads = 0;
     }
 
