@@ -190,14 +190,14 @@ probes! {
     rclcpp_subscription_callback_added(object: Pointer, callback: Pointer) first {
         words!(SUBSCRIPTION_CALLBACK, object, callback)
     }
-    rcl_service_init(service: Pointer, node: Pointer, _rmw: Pointer, name: Text) first {
-        with_text!(SERVICE, [service, node], name)
+    rcl_service_init(service: Pointer, node: Pointer, rmw: Pointer, name: Text) first {
+        with_text!(SERVICE, [service, node, rmw], name)
     }
     rclcpp_service_callback_added(service: Pointer, callback: Pointer) first {
         words!(SERVICE_CALLBACK, service, callback)
     }
-    rcl_client_init(client: Pointer, node: Pointer, _rmw: Pointer, name: Text) first {
-        with_text!(CLIENT, [client, node], name)
+    rcl_client_init(client: Pointer, node: Pointer, rmw: Pointer, name: Text) first {
+        with_text!(CLIENT, [client, node, rmw], name)
     }
     rcl_timer_init(timer: Pointer, period_ns: i64) first { words!(TIMER, timer, period_ns) }
     rclcpp_timer_callback_added(timer: Pointer, callback: Pointer) first {

@@ -41,7 +41,7 @@ const MAP_PRIVATE_ANONYMOUS: c_int = 0x22;
 const MAP_POPULATE: c_int = 0x8000;
 const MADV_DONTFORK: c_int = 10;
 const MADV_WIPEONFORK: c_int = 18;
-const PR_GET_NAME: c_int = 15;
+const PR_GET_NAME: c_int = 16;
 const CLOCK_MONOTONIC: c_int = 1;
 const CLOCK_THREAD_CPUTIME: c_int = 3;
 

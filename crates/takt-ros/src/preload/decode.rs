@@ -187,13 +187,15 @@ impl Arguments<'_> {
                 Kind::SubscriptionCallback { object: self.word()?, callback: self.word()? }
             }
             code::SERVICE => {
-                Kind::ServiceInit { service: self.word()?, node: self.word()?, name: self.text()? }
+                let (service, node, rmw_service) = (self.word()?, self.word()?, self.word()?);
+                Kind::ServiceInit { service, node, rmw_service, name: self.text()? }
             }
             code::SERVICE_CALLBACK => {
                 Kind::ServiceCallback { service: self.word()?, callback: self.word()? }
             }
             code::CLIENT => {
-                Kind::ClientInit { client: self.word()?, node: self.word()?, name: self.text()? }
+                let (client, node, rmw_client) = (self.word()?, self.word()?, self.word()?);
+                Kind::ClientInit { client, node, rmw_client, name: self.text()? }
             }
             code::TIMER => Kind::TimerInit { timer: self.word()?, period_ns: self.signed()? },
             code::TIMER_CALLBACK => Kind::TimerCallback { timer: self.word()?, callback: self.word()? },

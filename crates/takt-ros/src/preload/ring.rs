@@ -61,11 +61,11 @@ pub mod code {
     pub const SUBSCRIPTION_OBJECT: u8 = 8;
     /// `rclcpp_subscription_callback_added`: object, callback.
     pub const SUBSCRIPTION_CALLBACK: u8 = 9;
-    /// `rcl_service_init`: service, node, name.
+    /// `rcl_service_init`: service, node, rmw service, name.
     pub const SERVICE: u8 = 10;
     /// `rclcpp_service_callback_added`: service, callback.
     pub const SERVICE_CALLBACK: u8 = 11;
-    /// `rcl_client_init`: client, node, name.
+    /// `rcl_client_init`: client, node, rmw client, name.
     pub const CLIENT: u8 = 12;
     /// `rcl_timer_init`: timer, period.
     pub const TIMER: u8 = 13;
