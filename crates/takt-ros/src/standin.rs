@@ -19,9 +19,15 @@ macro_rules! c_type {
 }
 
 macro_rules! c_value {
-    ($value:ident, Text) => { $value.as_ptr() };
-    ($value:ident, Gid) => { $value.as_ptr() };
-    ($value:ident, $other:ident) => { $value };
+    ($value:ident, Text) => {
+        $value.as_ptr()
+    };
+    ($value:ident, Gid) => {
+        $value.as_ptr()
+    };
+    ($value:ident, $other:ident) => {
+        $value
+    };
 }
 
 macro_rules! calls {

@@ -3,14 +3,16 @@
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use takt_ros::preload::{CpuClock, Probe, Session, SessionOptions};
 use takt_ros::standin::Tracepoints;
 use takt_ros::{Event, Kind, Source};
+use takt_rt::proof::system_calls_beyond;
 
 const ROLE: &str = "TAKT_TEST_ROLE";
-const FLOODED: &str = "flooded";
+const SIGN: &str = "the child says:";
 const ROUNDS: u64 = 1000;
 const THREADS: u64 = 4;
 
@@ -66,7 +68,10 @@ fn child() {
                             round(&calls, thread * 1000, number);
                         }
                     };
-                    std::thread::Builder::new().name(format!("executor {thread}")).spawn_scoped(scope, work).unwrap();
+                    std::thread::Builder::new()
+                        .name(format!("executor {thread}"))
+                        .spawn_scoped(scope, work)
+                        .unwrap();
                 }
             });
         }
@@ -82,7 +87,7 @@ fn child() {
                 calls.callback_end(address(number));
             }
             // The reader drains now; then there is room to say what was lost.
-            println!("\n{FLOODED}");
+            println!("\n{SIGN}");
             std::io::stdin().read_line(&mut String::new()).unwrap();
             calls.callback_end(address(100_000));
         }
@@ -191,11 +196,20 @@ fn all_events_of_all_threads_arrive_in_order() {
             let expected = [
                 Kind::ExecutorNextReady,
                 Kind::ExecutorExecute { handle: callback + 1 },
-                Kind::RmwTake { rmw_subscription: callback + 2, message: number, source_ns: number as i64, taken: true },
+                Kind::RmwTake {
+                    rmw_subscription: callback + 2,
+                    message: number,
+                    source_ns: number as i64,
+                    taken: true,
+                },
                 Kind::CallbackStart { callback, intra_process: number % 2 == 0 },
                 Kind::RclcppPublish { message: number },
                 Kind::RclPublish { publisher: callback + 3, message: number },
-                Kind::RmwPublish { rmw_publisher: callback + 4, message: number, source_ns: Some(-(number as i64) - 1) },
+                Kind::RmwPublish {
+                    rmw_publisher: callback + 4,
+                    message: number,
+                    source_ns: Some(-(number as i64) - 1),
+                },
                 Kind::CallbackEnd { callback },
                 Kind::ExecutorWait { timeout_ns: -1 },
             ];
@@ -211,7 +225,13 @@ fn check_init(events: &[&Event]) {
     let expected = [
         Kind::NodeInit { node: 10, name: "camera driver".into(), namespace: "/front".into() },
         Kind::PublisherInit { publisher: 20, node: 10, rmw_publisher: 21, topic: "/rgb".into(), depth: 5 },
-        Kind::SubscriptionInit { subscription: 30, node: 10, rmw_subscription: 31, topic: "/tick".into(), depth: 6 },
+        Kind::SubscriptionInit {
+            subscription: 30,
+            node: 10,
+            rmw_subscription: 31,
+            topic: "/tick".into(),
+            depth: 6,
+        },
         Kind::SubscriptionObject { subscription: 30, object: 32 },
         Kind::SubscriptionCallback { object: 32, callback: 33 },
         Kind::TimerInit { timer: 40, period_ns: 100_000_000 },
@@ -249,7 +269,7 @@ fn what_finds_the_ring_full_is_counted_and_said() {
     let mut child = command(&session, "flood").stdout(Stdio::piped()).spawn().unwrap();
     // Nothing is read before the flood is over.
     let mut output = BufReader::new(child.stdout.take().unwrap());
-    assert!(output.by_ref().lines().any(|line| line.unwrap() == FLOODED));
+    assert!(output.by_ref().lines().any(|line| line.unwrap() == SIGN));
     let until = Instant::now() + Duration::from_secs(60);
     let mut events = Vec::new();
     while events.is_empty() {
@@ -280,7 +300,8 @@ fn what_finds_the_ring_full_is_counted_and_said() {
 #[test]
 fn a_forked_child_writes_into_a_file_of_its_own() {
     let (events, probe) = observe("fork", &options());
-    let mut counts: Vec<(u64, usize)> = probe.processes().map(|info| (info.lost, info.events as usize)).collect();
+    let mut counts: Vec<(u64, usize)> =
+        probe.processes().map(|info| (info.lost, info.events as usize)).collect();
     counts.sort_unstable();
     // Name, start, end, the thread's end; name, ten ends, the thread's end.
     assert_eq!(counts, [(0, 4), (0, 12)]);
@@ -344,7 +365,51 @@ fn a_missing_directory_leaves_the_program_alone() {
     assert!(lines[0].contains("is not observed"));
 }
 
+/// What an event costs besides time, in the child itself.
 mod quiet {
     use super::*;
-    pub(super) fn measure(_: &Tracepoints) {}
+
+    const ROUNDS: u64 = 100;
+
+    pub(super) fn measure(calls: &Tracepoints) {
+        let calls = *calls;
+        let heap = std::sync::Arc::new(AtomicU64::new(u64::MAX));
+        let grown = std::sync::Arc::clone(&heap);
+        let outcome = system_calls_beyond(&[], move || {
+            init(&calls);
+            round(&calls, 1000, 1);
+            move || {
+                let before = in_use();
+                (0..ROUNDS).for_each(|number| round(&calls, 1000, number));
+                grown.store(in_use() - before, Ordering::Relaxed);
+            }
+        });
+        match outcome {
+            Ok(outcome) => println!("\n{SIGN} {} {}", outcome.calls, heap.load(Ordering::Relaxed)),
+            Err(error) => println!("\n{SIGN} no seccomp filter: {error}"),
+        }
+    }
+
+    fn in_use() -> u64 {
+        // SAFETY: takes nothing; no lock is held by this thread.
+        let info = unsafe { libc::mallinfo2() };
+        (info.uordblks + info.hblkhd) as u64
+    }
+
+    #[test]
+    fn an_event_makes_no_system_call_but_the_cpu_clock_and_takes_no_memory() {
+        for (cpu_clock, expected) in
+            [(CpuClock::None, 0), (CpuClock::Needed, 4 * ROUNDS), (CpuClock::All, 9 * ROUNDS)]
+        {
+            let session = Session::create(&SessionOptions { cpu_clock, ..options() }).unwrap();
+            let output = command(&session, "quiet").stdout(Stdio::piped()).output().unwrap();
+            let output = String::from_utf8(output.stdout).unwrap();
+            let line = output.lines().find(|line| line.starts_with(SIGN)).unwrap();
+            if line.contains("seccomp") {
+                println!("SKIPPED: {line}");
+                return;
+            }
+            assert_eq!(line, format!("{SIGN} {expected} 0"), "{cpu_clock:?}");
+        }
+    }
 }

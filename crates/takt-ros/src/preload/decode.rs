@@ -190,9 +190,7 @@ impl Arguments<'_> {
                 let (service, node, rmw_service) = (self.word()?, self.word()?, self.word()?);
                 Kind::ServiceInit { service, node, rmw_service, name: self.text()? }
             }
-            code::SERVICE_CALLBACK => {
-                Kind::ServiceCallback { service: self.word()?, callback: self.word()? }
-            }
+            code::SERVICE_CALLBACK => Kind::ServiceCallback { service: self.word()?, callback: self.word()? },
             code::CLIENT => {
                 let (client, node, rmw_client) = (self.word()?, self.word()?, self.word()?);
                 Kind::ClientInit { client, node, rmw_client, name: self.text()? }
@@ -229,11 +227,9 @@ impl Arguments<'_> {
             code::WAIT => Kind::ExecutorWait { timeout_ns: self.signed()? },
             code::NEXT_READY => Kind::ExecutorNextReady,
             code::EXECUTE => Kind::ExecutorExecute { handle: self.word()? },
-            code::BUFFER_OF_SUBSCRIPTION => Kind::IntraProcessBuffer {
-                buffer: self.word()?,
-                of: self.word()?,
-                to_subscription: true,
-            },
+            code::BUFFER_OF_SUBSCRIPTION => {
+                Kind::IntraProcessBuffer { buffer: self.word()?, of: self.word()?, to_subscription: true }
+            }
             code::BUFFER_INSIDE => {
                 let (of, buffer) = (self.word()?, self.word()?);
                 Kind::IntraProcessBuffer { buffer, of, to_subscription: false }

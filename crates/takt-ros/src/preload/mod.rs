@@ -17,9 +17,11 @@ mod reader;
 #[allow(dead_code)]
 mod ring;
 mod session;
+#[cfg(test)]
+mod tests;
 
-pub use decode::RecordError;
+pub use decode::{Content, Decoded, RecordError};
 pub use probe::{Broken, Probe, ProbeError};
 pub use process::{ProcessError, ProcessInfo};
-pub use reader::RingError;
+pub use reader::{RingError, read_image};
 pub use session::{CpuClock, Session, SessionError, SessionOptions};

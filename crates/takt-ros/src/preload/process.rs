@@ -12,7 +12,8 @@ use std::sync::atomic::Ordering;
 use super::decode::Content;
 use super::reader::{Reader, RingError};
 use super::ring::{
-    FileHeader, LEAST_WORDS, MAGIC, MOST_RINGS, MOST_WORDS, PAGE, RingView, VERSION, ring_bytes, ring_offset, state,
+    FileHeader, LEAST_WORDS, MAGIC, MOST_RINGS, MOST_WORDS, PAGE, RingView, VERSION, ring_bytes, ring_offset,
+    state,
 };
 use crate::event::{Event, Kind};
 
@@ -66,7 +67,8 @@ unsafe impl Send for Mapping {}
 
 impl Mapping {
     fn new(file: &File, offset: usize, bytes: usize) -> io::Result<Self> {
-        let offset = libc::off_t::try_from(offset).map_err(|_| io::Error::from_raw_os_error(libc::EOVERFLOW))?;
+        let offset =
+            libc::off_t::try_from(offset).map_err(|_| io::Error::from_raw_os_error(libc::EOVERFLOW))?;
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: a new mapping; nothing is replaced.
         let base = unsafe {
@@ -171,8 +173,12 @@ impl Process {
         }
         let pid = header.pid.load(Ordering::Relaxed);
         let start_ticks = header.start_ticks.load(Ordering::Relaxed);
-        let name: Vec<u8> =
-            header.name.iter().flat_map(|word| word.load(Ordering::Relaxed).to_le_bytes()).take_while(|&b| b != 0).collect();
+        let name: Vec<u8> = header
+            .name
+            .iter()
+            .flat_map(|word| word.load(Ordering::Relaxed).to_le_bytes())
+            .take_while(|&b| b != 0)
+            .collect();
         let alive = started(pid) == Some(start_ticks);
         let pidfd = if alive { open_pidfd(pid) } else { None };
         let info = ProcessInfo {
@@ -212,7 +218,8 @@ impl Process {
     /// The same process under a new image has a newer file: this one ends.
     pub(super) fn is_predecessor_of(&self, other: &Self) -> bool {
         (self.info.pid, self.start_ticks) == (other.info.pid, other.start_ticks)
-            && self.header().opened_ns.load(Ordering::Relaxed) < other.header().opened_ns.load(Ordering::Relaxed)
+            && self.header().opened_ns.load(Ordering::Relaxed)
+                < other.header().opened_ns.load(Ordering::Relaxed)
     }
 
     /// Looks whether the process still runs. What it wrote before can be read afterwards.
@@ -250,7 +257,9 @@ impl Process {
         let (pid, words) = (self.info.pid, self.ring_words);
         let before = out.len();
         for ring in &mut self.rings {
-            let cut = ring.read(pid, words, out).map_err(|source| ProcessError::Ring { ring: ring.index, source })?;
+            let cut = ring
+                .read(pid, words, out)
+                .map_err(|source| ProcessError::Ring { ring: ring.index, source })?;
             self.info.cut_texts += cut;
         }
         let homeless = self.header().homeless.load(Ordering::Relaxed);

@@ -1,9 +1,9 @@
 //! The reading end of one ring.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::decode::{Decoded, RecordError, decode, head};
-use super::ring::{MOST_RECORD, RingView, code};
+use super::ring::{LEAST_WORDS, MOST_RECORD, PAGE, RingView, code};
 
 /// Why a ring cannot be read on.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -46,11 +46,7 @@ impl Reader {
     /// # Errors
     ///
     /// The ring holds what no writer of this version has written. What came before has been handed out.
-    pub fn read(
-        &mut self,
-        ring: RingView<'_>,
-        mut sink: impl FnMut(Decoded),
-    ) -> Result<usize, RingError> {
+    pub fn read(&mut self, ring: RingView<'_>, mut sink: impl FnMut(Decoded)) -> Result<usize, RingError> {
         let head_at = ring.header.head.load(Ordering::Acquire);
         let waiting = head_at.wrapping_sub(self.tail);
         let capacity = ring.words.len();
@@ -80,7 +76,8 @@ impl Reader {
         let mask = ring.words.len() - 1;
         let position = self.tail;
         let place = (position as usize) & mask;
-        let word = |offset: usize| ring.words.get((place + offset) & mask).map_or(0, |w| w.load(Ordering::Relaxed));
+        let word =
+            |offset: usize| ring.words.get((place + offset) & mask).map_or(0, |w| w.load(Ordering::Relaxed));
         let head = head(word(0), position, head_at.wrapping_sub(position), ring.words.len() - place)?;
         // Copied before it is judged: the other process could change it in between.
         self.buffer.clear();
@@ -93,4 +90,30 @@ impl Reader {
             _ => decode(head, &self.buffer, position).map(Some),
         }
     }
+}
+
+/// Reads a ring of the smallest size from an image: its head and the reader's tail, then its words. For tests and fuzzing.
+///
+/// # Errors
+///
+/// As [`Reader::read`]; what came before is not returned then.
+pub fn read_image(bytes: &[u8]) -> Result<Vec<Decoded>, RingError> {
+    let mut words = bytes.chunks(8).map(|chunk| {
+        let mut word = [0; 8];
+        word.iter_mut().zip(chunk).for_each(|(to, from)| *to = *from);
+        u64::from_le_bytes(word)
+    });
+    let (head, tail) = (words.next().unwrap_or(0), words.next().unwrap_or(0));
+    let memory: Vec<AtomicU64> = std::iter::repeat_n(0, PAGE / 8)
+        .chain(words.chain(std::iter::repeat(0)).take(LEAST_WORDS))
+        .map(AtomicU64::new)
+        .collect();
+    // SAFETY: header and words lie in `memory`, which is aligned to 8 bytes, outlives the view, and is used through
+    // atomics alone.
+    let view = unsafe { RingView::at(memory.as_ptr().cast_mut().cast(), LEAST_WORDS) };
+    view.header.head.store(head, Ordering::Relaxed);
+    view.header.tail.store(tail, Ordering::Relaxed);
+    let mut records = Vec::new();
+    Reader::resume(view).read(view, |record| records.push(record))?;
+    Ok(records)
 }

@@ -91,7 +91,9 @@ pub enum SessionError {
         path: PathBuf,
     },
     /// Nowhere to put the library.
-    #[error("all of {tried:?} are mounted noexec, so the library cannot be loaded from there; name another place with `base`")]
+    #[error(
+        "all of {tried:?} are mounted noexec, so the library cannot be loaded from there; name another place with `base`"
+    )]
     NoExec {
         /// Directories tried.
         tried: Vec<PathBuf>,
@@ -274,7 +276,8 @@ fn make_directory(base: &Path) -> Result<(PathBuf, File), SessionError> {
             Err(error) => return Err(make(&directory)(error)),
         }
         let path = directory.join(LOCK);
-        let lock = File::create_new(&path).and_then(|lock| lock.lock().map(|()| lock)).map_err(make(&path))?;
+        let lock =
+            File::create_new(&path).and_then(|lock| lock.lock().map(|()| lock)).map_err(make(&path))?;
         return Ok((directory, lock));
     }
     Err(make(base)(io::ErrorKind::AlreadyExists.into()))
@@ -305,5 +308,8 @@ fn forbids_execution(path: &Path) -> bool {
     let Ok(path) = std::ffi::CString::new(path.as_os_str().as_bytes()) else { return false };
     let mut stat = std::mem::MaybeUninit::<libc::statvfs>::uninit();
     // SAFETY: the path ends in zero; the kernel fills the structure when it returns 0, and only then is it read.
-    unsafe { libc::statvfs(path.as_ptr(), stat.as_mut_ptr()) == 0 && stat.assume_init().f_flag & libc::ST_NOEXEC != 0 }
+    unsafe {
+        libc::statvfs(path.as_ptr(), stat.as_mut_ptr()) == 0
+            && stat.assume_init().f_flag & libc::ST_NOEXEC != 0
+    }
 }
