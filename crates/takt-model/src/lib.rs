@@ -4,9 +4,13 @@
 
 pub mod curve;
 pub mod model;
+pub mod probable;
+pub mod recorder;
 
 pub use curve::{ArrivalCurve, CostCurve};
 pub use model::{
     Callback, CallbackId, CallbackKind, Executor, ExecutorId, ExecutorKind, Latency, Model, Node, NodeId,
     ProbableCost, Thread, ThreadId, ThreadRole, Topic, TopicId, Unanalysable,
 };
+pub use probable::ProbableRecorder;
+pub use recorder::{ArrivalRecorder, CostRecorder};
