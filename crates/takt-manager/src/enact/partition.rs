@@ -432,7 +432,6 @@ pub(super) fn establish(
     Ok((None, refusals))
 }
 
-
 /// Whether the thread is gone, by the error of an operation on it.
 pub(super) fn gone(error: &io::Error) -> bool {
     system::is_gone(error)
