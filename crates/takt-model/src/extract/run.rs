@@ -30,6 +30,7 @@ impl Extractor {
         let pid = state.pid;
         state.executor = true;
         state.open = None;
+        let out_of_waiting = std::mem::take(&mut state.out_of_waiting);
         let executed = state.executed.take();
         let take = state.take.take();
         if state.charged.is_none()
@@ -62,7 +63,7 @@ impl Extractor {
             Origin::Timer { .. } => {
                 let callback = &mut self.tables.callbacks[index];
                 if let Some(grid) = &mut callback.grid {
-                    released_ns = grid.start(at_ns);
+                    released_ns = grid.start(at_ns, out_of_waiting);
                 }
                 // Starts, to hold against the declared period.
                 callback.arrivals.record(at_ns);
@@ -132,6 +133,12 @@ impl Extractor {
         let state = &mut self.tables.threads[thread];
         let Some(frame) = state.stack.pop() else { return };
         let wall_ns = at_ns.saturating_sub(frame.at_ns);
+        if frame.inferred && cpu_ns.is_none() && state.charged.is_some() {
+            // Its executor's events come without CPU time here: the next event with one says what it took.
+            state.unpaid.push(frame.callback);
+            self.finish_tags(&frame.tags, at_ns);
+            return;
+        }
         let took = match (frame.cpu_ns, cpu_ns) {
             (Some(from), Some(to)) => {
                 let outermost = state.stack.is_empty();
@@ -168,9 +175,34 @@ impl Extractor {
                 }
             }
         }
-        for tag in &frame.tags {
+        self.finish_tags(&frame.tags, at_ns);
+    }
+
+    fn finish_tags(&mut self, tags: &[Tag], at_ns: u64) {
+        for tag in tags {
             if let Some(watch) = self.watches.get_mut(tag.watch as usize) {
                 watch.finished(tag.position, tag.origin_ns, at_ns);
+            }
+        }
+    }
+
+    /// An event with CPU time: activations that ended without one share what the thread used. Each is charged all of it,
+    /// since nobody can tell how much was whose.
+    pub(super) fn pay(&mut self, thread: usize, at_ns: u64, cpu_ns: u64) {
+        let state = &mut self.tables.threads[thread];
+        let unpaid = std::mem::take(&mut state.unpaid);
+        let Some((from, since_ns)) = state.charged.replace((cpu_ns, at_ns)) else { return };
+        let took_ns = cpu_ns.saturating_sub(from);
+        let elapsed_ns = at_ns.saturating_sub(since_ns);
+        let possible = took_ns <= elapsed_ns.saturating_add(elapsed_ns / 16).saturating_add(1_000_000);
+        self.counters.clock_steps += u64::from(!possible);
+        for (i, &index) in unpaid.iter().enumerate() {
+            let Some(callback) = self.tables.callbacks.get_mut(index) else { continue };
+            let share_ns = if unpaid[..i].contains(&index) { 0 } else { took_ns };
+            if possible {
+                callback.cost.record(at_ns, share_ns, true);
+            } else {
+                callback.cost.gap();
             }
         }
     }
@@ -520,6 +552,7 @@ impl Extractor {
         }
         let topic = self.new_topic(None, false)?;
         let subscription = self.tables.subscriptions.insert(SubscriptionState {
+            handle: 0,
             pid,
             topic,
             node: None,
@@ -686,6 +719,7 @@ impl Extractor {
         self.executor_event(thread, at_ns, cpu_ns);
         let state = &mut self.tables.threads[thread];
         state.open = None;
+        state.out_of_waiting = true;
         // Not between two selections: the thread's own code published, around a call of spin_some.
         state.own_publications += state.outside.len() as u64;
         state.outside.clear();
@@ -703,7 +737,6 @@ impl Extractor {
         };
         // Selected, nothing that has events ran, and selected again: a client's callback, an action, or a wake-up for
         // nothing.
-        let (Some(from), Some(to)) = (from, cpu_ns) else { return };
         let pid = state.pid;
         let index = match state.untraced {
             Some(index) => index,
@@ -715,12 +748,20 @@ impl Extractor {
                 None => return,
             },
         };
-        self.tables.threads[thread].charged = Some((to, at_ns));
+        let state = &mut self.tables.threads[thread];
         let callback = &mut self.tables.callbacks[index];
+        match (from, cpu_ns) {
+            (Some(from), Some(to)) => {
+                state.charged = Some((to, at_ns));
+                callback.cost.record(at_ns, to.saturating_sub(from), true);
+            }
+            _ if state.charged.is_some() => state.unpaid.push(index),
+            // No CPU clock at all. Between two selections the executor does not wait.
+            _ => callback.cost.record(at_ns, at_ns.saturating_sub(from_ns), false),
+        }
         callback.activations += 1;
         ran_on(callback, thread);
         callback.arrivals.record(from_ns);
-        callback.cost.record(at_ns, to.saturating_sub(from), true);
         for topic in outside {
             add_edge(callback, topic);
         }
@@ -830,20 +871,23 @@ impl Extractor {
         }
     }
 
-    /// Events of this thread are missing from here back to its last one.
-    pub(super) fn lost(&mut self, thread: usize, count: u64) {
+    /// Events of this thread are missing between its last one and this. Without a thread: of any.
+    pub(super) fn lost(&mut self, thread: Option<usize>, count: u64) {
         self.counters.gaps += 1;
         self.counters.lost_events += count.max(1);
-        let state = &mut self.tables.threads[thread];
-        let pid = state.pid;
-        self.counters.dropped_activations += state.stack.len() as u64;
-        state.forget_course();
-        // Activations of this thread and messages of any of its callbacks may be missing.
-        for (_, callback) in
-            self.tables.callbacks.iter_mut().filter(|(_, c)| c.pid == pid && c.dead.is_none())
-        {
+        let tables = &mut self.tables;
+        for (_, state) in tables.threads.iter_mut().filter(|&(index, _)| thread.is_none_or(|t| t == index)) {
+            self.counters.dropped_activations += state.stack.len() as u64;
+            state.forget_course();
+        }
+        let pid = thread.map(|thread| tables.threads[thread].pid);
+        // Activations of this thread and messages of any callback of its process may be missing.
+        let concerned = |callback: &super::state::CallbackState| {
+            callback.dead.is_none() && pid.is_none_or(|pid| callback.pid == pid)
+        };
+        for (_, callback) in tables.callbacks.iter_mut().filter(|(_, callback)| concerned(callback)) {
             callback.arrivals.gap();
-            if callback.threads.iter().any(|&(ran, _)| ran == thread) {
+            if thread.is_none_or(|thread| callback.threads.iter().any(|&(ran, _)| ran == thread)) {
                 callback.cost.gap();
                 if let Some(probable) = &mut callback.probable {
                     probable.gap();
@@ -852,12 +896,18 @@ impl Extractor {
                     grid.forget();
                 }
             }
+        }
+        for (_, callback) in tables.callbacks.iter().filter(|(_, callback)| concerned(callback)) {
             for edge in &callback.publishes {
-                let mut topic = edge.topic;
-                while let Some(merged) = self.tables.topics[topic].merged {
-                    topic = merged;
-                }
-                self.tables.topics[topic].arrivals.gap();
+                let topic = tables.topic(edge.topic);
+                tables.topics[topic].arrivals.gap();
+            }
+        }
+        for (_, subscription) in &mut tables.subscriptions {
+            if pid.is_none_or(|pid| subscription.pid == pid)
+                && let Some(buffer) = &mut subscription.buffer
+            {
+                buffer.clear();
             }
         }
     }

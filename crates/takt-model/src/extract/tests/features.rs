@@ -183,6 +183,36 @@ fn clients_are_inferred_where_no_event_names_them() {
     assert_eq!(activates(&model, "/planner service /make_plan"), ["/brain client /make_plan"]);
 }
 
+/// The preload library reads the CPU clock where it matters most, not at every event of an executor.
+#[test]
+fn executor_events_without_cpu_time_do() {
+    let mut script = Script::new();
+    let (plan, brain) = (script.node(1, "planner"), script.node(2, "brain"));
+    let serve = script.service(1, plan, "/make_plan");
+    script.client(2, brain, "/make_plan");
+    let tick = script.timer(2, brain, 500 * MS);
+    for k in 0..5 {
+        script.wait_until(2_000 * MS + k * 500 * MS);
+        script.run(2, 2, tick, None, MS, &[]);
+        script.idle(2, 2);
+        script.run(1, 1, serve, None, 20 * MS, &[]);
+        script.emit(2, 2, Kind::ExecutorNextReady);
+        script.work(2, 2, 2 * MS);
+        script.idle(2, 2);
+    }
+    for event in &mut script.events {
+        if matches!(event.kind, Kind::ExecutorNextReady | Kind::ExecutorExecute { .. } | Kind::RmwTake { .. })
+        {
+            event.cpu_ns = None;
+        }
+    }
+    let model = script.model();
+    check(&model);
+    let (_, answer) = callback(&model, "/brain client /make_plan");
+    assert_eq!((answer.cost.seen, answer.cost.most_ns[0], answer.cost.cpu_time), (5, 2 * MS, true));
+    assert_eq!(callback(&model, "/brain timer 500ms").1.cost.most_ns[0], MS);
+}
+
 /// AMCL: subscribes and publishes `/tf` (section V.a).
 #[test]
 fn a_callback_does_not_activate_itself() {
