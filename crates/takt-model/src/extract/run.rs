@@ -30,7 +30,7 @@ impl Extractor {
         let pid = state.pid;
         state.executor = true;
         state.open = None;
-        let out_of_waiting = std::mem::take(&mut state.out_of_waiting);
+        let waited_ns = state.waited_ns.take();
         let executed = state.executed.take();
         let take = state.take.take();
         if state.charged.is_none()
@@ -63,7 +63,7 @@ impl Extractor {
             Origin::Timer { .. } => {
                 let callback = &mut self.tables.callbacks[index];
                 if let Some(grid) = &mut callback.grid {
-                    released_ns = grid.start(at_ns, out_of_waiting);
+                    released_ns = grid.start(at_ns, waited_ns);
                 }
                 // Starts, to hold against the declared period.
                 callback.arrivals.record(at_ns);
@@ -719,7 +719,7 @@ impl Extractor {
         self.executor_event(thread, at_ns, cpu_ns);
         let state = &mut self.tables.threads[thread];
         state.open = None;
-        state.out_of_waiting = true;
+        state.waited_ns = Some(at_ns);
         // Not between two selections: the thread's own code published, around a call of spin_some.
         state.own_publications += state.outside.len() as u64;
         state.outside.clear();

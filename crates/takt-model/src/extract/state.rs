@@ -38,8 +38,8 @@ pub(crate) struct ThreadState {
     pub unpaid: Vec<usize>,
     /// `get_next_ready` of which it is not known yet whether anything was run: when, and CPU time.
     pub open: Option<(u64, Option<u64>)>,
-    /// It waited for work and has not started a callback since.
-    pub out_of_waiting: bool,
+    /// When it began to wait for work, if it has not started a callback since.
+    pub waited_ns: Option<u64>,
     /// The message taken last.
     pub take: Option<Take>,
     /// The message under way through the three steps of a publication.
@@ -67,7 +67,7 @@ impl ThreadState {
             charged: None,
             unpaid: Vec::new(),
             open: None,
-            out_of_waiting: false,
+            waited_ns: None,
             take: None,
             publication: None,
             outside: Vec::new(),

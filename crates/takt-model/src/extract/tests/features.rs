@@ -20,6 +20,8 @@ fn a_pipeline_of_two_processes() {
         path: vec!["/camera timer 100ms".into(), "/tracker subscription /rgb".into()],
         goal_ns: Some(50 * MS),
     });
+    script.wait_until(1_990 * MS);
+    script.idle(10, 11);
     for k in 0..20u64 {
         script.wait_until(2_000 * MS + k * 100 * MS);
         let stamps = script.run(10, 11, timer, None, 2 * MS, &[rgb]);
@@ -119,6 +121,8 @@ fn a_service_is_two_hidden_topics() {
         ],
         goal_ns: None,
     });
+    script.wait_until(1_990 * MS);
+    script.idle(2, 2);
     for k in 0..5 {
         script.wait_until(2_000 * MS + k * 500 * MS);
         script.emit(2, 2, Kind::ExecutorNextReady);
@@ -347,6 +351,8 @@ fn intra_process_messages_are_one_callback_and_one_publication() {
         path: vec!["/container timer 100ms".into(), "/container subscription /image".into()],
         goal_ns: None,
     });
+    script.wait_until(1_990 * MS);
+    script.idle(1, 1);
     for k in 0..10 {
         script.wait_until(2_000 * MS + k * 100 * MS);
         script.emit(1, 1, Kind::ExecutorNextReady);
