@@ -13,6 +13,7 @@ pub mod goals;
 pub mod manager;
 pub mod partition;
 pub mod plan;
+pub mod simulate;
 pub mod words;
 pub mod workload;
 
