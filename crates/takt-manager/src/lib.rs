@@ -2,18 +2,22 @@
 //!
 //! [`goals`] says what is wanted; [`workload`] and [`curves`] bring a snapshot to the form of the analysis; [`chains`] finds
 //! callback paths; [`analysis`] bounds response times; [`budget`], [`partition`] and [`degrade`] choose; [`manager`] keeps a plan
-//! from one snapshot to the next; [`plan`] is what it hands on.
+//! from one snapshot to the next; [`plan`] is what it hands on: [`enact`] makes it so through
+//! [`system`], and [`restore`] undoes it, whatever ends the manager.
 
 pub mod analysis;
 pub mod budget;
 pub mod chains;
 pub mod curves;
 pub mod degrade;
+pub mod enact;
 pub mod goals;
 pub mod manager;
 pub mod partition;
 pub mod plan;
 pub mod simulate;
+pub mod restore;
+pub mod system;
 pub mod words;
 pub mod workload;
 

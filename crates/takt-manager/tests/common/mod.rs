@@ -1,4 +1,7 @@
 //! Systems held against their bounds.
+#![allow(dead_code)]
+
+pub mod turtlebot;
 
 use takt_manager::analysis::Analysis;
 use takt_manager::simulate::{Observed, Random, Supply, System, random_system, simulate};
