@@ -142,7 +142,8 @@ impl Manager {
         let limits = self.limits();
         let options = &self.goals.options;
         let longest = self.goals.longest_ns();
-        let limit_ns = longest.saturating_mul(LIMIT_GOALS).clamp(1_000_000_000, limits.horizon_ns.max(longest));
+        let limit_ns =
+            longest.saturating_mul(LIMIT_GOALS).clamp(1_000_000_000, limits.horizon_ns.max(longest));
         let mut analysis = Analysis::new(&workload, options.period_ns(), limit_ns, options.transport_ns());
         let candidates: Vec<Candidate> = self
             .goals
@@ -189,7 +190,10 @@ impl Manager {
                 if ordering == Ordering::Equal && total(&budgets_ns) * 5 <= total(&held.budgets_ns) * 4 {
                     shrinks = self.present.as_ref().map_or(0, |p| p.shrinks) + 1;
                 }
-                held.complete && self.fits(held, &limits) && ordering != Ordering::Greater && shrinks < SHRINKS
+                held.complete
+                    && self.fits(held, &limits)
+                    && ordering != Ordering::Greater
+                    && shrinks < SHRINKS
             }
             _ => false,
         };
@@ -289,7 +293,10 @@ impl Manager {
                     (None, Some(bound)) if bound.ns <= chain.goal_ns => ChainState::Guaranteed,
                     _ => ChainState::Degraded {
                         why: refusal.map_or_else(
-                            || "the present budgets do not keep its goal, and no other plan keeps more".to_owned(),
+                            || {
+                                "the present budgets do not keep its goal, and no other plan keeps more"
+                                    .to_owned()
+                            },
                             |r| r.why.clone(),
                         ),
                     },

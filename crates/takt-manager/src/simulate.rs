@@ -11,8 +11,8 @@ mod random;
 use std::collections::VecDeque;
 
 use takt_model::{
-    ArrivalCurve, Callback, CallbackId, CallbackKind, CostCurve, Executor, ExecutorId, ExecutorKind, Model, Node,
-    NodeId, Thread, ThreadId, ThreadRole, Topic, TopicId,
+    ArrivalCurve, Callback, CallbackId, CallbackKind, CostCurve, Executor, ExecutorId, ExecutorKind, Model,
+    Node, NodeId, Thread, ThreadId, ThreadRole, Topic, TopicId,
 };
 
 pub use engine::{Observed, simulate};
@@ -213,5 +213,10 @@ fn cost(costs: &[u64]) -> CostCurve {
             (0..length).map(|start| (0..n).map(|i| costs[(start + i) % length]).sum()).max().unwrap_or(0)
         })
         .collect();
-    CostCurve { most_ns, seen: 1000, total_ns: costs.iter().sum::<u64>() * 1000 / length.max(1) as u64, cpu_time: true }
+    CostCurve {
+        most_ns,
+        seen: 1000,
+        total_ns: costs.iter().sum::<u64>() * 1000 / length.max(1) as u64,
+        cpu_time: true,
+    }
 }

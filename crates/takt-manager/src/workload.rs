@@ -213,8 +213,10 @@ fn cost(callback: &Callback, reading: &Reading, assumptions: &mut Vec<String>) -
         if let Some(curve) = fitting {
             return Cost::new(&curve.most_ns, reading.cost_margin);
         }
-        assumptions
-            .push(format!("{}: no execution-time curve for probability {asked}; the worst seen", callback.name));
+        assumptions.push(format!(
+            "{}: no execution-time curve for probability {asked}; the worst seen",
+            callback.name
+        ));
     }
     Cost::measured(&callback.cost, reading.cost_margin)
 }

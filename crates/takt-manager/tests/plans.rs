@@ -75,13 +75,19 @@ fn plans_keep_what_they_promise() {
         for r in &plan.reservations {
             supplies[r.executor.0] = Supply { budget_ns: r.budget_ns, period_ns: r.period_ns, core: r.core };
         }
-        let paths: Vec<Vec<usize>> = plan.chains.iter().map(|c| c.path.iter().map(|p| p.0).collect()).collect();
+        let paths: Vec<Vec<usize>> =
+            plan.chains.iter().map(|c| c.path.iter().map(|p| p.0).collect()).collect();
         for seed in 0..20 {
             let seen = simulate(&system, &supplies, &paths, 10_000_000_000, 95, seed);
             for (chain, (worst, count)) in plan.chains.iter().zip(&seen.latencies) {
                 assert!(*count > 0, "{} never completed", chain.name);
                 if chain.state == ChainState::Guaranteed {
-                    assert!(Some(*worst) <= chain.bound_ns, "{} took {worst} ns, {:?}", chain.name, chain.bound_ns);
+                    assert!(
+                        Some(*worst) <= chain.bound_ns,
+                        "{} took {worst} ns, {:?}",
+                        chain.name,
+                        chain.bound_ns
+                    );
                     assert!(*worst <= chain.goal_ns);
                 }
             }

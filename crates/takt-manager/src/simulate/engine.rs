@@ -112,7 +112,8 @@ fn server(supply: Supply) -> Server {
 fn hogs(servers: &mut Vec<Server>, capacity_percent: u64, random: &mut Random) {
     let cores = servers.iter().map(|s| s.supply.core + 1).max().unwrap_or(0);
     for core in 0..cores {
-        let Some(period_ns) = servers.iter().find(|s| s.supply.core == core).map(|s| s.supply.period_ns) else {
+        let Some(period_ns) = servers.iter().find(|s| s.supply.core == core).map(|s| s.supply.period_ns)
+        else {
             continue;
         };
         let used: u64 = servers.iter().filter(|s| s.supply.core == core).map(|s| s.supply.budget_ns).sum();
@@ -241,7 +242,9 @@ impl Engine<'_> {
             let core = self.servers[number].supply.core;
             match chosen.iter_mut().find(|c| self.servers[**c].supply.core == core) {
                 // Ties go to the hog, which comes last.
-                Some(best) if self.servers[number].deadline_ns <= self.servers[*best].deadline_ns => *best = number,
+                Some(best) if self.servers[number].deadline_ns <= self.servers[*best].deadline_ns => {
+                    *best = number
+                }
                 Some(_) => {}
                 None => chosen.push(number),
             }
@@ -262,8 +265,7 @@ impl Engine<'_> {
             return;
         }
         let callbacks = &self.system.executors[number].callbacks;
-        let is_timer =
-            |c: usize| matches!(self.system.callbacks[c].trigger, Trigger::Periodic { .. });
+        let is_timer = |c: usize| matches!(self.system.callbacks[c].trigger, Trigger::Periodic { .. });
         let eager = self
             .system
             .eager_timers

@@ -81,9 +81,7 @@ fn periodic(random: &mut Random, source: bool) -> Trigger {
 fn costs(random: &mut Random, most: u64) -> Vec<u64> {
     let usual = random.within(10_000, most);
     let length = random.within(1, 8);
-    (0..length)
-        .map(|i| if i == 0 { usual } else { random.within(usual / 20, usual) })
-        .collect()
+    (0..length).map(|i| if i == 0 { usual } else { random.within(usual / 20, usual) }).collect()
 }
 
 fn publishes(random: &mut Random, system: &mut System, node: u64, number: u64) -> Vec<usize> {

@@ -83,7 +83,8 @@ pub fn check(seed: u64, length_ns: u64) -> Result<Checked, String> {
                 .map_err(|e| format!("seed {seed}, callback {number} {by:?}: {e}"))?;
         }
         for (path, (bound, (worst, count))) in paths.iter().zip(bounds.iter().zip(&seen.latencies)) {
-            compare(&mut checked, *bound, *worst, *count).map_err(|e| format!("seed {seed}, path {path:?}: {e}"))?;
+            compare(&mut checked, *bound, *worst, *count)
+                .map_err(|e| format!("seed {seed}, path {path:?}: {e}"))?;
         }
     }
     Ok(checked)

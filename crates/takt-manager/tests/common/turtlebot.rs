@@ -44,7 +44,8 @@ pub fn system(phase: usize) -> System {
         }
         for subscription in &node.subscription {
             // What it publishes to its own topics is cut (section V.a).
-            let own = |t: &&String| !node.subscription.iter().any(|s| s.topic == **t) || t.contains("filtered");
+            let own =
+                |t: &&String| !node.subscription.iter().any(|s| s.topic == **t) || t.contains("filtered");
             let topics = subscription.publishes.iter().filter(own).map(|t| system.topic(t)).collect();
             let topic = system.topic(&subscription.topic);
             let name = format!("/{} subscription {}", node.name, subscription.topic);
