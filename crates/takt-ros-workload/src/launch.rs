@@ -218,7 +218,7 @@ mod tests {
         let program =
             |path: &str| Program { path: path.into(), arguments: Vec::new(), environment: Vec::new() };
         let error = Running::start(&system, &program("/bin/echo")).unwrap_err().to_string();
-        assert!(error.contains("did not become ready") && error.contains("turtlebot3_node"), "{error}");
+        assert!(error.contains("did not become ready") && error.contains("turtlebot_driver"), "{error}");
         let error = Running::start(&system, &program("/no/such/program")).unwrap_err().to_string();
         assert!(error.contains("cannot be started"), "{error}");
     }
