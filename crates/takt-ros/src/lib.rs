@@ -1,7 +1,9 @@
 //! What ROS 2 processes say of themselves: one event model ([`event`]), filled by live probes or by recorded traces.
 
+mod clock;
 pub mod event;
 pub mod preload;
 pub mod standin;
+pub mod uprobes;
 
 pub use event::{Event, Handle, Kind, Source};
