@@ -3,6 +3,7 @@
 mod clock;
 pub mod event;
 pub mod preload;
+mod procfs;
 pub mod standin;
 pub mod uprobes;
 

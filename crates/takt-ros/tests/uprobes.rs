@@ -133,10 +133,10 @@ fn observe() -> Option<(Vec<Event>, UprobeInfo, Vec<u64>)> {
     let mut probe = attach(&UprobeOptions { pids: vec![pid], ..UprobeOptions::default() })?;
     observed.stdin.write_all(b"go\n").unwrap();
     let mut events = Vec::new();
-    let until = Instant::now() + Duration::from_secs(60);
+    let until = Instant::now() + Duration::from_secs(20);
     let mut told = false;
     while !probe.ended() {
-        assert!(Instant::now() < until, "the probe does not end");
+        assert!(Instant::now() < until, "the probe does not end: {:?}, {events:?}", probe.info());
         probe.poll(&mut |event| events.push(event)).unwrap();
         if !told
             && events

@@ -38,6 +38,7 @@ use self::record::Record;
 use self::translate::Translator;
 use crate::clock::monotonic_ns;
 use crate::event::{Event, Source};
+use crate::procfs::started;
 
 /// Records younger than this wait for the next call: another CPU's may still be on their way.
 const SETTLE_NS: u64 = 2_000_000;
@@ -139,6 +140,8 @@ pub struct Probe {
     records: Vec<Record>,
     events: Vec<Event>,
     looked: Instant,
+    /// All records up to here were handed on.
+    settled_ns: u64,
 }
 
 impl Probe {
@@ -173,6 +176,7 @@ impl Probe {
             records: Vec::new(),
             events: Vec::new(),
             looked: Instant::now(),
+            settled_ns: 0,
         };
         for (name, path) in libraries {
             probe.add(pmu, &path)?;
@@ -230,9 +234,9 @@ impl Source for Probe {
         if self.looked.elapsed() >= LOOK_EVERY {
             self.looked = Instant::now();
             let wanted = self.translator.wanted().into_iter().flatten().copied();
-            // Asked before the buffers are read, and so late that the last records have settled by then.
-            let gone: Vec<u32> = wanted.filter(|pid| !Path::new(&format!("/proc/{pid}")).exists()).collect();
-            gone.into_iter().for_each(|pid| self.translator.set_gone(pid));
+            let gone: Vec<u32> = wanted.filter(|&pid| started(pid).is_none()).collect();
+            let now_ns = monotonic_ns();
+            gone.into_iter().for_each(|pid| self.translator.set_gone(pid, now_ns));
         }
         let settled_ns = monotonic_ns().saturating_sub(SETTLE_NS);
         for buffer in &mut self.buffers {
@@ -245,12 +249,13 @@ impl Source for Probe {
         for record in self.records.drain(..ready) {
             self.translator.record(record, &mut self.events);
         }
+        self.settled_ns = settled_ns;
         let count = self.events.len();
         self.events.drain(..).for_each(sink);
         Ok(count)
     }
 
     fn ended(&self) -> bool {
-        self.translator.all_gone() && self.records.is_empty()
+        self.translator.all_gone(self.settled_ns)
     }
 }

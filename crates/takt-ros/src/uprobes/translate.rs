@@ -40,7 +40,10 @@ pub struct Translator<M> {
     threads: HashMap<u32, Thread>,
     processes: HashMap<u32, Process>,
     memory: M,
-    gone: HashSet<u32>,
+    /// Processes that have ended, and when.
+    gone: HashMap<u32, u64>,
+    /// Of processes that have gone.
+    filled: (u64, u64),
     /// Counters for whoever asks.
     pub(super) hits: u64,
     pub(super) lost: u64,
@@ -55,7 +58,8 @@ impl<M: Memory> Translator<M> {
             threads: HashMap::new(),
             processes: HashMap::new(),
             memory,
-            gone: HashSet::new(),
+            gone: HashMap::new(),
+            filled: (0, 0),
             hits: 0,
             lost: 0,
             lost_texts: 0,
@@ -67,14 +71,15 @@ impl<M: Memory> Translator<M> {
         self.points.insert(id, point);
     }
 
-    /// Whether all processes that were asked for have ended.
-    pub fn all_gone(&self) -> bool {
-        self.wanted.as_ref().is_some_and(|wanted| wanted.is_subset(&self.gone))
+    /// Whether all processes that were asked for had ended by then.
+    pub fn all_gone(&self, at_ns: u64) -> bool {
+        let gone = |pid: &u32| self.gone.get(pid).is_some_and(|&gone_ns| gone_ns <= at_ns);
+        self.wanted.as_ref().is_some_and(|wanted| wanted.iter().all(gone))
     }
 
     /// Found by looking, not told by a record: the process has ended.
-    pub fn set_gone(&mut self, pid: u32) {
-        self.gone.insert(pid);
+    pub fn set_gone(&mut self, pid: u32, at_ns: u64) {
+        self.gone.entry(pid).or_insert(at_ns);
     }
 
     /// Processes asked for.
@@ -84,8 +89,9 @@ impl<M: Memory> Translator<M> {
 
     /// Objects of initialisation that were found, and callbacks of which nothing was.
     pub fn filled(&self) -> (u64, u64) {
-        let sum = |of: fn(&Known) -> u64| self.processes.values().map(|process| of(&process.known)).sum();
-        (sum(|known| known.found), sum(|known| known.unexplained))
+        self.processes.values().fold(self.filled, |(found, unexplained), process| {
+            (found + process.known.found, unexplained + process.known.unexplained)
+        })
     }
 
     /// One record after the other, by time.
@@ -126,11 +132,13 @@ impl<M: Memory> Translator<M> {
                 if pid != tid {
                     return;
                 }
-                let ours = self.processes.remove(&pid).is_some();
-                let asked = self.wanted.as_ref().is_some_and(|wanted| wanted.contains(&pid));
-                if ours || asked {
-                    self.gone.insert(pid);
-                    self.memory.forget(pid);
+                self.memory.forget(pid);
+                if let Some(process) = self.processes.remove(&pid) {
+                    self.filled.0 += process.known.found;
+                    self.filled.1 += process.known.unexplained;
+                }
+                if self.wanted.as_ref().is_some_and(|wanted| wanted.contains(&pid)) {
+                    self.set_gone(pid, at_ns);
                 }
             }
             What::Lost { count } => {
