@@ -13,6 +13,10 @@
 
 use crate::{ArrivalCurve, CostCurve};
 
+/// A stamp that is earlier than the last one by more than this is a step of the clock and not disorder among threads, whose events
+/// are read within milliseconds of each other.
+pub const STEP_NS: u64 = 1_000_000_000;
+
 /// Values of which the last `entries` stay contiguous: written twice as long as needed, moved down when full.
 #[derive(Debug, Clone)]
 struct Tail {
@@ -66,6 +70,7 @@ impl Extremes {
     }
 
     fn turn(&mut self, now_ns: u64, horizon_ns: Option<u64>) {
+        self.since_ns = self.since_ns.min(now_ns);
         if horizon_ns.is_some_and(|horizon| now_ns.saturating_sub(self.since_ns) >= horizon) {
             std::mem::swap(&mut self.filling, &mut self.full);
             self.filling.clear();
@@ -104,13 +109,18 @@ impl ArrivalRecorder {
         Self { extremes, horizon_ns, started_ns, last_ns: started_ns, seen: 0, backwards: 0 }
     }
 
-    /// One event. A stamp before the last one counts as simultaneous with it, which makes spans shorter and so is on the safe
-    /// side.
+    /// One event. A stamp a little before the last one is disorder: it counts as simultaneous with it, which makes spans shorter. One that is
+    /// more than [`STEP_NS`] earlier is a step of the clock: no span reaches across.
     pub fn record(&mut self, at_ns: u64) {
+        let mut at_ns = at_ns;
         if at_ns < self.last_ns {
             self.backwards += 1;
+            if self.last_ns - at_ns > STEP_NS {
+                self.gap();
+            } else {
+                at_ns = self.last_ns;
+            }
         }
-        let at_ns = at_ns.max(self.last_ns);
         self.last_ns = at_ns;
         self.seen += 1;
         self.extremes.turn(at_ns, self.horizon_ns);
@@ -316,6 +326,16 @@ mod tests {
         recorder.record(10);
         recorder.record(9);
         assert_eq!((recorder.curve(20).least_span_ns, recorder.backwards()), (vec![0, 10], 1));
+    }
+
+    #[test]
+    fn a_step_of_the_clock_is_a_gap() {
+        let mut recorder = ArrivalRecorder::new(8, Some(50), 0);
+        for at in [10, u64::MAX, 20, 27] {
+            recorder.record(at);
+        }
+        assert_eq!(recorder.curve(30).least_span_ns[0], 7);
+        assert_eq!(recorder.backwards(), 1);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use crate::burn::{burn_ns, now_ns};
 use crate::bus::{Bus, Message};
 use crate::executor::{Executor, Served, Timer};
 use crate::system::{Cost, NodeSpec, Random, SourceSpec, System};
-use crate::tracepoints::{self as trace, Handle};
+use crate::tracepoints::{Handle, trace};
 
 /// When a run begins and ends, CLOCK_MONOTONIC nanoseconds; phases divide it equally.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -138,9 +138,10 @@ impl Node {
             source,
         })?;
         let gid = [0u8; 24];
-        trace::rcl_init(Handle::new());
+        let trace = trace();
+        trace.rcl_init(Handle::new().pointer());
         let node = Handle::new();
-        trace::rcl_node_init(node, Handle::new(), &text(name), c"/");
+        trace.rcl_node_init(node.pointer(), Handle::new().pointer(), &text(name), c"/");
 
         let topics: Vec<&str> = system.topics().into_iter().collect();
         let mut publishers = BTreeMap::new();
@@ -151,8 +152,8 @@ impl Node {
             let Some(index) = topics.iter().position(|other| other == topic) else { continue };
             publishers.entry(topic.clone()).or_insert_with(|| {
                 let (rcl, rmw) = (Handle::new(), Handle::new());
-                trace::rmw_publisher_init(rmw, &gid);
-                trace::rcl_publisher_init(rcl, node, rmw, &text(topic), 10);
+                trace.rmw_publisher_init(rmw.pointer(), &gid);
+                trace.rcl_publisher_init(rcl.pointer(), node.pointer(), rmw.pointer(), &text(topic), 10);
                 // A system of more than 2^32 topics does not pass through memory.
                 Publisher { topic: u32::try_from(index).unwrap_or(u32::MAX), rcl, rmw }
             });
@@ -160,10 +161,10 @@ impl Node {
         let timers = (spec.timer.iter())
             .map(|timer| {
                 let objects = TimerObjects { timer: Handle::new(), callback: Handle::new() };
-                trace::rcl_timer_init(objects.timer, period_ns(timer.period_ms).cast_signed());
-                trace::rclcpp_timer_callback_added(objects.timer, objects.callback);
-                trace::rclcpp_callback_register(objects.callback, &text(&timer.name));
-                trace::rclcpp_timer_link_node(objects.timer, node);
+                trace.rcl_timer_init(objects.timer.pointer(), period_ns(timer.period_ms).cast_signed());
+                trace.rclcpp_timer_callback_added(objects.timer.pointer(), objects.callback.pointer());
+                trace.rclcpp_callback_register(objects.callback.pointer(), &text(&timer.name));
+                trace.rclcpp_timer_link_node(objects.timer.pointer(), node.pointer());
                 objects
             })
             .collect();
@@ -171,12 +172,18 @@ impl Node {
             .map(|subscription| {
                 let (rcl, rmw, object) = (Handle::new(), Handle::new(), Handle::new());
                 let callback = Handle::new();
-                trace::rmw_subscription_init(rmw, &gid);
+                trace.rmw_subscription_init(rmw.pointer(), &gid);
                 let topic = text(&subscription.topic);
-                trace::rcl_subscription_init(rcl, node, rmw, &topic, subscription.depth);
-                trace::rclcpp_subscription_init(rcl, object);
-                trace::rclcpp_subscription_callback_added(object, callback);
-                trace::rclcpp_callback_register(callback, &text(&subscription.name));
+                trace.rcl_subscription_init(
+                    rcl.pointer(),
+                    node.pointer(),
+                    rmw.pointer(),
+                    &topic,
+                    subscription.depth,
+                );
+                trace.rclcpp_subscription_init(rcl.pointer(), object.pointer());
+                trace.rclcpp_subscription_callback_added(object.pointer(), callback.pointer());
+                trace.rclcpp_callback_register(callback.pointer(), &text(&subscription.name));
                 SubscriptionObjects { rcl, rmw, callback }
             })
             .collect();
@@ -276,23 +283,23 @@ impl Served for Work<'_> {
         else {
             return;
         };
-        trace::rclcpp_executor_execute(objects.timer);
-        trace::callback_start(objects.callback, false);
+        trace().rclcpp_executor_execute(objects.timer.pointer());
+        trace().callback_start(objects.callback.pointer(), false);
         activity.compute(&self.window);
         publish(&self.node.bus, &activity.publishers, activity.index);
-        trace::callback_end(objects.callback);
+        trace().callback_end(objects.callback.pointer());
     }
 
     fn subscription(&mut self, index: usize) {
         let Some(objects) = self.node.subscriptions.get(index) else { return };
         let Some(message) = self.node.bus.take(index) else { return };
         let Some(activity) = self.subscriptions.get_mut(index) else { return };
-        trace::rclcpp_executor_execute(objects.rcl);
+        trace().rclcpp_executor_execute(objects.rcl.pointer());
         let place = Handle::of(&message);
-        trace::rmw_take(objects.rmw, place, message.source_ns, true);
-        trace::rcl_take(place);
-        trace::rclcpp_take(place);
-        trace::callback_start(objects.callback, false);
+        trace().rmw_take(objects.rmw.pointer(), place.pointer(), message.source_ns, true);
+        trace().rcl_take(place.pointer());
+        trace().rclcpp_take(place.pointer());
+        trace().callback_start(objects.callback.pointer(), false);
         activity.compute(&self.window);
         if let Some(heard) = self.heard.get_mut(index) {
             *heard = true;
@@ -308,7 +315,7 @@ impl Served for Work<'_> {
         if passes {
             publish(&self.node.bus, &activity.publishers, activity.index);
         }
-        trace::callback_end(objects.callback);
+        trace().callback_end(objects.callback.pointer());
     }
 }
 
@@ -338,9 +345,9 @@ fn publish(bus: &Bus, publishers: &[Publisher], sequence: u64) {
     for publisher in publishers {
         let message = Message { topic: publisher.topic, sequence, source_ns: realtime_ns() };
         let place = Handle::of(&message);
-        trace::rclcpp_publish(publisher.rcl, place);
-        trace::rcl_publish(publisher.rcl, place);
-        trace::rmw_publish(publisher.rmw, place, message.source_ns);
+        trace().rclcpp_publish(publisher.rcl.pointer(), place.pointer());
+        trace().rcl_publish(publisher.rcl.pointer(), place.pointer());
+        trace().rmw_publish(publisher.rmw.pointer(), place.pointer(), message.source_ns);
         bus.publish(message);
     }
 }

@@ -1,6 +1,7 @@
 //! What ROS 2 processes say of themselves: one event model ([`event`]), filled by live probes or by recorded traces.
 
 mod clock;
+pub mod ctf;
 pub mod event;
 pub mod preload;
 mod procfs;
