@@ -131,10 +131,6 @@ impl Stream {
         self.length == 0
     }
 
-    /// The file.
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
 
     /// The time of what [`advance`](Self::advance) found, in ticks.
     #[inline]
