@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::cursor::Cursor;
 use super::error::Error;
-use super::mapping::{Arguments, Kinds};
+use super::mapping::{Arguments, Head, Kinds};
 use super::metadata;
 use super::stream::{Damage, Next, Stream};
 use super::trace::{Names, Trace, slot};
@@ -40,7 +40,7 @@ struct Entry {
     /// The part of a rotated recording that its last file is of.
     part: u64,
     /// The thread of its last event, its name, and how many threads had been renamed then.
-    thread: (u32, u32, u128, u64),
+    thread: (u32, u32, [u64; 2], u64),
 }
 
 /// What is gathered while reading.
@@ -56,7 +56,8 @@ pub struct Tally {
 
 impl Tally {
     #[cold]
-    fn note(&mut self, damage: Damage) {
+    fn note(&mut self, stream: &mut Stream) {
+        let Some(damage) = stream.take_damage() else { return };
         if self.damages.len() < MOST_DAMAGES {
             self.damages.push(damage);
         } else {
@@ -69,7 +70,7 @@ impl Tally {
 #[derive(Debug, Default)]
 struct Known {
     kinds: Kinds,
-    threads: HashMap<(u32, u32), u128>,
+    threads: HashMap<(u32, u32), [u8; 16]>,
     renamed: u64,
 }
 
@@ -208,10 +209,10 @@ impl Reader {
                     stream,
                     trace: Arc::clone(trace),
                     later: VecDeque::new(),
-                    next: Next::Lost(0),
+                    next: Next::Lost,
                     waits: false,
                     part,
-                    thread: (0, 0, 0, u64::MAX),
+                    thread: (0, 0, [0; 2], u64::MAX),
                 });
                 if let Some(key) = key {
                     self.by_key.insert(key, at);
@@ -300,29 +301,32 @@ impl Reader {
         }
         let mut made = 0;
         while made < most {
-            let Some(Reverse((mut at_ns, at))) = queue.pop() else { break };
-            // As long as no other stream has something older, this one goes on.
-            let other_ns = queue.peek().map_or(u64::MAX, |Reverse((ns, _))| *ns);
-            let Some(entry) = entries.get_mut(at) else { continue };
-            loop {
-                if at_ns > until_ns || made >= most {
-                    queue.push(Reverse((at_ns, at)));
-                    if at_ns > until_ns {
-                        return made;
-                    }
-                    break;
-                }
+            let Some(&Reverse((mut at_ns, at))) = queue.peek() else { break };
+            let Some(entry) = entries.get_mut(at) else { break };
+            if at_ns > until_ns {
+                break;
+            }
+            // As long as no other stream has something older, this one goes on: the second of a heap is one of two.
+            let seconds = queue.as_slice().get(1..queue.len().min(3)).unwrap_or_default();
+            let other_ns = seconds.iter().map(|Reverse((ns, _))| *ns).min().unwrap_or(u64::MAX).min(until_ns);
+            let waits = loop {
                 made += entry.emit(at_ns, tally, known, sink);
                 if !entry.find(tally, *mapped) {
-                    if goes_on(entry) {
-                        until_ns = until_ns.min(entry.end_ns());
-                    }
-                    break;
+                    break false;
                 }
                 at_ns = entry.at_ns();
-                if at_ns > other_ns {
-                    queue.push(Reverse((at_ns, at)));
-                    break;
+                if at_ns > other_ns || made >= most {
+                    break true;
+                }
+            };
+            if waits {
+                if let Some(mut top) = queue.peek_mut() {
+                    *top = Reverse((at_ns, at));
+                }
+            } else {
+                queue.pop();
+                if goes_on(entry) {
+                    until_ns = until_ns.min(entry.end_ns());
                 }
             }
         }
@@ -342,12 +346,11 @@ impl Reader {
                 let cpu = entry.stream.cpu;
                 visit(&entry.trace, class, event, cpu, entry.stream.body(), at_ns);
                 found = true;
-                if let Some(plan) = entry.stream.class(&entry.trace) {
-                    if let Some(of) = plan.events.get(event as usize) {
-                        self.tally.names.count(of.number);
-                    }
-                    if let Err(damage) = entry.stream.take(plan, event) {
-                        self.tally.note(damage);
+                let plan = entry.stream.class(&entry.trace);
+                if let Some(of) = plan.and_then(|plan| plan.events.get(event as usize)) {
+                    self.tally.names.count(of.number);
+                    if !entry.stream.take(of) {
+                        self.tally.note(&mut entry.stream);
                     }
                 }
             }
@@ -377,30 +380,27 @@ impl Entry {
     #[inline]
     fn find(&mut self, tally: &mut Tally, mapped: bool) -> bool {
         self.waits = loop {
-            match self.stream.advance(&self.trace) {
-                Ok(Some(Next::Event(event))) => {
+            self.next = self.stream.advance(&self.trace);
+            match self.next {
+                Next::Event(event) => {
                     let Some(plan) = self.stream.class(&self.trace) else { break false };
                     let Some(of) = plan.events.get(event as usize) else { break false };
                     if !mapped || of.mapping.is_some() {
-                        self.next = Next::Event(event);
                         break true;
                     }
                     tally.names.count(of.number);
-                    if let Err(damage) = self.stream.take(plan, event) {
-                        tally.note(damage);
+                    if !self.stream.take(of) {
+                        tally.note(&mut self.stream);
                     }
                 }
-                Ok(Some(lost)) => {
-                    self.next = lost;
-                    break true;
-                }
-                Ok(None) => {
+                Next::Lost => break true,
+                Next::Damage => tally.note(&mut self.stream),
+                Next::End => {
                     let Some((mut next, trace)) = self.later.pop_front() else { break false };
                     next.counters = self.stream.counters;
                     self.stream = next;
                     self.trace = trace;
                 }
-                Err(damage) => tally.note(damage),
             }
         };
         self.waits
@@ -415,17 +415,15 @@ impl Entry {
         known: &mut Known,
         sink: &mut dyn FnMut(Event),
     ) -> usize {
-        let event = match self.next {
-            Next::Event(event) => event,
-            Next::Lost(count) => {
-                sink(Event { at_ns, cpu_ns: None, pid: 0, tid: 0, kind: Kind::Lost { count } });
-                return 1;
-            }
+        let Next::Event(event) = self.next else {
+            let kind = Kind::Lost { count: self.stream.lost() };
+            sink(Event { at_ns, cpu_ns: None, pid: 0, tid: 0, kind });
+            return 1;
         };
         let Some(plan) = self.stream.class(&self.trace) else { return 0 };
         let Some(of) = plan.events.get(event as usize) else { return 0 };
-        if let Err(damage) = self.stream.take(plan, event) {
-            tally.note(damage);
+        if !self.stream.take(of) {
+            tally.note(&mut self.stream);
             return 0;
         }
         tally.names.count(of.number);
@@ -436,11 +434,9 @@ impl Entry {
         if plan.context_fields & 1 << slot::NAME != 0 {
             made += name(&self.stream, &mut self.thread, (pid, tid), at_ns, known, sink);
         }
-        let Some(kind) = known.kinds.kind(mapping, pid, &self.stream) else { return made };
         let has_cpu_time = plan.context_fields & 1 << slot::CPU_TIME != 0;
         let cpu_ns = has_cpu_time.then(|| self.stream.value(slot::CPU_TIME));
-        sink(Event { at_ns, cpu_ns, pid, tid, kind });
-        made + 1
+        made + known.kinds.send(mapping, Head { at_ns, cpu_ns, pid, tid }, &self.stream, sink)
     }
 }
 
@@ -448,7 +444,7 @@ impl Entry {
 #[inline]
 fn name(
     stream: &Stream,
-    last: &mut (u32, u32, u128, u64),
+    last: &mut (u32, u32, [u64; 2], u64),
     (pid, tid): (u32, u32),
     at_ns: u64,
     known: &mut Known,
@@ -456,28 +452,33 @@ fn name(
 ) -> usize {
     // At most 15 letters and a zero byte (TASK_COMM_LEN); what stands behind the zero byte is left over from before.
     let bytes = stream.bytes(slot::NAME);
-    let mut letters = [0; 16];
-    let length = bytes.len().min(16);
-    letters[..length].copy_from_slice(&bytes[..length]);
-    let raw = u128::from_le_bytes(letters);
+    let mut letters = match bytes.first_chunk() {
+        Some(letters) => *letters,
+        None => {
+            let mut letters = [0; 16];
+            letters[..bytes.len()].copy_from_slice(bytes);
+            letters
+        }
+    };
+    let (low, high) = letters.split_at(8);
+    let raw = [low, high].map(|half| half.first_chunk().map_or(0, |half| u64::from_le_bytes(*half)));
     if *last == (pid, tid, raw, known.renamed) {
         return 0;
     }
     let length = letters.iter().position(|&byte| byte == 0).unwrap_or(16);
     letters[length..].fill(0);
-    let name = u128::from_le_bytes(letters);
     let before = known.threads.get(&(pid, tid)).copied();
-    if before.is_some_and(|before| before != name) {
+    if before.is_some_and(|before| before != letters) {
         known.renamed += 1;
     }
     *last = (pid, tid, raw, known.renamed);
-    if before == Some(name) {
+    if before == Some(letters) {
         return 0;
     }
     if known.threads.len() >= MOST_THREADS {
         known.threads.clear();
     }
-    known.threads.insert((pid, tid), name);
+    known.threads.insert((pid, tid), letters);
     let name = known.kinds.texts.get(&letters[..length]);
     sink(Event { at_ns, cpu_ns: None, pid, tid, kind: Kind::ThreadName { name } });
     1
