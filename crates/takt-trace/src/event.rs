@@ -367,6 +367,8 @@ pub struct Trace {
     pub spans: Vec<Span>,
     /// The kernel that was traced ran under a hypervisor, which may delay timers too.
     pub guest: bool,
+    /// CPUs that the tracer kept out of idle, because their idle time leaves no events ([`crate::capture::KeepAwake`]).
+    pub kept_awake: Vec<u16>,
     /// Whatever a reader should know: tracepoints that were missing, other tracers at work, a torn end.
     pub notes: Vec<String>,
 }
@@ -381,6 +383,7 @@ impl Default for Trace {
             lost_events: 0,
             spans: Vec::new(),
             guest: false,
+            kept_awake: Vec::new(),
             notes: Vec::new(),
         }
     }

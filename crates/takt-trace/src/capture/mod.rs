@@ -16,12 +16,15 @@ use takt_rt::jobs::{JobRecord, JobSink, TaskId};
 use takt_rt::signal::Signal;
 use takt_rt::thread::{self, Handle};
 
+pub use self::awake::KeepAwake;
+use self::awake::{IdleTime, IdleWatch, Keeper};
 use self::flight::{Chunk, Flight};
 use self::open::{Opened, open_all};
 use crate::error::TraceError;
 use crate::event::{Event, Kind, Span, Thread, Trace};
 use crate::format::{Decoder, note_name};
 
+pub(crate) mod awake;
 mod flight;
 mod open;
 mod ring;
@@ -44,6 +47,8 @@ pub struct TraceOptions {
     pub processes: Vec<i32>,
     /// Whether the reader drains the rings at all. Off only to measure what full rings cost.
     pub drain: bool,
+    /// Whether CPUs whose idle time leaves no events are kept out of it.
+    pub keep_awake: KeepAwake,
 }
 
 impl Default for TraceOptions {
@@ -54,6 +59,7 @@ impl Default for TraceOptions {
             period: Duration::from_millis(20),
             processes: Vec::new(),
             drain: true,
+            keep_awake: KeepAwake::Auto,
         }
     }
 }
@@ -127,7 +133,8 @@ impl Tracer {
     pub fn start(options: &TraceOptions) -> Result<Self, TraceError> {
         options.validate()?;
         let data_bytes = options.buffer_bytes.next_power_of_two().max(ring::page_bytes());
-        let opened = open_all(&online_cpus(), data_bytes)?;
+        let cpus = online_cpus();
+        let opened = open_all(&cpus, data_bytes)?;
         let control = Arc::new(Control::default());
         let mut reader = Reader::new(opened, options.clone());
         for cpu in &reader.opened.cpus {
@@ -136,6 +143,10 @@ impl Tracer {
         read_names(&mut reader.met);
         reader.filter_faults();
         reader.drained_ns.fill(monotonic_ns());
+        if options.keep_awake == KeepAwake::Auto {
+            awake::nap_everywhere(&cpus);
+            reader.drain(&[]);
+        }
         let shared = Arc::clone(&control);
         let why = "drains the ring buffers of the trace";
         let handle = thread::spawn_exempt("takt-trace", why, move || reader.run(&shared))
@@ -205,6 +216,9 @@ struct Reader {
     threads: BTreeSet<i32>,
     /// Names and processes of all threads met, also of those that have ended.
     met: BTreeMap<i32, Thread>,
+    /// What the idle time of each CPU leaves, as far as it is judged.
+    watches: Vec<IdleWatch>,
+    keepers: Vec<Keeper>,
     /// Links of the watched processes' task directories when they were read last: they change with the threads.
     links: u64,
 }
@@ -223,6 +237,8 @@ impl Reader {
             drained_ns: vec![0; count],
             threads: BTreeSet::new(),
             met: BTreeMap::new(),
+            watches: vec![IdleWatch::default(); count],
+            keepers: Vec::new(),
             links: 0,
         }
     }
@@ -251,6 +267,7 @@ impl Reader {
 
     fn drain(&mut self, marks: &[Span]) {
         let limit = self.options.memory_bytes / self.flights.len().max(1);
+        let mut hidden = Vec::new();
         for (index, cpu) in self.opened.cpus.iter_mut().enumerate() {
             // Read before the head: events up to this time are in the ring when the head is read.
             let to_ns = monotonic_ns();
@@ -258,7 +275,23 @@ impl Reader {
             cpu.ring.drain(&mut data);
             let span = Span { from_ns: self.drained_ns[index], to_ns };
             self.drained_ns[index] = to_ns;
+            if self.options.keep_awake == KeepAwake::Auto
+                && self.watches[index].verdict() == IdleTime::Unknown
+            {
+                watch(&self.opened.decoder, cpu.cpu, &data, &mut self.watches[index]);
+                if self.watches[index].verdict() == IdleTime::Hidden {
+                    hidden.push(cpu.cpu);
+                }
+            }
             self.flights[index].push(Chunk { span, data }, limit, marks);
+        }
+        for cpu in hidden {
+            match Keeper::start(cpu) {
+                Ok(keeper) => self.keepers.push(keeper),
+                Err(error) => self.opened.notes.push(format!(
+                    "CPU {cpu} leaves no events while it is idle, and nothing keeps it awake: {error}"
+                )),
+            }
         }
     }
 
@@ -322,6 +355,7 @@ impl Reader {
             }
             trace.lost_events += lost;
         }
+        trace.kept_awake = self.keepers.iter().map(Keeper::cpu).collect();
         trace.spans = flight::common(self.flights.iter().map(Flight::spans));
         if self.flights.iter().any(|flight| flight.forgotten) {
             let dropped: u64 = self.flights.iter().map(|flight| flight.dropped).sum();
@@ -333,6 +367,13 @@ impl Reader {
         trace.sort();
         trace
     }
+}
+
+/// Lets `watch` see the events of a chunk.
+fn watch(decoder: &Decoder, cpu: u16, data: &[u8], watch: &mut IdleWatch) {
+    let mut scratch = Trace::default();
+    decode(decoder, &mut HashMap::new(), cpu, data, &mut scratch);
+    scratch.events.iter().for_each(|event| watch.see(event));
 }
 
 /// Decodes the records of a chunk into the trace and returns how many losses they tell of.
