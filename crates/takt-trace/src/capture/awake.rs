@@ -14,7 +14,7 @@ use takt_rt::placement::{self, CpuSet};
 use takt_rt::policy::Policy;
 use takt_rt::thread::{self, Handle};
 
-use crate::event::{Event, Kind};
+use crate::event::{Event, KEEPER_NAME, Kind};
 
 /// Whether CPUs are kept out of idle while they are traced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -73,11 +73,6 @@ impl IdleWatch {
             _ => IdleTime::Traced,
         }
     }
-
-    /// Idle times of which nothing was seen.
-    pub(crate) fn hidden(&self) -> u64 {
-        self.hidden
-    }
 }
 
 /// Naps on every CPU: each lets it go idle, if nothing else runs there, and wakes it by its own timer.
@@ -127,7 +122,7 @@ impl Keeper {
             }
         };
         let why = "keeps a CPU out of idle whose idle time leaves no events";
-        let thread = thread::spawn_exempt(&format!("takt-awake/{cpu}"), why, body)
+        let thread = thread::spawn_exempt(&format!("{KEEPER_NAME}{cpu}"), why, body)
             .map_err(|error| error.to_string())?;
         let keeper = Self { cpu, stop, thread: Some(thread) };
         settled.recv().map_err(|_| "its thread ended".to_owned())??;
@@ -158,5 +153,47 @@ fn idle_policy() -> Result<(), String> {
     match unsafe { libc::sched_setscheduler(0, libc::SCHED_IDLE, &parameters) } {
         0 => Ok(()),
         _ => Err(format!("SCHED_IDLE: {}", std::io::Error::last_os_error())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::State;
+
+    fn switch(prev_tid: i32, next_tid: i32) -> Event {
+        let kind =
+            Kind::Switch { prev_tid, prev_prio: 120, prev_state: State::Sleeping, next_tid, next_prio: 120 };
+        Event { time_ns: 0, tid: prev_tid, cpu: 0, kind }
+    }
+
+    fn verdict(events: &[Event]) -> IdleTime {
+        let mut watch = IdleWatch::default();
+        events.iter().for_each(|event| watch.see(event));
+        watch.verdict()
+    }
+
+    #[test]
+    fn idle_time_is_judged_by_what_follows_it() {
+        let tick = |tid| Event { time_ns: 0, tid, cpu: 0, kind: Kind::CpuIdle { state: None } };
+        assert_eq!(verdict(&[switch(5, 6), switch(6, 5), tick(5)]), IdleTime::Unknown);
+        assert_eq!(verdict(&[switch(5, 0), tick(0), switch(0, 5)]), IdleTime::Traced);
+        assert_eq!(verdict(&[switch(5, 0), tick(5), switch(5, 0)]), IdleTime::Unknown);
+        assert_eq!(verdict(&[switch(5, 0), tick(5), switch(5, 0), switch(5, 0)]), IdleTime::Hidden);
+        // Lost events prove nothing.
+        let lost = Event { kind: Kind::Lost { count: 1 }, ..tick(0) };
+        assert_eq!(verdict(&[switch(5, 0), lost, tick(5), switch(5, 0), lost, tick(5)]), IdleTime::Unknown);
+    }
+
+    #[test]
+    fn a_keeper_runs_below_all_others_and_ends() {
+        let keeper = Keeper::start(0).unwrap();
+        let tid = keeper.thread.as_ref().unwrap().tid();
+        // SAFETY: takes an integer.
+        assert_eq!(unsafe { libc::sched_getscheduler(tid) }, libc::SCHED_IDLE);
+        assert_eq!(placement::affinity(tid).unwrap(), CpuSet::single(0).unwrap());
+        drop(keeper);
+        assert!(!std::path::Path::new(&format!("/proc/self/task/{tid}")).exists());
+        assert!(Keeper::start(1023).is_err());
     }
 }

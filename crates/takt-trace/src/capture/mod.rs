@@ -20,6 +20,7 @@ pub use self::awake::KeepAwake;
 use self::awake::{IdleTime, IdleWatch, Keeper};
 use self::flight::{Chunk, Flight};
 use self::open::{Opened, open_all};
+use self::steal::StealLog;
 use crate::error::TraceError;
 use crate::event::{Event, Kind, Span, Thread, Trace};
 use crate::format::{Decoder, note_name};
@@ -28,6 +29,7 @@ pub(crate) mod awake;
 mod flight;
 mod open;
 mod ring;
+mod steal;
 
 /// How to trace.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -142,6 +144,7 @@ impl Tracer {
         }
         read_names(&mut reader.met);
         reader.filter_faults();
+        reader.steal.read(true);
         reader.drained_ns.fill(monotonic_ns());
         if options.keep_awake == KeepAwake::Auto {
             awake::nap_everywhere(&cpus);
@@ -219,6 +222,7 @@ struct Reader {
     /// What the idle time of each CPU leaves, as far as it is judged.
     watches: Vec<IdleWatch>,
     keepers: Vec<Keeper>,
+    steal: StealLog,
     /// Links of the watched processes' task directories when they were read last: they change with the threads.
     links: u64,
 }
@@ -239,6 +243,7 @@ impl Reader {
             met: BTreeMap::new(),
             watches: vec![IdleWatch::default(); count],
             keepers: Vec::new(),
+            steal: StealLog::new(is_guest()),
             links: 0,
         }
     }
@@ -253,6 +258,7 @@ impl Reader {
                 let marks = control.marks.lock().unwrap_or_else(PoisonError::into_inner).clone();
                 self.drain(&marks);
                 self.filter_faults();
+                self.steal.read(false);
             }
             control.signal.wait(seen, self.options.period);
         }
@@ -262,6 +268,7 @@ impl Reader {
         }
         let marks = control.marks.lock().unwrap_or_else(PoisonError::into_inner).clone();
         self.drain(&marks);
+        self.steal.read(true);
         self
     }
 
@@ -355,6 +362,7 @@ impl Reader {
             }
             trace.lost_events += lost;
         }
+        trace.steal = self.steal.readings();
         trace.kept_awake = self.keepers.iter().map(Keeper::cpu).collect();
         trace.spans = flight::common(self.flights.iter().map(Flight::spans));
         if self.flights.iter().any(|flight| flight.forgotten) {
