@@ -18,7 +18,7 @@ use takt_rt::thread::{self, Handle};
 
 pub use self::awake::KeepAwake;
 use self::awake::{IdleTime, IdleWatch, Keeper};
-use self::flight::{Chunk, Flight};
+use self::flight::{Chunk, Flight, Mark};
 use self::open::{Opened, open_all};
 use self::steal::StealLog;
 use crate::error::TraceError;
@@ -91,7 +91,7 @@ impl TraceOptions {
 struct Control {
     stop: AtomicBool,
     signal: Signal,
-    marks: Mutex<Vec<Span>>,
+    marks: Mutex<Vec<Mark>>,
     marked: AtomicU64,
 }
 
@@ -113,17 +113,33 @@ pub struct Tracer {
 #[derive(Debug, Clone)]
 pub struct Marker(Arc<Control>);
 
-/// Windows kept at most; what comes later is in the recorder only while it is recent.
+/// Windows that wait to be kept at most: those of the worst releases. Each waits until its time would be forgotten.
 const MOST_MARKS: usize = 1000;
 
 impl Marker {
-    /// Keeps what the kernel did from `from_ns` to `to_ns` (CLOCK_MONOTONIC).
-    pub fn mark(&self, from_ns: u64, to_ns: u64) {
+    /// Keeps what the kernel did from `from_ns` to `to_ns` (CLOCK_MONOTONIC), for a release that was `weight_ns` late:
+    /// where memory runs out, the worst are kept.
+    pub fn mark(&self, from_ns: u64, to_ns: u64, weight_ns: u64) {
         self.0.marked.fetch_add(1, Ordering::Relaxed);
+        let mark = Mark { span: Span { from_ns, to_ns }, weight_ns };
         let mut marks = self.0.marks.lock().unwrap_or_else(PoisonError::into_inner);
         if marks.len() < MOST_MARKS {
-            marks.push(Span { from_ns, to_ns });
+            marks.push(mark);
+        } else if let Some(least) = marks.iter_mut().min_by_key(|mark| mark.weight_ns)
+            && least.weight_ns < weight_ns
+        {
+            *least = mark;
         }
+    }
+
+    /// Keeps the window of a late job, with a little before and after it.
+    pub fn mark_job(&self, planned_ns: u64, end_ns: u64, weight_ns: u64) {
+        self.mark(planned_ns.saturating_sub(MARGIN_NS), end_ns.saturating_add(MARGIN_NS), weight_ns);
+    }
+
+    /// Windows that were asked for so far.
+    pub fn marked(&self) -> u64 {
+        self.0.marked.load(Ordering::Relaxed)
     }
 }
 
@@ -257,6 +273,7 @@ impl Reader {
             if self.options.drain {
                 let marks = control.marks.lock().unwrap_or_else(PoisonError::into_inner).clone();
                 self.drain(&marks);
+                self.forget_marks(control);
                 self.filter_faults();
                 self.steal.read(false);
             }
@@ -272,7 +289,14 @@ impl Reader {
         self
     }
 
-    fn drain(&mut self, marks: &[Span]) {
+    /// Takes away marks of times that are forgotten or kept by now.
+    fn forget_marks(&self, control: &Control) {
+        let oldest_ns = self.flights.iter().map(Flight::oldest_ns).min().unwrap_or(0);
+        let mut marks = control.marks.lock().unwrap_or_else(PoisonError::into_inner);
+        marks.retain(|mark| mark.span.to_ns >= oldest_ns);
+    }
+
+    fn drain(&mut self, marks: &[Mark]) {
         let limit = self.options.memory_bytes / self.flights.len().max(1);
         let mut hidden = Vec::new();
         for (index, cpu) in self.opened.cpus.iter_mut().enumerate() {
@@ -349,7 +373,7 @@ impl Reader {
         let mut bytes = 0;
         for ((cpu, flight), &end_ns) in self.opened.cpus.iter().zip(&self.flights).zip(&self.drained_ns) {
             let mut told = 0;
-            for chunk in flight.kept.iter().chain(&flight.chunks) {
+            for chunk in flight.all() {
                 bytes += chunk.data.len();
                 told += decode(&decoder, &mut named_ns, cpu.cpu, &chunk.data, &mut trace);
             }
@@ -491,8 +515,8 @@ impl<S: JobSink> JobSink for Watched<S> {
     fn records(&mut self, task: TaskId, records: &[JobRecord]) -> std::io::Result<()> {
         for job in records {
             if job.lateness_ns() > self.lateness_ns || job.response_ns() > self.response_ns {
-                let from_ns = job.planned_ns.saturating_sub(MARGIN_NS);
-                self.marker.mark(from_ns, job.end_ns.saturating_add(MARGIN_NS));
+                let weight_ns = job.lateness_ns().max(job.response_ns());
+                self.marker.mark_job(job.planned_ns, job.end_ns, weight_ns);
             }
         }
         self.inner.records(task, records)
