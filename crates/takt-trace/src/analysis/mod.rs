@@ -10,7 +10,7 @@ use self::cause::{Circumstances, main_cause, parts};
 pub use self::observed::{Slice, observed_jobs, timeline};
 pub use self::path::{Activation, Path, Segment, Step, table};
 use self::path::{Segments, sequence};
-use self::sweep::Sweep;
+use self::sweep::{Hidden, Sweep};
 use crate::error::TraceError;
 use crate::event::{Clock, Trace};
 
@@ -75,8 +75,8 @@ pub struct Late {
 pub enum Unmatched {
     /// Events were lost meanwhile.
     EventsLost,
-    /// No wake-up was seen, on a machine where the idle time of a CPU leaves no events.
-    IdleNotTraced,
+    /// No wake-up was seen, and the kernel left out what a thread did that had a CPU meanwhile.
+    LeftOut,
     /// No wake-up was seen.
     NoWakeup,
     /// A wake-up was seen, and not all that belongs to it.
@@ -88,7 +88,7 @@ impl Unmatched {
     pub fn title(self) -> &'static str {
         match self {
             Self::EventsLost => "events lost",
-            Self::IdleNotTraced => "woken out of an idle time that leaves no events",
+            Self::LeftOut => "woken while a thread ran whose events the kernel leaves out",
             Self::NoWakeup => "no wake-up seen",
             Self::StepMissing => "a step is missing",
         }
@@ -201,7 +201,7 @@ pub fn analyse_with(
         }
     };
     let delayed: Vec<Option<u64>> = jobs.iter().map(delayed_to).collect();
-    let (found, hidden_idle) = Sweep::new(trace, tid).run(&jobs, &delayed);
+    let (found, hidden) = Sweep::new(trace, tid).run(&jobs, &delayed);
     // The path begins where the timer was programmed, at the end of the job before.
     let recorded: Vec<bool> = jobs
         .iter()
@@ -235,13 +235,18 @@ pub fn analyse_with(
     let mut paths = Vec::new();
     let mut own: Vec<u64> = Vec::new();
     let mut faults: Vec<u32> = Vec::new();
-    for ((job, found), _) in jobs.iter().zip(&found).zip(&recorded).filter(|(_, recorded)| **recorded) {
+    let left_out = |index: usize| {
+        let before_ns = index.checked_sub(1).map_or(0, |before| jobs[before].end_ns);
+        let first = hidden.partition_point(|hidden| hidden.span.to_ns < before_ns);
+        hidden[first..].iter().any(|hidden| hidden.span.from_ns <= jobs[index].wake_ns)
+    };
+    for (index, (job, found)) in jobs.iter().zip(&found).enumerate().filter(|(index, _)| recorded[*index]) {
         report.releases += 1;
         own.push(found.own_ns);
         faults.push(found.faults);
         let missing = match &found.path {
             _ if found.lost => Some(Unmatched::EventsLost),
-            None if !hidden_idle.is_empty() => Some(Unmatched::IdleNotTraced),
+            None if left_out(index) => Some(Unmatched::LeftOut),
             None => Some(Unmatched::NoWakeup),
             Some(path) if !path.is_whole() => Some(Unmatched::StepMissing),
             Some(_) => None,
@@ -264,7 +269,8 @@ pub fn analyse_with(
         segments.add(job, &path, found.own_ns);
         paths.push((*job, path));
     }
-    report.notes.extend(about_idle(&trace.kept_awake, &hidden_idle));
+    report.notes.extend(about_kept_awake(&trace.kept_awake));
+    report.notes.extend(about_hidden(trace, &hidden));
     report.sequence = sequence(&report.task, &paths);
     report.segments_us = segments.finish();
 
@@ -304,21 +310,44 @@ pub fn analyse_with(
     Ok(report)
 }
 
-/// What a reader must know about CPUs and idle time.
-fn about_idle(kept_awake: &[u16], hidden: &[u16]) -> Option<String> {
-    let list = |cpus: &[u16]| cpus.iter().map(u16::to_string).collect::<Vec<_>>().join(", ");
-    if !kept_awake.is_empty() {
-        return Some(format!(
-            "MEASURED WITHOUT IDLE TIME on CPU {}: this kernel records nothing there while it is idle, so the tracer kept it busy \
-             with a thread below all others (SCHED_IDLE). Idle exits are not in the figures, and a sibling CPU is slower",
-            list(kept_awake)
-        ));
-    }
-    (!hidden.is_empty()).then(|| {
+/// What a reader must know about CPUs that do not go idle.
+fn about_kept_awake(cpus: &[u16]) -> Option<String> {
+    let list = cpus.iter().map(u16::to_string).collect::<Vec<_>>().join(", ");
+    (!cpus.is_empty()).then(|| {
         format!(
-            "CPU {} leaves no events while it is idle (some virtual machines' kernels), and whoever is woken there has no recorded \
-             activation: let the tracer keep it awake, or keep it busy by noise threads",
-            list(hidden)
+            "MEASURED WITHOUT IDLE TIME on CPU {list}: this kernel records nothing there while it is idle, so the tracer kept it busy \
+             with a thread below all others (SCHED_IDLE). Idle exits are not in the figures, and a sibling CPU is slower"
+        )
+    })
+}
+
+/// Threads named in a note at most.
+const MOST_NAMED: usize = 5;
+
+/// What a reader must know about threads whose events the kernel left out. Once may be a swap of two time stamps.
+fn about_hidden(trace: &Trace, hidden: &[Hidden]) -> Option<String> {
+    let mut times: BTreeMap<(i32, u16), u64> = BTreeMap::new();
+    for one in hidden {
+        // The idle threads of all CPUs have number 0.
+        *times.entry((one.tid, if one.tid == 0 { one.cpu } else { 0 })).or_default() += 1;
+    }
+    let mut times: Vec<((i32, u16), u64)> = times.into_iter().filter(|entry| entry.1 > 1).collect();
+    times.sort_by_key(|entry| std::cmp::Reverse(entry.1));
+    let named: Vec<String> = times
+        .iter()
+        .take(MOST_NAMED)
+        .map(|&((tid, cpu), times)| match tid {
+            0 => format!("idle of CPU {cpu} ({times} times)"),
+            _ => format!("{} ({times} times)", trace.name_and_id(tid)),
+        })
+        .collect();
+    let more = times.len().saturating_sub(MOST_NAMED);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    (!named.is_empty()).then(|| {
+        format!(
+            "this kernel leaves out, uncounted, what happens while these threads have the CPU: {}{more}; whom they or their interrupts \
+             wake has no recorded activation",
+            named.join(", ")
         )
     })
 }

@@ -8,8 +8,7 @@ use takt_rt::jobs::JobRecord;
 use super::cause::{Bucket, is_stopper};
 use super::path::{Activation, Path};
 use super::steal::{self, Gap, GapFinder};
-use crate::capture::awake::{IdleTime, IdleWatch};
-use crate::event::{Event, Kind, Softirq, State, Trace, Vector};
+use crate::event::{Event, Kind, Softirq, Span, State, Trace, Vector};
 
 /// What interrupts a CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,7 +40,17 @@ struct Cpu {
     /// `switches` when the outermost interrupt came.
     switches_before: u64,
     last_ns: u64,
-    watch: IdleWatch,
+    /// Whether `tid` is what the events said, and nothing was lost since.
+    known: bool,
+}
+
+/// A stretch of a CPU without events, in which another thread than the one before and the one after had it: the kernel
+/// left out what it did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Hidden {
+    pub(super) cpu: u16,
+    pub(super) tid: i32,
+    pub(super) span: Span,
 }
 
 /// The traced thread.
@@ -94,6 +103,7 @@ pub(super) struct Sweep<'a> {
     moved: bool,
     asleep_since: u64,
     path: Option<Path>,
+    hidden: Vec<Hidden>,
     /// By CPU.
     gaps: Vec<Vec<Gap>>,
     last_ns: u64,
@@ -123,14 +133,15 @@ impl<'a> Sweep<'a> {
             moved: false,
             asleep_since: 0,
             path: None,
+            hidden: Vec::new(),
             gaps: finder.finish(&trace.steal),
             last_ns: 0,
         }
     }
 
     /// Passes over the trace with `jobs`, the thread's, in the order of time. `accounts[i]` asks for an account of job i, from
-    /// its planned release to then. The second result is the CPUs whose idle time left no events.
-    pub(super) fn run(mut self, jobs: &[JobRecord], accounts: &[Option<u64>]) -> (Vec<Found>, Vec<u16>) {
+    /// its planned release to then. The second result is what the kernel left out.
+    pub(super) fn run(mut self, jobs: &[JobRecord], accounts: &[Option<u64>]) -> (Vec<Found>, Vec<Hidden>) {
         let mut found = vec![Found::default(); jobs.len()];
         let mut current = 0;
         let mut woken = false;
@@ -166,9 +177,7 @@ impl<'a> Sweep<'a> {
             }
             self.apply(event);
         }
-        let hidden = |(_, cpu): &(u16, &Cpu)| cpu.watch.verdict() == IdleTime::Hidden;
-        let hidden = (0..).zip(&self.cpus).filter(hidden).map(|(cpu, _)| cpu).collect();
-        (found, hidden)
+        (found, self.hidden)
     }
 
     /// The path that led to this job's wake-up.
@@ -356,7 +365,11 @@ impl<'a> Sweep<'a> {
         let now_ns = event.time_ns;
         if let Some(cpu) = self.cpus.get_mut(at) {
             if cpu.tid != event.tid && !matches!(event.kind, Kind::Lost { .. }) {
-                // First event of this CPU, or the first after a hole.
+                // First event of this CPU, or the first after a hole: one that is told of, or one that is not.
+                if cpu.known {
+                    let span = Span { from_ns: cpu.last_ns, to_ns: now_ns };
+                    self.hidden.push(Hidden { cpu: event.cpu, tid: cpu.tid, span });
+                }
                 cpu.tid = event.tid;
                 cpu.prio = self.prios.get(&event.tid).copied().unwrap_or(120);
             }
@@ -521,7 +534,7 @@ impl<'a> Sweep<'a> {
 impl Cpu {
     fn apply(&mut self, event: &Event) {
         self.last_ns = event.time_ns;
-        self.watch.see(event);
+        self.known = !matches!(event.kind, Kind::Lost { .. });
         match event.kind {
             Kind::VectorEntry(vector) => self.enter(Interrupt::Vector(vector), event.time_ns),
             Kind::IrqEntry { irq } => self.enter(Interrupt::Irq(irq), event.time_ns),

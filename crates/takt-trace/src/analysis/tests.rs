@@ -230,10 +230,10 @@ fn idle_time_without_events_is_told_from_a_lost_wakeup() {
         }
         let report = analyse(&story.end(9000), TASK, &jobs).unwrap();
         assert_eq!(report.matched, 0);
-        assert_eq!(report.notes.iter().any(|note| note.contains("CPU 0 leaves no events while")), hidden);
+        assert_eq!(report.notes.iter().any(|note| note.contains("idle of CPU 0 (3 times)")), hidden);
         report.unmatched
     };
-    assert_eq!(story(true), BTreeMap::from([(Unmatched::IdleNotTraced, 3)]));
+    assert_eq!(story(true), BTreeMap::from([(Unmatched::LeftOut, 3)]));
     assert_eq!(story(false), BTreeMap::from([(Unmatched::NoWakeup, 3)]));
 }
 

@@ -1,9 +1,10 @@
 //! CPUs whose idle time leaves no events, and the threads that keep them out of it.
 //!
-//! On some kernels of virtual machines perf gets nothing that happens while one CPU's idle thread is current: neither
-//! its switches and idle states nor the timer interrupts that wake a sleeping thread, and no loss is counted. (Seen
-//! on a paravirtualised x86 guest with Linux 6.18, on one of its two CPUs; ftrace gets the interrupts there, and not the switches.)
-//! A thread that sleeps on such a CPU wakes out of nothing.
+//! On some kernels perf gets nothing that happens while certain threads are current, one of them a CPU's idle thread: neither
+//! its switches and idle states nor the timer interrupts that wake a sleeping thread, and no loss is counted. Seen on
+//! a paravirtualised x86 guest with Linux 6.18, on one of its two CPUs and for a few kernel threads besides; ftrace
+//! gets the interrupts there. (Since Linux 6.11 perf guards against recursion by a count in the thread; a count that
+//! was left raised would look just like that.) A thread that sleeps on such a CPU wakes out of nothing.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
