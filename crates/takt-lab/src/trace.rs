@@ -1,6 +1,6 @@
 //! A robot's run with the kernel traced meanwhile: how its critical thread was activated, and why it was late.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fs::File;
 use std::io::BufWriter;
 use std::path::{Path, PathBuf};
@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 use takt_rt::jobs::{JobRecord, MAX_INPUTS};
 use takt_rundir::{Measure, RunDir};
 use takt_trace::overhead::{self, Overhead};
-use takt_trace::perfetto::{self, Input, Task};
-use takt_trace::{Marker, Thresholds, Trace, TraceOptions, TraceReport, Tracer, analyse_with};
+use takt_trace::perfetto::{Argument, Input, PerfettoError, Task, Writer};
+use takt_trace::{Kind, Marker, Thresholds, Trace, TraceOptions, TraceReport, Tracer, analyse_with};
 
 use crate::LabError;
 use crate::options::RunOptions;
@@ -195,11 +195,11 @@ pub fn trace(
         }
         _ => vec![(own, jobs.clone())],
     };
-    write_perfetto(request, &trace, &tasks)?;
     let report = match analyse_with(&trace, tid, &jobs, &thresholds) {
         Ok(report) => report,
         Err(error) => return untraced(error.to_string(), run),
     };
+    write_perfetto(request, &trace, &tasks, &report)?;
     if request.flight {
         write_late(&dir, trace, &report, &tasks)?;
     }
@@ -248,10 +248,23 @@ fn write_late(
         let begun = spans.partition_point(|span| span.0 <= to_ns);
         begun.checked_sub(1).is_some_and(|last| spans[last].1 >= from_ns)
     };
-    trace.events.retain(|event| within(event.time_ns, event.time_ns));
-    if trace.events.is_empty() {
+    // Where events of a CPU are left out, a mark keeps slices from running through.
+    let mut left_out = BTreeSet::new();
+    let mut events = Vec::new();
+    for event in &trace.events {
+        if !within(event.time_ns, event.time_ns) {
+            left_out.insert(event.cpu);
+            continue;
+        }
+        if left_out.remove(&event.cpu) {
+            events.push(takt_trace::Event { tid: 0, kind: Kind::Lost { count: 0 }, ..*event });
+        }
+        events.push(*event);
+    }
+    if events.is_empty() {
         return Ok(());
     }
+    trace.events = events;
     let tasks: Vec<(Task, Vec<JobRecord>)> = tasks
         .iter()
         .map(|(task, jobs)| {
@@ -259,7 +272,7 @@ fn write_late(
             (task.clone(), jobs.collect())
         })
         .collect();
-    export(&dir.path().join(LATE_FILE), &trace, &tasks)
+    export(&dir.path().join(LATE_FILE), &trace, &tasks, report)
 }
 
 /// The safety cell's cameras as tasks, whose frames flow into the SSM task's jobs.
@@ -357,29 +370,49 @@ fn of_thread(
     let jobs = takt_trace::analysis::observed_jobs(trace, tid);
     let task = Task { name: trace.name(tid), tid: Some(tid), ..Task::default() };
     let tasks = [(task, jobs)];
-    write_perfetto(request, trace, &tasks)?;
-    analyse_with(trace, tid, &tasks[0].1, &request.thresholds)
-        .map_err(|error| LabError::Config(error.to_string()))
+    let report = analyse_with(trace, tid, &tasks[0].1, &request.thresholds)
+        .map_err(|error| LabError::Config(error.to_string()))?;
+    write_perfetto(request, trace, &tasks, &report)?;
+    Ok(report)
 }
 
 fn write_perfetto(
     request: &TraceRequest,
     trace: &Trace,
     tasks: &[(Task, Vec<JobRecord>)],
+    report: &TraceReport,
 ) -> Result<(), LabError> {
     match &request.perfetto {
-        Some(path) => export(path, trace, tasks),
+        Some(path) => export(path, trace, tasks, report),
         None => Ok(()),
     }
 }
 
-fn export(path: &Path, trace: &Trace, tasks: &[(Task, Vec<JobRecord>)]) -> Result<(), LabError> {
+/// Writes events and jobs; the causes of the worst late releases are marked at the first task.
+fn export(
+    path: &Path,
+    trace: &Trace,
+    tasks: &[(Task, Vec<JobRecord>)],
+    report: &TraceReport,
+) -> Result<(), LabError> {
     let out = BufWriter::new(File::create(path).map_err(LabError::io(path))?);
-    let tasks: Vec<(Task, &[JobRecord])> =
-        tasks.iter().map(|(task, jobs)| (task.clone(), jobs.as_slice())).collect();
-    perfetto::export(out, trace, &tasks)
-        .map(drop)
-        .map_err(|error| LabError::Config(format!("{}: {error}", path.display())))
+    let failed = |error: PerfettoError| LabError::Config(format!("{}: {error}", path.display()));
+    let declared: Vec<Task> = tasks.iter().map(|task| task.0.clone()).collect();
+    let mut writer = Writer::new(out, trace, &declared).map_err(failed)?;
+    writer.events(&trace.events).map_err(failed)?;
+    for (index, (_, jobs)) in tasks.iter().enumerate() {
+        writer.jobs(index, jobs).map_err(failed)?;
+    }
+    for late in report.windows.iter().filter(|_| !tasks.is_empty()) {
+        let name = format!("late: {}", late.cause.title());
+        let arguments = [
+            ("who", Argument::Text(late.who.clone())),
+            ("release", Argument::Number(i64::try_from(late.index).unwrap_or(i64::MAX))),
+            ("share_percent", Argument::Number((100.0 * late.share) as i64)),
+        ];
+        writer.mark(0, late.planned_ns, &name, &arguments).map_err(failed)?;
+    }
+    writer.finish().map(drop).map_err(failed)
 }
 
 /// The report that an earlier traced run left.

@@ -202,7 +202,7 @@ pub enum Kind {
     },
     /// Events of this CPU were lost: between the one before on this CPU and `time_ns`.
     Lost {
-        /// How many.
+        /// How many; 0 where they were left out on purpose.
         count: u64,
     },
 }
