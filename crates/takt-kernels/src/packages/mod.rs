@@ -1,0 +1,1 @@
+//! Kernels: from the distribution's packages or by path.
