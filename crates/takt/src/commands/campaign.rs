@@ -66,7 +66,7 @@ fn labels(common: &CampaignCommon) -> BTreeMap<String, String> {
 /// Makes the runs of a campaign that are not made yet, each in a process of its own.
 pub fn measure(campaign: &Campaign, common: &CampaignCommon) -> Result<Table, Box<dyn std::error::Error>> {
     let stop = stop_flag()?;
-    let mut make = |order: &RunOrder<'_>| {
+    let make = |order: &RunOrder<'_>| {
         let mut options = vec![OsString::from("--setup"), order.setup.into()];
         if let Some(seconds) = order.run.setup.seconds {
             options.extend(["--seconds".into(), seconds.to_string().into()]);
@@ -78,7 +78,7 @@ pub fn measure(campaign: &Campaign, common: &CampaignCommon) -> Result<Table, Bo
     let table = campaign.measure(
         &labels,
         common.any_machine,
-        &mut make,
+        &make,
         &|| !stop.load(Ordering::Acquire),
         &mut |event, done, all| progress.see(&event, done, all),
     );
