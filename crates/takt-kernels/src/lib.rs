@@ -5,3 +5,4 @@ pub mod guest;
 pub mod image;
 pub mod machine;
 pub mod packages;
+pub mod transport;

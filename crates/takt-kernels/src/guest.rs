@@ -1,1 +1,0 @@
-//! The first process of the guest.
