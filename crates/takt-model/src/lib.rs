@@ -1,0 +1,16 @@
+//! Timing models of running systems: what the latency manager analyses.
+//!
+//! [`model`] is the snapshot that the extractor hands out; [`curve`] holds the two kinds of curves.
+
+pub mod curve;
+pub mod model;
+pub mod probable;
+pub mod recorder;
+
+pub use curve::{ArrivalCurve, CostCurve};
+pub use model::{
+    Callback, CallbackId, CallbackKind, Executor, ExecutorId, ExecutorKind, Latency, Model, Node, NodeId,
+    ProbableCost, Thread, ThreadId, ThreadRole, Topic, TopicId, Unanalysable,
+};
+pub use probable::ProbableRecorder;
+pub use recorder::{ArrivalRecorder, CostRecorder};
