@@ -72,13 +72,15 @@ pub fn apply(
             let parameter = parameter.strip_prefix(BOOT).unwrap_or(parameter);
             set_boot(&mut setup.boot, parameter, value)?;
         }
-        label if label == KERNEL || label.starts_with(LABEL) || label.starts_with(BOOT) => match value.as_str() {
-            Some(value) if !value.is_empty() => {
-                let label = label.strip_prefix(LABEL).unwrap_or(label);
-                setup.labels.insert(label.to_owned(), value.to_owned());
+        label if label == KERNEL || label.starts_with(LABEL) || label.starts_with(BOOT) => {
+            match value.as_str() {
+                Some(value) if !value.is_empty() => {
+                    let label = label.strip_prefix(LABEL).unwrap_or(label);
+                    setup.labels.insert(label.to_owned(), value.to_owned());
+                }
+                _ => return wrong("names"),
             }
-            _ => return wrong("names"),
-        },
+        }
         key => set(config, alias(robot, key), value)?,
     }
     Ok(())
@@ -95,10 +97,16 @@ fn set_boot(boot: &mut BTreeMap<String, String>, parameter: &str, value: &Value)
         Value::Integer(number) => Some(number.to_string()),
         Value::String(text) if text == "default" => None,
         Value::String(text) if !text.is_empty() && text.chars().all(value_fits) => Some(text.clone()),
-        _ => return Err(format!("{BOOT}{parameter} = {value}: accepted are true, false, numbers and words without spaces")),
+        _ => {
+            return Err(format!(
+                "{BOOT}{parameter} = {value}: accepted are true, false, numbers and words without spaces"
+            ));
+        }
     };
     if parameter.is_empty() || !parameter.chars().all(name_fits) {
-        return Err(format!("{BOOT}{parameter}: accepted are names of boot parameters, such as boot.isolcpus"));
+        return Err(format!(
+            "{BOOT}{parameter}: accepted are names of boot parameters, such as boot.isolcpus"
+        ));
     }
     match text {
         Some(text) => boot.insert(parameter.to_owned(), text),
@@ -164,7 +172,10 @@ mod tests {
         assert_eq!(setup.boot_parameters(), ["isolcpus=1", "threadirqs"]);
         assert!(setup.labels.is_empty());
         for (name, value) in [("boot.a b", "1"), ("boot.", "1"), ("boot.init", "a b"), ("kernel", "")] {
-            assert!(apply("uav", &mut Table::new(), &mut setup, true, name, &value.into()).is_err(), "{name}");
+            assert!(
+                apply("uav", &mut Table::new(), &mut setup, true, name, &value.into()).is_err(),
+                "{name}"
+            );
         }
         assert_eq!(applied("cyclic", "boot.isolcpus", "1").unwrap().1.labels["boot.isolcpus"], "1");
     }

@@ -297,7 +297,7 @@ enum Said<'a> {
     Ended(&'a CellRun, Result<(), String>, Duration),
 }
 
-impl Made<'_> {
+impl<'a> Made<'a> {
     /// Makes them. Workers make runs, and this thread alone writes and tells.
     fn runs(
         mut self,
@@ -307,7 +307,7 @@ impl Made<'_> {
     ) -> Result<(), LabError> {
         let (next, given_up) = (AtomicUsize::new(0), AtomicBool::new(false));
         let (open, campaign) = (self.open, self.campaign);
-        let work = |says: mpsc::Sender<Said<'_>>| {
+        let work = |says: mpsc::Sender<Said<'a>>| {
             while go_on() && !given_up.load(Ordering::Acquire) {
                 let Some(run) = open.get(next.fetch_add(1, Ordering::Relaxed)) else { return };
                 let begun = Instant::now();
@@ -331,7 +331,7 @@ impl Made<'_> {
 
     fn tell(
         &mut self,
-        said: &mpsc::Receiver<Said<'_>>,
+        said: &mpsc::Receiver<Said<'a>>,
         go_on: &(dyn Fn() -> bool + Sync),
         progress: &mut dyn FnMut(Progress<'_>, usize, usize),
     ) -> Result<(), LabError> {

@@ -73,9 +73,12 @@ impl Guests {
         within("memory_mib", self.memory_mib, 256, 65_536)?;
         within("at_once", self.at_once, 1, 64)?;
         within("limit_s", self.limit_s, 10, 86_400)?;
-        let wrong = |word: &&String| word.is_empty() || word.chars().any(|c| !c.is_ascii_graphic() || c == '"');
+        let wrong =
+            |word: &&String| word.is_empty() || word.chars().any(|c| !c.is_ascii_graphic() || c == '"');
         match self.boot.iter().find(wrong) {
-            Some(word) => Err(format!("virtual.boot: {word:?} is no boot parameter: accepted are words without spaces")),
+            Some(word) => {
+                Err(format!("virtual.boot: {word:?} is no boot parameter: accepted are words without spaces"))
+            }
             None => Ok(()),
         }
     }
@@ -95,7 +98,14 @@ mod tests {
         let guests: Guests = toml::from_str("cpus = 2\naccelerator = \"kvm\"").unwrap();
         assert_eq!((guests.cpus, guests.is_virtual_time(), guests.at_once), (2, false, 2));
         guests.validate().unwrap();
-        for text in ["cpus = 0", "memory_mib = 16", "at_once = 100", "limit_s = 1", "boot = [\"a b\"]", "boot = [\"\"]"] {
+        for text in [
+            "cpus = 0",
+            "memory_mib = 16",
+            "at_once = 100",
+            "limit_s = 1",
+            "boot = [\"a b\"]",
+            "boot = [\"\"]",
+        ] {
             let guests: Guests = toml::from_str(text).unwrap();
             let key = text.split(' ').next().unwrap();
             assert!(guests.validate().unwrap_err().contains(key), "{text}");

@@ -180,7 +180,12 @@ impl Maker {
     }
 
     /// The guest's file system: this program, what the run is, and what it needs of the host.
-    fn image(&self, order: &RunOrder<'_>, kernel: &Kernel, description: &VirtualMachine) -> Result<Initramfs, String> {
+    fn image(
+        &self,
+        order: &RunOrder<'_>,
+        kernel: &Kernel,
+        description: &VirtualMachine,
+    ) -> Result<Initramfs, String> {
         let failed = |error: ImageError| error.to_string();
         let json = |error: serde_json::Error| error.to_string();
         let read = |path: &Path| fs::read(path).map_err(|error| format!("{}: {error}", path.display()));
@@ -193,8 +198,12 @@ impl Maker {
         }
         image.file(ROBOT_FILE, 0o644, config).map_err(failed)?;
         image.file(SETUP_FILE, 0o644, read(order.setup)?).map_err(failed)?;
-        image.file(VIRTUAL_MACHINE_FILE, 0o644, serde_json::to_vec_pretty(description).map_err(json)?).map_err(failed)?;
-        image.file(ORDER_PATH, 0o644, serde_json::to_vec_pretty(&self.order(order.run)).map_err(json)?).map_err(failed)?;
+        image
+            .file(VIRTUAL_MACHINE_FILE, 0o644, serde_json::to_vec_pretty(description).map_err(json)?)
+            .map_err(failed)?;
+        image
+            .file(ORDER_PATH, 0o644, serde_json::to_vec_pretty(&self.order(order.run)).map_err(json)?)
+            .map_err(failed)?;
         if !order.run.setup.interference().profile().is_off() {
             for tool in TOOLS.iter().filter_map(|tool| in_path(tool)) {
                 image.program(&tool, &tool.to_string_lossy()).map_err(failed)?;
@@ -233,7 +242,12 @@ fn judge(outcome: &Outcome) -> Result<(), String> {
     }
     let said = outcome.results.join(JOBS_DIRECTORY).join(format!("{JOB}.stderr"));
     let said = fs::read_to_string(said).unwrap_or_default();
-    let last = said.lines().rev().find(|line| line.starts_with("takt: ")).or(said.lines().last()).unwrap_or_default();
+    let last = said
+        .lines()
+        .rev()
+        .find(|line| line.starts_with("takt: "))
+        .or(said.lines().last())
+        .unwrap_or_default();
     let console = outcome.console.display();
     Err(format!("{}: {}. Console: {console}", end.ending, last.trim_start_matches("takt: ")))
 }
@@ -242,7 +256,8 @@ fn judge(outcome: &Outcome) -> Result<(), String> {
 fn describe(accelerator: Accelerator) -> String {
     let asked = Command::new(Settings::default().qemu).arg("--version").output().ok();
     let text = asked.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
-    let version = text.split_whitespace().skip_while(|word| *word != "version").nth(1).unwrap_or("of unknown version");
+    let version =
+        text.split_whitespace().skip_while(|word| *word != "version").nth(1).unwrap_or("of unknown version");
     match accelerator {
         Accelerator::Tcg => format!("QEMU {version}, instructions counted, 1 ns each"),
         Accelerator::Kvm => format!("QEMU {version}, KVM, real time"),
@@ -258,7 +273,9 @@ fn modules_for(kernel: &Kernel) -> Result<Vec<&'static str>, String> {
 
 fn in_path(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
-    std::env::split_paths(&path).map(|folder| folder.join(program)).find(|file| file.is_absolute() && file.is_file())
+    std::env::split_paths(&path)
+        .map(|folder| folder.join(program))
+        .find(|file| file.is_absolute() && file.is_file())
 }
 
 /// Files and folders of the host that a configuration names: recordings, models. Devices are not among them.
@@ -277,7 +294,10 @@ fn files_named_in(config: &str) -> Vec<PathBuf> {
     }
     let own = ["/dev", "/proc", "/sys", "/run", "/tmp", "/results"];
     let of_host = |path: &PathBuf| {
-        path.is_absolute() && path.components().count() > 2 && !own.iter().any(|own| path.starts_with(own)) && path.exists()
+        path.is_absolute()
+            && path.components().count() > 2
+            && !own.iter().any(|own| path.starts_with(own))
+            && path.exists()
     };
     found.retain(of_host);
     found.sort();
