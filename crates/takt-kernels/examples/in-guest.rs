@@ -5,7 +5,8 @@
 //! ```
 //!
 //! The kernel is a name of the distribution's (`generic`, `rt`, `6.12-rt`) or a path. What the program prints and all that
-//! it leaves in its directory is below `guest-run` then. Environment: CPUS, MEMORY_MIB, BOOT (boot parameters), KVM=1.
+//! it leaves in its directory is below `guest-run` then. Environment: CPUS, MEMORY_MIB, BOOT (boot parameters), KVM=1,
+//! FILES (files to take along), PROGRAMS (programs to take along).
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -42,9 +43,14 @@ fn main() -> Result<(), Box<dyn Error>> {
         Store::open(None)?.get(kernel, &mut |line| eprintln!("{line}"))?
     };
     let host = program(name).ok_or("no such program")?;
-    let guest = format!("/usr/bin/{}", host.file_name().unwrap_or_default().to_string_lossy());
+    let guest = format!("/usr/local/bin/{}", host.file_name().unwrap_or_default().to_string_lossy());
     let rest: Vec<&str> = rest.iter().map(String::as_str).collect();
     let accelerator = if variable("KVM", 0) == 1 { Accelerator::Kvm } else { Accelerator::Counted };
+    let list = |name: &str| {
+        variable(name, String::new()).split_whitespace().map(str::to_owned).collect::<Vec<_>>().into_iter()
+    };
+    let mut programs: Vec<Brought> = list("PROGRAMS").map(|program| Brought::same(&program)).collect();
+    programs.push(Brought { host, guest: guest.clone() });
     let run = GuestRun {
         kernel,
         settings: Settings {
@@ -56,8 +62,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         },
         init: "/proc/self/exe".into(),
         order: Order { jobs: vec![Job::new("program", &guest, &rest)], ..Order::default() },
-        programs: vec![Brought { host, guest }],
-        files: Vec::new(),
+        programs,
+        files: list("FILES").map(|file| Brought::same(&file)).collect(),
         modules: Vec::new(),
         directory: variable("DIRECTORY", PathBuf::from("guest-run")),
     };

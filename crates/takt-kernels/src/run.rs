@@ -1,9 +1,10 @@
 //! Programs of the host, run under another kernel: the image is made, booted, and what came of it brought out.
 
+use std::collections::BTreeSet;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use crate::guest::{MODULES_PATH, ORDER_PATH, Order, OrderError};
+use crate::guest::{MODULES_PATH, ORDER_PATH, Order, OrderError, RESULTS_PATH};
 use crate::image::{ImageError, Initramfs, MODULE_LIST};
 use crate::machine::{Event, Machine, MachineError, Outcome, Settings};
 use crate::packages::Kernel;
@@ -53,12 +54,23 @@ pub struct GuestRun {
     pub directory: PathBuf,
 }
 
+/// What the guest mounts hides what an image has there.
+const HIDDEN: [&str; 4] = ["/proc", "/sys", "/dev", RESULTS_PATH];
+
 /// Where the first process also lies.
 pub const TAKT_PATH: &str = "/usr/bin/takt";
 
 /// Why a run under another kernel failed.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
+    /// A place in the guest that is no place for a file of the host.
+    #[error("{guest:?} cannot lie in the guest: {why}")]
+    Place {
+        /// The path.
+        guest: String,
+        /// Why not.
+        why: &'static str,
+    },
     /// The order cannot be carried out.
     #[error(transparent)]
     Order(#[from] OrderError),
@@ -99,6 +111,16 @@ pub fn run_in_guest(run: &GuestRun, progress: &mut dyn FnMut(&Event) -> bool) ->
 }
 
 fn image(run: &GuestRun) -> Result<Initramfs, RunError> {
+    let mut places = BTreeSet::from([TAKT_PATH, "/init", ORDER_PATH]);
+    for Brought { guest, .. } in run.programs.iter().chain(&run.files) {
+        let refused = |why| RunError::Place { guest: guest.clone(), why };
+        if HIDDEN.iter().any(|hidden| Path::new(guest).starts_with(hidden)) {
+            return Err(refused("the guest mounts a file system there"));
+        }
+        if !places.insert(guest) {
+            return Err(refused("something else lies there already"));
+        }
+    }
     let mut image = Initramfs::new();
     image.program(&run.init, TAKT_PATH)?;
     image.link("/init", TAKT_PATH)?;
