@@ -5,4 +5,7 @@ pub mod guest;
 pub mod image;
 pub mod machine;
 pub mod packages;
+mod run;
 pub mod transport;
+
+pub use run::{Brought, GuestRun, RunError, TAKT_PATH, run_in_guest};

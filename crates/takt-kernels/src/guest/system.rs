@@ -57,22 +57,25 @@ const fn mount(kind: &'static str, at: &'static str) -> Mount {
     Mount { kind, at, options: c"", optional: false }
 }
 
-const MOUNTS: [Mount; 11] = [
+const MOUNTS: [Mount; 9] = [
     mount("proc", "/proc"),
     mount("sysfs", "/sys"),
     mount("devtmpfs", "/dev"),
     Mount { kind: "devpts", at: "/dev/pts", options: c"", optional: true },
     mount("tmpfs", "/dev/shm"),
-    mount("tmpfs", "/tmp"),
-    mount("tmpfs", "/run"),
     Mount { kind: "tmpfs", at: RESULTS_PATH, options: c"size=90%", optional: false },
     Mount { kind: "cgroup2", at: "/sys/fs/cgroup", options: c"", optional: true },
     Mount { kind: "debugfs", at: "/sys/kernel/debug", options: c"", optional: true },
     Mount { kind: "tracefs", at: "/sys/kernel/tracing", options: c"", optional: true },
 ];
 
-/// Mounts what programs expect.
+/// Mounts what programs expect. `/tmp` and `/run` stay where the image put them: in memory, too.
 pub fn mount_all() -> Result<(), SystemError> {
+    for directory in ["/tmp", "/run", "/root"] {
+        if let Err(error) = fs::create_dir_all(directory) {
+            eprintln!("takt-guest: without {directory}: {error}");
+        }
+    }
     for Mount { kind, at, options, optional } in MOUNTS {
         // Below /sys the directories are the kernel's, and missing where it has no such file system.
         let made = fs::create_dir_all(at);

@@ -6,10 +6,14 @@ use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
+use tempfile::NamedTempFile;
+
 use super::command::{CONSOLE, LINE, QEMU_LOG, STREAM};
 use super::console::{Judgement, judge, tail};
+use super::payload;
 use super::process::{Qemu, probe_kvm};
 use super::{Accelerator, LOOK, Machine, MachineError};
+
 use crate::transport::{Hello, JobEnd, Message, Receiver};
 
 /// Lines of the console in an error.
@@ -79,7 +83,9 @@ impl Machine {
             let path = self.directory.join(name);
             File::create(&path).map_err(|source| file_error("file", &path, source))?;
         }
-        let mut run = Run::new(self)?;
+        let unpacked = self.unpacked()?;
+        let kernel = unpacked.as_ref().map_or(self.kernel.as_path(), |file| file.path());
+        let mut run = Run::new(self, kernel)?;
         let ended = run.watch(progress);
         // A guest that spoke its last word is done, whatever became of QEMU after that.
         run.read(progress)?;
@@ -93,6 +99,22 @@ impl Machine {
             let _ = fs::remove_file(self.directory.join(name));
         }
         Ok(outcome)
+    }
+
+    /// The kernel unpacked, in the machine's directory, where that is worth while.
+    fn unpacked(&self) -> Result<Option<NamedTempFile>, MachineError> {
+        if self.settings.accelerator == Accelerator::Kvm {
+            return Ok(None);
+        }
+        let elf =
+            payload::unpack(&self.kernel).map_err(|source| file_error("kernel", &self.kernel, source))?;
+        let Some(elf) = elf else { return Ok(None) };
+        let write = || {
+            let mut file = tempfile::Builder::new().prefix("kernel-").tempfile_in(&self.directory)?;
+            file.write_all(&elf)?;
+            Ok(file)
+        };
+        write().map(Some).map_err(|source| file_error("unpacked kernel in", &self.directory, source))
     }
 
     fn console(&self) -> PathBuf {
@@ -151,7 +173,7 @@ struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    fn new(machine: &'a Machine) -> Result<Self, MachineError> {
+    fn new(machine: &'a Machine, kernel: &Path) -> Result<Self, MachineError> {
         let directory = &machine.directory;
         let archive =
             tempfile::tempfile_in(directory).map_err(|source| file_error("file", directory, source))?;
@@ -169,7 +191,7 @@ impl<'a> Run<'a> {
             failure: None,
             guest_ns: None,
             start: Instant::now(),
-            qemu: Qemu::start(machine)?,
+            qemu: Qemu::start(machine, kernel)?,
             machine,
         })
     }

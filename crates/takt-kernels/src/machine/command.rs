@@ -55,8 +55,8 @@ pub(super) fn kernel_parameters(machine: &Machine) -> String {
         .join(" ")
 }
 
-/// Arguments for QEMU.
-pub(super) fn arguments(machine: &Machine) -> Vec<OsString> {
+/// Arguments for QEMU. `kernel`: the machine's, or what was unpacked from it.
+pub(super) fn arguments(machine: &Machine, kernel: &Path) -> Vec<OsString> {
     let settings = &machine.settings;
     let directory = &machine.directory;
     let mut list: Vec<OsString> = Vec::new();
@@ -82,7 +82,7 @@ pub(super) fn arguments(machine: &Machine) -> Vec<OsString> {
     }
     add("-smp", format!("cpus={0},sockets=1,cores={0},threads=1", settings.cpus).into());
     add("-m", format!("{}M", settings.memory_mib).into());
-    add("-kernel", machine.kernel.clone().into());
+    add("-kernel", kernel.into());
     add("-initrd", machine.initramfs.clone().into());
     add("-append", kernel_parameters(machine).into());
     add("-chardev", with_path("file,id=console,path=", &directory.join(CONSOLE)));
@@ -117,7 +117,7 @@ mod tests {
 
     #[test]
     fn counted_time_shuts_out_the_host() {
-        let arguments = arguments(&machine(Settings::default()));
+        let arguments = arguments(&machine(Settings::default()), "/k".as_ref());
         assert_eq!(value(&arguments, "-icount"), "shift=0,sleep=off,align=off");
         assert!(value(&arguments, "-rtc").ends_with("clock=vm"));
         assert_eq!(value(&arguments, "-seed"), "1");
@@ -129,7 +129,7 @@ mod tests {
     #[test]
     fn kvm_takes_no_counted_clock() {
         let settings = Settings { accelerator: Accelerator::Kvm, ..Settings::default() };
-        let arguments = arguments(&machine(settings));
+        let arguments = arguments(&machine(settings), "/k".as_ref());
         assert!(!arguments.iter().any(|argument| argument == "-icount"));
         assert_eq!(value(&arguments, "-accel"), "kvm");
         assert!(!value(&arguments, "-append").contains("tsc="));
@@ -137,7 +137,7 @@ mod tests {
 
     #[test]
     fn a_comma_in_a_path_stays_in_the_path() {
-        let arguments = arguments(&machine(Settings::default()));
+        let arguments = arguments(&machine(Settings::default()), "/k".as_ref());
         assert!(arguments.contains(&"file,id=console,path=/a,,b/console.log".into()), "{arguments:?}");
     }
 

@@ -29,14 +29,13 @@ const MEMORY: [&str; 6] = [
     "Initramfs unpacking failed: no space",
 ];
 
-/// The machine's own code and not its memory: asked before panics, since the panic that follows says less.
-const INIT: [&str; 8] = [
+/// The first process, asked for before panics, since the panic that follows says less.
+const INIT: [&str; 7] = [
     "No working init found",
     "Unable to mount root fs",
     "Failed to execute /init",
     "Initramfs unpacking failed",
-    "Attempted to kill init! exitcode=0x00000100",
-    "Attempted to kill init! exitcode=0x00007f00",
+    "Attempted to kill init!",
     "System too small for initrd",
     "Requested init /init failed",
 ];

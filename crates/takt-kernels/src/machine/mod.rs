@@ -15,6 +15,7 @@
 mod boot;
 mod command;
 mod console;
+mod payload;
 mod process;
 
 use std::path::PathBuf;
@@ -272,9 +273,9 @@ pub enum MachineError {
         /// The console's log, empty.
         console: PathBuf,
     },
-    /// The kernel did not start Takt's first process.
+    /// The kernel could not start Takt's first process, or that process ended before its time.
     #[error(
-        "the kernel did not start Takt's first process: {reason}. Fix: a kernel with CONFIG_BLK_DEV_INITRD, CONFIG_RD_GZIP \
+        "the guest's first process did not start or stay: {reason}. Fix: a kernel with CONFIG_BLK_DEV_INITRD, CONFIG_RD_GZIP \
          and CONFIG_DEVTMPFS. Console: {console}",
         console = console.display()
     )]

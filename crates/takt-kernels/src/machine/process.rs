@@ -17,7 +17,7 @@ pub(super) struct Qemu {
 
 impl Qemu {
     /// Starts it.
-    pub(super) fn start(machine: &Machine) -> Result<Self, MachineError> {
+    pub(super) fn start(machine: &Machine, kernel: &Path) -> Result<Self, MachineError> {
         let log = machine.directory.join(QEMU_LOG);
         let file = |path: &Path| {
             File::create(path).map_err(|source| MachineError::File {
@@ -27,7 +27,11 @@ impl Qemu {
             })
         };
         let mut command = Command::new(&machine.settings.qemu);
-        command.args(arguments(machine)).stdin(Stdio::null()).stdout(Stdio::null()).stderr(file(&log)?);
+        command
+            .args(arguments(machine, kernel))
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(file(&log)?);
         let parent = std::process::id();
         // SAFETY: between fork and exec, only two system calls are made, which is allowed there.
         unsafe {
