@@ -92,7 +92,8 @@ impl Watch {
         for (&tid, one) in kept {
             let pid = one.thread.pid;
             let Ok(run_ns) = kernel.run_ns(pid, tid) else { continue };
-            let fresh = Seen { start_ticks: one.thread.start_ticks, run_ns, at_ns: now_ns, ..Seen::default() };
+            let fresh =
+                Seen { start_ticks: one.thread.start_ticks, run_ns, at_ns: now_ns, ..Seen::default() };
             let seen = self.seen.entry(tid).or_insert(fresh);
             if seen.start_ticks != fresh.start_ticks {
                 *seen = fresh;
@@ -125,7 +126,15 @@ impl Watch {
             if reserved && exhausted {
                 let (budget_ns, period_ns) = (one.held.budget_ns, one.held.period_ns);
                 let name = one.name.clone();
-                overruns.push(Overrun { tid, name, budget_ns, period_ns, used_ns, passed_ns, released: releases });
+                overruns.push(Overrun {
+                    tid,
+                    name,
+                    budget_ns,
+                    period_ns,
+                    used_ns,
+                    passed_ns,
+                    released: releases,
+                });
             }
         }
         (overruns, actions)

@@ -15,7 +15,9 @@ use super::ring::{
     FileHeader, LEAST_WORDS, MAGIC, MOST_RINGS, MOST_WORDS, PAGE, RingView, VERSION, ring_bytes, ring_offset,
     state,
 };
+use crate::clock::monotonic_ns;
 use crate::event::{Event, Kind};
+use crate::procfs::started;
 
 /// Why a process cannot be observed any more. The others go on.
 #[derive(Debug, thiserror::Error)]
@@ -382,26 +384,6 @@ impl ThreadRing {
             }
         })?;
         Ok(cut)
-    }
-}
-
-fn monotonic_ns() -> u64 {
-    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the kernel writes one timespec.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
-    now.tv_sec.unsigned_abs() * 1_000_000_000 + now.tv_nsec.unsigned_abs()
-}
-
-/// When the process of this number was started, clock ticks since boot; `None`: there is none, or only what is left of one.
-pub(super) fn started(pid: u32) -> Option<u64> {
-    let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
-    let end = stat.iter().rposition(|&byte| byte == b')')?;
-    let rest = std::str::from_utf8(stat.get(end + 1..)?).ok()?;
-    let mut fields = rest.split_ascii_whitespace();
-    match fields.next()? {
-        // A zombie writes no more.
-        "Z" | "X" => None,
-        _ => fields.nth(18)?.parse().ok(),
     }
 }
 
