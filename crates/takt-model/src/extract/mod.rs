@@ -27,10 +27,13 @@
 //! - **Lost events** end all windows of the process concerned; activations under way are dropped and counted, never guessed.
 
 mod cycle;
+mod executor;
 mod filter;
 mod messages;
+mod publish;
 mod register;
 mod run;
+mod service;
 mod snapshot;
 mod state;
 #[cfg(test)]
