@@ -2,11 +2,19 @@
 //!
 //! [`model`] is the snapshot that the extractor hands out; [`curve`] holds the two kinds of curves.
 
+pub mod chain;
 pub mod curve;
+pub mod extract;
 pub mod model;
+pub mod probable;
+pub mod recorder;
 
+pub use chain::{ChainSpec, ChainStats, WatchId};
+pub use extract::{Counters, Extractor, Options, OptionsError};
 pub use curve::{ArrivalCurve, CostCurve};
 pub use model::{
     Callback, CallbackId, CallbackKind, Executor, ExecutorId, ExecutorKind, Latency, Model, Node, NodeId,
     ProbableCost, Thread, ThreadId, ThreadRole, Topic, TopicId, Unanalysable,
 };
+pub use probable::ProbableRecorder;
+pub use recorder::{ArrivalRecorder, CostRecorder};

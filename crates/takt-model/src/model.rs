@@ -211,6 +211,10 @@ pub struct Latency {
 pub struct Unanalysable {
     /// The callbacks concerned; chains through them are named as not analysable.
     pub callbacks: Vec<CallbackId>,
+    /// Set where only the way from these callbacks on to this topic is concerned (a message filter: what happens before it can be
+    /// analysed, and so can what happens behind it; section VII.A.a). Chains that end at the callbacks are not touched.
+    #[serde(default)]
+    pub towards: Option<TopicId>,
     /// Why, for a person.
     pub reason: String,
 }

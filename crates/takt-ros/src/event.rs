@@ -88,6 +88,8 @@ pub enum Kind {
         service: Handle,
         /// Its node.
         node: Handle,
+        /// The middleware's service, which [`Kind::Service`] names; 0 where unknown.
+        rmw_service: Handle,
         /// Its name.
         name: Arc<str>,
     },
@@ -104,6 +106,8 @@ pub enum Kind {
         client: Handle,
         /// Its node.
         node: Handle,
+        /// The middleware's client, which [`Kind::Service`] names; 0 where unknown.
+        rmw_client: Handle,
         /// The service's name.
         name: Arc<str>,
     },
@@ -243,7 +247,31 @@ pub enum Kind {
     },
     /// The thread, or the process when `tid == pid` and the source cannot tell threads, has ended.
     ThreadEnd,
-    /// Events were lost here: what stood between this thread's last event and this one is unknown.
+    /// An executor was built (recorded by CARET only; elsewhere executors are inferred from their threads).
+    ExecutorInit {
+        /// The executor.
+        executor: Handle,
+        /// Its type, as recorded: `single_threaded_executor`, `multi_threaded_executor`, `static_single_threaded_executor`.
+        kind: Arc<str>,
+    },
+    /// An executor serves a callback group (recorded by CARET only).
+    CallbackGroup {
+        /// The executor; of a static executor its entities collector, which its [`Kind::ExecutorInit`] repeats.
+        executor: Handle,
+        /// The group.
+        group: Handle,
+        /// Its type, as recorded: `mutually_exclusive`, `reentrant`.
+        kind: Arc<str>,
+    },
+    /// A timer, subscription, service or client of `rcl` belongs to a callback group (recorded by CARET only).
+    CallbackGroupMember {
+        /// The group.
+        group: Handle,
+        /// The timer, subscription, service or client.
+        handle: Handle,
+    },
+    /// Events were lost here: what stood between this thread's last event and this one is unknown. With `pid` and `tid` 0
+    /// any thread of any process is concerned (a buffer of a processor, which all its threads write, was full).
     Lost {
         /// How many; 0: the source cannot tell.
         count: u64,
@@ -269,8 +297,9 @@ pub trait Source {
     /// Why events cannot be read any more.
     type Error: std::error::Error + Send + Sync + 'static;
 
-    /// Hands all events that are there to `sink`, those of one thread in their order, and all within a call by time as far
-    /// as the source allows; never waits. Returns how many.
+    /// Hands events that are there to `sink`, those of one thread in their order, and all within a call by time as far
+    /// as the source allows; never waits. Returns how many. A live source hands out all that it has; a long recording
+    /// may come in portions, so that the reader can act in between: it is over when [`ended`](Self::ended) says so.
     ///
     /// # Errors
     ///

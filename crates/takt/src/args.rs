@@ -64,6 +64,8 @@ pub enum Command {
     Segment(Segment),
     /// Run a simulated robot controller alone (RTDE and dashboard), for other clients
     Simulate(Simulate),
+    /// Run processes that behave like ROS 2 nodes, with known costs, for the latency manager
+    Workload(Workload),
 }
 
 /// Robots that can be measured.
@@ -379,6 +381,25 @@ pub struct Segment {
     /// Stop after so many seconds; without, Ctrl-C stops
     #[arg(long, value_parser = positive_seconds)]
     pub seconds: Option<f64>,
+}
+
+/// `takt workload`
+#[derive(Debug, clap::Args)]
+pub struct Workload {
+    /// System file (TOML); without, the mobile robot of the ROS-Llama paper
+    pub system: Option<PathBuf>,
+    /// Length, seconds; the load phases divide it equally
+    #[arg(long, default_value_t = 30.0, value_parser = positive_seconds)]
+    pub seconds: f64,
+    /// Print the built-in system to begin from, and end
+    #[arg(long)]
+    pub show: bool,
+    /// Run this node alone: what the command starts for each of its nodes
+    #[arg(long, hide = true, requires = "directory")]
+    pub node: Option<String>,
+    /// Where the nodes' sockets are
+    #[arg(long, hide = true)]
+    pub directory: Option<PathBuf>,
 }
 
 /// `takt doctor`

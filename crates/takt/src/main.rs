@@ -29,6 +29,7 @@ fn main() -> ExitCode {
         Command::Record(record) => commands::record::run(&record),
         Command::Segment(segment) => commands::segment::run(&segment),
         Command::Simulate(simulate) => commands::simulate::run(&simulate),
+        Command::Workload(workload) => commands::workload::run(&workload),
     };
     match result {
         Ok(code) => code,

@@ -17,6 +17,7 @@ pub mod run;
 pub mod segment;
 pub mod simulate;
 pub mod trace;
+pub mod workload;
 
 use std::process::ExitCode;
 use std::sync::Arc;
