@@ -500,7 +500,7 @@ impl<S: Source, K: Kernel> Live<S, K> {
                 ..self.cost
             },
             events: counters.events,
-            lost: counters.lost,
+            lost: counters.lost_events,
             processes: alive.collect::<BTreeSet<_>>().len(),
             callbacks: self.model.callbacks.len(),
         }
