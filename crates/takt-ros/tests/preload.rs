@@ -1,5 +1,7 @@
 //! Processes under the preload probe: this test's own executable, started anew as a child that calls what `rclcpp` calls.
 
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
@@ -26,7 +28,7 @@ fn round(calls: &Tracepoints, callback: u64, number: u64) {
     calls.rclcpp_executor_execute(address(callback + 1));
     calls.rmw_take(address(callback + 2), address(number), number as i64, true);
     calls.rcl_take(address(number));
-    calls.callback_start(address(callback), number % 2 == 0);
+    calls.callback_start(address(callback), number.is_multiple_of(2));
     calls.rclcpp_publish(address(7), address(number));
     calls.rcl_publish(address(callback + 3), address(number));
     calls.rmw_publish(address(callback + 4), address(number), -(number as i64) - 1);
@@ -202,7 +204,7 @@ fn all_events_of_all_threads_arrive_in_order() {
                     source_ns: number as i64,
                     taken: true,
                 },
-                Kind::CallbackStart { callback, intra_process: number % 2 == 0 },
+                Kind::CallbackStart { callback, intra_process: number.is_multiple_of(2) },
                 Kind::RclcppPublish { message: number },
                 Kind::RclPublish { publisher: callback + 3, message: number },
                 Kind::RmwPublish {
