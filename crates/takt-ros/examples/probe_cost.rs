@@ -88,7 +88,8 @@ fn run(listener: &Listener, lttng: Option<&Lttng>) -> Result<Turn, Failure> {
         Listener::Preload(cpu_clock) => *cpu_clock,
         _ => CpuClock::Needed,
     };
-    let session = Session::create(&SessionOptions { stand_in: true, cpu_clock, ..SessionOptions::default() })?;
+    let session =
+        Session::create(&SessionOptions { stand_in: true, cpu_clock, ..SessionOptions::default() })?;
     let mut command = Command::new(std::env::current_exe()?);
     command.env(ROLE, "1").stdin(Stdio::piped()).stdout(Stdio::piped());
     match (listener, lttng) {
@@ -108,7 +109,8 @@ fn run(listener: &Listener, lttng: Option<&Lttng>) -> Result<Turn, Failure> {
     output.read_line(&mut line)?;
     let mut uprobes = match listener {
         Listener::Uprobes => {
-            let attached = uprobes::Probe::attach(&UprobeOptions { pids: vec![process.id()], ..Default::default() });
+            let attached =
+                uprobes::Probe::attach(&UprobeOptions { pids: vec![process.id()], ..Default::default() });
             if attached.is_err() {
                 process.kill()?;
                 process.wait()?;
@@ -137,7 +139,8 @@ fn run(listener: &Listener, lttng: Option<&Lttng>) -> Result<Turn, Failure> {
     }
     process.wait()?;
     let line = reader.join().map_err(|_| "the reading thread failed")??;
-    let lost = preload.processes().map(|info| info.lost).sum::<u64>() + uprobes.map_or(0, |probe| probe.info().lost);
+    let lost =
+        preload.processes().map(|info| info.lost).sum::<u64>() + uprobes.map_or(0, |probe| probe.info().lost);
     let spent = line.split_whitespace().map(str::parse).collect::<Result<_, _>>()?;
     Ok(Turn { spent, events, lost })
 }
@@ -248,12 +251,20 @@ fn main() -> Result<(), Failure> {
         spent.get(place).map_or(f64::NAN, |&ns| ns as f64 / CALLS as f64)
     };
     let base = at(&sorted(0), 0.5);
-    println!("{:32} {:>9} {:>9} {:>14} {:>10} {:>6}", "CPU ns per call", "median", "p10", "less nobody's", "events", "lost");
+    println!(
+        "{:32} {:>9} {:>9} {:>14} {:>10} {:>6}",
+        "CPU ns per call", "median", "p10", "less nobody's", "events", "lost"
+    );
     for (index, (name, _)) in listeners.iter().enumerate() {
         let Some(turn) = results.get(&index) else { continue };
         let spent = sorted(index);
         let (median, low) = (at(&spent, 0.5), at(&spent, 0.1));
-        println!("{name:32} {median:9.1} {low:9.1} {:14.1} {:10} {:6}", median - base, turn.events, turn.lost);
+        println!(
+            "{name:32} {median:9.1} {low:9.1} {:14.1} {:10} {:6}",
+            median - base,
+            turn.events,
+            turn.lost
+        );
     }
     Ok(())
 }

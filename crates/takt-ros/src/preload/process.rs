@@ -102,6 +102,8 @@ struct ThreadRing {
     name: Arc<str>,
     /// Losses that the stream has told.
     said: u64,
+    /// All losses, as last read.
+    lost: u64,
 }
 
 /// What is known of an observed process.
@@ -273,8 +275,7 @@ impl Process {
         self.info.events += (out.len() - before) as u64;
         self.info.threads = self.rings.iter().filter(|ring| ring.alive).count();
         self.info.rmw_publish_arguments = self.header().rmw_publish.load(Ordering::Relaxed);
-        self.info.lost = homeless
-            + self.rings.iter().map(|ring| ring.view(words).header.lost.load(Ordering::Relaxed)).sum::<u64>();
+        self.info.lost = homeless + self.rings.iter().map(|ring| ring.lost).sum::<u64>();
         Ok(())
     }
 
@@ -303,6 +304,7 @@ impl Process {
                 last_ns: 0,
                 name: "".into(),
                 said: 0,
+                lost: 0,
             });
             self.next_ring += 1;
         }
@@ -311,18 +313,18 @@ impl Process {
 
     /// Appends what the end of the process means: losses not told, the end of each thread.
     pub(super) fn end(&mut self, out: &mut Vec<Event>) {
-        let (pid, words, before) = (self.info.pid, self.ring_words, out.len());
+        let (pid, before) = (self.info.pid, out.len());
         for ring in &mut self.rings {
             let Some(tid) = ring.tid else { continue };
             let event = |kind| Event { at_ns: ring.last_ns, cpu_ns: None, pid, tid, kind };
-            let lost = ring.view(words).header.lost.load(Ordering::Relaxed);
-            if lost > ring.said {
-                out.push(event(Kind::Lost { count: lost - ring.said }));
+            // Not from the file: it may have been cut.
+            if ring.lost > ring.said {
+                out.push(event(Kind::Lost { count: ring.lost - ring.said }));
             }
             if ring.alive {
                 out.push(event(Kind::ThreadEnd));
             }
-            ring.said = lost;
+            ring.said = ring.lost;
             ring.alive = false;
         }
         self.info.events += (out.len() - before) as u64;
@@ -346,16 +348,11 @@ impl Process {
 }
 
 impl ThreadRing {
-    fn view(&self, words: usize) -> RingView<'_> {
-        // SAFETY: the whole ring of `words` is mapped while `self` lives.
-        unsafe { RingView::at(self.mapping.base.as_ptr(), words) }
-    }
-
     /// Appends the ring's records; returns how many texts were cut.
     fn read(&mut self, pid: u32, words: usize, out: &mut Vec<Event>) -> Result<u64, RingError> {
-        // SAFETY: as in `view`; here the mapping is borrowed by hand, beside the fields that change.
+        // SAFETY: the whole ring of `words` is mapped while `self` lives.
         let view = unsafe { RingView::at(self.mapping.base.as_ptr(), words) };
-        let Self { reader, tid, alive, last_ns, name, said, .. } = self;
+        let Self { reader, tid, alive, last_ns, name, said, .. } = &mut *self;
         let mut cut = 0;
         reader.read(view, |record| {
             cut += u64::from(record.cut);
@@ -383,6 +380,7 @@ impl ThreadRing {
                 }
             }
         })?;
+        self.lost = view.header.lost.load(Ordering::Relaxed);
         Ok(cut)
     }
 }
