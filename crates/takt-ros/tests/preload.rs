@@ -537,6 +537,58 @@ fn without_space_the_program_runs_on_and_says_so_once() {
     }
 }
 
+#[test]
+fn numbers_of_a_container_are_translated() {
+    use std::os::unix::process::CommandExt;
+    let session = Session::create(&options()).unwrap();
+    let mut command = command(&session, "wait");
+    let enter = || {
+        // SAFETY: namespaces of the child's own; between fork and exec only system calls, on texts that end in zero.
+        unsafe {
+            if libc::unshare(libc::CLONE_NEWPID | libc::CLONE_NEWNS) != 0 {
+                return Err(std::io::Error::last_os_error());
+            }
+            let pid = libc::fork();
+            if pid > 0 {
+                // Whoever waits for the exec must not wait for us.
+                libc::close_range(3, libc::c_uint::MAX, 0);
+                let mut status = 0;
+                libc::waitpid(pid, &mut status, 0);
+                libc::_exit(libc::WEXITSTATUS(status));
+            }
+            let (none, proc) = (c"none".as_ptr(), c"/proc".as_ptr());
+            libc::mount(none, c"/".as_ptr(), none, libc::MS_REC | libc::MS_PRIVATE, std::ptr::null());
+            libc::mount(none, proc, c"proc".as_ptr(), 0, std::ptr::null());
+        }
+        Ok(())
+    };
+    // SAFETY: see above.
+    unsafe { command.pre_exec(enter) };
+    let mut child = match command.stdout(Stdio::piped()).spawn() {
+        Ok(child) => child,
+        Err(error) => {
+            println!("SKIPPED: no PID namespace: {error}");
+            return;
+        }
+    };
+    let mut output = BufReader::new(child.stdout.take().unwrap());
+    assert!(output.by_ref().lines().any(|line| line.unwrap() == SIGN));
+    let mut probe = session.probe().unwrap();
+    let mut events = Vec::new();
+    probe.poll(&mut |event| events.push(event)).unwrap();
+    let info = probe.processes().next().unwrap().clone();
+    assert!(info.alive && info.pid != 1);
+    let children = std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", child.id()));
+    assert_eq!(children.unwrap().trim(), info.pid.to_string());
+    let task = format!("/proc/{}/task/{}", info.pid, events[0].tid);
+    assert!(std::path::Path::new(&task).exists(), "{task}");
+    drop(child.stdin.take());
+    assert!(child.wait().unwrap().success());
+    events.extend(read_to_end(&mut probe));
+    assert!(events.iter().all(|event| event.pid == info.pid));
+    assert_eq!(events.iter().filter(|event| matches!(event.kind, Kind::CallbackEnd { .. })).count(), 2);
+}
+
 /// A `libtracetools.so` that says at exit how often it was called, and a module that is loaded for itself alone, as Python
 /// loads its own.
 #[test]

@@ -17,7 +17,7 @@ use super::ring::{
 };
 use crate::clock::monotonic_ns;
 use crate::event::{Event, Kind};
-use crate::procfs::started;
+use crate::procfs::{process_called, started, thread_called};
 
 /// Why a process cannot be observed any more. The others go on.
 #[derive(Debug, thiserror::Error)]
@@ -134,6 +134,8 @@ pub(super) struct Process {
     header: Mapping,
     pub(super) info: ProcessInfo,
     start_ticks: u64,
+    /// In another PID namespace: a container. Thread numbers are then translated.
+    is_foreign: bool,
     ring_words: usize,
     rings: Vec<ThreadRing>,
     next_ring: usize,
@@ -183,8 +185,10 @@ impl Process {
             .flat_map(|word| word.load(Ordering::Relaxed).to_le_bytes())
             .take_while(|&b| b != 0)
             .collect();
-        let alive = started(pid) == Some(start_ticks);
-        let pidfd = if alive { open_pidfd(pid) } else { None };
+        let found = process_called(pid, start_ticks);
+        let is_foreign = found.is_some_and(|found| found != pid);
+        let pid = found.unwrap_or(pid);
+        let pidfd = found.and_then(open_pidfd);
         let info = ProcessInfo {
             pid,
             name: String::from_utf8_lossy(&name).into_owned(),
@@ -194,7 +198,7 @@ impl Process {
             cut_texts: 0,
             rmw_publish_arguments: 0,
             // Read anew behind the descriptor: the number could have gone to another process in between.
-            alive: alive && started(pid) == Some(start_ticks),
+            alive: found.is_some() && started(pid) == Some(start_ticks),
         };
         Ok(Some(Self {
             path: path.to_owned(),
@@ -202,6 +206,7 @@ impl Process {
             header: mapping,
             info,
             start_ticks,
+            is_foreign,
             ring_words,
             rings: Vec::new(),
             next_ring: 0,
@@ -258,11 +263,11 @@ impl Process {
         if size < expected {
             return Err(ProcessError::Truncated { found: size, expected });
         }
-        let (pid, words) = (self.info.pid, self.ring_words);
+        let (pid, words, is_foreign) = (self.info.pid, self.ring_words, self.is_foreign);
         let before = out.len();
         for ring in &mut self.rings {
             let cut = ring
-                .read(pid, words, out)
+                .read((pid, is_foreign), words, out)
                 .map_err(|source| ProcessError::Ring { ring: ring.index, source })?;
             self.info.cut_texts += cut;
         }
@@ -349,7 +354,12 @@ impl Process {
 
 impl ThreadRing {
     /// Appends the ring's records; returns how many texts were cut.
-    fn read(&mut self, pid: u32, words: usize, out: &mut Vec<Event>) -> Result<u64, RingError> {
+    fn read(
+        &mut self,
+        (pid, is_foreign): (u32, bool),
+        words: usize,
+        out: &mut Vec<Event>,
+    ) -> Result<u64, RingError> {
         // SAFETY: the whole ring of `words` is mapped while `self` lives.
         let view = unsafe { RingView::at(self.mapping.base.as_ptr(), words) };
         let Self { reader, tid, alive, last_ns, name, said, .. } = &mut *self;
@@ -360,7 +370,9 @@ impl ThreadRing {
             let (at_ns, cpu_ns) = (record.at_ns, record.cpu_ns);
             let mut push = |tid, kind| out.push(Event { at_ns, cpu_ns, pid, tid, kind });
             match record.content {
-                Content::Thread { tid: new, name: called } => {
+                Content::Thread { tid: own, name: called } => {
+                    // A thread that has gone keeps the number that it gave itself.
+                    let new = if is_foreign { thread_called(pid, own).unwrap_or(own) } else { own };
                     if let (Some(old), true) = (*tid, *alive) {
                         push(old, Kind::ThreadEnd);
                     }

@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 
 use object::{Object, ObjectSegment, ObjectSymbol};
 
+use crate::procfs::numbers;
+
 /// The file name begins so; a version may follow.
 const NAME: &str = "libtracetools.so";
 
@@ -51,7 +53,7 @@ pub struct Found {
 /// Searches the mappings of these processes, or of all, for the library.
 pub fn find(pids: &[u32]) -> Vec<Found> {
     let all: Vec<u32> = match pids {
-        [] => numbers("/proc"),
+        [] => numbers("/proc").collect(),
         pids => pids.to_vec(),
     };
     let mut libraries = BTreeMap::<(String, u64), Found>::new();
@@ -97,12 +99,6 @@ fn mapping(line: &str) -> Option<Mapping> {
         inode: inode.parse().unwrap_or(0),
         name: name.to_owned(),
     })
-}
-
-/// Entries of a directory that are numbers.
-pub(super) fn numbers(directory: &str) -> Vec<u32> {
-    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
-    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
 }
 
 /// Where functions begin in a file.
