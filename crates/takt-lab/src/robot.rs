@@ -170,6 +170,16 @@ impl RobotFile {
         }
     }
 
+    /// Releases of the critical task a second; unknown for a robot that polls, or follows its cameras.
+    pub fn rate_hz(&self) -> Option<f64> {
+        match self {
+            Self::Cyclic(file) => Some(file.rate_hz),
+            Self::Uav(file) => Some(file.attitude.rate_hz),
+            Self::Humanoid(file) => Some(file.motion.rate_hz),
+            Self::Cell(_) | Self::Daq(_) => None,
+        }
+    }
+
     /// The whole configuration as TOML, paths resolved.
     ///
     /// # Errors

@@ -292,8 +292,10 @@ fn order(
             let near = crate::words::near(asked, chains.iter().map(|c| c.name.as_str()));
             let hint =
                 if near.is_empty() { String::new() } else { format!(" Did you mean {}?", near.join(" or ")) };
-            return Err(at
-                .wrong(name, format!("degradation_order names `{asked}`, which is no chain of this file.{hint}")));
+            return Err(at.wrong(
+                name,
+                format!("degradation_order names `{asked}`, which is no chain of this file.{hint}"),
+            ));
         };
         if order.contains(&index) {
             return Err(at.wrong(
@@ -303,12 +305,8 @@ fn order(
         }
         order.push(index);
     }
-    let missing: Vec<&str> = chains
-        .iter()
-        .enumerate()
-        .filter(|(i, _)| !order.contains(i))
-        .map(|(_, c)| c.name.as_str())
-        .collect();
+    let missing: Vec<&str> =
+        chains.iter().enumerate().filter(|(i, _)| !order.contains(i)).map(|(_, c)| c.name.as_str()).collect();
     if !missing.is_empty() {
         return Err(at.wrong(
             raw,

@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use takt_model::{CallbackId, ExecutorId, Model};
+use takt_rt::clock::thread_cpu_ns;
 
 use crate::analysis::{Analysis, Method, Work};
 use crate::budget::{self, ChainBound, Limits, Refusal, Request, Search};
@@ -85,13 +86,13 @@ impl Manager {
 
     /// What to do about a snapshot.
     pub fn plan(&mut self, model: &Model) -> Plan {
-        let started_ns = cpu_ns();
+        let started_ns = thread_cpu_ns();
         self.work = Work::default();
         let mut plan = match self.repeat(model) {
             Some(plan) => plan,
             None => self.decide(model),
         };
-        plan.analysis_ns = cpu_ns().saturating_sub(started_ns);
+        plan.analysis_ns = thread_cpu_ns().saturating_sub(started_ns);
         plan
     }
 
@@ -141,7 +142,8 @@ impl Manager {
         let limits = self.limits();
         let options = &self.goals.options;
         let longest = self.goals.longest_ns();
-        let limit_ns = longest.saturating_mul(LIMIT_GOALS).clamp(1_000_000_000, limits.horizon_ns.max(longest));
+        let limit_ns =
+            longest.saturating_mul(LIMIT_GOALS).clamp(1_000_000_000, limits.horizon_ns.max(longest));
         let mut analysis = Analysis::new(&workload, options.period_ns(), limit_ns, options.transport_ns());
         let candidates: Vec<Candidate> = self
             .goals
@@ -188,7 +190,10 @@ impl Manager {
                 if ordering == Ordering::Equal && total(&budgets_ns) * 5 <= total(&held.budgets_ns) * 4 {
                     shrinks = self.present.as_ref().map_or(0, |p| p.shrinks) + 1;
                 }
-                held.complete && self.fits(held, &limits) && ordering != Ordering::Greater && shrinks < SHRINKS
+                held.complete
+                    && self.fits(held, &limits)
+                    && ordering != Ordering::Greater
+                    && shrinks < SHRINKS
             }
             _ => false,
         };
@@ -288,7 +293,10 @@ impl Manager {
                     (None, Some(bound)) if bound.ns <= chain.goal_ns => ChainState::Guaranteed,
                     _ => ChainState::Degraded {
                         why: refusal.map_or_else(
-                            || "the present budgets do not keep its goal, and no other plan keeps more".to_owned(),
+                            || {
+                                "the present budgets do not keep its goal, and no other plan keeps more"
+                                    .to_owned()
+                            },
                             |r| r.why.clone(),
                         ),
                     },
@@ -403,6 +411,16 @@ fn not_found(error: &ChainError) -> ChainState {
 }
 
 fn not_analysable(model: &Model, workload: &Workload, paths: &[Vec<usize>]) -> Option<ChainState> {
+    for (from, topic, reason) in &workload.broken {
+        let passes = |pair: &[usize]| {
+            pair[0] == *from
+                && model.topics.get(*topic).is_some_and(|t| t.subscribers.iter().any(|s| s.0 == pair[1]))
+        };
+        if paths.iter().any(|path| path.windows(2).any(passes)) {
+            let name = &workload.callbacks[*from].name;
+            return Some(ChainState::NotAnalysable { why: format!("{name}: {reason}") });
+        }
+    }
     paths.iter().flatten().find_map(|number| {
         let callback = &workload.callbacks[*number];
         let why = match &callback.trouble {
@@ -489,15 +507,4 @@ fn unchanged(why: &str) -> Decision {
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss)]
 fn of(period_ns: u64, share: f64) -> u64 {
     (period_ns as f64 * share) as u64
-}
-
-/// CPU time of this thread.
-fn cpu_ns() -> u64 {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `time` is a valid timespec that lives through the call, which writes nothing else.
-    let result = unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
-    if result != 0 {
-        return 0;
-    }
-    u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)
 }

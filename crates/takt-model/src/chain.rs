@@ -111,7 +111,11 @@ impl ChainStats {
         bounds_ns
             .iter()
             .map(|&bound| {
-                if bound >= self.worst_ns { self.latencies.len() } else { self.latencies.count_between(0, bound) }
+                if bound >= self.worst_ns {
+                    self.latencies.len()
+                } else {
+                    self.latencies.count_between(0, bound)
+                }
             })
             .collect()
     }

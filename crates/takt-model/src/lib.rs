@@ -10,8 +10,8 @@ pub mod probable;
 pub mod recorder;
 
 pub use chain::{ChainSpec, ChainStats, WatchId};
-pub use extract::{Counters, Extractor, Options, OptionsError};
 pub use curve::{ArrivalCurve, CostCurve};
+pub use extract::{Counters, Extractor, Options, OptionsError};
 pub use model::{
     Callback, CallbackId, CallbackKind, Executor, ExecutorId, ExecutorKind, Latency, Model, Node, NodeId,
     ProbableCost, Thread, ThreadId, ThreadRole, Topic, TopicId, Unanalysable,

@@ -30,8 +30,7 @@ pub enum Mode {
 
 impl Mode {
     /// All, best first.
-    pub const ALL: [Self; 4] =
-        [Self::PartitionRoots, Self::ExclusiveSets, Self::AdmissionOff, Self::Global];
+    pub const ALL: [Self; 4] = [Self::PartitionRoots, Self::ExclusiveSets, Self::AdmissionOff, Self::Global];
 
     /// The control groups that it uses.
     #[must_use]
@@ -98,6 +97,9 @@ fn at(path: &Path) -> impl FnOnce(io::Error) -> Trouble + '_ {
 }
 
 const SYSCTL: &str = "/proc/sys/kernel/sched_rt_runtime_us";
+
+/// The least budget that the kernel takes (`1 << DL_SCALE`).
+pub(super) const LEAST_BUDGET_NS: u64 = 1024;
 
 /// Cores made ready for reservations.
 #[derive(Debug)]
@@ -225,9 +227,11 @@ impl Partition {
         kernel.write(&exclusive, &all).map_err(at(&exclusive))?;
         for (core, path) in &self.groups {
             let core = core.to_string();
-            for (file, value) in
-                [("cpuset.cpus", core.as_str()), ("cpuset.cpus.exclusive", &core), ("cpuset.cpus.partition", "root")]
-            {
+            for (file, value) in [
+                ("cpuset.cpus", core.as_str()),
+                ("cpuset.cpus.exclusive", &core),
+                ("cpuset.cpus.partition", "root"),
+            ] {
                 let file = path.join(file);
                 kernel.write(&file, value).map_err(at(&file))?;
             }
@@ -243,15 +247,22 @@ impl Partition {
     }
 
     /// Reserves for a thread of ours on each core, and reads back.
-    fn attempt(&self, kernel: &mut dyn Kernel, journal: &mut Journal, cores: &[usize]) -> Result<(), Trouble> {
-        let (pid, tid) = kernel.scratch().map_err(|error| Trouble::Closed(format!("no thread to try with: {error}")))?;
+    fn attempt(
+        &self,
+        kernel: &mut dyn Kernel,
+        journal: &mut Journal,
+        cores: &[usize],
+    ) -> Result<(), Trouble> {
+        let (pid, tid) =
+            kernel.scratch().map_err(|error| Trouble::Closed(format!("no thread to try with: {error}")))?;
         journal.record(kernel, [(pid, tid)], self.mode.groups())?;
         let before = journal.before(pid, tid).cloned();
         let asked = Attributes::reservation(100_000, 10_000_000, false);
         let mut outcome = Ok(());
         for &core in cores {
             outcome = self.attempt_on(kernel, (pid, tid), core, &asked);
-            let _ = kernel.set_attributes(tid, &before.as_ref().map_or(Attributes::other(0), |b| b.attributes));
+            let _ =
+                kernel.set_attributes(tid, &before.as_ref().map_or(Attributes::other(0), |b| b.attributes));
             if outcome.is_err() {
                 break;
             }
@@ -273,13 +284,14 @@ impl Partition {
         let refused = |what: &str, error: io::Error| {
             let fix = match error.raw_os_error() {
                 Some(libc::EPERM) => "; fix: run as root (CAP_SYS_NICE), outside of a sandbox",
-                Some(libc::EBUSY) => "; fix: end other SCHED_DEADLINE threads (`ps -eLo pid,tid,cls,comm | grep DLN`)",
+                Some(libc::EBUSY) => {
+                    "; fix: end other SCHED_DEADLINE threads (`ps -eLo pid,tid,cls,comm | grep DLN`)"
+                }
                 _ => "",
             };
             format!("{what} on CPU {core}: {error}{fix}")
         };
-        self.place(kernel, pid, tid, core).map_err(|error| refused("placing a thread", error))?;
-        kernel.set_attributes(tid, asked).map_err(|error| refused("a trial reservation", error))?;
+        self.reserve(kernel, pid, tid, core, asked).map_err(|error| refused("a trial reservation", error))?;
         let has = kernel.attributes(tid).map_err(|error| refused("reading back", error))?;
         if !has.serves(asked) {
             return Err(format!("asked for {asked} on CPU {core}, read back {has}"));
@@ -289,6 +301,73 @@ impl Partition {
             return Err(format!("asked for CPU {core} alone, read back {cpus}"));
         }
         Ok(())
+    }
+
+    /// Puts a thread that has no reservation on a core and gives it one.
+    ///
+    /// A sleeping thread counts as being on the CPU where it went to sleep, whatever its group, and the kernel grants a reservation only in
+    /// the domain of that CPU (EPERM otherwise). So it gets its reservation there and moves with it. The way must not lead
+    /// from a group that holds both CPUs: the kernel would not account the move.
+    ///
+    /// # Errors
+    ///
+    /// `EAGAIN`: that domain is full. The thread waits on its core without reservation; try again when it has woken.
+    pub fn reserve(
+        &self,
+        kernel: &mut dyn Kernel,
+        pid: u32,
+        tid: u32,
+        core: usize,
+        attributes: &Attributes,
+    ) -> io::Result<()> {
+        if self.mode.groups().is_none() {
+            self.place(kernel, pid, tid, core)?;
+            return kernel.set_attributes(tid, attributes);
+        }
+        let mut attempts = 5;
+        loop {
+            let outcome = (|| {
+                let last = kernel.last_cpu(pid, tid)?;
+                if last == core {
+                    self.place(kernel, pid, tid, core)?;
+                    return kernel.set_attributes(tid, attributes);
+                }
+                self.settle_at(kernel, pid, tid, last)?;
+                match kernel.set_attributes(tid, attributes) {
+                    Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
+                        self.place(kernel, pid, tid, core)?;
+                        Err(io::Error::from_raw_os_error(libc::EAGAIN))
+                    }
+                    Err(error) => Err(error),
+                    Ok(()) => self.place(kernel, pid, tid, core),
+                }
+            })();
+            match outcome {
+                // It woke and slept elsewhere between two of the steps.
+                Err(error) if error.raw_os_error() == Some(libc::EPERM) && attempts > 0 => {
+                    attempts -= 1;
+                    if kernel.attributes(tid)?.is_deadline() {
+                        kernel.set_attributes(tid, &Attributes::other(0))?;
+                    }
+                }
+                outcome => return outcome,
+            }
+        }
+    }
+
+    /// Puts a thread into the group whose domain holds `cpu`.
+    fn settle_at(&self, kernel: &mut dyn Kernel, pid: u32, tid: u32, cpu: usize) -> io::Result<()> {
+        if self.groups.contains_key(&cpu) {
+            return self.place(kernel, pid, tid, cpu);
+        }
+        match (&self.home, &self.mount) {
+            (Some(home), _) => {
+                self.adopt(kernel, pid)?;
+                kernel.write(&home.join("cgroup.threads"), &tid.to_string())
+            }
+            (None, Some(mount)) => kernel.write(&mount.join("takt-system/tasks"), &tid.to_string()),
+            (None, None) => Ok(()),
+        }
     }
 
     /// Puts a thread on a core.
@@ -313,6 +392,10 @@ impl Partition {
     /// Brings a thread back to where it was, as far as the partition allows.
     pub fn displace(&self, kernel: &mut dyn Kernel, before: &ThreadBefore) -> io::Result<()> {
         let tid = before.thread.tid;
+        // The kernel does not account the move of a reservation between groups that overlap.
+        if self.mode.groups().is_some() && kernel.attributes(tid)?.is_deadline() {
+            return Err(io::Error::from_raw_os_error(libc::EBUSY));
+        }
         match (self.mode, &self.mount, &self.home) {
             (Mode::PartitionRoots, _, Some(home)) => {
                 let inside = kernel.group(before.thread.pid, tid, GroupVersion::V2)?;
@@ -365,7 +448,8 @@ impl Partition {
     }
 
     fn group_of(&self, core: usize) -> io::Result<&Path> {
-        let missing = || io::Error::new(io::ErrorKind::InvalidInput, format!("CPU {core} was not made ready"));
+        let missing =
+            || io::Error::new(io::ErrorKind::InvalidInput, format!("CPU {core} was not made ready"));
         self.groups.get(&core).map(PathBuf::as_path).ok_or_else(missing)
     }
 }

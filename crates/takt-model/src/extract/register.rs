@@ -44,7 +44,12 @@ impl Extractor {
                     self.tables.rmw_publisher_of.retain(|_, known| *known != old);
                 }
                 if *rmw_publisher != 0 {
-                    self.tables.rmw_publisher_of.insert((pid, *rmw_publisher), index);
+                    let old = self.tables.rmw_publisher_of.insert((pid, *rmw_publisher), index);
+                    if let Some(old) =
+                        old.filter(|old| !self.tables.publisher_of.values().any(|known| known == old))
+                    {
+                        self.tables.publishers.try_remove(old);
+                    }
                 }
             }
             Kind::SubscriptionInit { subscription, node, rmw_subscription, topic, depth } => {
@@ -68,7 +73,13 @@ impl Extractor {
                     self.tables.topics.iter_mut().for_each(|t| t.intra.retain(|known| *known != old));
                 }
                 if *rmw_subscription != 0 {
-                    self.tables.rmw_subscription_of.insert((pid, *rmw_subscription), index);
+                    let old = self.tables.rmw_subscription_of.insert((pid, *rmw_subscription), index);
+                    if let Some(old) =
+                        old.filter(|old| !self.tables.subscription_of.values().any(|known| known == old))
+                    {
+                        self.end_callback(self.tables.subscriptions.get(old).and_then(|s| s.callback));
+                        self.tables.subscriptions.try_remove(old);
+                    }
                 }
             }
             Kind::SubscriptionObject { subscription, object } => {
@@ -96,6 +107,7 @@ impl Extractor {
             }
             Kind::ServiceCallback { service, callback } => {
                 let Some(&service) = self.tables.service_of.get(&(pid, *service)) else { return };
+                self.end_callback(self.tables.services[service].callback);
                 if let Some(index) = self.new_callback(pid, Origin::Service { service }) {
                     self.tables.services[service].callback = Some(index);
                     self.name_callback(pid, *callback, index);
@@ -124,6 +136,7 @@ impl Extractor {
             Kind::TimerCallback { timer, callback } => {
                 let Some(&timer) = self.tables.timer_of.get(&(pid, *timer)) else { return };
                 let grid = self.tables.timers[timer].period_ns.map(TimerGrid::new);
+                self.end_callback(self.tables.timers[timer].callback);
                 if let Some(index) = self.new_callback(pid, Origin::Timer { timer }) {
                     self.tables.timers[timer].callback = Some(index);
                     self.tables.callbacks[index].grid = grid;
@@ -137,7 +150,8 @@ impl Extractor {
                     self.renamed = true;
                 }
             }
-            Kind::CallbackSymbol { callback, symbol } => match self.tables.callback_of.get(&(pid, *callback)) {
+            Kind::CallbackSymbol { callback, symbol } => match self.tables.callback_of.get(&(pid, *callback))
+            {
                 Some(&index) => self.tables.callbacks[index].symbol = Some(symbol.clone()),
                 // Registered before its callback is known as one.
                 None if self.tables.symbol_of.len() < self.options.most_objects => {

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use takt_ros::event::{Handle, ServiceStep};
 
 use super::Extractor;
+use super::snapshot;
 use super::state::{
     Edge, Frame, Origin, Publication, PublisherState, SourceState, SubscriptionState, Tag, Take,
 };
-use super::snapshot;
 
 /// Callbacks inside callbacks on one thread; deeper ones are taken for a stream without ends.
 const DEEPEST: usize = 16;
@@ -48,7 +48,8 @@ impl Extractor {
         let nested = !state.stack.is_empty();
 
         let known = self.tables.callback_of.get(&(pid, handle)).copied();
-        let Some(index) = known.or_else(|| self.unknown_callback(pid, handle, intra, executed.is_some())) else {
+        let Some(index) = known.or_else(|| self.unknown_callback(pid, handle, intra, executed.is_some()))
+        else {
             return;
         };
         if !self.tables.callbacks[index].settled {
@@ -113,7 +114,8 @@ impl Extractor {
 
     pub(super) fn callback_end(&mut self, thread: usize, at_ns: u64, cpu_ns: Option<u64>, handle: Handle) {
         let state = &mut self.tables.threads[thread];
-        let Some(position) = state.stack.iter().rposition(|frame| frame.handle == handle && !frame.inferred) else {
+        let Some(position) = state.stack.iter().rposition(|frame| frame.handle == handle && !frame.inferred)
+        else {
             self.counters.ends_without_start += 1;
             // What the thread used up to here belongs to an activation that was not seen whole.
             state.charged = cpu_ns.map(|cpu_ns| (cpu_ns, at_ns));
@@ -230,7 +232,7 @@ impl Extractor {
         if self.ended.is_empty() {
             return;
         }
-        let name = snapshot::label(self, index, &self.tables.callbacks[index]);
+        let name = snapshot::label(self, &self.tables.callbacks[index]);
         let predecessor = self.ended.iter().position(|&ended| {
             self.tables.callbacks.get(ended).is_some_and(|c| c.dead.as_deref() == Some(name.as_str()))
         });
@@ -270,13 +272,7 @@ impl Extractor {
         Some(publisher)
     }
 
-    pub(super) fn rcl_publish(
-        &mut self,
-        thread: usize,
-        at_ns: u64,
-        cpu_ns: Option<u64>,
-        handle: Handle,
-    ) {
+    pub(super) fn rcl_publish(&mut self, thread: usize, at_ns: u64, cpu_ns: Option<u64>, handle: Handle) {
         let state = &mut self.tables.threads[thread];
         let pid = state.pid;
         let open = state.publication.take();
@@ -326,13 +322,7 @@ impl Extractor {
         }
     }
 
-    pub(super) fn intra_publish(
-        &mut self,
-        thread: usize,
-        at_ns: u64,
-        cpu_ns: Option<u64>,
-        handle: Handle,
-    ) {
+    pub(super) fn intra_publish(&mut self, thread: usize, at_ns: u64, cpu_ns: Option<u64>, handle: Handle) {
         let pid = self.tables.threads[thread].pid;
         let Some(publisher) = self.publisher(pid, handle, false) else { return };
         let Some(message) = self.published(thread, at_ns, cpu_ns, publisher) else { return };
@@ -369,13 +359,7 @@ impl Extractor {
     }
 
     /// One message was published: by the activation under way, or by the thread's own loop.
-    fn published(
-        &mut self,
-        thread: usize,
-        at_ns: u64,
-        cpu_ns: Option<u64>,
-        publisher: usize,
-    ) -> Option<u64> {
+    fn published(&mut self, thread: usize, at_ns: u64, cpu_ns: Option<u64>, publisher: usize) -> Option<u64> {
         let PublisherState { topic, node } = *self.tables.publishers.get(publisher)?;
         let topic = self.tables.topic(topic);
         self.send(thread, at_ns, cpu_ns, topic, node)
@@ -491,7 +475,8 @@ impl Extractor {
                 None => return,
             },
         };
-        let topic = self.tables.topic(self.tables.subscriptions[subscription].topic);
+        let Some(state) = self.tables.subscriptions.get(subscription) else { return };
+        let topic = self.tables.topic(state.topic);
         // Same stamp: the message on this topic, or else one on a topic that may be the same.
         let (mut exact, mut possible) = (None, None);
         for (number, message) in self.messages.stamped(stamp) {
@@ -562,7 +547,9 @@ impl Extractor {
         let key = (self.tables.threads[thread].pid, rmw_handle);
         match step {
             ServiceStep::SendRequest => {
-                let Some(client) = self.tables.rmw_client_of.get(&key).map(|&i| &self.tables.clients[i]) else {
+                let Some(client) =
+                    self.tables.rmw_client_of.get(&key).and_then(|&i| self.tables.clients.get(i))
+                else {
                     return;
                 };
                 let (topic, node) = (client.requests, client.node);
@@ -571,7 +558,9 @@ impl Extractor {
                 }
             }
             ServiceStep::SendResponse => {
-                let Some(service) = self.tables.rmw_service_of.get(&key).map(|&i| &self.tables.services[i]) else {
+                let Some(service) =
+                    self.tables.rmw_service_of.get(&key).and_then(|&i| self.tables.services.get(i))
+                else {
                     return;
                 };
                 let (topic, node) = (service.responses, service.node);
@@ -580,7 +569,9 @@ impl Extractor {
                 }
             }
             ServiceStep::TakeRequest => {
-                let Some(service) = self.tables.rmw_service_of.get(&key).map(|&i| &self.tables.services[i]) else {
+                let Some(service) =
+                    self.tables.rmw_service_of.get(&key).and_then(|&i| self.tables.services.get(i))
+                else {
                     return;
                 };
                 let message = self.only_message(service.requests, sequence);
@@ -589,7 +580,9 @@ impl Extractor {
             }
             ServiceStep::TakeResponse => {
                 let Some(&client) = self.tables.rmw_client_of.get(&key) else { return };
-                let topic = self.tables.clients[client].responses;
+                let Some(topic) = self.tables.clients.get(client).map(|client| client.responses) else {
+                    return;
+                };
                 let message = self.only_message(topic, sequence);
                 self.joined_service(topic, message, at_ns);
                 self.response_taken(thread, at_ns, cpu_ns, client, message);
@@ -601,9 +594,11 @@ impl Extractor {
     /// nobody can tell whose it is, and neither is joined.
     fn only_message(&self, topic: usize, sequence: i64) -> Option<u64> {
         let topic = self.tables.topic(topic);
-        let mut on_topic = self.messages.stamped(service_stamp(topic, sequence)).filter(|(_, m)| m.topic == topic);
+        let mut on_topic =
+            self.messages.stamped(service_stamp(topic, sequence)).filter(|(_, m)| m.topic == topic);
         let (number, message) = on_topic.next()?;
-        let twin = on_topic.next().is_some_and(|(_, m)| message.at_ns.saturating_sub(m.at_ns) < 1_000_000_000);
+        let twin =
+            on_topic.next().is_some_and(|(_, m)| message.at_ns.saturating_sub(m.at_ns) < 1_000_000_000);
         (!twin).then_some(number)
     }
 
@@ -788,6 +783,11 @@ impl Extractor {
             }
         }
         if !whole {
+            if !self.options.keep_ended {
+                let state = &mut self.tables.threads[thread];
+                let own = [state.source.take().map(|source| source.callback), state.untraced.take()];
+                own.into_iter().for_each(|callback| self.end_callback(callback));
+            }
             return;
         }
         if self.options.keep_ended {
@@ -813,12 +813,13 @@ impl Extractor {
     pub(super) fn end_callback(&mut self, index: Option<usize>) {
         let Some(index) = index.filter(|&index| self.tables.callbacks.contains(index)) else { return };
         self.renamed = true;
-        let name = snapshot::label(self, index, &self.tables.callbacks[index]);
+        let name = snapshot::label(self, &self.tables.callbacks[index]);
         let callback = &mut self.tables.callbacks[index];
         if callback.dead.is_some() {
             return;
         }
         callback.dead = Some(name);
+        self.tables.callback_of.retain(|_, known| *known != index);
         callback.watched.clear();
         for (_, thread) in &mut self.tables.threads {
             thread.stack.retain(|frame| frame.callback != index);
@@ -838,7 +839,9 @@ impl Extractor {
         self.counters.dropped_activations += state.stack.len() as u64;
         state.forget_course();
         // Activations of this thread and messages of any of its callbacks may be missing.
-        for (_, callback) in self.tables.callbacks.iter_mut().filter(|(_, c)| c.pid == pid && c.dead.is_none()) {
+        for (_, callback) in
+            self.tables.callbacks.iter_mut().filter(|(_, c)| c.pid == pid && c.dead.is_none())
+        {
             callback.arrivals.gap();
             if callback.threads.iter().any(|&(ran, _)| ran == thread) {
                 callback.cost.gap();
@@ -887,9 +890,9 @@ fn ran_on(callback: &mut super::state::CallbackState, thread: usize) {
         callback.switches += u64::from(callback.last_thread.is_some());
         callback.last_thread = Some(thread);
     }
-    match callback.threads.iter_mut().find(|(known, _)| *known == thread) {
-        Some((_, runs)) => *runs += 1,
-        None if callback.threads.len() < MOST_EDGES => callback.threads.push((thread, 1)),
-        None => {}
+    if let Some((_, runs)) = callback.threads.iter_mut().find(|(known, _)| *known == thread) {
+        *runs += 1;
+    } else if callback.threads.len() < MOST_EDGES {
+        callback.threads.push((thread, 1));
     }
 }

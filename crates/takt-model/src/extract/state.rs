@@ -194,15 +194,34 @@ pub(crate) struct TimerState {
 /// What activates a callback.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Origin {
-    Timer { timer: usize },
-    Subscription { subscription: usize },
-    Service { service: usize },
-    Client { client: usize },
-    Untraced { thread: usize },
-    Source { thread: usize },
-    Task { thread: usize, name: Arc<str> },
+    Timer {
+        timer: usize,
+    },
+    Subscription {
+        subscription: usize,
+    },
+    Service {
+        service: usize,
+    },
+    Client {
+        client: usize,
+    },
+    Untraced {
+        thread: usize,
+    },
+    Source {
+        thread: usize,
+    },
+    Task {
+        thread: usize,
+        name: Arc<str>,
+    },
     /// Known by its starts alone.
-    Unknown { handle: Handle, intra: bool, executed: bool },
+    Unknown {
+        handle: Handle,
+        intra: bool,
+        executed: bool,
+    },
 }
 
 /// A topic that a callback publishes to.

@@ -36,7 +36,8 @@ impl TimerGrid {
         self.starts += 1;
         let mut next = release.saturating_add(self.period_ns);
         if next < at_ns {
-            next = next.saturating_add((at_ns - next).div_ceil(self.period_ns).saturating_mul(self.period_ns));
+            next =
+                next.saturating_add((at_ns - next).div_ceil(self.period_ns).saturating_mul(self.period_ns));
         }
         if self.starts == STARTS {
             // Never less late than this: the grid has moved.
