@@ -2,12 +2,15 @@
 
 use std::sync::Arc;
 
-use takt_ros::event::Handle;
+use takt_ros::event::{Event, Handle, Kind};
 
 use super::Extractor;
 use super::names;
 use super::run::{add_edge, ran_on};
 use super::state::{CallbackState, Origin};
+
+/// How long nothing must be heard of a process whose main thread has ended.
+const QUIET_NS: u64 = 1_000_000_000;
 
 impl Extractor {
     /// The thread serves callbacks. What it published before was start-up.
@@ -130,29 +133,47 @@ impl Extractor {
         }
     }
 
-    pub(super) fn thread_end(&mut self, thread: usize) {
-        let (pid, whole) = {
-            let state = &self.tables.threads[thread];
-            (state.pid, state.pid == state.tid)
-        };
-        for (index, state) in &mut self.tables.threads {
-            if index == thread || (whole && state.pid == pid) {
-                state.ended = true;
-                self.counters.dropped_activations += state.stack.len() as u64;
-                state.forget_course();
-            }
-        }
-        if !whole {
-            if !self.options.keep_ended {
-                let state = &mut self.tables.threads[thread];
-                let own = [state.source.take().map(|source| source.callback), state.untraced.take()];
-                own.into_iter().for_each(|callback| self.end_callback(callback));
-            }
-            return;
-        }
+    /// A thread has ended. With the main thread the process has, unless others of its threads go on: their events may be younger than the
+    /// main thread's end, and a source that cannot tell threads has that one end only.
+    pub(super) fn thread_end(&mut self, thread: usize, at_ns: u64) {
+        let state = &mut self.tables.threads[thread];
+        let (pid, main) = (state.pid, state.pid == state.tid);
+        state.ended = true;
+        self.counters.dropped_activations += state.stack.len() as u64;
+        state.forget_course();
         if self.options.keep_ended {
             return;
         }
+        if main && !self.ending.iter().any(|&(known, _)| known == pid) {
+            self.ending.push((pid, at_ns));
+        }
+        let others = self.tables.threads.iter().any(|(_, state)| state.pid == pid && !state.ended);
+        if !others && let Some(place) = self.ending.iter().position(|&(known, _)| known == pid) {
+            self.ending.swap_remove(place);
+            return self.process_end(pid);
+        }
+        if !main {
+            let state = &mut self.tables.threads[thread];
+            let own = [state.source.take().map(|source| source.callback), state.untraced.take()];
+            own.into_iter().for_each(|callback| self.end_callback(callback));
+        }
+    }
+
+    /// Processes of which the main thread has ended and nothing else was heard for a while are gone.
+    pub(super) fn end_quiet_processes(&mut self, event: &Event) {
+        if !matches!(event.kind, Kind::ThreadEnd | Kind::Lost { .. } | Kind::ThreadName { .. }) {
+            let heard = self.ending.iter_mut().filter(|(pid, _)| *pid == event.pid);
+            heard.for_each(|(_, last_ns)| *last_ns = event.at_ns);
+        }
+        while let Some(place) =
+            self.ending.iter().position(|&(_, last_ns)| event.at_ns.saturating_sub(last_ns) > QUIET_NS)
+        {
+            let (pid, _) = self.ending.swap_remove(place);
+            self.process_end(pid);
+        }
+    }
+
+    fn process_end(&mut self, pid: u32) {
         let ended: Vec<usize> = self
             .tables
             .callbacks
@@ -165,6 +186,9 @@ impl Extractor {
         }
         self.tables.forget_process(pid);
         for (_, state) in self.tables.threads.iter_mut().filter(|(_, state)| state.pid == pid) {
+            self.counters.dropped_activations += state.stack.len() as u64;
+            state.ended = true;
+            state.forget_course();
             (state.source, state.untraced) = (None, None);
         }
     }

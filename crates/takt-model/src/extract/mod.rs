@@ -180,6 +180,8 @@ pub struct Extractor {
     looked_up_ns: u64,
     /// Names of ended callbacks, oldest first.
     ended: std::collections::VecDeque<usize>,
+    /// Processes whose main thread has ended, and when they were last heard of.
+    ending: Vec<(u32, u64)>,
     tags: Vec<state::Tag>,
 }
 
@@ -199,6 +201,7 @@ impl Extractor {
             renamed: true,
             looked_up_ns: 0,
             ended: std::collections::VecDeque::new(),
+            ending: Vec::new(),
             tags: Vec::new(),
         }
     }
@@ -243,6 +246,9 @@ impl Extractor {
         self.counters.events += 1;
         self.begin(event.at_ns);
         self.now_ns = event.at_ns;
+        if !self.ending.is_empty() {
+            self.end_quiet_processes(event);
+        }
         if let Kind::Lost { count } = event.kind
             && (event.pid, event.tid) == (0, 0)
         {
@@ -295,7 +301,7 @@ impl Extractor {
                 self.job(thread, at, task, *released_ns, *used_ns);
             }
             Kind::ThreadName { name } => self.tables.threads[thread].name = Some(name.clone()),
-            Kind::ThreadEnd => self.thread_end(thread),
+            Kind::ThreadEnd => self.thread_end(thread, at),
             Kind::Lost { count } => self.lost(Some(thread), *count),
             Kind::LifecycleTransition { .. } | Kind::IntraProcessBuffer { .. } => {}
             registration => self.register(pid, registration),

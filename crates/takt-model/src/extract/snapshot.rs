@@ -44,6 +44,8 @@ impl Builder<'_> {
                 Some(thread) => {
                     homes.insert(*slot, groups.root(thread));
                 }
+                // One that ran has lost its thread: with its process, or to be found again on another.
+                None if ex.tables.callbacks[*slot].activations > 0 => {}
                 None => unserved.push(name.clone()),
             }
         }

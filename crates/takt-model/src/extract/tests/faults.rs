@@ -100,6 +100,35 @@ fn a_restarted_process_goes_on_with_its_curves() {
     assert_eq!(both.callbacks[1].name, "/n timer 10ms (2)");
 }
 
+/// The main thread's buffer can end long before those of other threads are read.
+#[test]
+fn a_process_ends_with_its_last_thread() {
+    let mut script = Script::new();
+    let node = script.node(1, "lidar");
+    let scan = script.publisher(1, node, "/scan");
+    let timer = script.timer(1, node, 10 * MS);
+    script.run(1, 7, timer, None, MS, &[]);
+    script.emit(1, 1, Kind::ThreadEnd);
+    for _ in 0..100 {
+        script.now_ns += 100 * MS;
+        script.publish(1, 2, scan);
+        script.run(1, 7, timer, None, MS, &[]);
+    }
+    let names = |model: &crate::Model| model.callbacks.iter().map(|c| c.name.clone()).collect::<Vec<_>>();
+    let model = script.model();
+    assert_eq!(names(&model), ["/lidar timer 10ms", "/lidar source /scan"]);
+    // The others end and say so, or are heard of no more.
+    let mut quiet = Script::new();
+    quiet.events = script.events.clone();
+    quiet.now_ns = script.now_ns + 1_001 * MS;
+    quiet.emit(9, 9, Kind::ExecutorNextReady);
+    assert!(quiet.model().callbacks.is_empty());
+    script.emit(1, 7, Kind::ThreadEnd);
+    script.emit(1, 2, Kind::ThreadEnd);
+    let model = script.model();
+    assert!(model.callbacks.is_empty() && model.threads.is_empty(), "{model:?}");
+}
+
 #[test]
 fn memory_is_bounded_over_restarts() {
     let mut extractor = Extractor::new(Options { most_objects: 64, most_ended: 8, ..Options::default() });
