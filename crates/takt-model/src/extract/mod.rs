@@ -182,6 +182,7 @@ pub struct Extractor {
     ended: std::collections::VecDeque<usize>,
     /// Processes whose main thread has ended, and when they were last heard of.
     ending: Vec<(u32, u64)>,
+    last_thread: usize,
     tags: Vec<state::Tag>,
 }
 
@@ -202,6 +203,7 @@ impl Extractor {
             looked_up_ns: 0,
             ended: std::collections::VecDeque::new(),
             ending: Vec::new(),
+            last_thread: 0,
             tags: Vec::new(),
         }
     }
@@ -309,6 +311,17 @@ impl Extractor {
     }
 
     fn thread(&mut self, pid: u32, tid: u32) -> Option<usize> {
+        // Events come in runs of one thread.
+        if let Some(state) = self.tables.threads.get(self.last_thread)
+            && (state.pid, state.tid, state.ended) == (pid, tid, false)
+        {
+            return Some(self.last_thread);
+        }
+        self.last_thread = self.find_thread(pid, tid)?;
+        Some(self.last_thread)
+    }
+
+    fn find_thread(&mut self, pid: u32, tid: u32) -> Option<usize> {
         if let Some(&thread) = self.tables.thread_of.get(&(pid, tid)) {
             if self.tables.threads[thread].ended {
                 // The number came again.

@@ -27,6 +27,31 @@ fn a_lost_end_drops_the_activation() {
     assert_eq!(callback(&model, "/n timer 10ms").1.cost.most_ns, [2 * MS]);
 }
 
+/// A buffer of a processor was full: whose events are missing, nobody knows.
+#[test]
+fn losses_without_a_thread_concern_all() {
+    let mut script = Script::new();
+    let timers: Vec<_> = (1..4)
+        .map(|pid| {
+            let node = script.node(pid, &format!("n{pid}"));
+            (pid, script.timer(pid, node, 10 * MS))
+        })
+        .collect();
+    for &(pid, timer) in &timers {
+        script.run(pid, pid, timer, None, MS, &[]);
+        script.start(pid, pid, timer);
+    }
+    script.emit(0, 0, Kind::Lost { count: 5 });
+    for &(pid, timer) in &timers {
+        script.run(pid, pid, timer, None, MS, &[]);
+    }
+    let extractor = script.extract(Options::default());
+    assert_eq!((extractor.counters().dropped_activations, extractor.counters().lost_events), (3, 5));
+    let model = extractor.snapshot(script.now_ns);
+    assert_eq!(model.threads.len(), 3);
+    assert!(model.callbacks.iter().all(|c| c.cost.most_ns == [MS]), "{model:?}");
+}
+
 #[test]
 fn a_start_without_an_end_is_dropped_at_the_next_start() {
     let mut script = Script::new();

@@ -54,9 +54,73 @@ fn a_pipeline_of_two_processes() {
     assert_eq!(roles, [(10, false), (20, false), (11, true), (21, true)]);
     assert!(model.unanalysable.is_empty(), "{:?}", model.unanalysable);
 
+    let json = serde_json::to_string(&model).unwrap();
+    assert_eq!(serde_json::from_str::<crate::Model>(&json).unwrap(), model);
+    let dot = model.to_dot(crate::DotOptions::default());
+    assert!(dot.contains("label=\"/rgb\"") && dot.contains("subgraph cluster_1"), "{dot}");
+    assert!(
+        model
+            .to_text()
+            .contains("└─ /tracker subscription /rgb  20×, every 100.000 ms or more, up to 60.000 ms")
+    );
+
     let measured = extractor.watched(chain).unwrap();
     assert_eq!((measured.began, measured.completions, measured.violations, measured.dropped), (20, 20, 1, 0));
     assert_eq!(measured.worst_ns, 63 * MS);
+}
+
+/// Humble: publications have no time stamp, takes have one that nobody can join.
+#[test]
+fn without_stamps_publications_still_are_arrivals() {
+    let mut script = Script::new();
+    let (a, b) = (script.node(1, "a"), script.node(2, "b"));
+    let out = script.publisher(1, a, "/t");
+    let timer = script.timer(1, a, 50 * MS);
+    let on = script.subscription(2, b, "/t");
+    for _ in 0..10 {
+        script.now_ns += 50 * MS;
+        let stamp = script.run(1, 1, timer, None, MS, &[out])[0];
+        script.now_ns += MS;
+        script.run(2, 2, on, Some(stamp), MS, &[]);
+    }
+    for event in &mut script.events {
+        if let Kind::RmwPublish { rmw_publisher, source_ns, .. } = &mut event.kind {
+            (*rmw_publisher, *source_ns) = (0, None);
+        }
+    }
+    let extractor = script.extract(Options::default());
+    assert_eq!((extractor.counters().joined, extractor.counters().unjoined), (0, 10));
+    let model = extractor.snapshot(script.now_ns);
+    check(&model);
+    let (_, on) = callback(&model, "/b subscription /t");
+    assert_eq!((on.arrivals.seen, on.arrivals.least_span_ns[0]), (10, 53 * MS));
+    assert_eq!(topic(&model, "/t").transport, None);
+    assert_eq!(activates(&model, "/a timer 50ms"), ["/b subscription /t"]);
+}
+
+/// A publisher that no probe sees: messages taken are arrivals too.
+#[test]
+fn unseen_publishers_make_arrivals_denser() {
+    let mut script = Script::new();
+    let (a, b) = (script.node(1, "a"), script.node(2, "b"));
+    let out = script.publisher(1, a, "/t");
+    let timer = script.timer(1, a, 100 * MS);
+    let on = script.subscription(2, b, "/t");
+    for k in 0..10 {
+        script.now_ns += 90 * MS;
+        let stamp = script.run(1, 1, timer, None, MS, &[out])[0];
+        script.run(2, 2, on, Some(stamp), MS, &[]);
+        if k > 4 {
+            script.now_ns += 8 * MS;
+            script.run(2, 2, on, Some(-k), MS, &[]);
+        }
+    }
+    let model = script.model();
+    let (_, on) = callback(&model, "/b subscription /t");
+    assert_eq!(on.arrivals.least_span_ns[0], 9 * MS);
+    assert_eq!(on.cost.seen, 15);
+    // From the take of an unseen message on, both kinds count.
+    assert!(on.arrivals.least_span_ns[1] < 110 * MS, "{:?}", on.arrivals);
 }
 
 /// A thread that publishes two topics in a loop, and one of them now and then only.
