@@ -200,8 +200,14 @@ impl Extractor {
             let share_ns = if unpaid[..i].contains(&index) { 0 } else { took_ns };
             if possible {
                 callback.cost.record(at_ns, share_ns, true);
+                if let Some(probable) = &mut callback.probable {
+                    probable.record(share_ns);
+                }
             } else {
                 callback.cost.gap();
+                if let Some(probable) = &mut callback.probable {
+                    probable.gap();
+                }
             }
         }
     }
