@@ -29,7 +29,6 @@ const MOST_COMPILED: usize = 16;
 type Key = ([u8; 16], usize, u64);
 
 /// A stream: one file, or several that follow each other.
-#[derive(Debug)]
 struct Entry {
     stream: Stream,
     trace: Arc<Trace>,
@@ -75,7 +74,7 @@ struct Known {
 }
 
 /// All streams of a recording.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Reader {
     entries: Vec<Entry>,
     by_key: HashMap<Key, usize>,
@@ -89,6 +88,18 @@ pub struct Reader {
     /// Traces of the kernel, which were left out.
     pub kernel: Vec<PathBuf>,
     mapped: bool,
+}
+
+/// Without the contents of files.
+impl std::fmt::Debug for Reader {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Reader")
+            .field("first", &self.first)
+            .field("streams", &self.entries.len())
+            .field("unfinished", &self.queue.len())
+            .field("damages", &self.tally.damages)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Arguments for Stream {

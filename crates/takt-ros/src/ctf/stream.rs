@@ -52,7 +52,6 @@ pub struct Counters {
 }
 
 /// A stream file.
-#[derive(Debug)]
 pub struct Stream {
     path: PathBuf,
     /// Size of the file when it was opened.
@@ -322,15 +321,15 @@ impl Stream {
         let data = self.buffer.get(first..first + header_bytes as usize).unwrap_or_default();
         let mut cursor = Cursor { data, at: 0, end: header_bytes * 8 };
         let header_is_read = trace.packet_header.run(&mut cursor, &mut self.slots).is_ok();
+        if !header_is_read {
+            return Err(self.give_up(PacketProblem::Header { left_bytes }));
+        }
         let field = |slots: &[u64], fields: u32, slot: u32| {
             (fields & 1 << slot != 0).then(|| slots.get(slot as usize).copied().unwrap_or(0))
         };
         let fields = trace.header_fields;
         if let Some(found) = field(&self.slots, fields, slot::MAGIC).filter(|&found| found != MAGIC) {
             return Err(self.give_up(PacketProblem::Magic { found }));
-        }
-        if !header_is_read {
-            return Err(self.give_up(PacketProblem::Header { left_bytes }));
         }
         if let (Some(at), Some(expected)) = (field(&self.slots, fields, slot::UUID), trace.metadata.uuid) {
             let (at, length) = place(at);
