@@ -43,6 +43,8 @@ mod recording;
 mod records;
 mod stream;
 mod trace;
+#[cfg(test)]
+mod tests;
 pub mod tsdl;
 mod value;
 
