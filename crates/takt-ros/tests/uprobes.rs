@@ -1,5 +1,7 @@
 //! Uprobes on a process that already runs: this test's own executable, started anew as a child with the stand-in library.
 
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::{Duration, Instant};

@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 
 use object::{Object, ObjectSegment, ObjectSymbol};
 
+use crate::procfs::numbers;
+
 /// The file name begins so; a version may follow.
 const NAME: &str = "libtracetools.so";
 
@@ -51,7 +53,7 @@ pub struct Found {
 /// Searches the mappings of these processes, or of all, for the library.
 pub fn find(pids: &[u32]) -> Vec<Found> {
     let all: Vec<u32> = match pids {
-        [] => numbers("/proc"),
+        [] => numbers("/proc").collect(),
         pids => pids.to_vec(),
     };
     let mut libraries = BTreeMap::<(String, u64), Found>::new();
@@ -99,19 +101,17 @@ fn mapping(line: &str) -> Option<Mapping> {
     })
 }
 
-/// Entries of a directory that are numbers.
-pub(super) fn numbers(directory: &str) -> Vec<u32> {
-    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
-    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+/// Where functions begin in a file.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Offsets<'a> {
+    /// Those that were found, and their offsets.
+    pub found: Vec<(&'a str, u64)>,
+    /// Those that share an address (a linker that folds equal ones) cannot be told apart.
+    pub folded: Vec<&'a str>,
 }
 
 /// Offsets in the file of the functions named, of those that are there.
-///
-/// Functions that share an address (a linker that folds equal ones) cannot be told apart and are left out; they come second.
-pub fn offsets<'a>(
-    path: &Path,
-    names: impl Iterator<Item = &'a str>,
-) -> Result<(Vec<(&'a str, u64)>, Vec<&'a str>), LibraryError> {
+pub fn offsets<'a>(path: &Path, names: impl Iterator<Item = &'a str>) -> Result<Offsets<'a>, LibraryError> {
     let bytes = fs::read(path).map_err(|source| LibraryError::Read { path: path.to_owned(), source })?;
     let failed = |source| LibraryError::Elf { path: path.to_owned(), source };
     let file = object::File::parse(bytes.as_slice()).map_err(failed)?;
@@ -134,7 +134,7 @@ pub fn offsets<'a>(
     }
     let shared = |offset: u64| found.iter().filter(|(_, other)| *other == offset).count() > 1;
     let (folded, single): (Vec<_>, Vec<_>) = found.iter().copied().partition(|&(_, offset)| shared(offset));
-    Ok((single, folded.into_iter().map(|(name, _)| name).collect()))
+    Ok(Offsets { found: single, folded: folded.into_iter().map(|(name, _)| name).collect() })
 }
 
 #[cfg(test)]
@@ -164,7 +164,7 @@ mod tests {
             "ros_trace_rcl_publish",
             "ros_trace_nothing",
         ];
-        let (found, folded) = offsets(path, names.into_iter()).unwrap();
+        let Offsets { found, folded } = offsets(path, names.into_iter()).unwrap();
         assert_eq!(found.iter().map(|(name, _)| *name).collect::<Vec<_>>(), &names[..3]);
         assert!(folded.is_empty());
     }

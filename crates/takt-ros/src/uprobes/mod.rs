@@ -186,7 +186,8 @@ impl Probe {
     }
 
     fn add(&mut self, pmu: u32, path: &Path) -> Result<(), UprobeError> {
-        let (found, folded) = library::offsets(path, POINTS.iter().map(|(name, _)| *name))?;
+        let library::Offsets { found, folded } =
+            library::offsets(path, POINTS.iter().map(|(name, _)| *name))?;
         let c_path = CString::new(path.as_os_str().as_bytes())
             .map_err(|_| refused(path.display().to_string(), io::ErrorKind::InvalidInput.into()))?;
         for point in POINTS {
