@@ -19,8 +19,11 @@ fn read(folder: &Path) -> (Vec<Event>, Recording) {
     (events, recording)
 }
 
-/// Callbacks that started, by time; losses as `(time, count)`.
-fn starts(events: &[Event]) -> (Vec<(u64, u64)>, Vec<(u64, u64)>) {
+/// Times, and what happened then.
+type Times = Vec<(u64, u64)>;
+
+/// Callbacks that started; losses with their counts.
+fn starts(events: &[Event]) -> (Times, Times) {
     let mut starts = Vec::new();
     let mut losses = Vec::new();
     for event in events {
@@ -44,7 +47,15 @@ fn short_stamps_wrap_and_long_ones_follow_long_silence() {
         let scratch = scratch();
         // Just before the short stamp wraps.
         let begin = (5_u64 << bits) - 10;
-        let times = [begin, begin + 9, begin + 10, begin + 11, begin + (1 << bits) - 1, begin + (3 << bits), begin + (3 << bits)];
+        let times = [
+            begin,
+            begin + 9,
+            begin + 10,
+            begin + 11,
+            begin + (1 << bits) - 1,
+            begin + (3 << bits),
+            begin + (3 << bits),
+        ];
         let mut packet = Packet::new(header, 0, begin);
         for (callback, at) in times.iter().enumerate() {
             packet.callback_start(*at, 7, callback as u64);
@@ -52,7 +63,8 @@ fn short_stamps_wrap_and_long_ones_follow_long_silence() {
         write(scratch.path(), &metadata(header), &[("c_0", packet.bytes(4096))]);
         let (events, recording) = read(scratch.path());
         assert_eq!(recording.damages(), []);
-        let expected: Vec<_> = times.iter().enumerate().map(|(callback, at)| (*at, callback as u64)).collect();
+        let expected: Vec<_> =
+            times.iter().enumerate().map(|(callback, at)| (*at, callback as u64)).collect();
         assert_eq!(starts(&events), (expected, vec![]));
     }
 }
@@ -64,7 +76,8 @@ fn streams_are_merged_by_time() {
     for stream in 0..5_u64 {
         let mut file = Vec::new();
         for packet in 0..4 {
-            let mut open = Packet { sequence: packet, ..Packet::new(Header::Large, stream, 1000 + packet * 500) };
+            let mut open =
+                Packet { sequence: packet, ..Packet::new(Header::Large, stream, 1000 + packet * 500) };
             for event in 0..50 {
                 let at = 1000 + packet * 500 + event * 10 + stream * 3 % 7;
                 open.callback_start(at, stream as u32, at);
@@ -107,9 +120,15 @@ fn losses_stand_where_they_happened() {
 fn threads_are_named_once_and_again_when_renamed() {
     let scratch = scratch();
     let mut packet = Packet::new(Header::Large, 0, 10);
-    for (at, tid, name) in
-        [(10, 1, "one"), (11, 1, "one"), (12, 2, "two"), (13, 1, "one"), (14, 1, "uno"), (15, 2, "two"), (16, 1, "uno")]
-    {
+    for (at, tid, name) in [
+        (10, 1, "one"),
+        (11, 1, "one"),
+        (12, 2, "two"),
+        (13, 1, "one"),
+        (14, 1, "uno"),
+        (15, 2, "two"),
+        (16, 1, "uno"),
+    ] {
         packet.stamp(id::CALLBACK_END, at).context(5, tid, name).u64(1);
     }
     write(scratch.path(), &metadata(Header::Large), &[("c_0", packet.bytes(0))]);
@@ -142,7 +161,10 @@ fn a_file_cut_anywhere_gives_what_it_holds_and_says_so() {
         let opened = Recording::open(scratch.path());
         if (1..84).contains(&length) {
             // Not even one packet's header.
-            assert!(matches!(opened, Err(Error::Stream { problem: PacketProblem::Header { .. }, .. })), "{length}");
+            assert!(
+                matches!(opened, Err(Error::Stream { problem: PacketProblem::Header { .. }, .. })),
+                "{length}"
+            );
             continue;
         }
         let (events, recording) = read(scratch.path());
@@ -176,10 +198,13 @@ fn a_damaged_packet_costs_only_itself() {
     assert_eq!(starts, [(1005, 0), (2005, 1), (3005, 2), (4005, 3)]);
     assert_eq!(losses.len(), 2);
     let problems: Vec<_> = recording.damages().iter().map(|damage| (damage.at, &damage.problem)).collect();
-    assert!(matches!(
-        problems.as_slice(),
-        [(512, PacketProblem::EventId { id: 500, .. }), (1024, PacketProblem::Event { .. })]
-    ), "{problems:?}");
+    assert!(
+        matches!(
+            problems.as_slice(),
+            [(512, PacketProblem::EventId { id: 500, .. }), (1024, PacketProblem::Event { .. })]
+        ),
+        "{problems:?}"
+    );
 }
 
 #[test]
@@ -195,7 +220,9 @@ fn foreign_streams_are_refused() {
     let mut size = good.clone();
     // More content than packet.
     size[48..56].copy_from_slice(&u64::MAX.to_le_bytes());
-    for (bytes, expected) in [(magic, "magic"), (uuid, "another trace"), (class, "stream 9"), (size, "content")] {
+    for (bytes, expected) in
+        [(magic, "magic"), (uuid, "another trace"), (class, "stream 9"), (size, "content")]
+    {
         write(scratch.path(), &metadata(Header::Large), &[("c_0", bytes)]);
         let error = Recording::open(scratch.path()).expect_err(expected).to_string();
         assert!(error.contains(expected) && error.contains("c_0"), "{error}");
@@ -243,10 +270,10 @@ fn contexts_that_are_missing_are_named() {
     let text = metadata(Header::Large).replace("_vtid", "_other");
     write(scratch.path(), &text, &[]);
     let error = Recording::open(scratch.path()).expect_err("no thread");
-    assert!(matches!(
-        error,
-        Error::Unusable { problem: Unusable::NoContext { context: "vtid", .. }, .. }
-    ), "{error}");
+    assert!(
+        matches!(error, Error::Unusable { problem: Unusable::NoContext { context: "vtid", .. }, .. }),
+        "{error}"
+    );
     // Without them the events can still be looked at.
     let mut packet = Packet::new(Header::Large, 0, 10);
     packet.callback_start(10, 5, 6);
@@ -256,7 +283,8 @@ fn contexts_that_are_missing_are_named() {
     assert_eq!(record.fields.and_then(|fields| fields.field("callback")?.bits()), Some(6));
 
     // All of one process: the process is in the environment.
-    let text = metadata(Header::Large).replace("_vpid", "_other").replace("hostname", "vpid = 4711; hostname");
+    let text =
+        metadata(Header::Large).replace("_vpid", "_other").replace("hostname", "vpid = 4711; hostname");
     write(scratch.path(), &text, &[("c_0", packet.bytes(0))]);
     assert!(read(scratch.path()).0.iter().all(|event| event.pid == 4711));
 }
@@ -277,7 +305,11 @@ fn a_part_deleted_before_it_was_read_is_a_loss() {
         let name = format!("20261121T223455+0000-20261121T223456+0000-{number}");
         let mut packet = Packet { sequence, ..Packet::new(Header::Large, 0, 1000 * (number + 1)) };
         packet.callback_start(1000 * (number + 1) + 5, 1, number);
-        write(&scratch.path().join("archives").join(name).join("ust"), &metadata(Header::Large), &[("c_0", packet.bytes(512))])
+        write(
+            &scratch.path().join("archives").join(name).join("ust"),
+            &metadata(Header::Large),
+            &[("c_0", packet.bytes(512))],
+        )
     };
     fs::create_dir(scratch.path().join("current-9")).expect("the part under way");
     part(0, 0);
@@ -304,7 +336,8 @@ fn a_part_deleted_before_it_was_read_is_a_loss() {
 
 /// The real recording's metadata and first stream, to be broken.
 fn real() -> (Vec<u8>, Vec<u8>) {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/caret-end-to-end/ust/uid/1000/64-bit");
+    let folder =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/caret-end-to-end/ust/uid/1000/64-bit");
     (fs::read(folder.join("metadata")).expect("metadata"), fs::read(folder.join("ros2_2")).expect("a stream"))
 }
 

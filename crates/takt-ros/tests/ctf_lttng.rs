@@ -59,8 +59,7 @@ impl Lttng {
                 return None;
             }
         }
-        let mut this =
-            Self { scratch, daemon: None, session: format!("takt-{name}-{}", std::process::id()) };
+        let mut this = Self { scratch, daemon: None, session: format!("takt-{name}-{}", std::process::id()) };
         if Command::new("lttng").arg("--version").output().is_err() {
             skip("no lttng");
             return None;
@@ -90,7 +89,13 @@ impl Lttng {
             this.must(&["enable-event", "--userspace", &session, "--channel=c", provider]);
         }
         this.must(&[
-            "add-context", "--userspace", &session, "--channel=c", "--type=vpid", "--type=vtid", "--type=procname",
+            "add-context",
+            "--userspace",
+            &session,
+            "--channel=c",
+            "--type=vpid",
+            "--type=vtid",
+            "--type=procname",
         ]);
         Some(this)
     }
@@ -118,7 +123,10 @@ impl Lttng {
     fn workload<S: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = S>) -> Command {
         let mut command = Command::new(self.scratch.path().join("workload"));
         // Waits until it is registered, so that no event is missed.
-        command.args(arguments).env("LTTNG_UST_REGISTER_TIMEOUT", "30000").env("LTTNG_HOME", self.scratch.path());
+        command
+            .args(arguments)
+            .env("LTTNG_UST_REGISTER_TIMEOUT", "30000")
+            .env("LTTNG_HOME", self.scratch.path());
         command
     }
 
@@ -229,14 +237,13 @@ fn all_events_and_fields_come_back() {
     }
 
     // Field by field as babeltrace2 has them, those of the event with all kinds of fields too.
-    let shown = Command::new("babeltrace2").args(["--no-delta", "--clock-cycles"]).arg(lttng.recording()).output();
+    let shown =
+        Command::new("babeltrace2").args(["--no-delta", "--clock-cycles"]).arg(lttng.recording()).output();
     let Ok(shown) = shown else { return skip("no babeltrace2") };
     let shown = String::from_utf8(shown.stdout).expect("text");
     let mut lines: Vec<&str> = shown.lines().map(|line| line.split_once("] ").expect("a stamp").1).collect();
-    let mut ours: Vec<String> = Records::open(lttng.recording())
-        .expect("a recording")
-        .map(|record| record.to_string())
-        .collect();
+    let mut ours: Vec<String> =
+        Records::open(lttng.recording()).expect("a recording").map(|record| record.to_string()).collect();
     let mut theirs: Vec<String> =
         lines.drain(..).map(|line| line.split_once(' ').expect("a host").1.to_owned()).collect();
     // Equal stamps of two processors may come in either order.

@@ -42,9 +42,9 @@ mod reader;
 mod recording;
 mod records;
 mod stream;
-mod trace;
 #[cfg(test)]
 mod tests;
+mod trace;
 pub mod tsdl;
 mod value;
 

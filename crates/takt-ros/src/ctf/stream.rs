@@ -143,7 +143,6 @@ impl Stream {
         self.length == 0
     }
 
-
     /// The time of what [`advance`](Self::advance) found, in ticks.
     #[inline]
     pub fn ticks(&self) -> u64 {
@@ -190,10 +189,10 @@ impl Stream {
     /// Finds the header of the next event; its body must be [taken](Self::take) before the next call.
     #[inline]
     pub fn advance(&mut self, trace: &Trace) -> Next {
-        if self.at >= self.end || self.loss.is_some() {
-            if let Some(other) = self.between(trace) {
-                return other;
-            }
+        if (self.at >= self.end || self.loss.is_some())
+            && let Some(other) = self.between(trace)
+        {
+            return other;
         }
         let Some(class) = trace.streams.get(self.class) else { return Next::End };
         let data = self.buffer.get(self.first..self.behind).unwrap_or_default();

@@ -67,7 +67,8 @@ fn sequences_and_variants_refer_to_what_stands_before() {
                   variant either { uint8_t small; string text; };
                   typedef struct point pair[2];
                   enum kind : uint8_t { small = 0, text = 1 };";
-    let of = "uint8_t count; struct point points[count]; enum kind tag; variant either <tag> value; pair both;
+    let of =
+        "uint8_t count; struct point points[count]; enum kind tag; variant either <tag> value; pair both;
               struct { uint8_t inner; uint8_t bytes[inner]; } last;";
     let data = [2, 0, 1, 2, 3, 4, 1, b'h', b'i', 0, 5, 6, 7, 8, 1, 9];
     let expected = "{ count = 2, points = [ [0] = { x = 1, y = 2 }, [1] = { x = 3, y = 4 } ], \
@@ -123,7 +124,10 @@ fn metadata_that_cannot_be_is_refused_with_its_place() {
     let error = tsdl::read("trace {\n  major = 1;\n  minor = @;\n};").expect_err("a strange letter");
     assert_eq!((error.line, error.column), (3, 11));
     assert!(matches!(error.problem, TsdlProblem::Letter { found: '@' }));
-    assert!(matches!(problem("trace { major = 2; minor = 0; byte_order = le; };"), TsdlProblem::Version { .. }));
+    assert!(matches!(
+        problem("trace { major = 2; minor = 0; byte_order = le; };"),
+        TsdlProblem::Version { .. }
+    ));
     assert!(matches!(problem("trace { major = 1; minor = 8; };"), TsdlProblem::Missing { .. }));
     let twice = with_fields("le", "stream { id = 0; };", "uint8_t a;");
     assert!(matches!(problem(&twice), TsdlProblem::Twice { what: "stream", id: 0 }));
@@ -189,10 +193,11 @@ fn any_field() -> impl Strategy<Value = String> {
     let order = prop_oneof![Just("le"), Just("be"), Just("native")];
     let align = prop_oneof![4 => Just(8), 2 => Just(1), 1 => Just(16), 1 => Just(32), 1 => Just(64)];
     let bits = prop_oneof![3 => prop_oneof![Just(8), Just(16), Just(32), Just(64)], 1 => 1..=64];
-    let int = (bits, align, any::<bool>(), order)
-        .prop_map(|(size, align, signed, order)| {
-            format!("integer {{ size = {size}; align = {align}; signed = {signed}; byte_order = {order}; }} f<n>;")
-        });
+    let int = (bits, align, any::<bool>(), order).prop_map(|(size, align, signed, order)| {
+        format!(
+            "integer {{ size = {size}; align = {align}; signed = {signed}; byte_order = {order}; }} f<n>;"
+        )
+    });
     let leaf = prop_oneof![
         6 => int,
         1 => Just("string f<n>;".to_owned()),
@@ -206,9 +211,8 @@ fn any_field() -> impl Strategy<Value = String> {
         prop_oneof![
             (several.clone(), prop_oneof![Just(1), Just(8), Just(32)])
                 .prop_map(|(inner, align)| format!("struct {{ {} }} align({align}) f<n>;", numbered(&inner))),
-            (several.clone(), 0_u32..4).prop_map(|(inner, count)| {
-                format!("struct {{ {} }} f<n>[{count}];", numbered(&inner))
-            }),
+            (several.clone(), 0_u32..4)
+                .prop_map(|(inner, count)| { format!("struct {{ {} }} f<n>[{count}];", numbered(&inner)) }),
             (several.clone(), several).prop_map(|(one, other)| format!(
                 "enum : integer {{ size = 2; align = 1; }} {{ one, other = 1 ... 2 }} t<n>;
                  variant <t<n>> {{ struct {{ {} }} one; struct {{ {} }} other; }} f<n>;",

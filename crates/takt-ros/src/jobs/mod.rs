@@ -1,7 +1,13 @@
 //! Job records of Takt's own robots as a source of events.
 //!
 //! A robot's task says of every job when it was released, started and ended ([`Kind::Job`]). From a finished run the rows of
-//! its sample files are handed over as iterators, one for each task ([`from_tasks`]); this crate need not know the files.
+//! its sample files are handed over as iterators, one for each task ([`from_tasks`]); this crate need not know the files. A
+//! robot that runs writes its jobs ([`JobFile`]) to the session that the preload probe's processes write to as well, so that a
+//! reader sees one kind of process.
+
+mod live;
+
+pub use live::{Job, JobFile, JobFileError, JobWriter};
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -99,8 +105,7 @@ impl<I: Iterator<Item = JobRow>> Rows<I> {
     fn tell(&mut self, row: JobRow, sink: &mut dyn FnMut(Event)) -> usize {
         let number = u32::try_from(self.tasks.len() + 1).unwrap_or(u32::MAX);
         let tid = row.tid.unwrap_or(number);
-        let task =
-            self.tasks.entry(Arc::clone(&row.task)).or_insert(Task { tid, index: None, named: false });
+        let task = self.tasks.entry(Arc::clone(&row.task)).or_insert(Task { tid, index: None, named: false });
         let tid = row.tid.unwrap_or(task.tid);
         let mut made = 1;
         let mut send = |cpu_ns, kind| sink(Event { at_ns: row.ended_ns, cpu_ns, pid: row.pid, tid, kind });
