@@ -107,13 +107,16 @@ fn losses_stand_where_they_happened() {
         packet(0, 2, 1000),
         packet(1, 2, 2000),
         packet(2, 9, 3000),
-        // Packets 3 and 4 were overwritten.
-        packet(5, 9, 4000),
+        // Not counted: LTTng leaves the counter at zero now and then.
+        packet(3, 0, 3500),
+        packet(4, 12, 3600),
+        // Packets 5 and 6 were overwritten.
+        packet(7, 12, 4000),
     ];
     write(scratch.path(), &metadata(Header::Large), &[("c_3", file.concat())]);
     let (starts, losses) = starts(&read(scratch.path()).0);
-    assert_eq!(starts, [(1005, 0), (2005, 1), (3005, 2), (4005, 5)]);
-    assert_eq!(losses, [(1000, 2), (3000, 7), (4000, 0)]);
+    assert_eq!(starts, [(1005, 0), (2005, 1), (3005, 2), (3505, 3), (3605, 4), (4005, 7)]);
+    assert_eq!(losses, [(1000, 2), (3000, 7), (3600, 3), (4000, 0)]);
 }
 
 #[test]
@@ -396,4 +399,48 @@ proptest! {
         }
         devour(&text, &stream);
     }
+}
+
+/// The kernel's part of a recording.
+fn kernel_metadata() -> String {
+    let text = metadata(Header::Large).replace("\"ust\"", "\"kernel\"");
+    let events = text.find("event {").expect("events");
+    let context = text.find("event.context").expect("a context");
+    let end = context + text[context..].find("};").expect("its end") + 2;
+    const I: &str = "integer { size = 32; align = 8; signed = 1; encoding = none; base = 10; }";
+    format!(
+        "{}{} event {{ name = \"sched_switch\"; id = 0; stream_id = 0;
+            fields := struct {{ {I} _prev_tid; integer {{ size = 64; align = 8; signed = 1; }} _prev_state; {I} _next_tid; }}; }};",
+        &text[..context],
+        &text[end..events]
+    )
+}
+
+#[test]
+fn switches_of_the_kernel_give_cpu_time() {
+    let scratch = scratch();
+    // Another stream of the same processor.
+    let mut kernel = Packet { cpu: 1, ..Packet::new(Header::Large, 5, 1000) };
+    for (at, from, to) in [(1000, 0, 7), (1100, 7, 8), (1150, 8, 7), (1300, 7, 0)] {
+        kernel.stamp(0, at).i32(from).u64(0).i32(to);
+    }
+    write(&scratch.path().join("kernel"), &kernel_metadata(), &[("k_1", kernel.bytes(4096))]);
+    let mut user = Packet::new(Header::Large, 1, 900);
+    for at in [900, 1010, 1090, 1160, 1290] {
+        user.callback_start(at, 7, 1);
+    }
+    write(&scratch.path().join("ust"), &metadata(Header::Large), &[("c_1", user.bytes(4096))]);
+    let (events, recording) = read(scratch.path());
+    let used: Vec<_> = events
+        .iter()
+        .filter(|event| matches!(event.kind, Kind::CallbackStart { .. }))
+        .map(|event| event.cpu_ns)
+        .collect();
+    assert_eq!(used, [None, Some(10), Some(90), Some(110), Some(240)]);
+    assert!(recording.seen().iter().any(|seen| seen.name == "sched_switch" && seen.count == 4 && seen.used));
+    // Without switches the kernel's part is left out.
+    write(&scratch.path().join("kernel"), &kernel_metadata().replace("sched_switch", "irq_entry"), &[]);
+    let (events, recording) = read(scratch.path());
+    assert_eq!(recording.kernel_traces().len(), 1);
+    assert!(events.iter().all(|event| event.cpu_ns.is_none()));
 }

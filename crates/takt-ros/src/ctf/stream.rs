@@ -393,18 +393,26 @@ impl Stream {
     }
 
     /// What the counters of a new packet say was lost before it.
+    ///
+    /// LTTng-UST 2.13 now and then leaves a packet's counter at zero when it loses many events at a time; the next packet has
+    /// the right one again. So a counter that goes back says nothing, and the greatest so far counts.
     fn count(&mut self, discarded: Option<u64>, sequence: Option<u64>) -> Option<u64> {
-        let before = std::mem::replace(&mut self.counters, Counters { discarded, sequence });
+        let before = self.counters;
+        // Counted in 32 bits by 32-bit processes.
+        let wraps = |before: u64, now: u64| before >> 30 == 3 && now >> 30 == 0;
         let lost = match (before.discarded, discarded) {
-            (Some(before), Some(now)) if now >= before => now - before,
-            // Counted in 32 bits by 32-bit processes.
-            (Some(before), Some(now)) if before >> 32 == 0 => now.wrapping_sub(before) & 0xffff_ffff,
+            (Some(before), Some(now)) if wraps(before, now) => now + (1 << 32) - before,
+            (Some(before), Some(now)) => now.saturating_sub(before),
             // The beginning of a recording; a part of one says nothing of itself.
             (None, Some(now)) if sequence.unwrap_or(0) == 0 => now,
             _ => 0,
         };
+        if lost > 0 || before.discarded.is_none() {
+            self.counters.discarded = discarded;
+        }
+        self.counters.sequence = sequence.max(before.sequence);
         let skipped = match (before.sequence, sequence) {
-            (Some(before), Some(now)) => now > before.wrapping_add(1),
+            (Some(before), Some(now)) => now > before.saturating_add(1),
             _ => false,
         };
         if skipped { Some(0) } else { Some(lost).filter(|&lost| lost > 0) }
