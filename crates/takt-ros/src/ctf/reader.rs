@@ -1,6 +1,6 @@
 //! All streams of a recording, merged by time.
 
-use std::cmp::Reverse;
+use std::cmp::Ordering;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -43,6 +43,35 @@ struct Entry {
     thread: (u32, u32, [u64; 2], u64),
 }
 
+/// A stream with what it has next. The greatest is the one that comes first; time alone counts, so that comparing costs one
+/// instruction.
+#[derive(Debug, Clone, Copy)]
+struct Due {
+    ns: u64,
+    at: usize,
+}
+
+impl PartialEq for Due {
+    fn eq(&self, other: &Self) -> bool {
+        self.ns == other.ns
+    }
+}
+
+impl Eq for Due {}
+
+impl PartialOrd for Due {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Due {
+    #[inline]
+    fn cmp(&self, other: &Self) -> Ordering {
+        other.ns.cmp(&self.ns)
+    }
+}
+
 /// What is gathered while reading.
 #[derive(Debug, Default)]
 pub struct Tally {
@@ -80,7 +109,7 @@ struct Known {
 pub struct Reader {
     entries: Vec<Entry>,
     by_key: HashMap<Key, usize>,
-    queue: BinaryHeap<Reverse<(u64, usize)>>,
+    queue: BinaryHeap<Due>,
     compiled: VecDeque<(Vec<u8>, Arc<Trace>)>,
     known: Known,
     /// What was read, and what could not be.
@@ -292,7 +321,7 @@ impl Reader {
         let queue = std::mem::take(&mut self.queue);
         self.queue = queue
             .into_iter()
-            .filter_map(|Reverse((ns, at))| Some(Reverse((ns, *numbers.get(&at)?))))
+            .filter_map(|due| Some(Due { ns: due.ns, at: *numbers.get(&due.at)? }))
             .collect();
     }
 
@@ -301,7 +330,7 @@ impl Reader {
         let Self { entries, tally, queue, mapped, .. } = self;
         let Some(entry) = entries.get_mut(at) else { return };
         if entry.find(tally, *mapped) {
-            queue.push(Reverse((entry.at_ns(), at)));
+            queue.push(Due { ns: entry.at_ns(), at });
         }
     }
 
@@ -316,14 +345,14 @@ impl Reader {
         }
         let mut made = 0;
         while made < most {
-            let Some(&Reverse((mut at_ns, at))) = queue.peek() else { break };
+            let Some(&Due { ns: mut at_ns, at }) = queue.peek() else { break };
             let Some(entry) = entries.get_mut(at) else { break };
             if at_ns > until_ns {
                 break;
             }
             // As long as no other stream has something older, this one goes on: the second of a heap is one of two.
             let seconds = queue.as_slice().get(1..queue.len().min(3)).unwrap_or_default();
-            let other_ns = seconds.iter().map(|Reverse((ns, _))| *ns).min().unwrap_or(u64::MAX).min(until_ns);
+            let other_ns = seconds.iter().map(|due| due.ns).min().unwrap_or(u64::MAX).min(until_ns);
             let waits = loop {
                 made += entry.emit(at_ns, tally, known, sink);
                 if !entry.find(tally, *mapped) {
@@ -336,7 +365,7 @@ impl Reader {
             };
             if waits {
                 if let Some(mut top) = queue.peek_mut() {
-                    *top = Reverse((at_ns, at));
+                    *top = Due { ns: at_ns, at };
                 }
             } else {
                 queue.pop();
@@ -352,7 +381,7 @@ impl Reader {
     /// (still to be read) and its time. `false`: there is none. Losses are left out.
     pub fn next(&mut self, visit: &mut Visit<'_>) -> bool {
         loop {
-            let Some(Reverse((at_ns, at))) = self.queue.pop() else { return false };
+            let Some(Due { ns: at_ns, at }) = self.queue.pop() else { return false };
             let mut found = false;
             if let Some(entry) = self.entries.get_mut(at)
                 && let Next::Event(event) = entry.next
