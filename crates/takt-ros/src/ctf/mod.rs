@@ -4,7 +4,7 @@
 //!
 //! The registry has no reader of CTF: `babeltrace2-sys` binds the C library (which must be installed, and is the thing to
 //! be faster than), `barectf-parser` reads barectf's configuration instead of metadata. Here the [metadata](tsdl) is parsed
-//! once and compiled into flat [plans](plan); an event then costs one check of its bounds and a few copies, and no
+//! once and compiled into flat plans; an event then costs one check of its bounds and a few copies, and no
 //! allocation unless it brings a text that was never seen before.
 //!
 //! # What is read
