@@ -1,10 +1,11 @@
 //! All streams of a recording, merged by time.
 
-use std::cmp::Reverse;
+use std::cmp::Ordering;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::cpus::Cpus;
 use super::cursor::Cursor;
 use super::error::Error;
 use super::mapping::{Arguments, Head, Kinds};
@@ -29,7 +30,6 @@ const MOST_COMPILED: usize = 16;
 type Key = ([u8; 16], usize, u64);
 
 /// A stream: one file, or several that follow each other.
-#[derive(Debug)]
 struct Entry {
     stream: Stream,
     trace: Arc<Trace>,
@@ -41,6 +41,35 @@ struct Entry {
     part: u64,
     /// The thread of its last event, its name, and how many threads had been renamed then.
     thread: (u32, u32, [u64; 2], u64),
+}
+
+/// A stream with what it has next. The greatest is the one that comes first; time alone counts, so that comparing costs one
+/// instruction.
+#[derive(Debug, Clone, Copy)]
+struct Due {
+    ns: u64,
+    at: usize,
+}
+
+impl PartialEq for Due {
+    fn eq(&self, other: &Self) -> bool {
+        self.ns == other.ns
+    }
+}
+
+impl Eq for Due {}
+
+impl PartialOrd for Due {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Due {
+    #[inline]
+    fn cmp(&self, other: &Self) -> Ordering {
+        other.ns.cmp(&self.ns)
+    }
 }
 
 /// What is gathered while reading.
@@ -72,23 +101,36 @@ struct Known {
     kinds: Kinds,
     threads: HashMap<(u32, u32), [u8; 16]>,
     renamed: u64,
+    cpus: Cpus,
 }
 
 /// All streams of a recording.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Reader {
     entries: Vec<Entry>,
     by_key: HashMap<Key, usize>,
-    queue: BinaryHeap<Reverse<(u64, usize)>>,
+    queue: BinaryHeap<Due>,
     compiled: VecDeque<(Vec<u8>, Arc<Trace>)>,
     known: Known,
     /// What was read, and what could not be.
     pub tally: Tally,
     /// The first trace's folder, its clock, and what makes the clock the same elsewhere.
     first: Option<(PathBuf, Option<Clock>, String)>,
-    /// Traces of the kernel, which were left out.
+    /// Traces of the kernel without switches of threads, which were left out.
     pub kernel: Vec<PathBuf>,
     mapped: bool,
+}
+
+/// Without the contents of files.
+impl std::fmt::Debug for Reader {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Reader")
+            .field("first", &self.first)
+            .field("streams", &self.entries.len())
+            .field("unfinished", &self.queue.len())
+            .field("damages", &self.tally.damages)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Arguments for Stream {
@@ -140,7 +182,7 @@ impl Reader {
     /// Adds the trace in `folder` with all its streams, as part number `part` of a recording in parts.
     pub fn add(&mut self, folder: &Path, part: u64) -> Result<(), Error> {
         let trace = self.compile(folder)?;
-        if self.mapped && trace.metadata.env_text("domain") == Some("kernel") {
+        if self.mapped && trace.is_kernel() && !trace.is_of_use() {
             self.kernel.push(folder.to_owned());
             return Ok(());
         }
@@ -164,9 +206,11 @@ impl Reader {
             if stream.is_empty() {
                 continue;
             }
-            stream
-                .probe(&trace)
-                .map_err(|Damage { path, at, problem }| Error::Stream { path, at, problem })?;
+            stream.probe(&trace).map_err(|Damage { path, at, problem }| Error::Stream {
+                path,
+                at,
+                problem,
+            })?;
             let key = match (trace.metadata.uuid, stream.instance) {
                 (Some(uuid), Some(instance)) => Some((uuid, stream.class_number(), instance)),
                 _ => None,
@@ -277,7 +321,7 @@ impl Reader {
         let queue = std::mem::take(&mut self.queue);
         self.queue = queue
             .into_iter()
-            .filter_map(|Reverse((ns, at))| Some(Reverse((ns, *numbers.get(&at)?))))
+            .filter_map(|due| Some(Due { ns: due.ns, at: *numbers.get(&due.at)? }))
             .collect();
     }
 
@@ -286,7 +330,7 @@ impl Reader {
         let Self { entries, tally, queue, mapped, .. } = self;
         let Some(entry) = entries.get_mut(at) else { return };
         if entry.find(tally, *mapped) {
-            queue.push(Reverse((entry.at_ns(), at)));
+            queue.push(Due { ns: entry.at_ns(), at });
         }
     }
 
@@ -301,14 +345,14 @@ impl Reader {
         }
         let mut made = 0;
         while made < most {
-            let Some(&Reverse((mut at_ns, at))) = queue.peek() else { break };
+            let Some(&Due { ns: mut at_ns, at }) = queue.peek() else { break };
             let Some(entry) = entries.get_mut(at) else { break };
             if at_ns > until_ns {
                 break;
             }
             // As long as no other stream has something older, this one goes on: the second of a heap is one of two.
             let seconds = queue.as_slice().get(1..queue.len().min(3)).unwrap_or_default();
-            let other_ns = seconds.iter().map(|Reverse((ns, _))| *ns).min().unwrap_or(u64::MAX).min(until_ns);
+            let other_ns = seconds.iter().map(|due| due.ns).min().unwrap_or(u64::MAX).min(until_ns);
             let waits = loop {
                 made += entry.emit(at_ns, tally, known, sink);
                 if !entry.find(tally, *mapped) {
@@ -321,7 +365,7 @@ impl Reader {
             };
             if waits {
                 if let Some(mut top) = queue.peek_mut() {
-                    *top = Reverse((at_ns, at));
+                    *top = Due { ns: at_ns, at };
                 }
             } else {
                 queue.pop();
@@ -337,7 +381,7 @@ impl Reader {
     /// (still to be read) and its time. `false`: there is none. Losses are left out.
     pub fn next(&mut self, visit: &mut Visit<'_>) -> bool {
         loop {
-            let Some(Reverse((at_ns, at))) = self.queue.pop() else { return false };
+            let Some(Due { ns: at_ns, at }) = self.queue.pop() else { return false };
             let mut found = false;
             if let Some(entry) = self.entries.get_mut(at)
                 && let Next::Event(event) = entry.next
@@ -416,6 +460,9 @@ impl Entry {
         sink: &mut dyn FnMut(Event),
     ) -> usize {
         let Next::Event(event) = self.next else {
+            if self.trace.is_kernel() {
+                known.cpus.lost(self.stream.cpu);
+            }
             let kind = Kind::Lost { count: self.stream.lost() };
             sink(Event { at_ns, cpu_ns: None, pid: 0, tid: 0, kind });
             return 1;
@@ -428,6 +475,10 @@ impl Entry {
         }
         tally.names.count(of.number);
         let Some(mapping) = &of.mapping else { return 0 };
+        if let Some((from, to)) = mapping.switch(&self.stream) {
+            known.cpus.switch(self.stream.cpu, from, to, at_ns);
+            return 0;
+        }
         let pid = self.stream.value(slot::PID) as u32;
         let tid = self.stream.value(slot::TID) as u32;
         let mut made = 0;
@@ -435,7 +486,10 @@ impl Entry {
             made += name(&self.stream, &mut self.thread, (pid, tid), at_ns, known, sink);
         }
         let has_cpu_time = plan.context_fields & 1 << slot::CPU_TIME != 0;
-        let cpu_ns = has_cpu_time.then(|| self.stream.value(slot::CPU_TIME));
+        let cpu_ns = match has_cpu_time {
+            true => Some(self.stream.value(slot::CPU_TIME)),
+            false => known.cpus.used_ns(self.stream.cpu, tid, at_ns),
+        };
         made + known.kinds.send(mapping, Head { at_ns, cpu_ns, pid, tid }, &self.stream, sink)
     }
 }
