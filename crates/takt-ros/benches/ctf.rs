@@ -51,14 +51,20 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
 
         let before = cpu_seconds(libc::RUSAGE_CHILDREN);
-        let counted = Command::new("babeltrace2").arg(&folder).args(["-c", "sink.utils.counter", "-p", "step=+0"]).output();
+        let counted = Command::new("babeltrace2")
+            .arg(&folder)
+            .args(["-c", "sink.utils.counter", "-p", "step=+0"])
+            .output();
         let Ok(counted) = counted else {
             println!("SKIPPED babeltrace2: not installed (tools/install-outside gets it)");
             continue;
         };
         least[1] = least[1].min(cpu_seconds(libc::RUSAGE_CHILDREN) - before);
         let text = String::from_utf8_lossy(&counted.stdout).into_owned();
-        let last = text.lines().rev().find_map(|line| line.trim().strip_suffix(" Event messages")?.trim().parse().ok());
+        let last = text
+            .lines()
+            .rev()
+            .find_map(|line| line.trim().strip_suffix(" Event messages")?.trim().parse().ok());
         counts[1] = last.unwrap_or(0);
     }
     for (name, (seconds, count)) in ["takt", "babeltrace2"].iter().zip(least.iter().zip(counts)) {

@@ -122,7 +122,13 @@ impl Source for Live {
             self.last = Some(number);
             if missed {
                 made += 1;
-                sink(Event { at_ns: self.at_ns, cpu_ns: None, pid: 0, tid: 0, kind: Kind::Lost { count: 0 } });
+                sink(Event {
+                    at_ns: self.at_ns,
+                    cpu_ns: None,
+                    pid: 0,
+                    tid: 0,
+                    kind: Kind::Lost { count: 0 },
+                });
             }
             let added = traces_below(&folder)
                 .and_then(|traces| traces.iter().try_for_each(|trace| self.reader.add(trace, number)));

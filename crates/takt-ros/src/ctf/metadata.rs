@@ -30,7 +30,8 @@ pub fn load(folder: &Path) -> Result<Vec<u8>, Error> {
 /// What `bytes`, the metadata of the trace in `folder`, say.
 pub fn parse(folder: &Path, bytes: &[u8]) -> Result<Metadata, Error> {
     let path = folder.join("metadata");
-    let text = text(bytes).map_err(|(at, problem)| Error::MetadataFile { path: path.clone(), at, problem })?;
+    let text =
+        text(bytes).map_err(|(at, problem)| Error::MetadataFile { path: path.clone(), at, problem })?;
     tsdl::read(&text).map_err(|source| Error::Tsdl { path, source })
 }
 

@@ -164,9 +164,11 @@ impl Reader {
             if stream.is_empty() {
                 continue;
             }
-            stream
-                .probe(&trace)
-                .map_err(|Damage { path, at, problem }| Error::Stream { path, at, problem })?;
+            stream.probe(&trace).map_err(|Damage { path, at, problem }| Error::Stream {
+                path,
+                at,
+                problem,
+            })?;
             let key = match (trace.metadata.uuid, stream.instance) {
                 (Some(uuid), Some(instance)) => Some((uuid, stream.class_number(), instance)),
                 _ => None,

@@ -144,7 +144,6 @@ impl Stream {
         self.length == 0
     }
 
-
     /// The time of what [`advance`](Self::advance) found, in ticks.
     #[inline]
     pub fn ticks(&self) -> u64 {

@@ -202,7 +202,13 @@ impl fmt::Display for Value {
 /// `%g` of C: six digits, without zeros at the end.
 fn six_digits(value: f64) -> String {
     if !value.is_finite() {
-        return if value.is_nan() { "nan".into() } else if value > 0.0 { "inf".into() } else { "-inf".into() };
+        return if value.is_nan() {
+            "nan".into()
+        } else if value > 0.0 {
+            "inf".into()
+        } else {
+            "-inf".into()
+        };
     }
     let trim = |digits: &str| match digits.contains('.') {
         true => digits.trim_end_matches('0').trim_end_matches('.').to_owned(),

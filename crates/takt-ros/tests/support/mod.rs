@@ -107,7 +107,10 @@ stream {{
         ("other:event", &[("string", "_text"), (I, "_number")]),
     ];
     for (id, (name, fields)) in events.iter().enumerate() {
-        let _ = write!(text, "event {{ name = \"{name}\"; id = {id}; stream_id = 0; loglevel = 13; fields := struct {{");
+        let _ = write!(
+            text,
+            "event {{ name = \"{name}\"; id = {id}; stream_id = 0; loglevel = 13; fields := struct {{"
+        );
         for (of, field) in *fields {
             let _ = write!(text, " {of} {field};");
         }
@@ -136,7 +139,17 @@ const CONTEXT_END: usize = 4 + 16 + 4 + 8 + 6 * 8 + 4;
 impl Packet {
     pub fn new(header: Header, instance: u64, begin: u64) -> Self {
         let cpu = u32::try_from(instance).unwrap_or(0);
-        Self { header, instance, begin, end: begin, sequence: 0, discarded: 0, cpu, body: Vec::new(), last: begin }
+        Self {
+            header,
+            instance,
+            begin,
+            end: begin,
+            sequence: 0,
+            discarded: 0,
+            cpu,
+            body: Vec::new(),
+            last: begin,
+        }
     }
 
     /// The event's header: short if number and stamp fit, as LTTng decides.
@@ -251,7 +264,12 @@ pub fn busy(folder: &Path, streams: u64, rounds: u64, packet: usize) -> u64 {
             let message = 0x7f00_0000 + round % 64;
             let p = &mut open;
             p.stamp(id::WAIT, step()).context(1000, tid, "executor").u64(u64::MAX);
-            p.stamp(id::RMW_TAKE, step()).context(1000, tid, "executor").u64(9).u64(message).u64(round).i32(1);
+            p.stamp(id::RMW_TAKE, step())
+                .context(1000, tid, "executor")
+                .u64(9)
+                .u64(message)
+                .u64(round)
+                .i32(1);
             p.stamp(id::CALLBACK_START, step()).context(1000, tid, "executor").u64(77 + stream).i32(0);
             p.stamp(id::RCLCPP_PUBLISH, step()).context(1000, tid, "executor").u64(message);
             p.stamp(id::RCL_PUBLISH, step()).context(1000, tid, "executor").u64(5).u64(message);
