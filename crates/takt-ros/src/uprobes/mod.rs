@@ -3,7 +3,8 @@
 //! The kernel puts a breakpoint at the beginning of each `ros_trace_*` function, in every process that has the library mapped, now or
 //! later, and writes who called and with which arguments. That needs privilege (root, or `CAP_PERFMON` with
 //! `CAP_SYS_PTRACE`), and each call costs the process one to two microseconds on metal, ten and more on a virtual machine:
-//! a hundred times the preload probe.
+//! a hundred times the preload probe. The kernel keeps one probe for each function and CPU: many CPUs make each call dearer still, and
+//! taking the probes away (when [`Probe`] is dropped) takes some 80 ms each, one after the other.
 //!
 //! - **CPU time** is not in a sample. It is summed from the scheduler's switches, which the same buffers record; it counts from
 //!   the thread's first event, and contains the cost of the probes in between.
@@ -163,7 +164,9 @@ impl Probe {
             return Err(UprobeError::NotFound { pids: options.pids.clone() });
         }
         let bytes = options.buffer_kib as usize * 1024;
-        let buffers = perf::cpus().into_iter().map(|cpu| {
+        let cpus = perf::cpus();
+        perf::allow_descriptors(cpus.len() * (1 + libraries.len() * POINTS.len()));
+        let buffers = cpus.into_iter().map(|cpu| {
             CpuBuffer::open(cpu, bytes).map_err(|source| refused(format!("a buffer for CPU {cpu}"), source))
         });
         let wanted = (!options.pids.is_empty()).then(|| options.pids.iter().copied().collect::<HashSet<_>>());

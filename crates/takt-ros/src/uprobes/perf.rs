@@ -30,6 +30,21 @@ pub fn cpus() -> Vec<u16> {
     if cpus.is_empty() { vec![0] } else { cpus }
 }
 
+/// Makes room for `count` more descriptors, as far as the hard limit goes: each function has one on every CPU.
+pub fn allow_descriptors(count: usize) {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the kernel fills the structure.
+    if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) } != 0 {
+        return;
+    }
+    let needed = (count as libc::rlim_t).saturating_add(256).min(limit.rlim_max);
+    if limit.rlim_cur < needed {
+        limit.rlim_cur = needed;
+        // SAFETY: reads the structure. Should it be refused, opening the events says so.
+        unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) };
+    }
+}
+
 fn attributes() -> b::perf_event_attr {
     let mut attr = b::perf_event_attr {
         size: u32::try_from(size_of::<b::perf_event_attr>()).unwrap_or(b::PERF_ATTR_SIZE_VER5),
