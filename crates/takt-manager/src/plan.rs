@@ -219,8 +219,8 @@ pub enum Step {
         /// The bound it would have had; `None`: none.
         bound_ns: Option<u64>,
     },
-    /// The chain could not be considered.
-    Refused,
+    /// Something was assumed about the system.
+    Assumed,
     /// The plan of before stays, because the new one guarantees nothing more.
     Unchanged,
 }
