@@ -3,8 +3,8 @@
 //! The kernel puts a breakpoint at the beginning of each `ros_trace_*` function, in every process that has the library mapped, now or
 //! later, and writes who called and with which arguments. That needs privilege (root, or `CAP_PERFMON` with
 //! `CAP_SYS_PTRACE`), and each call costs the process one to two microseconds on metal, ten and more on a virtual machine:
-//! a hundred times the preload probe. The kernel keeps one probe for each function and CPU: many CPUs make each call dearer still, and
-//! taking the probes away (when [`Probe`] is dropped) takes some 80 ms each, one after the other.
+//! a hundred times the preload probe. Taking the probes away (when [`Probe`] is dropped) takes the
+//! kernel some 80 ms for each function.
 //!
 //! - **CPU time** is not in a sample. It is summed from the scheduler's switches, which the same buffers record; it counts from
 //!   the thread's first event, and contains the cost of the probes in between.
@@ -13,6 +13,7 @@
 //! - **Initialisation** that was over before is found again as far as possible (see `fill`); the nodes' names are not.
 //! - Symbols of callbacks are not seen from Jazzy on (`rclcpp` asks first whether LTTng wants them).
 
+mod definitions;
 mod fill;
 mod library;
 mod memory;
@@ -32,6 +33,7 @@ use serde::{Deserialize, Serialize};
 
 pub use library::LibraryError;
 
+use self::definitions::Definitions;
 use self::memory::Processes;
 use self::perf::CpuBuffer;
 use self::points::POINTS;
@@ -134,6 +136,8 @@ pub struct UprobeInfo {
 #[derive(Debug)]
 pub struct Probe {
     buffers: Vec<CpuBuffer>,
+    /// After the buffers: closed before they are removed.
+    definitions: Option<Definitions>,
     translator: Translator<Processes>,
     libraries: Vec<String>,
     missing: Vec<String>,
@@ -172,6 +176,7 @@ impl Probe {
         let wanted = (!options.pids.is_empty()).then(|| options.pids.iter().copied().collect::<HashSet<_>>());
         let mut probe = Self {
             buffers: buffers.collect::<Result<_, _>>()?,
+            definitions: Definitions::new(),
             translator: Translator::new(wanted, Processes::default()),
             libraries: Vec::new(),
             missing: Vec::new(),
@@ -199,9 +204,15 @@ impl Probe {
                 self.missing.push(format!("{}{why}", point.0));
                 continue;
             };
+            // Without tracefs, or where it refuses, each CPU gets its own.
+            let named = self.definitions.as_mut().and_then(|all| all.add(name, path, offset).ok());
+            let what = match named {
+                Some(id) => perf::What::Named { id },
+                None => perf::What::Nameless { pmu, path: &c_path, offset },
+            };
             for buffer in &mut self.buffers {
                 let id = buffer
-                    .add(pmu, &c_path, offset)
+                    .add(what)
                     .map_err(|source| refused(format!("uprobe on {name} of {}", path.display()), source))?;
                 self.translator.add(id, *point);
             }
