@@ -204,6 +204,8 @@ fn all_events_of_all_threads_arrive_in_order() {
     assert_eq!(info.events, events.len() as u64);
     let threads = by_thread(&events);
     assert_eq!(threads.len() as u64, THREADS + 1);
+    // Told by the process's end alone, and so not before the other threads' last events.
+    assert_eq!(events.last().unwrap().kind, Kind::ThreadEnd);
     for (tid, events) in &threads {
         let Kind::ThreadName { name } = &events[0].kind else { panic!("{tid} has no name: {:?}", events[0]) };
         assert_eq!(events.last().unwrap().kind, Kind::ThreadEnd);
