@@ -12,6 +12,7 @@
 mod clock;
 pub mod ctf;
 pub mod event;
+pub mod jobs;
 pub mod preload;
 mod procfs;
 pub mod standin;

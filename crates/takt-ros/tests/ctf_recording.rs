@@ -14,7 +14,7 @@ fn folder() -> PathBuf {
 fn events(recording: &mut Recording) -> Vec<Event> {
     let mut events = Vec::new();
     while !recording.ended() {
-        recording.poll(&mut |event| events.push(event)).unwrap();
+        recording.poll(&mut |event| events.push(event)).expect("events");
     }
     events
 }

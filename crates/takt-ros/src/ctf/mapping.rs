@@ -36,6 +36,8 @@ enum Shape {
     IpbToSubscription,
     BufferToIpb,
     LifecycleTransition,
+    /// The kernel's: a processor goes from one thread to another.
+    Switch,
     // CARET's.
     Dispatch,
     BindStamp,
@@ -148,6 +150,9 @@ const TABLE: &[(&str, Shape, &[&str])] = &[
     ("callback_group_add_client", Shape::CallbackGroupMember, &["callback_group_addr", "client_handle"]),
 ];
 
+/// The one event of the kernel that is read: from it comes the CPU time of threads.
+const SWITCH: (&str, Shape, &[&str]) = ("sched_switch", Shape::Switch, &["prev_tid", "next_tid"]);
+
 /// How an event class is brought to a kind of ours.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mapping {
@@ -163,12 +168,16 @@ fn is(entry: &str, field: &str) -> bool {
 }
 
 /// What an event of this name and payload is brought to: nothing if it is not ours, or lacks a field.
-pub fn of(name: &str, fields: Option<&Type>) -> Option<Mapping> {
-    let (provider, event) = name.split_once(':')?;
-    if provider != "ros2" && provider != "ros2_caret" {
-        return None;
-    }
-    let (_, shape, arguments) = TABLE.iter().find(|(name, ..)| *name == event)?;
+pub fn of(name: &str, fields: Option<&Type>, is_kernel: bool) -> Option<Mapping> {
+    let (_, shape, arguments) = if is_kernel {
+        Some(&SWITCH).filter(|(event, ..)| *event == name)?
+    } else {
+        let (provider, event) = name.split_once(':')?;
+        if provider != "ros2" && provider != "ros2_caret" {
+            return None;
+        }
+        TABLE.iter().find(|(name, ..)| *name == event)?
+    };
     let mut present = 0;
     for (number, entry) in arguments.iter().enumerate() {
         let found = match fields {
@@ -185,6 +194,13 @@ pub fn of(name: &str, fields: Option<&Type>) -> Option<Mapping> {
 }
 
 impl Mapping {
+    /// A switch of threads: the one that leaves, the one that comes. Not an event of ours.
+    #[inline]
+    pub fn switch(&self, event: &impl Arguments) -> Option<(u32, u32)> {
+        let thread = |number: u32| event.value(slot::ARGUMENTS + number) as u32;
+        (self.shape == Shape::Switch).then(|| (thread(0), thread(1)))
+    }
+
     /// The slot of a field of the payload.
     pub fn argument(&self, field: &str) -> Option<u32> {
         let number = self.arguments.iter().position(|entry| is(entry, field))?;

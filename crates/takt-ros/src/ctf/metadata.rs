@@ -44,7 +44,7 @@ pub fn text(bytes: &[u8]) -> Result<String, (u64, MetadataProblem)> {
         unpack(bytes, u32::from_be_bytes)?
     } else if bytes.first() == Some(&0x1e) || bytes.first() == Some(&b'{') {
         return Err((0, MetadataProblem::Ctf2));
-    } else if bytes.starts_with(b"/* CTF 1.8") || bytes.first().is_some_and(u8::is_ascii) {
+    } else if bytes.iter().take(8).all(|byte| byte.is_ascii_graphic() || byte.is_ascii_whitespace()) {
         bytes.to_vec()
     } else {
         return Err((0, MetadataProblem::Magic { found: bytes.iter().take(8).copied().collect() }));

@@ -21,16 +21,19 @@
 //! # Clocks
 //!
 //! `at_ns` is the trace's own clock, which is CLOCK_MONOTONIC unless LTTng runs with a clock plugin;
-//! [`Recording::epoch_ns`] is what to add for the time of day. CPU time is there if the recording has the context
-//! `perf:thread:task-clock` (`lttng add-context -u -t perf:thread:task-clock`); its zero is the thread's first event, and
-//! only differences matter. Process and thread ids are those of the processes' own namespace (`vpid`, `vtid`): processes
-//! of several containers in one recording can have the same.
+//! [`Recording::epoch_ns`] is what to add for the time of day. Process and thread ids are those of the processes' own
+//! namespace (`vpid`, `vtid`): processes of several containers in one recording can have the same.
+//!
+//! CPU time of threads is there if the recording has the kernel's `sched_switch` as well (`ros2 trace` records it where
+//! the kernel tracer is installed; in one namespace with the kernel only), or the context `perf:thread:task-clock`
+//! (`lttng add-context -u -t perf:thread:task-clock`). Its zero is anywhere: differences alone mean something.
 //!
 //! # Damage
 //!
 //! What cannot be read is left out, listed ([`Recording::damages`]) and marked by [`Kind::Lost`](crate::Kind::Lost); the
 //! other packets and streams go on. A recording that is unreadable from the beginning is an [`Error`].
 
+mod cpus;
 mod cursor;
 mod error;
 mod header;
@@ -42,6 +45,8 @@ mod reader;
 mod recording;
 mod records;
 mod stream;
+#[cfg(test)]
+mod tests;
 mod trace;
 pub mod tsdl;
 mod value;

@@ -20,7 +20,7 @@ struct Read {
     big: Option<u32>,
 }
 
-/// Where a text of fixed length stands in a fixed layout.
+/// Where bytes of fixed length stand in a fixed layout.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Span {
     at: u32,
@@ -300,7 +300,7 @@ impl Builder {
                 self.align(of.align());
                 if let Some(bits) = run_bits(of) {
                     self.close();
-                    let slot = slot.filter(|_| of.is_byte_text());
+                    let slot = slot.filter(|_| of.is_byte() && self.known >= 8);
                     self.steps.push(Step::Run { bits, times, slot });
                     self.known = if bits % 8 == 0 { 8.min(self.known) } else { 1 };
                 } else {
@@ -335,7 +335,7 @@ impl Builder {
         match fixed {
             Some(bits) if bits % 8 == 0 && bits / 8 <= MOST_BLOCK && self.known >= 8 => {
                 let at = self.extend(bits / 8);
-                if let (Some(slot), true, Some(block)) = (slot, of.is_byte_text(), &mut self.block) {
+                if let (Some(slot), true, Some(block)) = (slot, of.is_byte(), &mut self.block) {
                     let length = u32::try_from(bits / 8).unwrap_or(u32::MAX);
                     block.spans.push(Span { at, length, slot });
                 }

@@ -5,6 +5,7 @@ use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::cpus::Cpus;
 use super::cursor::Cursor;
 use super::error::Error;
 use super::mapping::{Arguments, Head, Kinds};
@@ -29,7 +30,6 @@ const MOST_COMPILED: usize = 16;
 type Key = ([u8; 16], usize, u64);
 
 /// A stream: one file, or several that follow each other.
-#[derive(Debug)]
 struct Entry {
     stream: Stream,
     trace: Arc<Trace>,
@@ -72,10 +72,11 @@ struct Known {
     kinds: Kinds,
     threads: HashMap<(u32, u32), [u8; 16]>,
     renamed: u64,
+    cpus: Cpus,
 }
 
 /// All streams of a recording.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Reader {
     entries: Vec<Entry>,
     by_key: HashMap<Key, usize>,
@@ -86,9 +87,21 @@ pub struct Reader {
     pub tally: Tally,
     /// The first trace's folder, its clock, and what makes the clock the same elsewhere.
     first: Option<(PathBuf, Option<Clock>, String)>,
-    /// Traces of the kernel, which were left out.
+    /// Traces of the kernel without switches of threads, which were left out.
     pub kernel: Vec<PathBuf>,
     mapped: bool,
+}
+
+/// Without the contents of files.
+impl std::fmt::Debug for Reader {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Reader")
+            .field("first", &self.first)
+            .field("streams", &self.entries.len())
+            .field("unfinished", &self.queue.len())
+            .field("damages", &self.tally.damages)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Arguments for Stream {
@@ -140,7 +153,7 @@ impl Reader {
     /// Adds the trace in `folder` with all its streams, as part number `part` of a recording in parts.
     pub fn add(&mut self, folder: &Path, part: u64) -> Result<(), Error> {
         let trace = self.compile(folder)?;
-        if self.mapped && trace.metadata.env_text("domain") == Some("kernel") {
+        if self.mapped && trace.is_kernel() && !trace.is_of_use() {
             self.kernel.push(folder.to_owned());
             return Ok(());
         }
@@ -418,6 +431,9 @@ impl Entry {
         sink: &mut dyn FnMut(Event),
     ) -> usize {
         let Next::Event(event) = self.next else {
+            if self.trace.is_kernel() {
+                known.cpus.lost(self.stream.cpu);
+            }
             let kind = Kind::Lost { count: self.stream.lost() };
             sink(Event { at_ns, cpu_ns: None, pid: 0, tid: 0, kind });
             return 1;
@@ -430,6 +446,10 @@ impl Entry {
         }
         tally.names.count(of.number);
         let Some(mapping) = &of.mapping else { return 0 };
+        if let Some((from, to)) = mapping.switch(&self.stream) {
+            known.cpus.switch(self.stream.cpu, from, to, at_ns);
+            return 0;
+        }
         let pid = self.stream.value(slot::PID) as u32;
         let tid = self.stream.value(slot::TID) as u32;
         let mut made = 0;
@@ -437,7 +457,10 @@ impl Entry {
             made += name(&self.stream, &mut self.thread, (pid, tid), at_ns, known, sink);
         }
         let has_cpu_time = plan.context_fields & 1 << slot::CPU_TIME != 0;
-        let cpu_ns = has_cpu_time.then(|| self.stream.value(slot::CPU_TIME));
+        let cpu_ns = match has_cpu_time {
+            true => Some(self.stream.value(slot::CPU_TIME)),
+            false => known.cpus.used_ns(self.stream.cpu, tid, at_ns),
+        };
         made + known.kinds.send(mapping, Head { at_ns, cpu_ns, pid, tid }, &self.stream, sink)
     }
 }

@@ -28,7 +28,8 @@ pub struct Recording {
 }
 
 impl Recording {
-    /// All traces at or below `folder`, of user space; the parts of a rotated session are read as one.
+    /// All traces at or below `folder`; the parts of a rotated session are read as one. Of the kernel's, only switches of
+    /// threads are read.
     ///
     /// # Errors
     ///
@@ -56,7 +57,7 @@ impl Recording {
         self.reader.tally.more_damages
     }
 
-    /// Traces of the kernel, which are not read.
+    /// Traces of the kernel that are not read, because they hold no switches of threads.
     pub fn kernel_traces(&self) -> &[PathBuf] {
         &self.reader.kernel
     }

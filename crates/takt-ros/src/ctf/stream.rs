@@ -52,7 +52,6 @@ pub struct Counters {
 }
 
 /// A stream file.
-#[derive(Debug)]
 pub struct Stream {
     path: PathBuf,
     /// Size of the file when it was opened.
@@ -190,10 +189,10 @@ impl Stream {
     /// Finds the header of the next event; its body must be [taken](Self::take) before the next call.
     #[inline]
     pub fn advance(&mut self, trace: &Trace) -> Next {
-        if self.at >= self.end || self.loss.is_some() {
-            if let Some(other) = self.between(trace) {
-                return other;
-            }
+        if (self.at >= self.end || self.loss.is_some())
+            && let Some(other) = self.between(trace)
+        {
+            return other;
         }
         let Some(class) = trace.streams.get(self.class) else { return Next::End };
         let data = self.buffer.get(self.first..self.behind).unwrap_or_default();
@@ -321,15 +320,15 @@ impl Stream {
         let data = self.buffer.get(first..first + header_bytes as usize).unwrap_or_default();
         let mut cursor = Cursor { data, at: 0, end: header_bytes * 8 };
         let header_is_read = trace.packet_header.run(&mut cursor, &mut self.slots).is_ok();
+        if !header_is_read {
+            return Err(self.give_up(PacketProblem::Header { left_bytes }));
+        }
         let field = |slots: &[u64], fields: u32, slot: u32| {
             (fields & 1 << slot != 0).then(|| slots.get(slot as usize).copied().unwrap_or(0))
         };
         let fields = trace.header_fields;
         if let Some(found) = field(&self.slots, fields, slot::MAGIC).filter(|&found| found != MAGIC) {
             return Err(self.give_up(PacketProblem::Magic { found }));
-        }
-        if !header_is_read {
-            return Err(self.give_up(PacketProblem::Header { left_bytes }));
         }
         if let (Some(at), Some(expected)) = (field(&self.slots, fields, slot::UUID), trace.metadata.uuid) {
             let (at, length) = place(at);
@@ -394,18 +393,26 @@ impl Stream {
     }
 
     /// What the counters of a new packet say was lost before it.
+    ///
+    /// LTTng-UST 2.13 now and then leaves a packet's counter at zero when it loses many events at a time; the next packet has
+    /// the right one again. So a counter that goes back says nothing, and the greatest so far counts.
     fn count(&mut self, discarded: Option<u64>, sequence: Option<u64>) -> Option<u64> {
-        let before = std::mem::replace(&mut self.counters, Counters { discarded, sequence });
+        let before = self.counters;
+        // Counted in 32 bits by 32-bit processes.
+        let wraps = |before: u64, now: u64| before >> 30 == 3 && now >> 30 == 0;
         let lost = match (before.discarded, discarded) {
-            (Some(before), Some(now)) if now >= before => now - before,
-            // Counted in 32 bits by 32-bit processes.
-            (Some(before), Some(now)) if before >> 32 == 0 => now.wrapping_sub(before) & 0xffff_ffff,
+            (Some(before), Some(now)) if wraps(before, now) => now + (1 << 32) - before,
+            (Some(before), Some(now)) => now.saturating_sub(before),
             // The beginning of a recording; a part of one says nothing of itself.
             (None, Some(now)) if sequence.unwrap_or(0) == 0 => now,
             _ => 0,
         };
+        if lost > 0 || before.discarded.is_none() {
+            self.counters.discarded = discarded;
+        }
+        self.counters.sequence = sequence.max(before.sequence);
         let skipped = match (before.sequence, sequence) {
-            (Some(before), Some(now)) => now > before.wrapping_add(1),
+            (Some(before), Some(now)) => now > before.saturating_add(1),
             _ => false,
         };
         if skipped { Some(0) } else { Some(lost).filter(|&lost| lost > 0) }

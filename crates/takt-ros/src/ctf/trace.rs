@@ -202,8 +202,10 @@ impl Trace {
         let header_fields = present(metadata.packet_header.as_ref(), packet_slot);
         let pid = metadata.env_number("vpid").and_then(|pid| u32::try_from(pid).ok());
         let mut streams = Vec::new();
+        let is_kernel = metadata.env_text("domain") == Some("kernel");
         for class in &metadata.streams {
-            streams.push(stream(class, header_fields, pid, mapped, names).map_err(unusable)?);
+            let of = Of { header_fields, pid, is_kernel, mapped };
+            streams.push(stream(class, &of, names).map_err(unusable)?);
         }
         Ok(Self {
             packet_header: packet_header.finish(),
@@ -226,19 +228,31 @@ impl Trace {
         u64::try_from(ns).unwrap_or(u64::MAX)
     }
 
+    /// Recorded in the kernel.
+    pub fn is_kernel(&self) -> bool {
+        self.metadata.env_text("domain") == Some("kernel")
+    }
+
+    /// Whether any of its events is brought to one of ours.
+    pub fn is_of_use(&self) -> bool {
+        self.streams.iter().any(|stream| stream.events.iter().any(|event| event.mapping.is_some()))
+    }
+
     /// The clock of its events.
     pub fn clock(&self) -> Option<&Clock> {
         self.metadata.clocks.first()
     }
 }
 
-fn stream(
-    class: &StreamClass,
+/// The trace that a stream class is of.
+struct Of {
     header_fields: u32,
     pid: Option<u32>,
+    is_kernel: bool,
     mapped: bool,
-    names: &mut Names,
-) -> Result<StreamPlan, Unusable> {
+}
+
+fn stream(class: &StreamClass, trace: &Of, names: &mut Names) -> Result<StreamPlan, Unusable> {
     let stream_id = class.id;
     let header =
         class.event_header.as_ref().filter(|of| has_clock(of)).ok_or(Unusable::NoTime { stream_id })?;
@@ -260,8 +274,9 @@ fn stream(
         } else {
             sparse.insert(event.id, at);
         }
-        let mapping = mapping::of(&event.name, event.fields.as_ref()).filter(|_| mapped);
-        ours |= mapping.is_some();
+        let mapping =
+            mapping::of(&event.name, event.fields.as_ref(), trace.is_kernel).filter(|_| trace.mapped);
+        ours |= mapping.is_some() && !trace.is_kernel;
         let mut body = Builder::new(slot::SAVED);
         if let Some(of) = &class.event_context {
             body.root(of, &context_slot);
@@ -278,12 +293,12 @@ fn stream(
     if ours && !has(slot::TID) {
         return Err(Unusable::NoContext { stream_id, missing: "thread", context: "vtid" });
     }
-    if ours && !has(slot::PID) && pid.is_none() {
+    if ours && !has(slot::PID) && trace.pid.is_none() {
         return Err(Unusable::NoContext { stream_id, missing: "process", context: "vpid" });
     }
     Ok(StreamPlan {
         context: context.finish(),
-        packet_fields: header_fields | present(class.packet_context.as_ref(), packet_slot),
+        packet_fields: trace.header_fields | present(class.packet_context.as_ref(), packet_slot),
         context_fields,
         header: HeaderPlan::new(header),
         dense,

@@ -168,6 +168,10 @@ impl Arguments<'_> {
                 return Ok(Content::Init);
             }
             code::THREAD_END => Kind::ThreadEnd,
+            code::JOB => {
+                let (released_ns, started_ns, used_ns) = (self.word()?, self.word()?, self.word()?);
+                Kind::Job { released_ns, started_ns, used_ns, task: self.text()? }
+            }
             code::LOST => Kind::Lost { count: self.word()? },
             code::NODE => Kind::NodeInit { node: self.word()?, name: self.text()?, namespace: self.text()? },
             code::PUBLISHER => {

@@ -13,10 +13,10 @@
 
 mod decode;
 mod probe;
-mod process;
+pub(crate) mod process;
 mod reader;
 #[allow(dead_code)]
-mod ring;
+pub(crate) mod ring;
 mod session;
 #[cfg(test)]
 mod tests;

@@ -59,8 +59,8 @@ pub enum ProcessError {
 
 /// A mapping of part of a file.
 #[derive(Debug)]
-struct Mapping {
-    base: NonNull<u8>,
+pub(crate) struct Mapping {
+    pub(crate) base: NonNull<u8>,
     bytes: usize,
 }
 
@@ -68,7 +68,7 @@ struct Mapping {
 unsafe impl Send for Mapping {}
 
 impl Mapping {
-    fn new(file: &File, offset: usize, bytes: usize) -> io::Result<Self> {
+    pub(crate) fn new(file: &File, offset: usize, bytes: usize) -> io::Result<Self> {
         let offset =
             libc::off_t::try_from(offset).map_err(|_| io::Error::from_raw_os_error(libc::EOVERFLOW))?;
         let protection = libc::PROT_READ | libc::PROT_WRITE;

@@ -111,8 +111,10 @@ pub mod code {
     pub const BUFFER_INSIDE: u8 = 33;
     /// `rcl_lifecycle_transition`: machine, from, to.
     pub const TRANSITION: u8 = 34;
+    /// A job of a task of Takt's own robots, stamped with its end: release, start, CPU time used, task.
+    pub const JOB: u8 = 35;
     /// Codes end here.
-    pub const END: u8 = 35;
+    pub const END: u8 = 36;
 }
 
 /// Which records carry CPU time, one bit for each code: all that execution times, the demand of a thread that publishes without

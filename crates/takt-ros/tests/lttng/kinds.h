@@ -31,7 +31,7 @@ LTTNG_UST_TRACEPOINT_EVENT(takt_test, kinds,
         lttng_ust_field_float(float, single, (float) real)
         lttng_ust_field_float(double, twice, real)
         lttng_ust_field_array_text(char, letters, "eight ch", 8)
-        lttng_ust_field_sequence_text(char, tail, text, size_t, length)
+        lttng_ust_field_sequence_text(char, tail, text, size_t, length + 1)
         lttng_ust_field_enum(takt_test, mode, int, mode, number % 12 - 5)
         lttng_ust_field_array_hex(int32_t, corners, ((int32_t[]) {-1, 0, number}), 3)))
 

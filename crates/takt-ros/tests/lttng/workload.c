@@ -39,7 +39,7 @@ static void *run(void *argument)
         lttng_ust_tracepoint(ros2, callback_end, handle(thread, 3));
         if (round % 16 == 0) {
             uint16_t values[5] = {1, 2, 3, 4, (uint16_t) round};
-            lttng_ust_tracepoint(takt_test, kinds, (int) round, "a \"text\"", values, round % 6, round / 3.0);
+            lttng_ust_tracepoint(takt_test, kinds, (int) round, "a \"text\"", values, (size_t) (round % 6), round / 3.0);
         }
         if (pause_us > 0)
             usleep((useconds_t) pause_us);

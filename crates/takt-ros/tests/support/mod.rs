@@ -131,7 +131,7 @@ pub struct Packet {
     pub cpu: u32,
     /// Content behind the packet's context.
     pub body: Vec<u8>,
-    last: u64,
+    pub last: u64,
 }
 
 const CONTEXT_END: usize = 4 + 16 + 4 + 8 + 6 * 8 + 4;

@@ -5,8 +5,6 @@ mod lexer;
 mod parser;
 mod resolve;
 mod specs;
-#[cfg(test)]
-mod tests;
 pub mod types;
 
 pub use error::{TsdlError, TsdlProblem};

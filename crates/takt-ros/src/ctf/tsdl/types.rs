@@ -145,6 +145,11 @@ impl Type {
         }
     }
 
+    /// Bytes, one behind the other when in an array or sequence.
+    pub fn is_byte(&self) -> bool {
+        matches!(self, Type::Int(int) if int.bits == 8 && int.align <= 8)
+    }
+
     /// The integer of an array or sequence of characters.
     pub fn is_byte_text(&self) -> bool {
         matches!(self, Type::Int(int) if int.text && int.bits == 8 && int.align == 8)
