@@ -434,14 +434,22 @@ fn close_lock(session: Session) -> Session {
 fn what_dead_sessions_left_is_cleared_away() {
     let base = tempfile::tempdir().unwrap();
     let options = SessionOptions { base: Some(base.path().to_owned()), ..options() };
-    let left = Session::create(&options).unwrap();
-    let directory = left.directory().to_owned();
+    // As processes with a number that no process can have left them: one that nobody holds, and one taken up again.
+    let directory = |name: &str| base.path().join(name);
+    let leave = |name: &str| {
+        let session = close_lock(Session::create(&options).unwrap());
+        std::fs::rename(session.directory(), directory(name)).unwrap();
+        std::mem::forget(session);
+    };
+    leave("takt-probe-4194999-0");
+    leave("takt-probe-4194999-1");
+    let _taken = Session::attach(&directory("takt-probe-4194999-1")).unwrap();
+    std::fs::create_dir(directory("takt-probe-notes")).unwrap();
     let living = Session::create(&options).unwrap();
-    assert!(directory.exists());
-    std::mem::forget(close_lock(left));
     let newer = Session::create(&options).unwrap();
-    assert!(!directory.exists() || newer.directory() == directory);
-    assert!(living.directory().exists());
+    assert!(!directory("takt-probe-4194999-0").exists());
+    assert!(directory("takt-probe-4194999-1").exists() && directory("takt-probe-notes").exists());
+    assert!(living.directory().exists() && newer.directory().exists());
 }
 
 #[test]
