@@ -81,6 +81,11 @@ struct Turn {
     spent: Vec<u64>,
     events: u64,
     lost: u64,
+    /// CPU time of the reader.
+    read_ns: u64,
+    /// Time until all probes were there, and for taking them away.
+    attach: Duration,
+    detach: Duration,
 }
 
 fn run(listener: &Listener, lttng: Option<&Lttng>) -> Result<Turn, Failure> {
@@ -107,6 +112,7 @@ fn run(listener: &Listener, lttng: Option<&Lttng>) -> Result<Turn, Failure> {
     let mut output = BufReader::new(process.stdout.take().ok_or("no output")?);
     let mut line = String::new();
     output.read_line(&mut line)?;
+    let before_attach = Instant::now();
     let mut uprobes = match listener {
         Listener::Uprobes => {
             let attached =
@@ -119,19 +125,22 @@ fn run(listener: &Listener, lttng: Option<&Lttng>) -> Result<Turn, Failure> {
         }
         _ => None,
     };
+    let attach = before_attach.elapsed();
     let mut preload = session.probe()?;
     process.stdin.take().ok_or("no input")?.write_all(b"go\n")?;
     let reader = std::thread::spawn(move || {
         let mut line = String::new();
         output.read_line(&mut line).map(|_| line)
     });
-    let mut events = 0;
+    let (mut events, mut read_ns) = (0, 0);
     loop {
         let done = reader.is_finished();
-        events += preload.poll(&mut |_| ())? as u64;
-        if let Some(uprobes) = &mut uprobes {
-            events += uprobes.poll(&mut |_| ())? as u64;
-        }
+        let before = cpu_ns();
+        events += match &mut uprobes {
+            Some(uprobes) => uprobes.poll(&mut |_| ())? as u64,
+            None => preload.poll(&mut |_| ())? as u64,
+        };
+        read_ns += cpu_ns() - before;
         if done {
             break;
         }
@@ -139,10 +148,13 @@ fn run(listener: &Listener, lttng: Option<&Lttng>) -> Result<Turn, Failure> {
     }
     process.wait()?;
     let line = reader.join().map_err(|_| "the reading thread failed")??;
-    let lost =
-        preload.processes().map(|info| info.lost).sum::<u64>() + uprobes.map_or(0, |probe| probe.info().lost);
+    let lost = preload.processes().map(|info| info.lost).sum::<u64>()
+        + uprobes.as_ref().map_or(0, |probe| probe.info().lost);
+    let before_detach = Instant::now();
+    drop(uprobes);
+    let detach = before_detach.elapsed();
     let spent = line.split_whitespace().map(str::parse).collect::<Result<_, _>>()?;
-    Ok(Turn { spent, events, lost })
+    Ok(Turn { spent, events, lost, read_ns, attach, detach })
 }
 
 /// A session of LTTng and the library that reports to it.
@@ -232,10 +244,15 @@ fn main() -> Result<(), Failure> {
         for (index, (name, listener)) in listeners.iter().enumerate() {
             match run(listener, lttng.as_ref()) {
                 Ok(turn) => {
-                    let sum = results.entry(index).or_insert(Turn { spent: Vec::new(), events: 0, lost: 0 });
+                    let Some(sum) = results.get_mut(&index) else {
+                        results.insert(index, turn);
+                        continue;
+                    };
                     sum.spent.extend(turn.spent);
                     sum.events += turn.events;
                     sum.lost += turn.lost;
+                    sum.read_ns += turn.read_ns;
+                    (sum.attach, sum.detach) = (sum.attach.max(turn.attach), sum.detach.max(turn.detach));
                 }
                 Err(error) => println!("without {name}: {error}"),
             }
@@ -252,19 +269,21 @@ fn main() -> Result<(), Failure> {
     };
     let base = at(&sorted(0), 0.5);
     println!(
-        "{:32} {:>9} {:>9} {:>14} {:>10} {:>6}",
-        "CPU ns per call", "median", "p10", "less nobody's", "events", "lost"
+        "{:32} {:>8} {:>8} {:>14} {:>9} {:>6} {:>15}",
+        "CPU ns per call", "median", "p10", "less nobody's", "events", "lost", "reader ns/event"
     );
     for (index, (name, _)) in listeners.iter().enumerate() {
         let Some(turn) = results.get(&index) else { continue };
         let spent = sorted(index);
-        let (median, low) = (at(&spent, 0.5), at(&spent, 0.1));
+        let (median, low, more) = (at(&spent, 0.5), at(&spent, 0.1), at(&spent, 0.5) - base);
+        let read = turn.read_ns as f64 / turn.events as f64;
         println!(
-            "{name:32} {median:9.1} {low:9.1} {:14.1} {:10} {:6}",
-            median - base,
-            turn.events,
-            turn.lost
+            "{name:32} {median:8.1} {low:8.1} {more:14.1} {:9} {:6} {read:15.0}",
+            turn.events, turn.lost
         );
+        if turn.attach > Duration::from_millis(10) {
+            println!("{:32} attached within {:?}, detached within {:?}", "", turn.attach, turn.detach);
+        }
     }
     Ok(())
 }

@@ -30,7 +30,7 @@ type Flag = u8;
 
 /// The function of the next library: null while not looked up, `ABSENT` where it has none.
 type Next = AtomicPtr<c_void>;
-const ABSENT: *mut c_void = 1 as *mut c_void;
+const ABSENT: *mut c_void = std::ptr::without_provenance_mut(1);
 
 #[inline]
 fn next(slot: &Next, name: &CStr) -> Option<*mut c_void> {

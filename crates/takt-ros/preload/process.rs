@@ -10,7 +10,9 @@ use std::cell::UnsafeCell;
 use std::ffi::{c_char, c_int, c_long, c_void};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, compiler_fence};
 
-use crate::ring::{self, FileHeader, MAGIC, MOST_RINGS, PAGE, Record, RingView, VERSION, Writer, code, state};
+use crate::ring::{
+    self, FileHeader, MAGIC, MOST_RINGS, PAGE, Record, RingView, VERSION, Writer, code, state,
+};
 
 unsafe extern "C" {
     fn getenv(name: *const c_char) -> *const c_char;
@@ -164,8 +166,8 @@ pub fn keep_message(message: u64) {
 
 /// The file's header, if there is one.
 pub fn header() -> Option<&'static FileHeader> {
-    // SAFETY: null or a mapping that stays; a forked child sets it anew before any use (its generation is cleared).
     match generation().load(Ordering::Acquire) >= FIRST_GENERATION {
+        // SAFETY: null or a mapping that stays; a forked child sets it anew before any use (its generation is cleared).
         true => unsafe { HEADER.load(Ordering::Acquire).as_ref() },
         false => None,
     }
@@ -231,13 +233,14 @@ impl Thread {
     fn leave(&self) {
         let now = generation().load(Ordering::Acquire);
         let owned = self.generation.swap(NO_GENERATION, Ordering::Relaxed) == now && now >= FIRST_GENERATION;
-        // SAFETY: this thread's own; a signal handler's event finds no generation and settles anew only when not busy.
         self.busy.store(1, Ordering::Relaxed);
         compiler_fence(Ordering::SeqCst);
         if owned {
+            // SAFETY: this thread's own; a signal handler's event finds no generation, and settles anew only when not busy.
             if unsafe { (*self.writer.get()).is_some() } {
                 self.write(code::THREAD_END, 0, |_| ());
             }
+            // SAFETY: as above.
             if let Some(writer) = unsafe { (*self.writer.get()).take() } {
                 writer.leave();
             }
@@ -308,7 +311,10 @@ fn set_up() -> u32 {
     let now = match make_file() {
         Ok(header) => {
             HEADER.store(header, Ordering::Release);
-            LAST_GENERATION.fetch_add(1, Ordering::Relaxed).wrapping_add(1).clamp(FIRST_GENERATION, NO_GENERATION - 1)
+            LAST_GENERATION
+                .fetch_add(1, Ordering::Relaxed)
+                .wrapping_add(1)
+                .clamp(FIRST_GENERATION, NO_GENERATION - 1)
         }
         Err(what) => {
             complain(what);
@@ -494,7 +500,12 @@ fn start_ticks() -> u64 {
     let read = bytes.get(..usize::try_from(count).unwrap_or(0)).unwrap_or(&[]);
     // The name in parentheses may contain anything; the rest starts with field 3.
     let Some(end) = read.iter().rposition(|&byte| byte == b')') else { return 0 };
-    read[end + 1..].split(|&byte| byte == b' ').filter(|field| !field.is_empty()).nth(19).and_then(number).unwrap_or(0)
+    read[end + 1..]
+        .split(|&byte| byte == b' ')
+        .filter(|field| !field.is_empty())
+        .nth(19)
+        .and_then(number)
+        .unwrap_or(0)
 }
 
 /// Puts bytes and numbers together without allocating; what does not fit is left out.

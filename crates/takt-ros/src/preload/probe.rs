@@ -94,15 +94,20 @@ impl Probe {
 
     fn scan(&mut self) -> Result<(), ProbeError> {
         let failed = |source| ProbeError { directory: self.directory.clone(), source };
-        let mut found = Vec::new();
+        let mut there = HashSet::new();
         for entry in fs::read_dir(&self.directory).map_err(failed)? {
             let name = entry.map_err(failed)?.file_name();
-            if Path::new(&name).extension().is_some_and(|e| e == "ring") && !self.known.contains(&name) {
-                found.push(name);
+            if Path::new(&name).extension().is_some_and(|e| e == "ring") {
+                there.insert(name);
             }
         }
-        for name in found {
-            self.open_file(name);
+        // Names do not come again, so those of files that have gone need not be kept.
+        self.known.retain(|name| there.contains(name));
+        self.unfinished.retain(|(name, _)| there.contains(name));
+        for name in there {
+            if !self.known.contains(&name) {
+                self.open_file(name);
+            }
         }
         self.scanned = Some(Instant::now());
         Ok(())
@@ -111,7 +116,10 @@ impl Probe {
     fn open_file(&mut self, name: OsString) {
         let path = self.directory.join(&name);
         match Process::open(&path) {
-            Ok(Some(process)) => {
+            Ok(Some(mut process)) => {
+                if self.processes.iter().any(|newer| process.is_predecessor_of(newer)) {
+                    process.set_gone();
+                }
                 for old in self.processes.iter_mut().filter(|old| old.is_predecessor_of(&process)) {
                     old.set_gone();
                 }

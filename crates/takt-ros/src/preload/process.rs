@@ -319,9 +319,11 @@ impl Process {
     /// Appends what the end of the process means: losses not told, the end of each thread.
     pub(super) fn end(&mut self, out: &mut Vec<Event>) {
         let (pid, before) = (self.info.pid, out.len());
+        // All end when the process does, not each with its own last event.
+        let at_ns = self.rings.iter().map(|ring| ring.last_ns).max().unwrap_or(0);
         for ring in &mut self.rings {
             let Some(tid) = ring.tid else { continue };
-            let event = |kind| Event { at_ns: ring.last_ns, cpu_ns: None, pid, tid, kind };
+            let event = |kind| Event { at_ns, cpu_ns: None, pid, tid, kind };
             // Not from the file: it may have been cut.
             if ring.lost > ring.said {
                 out.push(event(Kind::Lost { count: ring.lost - ring.said }));

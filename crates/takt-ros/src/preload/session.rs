@@ -11,6 +11,7 @@ use std::process::Command;
 use serde::{Deserialize, Serialize};
 
 use super::probe::{Probe, ProbeError};
+use crate::procfs::started;
 use crate::standin::STAND_IN;
 
 /// The library that is loaded into processes.
@@ -282,13 +283,16 @@ fn make_directory(base: &Path) -> Result<(PathBuf, File), SessionError> {
     Err(make(base)(io::ErrorKind::AlreadyExists.into()))
 }
 
-/// Removes the directories of sessions that nobody holds and whose processes have gone.
+/// Removes the directories of sessions whose maker and processes have gone, and that nobody has taken up.
 fn sweep(base: &Path) {
     for entry in fs::read_dir(base).into_iter().flatten().flatten() {
-        let path = entry.path();
-        if !entry.file_name().as_bytes().starts_with(PREFIX.as_bytes()) || !entry.path().is_dir() {
+        let name = entry.file_name();
+        let maker = name.to_str().and_then(|name| name.strip_prefix(PREFIX)?.split('-').next()?.parse().ok());
+        // While its maker runs it may be half made: not locked yet.
+        if maker.is_none_or(|maker| started(maker).is_some()) {
             continue;
         }
+        let path = entry.path();
         let Ok(lock) = File::open(path.join(LOCK)) else { continue };
         if lock.try_lock().is_ok() && !has_processes(&path) {
             let _ = fs::remove_dir_all(&path);

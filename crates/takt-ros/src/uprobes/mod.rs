@@ -3,7 +3,8 @@
 //! The kernel puts a breakpoint at the beginning of each `ros_trace_*` function, in every process that has the library mapped, now or
 //! later, and writes who called and with which arguments. That needs privilege (root, or `CAP_PERFMON` with
 //! `CAP_SYS_PTRACE`), and each call costs the process one to two microseconds on metal, ten and more on a virtual machine:
-//! a hundred times the preload probe.
+//! a hundred times the preload probe. Taking the probes away (when [`Probe`] is dropped) takes the
+//! kernel some 80 ms for each function.
 //!
 //! - **CPU time** is not in a sample. It is summed from the scheduler's switches, which the same buffers record; it counts from
 //!   the thread's first event, and contains the cost of the probes in between.
@@ -12,6 +13,7 @@
 //! - **Initialisation** that was over before is found again as far as possible (see `fill`); the nodes' names are not.
 //! - Symbols of callbacks are not seen from Jazzy on (`rclcpp` asks first whether LTTng wants them).
 
+mod definitions;
 mod fill;
 mod library;
 mod memory;
@@ -31,6 +33,7 @@ use serde::{Deserialize, Serialize};
 
 pub use library::LibraryError;
 
+use self::definitions::Definitions;
 use self::memory::Processes;
 use self::perf::CpuBuffer;
 use self::points::POINTS;
@@ -133,6 +136,8 @@ pub struct UprobeInfo {
 #[derive(Debug)]
 pub struct Probe {
     buffers: Vec<CpuBuffer>,
+    /// After the buffers: closed before they are removed.
+    definitions: Option<Definitions>,
     translator: Translator<Processes>,
     libraries: Vec<String>,
     missing: Vec<String>,
@@ -163,12 +168,15 @@ impl Probe {
             return Err(UprobeError::NotFound { pids: options.pids.clone() });
         }
         let bytes = options.buffer_kib as usize * 1024;
-        let buffers = perf::cpus().into_iter().map(|cpu| {
+        let cpus = perf::cpus();
+        perf::allow_descriptors(cpus.len() * (1 + libraries.len() * POINTS.len()));
+        let buffers = cpus.into_iter().map(|cpu| {
             CpuBuffer::open(cpu, bytes).map_err(|source| refused(format!("a buffer for CPU {cpu}"), source))
         });
         let wanted = (!options.pids.is_empty()).then(|| options.pids.iter().copied().collect::<HashSet<_>>());
         let mut probe = Self {
             buffers: buffers.collect::<Result<_, _>>()?,
+            definitions: Definitions::new(),
             translator: Translator::new(wanted, Processes::default()),
             libraries: Vec::new(),
             missing: Vec::new(),
@@ -196,9 +204,15 @@ impl Probe {
                 self.missing.push(format!("{}{why}", point.0));
                 continue;
             };
+            // Without tracefs, or where it refuses, each CPU gets its own.
+            let named = self.definitions.as_mut().and_then(|all| all.add(name, path, offset).ok());
+            let what = match named {
+                Some(id) => perf::What::Named { id },
+                None => perf::What::Nameless { pmu, path: &c_path, offset },
+            };
             for buffer in &mut self.buffers {
                 let id = buffer
-                    .add(pmu, &c_path, offset)
+                    .add(what)
                     .map_err(|source| refused(format!("uprobe on {name} of {}", path.display()), source))?;
                 self.translator.add(id, *point);
             }

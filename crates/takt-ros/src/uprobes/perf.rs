@@ -30,6 +30,21 @@ pub fn cpus() -> Vec<u16> {
     if cpus.is_empty() { vec![0] } else { cpus }
 }
 
+/// Makes room for `count` more descriptors, as far as the hard limit goes: each function has one on every CPU.
+pub fn allow_descriptors(count: usize) {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the kernel fills the structure.
+    if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) } != 0 {
+        return;
+    }
+    let needed = (count as libc::rlim_t).saturating_add(256).min(limit.rlim_max);
+    if limit.rlim_cur < needed {
+        limit.rlim_cur = needed;
+        // SAFETY: reads the structure. Should it be refused, opening the events says so.
+        unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) };
+    }
+}
+
 fn attributes() -> b::perf_event_attr {
     let mut attr = b::perf_event_attr {
         size: u32::try_from(size_of::<b::perf_event_attr>()).unwrap_or(b::PERF_ATTR_SIZE_VER5),
@@ -59,6 +74,25 @@ fn open(attr: &mut b::perf_event_attr, cpu: u16) -> io::Result<OwnedFd> {
     }
 }
 
+/// A uprobe: an event that was defined in tracefs, or one of this CPU alone.
+#[derive(Debug, Clone, Copy)]
+pub enum What<'a> {
+    /// Of tracefs.
+    Named {
+        /// Its number there.
+        id: u64,
+    },
+    /// Made by opening it.
+    Nameless {
+        /// The number of the PMU.
+        pmu: u32,
+        /// The file.
+        path: &'a CString,
+        /// Where in the file.
+        offset: u64,
+    },
+}
+
 /// One CPU's buffer. Switches, ends and names of threads come from the first event, hits from those added.
 #[derive(Debug)]
 pub struct CpuBuffer {
@@ -82,12 +116,20 @@ impl CpuBuffer {
         Ok(Self { cpu, ring, first, added: Vec::new() })
     }
 
-    /// Puts a uprobe at `offset` of the file; returns the number that its samples carry.
-    pub fn add(&mut self, pmu: u32, path: &CString, offset: u64) -> io::Result<u64> {
+    /// Opens `what` on this CPU; returns the number that its samples carry.
+    pub fn add(&mut self, what: What<'_>) -> io::Result<u64> {
         let mut attr = attributes();
-        attr.type_ = pmu;
-        attr.__bindgen_anon_3.uprobe_path = path.as_ptr() as u64;
-        attr.__bindgen_anon_4.probe_offset = offset;
+        match what {
+            What::Named { id } => {
+                attr.type_ = b::PERF_TYPE_TRACEPOINT;
+                attr.config = id;
+            }
+            What::Nameless { pmu, path, offset } => {
+                attr.type_ = pmu;
+                attr.__bindgen_anon_3.uprobe_path = path.as_ptr() as u64;
+                attr.__bindgen_anon_4.probe_offset = offset;
+            }
+        }
         attr.set_disabled(1);
         let event = open(&mut attr, self.cpu)?;
         let mut id = 0u64;
