@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct ArrivalCurve {
     /// Entry `i`: the shortest time from the first to the last of `i + 2` consecutive events, nanoseconds, not decreasing. The start
-    /// of the system counts as one event (section V.c), so that a few rare events do not look periodic.
+    /// of the system counts as one event where all events seen lie in one window (section V.c), so that a few rare events do not look
+    /// periodic.
     pub least_span_ns: Vec<u64>,
     /// Events seen, without the virtual one.
     pub seen: u64,

@@ -82,17 +82,10 @@ impl Options {
     pub fn validate(&self) -> Result<(), Error> {
         let invalid = |setting, reason: String| Err(Error::Setting { setting, reason });
         if self.modes.is_empty() {
-            return invalid(
-                "modes",
-                "none given; expected at least one of partition-roots, exclusive-sets, admission-off, global"
-                    .into(),
-            );
+            return invalid("modes", "none given; expected at least one of partition-roots, exclusive-sets, admission-off, global".into());
         }
         if matches!(self.helper_policy, Policy::Deadline { .. }) {
-            return invalid(
-                "helper_policy",
-                "helper threads cannot share SCHED_DEADLINE parameters; use other, fifo or rr".into(),
-            );
+            return invalid("helper_policy", "helper threads cannot share SCHED_DEADLINE parameters; use other, fifo or rr".into());
         }
         if let Err(error) = self.helper_policy.validate() {
             return invalid("helper_policy", error.to_string());
@@ -282,6 +275,8 @@ pub struct Enactor<K: Kernel> {
     refusals: Vec<Refusal>,
     left_behind: Option<Restored>,
     kept: BTreeMap<u32, Kept>,
+    /// Threads that get their reservation as soon as they wake ([`Partition::reserve`]).
+    asleep: BTreeMap<u32, Kept>,
     watch: overrun::Watch,
     helpers: helpers::Helpers,
     spread: spread::Spread,
@@ -298,13 +293,13 @@ impl<K: Kernel> Enactor<K> {
         options.validate()?;
         let online = kernel.online().map_err(Error::Online)?;
         let cores: BTreeSet<usize> = platform.cores.iter().copied().collect();
-        if let Some(&core) = cores.iter().chain([&platform.system_core]).find(|core| !online.contains(**core))
-        {
+        if let Some(&core) = cores.iter().chain([&platform.system_core]).find(|core| !online.contains(**core)) {
             return Err(Error::Core { core, online });
         }
         let cores: Vec<usize> = cores.into_iter().collect();
         let (mut journal, left_behind) = Journal::begin(&mut kernel, &options.state)?;
-        let (partition, refusals) = partition::establish(&mut kernel, &mut journal, &options.modes, &cores)?;
+        let (partition, refusals) =
+            partition::establish(&mut kernel, &mut journal, &options.modes, &cores)?;
         let Some(partition) = partition else { return Err(Error::NothingGranted { refusals }) };
         Ok(Self {
             kernel,
@@ -315,6 +310,7 @@ impl<K: Kernel> Enactor<K> {
             refusals,
             left_behind,
             kept: BTreeMap::new(),
+            asleep: BTreeMap::new(),
             watch: overrun::Watch::default(),
             helpers: helpers::Helpers::default(),
             spread: spread::Spread::default(),
@@ -359,6 +355,7 @@ impl<K: Kernel> Enactor<K> {
     pub fn enact(&mut self, target: &Target) -> Result<Enacted, Error> {
         let mut report = Enacted { mode: Some(self.mode()), ..Enacted::default() };
         self.journal.forget_gone(&self.kernel)?;
+        self.asleep.clear();
         self.notice_what_changed();
         let mut wanted: BTreeMap<u32, (Identity, &Wanted)> = BTreeMap::new();
         for one in &target.reservations {
@@ -391,8 +388,7 @@ impl<K: Kernel> Enactor<K> {
     fn notice_what_changed(&mut self) {
         let kernel = &self.kernel;
         self.kept.retain(|&tid, kept| {
-            system::is_alive(kernel, &kept.thread)
-                && kernel.attributes(tid).is_ok_and(|now| now.is_deadline())
+            system::is_alive(kernel, &kept.thread) && kernel.attributes(tid).is_ok_and(|now| now.is_deadline())
         });
     }
 
@@ -460,9 +456,9 @@ impl<K: Kernel> Enactor<K> {
         held: &Held,
         before: Option<&ThreadBefore>,
     ) -> std::io::Result<()> {
-        const LEAST_NS: u64 = 1024;
-        let least = Attributes::reservation(LEAST_NS, held.period_ns, self.reclaims());
-        self.kernel.set_attributes(tid, &least)?;
+        let least = Attributes::reservation(partition::LEAST_BUDGET_NS, held.period_ns, self.reclaims());
+        // Refused where the thread sleeps on a CPU that is no longer its own; then it holds nothing there either.
+        let _ = self.kernel.set_attributes(tid, &least);
         let mut was = before.map_or(Attributes::other(0), |before| before.attributes);
         if was.is_deadline() {
             was = Attributes::other(0);
@@ -477,21 +473,37 @@ impl<K: Kernel> Enactor<K> {
         to: Held,
     ) -> std::io::Result<()> {
         let Some((thread, one)) = wanted.get(&tid) else { return Ok(()) };
-        let attributes = Attributes::reservation(to.budget_ns, to.period_ns, self.reclaims());
-        // Others may be ending reservations too: their bandwidth comes free within a period.
-        let mut attempts = 30;
-        loop {
-            match self.kernel.set_attributes(tid, &attributes) {
-                Err(error) if error.raw_os_error() == Some(libc::EBUSY) && attempts > 0 => {
-                    attempts -= 1;
-                    std::thread::sleep(Duration::from_millis(1));
-                }
-                Err(error) => return Err(error),
-                Ok(()) => break,
+        let attributes = self.attributes_of(&to);
+        let outcome = self.patiently(|enactor| enactor.kernel.set_attributes(tid, &attributes));
+        match outcome {
+            // It moved in its sleep and has not woken on its new core yet: anew, then, which disturbs no sleeper.
+            Err(error) if error.raw_os_error() == Some(libc::EPERM) => {
+                self.release(tid, false)?;
+                self.place_and_reserve(wanted, tid, to)
+            }
+            Err(error) => Err(error),
+            Ok(()) => {
+                self.kept.insert(tid, Kept { thread: *thread, name: one.name.clone(), held: to });
+                Ok(())
             }
         }
-        self.kept.insert(tid, Kept { thread: *thread, name: one.name.clone(), held: to });
-        Ok(())
+    }
+
+    fn attributes_of(&self, held: &Held) -> Attributes {
+        Attributes::reservation(held.budget_ns, held.period_ns, self.reclaims())
+    }
+
+    /// Others may be ending reservations too: their bandwidth comes free within a period.
+    fn patiently(&mut self, attempt: impl Fn(&mut Self) -> std::io::Result<()>) -> std::io::Result<()> {
+        for _ in 0..30 {
+            match attempt(self) {
+                Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                outcome => return outcome,
+            }
+        }
+        attempt(self)
     }
 
     fn place_and_reserve(
@@ -500,20 +512,28 @@ impl<K: Kernel> Enactor<K> {
         tid: u32,
         to: Held,
     ) -> std::io::Result<()> {
-        let Some((thread, _)) = wanted.get(&tid) else { return Ok(()) };
+        let Some((thread, one)) = wanted.get(&tid) else { return Ok(()) };
         // A reservation of the application's own gives way; it comes back at the end.
         if self.kernel.attributes(tid)?.is_deadline() {
             self.kernel.set_attributes(tid, &Attributes::other(0))?;
         }
-        self.partition.place(&mut self.kernel, thread.pid, tid, to.core)?;
-        let outcome = self.reserve(wanted, tid, to);
-        if outcome.is_err()
-            && let Some(before) = self.journal.before(thread.pid, tid).cloned()
-        {
+        let attributes = self.attributes_of(&to);
+        let pid = thread.pid;
+        let outcome = self.patiently(|enactor| {
+            enactor.partition.reserve(&mut enactor.kernel, pid, tid, to.core, &attributes)
+        });
+        if outcome.as_ref().is_err_and(|error| error.raw_os_error() == Some(libc::EAGAIN)) {
+            self.asleep.insert(tid, Kept { thread: *thread, name: one.name.clone(), held: to });
+            return outcome;
+        }
+        if outcome.is_err() && let Some(before) = self.journal.before(thread.pid, tid).cloned() {
             // Without its reservation it must not be shut in on a reserved core.
+            let _ = self.kernel.set_attributes(tid, &Attributes::other(0));
             let _ = self.partition.displace(&mut self.kernel, &before);
         }
-        outcome
+        outcome?;
+        self.kept.insert(tid, Kept { thread: *thread, name: one.name.clone(), held: to });
+        Ok(())
     }
 
     fn relocate(
@@ -560,16 +580,11 @@ impl<K: Kernel> Enactor<K> {
             return Ok(vec![None; threads.len()]);
         }
         let online = self.kernel.online().map_err(Error::Online)?;
-        let reserved: BTreeMap<usize, f64> = self
-            .platform
-            .cores
-            .iter()
-            .map(|&core| {
-                let held = self.kept.values().filter(|kept| kept.held.core == core);
-                let share = held.map(|kept| kept.held.budget_ns as f64 / kept.held.period_ns.max(1) as f64);
-                (core, share.sum())
-            })
-            .collect();
+        let reserved: BTreeMap<usize, f64> = self.platform.cores.iter().map(|&core| {
+            let held = self.kept.values().filter(|kept| kept.held.core == core);
+            let share = held.map(|kept| kept.held.budget_ns as f64 / kept.held.period_ns.max(1) as f64);
+            (core, share.sum())
+        }).collect();
         let spots = self.spread.assign(&self.kernel, threads, &reserved, &online);
         for spot in spots.iter().flatten() {
             self.journal.give(*spot)?;
@@ -606,7 +621,7 @@ impl<K: Kernel> Enactor<K> {
                 report.gone += 1;
                 continue;
             }
-            let asked = Attributes::reservation(one.held.budget_ns, one.held.period_ns, self.reclaims());
+            let asked = self.attributes_of(&one.held);
             let bound = cpus.len() == 1 && cpus.contains(one.held.core);
             if !has.serves(&asked) || !(bound || self.mode() == Mode::Global) {
                 report.differences.push(Difference {
@@ -633,6 +648,7 @@ impl<K: Kernel> Enactor<K> {
     /// Looks for threads that have used up their budget since the last call; in soft mode helps them where the kernel does not.
     /// To be called every few periods.
     pub fn watch(&mut self, now_ns: u64) -> Vec<Overrun> {
+        self.wake();
         let release = self.options.soft == Soft::Soft && !self.reclaims();
         let (overruns, actions) = self.watch.look(&self.kernel, now_ns, &self.kept, release);
         for action in actions {
@@ -646,16 +662,32 @@ impl<K: Kernel> Enactor<K> {
                 }
                 overrun::Action::Reserve(tid) => {
                     let Some(kept) = self.kept.get(&tid).cloned() else { continue };
-                    let Held { budget_ns, period_ns, core } = kept.held;
-                    let attributes = Attributes::reservation(budget_ns, period_ns, self.reclaims());
-                    let placed = self.partition.place(&mut self.kernel, kept.thread.pid, tid, core);
-                    if placed.and_then(|()| self.kernel.set_attributes(tid, &attributes)).is_err() {
+                    let (attributes, pid) = (self.attributes_of(&kept.held), kept.thread.pid);
+                    let core = kept.held.core;
+                    if self.partition.reserve(&mut self.kernel, pid, tid, core, &attributes).is_err() {
                         self.kept.remove(&tid);
                     }
                 }
             }
         }
         overruns
+    }
+
+    fn wake(&mut self) {
+        for (tid, sleeper) in std::mem::take(&mut self.asleep) {
+            if !system::is_alive(&self.kernel, &sleeper.thread) {
+                continue;
+            }
+            let attributes = self.attributes_of(&sleeper.held);
+            let (pid, core) = (sleeper.thread.pid, sleeper.held.core);
+            if self.kernel.last_cpu(pid, tid).is_ok_and(|last| last == core)
+                && self.kernel.set_attributes(tid, &attributes).is_ok()
+            {
+                self.kept.insert(tid, sleeper);
+            } else {
+                self.asleep.insert(tid, sleeper);
+            }
+        }
     }
 
     /// Undoes everything.

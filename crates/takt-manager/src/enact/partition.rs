@@ -98,6 +98,9 @@ fn at(path: &Path) -> impl FnOnce(io::Error) -> Trouble + '_ {
 
 const SYSCTL: &str = "/proc/sys/kernel/sched_rt_runtime_us";
 
+/// The least budget that the kernel takes (`1 << DL_SCALE`).
+pub(super) const LEAST_BUDGET_NS: u64 = 1024;
+
 /// Cores made ready for reservations.
 #[derive(Debug)]
 pub(super) struct Partition {
@@ -288,8 +291,7 @@ impl Partition {
             };
             format!("{what} on CPU {core}: {error}{fix}")
         };
-        self.place(kernel, pid, tid, core).map_err(|error| refused("placing a thread", error))?;
-        kernel.set_attributes(tid, asked).map_err(|error| refused("a trial reservation", error))?;
+        self.reserve(kernel, pid, tid, core, asked).map_err(|error| refused("a trial reservation", error))?;
         let has = kernel.attributes(tid).map_err(|error| refused("reading back", error))?;
         if !has.serves(asked) {
             return Err(format!("asked for {asked} on CPU {core}, read back {has}"));
@@ -299,6 +301,73 @@ impl Partition {
             return Err(format!("asked for CPU {core} alone, read back {cpus}"));
         }
         Ok(())
+    }
+
+    /// Puts a thread that has no reservation on a core and gives it one.
+    ///
+    /// A sleeping thread counts as being on the CPU where it went to sleep, whatever its group, and the kernel grants a reservation only in
+    /// the domain of that CPU (EPERM otherwise). So it gets its reservation there and moves with it. The way must not lead
+    /// from a group that holds both CPUs: the kernel would not account the move.
+    ///
+    /// # Errors
+    ///
+    /// `EAGAIN`: that domain is full. The thread waits on its core without reservation; try again when it has woken.
+    pub fn reserve(
+        &self,
+        kernel: &mut dyn Kernel,
+        pid: u32,
+        tid: u32,
+        core: usize,
+        attributes: &Attributes,
+    ) -> io::Result<()> {
+        if self.mode.groups().is_none() {
+            self.place(kernel, pid, tid, core)?;
+            return kernel.set_attributes(tid, attributes);
+        }
+        let mut attempts = 5;
+        loop {
+            let outcome = (|| {
+                let last = kernel.last_cpu(pid, tid)?;
+                if last == core {
+                    self.place(kernel, pid, tid, core)?;
+                    return kernel.set_attributes(tid, attributes);
+                }
+                self.settle_at(kernel, pid, tid, last)?;
+                match kernel.set_attributes(tid, attributes) {
+                    Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
+                        self.place(kernel, pid, tid, core)?;
+                        Err(io::Error::from_raw_os_error(libc::EAGAIN))
+                    }
+                    Err(error) => Err(error),
+                    Ok(()) => self.place(kernel, pid, tid, core),
+                }
+            })();
+            match outcome {
+                // It woke and slept elsewhere between two of the steps.
+                Err(error) if error.raw_os_error() == Some(libc::EPERM) && attempts > 0 => {
+                    attempts -= 1;
+                    if kernel.attributes(tid)?.is_deadline() {
+                        kernel.set_attributes(tid, &Attributes::other(0))?;
+                    }
+                }
+                outcome => return outcome,
+            }
+        }
+    }
+
+    /// Puts a thread into the group whose domain holds `cpu`.
+    fn settle_at(&self, kernel: &mut dyn Kernel, pid: u32, tid: u32, cpu: usize) -> io::Result<()> {
+        if self.groups.contains_key(&cpu) {
+            return self.place(kernel, pid, tid, cpu);
+        }
+        match (&self.home, &self.mount) {
+            (Some(home), _) => {
+                self.adopt(kernel, pid)?;
+                kernel.write(&home.join("cgroup.threads"), &tid.to_string())
+            }
+            (None, Some(mount)) => kernel.write(&mount.join("takt-system/tasks"), &tid.to_string()),
+            (None, None) => Ok(()),
+        }
     }
 
     /// Puts a thread on a core.
@@ -323,6 +392,10 @@ impl Partition {
     /// Brings a thread back to where it was, as far as the partition allows.
     pub fn displace(&self, kernel: &mut dyn Kernel, before: &ThreadBefore) -> io::Result<()> {
         let tid = before.thread.tid;
+        // The kernel does not account the move of a reservation between groups that overlap.
+        if self.mode.groups().is_some() && kernel.attributes(tid)?.is_deadline() {
+            return Err(io::Error::from_raw_os_error(libc::EBUSY));
+        }
         match (self.mode, &self.mount, &self.home) {
             (Mode::PartitionRoots, _, Some(home)) => {
                 let inside = kernel.group(before.thread.pid, tid, GroupVersion::V2)?;

@@ -116,6 +116,8 @@ impl Journal {
         groups: Option<GroupVersion>,
     ) -> Result<(), Error> {
         let mut grown = false;
+        // At first sight nothing of a process can have inherited from us.
+        let mut new = Vec::new();
         for (pid, tid) in threads {
             let Some(thread) = system::identify(kernel, pid, tid) else { continue };
             if self.before(pid, tid).is_some_and(|before| before.thread == thread) {
@@ -127,10 +129,11 @@ impl Journal {
                 && let Ok(cpus) = kernel.affinity(pid)
             {
                 self.state.processes.push(ProcessBefore { main, cpus, group: group(pid) });
+                new.push(pid);
             }
             let (Ok(attributes), Ok(cpus)) = (kernel.attributes(tid), kernel.affinity(tid)) else { continue };
             let process = self.state.processes.iter().find(|process| process.main.pid == pid);
-            let inherited = process.filter(|_| self.state.given.contains(&cpus));
+            let inherited = process.filter(|_| !new.contains(&pid) && self.state.given.contains(&cpus));
             let (cpus, group) = match inherited {
                 Some(process) => (process.cpus, process.group.clone()),
                 None => (cpus, group(tid)),

@@ -190,8 +190,8 @@ pub fn undo(kernel: &mut dyn Kernel, state: &State) -> Restored {
         state.threads.iter().filter(|before| undoing.alive(&before.thread)).collect();
     undoing.restored.gone = state.threads.len() - alive.len();
     // Reservations end first: they hold threads in their groups and keep admission control off.
-    for before in alive.iter().filter(|before| !before.attributes.is_deadline()) {
-        undoing.attributes(before);
+    for before in &alive {
+        undoing.end_reservation(before);
     }
     undoing.groups(state, &alive);
     for change in state.changes.iter().rev() {
@@ -228,6 +228,18 @@ impl Undoing<'_> {
             (Ok(()), None) => self.restored.changes += 1,
             (Err(error), _) if system::is_gone(&error) => {}
             (Err(error), _) => self.restored.failures.push(format!("{}: {error}", what())),
+        }
+    }
+
+    /// Gives the policy back; one that had a reservation of its own gets it when it is back on its CPUs, and is without until then.
+    fn end_reservation(&mut self, before: &ThreadBefore) {
+        if !before.attributes.is_deadline() {
+            return self.attributes(before);
+        }
+        let tid = before.thread.tid;
+        if self.kernel.attributes(tid).is_ok_and(|now| now.is_deadline() && now != before.attributes) {
+            let outcome = self.kernel.set_attributes(tid, &Attributes::other(0));
+            self.judge(Some(&before.thread), || format!("ending the reservation of thread {tid}"), outcome);
         }
     }
 

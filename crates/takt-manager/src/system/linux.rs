@@ -105,6 +105,11 @@ impl Kernel for Linux {
         Ok(stat_fields(&task_file(pid, tid, "stat"))?.first().is_some_and(|state| state == "R"))
     }
 
+    fn last_cpu(&self, pid: u32, tid: u32) -> io::Result<usize> {
+        let fields = stat_fields(&task_file(pid, tid, "stat"))?;
+        fields.get(36).and_then(|text| text.parse().ok()).ok_or_else(|| unexpected("stat"))
+    }
+
     fn attributes(&self, tid: u32) -> io::Result<Attributes> {
         let mut attr = raw(&Attributes::default());
         // SAFETY: `attr` is writable, and the kernel writes at most the size given.
@@ -123,7 +128,16 @@ impl Kernel for Linux {
     }
 
     fn set_attributes(&mut self, tid: u32, attributes: &Attributes) -> io::Result<()> {
-        let attr = raw(attributes);
+        let mut attr = raw(attributes);
+        let fair = [libc::SCHED_OTHER, libc::SCHED_BATCH].map(|policy| policy as u32);
+        if fair.contains(&attr.sched_policy) && attr.sched_runtime != 0 {
+            // Fair threads read back their slice whether they chose it or not. One like ours is the default, and is not to be
+            // nailed down: 0 means the default.
+            let own = self.attributes(0).map_or(0, |own| own.runtime_ns);
+            if own == attr.sched_runtime {
+                attr.sched_runtime = 0;
+            }
+        }
         // SAFETY: `attr` is a valid sched_attr whose size field says how much the kernel may read.
         outcome(unsafe { libc::syscall(libc::SYS_sched_setattr, tid, &attr, 0) })
     }

@@ -123,6 +123,8 @@ pub trait Kernel {
     fn run_ns(&self, pid: u32, tid: u32) -> io::Result<u64>;
     /// Whether it wants to run: on a CPU, waiting for one, or held back by its reservation.
     fn wants_to_run(&self, pid: u32, tid: u32) -> io::Result<bool>;
+    /// The CPU that it is on, or was on when it went to sleep.
+    fn last_cpu(&self, pid: u32, tid: u32) -> io::Result<usize>;
     /// How it is scheduled.
     fn attributes(&self, tid: u32) -> io::Result<Attributes>;
     /// Changes how it is scheduled.

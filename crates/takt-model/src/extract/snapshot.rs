@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use super::state::{CallbackState, Origin};
 use super::{Extractor, cycle, filter};
 use crate::{
-    ArrivalCurve, Callback, CallbackId, CallbackKind, Executor, ExecutorId, ExecutorKind, Model, Node, NodeId,
-    Thread, ThreadId, ThreadRole, Topic, TopicId, Unanalysable,
+    ArrivalCurve, Callback, CallbackId, CallbackKind, Executor, ExecutorId, ExecutorKind, Model, Node,
+    NodeId, Thread, ThreadId, ThreadRole, Topic, TopicId, Unanalysable,
 };
 
 /// Entries of a timer's declared curve: it is linear, and extrapolation of any entry gives the rest.
@@ -15,7 +15,7 @@ const TIMER_ENTRIES: u64 = 8;
 const OWN_LOOP: u64 = 3;
 
 /// What a person calls a callback, not yet unique.
-pub(super) fn label(extractor: &Extractor, index: usize, callback: &CallbackState) -> String {
+pub(super) fn label(extractor: &Extractor, callback: &CallbackState) -> String {
     if let Some(name) = &callback.dead {
         return name.clone();
     }
@@ -25,48 +25,47 @@ pub(super) fn label(extractor: &Extractor, index: usize, callback: &CallbackStat
         Some(node) => node.name.to_string(),
         None => format!("?{pid}"),
     };
-    match &callback.origin {
-        Origin::Timer { timer } => {
-            let timer = &tables.timers[*timer];
-            match timer.period_ns {
-                Some(period_ns) => format!("{} timer {}", node(timer.node), duration(period_ns)),
-                None => format!("{} timer", node(timer.node)),
-            }
-        }
+    let client = |client: usize| {
+        tables.clients.get(client).map(|client| format!("{} client {}", node(client.node), client.name))
+    };
+    let known = match &callback.origin {
+        Origin::Timer { timer } => tables.timers.get(*timer).map(|timer| match timer.period_ns {
+            Some(period_ns) => format!("{} timer {}", node(timer.node), duration(period_ns)),
+            None => format!("{} timer", node(timer.node)),
+        }),
         Origin::Subscription { subscription } => {
-            let subscription = &tables.subscriptions[*subscription];
-            format!("{} subscription {}", node(subscription.node), topic_name(extractor, subscription.topic))
+            tables.subscriptions.get(*subscription).map(|subscription| {
+                format!(
+                    "{} subscription {}",
+                    node(subscription.node),
+                    topic_name(extractor, subscription.topic)
+                )
+            })
         }
-        Origin::Service { service } => {
-            let service = &tables.services[*service];
-            format!("{} service {}", node(service.node), service.name)
-        }
-        Origin::Client { client } => {
-            let client = &tables.clients[*client];
-            format!("{} client {}", node(client.node), client.name)
-        }
-        Origin::Untraced { thread } => match only_client(extractor, *thread) {
-            Some(client) => {
-                let client = &tables.clients[client];
-                format!("{} client {}", node(client.node), client.name)
-            }
-            None => format!("?{pid} work without events of thread {}", tables.threads[*thread].tid),
-        },
+        Origin::Service { service } => tables
+            .services
+            .get(*service)
+            .map(|service| format!("{} service {}", node(service.node), service.name)),
+        Origin::Client { client: index } => client(*index),
+        Origin::Untraced { thread } => only_client(extractor, *thread).and_then(client).or_else(|| {
+            let tid = tables.threads.get(*thread)?.tid;
+            Some(format!("?{pid} work without events of thread {tid}"))
+        }),
         Origin::Source { .. } => {
             let topic = callback.publishes.first().map(|edge| topic_name(extractor, edge.topic));
-            format!("{} source {}", node(callback.source_node), topic.unwrap_or_default())
+            Some(format!("{} source {}", node(callback.source_node), topic.unwrap_or_default()))
         }
-        Origin::Task { name, .. } => format!("task {name}"),
+        Origin::Task { name, .. } => Some(format!("task {name}")),
         Origin::Unknown { handle, intra, executed } => {
             let what = match (intra, executed) {
                 (true, _) => "subscription within the process",
                 (false, true) => "timer",
                 (false, false) => "callback",
             };
-            let _ = index;
-            format!("?{pid} {what} {handle:#x}")
+            Some(format!("?{pid} {what} {handle:#x}"))
         }
-    }
+    };
+    known.unwrap_or_else(|| format!("?{pid} callback {}", callback.order))
 }
 
 fn topic_name(extractor: &Extractor, topic: usize) -> String {
@@ -93,7 +92,7 @@ pub(super) fn names(extractor: &Extractor) -> Vec<(usize, String)> {
     let mut twins: BTreeMap<String, usize> = BTreeMap::new();
     all.into_iter()
         .map(|(index, callback)| {
-            let name = label(extractor, index, callback);
+            let name = label(extractor, callback);
             let count = twins.entry(name.clone()).or_default();
             *count += 1;
             let name = if *count == 1 { name } else { format!("{name} ({count})") };
@@ -136,7 +135,8 @@ impl Builder<'_> {
         self.model.lost_events = ex.counters.lost_events;
 
         let groups = Groups::new(ex);
-        let names: Vec<(usize, String)> = names(ex).into_iter().filter(|(slot, _)| self.counts(*slot)).collect();
+        let names: Vec<(usize, String)> =
+            names(ex).into_iter().filter(|(slot, _)| self.counts(*slot)).collect();
         let mut homes: BTreeMap<usize, usize> = BTreeMap::new();
         let mut unserved = Vec::new();
         for (slot, name) in &names {
@@ -179,11 +179,10 @@ impl Builder<'_> {
             .callbacks
             .iter()
             .filter(|(_, c)| c.last_thread == Some(thread))
-            .map(|(_, c)| c.cost.curve().total_ns)
-            .sum();
+            .fold(0, |sum: u64, (_, c)| sum.saturating_add(c.cost.total_ns()));
         !callback.publishes.is_empty()
             || only_client(ex, thread).is_some()
-            || callback.cost.curve().total_ns.saturating_mul(100) > all
+            || callback.cost.total_ns().saturating_mul(100) > all
     }
 
     fn threads(
@@ -311,53 +310,55 @@ impl Builder<'_> {
         let mut node = tables.node_of_callback(callback);
         let kind = match &callback.origin {
             Origin::Timer { timer } => {
-                let declared_ns = tables.timers[*timer].period_ns;
+                let declared_ns = tables.timers.get(*timer).and_then(|timer| timer.period_ns);
                 match declared_ns.filter(|&period_ns| keeps_period(&arrivals, period_ns)) {
                     Some(period_ns) => {
                         arrivals.least_span_ns =
                             (1..=TIMER_ENTRIES).map(|k| period_ns.saturating_mul(k)).collect();
                         CallbackKind::Timer { period_ns }
                     }
-                    None => CallbackKind::Timer { period_ns: measured_period(&arrivals) },
+                    None => CallbackKind::Timer { period_ns: measured_period(callback) },
                 }
             }
             Origin::Subscription { subscription } => {
-                let subscription = &tables.subscriptions[*subscription];
-                let topic = tables.topic(subscription.topic);
-                let published = tables.topics[topic].arrivals.curve(self.now_ns);
-                if published.seen > 0 {
-                    arrivals =
-                        if subscription.unjoined == 0 { published } else { denser(&arrivals, &published) };
+                let subscription = tables.subscriptions.get(*subscription);
+                if let Some(subscription) = subscription {
+                    let published =
+                        tables.topics[tables.topic(subscription.topic)].arrivals.curve(self.now_ns);
+                    if published.seen > 0 {
+                        arrivals = if subscription.unjoined == 0 {
+                            published
+                        } else {
+                            denser(&arrivals, &published)
+                        };
+                    }
                 }
-                match topic_id(topic) {
-                    Some(topic) => CallbackKind::Subscription { topic },
-                    None => CallbackKind::Subscription { topic: self.nameless(name.clone()) },
-                }
+                let topic = subscription.and_then(|subscription| topic_id(subscription.topic));
+                CallbackKind::Subscription { topic: topic.unwrap_or_else(|| self.nameless(name.clone())) }
             }
             Origin::Service { service } => {
-                let service = &tables.services[*service];
+                let service = tables.services.get(*service);
                 // It answers: the response topic is known even where no event tells.
-                publishes.extend(topic_id(service.responses).filter(|topic| !publishes.contains(topic)));
-                match topic_id(service.requests) {
-                    Some(requests) => CallbackKind::Service { requests },
-                    None => CallbackKind::Service { requests: self.nameless(name.clone()) },
-                }
+                let responses = service.and_then(|service| topic_id(service.responses));
+                publishes.extend(responses.filter(|topic| !publishes.contains(topic)));
+                let requests = service.and_then(|service| topic_id(service.requests));
+                CallbackKind::Service { requests: requests.unwrap_or_else(|| self.nameless(name.clone())) }
             }
             Origin::Client { client } => self.client_kind(*client, &name, topics),
             Origin::Untraced { thread } => match only_client(ex, *thread) {
                 Some(client) => {
-                    node = tables.clients[client].node;
+                    node = tables.clients.get(client).and_then(|client| client.node);
                     self.client_kind(client, &name, topics)
                 }
                 None => CallbackKind::Client { responses: self.nameless(name.clone()) },
             },
             Origin::Source { .. } => CallbackKind::Source,
-            Origin::Task { .. } => CallbackKind::Timer { period_ns: measured_period(&arrivals) },
+            Origin::Task { .. } => CallbackKind::Timer { period_ns: measured_period(callback) },
             Origin::Unknown { intra: true, .. } => {
                 CallbackKind::Subscription { topic: self.nameless(name.clone()) }
             }
             Origin::Unknown { executed: true, .. } => {
-                CallbackKind::Timer { period_ns: measured_period(&arrivals) }
+                CallbackKind::Timer { period_ns: measured_period(callback) }
             }
             Origin::Unknown { .. } => CallbackKind::Service { requests: self.nameless(name.clone()) },
         };
@@ -382,24 +383,31 @@ impl Builder<'_> {
 
     fn client_kind(&mut self, client: usize, name: &str, topics: &BTreeMap<usize, TopicId>) -> CallbackKind {
         let tables = &self.extractor.tables;
-        let responses = topics.get(&tables.topic(tables.clients[client].responses)).copied();
+        let responses = tables
+            .clients
+            .get(client)
+            .and_then(|client| topics.get(&tables.topic(client.responses)).copied());
         CallbackKind::Client { responses: responses.unwrap_or_else(|| self.nameless(name.to_owned())) }
     }
 
     fn executor_kinds(&mut self, ids: &BTreeMap<usize, CallbackId>) {
         let tables = &self.extractor.tables;
         let mut tasks = vec![true; self.model.executors.len()];
+        let mut declared = vec![false; self.model.executors.len()];
         for (&slot, id) in ids {
             let callback = &tables.callbacks[slot];
             let executor = self.model.callbacks[id.0].executor.0;
             tasks[executor] &= matches!(callback.origin, Origin::Task { .. });
+            declared[executor] |=
+                tables.declared_executor(callback).and_then(|e| tables.executors.get(&e)) == Some(&true);
         }
-        for (executor, tasks) in self.model.executors.iter_mut().zip(tasks) {
+        for (i, executor) in self.model.executors.iter_mut().enumerate() {
             let only_source =
                 executor.callbacks.iter().all(|id| self.model.callbacks[id.0].kind == CallbackKind::Source);
             executor.kind = match executor.threads.len() {
-                _ if tasks => ExecutorKind::Task,
+                _ if tasks[i] => ExecutorKind::Task,
                 _ if only_source => ExecutorKind::Source,
+                _ if declared[i] => ExecutorKind::MultiThreaded,
                 0 | 1 => ExecutorKind::SingleThreaded,
                 _ => ExecutorKind::MultiThreaded,
             };
@@ -415,8 +423,12 @@ impl Builder<'_> {
             if self.model.callbacks.iter().any(|c| c.publishes.contains(&requests)) {
                 continue;
             }
-            let mut nodes: Vec<Option<usize>> =
-                tables.clients.iter().filter(|(_, c)| c.requests == service.requests).map(|(_, c)| c.node).collect();
+            let mut nodes: Vec<Option<usize>> = tables
+                .clients
+                .iter()
+                .filter(|(_, c)| c.requests == service.requests)
+                .map(|(_, c)| c.node)
+                .collect();
             nodes.dedup();
             let [Some(node)] = nodes[..] else { continue };
             let senders: Vec<CallbackId> = ids
@@ -467,7 +479,7 @@ impl Builder<'_> {
                 let tids: Vec<String> =
                     executor.threads.iter().map(|id| self.model.threads[id.0].tid.to_string()).collect();
                 say(format!(
-                    "threads {} serve the same callbacks; the response-time analysis covers executors of one thread. Use one \
+                    "threads {} serve one multi-threaded executor; the response-time analysis covers executors of one thread. Use one \
                      single-threaded executor for each callback group",
                     tids.join(", ")
                 ));
@@ -502,7 +514,9 @@ impl Builder<'_> {
             found.push(Unanalysable {
                 callbacks: vec![],
                 towards: None,
-                reason: format!("{name} is registered, but nothing tells which thread will serve it; it has not run yet"),
+                reason: format!(
+                    "{name} is registered, but nothing tells which thread will serve it; it has not run yet"
+                ),
             });
         }
         self.model.unanalysable = found;
@@ -514,10 +528,13 @@ fn is_parameter_plumbing(extractor: &Extractor, callback: &CallbackState) -> boo
     let tables = &extractor.tables;
     match callback.origin {
         Origin::Subscription { subscription } => {
-            topic_name(extractor, tables.subscriptions[subscription].topic).ends_with("/parameter_events")
+            tables.subscriptions.get(subscription).is_some_and(|subscription| {
+                topic_name(extractor, subscription.topic).ends_with("/parameter_events")
+            })
         }
         Origin::Service { service } => {
-            let name = &tables.services[service].name;
+            let Some(service) = tables.services.get(service) else { return false };
+            let name = &service.name;
             ["get_parameters", "get_parameter_types", "set_parameters", "set_parameters_atomically"]
                 .iter()
                 .chain(&["describe_parameters", "list_parameters", "get_type_description"])
@@ -528,19 +545,20 @@ fn is_parameter_plumbing(extractor: &Extractor, callback: &CallbackState) -> boo
 }
 
 /// Whether a timer's starts agree with its declared period. After a late start the next call comes no sooner than the next period, so that
-/// `n` starts after another one take at least `n - 1` periods; one more for the virtual start. Timers of a simulated
+/// `n` starts after another one take at least `n - 1` periods. Timers of a simulated
 /// clock do not keep to it.
 fn keeps_period(starts: &ArrivalCurve, period_ns: u64) -> bool {
-    starts.least_span_ns.iter().enumerate().all(|(i, &span_ns)| {
-        let least_ns = (i as u64).saturating_sub(1).saturating_mul(period_ns);
+    // The last entry may hold the start of observation, which is no start of the timer.
+    let real = starts.least_span_ns.len().min(starts.seen.saturating_sub(1) as usize);
+    starts.least_span_ns[..real].iter().enumerate().all(|(i, &span_ns)| {
+        let least_ns = (i as u64).saturating_mul(period_ns);
         span_ns.saturating_add(1_000_000).saturating_add(least_ns / 64) >= least_ns
     })
 }
 
-/// The period that a curve shows: its longest span shared out.
-fn measured_period(arrivals: &ArrivalCurve) -> u64 {
-    let entries = arrivals.least_span_ns.len() as u64;
-    arrivals.least_span_ns.last().map_or(0, |&span_ns| span_ns / entries.max(1))
+/// The period that the last activations show.
+fn measured_period(callback: &CallbackState) -> u64 {
+    callback.arrivals.median_gap_ns().unwrap_or(0)
 }
 
 /// Both curves hold: the shorter span of each number of events.
@@ -564,21 +582,36 @@ impl Groups {
     fn new(extractor: &Extractor) -> Self {
         let tables = &extractor.tables;
         let mut groups = Self { parent: BTreeMap::new() };
+        let mut declared: BTreeMap<(u32, u64), usize> = BTreeMap::new();
         for (_, callback) in tables.callbacks.iter().filter(|(_, c)| c.dead.is_none()) {
+            // Declared to be one executor with several threads.
+            if let Some(executor) = tables.declared_executor(callback)
+                && tables.executors.get(&executor) == Some(&true)
+            {
+                for &(thread, _) in callback.threads.iter().filter(|(thread, _)| alive(extractor, *thread)) {
+                    let first = *declared.entry(executor).or_insert(thread);
+                    groups.join(first, thread);
+                }
+            }
             // One change of thread is a move (spin was called elsewhere); to and fro is several threads at work.
             if callback.switches < 2 {
                 continue;
             }
-            let mut serving = callback.threads.iter().map(|&(thread, _)| thread).filter(|&t| alive(extractor, t));
+            let mut serving =
+                callback.threads.iter().map(|&(thread, _)| thread).filter(|&t| alive(extractor, t));
             let Some(first) = serving.next() else { continue };
             for other in serving {
-                let (a, b) = (groups.root(first), groups.root(other));
-                if a != b {
-                    groups.parent.insert(a.max(b), a.min(b));
-                }
+                groups.join(first, other);
             }
         }
         groups
+    }
+
+    fn join(&mut self, a: usize, b: usize) {
+        let (a, b) = (self.root(a), self.root(b));
+        if a != b {
+            self.parent.insert(a.max(b), a.min(b));
+        }
     }
 
     fn root(&self, mut thread: usize) -> usize {
@@ -613,15 +646,18 @@ impl Groups {
                 _ => None,
             }
         };
+        if let Some(executor) = tables.declared_executor(callback) {
+            return serving(&|other| tables.declared_executor(other) == Some(executor));
+        }
         let node = tables.node_of_callback(callback);
-        serving(&|other| node.is_some() && tables.node_of_callback(other) == node).or_else(|| serving(&|_| true)).or_else(
-            || {
+        serving(&|other| node.is_some() && tables.node_of_callback(other) == node)
+            .or_else(|| serving(&|_| true))
+            .or_else(|| {
                 let mut executors =
                     tables.threads.iter().filter(|(_, t)| t.pid == callback.pid && t.executor && !t.ended);
                 let (only, _) = executors.next()?;
                 executors.next().is_none().then_some(only)
-            },
-        )
+            })
     }
 }
 
