@@ -31,9 +31,9 @@ use crate::workload::Workload;
 /// Bounds of fixed points are looked for in at most so many rounds; a system that has not settled then is taken as unbounded.
 const ROUNDS: usize = 500;
 
-/// Busy windows of more activations are not analysed: a hundred times what a robot's busiest executor has, and still a matter of
-/// milliseconds.
-const MOST_ACTIVATIONS: u64 = 20_000;
+/// Busy windows of more activations are not analysed: far more than a robot's busiest executor has within its goals, and still a matter
+/// of milliseconds.
+const MOST_ACTIVATIONS: u64 = 5_000;
 
 /// Times the RTSS'21 bound is put in where a bound goes in. Two or three suffice in practice, and every one is safe.
 const REFINEMENTS: usize = 8;

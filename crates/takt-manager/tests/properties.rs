@@ -44,7 +44,7 @@ fn keeps(plan: &Plan) -> Vec<(String, bool)> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(128))]
+    #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
     fn more_budget_never_worsens_a_bound(seed in any::<u64>(), which in 0_usize..8, more in 1_u64..40) {
