@@ -18,8 +18,8 @@
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use response_time_analysis::demand::Aggregate;
-use response_time_analysis::fixed_point::SearchResult;
+use response_time_analysis::demand::{Aggregate, RequestBound};
+use response_time_analysis::fixed_point::{self, SearchResult};
 use response_time_analysis::ros2::rr::CallbackType;
 use response_time_analysis::ros2::{bw, rta_event_source, rta_polling_point_callback, rta_processing_chain};
 use response_time_analysis::supply::Periodic;
@@ -30,6 +30,10 @@ use crate::workload::Workload;
 
 /// Bounds of fixed points are looked for in at most so many rounds; a system that has not settled then is taken as unbounded.
 const ROUNDS: usize = 500;
+
+/// Busy windows of more activations are not analysed: far more than a robot's busiest executor has within its goals, and still a matter
+/// of milliseconds.
+const MOST_ACTIVATIONS: u64 = 5_000;
 
 /// Times the RTSS'21 bound is put in where a bound goes in. Two or three suffice in practice, and every one is safe.
 const REFINEMENTS: usize = 8;
@@ -87,13 +91,29 @@ struct ChainKey {
 #[derive(Debug)]
 pub struct Analysis<'w> {
     workload: &'w Workload,
+    /// For every callback those that it activates.
+    outputs: Vec<Vec<usize>>,
     period_ns: u64,
     limit_ns: u64,
     transport_ns: u64,
     remembered: HashMap<Key, Bounds>,
     chains: HashMap<ChainKey, Option<Bound>>,
+    /// Last arrivals and bounds of each executor with a core of its own.
+    alone: Vec<Option<(Vec<Flows>, Bounds)>>,
     /// Executor analyses done, and those answered from memory.
     pub work: Work,
+}
+
+/// Arrivals on the way to the fixed point.
+struct Graph {
+    /// Busy-window-aware: as seen inside a busy window of the executor.
+    inside: Vec<Option<Flows>>,
+    /// In any interval.
+    full: Vec<Option<Flows>>,
+    /// Callbacks whose arrivals must be renewed.
+    dirty: Vec<bool>,
+    /// Executors that must be analysed again.
+    touched: Vec<bool>,
 }
 
 /// How much was computed.
@@ -135,13 +155,21 @@ impl<'w> Analysis<'w> {
     /// between executors.
     #[must_use]
     pub fn new(workload: &'w Workload, period_ns: u64, limit_ns: u64, transport_ns: u64) -> Self {
+        let mut outputs = vec![Vec::new(); workload.callbacks.len()];
+        for (number, callback) in workload.callbacks.iter().enumerate() {
+            for (publisher, _) in &callback.inputs {
+                outputs[*publisher].push(number);
+            }
+        }
         Self {
             workload,
+            outputs,
             period_ns: period_ns.max(1),
             limit_ns,
             transport_ns,
             remembered: HashMap::new(),
             chains: HashMap::new(),
+            alone: vec![None; workload.executors.len()],
             work: Work::default(),
         }
     }
@@ -171,25 +199,31 @@ impl<'w> Analysis<'w> {
                 responses[*callback] = Some(Bound { ns: 0, by: Method::Ecrts19 });
             }
         }
-        let mut seen: Vec<Option<Vec<Option<Flows>>>> = vec![None; self.workload.executors.len()];
+        let mut graph = Graph {
+            inside: vec![None; count],
+            full: vec![None; count],
+            dirty: asked.clone(),
+            touched: vec![false; self.workload.executors.len()],
+        };
+        for server in servers {
+            graph.touched[*server] = true;
+        }
         let mut diverged = Vec::new();
         for round in 0.. {
-            let (arrivals, _) = self.arrivals(&responses, &asked);
+            self.propagate(&mut graph, &responses, &asked);
+            self.work.rounds += 1;
             let mut changed = false;
             for &server in servers {
-                let callbacks = &self.workload.executors[server].callbacks;
-                let here: Vec<Option<Flows>> = callbacks.iter().map(|c| arrivals[*c].clone()).collect();
-                if seen[server].as_ref() == Some(&here) {
+                if !std::mem::take(&mut graph.touched[server]) {
                     continue;
                 }
-                changed = true;
-                let bounded: Option<Vec<Flows>> = here.iter().cloned().collect();
-                seen[server] = Some(here);
-                let bounds = match &bounded {
+                let callbacks = &self.workload.executors[server].callbacks;
+                let flows: Option<Vec<Flows>> = callbacks.iter().map(|c| graph.inside[*c].clone()).collect();
+                let bounds = match &flows {
                     Some(flows) if round < ROUNDS => self.executor(server, budgets_ns[server], flows),
                     _ => Rc::new(vec![None; callbacks.len()]),
                 };
-                if bounded.is_some() && bounds.iter().any(Option::is_none) && !diverged.contains(&server) {
+                if flows.is_some() && bounds.iter().any(Option::is_none) && !diverged.contains(&server) {
                     diverged.push(server);
                 }
                 for (callback, new) in callbacks.iter().zip(bounds.iter()) {
@@ -200,57 +234,61 @@ impl<'w> Analysis<'w> {
                         (Some(old), Some(_)) => Some(old),
                         _ => None,
                     };
+                    if responses[*callback].map(|b| b.ns) != old.map(|b| b.ns) {
+                        changed = true;
+                        for output in &self.outputs[*callback] {
+                            graph.dirty[*output] = asked[*output];
+                        }
+                    }
                 }
             }
-            self.work.rounds += 1;
             if !changed {
-                return Solution { responses, arrivals, diverged };
+                return Solution { responses, arrivals: graph.inside, diverged };
             }
         }
         unreachable!("rounds end when all that changed has become unbounded")
     }
 
-    /// Arrivals of all asked callbacks under given response times: busy-window-aware ones, and full ones.
-    fn arrivals(
-        &self,
-        responses: &[Option<Bound>],
-        asked: &[bool],
-    ) -> (Vec<Option<Flows>>, Vec<Option<Flows>>) {
-        let callbacks = &self.workload.callbacks;
-        let mut inside: Vec<Option<Flows>> = vec![None; callbacks.len()];
-        let mut full: Vec<Option<Flows>> = vec![None; callbacks.len()];
+    /// Renews the arrivals of all dirty callbacks and of what they lead to.
+    fn propagate(&self, graph: &mut Graph, responses: &[Option<Bound>], asked: &[bool]) {
         for &number in &self.workload.order {
-            if !asked[number] {
+            if !std::mem::take(&mut graph.dirty[number]) {
                 continue;
             }
-            let callback = &callbacks[number];
-            let root = match &callback.root {
-                Some(spans) => Flows::root(number, spans.clone()),
-                // Neither root nor inputs: its curve bounds nothing.
-                None if callback.inputs.is_empty() => continue,
-                None => Flows::none(),
-            };
-            let (mut here, mut everywhere) = (root.clone(), root);
-            let mut bounded = true;
-            for (publisher, times) in &callback.inputs {
-                let same = callbacks[*publisher].server == callback.server;
-                let (Some(from), Some(response)) = (&full[*publisher], responses[*publisher]) else {
-                    bounded = false;
-                    break;
-                };
-                let hop = if same { 0 } else { self.transport_ns };
-                everywhere.add(from, response.ns + hop, *times);
-                match (&inside[*publisher], same) {
-                    (Some(within), true) => here.add(within, 0, *times),
-                    _ => here.add(from, response.ns + hop, *times),
+            let (inside, full) = self.arrivals(graph, responses, number).unzip();
+            if full != graph.full[number] || inside != graph.inside[number] {
+                graph.touched[self.workload.callbacks[number].server] = true;
+                for output in &self.outputs[number] {
+                    graph.dirty[*output] = asked[*output];
                 }
-            }
-            if bounded {
-                inside[number] = Some(here);
-                full[number] = Some(everywhere);
+                graph.full[number] = full;
+                graph.inside[number] = inside;
             }
         }
-        (inside, full)
+    }
+
+    /// Arrivals of a callback, busy-window-aware and full; `None`: without bound.
+    fn arrivals(&self, graph: &Graph, responses: &[Option<Bound>], number: usize) -> Option<(Flows, Flows)> {
+        let callbacks = &self.workload.callbacks;
+        let callback = &callbacks[number];
+        let root = match &callback.root {
+            Some(spans) => Flows::root(number, spans.clone()),
+            // Neither root nor inputs: its curve bounds nothing.
+            None if callback.inputs.is_empty() => return None,
+            None => Flows::none(),
+        };
+        let (mut inside, mut full) = (root.clone(), root);
+        for (publisher, times) in &callback.inputs {
+            let same = callbacks[*publisher].server == callback.server;
+            let from = graph.full[*publisher].as_ref()?;
+            let delay = responses[*publisher]?.ns + if same { 0 } else { self.transport_ns };
+            full.add(from, delay, *times);
+            match (&graph.inside[*publisher], same) {
+                (Some(within), true) => inside.add(within, 0, *times),
+                _ => inside.add(from, delay, *times),
+            }
+        }
+        Some((inside, full))
     }
 
     /// Response times of one executor's callbacks under these arrivals.
@@ -291,6 +329,15 @@ impl<'w> Analysis<'w> {
         let limit = Duration::from(self.limit_ns);
         let Some(supply) = self.supply(budget_ns) else { return vec![None; flows.len()] };
         let demands = self.demands(server, flows);
+        // The longest busy window first: without one no callback has a bound, and in one of very many activations every search
+        // for the worst of them would take for ever.
+        let every: Vec<Demand<'_>> = demands.iter().map(|d| d.1).collect();
+        let all = Aggregate::new(every.clone());
+        let window = fixed_point::search(&supply, limit, |delta| all.service_needed(delta));
+        let activations = |ns: u64| every.iter().map(|d| d.flows.count(ns)).fold(0, u64::saturating_add);
+        if !window.is_ok_and(|w| activations(u64::from(w).saturating_add(1)) <= MOST_ACTIVATIONS) {
+            return vec![None; flows.len()];
+        }
         executor
             .callbacks
             .iter()
@@ -475,9 +522,19 @@ impl<'w> Analysis<'w> {
     #[must_use]
     pub fn shortage(&mut self, server: usize, solution: &Solution) -> Option<u64> {
         let callbacks = &self.workload.executors[server].callbacks;
-        let flows: Vec<Flows> =
-            callbacks.iter().map(|c| solution.arrivals[*c].clone()).collect::<Option<_>>()?;
-        let alone = self.executor(server, self.period_ns, &flows);
+        let known = self.alone[server].as_ref().filter(|(flows, _)| {
+            callbacks.iter().zip(flows).all(|(c, flows)| solution.arrivals[*c].as_ref() == Some(flows))
+        });
+        let alone = match known {
+            Some((_, bounds)) => bounds.clone(),
+            None => {
+                let flows: Vec<Flows> =
+                    callbacks.iter().map(|c| solution.arrivals[*c].clone()).collect::<Option<_>>()?;
+                let bounds = self.executor(server, self.period_ns, &flows);
+                self.alone[server] = Some((flows, bounds.clone()));
+                bounds
+            }
+        };
         let mut sum: u64 = 0;
         for (callback, least) in self.workload.executors[server].callbacks.iter().zip(alone.iter()) {
             let (now, least) = (solution.responses[*callback]?, (*least)?);

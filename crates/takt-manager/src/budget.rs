@@ -12,6 +12,10 @@ use crate::words::ms;
 /// Least budget as a share of the period: below, the switching costs more than the work.
 const LEAST_SHARE: u64 = 100;
 
+/// Trials of less budget per search. Enough for some twenty executors; in bigger systems the rest of the budgets stays as it is, so
+/// that a plan comes in time.
+const MOST_TRIALS: usize = 200;
+
 /// What budgets may be.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Limits {
@@ -58,19 +62,13 @@ pub struct Refusal {
     pub crowded: bool,
 }
 
-/// A chain that was guaranteed, and what it depends on.
-#[derive(Debug)]
-struct Kept<'a> {
-    chain: Request<'a>,
-    servers: Vec<usize>,
-}
-
 /// The search for budgets; holds what the chains so far were given.
 #[derive(Debug)]
 pub struct Search<'a, 'w> {
     analysis: &'a mut Analysis<'w>,
     limits: Limits,
-    kept: Vec<Kept<'a>>,
+    kept: Vec<Request<'a>>,
+    trials: usize,
     /// Per executor, 0: none.
     pub budgets_ns: Vec<u64>,
     /// What was decided.
@@ -82,7 +80,7 @@ impl<'a, 'w> Search<'a, 'w> {
     #[must_use]
     pub fn new(analysis: &'a mut Analysis<'w>, limits: Limits) -> Self {
         let budgets_ns = vec![0; analysis.workload().executors.len()];
-        Self { analysis, limits, kept: Vec::new(), budgets_ns, decisions: Vec::new() }
+        Self { analysis, limits, kept: Vec::new(), trials: 0, budgets_ns, decisions: Vec::new() }
     }
 
     /// Gives budgets until the chain keeps its goal; otherwise leaves all as it was.
@@ -94,7 +92,7 @@ impl<'a, 'w> Search<'a, 'w> {
         let mut before = self.budgets_ns.clone();
         let mut decided = self.decisions.len();
         let mut result = self.try_guarantee(chain);
-        if matches!(&result, Err(refusal) if refusal.crowded) {
+        if self.trials < MOST_TRIALS && matches!(&result, Err(refusal) if refusal.crowded) {
             self.budgets_ns.clone_from(&before);
             self.decisions.truncate(decided);
             if self.trim(chain) {
@@ -105,7 +103,7 @@ impl<'a, 'w> Search<'a, 'w> {
         }
         match &result {
             Ok(bound) => {
-                self.kept.push(Kept { chain: chain.clone(), servers: self.servers(chain) });
+                self.kept.push(chain.clone());
                 self.join_raises(decided);
                 self.decide(
                     chain,
@@ -148,17 +146,6 @@ impl<'a, 'w> Search<'a, 'w> {
         let best = self.best_case(chain, &servers)?;
         self.initial(chain, &servers, &best)?;
         let solution = self.stabilise(chain, &servers)?;
-        if self.places().is_none() {
-            // Algorithm 1, line 11.
-            return Err(Refusal {
-                why: format!(
-                    "the budgets that long-term demand asks for do not fit on {} cores",
-                    self.limits.cores
-                ),
-                bound: None,
-                crowded: true,
-            });
-        }
         self.refine(chain, &servers, solution)
     }
 
@@ -174,13 +161,21 @@ impl<'a, 'w> Search<'a, 'w> {
         let mut order: Vec<usize> = (0..self.budgets_ns.len()).filter(|s| self.budgets_ns[*s] > 0).collect();
         order.sort_by_key(|s| (Reverse(self.budgets_ns[*s]), *s));
         let before: u64 = self.budgets_ns.iter().sum();
-        for server in order {
+        for &server in &order {
+            if self.trials >= MOST_TRIALS {
+                break;
+            }
             let (mut least, mut enough) = (0, self.budgets_ns[server]);
             // A fifth of a step is as exact as it pays.
             while enough - least > (self.limits.step_ns / 5).max(1) {
                 let half = least + (enough - least) / 2;
                 self.budgets_ns[server] = half;
-                if self.keep_goals_with(server) { enough = half } else { least = half }
+                self.trials += 1;
+                if self.keep_goals(&order) {
+                    enough = half;
+                } else {
+                    least = half;
+                }
             }
             self.budgets_ns[server] = enough;
         }
@@ -196,17 +191,13 @@ impl<'a, 'w> Search<'a, 'w> {
         saved > 0
     }
 
-    /// Whether all guaranteed chains that depend on this executor still keep their goals.
-    fn keep_goals_with(&mut self, server: usize) -> bool {
-        let budgets = &self.budgets_ns;
-        for kept in self.kept.iter().filter(|k| k.servers.contains(&server)) {
-            let solution = self.analysis.solve(budgets, &kept.servers);
-            match worst(self.analysis, kept.chain.paths, budgets, &solution) {
-                Some(bound) if bound.ns <= kept.chain.goal_ns => {}
-                _ => return false,
-            }
-        }
-        true
+    /// Whether all guaranteed chains still keep their goals.
+    fn keep_goals(&mut self, servers: &[usize]) -> bool {
+        let solution = self.analysis.solve(&self.budgets_ns, servers);
+        self.kept.iter().all(|kept| {
+            worst(self.analysis, kept.paths, &self.budgets_ns, &solution)
+                .is_some_and(|bound| bound.ns <= kept.goal_ns)
+        })
     }
 
     /// All influencing executors with as much as there is: what no budget can beat. The paper's algorithms come to the same end
@@ -256,9 +247,20 @@ impl<'a, 'w> Search<'a, 'w> {
         Ok(())
     }
 
-    /// Algorithm 1, lines 4 to 10.
+    /// Algorithm 1, lines 4 to 11.
     fn stabilise(&mut self, chain: &Request<'_>, servers: &[usize]) -> Result<Solution, Refusal> {
         loop {
+            // 11: if no partitioning is found then degrade. Budgets only grow, so there is no need to wait for the end.
+            if self.places().is_none() {
+                return Err(Refusal {
+                    why: format!(
+                        "the budgets that long-term demand asks for do not fit on {} cores beside the more important chains",
+                        self.limits.cores
+                    ),
+                    bound: None,
+                    crowded: true,
+                });
+            }
             let solution = self.analysis.solve(&self.budgets_ns, servers);
             // 4: for any callback with unbounded response time. Only the first in line: others have no bound because of it.
             let Some(&server) = solution.diverged.first() else {

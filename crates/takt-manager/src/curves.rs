@@ -32,6 +32,8 @@ pub enum CurveError {
 pub struct Spans {
     /// Not decreasing, the last positive; empty: never activated.
     spans_ns: Vec<u64>,
+    /// Arrivals in an interval of the last span's length.
+    each: u64,
 }
 
 impl Spans {
@@ -64,7 +66,8 @@ impl Spans {
         if greatest == 0 {
             return Err(CurveError::Simultaneous { seen: curve.seen });
         }
-        Ok(Self { spans_ns: spans })
+        let each = 1 + spans.partition_point(|span| *span < greatest) as u64;
+        Ok(Self { spans_ns: spans, each })
     }
 
     /// Whether there is no arrival ever.
@@ -73,10 +76,29 @@ impl Spans {
         self.spans_ns.is_empty()
     }
 
-    /// Whole repetitions before an interval of this length, the rest (1 to `last`), and the arrivals in a repetition.
-    fn split(&self, delta_ns: u64, last: u64) -> (u64, u64, u64) {
+    /// Whole repetitions before a positive interval, and the rest (1 to `last`).
+    fn split(delta_ns: u64, last: u64) -> (u64, u64) {
         let whole = (delta_ns - 1) / last;
-        (whole, delta_ns - whole * last, 1 + self.spans_ns.partition_point(|span| *span < last) as u64)
+        (whole, delta_ns - whole * last)
+    }
+
+    /// Number of spans shorter than `rest`, which is at most `last`. Most curves are nearly even, so the place is guessed and
+    /// corrected: this is the innermost loop of all analyses.
+    #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+    fn shorter(&self, rest: u64, last: u64) -> usize {
+        let length = self.spans_ns.len();
+        let guess = (rest as f64 * length as f64 / last as f64) as usize;
+        let mut index = guess.min(length);
+        for _ in 0..4 {
+            if index > 0 && self.spans_ns[index - 1] >= rest {
+                index -= 1;
+            } else if index < length && self.spans_ns[index] < rest {
+                index += 1;
+            } else {
+                return index;
+            }
+        }
+        self.spans_ns.partition_point(|span| *span < rest)
     }
 
     /// Greatest number of arrivals in any half-open interval of this length.
@@ -86,8 +108,8 @@ impl Spans {
         if delta_ns == 0 {
             return 0;
         }
-        let (whole, rest, each) = self.split(delta_ns, last);
-        whole * each + 1 + self.spans_ns.partition_point(|span| *span < rest) as u64
+        let (whole, rest) = Self::split(delta_ns, last);
+        whole * self.each + 1 + self.shorter(rest, last) as u64
     }
 
     /// The shortest interval longer than `delta_ns` that has one arrival more; `None`: there is none.
@@ -97,8 +119,8 @@ impl Spans {
         if delta_ns == 0 {
             return Some(1);
         }
-        let (whole, rest, _) = self.split(delta_ns, last);
-        let index = self.spans_ns.partition_point(|span| *span < rest);
+        let (whole, rest) = Self::split(delta_ns, last);
+        let index = self.shorter(rest, last);
         let span = self.spans_ns.get(index).copied().unwrap_or(last);
         Some(whole * last + span.min(last) + 1)
     }

@@ -27,6 +27,9 @@ const SHRINKS: u32 = 5;
 /// The analysis gives up on response times beyond this many of the longest goal, which cannot help any chain.
 const LIMIT_GOALS: u64 = 2;
 
+/// Other periods are tried only if the declared one took no more executor analyses than this: a tenth of a second.
+const SMALL: u64 = 2000;
+
 /// Makes plans.
 #[derive(Debug)]
 pub struct Manager {
@@ -231,7 +234,7 @@ impl Manager {
         for period_ns in [declared / 2, declared / 4] {
             // What only budget or period could help; below a millisecond switching costs more than it gains.
             let hopeful = best.fates.iter().any(|f| matches!(f, Some(Err(refusal)) if refusal.crowded));
-            if !hopeful || period_ns < 1_000_000 {
+            if !hopeful || period_ns < 1_000_000 || best.work.executors > SMALL {
                 break;
             }
             let other = self.attempt(workload, requests, period_ns);

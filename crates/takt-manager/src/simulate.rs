@@ -6,6 +6,7 @@
 //! Nothing here knows of the analysis.
 
 mod engine;
+mod events;
 mod random;
 
 use std::collections::VecDeque;
@@ -15,7 +16,8 @@ use takt_model::{
     Node, NodeId, Thread, ThreadId, ThreadRole, Topic, TopicId,
 };
 
-pub use engine::{Observed, simulate};
+pub use engine::{Observed, Traceable, Traced, simulate, traced};
+pub use events::events;
 pub use random::{Random, random_system};
 
 /// A system with known costs.

@@ -382,7 +382,8 @@ impl<S: Source, K: Kernel> Live<S, K> {
         if !fresh.is_empty() {
             self.options.log.record(now_ns, &Record::Overruns { threads: &fresh });
         }
-        let alive: BTreeSet<u32> = self.model.threads.iter().filter(|thread| !thread.ended).map(|thread| thread.tid).collect();
+        let alive: BTreeSet<u32> =
+            self.model.threads.iter().filter(|thread| !thread.ended).map(|thread| thread.tid).collect();
         self.overruns.retain(|tid, _| alive.contains(tid));
         self.notice_clock_step(now_ns);
         self.plan = Some(plan);
@@ -426,7 +427,8 @@ impl<S: Source, K: Kernel> Live<S, K> {
                 continue;
             }
             let (name, path) = (chain.name.clone(), chain.path_names.clone());
-            let id = self.extractor.watch(ChainSpec { name, path: path.clone(), goal_ns: Some(chain.goal_ns) });
+            let id =
+                self.extractor.watch(ChainSpec { name, path: path.clone(), goal_ns: Some(chain.goal_ns) });
             self.watched.insert(index, Watched { id, path });
         }
     }

@@ -14,10 +14,37 @@ pub struct Observed {
     pub latencies: Vec<(u64, u64)>,
 }
 
+/// Something that a tracer would have seen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Traced {
+    /// When.
+    pub at_ns: u64,
+    /// CPU time that the executor's thread had used.
+    pub cpu_ns: u64,
+    /// The executor.
+    pub executor: usize,
+    /// What.
+    pub step: Traceable,
+}
+
+/// What a tracer sees.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Traceable {
+    /// A callback starts, with the message that activated it.
+    Start(usize, Option<i64>),
+    /// A callback publishes to a topic.
+    Publish(usize, usize, i64),
+    /// A callback ends.
+    End(usize),
+    /// The executor found nothing to do.
+    Wait,
+}
+
 /// One activation.
 #[derive(Debug, Clone, Default)]
 struct Instance {
     activated_ns: u64,
+    message: Option<i64>,
     /// Paths that it is on: path, position, start of the first.
     on: Vec<(usize, usize, u64)>,
 }
@@ -36,6 +63,7 @@ struct Server {
     left_ns: u64,
     deadline_ns: u64,
     throttled: bool,
+    cpu_ns: u64,
     running: Option<Running>,
     /// The wait set: callbacks found ready at the last polling point and not yet served.
     ready: VecDeque<usize>,
@@ -58,6 +86,8 @@ struct Engine<'a> {
     grid_ns: Vec<u64>,
     random: Random,
     observed: Observed,
+    messages: i64,
+    trace: Vec<Traced>,
 }
 
 /// Runs `system` on reservations for `length_ns`, from random phases. The rest of every core, up to `capacity_share` (in percent),
@@ -71,6 +101,19 @@ pub fn simulate(
     capacity_percent: u64,
     seed: u64,
 ) -> Observed {
+    traced(system, supplies, paths, length_ns, capacity_percent, seed).0
+}
+
+/// The same, with what a tracer would have recorded.
+#[must_use]
+pub fn traced(
+    system: &System,
+    supplies: &[Supply],
+    paths: &[Vec<usize>],
+    length_ns: u64,
+    capacity_percent: u64,
+    seed: u64,
+) -> (Observed, Vec<Traced>) {
     let mut random = Random::new(seed);
     let mut servers: Vec<Server> = supplies.iter().map(|supply| server(*supply)).collect();
     hogs(&mut servers, capacity_percent, &mut random);
@@ -89,11 +132,13 @@ pub fn simulate(
         releases: BinaryHeap::new(),
         grid_ns: vec![0; count],
         random,
+        messages: 0,
+        trace: Vec::new(),
         observed: Observed { responses: vec![(0, 0); count], latencies: vec![(0, 0); paths.len()] },
     };
     engine.start();
     engine.run(length_ns);
-    engine.observed
+    (engine.observed, engine.trace)
 }
 
 fn server(supply: Supply) -> Server {
@@ -102,6 +147,7 @@ fn server(supply: Supply) -> Server {
         left_ns: 0,
         deadline_ns: 0,
         throttled: false,
+        cpu_ns: 0,
         running: None,
         ready: VecDeque::new(),
         idle: true,
@@ -186,19 +232,19 @@ impl Engine<'_> {
                 break;
             }
             self.releases.pop();
-            self.activate(callback, Vec::new());
+            self.activate(callback, None, Vec::new());
             // Releases with jitter may overtake each other; order within a callback does not matter to its curve.
             self.schedule(callback);
         }
     }
 
-    fn activate(&mut self, callback: usize, mut on: Vec<(usize, usize, u64)>) {
+    fn activate(&mut self, callback: usize, message: Option<i64>, mut on: Vec<(usize, usize, u64)>) {
         for (number, path) in self.paths.iter().enumerate() {
             if path.first() == Some(&callback) {
                 on.push((number, 0, self.now_ns));
             }
         }
-        self.pending[callback].push_back(Instance { activated_ns: self.now_ns, on });
+        self.pending[callback].push_back(Instance { activated_ns: self.now_ns, message, on });
         self.wake(self.system.callbacks[callback].executor);
     }
 
@@ -277,6 +323,7 @@ impl Engine<'_> {
         }
         let Some(callback) = eager.or_else(|| server.ready.pop_front()) else {
             server.idle = true;
+            self.record(number, Traceable::Wait);
             return;
         };
         server.ready.retain(|c| Some(*c) != eager);
@@ -286,6 +333,7 @@ impl Engine<'_> {
             self.next_cost[callback] += 1;
             // Now and then a run is cheaper than ever; anomalies love that.
             let left_ns = if self.random.one_in(16) { self.random.within(0, left_ns) } else { left_ns };
+            self.record(number, Traceable::Start(callback, instance.message));
             self.servers[number].running = Some(Running { callback, left_ns, instance });
         }
     }
@@ -301,15 +349,21 @@ impl Engine<'_> {
             return;
         }
         running.left_ns -= passed_ns;
+        server.cpu_ns += passed_ns;
         if running.left_ns > 0 {
             return;
         }
         if let Some(done) = server.running.take() {
-            self.complete(&done);
+            self.complete(number, &done);
         }
     }
 
-    fn complete(&mut self, done: &Running) {
+    fn record(&mut self, executor: usize, step: Traceable) {
+        let cpu_ns = self.servers[executor].cpu_ns;
+        self.trace.push(Traced { at_ns: self.now_ns, cpu_ns, executor, step });
+    }
+
+    fn complete(&mut self, executor: usize, done: &Running) {
         let longest = &mut self.observed.responses[done.callback];
         longest.0 = longest.0.max(self.now_ns - done.instance.activated_ns);
         longest.1 += 1;
@@ -321,6 +375,9 @@ impl Engine<'_> {
             }
         }
         for topic in &self.system.callbacks[done.callback].publishes {
+            self.messages += 1;
+            let message = self.messages;
+            self.record(executor, Traceable::Publish(done.callback, *topic, message));
             for (subscriber, callback) in self.system.callbacks.iter().enumerate() {
                 if callback.trigger != Trigger::Topic(*topic) {
                     continue;
@@ -332,9 +389,10 @@ impl Engine<'_> {
                     .filter(|(path, position, _)| self.paths[*path].get(position + 1) == Some(&subscriber))
                     .map(|(path, position, started)| (*path, position + 1, *started))
                     .collect();
-                self.activate(subscriber, on);
+                self.activate(subscriber, Some(message), on);
             }
         }
+        self.record(executor, Traceable::End(done.callback));
     }
 }
 

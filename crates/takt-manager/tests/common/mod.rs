@@ -41,7 +41,7 @@ fn supplies(system: &System, random: &mut Random) -> Vec<Supply> {
 }
 
 /// Simple paths of the system, a few.
-fn paths(system: &System) -> Vec<Vec<usize>> {
+pub fn paths(system: &System) -> Vec<Vec<usize>> {
     let model = system.exact_model();
     let mut paths = Vec::new();
     for (number, callback) in model.callbacks.iter().enumerate() {
