@@ -342,6 +342,16 @@ impl<K: Kernel> Enactor<K> {
         self.journal.path()
     }
 
+    #[cfg(test)]
+    pub(crate) fn kernel(&self) -> &K {
+        &self.kernel
+    }
+
+    #[cfg(test)]
+    pub(crate) fn kernel_mut(&mut self) -> &mut K {
+        &mut self.kernel
+    }
+
     /// Whether reservations are given with GRUB.
     fn reclaims(&self) -> bool {
         self.options.soft == Soft::Soft && self.partition.mode.reclaim_is_sound()
