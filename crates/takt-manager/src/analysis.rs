@@ -107,6 +107,18 @@ pub struct Work {
     pub rounds: u64,
 }
 
+impl std::ops::Add for Work {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            executors: self.executors + other.executors,
+            remembered: self.remembered + other.remembered,
+            rounds: self.rounds + other.rounds,
+        }
+    }
+}
+
 /// Response times under one choice of budgets.
 #[derive(Debug, Clone)]
 pub struct Solution {

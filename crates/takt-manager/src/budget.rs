@@ -54,6 +54,15 @@ pub struct Refusal {
     pub why: String,
     /// The least bound that was seen; `None`: none at all.
     pub bound: Option<ChainBound>,
+    /// The cores were too small, beside what others have already.
+    pub crowded: bool,
+}
+
+/// A chain that was guaranteed, and what it depends on.
+#[derive(Debug)]
+struct Kept<'a> {
+    chain: Request<'a>,
+    servers: Vec<usize>,
 }
 
 /// The search for budgets; holds what the chains so far were given.
@@ -61,6 +70,7 @@ pub struct Refusal {
 pub struct Search<'a, 'w> {
     analysis: &'a mut Analysis<'w>,
     limits: Limits,
+    kept: Vec<Kept<'a>>,
     /// Per executor, 0: none.
     pub budgets_ns: Vec<u64>,
     /// What was decided.
@@ -72,7 +82,7 @@ impl<'a, 'w> Search<'a, 'w> {
     #[must_use]
     pub fn new(analysis: &'a mut Analysis<'w>, limits: Limits) -> Self {
         let budgets_ns = vec![0; analysis.workload().executors.len()];
-        Self { analysis, limits, budgets_ns, decisions: Vec::new() }
+        Self { analysis, limits, kept: Vec::new(), budgets_ns, decisions: Vec::new() }
     }
 
     /// Gives budgets until the chain keeps its goal; otherwise leaves all as it was.
@@ -80,12 +90,22 @@ impl<'a, 'w> Search<'a, 'w> {
     /// # Errors
     ///
     /// It cannot be kept beside what was given before.
-    pub fn guarantee(&mut self, chain: &Request<'_>) -> Result<ChainBound, Refusal> {
-        let before = self.budgets_ns.clone();
-        let decided = self.decisions.len();
-        let result = self.try_guarantee(chain);
+    pub fn guarantee(&mut self, chain: &Request<'a>) -> Result<ChainBound, Refusal> {
+        let mut before = self.budgets_ns.clone();
+        let mut decided = self.decisions.len();
+        let mut result = self.try_guarantee(chain);
+        if matches!(&result, Err(refusal) if refusal.crowded) {
+            self.budgets_ns.clone_from(&before);
+            self.decisions.truncate(decided);
+            if self.trim(chain) {
+                before.clone_from(&self.budgets_ns);
+                decided = self.decisions.len();
+                result = self.try_guarantee(chain);
+            }
+        }
         match &result {
             Ok(bound) => {
+                self.kept.push(Kept { chain: chain.clone(), servers: self.servers(chain) });
                 self.join_raises(decided);
                 self.decide(
                     chain,
@@ -114,8 +134,7 @@ impl<'a, 'w> Search<'a, 'w> {
 
     fn try_guarantee(&mut self, chain: &Request<'_>) -> Result<ChainBound, Refusal> {
         let workload = self.analysis.workload();
-        let servers =
-            workload.influencing(chain.paths.iter().flatten().map(|c| workload.callbacks[*c].server));
+        let servers = self.servers(chain);
         if let Some(lost) = servers.iter().find(|s| workload.executors[**s].thread.is_none()) {
             return Err(Refusal {
                 why: format!(
@@ -123,6 +142,7 @@ impl<'a, 'w> Search<'a, 'w> {
                     workload.executors[*lost].name
                 ),
                 bound: None,
+                crowded: false,
             });
         }
         let best = self.best_case(chain, &servers)?;
@@ -136,9 +156,57 @@ impl<'a, 'w> Search<'a, 'w> {
                     self.limits.cores
                 ),
                 bound: None,
+                crowded: true,
             });
         }
         self.refine(chain, &servers, solution)
+    }
+
+    fn servers(&self, chain: &Request<'_>) -> Vec<usize> {
+        let workload = self.analysis.workload();
+        workload.influencing(chain.paths.iter().flatten().map(|c| workload.callbacks[*c].server))
+    }
+
+    /// Takes back from every executor what the chains guaranteed so far do not need: Algorithm 2 raises in whole steps and the one that is
+    /// short most, and what it raised first is often more than needed in the end. Not in the paper; done only when a chain would be degraded
+    /// otherwise. Returns whether anything was gained.
+    fn trim(&mut self, chain: &Request<'_>) -> bool {
+        let mut order: Vec<usize> = (0..self.budgets_ns.len()).filter(|s| self.budgets_ns[*s] > 0).collect();
+        order.sort_by_key(|s| (Reverse(self.budgets_ns[*s]), *s));
+        let before: u64 = self.budgets_ns.iter().sum();
+        for server in order {
+            let (mut least, mut enough) = (0, self.budgets_ns[server]);
+            // A fifth of a step is as exact as it pays.
+            while enough - least > (self.limits.step_ns / 5).max(1) {
+                let half = least + (enough - least) / 2;
+                self.budgets_ns[server] = half;
+                if self.keep_goals_with(server) { enough = half } else { least = half }
+            }
+            self.budgets_ns[server] = enough;
+        }
+        let saved = before - self.budgets_ns.iter().sum::<u64>();
+        if saved > 0 {
+            let words = format!(
+                "took back {} of a core that the chains kept so far do not need, to make room for chain {}",
+                percent(self.bandwidth(saved)),
+                chain.name
+            );
+            self.decide(chain, Step::Trimmed { bandwidth: self.bandwidth(saved) }, words);
+        }
+        saved > 0
+    }
+
+    /// Whether all guaranteed chains that depend on this executor still keep their goals.
+    fn keep_goals_with(&mut self, server: usize) -> bool {
+        let budgets = &self.budgets_ns;
+        for kept in self.kept.iter().filter(|k| k.servers.contains(&server)) {
+            let solution = self.analysis.solve(budgets, &kept.servers);
+            match worst(self.analysis, kept.chain.paths, budgets, &solution) {
+                Some(bound) if bound.ns <= kept.chain.goal_ns => {}
+                _ => return false,
+            }
+        }
+        true
     }
 
     /// All influencing executors with as much as there is: what no budget can beat. The paper's algorithms come to the same end
@@ -151,7 +219,7 @@ impl<'a, 'w> Search<'a, 'w> {
         let best = self.analysis.solve(&budgets, servers);
         let bound = self.worst(chain, &budgets, &best);
         match bound {
-            None => Err(Refusal { why: self.unbounded(servers, &best), bound: None }),
+            None => Err(Refusal { why: self.unbounded(servers, &best), bound: None, crowded: false }),
             Some(bound) if bound.ns > chain.goal_ns => Err(Refusal {
                 why: format!(
                     "even with whole cores its bound is {} ms, above the goal of {} ms",
@@ -159,18 +227,14 @@ impl<'a, 'w> Search<'a, 'w> {
                     ms(chain.goal_ns)
                 ),
                 bound: Some(bound),
+                crowded: false,
             }),
             Some(_) => Ok(best),
         }
     }
 
     /// Algorithm 1, lines 1 to 3. `best` is the solution with all others at full budget, from which demand is taken.
-    fn initial(
-        &mut self,
-        chain: &Request<'_>,
-        servers: &[usize],
-        best: &Solution,
-    ) -> Result<(), Refusal> {
+    fn initial(&mut self, chain: &Request<'_>, servers: &[usize], best: &Solution) -> Result<(), Refusal> {
         for &server in servers {
             // 1: for all influencing executors without a budget
             if self.budgets_ns[server] > 0 {
@@ -178,7 +242,7 @@ impl<'a, 'w> Search<'a, 'w> {
             }
             // 2: needed <- sum of rbf(horizon)
             let Some(needed) = self.analysis.demand_ns(server, self.limits.horizon_ns, best) else {
-                return Err(Refusal { why: self.unbounded(servers, best), bound: None });
+                return Err(Refusal { why: self.unbounded(servers, best), bound: None, crowded: false });
             };
             // 3: bw <- needed / horizon
             let budget = self
@@ -186,11 +250,7 @@ impl<'a, 'w> Search<'a, 'w> {
                 .clamp(self.analysis.period_ns() / LEAST_SHARE, self.limits.capacity_ns);
             self.budgets_ns[server] = budget;
             let bandwidth = self.bandwidth(budget);
-            let words = format!(
-                "gave {} {}: its long-term demand",
-                self.name(server),
-                percent(bandwidth)
-            );
+            let words = format!("gave {} {}: its long-term demand", self.name(server), percent(bandwidth));
             self.decide(chain, Step::InitialBudget { executor: ExecutorId(server), bandwidth }, words);
         }
         Ok(())
@@ -203,7 +263,11 @@ impl<'a, 'w> Search<'a, 'w> {
             // 4: for any callback with unbounded response time. Only the first in line: others have no bound because of it.
             let Some(&server) = solution.diverged.first() else {
                 if self.worst(chain, &self.budgets_ns.clone(), &solution).is_none() {
-                    return Err(Refusal { why: self.unbounded(servers, &solution), bound: None });
+                    return Err(Refusal {
+                        why: self.unbounded(servers, &solution),
+                        bound: None,
+                        crowded: false,
+                    });
                 }
                 return Ok(solution);
             };
@@ -217,6 +281,7 @@ impl<'a, 'w> Search<'a, 'w> {
                         percent(self.bandwidth(old))
                     ),
                     bound: None,
+                    crowded: false,
                 });
             }
             // 6: needed <- rbf(horizon) - sbf(horizon), with the sbf of the periodic resource. The paper stops here when demand is met at
@@ -291,13 +356,15 @@ impl<'a, 'w> Search<'a, 'w> {
             }
             // 11: if no candidate found then degrade
             if !raised {
-                let least = bound.as_ref().map_or_else(|| "no bound".to_owned(), |b| format!("{} ms", ms(b.ns)));
+                let least =
+                    bound.as_ref().map_or_else(|| "no bound".to_owned(), |b| format!("{} ms", ms(b.ns)));
                 return Err(Refusal {
                     why: format!(
                         "beside the more important chains, what the cores have left brings it to {least}, above the goal of {} ms",
                         ms(chain.goal_ns)
                     ),
                     bound,
+                    crowded: true,
                 });
             }
             solution = self.analysis.solve(&self.budgets_ns, servers);

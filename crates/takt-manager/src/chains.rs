@@ -244,7 +244,9 @@ fn by_parts(model: &Model, asked: &str, side: Side) -> Option<Vec<usize>> {
         return None;
     }
     let of_node: Vec<usize> = (0..model.callbacks.len())
-        .filter(|i| node_of(model, *i).is_some_and(|n| plain(n) == node || plain(n).ends_with(&format!("/{node}"))))
+        .filter(|i| {
+            node_of(model, *i).is_some_and(|n| plain(n) == node || plain(n).ends_with(&format!("/{node}")))
+        })
         .collect();
     let some = |list: Vec<usize>| (!list.is_empty()).then_some(list);
     let same = |name: &str| plain(name) == what;

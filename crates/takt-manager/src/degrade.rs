@@ -11,7 +11,11 @@ use crate::budget::{ChainBound, Refusal, Request, Search};
 pub type Fate = Result<ChainBound, Refusal>;
 
 /// Guarantees as many chains as fit, the last of `order` first. Entry `i` is the fate of chain `i`; `None`: it was not asked for.
-pub fn decide(search: &mut Search<'_, '_>, chains: &[Option<Request<'_>>], order: &[usize]) -> Vec<Option<Fate>> {
+pub fn decide<'a>(
+    search: &mut Search<'a, '_>,
+    chains: &[Option<Request<'a>>],
+    order: &[usize],
+) -> Vec<Option<Fate>> {
     let mut fates: Vec<Option<Fate>> = chains.iter().map(|_| None).collect();
     for &chain in order.iter().rev() {
         if let Some(Some(request)) = chains.get(chain) {

@@ -61,6 +61,9 @@ pub struct Options {
     /// Period of all reservations. 10 ms, as in *ROS-Llama*: well below the tightest goal, well above the cost of switching.
     /// Goals below 40 ms want a shorter one.
     pub reservation_period_ms: f64,
+    /// Tries a half and a quarter of that period when not all chains can be kept with it. On: the wait for a budget shrinks with the period,
+    /// and a switch more per millisecond costs little against a chain degraded.
+    pub adapt_period: bool,
     /// Step by which a budget is raised. 5 %, as in *ROS-Llama*: a compromise of speed and waste.
     pub step_percent: f64,
     /// Interval over which long-term demand is counted. 10 s, as in *ROS-Llama*: longer than goals and busy windows.
@@ -92,6 +95,7 @@ impl Default for Options {
         Self {
             update_period_s: 6.0,
             reservation_period_ms: 10.0,
+            adapt_period: true,
             step_percent: 5.0,
             horizon_s: 10.0,
             system_core: 0,
@@ -292,8 +296,10 @@ fn order(
             let near = crate::words::near(asked, chains.iter().map(|c| c.name.as_str()));
             let hint =
                 if near.is_empty() { String::new() } else { format!(" Did you mean {}?", near.join(" or ")) };
-            return Err(at
-                .wrong(name, format!("degradation_order names `{asked}`, which is no chain of this file.{hint}")));
+            return Err(at.wrong(
+                name,
+                format!("degradation_order names `{asked}`, which is no chain of this file.{hint}"),
+            ));
         };
         if order.contains(&index) {
             return Err(at.wrong(
@@ -303,12 +309,8 @@ fn order(
         }
         order.push(index);
     }
-    let missing: Vec<&str> = chains
-        .iter()
-        .enumerate()
-        .filter(|(i, _)| !order.contains(i))
-        .map(|(_, c)| c.name.as_str())
-        .collect();
+    let missing: Vec<&str> =
+        chains.iter().enumerate().filter(|(i, _)| !order.contains(i)).map(|(_, c)| c.name.as_str()).collect();
     if !missing.is_empty() {
         return Err(at.wrong(
             raw,

@@ -17,6 +17,7 @@ pub mod manager;
 pub mod partition;
 pub mod plan;
 pub mod restore;
+pub mod simulate;
 pub mod system;
 pub mod words;
 pub mod workload;

@@ -3,11 +3,11 @@
 //! It does no harm: a plan is given up only for one that keeps more. And it earns its keep: while what runs stays within what was planned for,
 //! the plan is repeated without analysis.
 
-use std::cmp::Ordering;
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use takt_model::{CallbackId, ExecutorId, Model};
+use takt_rt::clock::thread_cpu_ns;
 
 use crate::analysis::{Analysis, Method, Work};
 use crate::budget::{self, ChainBound, Limits, Refusal, Request, Search};
@@ -17,6 +17,7 @@ use crate::degrade;
 use crate::goals::Goals;
 use crate::partition::{keeps, partition};
 use crate::plan::{BestEffort, ChainPlan, ChainState, Decision, Plan, Platform, Reservation, Step};
+use crate::words::ms;
 use crate::workload::{Reading, Workload};
 
 /// A plan is repeated at most so often before everything is looked at again, so that degraded chains come back.
@@ -53,6 +54,26 @@ struct Candidate {
     refused: Option<ChainState>,
 }
 
+/// Budgets that could be enacted, and what they keep.
+#[derive(Debug)]
+struct Attempt {
+    period_ns: u64,
+    budgets_ns: Vec<u64>,
+    fates: Vec<Option<degrade::Fate>>,
+    bounds: Vec<Option<ChainBound>>,
+    decisions: Vec<Decision>,
+    /// These are the present ones.
+    held: bool,
+    /// What it took.
+    work: Work,
+}
+
+impl Attempt {
+    fn kept(&self) -> Vec<bool> {
+        self.fates.iter().map(|f| matches!(f, Some(Ok(_)))).collect()
+    }
+}
+
 impl Manager {
     /// With nothing reserved yet.
     #[must_use]
@@ -85,13 +106,13 @@ impl Manager {
 
     /// What to do about a snapshot.
     pub fn plan(&mut self, model: &Model) -> Plan {
-        let started_ns = cpu_ns();
+        let started_ns = thread_cpu_ns();
         self.work = Work::default();
         let mut plan = match self.repeat(model) {
             Some(plan) => plan,
             None => self.decide(model),
         };
-        plan.analysis_ns = cpu_ns().saturating_sub(started_ns);
+        plan.analysis_ns = thread_cpu_ns().saturating_sub(started_ns);
         plan
     }
 
@@ -125,24 +146,26 @@ impl Manager {
         Some(plan)
     }
 
-    fn limits(&self) -> Limits {
+    fn limits(&self, period_ns: u64) -> Limits {
         let options = &self.goals.options;
-        let period = options.period_ns();
         Limits {
             cores: self.platform.cores.len(),
-            capacity_ns: of(period, self.platform.most_bandwidth.clamp(0.0, 1.0)),
-            step_ns: of(period, options.step_percent / 100.0).max(1),
+            capacity_ns: of(period_ns, self.platform.most_bandwidth.clamp(0.0, 1.0)),
+            step_ns: of(period_ns, options.step_percent / 100.0).max(1),
             horizon_ns: options.horizon_ns(),
         }
     }
 
-    fn decide(&mut self, model: &Model) -> Plan {
-        let workload = Workload::new(model, &self.reading());
-        let limits = self.limits();
+    fn analysis<'w>(&self, workload: &'w Workload, period_ns: u64) -> Analysis<'w> {
         let options = &self.goals.options;
         let longest = self.goals.longest_ns();
-        let limit_ns = longest.saturating_mul(LIMIT_GOALS).clamp(1_000_000_000, limits.horizon_ns.max(longest));
-        let mut analysis = Analysis::new(&workload, options.period_ns(), limit_ns, options.transport_ns());
+        let limit_ns =
+            longest.saturating_mul(LIMIT_GOALS).clamp(1_000_000_000, options.horizon_ns().max(1_000_000_000));
+        Analysis::new(workload, period_ns, limit_ns, options.transport_ns())
+    }
+
+    fn decide(&mut self, model: &Model) -> Plan {
+        let workload = Workload::new(model, &self.reading());
         let candidates: Vec<Candidate> = self
             .goals
             .chains
@@ -165,63 +188,126 @@ impl Manager {
                 })
             })
             .collect();
-        let order = &self.goals.degradation_order;
-        let mut search = Search::new(&mut analysis, limits.clone());
-        let fates = degrade::decide(&mut search, &requests, order);
-        let (budgets_ns, mut decisions) = (search.budgets_ns, search.decisions);
-
-        // All budgets together: bounds can only have become better since each chain was looked at.
-        let kept: Vec<bool> = fates.iter().map(|f| matches!(f, Some(Ok(_)))).collect();
-        let fresh = bounds(&mut analysis, &requests, &budgets_ns);
+        let mut chosen = self.best_attempt(&workload, &requests);
         let held = self.present.as_ref().map(|p| carried(model, &p.plan));
-        let held_bounds = held.as_ref().map(|h| bounds(&mut analysis, &requests, &h.budgets_ns));
         let mut shrinks = 0;
-        let keep_present = match (&held, &held_bounds) {
-            (Some(held), Some(held_bounds)) => {
-                let held_kept: Vec<bool> = held_bounds
-                    .iter()
-                    .zip(&self.goals.chains)
-                    .map(|(b, chain)| b.as_ref().is_some_and(|b| b.ns <= chain.goal_ns))
-                    .collect();
-                let total = |budgets: &[u64]| budgets.iter().sum::<u64>();
-                let ordering = degrade::better(&kept, &held_kept, order);
-                if ordering == Ordering::Equal && total(&budgets_ns) * 5 <= total(&held.budgets_ns) * 4 {
-                    shrinks = self.present.as_ref().map_or(0, |p| p.shrinks) + 1;
-                }
-                held.complete && self.fits(held, &limits) && ordering != Ordering::Greater && shrinks < SHRINKS
+        if let Some(held) = &held {
+            let (present, stays) = self.weigh(&workload, &requests, held, &chosen, &mut shrinks);
+            if stays {
+                chosen = present;
             }
-            _ => false,
-        };
-        let (budgets_ns, bounds, places) = match (keep_present, held, held_bounds) {
-            (true, Some(held), Some(held_bounds)) => {
-                decisions = vec![unchanged(if shrinks > 0 {
-                    "the same chains are kept with less; budgets are given back when that lasts"
-                } else {
-                    "no other plan keeps more"
-                })];
-                (held.budgets_ns, held_bounds, held.cores)
-            }
-            (_, held, _) => {
-                let cores = self.places(&budgets_ns, held.as_ref(), &limits);
-                (budgets_ns, fresh, cores)
-            }
-        };
-        for assumption in &workload.assumptions {
-            decisions.push(Decision { chain: None, step: Step::Refused, words: assumption.clone() });
         }
-        self.work = analysis.work;
+        let cores = match &held {
+            Some(held) if chosen.held => held.cores.clone(),
+            _ => self.places(&chosen.budgets_ns, held.as_ref(), &self.limits(chosen.period_ns)),
+        };
+        let mut decisions = chosen.decisions;
+        for assumption in &workload.assumptions {
+            decisions.push(Decision { chain: None, step: Step::Assumed, words: assumption.clone() });
+        }
         let plan = Plan {
-            period_ns: options.period_ns(),
-            reservations: reservations(model, &workload, &budgets_ns, &places, options.period_ns()),
-            best_effort: best_effort(model, &workload, &candidates, &budgets_ns),
-            chains: self.chain_plans(model, &candidates, &fates, &bounds),
+            period_ns: chosen.period_ns,
+            reservations: reservations(model, &workload, &chosen.budgets_ns, &cores, chosen.period_ns),
+            best_effort: best_effort(model, &workload, &candidates, &chosen.budgets_ns),
+            chains: self.chain_plans(model, &candidates, &chosen.fates, &chosen.bounds),
             decisions,
             analysis_ns: 0,
             cached: false,
         };
         drop(requests);
+        self.work = chosen.work;
         self.present = Some(Present { plan: plan.clone(), planned: workload, repeats: 0, shrinks });
         plan
+    }
+
+    /// Budgets at the declared period; where these cannot keep all chains, at a half and a quarter of it. Half the period is half the
+    /// wait for a budget, at twice the switches. Not in the paper, which leaves the period to be chosen.
+    fn best_attempt(&self, workload: &Workload, requests: &[Option<Request<'_>>]) -> Attempt {
+        let declared = self.goals.options.period_ns();
+        let mut best = self.attempt(workload, requests, declared);
+        if !self.goals.options.adapt_period {
+            return best;
+        }
+        for period_ns in [declared / 2, declared / 4] {
+            // What only budget or period could help; below a millisecond switching costs more than it gains.
+            let hopeful = best.fates.iter().any(|f| matches!(f, Some(Err(refusal)) if refusal.crowded));
+            if !hopeful || period_ns < 1_000_000 {
+                break;
+            }
+            let other = self.attempt(workload, requests, period_ns);
+            let work = best.work + other.work;
+            let gains = degrade::better(&other.kept(), &best.kept(), &self.goals.degradation_order).is_gt();
+            let words = format!(
+                "not all chains could be kept with a period of {} ms; with {} ms {}",
+                ms(best.period_ns),
+                ms(period_ns),
+                if gains { "more can" } else { "no more can" }
+            );
+            let decision = Decision { chain: None, step: Step::Period { period_ns, better: gains }, words };
+            if gains {
+                let mut decisions = vec![decision];
+                decisions.extend(other.decisions);
+                best = Attempt { decisions, ..other };
+            } else {
+                best.decisions.push(decision);
+            }
+            best.work = work;
+        }
+        best
+    }
+
+    fn attempt(&self, workload: &Workload, requests: &[Option<Request<'_>>], period_ns: u64) -> Attempt {
+        let mut analysis = self.analysis(workload, period_ns);
+        let mut search = Search::new(&mut analysis, self.limits(period_ns));
+        let fates = degrade::decide(&mut search, requests, &self.goals.degradation_order);
+        let (budgets_ns, decisions) = (search.budgets_ns, search.decisions);
+        // All budgets together: bounds can only have become better since each chain was looked at.
+        let bounds = bounds(&mut analysis, requests, &budgets_ns);
+        Attempt { work: analysis.work, period_ns, budgets_ns, fates, bounds, decisions, held: false }
+    }
+
+    /// Looks at the present budgets under today's model, and whether they stay.
+    fn weigh(
+        &self,
+        workload: &Workload,
+        requests: &[Option<Request<'_>>],
+        held: &Held,
+        fresh: &Attempt,
+        shrinks: &mut u32,
+    ) -> (Attempt, bool) {
+        let mut analysis = self.analysis(workload, held.period_ns);
+        let bounds = bounds(&mut analysis, requests, &held.budgets_ns);
+        let order = &self.goals.degradation_order;
+        let kept: Vec<bool> = bounds
+            .iter()
+            .zip(&self.goals.chains)
+            .map(|(bound, chain)| bound.as_ref().is_some_and(|b| b.ns <= chain.goal_ns))
+            .collect();
+        let ordering = degrade::better(&fresh.kept(), &kept, order);
+        let share = |budgets: &[u64], period_ns: u64| budgets.iter().sum::<u64>() as f64 / period_ns as f64;
+        let (old, new) = (share(&held.budgets_ns, held.period_ns), share(&fresh.budgets_ns, fresh.period_ns));
+        if ordering.is_eq() && new <= old * 0.8 {
+            *shrinks = self.present.as_ref().map_or(0, |p| p.shrinks) + 1;
+        }
+        let stays = held.complete
+            && self.fits(held, &self.limits(held.period_ns))
+            && ordering.is_le()
+            && *shrinks < SHRINKS;
+        let decision = unchanged(if *shrinks > 0 {
+            "the same chains are kept with less; budgets are given back when that lasts"
+        } else {
+            "no other plan keeps more"
+        });
+        let attempt = Attempt {
+            period_ns: held.period_ns,
+            budgets_ns: held.budgets_ns.clone(),
+            fates: fresh.fates.clone(),
+            bounds,
+            decisions: vec![decision],
+            held: true,
+            work: fresh.work + analysis.work,
+        };
+        (attempt, stays)
     }
 
     /// Cores of all budgets: where they were as far as possible, since moving a thread costs its caches.
@@ -288,7 +374,10 @@ impl Manager {
                     (None, Some(bound)) if bound.ns <= chain.goal_ns => ChainState::Guaranteed,
                     _ => ChainState::Degraded {
                         why: refusal.map_or_else(
-                            || "the present budgets do not keep its goal, and no other plan keeps more".to_owned(),
+                            || {
+                                "the present budgets do not keep its goal, and no other plan keeps more"
+                                    .to_owned()
+                            },
                             |r| r.why.clone(),
                         ),
                     },
@@ -313,6 +402,7 @@ impl Manager {
 /// Budgets of a former plan on today's executors.
 #[derive(Debug)]
 struct Held {
+    period_ns: u64,
     budgets_ns: Vec<u64>,
     /// Cores by their number on the machine.
     cores: Vec<usize>,
@@ -324,6 +414,7 @@ fn carried(model: &Model, plan: &Plan) -> Held {
     let by_thread: HashMap<(u32, u32), &Reservation> =
         plan.reservations.iter().map(|r| ((r.pid, r.tid), r)).collect();
     let mut held = Held {
+        period_ns: plan.period_ns,
         budgets_ns: vec![0; model.executors.len()],
         cores: vec![0; model.executors.len()],
         complete: false,
@@ -403,6 +494,16 @@ fn not_found(error: &ChainError) -> ChainState {
 }
 
 fn not_analysable(model: &Model, workload: &Workload, paths: &[Vec<usize>]) -> Option<ChainState> {
+    for (from, topic, reason) in &workload.broken {
+        let passes = |pair: &[usize]| {
+            pair[0] == *from
+                && model.topics.get(*topic).is_some_and(|t| t.subscribers.iter().any(|s| s.0 == pair[1]))
+        };
+        if paths.iter().any(|path| path.windows(2).any(passes)) {
+            let name = &workload.callbacks[*from].name;
+            return Some(ChainState::NotAnalysable { why: format!("{name}: {reason}") });
+        }
+    }
     paths.iter().flatten().find_map(|number| {
         let callback = &workload.callbacks[*number];
         let why = match &callback.trouble {
@@ -489,15 +590,4 @@ fn unchanged(why: &str) -> Decision {
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss)]
 fn of(period_ns: u64, share: f64) -> u64 {
     (period_ns as f64 * share) as u64
-}
-
-/// CPU time of this thread.
-fn cpu_ns() -> u64 {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `time` is a valid timespec that lives through the call, which writes nothing else.
-    let result = unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
-    if result != 0 {
-        return 0;
-    }
-    u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)
 }

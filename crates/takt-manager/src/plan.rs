@@ -197,6 +197,18 @@ pub enum Step {
         /// Its budget-shortage delay; `None`: without bound.
         shortage_ns: Option<u64>,
     },
+    /// Budget taken back that no chain kept so far needs, before one more would have been degraded.
+    Trimmed {
+        /// How much of a core.
+        bandwidth: f64,
+    },
+    /// Another period of reservations was tried, since not all chains could be kept with the one before.
+    Period {
+        /// The new one.
+        period_ns: u64,
+        /// Whether it keeps more.
+        better: bool,
+    },
     /// The chain's bound keeps its goal.
     Kept {
         /// The bound.
@@ -207,8 +219,8 @@ pub enum Step {
         /// The bound it would have had; `None`: none.
         bound_ns: Option<u64>,
     },
-    /// The chain could not be considered.
-    Refused,
+    /// Something was assumed about the system.
+    Assumed,
     /// The plan of before stays, because the new one guarantees nothing more.
     Unchanged,
 }

@@ -27,6 +27,9 @@ pub struct Workload {
     pub callbacks: Vec<Activity>,
     /// Callbacks, each after all that activate it.
     pub order: Vec<usize>,
+    /// Ways that no chain can be given a bound on: a callback, the topic that it leads to, and why. Arrivals are propagated along them
+    /// nevertheless: one message for each activation is the most that passes.
+    pub broken: Vec<(usize, usize, String)>,
     /// What was assumed, for the log.
     pub assumptions: Vec<String>,
 }
@@ -69,12 +72,15 @@ impl Workload {
     pub fn new(model: &Model, reading: &Reading) -> Self {
         let executors: Vec<Server> = (0..model.executors.len()).map(|e| server(model, e)).collect();
         let mut assumptions = Vec::new();
-        let mut callbacks: Vec<Activity> = model
-            .callbacks
-            .iter()
-            .map(|cb| activity(model, &executors, cb, reading, &mut assumptions))
+        let mut callbacks: Vec<Activity> = (0..model.callbacks.len())
+            .map(|number| activity(model, &executors, number, reading, &mut assumptions))
             .collect();
+        let mut broken = Vec::new();
         for entry in &model.unanalysable {
+            if let Some(topic) = entry.towards {
+                broken.extend(entry.callbacks.iter().map(|c| (c.0, topic.0, entry.reason.clone())));
+                continue;
+            }
             for id in &entry.callbacks {
                 let Some(callback) = callbacks.get_mut(id.0) else { continue };
                 callback.trouble.get_or_insert_with(|| entry.reason.clone());
@@ -83,7 +89,7 @@ impl Workload {
             }
         }
         let order = order(model, &mut callbacks, reading, &mut assumptions);
-        Self { executors, callbacks, order, assumptions }
+        Self { executors, callbacks, order, broken, assumptions }
     }
 
     /// All servers whose budgets influence response times on `of`: those and all upstream of any of their callbacks.
@@ -130,10 +136,11 @@ fn server(model: &Model, number: usize) -> Server {
 fn activity(
     model: &Model,
     servers: &[Server],
-    callback: &Callback,
+    number: usize,
     reading: &Reading,
     assumptions: &mut Vec<String>,
 ) -> Activity {
+    let callback = &model.callbacks[number];
     let server = callback.executor.0.min(servers.len().saturating_sub(1));
     let mut trouble = match (model.executors.get(callback.executor.0), servers.get(callback.executor.0)) {
         (None, _) | (_, None) => Some("it belongs to no known executor".to_owned()),
@@ -155,15 +162,19 @@ fn activity(
         inputs: Vec::new(),
         trouble,
     };
-    let topic = match callback.kind {
-        CallbackKind::Timer { .. } | CallbackKind::Source => None,
-        CallbackKind::Subscription { topic }
-        | CallbackKind::Service { requests: topic }
-        | CallbackKind::Client { responses: topic } => model.topics.get(topic.0),
+    // Not only the topic that it subscribed to: the virtual ones of cut cycles reach it too.
+    let mut publishers: Vec<usize> = match callback.kind {
+        CallbackKind::Timer { .. } | CallbackKind::Source => Vec::new(),
+        _ => model
+            .topics
+            .iter()
+            .filter(|t| t.subscribers.iter().any(|s| s.0 == number))
+            .flat_map(|t| t.publishers.iter().map(|p| p.0))
+            .filter(|p| *p < model.callbacks.len())
+            .collect(),
     };
-    let publishers: Vec<usize> = topic
-        .map(|t| t.publishers.iter().map(|p| p.0).filter(|p| *p < model.callbacks.len()).collect())
-        .unwrap_or_default();
+    publishers.sort_unstable();
+    publishers.dedup();
     let provisionable = |p: &usize| {
         servers.get(model.callbacks[*p].executor.0).is_some_and(|s| s.thread.is_some())
             && model.callbacks[*p].arrivals.seen > 0
@@ -202,8 +213,10 @@ fn cost(callback: &Callback, reading: &Reading, assumptions: &mut Vec<String>) -
         if let Some(curve) = fitting {
             return Cost::new(&curve.most_ns, reading.cost_margin);
         }
-        assumptions
-            .push(format!("{}: no execution-time curve for probability {asked}; the worst seen", callback.name));
+        assumptions.push(format!(
+            "{}: no execution-time curve for probability {asked}; the worst seen",
+            callback.name
+        ));
     }
     Cost::measured(&callback.cost, reading.cost_margin)
 }

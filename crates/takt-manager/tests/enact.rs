@@ -183,9 +183,12 @@ impl Snapshot {
             let Some(mount) = kernel.group_mount(version) else { continue };
             let path = mount.join(file);
             settings.insert(path.clone(), fs::read_to_string(path).unwrap_or_default());
-            groups.extend(fs::read_dir(mount).unwrap().map(|entry| entry.unwrap().path()).filter(|path| {
-                path.file_name().unwrap().to_string_lossy().starts_with("takt")
-            }));
+            groups.extend(
+                fs::read_dir(mount)
+                    .unwrap()
+                    .map(|entry| entry.unwrap().path())
+                    .filter(|path| path.file_name().unwrap().to_string_lossy().starts_with("takt")),
+            );
         }
         let threads = kernel.threads(pid).unwrap_or_default();
         let threads = threads.into_iter().map(|tid| {
@@ -193,9 +196,11 @@ impl Snapshot {
             (tid, (kernel.attributes(tid).unwrap(), kernel.affinity(tid).unwrap(), group))
         });
         // Kernel threads come and go; only those that live on are compared.
-        let workers = |tid: &u32| kernel.thread_name(*tid, *tid).is_ok_and(|name| !name.starts_with("kworker"));
+        let workers =
+            |tid: &u32| kernel.thread_name(*tid, *tid).is_ok_and(|name| !name.starts_with("kworker"));
         let kernel_threads = kernel.kernel_threads().unwrap().into_iter().filter(workers);
-        let kernel_threads = kernel_threads.filter_map(|tid| Some((tid, kernel.affinity(tid).ok()?))).collect();
+        let kernel_threads =
+            kernel_threads.filter_map(|tid| Some((tid, kernel.affinity(tid).ok()?))).collect();
         Self { threads: threads.collect(), settings, groups, kernel_threads }
     }
 }
@@ -248,10 +253,8 @@ fn each_way_reserves_and_restores() {
         let before = Snapshot::take(dummy.pid());
         if let Some(mut enactor) = enactor(&platform, options(folder.path(), mode)) {
             let core = platform.cores[0];
-            let first = dummy.target(
-                vec![dummy.wanted("busy", 3000, core), dummy.wanted("maker", 4000, core)],
-                &["idle"],
-            );
+            let first = dummy
+                .target(vec![dummy.wanted("busy", 3000, core), dummy.wanted("maker", 4000, core)], &["idle"]);
             let enacted = enactor.enact(&first).unwrap();
             assert_eq!(enacted.differences, [], "{mode}");
             assert_eq!(enacted.reserved.len(), 2, "{mode}");
@@ -261,10 +264,8 @@ fn each_way_reserves_and_restores() {
             let kernel = Linux::new();
             assert!(!kernel.attributes(made).unwrap().is_deadline());
             // Shrink one, grow the other beyond what was free, and drop the third from best effort.
-            let second = dummy.target(
-                vec![dummy.wanted("busy", 1000, core), dummy.wanted("maker", 7000, core)],
-                &["idle"],
-            );
+            let second = dummy
+                .target(vec![dummy.wanted("busy", 1000, core), dummy.wanted("maker", 7000, core)], &["idle"]);
             let enacted = enactor.enact(&second).unwrap();
             assert_eq!(enacted.differences, [], "{mode}");
             let budgets: Vec<u64> = enacted.reserved.iter().map(|reserved| reserved.budget_ns).collect();
@@ -303,9 +304,8 @@ fn manager(folder: &Path) {
     let (pid, busy, idle, mode): (u32, u32, u32, Mode) = serde_json::from_str(&text).unwrap();
     let platform = platform().unwrap();
     let options = Options { kernel_workers: true, kernel_threads: true, ..options(folder, mode) };
-    let _watchdog = std::env::var_os("TAKT_TEST_WATCHED").map(|_| {
-        watchdog::Watchdog::start(myself("WATCHDOG", options.state.to_str().unwrap())).unwrap()
-    });
+    let _watchdog = std::env::var_os("TAKT_TEST_WATCHED")
+        .map(|_| watchdog::Watchdog::start(myself("WATCHDOG", options.state.to_str().unwrap())).unwrap());
     let Some(mut enactor) = enactor(&platform, options) else {
         println!("\nskipped");
         return;
@@ -414,7 +414,10 @@ fn the_next_manager_undoes_what_a_killed_one_left() {
     ));
     enactor.restore().unwrap();
     let after = Snapshot::take(dummy.pid());
-    assert_eq!((after.threads, after.settings, after.groups), (before.threads, before.settings, before.groups));
+    assert_eq!(
+        (after.threads, after.settings, after.groups),
+        (before.threads, before.settings, before.groups)
+    );
 }
 
 /// CPU time of the busy thread in the next 300 ms, as a share of a CPU.

@@ -11,6 +11,8 @@ use serde::{Deserialize, Serialize};
 
 /// Instances under way that are remembered. More than this wait in no queue that ROS 2 has by default (depth 10, a few callbacks).
 const PENDING: usize = 1024;
+/// Completions kept until they are drained: eleven minutes of a chain at 100 Hz.
+const UNDRAINED: usize = 65_536;
 const LOWEST_NS: u64 = 1000;
 const HIGHEST_NS: u64 = 1 << 40;
 
@@ -23,6 +25,15 @@ pub struct ChainSpec {
     pub path: Vec<String>,
     /// Its goal; without one nothing is a violation.
     pub goal_ns: Option<u64>,
+}
+
+/// One instance that came to its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Completion {
+    /// The release of its first callback, CLOCK_MONOTONIC nanoseconds.
+    pub began_ns: u64,
+    /// The end of its last.
+    pub ended_ns: u64,
 }
 
 /// A watched chain of one extractor.
@@ -47,8 +58,11 @@ pub struct ChainStats {
     pub worst_ns: u64,
     /// The last latency.
     pub last_ns: Option<u64>,
+    /// Completions that nobody drained in time.
+    pub undrained: u64,
     latencies: Histogram<u64>,
     pending: VecDeque<u64>,
+    ended: VecDeque<Completion>,
 }
 
 impl ChainStats {
@@ -62,8 +76,10 @@ impl ChainStats {
             dropped: 0,
             worst_ns: 0,
             last_ns: None,
+            undrained: 0,
             latencies: histogram(),
             pending: VecDeque::new(),
+            ended: VecDeque::new(),
         }
     }
 
@@ -78,6 +94,11 @@ impl ChainStats {
         let mut fresh = Self::new(self.spec.clone());
         fresh.pending = self.pending.clone();
         std::mem::replace(self, fresh)
+    }
+
+    /// The ends since the last call, repeated ones included, oldest first. Who never calls pays memory for the last 65,536.
+    pub fn drain(&mut self) -> Vec<Completion> {
+        self.ended.drain(..).collect()
     }
 
     /// Instances under way for longer than the goal at `now_ns`.
@@ -156,6 +177,11 @@ impl ChainStats {
         self.latencies.saturating_record(latency_ns);
         self.worst_ns = self.worst_ns.max(latency_ns);
         self.last_ns = Some(latency_ns);
+        if self.ended.len() >= UNDRAINED {
+            self.ended.pop_front();
+            self.undrained += 1;
+        }
+        self.ended.push_back(Completion { began_ns: origin_ns, ended_ns: at_ns });
         self.violations += u64::from(self.spec.goal_ns.is_some_and(|goal_ns| latency_ns > goal_ns));
         match self.pending.iter().position(|&pending| pending == origin_ns) {
             Some(before) => {
@@ -206,6 +232,9 @@ mod tests {
         let cdf = stats.cdf();
         assert_eq!(cdf.len(), 3);
         assert_eq!(cdf.last().unwrap(), &(6_500_000, 1.0));
+        let ends = stats.drain();
+        assert_eq!((ends.len(), ends[1]), (3, Completion { began_ns: 3_000_000, ended_ns: 9_000_000 }));
+        assert!(stats.drain().is_empty());
         let before = stats.take();
         assert_eq!((before.completions, stats.completions, stats.under_way()), (2, 0, 1));
     }

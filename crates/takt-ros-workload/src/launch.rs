@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
+use takt_ros::standin::STAND_IN;
+
 use crate::burn::now_ns;
 use crate::node::{Failure, Losses, Window};
 use crate::system::System;
@@ -23,6 +25,31 @@ pub struct Program {
     pub arguments: Vec<OsString>,
     /// Variables set for it.
     pub environment: Vec<(OsString, OsString)>,
+}
+
+impl Program {
+    /// Gives the nodes the stand-in for `libtracetools.so`, written to `directory`, behind whatever is preloaded already: so that
+    /// a probe sees them, and uprobes find what they sit on.
+    ///
+    /// # Errors
+    ///
+    /// The library cannot be written.
+    pub fn preload_stand_in(&mut self, directory: &Path) -> io::Result<()> {
+        let path = directory.join("libtracetools.so");
+        std::fs::write(&path, STAND_IN)?;
+        let known = self.environment.iter().position(|(name, _)| name == "LD_PRELOAD");
+        let before = match known {
+            Some(place) => Some(self.environment.remove(place).1),
+            None => std::env::var_os("LD_PRELOAD"),
+        };
+        let mut all = before.filter(|before| !before.is_empty()).unwrap_or_default();
+        if !all.is_empty() {
+            all.push(":");
+        }
+        all.push(&path);
+        self.environment.push(("LD_PRELOAD".into(), all));
+        Ok(())
+    }
 }
 
 /// Why a system did not start or end as it should.
@@ -137,19 +164,21 @@ impl Running {
         self.nodes.iter().map(|node| (node.name.as_str(), node.child.id()))
     }
 
-    /// Lets all begin together, a moment from now, for so long.
+    /// Lets all begin together, a moment from now: first for `lead` with the first phase's costs, then for `length`, which the phases divide.
     ///
     /// # Errors
     ///
     /// A node has ended already.
-    pub fn begin(&mut self, length: Duration, phases: usize) -> Result<Window, LaunchFailure> {
+    pub fn begin(&mut self, lead: Duration, length: Duration, phases: usize) -> Result<Window, LaunchFailure> {
         // Long enough for every process to be told and to sleep at its first release.
         let start_ns = now_ns() + 200_000_000;
-        let end_ns = start_ns.saturating_add(u64::try_from(length.as_nanos()).unwrap_or(u64::MAX));
-        let window = Window { start_ns, end_ns, phases };
+        let later = |from_ns: u64, by: Duration| from_ns.saturating_add(u64::try_from(by.as_nanos()).unwrap_or(u64::MAX));
+        let phases_ns = later(start_ns, lead);
+        let end_ns = later(phases_ns, length);
+        let window = Window { start_ns, phases_ns, end_ns, phases };
         for node in &mut self.nodes {
             if let Some(mut input) = node.input.take() {
-                writeln!(input, "{start_ns} {end_ns} {phases}")
+                writeln!(input, "{start_ns} {phases_ns} {end_ns} {phases}")
                     .map_err(|source| LaunchFailure::Gone { node: node.name.clone(), source })?;
             }
         }
@@ -194,6 +223,7 @@ fn parse_window(line: &str) -> Option<Window> {
     let mut words = line.split_ascii_whitespace();
     let window = Window {
         start_ns: words.next()?.parse().ok()?,
+        phases_ns: words.next()?.parse().ok()?,
         end_ns: words.next()?.parse().ok()?,
         phases: words.next()?.parse().ok()?,
     };
@@ -205,9 +235,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_window_is_three_numbers() {
-        assert_eq!(parse_window("1 2 3\n"), Some(Window { start_ns: 1, end_ns: 2, phases: 3 }));
-        for torn in ["", "1 2", "1 2 3 4", "1 2 x"] {
+    fn a_window_is_four_numbers() {
+        let window = Window { start_ns: 1, phases_ns: 2, end_ns: 3, phases: 4 };
+        assert_eq!(parse_window("1 2 3 4\n"), Some(window));
+        for torn in ["", "1 2 3", "1 2 3 4 5", "1 2 3 x"] {
             assert_eq!(parse_window(torn), None, "{torn}");
         }
     }

@@ -13,11 +13,13 @@ use crate::executor::{Executor, Served, Timer};
 use crate::system::{Cost, NodeSpec, Random, SourceSpec, System};
 use crate::tracepoints::{Handle, trace};
 
-/// When a run begins and ends, CLOCK_MONOTONIC nanoseconds; phases divide it equally.
+/// When a run begins and ends, CLOCK_MONOTONIC nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Window {
     /// Begin: the first release of every timer and source.
     pub start_ns: u64,
+    /// From here to the end the phases divide the time equally; before it is the first phase, too.
+    pub phases_ns: u64,
     /// End: nothing is released any more.
     pub end_ns: u64,
     /// How many phases.
@@ -28,8 +30,8 @@ impl Window {
     /// The phase of a moment.
     #[must_use]
     pub fn phase(&self, at_ns: u64) -> usize {
-        let length = u128::from(self.end_ns.saturating_sub(self.start_ns)).max(1);
-        let gone = u128::from(at_ns.saturating_sub(self.start_ns));
+        let length = u128::from(self.end_ns.saturating_sub(self.phases_ns)).max(1);
+        let gone = u128::from(at_ns.saturating_sub(self.phases_ns));
         let phase = gone * self.phases as u128 / length;
         usize::try_from(phase).unwrap_or(usize::MAX).min(self.phases.saturating_sub(1))
     }
@@ -385,13 +387,13 @@ mod tests {
 
     #[test]
     fn phases_divide_the_window() {
-        let window = Window { start_ns: 100, end_ns: 400, phases: 3 };
+        let window = Window { start_ns: 0, phases_ns: 100, end_ns: 400, phases: 3 };
         let at = [0, 100, 199, 200, 300, 399, 400, 10_000].map(|at_ns| window.phase(at_ns));
         assert_eq!(at, [0, 0, 0, 1, 2, 2, 2, 2]);
         let losses = Losses { dropped: 3, overwritten: 4 };
         assert_eq!(Losses::parse(&losses.to_string()), Some(losses));
         assert_eq!(Losses::parse("dropped 3"), None);
-        assert_eq!(Window { start_ns: 5, end_ns: 5, phases: 0 }.phase(5), 0);
+        assert_eq!(Window { start_ns: 5, phases_ns: 5, end_ns: 5, phases: 0 }.phase(5), 0);
     }
 
     #[test]
@@ -423,7 +425,7 @@ mod tests {
         .unwrap();
         let directory = tempfile::tempdir().unwrap();
         let start_ns = now_ns() + 50_000_000;
-        let window = Window { start_ns, end_ns: start_ns + 10_000_000_000, phases: 1 };
+        let window = Window { start_ns, phases_ns: start_ns, end_ns: start_ns + 10_000_000_000, phases: 1 };
         for name in ["driver", "filter", "sink"] {
             let (system, place) = (system.clone(), directory.path().to_owned());
             // They go on until the process ends; what they lead to is what counts.

@@ -173,7 +173,12 @@ impl System {
         topics
     }
 
-    fn validate(&self) -> Result<(), Problem> {
+    /// Checks what no type does.
+    ///
+    /// # Errors
+    ///
+    /// [`Problem::Value`].
+    pub fn validate(&self) -> Result<(), Problem> {
         let wrong = |place: &str, what: String| Err(Problem::Value { place: place.to_owned(), what });
         if self.phases.is_empty() {
             return wrong("phases", "at least one is needed".to_owned());

@@ -8,7 +8,7 @@
 
 use std::cell::UnsafeCell;
 use std::ffi::{c_char, c_int, c_long, c_void};
-use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, compiler_fence};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, compiler_fence};
 
 use crate::ring::{self, FileHeader, MAGIC, MOST_RINGS, PAGE, Record, RingView, VERSION, Writer, code, state};
 
@@ -101,6 +101,8 @@ static RING_WORDS: AtomicUsize = AtomicUsize::new(32 * 1024);
 static CPU_CODES: AtomicU64 = AtomicU64::new(ring::CPU_NEEDED);
 static HEADER: AtomicPtr<FileHeader> = AtomicPtr::new(std::ptr::null_mut());
 static RINGS: [AtomicPtr<u8>; MOST_RINGS] = [const { AtomicPtr::new(std::ptr::null_mut()) }; MOST_RINGS];
+/// That there is no space for a ring is said once.
+static COMPLAINED: AtomicBool = AtomicBool::new(false);
 static THREAD_KEY: AtomicU32 = AtomicU32::new(u32::MAX);
 
 /// What a thread has.
@@ -255,8 +257,11 @@ pub fn load() {
     unsafe {
         let directory = text(getenv(c"TAKT_PROBE_DIR".as_ptr()));
         // Room for the file's name and its end.
-        if directory.is_empty() || directory.len() + 64 > MOST_PATH {
+        if directory.is_empty() {
             return;
+        }
+        if directory.len() + 64 > MOST_PATH {
+            return complain(b"the path of the session's directory is too long");
         }
         (&mut *PLACE.directory.get())[..directory.len()].copy_from_slice(directory);
         PLACE.directory_bytes.store(directory.len(), Ordering::Relaxed);
@@ -408,16 +413,20 @@ fn claim() -> Option<Writer<'static>> {
     let base = unsafe {
         let fd = open((*PLACE.file.get()).as_ptr().cast(), O_RDWR | O_CLOEXEC, 0);
         if fd < 0 {
+            // The session has ended, as a rule; or the program has left for another root directory.
             return None;
         }
         // All its blocks and pages now: later a full disk would be a SIGBUS, and a page fault a delay.
-        let full = posix_fallocate(fd, offset, bytes as i64) != 0;
-        let base = match full {
+        let full = posix_fallocate(fd, offset, bytes as i64);
+        let base = match full != 0 {
             true => -1isize as *mut c_void,
             false => mmap(std::ptr::null_mut(), bytes, PROT_BOTH, MAP_SHARED | MAP_POPULATE, fd, offset),
         };
         close(fd);
         if base as isize == -1 {
+            if !COMPLAINED.swap(true, Ordering::Relaxed) {
+                complain(b"no space for the rings of its threads, whose events are only counted");
+            }
             return None;
         }
         if madvise(base, bytes, MADV_DONTFORK) != 0 {
@@ -442,7 +451,7 @@ fn complain(what: &[u8]) {
     to.bytes(b"takt probe: process ");
     // SAFETY: takes nothing.
     to.number(unsafe { getpid() } as u64, 10);
-    to.bytes(b" is not observed: ");
+    to.bytes(b" is not observed, or not wholly: ");
     to.bytes(what);
     to.bytes(b" (error ");
     to.number(error as u64, 10);

@@ -7,6 +7,9 @@ use std::ffi::{CStr, c_char, c_void};
 #[path = "../preload/tracepoints.rs"]
 mod tracepoints;
 
+/// The stand-in itself: a shared library that exports the functions with empty bodies, to be written to a file and preloaded.
+pub const STAND_IN: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libtracetools.so"));
+
 type Pointer = *const c_void;
 type Text<'a> = &'a CStr;
 type Gid<'a> = &'a [u8; 24];

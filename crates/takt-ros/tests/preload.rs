@@ -1,12 +1,14 @@
 //! Processes under the preload probe: this test's own executable, started anew as a child that calls what `rclcpp` calls.
 
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use takt_ros::preload::{CpuClock, Probe, Session, SessionOptions};
+use takt_ros::preload::{CpuClock, Probe, ProcessError, Session, SessionError, SessionOptions};
 use takt_ros::standin::Tracepoints;
 use takt_ros::{Event, Kind, Source};
 use takt_rt::proof::system_calls_beyond;
@@ -26,7 +28,7 @@ fn round(calls: &Tracepoints, callback: u64, number: u64) {
     calls.rclcpp_executor_execute(address(callback + 1));
     calls.rmw_take(address(callback + 2), address(number), number as i64, true);
     calls.rcl_take(address(number));
-    calls.callback_start(address(callback), number % 2 == 0);
+    calls.callback_start(address(callback), number.is_multiple_of(2));
     calls.rclcpp_publish(address(7), address(number));
     calls.rcl_publish(address(callback + 3), address(number));
     calls.rmw_publish(address(callback + 4), address(number), -(number as i64) - 1);
@@ -57,7 +59,7 @@ fn init(calls: &Tracepoints) {
 fn child() {
     let Ok(role) = std::env::var(ROLE) else { return };
     let calls = Tracepoints::find();
-    assert_eq!(calls.count(), 40, "the stand-in is not loaded");
+    assert!(calls.count() == 40 || role == "module", "the stand-in is not loaded");
     match role.as_str() {
         "plain" => {
             init(&calls);
@@ -115,6 +117,30 @@ fn child() {
             calls.rcl_init(address(1));
             for number in 0..600 {
                 std::thread::spawn(move || calls.callback_end(address(number))).join().unwrap();
+            }
+        }
+        "exec" => {
+            use std::os::unix::process::CommandExt;
+            calls.callback_end(address(1));
+            let mut command = Command::new(std::env::current_exe().unwrap());
+            command.args(["--exact", "child", "--test-threads=1"]).env(ROLE, "old");
+            panic!("{}", command.exec());
+        }
+        "wait" => {
+            calls.callback_end(address(1));
+            println!("\n{SIGN}");
+            std::io::stdin().read_line(&mut String::new()).unwrap();
+            calls.callback_end(address(2));
+        }
+        "module" => {
+            let module = std::ffi::CString::new(std::env::var("TAKT_TEST_MODULE").unwrap()).unwrap();
+            // SAFETY: a library of this test, whose one function takes nothing.
+            unsafe {
+                let library = libc::dlopen(module.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL);
+                assert!(!library.is_null());
+                let call = libc::dlsym(library, c"call".as_ptr());
+                assert!(!call.is_null());
+                std::mem::transmute::<*mut libc::c_void, extern "C" fn()>(call)();
             }
         }
         "quiet" => quiet::measure(&calls),
@@ -202,7 +228,7 @@ fn all_events_of_all_threads_arrive_in_order() {
                     source_ns: number as i64,
                     taken: true,
                 },
-                Kind::CallbackStart { callback, intra_process: number % 2 == 0 },
+                Kind::CallbackStart { callback, intra_process: number.is_multiple_of(2) },
                 Kind::RclcppPublish { message: number },
                 Kind::RclPublish { publisher: callback + 3, message: number },
                 Kind::RmwPublish {
@@ -353,6 +379,273 @@ fn programs_without_ros_leave_no_trace() {
 }
 
 #[test]
+fn another_image_of_the_same_process_has_a_file_of_its_own() {
+    let (events, probe) = observe("exec", &options());
+    let mut counts: Vec<u64> = probe.processes().map(|info| info.events).collect();
+    counts.sort_unstable();
+    // Name, end of a callback, the thread's end; name, twenty publications, the thread's end.
+    assert_eq!(counts, [3, 22]);
+    assert!(probe.processes().all(|info| info.pid == events[0].pid && !info.alive));
+}
+
+#[test]
+fn a_session_is_taken_up_by_another_reader_and_by_one_only() {
+    let session = Session::create(&options()).unwrap();
+    let directory = session.directory().to_owned();
+    assert!(matches!(Session::attach(&directory), Err(SessionError::Taken { .. })));
+    let mut child = command(&session, "wait").stdout(Stdio::piped()).spawn().unwrap();
+    let mut output = BufReader::new(child.stdout.take().unwrap());
+    assert!(output.by_ref().lines().any(|line| line.unwrap() == SIGN));
+    let mut probe = session.probe().unwrap();
+    let mut first = Vec::new();
+    probe.poll(&mut |event| first.push(event)).unwrap();
+    assert_eq!(first[1].kind, Kind::CallbackEnd { callback: 1 });
+    // The reader is killed: nothing is cleared away.
+    drop(probe);
+    std::mem::forget(close_lock(session));
+    let session = Session::attach(&directory).unwrap();
+    let mut probe = session.probe().unwrap();
+    drop(child.stdin.take());
+    assert!(child.wait().unwrap().success());
+    let kinds: Vec<Kind> = read_to_end(&mut probe).into_iter().map(|event| event.kind).collect();
+    assert_eq!(kinds.len(), 2, "{kinds:?}");
+    assert_eq!(kinds[0], Kind::CallbackEnd { callback: 2 });
+    drop(session);
+    assert!(!directory.exists());
+    assert!(matches!(Session::attach(&directory), Err(SessionError::NoSession { .. })));
+}
+
+/// As the kernel does when a process is killed: its locks go, its files stay.
+fn close_lock(session: Session) -> Session {
+    let lock = session.directory().join("session.lock");
+    for entry in std::fs::read_dir("/proc/self/fd").unwrap().flatten() {
+        if std::fs::read_link(entry.path()).is_ok_and(|target| target == lock) {
+            let fd: i32 = entry.file_name().to_str().unwrap().parse().unwrap();
+            // SAFETY: unlocks only; the descriptor stays open.
+            assert_eq!(unsafe { libc::flock(fd, libc::LOCK_UN) }, 0);
+        }
+    }
+    session
+}
+
+#[test]
+fn what_dead_sessions_left_is_cleared_away() {
+    let base = tempfile::tempdir().unwrap();
+    let options = SessionOptions { base: Some(base.path().to_owned()), ..options() };
+    let left = Session::create(&options).unwrap();
+    let directory = left.directory().to_owned();
+    let living = Session::create(&options).unwrap();
+    assert!(directory.exists());
+    std::mem::forget(close_lock(left));
+    let newer = Session::create(&options).unwrap();
+    assert!(!directory.exists() || newer.directory() == directory);
+    assert!(living.directory().exists());
+}
+
+#[test]
+fn files_that_are_none_are_labelled_and_the_others_go_on() {
+    let session = Session::create(&options()).unwrap();
+    let put = |name: &str, bytes: &[u8]| std::fs::write(session.directory().join(name), bytes).unwrap();
+    put("1-1.ring", &[7; 4096]);
+    let mut newer = vec![0; 4096];
+    newer[..8].copy_from_slice(b"TAKTPRB\x01");
+    newer[8] = 99;
+    put("2-2.ring", &newer);
+    std::fs::create_dir(session.directory().join("3-3.ring")).unwrap();
+    std::os::unix::fs::symlink("/etc/passwd", session.directory().join("4-4.ring")).unwrap();
+    put("readme.txt", b"not ours");
+    let mut probe = session.probe().unwrap();
+    let mut child = command(&session, "wait").stdout(Stdio::piped()).spawn().unwrap();
+    let mut output = BufReader::new(child.stdout.take().unwrap());
+    assert!(output.by_ref().lines().any(|line| line.unwrap() == SIGN));
+    let mut events = Vec::new();
+    let until = Instant::now() + Duration::from_secs(60);
+    while events.is_empty() {
+        assert!(Instant::now() < until);
+        std::thread::sleep(Duration::from_millis(20));
+        probe.poll(&mut |event| events.push(event)).unwrap();
+    }
+    let mut broken: Vec<String> = probe.take_broken().iter().map(ToString::to_string).collect();
+    broken.sort_unstable();
+    assert_eq!(broken.len(), 4, "{broken:?}");
+    for (line, expected) in broken.iter().zip(["0x0707070707070707", "version 99", "3-3.ring", "4-4.ring"]) {
+        assert!(line.contains(expected), "{line}");
+    }
+    // Cut short while it is read: an error of that process, with its name.
+    let file = std::fs::read_dir(session.directory())
+        .unwrap()
+        .flatten()
+        .find(|file| file.file_name().to_string_lossy().starts_with(&format!("{}-", child.id())));
+    let file = std::fs::File::options().write(true).open(file.unwrap().path()).unwrap();
+    file.set_len(4096).unwrap();
+    probe.poll(&mut |_| ()).unwrap();
+    let broken = probe.take_broken();
+    assert_eq!(broken.len(), 1);
+    assert!(broken[0].label.contains(&child.id().to_string()));
+    assert!(matches!(broken[0].error, ProcessError::Truncated { found: 4096, .. }));
+    // Its pages are gone: it would not survive another event.
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+#[test]
+fn without_space_the_program_runs_on_and_says_so_once() {
+    use std::os::unix::process::CommandExt;
+    for size in ["4k", "8k"] {
+        let session = Session::create(&options()).unwrap();
+        let mut command = command(&session, "plain");
+        let directory = std::ffi::CString::new(session.directory().to_str().unwrap()).unwrap();
+        let libraries = tempfile::tempdir().unwrap();
+        let mut preload = std::ffi::OsString::new();
+        for name in ["libtakt_probe.so", "libtracetools.so"] {
+            std::fs::copy(session.directory().join(name), libraries.path().join(name)).unwrap();
+            preload.push(libraries.path().join(name));
+            preload.push(":");
+        }
+        command.env("LD_PRELOAD", preload).stderr(Stdio::piped());
+        let data = std::ffi::CString::new(format!("size={size}")).unwrap();
+        let mount = move || {
+            let none = c"none".as_ptr();
+            // SAFETY: a mount namespace of the child's own; all pointers are to texts that end in zero.
+            let done = unsafe {
+                libc::unshare(libc::CLONE_NEWNS) == 0
+                    && libc::mount(
+                        none,
+                        c"/".as_ptr(),
+                        none,
+                        libc::MS_REC | libc::MS_PRIVATE,
+                        std::ptr::null(),
+                    ) == 0
+                    && libc::mount(none, directory.as_ptr(), c"tmpfs".as_ptr(), 0, data.as_ptr().cast()) == 0
+            };
+            if done { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+        };
+        // SAFETY: only system calls between fork and exec.
+        unsafe { command.pre_exec(mount) };
+        let output = match command.output() {
+            Ok(output) => output,
+            Err(error) => {
+                println!("SKIPPED: no mount namespace: {error}");
+                return;
+            }
+        };
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.success(), "{stderr}");
+        let lines: Vec<&str> = stderr.lines().filter(|line| line.starts_with("takt probe:")).collect();
+        assert_eq!(lines.len(), 1, "{stderr}");
+        assert!(lines[0].contains("no space"));
+    }
+}
+
+#[test]
+fn numbers_of_a_container_are_translated() {
+    use std::os::unix::process::CommandExt;
+    let session = Session::create(&options()).unwrap();
+    let mut command = command(&session, "wait");
+    let enter = || {
+        // SAFETY: namespaces of the child's own; between fork and exec only system calls, on texts that end in zero.
+        unsafe {
+            if libc::unshare(libc::CLONE_NEWPID | libc::CLONE_NEWNS) != 0 {
+                return Err(std::io::Error::last_os_error());
+            }
+            let pid = libc::fork();
+            if pid > 0 {
+                // Whoever waits for the exec must not wait for us.
+                libc::close_range(3, libc::c_uint::MAX, 0);
+                let mut status = 0;
+                libc::waitpid(pid, &mut status, 0);
+                libc::_exit(libc::WEXITSTATUS(status));
+            }
+            let (none, proc) = (c"none".as_ptr(), c"/proc".as_ptr());
+            libc::mount(none, c"/".as_ptr(), none, libc::MS_REC | libc::MS_PRIVATE, std::ptr::null());
+            libc::mount(none, proc, c"proc".as_ptr(), 0, std::ptr::null());
+        }
+        Ok(())
+    };
+    // SAFETY: see above.
+    unsafe { command.pre_exec(enter) };
+    let mut child = match command.stdout(Stdio::piped()).spawn() {
+        Ok(child) => child,
+        Err(error) => {
+            println!("SKIPPED: no PID namespace: {error}");
+            return;
+        }
+    };
+    let mut output = BufReader::new(child.stdout.take().unwrap());
+    assert!(output.by_ref().lines().any(|line| line.unwrap() == SIGN));
+    let mut probe = session.probe().unwrap();
+    let mut events = Vec::new();
+    probe.poll(&mut |event| events.push(event)).unwrap();
+    let info = probe.processes().next().unwrap().clone();
+    assert!(info.alive && info.pid != 1);
+    let children = std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", child.id()));
+    assert_eq!(children.unwrap().trim(), info.pid.to_string());
+    let task = format!("/proc/{}/task/{}", info.pid, events[0].tid);
+    assert!(std::path::Path::new(&task).exists(), "{task}");
+    drop(child.stdin.take());
+    assert!(child.wait().unwrap().success());
+    events.extend(read_to_end(&mut probe));
+    assert!(events.iter().all(|event| event.pid == info.pid));
+    assert_eq!(events.iter().filter(|event| matches!(event.kind, Kind::CallbackEnd { .. })).count(), 2);
+}
+
+/// A `libtracetools.so` that says at exit how often it was called, and a module that is loaded for itself alone, as Python
+/// loads its own.
+#[test]
+fn calls_are_handed_on_also_to_a_library_that_only_a_module_has() {
+    let directory = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| {
+        let path = directory.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path
+    };
+    let library = write(
+        "tracetools.c",
+        "#include <stdio.h>\n#include <stdbool.h>\nstatic int starts, registered;\n\
+         void ros_trace_callback_start(const void * c, bool i) {starts += c == (void *)5 && i;}\n\
+         bool ros_trace_enabled_rclcpp_callback_register(void) {return true;}\n\
+         void ros_trace_do_rclcpp_callback_register(const void * c, const char * s) {registered += s[0] == 'f';}\n\
+         __attribute__((destructor)) void report(void) {printf(\"\\nhanded on: %d %d\\n\", starts, registered);}\n",
+    );
+    let module = write(
+        "module.c",
+        "#include <stdbool.h>\nvoid ros_trace_callback_start(const void *, bool);\n\
+         bool ros_trace_enabled_rclcpp_callback_register(void);\n\
+         void ros_trace_do_rclcpp_callback_register(const void *, const char *);\n\
+         void call(void) {\n  ros_trace_callback_start((void *)5, true);\n\
+         if (ros_trace_enabled_rclcpp_callback_register()) ros_trace_do_rclcpp_callback_register((void *)5, \"f()\");}\n",
+    );
+    let cc = |arguments: &[&std::ffi::OsStr]| {
+        Command::new("cc").args(["-shared", "-fPIC", "-O1"]).args(arguments).status()
+    };
+    let (library_so, module_so) =
+        (directory.path().join("libtracetools.so"), directory.path().join("module.so"));
+    let name = std::ffi::OsStr::new("-Wl,-soname,libtracetools.so");
+    match cc(&[library.as_os_str(), name, "-o".as_ref(), library_so.as_os_str()]) {
+        Ok(status) => assert!(status.success()),
+        Err(error) => {
+            assert!(std::env::var_os("TAKT_REQUIRE_OUTSIDE").is_none(), "{error}");
+            println!("SKIPPED: no C compiler: {error}");
+            return;
+        }
+    }
+    let linked = cc(&[module.as_os_str(), library_so.as_os_str(), "-o".as_ref(), module_so.as_os_str()]);
+    assert!(linked.unwrap().success());
+    let session = Session::create(&SessionOptions::default()).unwrap();
+    let mut probe = session.probe().unwrap();
+    let mut command = command(&session, "module");
+    command
+        .env("TAKT_TEST_MODULE", &module_so)
+        .env("LD_LIBRARY_PATH", directory.path())
+        .stdout(Stdio::piped());
+    let output = String::from_utf8(command.output().unwrap().stdout).unwrap();
+    assert!(output.contains("handed on: 1 1"), "{output}");
+    let kinds: Vec<Kind> = read_to_end(&mut probe).into_iter().map(|event| event.kind).collect();
+    assert!(kinds.contains(&Kind::CallbackStart { callback: 5, intra_process: true }), "{kinds:?}");
+    assert!(kinds.contains(&Kind::CallbackSymbol { callback: 5, symbol: "f()".into() }), "{kinds:?}");
+}
+
+#[test]
 fn a_missing_directory_leaves_the_program_alone() {
     let session = Session::create(&options()).unwrap();
     let mut command = command(&session, "old");
@@ -362,7 +655,7 @@ fn a_missing_directory_leaves_the_program_alone() {
     let stderr = String::from_utf8(output.stderr).unwrap();
     let lines: Vec<&str> = stderr.lines().filter(|line| line.starts_with("takt probe:")).collect();
     assert_eq!(lines.len(), 1, "{stderr}");
-    assert!(lines[0].contains("is not observed"));
+    assert!(lines[0].contains("/nowhere/at/all") || lines[0].contains("session's directory"));
 }
 
 /// What an event costs besides time, in the child itself.

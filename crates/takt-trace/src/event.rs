@@ -18,6 +18,9 @@ pub struct Event {
     pub kind: Kind,
 }
 
+/// How the names of threads begin that keep a CPU awake for the tracer; the CPU's number follows.
+pub(crate) const KEEPER_NAME: &str = "takt-awake/";
+
 /// What happened. Priorities are the kernel's: 0 to 98 real time (99 less the user's priority), 100 to 139 fair,
 /// -1 SCHED_DEADLINE; see [`Priority`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -199,7 +202,7 @@ pub enum Kind {
     },
     /// Events of this CPU were lost: between the one before on this CPU and `time_ns`.
     Lost {
-        /// How many.
+        /// How many; 0 where they were left out on purpose.
         count: u64,
     },
 }
@@ -350,6 +353,18 @@ pub struct Span {
     pub to_ns: u64,
 }
 
+/// A reading of the kernel's count of the time that the hypervisor took from one CPU (`/proc/stat`). Between two readings
+/// of a CPU it is that of the first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StealReading {
+    /// The CPU.
+    pub cpu: u16,
+    /// When it was read.
+    pub time_ns: u64,
+    /// The count since boot, in steps of 10 ms.
+    pub stolen_ns: u64,
+}
+
 /// Events in the order of time, and the names in them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Trace {
@@ -367,6 +382,10 @@ pub struct Trace {
     pub spans: Vec<Span>,
     /// The kernel that was traced ran under a hypervisor, which may delay timers too.
     pub guest: bool,
+    /// Readings of the CPUs' counters of stolen time, oldest first; empty where nobody read them.
+    pub steal: Vec<StealReading>,
+    /// CPUs that the tracer kept out of idle, because their idle time leaves no events ([`crate::capture::KeepAwake`]).
+    pub kept_awake: Vec<u16>,
     /// Whatever a reader should know: tracepoints that were missing, other tracers at work, a torn end.
     pub notes: Vec<String>,
 }
@@ -381,6 +400,8 @@ impl Default for Trace {
             lost_events: 0,
             spans: Vec::new(),
             guest: false,
+            steal: Vec::new(),
+            kept_awake: Vec::new(),
             notes: Vec::new(),
         }
     }
@@ -391,6 +412,8 @@ impl Trace {
     pub fn name(&self, tid: i32) -> String {
         match self.threads.get(&tid) {
             _ if tid == 0 => "idle".to_owned(),
+            // What the kernel says of a thread that has ended, or that it does not want to name.
+            _ if tid < 0 => "an unknown thread".to_owned(),
             Some(thread) if !thread.name.is_empty() => thread.name.clone(),
             _ => format!("tid {tid}"),
         }
@@ -399,6 +422,20 @@ impl Trace {
     /// Thread ids that have `name`.
     pub fn tids(&self, name: &str) -> Vec<i32> {
         self.threads.iter().filter(|(_, thread)| thread.name == name).map(|(&tid, _)| tid).collect()
+    }
+
+    /// The thread's name and id; only its id where it has no name, and words where it has no id.
+    pub fn name_and_id(&self, tid: i32) -> String {
+        match self.threads.get(&tid) {
+            Some(thread) if tid > 0 && !thread.name.is_empty() => format!("{} (tid {tid})", thread.name),
+            _ => self.name(tid),
+        }
+    }
+
+    /// Whether the thread is one of the tracer's that keep CPUs awake: it never leaves user mode by itself.
+    pub fn keeps_awake(&self, tid: i32) -> bool {
+        !self.kept_awake.is_empty()
+            && self.threads.get(&tid).is_some_and(|thread| thread.name.starts_with(KEEPER_NAME))
     }
 
     /// The events from `from_ns` up to and with `to_ns`.

@@ -1,5 +1,7 @@
 //! What can be typed.
 
+pub mod kernels;
+
 use std::net::IpAddr;
 use std::path::PathBuf;
 
@@ -40,6 +42,11 @@ pub enum Command {
     Campaign {
         #[command(subcommand)]
         what: Campaign,
+    },
+    /// Compare kernels without a reboot: in virtual machines, in counted time
+    Kernels {
+        #[command(subcommand)]
+        what: kernels::Kernels,
     },
     /// Find what makes this machine unfit for real time, with evidence and the fix
     Doctor(Doctor),
@@ -163,6 +170,13 @@ pub struct Run {
     /// Go on in this run directory, which a kill left (robots that can: daq)
     #[arg(long, conflicts_with_all = ["runs", "run_dir"])]
     pub resume: Option<PathBuf>,
+    /// Record what the kernel does, keep the last seconds and the windows of late releases, and name their causes (uav,
+    /// cyclic, humanoid)
+    #[arg(long)]
+    pub flight_recorder: bool,
+    /// With the flight recorder: wake-ups later than this are late, microseconds
+    #[arg(long, default_value_t = 100.0, requires = "flight_recorder")]
+    pub late_us: f64,
     /// Print the summary as JSON
     #[arg(long)]
     pub json: bool,
@@ -242,6 +256,9 @@ pub struct CampaignRun {
     /// Folder for campaign directories
     #[arg(long, default_value = "takt-runs")]
     pub runs: PathBuf,
+    /// Make every run in a virtual machine of its own, which boots the run's kernel; see `takt kernels`
+    #[arg(long = "virtual")]
+    pub guests: bool,
     /// Only show the runs that would be made
     #[arg(long)]
     pub dry_run: bool,
@@ -461,6 +478,12 @@ pub struct Trace {
     /// Folder for run directories
     #[arg(long, default_value = "takt-runs")]
     pub runs: PathBuf,
+    /// This very run directory, which must not exist
+    #[arg(long, conflicts_with = "runs")]
+    pub run_dir: Option<PathBuf>,
+    /// What goes on around the robot, from a campaign
+    #[arg(long, hide = true, value_name = "FILE", conflicts_with_all = ["noise", "stress", "thread"])]
+    pub setup: Option<PathBuf>,
     /// Print the report as JSON
     #[arg(long)]
     pub json: bool,

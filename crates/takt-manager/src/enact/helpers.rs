@@ -97,7 +97,12 @@ impl<K: Kernel> Enactor<K> {
                     report.helpers += usize::from(!chosen && !heavy);
                 }
                 Err(error) if partition::gone(&error) => {}
-                Err(error) => report.differences.push(difference(tid, &before.name, format!("{policy} on {cpus}"), &error)),
+                Err(error) => report.differences.push(difference(
+                    tid,
+                    &before.name,
+                    format!("{policy} on {cpus}"),
+                    &error,
+                )),
             }
         }
         self.helpers.seen = seen;
@@ -134,7 +139,8 @@ impl<K: Kernel> Enactor<K> {
             self.kernel.kernel_threads().unwrap_or_default().into_iter().filter(may_move).collect();
         self.journal.record(&self.kernel, threads.iter().map(|&tid| (tid, tid)), None)?;
         // The kernel refuses those that it binds itself (EINVAL); that is in order.
-        report.changes += threads.iter().filter(|&&tid| self.kernel.set_affinity(tid, &system).is_ok()).count();
+        report.changes +=
+            threads.iter().filter(|&&tid| self.kernel.set_affinity(tid, &system).is_ok()).count();
         Ok(())
     }
 }

@@ -82,7 +82,8 @@ pub fn steps(now: &BTreeMap<u32, Held>, wanted: &BTreeMap<u32, Held>, room: u64)
             Some(to) => {
                 let mut has = has;
                 // Also one that is to move: it makes room where it is. A change of the period alone is made here too.
-                if to.ratio() <= has.ratio() && (to.budget_ns, to.period_ns) != (has.budget_ns, has.period_ns) {
+                if to.ratio() <= has.ratio() && (to.budget_ns, to.period_ns) != (has.budget_ns, has.period_ns)
+                {
                     has = Held { core: has.core, ..*to };
                     steps.push(Step::Resize { tid, to: has });
                 }
@@ -91,11 +92,8 @@ pub fn steps(now: &BTreeMap<u32, Held>, wanted: &BTreeMap<u32, Held>, room: u64)
             }
         }
     }
-    let mut open: Vec<(u32, Held)> = wanted
-        .iter()
-        .filter(|(tid, to)| held.get(tid) != Some(to))
-        .map(|(&tid, &to)| (tid, to))
-        .collect();
+    let mut open: Vec<(u32, Held)> =
+        wanted.iter().filter(|(tid, to)| held.get(tid) != Some(to)).map(|(&tid, &to)| (tid, to)).collect();
     // The greatest first: they are the hardest to place. Equal ones by number, so that the order is always the same.
     open.sort_by_key(|(tid, to)| (std::cmp::Reverse(to.ratio()), *tid));
     while !open.is_empty() {
@@ -159,7 +157,9 @@ mod tests {
                 Step::Move { tid, to } if state.get(&tid).is_none_or(|has| has.core == to.core) => {
                     return Err(format!("{tid} does not move"));
                 }
-                Step::Reserve { tid, .. } if state.contains_key(&tid) => return Err(format!("{tid} has one")),
+                Step::Reserve { tid, .. } if state.contains_key(&tid) => {
+                    return Err(format!("{tid} has one"));
+                }
                 Step::Resize { tid, to } | Step::Move { tid, to } | Step::Reserve { tid, to } => {
                     state.insert(tid, to);
                 }
@@ -179,7 +179,10 @@ mod tests {
         let now = BTreeMap::from([(1, held(50, 0)), (2, held(40, 0))]);
         let wanted = BTreeMap::from([(1, held(60, 0)), (2, held(30, 0))]);
         let steps = steps(&now, &wanted, ROOM);
-        assert_eq!(steps, [Step::Resize { tid: 2, to: held(30, 0) }, Step::Resize { tid: 1, to: held(60, 0) }]);
+        assert_eq!(
+            steps,
+            [Step::Resize { tid: 2, to: held(30, 0) }, Step::Resize { tid: 1, to: held(60, 0) }]
+        );
     }
 
     #[test]
@@ -189,7 +192,11 @@ mod tests {
         let steps = steps(&now, &wanted, ROOM);
         assert_eq!(
             steps,
-            [Step::Lift { tid: 2 }, Step::Move { tid: 1, to: held(90, 1) }, Step::Reserve { tid: 2, to: held(80, 0) }]
+            [
+                Step::Lift { tid: 2 },
+                Step::Move { tid: 1, to: held(90, 1) },
+                Step::Reserve { tid: 2, to: held(80, 0) }
+            ]
         );
     }
 
@@ -206,7 +213,8 @@ mod tests {
             let mut used = [0; 4];
             let mut set = BTreeMap::new();
             for (tid, share, core, period_ms) in all {
-                let has = Held { budget_ns: share * period_ms * 10_000, period_ns: period_ms * 1_000_000, core };
+                let has =
+                    Held { budget_ns: share * period_ms * 10_000, period_ns: period_ms * 1_000_000, core };
                 if !set.contains_key(&tid) && used[core] + has.ratio() <= ROOM {
                     used[core] += has.ratio();
                     set.insert(tid, has);

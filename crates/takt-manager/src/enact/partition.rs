@@ -30,8 +30,7 @@ pub enum Mode {
 
 impl Mode {
     /// All, best first.
-    pub const ALL: [Self; 4] =
-        [Self::PartitionRoots, Self::ExclusiveSets, Self::AdmissionOff, Self::Global];
+    pub const ALL: [Self; 4] = [Self::PartitionRoots, Self::ExclusiveSets, Self::AdmissionOff, Self::Global];
 
     /// The control groups that it uses.
     #[must_use]
@@ -228,9 +227,11 @@ impl Partition {
         kernel.write(&exclusive, &all).map_err(at(&exclusive))?;
         for (core, path) in &self.groups {
             let core = core.to_string();
-            for (file, value) in
-                [("cpuset.cpus", core.as_str()), ("cpuset.cpus.exclusive", &core), ("cpuset.cpus.partition", "root")]
-            {
+            for (file, value) in [
+                ("cpuset.cpus", core.as_str()),
+                ("cpuset.cpus.exclusive", &core),
+                ("cpuset.cpus.partition", "root"),
+            ] {
                 let file = path.join(file);
                 kernel.write(&file, value).map_err(at(&file))?;
             }
@@ -246,15 +247,22 @@ impl Partition {
     }
 
     /// Reserves for a thread of ours on each core, and reads back.
-    fn attempt(&self, kernel: &mut dyn Kernel, journal: &mut Journal, cores: &[usize]) -> Result<(), Trouble> {
-        let (pid, tid) = kernel.scratch().map_err(|error| Trouble::Closed(format!("no thread to try with: {error}")))?;
+    fn attempt(
+        &self,
+        kernel: &mut dyn Kernel,
+        journal: &mut Journal,
+        cores: &[usize],
+    ) -> Result<(), Trouble> {
+        let (pid, tid) =
+            kernel.scratch().map_err(|error| Trouble::Closed(format!("no thread to try with: {error}")))?;
         journal.record(kernel, [(pid, tid)], self.mode.groups())?;
         let before = journal.before(pid, tid).cloned();
         let asked = Attributes::reservation(100_000, 10_000_000, false);
         let mut outcome = Ok(());
         for &core in cores {
             outcome = self.attempt_on(kernel, (pid, tid), core, &asked);
-            let _ = kernel.set_attributes(tid, &before.as_ref().map_or(Attributes::other(0), |b| b.attributes));
+            let _ =
+                kernel.set_attributes(tid, &before.as_ref().map_or(Attributes::other(0), |b| b.attributes));
             if outcome.is_err() {
                 break;
             }
@@ -276,7 +284,9 @@ impl Partition {
         let refused = |what: &str, error: io::Error| {
             let fix = match error.raw_os_error() {
                 Some(libc::EPERM) => "; fix: run as root (CAP_SYS_NICE), outside of a sandbox",
-                Some(libc::EBUSY) => "; fix: end other SCHED_DEADLINE threads (`ps -eLo pid,tid,cls,comm | grep DLN`)",
+                Some(libc::EBUSY) => {
+                    "; fix: end other SCHED_DEADLINE threads (`ps -eLo pid,tid,cls,comm | grep DLN`)"
+                }
                 _ => "",
             };
             format!("{what} on CPU {core}: {error}{fix}")
@@ -438,7 +448,8 @@ impl Partition {
     }
 
     fn group_of(&self, core: usize) -> io::Result<&Path> {
-        let missing = || io::Error::new(io::ErrorKind::InvalidInput, format!("CPU {core} was not made ready"));
+        let missing =
+            || io::Error::new(io::ErrorKind::InvalidInput, format!("CPU {core} was not made ready"));
         self.groups.get(&core).map(PathBuf::as_path).ok_or_else(missing)
     }
 }

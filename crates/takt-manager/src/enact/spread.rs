@@ -45,7 +45,8 @@ impl Spread {
         if !rest.is_empty() {
             free.insert(0, (rest, rest.len() as f64));
         }
-        let places = place(&shares, threads.iter().map(|thread| self.seen.get(thread).map(|(_, at)| *at)), &mut free);
+        let places =
+            place(&shares, threads.iter().map(|thread| self.seen.get(thread).map(|(_, at)| *at)), &mut free);
         self.seen = threads
             .iter()
             .zip(&run)

@@ -67,11 +67,10 @@ impl Journal {
     pub fn begin(kernel: &mut dyn Kernel, path: &Path) -> Result<(Self, Option<Restored>), Error> {
         let left = super::restore(kernel, path)?;
         let pid = std::process::id();
-        let manager =
-            system::identify(kernel, pid, pid).ok_or_else(|| Error::File {
-                path: PathBuf::from(format!("/proc/{pid}/stat")),
-                source: io::Error::from(io::ErrorKind::NotFound),
-            })?;
+        let manager = system::identify(kernel, pid, pid).ok_or_else(|| Error::File {
+            path: PathBuf::from(format!("/proc/{pid}/stat")),
+            source: io::Error::from(io::ErrorKind::NotFound),
+        })?;
         let state = State {
             version: VERSION,
             boot: boot(kernel),

@@ -250,8 +250,7 @@ impl Drop for Linux {
 /// The kernel does not show the fair server outside of debugfs, so its presence is taken from there or from the release.
 #[must_use]
 pub fn deadline_room() -> Option<f64> {
-    let number =
-        |path: &str| fs::read_to_string(path).ok().and_then(|text| text.trim().parse::<f64>().ok());
+    let number = |path: &str| fs::read_to_string(path).ok().and_then(|text| text.trim().parse::<f64>().ok());
     let runtime = number("/proc/sys/kernel/sched_rt_runtime_us")?;
     let period = number("/proc/sys/kernel/sched_rt_period_us").filter(|&us| us > 0.0)?;
     let limit = if runtime < 0.0 { 1.0 } else { runtime / period };

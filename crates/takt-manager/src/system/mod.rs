@@ -166,7 +166,8 @@ pub enum GroupVersion {
 
 /// Whether the answer means that the thread or process is gone, which is never an error here.
 pub(crate) fn is_gone(error: &io::Error) -> bool {
-    matches!(error.raw_os_error(), Some(libc::ESRCH | libc::ENOENT)) || error.kind() == io::ErrorKind::NotFound
+    matches!(error.raw_os_error(), Some(libc::ESRCH | libc::ENOENT))
+        || error.kind() == io::ErrorKind::NotFound
 }
 
 /// The thread's identity now; `None` when it is gone.

@@ -27,10 +27,13 @@
 //! - **Lost events** end all windows of the process concerned; activations under way are dropped and counted, never guessed.
 
 mod cycle;
+mod executor;
 mod filter;
 mod messages;
+mod publish;
 mod register;
 mod run;
+mod service;
 mod snapshot;
 mod state;
 #[cfg(test)]
@@ -238,6 +241,11 @@ impl Extractor {
         self.counters.events += 1;
         self.begin(event.at_ns);
         self.now_ns = event.at_ns;
+        if let Kind::Lost { count } = event.kind
+            && (event.pid, event.tid) == (0, 0)
+        {
+            return self.lost(None, count);
+        }
         let Some(thread) = self.thread(event.pid, event.tid) else { return };
         if let Some(cpu_ns) = event.cpu_ns {
             let state = &mut self.tables.threads[thread];
@@ -248,6 +256,9 @@ impl Extractor {
                 state.forget_course();
             }
             state.last_cpu_ns = cpu_ns;
+            if !state.unpaid.is_empty() {
+                self.pay(thread, event.at_ns, cpu_ns);
+            }
         }
         let (pid, at, cpu) = (event.pid, event.at_ns, event.cpu_ns);
         match &event.kind {
@@ -283,7 +294,7 @@ impl Extractor {
             }
             Kind::ThreadName { name } => self.tables.threads[thread].name = Some(name.clone()),
             Kind::ThreadEnd => self.thread_end(thread),
-            Kind::Lost { count } => self.lost(thread, *count),
+            Kind::Lost { count } => self.lost(Some(thread), *count),
             Kind::LifecycleTransition { .. } | Kind::IntraProcessBuffer { .. } => {}
             registration => self.register(pid, registration),
         }

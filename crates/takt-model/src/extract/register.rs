@@ -56,6 +56,7 @@ impl Extractor {
                 let Some(topic) = self.named_topic(topic, false) else { return };
                 let node = self.tables.node_of.get(&(pid, *node)).copied();
                 let state = SubscriptionState {
+                    handle: *subscription,
                     pid,
                     topic,
                     node,
@@ -94,7 +95,7 @@ impl Extractor {
                 }
             }
             Kind::ServiceInit { service, node, rmw_service, name } => {
-                let Some(state) = self.service_state(pid, *node, name) else { return };
+                let Some(state) = self.service_state(pid, *service, *node, name) else { return };
                 let index = insert!(self, services, state);
                 if let Some(old) = self.tables.service_of.insert((pid, *service), index) {
                     self.end_callback(self.tables.services.get(old).and_then(|s| s.callback));
@@ -114,7 +115,7 @@ impl Extractor {
                 }
             }
             Kind::ClientInit { client, node, rmw_client, name } => {
-                let Some(state) = self.service_state(pid, *node, name) else { return };
+                let Some(state) = self.service_state(pid, *client, *node, name) else { return };
                 let index = insert!(self, clients, state);
                 if let Some(old) = self.tables.client_of.insert((pid, *client), index) {
                     self.end_callback(self.tables.clients.get(old).and_then(|s| s.callback));
@@ -127,7 +128,17 @@ impl Extractor {
             }
             Kind::TimerInit { timer, period_ns } => {
                 let period_ns = u64::try_from(*period_ns).ok().filter(|&period| period > 0);
-                let index = insert!(self, timers, TimerState { period_ns, node: None, callback: None });
+                let index = insert!(
+                    self,
+                    timers,
+                    TimerState {
+                        handle: *timer,
+                        created_ns: self.now_ns,
+                        period_ns,
+                        node: None,
+                        callback: None
+                    }
+                );
                 if let Some(old) = self.tables.timer_of.insert((pid, *timer), index) {
                     self.end_callback(self.tables.timers.get(old).and_then(|t| t.callback));
                     self.tables.timers.try_remove(old);
@@ -135,7 +146,9 @@ impl Extractor {
             }
             Kind::TimerCallback { timer, callback } => {
                 let Some(&timer) = self.tables.timer_of.get(&(pid, *timer)) else { return };
-                let grid = self.tables.timers[timer].period_ns.map(TimerGrid::new);
+                let grid = self.tables.timers[timer]
+                    .period_ns
+                    .map(|period_ns| TimerGrid::new(period_ns, Some(self.tables.timers[timer].created_ns)));
                 self.end_callback(self.tables.timers[timer].callback);
                 if let Some(index) = self.new_callback(pid, Origin::Timer { timer }) {
                     self.tables.timers[timer].callback = Some(index);
@@ -159,6 +172,21 @@ impl Extractor {
                 }
                 None => self.counters.refused += 1,
             },
+            Kind::ExecutorInit { executor, kind } => {
+                if self.tables.executors.len() < self.options.most_objects {
+                    self.tables.executors.insert((pid, *executor), kind.contains("multi"));
+                }
+            }
+            Kind::CallbackGroup { executor, group, .. } => {
+                if self.tables.executor_of_group.len() < self.options.most_objects {
+                    self.tables.executor_of_group.insert((pid, *group), *executor);
+                }
+            }
+            Kind::CallbackGroupMember { group, handle } => {
+                if self.tables.group_of.len() < self.options.most_objects {
+                    self.tables.group_of.insert((pid, *handle), *group);
+                }
+            }
             _ => {}
         }
     }
@@ -183,7 +211,8 @@ impl Extractor {
         };
         // Done with: the object's address may come again.
         self.tables.objects.remove(&(pid, object));
-        let index = match self.tables.subscriptions[subscription].callback {
+        let Some(state) = self.tables.subscriptions.get(subscription) else { return };
+        let index = match state.callback {
             Some(index) => index,
             None => match self.new_callback(pid, Origin::Subscription { subscription }) {
                 Some(index) => index,
@@ -207,10 +236,16 @@ impl Extractor {
         }
     }
 
-    fn service_state(&mut self, pid: u32, node: Handle, name: &Arc<str>) -> Option<ServiceState> {
+    fn service_state(
+        &mut self,
+        pid: u32,
+        handle: Handle,
+        node: Handle,
+        name: &Arc<str>,
+    ) -> Option<ServiceState> {
         let requests = self.named_topic(&format!("{name} (requests)").into(), true)?;
         let responses = self.named_topic(&format!("{name} (responses)").into(), true)?;
         let node = self.tables.node_of.get(&(pid, node)).copied();
-        Some(ServiceState { name: name.clone(), node, requests, responses, callback: None })
+        Some(ServiceState { handle, name: name.clone(), node, requests, responses, callback: None })
     }
 }

@@ -393,17 +393,21 @@ impl Builder<'_> {
     fn executor_kinds(&mut self, ids: &BTreeMap<usize, CallbackId>) {
         let tables = &self.extractor.tables;
         let mut tasks = vec![true; self.model.executors.len()];
+        let mut declared = vec![false; self.model.executors.len()];
         for (&slot, id) in ids {
             let callback = &tables.callbacks[slot];
             let executor = self.model.callbacks[id.0].executor.0;
             tasks[executor] &= matches!(callback.origin, Origin::Task { .. });
+            declared[executor] |=
+                tables.declared_executor(callback).and_then(|e| tables.executors.get(&e)) == Some(&true);
         }
-        for (executor, tasks) in self.model.executors.iter_mut().zip(tasks) {
+        for (i, executor) in self.model.executors.iter_mut().enumerate() {
             let only_source =
                 executor.callbacks.iter().all(|id| self.model.callbacks[id.0].kind == CallbackKind::Source);
             executor.kind = match executor.threads.len() {
-                _ if tasks => ExecutorKind::Task,
+                _ if tasks[i] => ExecutorKind::Task,
                 _ if only_source => ExecutorKind::Source,
+                _ if declared[i] => ExecutorKind::MultiThreaded,
                 0 | 1 => ExecutorKind::SingleThreaded,
                 _ => ExecutorKind::MultiThreaded,
             };
@@ -475,7 +479,7 @@ impl Builder<'_> {
                 let tids: Vec<String> =
                     executor.threads.iter().map(|id| self.model.threads[id.0].tid.to_string()).collect();
                 say(format!(
-                    "threads {} serve the same callbacks; the response-time analysis covers executors of one thread. Use one \
+                    "threads {} serve one multi-threaded executor; the response-time analysis covers executors of one thread. Use one \
                      single-threaded executor for each callback group",
                     tids.join(", ")
                 ));
@@ -578,7 +582,17 @@ impl Groups {
     fn new(extractor: &Extractor) -> Self {
         let tables = &extractor.tables;
         let mut groups = Self { parent: BTreeMap::new() };
+        let mut declared: BTreeMap<(u32, u64), usize> = BTreeMap::new();
         for (_, callback) in tables.callbacks.iter().filter(|(_, c)| c.dead.is_none()) {
+            // Declared to be one executor with several threads.
+            if let Some(executor) = tables.declared_executor(callback)
+                && tables.executors.get(&executor) == Some(&true)
+            {
+                for &(thread, _) in callback.threads.iter().filter(|(thread, _)| alive(extractor, *thread)) {
+                    let first = *declared.entry(executor).or_insert(thread);
+                    groups.join(first, thread);
+                }
+            }
             // One change of thread is a move (spin was called elsewhere); to and fro is several threads at work.
             if callback.switches < 2 {
                 continue;
@@ -587,13 +601,17 @@ impl Groups {
                 callback.threads.iter().map(|&(thread, _)| thread).filter(|&t| alive(extractor, t));
             let Some(first) = serving.next() else { continue };
             for other in serving {
-                let (a, b) = (groups.root(first), groups.root(other));
-                if a != b {
-                    groups.parent.insert(a.max(b), a.min(b));
-                }
+                groups.join(first, other);
             }
         }
         groups
+    }
+
+    fn join(&mut self, a: usize, b: usize) {
+        let (a, b) = (self.root(a), self.root(b));
+        if a != b {
+            self.parent.insert(a.max(b), a.min(b));
+        }
     }
 
     fn root(&self, mut thread: usize) -> usize {
@@ -628,6 +646,9 @@ impl Groups {
                 _ => None,
             }
         };
+        if let Some(executor) = tables.declared_executor(callback) {
+            return serving(&|other| tables.declared_executor(other) == Some(executor));
+        }
         let node = tables.node_of_callback(callback);
         serving(&|other| node.is_some() && tables.node_of_callback(other) == node)
             .or_else(|| serving(&|_| true))

@@ -34,8 +34,12 @@ pub(crate) struct ThreadState {
     pub last_cpu_ns: u64,
     /// CPU time up to which all is charged to some activation, and when that was.
     pub charged: Option<(u64, u64)>,
+    /// Activations that ended where no CPU time was told, until it is.
+    pub unpaid: Vec<usize>,
     /// `get_next_ready` of which it is not known yet whether anything was run: when, and CPU time.
     pub open: Option<(u64, Option<u64>)>,
+    /// When it began to wait for work, if it has not started a callback since.
+    pub waited_ns: Option<u64>,
     /// The message taken last.
     pub take: Option<Take>,
     /// The message under way through the three steps of a publication.
@@ -61,7 +65,9 @@ impl ThreadState {
             stack: Vec::new(),
             last_cpu_ns: 0,
             charged: None,
+            unpaid: Vec::new(),
             open: None,
+            waited_ns: None,
             take: None,
             publication: None,
             outside: Vec::new(),
@@ -76,6 +82,7 @@ impl ThreadState {
     pub(crate) fn forget_course(&mut self) {
         self.stack.clear();
         self.charged = None;
+        self.unpaid.clear();
         self.open = None;
         self.take = None;
         self.publication = None;
@@ -163,6 +170,7 @@ pub(crate) struct PublisherState {
 
 #[derive(Debug)]
 pub(crate) struct SubscriptionState {
+    pub handle: Handle,
     pub pid: u32,
     pub topic: usize,
     pub node: Option<usize>,
@@ -177,6 +185,7 @@ pub(crate) struct SubscriptionState {
 /// A service or a client.
 #[derive(Debug)]
 pub(crate) struct ServiceState {
+    pub handle: Handle,
     pub name: Arc<str>,
     pub node: Option<usize>,
     pub requests: usize,
@@ -186,6 +195,8 @@ pub(crate) struct ServiceState {
 
 #[derive(Debug)]
 pub(crate) struct TimerState {
+    pub handle: Handle,
+    pub created_ns: u64,
     pub period_ns: Option<u64>,
     pub node: Option<usize>,
     pub callback: Option<usize>,
@@ -300,6 +311,12 @@ pub(crate) struct Tables {
     pub callback_of: FxHashMap<Key, usize>,
     pub symbol_of: FxHashMap<Key, Arc<str>>,
     pub task_of: FxHashMap<(u32, Arc<str>), usize>,
+    /// Executors that said what they are (CARET), and whether they have several threads.
+    pub executors: FxHashMap<Key, bool>,
+    /// Executors of callback groups.
+    pub executor_of_group: FxHashMap<Key, Handle>,
+    /// Callback groups of timers, subscriptions, services and clients.
+    pub group_of: FxHashMap<Key, Handle>,
 }
 
 impl Tables {
@@ -346,6 +363,22 @@ impl Tables {
         }
     }
 
+    /// The executor that a callback was declared to belong to.
+    pub(crate) fn declared_executor(&self, callback: &CallbackState) -> Option<Key> {
+        if self.group_of.is_empty() {
+            return None;
+        }
+        let handle = match callback.origin {
+            Origin::Timer { timer } => self.timers.get(timer)?.handle,
+            Origin::Subscription { subscription } => self.subscriptions.get(subscription)?.handle,
+            Origin::Service { service } => self.services.get(service)?.handle,
+            Origin::Client { client } => self.clients.get(client)?.handle,
+            _ => return None,
+        };
+        let group = *self.group_of.get(&(callback.pid, handle))?;
+        Some((callback.pid, *self.executor_of_group.get(&(callback.pid, group))?))
+    }
+
     /// Forgets whatever the process registered; its callbacks and threads stay.
     pub(crate) fn forget_process(&mut self, pid: u32) {
         fn purge<T>(slab: &mut Slab<T>, maps: &mut [&mut FxHashMap<Key, usize>], pid: u32) {
@@ -372,5 +405,8 @@ impl Tables {
         self.symbol_of.retain(|&(owner, _), _| owner != pid);
         self.callback_of.retain(|&(owner, _), _| owner != pid);
         self.task_of.retain(|&(owner, _), _| owner != pid);
+        self.executors.retain(|&(owner, _), _| owner != pid);
+        self.executor_of_group.retain(|&(owner, _), _| owner != pid);
+        self.group_of.retain(|&(owner, _), _| owner != pid);
     }
 }

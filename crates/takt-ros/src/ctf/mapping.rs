@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::trace::slot;
 use super::tsdl::types::{Type, shown};
-use crate::event::{Handle, Kind, ServiceStep};
+use crate::event::{Event, Handle, Kind, ServiceStep};
 
 /// Which of our kinds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -237,6 +237,26 @@ pub struct Kinds {
     subscriptions: HashMap<(u32, Link, Handle), Handle>,
 }
 
+/// When, and of which thread, an event is.
+#[derive(Debug, Clone, Copy)]
+pub struct Head {
+    /// When.
+    pub at_ns: u64,
+    /// CPU time of the thread.
+    pub cpu_ns: Option<u64>,
+    /// Process.
+    pub pid: u32,
+    /// Thread.
+    pub tid: u32,
+}
+
+impl Head {
+    #[inline(always)]
+    fn of(self, kind: Kind) -> Event {
+        Event { at_ns: self.at_ns, cpu_ns: self.cpu_ns, pid: self.pid, tid: self.tid, kind }
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Link {
     Callback,
@@ -258,50 +278,58 @@ impl Kinds {
         self.subscriptions.get(&(pid, Link::Rcl, *subscription)).copied()
     }
 
-    /// The kind of an event of process `pid`; `None`: it says nothing (a take that took nothing of a service).
+    /// Hands the event to `sink`; returns how many that were: none if it says nothing (a take of a service that took
+    /// nothing). Every kind is built where it is handed over: built first and moved then, it would cost twice as much.
     #[inline]
-    pub fn kind(&mut self, mapping: &Mapping, pid: u32, event: &impl Arguments) -> Option<Kind> {
+    pub fn send(
+        &mut self,
+        mapping: &Mapping,
+        head: Head,
+        event: &impl Arguments,
+        sink: &mut dyn FnMut(Event),
+    ) -> usize {
         let a = |number: u32| event.value(slot::ARGUMENTS + number);
         let has = |number: u32| mapping.present & 1 << number != 0;
         let optional = |number: u32| if has(number) { a(number) } else { 0 };
         let signed = |number: u32| a(number) as i64;
-        Some(match mapping.shape {
-            Shape::CallbackStart => Kind::CallbackStart { callback: a(0), intra_process: optional(1) != 0 },
-            Shape::CallbackEnd => Kind::CallbackEnd { callback: a(0) },
-            Shape::RclcppPublish => Kind::RclcppPublish { message: a(0) },
-            Shape::RclPublish => Kind::RclPublish { publisher: a(0), message: a(1) },
-            Shape::RmwPublish => Kind::RmwPublish {
-                message: a(0),
-                rmw_publisher: optional(1),
-                source_ns: has(2).then(|| signed(2)),
-            },
-            Shape::IntraPublish => Kind::IntraPublish { publisher: a(0), message: a(1) },
-            Shape::RmwTake => Kind::RmwTake {
-                rmw_subscription: a(0),
-                message: a(1),
-                source_ns: signed(2),
-                taken: !has(3) || a(3) != 0,
-            },
-            Shape::ExecutorWait => Kind::ExecutorWait { timeout_ns: signed(0) },
-            Shape::ExecutorNextReady => Kind::ExecutorNextReady,
-            Shape::ExecutorExecute => Kind::ExecutorExecute { handle: a(0) },
-            Shape::Dispatch => Kind::RmwTake {
-                rmw_subscription: self.rmw_subscription(pid, a(1)).unwrap_or(0),
-                message: a(0),
-                source_ns: signed(2),
-                taken: true,
-            },
+        match mapping.shape {
+            Shape::CallbackStart => {
+                sink(head.of(Kind::CallbackStart { callback: a(0), intra_process: optional(1) != 0 }));
+            }
+            Shape::CallbackEnd => sink(head.of(Kind::CallbackEnd { callback: a(0) })),
+            Shape::RclcppPublish => sink(head.of(Kind::RclcppPublish { message: a(0) })),
+            Shape::RclPublish => sink(head.of(Kind::RclPublish { publisher: a(0), message: a(1) })),
+            Shape::RmwPublish => {
+                let source_ns = has(2).then(|| signed(2));
+                sink(head.of(Kind::RmwPublish { message: a(0), rmw_publisher: optional(1), source_ns }));
+            }
+            Shape::IntraPublish => sink(head.of(Kind::IntraPublish { publisher: a(0), message: a(1) })),
+            Shape::RmwTake => {
+                let taken = !has(3) || a(3) != 0;
+                let (rmw_subscription, message, source_ns) = (a(0), a(1), signed(2));
+                sink(head.of(Kind::RmwTake { rmw_subscription, message, source_ns, taken }));
+            }
+            Shape::ExecutorWait => sink(head.of(Kind::ExecutorWait { timeout_ns: signed(0) })),
+            Shape::ExecutorNextReady => sink(head.of(Kind::ExecutorNextReady)),
+            Shape::ExecutorExecute => sink(head.of(Kind::ExecutorExecute { handle: a(0) })),
+            Shape::Dispatch => {
+                let rmw_subscription = self.rmw_subscription(head.pid, a(1)).unwrap_or(0);
+                let (message, source_ns) = (a(0), signed(2));
+                sink(head.of(Kind::RmwTake { rmw_subscription, message, source_ns, taken: true }));
+            }
             Shape::BindStamp => {
-                Kind::RmwPublish { message: a(0), rmw_publisher: 0, source_ns: Some(signed(1)) }
+                let source_ns = Some(signed(1));
+                sink(head.of(Kind::RmwPublish { message: a(0), rmw_publisher: 0, source_ns }));
             }
             Shape::Service(step) => {
                 if has(2) && a(2) == 0 {
-                    return None;
+                    return 0;
                 }
-                Kind::Service { step, rmw_handle: a(0), sequence: signed(1) }
+                sink(head.of(Kind::Service { step, rmw_handle: a(0), sequence: signed(1) }));
             }
-            _ => self.rare(mapping, pid, event),
-        })
+            _ => sink(head.of(self.rare(mapping, head.pid, event))),
+        }
+        1
     }
 
     /// Kinds that come when a system starts.

@@ -14,8 +14,8 @@ const MAGIC: u32 = 0x75d1_1d57;
 /// Magic, UUID, checksum, two sizes, three schemes, two versions.
 const HEADER_BYTES: usize = 37;
 
-/// Reads the metadata of the trace in `folder`.
-pub fn load(folder: &Path) -> Result<Metadata, Error> {
+/// The bytes of the metadata of the trace in `folder`.
+pub fn load(folder: &Path) -> Result<Vec<u8>, Error> {
     let path = folder.join("metadata");
     let io = |source| Error::Io { path: path.clone(), source };
     let mut bytes = Vec::new();
@@ -24,8 +24,13 @@ pub fn load(folder: &Path) -> Result<Metadata, Error> {
         let problem = MetadataProblem::Large { bytes: bytes.len() as u64, most: MOST_BYTES };
         return Err(Error::MetadataFile { path, at: 0, problem });
     }
-    let text =
-        text(&bytes).map_err(|(at, problem)| Error::MetadataFile { path: path.clone(), at, problem })?;
+    Ok(bytes)
+}
+
+/// What `bytes`, the metadata of the trace in `folder`, say.
+pub fn parse(folder: &Path, bytes: &[u8]) -> Result<Metadata, Error> {
+    let path = folder.join("metadata");
+    let text = text(bytes).map_err(|(at, problem)| Error::MetadataFile { path: path.clone(), at, problem })?;
     tsdl::read(&text).map_err(|source| Error::Tsdl { path, source })
 }
 

@@ -34,6 +34,7 @@
 mod cursor;
 mod error;
 mod header;
+mod live;
 mod mapping;
 mod metadata;
 mod plan;
@@ -46,6 +47,7 @@ pub mod tsdl;
 mod value;
 
 pub use error::{Error, MetadataProblem, PacketProblem, Unusable};
+pub use live::Live;
 pub use recording::{Recording, Seen};
 pub use records::{Record, Records};
 pub use stream::Damage;

@@ -4,35 +4,43 @@
 //! asked for (named fields, and the lengths and tags that later fields depend on) into numbered slots. Nothing is
 //! looked up by name, and nothing is allocated. Fields that nobody asks for cost an addition, or nothing.
 
-use super::cursor::{Cursor, Short, extend};
+use super::cursor::{Cursor, Short};
 use super::tsdl::types::{Int, Order, Type, shown};
 
-/// How a value is copied.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Copy {
-    U8,
-    U16,
-    U32,
-    U64,
-    /// Where a text of so many bytes stands.
-    Bytes(u32),
-}
-
-/// A value copied out of a fixed layout.
+/// An integer of whole bytes, copied out of a fixed layout: eight bytes are loaded, and what is too much is masked away.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Read {
     at: u32,
     slot: u32,
-    copy: Copy,
-    big: bool,
-    signed: bool,
+    /// The bits that it has.
+    mask: u64,
+    /// Its sign bit, if it has a sign.
+    sign: u64,
+    /// Most significant byte first: then so many bits of the eight bytes are too much.
+    big: Option<u32>,
+}
+
+/// Where a text of fixed length stands in a fixed layout.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Span {
+    at: u32,
+    length: u32,
+    slot: u32,
+}
+
+/// Bytes of fixed layout.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Block {
+    bytes: u32,
+    reads: Vec<Read>,
+    spans: Vec<Span>,
 }
 
 /// A step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Step {
     /// So many bytes, of which some are copied.
-    Block { bytes: u32, reads: Vec<Read> },
+    Block(Block),
     /// To the next multiple of so many bits.
     Align(u32),
     /// An integer that is no whole bytes.
@@ -96,12 +104,15 @@ impl Plan {
 fn run(steps: &[Step], cursor: &mut Cursor<'_>, slots: &mut [u64]) -> Result<(), Stop> {
     for step in steps {
         match step {
-            Step::Block { bytes, reads } => {
+            Step::Block(block) => {
                 let first = (cursor.at / 8) as usize;
-                cursor.skip(u64::from(*bytes) * 8)?;
-                let block = cursor.data.get(first..first + *bytes as usize).ok_or(Short)?;
-                for read in reads {
-                    let value = copy(read, block, first).ok_or(Short)?;
+                cursor.skip(u64::from(block.bytes) * 8)?;
+                for span in &block.spans {
+                    let slot = slots.get_mut(span.slot as usize).ok_or(Short)?;
+                    *slot = packed(first + span.at as usize, span.length as usize);
+                }
+                for read in &block.reads {
+                    let value = load(read, cursor.data, first).ok_or(Short)?;
                     *slots.get_mut(read.slot as usize).ok_or(Short)? = value;
                 }
             }
@@ -157,25 +168,28 @@ pub fn choose(cases: &[(i128, i128, usize)], tag: u64, signed: bool) -> Option<u
 }
 
 #[inline]
-fn copy(read: &Read, block: &[u8], first: usize) -> Option<u64> {
-    let rest = block.get(read.at as usize..)?;
-    let (value, bits) = match read.copy {
-        Copy::U8 => (u64::from(*rest.first()?), 8),
-        Copy::U16 => {
-            let bytes = *rest.first_chunk()?;
-            (u64::from(if read.big { u16::from_be_bytes(bytes) } else { u16::from_le_bytes(bytes) }), 16)
-        }
-        Copy::U32 => {
-            let bytes = *rest.first_chunk()?;
-            (u64::from(if read.big { u32::from_be_bytes(bytes) } else { u32::from_le_bytes(bytes) }), 32)
-        }
-        Copy::U64 => {
-            let bytes = *rest.first_chunk()?;
-            return Some(if read.big { u64::from_be_bytes(bytes) } else { u64::from_le_bytes(bytes) });
-        }
-        Copy::Bytes(length) => return Some(packed(first + read.at as usize, length as usize)),
+fn load(read: &Read, data: &[u8], first: usize) -> Option<u64> {
+    let rest = data.get(first + read.at as usize..)?;
+    let word = match rest.first_chunk() {
+        Some(eight) => *eight,
+        None => last_bytes(rest),
     };
-    Some(if read.signed { extend(value, bits, true) } else { value })
+    let word = match read.big {
+        None => u64::from_le_bytes(word),
+        Some(behind) => u64::from_be_bytes(word) >> behind,
+    };
+    let value = word & read.mask;
+    // Repeats the sign bit above; does nothing without one.
+    Some((value ^ read.sign).wrapping_sub(read.sign))
+}
+
+/// Fewer than eight bytes, filled up.
+#[cold]
+fn last_bytes(rest: &[u8]) -> [u8; 8] {
+    let mut eight = [0; 8];
+    let length = rest.len().min(8);
+    eight[..length].copy_from_slice(&rest[..length]);
+    eight
 }
 
 /// Builds a plan from the types that make up an event's body.
@@ -183,7 +197,7 @@ fn copy(read: &Read, block: &[u8], first: usize) -> Option<u64> {
 pub struct Builder {
     steps: Vec<Step>,
     /// The block under way.
-    block: Option<(u32, Vec<Read>)>,
+    block: Option<Block>,
     /// What the beginning of the block (or the place here, without a block) is known to be a multiple of, in bits.
     known: u32,
     /// The slot where the values begin that lengths and tags refer to.
@@ -219,13 +233,11 @@ impl Builder {
     }
 
     fn close(&mut self) {
-        if let Some((bytes, reads)) = self.block.take() {
+        if let Some(block) = self.block.take().filter(|block| block.bytes > 0) {
             // What the place behind the block is a multiple of.
-            let behind = if bytes == 0 { u32::MAX } else { (bytes & bytes.wrapping_neg()).saturating_mul(8) };
+            let behind = (block.bytes & block.bytes.wrapping_neg()).saturating_mul(8);
             self.known = self.known.min(behind);
-            if bytes > 0 {
-                self.steps.push(Step::Block { bytes, reads });
-            }
+            self.steps.push(Step::Block(block));
         }
     }
 
@@ -234,8 +246,8 @@ impl Builder {
             return;
         }
         if bits <= self.known {
-            if let Some((bytes, _)) = &mut self.block {
-                *bytes = bytes.next_multiple_of((bits / 8).max(1));
+            if let Some(block) = &mut self.block {
+                block.bytes = block.bytes.next_multiple_of((bits / 8).max(1));
             }
             return;
         }
@@ -248,19 +260,13 @@ impl Builder {
 
     /// Adds `length` bytes of fixed layout; where in the block they begin.
     fn extend(&mut self, length: u64) -> u32 {
-        if self.block.as_ref().is_some_and(|(bytes, _)| u64::from(*bytes) + length > MOST_BLOCK) {
+        if self.block.as_ref().is_some_and(|block| u64::from(block.bytes) + length > MOST_BLOCK) {
             self.close();
         }
-        let (bytes, _) = self.block.get_or_insert_with(|| (0, Vec::new()));
-        let at = *bytes;
-        *bytes = bytes.saturating_add(u32::try_from(length).unwrap_or(u32::MAX));
+        let block = self.block.get_or_insert_default();
+        let at = block.bytes;
+        block.bytes = at.saturating_add(u32::try_from(length).unwrap_or(u32::MAX));
         at
-    }
-
-    fn read(&mut self, read: Read) {
-        if let Some((_, reads)) = &mut self.block {
-            reads.push(read);
-        }
     }
 
     /// Nothing is known about the place here any more.
@@ -329,9 +335,9 @@ impl Builder {
         match fixed {
             Some(bits) if bits % 8 == 0 && bits / 8 <= MOST_BLOCK && self.known >= 8 => {
                 let at = self.extend(bits / 8);
-                if let (Some(slot), true) = (slot, of.is_byte_text()) {
-                    let copy = Copy::Bytes(u32::try_from(bits / 8).unwrap_or(u32::MAX));
-                    self.read(Read { at, slot, copy, big: false, signed: false });
+                if let (Some(slot), true, Some(block)) = (slot, of.is_byte_text(), &mut self.block) {
+                    let length = u32::try_from(bits / 8).unwrap_or(u32::MAX);
+                    block.spans.push(Span { at, length, slot });
                 }
             }
             _ => self.repeat(of, Times::Fixed(count)),
@@ -347,20 +353,17 @@ impl Builder {
 
     fn int(&mut self, int: &Int, slot: Option<u32>) {
         let saved = int.save.map(|number| self.saved_at + number);
-        let big = int.order == Order::Big;
-        let copy = match int.bits {
-            8 => Some(Copy::U8),
-            16 => Some(Copy::U16),
-            32 => Some(Copy::U32),
-            64 => Some(Copy::U64),
-            _ => None,
-        };
         self.align(int.align);
-        match copy {
-            Some(copy) if self.known >= 8 => {
+        match int.bits {
+            8 | 16 | 32 | 64 if self.known >= 8 => {
                 let at = self.extend(u64::from(int.bits / 8));
+                let mask = u64::MAX >> (64 - int.bits);
+                let sign = if int.signed { mask ^ mask >> 1 } else { 0 };
+                let big = (int.order == Order::Big).then_some(64 - int.bits);
                 for slot in [slot, saved].into_iter().flatten() {
-                    self.read(Read { at, slot, copy, big, signed: int.signed });
+                    if let Some(block) = &mut self.block {
+                        block.reads.push(Read { at, slot, mask, sign, big });
+                    }
                 }
             }
             _ => {

@@ -1,12 +1,10 @@
 //! A finished recording as a source of events.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use super::error::Error;
 use super::reader::{Reader, traces_below};
 use super::stream::Damage;
-use super::trace::Trace;
 use crate::event::{Event, Source};
 
 /// Events handed out by one poll: enough to make its cost vanish, few enough to act in between.
@@ -27,11 +25,10 @@ pub struct Seen {
 #[derive(Debug)]
 pub struct Recording {
     reader: Reader,
-    kernel: Vec<PathBuf>,
 }
 
 impl Recording {
-    /// All traces at or below `folder`, of user space.
+    /// All traces at or below `folder`, of user space; the parts of a rotated session are read as one.
     ///
     /// # Errors
     ///
@@ -39,47 +36,41 @@ impl Recording {
     pub fn open(folder: impl AsRef<Path>) -> Result<Self, Error> {
         let folder = folder.as_ref();
         let mut reader = Reader::new(true);
-        let mut kernel = Vec::new();
         let found = traces_below(folder)?;
         if found.is_empty() {
             return Err(Error::NoTrace { path: folder.to_owned() });
         }
         for trace in found {
-            // The kernel's part of a recording says nothing of callbacks.
-            if Trace::open(&trace, false).is_ok_and(|trace| trace.is_kernel()) {
-                kernel.push(trace);
-            } else {
-                reader.add(&trace)?;
-            }
+            reader.add(&trace, 0)?;
         }
-        Ok(Self { reader, kernel })
+        Ok(Self { reader })
     }
 
     /// What could not be read so far, the first few hundred.
     pub fn damages(&self) -> &[Damage] {
-        &self.reader.damages
+        &self.reader.tally.damages
     }
 
     /// Damages beyond those in [`damages`](Self::damages).
     pub fn more_damages(&self) -> u64 {
-        self.reader.more_damages
+        self.reader.tally.more_damages
     }
 
     /// Traces of the kernel, which are not read.
     pub fn kernel_traces(&self) -> &[PathBuf] {
-        &self.kernel
+        &self.reader.kernel
     }
 
     /// What to add to an event's time for nanoseconds since the Epoch, by the first trace's clock.
     pub fn epoch_ns(&self) -> Option<i128> {
-        let clock = self.reader.traces.first()?.clock()?;
+        let clock = self.reader.clock()?;
         let ticks = i128::from(clock.offset_ticks) * 1_000_000_000 / i128::from(clock.frequency_hz.max(1));
         Some(i128::from(clock.offset_s) * 1_000_000_000 + ticks)
     }
 
     /// The name of the clock of all events; CLOCK_MONOTONIC is `monotonic`.
     pub fn clock(&self) -> Option<&str> {
-        self.reader.traces.first()?.clock().map(|clock| clock.name.as_str())
+        self.reader.clock().map(|clock| clock.name.as_str())
     }
 
     /// How often each event occurred so far, by name; names that never occurred are left out.
@@ -90,25 +81,18 @@ impl Recording {
 
 /// How often each event occurred so far.
 pub fn seen(reader: &Reader) -> Vec<Seen> {
-    let mut all: BTreeMap<&str, (u64, bool)> = BTreeMap::new();
-    for (trace, counts) in reader.traces.iter().zip(&reader.counts) {
-        for ((name, used), count) in trace.names.iter().zip(counts) {
-            let entry = all.entry(name).or_default();
-            entry.0 += count;
-            entry.1 |= used;
-        }
-    }
-    all.into_iter()
-        .filter(|(_, (count, _))| *count > 0)
-        .map(|(name, (count, used))| Seen { name: name.to_owned(), count, used })
-        .collect()
+    let all = reader.tally.names.all.iter().filter(|name| name.count > 0);
+    let mut all: Vec<_> =
+        all.map(|name| Seen { name: name.name.clone(), count: name.count, used: name.used }).collect();
+    all.sort_by(|a, b| a.name.cmp(&b.name));
+    all
 }
 
 impl Source for Recording {
     type Error = Error;
 
     fn poll(&mut self, sink: &mut dyn FnMut(Event)) -> Result<usize, Error> {
-        Ok(self.reader.run(u64::MAX, PORTION, sink))
+        Ok(self.reader.run(None, PORTION, sink))
     }
 
     fn ended(&self) -> bool {

@@ -64,14 +64,14 @@ impl Records {
             return Err(Error::NoTrace { path: folder.to_owned() });
         }
         for trace in found {
-            reader.add(&trace)?;
+            reader.add(&trace, 0)?;
         }
         Ok(Self { reader })
     }
 
     /// What could not be read so far, the first few hundred.
     pub fn damages(&self) -> &[Damage] {
-        &self.reader.damages
+        &self.reader.tally.damages
     }
 }
 

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use super::cursor::Cursor;
 use super::error::PacketProblem;
 use super::plan::{Stop, place};
-use super::trace::{StreamPlan, Trace, slot};
+use super::trace::{EventPlan, StreamPlan, Trace, slot};
 
 /// Packets larger than this are taken for damage: LTTng's are some kilobytes to some megabytes.
 const MOST_PACKET: u64 = 256 << 20;
@@ -22,8 +22,13 @@ const MAGIC: u64 = 0xc1fc_1fc1;
 pub enum Next {
     /// An event: where its class stands in the stream class.
     Event(u32),
-    /// So many events were lost; 0: nobody knows how many.
-    Lost(u64),
+    /// Events were lost: [`Stream::lost`] says how many.
+    Lost,
+    /// Something cannot be read: [`Stream::take_damage`] says what. What comes next is a loss of unknown size, and then what
+    /// can be read again.
+    Damage,
+    /// The file is over.
+    End,
 }
 
 /// Something that could not be read, and was left out.
@@ -57,7 +62,9 @@ pub struct Stream {
     /// A part of the file, and where it begins.
     buffer: Vec<u8>,
     buffer_at: u64,
-    /// Where the packet under way begins, in the file and in the buffer, and its content in the buffer.
+    /// What of the buffer is of the file.
+    read: u64,
+    /// Where the packet under way begins, in the file and in the buffer, and eight bytes behind its content in the buffer.
     packet_at: u64,
     first: usize,
     behind: usize,
@@ -71,6 +78,9 @@ pub struct Stream {
     torn: bool,
     /// To be told before anything else.
     loss: Option<u64>,
+    /// Told last; 0: nobody knows how many.
+    lost: u64,
+    damage: Option<Damage>,
     /// Values of the event under way.
     pub slots: Vec<u64>,
     /// The processor whose stream it is, if it says so.
@@ -94,6 +104,7 @@ impl Stream {
             window,
             buffer: Vec::new(),
             buffer_at: 0,
+            read: 0,
             packet_at: 0,
             first: 0,
             behind: 0,
@@ -104,6 +115,8 @@ impl Stream {
             clock: 0,
             torn: false,
             loss: None,
+            lost: 0,
+            damage: None,
             slots: vec![0; trace.slots],
             cpu: None,
             instance: None,
@@ -131,10 +144,6 @@ impl Stream {
         self.length == 0
     }
 
-    /// The file.
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
 
     /// The time of what [`advance`](Self::advance) found, in ticks.
     #[inline]
@@ -169,62 +178,95 @@ impl Stream {
         (cursor, self.slots.get_mut(slot::SAVED as usize..).unwrap_or_default())
     }
 
-    /// Finds the header of the next event; its body must be [taken](Self::take) before the next call. `Ok(None)`: the file
-    /// is over. After damage, the next call finds a loss of unknown size, and then what can be read again.
+    /// How many events the loss just found is of; 0: nobody knows.
+    pub fn lost(&self) -> u64 {
+        self.lost
+    }
+
+    /// The damage just found.
+    pub fn take_damage(&mut self) -> Option<Damage> {
+        self.damage.take()
+    }
+
+    /// Finds the header of the next event; its body must be [taken](Self::take) before the next call.
     #[inline]
-    pub fn advance(&mut self, trace: &Trace) -> Result<Option<Next>, Damage> {
-        loop {
-            if let Some(count) = self.loss.take() {
-                return Ok(Some(Next::Lost(count)));
+    pub fn advance(&mut self, trace: &Trace) -> Next {
+        if self.at >= self.end || self.loss.is_some() {
+            if let Some(other) = self.between(trace) {
+                return other;
             }
-            if self.at >= self.end {
-                if !self.open_packet(trace)? {
-                    return Ok(None);
+        }
+        let Some(class) = trace.streams.get(self.class) else { return Next::End };
+        let data = self.buffer.get(self.first..self.behind).unwrap_or_default();
+        let mut cursor = Cursor { data, at: self.at, end: self.end };
+        let saved = self.slots.get_mut(slot::SAVED as usize..).unwrap_or_default();
+        let start = self.at;
+        match class.header.read(&mut cursor, &mut self.clock, saved) {
+            Ok(id) if cursor.at > start => {
+                self.at = cursor.at;
+                match class.event(id) {
+                    Some(event) => Next::Event(event),
+                    None => self.unknown(id, start),
                 }
-                continue;
             }
-            let Some(class) = trace.streams.get(self.class) else { return Ok(None) };
-            let data = self.buffer.get(self.first..self.behind).unwrap_or_default();
-            let mut cursor = Cursor { data, at: self.at, end: self.end };
-            let saved = self.slots.get_mut(slot::SAVED as usize..).unwrap_or_default();
-            let id = match class.header.read(&mut cursor, &mut self.clock, saved) {
-                Ok(id) => id,
-                Err(stop) => return Err(self.broken(self.at, stop)),
-            };
-            let start = self.at;
-            self.at = cursor.at;
-            if self.at == start {
-                return Err(self.broken(start, Stop::Short));
-            }
-            return match class.event(id) {
-                Some(event) => Ok(Some(Next::Event(event))),
-                None => Err(self.damage(PacketProblem::EventId { id, at_bit: start })),
-            };
+            Ok(_) => self.broken(start, Stop::Short),
+            Err(stop) => self.broken(start, stop),
         }
     }
 
-    /// Reads the body of the event that [`advance`](Self::advance) found into the slots.
+    /// What comes before the next event: a loss, damage, the end; `None`: that event.
+    #[cold]
+    fn between(&mut self, trace: &Trace) -> Option<Next> {
+        loop {
+            if let Some(count) = self.loss.take() {
+                self.lost = count;
+                return Some(Next::Lost);
+            }
+            if self.at < self.end {
+                return None;
+            }
+            match self.open_packet(trace) {
+                Ok(true) => {}
+                Ok(false) => return Some(Next::End),
+                Err(damage) => {
+                    self.damage = Some(damage);
+                    return Some(Next::Damage);
+                }
+            }
+        }
+    }
+
+    #[cold]
+    fn unknown(&mut self, id: u64, at_bit: u64) -> Next {
+        self.damage = Some(self.damage(PacketProblem::EventId { id, at_bit }));
+        Next::Damage
+    }
+
+    /// Reads the body of the event that [`advance`](Self::advance) found into the slots; `false`: it is damaged.
     #[inline]
-    pub fn take(&mut self, plan: &StreamPlan, event: u32) -> Result<(), Damage> {
-        let Some(event) = plan.events.get(event as usize) else { return Ok(()) };
+    pub fn take(&mut self, event: &EventPlan) -> bool {
         let data = self.buffer.get(self.first..self.behind).unwrap_or_default();
         let mut cursor = Cursor { data, at: self.at, end: self.end };
         match event.body.run(&mut cursor, &mut self.slots) {
             Ok(()) => {
                 self.at = cursor.at;
-                Ok(())
+                true
             }
-            Err(stop) => Err(self.broken(self.at, stop)),
+            Err(stop) => {
+                self.broken(self.at, stop);
+                false
+            }
         }
     }
 
     /// The event at this bit cannot be read.
     #[cold]
-    fn broken(&mut self, at_bit: u64, stop: Stop) -> Damage {
-        self.damage(match stop {
+    fn broken(&mut self, at_bit: u64, stop: Stop) -> Next {
+        self.damage = Some(self.damage(match stop {
             Stop::Short => PacketProblem::Event { at_bit },
             Stop::Tag(tag) => PacketProblem::Tag { at_bit, tag },
-        })
+        }));
+        Next::Damage
     }
 
     /// What is left of the packet is given up.
@@ -246,17 +288,17 @@ impl Stream {
 
     /// Has so many bytes of the file in the buffer; the place of the first.
     fn need(&mut self, at: u64, bytes: u64) -> io::Result<usize> {
-        let behind = self.buffer_at + self.buffer.len() as u64;
+        let behind = self.buffer_at + self.read;
         if at < self.buffer_at || at + bytes > behind {
             let size = bytes.max(self.window).min(self.length.saturating_sub(at));
-            self.buffer.resize(usize::try_from(size).unwrap_or(usize::MAX), 0);
+            let size = usize::try_from(size).unwrap_or(usize::MAX);
+            // Eight bytes behind, so that the last field can be loaded as the others are.
+            self.buffer.resize(size + 8, 0);
             self.buffer_at = at;
+            self.read = 0;
             // Opened each time: a recording may have more streams than a process may have open files.
-            let read = File::open(&self.path).and_then(|file| file.read_exact_at(&mut self.buffer, at));
-            if let Err(error) = read {
-                self.buffer.clear();
-                return Err(error);
-            }
+            File::open(&self.path)?.read_exact_at(&mut self.buffer[..size], at)?;
+            self.read = size as u64;
         }
         Ok(usize::try_from(at - self.buffer_at).unwrap_or(usize::MAX))
     }
@@ -334,7 +376,7 @@ impl Stream {
             return Err(self.damage(size));
         }
         self.first = self.need(self.packet_at, content_bytes).map_err(|error| self.give_up(read(error)))?;
-        self.behind = self.first + content_bytes as usize;
+        self.behind = self.first + content_bytes as usize + 8;
         self.at = header_bits;
         self.end = content_bits.min(content_bytes * 8);
         for slot in slot::PACKET_FIELDS {

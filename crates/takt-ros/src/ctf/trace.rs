@@ -1,12 +1,11 @@
 //! A trace: one folder with metadata and stream files, its types compiled.
 
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use super::error::{Error, Unusable};
 use super::header::{HeaderPlan, has_clock};
 use super::mapping::{self, Mapping};
-use super::metadata;
 use super::plan::{Builder, Plan};
 use super::tsdl::Metadata;
 use super::tsdl::types::{Clock, StreamClass, Type};
@@ -95,7 +94,7 @@ pub struct EventPlan {
     pub body: Plan,
     /// What it is brought to; `None`: read over.
     pub mapping: Option<Mapping>,
-    /// Its number among all classes of the trace, by which it is counted.
+    /// The number of its name, by which it is counted.
     pub number: u32,
 }
 
@@ -132,11 +131,51 @@ impl StreamPlan {
 /// Numbers below this are looked up in a table.
 const MOST_DENSE: u64 = 4096;
 
+/// Names of events, over all traces of a recording.
+#[derive(Debug, Default)]
+pub struct Names {
+    numbers: HashMap<String, u32>,
+    /// The names by number.
+    pub all: Vec<Name>,
+}
+
+/// A name of events.
+#[derive(Debug)]
+pub struct Name {
+    /// Provider and event.
+    pub name: String,
+    /// Whether they are brought to an event of ours.
+    pub used: bool,
+    /// How many were read.
+    pub count: u64,
+}
+
+impl Names {
+    fn number(&mut self, name: &str, used: bool) -> u32 {
+        if let Some(number) = self.numbers.get(name) {
+            if let Some(known) = self.all.get_mut(*number as usize) {
+                known.used |= used;
+            }
+            return *number;
+        }
+        let number = u32::try_from(self.all.len()).unwrap_or(u32::MAX);
+        self.numbers.insert(name.to_owned(), number);
+        self.all.push(Name { name: name.to_owned(), used, count: 0 });
+        number
+    }
+
+    /// One more event of this number.
+    #[inline]
+    pub fn count(&mut self, number: u32) {
+        if let Some(name) = self.all.get_mut(number as usize) {
+            name.count += 1;
+        }
+    }
+}
+
 /// A trace.
 #[derive(Debug)]
 pub struct Trace {
-    /// Its folder.
-    pub folder: PathBuf,
     /// What its metadata says.
     pub metadata: Metadata,
     /// Headers of packets.
@@ -149,15 +188,12 @@ pub struct Trace {
     pub slots: usize,
     /// The process, where all of the trace is of one (LTTng's buffers by process).
     pub pid: Option<u32>,
-    /// Names of event classes, in the order of [`EventPlan::number`], and whether they are brought to an event of ours.
-    pub names: Vec<(String, bool)>,
     ticks_hz: u64,
 }
 
 impl Trace {
-    /// Reads and compiles the metadata in `folder`. With `mapped`, events must be of threads, to be brought to ours.
-    pub fn open(folder: &Path, mapped: bool) -> Result<Self, Error> {
-        let metadata = metadata::load(folder)?;
+    /// Compiles the metadata of the trace in `folder`. With `mapped`, events must be of threads, to be brought to ours.
+    pub fn new(folder: &Path, metadata: Metadata, mapped: bool, names: &mut Names) -> Result<Self, Error> {
         let unusable = |problem| Error::Unusable { path: folder.join("metadata"), problem };
         let mut packet_header = Builder::new(slot::SAVED);
         if let Some(of) = &metadata.packet_header {
@@ -165,19 +201,16 @@ impl Trace {
         }
         let header_fields = present(metadata.packet_header.as_ref(), packet_slot);
         let pid = metadata.env_number("vpid").and_then(|pid| u32::try_from(pid).ok());
-        let mut names = Vec::new();
         let mut streams = Vec::new();
         for class in &metadata.streams {
-            streams.push(stream(class, header_fields, pid, mapped, &mut names).map_err(unusable)?);
+            streams.push(stream(class, header_fields, pid, mapped, names).map_err(unusable)?);
         }
         Ok(Self {
-            folder: folder.to_owned(),
             packet_header: packet_header.finish(),
             header_fields,
             streams,
             slots: slot::SAVED as usize + metadata.saved as usize,
             pid,
-            names,
             ticks_hz: metadata.clocks.first().map_or(1_000_000_000, |clock| clock.frequency_hz),
             metadata,
         })
@@ -197,11 +230,6 @@ impl Trace {
     pub fn clock(&self) -> Option<&Clock> {
         self.metadata.clocks.first()
     }
-
-    /// Recorded in the kernel: no thread of ROS speaks there.
-    pub fn is_kernel(&self) -> bool {
-        self.metadata.env_text("domain") == Some("kernel")
-    }
 }
 
 fn stream(
@@ -209,7 +237,7 @@ fn stream(
     header_fields: u32,
     pid: Option<u32>,
     mapped: bool,
-    names: &mut Vec<(String, bool)>,
+    names: &mut Names,
 ) -> Result<StreamPlan, Unusable> {
     let stream_id = class.id;
     let header =
@@ -244,8 +272,7 @@ fn stream(
         if let Some(of) = &event.fields {
             body.root(of, &|name| mapping.as_ref().and_then(|mapping| mapping.argument(name)));
         }
-        let number = u32::try_from(names.len()).unwrap_or(u32::MAX);
-        names.push((event.name.clone(), mapping.is_some()));
+        let number = names.number(&event.name, mapping.is_some());
         events.push(EventPlan { body: body.finish(), mapping, number });
     }
     if ours && !has(slot::TID) {

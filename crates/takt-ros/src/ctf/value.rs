@@ -180,7 +180,7 @@ impl fmt::Display for Value {
                 }
                 write!(f, " : container = {value} )")
             }
-            Value::Float(value) => write!(f, "{value}"),
+            Value::Float(value) => f.write_str(&six_digits(*value)),
             Value::Text(text) => write!(f, "\"{}\"", escaped(text)),
             Value::Struct(fields) if fields.is_empty() => f.write_str("{ }"),
             Value::Struct(fields) => {
@@ -196,6 +196,26 @@ impl fmt::Display for Value {
             }
             Value::Option(name, value) => write!(f, "{{ {name} = {value} }}"),
         }
+    }
+}
+
+/// `%g` of C: six digits, without zeros at the end.
+fn six_digits(value: f64) -> String {
+    if !value.is_finite() {
+        return if value.is_nan() { "nan".into() } else if value > 0.0 { "inf".into() } else { "-inf".into() };
+    }
+    let trim = |digits: &str| match digits.contains('.') {
+        true => digits.trim_end_matches('0').trim_end_matches('.').to_owned(),
+        false => digits.to_owned(),
+    };
+    let scientific = format!("{value:.5e}");
+    let (digits, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
+    let exponent: i32 = exponent.parse().unwrap_or(0);
+    if (-4..6).contains(&exponent) {
+        trim(&format!("{value:.*}", usize::try_from(5 - exponent).unwrap_or(0)))
+    } else {
+        let sign = if exponent < 0 { '-' } else { '+' };
+        format!("{}e{sign}{:02}", trim(digits), exponent.abs())
     }
 }
 

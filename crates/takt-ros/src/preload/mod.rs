@@ -8,7 +8,8 @@
 //! ```
 //!
 //! What it cannot do: attach to a process that already runs (see [`crate::uprobes`]), observe set-user-ID programs, statically linked
-//! ones, processes of another user than the session's, or those in a container that does not see the session's directory.
+//! ones, processes of another user than the session's, or those in a container that does not see the session's directory under the same
+//! path (with `--volume DIR:DIR` it does, and numbers of processes and threads are translated).
 
 mod decode;
 mod probe;

@@ -15,7 +15,9 @@ use super::ring::{
     FileHeader, LEAST_WORDS, MAGIC, MOST_RINGS, MOST_WORDS, PAGE, RingView, VERSION, ring_bytes, ring_offset,
     state,
 };
+use crate::clock::monotonic_ns;
 use crate::event::{Event, Kind};
+use crate::procfs::{process_called, started, thread_called};
 
 /// Why a process cannot be observed any more. The others go on.
 #[derive(Debug, thiserror::Error)]
@@ -100,6 +102,8 @@ struct ThreadRing {
     name: Arc<str>,
     /// Losses that the stream has told.
     said: u64,
+    /// All losses, as last read.
+    lost: u64,
 }
 
 /// What is known of an observed process.
@@ -130,6 +134,8 @@ pub(super) struct Process {
     header: Mapping,
     pub(super) info: ProcessInfo,
     start_ticks: u64,
+    /// In another PID namespace: a container. Thread numbers are then translated.
+    is_foreign: bool,
     ring_words: usize,
     rings: Vec<ThreadRing>,
     next_ring: usize,
@@ -179,8 +185,10 @@ impl Process {
             .flat_map(|word| word.load(Ordering::Relaxed).to_le_bytes())
             .take_while(|&b| b != 0)
             .collect();
-        let alive = started(pid) == Some(start_ticks);
-        let pidfd = if alive { open_pidfd(pid) } else { None };
+        let found = process_called(pid, start_ticks);
+        let is_foreign = found.is_some_and(|found| found != pid);
+        let pid = found.unwrap_or(pid);
+        let pidfd = found.and_then(open_pidfd);
         let info = ProcessInfo {
             pid,
             name: String::from_utf8_lossy(&name).into_owned(),
@@ -190,7 +198,7 @@ impl Process {
             cut_texts: 0,
             rmw_publish_arguments: 0,
             // Read anew behind the descriptor: the number could have gone to another process in between.
-            alive: alive && started(pid) == Some(start_ticks),
+            alive: found.is_some() && started(pid) == Some(start_ticks),
         };
         Ok(Some(Self {
             path: path.to_owned(),
@@ -198,6 +206,7 @@ impl Process {
             header: mapping,
             info,
             start_ticks,
+            is_foreign,
             ring_words,
             rings: Vec::new(),
             next_ring: 0,
@@ -254,11 +263,11 @@ impl Process {
         if size < expected {
             return Err(ProcessError::Truncated { found: size, expected });
         }
-        let (pid, words) = (self.info.pid, self.ring_words);
+        let (pid, words, is_foreign) = (self.info.pid, self.ring_words, self.is_foreign);
         let before = out.len();
         for ring in &mut self.rings {
             let cut = ring
-                .read(pid, words, out)
+                .read((pid, is_foreign), words, out)
                 .map_err(|source| ProcessError::Ring { ring: ring.index, source })?;
             self.info.cut_texts += cut;
         }
@@ -271,8 +280,7 @@ impl Process {
         self.info.events += (out.len() - before) as u64;
         self.info.threads = self.rings.iter().filter(|ring| ring.alive).count();
         self.info.rmw_publish_arguments = self.header().rmw_publish.load(Ordering::Relaxed);
-        self.info.lost = homeless
-            + self.rings.iter().map(|ring| ring.view(words).header.lost.load(Ordering::Relaxed)).sum::<u64>();
+        self.info.lost = homeless + self.rings.iter().map(|ring| ring.lost).sum::<u64>();
         Ok(())
     }
 
@@ -301,6 +309,7 @@ impl Process {
                 last_ns: 0,
                 name: "".into(),
                 said: 0,
+                lost: 0,
             });
             self.next_ring += 1;
         }
@@ -309,18 +318,18 @@ impl Process {
 
     /// Appends what the end of the process means: losses not told, the end of each thread.
     pub(super) fn end(&mut self, out: &mut Vec<Event>) {
-        let (pid, words, before) = (self.info.pid, self.ring_words, out.len());
+        let (pid, before) = (self.info.pid, out.len());
         for ring in &mut self.rings {
             let Some(tid) = ring.tid else { continue };
             let event = |kind| Event { at_ns: ring.last_ns, cpu_ns: None, pid, tid, kind };
-            let lost = ring.view(words).header.lost.load(Ordering::Relaxed);
-            if lost > ring.said {
-                out.push(event(Kind::Lost { count: lost - ring.said }));
+            // Not from the file: it may have been cut.
+            if ring.lost > ring.said {
+                out.push(event(Kind::Lost { count: ring.lost - ring.said }));
             }
             if ring.alive {
                 out.push(event(Kind::ThreadEnd));
             }
-            ring.said = lost;
+            ring.said = ring.lost;
             ring.alive = false;
         }
         self.info.events += (out.len() - before) as u64;
@@ -344,16 +353,16 @@ impl Process {
 }
 
 impl ThreadRing {
-    fn view(&self, words: usize) -> RingView<'_> {
-        // SAFETY: the whole ring of `words` is mapped while `self` lives.
-        unsafe { RingView::at(self.mapping.base.as_ptr(), words) }
-    }
-
     /// Appends the ring's records; returns how many texts were cut.
-    fn read(&mut self, pid: u32, words: usize, out: &mut Vec<Event>) -> Result<u64, RingError> {
-        // SAFETY: as in `view`; here the mapping is borrowed by hand, beside the fields that change.
+    fn read(
+        &mut self,
+        (pid, is_foreign): (u32, bool),
+        words: usize,
+        out: &mut Vec<Event>,
+    ) -> Result<u64, RingError> {
+        // SAFETY: the whole ring of `words` is mapped while `self` lives.
         let view = unsafe { RingView::at(self.mapping.base.as_ptr(), words) };
-        let Self { reader, tid, alive, last_ns, name, said, .. } = self;
+        let Self { reader, tid, alive, last_ns, name, said, .. } = &mut *self;
         let mut cut = 0;
         reader.read(view, |record| {
             cut += u64::from(record.cut);
@@ -361,7 +370,9 @@ impl ThreadRing {
             let (at_ns, cpu_ns) = (record.at_ns, record.cpu_ns);
             let mut push = |tid, kind| out.push(Event { at_ns, cpu_ns, pid, tid, kind });
             match record.content {
-                Content::Thread { tid: new, name: called } => {
+                Content::Thread { tid: own, name: called } => {
+                    // A thread that has gone keeps the number that it gave itself.
+                    let new = if is_foreign { thread_called(pid, own).unwrap_or(own) } else { own };
                     if let (Some(old), true) = (*tid, *alive) {
                         push(old, Kind::ThreadEnd);
                     }
@@ -381,27 +392,8 @@ impl ThreadRing {
                 }
             }
         })?;
+        self.lost = view.header.lost.load(Ordering::Relaxed);
         Ok(cut)
-    }
-}
-
-fn monotonic_ns() -> u64 {
-    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the kernel writes one timespec.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
-    now.tv_sec.unsigned_abs() * 1_000_000_000 + now.tv_nsec.unsigned_abs()
-}
-
-/// When the process of this number was started, clock ticks since boot; `None`: there is none, or only what is left of one.
-pub(super) fn started(pid: u32) -> Option<u64> {
-    let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
-    let end = stat.iter().rposition(|&byte| byte == b')')?;
-    let rest = std::str::from_utf8(stat.get(end + 1..)?).ok()?;
-    let mut fields = rest.split_ascii_whitespace();
-    match fields.next()? {
-        // A zombie writes no more.
-        "Z" | "X" => None,
-        _ => fields.nth(18)?.parse().ok(),
     }
 }
 

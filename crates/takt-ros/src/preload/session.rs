@@ -11,11 +11,10 @@ use std::process::Command;
 use serde::{Deserialize, Serialize};
 
 use super::probe::{Probe, ProbeError};
+use crate::standin::STAND_IN;
 
 /// The library that is loaded into processes.
 const PROBE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libtakt_probe.so"));
-/// The stand-in for ROS 2's library.
-const STAND_IN: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libtracetools.so"));
 
 const PREFIX: &str = "takt-probe-";
 /// Locked while the session lives.

@@ -11,6 +11,7 @@ pub mod compare;
 pub mod demo;
 pub mod doctor;
 pub mod export;
+pub mod kernels;
 pub mod record;
 pub mod report;
 pub mod run;

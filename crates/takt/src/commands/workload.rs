@@ -30,11 +30,13 @@ pub fn run(args: &args::Workload) -> CommandResult {
     }
     let stop = stop_flag()?;
     let sockets = tempfile::Builder::new().prefix("takt-").tempdir()?;
-    let mut running = Running::start(&system, &node_program(args, sockets.path())?)?;
+    let mut program = node_program(args, sockets.path())?;
+    program.preload_stand_in(sockets.path())?;
+    let mut running = Running::start(&system, &program)?;
     for (node, pid) in running.processes() {
         println!("{node}: process {pid}");
     }
-    running.begin(Duration::from_secs_f64(args.seconds), system.phases.len())?;
+    running.begin(Duration::ZERO, Duration::from_secs_f64(args.seconds), system.phases.len())?;
     while !stop.load(Ordering::Acquire) && !running.ended() {
         std::thread::sleep(Duration::from_millis(20));
     }

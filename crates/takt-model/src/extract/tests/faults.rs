@@ -260,6 +260,16 @@ fn any_kind() -> impl Strategy<Value = Kind> {
         }),
         Just(Kind::ThreadName { name: "x".into() }),
         Just(Kind::ThreadEnd),
+        (h.clone(), any::<bool>()).prop_map(|(executor, multi)| Kind::ExecutorInit {
+            executor,
+            kind: if multi { "multi_threaded_executor" } else { "single_threaded_executor" }.into()
+        }),
+        (h.clone(), h.clone()).prop_map(|(executor, group)| Kind::CallbackGroup {
+            executor,
+            group,
+            kind: "reentrant".into()
+        }),
+        (h.clone(), h.clone()).prop_map(|(group, handle)| Kind::CallbackGroupMember { group, handle }),
         (0u64..3).prop_map(|count| Kind::Lost { count }),
     ]
 }

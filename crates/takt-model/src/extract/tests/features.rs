@@ -20,6 +20,8 @@ fn a_pipeline_of_two_processes() {
         path: vec!["/camera timer 100ms".into(), "/tracker subscription /rgb".into()],
         goal_ns: Some(50 * MS),
     });
+    script.wait_until(1_990 * MS);
+    script.idle(10, 11);
     for k in 0..20u64 {
         script.wait_until(2_000 * MS + k * 100 * MS);
         let stamps = script.run(10, 11, timer, None, 2 * MS, &[rgb]);
@@ -119,6 +121,8 @@ fn a_service_is_two_hidden_topics() {
         ],
         goal_ns: None,
     });
+    script.wait_until(1_990 * MS);
+    script.idle(2, 2);
     for k in 0..5 {
         script.wait_until(2_000 * MS + k * 500 * MS);
         script.emit(2, 2, Kind::ExecutorNextReady);
@@ -181,6 +185,36 @@ fn clients_are_inferred_where_no_event_names_them() {
     assert_eq!(model.topics[answer.publishes[0].0].name, "/cmd");
     assert_eq!(activates(&model, "/brain timer 500ms"), ["/planner service /make_plan"]);
     assert_eq!(activates(&model, "/planner service /make_plan"), ["/brain client /make_plan"]);
+}
+
+/// The preload library reads the CPU clock where it matters most, not at every event of an executor.
+#[test]
+fn executor_events_without_cpu_time_do() {
+    let mut script = Script::new();
+    let (plan, brain) = (script.node(1, "planner"), script.node(2, "brain"));
+    let serve = script.service(1, plan, "/make_plan");
+    script.client(2, brain, "/make_plan");
+    let tick = script.timer(2, brain, 500 * MS);
+    for k in 0..5 {
+        script.wait_until(2_000 * MS + k * 500 * MS);
+        script.run(2, 2, tick, None, MS, &[]);
+        script.idle(2, 2);
+        script.run(1, 1, serve, None, 20 * MS, &[]);
+        script.emit(2, 2, Kind::ExecutorNextReady);
+        script.work(2, 2, 2 * MS);
+        script.idle(2, 2);
+    }
+    for event in &mut script.events {
+        if matches!(event.kind, Kind::ExecutorNextReady | Kind::ExecutorExecute { .. } | Kind::RmwTake { .. })
+        {
+            event.cpu_ns = None;
+        }
+    }
+    let model = script.model();
+    check(&model);
+    let (_, answer) = callback(&model, "/brain client /make_plan");
+    assert_eq!((answer.cost.seen, answer.cost.most_ns[0], answer.cost.cpu_time), (5, 2 * MS, true));
+    assert_eq!(callback(&model, "/brain timer 500ms").1.cost.most_ns[0], MS);
 }
 
 /// AMCL: subscribes and publishes `/tf` (section V.a).
@@ -317,6 +351,8 @@ fn intra_process_messages_are_one_callback_and_one_publication() {
         path: vec!["/container timer 100ms".into(), "/container subscription /image".into()],
         goal_ns: None,
     });
+    script.wait_until(1_990 * MS);
+    script.idle(1, 1);
     for k in 0..10 {
         script.wait_until(2_000 * MS + k * 100 * MS);
         script.emit(1, 1, Kind::ExecutorNextReady);
