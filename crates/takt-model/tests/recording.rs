@@ -13,7 +13,7 @@ fn data() -> std::path::PathBuf {
 }
 
 fn model() -> (Model, takt_model::Counters) {
-    let mut recording = Recording::open(&data()).expect("the recording is part of the repository");
+    let mut recording = Recording::open(data()).expect("the recording is part of the repository");
     let mut extractor = Extractor::new(Options { keep_ended: true, ..Options::default() });
     let (mut reorder, mut last_ns) = (Reorder::default(), 0);
     while !recording.ended() {

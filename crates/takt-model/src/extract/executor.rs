@@ -5,8 +5,8 @@ use std::sync::Arc;
 use takt_ros::event::Handle;
 
 use super::Extractor;
+use super::names;
 use super::run::{add_edge, ran_on};
-use super::snapshot;
 use super::state::{CallbackState, Origin};
 
 impl Extractor {
@@ -173,7 +173,7 @@ impl Extractor {
     pub(super) fn end_callback(&mut self, index: Option<usize>) {
         let Some(index) = index.filter(|&index| self.tables.callbacks.contains(index)) else { return };
         self.renamed = true;
-        let name = snapshot::label(self, &self.tables.callbacks[index]);
+        let name = names::label(self, &self.tables.callbacks[index]);
         let callback = &mut self.tables.callbacks[index];
         if callback.dead.is_some() {
             return;

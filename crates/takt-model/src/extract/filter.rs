@@ -14,6 +14,9 @@ use crate::{CallbackId, Model, Unanalysable};
 /// Activations of each subscription before a pattern is believed.
 const ENOUGH: u64 = 10;
 
+/// A subscription: its activations, and how many of them published.
+type Member = (CallbackId, u64, u64);
+
 /// Names the filters among the callbacks (`ids`: from slots to the model).
 pub(super) fn find(
     extractor: &Extractor,
@@ -21,8 +24,8 @@ pub(super) fn find(
     topics: &BTreeMap<usize, crate::TopicId>,
     model: &mut Model,
 ) {
-    // By node and topic: the subscriptions that publish to it, with their activations and how many of them published.
-    let mut groups: BTreeMap<(usize, usize), Vec<(CallbackId, u64, u64)>> = BTreeMap::new();
+    // By node and topic: the subscriptions that publish to it.
+    let mut groups: BTreeMap<(usize, usize), Vec<Member>> = BTreeMap::new();
     for (&slot, &id) in ids {
         let callback = &extractor.tables.callbacks[slot];
         let (Origin::Subscription { .. }, Some(node)) =

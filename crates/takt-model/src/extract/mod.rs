@@ -29,7 +29,9 @@
 mod cycle;
 mod executor;
 mod filter;
+mod groups;
 mod messages;
+mod names;
 mod publish;
 mod register;
 mod run;
@@ -407,7 +409,7 @@ impl Extractor {
         for (_, callback) in &mut self.tables.callbacks {
             callback.watched.clear();
         }
-        for (index, name) in snapshot::names(self) {
+        for (index, name) in names::names(self) {
             for (watch, stats) in self.watches.iter().enumerate() {
                 for position in stats.positions(&name) {
                     self.tables.callbacks[index].watched.push((watch as u32, position));

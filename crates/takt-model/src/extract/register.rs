@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
+use rustc_hash::FxHashMap;
 use takt_ros::event::{Handle, Kind};
 
-use super::Extractor;
 use super::state::{
-    NodeState, ObjectState, Origin, PublisherState, ServiceState, SubscriptionState, TimerState,
+    Key, NodeState, ObjectState, Origin, PublisherState, ServiceState, SubscriptionState, TimerState,
 };
 use super::timer::TimerGrid;
+use super::{Counters, Extractor};
 
 macro_rules! insert {
     ($self:ident, $table:ident, $value:expr) => {
@@ -23,6 +24,7 @@ macro_rules! insert {
 
 impl Extractor {
     pub(super) fn register(&mut self, pid: u32, kind: &Kind) {
+        let most = self.options.most_objects;
         match kind {
             Kind::NodeInit { node, name, namespace } => {
                 let full: Arc<str> = if namespace.ends_with('/') {
@@ -85,14 +87,10 @@ impl Extractor {
             }
             Kind::SubscriptionObject { subscription, object } => {
                 let subscription = self.tables.subscription_of.get(&(pid, *subscription)).copied();
-                if self.object(pid, *object, |known| known.subscription = subscription) {
-                    self.subscription_callback(pid, *object);
-                }
+                self.object(pid, *object, |known| known.subscription = subscription);
             }
             Kind::SubscriptionCallback { object, callback } => {
-                if self.object(pid, *object, |known| known.callback = Some(*callback)) {
-                    self.subscription_callback(pid, *object);
-                }
+                self.object(pid, *object, |known| known.callback = Some(*callback));
             }
             Kind::ServiceInit { service, node, rmw_service, name } => {
                 let Some(state) = self.service_state(pid, *service, *node, name) else { return };
@@ -167,38 +165,34 @@ impl Extractor {
             {
                 Some(&index) => self.tables.callbacks[index].symbol = Some(symbol.clone()),
                 // Registered before its callback is known as one.
-                None if self.tables.symbol_of.len() < self.options.most_objects => {
-                    self.tables.symbol_of.insert((pid, *callback), symbol.clone());
+                None => {
+                    let symbols = &mut self.tables.symbol_of;
+                    remember(symbols, (pid, *callback), symbol.clone(), most, &mut self.counters);
                 }
-                None => self.counters.refused += 1,
             },
             Kind::ExecutorInit { executor, kind } => {
-                if self.tables.executors.len() < self.options.most_objects {
-                    self.tables.executors.insert((pid, *executor), kind.contains("multi"));
-                }
+                let several = kind.contains("multi");
+                remember(&mut self.tables.executors, (pid, *executor), several, most, &mut self.counters);
             }
             Kind::CallbackGroup { executor, group, .. } => {
-                if self.tables.executor_of_group.len() < self.options.most_objects {
-                    self.tables.executor_of_group.insert((pid, *group), *executor);
-                }
+                let groups = &mut self.tables.executor_of_group;
+                remember(groups, (pid, *group), *executor, most, &mut self.counters);
             }
             Kind::CallbackGroupMember { group, handle } => {
-                if self.tables.group_of.len() < self.options.most_objects {
-                    self.tables.group_of.insert((pid, *handle), *group);
-                }
+                remember(&mut self.tables.group_of, (pid, *handle), *group, most, &mut self.counters);
             }
             _ => {}
         }
     }
 
-    fn object(&mut self, pid: u32, object: Handle, set: impl FnOnce(&mut ObjectState)) -> bool {
+    fn object(&mut self, pid: u32, object: Handle, set: impl FnOnce(&mut ObjectState)) {
         let key = (pid, object);
         if !self.tables.objects.contains_key(&key) && self.tables.objects.len() >= self.options.most_objects {
             self.counters.refused += 1;
-            return false;
+            return;
         }
         set(self.tables.objects.entry(key).or_default());
-        true
+        self.subscription_callback(pid, object);
     }
 
     /// Both halves of an object may be known now. A subscription has two callbacks where messages may come from within the
@@ -247,5 +241,14 @@ impl Extractor {
         let responses = self.named_topic(&format!("{name} (responses)").into(), true)?;
         let node = self.tables.node_of.get(&(pid, node)).copied();
         Some(ServiceState { handle, name: name.clone(), node, requests, responses, callback: None })
+    }
+}
+
+/// Keeps an entry, unless there are too many.
+fn remember<V>(map: &mut FxHashMap<Key, V>, key: Key, value: V, most: usize, counters: &mut Counters) {
+    if map.len() < most || map.contains_key(&key) {
+        map.insert(key, value);
+    } else {
+        counters.refused += 1;
     }
 }

@@ -3,7 +3,7 @@
 use takt_ros::event::Handle;
 
 use super::Extractor;
-use super::snapshot;
+use super::names;
 use super::state::{CallbackState, Edge, Frame, Origin, SubscriptionState, Tag};
 
 /// Callbacks inside callbacks on one thread; deeper ones are taken for a stream without ends.
@@ -269,7 +269,7 @@ impl Extractor {
         if self.ended.is_empty() {
             return;
         }
-        let name = snapshot::label(self, &self.tables.callbacks[index]);
+        let name = names::label(self, &self.tables.callbacks[index]);
         let predecessor = self.ended.iter().position(|&ended| {
             self.tables.callbacks.get(ended).is_some_and(|c| c.dead.as_deref() == Some(name.as_str()))
         });

@@ -228,6 +228,8 @@ enum Next {
     Ends(u64, usize, Origins),
 }
 
+// Processes are numbers here, and index several arrays.
+#[allow(clippy::needless_range_loop)]
 fn run(system: &Random, until_ns: u64) -> World {
     let mut world = build(system);
     let mut doing = vec![Next::Idle; PROCESSES];
