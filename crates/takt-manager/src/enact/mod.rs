@@ -82,10 +82,17 @@ impl Options {
     pub fn validate(&self) -> Result<(), Error> {
         let invalid = |setting, reason: String| Err(Error::Setting { setting, reason });
         if self.modes.is_empty() {
-            return invalid("modes", "none given; expected at least one of partition-roots, exclusive-sets, admission-off, global".into());
+            return invalid(
+                "modes",
+                "none given; expected at least one of partition-roots, exclusive-sets, admission-off, global"
+                    .into(),
+            );
         }
         if matches!(self.helper_policy, Policy::Deadline { .. }) {
-            return invalid("helper_policy", "helper threads cannot share SCHED_DEADLINE parameters; use other, fifo or rr".into());
+            return invalid(
+                "helper_policy",
+                "helper threads cannot share SCHED_DEADLINE parameters; use other, fifo or rr".into(),
+            );
         }
         if let Err(error) = self.helper_policy.validate() {
             return invalid("helper_policy", error.to_string());
@@ -293,13 +300,13 @@ impl<K: Kernel> Enactor<K> {
         options.validate()?;
         let online = kernel.online().map_err(Error::Online)?;
         let cores: BTreeSet<usize> = platform.cores.iter().copied().collect();
-        if let Some(&core) = cores.iter().chain([&platform.system_core]).find(|core| !online.contains(**core)) {
+        if let Some(&core) = cores.iter().chain([&platform.system_core]).find(|core| !online.contains(**core))
+        {
             return Err(Error::Core { core, online });
         }
         let cores: Vec<usize> = cores.into_iter().collect();
         let (mut journal, left_behind) = Journal::begin(&mut kernel, &options.state)?;
-        let (partition, refusals) =
-            partition::establish(&mut kernel, &mut journal, &options.modes, &cores)?;
+        let (partition, refusals) = partition::establish(&mut kernel, &mut journal, &options.modes, &cores)?;
         let Some(partition) = partition else { return Err(Error::NothingGranted { refusals }) };
         Ok(Self {
             kernel,
@@ -398,7 +405,8 @@ impl<K: Kernel> Enactor<K> {
     fn notice_what_changed(&mut self) {
         let kernel = &self.kernel;
         self.kept.retain(|&tid, kept| {
-            system::is_alive(kernel, &kept.thread) && kernel.attributes(tid).is_ok_and(|now| now.is_deadline())
+            system::is_alive(kernel, &kept.thread)
+                && kernel.attributes(tid).is_ok_and(|now| now.is_deadline())
         });
     }
 
@@ -536,7 +544,9 @@ impl<K: Kernel> Enactor<K> {
             self.asleep.insert(tid, Kept { thread: *thread, name: one.name.clone(), held: to });
             return outcome;
         }
-        if outcome.is_err() && let Some(before) = self.journal.before(thread.pid, tid).cloned() {
+        if outcome.is_err()
+            && let Some(before) = self.journal.before(thread.pid, tid).cloned()
+        {
             // Without its reservation it must not be shut in on a reserved core.
             let _ = self.kernel.set_attributes(tid, &Attributes::other(0));
             let _ = self.partition.displace(&mut self.kernel, &before);
@@ -590,11 +600,16 @@ impl<K: Kernel> Enactor<K> {
             return Ok(vec![None; threads.len()]);
         }
         let online = self.kernel.online().map_err(Error::Online)?;
-        let reserved: BTreeMap<usize, f64> = self.platform.cores.iter().map(|&core| {
-            let held = self.kept.values().filter(|kept| kept.held.core == core);
-            let share = held.map(|kept| kept.held.budget_ns as f64 / kept.held.period_ns.max(1) as f64);
-            (core, share.sum())
-        }).collect();
+        let reserved: BTreeMap<usize, f64> = self
+            .platform
+            .cores
+            .iter()
+            .map(|&core| {
+                let held = self.kept.values().filter(|kept| kept.held.core == core);
+                let share = held.map(|kept| kept.held.budget_ns as f64 / kept.held.period_ns.max(1) as f64);
+                (core, share.sum())
+            })
+            .collect();
         let spots = self.spread.assign(&self.kernel, threads, &reserved, &online);
         for spot in spots.iter().flatten() {
             self.journal.give(*spot)?;

@@ -22,7 +22,9 @@ const HEAD_LIMIT: usize = 8192;
 #[non_exhaustive]
 pub enum Error {
     /// The address is open to others.
-    #[error("metrics address {0}: only loopback addresses, as 127.0.0.1:9464; put a proxy before it to open it to others")]
+    #[error(
+        "metrics address {0}: only loopback addresses, as 127.0.0.1:9464; put a proxy before it to open it to others"
+    )]
     NotLoopback(SocketAddr),
     /// It cannot be listened on.
     #[error("metrics address {address}: {source}; choose another, or port 0 for any free one")]
@@ -206,12 +208,32 @@ pub fn prometheus(status: &Status) -> String {
     let one = |value: f64| vec![(String::new(), value)];
     let cost = status.cost;
     family("takt_plans_total", "counter", "Plans made.", one(status.plans as f64));
-    family("takt_plans_cached_total", "counter", "Plans repeated without analysis.", one(status.cached as f64));
-    family("takt_plan_holds", "gauge", "Whether all reservations hold.", one(f64::from(u8::from(status.holds))));
+    family(
+        "takt_plans_cached_total",
+        "counter",
+        "Plans repeated without analysis.",
+        one(status.cached as f64),
+    );
+    family(
+        "takt_plan_holds",
+        "gauge",
+        "Whether all reservations hold.",
+        one(f64::from(u8::from(status.holds))),
+    );
     family("takt_manager_cpu_share", "gauge", "The manager's share of one CPU.", one(cost.cpu_share));
-    family("takt_analysis_seconds", "gauge", "CPU time of the last analysis.", one(seconds(cost.last_analysis_ns)));
+    family(
+        "takt_analysis_seconds",
+        "gauge",
+        "CPU time of the last analysis.",
+        one(seconds(cost.last_analysis_ns)),
+    );
     family("takt_events_total", "counter", "Events read.", one(status.events as f64));
-    family("takt_events_lost_total", "counter", "Events lost before they were read.", one(status.lost as f64));
+    family(
+        "takt_events_lost_total",
+        "counter",
+        "Events lost before they were read.",
+        one(status.lost as f64),
+    );
     family("takt_processes", "gauge", "Processes observed.", one(status.processes as f64));
     histograms(&mut text, status);
     text
@@ -229,11 +251,13 @@ fn histograms(text: &mut String, status: &Status) {
         // Ends of one instance counted twice are in the histogram too.
         let all = chain.histogram.iter().map(|(_, count)| *count).max().unwrap_or(0).max(chain.completions);
         for (bound_ns, count) in &chain.histogram {
-            let _ = writeln!(text, "{name}_bucket{{chain=\"{label}\",le=\"{}\"}} {count}", seconds(*bound_ns));
+            let _ =
+                writeln!(text, "{name}_bucket{{chain=\"{label}\",le=\"{}\"}} {count}", seconds(*bound_ns));
         }
         let sum = chain.mean_ns.unwrap_or(0.0) * all as f64 / 1e9;
         let _ = writeln!(text, "{name}_bucket{{chain=\"{label}\",le=\"+Inf\"}} {all}");
-        let _ = writeln!(text, "{name}_sum{{chain=\"{label}\"}} {sum}\n{name}_count{{chain=\"{label}\"}} {all}");
+        let _ =
+            writeln!(text, "{name}_sum{{chain=\"{label}\"}} {sum}\n{name}_count{{chain=\"{label}\"}} {all}");
     }
 }
 
@@ -269,9 +293,16 @@ mod tests {
     fn every_line_is_a_comment_or_a_sample() {
         let text = prometheus(&status());
         assert!(text.contains("takt_chain_bound_seconds{chain=\"pi\\\"lot\"} 0.09\n"), "{text}");
-        assert!(text.contains("takt_chain_latency_seconds_bucket{chain=\"pi\\\"lot\",le=\"0.128\"} 3\n"), "{text}");
+        assert!(
+            text.contains("takt_chain_latency_seconds_bucket{chain=\"pi\\\"lot\",le=\"0.128\"} 3\n"),
+            "{text}"
+        );
         assert!(text.contains("takt_chain_latency_seconds_sum{chain=\"pi\\\"lot\"} 0.15\n"), "{text}");
-        assert!(text.contains("takt_reservation_bandwidth{thread=\"planner\",pid=\"0\",tid=\"7\",cpus=\"1\"} 0.3\n"));
+        assert!(
+            text.contains(
+                "takt_reservation_bandwidth{thread=\"planner\",pid=\"0\",tid=\"7\",cpus=\"1\"} 0.3\n"
+            )
+        );
         for line in text.lines() {
             let sample = line.rsplit_once(' ').is_some_and(|(_, value)| value.parse::<f64>().is_ok());
             assert!(line.starts_with("# ") || sample, "{line}");

@@ -10,7 +10,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use takt_model::{ChainSpec, Extractor, Model, WatchId};
+use takt_model::{ChainSpec, Extractor, Model, Reorder, WatchId};
 use takt_ros::Source;
 use takt_rt::clock::monotonic_ns;
 use takt_rt::placement::CpuSet;
@@ -110,6 +110,7 @@ struct Watched {
 #[derive(Debug)]
 pub struct Live<S: Source, K: Kernel = Linux> {
     source: S,
+    order: Reorder,
     extractor: Extractor,
     manager: Manager,
     enactor: Option<Enactor<K>>,
@@ -182,6 +183,7 @@ impl<S: Source, K: Kernel> Live<S, K> {
         };
         let mut live = Self {
             source,
+            order: Reorder::new(takt_model::order::HOLD_NS),
             extractor: Extractor::new(model),
             manager: Manager::new(goals, platform),
             enactor,
@@ -302,12 +304,18 @@ impl<S: Source, K: Kernel> Live<S, K> {
     /// As [`Live::run`].
     pub fn step(&mut self, now_ns: u64) -> Result<bool, Error> {
         let began_ns = thread_cpu_ns();
-        let (extractor, mut count) = (&mut self.extractor, 0_u64);
+        let (order, mut count) = (&mut self.order, 0_u64);
         let polled = self.source.poll(&mut |event| {
             count += 1;
-            extractor.event(&event);
+            order.push(event);
         });
         polled.map_err(|error| Error::Source(Box::new(error)))?;
+        let ended = self.source.ended();
+        let extractor = &mut self.extractor;
+        match ended {
+            true => order.finish(|event| extractor.event(event)),
+            false => order.release(now_ns, |event| extractor.event(event)),
+        }
         let after_ns = thread_cpu_ns();
         self.cost.extract_ns += after_ns.saturating_sub(began_ns);
         let period_ns = (self.manager.goals().options.update_period_s * 1e9) as u64;
@@ -325,7 +333,6 @@ impl<S: Source, K: Kernel> Live<S, K> {
             }
             self.cost.enact_ns += thread_cpu_ns().saturating_sub(after_ns);
         }
-        let ended = self.source.ended();
         if self.next_plan_ns.is_some_and(|due_ns| now_ns >= due_ns) || (ended && self.plans == 0) {
             // A manager that was held up for long makes one plan, not many.
             self.next_plan_ns = Some(now_ns + period_ns);
@@ -376,7 +383,8 @@ impl<S: Source, K: Kernel> Live<S, K> {
         if !fresh.is_empty() {
             self.options.log.record(now_ns, &Record::Overruns { threads: &fresh });
         }
-        let alive: BTreeSet<u32> = self.model.threads.iter().filter(|thread| !thread.ended).map(|thread| thread.tid).collect();
+        let alive: BTreeSet<u32> =
+            self.model.threads.iter().filter(|thread| !thread.ended).map(|thread| thread.tid).collect();
         self.overruns.retain(|tid, _| alive.contains(tid));
         self.notice_clock_step(now_ns);
         self.plan = Some(plan);
@@ -420,7 +428,8 @@ impl<S: Source, K: Kernel> Live<S, K> {
                 continue;
             }
             let (name, path) = (chain.name.clone(), chain.path_names.clone());
-            let id = self.extractor.watch(ChainSpec { name, path: path.clone(), goal_ns: Some(chain.goal_ns) });
+            let id =
+                self.extractor.watch(ChainSpec { name, path: path.clone(), goal_ns: Some(chain.goal_ns) });
             self.watched.insert(index, Watched { id, path });
         }
     }

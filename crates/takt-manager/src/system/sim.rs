@@ -164,7 +164,9 @@ impl Sim {
         let used: u64 = self
             .threads
             .iter()
-            .filter(|(tid, thread)| **tid != without && thread.attributes.is_deadline() && span.contains(home(**tid, thread)))
+            .filter(|(tid, thread)| {
+                **tid != without && thread.attributes.is_deadline() && span.contains(home(**tid, thread))
+            })
             .map(|(_, thread)| ratio(thread.attributes.runtime_ns, thread.attributes.period_ns))
             .sum();
         used + more <= span.len() as u64 * ratio(90, 100)
@@ -183,16 +185,23 @@ impl Sim {
 
 impl Kernel for Sim {
     fn threads(&self, pid: u32) -> io::Result<Vec<u32>> {
-        let tids: Vec<u32> = self.threads.iter().filter(|(_, thread)| thread.pid == pid).map(|(&tid, _)| tid).collect();
+        let tids: Vec<u32> =
+            self.threads.iter().filter(|(_, thread)| thread.pid == pid).map(|(&tid, _)| tid).collect();
         if tids.is_empty() { errno(libc::ENOENT) } else { Ok(tids) }
     }
 
     fn kernel_threads(&self) -> io::Result<Vec<u32>> {
-        Ok(self.threads.iter().filter(|(_, thread)| thread.name.starts_with("kernel")).map(|(&tid, _)| tid).collect())
+        Ok(self
+            .threads
+            .iter()
+            .filter(|(_, thread)| thread.name.starts_with("kernel"))
+            .map(|(&tid, _)| tid)
+            .collect())
     }
 
     fn start_ticks(&self, pid: u32, tid: u32) -> io::Result<u64> {
-        self.thread(tid).and_then(|thread| if thread.pid == pid { Ok(thread.start_ticks) } else { errno(libc::ENOENT) })
+        self.thread(tid)
+            .and_then(|thread| if thread.pid == pid { Ok(thread.start_ticks) } else { errno(libc::ENOENT) })
     }
 
     fn thread_name(&self, _: u32, tid: u32) -> io::Result<String> {
@@ -241,7 +250,10 @@ impl Kernel for Sim {
         if thread.name.starts_with("kernel-bound") {
             return errno(libc::EINVAL);
         }
-        if thread.attributes.is_deadline() && self.admission() && !self.span(thread.last).without(cpus).is_empty() {
+        if thread.attributes.is_deadline()
+            && self.admission()
+            && !self.span(thread.last).without(cpus).is_empty()
+        {
             return errno(libc::EBUSY);
         }
         self.change()?;
@@ -297,7 +309,8 @@ impl Kernel for Sim {
             }
             "cpuset.cpus" if group != "/" => {
                 self.change()?;
-                *self.sets.get_mut(&group).ok_or(io::ErrorKind::NotFound)? = Some(text.trim().parse().unwrap());
+                *self.sets.get_mut(&group).ok_or(io::ErrorKind::NotFound)? =
+                    Some(text.trim().parse().unwrap());
             }
             _ if group != "/" && self.sets.contains_key(&group) => self.change()?,
             _ if path == Path::new(SYSCTL) && !self.may_switch_admission_off => return errno(libc::EACCES),
