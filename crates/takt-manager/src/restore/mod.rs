@@ -353,8 +353,7 @@ impl Undoing<'_> {
             let pid = process.main.pid;
             for tid in self.kernel.threads(pid).unwrap_or_default() {
                 let Some(thread) = system::identify(self.kernel, pid, tid) else { continue };
-                let inherits =
-                    |cpus: CpuSet| cpus != process.cpus && state.given.iter().any(|given| *given == cpus);
+                let inherits = |cpus: CpuSet| cpus != process.cpus && state.given.contains(&cpus);
                 if !recorded.contains(&thread) && self.kernel.affinity(tid).is_ok_and(inherits) {
                     self.affinity(&thread, "made meanwhile", &process.cpus);
                 }
