@@ -284,7 +284,16 @@ impl<S: Source, K: Kernel> Live<S, K> {
     ///
     /// The source is broken for good, or the state file can no longer be written.
     pub fn run(&mut self, stop: &AtomicBool) -> Result<(), Error> {
-        self.settle();
+        let home = self.settle();
+        let outcome = self.turns(stop);
+        if let Some(home) = home {
+            // The thread may have other things to do afterwards.
+            let _ = takt_rt::placement::set_affinity(0, &home);
+        }
+        outcome
+    }
+
+    fn turns(&mut self, stop: &AtomicBool) -> Result<(), Error> {
         while !stop.load(Ordering::Acquire) {
             if !self.step(monotonic_ns())? {
                 break;
@@ -294,18 +303,16 @@ impl<S: Source, K: Kernel> Live<S, K> {
         Ok(())
     }
 
-    /// Brings the calling thread to the system core.
-    fn settle(&mut self) {
-        if self.enactor.is_none() {
-            return;
-        }
-        // SAFETY: gettid has no preconditions.
-        let tid = unsafe { libc::gettid() };
+    /// Brings the calling thread to the system core; returns where it was.
+    fn settle(&mut self) -> Option<CpuSet> {
+        self.enactor.as_ref()?;
+        let home = takt_rt::placement::affinity(0).ok()?;
         let core = self.manager.platform().system_core;
-        let outcome = CpuSet::single(core).and_then(|cpus| takt_rt::placement::set_affinity(tid, &cpus));
+        let outcome = CpuSet::single(core).and_then(|cpus| takt_rt::placement::set_affinity(0, &cpus));
         if let Err(error) = outcome {
             self.note(monotonic_ns(), &format!("the manager itself stays where it is: {error}"));
         }
+        Some(home)
     }
 
     /// One turn: all events that are there, and a plan when it is due. False: the source has ended.
