@@ -12,9 +12,8 @@ use std::time::{Duration, Instant};
 use takt_manager::goals::Goals;
 use takt_manager::live::launch::Launched;
 use takt_manager::live::{Live, Log, Options, metrics};
-use takt_manager::plan::Platform;
 use takt_manager::restore::watchdog;
-use takt_manager::system::deadline_room;
+use takt_manager::system::platform;
 use takt_ros::preload::{Session, SessionOptions};
 
 type Failure = Box<dyn std::error::Error>;
@@ -39,12 +38,7 @@ fn main() -> Result<ExitCode, Failure> {
     let (ours, program) = (&arguments[..split], &arguments[split + 1..]);
     let goals = Goals::read(Path::new(ours.first().ok_or("no goals file")?))?;
     let seconds: f64 = ours.get(1).ok_or("no number of seconds")?.parse()?;
-    let online: Vec<usize> = takt_rt::placement::online()?.iter().collect();
-    let platform = Platform {
-        cores: goals.options.cores.clone().unwrap_or_else(|| online[1..].to_vec()),
-        system_core: goals.options.system_core,
-        most_bandwidth: deadline_room().unwrap_or(0.9).min(goals.options.most_bandwidth),
-    };
+    let platform = platform(&goals.options)?;
     let stand_in = std::env::var("TAKT_PROBE").is_ok_and(|probe| probe == "stand-in");
     let session = Session::create(&SessionOptions { stand_in, ..SessionOptions::default() })?;
     let mut options = Options {

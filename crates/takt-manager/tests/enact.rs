@@ -3,6 +3,7 @@
 //!
 //! Without privilege a test says why it was skipped. All tests of this file hold one lock: cpusets and the admission test are the whole
 //! machine's.
+#![allow(clippy::unwrap_used)] // Helpers of tests may panic as tests may.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};

@@ -5,13 +5,11 @@
 
 mod baseline;
 mod file;
-mod platform;
 mod rows;
 mod run;
 
 pub use baseline::{Given, criticality_monotonic};
 pub use file::{ManagerPolicy, RosFile};
-pub use platform::platform;
 pub use rows::{ChainRow, ManagerTable, manager_table};
 pub use run::{run, watchdog_command};
 

@@ -12,13 +12,14 @@ use serde::Serialize;
 use takt_manager::Goals;
 use takt_manager::live::launch::Launched;
 use takt_manager::live::{self, Live, Log};
+use takt_manager::system::platform;
 use takt_ros::preload::{Probe, Session as ProbeSession, SessionOptions};
 use takt_ros_workload::{Program, Running};
 use takt_rt::clock::monotonic_ns;
 use takt_rundir::{Measure, RunDir, SampleFile};
 
 use super::baseline::criticality_monotonic;
-use super::{ManagerPolicy, RosFile, platform};
+use super::{ManagerPolicy, RosFile};
 use crate::LabError;
 use crate::options::RunOptions;
 use crate::robot::Event;
@@ -123,7 +124,7 @@ fn manager(
     probe: &ProbeSession,
     session: &mut Session,
 ) -> Result<Live<Probe>, LabError> {
-    let platform = platform(&goals.options)?;
+    let platform = platform(&goals.options).map_err(|error| LabError::Config(error.to_string()))?;
     let open = |observe: bool| -> Result<Live<Probe>, live::Error> {
         let probe = probe.probe().map_err(|error| live::Error::Source(Box::new(error)))?;
         let options = live::Options {
@@ -326,10 +327,9 @@ impl Chains {
     }
 
     fn keep(&mut self, live: &mut Live<Probe>) -> Result<(), LabError> {
-        for chain in &mut self.chains {
-            let Some(id) = live.watch_id(chain.index) else { continue };
-            let Some(stats) = live.extractor_mut().watched_mut(id) else { continue };
-            for done in stats.drain() {
+        for (index, completions) in live.completions() {
+            let Some(chain) = self.chains.iter_mut().find(|chain| chain.index == index) else { continue };
+            for done in completions {
                 chain.file.push(&Row { began_ns: done.began_ns, ended_ns: done.ended_ns })?;
                 chain.rows += 1;
             }

@@ -59,7 +59,9 @@ impl<K: Kernel> Enactor<K> {
         let passed_ns = self.helpers.at.replace(now).map_or(0, |at| now.duration_since(at).as_nanos() as u64);
         let core = self.platform.system_core;
         let online = self.kernel.online().map_err(Error::Online)?;
-        let Ok(system) = CpuSet::single(core) else { return Err(Error::Core { core, online }) };
+        let Ok(system) = CpuSet::single(core) else {
+            return Err(Error::Core { core, online: Box::new(online) });
+        };
         self.journal.give(system)?;
         let asked = attributes(&self.options.helper_policy);
         let mut seen = BTreeMap::new();
@@ -129,7 +131,9 @@ impl<K: Kernel> Enactor<K> {
             return Ok(());
         }
         let online = self.kernel.online().map_err(Error::Online)?;
-        let Ok(system) = CpuSet::single(core) else { return Err(Error::Core { core, online }) };
+        let Ok(system) = CpuSet::single(core) else {
+            return Err(Error::Core { core, online: Box::new(online) });
+        };
         // Those bound to CPUs belong there, and interrupt threads go where their interrupts are sent.
         let may_move = |&tid: &u32| {
             self.kernel.affinity(tid).is_ok_and(|cpus| cpus.len() > 1)

@@ -79,6 +79,8 @@ struct Seen {
     left_ns: i64,
     exhausted: u32,
     calm: u32,
+    /// It goes without its reservation, as far as is known here: a new plan may have given it back.
+    released: bool,
 }
 
 #[derive(Debug, Default)]
@@ -112,7 +114,8 @@ impl Watch {
                 *seen = fresh;
             }
             let passed_ns = now_ns.saturating_sub(seen.at_ns);
-            if passed_ns == 0 {
+            // Looking costs system calls; more than once in two periods shows little more.
+            if passed_ns < one.held.period_ns.saturating_mul(2) {
                 continue;
             }
             let used_ns = run_ns.saturating_sub(seen.run_ns);
@@ -121,20 +124,26 @@ impl Watch {
             let earned_ns = (share * passed_ns as f64) as i64;
             let left_ns = seen.left_ns.saturating_add(earned_ns).saturating_sub_unsigned(used_ns);
             seen.left_ns = left_ns.clamp(budget_ns.saturating_mul(-MOST_DEBT), budget_ns);
+            // More than one budget cannot be saved up: who has less than that left, or debt, left nothing unused. A fiftieth, because the kernel
+            // accounts budgets at its own grain.
+            let spent = left_ns <= budget_ns + budget_ns / 50;
+            if !spent && !seen.released {
+                seen.exhausted = 0;
+                continue;
+            }
             let reserved = kernel.attributes(tid).is_ok_and(|now| now.is_deadline());
             let wants = kernel.wants_to_run(pid, tid).unwrap_or(false);
-            // A fiftieth: the kernel accounts budgets at its own grain.
-            let exhausted = wants && seen.left_ns <= budget_ns / 50;
+            let exhausted = wants && spent;
             let calm = !wants || (used_ns as f64) < 0.8 * share * passed_ns as f64;
             seen.exhausted = if reserved && exhausted { seen.exhausted + 1 } else { 0 };
             seen.calm = if !reserved && calm { seen.calm + 1 } else { 0 };
             let releases = release && seen.exhausted >= LOOKS;
             if releases {
-                seen.exhausted = 0;
+                (seen.exhausted, seen.released) = (0, true);
                 actions.push(Action::Release(tid));
             }
             if release && seen.calm >= LOOKS {
-                seen.calm = 0;
+                (seen.calm, seen.released) = (0, false);
                 actions.push(Action::Reserve(tid));
             }
             if reserved && exhausted {
@@ -164,7 +173,7 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// One thread with 1 ms in 10; each look is 15 ms after the one before, in which it ran as long as given.
+    /// One thread with 1 ms in 10; each look is 20 ms after the one before, in which it ran as long as given.
     fn looks(ran_ms: &[(u64, bool)], release: bool) -> Vec<(usize, Vec<Action>)> {
         let mut sim = Sim::new(2);
         sim.spawn(10, 10, "busy");
@@ -178,7 +187,7 @@ mod tests {
             let attributes =
                 if reserved { Attributes::reservation(MS, 10 * MS, false) } else { Attributes::other(0) };
             sim.force(10, attributes, ran * MS, wants);
-            let (overruns, actions) = watch.look(&sim, (1 + i as u64) * 15 * MS, &kept, release);
+            let (overruns, actions) = watch.look(&sim, (1 + i as u64) * 20 * MS, &kept, release);
             for action in &actions {
                 reserved = matches!(action, Action::Reserve(_));
             }
@@ -189,22 +198,29 @@ mod tests {
 
     #[test]
     fn a_thread_within_its_budget_overruns_nothing() {
-        let told = looks(&[(1, true), (1, false), (1, true), (2, false)], true);
+        let told = looks(&[(1, true), (2, false), (1, true), (2, false), (1, true)], true);
         assert!(told.iter().all(|told| *told == (0, vec![])), "{told:?}");
     }
 
     #[test]
     fn a_burst_beyond_the_budget_counts_until_it_is_paid_back() {
-        // 4 ms at once are four periods' worth: held back for two looks, then there is budget again.
-        let told = looks(&[(4, true), (0, true), (0, true), (0, true)], false);
-        assert_eq!(told.iter().map(|told| told.0).collect::<Vec<_>>(), [1, 1, 0, 0]);
+        // 6 ms at once are six periods' worth: held back for three looks, then there is budget again.
+        let told = looks(&[(6, true), (0, true), (0, true), (0, true)], false);
+        assert_eq!(told.iter().map(|told| told.0).collect::<Vec<_>>(), [1, 1, 1, 0]);
         assert!(told.iter().all(|told| told.1.is_empty()));
+    }
+
+    #[test]
+    fn a_thread_that_always_has_just_its_budget_is_held_back() {
+        // Windows of two periods see one to three budgets.
+        let told = looks(&[(3, true), (1, true), (2, true), (2, true), (3, true), (1, true)], false);
+        assert!(told.iter().all(|told| told.0 == 1), "{told:?}");
     }
 
     #[test]
     fn an_exhausted_thread_is_let_go_and_taken_back_when_it_has_caught_up() {
         let told =
-            looks(&[(4, true), (0, true), (15, true), (15, true), (0, false), (0, false), (1, false)], true);
+            looks(&[(6, true), (0, true), (20, true), (20, true), (0, false), (0, false), (1, false)], true);
         let actions: Vec<_> = told.into_iter().map(|told| told.1).collect();
         assert_eq!(actions[1], [Action::Release(10)]);
         assert_eq!(actions[5], [Action::Reserve(10)]);

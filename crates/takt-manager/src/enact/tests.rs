@@ -5,6 +5,7 @@ use std::path::Path;
 use proptest::prelude::*;
 
 use super::*;
+use crate::restore;
 use crate::system::sim::Sim;
 
 const MS: u64 = 1_000_000;

@@ -41,13 +41,29 @@ impl Launched {
         self.child.id()
     }
 
-    /// How it ended; `None` while it runs.
+    /// How it ended; `None` while it runs. What it leaves behind in its group is ended with it (SIGTERM).
     ///
     /// # Errors
     ///
     /// It cannot be asked.
     pub fn ended(&mut self) -> io::Result<Option<ExitStatus>> {
+        if self.has_ended() {
+            // Not waited for yet, so that its number, and with it the group's, is still its own.
+            // SAFETY: kill has no memory effects.
+            unsafe { libc::kill(-(self.child.id() as i32), libc::SIGTERM) };
+        }
         self.child.try_wait()
+    }
+
+    /// Whether it has ended and was not waited for.
+    fn has_ended(&self) -> bool {
+        // SAFETY: an all-zero siginfo_t is a valid one to be overwritten.
+        let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+        let flags = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
+        // SAFETY: `info` is a valid place for the answer; WNOWAIT leaves the child to be waited for.
+        let rc = unsafe { libc::waitid(libc::P_PID, self.child.id(), &mut info, flags) };
+        // SAFETY: after success the field is set, to 0 where no child has ended.
+        rc == 0 && unsafe { info.si_pid() } != 0
     }
 
     /// Asks it to end; to be called again and again until [`Launched::ended`]: it becomes firmer with time. Its whole group is asked.
@@ -65,7 +81,7 @@ impl Launched {
     /// Sends a signal to the program and all that belong to its group.
     pub fn signal(&mut self, signal: i32) {
         // Once it is waited for, its number may be another's.
-        if matches!(self.child.try_wait(), Ok(None)) {
+        if matches!(self.ended(), Ok(None)) {
             // SAFETY: kill has no memory effects; the group is the child's own and alive.
             unsafe { libc::kill(-(self.child.id() as i32), signal) };
         }
@@ -81,6 +97,9 @@ impl Drop for Launched {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{BufRead, BufReader};
+    use std::path::Path;
+
     use super::*;
     use takt_ros::preload::SessionOptions;
 
@@ -88,11 +107,14 @@ mod tests {
     fn a_program_ends_when_asked_and_its_children_with_it() {
         let session = Session::create(&SessionOptions::default()).unwrap();
         let mut command = Command::new("sh");
-        command.args(["-c", "trap 'exit 7' INT; sleep 1000 & while :; do sleep 0.01; done"]);
+        command.args(["-c", "trap 'exit 7' INT; sleep 1000 >&2 & echo $!; while :; do sleep 0.01; done"]);
+        command.stdout(Stdio::piped());
         let mut launched = Launched::start(command, &session).unwrap();
         assert!(launched.ended().unwrap().is_none());
-        // It may not have set its trap yet; the second signal of a test needs no patience.
-        std::thread::sleep(Duration::from_millis(200));
+        let mut line = String::new();
+        BufReader::new(launched.child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let left: u32 = line.trim().parse().unwrap();
+        assert!(Path::new(&format!("/proc/{left}")).exists());
         launched.end();
         let status = loop {
             if let Some(status) = launched.ended().unwrap() {
@@ -102,5 +124,14 @@ mod tests {
             std::thread::sleep(Duration::from_millis(5));
         };
         assert_eq!(status.code(), Some(7));
+        // A background job ignores SIGINT, and still does not stay behind.
+        let gone = || {
+            let stat = std::fs::read_to_string(format!("/proc/{left}/stat")).unwrap_or_default();
+            stat.is_empty() || stat.contains(") Z ")
+        };
+        assert!((0..1000).any(|_| {
+            std::thread::sleep(Duration::from_millis(5));
+            gone()
+        }));
     }
 }

@@ -10,7 +10,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use takt_model::{ChainSpec, Extractor, Model, WatchId};
+use takt_model::{ChainSpec, ChainStats, Completion, Extractor, Model, Reorder, WatchId};
 use takt_ros::Source;
 use takt_rt::clock::monotonic_ns;
 use takt_rt::placement::CpuSet;
@@ -110,6 +110,7 @@ struct Watched {
 #[derive(Debug)]
 pub struct Live<S: Source, K: Kernel = Linux> {
     source: S,
+    order: Reorder,
     extractor: Extractor,
     manager: Manager,
     enactor: Option<Enactor<K>>,
@@ -122,7 +123,9 @@ pub struct Live<S: Source, K: Kernel = Linux> {
     plan: Option<Plan>,
     model: Model,
     enacted: Enacted,
-    watched: BTreeMap<usize, Watched>,
+    /// Every path that a chain ever took, by its place in the goals: what was measured is not forgotten when another path is the
+    /// longest.
+    watched: BTreeMap<usize, Vec<Watched>>,
     overruns: BTreeMap<u32, u64>,
     /// Since the last plan, for the log.
     fresh_overruns: BTreeMap<u32, (Overrun, u64)>,
@@ -182,6 +185,7 @@ impl<S: Source, K: Kernel> Live<S, K> {
         };
         let mut live = Self {
             source,
+            order: Reorder::new(takt_model::order::HOLD_NS),
             extractor: Extractor::new(model),
             manager: Manager::new(goals, platform),
             enactor,
@@ -254,13 +258,22 @@ impl<S: Source, K: Kernel> Live<S, K> {
         &self.extractor
     }
 
-    /// What is measured of a chain, by its place in the goals.
-    #[must_use]
-    pub fn watch_id(&self, chain: usize) -> Option<WatchId> {
-        self.watched.get(&chain).map(|watched| watched.id)
+    /// What is measured of a chain, by its place in the goals: one for each path that it took.
+    pub fn watch_ids(&self, chain: usize) -> impl Iterator<Item = WatchId> + '_ {
+        self.watched.get(&chain).into_iter().flatten().map(|watched| watched.id)
     }
 
-    /// To drain measurements of chains ([`Live::watch_id`]).
+    /// Completions of chains since the last call, by the chains' places in the goals.
+    pub fn completions(&mut self) -> Vec<(usize, Vec<Completion>)> {
+        let extractor = &mut self.extractor;
+        let mut drained = |watched: &Watched| extractor.watched_mut(watched.id).map(|stats| stats.drain());
+        let chains = self.watched.iter();
+        chains
+            .map(|(&chain, paths)| (chain, paths.iter().filter_map(&mut drained).flatten().collect()))
+            .collect()
+    }
+
+    /// To drain measurements of chains ([`Live::watch_ids`]).
     pub fn extractor_mut(&mut self) -> &mut Extractor {
         &mut self.extractor
     }
@@ -271,7 +284,16 @@ impl<S: Source, K: Kernel> Live<S, K> {
     ///
     /// The source is broken for good, or the state file can no longer be written.
     pub fn run(&mut self, stop: &AtomicBool) -> Result<(), Error> {
-        self.settle();
+        let home = self.settle();
+        let outcome = self.turns(stop);
+        if let Some(home) = home {
+            // The thread may have other things to do afterwards.
+            let _ = takt_rt::placement::set_affinity(0, &home);
+        }
+        outcome
+    }
+
+    fn turns(&mut self, stop: &AtomicBool) -> Result<(), Error> {
         while !stop.load(Ordering::Acquire) {
             if !self.step(monotonic_ns())? {
                 break;
@@ -287,18 +309,17 @@ impl<S: Source, K: Kernel> Live<S, K> {
         self.plans
     }
 
-    /// Brings the calling thread to the system core, unless the manager only observes. [`Live::run`] does it by itself.
-    pub fn settle(&mut self) {
-        if self.enactor.is_none() {
-            return;
-        }
-        // SAFETY: gettid has no preconditions.
-        let tid = unsafe { libc::gettid() };
+    /// Brings the calling thread to the system core, unless the manager only observes; returns where it was. [`Live::run`] does it
+    /// by itself.
+    pub fn settle(&mut self) -> Option<CpuSet> {
+        self.enactor.as_ref()?;
+        let home = takt_rt::placement::affinity(0).ok()?;
         let core = self.manager.platform().system_core;
-        let outcome = CpuSet::single(core).and_then(|cpus| takt_rt::placement::set_affinity(tid, &cpus));
+        let outcome = CpuSet::single(core).and_then(|cpus| takt_rt::placement::set_affinity(0, &cpus));
         if let Err(error) = outcome {
             self.note(monotonic_ns(), &format!("the manager itself stays where it is: {error}"));
         }
+        Some(home)
     }
 
     /// One turn: all events that are there, and a plan when it is due. False: the source has ended.
@@ -308,12 +329,18 @@ impl<S: Source, K: Kernel> Live<S, K> {
     /// As [`Live::run`].
     pub fn step(&mut self, now_ns: u64) -> Result<bool, Error> {
         let began_ns = thread_cpu_ns();
-        let (extractor, mut count) = (&mut self.extractor, 0_u64);
+        let (order, mut count) = (&mut self.order, 0_u64);
         let polled = self.source.poll(&mut |event| {
             count += 1;
-            extractor.event(&event);
+            order.push(event);
         });
         polled.map_err(|error| Error::Source(Box::new(error)))?;
+        let ended = self.source.ended();
+        let extractor = &mut self.extractor;
+        match ended {
+            true => order.finish(|event| extractor.event(event)),
+            false => order.release(now_ns, |event| extractor.event(event)),
+        }
         let after_ns = thread_cpu_ns();
         self.cost.extract_ns += after_ns.saturating_sub(began_ns);
         let period_ns = (self.manager.goals().options.update_period_s * 1e9) as u64;
@@ -331,7 +358,6 @@ impl<S: Source, K: Kernel> Live<S, K> {
             }
             self.cost.enact_ns += thread_cpu_ns().saturating_sub(after_ns);
         }
-        let ended = self.source.ended();
         if self.next_plan_ns.is_some_and(|due_ns| now_ns >= due_ns) || (ended && self.plans == 0) {
             // A manager that was held up for long makes one plan, not many.
             self.next_plan_ns = Some(now_ns + period_ns);
@@ -422,14 +448,14 @@ impl<S: Source, K: Kernel> Live<S, K> {
     /// Measures each chain that was found, along the path of its greatest bound.
     fn watch_chains(&mut self, plan: &Plan) {
         for (index, chain) in plan.chains.iter().enumerate() {
-            let known = self.watched.get(&index);
-            if chain.path_names.is_empty() || known.is_some_and(|known| known.path == chain.path_names) {
+            let known = self.watched.entry(index).or_default();
+            if chain.path_names.is_empty() || known.iter().any(|known| known.path == chain.path_names) {
                 continue;
             }
             let (name, path) = (chain.name.clone(), chain.path_names.clone());
             let id =
                 self.extractor.watch(ChainSpec { name, path: path.clone(), goal_ns: Some(chain.goal_ns) });
-            self.watched.insert(index, Watched { id, path });
+            known.push(Watched { id, path });
         }
     }
 
@@ -454,24 +480,9 @@ impl<S: Source, K: Kernel> Live<S, K> {
                 bound_by: planned.map(|chain| chain.bound_by.clone()).unwrap_or_default(),
                 ..ChainStatus::default()
             };
-            let measured = self.watched.get(&index).and_then(|watched| self.extractor.watched(watched.id));
-            if let Some(measured) = measured {
-                let mut bounds: Vec<u64> = BUCKETS_NS.to_vec();
-                bounds.push(goal.goal_ns);
-                bounds.sort_unstable();
-                bounds.dedup();
-                chain.completions = measured.completions;
-                chain.violations = measured.violations;
-                chain.dropped = measured.dropped;
-                chain.overdue = measured.overdue(now_ns);
-                chain.worst_ns = measured.worst_ns;
-                chain.last_ns = measured.last_ns;
-                chain.median_ns = measured.quantile_ns(0.5);
-                chain.p99_ns = measured.quantile_ns(0.99);
-                chain.mean_ns = measured.mean_ns();
-                let counts = measured.at_most(&bounds);
-                chain.histogram = bounds.into_iter().zip(counts).collect();
-            }
+            let measured: Vec<&ChainStats> =
+                self.watch_ids(index).filter_map(|id| self.extractor.watched(id)).collect();
+            measure(&mut chain, &measured, now_ns);
             chain
         });
         let chains = chains.collect();
@@ -529,6 +540,31 @@ impl<S: Source, K: Kernel> Live<S, K> {
         let model = self.extractor.snapshot(now_ns);
         Ok(Finished { status, restored, plan: self.plan, model })
     }
+}
+
+/// Fills in what was measured, over all paths that the chain took. Quantiles are those of the path that was taken most.
+fn measure(chain: &mut ChainStatus, paths: &[&ChainStats], now_ns: u64) {
+    let Some(most) = paths.iter().max_by_key(|stats| stats.completions) else { return };
+    let mut bounds: Vec<u64> = BUCKETS_NS.to_vec();
+    bounds.push(chain.goal_ns);
+    bounds.sort_unstable();
+    bounds.dedup();
+    chain.completions = paths.iter().map(|stats| stats.completions).sum();
+    chain.violations = paths.iter().map(|stats| stats.violations).sum();
+    chain.dropped = paths.iter().map(|stats| stats.dropped).sum();
+    chain.overdue = paths.iter().map(|stats| stats.overdue(now_ns)).sum();
+    chain.worst_ns = paths.iter().map(|stats| stats.worst_ns).max().unwrap_or(0);
+    chain.last_ns = most.last_ns;
+    chain.median_ns = most.quantile_ns(0.5);
+    chain.p99_ns = most.quantile_ns(0.99);
+    let mean = |stats: &&ChainStats| stats.mean_ns().unwrap_or(0.0) * stats.completions as f64;
+    chain.mean_ns =
+        (chain.completions > 0).then(|| paths.iter().map(mean).sum::<f64>() / chain.completions as f64);
+    let mut counts = vec![0; bounds.len()];
+    for stats in paths {
+        counts.iter_mut().zip(stats.at_most(&bounds)).for_each(|(sum, count)| *sum += count);
+    }
+    chain.histogram = bounds.into_iter().zip(counts).collect();
 }
 
 fn cpu_ns(clock: libc::clockid_t) -> u64 {

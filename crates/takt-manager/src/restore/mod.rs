@@ -316,14 +316,18 @@ impl Undoing<'_> {
                 self.judge(None, || format!("`{undo}` to {}", path.display()), outcome);
             }
             Change::Group { path, version, heir } => {
-                let (list, file) = match version {
-                    GroupVersion::V1 => ("tasks", "tasks"),
-                    GroupVersion::V2 => ("cgroup.procs", "cgroup.procs"),
+                // A threaded group lists no processes; its threads can go as far as the group above.
+                let list = match version {
+                    GroupVersion::V1 => "tasks",
+                    GroupVersion::V2 if self.kernel.read(&path.join("cgroup.procs")).is_ok() => {
+                        "cgroup.procs"
+                    }
+                    GroupVersion::V2 => "cgroup.threads",
                 };
                 // Threads that are just ending keep a group busy for a moment, and others may make threads meanwhile.
                 for attempt in 0..20 {
                     for task in self.kernel.read(&path.join(list)).unwrap_or_default().lines() {
-                        let _ = self.kernel.write(&heir.join(file), task);
+                        let _ = self.kernel.write(&heir.join(list), task);
                     }
                     match self.kernel.remove_dir(path) {
                         Err(error) if error.raw_os_error() == Some(libc::EBUSY) && attempt < 19 => {
@@ -349,8 +353,7 @@ impl Undoing<'_> {
             let pid = process.main.pid;
             for tid in self.kernel.threads(pid).unwrap_or_default() {
                 let Some(thread) = system::identify(self.kernel, pid, tid) else { continue };
-                let inherits =
-                    |cpus: CpuSet| cpus != process.cpus && state.given.iter().any(|given| *given == cpus);
+                let inherits = |cpus: CpuSet| cpus != process.cpus && state.given.contains(&cpus);
                 if !recorded.contains(&thread) && self.kernel.affinity(tid).is_ok_and(inherits) {
                     self.affinity(&thread, "made meanwhile", &process.cpus);
                 }

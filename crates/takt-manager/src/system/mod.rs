@@ -11,7 +11,7 @@ mod linux;
 #[cfg(test)]
 pub(crate) mod sim;
 
-pub use linux::{Linux, deadline_room};
+pub use linux::{Linux, deadline_room, platform};
 
 /// A thread that is meant and no other: thread numbers are used again, numbers with the start time are not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

@@ -9,12 +9,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use takt_lab::ros::{platform, watchdog_command};
+use takt_lab::ros::watchdog_command;
 use takt_manager::Goals;
 use takt_manager::live::launch::Launched;
 use takt_manager::live::{Board, Finished, Live, Log, Options, metrics};
 use takt_manager::restore::{self, watchdog};
-use takt_manager::system::Linux;
+use takt_manager::system::{Linux, platform};
 use takt_ros::Source;
 use takt_ros::preload::{Session, SessionOptions};
 use takt_ros::uprobes::{Probe as Uprobes, UprobeOptions};
