@@ -73,7 +73,7 @@ fn a_guest_brings_back_what_its_jobs_wrote() {
         shell("beside", "while :; do :; done"),
         shell(
             "writes",
-            "mkdir -p a/b && echo $((6 * 7)) $WORD > a/b/c; read name < /proc/sys/kernel/hostname; echo $name; echo no >&2; exit 3",
+            "echo $((6 * 7)) $WORD > c; read name < /proc/sys/kernel/hostname; echo $name; echo no >&2; exit 3",
         ),
         shell("hangs", "while :; do :; done"),
         Job::new("nothing", "/no/such/program", &[]),
@@ -82,6 +82,7 @@ fn a_guest_brings_back_what_its_jobs_wrote() {
     ];
     jobs[0].background = true;
     jobs[1].environment.insert("WORD".into(), "and more".into());
+    jobs[1].directory = "/results/a/b".into();
     jobs[2].limit_s = 1;
     let mut run = run(&kernel, jobs, directory.path());
     run.files.push(Brought { host: "/proc/self/cmdline".into(), guest: "/tmp/kept".into() });
@@ -217,11 +218,23 @@ fn the_serial_line_serves_where_the_driver_is_missing() {
 fn several_cpus_are_there() {
     let Some(kernel) = kernel("generic") else { return };
     let directory = tempfile::tempdir().unwrap();
-    let mut run = run(&kernel, vec![shell("ends", ":")], directory.path());
+    let mut run = run(
+        &kernel,
+        vec![shell(
+            "ends",
+            "while read -r line; do case $line in processor*) echo $line; esac; done < /proc/cpuinfo",
+        )],
+        directory.path(),
+    );
     run.settings.cpus = 2;
+    // Busy beside the job: each CPU must get its turns.
+    run.order.jobs.insert(0, shell("busy", "while :; do :; done"));
+    run.order.jobs[0].background = true;
     run.settings.boot_parameters = "isolcpus=1".into();
     let outcome = run_in_guest(&run, &mut |_| true).unwrap();
     assert_eq!(outcome.hello.cpus, 2, "{:?}", outcome.hello);
+    let text = fs::read_to_string(outcome.results.join("jobs/ends.stdout")).unwrap();
+    assert_eq!(text.replace(['\t', ' '], ""), "processor:0\nprocessor:1\n");
     assert!(outcome.hello.command_line.ends_with("isolcpus=1"));
 }
 
