@@ -13,10 +13,12 @@ pub(super) const STREAM: &str = "stream";
 /// The serial line of guests without the virtio driver.
 pub(super) const LINE: &str = "stream-line";
 
-/// A fixed model. No entropy instructions, and no features that QEMU's translator gained later; its vendor is AMD's, so
+const CPU_MODEL: &str = "qemu64";
+
+/// Its features: a fixed set. No entropy instructions, and no features that QEMU's translator gained later; its vendor is AMD's, so
 /// that no kernel spends instructions on Meltdown, which the machine does not have. `xsave` is left out: kernel 6.1 does
 /// not come up with it on QEMU 7.2 under a counted clock.
-const CPU: &str = "qemu64,+ssse3,+sse4.1,+sse4.2,+popcnt,+smep,+smap,+fsgsbase,-rdrand,-rdseed,-kvm";
+const CPU_FEATURES: &str = "+ssse3,+sse4.1,+sse4.2,+popcnt,+smep,+smap,+fsgsbase,-rdrand,-rdseed,-kvm";
 
 /// Takt's boot parameters.
 ///
@@ -30,6 +32,16 @@ const PARAMETERS: &str = "console=ttyS0 panic=-1 loglevel=6 nokaslr norandmaps r
 /// The time-stamp counter is exactly the virtual clock: nothing to calibrate, and no watchdog that compares it with a
 /// device's.
 const COUNTED_PARAMETERS: &str = "tsc=reliable no_timer_check";
+
+/// The order in which QEMU takes turns between CPUs under a counted clock, by their numbers in the guest: between two of
+/// the guest's (`0..cpus`), one that the guest never starts.
+///
+/// A turn ends at the next timer of any CPU. Up to QEMU 8.0 the turn after that has no time left and only sets off the timer; if
+/// it were a CPU of the guest's, that CPU would stand still as long as the one before it is busy, and a guest with two
+/// CPUs would not even start. So the empty turn is given to a CPU that has nothing to do.
+fn order_of_cpus(cpus: u32) -> impl Iterator<Item = u32> {
+    (0..cpus).flat_map(move |cpu| std::iter::once(cpu).chain((cpu + 1 < cpus).then_some(cpus + cpu)))
+}
 
 /// A path in an option's list: commas are doubled there.
 fn escaped(path: &Path) -> OsString {
@@ -69,7 +81,7 @@ pub(super) fn arguments(machine: &Machine, kernel: &Path) -> Vec<OsString> {
             // One thread for all CPUs is what counting needs; said here so that QEMU never chooses.
             add("-accel", "tcg,thread=single".into());
             add("-machine", "q35,hpet=off,vmport=off,i8042=off".into());
-            add("-cpu", CPU.into());
+            add("-cpu", format!("{CPU_MODEL},{CPU_FEATURES}").into());
             add("-icount", "shift=0,sleep=off,align=off".into());
             add("-rtc", "base=2024-01-01T00:00:00,clock=vm".into());
             add("-seed", settings.seed.to_string().into());
@@ -80,7 +92,19 @@ pub(super) fn arguments(machine: &Machine, kernel: &Path) -> Vec<OsString> {
             add("-cpu", "host".into());
         }
     }
-    add("-smp", format!("cpus={0},sockets=1,cores={0},threads=1", settings.cpus).into());
+    match settings.accelerator {
+        Accelerator::Counted => {
+            let places = 2 * settings.cpus - 1;
+            add("-smp", format!("cpus=1,maxcpus={places},sockets=1,cores={places},threads=1").into());
+            for core in order_of_cpus(settings.cpus).skip(1) {
+                let place = format!("{CPU_MODEL}-x86_64-cpu,socket-id=0,core-id={core},thread-id=0");
+                add("-device", place.into());
+            }
+        }
+        Accelerator::Kvm => {
+            add("-smp", format!("cpus={0},sockets=1,cores={0},threads=1", settings.cpus).into());
+        }
+    }
     add("-m", format!("{}M", settings.memory_mib).into());
     add("-kernel", kernel.into());
     add("-initrd", machine.initramfs.clone().into());
@@ -124,6 +148,22 @@ mod tests {
         let cpu = value(&arguments, "-cpu");
         assert!(cpu.contains("-rdrand") && cpu.contains("-rdseed"), "{cpu}");
         assert!(value(&arguments, "-append").contains("nokaslr"));
+    }
+
+    #[test]
+    fn a_cpu_without_work_takes_the_empty_turns() {
+        assert_eq!(order_of_cpus(1).collect::<Vec<_>>(), [0]);
+        assert_eq!(order_of_cpus(2).collect::<Vec<_>>(), [0, 2, 1]);
+        assert_eq!(order_of_cpus(4).collect::<Vec<_>>(), [0, 4, 1, 5, 2, 6, 3]);
+        let two = machine(Settings { cpus: 2, ..Settings::default() });
+        let arguments = arguments(&two, "/k".as_ref());
+        let cores: Vec<_> = arguments
+            .iter()
+            .filter_map(|argument| argument.to_str()?.split_once(",core-id=").map(|(_, rest)| rest))
+            .collect();
+        assert_eq!(cores, ["2,thread-id=0", "1,thread-id=0"]);
+        assert!(value(&arguments, "-append").contains(" nr_cpus=2"));
+        assert!(value(&arguments, "-smp").contains("maxcpus=3"));
     }
 
     #[test]

@@ -6,9 +6,10 @@
 //! once in the virtual CPU's own thread, results that go to a file and never make the guest wait. Two runs of the same
 //! image on the same version of QEMU are then equal to the bit, however busy the host is.
 //!
-//! Several CPUs are simulated one after the other in slices of instructions: they never run at the same moment, and a slice
-//! can end early when QEMU's own thread interrupts it. So a guest with more than one CPU is still repeatable to a few
-//! microseconds only, and its parallel parts (spinning locks, cross-CPU wake-ups) are longer than on hardware.
+//! Several CPUs take turns: one runs until the next timer of any of them, until it waits, or until it idles; then the next one
+//! does. They never run at the same moment, and virtual time is the sum of what all of them do. So a loop on a CPU of its own is
+//! released in time by its timer, but a wake-up from another CPU waits for that CPU's turn to end, up to milliseconds, and
+//! parallel work takes as long as work in a row.
 //!
 //! With [`Accelerator::Kvm`] the guest runs on the host's CPU in real time: fast, and as noisy as the host.
 
@@ -53,7 +54,7 @@ impl Accelerator {
 pub struct Settings {
     /// Default counted.
     pub accelerator: Accelerator,
-    /// CPUs of the guest. Default 1: several are simulated one after the other, and repeat less exactly.
+    /// CPUs of the guest. Default 1: several take turns, see the module.
     pub cpus: u32,
     /// Memory, MiB. Default 1024: an unpacked image of 60 MB, its copy while it is unpacked, stress and results.
     pub memory_mib: u32,
@@ -87,7 +88,7 @@ impl Default for Settings {
 }
 
 /// Most CPUs of a guest.
-pub const CPUS_MOST: u32 = 64;
+pub const CPUS_MOST: u32 = 16;
 
 /// Least memory in which the kernels of a distribution start with an image of Takt's, MiB.
 pub const MEMORY_LEAST_MIB: u32 = 256;
@@ -123,7 +124,7 @@ pub enum SettingsError {
     },
 }
 
-const RESERVED: [&str; 6] = ["console", "rdinit", "init", "panic", "root", "initrd"];
+const RESERVED: [&str; 8] = ["console", "rdinit", "init", "panic", "root", "initrd", "nr_cpus", "maxcpus"];
 
 impl Settings {
     /// Whether a machine can be made like this.

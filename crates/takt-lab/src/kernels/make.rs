@@ -8,11 +8,11 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde::Serialize;
-use takt_kernels::guest::{JOBS_DIRECTORY, Job, ORDER_PATH, Order, RESULTS_PATH};
-use takt_kernels::image::{ImageError, Initramfs};
-use takt_kernels::machine::{self, Machine, Outcome, Settings};
+use takt_kernels::guest::{JOBS_DIRECTORY, Job, Order, RESULTS_PATH};
+use takt_kernels::machine::{self, Outcome, Settings};
 use takt_kernels::packages::{Kernel, PackageError, Store, modules};
 use takt_kernels::transport::{Hello, JobEnding};
+use takt_kernels::{Brought, GuestRun, TAKT_PATH, run_in_guest};
 use takt_rundir::{GUEST_PARAMETER, VIRTUAL_MACHINE_FILE, VirtualMachine, set_aside, write_json};
 
 use super::{Accelerator, GUESTS, Guests};
@@ -20,8 +20,6 @@ use crate::LabError;
 use crate::campaign::{CellRun, RunOrder};
 
 /// Where things lie in the guest.
-const INIT: &str = "/init";
-const PROGRAM: &str = "/usr/bin/takt";
 const ROBOT_FILE: &str = "/etc/takt/robot.toml";
 const SETUP_FILE: &str = "/etc/takt/setup.json";
 /// The run directory in the guest, below what is brought out.
@@ -30,11 +28,12 @@ const RUN: &str = "run";
 const JOB: &str = "takt";
 
 /// What interference uses where the host has it; built-in threads stand in for what is not there.
-const TOOLS: [&str; 2] = ["stress-ng", "hackbench"];
-/// Modules that the ways in and out of a guest need.
-const MODULES: [&str; 2] = ["virtio_pci", "virtio_console"];
-/// Modules that robots can use, where the kernel has them.
-const MODULES_OF_ROBOTS: [&str; 3] = ["veth", "af_packet", "comedi_test"];
+const TOOLS: [&str; 3] = ["stress-ng", "hackbench", "true"];
+/// What guards those tools; it is called by this very path.
+const SHELL: &str = "/bin/sh";
+/// Modules that robots use: raw sockets between a pair of interfaces, a simulated board.
+const MODULES_OF_ROBOTS: [(&str, &[&str]); 2] =
+    [("humanoid", &["veth", "af_packet"]), ("daq", &["comedi_test"])];
 
 /// Makes runs in guests. Kernels are fetched once.
 pub struct Maker {
@@ -113,19 +112,12 @@ impl Maker {
         set_aside(&directory).map_err(|error| error.to_string())?;
         fs::create_dir_all(&directory).map_err(io(&directory))?;
         let description = self.virtual_machine(name, &kernel, order.run);
-        let initramfs = directory.join("initramfs");
-        self.image(order, &kernel, &description)?.write(&initramfs).map_err(|error| error.to_string())?;
-        let machine = Machine {
-            kernel: kernel.vmlinuz.clone(),
-            initramfs: initramfs.clone(),
-            settings: self.settings(order.run),
-            directory: directory.clone(),
-        };
-        let booted = machine.boot(&mut |_| !stop.load(Ordering::Acquire));
-        let _ = fs::remove_file(&initramfs);
-        let _ = fs::remove_file(directory.join("stream"));
-        let results = directory.join("results");
-        let run = self.run_directory(&results);
+        let described = directory.join("virtual-machine.json");
+        write_json(&described, &description).map_err(|error| error.to_string())?;
+        let guest = self.guest(order, kernel.clone(), &directory, described)?;
+        let booted = run_in_guest(&guest, &mut |_| !stop.load(Ordering::Acquire));
+        // Of a run that broke, too: what was measured until then.
+        let run = directory.join("results").join(RUN);
         if run.is_dir() {
             fs::rename(&run, order.dir).map_err(io(order.dir))?;
         }
@@ -140,11 +132,6 @@ impl Maker {
         };
         write_json(&directory.join("guest.json"), &kept).map_err(|error| error.to_string())?;
         judge(&outcome)
-    }
-
-    /// Where the run directory came out: a traced run chooses its own name.
-    fn run_directory(&self, results: &Path) -> PathBuf {
-        results.join(RUN)
     }
 
     fn virtual_machine(&self, name: &str, kernel: &Kernel, run: &CellRun) -> VirtualMachine {
@@ -175,42 +162,46 @@ impl Maker {
             memory_mib: self.guests.memory_mib,
             boot_parameters: format!("{GUEST_PARAMETER} {}", self.boot(run).join(" ")),
             wall_limit_s: self.guests.limit_s.into(),
+            // On a busy host a guest under stress says nothing for minutes, and is none the worse for it.
+            quiet_limit_s: u64::from(self.guests.limit_s).div_ceil(3),
             ..Settings::default()
         }
     }
 
-    /// The guest's file system: this program, what the run is, and what it needs of the host.
-    fn image(
+    /// The guest: this program, what the run is, and what it needs of the host.
+    fn guest(
         &self,
         order: &RunOrder<'_>,
-        kernel: &Kernel,
-        description: &VirtualMachine,
-    ) -> Result<Initramfs, String> {
-        let failed = |error: ImageError| error.to_string();
-        let json = |error: serde_json::Error| error.to_string();
-        let read = |path: &Path| fs::read(path).map_err(|error| format!("{}: {error}", path.display()));
-        let mut image = Initramfs::new();
-        image.program(&self.program, INIT).map_err(failed)?;
-        image.link(PROGRAM, INIT).map_err(failed)?;
-        let config = read(order.config)?;
-        for path in files_named_in(&String::from_utf8_lossy(&config)) {
-            image.copy(&path, &path.to_string_lossy()).map_err(failed)?;
+        kernel: Kernel,
+        directory: &Path,
+        described: PathBuf,
+    ) -> Result<GuestRun, String> {
+        let config =
+            fs::read_to_string(order.config).map_err(|e| format!("{}: {e}", order.config.display()))?;
+        let mut files: Vec<Brought> = files_named_in(&config)
+            .into_iter()
+            .map(|path| Brought { guest: path.to_string_lossy().into_owned(), host: path })
+            .collect();
+        for (host, guest) in
+            [(order.config, ROBOT_FILE), (order.setup, SETUP_FILE), (&described, VIRTUAL_MACHINE_FILE)]
+        {
+            files.push(Brought { host: host.to_path_buf(), guest: guest.to_owned() });
         }
-        image.file(ROBOT_FILE, 0o644, config).map_err(failed)?;
-        image.file(SETUP_FILE, 0o644, read(order.setup)?).map_err(failed)?;
-        image
-            .file(VIRTUAL_MACHINE_FILE, 0o644, serde_json::to_vec_pretty(description).map_err(json)?)
-            .map_err(failed)?;
-        image
-            .file(ORDER_PATH, 0o644, serde_json::to_vec_pretty(&self.order(order.run)).map_err(json)?)
-            .map_err(failed)?;
-        if !order.run.setup.interference().profile().is_off() {
-            for tool in TOOLS.iter().filter_map(|tool| in_path(tool)) {
-                image.program(&tool, &tool.to_string_lossy()).map_err(failed)?;
-            }
-        }
-        image.kernel_modules(kernel, &modules_for(kernel)?).map_err(failed)?;
-        Ok(image)
+        let loaded = !order.run.setup.interference().profile().is_off();
+        let tools = TOOLS.iter().filter_map(|tool| in_path(tool)).chain([PathBuf::from(SHELL)]);
+        let tools = tools.filter(|tool| loaded && tool.is_file());
+        Ok(GuestRun {
+            modules: modules_for(&kernel, &config)?,
+            kernel,
+            settings: self.settings(order.run),
+            init: self.program.clone(),
+            programs: tools
+                .map(|tool| Brought { guest: tool.to_string_lossy().into_owned(), host: tool })
+                .collect(),
+            files,
+            order: self.order(order.run),
+            directory: directory.to_path_buf(),
+        })
     }
 
     fn order(&self, run: &CellRun) -> Order {
@@ -227,7 +218,7 @@ impl Maker {
         if let Some(seconds) = &seconds {
             arguments.extend(["--seconds", seconds]);
         }
-        let mut job = Job::new(JOB, PROGRAM, &arguments);
+        let mut job = Job::new(JOB, TAKT_PATH, &arguments);
         // A starved SCHED_OTHER needs far longer than its window; this only ends what never ends.
         job.limit_s = 600 + 10 * run.expected_s.ceil() as u64;
         Order { jobs: vec![job], ..Order::default() }
@@ -264,11 +255,15 @@ fn describe(accelerator: Accelerator) -> String {
     }
 }
 
-/// The modules of this kernel that a guest loads.
-fn modules_for(kernel: &Kernel) -> Result<Vec<&'static str>, String> {
+/// Modules that the robot of this configuration uses, where the kernel has them.
+fn modules_for(kernel: &Kernel, config: &str) -> Result<Vec<String>, String> {
     let Some(folder) = &kernel.modules else { return Ok(Vec::new()) };
     let index = modules::Index::read(folder).map_err(|error| error.to_string())?;
-    Ok(MODULES.into_iter().chain(MODULES_OF_ROBOTS.into_iter().filter(|module| index.has(module))).collect())
+    let table: toml::Table = toml::from_str(config).unwrap_or_default();
+    let robot = table.get("robot").and_then(toml::Value::as_str);
+    let wanted =
+        MODULES_OF_ROBOTS.iter().filter(|(of, _)| robot == Some(*of)).flat_map(|(_, modules)| *modules);
+    Ok(wanted.filter(|module| index.has(module)).map(|module| (*module).to_owned()).collect())
 }
 
 fn in_path(program: &str) -> Option<PathBuf> {
@@ -292,7 +287,7 @@ fn files_named_in(config: &str) -> Vec<PathBuf> {
     if let Ok(table) = toml::from_str::<toml::Table>(config) {
         texts(&toml::Value::Table(table), &mut found);
     }
-    let own = ["/dev", "/proc", "/sys", "/run", "/tmp", "/results"];
+    let own = ["/dev", "/proc", "/sys", "/results"];
     let of_host = |path: &PathBuf| {
         path.is_absolute()
             && path.components().count() > 2

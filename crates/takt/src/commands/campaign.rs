@@ -19,7 +19,7 @@ pub fn run(what: &args::Campaign) -> CommandResult {
         args::Campaign::Resume(resume) => go_on(resume),
         args::Campaign::List => {
             for (name, _) in SHIPPED {
-                println!("{name:<12}{}", shipped(name)?.about);
+                println!("{name:<20}{}", shipped(name)?.about);
             }
             Ok(ExitCode::SUCCESS)
         }

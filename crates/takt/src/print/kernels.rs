@@ -43,6 +43,25 @@ pub fn kernel_list(listed: &[&Listed], hidden: usize, cache: &Path) -> String {
     out
 }
 
+/// How the kernels activated the task, of traced runs; two kernels side by side, as in the UAV paper's Table 6.
+fn activations(rows: &[KernelRow]) -> String {
+    let mut out = String::new();
+    let traced: Vec<&KernelRow> = rows.iter().filter(|row| !row.activations.is_empty()).collect();
+    for row in &traced {
+        let ways: Vec<String> =
+            row.activations.iter().map(|(way, count)| format!("{count} x {way}")).collect();
+        let _ = writeln!(out, "  {} {} activated by: {}", row.kernel, row.configuration, ways.join(", "));
+    }
+    if let [first, second] = traced[..] {
+        out.push('\n');
+        out += &takt_trace::analysis::table(
+            [&first.kernel, &second.kernel],
+            [&first.sequence, &second.sequence],
+        );
+    }
+    out
+}
+
 /// What each kernel made of the task.
 pub fn kernel_rows(rows: &[KernelRow], table: &Table) -> String {
     let mut out = String::new();
@@ -79,6 +98,7 @@ pub fn kernel_rows(rows: &[KernelRow], table: &Table) -> String {
             let _ = writeln!(out, "      {}", label.replace('\n', "\n        "));
         }
     }
+    out += &activations(rows);
     for d in &table.machine_differences {
         let _ = writeln!(out, "NOT THE SAME MACHINE: {} was {} and {}", d.fact, d.before, d.after);
     }
