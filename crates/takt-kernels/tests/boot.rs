@@ -48,21 +48,21 @@ fn shell(name: &str, script: &str) -> Job {
     Job::new(name, "/bin/sh", &["-c", script])
 }
 
-fn all_files(directory: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+fn all_files(directory: &Path) -> std::io::Result<Vec<(PathBuf, Vec<u8>)>> {
     let mut files = Vec::new();
     let mut open = vec![directory.to_path_buf()];
     while let Some(directory) = open.pop() {
-        for entry in fs::read_dir(directory).unwrap() {
-            let path = entry.unwrap().path();
+        for entry in fs::read_dir(directory)? {
+            let path = entry?.path();
             if path.is_dir() {
                 open.push(path);
             } else {
-                files.push((path.clone(), fs::read(path).unwrap()));
+                files.push((path.clone(), fs::read(path)?));
             }
         }
     }
     files.sort();
-    files
+    Ok(files)
 }
 
 #[test]
@@ -133,6 +133,7 @@ fn two_runs_are_equal_to_the_bit() {
         let outcome = run_in_guest(&run, &mut |_| true).unwrap();
         assert_eq!(outcome.hello.preemption(), "PREEMPT_RT");
         let files: Vec<_> = all_files(&outcome.results)
+            .unwrap()
             .into_iter()
             .map(|(path, bytes)| (path.strip_prefix(&outcome.results).unwrap().to_path_buf(), bytes))
             .collect();

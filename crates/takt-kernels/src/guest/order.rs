@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 pub const ORDER_PATH: &str = "/etc/takt/order.json";
 
 /// The list of kernel modules to load, one path a line.
-pub const MODULES_PATH: &str = "/etc/takt/modules";
+pub const MODULES_PATH: &str = crate::image::MODULE_LIST;
 
 /// What is brought out: everything below this directory.
 pub const RESULTS_PATH: &str = "/results";
