@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 pub const ORDER_PATH: &str = "/etc/takt/order.json";
 
 /// The list of kernel modules to load, one path a line.
-pub const MODULES_PATH: &str = "/etc/takt/modules";
+pub const MODULES_PATH: &str = crate::image::MODULE_LIST;
 
 /// What is brought out: everything below this directory.
 pub const RESULTS_PATH: &str = "/results";
@@ -23,8 +23,8 @@ pub const JOBS_DIRECTORY: &str = "jobs";
 pub struct Order {
     /// The guest's name. Default `takt-guest`: a run directory names the machine it was made on.
     pub hostname: String,
-    /// Guest time between start-up and the first job, milliseconds. Default 1000: what drivers put off until after
-    /// start-up is over then, and an idle second costs nothing.
+    /// Guest time between start-up and the first job, milliseconds. Default 2000: the kernel refines its clock a second after
+    /// start-up and stops all CPUs to change over; and idle time costs the host nothing.
     pub settle_ms: u64,
     /// Guest time between two signs of life while a job runs, seconds. Default 10: rare enough to disturb one release in
     /// thousands.
@@ -40,7 +40,7 @@ impl Default for Order {
     fn default() -> Self {
         Self {
             hostname: "takt-guest".into(),
-            settle_ms: 1000,
+            settle_ms: 2000,
             heartbeat_s: 10,
             settings: Vec::new(),
             jobs: Vec::new(),

@@ -161,7 +161,8 @@ pub fn hello() -> Hello {
         realtime: line("/sys/kernel/realtime").map(|text| text == "1"),
         preempt: line("/sys/kernel/debug/sched/preempt"),
         command_line: line("/proc/cmdline").unwrap_or_default(),
-        cpus: std::thread::available_parallelism().map_or(1, usize::from),
+        // Not those that this process may use: isolated ones count, too.
+        cpus: line("/proc/cpuinfo").map_or(1, |text| text.matches("processor\t").count()),
         memory_kib,
         clock_source: line("/sys/devices/system/clocksource/clocksource0/current_clocksource"),
         at_ns: now_ns(),

@@ -6,10 +6,9 @@
 //! once in the virtual CPU's own thread, results that go to a file and never make the guest wait. Two runs of the same
 //! image on the same version of QEMU are then equal to the bit, however busy the host is.
 //!
-//! Several CPUs take turns: one runs until the next timer of any of them, until it waits, or until it idles; then the next one
-//! does. They never run at the same moment, and virtual time is the sum of what all of them do. So a loop on a CPU of its own is
-//! released in time by its timer, but a wake-up from another CPU waits for that CPU's turn to end, up to milliseconds, and
-//! parallel work takes as long as work in a row.
+//! Several CPUs take turns of at most 25 us. They never run at the same moment, and virtual time is the sum of what all of
+//! them do: work in parallel takes as long as work in a row, and a release or a wake-up from another CPU can come a turn late.
+//! So more than one CPU shows what a kernel puts where (`isolcpus`, `threadirqs`, `rcu_nocbs`), not how fast it is there.
 //!
 //! With [`Accelerator::Kvm`] the guest runs on the host's CPU in real time: fast, and as noisy as the host.
 
