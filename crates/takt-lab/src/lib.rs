@@ -12,6 +12,7 @@ mod error;
 pub mod humanoid;
 mod journal;
 pub mod keeper;
+pub mod kernels;
 pub mod options;
 pub mod robot;
 mod session;

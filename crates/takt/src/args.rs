@@ -1,5 +1,7 @@
 //! What can be typed.
 
+pub mod kernels;
+
 use std::net::IpAddr;
 use std::path::PathBuf;
 
@@ -41,6 +43,11 @@ pub enum Command {
         #[command(subcommand)]
         what: Campaign,
     },
+    /// Compare kernels without a reboot: in virtual machines, in counted time
+    Kernels {
+        #[command(subcommand)]
+        what: kernels::Kernels,
+    },
     /// Find what makes this machine unfit for real time, with evidence and the fix
     Doctor(Doctor),
     /// Run a robot with the kernel traced: activation paths, and the cause of every late release
@@ -64,6 +71,8 @@ pub enum Command {
     Segment(Segment),
     /// Run a simulated robot controller alone (RTDE and dashboard), for other clients
     Simulate(Simulate),
+    /// Run processes that behave like ROS 2 nodes, with known costs, for the latency manager
+    Workload(Workload),
 }
 
 /// Robots that can be measured.
@@ -247,6 +256,9 @@ pub struct CampaignRun {
     /// Folder for campaign directories
     #[arg(long, default_value = "takt-runs")]
     pub runs: PathBuf,
+    /// Make every run in a virtual machine of its own, which boots the run's kernel; see `takt kernels`
+    #[arg(long = "virtual")]
+    pub guests: bool,
     /// Only show the runs that would be made
     #[arg(long)]
     pub dry_run: bool,
@@ -388,6 +400,25 @@ pub struct Segment {
     pub seconds: Option<f64>,
 }
 
+/// `takt workload`
+#[derive(Debug, clap::Args)]
+pub struct Workload {
+    /// System file (TOML); without, the mobile robot of the ROS-Llama paper
+    pub system: Option<PathBuf>,
+    /// Length, seconds; the load phases divide it equally
+    #[arg(long, default_value_t = 30.0, value_parser = positive_seconds)]
+    pub seconds: f64,
+    /// Print the built-in system to begin from, and end
+    #[arg(long)]
+    pub show: bool,
+    /// Run this node alone: what the command starts for each of its nodes
+    #[arg(long, hide = true, requires = "directory")]
+    pub node: Option<String>,
+    /// Where the nodes' sockets are
+    #[arg(long, hide = true)]
+    pub directory: Option<PathBuf>,
+}
+
 /// `takt doctor`
 #[derive(Debug, clap::Args)]
 pub struct Doctor {
@@ -450,6 +481,12 @@ pub struct Trace {
     /// Folder for run directories
     #[arg(long, default_value = "takt-runs")]
     pub runs: PathBuf,
+    /// This very run directory, which must not exist
+    #[arg(long, conflicts_with = "runs")]
+    pub run_dir: Option<PathBuf>,
+    /// What goes on around the robot, from a campaign
+    #[arg(long, hide = true, value_name = "FILE", conflicts_with_all = ["noise", "stress", "thread"])]
+    pub setup: Option<PathBuf>,
     /// Print the report as JSON
     #[arg(long)]
     pub json: bool,

@@ -11,12 +11,14 @@ pub mod compare;
 pub mod demo;
 pub mod doctor;
 pub mod export;
+pub mod kernels;
 pub mod record;
 pub mod report;
 pub mod run;
 pub mod segment;
 pub mod simulate;
 pub mod trace;
+pub mod workload;
 
 use std::process::ExitCode;
 use std::sync::Arc;

@@ -1,0 +1,165 @@
+//! What the distribution offers, asked of apt. Reads its lists and downloads into a folder; installs nothing and needs
+//! no rights.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use super::PackageError;
+
+/// Kernels run as guests of x86-64 machines.
+pub(super) const ARCHITECTURE: &str = "amd64";
+
+/// One package of the lists.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Stanza {
+    pub package: String,
+    pub version: String,
+    pub size_bytes: Option<u64>,
+    pub sha256: Option<String>,
+    pub depends: Vec<String>,
+    pub description: String,
+}
+
+impl Stanza {
+    /// The first package it depends on whose name starts like this.
+    pub fn dependency(&self, prefix: &str) -> Option<&str> {
+        self.depends.iter().map(String::as_str).find(|name| name.starts_with(prefix))
+    }
+}
+
+/// What can be asked of a package manager; a trait so that tests need none.
+pub(super) trait Source: Send + Sync {
+    /// Names of all packages that start like this.
+    fn names(&self, prefix: &str) -> Result<Vec<String>, PackageError>;
+    /// The candidate versions of these packages, without those that are not there.
+    fn show(&self, packages: &[&str]) -> Result<Vec<Stanza>, PackageError>;
+    /// Downloads a package into a folder.
+    fn download(&self, stanza: &Stanza, folder: &Path) -> Result<PathBuf, PackageError>;
+}
+
+/// The apt of this machine.
+pub(super) struct Apt;
+
+impl Source for Apt {
+    fn names(&self, prefix: &str) -> Result<Vec<String>, PackageError> {
+        let output = run("apt-cache", &["pkgnames", prefix], None)?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        let mut names: Vec<String> = text.lines().map(str::trim).map(str::to_owned).collect();
+        names.sort();
+        Ok(names)
+    }
+
+    fn show(&self, packages: &[&str]) -> Result<Vec<Stanza>, PackageError> {
+        if packages.is_empty() {
+            return Ok(Vec::new());
+        }
+        // A name that is not there makes it say so and go on; none at all makes it fail, which is no error here.
+        let arguments = [&["show", "--no-all-versions"], packages].concat();
+        Ok(parse(&String::from_utf8_lossy(&run("apt-cache", &arguments, None)?.stdout)))
+    }
+
+    fn download(&self, stanza: &Stanza, folder: &Path) -> Result<PathBuf, PackageError> {
+        let asked = format!("{}={}", stanza.package, stanza.version);
+        let arguments =
+            ["-q", "-o", "Acquire::Retries=2", "-o", "Acquire::http::Timeout=30", "download", &asked];
+        let output = run("apt-get", &arguments, Some(folder))?;
+        let file = std::fs::read_dir(folder)
+            .map_err(|source| PackageError::Io { path: folder.to_path_buf(), source })?
+            .flatten()
+            .map(|entry| entry.path())
+            .find(|path| path.extension().is_some_and(|suffix| suffix == "deb"));
+        match file {
+            Some(file) if output.status.success() => Ok(file),
+            _ => Err(PackageError::Apt {
+                command: format!("apt-get download {asked}"),
+                said: last_errors(&output),
+                fix: "check the network; where the lists are old (404 Not Found), `apt-get update` as root; or give a \
+                      kernel by path",
+            }),
+        }
+    }
+}
+
+fn run(program: &'static str, arguments: &[&str], folder: Option<&Path>) -> Result<Output, PackageError> {
+    let mut command = Command::new(program);
+    command.args(arguments).env("LC_ALL", "C");
+    if let Some(folder) = folder {
+        command.current_dir(folder);
+    }
+    command.output().map_err(|source| match source.kind() {
+        io::ErrorKind::NotFound => PackageError::NoApt { program, source },
+        _ => PackageError::Apt {
+            command: program.to_owned(),
+            said: source.to_string(),
+            fix: "repair apt, or give a kernel by path",
+        },
+    })
+}
+
+/// The lines of its errors, or the last ones of all.
+fn last_errors(output: &Output) -> String {
+    let text = String::from_utf8_lossy(&output.stderr);
+    let errors: Vec<&str> = text.lines().filter(|line| line.starts_with("E:")).collect();
+    let lines = if errors.is_empty() { text.lines().collect() } else { errors };
+    match lines.as_slice() {
+        [] => format!("{} without a word", output.status),
+        lines => lines[lines.len().saturating_sub(3)..].join("; "),
+    }
+}
+
+/// Reads the stanzas of `apt-cache show`. A stanza without a package and version is passed over.
+fn parse(text: &str) -> Vec<Stanza> {
+    let stanza = |block: &str| {
+        let mut stanza = Stanza::default();
+        for line in block.lines().filter(|line| !line.starts_with(' ')) {
+            let Some((key, value)) = line.split_once(':') else { continue };
+            let value = value.trim();
+            match key {
+                "Package" => stanza.package = value.to_owned(),
+                "Version" => stanza.version = value.to_owned(),
+                "Size" => stanza.size_bytes = value.parse().ok(),
+                "SHA256" => stanza.sha256 = Some(value.to_ascii_lowercase()),
+                "Description" | "Description-en" => stanza.description = value.to_owned(),
+                "Depends" | "Pre-Depends" => {
+                    // The first of alternatives, without its version.
+                    let first = value.split(',').filter_map(|one| one.split_whitespace().next());
+                    stanza
+                        .depends
+                        .extend(first.map(|name| name.split(':').next().unwrap_or(name).to_owned()));
+                }
+                _ => {}
+            }
+        }
+        let harmless = |text: &str| {
+            !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || "+-.~:_".contains(c))
+        };
+        // Both become part of a file name.
+        (harmless(&stanza.package) && harmless(&stanza.version)).then_some(stanza)
+    };
+    text.split("\n\n").filter_map(stanza).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn stanzas_are_read() {
+        let text = "Package: linux-image-rt-amd64\nSource: x (6.1+2)\nVersion: 6.1.192-2\nDepends: linux-image-6.1.0-56-rt-amd64 \
+            (= 6.1.192-2), kmod | a\nDescription: Linux\n more: text\nSize: 1484\nSHA256: AB\n\nPackage: ../../etc\nVersion: 1\n";
+        let read = parse(text);
+        assert_eq!(read.len(), 1);
+        assert_eq!(read[0].dependency("linux-image-"), Some("linux-image-6.1.0-56-rt-amd64"));
+        assert_eq!(read[0].depends, ["linux-image-6.1.0-56-rt-amd64", "kmod"]);
+        assert_eq!((read[0].size_bytes, read[0].sha256.as_deref()), (Some(1484), Some("ab")));
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_read(text in "((Package|Version|Depends|Size|x): ?[a-z0-9 ,|:()]{0,20}\n{1,2}){0,20}") {
+            let _ = parse(&text);
+        }
+    }
+}

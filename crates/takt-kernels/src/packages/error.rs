@@ -1,0 +1,104 @@
+//! Why a kernel is not to be had.
+
+use std::io;
+use std::path::PathBuf;
+
+/// Why a kernel is not to be had.
+#[derive(Debug, thiserror::Error)]
+pub enum PackageError {
+    /// The machine has no apt.
+    #[error(
+        "this machine has no {program}, so it offers no kernel packages ({source}). Fix: give a kernel by path, \
+         /path/to/vmlinuz, with its modules folder beside it"
+    )]
+    NoApt {
+        /// The program that was wanted.
+        program: &'static str,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// No package of that name is offered, nor in the cache.
+    #[error("no kernel {name} is offered or in the cache{}. Fix: {fix}", there_are(near))]
+    NotOffered {
+        /// The name asked for.
+        name: String,
+        /// Names that look alike.
+        near: Vec<String>,
+        /// The way out.
+        fix: &'static str,
+    },
+    /// The package manager failed.
+    #[error("{command} failed: {said}. Fix: {fix}")]
+    Apt {
+        /// What was run.
+        command: String,
+        /// The end of what it said.
+        said: String,
+        /// The way out.
+        fix: &'static str,
+    },
+    /// What came is not what the distribution's signed lists promise.
+    #[error(
+        "{package}: {what} is {received}, expected {expected}. Nothing was kept. Fix: `apt-get update`, then fetch again; \
+         if it stays, the mirror is broken"
+    )]
+    Mismatch {
+        /// The package.
+        package: String,
+        /// Size or SHA-256.
+        what: &'static str,
+        /// What the lists say.
+        expected: String,
+        /// What came.
+        received: String,
+    },
+    /// A package's file is broken.
+    #[error("{path}: {reason}. Nothing was kept. Fix: fetch it again", path = path.display())]
+    BrokenPackage {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A package has no kernel in it.
+    #[error("{package} has no {wanted} in it. Fix: name a package that `takt kernels list` shows")]
+    NoKernelInside {
+        /// The package.
+        package: String,
+        /// What was looked for.
+        wanted: &'static str,
+    },
+    /// A file given as a kernel is none.
+    #[error("{path} is no kernel for this machine: {reason}. Fix: give an x86 bzImage, such as /boot/vmlinuz-...", path = path.display())]
+    NotAKernel {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A kernel cannot be used in a virtual machine without disks.
+    #[error("kernel {release} lacks {}: it cannot run here. Fix: build it with these options, or take another", lacks.join(", "))]
+    Unfit {
+        /// The kernel's release.
+        release: String,
+        /// The options that are missing.
+        lacks: Vec<String>,
+    },
+    /// There is no place for the cache.
+    #[error(
+        "no place for the cache: neither XDG_CACHE_HOME nor HOME is set. Fix: set one, or name a folder with --cache"
+    )]
+    NoCache,
+    /// A file or folder could not be read or written.
+    #[error("{path}: {source}. Fix: name a place that exists and can be used, with 100 MiB free for each kernel", path = path.display())]
+    Io {
+        /// The file or folder.
+        path: PathBuf,
+        /// The system's answer.
+        source: io::Error,
+    },
+}
+
+fn there_are(names: &[String]) -> String {
+    if names.is_empty() { String::new() } else { format!("; there are {}", names.join(", ")) }
+}
