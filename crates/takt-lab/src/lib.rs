@@ -15,6 +15,7 @@ pub mod keeper;
 pub mod kernels;
 pub mod options;
 pub mod robot;
+pub mod ros;
 mod session;
 pub mod summary;
 pub mod trace;

@@ -165,7 +165,12 @@ impl RobotFile {
                 file.motion.rate_hz,
                 file.tuning()
             ),
-            Self::Ros(file) => format!("{}: {} chains, {}", file.name, file.goals().map_or(0, |goals| goals.chains.len()), file.policy),
+            Self::Ros(file) => format!(
+                "{}: {} chains, {}",
+                file.name,
+                file.goals().map_or(0, |goals| goals.chains.len()),
+                file.policy
+            ),
         }
     }
 

@@ -86,6 +86,9 @@ fn critical(file: &RobotFile) -> Result<Critical, LabError> {
         RobotFile::Daq(_) => Err(LabError::Config(
             "the DAQ loop polls without releases, so there is no activation to trace; its edges are in its samples".to_owned(),
         )),
+        RobotFile::Ros(_) => Err(LabError::Config(
+            "a ROS 2 system has many critical threads: trace one of them while it runs, with --thread NAME".to_owned(),
+        )),
     }
 }
 

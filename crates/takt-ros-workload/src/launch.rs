@@ -169,10 +169,17 @@ impl Running {
     /// # Errors
     ///
     /// A node has ended already.
-    pub fn begin(&mut self, lead: Duration, length: Duration, phases: usize) -> Result<Window, LaunchFailure> {
+    pub fn begin(
+        &mut self,
+        lead: Duration,
+        length: Duration,
+        phases: usize,
+    ) -> Result<Window, LaunchFailure> {
         // Long enough for every process to be told and to sleep at its first release.
         let start_ns = now_ns() + 200_000_000;
-        let later = |from_ns: u64, by: Duration| from_ns.saturating_add(u64::try_from(by.as_nanos()).unwrap_or(u64::MAX));
+        let later = |from_ns: u64, by: Duration| {
+            from_ns.saturating_add(u64::try_from(by.as_nanos()).unwrap_or(u64::MAX))
+        };
         let phases_ns = later(start_ns, lead);
         let end_ns = later(phases_ns, length);
         let window = Window { start_ns, phases_ns, end_ns, phases };

@@ -71,6 +71,8 @@ pub enum Command {
     Segment(Segment),
     /// Run a simulated robot controller alone (RTDE and dashboard), for other clients
     Simulate(Simulate),
+    /// Keep latency goals on running ROS 2 processes, by reservations from an analysis
+    Manage(Manage),
     /// Run processes that behave like ROS 2 nodes, with known costs, for the latency manager
     Workload(Workload),
 }
@@ -86,6 +88,8 @@ pub enum BenchRobot {
     Daq(BenchDaq),
     /// The humanoid: 1 kHz over EtherCAT, on a simulated segment or a real one
     Humanoid(BenchHumanoid),
+    /// The latency manager: seven chains of a mobile robot under the manager, SCHED_RR and CFS
+    Manager(BenchManager),
 }
 
 fn positive_seconds(text: &str) -> Result<f64, String> {
@@ -398,6 +402,75 @@ pub struct Segment {
     /// Stop after so many seconds; without, Ctrl-C stops
     #[arg(long, value_parser = positive_seconds)]
     pub seconds: Option<f64>,
+}
+
+/// `takt bench manager`
+#[derive(Debug, clap::Args)]
+pub struct BenchManager {
+    /// Length of the measured window in seconds; three load phases divide it
+    #[arg(long, default_value_t = 30.0, value_parser = positive_seconds)]
+    pub seconds: f64,
+    /// Policies instead of all: takt, rr, cfs
+    #[arg(long = "policy", value_delimiter = ',')]
+    pub policies: Vec<String>,
+    /// Repetitions
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    pub repeat: u32,
+    /// Configuration file (robot = "ros"), such as one that starts real ROS 2 nodes; the shipped one when absent
+    #[arg(long)]
+    pub config: Option<PathBuf>,
+    /// Folder for run directories
+    #[arg(long, default_value = "takt-runs")]
+    pub runs: PathBuf,
+    /// Print the rows as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `takt manage`
+#[derive(Debug, clap::Args)]
+pub struct Manage {
+    /// Goals file (TOML): chains, their goals, one degradation order
+    pub goals: Option<PathBuf>,
+    /// Only look: the model, the bounds, and what would be done
+    #[arg(long)]
+    pub observe: bool,
+    /// Attach to running processes (by uprobes; needs root) instead of starting a command
+    #[arg(long, value_delimiter = ',')]
+    pub pid: Vec<u32>,
+    /// End after so many seconds; without, with the command or by Ctrl-C
+    #[arg(long, value_parser = positive_seconds)]
+    pub seconds: Option<f64>,
+    /// A thread that has used up its budget goes on at best effort instead of being cut off
+    #[arg(long)]
+    pub soft: bool,
+    /// Serve Prometheus metrics at this address, such as 127.0.0.1:9464
+    #[arg(long)]
+    pub metrics: Option<std::net::SocketAddr>,
+    /// Show the status on the terminal, renewed twice a second, instead of the log
+    #[arg(long)]
+    pub screen: bool,
+    /// Write every decision to this file, too, one JSON object a line
+    #[arg(long)]
+    pub log: Option<PathBuf>,
+    /// Write the model as a graph for Graphviz
+    #[arg(long)]
+    pub dot: Option<PathBuf>,
+    /// Print model, plan and measurements as JSON at the end
+    #[arg(long)]
+    pub json: bool,
+    /// Undo what a manager that was killed has left, and end
+    #[arg(long)]
+    pub restore: bool,
+    /// State file, for --restore
+    #[arg(long)]
+    pub state: Option<PathBuf>,
+    /// What the manager starts to undo its changes when it is killed
+    #[arg(long, hide = true)]
+    pub watchdog: Option<PathBuf>,
+    /// The command to start and manage
+    #[arg(last = true)]
+    pub command: Vec<std::ffi::OsString>,
 }
 
 /// `takt workload`

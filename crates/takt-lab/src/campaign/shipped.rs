@@ -4,11 +4,12 @@ use super::CampaignFile;
 use crate::LabError;
 
 /// Name and text of every shipped campaign.
-pub const SHIPPED: [(&str, &str); 5] = [
+pub const SHIPPED: [(&str, &str); 6] = [
     ("sentryrt1", include_str!("../../../../campaigns/sentryrt1.toml")),
     ("uav", include_str!("../../../../campaigns/uav.toml")),
     ("uav-isolation", include_str!("../../../../campaigns/uav-isolation.toml")),
     ("humanoid", include_str!("../../../../campaigns/humanoid.toml")),
+    ("manager", include_str!("../../../../campaigns/manager.toml")),
     ("daq", include_str!("../../../../campaigns/daq.toml")),
 ];
 

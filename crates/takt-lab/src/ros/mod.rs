@@ -13,7 +13,7 @@ pub use baseline::{Given, criticality_monotonic};
 pub use file::{ManagerPolicy, RosFile};
 pub use platform::platform;
 pub use rows::{ChainRow, ManagerTable, manager_table};
-pub use run::run;
+pub use run::{run, watchdog_command};
 
 /// The shipped configuration: the paper's robot, its seven chains.
 pub const SHIPPED: &str = include_str!("../../../../robots/turtlebot.toml");

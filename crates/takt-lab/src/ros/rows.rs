@@ -103,7 +103,8 @@ pub fn manager_table(table: &Table) -> Result<ManagerTable, LabError> {
             }
         }
         for one in &mut rows {
-            let of_chain = runs.iter().flat_map(|run| &run.measures).filter(|series| series.name == one.chain);
+            let of_chain =
+                runs.iter().flat_map(|run| &run.measures).filter(|series| series.name == one.chain);
             one.median_ms = middle(of_chain.map(|series| series.us.median / 1e3).collect());
         }
         result.rows.append(&mut rows);
@@ -118,7 +119,8 @@ pub fn manager_table(table: &Table) -> Result<ManagerTable, LabError> {
     result.manager_cpu_share = mean("manager_cpu_share");
     let analyses = managed.iter().filter_map(|run| run.figures.get("analysis_ms")).copied();
     result.analysis_ms = analyses.reduce(f64::max);
-    let steps = ["extract_ms_per_plan", "model_ms_per_plan", "plan_ms_per_plan", "enact_ms_per_plan"].map(mean);
+    let steps =
+        ["extract_ms_per_plan", "model_ms_per_plan", "plan_ms_per_plan", "enact_ms_per_plan"].map(mean);
     if let [Some(extract), Some(model), Some(plan), Some(enact)] = steps {
         result.cost_ms_per_plan = Some([extract, model, plan, enact]);
     }

@@ -58,8 +58,9 @@ fn drive(
     options: &RunOptions,
     observe: &mut dyn FnMut(Event<'_>),
 ) -> Result<(), LabError> {
-    let probe = ProbeSession::create(&SessionOptions { stand_in: file.command.is_none(), ..Default::default() })
-        .map_err(|error| LabError::Config(error.to_string()))?;
+    let probe =
+        ProbeSession::create(&SessionOptions { stand_in: file.command.is_none(), ..Default::default() })
+            .map_err(|error| LabError::Config(error.to_string()))?;
     let mut chains = Chains::open(goals, session)?;
     let mut live = manager(file, goals, &probe, session)?;
     let length = Duration::from_secs_f64(options.seconds.unwrap_or(file.seconds));
@@ -181,7 +182,8 @@ impl Started {
         let path = dir.path().join("workload.toml");
         let text = toml::to_string(&system).map_err(|error| failed(error.to_string()))?;
         std::fs::write(&path, text).map_err(LabError::io(&path))?;
-        let exe = std::env::current_exe().map_err(|error| failed(format!("this program's own path: {error}")))?;
+        let exe =
+            std::env::current_exe().map_err(|error| failed(format!("this program's own path: {error}")))?;
         // Sockets go where paths are short, and away with the session.
         let arguments: Vec<OsString> = vec![
             "workload".into(),
@@ -308,9 +310,14 @@ impl Chains {
             let Some(goal) = goals.chains.get(index) else { continue };
             let samples = file_name("chain", &goal.name);
             session.header.measures.push(
-                Measure::new(&goal.name, &format!("End-to-end latency of {}", goal.name), &samples, "ended_ns")
-                    .since("began_ns")
-                    .deadline_ns(goal.goal_ns),
+                Measure::new(
+                    &goal.name,
+                    &format!("End-to-end latency of {}", goal.name),
+                    &samples,
+                    "ended_ns",
+                )
+                .since("began_ns")
+                .deadline_ns(goal.goal_ns),
             );
             let file = session.dir().samples(&samples)?;
             chains.push(Chain { index, measure: goal.name.clone(), file, rows: 0 });

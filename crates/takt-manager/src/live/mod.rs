@@ -281,8 +281,14 @@ impl<S: Source, K: Kernel> Live<S, K> {
         Ok(())
     }
 
-    /// Brings the calling thread to the system core.
-    fn settle(&mut self) {
+    /// Plans made so far.
+    #[must_use]
+    pub fn plans(&self) -> u64 {
+        self.plans
+    }
+
+    /// Brings the calling thread to the system core, unless the manager only observes. [`Live::run`] does it by itself.
+    pub fn settle(&mut self) {
         if self.enactor.is_none() {
             return;
         }

@@ -162,6 +162,16 @@ fn ms(ns: u64) -> String {
 }
 
 impl Status {
+    /// How it goes, in a few words.
+    #[must_use]
+    pub fn line(&self) -> String {
+        let count = |state: &str| self.chains.iter().filter(|chain| chain.state == state).count();
+        let late = self.chains.iter().filter(|chain| chain.violations > 0);
+        let late: Vec<&str> = late.map(|chain| chain.name.as_str()).collect();
+        let late = if late.is_empty() { "none late".to_owned() } else { format!("late: {}", late.join(", ")) };
+        format!("{} guaranteed, {} degraded, {late}", count("guaranteed"), count("degraded"))
+    }
+
     /// A page of plain text, for a terminal of any kind.
     #[must_use]
     pub fn text(&self) -> String {
