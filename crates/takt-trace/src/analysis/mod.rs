@@ -303,7 +303,7 @@ pub fn analyse_with(
         rows.add(&late, thresholds);
         report.late += 1;
         report.windows.push(late);
-        if report.windows.len() > 2 * thresholds.windows + 1000 {
+        if report.windows.len() / 2 > thresholds.windows.saturating_add(500) {
             keep_worst(&mut report.windows, thresholds.windows);
         }
     }
