@@ -378,7 +378,7 @@ pub struct Trace {
     pub clock: Clock,
     /// Events lost on all CPUs.
     pub lost_events: u64,
-    /// The spans of time that are recorded on every CPU, oldest first. Empty: from the first event to the last.
+    /// The spans of time that are recorded on every CPU, oldest first and apart from each other. Empty: from the first event to the last.
     pub spans: Vec<Span>,
     /// The kernel that was traced ran under a hypervisor, which may delay timers too.
     pub guest: bool,
@@ -453,7 +453,8 @@ impl Trace {
                 _ => false,
             };
         }
-        self.spans.iter().any(|span| span.from_ns <= from_ns && to_ns <= span.to_ns)
+        let begun = self.spans.partition_point(|span| span.from_ns <= from_ns);
+        begun.checked_sub(1).is_some_and(|last| to_ns <= self.spans[last].to_ns)
     }
 
     /// Brings events of several CPUs into the order of time; those with equal times keep the order they have.
@@ -497,6 +498,22 @@ mod tests {
     #[test]
     fn an_event_is_small() {
         assert_eq!(size_of::<Event>(), 48);
+    }
+
+    #[test]
+    fn only_whole_spans_cover() {
+        let span = |from_ns, to_ns| Span { from_ns, to_ns };
+        let trace = Trace { spans: vec![span(10, 20), span(30, 40)], ..Trace::default() };
+        for (from_ns, to_ns, covered) in [
+            (10, 20, true),
+            (30, 35, true),
+            (9, 12, false),
+            (15, 32, false),
+            (22, 25, false),
+            (40, 41, false),
+        ] {
+            assert_eq!(trace.covers(from_ns, to_ns), covered, "{from_ns} to {to_ns}");
+        }
     }
 
     #[test]

@@ -542,6 +542,9 @@ pub struct Trace {
     /// Also write a Perfetto trace, which ui.perfetto.dev opens
     #[arg(long, value_name = "FILE")]
     pub perfetto: Option<PathBuf>,
+    /// Do not keep CPUs out of idle whose idle time leaves no events: releases there stay unmatched
+    #[arg(long, conflicts_with = "file")]
+    pub let_idle: bool,
     /// Also measure what tracing costs here: off, on and full rings in turns, so many times a second each
     #[arg(long, value_name = "ROUNDS", default_value_t = 0)]
     pub overhead: u32,

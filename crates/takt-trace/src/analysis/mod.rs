@@ -279,7 +279,7 @@ pub fn analyse_with(
     let pid = trace.threads.get(&tid).and_then(|thread| thread.pid);
     let same_process =
         |other: i32| pid.is_some() && trace.threads.get(&other).and_then(|thread| thread.pid) == pid;
-    let mut all: Vec<Late> = Vec::new();
+    let mut rows = Rows::default();
     // The late release that a backlog began with; one that found nothing to wait for ends it.
     let mut backlog: Option<Late> = None;
     for (index, job) in jobs.iter().enumerate() {
@@ -300,13 +300,15 @@ pub fn analyse_with(
         if !late.inherited {
             backlog = Some(late.clone());
         }
-        all.push(late);
+        rows.add(&late, thresholds);
+        report.late += 1;
+        report.windows.push(late);
+        if report.windows.len() / 2 > thresholds.windows.saturating_add(500) {
+            keep_worst(&mut report.windows, thresholds.windows);
+        }
     }
-    report.late = all.len() as u64;
-    report.causes = rows(&all, thresholds);
-    all.sort_by(|a, b| b.response_us.max(b.lateness_us).total_cmp(&a.response_us.max(a.lateness_us)));
-    all.truncate(thresholds.windows);
-    report.windows = all;
+    report.causes = rows.finish();
+    keep_worst(&mut report.windows, thresholds.windows);
     Ok(report)
 }
 
@@ -386,13 +388,21 @@ fn judge(job: &JobRecord, lost: bool, recorded: bool, parts: Vec<Part>, backlog:
     late
 }
 
-/// The table "cause, count, worst, total".
-fn rows(all: &[Late], thresholds: &Thresholds) -> Vec<CauseRow> {
-    let mut rows: BTreeMap<Cause, (CauseRow, BTreeMap<&str, u64>)> = BTreeMap::new();
-    for late in all {
+/// The worst first, and no more than `most`.
+fn keep_worst(windows: &mut Vec<Late>, most: usize) {
+    windows.sort_by(|a, b| b.response_us.max(b.lateness_us).total_cmp(&a.response_us.max(a.lateness_us)));
+    windows.truncate(most);
+}
+
+/// The table "cause, count, worst, total", with the names of whom each cause blames.
+#[derive(Default)]
+struct Rows(BTreeMap<Cause, (CauseRow, BTreeMap<String, u64>)>);
+
+impl Rows {
+    fn add(&mut self, late: &Late, thresholds: &Thresholds) {
         let by_wake = late.lateness_us * 1e3 > thresholds.lateness_ns as f64;
         let us = if by_wake { late.lateness_us } else { late.response_us };
-        let (row, names) = rows.entry(late.cause).or_insert_with(|| {
+        let (row, names) = self.0.entry(late.cause).or_insert_with(|| {
             let row =
                 CauseRow { cause: late.cause, who: String::new(), count: 0, worst_us: 0.0, total_us: 0.0 };
             (row, BTreeMap::new())
@@ -400,17 +410,18 @@ fn rows(all: &[Late], thresholds: &Thresholds) -> Vec<CauseRow> {
         row.count += 1;
         row.worst_us = row.worst_us.max(us);
         row.total_us += us;
-        *names.entry(&late.who).or_default() += 1;
+        *names.entry(late.who.clone()).or_default() += 1;
     }
-    let mut rows: Vec<CauseRow> = rows
-        .into_values()
-        .map(|(row, names)| {
-            let who = names.iter().max_by_key(|entry| *entry.1).map_or("", |entry| entry.0);
-            CauseRow { who: who.to_owned(), ..row }
-        })
-        .collect();
-    rows.sort_by_key(|row| std::cmp::Reverse(row.count));
-    rows
+
+    fn finish(self) -> Vec<CauseRow> {
+        let named = |(row, names): (CauseRow, BTreeMap<String, u64>)| {
+            let who = names.into_iter().max_by_key(|entry| entry.1).map_or(String::new(), |entry| entry.0);
+            CauseRow { who, ..row }
+        };
+        let mut rows: Vec<CauseRow> = self.0.into_values().map(named).collect();
+        rows.sort_by_key(|row| std::cmp::Reverse(row.count));
+        rows
+    }
 }
 
 /// The usual distance of two releases.

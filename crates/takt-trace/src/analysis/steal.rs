@@ -86,7 +86,8 @@ impl Cpu {
             Kind::VectorExit(_) | Kind::IrqExit { .. } | Kind::SoftirqExit(_) => {
                 self.interrupt_depth = self.interrupt_depth.saturating_sub(1);
                 if self.interrupt_depth == 0 {
-                    self.interrupts_ns += now_ns.saturating_sub(self.interrupt_since);
+                    self.interrupts_ns =
+                        self.interrupts_ns.saturating_add(now_ns.saturating_sub(self.interrupt_since));
                 }
             }
             Kind::Runtime { tid, runtime_ns } => {
@@ -143,18 +144,18 @@ fn judge(gaps: &[Span], readings: &[StealReading]) -> Vec<Gap> {
         let Some(before) = first.checked_sub(1).map(|first| readings[first]) else { return false };
         // A reading stands for the time since the one before, so gaps in that time are its own as well.
         let since = gaps[..index].partition_point(|other| other.from_ns < before.time_ns);
-        let mut claimed_ns: u64 = gaps[since..=index].iter().map(length).sum();
+        let mut claimed_ns = gaps[since..=index].iter().map(length).fold(0, u64::saturating_add);
         let mut next = index + 1;
         for reading in readings[first..].iter().filter(|reading| reading.time_ns >= gap.to_ns) {
-            if reading.time_ns > gap.to_ns + HORIZON_NS {
+            if reading.time_ns > gap.to_ns.saturating_add(HORIZON_NS) {
                 break;
             }
             while let Some(other) = gaps.get(next).filter(|other| other.to_ns <= reading.time_ns) {
-                claimed_ns += length(other);
+                claimed_ns = claimed_ns.saturating_add(length(other));
                 next += 1;
             }
             let counted_ns = reading.stolen_ns.saturating_sub(before.stolen_ns);
-            if counted_ns > 0 && counted_ns + RESOLUTION_NS >= claimed_ns {
+            if counted_ns > 0 && counted_ns.saturating_add(RESOLUTION_NS) >= claimed_ns {
                 return true;
             }
         }

@@ -2,8 +2,8 @@
 //!
 //! On some kernels perf gets nothing that happens while certain threads are current, one of them a CPU's idle thread: neither
 //! its switches and idle states nor the timer interrupts that wake a sleeping thread, and no loss is counted. Seen on
-//! a paravirtualised x86 guest with Linux 6.18, on one of its two CPUs and for a few kernel threads besides; ftrace
-//! gets the interrupts there. (Since Linux 6.11 perf guards against recursion by a count in the thread; a count that
+//! a paravirtualised x86 guest with Linux 6.18, for the idle thread of one of its two CPUs and for some of the oldest threads
+//! of its init; ftrace gets their interrupts. (Since Linux 6.11 perf guards against recursion by a count in the thread; one that
 //! was left raised would look just like that.) A thread that sleeps on such a CPU wakes out of nothing.
 
 use std::sync::Arc;
@@ -53,10 +53,15 @@ pub(crate) struct IdleWatch {
 const ENOUGH: u64 = 2;
 
 impl IdleWatch {
+    /// What comes next does not follow what came last.
+    pub(crate) fn interrupt(&mut self) {
+        self.idle = false;
+    }
+
     /// Takes the CPU's next event.
     pub(crate) fn see(&mut self, event: &Event) {
         if let Kind::Lost { .. } = event.kind {
-            self.idle = false;
+            self.interrupt();
             return;
         }
         if self.idle {

@@ -7,7 +7,7 @@ use takt_lab::campaign::RunSetup;
 use takt_lab::trace::{TraceRequest, earlier, live, recorded, trace};
 use takt_lab::{Interference, RobotFile, RunOptions, Target};
 use takt_load::Profile;
-use takt_trace::Thresholds;
+use takt_trace::{KeepAwake, Thresholds, TraceOptions};
 
 use super::{CommandResult, stop_flag};
 use crate::args::Trace;
@@ -58,7 +58,9 @@ pub fn run(args: &Trace) -> CommandResult {
 
 fn request(args: &Trace) -> TraceRequest {
     let late_ns = args.late_us.clamp(0.0, 1e9) * 1e3;
+    let keep_awake = if args.let_idle { KeepAwake::Off } else { KeepAwake::Auto };
     TraceRequest {
+        options: TraceOptions { keep_awake, ..TraceOptions::default() },
         thresholds: Thresholds { lateness_ns: late_ns as u64, ..Thresholds::default() },
         perfetto: args.perfetto.clone(),
         overhead_rounds: args.overhead.min(3600),
