@@ -254,8 +254,9 @@ impl<'a, 'w> Search<'a, 'w> {
             if self.places().is_none() {
                 return Err(Refusal {
                     why: format!(
-                        "the budgets that long-term demand asks for do not fit on {} cores beside the more important chains",
-                        self.limits.cores
+                        "the budgets that long-term demand asks for do not fit on {} core{} beside the more important chains",
+                        self.limits.cores,
+                        if self.limits.cores == 1 { "" } else { "s" }
                     ),
                     bound: None,
                     crowded: true,

@@ -122,15 +122,26 @@ fn server(model: &Model, number: usize) -> Server {
         (_, [one]) => Some(*one),
         _ => None,
     };
-    let name = executor
-        .threads
-        .first()
-        .and_then(|id| model.threads.get(id.0))
-        .map_or_else(|| format!("executor {number}"), |t| format!("{}/{}", t.name, t.tid));
+    let name = name(model, number);
     let callbacks =
         executor.callbacks.iter().map(|id| id.0).filter(|id| *id < model.callbacks.len()).collect::<Vec<_>>();
     let alone = matches!(executor.kind, ExecutorKind::Source | ExecutorKind::Task) && callbacks.len() == 1;
     Server { name, thread, alone, callbacks }
+}
+
+/// What a person knows it by: its node, where all callbacks are of one, and its thread.
+fn name(model: &Model, number: usize) -> String {
+    let executor = &model.executors[number];
+    let thread = executor.threads.first().and_then(|id| model.threads.get(id.0));
+    let mut nodes = executor.callbacks.iter().map(|c| model.callbacks.get(c.0).and_then(|c| c.node));
+    let node = nodes.next().flatten().filter(|first| nodes.all(|n| n == Some(*first)));
+    let node = node.and_then(|n| model.nodes.get(n.0));
+    match (node, thread) {
+        (Some(node), Some(thread)) => format!("{} ({}/{})", node.name, thread.name, thread.tid),
+        (None, Some(thread)) => format!("{}/{}", thread.name, thread.tid),
+        (Some(node), None) => node.name.clone(),
+        (None, None) => format!("executor {number}"),
+    }
 }
 
 fn activity(
