@@ -142,7 +142,7 @@ impl Dummy {
 
     fn wanted(&self, name: &str, budget_us: u64, core: usize) -> Wanted {
         let held = Held { budget_ns: budget_us * 1000, period_ns: 10_000_000, core };
-        Wanted { pid: self.pid(), tid: self.tid(name), name: name.into(), held }
+        Wanted { pid: self.pid(), tid: self.tid(name), name: name.into(), held, patience_ns: 40_000_000 }
     }
 
     fn target(&self, reservations: Vec<Wanted>, best_effort: &[&str]) -> Target {
@@ -313,7 +313,7 @@ fn manager(folder: &Path) {
     };
     let held = Held { budget_ns: 3_000_000, period_ns: 10_000_000, core: platform.cores[0] };
     let target = Target {
-        reservations: vec![Wanted { pid, tid: busy, name: "busy".into(), held }],
+        reservations: vec![Wanted { pid, tid: busy, name: "busy".into(), held, patience_ns: 40_000_000 }],
         best_effort: vec![(pid, idle)],
         processes: BTreeSet::from([pid]),
     };
