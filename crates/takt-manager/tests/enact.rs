@@ -142,7 +142,7 @@ impl Dummy {
 
     fn wanted(&self, name: &str, budget_us: u64, core: usize) -> Wanted {
         let held = Held { budget_ns: budget_us * 1000, period_ns: 10_000_000, core };
-        Wanted { pid: self.pid(), tid: self.tid(name), name: name.into(), held }
+        Wanted { pid: self.pid(), tid: self.tid(name), name: name.into(), held, patience_ns: 20_000_000 }
     }
 
     fn target(&self, reservations: Vec<Wanted>, best_effort: &[&str]) -> Target {
@@ -313,7 +313,7 @@ fn manager(folder: &Path) {
     };
     let held = Held { budget_ns: 3_000_000, period_ns: 10_000_000, core: platform.cores[0] };
     let target = Target {
-        reservations: vec![Wanted { pid, tid: busy, name: "busy".into(), held }],
+        reservations: vec![Wanted { pid, tid: busy, name: "busy".into(), held, patience_ns: 20_000_000 }],
         best_effort: vec![(pid, idle)],
         processes: BTreeSet::from([pid]),
     };
@@ -421,12 +421,12 @@ fn the_next_manager_undoes_what_a_killed_one_left() {
     );
 }
 
-/// CPU time of the busy thread in the next 300 ms, as a share of a CPU.
+/// CPU time of the busy thread in the next 500 ms, as a share of a CPU.
 fn share(dummy: &Dummy, mut each: impl FnMut()) -> f64 {
     let kernel = Linux::new();
     let run = || kernel.run_ns(dummy.pid(), dummy.tid("busy")).unwrap();
     let (from, at) = (run(), monotonic_ns());
-    while monotonic_ns() < at + 300_000_000 {
+    while monotonic_ns() < at + 500_000_000 {
         std::thread::sleep(Duration::from_millis(15));
         each();
     }

@@ -36,6 +36,13 @@ struct Kept {
     thread: Identity,
     name: String,
     held: Held,
+    patience_ns: u64,
+}
+
+impl Kept {
+    fn new(thread: Identity, wanted: &Wanted, held: Held) -> Self {
+        Self { thread, name: wanted.name.clone(), held, patience_ns: wanted.patience_ns }
+    }
 }
 
 /// Enacts plans and undoes them.
@@ -268,7 +275,7 @@ impl<K: Kernel> Enactor<K> {
             }
             Err(error) => Err(error),
             Ok(()) => {
-                self.kept.insert(tid, Kept { thread: *thread, name: one.name.clone(), held: to });
+                self.kept.insert(tid, Kept::new(*thread, one, to));
                 Ok(())
             }
         }
@@ -308,7 +315,7 @@ impl<K: Kernel> Enactor<K> {
             enactor.partition.reserve(&mut enactor.kernel, pid, tid, to.core, &attributes)
         });
         if outcome.as_ref().is_err_and(|error| error.raw_os_error() == Some(libc::EAGAIN)) {
-            self.asleep.insert(tid, Kept { thread: *thread, name: one.name.clone(), held: to });
+            self.asleep.insert(tid, Kept::new(*thread, one, to));
             return outcome;
         }
         if outcome.is_err()
@@ -319,7 +326,7 @@ impl<K: Kernel> Enactor<K> {
             let _ = self.partition.displace(&mut self.kernel, &before);
         }
         outcome?;
-        self.kept.insert(tid, Kept { thread: *thread, name: one.name.clone(), held: to });
+        self.kept.insert(tid, Kept::new(*thread, one, to));
         Ok(())
     }
 

@@ -40,7 +40,7 @@ fn system() -> Sim {
 
 fn wanted(tid: u32, percent: u64, core: usize) -> Wanted {
     let held = Held { budget_ns: percent * MS / 10, period_ns: 10 * MS, core };
-    Wanted { pid: tid / 10 * 10, tid, name: format!("t{tid}"), held }
+    Wanted { pid: tid / 10 * 10, tid, name: format!("t{tid}"), held, patience_ns: 20 * MS }
 }
 
 fn target(reservations: Vec<Wanted>, best_effort: &[u32]) -> Target {

@@ -10,7 +10,7 @@ use takt_rt::policy::Policy;
 
 use super::order::Held;
 use super::{Mode, Refusal, Soft};
-use crate::plan::Plan;
+use crate::plan::{ChainPlan, Plan};
 use crate::restore;
 
 /// How plans are enacted.
@@ -145,12 +145,22 @@ pub struct Wanted {
     pub name: String,
     /// Budget, period and core.
     pub held: Held,
+    /// How long it may want more than its budget before that is an overrun: the tightest goal that it serves. A callback longer
+    /// than the budget is held back by design.
+    pub patience_ns: u64,
 }
 
 impl Target {
     /// What `plan` asks for, in the system that `model` shows.
     #[must_use]
     pub fn new(plan: &Plan, model: &Model) -> Self {
+        let patience = |executor| {
+            let serves = |chain: &&ChainPlan| {
+                let mut path = chain.path.iter().filter_map(|id| model.callbacks.get(id.0));
+                path.any(|callback| callback.executor == executor)
+            };
+            plan.chains.iter().filter(serves).map(|chain| chain.goal_ns).min()
+        };
         let reservations: Vec<Wanted> = plan
             .reservations
             .iter()
@@ -159,6 +169,8 @@ impl Target {
                 tid: r.tid,
                 name: r.name.clone(),
                 held: Held { budget_ns: r.budget_ns, period_ns: r.period_ns, core: r.core },
+                // Ten periods, where the plan does not say whom it serves.
+                patience_ns: patience(r.executor).unwrap_or(r.period_ns.saturating_mul(10)),
             })
             .collect();
         let reserved: BTreeSet<u32> = reservations.iter().map(|wanted| wanted.tid).collect();

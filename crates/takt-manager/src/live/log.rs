@@ -147,7 +147,7 @@ impl Log {
                     let Overrun { tid, name, budget_ns, period_ns, released, .. } = overrun;
                     let (budget_us, period_us) = (budget_ns / 1000, period_ns / 1000);
                     let fate = if *released { "; it goes on at best effort until it has caught up" } else { "" };
-                    format!("thread {tid} `{name}`: {budget_us} us in {period_us} us did not suffice, seen {count} times{fate}")
+                    format!("thread {tid} `{name}`: {budget_us} us in {period_us} us did not let it catch up within its goal, seen {count} times{fate}")
                 })
                 .collect(),
             Record::Status { .. } => Vec::new(),

@@ -14,6 +14,7 @@ use takt_model::{ChainSpec, ChainStats, Completion, Extractor, Model, Reorder, W
 use takt_ros::Source;
 use takt_rt::clock::monotonic_ns;
 use takt_rt::placement::CpuSet;
+use takt_rt::policy::Policy;
 
 use crate::enact::{self, Enacted, Enactor, Overrun, Target};
 use crate::goals::Goals;
@@ -289,6 +290,7 @@ impl<S: Source, K: Kernel> Live<S, K> {
         if let Some(home) = home {
             // The thread may have other things to do afterwards.
             let _ = takt_rt::placement::set_affinity(0, &home);
+            let _ = Policy::Other { nice: 0 }.apply(0);
         }
         outcome
     }
@@ -319,6 +321,9 @@ impl<S: Source, K: Kernel> Live<S, K> {
         if let Err(error) = outcome {
             self.note(monotonic_ns(), &format!("the manager itself stays where it is: {error}"));
         }
+        // Without urgency, but with weight: it needs a hundredth of the core, and on a crowded one a fair share of a twentieth comes in
+        // pieces that are seconds apart. Where that is not allowed, it goes without.
+        let _ = Policy::Other { nice: -10 }.apply(0);
         Some(home)
     }
 
