@@ -39,6 +39,9 @@ pub enum LabError {
     /// A task could not be started.
     #[error(transparent)]
     Runtime(#[from] takt_rt::Error),
+    /// A kernel is not to be had.
+    #[error(transparent)]
+    Kernel(#[from] takt_kernels::packages::PackageError),
     /// A campaign was ended before its last run.
     #[error("stopped. What was measured is in {dir}; `takt campaign resume {dir}` goes on", dir = dir.display())]
     Stopped {

@@ -12,6 +12,7 @@ use takt_rundir::{Measure, RunDir, read_json, write_json};
 use takt_stats::Streamed;
 
 use crate::LabError;
+use crate::trace::LateWatch;
 
 /// A kill loses at most this much.
 const CHECKPOINT_EVERY: Duration = Duration::from_secs(1);
@@ -23,28 +24,36 @@ pub const MOST_ROWS: u64 = 4_000_000;
 /// From when to when values count, CLOCK_MONOTONIC nanoseconds: set by the thread that times the run, read by the
 /// collector.
 #[derive(Clone, Debug)]
-pub struct Window(Arc<[AtomicU64; 2]>);
+pub struct Window {
+    bounds: Arc<[AtomicU64; 2]>,
+    watch: Option<LateWatch>,
+}
 
 impl Default for Window {
     fn default() -> Self {
-        Self(Arc::new([AtomicU64::new(u64::MAX), AtomicU64::new(u64::MAX)]))
+        Self::watched(None)
     }
 }
 
 impl Window {
+    /// A window whose late values `watch` is told of.
+    pub fn watched(watch: Option<LateWatch>) -> Self {
+        Self { bounds: Arc::new([AtomicU64::new(u64::MAX), AtomicU64::new(u64::MAX)]), watch }
+    }
+
     /// Opens at `from_ns`.
     pub fn open(&self, from_ns: u64) {
-        self.0[0].store(from_ns, Ordering::Release);
+        self.bounds[0].store(from_ns, Ordering::Release);
     }
 
     /// Closes at `to_ns`.
     pub fn close(&self, to_ns: u64) {
-        self.0[1].store(to_ns, Ordering::Release);
+        self.bounds[1].store(to_ns, Ordering::Release);
     }
 
     /// Time since the opening, for a time within the window.
     pub fn elapsed_ns(&self, at_ns: u64) -> Option<u64> {
-        let [from, to] = [&self.0[0], &self.0[1]].map(|bound| bound.load(Ordering::Acquire));
+        let [from, to] = [&self.bounds[0], &self.bounds[1]].map(|bound| bound.load(Ordering::Acquire));
         (at_ns < to).then(|| at_ns.checked_sub(from)).flatten()
     }
 }
@@ -63,6 +72,8 @@ pub struct Keeper {
     /// Time that had been measured before this process went on with it.
     before_ns: u64,
     written: Instant,
+    /// Values above this are told to the window's watch.
+    late_above_ns: u64,
 }
 
 impl Keeper {
@@ -80,6 +91,11 @@ impl Keeper {
         Ok(Self {
             before_ns: streamed.elapsed_ns,
             path,
+            late_above_ns: window
+                .watch
+                .as_ref()
+                .and_then(|watch| watch.limit_ns(measure))
+                .unwrap_or(u64::MAX),
             window: window.clone(),
             streamed,
             written: Instant::now(),
@@ -90,6 +106,11 @@ impl Keeper {
     pub fn push(&mut self, at_ns: u64, value_ns: u64) {
         if let Some(elapsed_ns) = self.window.elapsed_ns(at_ns) {
             self.streamed.push(self.before_ns + elapsed_ns, value_ns);
+            if value_ns > self.late_above_ns
+                && let Some(watch) = &self.window.watch
+            {
+                watch.late(at_ns, value_ns);
+            }
         }
     }
 

@@ -9,6 +9,7 @@ use takt_rt::placement::CpuSet;
 use takt_rundir::{Experiment, RunDir};
 
 use crate::LabError;
+use crate::trace::LateWatch;
 
 /// What shows the robot while it runs. Only the safety cell has views; the others ignore it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -91,6 +92,8 @@ pub struct RunOptions {
     pub view: View,
     /// Where the run stands in an experiment.
     pub experiment: Experiment,
+    /// What is told of late releases while the robot runs (a flight recorder).
+    pub watch: Option<LateWatch>,
     /// Ends the run early, in order.
     pub stop: Arc<AtomicBool>,
 }
@@ -104,6 +107,7 @@ impl RunOptions {
             target: Target::Below(root.into()),
             view: View::None,
             experiment: Experiment::default(),
+            watch: None,
             stop,
         }
     }

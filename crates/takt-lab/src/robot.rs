@@ -13,6 +13,7 @@ use crate::cyclic::{self, CyclicFile};
 use crate::daq::{self, DaqFile};
 use crate::humanoid::{self, HumanoidFile};
 use crate::options::RunOptions;
+use crate::ros::{self, RosFile};
 use crate::summary::RunSummary;
 use crate::uav::{self, UavFile};
 
@@ -50,10 +51,12 @@ pub enum RobotFile {
     Daq(DaqFile),
     /// The humanoid.
     Humanoid(HumanoidFile),
+    /// A ROS 2 system under the latency manager or a baseline.
+    Ros(RosFile),
 }
 
 /// Names of the robots that can be run.
-pub const ROBOTS: [&str; 5] = ["cell", "cyclic", "uav", "daq", "humanoid"];
+pub const ROBOTS: [&str; 6] = ["cell", "cyclic", "uav", "daq", "humanoid", "ros"];
 
 /// The key that says which robot it is. A table of that name is the arm of the safety cell.
 #[derive(Deserialize)]
@@ -120,6 +123,11 @@ impl RobotFile {
                 file.validate().map_err(config)?;
                 Ok(Self::Humanoid(file))
             }
+            "ros" => {
+                let file: RosFile = toml::from_str(text).map_err(|e| config(e.to_string()))?;
+                file.validate().map_err(config)?;
+                Ok(Self::Ros(file))
+            }
             other => Err(config(unknown(other))),
         }
     }
@@ -132,6 +140,7 @@ impl RobotFile {
             Self::Uav(_) => "uav",
             Self::Daq(_) => "daq",
             Self::Humanoid(_) => "humanoid",
+            Self::Ros(_) => "ros",
         }
     }
 
@@ -156,6 +165,12 @@ impl RobotFile {
                 file.motion.rate_hz,
                 file.tuning()
             ),
+            Self::Ros(file) => format!(
+                "{}: {} chains, {}",
+                file.name,
+                file.goals().map_or(0, |goals| goals.chains.len()),
+                file.policy
+            ),
         }
     }
 
@@ -167,6 +182,17 @@ impl RobotFile {
             Self::Uav(file) => Some(file.expected_seconds()),
             Self::Daq(file) => Some(file.seconds),
             Self::Humanoid(file) => Some(file.seconds),
+            Self::Ros(file) => Some(file.expected_seconds()),
+        }
+    }
+
+    /// Releases of the critical task a second; unknown for a robot that polls, or follows its cameras.
+    pub fn rate_hz(&self) -> Option<f64> {
+        match self {
+            Self::Cyclic(file) => Some(file.rate_hz),
+            Self::Uav(file) => Some(file.attitude.rate_hz),
+            Self::Humanoid(file) => Some(file.motion.rate_hz),
+            Self::Cell(_) | Self::Daq(_) | Self::Ros(_) => None,
         }
     }
 
@@ -181,6 +207,7 @@ impl RobotFile {
             Self::Uav(file) => toml::to_string(file),
             Self::Daq(file) => toml::to_string(file),
             Self::Humanoid(file) => toml::to_string(file),
+            Self::Ros(file) => toml::to_string(file),
         };
         text.map_err(|error| LabError::Config(error.to_string()))
     }
@@ -198,6 +225,7 @@ impl RobotFile {
             Self::Uav(file) => file.tasks.strict = true,
             Self::Daq(file) => file.make_strict(),
             Self::Humanoid(file) => file.strict = true,
+            Self::Ros(file) => file.strict = true,
         }
     }
 
@@ -220,6 +248,7 @@ impl RobotFile {
             Self::Uav(file) => uav::run(file, options, observe),
             Self::Daq(file) => daq::run(file, options, observe),
             Self::Humanoid(file) => humanoid::run(file, options, observe),
+            Self::Ros(file) => ros::run(file, options, observe),
         }
     }
 }
@@ -235,6 +264,7 @@ pub fn shipped_text(robot: &str) -> Result<&'static str, LabError> {
         "uav" => Ok(uav::SHIPPED),
         "daq" => Ok(daq::SHIPPED),
         "humanoid" => Ok(humanoid::SHIPPED),
+        "ros" => Ok(ros::SHIPPED),
         other => Err(LabError::Config(unknown(other))),
     }
 }

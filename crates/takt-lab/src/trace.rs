@@ -1,6 +1,6 @@
 //! A robot's run with the kernel traced meanwhile: how its critical thread was activated, and why it was late.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fs::File;
 use std::io::BufWriter;
 use std::path::{Path, PathBuf};
@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use takt_rt::jobs::{JobRecord, MAX_INPUTS};
-use takt_rundir::RunDir;
+use takt_rundir::{Measure, RunDir};
 use takt_trace::overhead::{self, Overhead};
-use takt_trace::perfetto::{self, Input, Task};
-use takt_trace::{Thresholds, Trace, TraceOptions, TraceReport, Tracer, analyse_with};
+use takt_trace::perfetto::{Argument, Input, PerfettoError, Task, Writer};
+use takt_trace::{Kind, Marker, Thresholds, Trace, TraceOptions, TraceReport, Tracer, analyse_with};
 
 use crate::LabError;
 use crate::options::RunOptions;
@@ -21,6 +21,41 @@ use crate::summary::RunSummary;
 
 /// File of the trace's report in the run directory.
 pub const TRACE_FILE: &str = "trace.json";
+
+/// File of a flight recorder's worst windows in the run directory, which ui.perfetto.dev opens.
+pub const LATE_FILE: &str = "late.perfetto-trace";
+
+/// Kept of the kernel's events around a late release in [`LATE_FILE`], before and after.
+const MARGIN_NS: u64 = 5_000_000;
+
+/// Tells a tracer which windows to keep while a robot runs.
+#[derive(Clone, Debug)]
+pub struct LateWatch {
+    marker: Marker,
+    /// Sample file of the critical thread's jobs.
+    file: &'static str,
+    lateness_ns: u64,
+}
+
+impl LateWatch {
+    /// From what value on this measure's are late; None for measures that do not count from a release of the
+    /// critical thread.
+    pub(crate) fn limit_ns(&self, measure: &Measure) -> Option<u64> {
+        if measure.file != self.file || measure.since_column.as_deref() != Some(PLANNED) {
+            return None;
+        }
+        if measure.column == WAKE { Some(self.lateness_ns) } else { measure.deadline_ns }
+    }
+
+    /// A release planned at `planned_ns` was late by `value_ns`, or ended so much after it.
+    pub(crate) fn late(&self, planned_ns: u64, value_ns: u64) {
+        self.marker.mark_job(planned_ns, planned_ns.saturating_add(value_ns), value_ns);
+    }
+}
+
+/// Columns that measures of releases count from and to.
+const PLANNED: &str = "planned_ns";
+const WAKE: &str = "wake_ns";
 
 /// The critical thread of a robot, and where its jobs are kept.
 struct Critical {
@@ -51,6 +86,9 @@ fn critical(file: &RobotFile) -> Result<Critical, LabError> {
         RobotFile::Daq(_) => Err(LabError::Config(
             "the DAQ loop polls without releases, so there is no activation to trace; its edges are in its samples".to_owned(),
         )),
+        RobotFile::Ros(_) => Err(LabError::Config(
+            "a ROS 2 system has many critical threads: trace one of them while it runs, with --thread NAME".to_owned(),
+        )),
     }
 }
 
@@ -63,8 +101,26 @@ pub struct TraceRequest {
     pub thresholds: Thresholds,
     /// Perfetto file to write.
     pub perfetto: Option<PathBuf>,
+    /// A flight recorder: only the last seconds and the windows of late releases are in memory, and the worst of these stay
+    /// in the run directory as [`LATE_FILE`].
+    pub flight: bool,
     /// Seconds for which tracing off, on and with full rings are compared after the run; 0 leaves that out.
     pub overhead_rounds: u32,
+}
+
+impl TraceRequest {
+    /// A flight recorder for runs of any length. 64 MiB hold some 700,000 events of the present, and as many around late
+    /// releases.
+    pub fn flight(thresholds: Thresholds) -> Self {
+        let options = TraceOptions { memory_bytes: 64 << 20, ..TraceOptions::default() };
+        Self { options, thresholds, flight: true, ..Self::default() }
+    }
+}
+
+/// What `trace.json` holds of a run that could not be traced.
+#[derive(Debug, Serialize)]
+struct UntracedFile<'a> {
+    untraced: &'a str,
 }
 
 /// `trace.json`.
@@ -105,15 +161,27 @@ pub fn trace(
         Ok(tracer) => Ok(tracer),
         Err(error) => Err(error.to_string()),
     };
-    let run = file.run(options, observe)?;
-    let untraced = |why: String, run| Ok(Traced { trace: None, untraced: Some(why), run });
+    let mut options = options.clone();
+    if let Ok(tracer) = &tracer {
+        let lateness_ns = request.thresholds.lateness_ns;
+        options.watch = Some(LateWatch { marker: tracer.marker(), file: critical.file, lateness_ns });
+    }
+    let run = file.run(&options, observe)?;
+    // The run is good without a trace, and labelled.
+    let untraced = |why: String, run: RunSummary| {
+        let dir = RunDir::open(Path::new(&run.run_dir))?;
+        dir.write_json(TRACE_FILE, &UntracedFile { untraced: &why })?;
+        dir.seal()?;
+        Ok(Traced { trace: None, untraced: Some(why), run })
+    };
     let trace = match tracer.map(Tracer::stop) {
         Ok(Ok(trace)) => trace,
         Ok(Err(error)) => return untraced(error.to_string(), run),
         Err(why) => return untraced(why, run),
     };
     let dir = RunDir::open(Path::new(&run.run_dir))?;
-    let jobs = jobs(&dir, &critical)?;
+    let thresholds = thresholds(&dir.header()?.measures, &critical, &request.thresholds);
+    let jobs = jobs(&dir, &critical, &trace, &thresholds)?;
     // By id: other programs may have threads of the same name.
     let Some(tid) = granted_tid(&dir, critical.thread)?.or_else(|| thread_of(&trace, critical.thread)) else {
         return untraced(
@@ -130,11 +198,14 @@ pub fn trace(
         }
         _ => vec![(own, jobs.clone())],
     };
-    write_perfetto(request, &trace, &tasks)?;
-    let report = match analyse_with(&trace, tid, &jobs, &request.thresholds) {
+    let report = match analyse_with(&trace, tid, &jobs, &thresholds) {
         Ok(report) => report,
         Err(error) => return untraced(error.to_string(), run),
     };
+    write_perfetto(request, &trace, &tasks, &report)?;
+    if request.flight {
+        write_late(&dir, trace, &report, &tasks)?;
+    }
     let overhead = match request.overhead_rounds {
         0 => None,
         // The machine's CPUs are numbered from 0, and there is at least one.
@@ -145,6 +216,66 @@ pub fn trace(
     // The run was sealed without it.
     dir.seal()?;
     Ok(Traced { trace: Some(file), untraced: None, run })
+}
+
+/// What counts as late, with the robot's own deadline where the request has none.
+fn thresholds(measures: &[Measure], critical: &Critical, asked: &Thresholds) -> Thresholds {
+    let response = measures.iter().find(|measure| {
+        let since_release = measure.since_column.as_deref() == Some(PLANNED);
+        measure.file == critical.file && since_release && measure.column == critical.columns[3]
+    });
+    let response_ns = asked.response_ns.or_else(|| response.and_then(|measure| measure.deadline_ns));
+    Thresholds { response_ns, ..*asked }
+}
+
+/// Keeps the worst windows for a person to look at: everything else of a long run's trace would be megabytes of nothing.
+fn write_late(
+    dir: &RunDir,
+    mut trace: Trace,
+    report: &TraceReport,
+    tasks: &[(Task, Vec<JobRecord>)],
+) -> Result<(), LabError> {
+    let mut spans: Vec<(u64, u64)> = report
+        .windows
+        .iter()
+        .map(|late| (late.planned_ns.saturating_sub(MARGIN_NS), late.end_ns.saturating_add(MARGIN_NS)))
+        .collect();
+    spans.sort_unstable();
+    // Windows may overlap: ends in the order of begins, each at least the one before.
+    let mut latest = 0;
+    for span in &mut spans {
+        latest = latest.max(span.1);
+        span.1 = latest;
+    }
+    let within = |from_ns: u64, to_ns: u64| {
+        let begun = spans.partition_point(|span| span.0 <= to_ns);
+        begun.checked_sub(1).is_some_and(|last| spans[last].1 >= from_ns)
+    };
+    // Where events of a CPU are left out, a mark keeps slices from running through.
+    let mut left_out = BTreeSet::new();
+    let mut events = Vec::new();
+    for event in &trace.events {
+        if !within(event.time_ns, event.time_ns) {
+            left_out.insert(event.cpu);
+            continue;
+        }
+        if left_out.remove(&event.cpu) {
+            events.push(takt_trace::Event { tid: 0, kind: Kind::Lost { count: 0 }, ..*event });
+        }
+        events.push(*event);
+    }
+    if events.is_empty() {
+        return Ok(());
+    }
+    trace.events = events;
+    let tasks: Vec<(Task, Vec<JobRecord>)> = tasks
+        .iter()
+        .map(|(task, jobs)| {
+            let jobs = jobs.iter().filter(|job| within(job.planned_ns, job.end_ns)).copied();
+            (task.clone(), jobs.collect())
+        })
+        .collect();
+    export(&dir.path().join(LATE_FILE), &trace, &tasks, report)
 }
 
 /// The safety cell's cameras as tasks, whose frames flow into the SSM task's jobs.
@@ -242,35 +373,71 @@ fn of_thread(
     let jobs = takt_trace::analysis::observed_jobs(trace, tid);
     let task = Task { name: trace.name(tid), tid: Some(tid), ..Task::default() };
     let tasks = [(task, jobs)];
-    write_perfetto(request, trace, &tasks)?;
-    analyse_with(trace, tid, &tasks[0].1, &request.thresholds)
-        .map_err(|error| LabError::Config(error.to_string()))
+    let report = analyse_with(trace, tid, &tasks[0].1, &request.thresholds)
+        .map_err(|error| LabError::Config(error.to_string()))?;
+    write_perfetto(request, trace, &tasks, &report)?;
+    Ok(report)
 }
 
 fn write_perfetto(
     request: &TraceRequest,
     trace: &Trace,
     tasks: &[(Task, Vec<JobRecord>)],
+    report: &TraceReport,
 ) -> Result<(), LabError> {
-    let Some(path) = &request.perfetto else { return Ok(()) };
+    match &request.perfetto {
+        Some(path) => export(path, trace, tasks, report),
+        None => Ok(()),
+    }
+}
+
+/// Writes events and jobs; the causes of the worst late releases are marked at the first task.
+fn export(
+    path: &Path,
+    trace: &Trace,
+    tasks: &[(Task, Vec<JobRecord>)],
+    report: &TraceReport,
+) -> Result<(), LabError> {
     let out = BufWriter::new(File::create(path).map_err(LabError::io(path))?);
-    let tasks: Vec<(Task, &[JobRecord])> =
-        tasks.iter().map(|(task, jobs)| (task.clone(), jobs.as_slice())).collect();
-    perfetto::export(out, trace, &tasks)
-        .map(drop)
-        .map_err(|error| LabError::Config(format!("{}: {error}", path.display())))
+    let failed = |error: PerfettoError| LabError::Config(format!("{}: {error}", path.display()));
+    let declared: Vec<Task> = tasks.iter().map(|task| task.0.clone()).collect();
+    let mut writer = Writer::new(out, trace, &declared).map_err(failed)?;
+    writer.events(&trace.events).map_err(failed)?;
+    for (index, (_, jobs)) in tasks.iter().enumerate() {
+        writer.jobs(index, jobs).map_err(failed)?;
+    }
+    for late in report.windows.iter().filter(|_| !tasks.is_empty()) {
+        let name = format!("late: {}", late.cause.title());
+        let arguments = [
+            ("who", Argument::Text(late.who.clone())),
+            ("release", Argument::Number(i64::try_from(late.index).unwrap_or(i64::MAX))),
+            ("share_percent", Argument::Number((100.0 * late.share) as i64)),
+        ];
+        writer.mark(0, late.planned_ns, &name, &arguments).map_err(failed)?;
+    }
+    writer.finish().map(drop).map_err(failed)
 }
 
 /// The report that an earlier traced run left.
 ///
 /// # Errors
-/// [`LabError::Files`] for a run without one.
+/// [`LabError::Files`] for a run without one, [`LabError::Config`] for one that went on untraced.
 pub fn earlier(run: &Path) -> Result<TraceReport, LabError> {
-    Ok(RunDir::open(run)?.read_json(TRACE_FILE)?)
+    let dir = RunDir::open(run)?;
+    let value: serde_json::Value = dir.read_json(TRACE_FILE)?;
+    if let Some(why) = value["untraced"].as_str() {
+        return Err(LabError::Config(format!("{} was not traced: {why}", run.display())));
+    }
+    Ok(dir.read_json(TRACE_FILE)?)
 }
 
-/// Jobs of the measured window.
-fn jobs(dir: &RunDir, critical: &Critical) -> Result<Vec<JobRecord>, LabError> {
+/// Jobs of the measured window; where the trace has but windows of a long run, those in them and the late ones.
+fn jobs(
+    dir: &RunDir,
+    critical: &Critical,
+    trace: &Trace,
+    thresholds: &Thresholds,
+) -> Result<Vec<JobRecord>, LabError> {
     let header = dir.header()?;
     let [from, to] = header.measures.first().and_then(|measure| measure.window_ns).unwrap_or([0, u64::MAX]);
     let mut names = vec!["index"];
@@ -284,8 +451,15 @@ fn jobs(dir: &RunDir, critical: &Critical) -> Result<Vec<JobRecord>, LabError> {
         end_ns: columns[4][at],
         ..JobRecord::default()
     };
-    let all = (0..columns[0].len()).map(row);
-    Ok(all.filter(|job| (from..to).contains(&job.planned_ns)).collect())
+    let response_ns = thresholds.response_ns.unwrap_or(u64::MAX);
+    let wanted = |job: &JobRecord| {
+        (from..to).contains(&job.planned_ns)
+            && (trace.spans.len() < 2
+                || trace.covers(job.planned_ns, job.end_ns)
+                || job.lateness_ns() > thresholds.lateness_ns
+                || job.response_ns() > response_ns)
+    };
+    Ok((0..columns[0].len()).map(row).filter(wanted).collect())
 }
 
 /// The thread that the run itself names in `run.json`, where it lists what each thread was granted.

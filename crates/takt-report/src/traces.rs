@@ -30,6 +30,10 @@ pub struct Trace {
     pub releases: Option<u64>,
     /// Of these, how many have every step of their activation.
     pub matched: Option<u64>,
+    /// Why there is no trace, where the run went on without.
+    pub untraced: Option<String>,
+    /// CPUs that the tracer kept out of idle.
+    pub kept_awake: Vec<u16>,
     /// Events.
     pub events: Option<u64>,
     /// Events that the kernel or the recorder dropped.
@@ -228,10 +232,14 @@ fn parse(bytes: &[u8]) -> Result<Trace, String> {
         trace.causes.len(),
         trace.windows.len(),
         trace.notes.len(),
+        trace.kept_awake.len(),
     ];
     match lengths.into_iter().find(|length| *length > MOST) {
         Some(length) => Err(format!("damaged: a list has {length} entries, and at most {MOST} make sense")),
-        None => Ok(trace),
+        None => match &trace.untraced {
+            Some(why) => Err(format!("the run went on untraced: {}", clean(why))),
+            None => Ok(trace),
+        },
     }
 }
 
@@ -262,6 +270,7 @@ pub fn cause_title(cause: &str) -> String {
         "frequency" => "CPU frequency",
         "throttled" => "throttled: budget exhausted",
         "steal" => "hypervisor steal",
+        "gap" => "gap (SMI, or steal that is not accounted)",
         "stopped" => "stopped by a signal",
         "previous_job" => "job before still running",
         "execution" => "the job itself",
@@ -295,6 +304,12 @@ mod tests {
         let long = format!(r#"{{"notes":[{}"a"]}}"#, r#""a","#.repeat(MOST));
         assert!(parse(long.as_bytes()).unwrap_err().contains("2001 entries"));
         assert!(parse(&vec![b' '; (LONGEST + 1) as usize]).unwrap_err().contains("longer"));
+    }
+
+    #[test]
+    fn a_run_that_went_on_untraced_says_why() {
+        let reason = parse(br#"{"untraced":"no tracefs. Fix: mount it"}"#).unwrap_err();
+        assert_eq!(reason, "the run went on untraced: no tracefs. Fix: mount it");
     }
 
     proptest! {

@@ -14,5 +14,7 @@ pub use dir::{
 };
 pub use error::Error;
 pub use header::{Experiment, FORMAT, Factor, Measure, RunHeader};
-pub use machine::{CpuShare, CpuTime, FactDifference, Machine};
+pub use machine::{
+    CpuShare, CpuTime, FactDifference, GUEST_PARAMETER, Machine, VIRTUAL_MACHINE_FILE, VirtualMachine,
+};
 pub use series::Series;

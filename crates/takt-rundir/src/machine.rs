@@ -38,7 +38,48 @@ pub struct Machine {
     pub hypervisor: bool,
     /// Memory in KiB.
     pub memory_kib: Option<u64>,
+    /// What Takt's virtual machine says about itself; nothing anywhere else.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub virtual_machine: Option<VirtualMachine>,
 }
+
+/// Where a guest of Takt finds what its machine is: what only the host knows.
+pub const VIRTUAL_MACHINE_FILE: &str = "/etc/takt/virtual-machine.json";
+
+/// Takt's own virtual machine, as its maker describes it to the guest.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct VirtualMachine {
+    /// Whether time is counted in instructions instead of passing: then no figure is one of a real machine.
+    pub virtual_time: bool,
+    /// The machine and how it counts time: "QEMU 7.2.22, TCG, 1 ns an instruction".
+    pub machine: String,
+    /// CPUs.
+    pub cpus: u32,
+    /// Memory, MiB.
+    pub memory_mib: u32,
+    /// The kernel as the campaign calls it.
+    pub kernel: String,
+    /// The package that the kernel is from, with its version; nothing for a kernel by path.
+    #[serde(default)]
+    pub package: Option<String>,
+    /// SHA-256 of the kernel's file.
+    pub kernel_sha256: String,
+    /// Boot parameters asked for, beside the machine's own.
+    #[serde(default)]
+    pub boot: Vec<String>,
+}
+
+impl VirtualMachine {
+    /// What the file of a guest says. Nothing on any other machine: a guest's kernel is told so on its command line.
+    fn of_guest(boot_parameters: Option<&str>) -> Option<Self> {
+        let told = boot_parameters?.split_whitespace().any(|word| word == GUEST_PARAMETER);
+        told.then(|| serde_json::from_str(&fs::read_to_string(VIRTUAL_MACHINE_FILE).ok()?).ok())?
+    }
+}
+
+/// The boot parameter that marks a guest of Takt; kernels take no notice of it.
+pub const GUEST_PARAMETER: &str = "takt.guest";
 
 fn line(path: &str) -> Option<String> {
     let text = fs::read_to_string(path).ok()?;
@@ -124,6 +165,7 @@ impl Machine {
             kernel: line("/proc/sys/kernel/osrelease"),
             preemption: preemption(kernel_version.as_deref()),
             kernel_version,
+            virtual_machine: VirtualMachine::of_guest(line("/proc/cmdline").as_deref()),
             boot_parameters: line("/proc/cmdline"),
             cpu: keyed(&cpuinfo, "model name").map(str::to_owned),
             online_cpus: line("/sys/devices/system/cpu/online"),

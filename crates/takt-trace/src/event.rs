@@ -18,6 +18,9 @@ pub struct Event {
     pub kind: Kind,
 }
 
+/// How the names of threads begin that keep a CPU awake for the tracer; the CPU's number follows.
+pub(crate) const KEEPER_NAME: &str = "takt-awake/";
+
 /// What happened. Priorities are the kernel's: 0 to 98 real time (99 less the user's priority), 100 to 139 fair,
 /// -1 SCHED_DEADLINE; see [`Priority`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -199,7 +202,7 @@ pub enum Kind {
     },
     /// Events of this CPU were lost: between the one before on this CPU and `time_ns`.
     Lost {
-        /// How many.
+        /// How many; 0 where they were left out on purpose.
         count: u64,
     },
 }
@@ -350,6 +353,18 @@ pub struct Span {
     pub to_ns: u64,
 }
 
+/// A reading of the kernel's count of the time that the hypervisor took from one CPU (`/proc/stat`). Between two readings
+/// of a CPU it is that of the first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StealReading {
+    /// The CPU.
+    pub cpu: u16,
+    /// When it was read.
+    pub time_ns: u64,
+    /// The count since boot, in steps of 10 ms.
+    pub stolen_ns: u64,
+}
+
 /// Events in the order of time, and the names in them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Trace {
@@ -363,10 +378,14 @@ pub struct Trace {
     pub clock: Clock,
     /// Events lost on all CPUs.
     pub lost_events: u64,
-    /// The spans of time that are recorded on every CPU, oldest first. Empty: from the first event to the last.
+    /// The spans of time that are recorded on every CPU, oldest first and apart from each other. Empty: from the first event to the last.
     pub spans: Vec<Span>,
     /// The kernel that was traced ran under a hypervisor, which may delay timers too.
     pub guest: bool,
+    /// Readings of the CPUs' counters of stolen time, oldest first; empty where nobody read them.
+    pub steal: Vec<StealReading>,
+    /// CPUs that the tracer kept out of idle, because their idle time leaves no events ([`crate::capture::KeepAwake`]).
+    pub kept_awake: Vec<u16>,
     /// Whatever a reader should know: tracepoints that were missing, other tracers at work, a torn end.
     pub notes: Vec<String>,
 }
@@ -381,6 +400,8 @@ impl Default for Trace {
             lost_events: 0,
             spans: Vec::new(),
             guest: false,
+            steal: Vec::new(),
+            kept_awake: Vec::new(),
             notes: Vec::new(),
         }
     }
@@ -391,6 +412,8 @@ impl Trace {
     pub fn name(&self, tid: i32) -> String {
         match self.threads.get(&tid) {
             _ if tid == 0 => "idle".to_owned(),
+            // What the kernel says of a thread that has ended, or that it does not want to name.
+            _ if tid < 0 => "an unknown thread".to_owned(),
             Some(thread) if !thread.name.is_empty() => thread.name.clone(),
             _ => format!("tid {tid}"),
         }
@@ -399,6 +422,20 @@ impl Trace {
     /// Thread ids that have `name`.
     pub fn tids(&self, name: &str) -> Vec<i32> {
         self.threads.iter().filter(|(_, thread)| thread.name == name).map(|(&tid, _)| tid).collect()
+    }
+
+    /// The thread's name and id; only its id where it has no name, and words where it has no id.
+    pub fn name_and_id(&self, tid: i32) -> String {
+        match self.threads.get(&tid) {
+            Some(thread) if tid > 0 && !thread.name.is_empty() => format!("{} (tid {tid})", thread.name),
+            _ => self.name(tid),
+        }
+    }
+
+    /// Whether the thread is one of the tracer's that keep CPUs awake: it never leaves user mode by itself.
+    pub fn keeps_awake(&self, tid: i32) -> bool {
+        !self.kept_awake.is_empty()
+            && self.threads.get(&tid).is_some_and(|thread| thread.name.starts_with(KEEPER_NAME))
     }
 
     /// The events from `from_ns` up to and with `to_ns`.
@@ -416,7 +453,8 @@ impl Trace {
                 _ => false,
             };
         }
-        self.spans.iter().any(|span| span.from_ns <= from_ns && to_ns <= span.to_ns)
+        let begun = self.spans.partition_point(|span| span.from_ns <= from_ns);
+        begun.checked_sub(1).is_some_and(|last| to_ns <= self.spans[last].to_ns)
     }
 
     /// Brings events of several CPUs into the order of time; those with equal times keep the order they have.
@@ -460,6 +498,22 @@ mod tests {
     #[test]
     fn an_event_is_small() {
         assert_eq!(size_of::<Event>(), 48);
+    }
+
+    #[test]
+    fn only_whole_spans_cover() {
+        let span = |from_ns, to_ns| Span { from_ns, to_ns };
+        let trace = Trace { spans: vec![span(10, 20), span(30, 40)], ..Trace::default() };
+        for (from_ns, to_ns, covered) in [
+            (10, 20, true),
+            (30, 35, true),
+            (9, 12, false),
+            (15, 32, false),
+            (22, 25, false),
+            (40, 41, false),
+        ] {
+            assert_eq!(trace.covers(from_ns, to_ns), covered, "{from_ns} to {to_ns}");
+        }
     }
 
     #[test]

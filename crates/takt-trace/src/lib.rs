@@ -25,7 +25,7 @@ pub mod perfetto;
 mod tracefs;
 
 pub use analysis::{Cause, Thresholds, TraceReport, analyse, analyse_with};
-pub use capture::{Marker, TraceOptions, Tracer, Watched};
+pub use capture::{KeepAwake, Marker, TraceOptions, Tracer, Watched};
 pub use error::TraceError;
 pub use event::{Clock, Event, Kind, Trace};
 pub use format::{Decoder, Format};

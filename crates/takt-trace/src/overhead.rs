@@ -11,8 +11,9 @@ use takt_rt::thread;
 use takt_stats::Summary;
 
 use crate::analysis::analyse;
-use crate::capture::{TraceOptions, Tracer};
+use crate::capture::{KeepAwake, TraceOptions, Tracer};
 use crate::error::TraceError;
+use crate::event::Trace;
 
 /// How tracing was.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -117,10 +118,12 @@ pub fn measure(rounds: u32, cpu: usize) -> Result<Overhead, TraceError> {
 }
 
 fn tracer(mode: Mode) -> Result<Option<Tracer>, TraceError> {
-    let full = TraceOptions { buffer_bytes: 64 << 10, drain: false, ..TraceOptions::default() };
+    // What tracing itself costs, not what a CPU costs that is kept awake.
+    let on = TraceOptions { keep_awake: KeepAwake::Off, ..TraceOptions::default() };
+    let full = TraceOptions { buffer_bytes: 64 << 10, drain: false, ..on.clone() };
     match mode {
         Mode::Off => Ok(None),
-        Mode::On => Tracer::start(&TraceOptions::default()).map(Some),
+        Mode::On => Tracer::start(&on).map(Some),
         Mode::Full => Tracer::start(&full).map(Some),
     }
 }
@@ -181,11 +184,11 @@ fn event_cost(cpu: usize) -> Result<f64, TraceError> {
         handle.join().and_then(|outcome| outcome).map_err(TraceError::Reader)
     };
     let mut off = block(BLOCKS)?;
-    let tracer = Tracer::start(&TraceOptions::default())?;
+    let tracer = tracer(Mode::On)?;
     let begin_ns = monotonic_ns();
     let mut on = block(BLOCKS)?;
     let end_ns = monotonic_ns();
-    let trace = tracer.stop()?;
+    let trace = tracer.map_or_else(|| Ok(Trace::default()), Tracer::stop)?;
     let ours = trace.tids("overhead-ping").into_iter().chain(trace.tids("overhead-pong")).collect::<Vec<_>>();
     let events = trace.between(begin_ns, end_ns).iter().filter(|event| ours.contains(&event.tid)).count();
     let events_per_turn = events as f64 / (BLOCKS * TURNS) as f64;

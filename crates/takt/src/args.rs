@@ -1,5 +1,7 @@
 //! What can be typed.
 
+pub mod kernels;
+
 use std::net::IpAddr;
 use std::path::PathBuf;
 
@@ -41,6 +43,11 @@ pub enum Command {
         #[command(subcommand)]
         what: Campaign,
     },
+    /// Compare kernels without a reboot: in virtual machines, in counted time
+    Kernels {
+        #[command(subcommand)]
+        what: kernels::Kernels,
+    },
     /// Find what makes this machine unfit for real time, with evidence and the fix
     Doctor(Doctor),
     /// Run a robot with the kernel traced: activation paths, and the cause of every late release
@@ -64,6 +71,10 @@ pub enum Command {
     Segment(Segment),
     /// Run a simulated robot controller alone (RTDE and dashboard), for other clients
     Simulate(Simulate),
+    /// Keep latency goals on running ROS 2 processes, by reservations from an analysis
+    Manage(Manage),
+    /// Run processes that behave like ROS 2 nodes, with known costs, for the latency manager
+    Workload(Workload),
 }
 
 /// Robots that can be measured.
@@ -77,6 +88,8 @@ pub enum BenchRobot {
     Daq(BenchDaq),
     /// The humanoid: 1 kHz over EtherCAT, on a simulated segment or a real one
     Humanoid(BenchHumanoid),
+    /// The latency manager: seven chains of a mobile robot under the manager, SCHED_RR and CFS
+    Manager(BenchManager),
 }
 
 fn positive_seconds(text: &str) -> Result<f64, String> {
@@ -161,6 +174,13 @@ pub struct Run {
     /// Go on in this run directory, which a kill left (robots that can: daq)
     #[arg(long, conflicts_with_all = ["runs", "run_dir"])]
     pub resume: Option<PathBuf>,
+    /// Record what the kernel does, keep the last seconds and the windows of late releases, and name their causes (uav,
+    /// cyclic, humanoid)
+    #[arg(long)]
+    pub flight_recorder: bool,
+    /// With the flight recorder: wake-ups later than this are late, microseconds
+    #[arg(long, default_value_t = 100.0, requires = "flight_recorder")]
+    pub late_us: f64,
     /// Print the summary as JSON
     #[arg(long)]
     pub json: bool,
@@ -240,6 +260,9 @@ pub struct CampaignRun {
     /// Folder for campaign directories
     #[arg(long, default_value = "takt-runs")]
     pub runs: PathBuf,
+    /// Make every run in a virtual machine of its own, which boots the run's kernel; see `takt kernels`
+    #[arg(long = "virtual")]
+    pub guests: bool,
     /// Only show the runs that would be made
     #[arg(long)]
     pub dry_run: bool,
@@ -381,6 +404,94 @@ pub struct Segment {
     pub seconds: Option<f64>,
 }
 
+/// `takt bench manager`
+#[derive(Debug, clap::Args)]
+pub struct BenchManager {
+    /// Length of the measured window in seconds; three load phases divide it
+    #[arg(long, default_value_t = 30.0, value_parser = positive_seconds)]
+    pub seconds: f64,
+    /// Policies instead of all: takt, rr, cfs
+    #[arg(long = "policy", value_delimiter = ',')]
+    pub policies: Vec<String>,
+    /// Repetitions
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    pub repeat: u32,
+    /// Configuration file (robot = "ros"), such as one that starts real ROS 2 nodes; the shipped one when absent
+    #[arg(long)]
+    pub config: Option<PathBuf>,
+    /// Folder for run directories
+    #[arg(long, default_value = "takt-runs")]
+    pub runs: PathBuf,
+    /// Print the rows as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `takt manage`
+#[derive(Debug, clap::Args)]
+pub struct Manage {
+    /// Goals file (TOML): chains, their goals, one degradation order
+    pub goals: Option<PathBuf>,
+    /// Only look: the model, the bounds, and what would be done
+    #[arg(long)]
+    pub observe: bool,
+    /// Attach to running processes (by uprobes; needs root) instead of starting a command
+    #[arg(long, value_delimiter = ',')]
+    pub pid: Vec<u32>,
+    /// End after so many seconds; without, with the command or by Ctrl-C
+    #[arg(long, value_parser = positive_seconds)]
+    pub seconds: Option<f64>,
+    /// A thread that has used up its budget goes on at best effort instead of being cut off
+    #[arg(long)]
+    pub soft: bool,
+    /// Serve Prometheus metrics at this address, such as 127.0.0.1:9464
+    #[arg(long)]
+    pub metrics: Option<std::net::SocketAddr>,
+    /// Show the status on the terminal, renewed twice a second, instead of the log
+    #[arg(long)]
+    pub screen: bool,
+    /// Write every decision to this file, too, one JSON object a line
+    #[arg(long)]
+    pub log: Option<PathBuf>,
+    /// Write the model as a graph for Graphviz
+    #[arg(long)]
+    pub dot: Option<PathBuf>,
+    /// Print model, plan and measurements as JSON at the end
+    #[arg(long)]
+    pub json: bool,
+    /// Undo what a manager that was killed has left, and end
+    #[arg(long)]
+    pub restore: bool,
+    /// State file, for --restore
+    #[arg(long)]
+    pub state: Option<PathBuf>,
+    /// What the manager starts to undo its changes when it is killed
+    #[arg(long, hide = true)]
+    pub watchdog: Option<PathBuf>,
+    /// The command to start and manage
+    #[arg(last = true)]
+    pub command: Vec<std::ffi::OsString>,
+}
+
+/// `takt workload`
+#[derive(Debug, clap::Args)]
+pub struct Workload {
+    /// System file (TOML); without, the mobile robot of the ROS-Llama paper
+    pub system: Option<PathBuf>,
+    /// Length, seconds; the load phases divide it equally
+    #[arg(long, default_value_t = 30.0, value_parser = positive_seconds)]
+    pub seconds: f64,
+    /// Print the built-in system to begin from, and end
+    #[arg(long)]
+    pub show: bool,
+    /// Run this node alone: what the command starts for each of its nodes
+    #[arg(long, hide = true, requires = "directory")]
+    pub node: Option<String>,
+    /// Where the nodes' sockets are
+    #[arg(long, hide = true)]
+    pub directory: Option<PathBuf>,
+}
+
 /// `takt doctor`
 #[derive(Debug, clap::Args)]
 pub struct Doctor {
@@ -431,6 +542,9 @@ pub struct Trace {
     /// Also write a Perfetto trace, which ui.perfetto.dev opens
     #[arg(long, value_name = "FILE")]
     pub perfetto: Option<PathBuf>,
+    /// Do not keep CPUs out of idle whose idle time leaves no events: releases there stay unmatched
+    #[arg(long, conflicts_with = "file")]
+    pub let_idle: bool,
     /// Also measure what tracing costs here: off, on and full rings in turns, so many times a second each
     #[arg(long, value_name = "ROUNDS", default_value_t = 0)]
     pub overhead: u32,
@@ -440,6 +554,12 @@ pub struct Trace {
     /// Folder for run directories
     #[arg(long, default_value = "takt-runs")]
     pub runs: PathBuf,
+    /// This very run directory, which must not exist
+    #[arg(long, conflicts_with = "runs")]
+    pub run_dir: Option<PathBuf>,
+    /// What goes on around the robot, from a campaign
+    #[arg(long, hide = true, value_name = "FILE", conflicts_with_all = ["noise", "stress", "thread"])]
+    pub setup: Option<PathBuf>,
     /// Print the report as JSON
     #[arg(long)]
     pub json: bool,

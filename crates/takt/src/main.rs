@@ -11,6 +11,10 @@ use clap::Parser;
 use args::{Args, BenchRobot, Command};
 
 fn main() -> ExitCode {
+    // In a guest of `takt kernels`, this program is the first process.
+    if takt_kernels::guest::is_init() {
+        takt_kernels::guest::run();
+    }
     let args = Args::parse();
     let result = match args.command {
         Command::Run(run) => commands::run::run(&run),
@@ -19,6 +23,7 @@ fn main() -> ExitCode {
         Command::Bench { robot: BenchRobot::Humanoid(bench) } => commands::bench_humanoid::run(&bench),
         Command::Bench { robot: BenchRobot::Uav(bench) } => commands::bench_uav::run(&bench),
         Command::Campaign { what } => commands::campaign::run(&what),
+        Command::Kernels { what } => commands::kernels::run(&what),
         Command::Compare(compare) => commands::compare::run(&compare),
         Command::Export(export) => commands::export::run(&export),
         Command::Doctor(doctor) => commands::doctor::run(&doctor),
@@ -29,6 +34,9 @@ fn main() -> ExitCode {
         Command::Record(record) => commands::record::run(&record),
         Command::Segment(segment) => commands::segment::run(&segment),
         Command::Simulate(simulate) => commands::simulate::run(&simulate),
+        Command::Bench { robot: BenchRobot::Manager(bench) } => commands::bench_manager::run(&bench),
+        Command::Manage(manage) => commands::manage::run(&manage),
+        Command::Workload(workload) => commands::workload::run(&workload),
     };
     match result {
         Ok(code) => code,

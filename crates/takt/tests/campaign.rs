@@ -261,7 +261,15 @@ fn what_cannot_work_is_refused_before_the_first_run() {
 
 #[test]
 fn shipped_campaigns_resolve_to_the_papers_matrices() {
-    for (name, runs) in [("sentryrt1", 60), ("uav", 16), ("uav-isolation", 4), ("humanoid", 18), ("daq", 7)] {
+    for (name, runs) in [
+        ("sentryrt1", 60),
+        ("sentryrt1-kernels", 24),
+        ("uav", 16),
+        ("uav-isolation", 4),
+        ("uav-kernels", 32),
+        ("humanoid", 18),
+        ("daq", 7),
+    ] {
         let output = run(["campaign", "run", name, "--dry-run"]).output().unwrap();
         assert_eq!(output.status.code(), Some(0), "{name}: {}", stderr(&output));
         let text = stdout(&output);

@@ -29,7 +29,7 @@ impl Stanza {
 }
 
 /// What can be asked of a package manager; a trait so that tests need none.
-pub(super) trait Source {
+pub(super) trait Source: Send + Sync {
     /// Names of all packages that start like this.
     fn names(&self, prefix: &str) -> Result<Vec<String>, PackageError>;
     /// The candidate versions of these packages, without those that are not there.

@@ -1,5 +1,7 @@
 //! Putting the value of a factor into a run: into the robot's configuration, or into what goes on around it.
 
+use std::collections::BTreeMap;
+
 use takt_load::Profile;
 use toml::{Table, Value};
 
@@ -20,12 +22,15 @@ fn alias<'a>(robot: &str, name: &'a str) -> &'a str {
     }
 }
 
-/// The label that says which kernel runs.
+/// The kernel: booted where the campaign is virtual, a label that says which one runs elsewhere.
 pub const KERNEL: &str = "kernel";
+/// What the name of a boot parameter begins with.
+pub const BOOT: &str = "boot.";
 /// What the name of any other label begins with.
 const LABEL: &str = "label.";
 
-/// Sets `name` to `value` for one run.
+/// Sets `name` to `value` for one run. In a `guest`, kernel and boot parameters are what it is booted with; elsewhere they
+/// are labels, since only a reboot can change them.
 ///
 /// # Errors
 /// A sentence with the factor, its value and what is accepted.
@@ -33,6 +38,7 @@ pub fn apply(
     robot: &str,
     config: &mut Table,
     setup: &mut RunSetup,
+    guest: bool,
     name: &str,
     value: &Value,
 ) -> Result<(), String> {
@@ -58,15 +64,54 @@ pub fn apply(
             Some(seconds) if (0.01..=40.0 * 86_400.0).contains(&seconds) => setup.seconds = Some(seconds),
             _ => return wrong("0.01 to 3456000 s (40 days)"),
         },
-        label if label == KERNEL || label.starts_with(LABEL) => match value.as_str() {
-            Some(value) if !value.is_empty() => {
-                let label = label.strip_prefix(LABEL).unwrap_or(label);
-                setup.labels.insert(label.to_owned(), value.to_owned());
-            }
-            _ => return wrong("names"),
+        KERNEL if guest => match value.as_str() {
+            Some(kernel) if !kernel.is_empty() => setup.kernel = Some(kernel.to_owned()),
+            _ => return wrong("names of kernels, and paths"),
         },
+        parameter if guest && parameter.starts_with(BOOT) => {
+            let parameter = parameter.strip_prefix(BOOT).unwrap_or(parameter);
+            set_boot(&mut setup.boot, parameter, value)?;
+        }
+        label if label == KERNEL || label.starts_with(LABEL) || label.starts_with(BOOT) => {
+            match value.as_str() {
+                Some(value) if !value.is_empty() => {
+                    let label = label.strip_prefix(LABEL).unwrap_or(label);
+                    setup.labels.insert(label.to_owned(), value.to_owned());
+                }
+                _ => return wrong("names"),
+            }
+        }
         key => set(config, alias(robot, key), value)?,
     }
+    Ok(())
+}
+
+/// Sets a boot parameter: `true` gives it alone (`threadirqs`), a text or number as its value; `false` and
+/// "default" leave the kernel to its default ("off" is a value of many parameters).
+fn set_boot(boot: &mut BTreeMap<String, String>, parameter: &str, value: &Value) -> Result<(), String> {
+    let name_fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
+    let value_fits = |c: char| c.is_ascii_graphic() && !matches!(c, '"' | '\'');
+    let text = match value {
+        Value::Boolean(false) => None,
+        Value::Boolean(true) => Some(String::new()),
+        Value::Integer(number) => Some(number.to_string()),
+        Value::String(text) if text == "default" => None,
+        Value::String(text) if !text.is_empty() && text.chars().all(value_fits) => Some(text.clone()),
+        _ => {
+            return Err(format!(
+                "{BOOT}{parameter} = {value}: accepted are true, false, numbers and words without spaces"
+            ));
+        }
+    };
+    if parameter.is_empty() || !parameter.chars().all(name_fits) {
+        return Err(format!(
+            "{BOOT}{parameter}: accepted are names of boot parameters, such as boot.isolcpus"
+        ));
+    }
+    match text {
+        Some(text) => boot.insert(parameter.to_owned(), text),
+        None => boot.remove(parameter),
+    };
     Ok(())
 }
 
@@ -95,7 +140,7 @@ mod tests {
     fn applied(robot: &str, name: &str, value: impl Into<Value>) -> Result<(Table, RunSetup), String> {
         let mut config: Table = toml::from_str("rate_hz = 5\n[a]\nb = 1").unwrap();
         let mut setup = RunSetup::default();
-        apply(robot, &mut config, &mut setup, name, &value.into())?;
+        apply(robot, &mut config, &mut setup, false, name, &value.into())?;
         Ok((config, setup))
     }
 
@@ -110,6 +155,29 @@ mod tests {
         assert_eq!(applied("cell", "policy", "DL+RR").unwrap().0["tasks"]["policy"].as_str(), Some("DL+RR"));
         assert_eq!(applied("x", "a.b", 2).unwrap().0["a"]["b"].as_integer(), Some(2));
         assert_eq!(applied("x", "c.d.e", 2).unwrap().0["c"]["d"]["e"].as_integer(), Some(2));
+    }
+
+    #[test]
+    fn a_guest_boots_what_elsewhere_is_a_label() {
+        let mut setup = RunSetup::default();
+        for (name, value) in [
+            ("kernel", Value::from("rt")),
+            ("boot.isolcpus", Value::from("1")),
+            ("boot.threadirqs", Value::from(true)),
+            ("boot.nohz_full", Value::from("default")),
+        ] {
+            apply("uav", &mut Table::new(), &mut setup, true, name, &value).unwrap();
+        }
+        assert_eq!(setup.kernel.as_deref(), Some("rt"));
+        assert_eq!(setup.boot_parameters(), ["isolcpus=1", "threadirqs"]);
+        assert!(setup.labels.is_empty());
+        for (name, value) in [("boot.a b", "1"), ("boot.", "1"), ("boot.init", "a b"), ("kernel", "")] {
+            assert!(
+                apply("uav", &mut Table::new(), &mut setup, true, name, &value.into()).is_err(),
+                "{name}"
+            );
+        }
+        assert_eq!(applied("cyclic", "boot.isolcpus", "1").unwrap().1.labels["boot.isolcpus"], "1");
     }
 
     #[test]

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
@@ -11,7 +13,7 @@ use takt_rundir::{
     write_json,
 };
 
-use super::apply::KERNEL;
+use super::apply::{BOOT, KERNEL};
 use super::plan::{CellRun, Plan};
 use super::table::Table;
 use crate::LabError;
@@ -30,7 +32,7 @@ const CONFIGS: &str = "configs";
 const OVERHEAD_GUESS: Duration = Duration::from_secs(2);
 
 /// Facts that a kernel factor varies on purpose.
-const KERNEL_FACTS: [&str; 7] = [
+const KERNEL_FACTS: [&str; 9] = [
     "kernel",
     "kernel_version",
     "preemption",
@@ -38,6 +40,9 @@ const KERNEL_FACTS: [&str; 7] = [
     "isolated_cpus",
     "rt_runtime_us",
     "idle_states",
+    // Of a guest: what the kernel leaves of it, and the guest's own description, which names the kernel.
+    "memory_kib",
+    "virtual_machine",
 ];
 
 /// `campaign.json`.
@@ -165,11 +170,14 @@ impl Campaign {
     }
 
     /// Facts in which this machine differs from the one that the finished runs were made on. What a kernel factor varies
-    /// on purpose is left out.
+    /// on purpose is left out. Guests bring their own machine: there is none then.
     ///
     /// # Errors
     /// [`LabError::Files`].
     pub fn machine_differences(&self) -> Result<Vec<FactDifference>, LabError> {
+        if self.plan.file.guests.is_some() {
+            return Ok(Vec::new());
+        }
         let Some(run) = self.plan.runs.iter().find(|run| self.is_whole(run)) else { return Ok(Vec::new()) };
         let before = RunDir::open(&self.path.join(&run.name))?.header()?.machine;
         Ok(self.unplanned(before.differences(&Machine::read())))
@@ -177,7 +185,11 @@ impl Campaign {
 
     /// Differences that no factor explains.
     pub(super) fn unplanned(&self, mut differences: Vec<FactDifference>) -> Vec<FactDifference> {
-        if self.plan.runs.iter().any(|run| run.setup.labels.contains_key(KERNEL)) {
+        let by_reboot = |run: &CellRun| {
+            let label = |name: &String| name == KERNEL || name.starts_with(BOOT);
+            run.setup.kernel.is_some() || run.setup.labels.keys().any(label)
+        };
+        if self.plan.runs.iter().any(by_reboot) {
             differences.retain(|d| !KERNEL_FACTS.contains(&d.fact.as_str()));
         }
         differences
@@ -185,7 +197,8 @@ impl Campaign {
 
     /// Makes the runs that are not made yet. `make` makes one and leaves a sealed run directory, or says why it could
     /// not; then the campaign goes on with the next, unless `go_on` is false. `labels` say which conditions hold now
-    /// (`kernel` and others): runs for other conditions wait.
+    /// (`kernel` and others): runs for other conditions wait. On this machine one run is made after the other; guests,
+    /// whose time does not pass with the host's, as many at once as the campaign says.
     ///
     /// # Errors
     /// [`LabError::Config`] when finished runs were made on another machine and `any_machine` is not set;
@@ -194,8 +207,8 @@ impl Campaign {
         &self,
         labels: &BTreeMap<String, String>,
         any_machine: bool,
-        make: &mut dyn FnMut(&Order<'_>) -> Result<(), String>,
-        go_on: &dyn Fn() -> bool,
+        make: &(dyn Fn(&Order<'_>) -> Result<(), String> + Sync),
+        go_on: &(dyn Fn() -> bool + Sync),
         progress: &mut dyn FnMut(Progress<'_>, usize, usize),
     ) -> Result<Table, LabError> {
         let differences = self.machine_differences()?;
@@ -203,59 +216,36 @@ impl Campaign {
             return Err(LabError::OtherMachine { dir: self.path.clone(), differences });
         }
         self.plan.check_labels(labels)?;
-        let mut failures: BTreeMap<String, String> =
-            read_json(&self.path.join(FAILURES_FILE)).unwrap_or_default();
         let all = self.plan.runs.len();
-        let mut overhead = (Duration::ZERO, 0u32);
-        for (done, run) in self.plan.runs.iter().enumerate() {
+        let mut done = 0;
+        let mut open = Vec::new();
+        for run in &self.plan.runs {
             if self.is_whole(run) {
-                progress(Progress::Kept { run }, done + 1, all);
-                continue;
+                done += 1;
+                progress(Progress::Kept { run }, done, all);
+            } else if run.setup.labels != *labels {
+                done += 1;
+                progress(Progress::Waits { run }, done, all);
+            } else {
+                open.push(run);
             }
-            if run.setup.labels != *labels {
-                progress(Progress::Waits { run }, done + 1, all);
-                continue;
-            }
-            if !go_on() {
-                return Err(LabError::Stopped { dir: self.path.clone() });
-            }
-            let each = if overhead.1 == 0 { OVERHEAD_GUESS } else { overhead.0 / overhead.1 };
-            progress(Progress::Begin { run, left: self.left(done, labels, each) }, done, all);
-            let begun = Instant::now();
-            let outcome = self.one(run, make);
-            if !go_on() {
-                return Err(LabError::Stopped { dir: self.path.clone() });
-            }
-            match outcome {
-                Ok(()) => {
-                    failures.remove(&run.name);
-                    let window = Duration::from_secs_f64(run.expected_s);
-                    overhead = (overhead.0 + begun.elapsed().saturating_sub(window), overhead.1 + 1);
-                    progress(Progress::End { run }, done + 1, all);
-                }
-                Err(cause) => {
-                    progress(Progress::Failed { run, cause: &cause }, done + 1, all);
-                    failures.insert(run.name.clone(), cause);
-                }
-            }
-            write_json(&self.path.join(FAILURES_FILE), &failures)?;
         }
+        let made = Made { campaign: self, open: &open, at_once: self.at_once(), done, all };
+        made.runs(make, go_on, progress)?;
         let table = self.table()?;
         write_json(&self.path.join(TABLE_FILE), &table)?;
         Ok(table)
     }
 
-    /// Time that the runs from `done` on will take.
-    fn left(&self, done: usize, labels: &BTreeMap<String, String>, overhead: Duration) -> Duration {
-        let mine = |run: &&CellRun| run.setup.labels == *labels;
-        let open = self.plan.runs[done..].iter().filter(mine).filter(|run| !self.is_whole(run));
-        open.map(|run| Duration::from_secs_f64(run.expected_s) + overhead).sum()
+    /// Runs that are made at the same time.
+    fn at_once(&self) -> usize {
+        self.plan.file.guests.as_ref().map_or(1, |guests| guests.at_once as usize)
     }
 
     fn one(
         &self,
         run: &CellRun,
-        make: &mut dyn FnMut(&Order<'_>) -> Result<(), String>,
+        make: &(dyn Fn(&Order<'_>) -> Result<(), String> + Sync),
     ) -> Result<(), String> {
         let dir = self.path.join(&run.name);
         let config = self.path.join(CONFIGS).join(format!("{}.toml", run.config));
@@ -289,5 +279,95 @@ impl Campaign {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(LabError::io(seal)(error)),
             _ => Ok(()),
         }
+    }
+}
+
+/// The open runs of a campaign while they are made.
+struct Made<'a> {
+    campaign: &'a Campaign,
+    open: &'a [&'a CellRun],
+    at_once: usize,
+    done: usize,
+    all: usize,
+}
+
+/// What a worker says about a run.
+enum Said<'a> {
+    Begins(&'a CellRun),
+    Ended(&'a CellRun, Result<(), String>, Duration),
+}
+
+impl<'a> Made<'a> {
+    /// Makes them. Workers make runs, and this thread alone writes and tells.
+    fn runs(
+        mut self,
+        make: &(dyn Fn(&Order<'_>) -> Result<(), String> + Sync),
+        go_on: &(dyn Fn() -> bool + Sync),
+        progress: &mut dyn FnMut(Progress<'_>, usize, usize),
+    ) -> Result<(), LabError> {
+        let (next, given_up) = (AtomicUsize::new(0), AtomicBool::new(false));
+        let (open, campaign) = (self.open, self.campaign);
+        let work = |says: mpsc::Sender<Said<'a>>| {
+            while go_on() && !given_up.load(Ordering::Acquire) {
+                let Some(run) = open.get(next.fetch_add(1, Ordering::Relaxed)) else { return };
+                let begun = Instant::now();
+                let _ = says.send(Said::Begins(run));
+                let outcome = campaign.one(run, make);
+                let _ = says.send(Said::Ended(run, outcome, begun.elapsed()));
+            }
+        };
+        std::thread::scope(|scope| {
+            let (says, said) = mpsc::channel();
+            for _ in 0..self.at_once.clamp(1, open.len().max(1)) {
+                let says = says.clone();
+                scope.spawn(|| work(says));
+            }
+            drop(says);
+            let told = self.tell(&said, go_on, progress);
+            given_up.store(true, Ordering::Release);
+            told
+        })
+    }
+
+    fn tell(
+        &mut self,
+        said: &mpsc::Receiver<Said<'a>>,
+        go_on: &(dyn Fn() -> bool + Sync),
+        progress: &mut dyn FnMut(Progress<'_>, usize, usize),
+    ) -> Result<(), LabError> {
+        let failures_file = self.campaign.path.join(FAILURES_FILE);
+        let mut failures: BTreeMap<String, String> = read_json(&failures_file).unwrap_or_default();
+        let mut left: Duration = self.open.iter().map(|run| Duration::from_secs_f64(run.expected_s)).sum();
+        let (mut overhead, mut ended, mut begun) = (Duration::ZERO, 0u32, 0u32);
+        for event in said {
+            match event {
+                Said::Begins(run) => {
+                    let each = if ended == 0 { OVERHEAD_GUESS } else { overhead / ended };
+                    let left = (left + each * (self.open.len() as u32 - begun)) / self.at_once as u32;
+                    begun += 1;
+                    progress(Progress::Begin { run, left }, self.done, self.all);
+                }
+                // It was ended with the campaign and says nothing about its configuration.
+                Said::Ended(..) if !go_on() => break,
+                Said::Ended(run, outcome, took) => {
+                    self.done += 1;
+                    let window = Duration::from_secs_f64(run.expected_s);
+                    left = left.saturating_sub(window);
+                    match outcome {
+                        Ok(()) => {
+                            failures.remove(&run.name);
+                            (overhead, ended) = (overhead + took.saturating_sub(window), ended + 1);
+                            progress(Progress::End { run }, self.done, self.all);
+                        }
+                        Err(cause) => {
+                            progress(Progress::Failed { run, cause: &cause }, self.done, self.all);
+                            failures.insert(run.name.clone(), cause);
+                        }
+                    }
+                    write_json(&failures_file, &failures)?;
+                }
+            }
+        }
+        if go_on() { Ok(()) } else { Err(LabError::Stopped { dir: self.campaign.path.clone() }) }
     }
 }

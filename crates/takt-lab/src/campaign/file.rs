@@ -25,6 +25,21 @@
 //!     { name = "locked", set = { lock_memory = "all" } },
 //! ]
 //! ```
+//!
+//! With a table `[virtual]` every run is made in a virtual machine of its own, which boots the run's `kernel`:
+//!
+//! ```toml
+//! [virtual]
+//! cpus = 2
+//!
+//! [[factor]]
+//! name = "kernel"             # as `takt kernels list` calls them, or paths
+//! values = ["generic", "rt"]
+//!
+//! [[factor]]
+//! name = "boot.isolcpus"      # any boot parameter; "default" leaves it out
+//! values = ["default", "1"]
+//! ```
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -32,6 +47,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::LabError;
+use crate::kernels::Guests;
 
 /// In which order the runs of one repetition are made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -103,8 +119,9 @@ impl Level {
 #[serde(deny_unknown_fields)]
 pub struct FactorSpec {
     /// `policy`, `rate`, `placement`: by these names for every robot. `stress`, `noise`, `load_cpus`, `seconds`: of the
-    /// run. `kernel` and `label.NAME`: conditions that only a person or a reboot can change; runs for another condition than
-    /// the present one wait for it. Anything else: a key of the robot's configuration, dots between the levels.
+    /// run. `kernel`, `boot.PARAMETER` and `label.NAME`: conditions that only a person or a reboot can change; runs for another
+    /// condition than the present one wait for it. In a virtual campaign, kernel and boot parameters are what each run boots.
+    /// Anything else: a key of the robot's configuration, dots between the levels.
     pub name: String,
     /// Its values.
     pub values: Vec<Level>,
@@ -146,6 +163,9 @@ pub struct CampaignFile {
     /// Length of a run, seconds; as the robot's configuration says when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seconds: Option<f64>,
+    /// Makes every run in a virtual machine of its own; on this machine when absent.
+    #[serde(default, rename = "virtual", skip_serializing_if = "Option::is_none")]
+    pub guests: Option<Guests>,
     /// Keys that all runs share, beside the robot's configuration.
     #[serde(default, skip_serializing_if = "toml::Table::is_empty")]
     pub set: toml::Table,
@@ -260,6 +280,9 @@ impl CampaignFile {
             && !(0.01..=40.0 * 86_400.0).contains(&seconds)
         {
             return Err(format!("seconds = {seconds}: accepted are 0.01 to 3456000 (40 days)"));
+        }
+        if let Some(guests) = &self.guests {
+            guests.validate()?;
         }
         for (index, factor) in self.factors.iter().enumerate() {
             if self.factors[..index].iter().any(|f| f.name == factor.name) {

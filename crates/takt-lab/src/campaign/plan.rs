@@ -31,6 +31,12 @@ pub struct RunSetup {
     pub cpus: Option<CpuSet>,
     /// Length of the window, seconds; as the robot's configuration says when absent.
     pub seconds: Option<f64>,
+    /// The kernel that a virtual run boots.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kernel: Option<String>,
+    /// Boot parameters of a virtual run, with their values; an empty one stands alone.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub boot: BTreeMap<String, String>,
     /// Conditions that only a person or a reboot can change, and that the run is for: `kernel`, and others by their names.
     pub labels: BTreeMap<String, String>,
     /// Where the run stands in the campaign.
@@ -41,6 +47,15 @@ impl RunSetup {
     /// The interference.
     pub fn interference(&self) -> Interference {
         Interference { stress: self.stress.clone(), noise: self.noise, cpus: self.cpus }
+    }
+
+    /// The boot parameters as the kernel's command line has them.
+    pub fn boot_parameters(&self) -> Vec<String> {
+        let word = |(name, value): (&String, &String)| match value.as_str() {
+            "" => name.clone(),
+            value => format!("{name}={value}"),
+        };
+        self.boot.iter().map(word).collect()
     }
 }
 
@@ -108,7 +123,7 @@ impl Plan {
             let mut setup = RunSetup { seconds: file.seconds, ..RunSetup::default() };
             let mut factors = Vec::new();
             let put = |key: &str, value: &toml::Value, config: &mut toml::Table, setup: &mut RunSetup| {
-                apply(robot, config, setup, key, value)
+                apply(robot, config, setup, file.guests.is_some(), key, value)
             };
             for (key, value) in &file.set {
                 put(key, value, &mut config, &mut setup).map_err(|e| config_error("[set]: ", e))?;
@@ -122,6 +137,10 @@ impl Plan {
                 };
                 outcome.map_err(|e| config_error(&format!("factor {}: ", factor.name), e))?;
                 factors.push(Factor { name: factor.name.clone(), value: level.text() });
+            }
+            if file.guests.is_some() && setup.kernel.is_none() {
+                let error = "a virtual campaign needs a factor \"kernel\", or kernel = \"...\" in [set]";
+                return Err(config_error("", error.to_owned()));
             }
             let experiment = Experiment { campaign: file.name.clone(), factors, repetition: 0 };
             let what = format!("{}: ", experiment.configuration());

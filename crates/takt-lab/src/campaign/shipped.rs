@@ -4,11 +4,14 @@ use super::CampaignFile;
 use crate::LabError;
 
 /// Name and text of every shipped campaign.
-pub const SHIPPED: [(&str, &str); 5] = [
+pub const SHIPPED: [(&str, &str); 8] = [
     ("sentryrt1", include_str!("../../../../campaigns/sentryrt1.toml")),
+    ("sentryrt1-kernels", include_str!("../../../../campaigns/sentryrt1-kernels.toml")),
     ("uav", include_str!("../../../../campaigns/uav.toml")),
     ("uav-isolation", include_str!("../../../../campaigns/uav-isolation.toml")),
+    ("uav-kernels", include_str!("../../../../campaigns/uav-kernels.toml")),
     ("humanoid", include_str!("../../../../campaigns/humanoid.toml")),
+    ("manager", include_str!("../../../../campaigns/manager.toml")),
     ("daq", include_str!("../../../../campaigns/daq.toml")),
 ];
 

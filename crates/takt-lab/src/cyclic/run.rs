@@ -43,7 +43,7 @@ pub fn run(
         measure("lateness", "Wake-up lateness", "wake_ns").since("planned_ns").deadline_ns(deadline_ns),
         measure("response", "Response time", "end_ns").since("planned_ns").deadline_ns(deadline_ns),
     ];
-    let window = Window::default();
+    let window = Window::watched(options.watch.clone());
     let journal = Journal::new(&session.dir().clone(), &mut session.header.measures, &window, file.period())?;
     let collector = Collector::start(journal, Duration::from_millis(20))?;
     let stop = Arc::new(AtomicBool::new(false));

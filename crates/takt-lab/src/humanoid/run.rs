@@ -70,7 +70,7 @@ pub fn run(
     observe: &mut dyn FnMut(Event<'_>),
 ) -> Result<RunSummary, LabError> {
     let mut session = Session::create("humanoid", &file.tuning(), file, options)?;
-    let robot = match Robot::start(file, &mut session, observe) {
+    let robot = match Robot::start(file, options, &mut session, observe) {
         Ok(robot) => robot,
         Err(error) => {
             session.discard();
@@ -125,6 +125,7 @@ struct Robot {
 impl Robot {
     fn start(
         file: &HumanoidFile,
+        options: &RunOptions,
         session: &mut Session,
         observe: &mut dyn FnMut(Event<'_>),
     ) -> Result<Self, LabError> {
@@ -162,7 +163,7 @@ impl Robot {
         };
         let (records_in, records) = ring::ring((RING_S * file.motion.rate_hz) as usize + 64);
         session.header.measures = measures(file, behind.truth.is_some());
-        let window = Window::default();
+        let window = Window::watched(options.watch.clone());
         let dir = session.dir().clone();
         let rings = Rings { records, events, truth: behind.truth.take() };
         let collector = Collector::new(&dir, rings, &mut session.header.measures, &window)?;

@@ -64,7 +64,7 @@ pub fn run(
             return Err(error.into());
         }
     };
-    let window = Window::default();
+    let window = Window::watched(options.watch.clone());
     let mut measures = measures(file);
     let records = flight.take_records().ok_or_else(|| LabError::internal("records"))?;
     let collector = Collector::new(session.dir(), records, &config, &mut measures, &window)?;

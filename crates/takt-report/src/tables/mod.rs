@@ -3,12 +3,14 @@
 mod latency;
 mod machine;
 mod paper;
+mod table4;
 mod tail;
 pub mod trace;
 
 pub use latency::{latency, repetitions, verdicts};
 pub use machine::{figures, gaps, interference, machine, runs, shortfalls};
 pub use paper::{daq, effects, low};
+pub use table4::beside_the_paper;
 pub use tail::extremes;
 
 use takt_stats::quantile::Quantile;

@@ -54,6 +54,14 @@ pub fn warnings(collection: &Collection, traced: &[Traced]) -> Vec<String> {
                 warnings.push(format!("{key} has a trace that cannot be used ({TRACE_FILE}: {reason})."))
             }
             Ok(trace) => {
+                if !trace.kept_awake.is_empty() {
+                    let cpus: Vec<String> = trace.kept_awake.iter().map(u16::to_string).collect();
+                    warnings.push(format!(
+                        "In {key}, the tracer kept CPU {} out of idle, because the kernel records nothing there while it is \
+                         idle: the run has no idle exits there, and its figures are those of a machine that never sleeps.",
+                        cpus.join(", ")
+                    ));
+                }
                 let Some(lost) = trace.lost_events.filter(|lost| *lost > 0) else { continue };
                 let share = match trace.events {
                     // As floating point: the sum of two counts from a damaged file may overflow.
@@ -63,8 +71,8 @@ pub fn warnings(collection: &Collection, traced: &[Traced]) -> Vec<String> {
                     None => String::new(),
                 };
                 warnings.push(format!(
-                    "In {key}, {lost} events were lost{share}: segments may join events of different releases, so that \
-                     their greatest values prove nothing, and late releases may have had other causes."
+                    "In {key}, {lost} events were lost{share}: releases that a hole touches are not matched and have no cause, \
+                     so that segments and causes are those of the others."
                 ));
             }
         }

@@ -32,6 +32,8 @@ pub(super) enum Bucket {
     Idle,
     Throttled,
     Steal,
+    /// Nobody in the kernel saw it pass.
+    Gap,
     Stopped,
     /// The job before was still running.
     Previous,
@@ -71,8 +73,11 @@ pub enum Cause {
     Frequency,
     /// The budget of the policy was exhausted: RT throttling, the fair server, or SCHED_DEADLINE.
     Throttled,
-    /// The hypervisor ran somebody else.
+    /// The hypervisor ran somebody else: nobody saw the time pass, and the counter of stolen time agrees.
     Steal,
+    /// Nobody in this kernel saw the time pass, and no counter of stolen time agrees: the firmware (an SMI), or a hypervisor
+    /// that does not tell.
+    Gap,
     /// Stopped by a signal or a debugger.
     Stopped,
     /// The job before was still running.
@@ -106,6 +111,7 @@ impl Cause {
             Self::Frequency => "CPU frequency",
             Self::Throttled => "throttled: budget exhausted",
             Self::Steal => "hypervisor steal",
+            Self::Gap => "gap (SMI, or steal that is not accounted)",
             Self::Stopped => "stopped by a signal",
             Self::PreviousJob => "job before still running",
             Self::Execution => "the job itself",
@@ -135,8 +141,8 @@ const FAULT_NS: u64 = 250;
 /// Most that the cold caches of another CPU can cost, for each migration: a few thousand lines from memory.
 const COLD_NS: u64 = 500_000;
 
-/// A part of a late release's time.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+/// A part of a late release's delay: of the time beyond what it usually takes.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Part {
     /// What it went to.
     pub cause: Cause,
@@ -144,6 +150,8 @@ pub struct Part {
     pub who: String,
     /// How long.
     pub ns: u64,
+    /// That as a share of the delay, 0 to 1.
+    pub share: f64,
 }
 
 /// Whether a thread is one of the kernel's that carry threads to other CPUs.
@@ -151,16 +159,18 @@ pub(super) fn is_stopper(trace: &Trace, tid: i32) -> bool {
     trace.threads.get(&tid).is_some_and(|thread| thread.name.starts_with("migration/"))
 }
 
-/// Names the parts of an account, greatest class first; within a class greatest first.
+/// Names the parts of an account, greatest first.
 pub(super) fn parts(
     account: &BTreeMap<Bucket, u64>,
     known: &Circumstances,
     process: &dyn Fn(i32) -> bool,
     trace: &Trace,
 ) -> Vec<Part> {
-    let thread = |tid: i32, prio: i16| format!("{} ({}, tid {tid})", trace.name(tid), Priority(prio));
-    let named =
-        |tid: i32| if tid == 0 { "interrupt".to_owned() } else { format!("{} (tid {tid})", trace.name(tid)) };
+    let thread = |tid: i32, prio: i16| match tid {
+        ..0 => trace.name(tid),
+        _ => format!("{} ({}, tid {tid})", trace.name(tid), Priority(prio)),
+    };
+    let named = |tid: i32| if tid == 0 { "interrupt".to_owned() } else { trace.name_and_id(tid) };
     let mut parts: Vec<Part> = Vec::new();
     for (&bucket, &ns) in account {
         let (cause, who) = match bucket {
@@ -181,13 +191,21 @@ pub(super) fn parts(
                 } else {
                     String::new()
                 };
-                parts.push(Part { cause, who, ns: excess_ns });
+                parts.push(Part { cause, who, ns: excess_ns, share: 0.0 });
                 continue;
             }
             Bucket::Slack => (Cause::TimerLate, "timer slack".to_owned()),
             Bucket::Vector(vector) => (Cause::Interrupt, vector.name().to_owned()),
             Bucket::Irq(irq) => {
                 (Cause::Interrupt, trace.irqs.get(&irq).cloned().unwrap_or_else(|| format!("irq {irq}")))
+            }
+            // It stays in user mode, where no interrupt can be off and no switch has to wait. But a hypervisor may deliver
+            // a timer late without a gap.
+            Bucket::InterruptsOff(tid) if trace.keeps_awake(tid) && trace.guest => {
+                (Cause::TimerLate, "no thread had interrupts off".to_owned())
+            }
+            Bucket::InterruptsOff(tid) | Bucket::Unpreemptible(tid) if trace.keeps_awake(tid) => {
+                (Cause::Gap, String::new())
             }
             // A hypervisor's timer is as likely as a section with interrupts off, and nobody can tell them apart.
             Bucket::InterruptsOff(tid) if trace.guest => {
@@ -207,11 +225,12 @@ pub(super) fn parts(
             Bucket::Idle => (Cause::IdleExit, String::new()),
             Bucket::Throttled => (Cause::Throttled, String::new()),
             Bucket::Steal => (Cause::Steal, String::new()),
+            Bucket::Gap => (Cause::Gap, String::new()),
             Bucket::Stopped => (Cause::Stopped, String::new()),
             Bucket::Previous => (Cause::PreviousJob, String::new()),
             Bucket::Unknown => (Cause::Unknown, String::new()),
         };
-        parts.push(Part { cause, who, ns });
+        parts.push(Part { cause, who, ns, share: 0.0 });
     }
     parts.retain(|part| part.ns > 0);
     parts.sort_by(|a, b| (a.cause, &a.who).cmp(&(b.cause, &b.who)));
@@ -220,12 +239,23 @@ pub(super) fn parts(
         kept.ns += if same { next.ns } else { 0 };
         same
     });
+    let total_ns: u64 = parts.iter().map(|part| part.ns).sum();
+    for part in &mut parts {
+        part.share = part.ns as f64 / total_ns.max(1) as f64;
+    }
+    parts.sort_by_key(|part| (std::cmp::Reverse(part.ns), part.cause));
+    parts
+}
+
+/// The cause that took most in all its parts, who took most of that, and its share.
+pub(super) fn main_cause(parts: &[Part]) -> Option<(Cause, &str, f64)> {
     let mut totals: BTreeMap<Cause, u64> = BTreeMap::new();
-    for part in &parts {
+    for part in parts {
         *totals.entry(part.cause).or_default() += part.ns;
     }
-    parts.sort_by_key(|part| {
-        (std::cmp::Reverse(totals.get(&part.cause).copied()), part.cause, std::cmp::Reverse(part.ns))
-    });
-    parts
+    let total_ns: u64 = totals.values().sum();
+    let (&cause, &ns) = totals.iter().max_by_key(|entry| (entry.1, std::cmp::Reverse(entry.0)))?;
+    // Greatest first.
+    let who = parts.iter().find(|part| part.cause == cause).map_or("", |part| &part.who);
+    Some((cause, who, ns as f64 / total_ns.max(1) as f64))
 }

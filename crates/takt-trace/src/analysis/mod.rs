@@ -6,11 +6,11 @@ use serde::{Deserialize, Serialize};
 use takt_rt::jobs::JobRecord;
 
 pub use self::cause::{Cause, Part};
-use self::cause::{Circumstances, parts};
+use self::cause::{Circumstances, main_cause, parts};
 pub use self::observed::{Slice, observed_jobs, timeline};
 pub use self::path::{Activation, Path, Segment, Step, table};
 use self::path::{Segments, sequence};
-use self::sweep::Sweep;
+use self::sweep::{Hidden, Sweep};
 use crate::error::TraceError;
 use crate::event::{Clock, Trace};
 
@@ -41,9 +41,6 @@ impl Default for Thresholds {
     }
 }
 
-/// Share of matched releases below which the report says why there are not more.
-const ENOUGH_MATCHED: f64 = 0.95;
-
 /// A late release and its cause.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Late {
@@ -61,12 +58,41 @@ pub struct Late {
     pub cause: Cause,
     /// The thread, interrupt or lock holder to blame, where there is one.
     pub who: String,
-    /// Share of the time beyond the usual that this cause explains, 0 to 1.
+    /// Share of the delay that this cause explains, 0 to 1: of the time beyond what a release usually takes.
     pub share: f64,
-    /// The cause is that of the release before, whose job this one had to wait for.
+    /// The cause is that of an earlier release, whose backlog this one had to wait for.
     pub inherited: bool,
+    /// Number of that release; null where nothing is inherited.
+    #[serde(default)]
+    pub backlog_of: Option<u64>,
     /// Where the time went, greatest first.
     pub parts: Vec<Part>,
+}
+
+/// Why a release is not matched with its activation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Unmatched {
+    /// Events were lost meanwhile.
+    EventsLost,
+    /// No wake-up was seen, and the kernel left out what a thread did that had a CPU meanwhile.
+    LeftOut,
+    /// No wake-up was seen.
+    NoWakeup,
+    /// A wake-up was seen, and not all that belongs to it.
+    StepMissing,
+}
+
+impl Unmatched {
+    /// A few words for tables.
+    pub fn title(self) -> &'static str {
+        match self {
+            Self::EventsLost => "events lost",
+            Self::LeftOut => "woken while a thread ran whose events the kernel leaves out",
+            Self::NoWakeup => "no wake-up seen",
+            Self::StepMissing => "a step is missing",
+        }
+    }
 }
 
 /// A row of the table of causes.
@@ -95,6 +121,13 @@ pub struct TraceReport {
     pub releases: u64,
     /// Of these, how many have every step of their activation.
     pub matched: u64,
+    /// The others by what is missing.
+    #[serde(default)]
+    pub unmatched: BTreeMap<Unmatched, u64>,
+    /// CPUs that the tracer kept out of idle, because their idle time leaves no events: the figures hold for a
+    /// machine that never goes idle there.
+    #[serde(default)]
+    pub kept_awake: Vec<u16>,
     /// Releases by how they were activated.
     pub activations: BTreeMap<String, u64>,
     /// Releases with so many context switches between interrupt and task.
@@ -159,10 +192,16 @@ pub fn analyse_with(
     let mut jobs = jobs.to_vec();
     jobs.sort_by_key(|job| job.planned_ns);
     let response_ns = thresholds.response_ns.or_else(|| period_ns(&jobs)).unwrap_or(u64::MAX);
-    let is_late =
-        |job: &JobRecord| job.lateness_ns() > thresholds.lateness_ns || job.response_ns() > response_ns;
-    let late: Vec<bool> = jobs.iter().map(is_late).collect();
-    let found = Sweep::new(trace, tid).run(&jobs, &late);
+    // What counts is the time up to the job's end, or only up to its wake-up where it made good for a late one.
+    let delayed_to = |job: &JobRecord| {
+        if job.response_ns() > response_ns {
+            Some(job.end_ns)
+        } else {
+            (job.lateness_ns() > thresholds.lateness_ns).then_some(job.wake_ns)
+        }
+    };
+    let delayed: Vec<Option<u64>> = jobs.iter().map(delayed_to).collect();
+    let (found, hidden) = Sweep::new(trace, tid).run(&jobs, &delayed);
     // The path begins where the timer was programmed, at the end of the job before.
     let recorded: Vec<bool> = jobs
         .iter()
@@ -178,6 +217,8 @@ pub fn analyse_with(
         tid,
         releases: 0,
         matched: 0,
+        unmatched: BTreeMap::new(),
+        kept_awake: trace.kept_awake.clone(),
         activations: BTreeMap::new(),
         switches: BTreeMap::new(),
         segments_us: Vec::new(),
@@ -194,11 +235,26 @@ pub fn analyse_with(
     let mut paths = Vec::new();
     let mut own: Vec<u64> = Vec::new();
     let mut faults: Vec<u32> = Vec::new();
-    for ((job, found), _) in jobs.iter().zip(&found).zip(&recorded).filter(|(_, recorded)| **recorded) {
+    let left_out = |index: usize| {
+        let before_ns = index.checked_sub(1).map_or(0, |before| jobs[before].end_ns);
+        let first = hidden.partition_point(|hidden| hidden.span.to_ns < before_ns);
+        hidden[first..].iter().any(|hidden| hidden.span.from_ns <= jobs[index].wake_ns)
+    };
+    for (index, (job, found)) in jobs.iter().zip(&found).enumerate().filter(|(index, _)| recorded[*index]) {
         report.releases += 1;
         own.push(found.own_ns);
         faults.push(found.faults);
-        let Some(path) = found.path.filter(|path| path.is_whole() && !found.lost) else { continue };
+        let missing = match &found.path {
+            _ if found.lost => Some(Unmatched::EventsLost),
+            None if left_out(index) => Some(Unmatched::LeftOut),
+            None => Some(Unmatched::NoWakeup),
+            Some(path) if !path.is_whole() => Some(Unmatched::StepMissing),
+            Some(_) => None,
+        };
+        let (Some(path), None) = (found.path, missing) else {
+            *report.unmatched.entry(missing.unwrap_or(Unmatched::NoWakeup)).or_default() += 1;
+            continue;
+        };
         report.matched += 1;
         let name = match path.activation {
             Activation::Timer => "timer",
@@ -213,14 +269,8 @@ pub fn analyse_with(
         segments.add(job, &path, found.own_ns);
         paths.push((*job, path));
     }
-    if report.lost_events == 0 && report.matched_share() < ENOUGH_MATCHED {
-        report.notes.push(format!(
-            "{} of {} releases have no recorded activation although no event was lost: some virtual machines' kernels leave no events \
-             of a CPU's idle time; noise threads keep the CPUs out of it",
-            report.releases - report.matched,
-            report.releases
-        ));
-    }
+    report.notes.extend(about_kept_awake(&trace.kept_awake));
+    report.notes.extend(about_hidden(trace, &hidden));
     report.sequence = sequence(&report.task, &paths);
     report.segments_us = segments.finish();
 
@@ -229,36 +279,83 @@ pub fn analyse_with(
     let pid = trace.threads.get(&tid).and_then(|thread| thread.pid);
     let same_process =
         |other: i32| pid.is_some() && trace.threads.get(&other).and_then(|thread| thread.pid) == pid;
-    let mut all: Vec<Late> = Vec::new();
-    for (index, job) in jobs.iter().enumerate().filter(|(index, _)| late[*index]) {
-        let found = &found[index];
+    let mut rows = Rows::default();
+    // The late release that a backlog began with; one that found nothing to wait for ends it.
+    let mut backlog: Option<Late> = None;
+    for (index, job) in jobs.iter().enumerate() {
+        if index.checked_sub(1).is_none_or(|before| jobs[before].end_ns <= job.planned_ns) {
+            backlog = None;
+        }
+        let (Some(delayed_to_ns), found) = (delayed[index], &found[index]) else { continue };
         let known = Circumstances {
             faults: found.faults,
             usual_faults,
-            usual_own_ns,
+            // Up to the wake-up it has nothing to do.
+            usual_own_ns: if delayed_to_ns == job.end_ns { usual_own_ns } else { 0 },
             migrations: found.migrations,
             frequency_changed: found.frequency_changed,
         };
-        let previous = index.checked_sub(1).filter(|&before| late[before]).and_then(|_| all.last());
-        all.push(judge(
-            job,
-            found.lost,
-            recorded[index],
-            parts(&found.account, &known, &same_process, trace),
-            previous,
-        ));
+        let parts = parts(&found.account, &known, &same_process, trace);
+        let late = judge(job, found.lost, recorded[index], parts, backlog.as_ref());
+        if !late.inherited {
+            backlog = Some(late.clone());
+        }
+        rows.add(&late, thresholds);
+        report.late += 1;
+        report.windows.push(late);
+        if report.windows.len() / 2 > thresholds.windows.saturating_add(500) {
+            keep_worst(&mut report.windows, thresholds.windows);
+        }
     }
-    report.late = all.len() as u64;
-    report.causes = rows(&all, thresholds);
-    all.sort_by(|a, b| b.response_us.max(b.lateness_us).total_cmp(&a.response_us.max(a.lateness_us)));
-    all.truncate(thresholds.windows);
-    report.windows = all;
+    report.causes = rows.finish();
+    keep_worst(&mut report.windows, thresholds.windows);
     Ok(report)
 }
 
+/// What a reader must know about CPUs that do not go idle.
+fn about_kept_awake(cpus: &[u16]) -> Option<String> {
+    let list = cpus.iter().map(u16::to_string).collect::<Vec<_>>().join(", ");
+    (!cpus.is_empty()).then(|| {
+        format!(
+            "MEASURED WITHOUT IDLE TIME on CPU {list}: this kernel records nothing there while it is idle, so the tracer kept it busy \
+             with a thread below all others (SCHED_IDLE). Idle exits are not in the figures, and a sibling CPU is slower"
+        )
+    })
+}
+
+/// Threads named in a note at most.
+const MOST_NAMED: usize = 5;
+
+/// What a reader must know about threads whose events the kernel left out. Once may be a swap of two time stamps.
+fn about_hidden(trace: &Trace, hidden: &[Hidden]) -> Option<String> {
+    let mut times: BTreeMap<(i32, u16), u64> = BTreeMap::new();
+    for one in hidden {
+        // The idle threads of all CPUs have number 0.
+        *times.entry((one.tid, if one.tid == 0 { one.cpu } else { 0 })).or_default() += 1;
+    }
+    let mut times: Vec<((i32, u16), u64)> = times.into_iter().filter(|entry| entry.1 > 1).collect();
+    times.sort_by_key(|entry| std::cmp::Reverse(entry.1));
+    let named: Vec<String> = times
+        .iter()
+        .take(MOST_NAMED)
+        .map(|&((tid, cpu), times)| match tid {
+            0 => format!("idle of CPU {cpu} ({times} times)"),
+            _ => format!("{} ({times} times)", trace.name_and_id(tid)),
+        })
+        .collect();
+    let more = times.len().saturating_sub(MOST_NAMED);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    (!named.is_empty()).then(|| {
+        format!(
+            "this kernel leaves out, uncounted, what happens while these threads have the CPU: {}{more}; whom they or their interrupts \
+             wake has no recorded activation",
+            named.join(", ")
+        )
+    })
+}
+
 /// The release's cause from where its time went.
-fn judge(job: &JobRecord, lost: bool, recorded: bool, parts: Vec<Part>, previous: Option<&Late>) -> Late {
-    let total_ns: u64 = parts.iter().map(|part| part.ns).sum();
+fn judge(job: &JobRecord, lost: bool, recorded: bool, parts: Vec<Part>, backlog: Option<&Late>) -> Late {
     let mut late = Late {
         index: job.index,
         planned_ns: job.planned_ns,
@@ -269,36 +366,43 @@ fn judge(job: &JobRecord, lost: bool, recorded: bool, parts: Vec<Part>, previous
         who: String::new(),
         share: 0.0,
         inherited: false,
+        backlog_of: None,
         parts,
     };
     if !recorded {
         late.cause = Cause::NotRecorded;
     } else if lost {
         late.cause = Cause::EventsLost;
-    } else if let Some(main) = late.parts.first() {
-        late.cause = main.cause;
-        late.who.clone_from(&main.who);
-        let ns: u64 = late.parts.iter().filter(|part| part.cause == main.cause).map(|part| part.ns).sum();
-        late.share = ns as f64 / total_ns.max(1) as f64;
-        if main.cause == Cause::PreviousJob
-            && let Some(previous) = previous
-            && !matches!(previous.cause, Cause::NotRecorded | Cause::EventsLost)
+    } else if let Some((cause, who, share)) = main_cause(&late.parts) {
+        (late.cause, late.who, late.share) = (cause, who.to_owned(), share);
+        if cause == Cause::PreviousJob
+            && let Some(first) = backlog
+            && !matches!(first.cause, Cause::NotRecorded | Cause::EventsLost)
         {
-            late.cause = previous.cause;
-            late.who.clone_from(&previous.who);
+            late.cause = first.cause;
+            late.who.clone_from(&first.who);
             late.inherited = true;
+            late.backlog_of = Some(first.index);
         }
     }
     late
 }
 
-/// The table "cause, count, worst, total".
-fn rows(all: &[Late], thresholds: &Thresholds) -> Vec<CauseRow> {
-    let mut rows: BTreeMap<Cause, (CauseRow, BTreeMap<&str, u64>)> = BTreeMap::new();
-    for late in all {
+/// The worst first, and no more than `most`.
+fn keep_worst(windows: &mut Vec<Late>, most: usize) {
+    windows.sort_by(|a, b| b.response_us.max(b.lateness_us).total_cmp(&a.response_us.max(a.lateness_us)));
+    windows.truncate(most);
+}
+
+/// The table "cause, count, worst, total", with the names of whom each cause blames.
+#[derive(Default)]
+struct Rows(BTreeMap<Cause, (CauseRow, BTreeMap<String, u64>)>);
+
+impl Rows {
+    fn add(&mut self, late: &Late, thresholds: &Thresholds) {
         let by_wake = late.lateness_us * 1e3 > thresholds.lateness_ns as f64;
         let us = if by_wake { late.lateness_us } else { late.response_us };
-        let (row, names) = rows.entry(late.cause).or_insert_with(|| {
+        let (row, names) = self.0.entry(late.cause).or_insert_with(|| {
             let row =
                 CauseRow { cause: late.cause, who: String::new(), count: 0, worst_us: 0.0, total_us: 0.0 };
             (row, BTreeMap::new())
@@ -306,17 +410,18 @@ fn rows(all: &[Late], thresholds: &Thresholds) -> Vec<CauseRow> {
         row.count += 1;
         row.worst_us = row.worst_us.max(us);
         row.total_us += us;
-        *names.entry(&late.who).or_default() += 1;
+        *names.entry(late.who.clone()).or_default() += 1;
     }
-    let mut rows: Vec<CauseRow> = rows
-        .into_values()
-        .map(|(row, names)| {
-            let who = names.iter().max_by_key(|entry| *entry.1).map_or("", |entry| entry.0);
-            CauseRow { who: who.to_owned(), ..row }
-        })
-        .collect();
-    rows.sort_by_key(|row| std::cmp::Reverse(row.count));
-    rows
+
+    fn finish(self) -> Vec<CauseRow> {
+        let named = |(row, names): (CauseRow, BTreeMap<String, u64>)| {
+            let who = names.into_iter().max_by_key(|entry| entry.1).map_or(String::new(), |entry| entry.0);
+            CauseRow { who, ..row }
+        };
+        let mut rows: Vec<CauseRow> = self.0.into_values().map(named).collect();
+        rows.sort_by_key(|row| std::cmp::Reverse(row.count));
+        rows
+    }
 }
 
 /// The usual distance of two releases.

@@ -35,7 +35,11 @@ pub fn observed_jobs(trace: &Trace, tid: i32) -> Vec<JobRecord> {
                 let due_ns = due.map(|timer| timer.1).filter(|ns| now_ns.abs_diff(*ns) < SAME_CLOCK_NS);
                 planned = Some(due_ns.unwrap_or(now_ns).min(now_ns));
             }
-            Kind::Lost { .. } => (planned, job) = (None, None),
+            // What is pending may be over, and another may have begun.
+            Kind::Lost { .. } => {
+                (timer, planned, job) = (None, None, None);
+                expiring.remove(&event.cpu);
+            }
             Kind::Switch { prev_tid, prev_state, next_tid, .. } => {
                 if prev_tid == tid
                     && prev_state != State::Runnable
@@ -80,9 +84,29 @@ pub fn timeline(trace: &Trace, from_ns: u64, to_ns: u64) -> Vec<Slice> {
     let mut slices = Vec::new();
     let mut running: HashMap<u16, (i32, u64)> = HashMap::new();
     let mut open: HashMap<(u16, String), u64> = HashMap::new();
+    // The last event of each CPU, and whether events are missing after it.
+    let mut last: HashMap<u16, u64> = HashMap::new();
     for event in trace.between(from_ns, to_ns) {
         let (cpu, now_ns) = (event.cpu, event.time_ns);
-        running.entry(cpu).or_insert((event.tid, from_ns));
+        let last_ns = last.insert(cpu, now_ns);
+        if let Kind::Lost { .. } = event.kind {
+            // Nobody knows who ran meanwhile.
+            open.retain(|(of, _), _| *of != cpu);
+            if let (Some((tid, since_ns)), Some(last_ns)) = (running.remove(&cpu), last_ns)
+                && since_ns < last_ns
+            {
+                slices.push(Slice {
+                    cpu,
+                    from_ns: since_ns,
+                    to_ns: last_ns,
+                    what: trace.name(tid),
+                    tid: Some(tid),
+                });
+            }
+            continue;
+        }
+        let since_ns = if last_ns.is_some() { now_ns } else { from_ns };
+        running.entry(cpu).or_insert((event.tid, since_ns));
         let irq = |irq: u32| trace.irqs.get(&irq).cloned().unwrap_or_else(|| format!("irq {irq}"));
         let mut close = |name: String| {
             if let Some(since_ns) = open.remove(&(cpu, name.clone())) {

@@ -7,7 +7,7 @@ use takt_rt::jobs::JobRecord;
 
 use super::cause::{Bucket, is_stopper};
 use super::path::{Activation, Path};
-use super::steal;
+use super::steal::{self, Gap, GapFinder};
 use crate::event::{Event, Kind, Softirq, Span, State, Trace, Vector};
 
 /// What interrupts a CPU.
@@ -40,6 +40,17 @@ struct Cpu {
     /// `switches` when the outermost interrupt came.
     switches_before: u64,
     last_ns: u64,
+    /// Whether `tid` is what the events said, and nothing was lost since.
+    known: bool,
+}
+
+/// A stretch of a CPU without events, in which another thread than the one before and the one after had it: the kernel
+/// left out what it did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Hidden {
+    pub(super) cpu: u16,
+    pub(super) tid: i32,
+    pub(super) span: Span,
 }
 
 /// The traced thread.
@@ -92,13 +103,20 @@ pub(super) struct Sweep<'a> {
     moved: bool,
     asleep_since: u64,
     path: Option<Path>,
-    stolen: HashMap<u16, Vec<Span>>,
+    hidden: Vec<Hidden>,
+    /// By CPU.
+    gaps: Vec<Vec<Gap>>,
     last_ns: u64,
 }
 
 impl<'a> Sweep<'a> {
     pub(super) fn new(trace: &'a Trace, tid: i32) -> Self {
-        let count = trace.events.iter().map(|event| event.cpu).max().map_or(0, |cpu| usize::from(cpu) + 1);
+        let mut finder = GapFinder::default();
+        let mut count = 0;
+        for event in &trace.events {
+            count = count.max(usize::from(event.cpu) + 1);
+            finder.see(event);
+        }
         Self {
             trace,
             tid,
@@ -115,13 +133,15 @@ impl<'a> Sweep<'a> {
             moved: false,
             asleep_since: 0,
             path: None,
-            stolen: steal::stolen(&trace.events),
+            hidden: Vec::new(),
+            gaps: finder.finish(&trace.steal),
             last_ns: 0,
         }
     }
 
-    /// Passes over the trace with `jobs`, the thread's, in the order of time. `late[i]` asks for an account of job i.
-    pub(super) fn run(mut self, jobs: &[JobRecord], late: &[bool]) -> Vec<Found> {
+    /// Passes over the trace with `jobs`, the thread's, in the order of time. `accounts[i]` asks for an account of job i, from
+    /// its planned release to then. The second result is what the kernel left out.
+    pub(super) fn run(mut self, jobs: &[JobRecord], accounts: &[Option<u64>]) -> (Vec<Found>, Vec<Hidden>) {
         let mut found = vec![Found::default(); jobs.len()];
         let mut current = 0;
         let mut woken = false;
@@ -134,7 +154,7 @@ impl<'a> Sweep<'a> {
                     job,
                     previous,
                     until_ns,
-                    late.get(current) == Some(&true),
+                    accounts.get(current).copied().flatten(),
                     &mut found[current],
                 );
                 if !woken && event.time_ns > job.wake_ns {
@@ -157,7 +177,7 @@ impl<'a> Sweep<'a> {
             }
             self.apply(event);
         }
-        found
+        (found, self.hidden)
     }
 
     /// The path that led to this job's wake-up.
@@ -223,7 +243,7 @@ impl<'a> Sweep<'a> {
         job: &JobRecord,
         previous: Option<&JobRecord>,
         until_ns: u64,
-        late: bool,
+        account_to_ns: Option<u64>,
         found: &mut Found,
     ) {
         let from_ns = self.last_ns.max(job.planned_ns);
@@ -235,7 +255,9 @@ impl<'a> Sweep<'a> {
         {
             found.own_ns += until_ns.saturating_sub(self.last_ns.max(job.start_ns));
         }
-        if !late || from_ns >= until_ns {
+        let Some(account_to_ns) = account_to_ns else { return };
+        let until_ns = until_ns.min(account_to_ns);
+        if from_ns >= until_ns {
             return;
         }
         let mut from_ns = from_ns;
@@ -262,12 +284,17 @@ impl<'a> Sweep<'a> {
             return;
         }
         let (bucket, cpu) = self.bucket(expires_ns.is_some());
-        let spans = cpu.and_then(|cpu| self.stolen.get(&cpu)).map_or(&[][..], Vec::as_slice);
-        let stolen_ns = steal::overlap(spans, from_ns, until_ns);
-        if stolen_ns > 0 {
-            *found.account.entry(Bucket::Steal).or_default() += stolen_ns;
+        let gaps = cpu.and_then(|cpu| self.gaps.get(usize::from(cpu))).map_or(&[][..], Vec::as_slice);
+        let (stolen_ns, gap_ns) = steal::overlap(gaps, from_ns, until_ns);
+        for (bucket, ns) in [
+            (Bucket::Steal, stolen_ns),
+            (Bucket::Gap, gap_ns),
+            (bucket, until_ns - from_ns - stolen_ns - gap_ns),
+        ] {
+            if ns > 0 {
+                *found.account.entry(bucket).or_default() += ns;
+            }
         }
-        *found.account.entry(bucket).or_default() += until_ns - from_ns - stolen_ns;
     }
 
     /// What the thread is held up by now, and the CPU that shows it.
@@ -338,7 +365,11 @@ impl<'a> Sweep<'a> {
         let now_ns = event.time_ns;
         if let Some(cpu) = self.cpus.get_mut(at) {
             if cpu.tid != event.tid && !matches!(event.kind, Kind::Lost { .. }) {
-                // First event of this CPU, or the first after a hole.
+                // First event of this CPU, or the first after a hole: one that is told of, or one that is not.
+                if cpu.known {
+                    let span = Span { from_ns: cpu.last_ns, to_ns: now_ns };
+                    self.hidden.push(Hidden { cpu: event.cpu, tid: cpu.tid, span });
+                }
                 cpu.tid = event.tid;
                 cpu.prio = self.prios.get(&event.tid).copied().unwrap_or(120);
             }
@@ -416,9 +447,18 @@ impl<'a> Sweep<'a> {
                 }
             }
             Kind::Lost { .. } => {
+                // Whatever began before the hole may have ended in it, or been replaced by something else.
                 self.now = Now::Unknown;
                 self.path = None;
                 self.boosted.clear();
+                self.timers.retain(|_, timer| timer.0 != event.cpu);
+                self.sleeping_on = None;
+                self.last_timer = None;
+                self.fault_ns = 0;
+                self.throttled = false;
+                self.moved = false;
+                // It may have slept in the hole.
+                self.asleep_since = now_ns;
             }
             _ => {}
         }
@@ -494,6 +534,7 @@ impl<'a> Sweep<'a> {
 impl Cpu {
     fn apply(&mut self, event: &Event) {
         self.last_ns = event.time_ns;
+        self.known = !matches!(event.kind, Kind::Lost { .. });
         match event.kind {
             Kind::VectorEntry(vector) => self.enter(Interrupt::Vector(vector), event.time_ns),
             Kind::IrqEntry { irq } => self.enter(Interrupt::Irq(irq), event.time_ns),
@@ -530,6 +571,7 @@ impl Cpu {
                 self.softirq = None;
                 self.expiring = None;
                 self.raised = None;
+                self.denied = false;
             }
             _ => {}
         }

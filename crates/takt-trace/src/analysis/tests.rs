@@ -1,5 +1,5 @@
 use super::*;
-use crate::event::{Event, Kind, Softirq, State, Thread, Vector};
+use crate::event::{Event, Kind, Softirq, State, StealReading, Thread, Vector};
 
 /// The thread under test, at FIFO 50.
 const TASK: i32 = 100;
@@ -177,9 +177,154 @@ fn time_that_nobody_was_charged_for_is_steal() {
         .at(1606, BUSY, Kind::Runtime { tid: BUSY, runtime_ns: 100_000 })
         .switch(1610, BUSY, 120, State::Runnable, TASK, PRIO)
         .end(2000);
-    let report = analyse(&Trace { guest: true, ..trace }, TASK, &[job(1000, 1612, 1613, 1620)]).unwrap();
-    assert_eq!(report.causes[0].cause, Cause::Steal, "{:#?}", report.windows);
-    assert!(report.windows[0].share > 0.9);
+    let reading = |us: u64, stolen_ms: u64| StealReading {
+        cpu: 0,
+        time_ns: us * 1000,
+        stolen_ns: stolen_ms * 1_000_000,
+    };
+    let cause = |steal: Vec<StealReading>| {
+        let trace = Trace { guest: true, steal, ..trace.clone() };
+        let report = analyse(&trace, TASK, &[job(1000, 1612, 1613, 1620)]).unwrap();
+        assert!(report.windows[0].share > 0.9);
+        report.causes[0].cause
+    };
+    // The counter must say so too; else it is a gap that nobody explains.
+    assert_eq!(cause(vec![reading(0, 50), reading(50_000, 60)]), Cause::Steal);
+    assert_eq!(cause(vec![reading(0, 50), reading(50_000, 50)]), Cause::Gap);
+    assert_eq!(cause(Vec::new()), Cause::Gap);
+}
+
+#[test]
+fn a_keeper_has_no_interrupts_off() {
+    let story = |guest: bool| {
+        let trace = Story::new().sleep(10, 1000).wake(1400, BUSY);
+        let mut trace = trace.switch(1420, BUSY, 120, State::Runnable, TASK, PRIO).end(2000);
+        trace.kept_awake = vec![0];
+        trace.guest = guest;
+        trace.threads.get_mut(&BUSY).unwrap().name = "takt-awake/0".to_owned();
+        let report = analyse(&trace, TASK, &[job(1000, 1424, 1425, 1430)]).unwrap();
+        assert!(report.notes[0].starts_with("MEASURED WITHOUT IDLE TIME on CPU 0"), "{:?}", report.notes);
+        assert_eq!(report.kept_awake, [0]);
+        report.causes[0].cause
+    };
+    assert_eq!(story(false), Cause::Gap);
+    assert_eq!(story(true), Cause::TimerLate);
+}
+
+#[test]
+fn idle_time_without_events_is_told_from_a_lost_wakeup() {
+    let idle = |us: u64| (us, TASK, PRIO, State::Sleeping, 0, 120);
+    let story = |hidden: bool| {
+        let mut story = Story::new();
+        let mut jobs = Vec::new();
+        for release in 1..4 {
+            let us = release * 1000;
+            let (at, prev, prio, state, next, next_prio) = idle(us - 400);
+            story = story.switch(at, prev, prio, state, next, next_prio);
+            if !hidden {
+                story = story.switch(us + 10, 0, 120, State::Runnable, TASK, PRIO);
+            }
+            // The first event of its own.
+            story = story.at(us + 20, TASK, Kind::PageFault { address: 0, ip: 0, user: true });
+            jobs.push(job(us, us + 12, us + 13, us + 30));
+        }
+        let report = analyse(&story.end(9000), TASK, &jobs).unwrap();
+        assert_eq!(report.matched, 0);
+        assert_eq!(report.notes.iter().any(|note| note.contains("idle of CPU 0 (3 times)")), hidden);
+        report.unmatched
+    };
+    assert_eq!(story(true), BTreeMap::from([(Unmatched::LeftOut, 3)]));
+    assert_eq!(story(false), BTreeMap::from([(Unmatched::NoWakeup, 3)]));
+}
+
+#[test]
+fn only_the_wakeup_counts_where_the_job_made_good_for_it() {
+    // 400 us late by an interrupt; then 500 us behind another thread, and still in time.
+    let trace = Story::new()
+        .sleep(10, 1000)
+        .at(990, BUSY, Kind::IrqEntry { irq: 9 })
+        .at(1390, BUSY, Kind::IrqExit { irq: 9 })
+        .wake(1391, BUSY)
+        .switch(1400, BUSY, 120, State::Runnable, TASK, PRIO)
+        .switch(1450, TASK, PRIO, State::Runnable, 55, 9)
+        .switch(1950, 55, 9, State::Sleeping, TASK, PRIO)
+        .end(9000);
+    let jobs = [job(1000, 1402, 1403, 1960)];
+    let report = |response_ns| {
+        let thresholds = Thresholds { response_ns: Some(response_ns), ..Thresholds::default() };
+        analyse_with(&trace, TASK, &jobs, &thresholds).unwrap().windows.remove(0)
+    };
+    let late = report(2_000_000);
+    assert_eq!(late.cause, Cause::Interrupt, "{late:#?}");
+    let late = report(500_000);
+    assert_eq!(late.cause, Cause::HigherPriority, "{late:#?}");
+    assert!(late.parts.is_sorted_by_key(|part| std::cmp::Reverse(part.ns)), "{late:#?}");
+    let shares: f64 = late.parts.iter().map(|part| part.share).sum();
+    assert!((shares - 1.0).abs() < 1e-9, "{late:#?}");
+}
+
+#[test]
+fn a_backlog_is_its_first_releases() {
+    // One job is stopped for 4 ms; the next releases, 1 ms each of 1.6, never find the CPU free in time.
+    let trace = Story::new()
+        .sleep(10, 1000)
+        .wake(1001, BUSY)
+        .switch(1010, BUSY, 120, State::Runnable, TASK, PRIO)
+        .switch(1100, TASK, PRIO, State::Stopped, BUSY, 120)
+        .at(4900, BUSY, Kind::Waking { tid: TASK, prio: PRIO, target_cpu: 0 })
+        .switch(4902, BUSY, 120, State::Runnable, TASK, PRIO)
+        .sleep(8000, 9000)
+        .end(9000);
+    let jobs = [
+        job(1000, 1012, 1013, 5000),
+        job(2000, 5001, 5001, 5100),
+        job(3000, 5101, 5101, 5200),
+        job(4000, 5201, 5201, 5300),
+        job(5000, 5301, 5301, 5310),
+        // On its own again.
+        job(6000, 6700, 6701, 6710),
+    ];
+    let report = analyse(&trace, TASK, &jobs).unwrap();
+    let mut windows = report.windows.clone();
+    windows.sort_by_key(|late| late.planned_ns);
+    let told: Vec<_> = windows.iter().map(|late| (late.index, late.cause, late.backlog_of)).collect();
+    assert_eq!(told[..5], [1, 2, 3, 4, 5].map(|index| (index, Cause::Stopped, (index > 1).then_some(1))));
+    assert_eq!((told[5].0, told[5].2), (6, None));
+}
+
+#[test]
+fn nothing_is_stitched_across_a_hole() {
+    // The timer is armed, then events are lost, then a timer of the same address expires: programmed by whom?
+    let story = |lost: bool| {
+        let mut story = Story::new().sleep(10, 5000);
+        if lost {
+            story = story.at(500, BUSY, Kind::Lost { count: 7 });
+        }
+        let trace = story
+            .wake(5003, BUSY)
+            .switch(5020, BUSY, 120, State::Runnable, TASK, PRIO)
+            .sleep(5100, 6000)
+            .end(6200);
+        analyse(&trace, TASK, &[job(5000, 5024, 5030, 5090)]).unwrap()
+    };
+    assert_eq!(story(false).matched, 1);
+    let holed = story(true);
+    assert_eq!((holed.releases, holed.matched), (1, 0));
+    assert_eq!(holed.unmatched, BTreeMap::from([(Unmatched::StepMissing, 1)]));
+    // A thread that may have slept in the hole is not called awake.
+    let trace = Story::new()
+        .sleep(10, 1000)
+        .wake(1001, BUSY)
+        .switch(1010, BUSY, 120, State::Runnable, TASK, PRIO)
+        .at(2500, TASK, Kind::Lost { count: 7 })
+        .at(3500, TASK, Kind::PageFault { address: 0, ip: 0, user: true })
+        .sleep(3600, 5000)
+        .end(6000);
+    let report = analyse(&trace, TASK, &[job(1000, 1012, 1013, 1050), job(3501, 3502, 3503, 3550)]).unwrap();
+    assert_eq!(report.activations.get("awake"), None, "{report:#?}");
+    // Nor does a slice of a picture run through it.
+    let slices = timeline(&trace, 900_000, 4_000_000);
+    assert!(!slices.iter().any(|slice| slice.from_ns < 2_400_000 && slice.to_ns > 2_400_000), "{slices:?}");
 }
 
 #[test]

@@ -12,13 +12,21 @@ pub(super) struct Chunk {
     pub(super) data: Vec<u8>,
 }
 
+/// A window to keep.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Mark {
+    pub(super) span: Span,
+    /// How late the release was: where memory runs out, the worst are kept.
+    pub(super) weight_ns: u64,
+}
+
 /// Chunks of one CPU, oldest first.
 #[derive(Debug, Default)]
 pub(super) struct Flight {
-    pub(super) chunks: VecDeque<Chunk>,
+    chunks: VecDeque<Chunk>,
     bytes: usize,
-    /// Chunks that a mark saved from being forgotten.
-    pub(super) kept: Vec<Chunk>,
+    /// Chunks that a mark saved from being forgotten, with the greatest weight of their marks.
+    kept: Vec<(Chunk, u64)>,
     kept_bytes: usize,
     pub(super) forgotten: bool,
     /// Windows that no memory was left for.
@@ -27,29 +35,58 @@ pub(super) struct Flight {
 
 impl Flight {
     /// Adds a chunk, and forgets the oldest beyond `limit_bytes` unless one of `marks` touches them; marked ones have
-    /// `limit_bytes` of their own.
-    pub(super) fn push(&mut self, chunk: Chunk, limit_bytes: usize, marks: &[Span]) {
+    /// `limit_bytes` of their own, in which the worst displace the others.
+    pub(super) fn push(&mut self, chunk: Chunk, limit_bytes: usize, marks: &[Mark]) {
         self.bytes += chunk.data.len();
         self.chunks.push_back(chunk);
         while self.bytes > limit_bytes && self.chunks.len() > 1 {
             let Some(old) = self.chunks.pop_front() else { break };
             self.bytes -= old.data.len();
-            let marked =
-                marks.iter().any(|mark| mark.from_ns <= old.span.to_ns && old.span.from_ns <= mark.to_ns);
-            if marked && self.kept_bytes + old.data.len() <= limit_bytes {
+            let touches =
+                |mark: &&Mark| mark.span.from_ns <= old.span.to_ns && old.span.from_ns <= mark.span.to_ns;
+            let weight_ns = marks.iter().filter(touches).map(|mark| mark.weight_ns).max();
+            let saved =
+                weight_ns.is_some_and(|weight_ns| self.make_room(old.data.len(), weight_ns, limit_bytes));
+            if let (Some(weight_ns), true) = (weight_ns, saved) {
                 self.kept_bytes += old.data.len();
-                self.kept.push(old);
+                self.kept.push((old, weight_ns));
             } else {
-                self.dropped += u64::from(marked);
+                self.dropped += u64::from(weight_ns.is_some());
                 self.forgotten = true;
             }
         }
     }
 
+    /// Forgets kept chunks of lesser weight until `bytes` more fit; false, and nothing forgotten, where that is not enough.
+    fn make_room(&mut self, bytes: usize, weight_ns: u64, limit_bytes: usize) -> bool {
+        let lesser = self.kept.iter().filter(|kept| kept.1 < weight_ns).map(|kept| kept.0.data.len());
+        if self.kept_bytes - lesser.sum::<usize>() + bytes > limit_bytes {
+            return false;
+        }
+        while self.kept_bytes + bytes > limit_bytes {
+            let least = self.kept.iter().enumerate().min_by_key(|(_, kept)| kept.1).map(|(index, _)| index);
+            let Some(least) = least else { break };
+            // Their order in time stays.
+            self.kept_bytes -= self.kept.remove(least).0.data.len();
+            self.dropped += 1;
+        }
+        true
+    }
+
+    /// All chunks, oldest first.
+    pub(super) fn all(&self) -> impl Iterator<Item = &Chunk> {
+        self.kept.iter().map(|kept| &kept.0).chain(&self.chunks)
+    }
+
+    /// From when on nothing is forgotten yet.
+    pub(super) fn oldest_ns(&self) -> u64 {
+        self.chunks.front().map_or(u64::MAX, |chunk| chunk.span.from_ns)
+    }
+
     /// The spans that are there, oldest first, neighbours joined.
     pub(super) fn spans(&self) -> Vec<Span> {
         let mut joined: Vec<Span> = Vec::new();
-        for span in self.kept.iter().chain(&self.chunks).map(|chunk| chunk.span) {
+        for span in self.all().map(|chunk| chunk.span) {
             match joined.last_mut() {
                 Some(last) if last.to_ns >= span.from_ns => last.to_ns = last.to_ns.max(span.to_ns),
                 _ => joined.push(span),
@@ -84,12 +121,16 @@ mod tests {
         Span { from_ns, to_ns }
     }
 
+    fn mark(from_ns: u64, to_ns: u64, weight_ns: u64) -> Mark {
+        Mark { span: span(from_ns, to_ns), weight_ns }
+    }
+
     #[test]
     fn the_newest_and_the_marked_are_kept() {
         let mut flight = Flight::default();
         for index in 0..10 {
             let chunk = Chunk { span: span(index * 10, index * 10 + 10), data: vec![0; 100] };
-            flight.push(chunk, 300, &[span(22, 25)]);
+            flight.push(chunk, 300, &[mark(22, 25, 1)]);
         }
         assert_eq!(flight.spans(), [span(20, 30), span(70, 100)]);
         assert!(flight.forgotten);
@@ -101,10 +142,26 @@ mod tests {
         let mut flight = Flight::default();
         for index in 0..100 {
             let chunk = Chunk { span: span(index, index + 1), data: vec![0; 100] };
-            flight.push(chunk, 300, &[span(0, u64::MAX)]);
+            flight.push(chunk, 300, &[mark(0, u64::MAX, 1)]);
         }
         assert_eq!(flight.kept.len() + flight.chunks.len(), 6);
         assert_eq!(flight.dropped, 94);
+    }
+
+    #[test]
+    fn the_worst_displace_the_others() {
+        let mut flight = Flight::default();
+        let marks = [mark(0, 0, 5), mark(10, 10, 9), mark(20, 20, 1), mark(30, 30, 7), mark(40, 40, 2)];
+        for index in 0..10 {
+            let chunk = Chunk { span: span(index * 10, index * 10 + 9), data: vec![0; 100] };
+            flight.push(chunk, 200, &marks);
+        }
+        let kept: Vec<u64> = flight.kept.iter().map(|kept| kept.0.span.from_ns).collect();
+        assert_eq!((kept, flight.dropped, flight.kept_bytes), (vec![10, 30], 3, 200));
+        // One that is larger than all memory for kept ones displaces nothing.
+        flight.push(Chunk { span: span(100, 109), data: vec![0; 201] }, 200, &[]);
+        flight.push(Chunk { span: span(110, 119), data: vec![0; 1] }, 200, &[mark(100, 109, 99)]);
+        assert_eq!(flight.kept.len(), 2);
     }
 
     #[test]

@@ -16,15 +16,20 @@ use takt_rt::jobs::{JobRecord, JobSink, TaskId};
 use takt_rt::signal::Signal;
 use takt_rt::thread::{self, Handle};
 
-use self::flight::{Chunk, Flight};
+pub use self::awake::KeepAwake;
+use self::awake::{IdleTime, IdleWatch, Keeper};
+use self::flight::{Chunk, Flight, Mark};
 use self::open::{Opened, open_all};
+use self::steal::StealLog;
 use crate::error::TraceError;
 use crate::event::{Event, Kind, Span, Thread, Trace};
 use crate::format::{Decoder, note_name};
 
+pub(crate) mod awake;
 mod flight;
 mod open;
 mod ring;
+mod steal;
 
 /// How to trace.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -44,6 +49,8 @@ pub struct TraceOptions {
     pub processes: Vec<i32>,
     /// Whether the reader drains the rings at all. Off only to measure what full rings cost.
     pub drain: bool,
+    /// Whether CPUs whose idle time leaves no events are kept out of it.
+    pub keep_awake: KeepAwake,
 }
 
 impl Default for TraceOptions {
@@ -54,6 +61,7 @@ impl Default for TraceOptions {
             period: Duration::from_millis(20),
             processes: Vec::new(),
             drain: true,
+            keep_awake: KeepAwake::Auto,
         }
     }
 }
@@ -83,7 +91,7 @@ impl TraceOptions {
 struct Control {
     stop: AtomicBool,
     signal: Signal,
-    marks: Mutex<Vec<Span>>,
+    marks: Mutex<Vec<Mark>>,
     marked: AtomicU64,
 }
 
@@ -105,17 +113,33 @@ pub struct Tracer {
 #[derive(Debug, Clone)]
 pub struct Marker(Arc<Control>);
 
-/// Windows kept at most; what comes later is in the recorder only while it is recent.
+/// Windows that wait to be kept at most: those of the worst releases. Each waits until its time would be forgotten.
 const MOST_MARKS: usize = 1000;
 
 impl Marker {
-    /// Keeps what the kernel did from `from_ns` to `to_ns` (CLOCK_MONOTONIC).
-    pub fn mark(&self, from_ns: u64, to_ns: u64) {
+    /// Keeps what the kernel did from `from_ns` to `to_ns` (CLOCK_MONOTONIC), for a release that was `weight_ns` late:
+    /// where memory runs out, the worst are kept.
+    pub fn mark(&self, from_ns: u64, to_ns: u64, weight_ns: u64) {
         self.0.marked.fetch_add(1, Ordering::Relaxed);
+        let mark = Mark { span: Span { from_ns, to_ns }, weight_ns };
         let mut marks = self.0.marks.lock().unwrap_or_else(PoisonError::into_inner);
         if marks.len() < MOST_MARKS {
-            marks.push(Span { from_ns, to_ns });
+            marks.push(mark);
+        } else if let Some(least) = marks.iter_mut().min_by_key(|mark| mark.weight_ns)
+            && least.weight_ns < weight_ns
+        {
+            *least = mark;
         }
+    }
+
+    /// Keeps the window of a late job, with a little before and after it.
+    pub fn mark_job(&self, planned_ns: u64, end_ns: u64, weight_ns: u64) {
+        self.mark(planned_ns.saturating_sub(MARGIN_NS), end_ns.saturating_add(MARGIN_NS), weight_ns);
+    }
+
+    /// Windows that were asked for so far.
+    pub fn marked(&self) -> u64 {
+        self.0.marked.load(Ordering::Relaxed)
     }
 }
 
@@ -127,7 +151,8 @@ impl Tracer {
     pub fn start(options: &TraceOptions) -> Result<Self, TraceError> {
         options.validate()?;
         let data_bytes = options.buffer_bytes.next_power_of_two().max(ring::page_bytes());
-        let opened = open_all(&online_cpus(), data_bytes)?;
+        let cpus = online_cpus();
+        let opened = open_all(&cpus, data_bytes)?;
         let control = Arc::new(Control::default());
         let mut reader = Reader::new(opened, options.clone());
         for cpu in &reader.opened.cpus {
@@ -135,7 +160,12 @@ impl Tracer {
         }
         read_names(&mut reader.met);
         reader.filter_faults();
+        reader.steal.read(true);
         reader.drained_ns.fill(monotonic_ns());
+        if options.keep_awake == KeepAwake::Auto {
+            awake::nap_everywhere(&cpus);
+            reader.drain(&[]);
+        }
         let shared = Arc::clone(&control);
         let why = "drains the ring buffers of the trace";
         let handle = thread::spawn_exempt("takt-trace", why, move || reader.run(&shared))
@@ -205,6 +235,10 @@ struct Reader {
     threads: BTreeSet<i32>,
     /// Names and processes of all threads met, also of those that have ended.
     met: BTreeMap<i32, Thread>,
+    /// What the idle time of each CPU leaves, as far as it is judged.
+    watches: Vec<IdleWatch>,
+    keepers: Vec<Keeper>,
+    steal: StealLog,
     /// Links of the watched processes' task directories when they were read last: they change with the threads.
     links: u64,
 }
@@ -223,6 +257,9 @@ impl Reader {
             drained_ns: vec![0; count],
             threads: BTreeSet::new(),
             met: BTreeMap::new(),
+            watches: vec![IdleWatch::default(); count],
+            keepers: Vec::new(),
+            steal: StealLog::new(is_guest()),
             links: 0,
         }
     }
@@ -236,7 +273,9 @@ impl Reader {
             if self.options.drain {
                 let marks = control.marks.lock().unwrap_or_else(PoisonError::into_inner).clone();
                 self.drain(&marks);
+                self.forget_marks(control);
                 self.filter_faults();
+                self.steal.read(false);
             }
             control.signal.wait(seen, self.options.period);
         }
@@ -246,11 +285,20 @@ impl Reader {
         }
         let marks = control.marks.lock().unwrap_or_else(PoisonError::into_inner).clone();
         self.drain(&marks);
+        self.steal.read(true);
         self
     }
 
-    fn drain(&mut self, marks: &[Span]) {
+    /// Takes away marks of times that are forgotten or kept by now.
+    fn forget_marks(&self, control: &Control) {
+        let oldest_ns = self.flights.iter().map(Flight::oldest_ns).min().unwrap_or(0);
+        let mut marks = control.marks.lock().unwrap_or_else(PoisonError::into_inner);
+        marks.retain(|mark| mark.span.to_ns >= oldest_ns);
+    }
+
+    fn drain(&mut self, marks: &[Mark]) {
         let limit = self.options.memory_bytes / self.flights.len().max(1);
+        let mut hidden = Vec::new();
         for (index, cpu) in self.opened.cpus.iter_mut().enumerate() {
             // Read before the head: events up to this time are in the ring when the head is read.
             let to_ns = monotonic_ns();
@@ -258,7 +306,23 @@ impl Reader {
             cpu.ring.drain(&mut data);
             let span = Span { from_ns: self.drained_ns[index], to_ns };
             self.drained_ns[index] = to_ns;
+            if self.options.keep_awake == KeepAwake::Auto
+                && self.watches[index].verdict() == IdleTime::Unknown
+            {
+                watch(&self.opened.decoder, cpu.cpu, &data, &mut self.watches[index]);
+                if self.watches[index].verdict() == IdleTime::Hidden {
+                    hidden.push(cpu.cpu);
+                }
+            }
             self.flights[index].push(Chunk { span, data }, limit, marks);
+        }
+        for cpu in hidden {
+            match Keeper::start(cpu) {
+                Ok(keeper) => self.keepers.push(keeper),
+                Err(error) => self.opened.notes.push(format!(
+                    "CPU {cpu} leaves no events while it is idle, and nothing keeps it awake: {error}"
+                )),
+            }
         }
     }
 
@@ -309,7 +373,7 @@ impl Reader {
         let mut bytes = 0;
         for ((cpu, flight), &end_ns) in self.opened.cpus.iter().zip(&self.flights).zip(&self.drained_ns) {
             let mut told = 0;
-            for chunk in flight.kept.iter().chain(&flight.chunks) {
+            for chunk in flight.all() {
                 bytes += chunk.data.len();
                 told += decode(&decoder, &mut named_ns, cpu.cpu, &chunk.data, &mut trace);
             }
@@ -322,6 +386,8 @@ impl Reader {
             }
             trace.lost_events += lost;
         }
+        trace.steal = self.steal.readings();
+        trace.kept_awake = self.keepers.iter().map(Keeper::cpu).collect();
         trace.spans = flight::common(self.flights.iter().map(Flight::spans));
         if self.flights.iter().any(|flight| flight.forgotten) {
             let dropped: u64 = self.flights.iter().map(|flight| flight.dropped).sum();
@@ -332,6 +398,20 @@ impl Reader {
         }
         trace.sort();
         trace
+    }
+}
+
+/// Bytes of a chunk in which a CPU's idle time is looked for, some 150 events: a CPU that is never idle must not cost more.
+const WATCHED_BYTES: usize = 16 << 10;
+
+/// Lets `watch` see the first events of a chunk.
+fn watch(decoder: &Decoder, cpu: u16, data: &[u8], watch: &mut IdleWatch) {
+    let mut scratch = Trace::default();
+    let seen = &data[..data.len().min(WATCHED_BYTES)];
+    decode(decoder, &mut HashMap::new(), cpu, seen, &mut scratch);
+    scratch.events.iter().for_each(|event| watch.see(event));
+    if seen.len() < data.len() {
+        watch.interrupt();
     }
 }
 
@@ -442,8 +522,8 @@ impl<S: JobSink> JobSink for Watched<S> {
     fn records(&mut self, task: TaskId, records: &[JobRecord]) -> std::io::Result<()> {
         for job in records {
             if job.lateness_ns() > self.lateness_ns || job.response_ns() > self.response_ns {
-                let from_ns = job.planned_ns.saturating_sub(MARGIN_NS);
-                self.marker.mark(from_ns, job.end_ns.saturating_add(MARGIN_NS));
+                let weight_ns = job.lateness_ns().max(job.response_ns());
+                self.marker.mark_job(job.planned_ns, job.end_ns, weight_ns);
             }
         }
         self.inner.records(task, records)

@@ -6,7 +6,10 @@ use proptest::prelude::*;
 
 use super::synthetic::repeated;
 use super::*;
+use crate::Thresholds;
+use crate::analysis::{analyse_with, observed_jobs, timeline};
 use crate::event::{Clock, Kind, Vector};
+use crate::perfetto::{Task, export};
 
 fn recorded(name: &str) -> Vec<u8> {
     std::fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(name)).unwrap()
@@ -319,6 +322,24 @@ fn copies_in_the_order_of_time_stay_so() {
     assert!(trace.events.is_sorted_by_key(|event| event.time_ns));
 }
 
+/// All that is done with a trace, for every thread that looks like one: whatever stands in it.
+fn everything(trace: &Trace) -> Result<(), TestCaseError> {
+    // Damage may name another clock, and then analyses refuse; here they shall not get off so lightly.
+    let trace = Trace { clock: Clock::Monotonic, ..trace.clone() };
+    for tid in trace.tids("cyclictest").into_iter().take(2) {
+        let jobs = observed_jobs(&trace, tid);
+        let thresholds = Thresholds { lateness_ns: 0, response_ns: Some(0), windows: 3 };
+        let report = analyse_with(&trace, tid, &jobs, &thresholds).unwrap();
+        prop_assert!(report.matched + report.unmatched.values().sum::<u64>() == report.releases);
+        for late in &report.windows {
+            timeline(&trace, late.planned_ns, late.end_ns);
+        }
+        let task = Task { name: "cyclictest".into(), tid: Some(tid), ..Task::default() };
+        export(std::io::sink(), &trace, &[(task, &jobs)]).unwrap();
+    }
+    Ok(())
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(150))]
 
@@ -349,6 +370,7 @@ proptest! {
             // Packed pages hold more events than they have bytes, but not without bounds.
             prop_assert!(trace.events.len() <= file.len() * 100);
             prop_assert!(trace.events.is_sorted_by_key(|event| event.time_ns));
+            everything(&trace)?;
         }
     }
 

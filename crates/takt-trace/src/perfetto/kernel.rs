@@ -75,7 +75,14 @@ impl<W: Write> Writer<W> {
             }
             Kind::Lost { count } => {
                 let track = self.cpu_track(event.cpu)?;
-                self.instant(track, time_ns, "events lost", vec![number("count", count)])?;
+                // Whatever was open may have ended in the hole, and its end may be among what is missing.
+                for _ in 0..std::mem::take(&mut self.cpu(event.cpu).depth) {
+                    self.end(track, time_ns)?;
+                }
+                match count {
+                    0 => self.instant(track, time_ns, "events left out", Vec::new())?,
+                    _ => self.instant(track, time_ns, "events lost", vec![number("count", count)])?,
+                }
                 self.flush_bundle(event.cpu)?;
                 self.cpu(event.cpu).after_loss = true;
             }

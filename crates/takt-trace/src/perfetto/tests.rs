@@ -195,6 +195,73 @@ fn misses_are_marked_and_arrows_lead_to_the_first_job_that_took_a_value() {
     assert_eq!(lateness, [10; 6]);
 }
 
+/// What ui.perfetto.dev needs to draw a trace at all, without its code: tracks declared before use, below tracks declared
+/// before them; slices that nest in time on every track; arrows from one begin to one end; events of a CPU in order.
+fn assert_sound(bytes: &[u8]) {
+    let packets = Packets::decode(bytes).unwrap().packet;
+    let mut tracks = std::collections::BTreeSet::new();
+    let mut slices: std::collections::BTreeMap<u64, (Vec<u64>, u64)> = Default::default();
+    let mut flows: [std::collections::BTreeMap<u64, u64>; 2] = Default::default();
+    let mut cpus: std::collections::BTreeMap<u32, u64> = Default::default();
+    for packet in packets {
+        match packet.data {
+            Some(Data::TrackDescriptor(track)) => {
+                assert!(track.parent_uuid.is_none_or(|parent| tracks.contains(&parent)), "{track:?}");
+                assert!(tracks.insert(track.uuid.unwrap()), "declared twice: {track:?}");
+            }
+            Some(Data::TrackEvent(event)) => {
+                let (uuid, time_ns) = (event.track_uuid.unwrap(), packet.timestamp.unwrap());
+                assert!(tracks.contains(&uuid), "{event:?}");
+                let (open, last_ns) = slices.entry(uuid).or_default();
+                if matches!(event.r#type, Some(proto::BEGIN | proto::END)) {
+                    assert!(time_ns >= *last_ns, "{event:?} before what stands before it");
+                    *last_ns = time_ns;
+                }
+                match event.r#type {
+                    Some(proto::BEGIN) => open.push(time_ns),
+                    Some(proto::END) => {
+                        assert!(open.pop().is_some_and(|begun_ns| begun_ns <= time_ns), "{event:?}")
+                    }
+                    _ => {}
+                }
+                event.flow_ids.iter().for_each(|&id| *flows[0].entry(id).or_default() += 1);
+                event.terminating_flow_ids.iter().for_each(|&id| *flows[1].entry(id).or_default() += 1);
+            }
+            Some(Data::FtraceEvents(bundle)) => {
+                let last_ns = cpus.entry(bundle.cpu.unwrap()).or_default();
+                for event in bundle.event {
+                    assert!(event.timestamp.unwrap() >= *last_ns, "{event:?}");
+                    *last_ns = event.timestamp.unwrap();
+                }
+            }
+            _ => {}
+        }
+    }
+    assert!(flows.iter().all(|ends| ends.values().all(|&times| times == 1)), "{flows:?}");
+    assert!(flows[1].keys().all(|id| flows[0].contains_key(id)), "an arrow from nowhere: {flows:?}");
+}
+
+#[test]
+fn recorded_traces_with_holes_are_sound() {
+    let (bytes, _) = written();
+    assert_sound(&bytes);
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/cyclictest.perf.data");
+    let mut trace = crate::offline::read(std::path::Path::new(path)).unwrap();
+    let tid = *trace.tids("cyclictest").last().unwrap();
+    let jobs = crate::analysis::observed_jobs(&trace, tid);
+    assert!(jobs.len() > 5);
+    // Every seventh event is lost, in the midst of whatever is open.
+    for event in trace.events.iter_mut().step_by(7) {
+        event.kind = Kind::Lost { count: u64::from(event.cpu) };
+    }
+    let task =
+        Task { name: "cyclictest".into(), tid: Some(tid), deadline_ns: Some(50_000), ..Task::default() };
+    let mut bytes = Vec::new();
+    let written = export(&mut bytes, &trace, &[(task, &jobs)]).unwrap();
+    assert_eq!((written.events, written.jobs), (trace.events.len() as u64, jobs.len() as u64));
+    assert_sound(&bytes);
+}
+
 #[test]
 fn damaged_jobs_do_not_tear_up_the_track() {
     let jobs = [job(0, 1000, 0), JobRecord { start_ns: 5, ..job(1, 900, 2000) }, JobRecord::default()];

@@ -1,12 +1,13 @@
 //! `takt campaign`
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 
 use takt_lab::campaign::{Campaign, CampaignFile, Plan, RunOrder, SHIPPED, Table, shipped};
+use takt_lab::kernels::Maker;
 
 use super::{CommandResult, child, stop_flag};
 use crate::args::{self, CampaignCommon, CampaignResume, CampaignRun};
@@ -18,7 +19,7 @@ pub fn run(what: &args::Campaign) -> CommandResult {
         args::Campaign::Resume(resume) => go_on(resume),
         args::Campaign::List => {
             for (name, _) in SHIPPED {
-                println!("{name:<12}{}", shipped(name)?.about);
+                println!("{name:<20}{}", shipped(name)?.about);
             }
             Ok(ExitCode::SUCCESS)
         }
@@ -36,6 +37,9 @@ fn new(args: &CampaignRun) -> CommandResult {
     let mut file = if path.is_file() { CampaignFile::load(path)? } else { shipped(&args.campaign)? };
     file.seconds = args.seconds.or(file.seconds);
     file.repetitions = args.repetitions.unwrap_or(file.repetitions);
+    if args.guests {
+        file.guests.get_or_insert_default();
+    }
     for setting in &args.set {
         file.set_text(setting)?;
     }
@@ -63,10 +67,23 @@ fn labels(common: &CampaignCommon) -> BTreeMap<String, String> {
     common.label.iter().cloned().chain(kernel).collect()
 }
 
-/// Makes the runs of a campaign that are not made yet, each in a process of its own.
+/// Makes the runs of a campaign that are not made yet, each in a process, or a guest, of its own.
 pub fn measure(campaign: &Campaign, common: &CampaignCommon) -> Result<Table, Box<dyn std::error::Error>> {
     let stop = stop_flag()?;
-    let mut make = |order: &RunOrder<'_>| {
+    let maker = match &campaign.plan().file.guests {
+        Some(guests) => {
+            let maker = Maker::new(guests, &std::env::current_exe()?)?;
+            let kernels = campaign.plan().runs.iter().filter_map(|run| run.setup.kernel.as_deref());
+            let kernels: BTreeSet<&str> = kernels.collect();
+            maker.fetch(kernels.into_iter(), &mut |line| eprintln!("{line}"));
+            Some(maker)
+        }
+        None => None,
+    };
+    let make = |order: &RunOrder<'_>| {
+        if let Some(maker) = &maker {
+            return maker.make(order, &stop);
+        }
         let mut options = vec![OsString::from("--setup"), order.setup.into()];
         if let Some(seconds) = order.run.setup.seconds {
             options.extend(["--seconds".into(), seconds.to_string().into()]);
@@ -78,7 +95,7 @@ pub fn measure(campaign: &Campaign, common: &CampaignCommon) -> Result<Table, Bo
     let table = campaign.measure(
         &labels,
         common.any_machine,
-        &mut make,
+        &make,
         &|| !stop.load(Ordering::Acquire),
         &mut |event, done, all| progress.see(&event, done, all),
     );

@@ -3,6 +3,7 @@
 pub mod bench;
 pub mod bench_daq;
 pub mod bench_humanoid;
+pub mod bench_manager;
 pub mod bench_uav;
 pub mod campaign;
 pub mod check;
@@ -11,12 +12,15 @@ pub mod compare;
 pub mod demo;
 pub mod doctor;
 pub mod export;
+pub mod kernels;
+pub mod manage;
 pub mod record;
 pub mod report;
 pub mod run;
 pub mod segment;
 pub mod simulate;
 pub mod trace;
+pub mod workload;
 
 use std::process::ExitCode;
 use std::sync::Arc;

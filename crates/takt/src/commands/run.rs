@@ -5,9 +5,11 @@ use std::process::ExitCode;
 use takt_lab::campaign::RunSetup;
 use takt_lab::cell::CellFile;
 use takt_lab::cell::run::{RunEvent, run as run_cell};
+use takt_lab::trace::{TraceRequest, trace};
 use takt_lab::{Interference, RobotFile, RunOptions, Target};
 use takt_load::Profile;
 use takt_stats::Verdict;
+use takt_trace::Thresholds;
 
 use super::{CommandResult, stop_flag};
 use crate::args::{Run, Shown};
@@ -46,9 +48,13 @@ pub fn run(args: &Run) -> CommandResult {
         },
         view: args.view.into(),
         experiment: setup.experiment,
+        watch: None,
         stop: stop_flag()?,
     };
     let verdict = match file {
+        RobotFile::Cell(_) if args.flight_recorder => {
+            return Err("--flight-recorder: not for the safety cell; `takt trace` traces its runs".into());
+        }
         RobotFile::Cell(file) => cell(file, &options, args)?,
         _ if args.policy.is_some() => {
             return Err("--policy: for the safety cell alone; the other robots name it in their files".into());
@@ -77,6 +83,19 @@ fn cell(mut file: CellFile, options: &RunOptions, args: &Run) -> Result<Verdict,
 
 fn other(file: &RobotFile, options: &RunOptions, args: &Run) -> Result<Verdict, Box<dyn std::error::Error>> {
     let mut progress = print::RobotProgress::new();
+    if args.flight_recorder {
+        let late_ns = args.late_us.clamp(0.0, 1e9) * 1e3;
+        let thresholds = Thresholds { lateness_ns: late_ns as u64, ..Thresholds::default() };
+        let request = TraceRequest::flight(thresholds);
+        let traced = trace(file, options, &request, &mut |event| progress.see(&event))?;
+        progress.clear();
+        if args.json {
+            println!("{}", serde_json::to_string_pretty(&traced)?);
+        } else {
+            print!("{}", print::traced(&traced, None));
+        }
+        return Ok(traced.run.verdict);
+    }
     let summary = file.run(options, &mut |event| progress.see(&event))?;
     progress.clear();
     if args.json {

@@ -3,10 +3,11 @@
 use std::path::Path;
 use std::process::ExitCode;
 
+use takt_lab::campaign::RunSetup;
 use takt_lab::trace::{TraceRequest, earlier, live, recorded, trace};
-use takt_lab::{Interference, RobotFile, RunOptions};
+use takt_lab::{Interference, RobotFile, RunOptions, Target};
 use takt_load::Profile;
-use takt_trace::Thresholds;
+use takt_trace::{KeepAwake, Thresholds, TraceOptions};
 
 use super::{CommandResult, stop_flag};
 use crate::args::Trace;
@@ -31,9 +32,17 @@ pub fn run(args: &Trace) -> CommandResult {
     let robot = args.robot.as_deref().ok_or("no robot was named")?;
     let path = Path::new(robot);
     let file = if path.is_file() { RobotFile::load(path)? } else { RobotFile::shipped(robot)? };
+    let setup = args.setup.as_deref().map(takt_rundir::read_json::<RunSetup>).transpose()?;
+    let interference = match &setup {
+        Some(setup) => setup.interference(),
+        None => Interference { stress: Profile::named(&args.stress)?, noise: args.noise, cpus: None },
+    };
+    let target = args.run_dir.clone().map_or(Target::Below(args.runs.clone()), Target::Exactly);
     let options = RunOptions {
         seconds: Some(args.seconds),
-        interference: Interference { stress: Profile::named(&args.stress)?, noise: args.noise, cpus: None },
+        interference,
+        target,
+        experiment: setup.unwrap_or_default().experiment,
         ..RunOptions::below(&args.runs, stop_flag()?)
     };
     let mut progress = print::RobotProgress::new();
@@ -49,7 +58,9 @@ pub fn run(args: &Trace) -> CommandResult {
 
 fn request(args: &Trace) -> TraceRequest {
     let late_ns = args.late_us.clamp(0.0, 1e9) * 1e3;
+    let keep_awake = if args.let_idle { KeepAwake::Off } else { KeepAwake::Auto };
     TraceRequest {
+        options: TraceOptions { keep_awake, ..TraceOptions::default() },
         thresholds: Thresholds { lateness_ns: late_ns as u64, ..Thresholds::default() },
         perfetto: args.perfetto.clone(),
         overhead_rounds: args.overhead.min(3600),

@@ -2,11 +2,15 @@
 
 mod campaign;
 mod cell;
+mod kernels;
+mod manager;
 mod robot;
 mod trace;
 
 pub use campaign::{CampaignProgress, condition_rows, plan, scheduler_rows, table};
 pub use cell::{BenchProgress, RunProgress, rows, summary, verdict};
+pub use kernels::{kernel_list, kernel_rows};
+pub use manager::{managed_json, manager_table};
 pub use robot::{RobotProgress, run_summary};
 pub use trace::{trace_report, traced};
 

@@ -59,6 +59,13 @@ pub fn trace_report(report: &TraceReport, before: Option<&TraceReport>) -> Strin
         report.events,
         report.lost_events
     );
+    for (why, count) in &report.unmatched {
+        let _ = writeln!(out, "  {count} not matched: {}", why.title());
+    }
+    if !report.kept_awake.is_empty() {
+        let cpus = report.kept_awake.iter().map(u16::to_string).collect::<Vec<_>>().join(", ");
+        let _ = writeln!(out, "  KEPT AWAKE while traced: CPU {cpus} (see below)");
+    }
     let _ = writeln!(
         out,
         "\n  {:<26}{:>9}{:>10}{:>10}{:>10}{:>10}",

@@ -1,0 +1,115 @@
+//! How guests are made: the table `[virtual]` of a campaign file.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+/// What executes a guest.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Accelerator {
+    /// Emulation that counts instructions: an instruction takes one virtual nanosecond. Default: nothing that the host does
+    /// changes a result, and it runs everywhere.
+    #[default]
+    Tcg,
+    /// The host's processor (KVM), in real time: faster, and as noisy as the host.
+    Kvm,
+}
+
+/// How guests are made.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Guests {
+    /// What executes them.
+    pub accelerator: Accelerator,
+    /// CPUs of a guest, 1 to 16. Default 1: counting instructions serialises CPUs, so that more of them show no more
+    /// than how a kernel divides its work.
+    pub cpus: u32,
+    /// Memory of a guest, MiB, 256 to 65536. Default 1024: the image is 60 to 100, and the UAV paper's stress takes 75 % of
+    /// what is left, whose touching costs time on the host.
+    pub memory_mib: u32,
+    /// Guests at a time, 1 to 64. Default 2: a guest keeps one CPU of the host busy.
+    pub at_once: u32,
+    /// Boot parameters of all guests, beside the factors `boot.NAME`. Default none.
+    pub boot: Vec<String>,
+    /// Longest that a run may take on the host, seconds, 10 to 86400. Default 3600.
+    pub limit_s: u32,
+    /// Runs `takt trace` instead of `takt run`: the kernel's events beside the robot's. Default false: tracing slows what it
+    /// traces.
+    pub trace: bool,
+    /// Cache of kernels. Default: `takt/kernels` in the user's cache folder.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cache: Option<PathBuf>,
+}
+
+impl Default for Guests {
+    fn default() -> Self {
+        Self {
+            accelerator: Accelerator::Tcg,
+            cpus: 1,
+            memory_mib: 1024,
+            at_once: 2,
+            boot: Vec::new(),
+            limit_s: 3600,
+            trace: false,
+            cache: None,
+        }
+    }
+}
+
+impl Guests {
+    /// Checks every value.
+    ///
+    /// # Errors
+    /// A sentence with the key, its value and what is accepted.
+    pub fn validate(&self) -> Result<(), String> {
+        let within = |key, value, low: u32, high: u32| {
+            if (low..=high).contains(&value) {
+                return Ok(());
+            }
+            Err(format!("virtual.{key} = {value}: accepted are {low} to {high}"))
+        };
+        within("cpus", self.cpus, 1, 16)?;
+        within("memory_mib", self.memory_mib, 256, 65_536)?;
+        within("at_once", self.at_once, 1, 64)?;
+        within("limit_s", self.limit_s, 10, 86_400)?;
+        let wrong =
+            |word: &&String| word.is_empty() || word.chars().any(|c| !c.is_ascii_graphic() || c == '"');
+        match self.boot.iter().find(wrong) {
+            Some(word) => {
+                Err(format!("virtual.boot: {word:?} is no boot parameter: accepted are words without spaces"))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Whether time is counted instead of passing.
+    pub fn is_virtual_time(&self) -> bool {
+        self.accelerator == Accelerator::Tcg
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_is_read_and_checked() {
+        let guests: Guests = toml::from_str("cpus = 2\naccelerator = \"kvm\"").unwrap();
+        assert_eq!((guests.cpus, guests.is_virtual_time(), guests.at_once), (2, false, 2));
+        guests.validate().unwrap();
+        for text in [
+            "cpus = 0",
+            "memory_mib = 16",
+            "at_once = 100",
+            "limit_s = 1",
+            "boot = [\"a b\"]",
+            "boot = [\"\"]",
+        ] {
+            let guests: Guests = toml::from_str(text).unwrap();
+            let key = text.split(' ').next().unwrap();
+            assert!(guests.validate().unwrap_err().contains(key), "{text}");
+        }
+        assert!(toml::from_str::<Guests>("cpu = 2").is_err());
+    }
+}

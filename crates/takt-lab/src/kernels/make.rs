@@ -1,0 +1,319 @@
+//! One run of a campaign in a guest.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use serde::Serialize;
+use takt_kernels::guest::{JOBS_DIRECTORY, Job, Order, RESULTS_PATH};
+use takt_kernels::machine::{self, Outcome, Settings};
+use takt_kernels::packages::{Kernel, PackageError, Store, modules};
+use takt_kernels::transport::{Hello, JobEnding};
+use takt_kernels::{Brought, GuestRun, TAKT_PATH, run_in_guest};
+use takt_rundir::{GUEST_PARAMETER, VIRTUAL_MACHINE_FILE, VirtualMachine, set_aside, write_json};
+
+use super::{Accelerator, GUESTS, Guests};
+use crate::LabError;
+use crate::campaign::{CellRun, RunOrder};
+
+/// Where things lie in the guest.
+const ROBOT_FILE: &str = "/etc/takt/robot.toml";
+const SETUP_FILE: &str = "/etc/takt/setup.json";
+/// The run directory in the guest, below what is brought out.
+const RUN: &str = "run";
+/// The one job.
+const JOB: &str = "takt";
+
+/// What interference uses where the host has it; built-in threads stand in for what is not there.
+const TOOLS: [&str; 3] = ["stress-ng", "hackbench", "true"];
+/// What guards those tools; it is called by this very path.
+const SHELL: &str = "/bin/sh";
+/// Modules that robots use: raw sockets between a pair of interfaces, a simulated board.
+const MODULES_OF_ROBOTS: [(&str, &[&str]); 2] =
+    [("humanoid", &["veth", "af_packet"]), ("daq", &["comedi_test"])];
+
+/// Makes runs in guests. Kernels are fetched once.
+pub struct Maker {
+    guests: Guests,
+    store: Store,
+    kernels: Mutex<BTreeMap<String, Kernel>>,
+    /// The program that runs in the guests.
+    program: PathBuf,
+    /// What executes them, in words.
+    machine: String,
+}
+
+/// What is kept about a guest: `guest.json`.
+#[derive(Serialize)]
+struct Kept<'a> {
+    virtual_machine: &'a VirtualMachine,
+    kernel_version: &'a str,
+    said: &'a Hello,
+    /// The guest's own clock at its end, seconds.
+    guest_s: f64,
+    /// The host's time in all, seconds.
+    host_s: f64,
+    /// The host's time until the guest was up, seconds.
+    host_boot_s: f64,
+}
+
+impl Maker {
+    /// A maker of guests that run `program`, a takt.
+    ///
+    /// # Errors
+    /// [`LabError::Kernel`] when there is no place for the cache.
+    pub fn new(guests: &Guests, program: &Path) -> Result<Self, LabError> {
+        Ok(Self {
+            store: Store::open(guests.cache.as_deref())?,
+            kernels: Mutex::default(),
+            program: program.to_path_buf(),
+            machine: describe(guests.accelerator),
+            guests: guests.clone(),
+        })
+    }
+
+    /// Fetches kernels before the first run needs them. One that is not to be had fails its own runs only.
+    pub fn fetch<'a>(&self, names: impl Iterator<Item = &'a str>, progress: &mut dyn FnMut(&str)) {
+        for name in names {
+            if let Err(error) = self.kernel(name, progress) {
+                progress(&format!("{name}: {error}"));
+            }
+        }
+    }
+
+    fn kernel(&self, name: &str, progress: &mut dyn FnMut(&str)) -> Result<Kernel, PackageError> {
+        // Held while fetching: the other runs on this kernel wait for the one download.
+        let mut kernels = self.kernels.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if let Some(kernel) = kernels.get(name) {
+            return Ok(kernel.clone());
+        }
+        let kernel = self.store.get(name, progress)?;
+        kernels.insert(name.to_owned(), kernel.clone());
+        Ok(kernel)
+    }
+
+    /// Makes one run: boots its kernel, runs the robot there and leaves the run directory where the campaign wants it. What
+    /// the guest left beside it, its console first of all, is kept in the campaign's folder, whatever happens.
+    ///
+    /// # Errors
+    /// What went wrong, in a sentence, with the console's place.
+    pub fn make(&self, order: &RunOrder<'_>, stop: &AtomicBool) -> Result<(), String> {
+        let name = order.run.setup.kernel.as_deref().ok_or("the run names no kernel")?;
+        let kernel = self.kernel(name, &mut |_| {}).map_err(|error| error.to_string())?;
+        let campaign = order.dir.parent().unwrap_or(Path::new("."));
+        let directory = campaign.join(GUESTS).join(&order.run.name);
+        let io = |path: &Path| {
+            let path = path.display().to_string();
+            move |error: std::io::Error| format!("{path}: {error}")
+        };
+        set_aside(&directory).map_err(|error| error.to_string())?;
+        fs::create_dir_all(&directory).map_err(io(&directory))?;
+        let description = self.virtual_machine(name, &kernel, order.run);
+        let described = directory.join("virtual-machine.json");
+        write_json(&described, &description).map_err(|error| error.to_string())?;
+        let guest = self.guest(order, kernel.clone(), &directory, described)?;
+        let booted = run_in_guest(&guest, &mut |_| !stop.load(Ordering::Acquire));
+        // Of a run that broke, too: what was measured until then.
+        let run = directory.join("results").join(RUN);
+        if run.is_dir() {
+            fs::rename(&run, order.dir).map_err(io(order.dir))?;
+        }
+        let outcome = booted.map_err(|error| error.to_string())?;
+        let kept = Kept {
+            virtual_machine: &description,
+            kernel_version: &kernel.version,
+            said: &outcome.hello,
+            guest_s: outcome.ended.guest_ns as f64 / 1e9,
+            host_s: outcome.ended.wall.as_secs_f64(),
+            host_boot_s: outcome.ended.boot_wall.as_secs_f64(),
+        };
+        write_json(&directory.join("guest.json"), &kept).map_err(|error| error.to_string())?;
+        judge(&outcome)
+    }
+
+    fn virtual_machine(&self, name: &str, kernel: &Kernel, run: &CellRun) -> VirtualMachine {
+        VirtualMachine {
+            virtual_time: self.guests.is_virtual_time(),
+            machine: self.machine.clone(),
+            cpus: self.guests.cpus,
+            memory_mib: self.guests.memory_mib,
+            kernel: name.to_owned(),
+            package: kernel.package.as_ref().map(|package| format!("{} {}", package.name, package.version)),
+            kernel_sha256: kernel.sha256.clone(),
+            boot: self.boot(run),
+        }
+    }
+
+    fn boot(&self, run: &CellRun) -> Vec<String> {
+        self.guests.boot.iter().cloned().chain(run.setup.boot_parameters()).collect()
+    }
+
+    fn settings(&self, run: &CellRun) -> Settings {
+        let accelerator = match self.guests.accelerator {
+            Accelerator::Tcg => machine::Accelerator::Counted,
+            Accelerator::Kvm => machine::Accelerator::Kvm,
+        };
+        Settings {
+            accelerator,
+            cpus: self.guests.cpus,
+            memory_mib: self.guests.memory_mib,
+            boot_parameters: format!("{GUEST_PARAMETER} {}", self.boot(run).join(" ")),
+            wall_limit_s: self.guests.limit_s.into(),
+            // On a busy host a guest under stress says nothing for minutes, and is none the worse for it.
+            quiet_limit_s: u64::from(self.guests.limit_s).div_ceil(3),
+            ..Settings::default()
+        }
+    }
+
+    /// The guest: this program, what the run is, and what it needs of the host.
+    fn guest(
+        &self,
+        order: &RunOrder<'_>,
+        kernel: Kernel,
+        directory: &Path,
+        described: PathBuf,
+    ) -> Result<GuestRun, String> {
+        let config =
+            fs::read_to_string(order.config).map_err(|e| format!("{}: {e}", order.config.display()))?;
+        let mut files: Vec<Brought> = files_named_in(&config)
+            .into_iter()
+            .map(|path| Brought { guest: path.to_string_lossy().into_owned(), host: path })
+            .collect();
+        for (host, guest) in
+            [(order.config, ROBOT_FILE), (order.setup, SETUP_FILE), (&described, VIRTUAL_MACHINE_FILE)]
+        {
+            files.push(Brought { host: host.to_path_buf(), guest: guest.to_owned() });
+        }
+        let loaded = !order.run.setup.interference().profile().is_off();
+        let tools = TOOLS.iter().filter_map(|tool| in_path(tool)).chain([PathBuf::from(SHELL)]);
+        let tools = tools.filter(|tool| loaded && tool.is_file());
+        Ok(GuestRun {
+            modules: modules_for(&kernel, &config)?,
+            kernel,
+            settings: self.settings(order.run),
+            init: self.program.clone(),
+            programs: tools
+                .map(|tool| Brought { guest: tool.to_string_lossy().into_owned(), host: tool })
+                .collect(),
+            files,
+            order: self.order(order.run),
+            directory: directory.to_path_buf(),
+        })
+    }
+
+    fn order(&self, run: &CellRun) -> Order {
+        let setup = &run.setup;
+        let command = if self.guests.trace { "trace" } else { "run" };
+        let mut arguments = vec![command, ROBOT_FILE, "--setup", SETUP_FILE, "--json"];
+        let directory = format!("{RESULTS_PATH}/{RUN}");
+        arguments.extend(["--run-dir", &directory]);
+        if !self.guests.trace {
+            arguments.extend(["--view", "none"]);
+        }
+        let seconds = setup.seconds.or((self.guests.trace && run.expected_s > 0.0).then_some(run.expected_s));
+        let seconds = seconds.map(|seconds| seconds.to_string());
+        if let Some(seconds) = &seconds {
+            arguments.extend(["--seconds", seconds]);
+        }
+        let mut job = Job::new(JOB, TAKT_PATH, &arguments);
+        // A starved SCHED_OTHER needs far longer than its window; this only ends what never ends.
+        job.limit_s = 600 + 10 * run.expected_s.ceil() as u64;
+        Order { jobs: vec![job], ..Order::default() }
+    }
+}
+
+/// Whether the job did its work.
+fn judge(outcome: &Outcome) -> Result<(), String> {
+    let end = outcome.job(JOB).ok_or("the guest says nothing about its run")?;
+    if end.ending == (JobEnding::Exited { code: 0 }) {
+        return Ok(());
+    }
+    let said = outcome.results.join(JOBS_DIRECTORY).join(format!("{JOB}.stderr"));
+    let said = fs::read_to_string(said).unwrap_or_default();
+    let last = said
+        .lines()
+        .rev()
+        .find(|line| line.starts_with("takt: "))
+        .or(said.lines().last())
+        .unwrap_or_default();
+    let console = outcome.console.display();
+    Err(format!("{}: {}. Console: {console}", end.ending, last.trim_start_matches("takt: ")))
+}
+
+/// The machine in words, with QEMU's own version.
+fn describe(accelerator: Accelerator) -> String {
+    let asked = Command::new(Settings::default().qemu).arg("--version").output().ok();
+    let text = asked.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
+    let version =
+        text.split_whitespace().skip_while(|word| *word != "version").nth(1).unwrap_or("of unknown version");
+    match accelerator {
+        Accelerator::Tcg => format!("QEMU {version}, instructions counted, 1 ns each"),
+        Accelerator::Kvm => format!("QEMU {version}, KVM, real time"),
+    }
+}
+
+/// Modules that the robot of this configuration uses, where the kernel has them.
+fn modules_for(kernel: &Kernel, config: &str) -> Result<Vec<String>, String> {
+    let Some(folder) = &kernel.modules else { return Ok(Vec::new()) };
+    let index = modules::Index::read(folder).map_err(|error| error.to_string())?;
+    let table: toml::Table = toml::from_str(config).unwrap_or_default();
+    let robot = table.get("robot").and_then(toml::Value::as_str);
+    let wanted =
+        MODULES_OF_ROBOTS.iter().filter(|(of, _)| robot == Some(*of)).flat_map(|(_, modules)| *modules);
+    Ok(wanted.filter(|module| index.has(module)).map(|module| (*module).to_owned()).collect())
+}
+
+fn in_path(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path)
+        .map(|folder| folder.join(program))
+        .find(|file| file.is_absolute() && file.is_file())
+}
+
+/// Files and folders of the host that a configuration names: recordings, models. Devices are not among them.
+fn files_named_in(config: &str) -> Vec<PathBuf> {
+    fn texts(value: &toml::Value, found: &mut Vec<PathBuf>) {
+        match value {
+            toml::Value::String(text) => found.push(PathBuf::from(text)),
+            toml::Value::Array(values) => values.iter().for_each(|value| texts(value, found)),
+            toml::Value::Table(table) => table.values().for_each(|value| texts(value, found)),
+            _ => {}
+        }
+    }
+    let mut found = Vec::new();
+    if let Ok(table) = toml::from_str::<toml::Table>(config) {
+        texts(&toml::Value::Table(table), &mut found);
+    }
+    let own = ["/dev", "/proc", "/sys", "/results"];
+    let of_host = |path: &PathBuf| {
+        path.is_absolute()
+            && path.components().count() > 2
+            && !own.iter().any(|own| path.starts_with(own))
+            && path.exists()
+    };
+    found.retain(of_host);
+    found.sort();
+    found.dedup();
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_configuration_brings_its_files() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let (there, gone) = (folder.join("Cargo.toml"), folder.join("nowhere"));
+        let text = format!(
+            "a = \"{0}\"\nb = [\"{1}\", \"/dev/null\", \"relative\"]\n[c]\nd = \"{0}\"\ne = \"/\"\n",
+            there.display(),
+            gone.display()
+        );
+        assert_eq!(files_named_in(&text), [there]);
+        assert!(files_named_in("no toml").is_empty());
+    }
+}

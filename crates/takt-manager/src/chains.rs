@@ -1,0 +1,296 @@
+//! From end points to callback paths.
+//!
+//! An end point is, in this order of preference: the name of a callback (or its symbol), of a node, of a topic, or
+//! `node:what`, where `what` is a topic, or a part of a callback's name or symbol. Leading slashes and case do not matter where no name fits
+//! exactly. A node stands for all of its callbacks; a topic stands for the callbacks that its messages activate at a chain's start,
+//! and for those that publish to it at the end.
+
+use takt_model::{CallbackKind, Model};
+
+use crate::words;
+
+/// More paths than this between two end points cannot be meant.
+const MOST_PATHS: usize = 64;
+/// Steps of the search, so that a dense graph ends in an answer.
+const MOST_STEPS: usize = 200_000;
+
+/// Why a chain was not found.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ChainError {
+    /// An end point names nothing that was seen.
+    #[error("nothing called `{asked}` was seen at the {side}")]
+    Unknown {
+        /// `start` or `end`.
+        side: &'static str,
+        /// What was asked for.
+        asked: String,
+        /// Names like it.
+        near_misses: Vec<String>,
+    },
+    /// No activation leads from start to end.
+    #[error(
+        "no message leads from `{start}` to `{end}`. From the start on, {reached} is reached. If data is kept there until a timer or another \
+         message comes, declare the parts before and after as chains of their own"
+    )]
+    Unconnected {
+        /// The start.
+        start: String,
+        /// The end.
+        end: String,
+        /// How far one gets.
+        reached: String,
+    },
+    /// Too many ways.
+    #[error(
+        "more than {MOST_PATHS} ways lead from `{start}` to `{end}`. Name callbacks (node:topic) instead of nodes or topics"
+    )]
+    Many {
+        /// The start.
+        start: String,
+        /// The end.
+        end: String,
+    },
+}
+
+/// All simple callback paths between two end points; those that are part of longer ones left out.
+///
+/// # Errors
+///
+/// There is none, or too many.
+pub fn paths(model: &Model, start: &str, end: &str) -> Result<Vec<Vec<usize>>, ChainError> {
+    let starts = resolve(model, start, Side::Start)?;
+    let ends = resolve(model, end, Side::End)?;
+    let after = successors(model);
+    let leads = leading_to(&after, &ends);
+    let mut search = Search { after: &after, leads: &leads, ends: &ends, found: Vec::new(), steps: 0 };
+    for first in &starts {
+        if leads[*first] && !search.from(&mut vec![*first]) {
+            return Err(ChainError::Many { start: start.to_owned(), end: end.to_owned() });
+        }
+    }
+    let mut found = search.found;
+    if found.is_empty() {
+        return Err(ChainError::Unconnected {
+            start: start.to_owned(),
+            end: end.to_owned(),
+            reached: reached(model, &after, &starts),
+        });
+    }
+    found.sort_by_key(|path| std::cmp::Reverse(path.len()));
+    let mut whole: Vec<Vec<usize>> = Vec::new();
+    for path in found {
+        if !whole.iter().any(|w| w.windows(path.len()).any(|part| part == path)) {
+            whole.push(path);
+        }
+    }
+    Ok(whole)
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Side {
+    Start,
+    End,
+}
+
+/// For every callback those that it activates.
+fn successors(model: &Model) -> Vec<Vec<usize>> {
+    let count = model.callbacks.len();
+    let mut after = vec![Vec::new(); count];
+    for topic in &model.topics {
+        for publisher in topic.publishers.iter().filter(|p| p.0 < count) {
+            after[publisher.0].extend(topic.subscribers.iter().map(|s| s.0).filter(|s| *s < count));
+        }
+    }
+    for list in &mut after {
+        list.sort_unstable();
+        list.dedup();
+    }
+    after
+}
+
+fn leading_to(after: &[Vec<usize>], ends: &[usize]) -> Vec<bool> {
+    let mut before = vec![Vec::new(); after.len()];
+    for (from, list) in after.iter().enumerate() {
+        for to in list {
+            before[*to].push(from);
+        }
+    }
+    let mut leads = vec![false; after.len()];
+    let mut open = ends.to_vec();
+    while let Some(at) = open.pop() {
+        if !std::mem::replace(&mut leads[at], true) {
+            open.extend(&before[at]);
+        }
+    }
+    leads
+}
+
+struct Search<'a> {
+    after: &'a [Vec<usize>],
+    leads: &'a [bool],
+    ends: &'a [usize],
+    found: Vec<Vec<usize>>,
+    steps: usize,
+}
+
+impl Search<'_> {
+    /// False: too many. Goes no deeper than the number of callbacks, on a stack of its own.
+    fn from(&mut self, path: &mut Vec<usize>) -> bool {
+        let mut next: Vec<usize> = vec![0];
+        if self.ends.contains(&path[0]) {
+            self.found.push(path.clone());
+        }
+        while let (Some(&at), Some(index)) = (path.last(), next.last_mut()) {
+            let Some(&candidate) = self.after[at].get(*index) else {
+                path.pop();
+                next.pop();
+                continue;
+            };
+            *index += 1;
+            self.steps += 1;
+            if !self.leads[candidate] || path.contains(&candidate) {
+                continue;
+            }
+            path.push(candidate);
+            next.push(0);
+            if self.ends.contains(&candidate) {
+                self.found.push(path.clone());
+            }
+            if self.found.len() > MOST_PATHS || self.steps > MOST_STEPS {
+                return false;
+            }
+        }
+        true
+    }
+}
+
+fn reached(model: &Model, after: &[Vec<usize>], starts: &[usize]) -> String {
+    let mut seen = vec![false; after.len()];
+    let mut open = starts.to_vec();
+    let mut last: Vec<&str> = Vec::new();
+    while let Some(at) = open.pop() {
+        if std::mem::replace(&mut seen[at], true) {
+            continue;
+        }
+        if after[at].is_empty() {
+            last.push(&model.callbacks[at].name);
+        }
+        open.extend(&after[at]);
+    }
+    last.sort_unstable();
+    match last.as_slice() {
+        [] => "nothing but cycles".to_owned(),
+        names => names.iter().take(5).copied().collect::<Vec<_>>().join(", "),
+    }
+}
+
+fn plain(name: &str) -> String {
+    name.trim().trim_start_matches('/').to_lowercase()
+}
+
+fn resolve(model: &Model, asked: &str, side: Side) -> Result<Vec<usize>, ChainError> {
+    let exact = |name: &str| name == asked;
+    let alike = |name: &str| plain(name) == plain(asked);
+    let found = by(model, exact, side)
+        .or_else(|| by(model, alike, side))
+        .or_else(|| by_parts(model, asked, side))
+        // The end of a name that is unique is as good as the name.
+        .or_else(|| by_ending(model, asked));
+    found.ok_or_else(|| ChainError::Unknown {
+        side: if side == Side::Start { "start" } else { "end" },
+        asked: asked.to_owned(),
+        near_misses: near_misses(model, asked),
+    })
+}
+
+fn by(model: &Model, fits: impl Fn(&str) -> bool, side: Side) -> Option<Vec<usize>> {
+    let callbacks = |wanted: &dyn Fn(usize) -> bool| {
+        let list: Vec<usize> = (0..model.callbacks.len()).filter(|i| wanted(*i)).collect();
+        (!list.is_empty()).then_some(list)
+    };
+    callbacks(&|i| fits(&model.callbacks[i].name))
+        .or_else(|| callbacks(&|i| model.callbacks[i].symbol.as_deref().is_some_and(&fits)))
+        .or_else(|| callbacks(&|i| node_of(model, i).is_some_and(&fits)))
+        .or_else(|| callbacks(&|i| on_topic(model, i, &fits, side)))
+}
+
+fn node_of(model: &Model, callback: usize) -> Option<&str> {
+    let node = model.callbacks[callback].node?;
+    model.nodes.get(node.0).map(|n| n.name.as_str())
+}
+
+/// Whether the callback takes (at a start) or gives (at an end) messages of a topic of this name.
+fn on_topic(model: &Model, callback: usize, fits: &impl Fn(&str) -> bool, side: Side) -> bool {
+    model.topics.iter().any(|topic| {
+        let list = if side == Side::Start { &topic.subscribers } else { &topic.publishers };
+        fits(&topic.name) && list.iter().any(|c| c.0 == callback)
+    })
+}
+
+fn takes(model: &Model, callback: usize) -> Option<&str> {
+    let topic = match model.callbacks[callback].kind {
+        CallbackKind::Subscription { topic } => topic,
+        CallbackKind::Service { requests } => requests,
+        CallbackKind::Client { responses } => responses,
+        CallbackKind::Timer { .. } | CallbackKind::Source => return None,
+    };
+    model.topics.get(topic.0).map(|t| t.name.as_str())
+}
+
+fn by_parts(model: &Model, asked: &str, side: Side) -> Option<Vec<usize>> {
+    let (node, what) = asked.split_once(':')?;
+    let (node, what) = (plain(node), plain(what));
+    if what.is_empty() {
+        return None;
+    }
+    let of_node: Vec<usize> = (0..model.callbacks.len())
+        .filter(|i| {
+            node_of(model, *i).is_some_and(|n| plain(n) == node || plain(n).ends_with(&format!("/{node}")))
+        })
+        .collect();
+    let some = |list: Vec<usize>| (!list.is_empty()).then_some(list);
+    let same = |name: &str| plain(name) == what;
+    some(of_node.iter().copied().filter(|i| takes(model, *i).is_some_and(same)).collect())
+        .or_else(|| some(of_node.iter().copied().filter(|i| on_topic(model, *i, &same, side)).collect()))
+        .or_else(|| some(of_node.iter().copied().filter(|i| on_topic(model, *i, &same, Side::End)).collect()))
+        .or_else(|| {
+            let has = |text: &str| text.to_lowercase().contains(&what);
+            some(
+                of_node
+                    .iter()
+                    .copied()
+                    .filter(|i| {
+                        let callback = &model.callbacks[*i];
+                        // The node's own name is in every callback's name.
+                        has(&plain(&callback.name).replacen(&node, "", 1))
+                            || callback.symbol.as_deref().is_some_and(has)
+                    })
+                    .collect(),
+            )
+        })
+}
+
+fn by_ending(model: &Model, asked: &str) -> Option<Vec<usize>> {
+    let ending = plain(asked);
+    if ending.len() < 3 {
+        return None;
+    }
+    let list: Vec<usize> = (0..model.callbacks.len())
+        .filter(|i| {
+            let callback = &model.callbacks[*i];
+            plain(&callback.name).ends_with(&ending)
+                || callback.symbol.as_deref().is_some_and(|s| plain(s).ends_with(&ending))
+        })
+        .collect();
+    (list.len() == 1).then_some(list)
+}
+
+fn near_misses(model: &Model, asked: &str) -> Vec<String> {
+    let names = model
+        .callbacks
+        .iter()
+        .flat_map(|c| std::iter::once(c.name.as_str()).chain(c.symbol.as_deref()))
+        .chain(model.nodes.iter().map(|n| n.name.as_str()))
+        .chain(model.topics.iter().filter(|t| !t.hidden).map(|t| t.name.as_str()));
+    words::near(asked, names)
+}

@@ -1,0 +1,53 @@
+//! Which chains are kept: the declared order, and what it means.
+//!
+//! Chains are given budgets in reverse degradation order. So the rule is exact: *a chain is degraded only if it cannot be kept beside the
+//! chains that come later in the order; what comes earlier in the order never matters to it.* A chain that cannot be kept at
+//! all (its goal is below what whole cores could give) takes nothing down with it: chains earlier in the order
+//! are then kept if they fit.
+
+use crate::budget::{ChainBound, Refusal, Request, Search};
+
+/// What became of a chain.
+pub type Fate = Result<ChainBound, Refusal>;
+
+/// Guarantees as many chains as fit, the last of `order` first. Entry `i` is the fate of chain `i`; `None`: it was not asked for.
+pub fn decide<'a>(
+    search: &mut Search<'a, '_>,
+    chains: &[Option<Request<'a>>],
+    order: &[usize],
+) -> Vec<Option<Fate>> {
+    let mut fates: Vec<Option<Fate>> = chains.iter().map(|_| None).collect();
+    for &chain in order.iter().rev() {
+        if let Some(Some(request)) = chains.get(chain) {
+            fates[chain] = Some(search.guarantee(request));
+        }
+    }
+    fates
+}
+
+/// Whether keeping the chains of `a` is better than keeping those of `b`: the most important chain that only one of them keeps
+/// decides.
+#[must_use]
+pub fn better(a: &[bool], b: &[bool], order: &[usize]) -> std::cmp::Ordering {
+    order
+        .iter()
+        .rev()
+        .map(|chain| a.get(*chain).cmp(&b.get(*chain)))
+        .find(|ordering| ordering.is_ne())
+        .unwrap_or(std::cmp::Ordering::Equal)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cmp::Ordering;
+
+    #[test]
+    fn one_important_chain_outweighs_all_before_it() {
+        // Chain 2 is degraded first, chain 1 last.
+        let order = [2, 0, 1];
+        assert_eq!(better(&[false, true, false], &[true, false, true], &order), Ordering::Greater);
+        assert_eq!(better(&[true, true, false], &[true, true, true], &order), Ordering::Less);
+        assert_eq!(better(&[true, false, true], &[true, false, true], &order), Ordering::Equal);
+    }
+}

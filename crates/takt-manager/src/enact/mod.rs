@@ -1,0 +1,503 @@
+//! Making a plan so: reservations on their cores, best-effort executors beside them, middleware and kernel helpers on the system core.
+//!
+//! Every thread's state is on disk before it is changed ([`crate::restore`]). Changes are ordered so that admission control refuses none of
+//! them ([`order`]), and everything is read back; where the kernel has something else than asked, the [`Enacted`] report says so.
+//!
+//! A reservation carries SCHED_FLAG_RESET_ON_FORK: without it the kernel refuses a SCHED_DEADLINE thread that makes a thread
+//! (`EAGAIN`), which would break the application. New threads start as SCHED_OTHER, on the CPU of their creator; the next
+//! [`Enactor::enact`] finds them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use takt_rt::placement::CpuSet;
+
+use crate::plan::Platform;
+use crate::restore::{Journal, Restored, ThreadBefore};
+use crate::system::{self, Attributes, Identity, Kernel};
+
+mod helpers;
+pub mod order;
+pub mod overrun;
+pub mod partition;
+mod spread;
+mod types;
+
+pub use overrun::{Overrun, Soft};
+pub use partition::{Mode, Refusal};
+pub use types::{Difference, Enacted, Error, Options, Reserved, Target, Wanted};
+
+use order::{Held, Step};
+use partition::Partition;
+
+/// A thread with a reservation of ours.
+#[derive(Debug, Clone)]
+struct Kept {
+    thread: Identity,
+    name: String,
+    held: Held,
+}
+
+/// Enacts plans and undoes them.
+#[derive(Debug)]
+pub struct Enactor<K: Kernel> {
+    kernel: K,
+    journal: Journal,
+    options: Options,
+    platform: Platform,
+    partition: Partition,
+    refusals: Vec<Refusal>,
+    left_behind: Option<Restored>,
+    kept: BTreeMap<u32, Kept>,
+    /// Threads that get their reservation as soon as they wake ([`Partition::reserve`]).
+    asleep: BTreeMap<u32, Kept>,
+    watch: overrun::Watch,
+    helpers: helpers::Helpers,
+    spread: spread::Spread,
+    system_done: bool,
+}
+
+impl<K: Kernel> Enactor<K> {
+    /// Finds a way of reserving that works here. What an earlier manager left behind is undone first.
+    ///
+    /// # Errors
+    ///
+    /// No way works, or the state file cannot be kept; then nothing is changed.
+    pub fn new(mut kernel: K, platform: &Platform, options: Options) -> Result<Self, Error> {
+        options.validate()?;
+        let online = kernel.online().map_err(Error::Online)?;
+        let cores: BTreeSet<usize> = platform.cores.iter().copied().collect();
+        if let Some(&core) = cores.iter().chain([&platform.system_core]).find(|core| !online.contains(**core))
+        {
+            return Err(Error::Core { core, online: Box::new(online) });
+        }
+        let cores: Vec<usize> = cores.into_iter().collect();
+        let (mut journal, left_behind) = Journal::begin(&mut kernel, &options.state)?;
+        let (partition, refusals) = partition::establish(&mut kernel, &mut journal, &options.modes, &cores)?;
+        let Some(partition) = partition else { return Err(Error::NothingGranted { refusals }) };
+        Ok(Self {
+            kernel,
+            journal,
+            options,
+            platform: platform.clone(),
+            partition,
+            refusals,
+            left_behind,
+            kept: BTreeMap::new(),
+            asleep: BTreeMap::new(),
+            watch: overrun::Watch::default(),
+            helpers: helpers::Helpers::default(),
+            spread: spread::Spread::default(),
+            system_done: false,
+        })
+    }
+
+    /// The way that worked.
+    #[must_use]
+    pub fn mode(&self) -> Mode {
+        self.partition.mode
+    }
+
+    /// The ways that did not, and why.
+    #[must_use]
+    pub fn refusals(&self) -> &[Refusal] {
+        &self.refusals
+    }
+
+    /// What an earlier manager had left behind and was undone at the start.
+    #[must_use]
+    pub fn left_behind(&self) -> Option<&Restored> {
+        self.left_behind.as_ref()
+    }
+
+    /// The state file.
+    #[must_use]
+    pub fn state_file(&self) -> &std::path::Path {
+        self.journal.path()
+    }
+
+    #[cfg(test)]
+    pub(crate) fn kernel(&self) -> &K {
+        &self.kernel
+    }
+
+    #[cfg(test)]
+    pub(crate) fn kernel_mut(&mut self) -> &mut K {
+        &mut self.kernel
+    }
+
+    /// Whether reservations are given with GRUB.
+    fn reclaims(&self) -> bool {
+        self.options.soft == Soft::Soft && self.partition.mode.reclaim_is_sound()
+    }
+
+    /// Makes `target` so and reads back what holds.
+    ///
+    /// # Errors
+    ///
+    /// The state file cannot be written; what was enacted before stays, and can still be undone.
+    pub fn enact(&mut self, target: &Target) -> Result<Enacted, Error> {
+        let mut report = Enacted { mode: Some(self.mode()), ..Enacted::default() };
+        self.journal.forget_gone(&self.kernel)?;
+        self.asleep.clear();
+        self.notice_what_changed();
+        let mut wanted: BTreeMap<u32, (Identity, &Wanted)> = BTreeMap::new();
+        for one in &target.reservations {
+            match system::identify(&self.kernel, one.pid, one.tid) {
+                Some(thread) => drop(wanted.insert(one.tid, (thread, one))),
+                None => report.gone += 1,
+            }
+        }
+        let best_effort: Vec<(u32, u32)> =
+            target.best_effort.iter().copied().filter(|(_, tid)| !wanted.contains_key(tid)).collect();
+        let others = self.helpers_of(target, &wanted, &best_effort);
+        let all = wanted.values().map(|(thread, _)| (thread.pid, thread.tid));
+        let all: Vec<_> = all.chain(best_effort.iter().copied()).chain(others.iter().copied()).collect();
+        self.journal.record(&self.kernel, all, self.partition.mode.groups())?;
+
+        self.reservations(&wanted, &mut report);
+        self.best_effort(&best_effort, &mut report)?;
+        if self.options.helpers {
+            self.helpers(&others, &mut report)?;
+        }
+        if !self.system_done {
+            self.system_done = true;
+            self.kernel_helpers(&mut report)?;
+        }
+        self.read_back(&wanted, &mut report);
+        Ok(report)
+    }
+
+    /// Forgets reservations whose thread is gone, or that somebody else has ended.
+    fn notice_what_changed(&mut self) {
+        let kernel = &self.kernel;
+        self.kept.retain(|&tid, kept| {
+            system::is_alive(kernel, &kept.thread)
+                && kernel.attributes(tid).is_ok_and(|now| now.is_deadline())
+        });
+    }
+
+    fn helpers_of(
+        &self,
+        target: &Target,
+        wanted: &BTreeMap<u32, (Identity, &Wanted)>,
+        best_effort: &[(u32, u32)],
+    ) -> Vec<(u32, u32)> {
+        let known: BTreeSet<u32> =
+            wanted.keys().copied().chain(best_effort.iter().map(|(_, tid)| *tid)).collect();
+        let threads = |&pid: &u32| {
+            let tids = self.kernel.threads(pid).unwrap_or_default();
+            tids.into_iter().map(move |tid| (pid, tid))
+        };
+        target.processes.iter().flat_map(threads).filter(|(_, tid)| !known.contains(tid)).collect()
+    }
+
+    fn reservations(&mut self, wanted: &BTreeMap<u32, (Identity, &Wanted)>, report: &mut Enacted) {
+        let now: BTreeMap<u32, Held> = self.kept.iter().map(|(&tid, kept)| (tid, kept.held)).collect();
+        let then: BTreeMap<u32, Held> = wanted.iter().map(|(&tid, (_, one))| (tid, one.held)).collect();
+        let room = (self.platform.most_bandwidth.clamp(0.0, 1.0) * f64::from(1 << 20)) as u64;
+        for step in order::steps(&now, &then, room) {
+            let outcome = match step {
+                Step::Release { tid } => self.release(tid, true),
+                Step::Lift { tid } => self.release(tid, false),
+                Step::Resize { tid, to } => self.reserve(wanted, tid, to),
+                Step::Move { tid, to } => self.relocate(wanted, tid, to),
+                Step::Reserve { tid, to } => self.place_and_reserve(wanted, tid, to),
+            };
+            match outcome {
+                Ok(()) => report.changes += 1,
+                Err(error) if partition::gone(&error) => {}
+                Err(error) => {
+                    let (Step::Release { tid }
+                    | Step::Lift { tid }
+                    | Step::Resize { tid, .. }
+                    | Step::Move { tid, .. }
+                    | Step::Reserve { tid, .. }) = step;
+                    let name = wanted.get(&tid).map(|(_, one)| one.name.clone()).unwrap_or_default();
+                    let asked = format!("{step:?}");
+                    let has = error.to_string();
+                    report.differences.push(Difference { tid, name, asked, has, reservation: true });
+                }
+            }
+        }
+    }
+
+    /// Ends a reservation: back to how the thread was, and, with `home`, to where.
+    fn release(&mut self, tid: u32, home: bool) -> std::io::Result<()> {
+        let Some(kept) = self.kept.remove(&tid) else { return Ok(()) };
+        let before = self.journal.before(kept.thread.pid, tid).cloned();
+        self.end_reservation(tid, &kept.held, before.as_ref())?;
+        match before {
+            Some(before) if home => self.partition.displace(&mut self.kernel, &before),
+            _ => Ok(()),
+        }
+    }
+
+    /// The kernel keeps the bandwidth of an ended reservation until its zero-lag time, up to a period; that of one that shrinks is
+    /// free at once. So it is shrunk to the least first.
+    fn end_reservation(
+        &mut self,
+        tid: u32,
+        held: &Held,
+        before: Option<&ThreadBefore>,
+    ) -> std::io::Result<()> {
+        let least = Attributes::reservation(partition::LEAST_BUDGET_NS, held.period_ns, self.reclaims());
+        // Refused where the thread sleeps on a CPU that is no longer its own; then it holds nothing there either.
+        let _ = self.kernel.set_attributes(tid, &least);
+        let mut was = before.map_or(Attributes::other(0), |before| before.attributes);
+        if was.is_deadline() {
+            was = Attributes::other(0);
+        }
+        self.kernel.set_attributes(tid, &was)
+    }
+
+    fn reserve(
+        &mut self,
+        wanted: &BTreeMap<u32, (Identity, &Wanted)>,
+        tid: u32,
+        to: Held,
+    ) -> std::io::Result<()> {
+        let Some((thread, one)) = wanted.get(&tid) else { return Ok(()) };
+        let attributes = self.attributes_of(&to);
+        let outcome = self.patiently(|enactor| enactor.kernel.set_attributes(tid, &attributes));
+        match outcome {
+            // It moved in its sleep and has not woken on its new core yet: anew, then, which disturbs no sleeper.
+            Err(error) if error.raw_os_error() == Some(libc::EPERM) => {
+                self.release(tid, false)?;
+                self.place_and_reserve(wanted, tid, to)
+            }
+            Err(error) => Err(error),
+            Ok(()) => {
+                self.kept.insert(tid, Kept { thread: *thread, name: one.name.clone(), held: to });
+                Ok(())
+            }
+        }
+    }
+
+    fn attributes_of(&self, held: &Held) -> Attributes {
+        Attributes::reservation(held.budget_ns, held.period_ns, self.reclaims())
+    }
+
+    /// Others may be ending reservations too: their bandwidth comes free within a period.
+    fn patiently(&mut self, attempt: impl Fn(&mut Self) -> std::io::Result<()>) -> std::io::Result<()> {
+        for _ in 0..30 {
+            match attempt(self) {
+                Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                outcome => return outcome,
+            }
+        }
+        attempt(self)
+    }
+
+    fn place_and_reserve(
+        &mut self,
+        wanted: &BTreeMap<u32, (Identity, &Wanted)>,
+        tid: u32,
+        to: Held,
+    ) -> std::io::Result<()> {
+        let Some((thread, one)) = wanted.get(&tid) else { return Ok(()) };
+        // A reservation of the application's own gives way; it comes back at the end.
+        if self.kernel.attributes(tid)?.is_deadline() {
+            self.kernel.set_attributes(tid, &Attributes::other(0))?;
+        }
+        let attributes = self.attributes_of(&to);
+        let pid = thread.pid;
+        let outcome = self.patiently(|enactor| {
+            enactor.partition.reserve(&mut enactor.kernel, pid, tid, to.core, &attributes)
+        });
+        if outcome.as_ref().is_err_and(|error| error.raw_os_error() == Some(libc::EAGAIN)) {
+            self.asleep.insert(tid, Kept { thread: *thread, name: one.name.clone(), held: to });
+            return outcome;
+        }
+        if outcome.is_err()
+            && let Some(before) = self.journal.before(thread.pid, tid).cloned()
+        {
+            // Without its reservation it must not be shut in on a reserved core.
+            let _ = self.kernel.set_attributes(tid, &Attributes::other(0));
+            let _ = self.partition.displace(&mut self.kernel, &before);
+        }
+        outcome?;
+        self.kept.insert(tid, Kept { thread: *thread, name: one.name.clone(), held: to });
+        Ok(())
+    }
+
+    fn relocate(
+        &mut self,
+        wanted: &BTreeMap<u32, (Identity, &Wanted)>,
+        tid: u32,
+        to: Held,
+    ) -> std::io::Result<()> {
+        let Some((thread, _)) = wanted.get(&tid) else { return Ok(()) };
+        if self.partition.place(&mut self.kernel, thread.pid, tid, to.core).is_ok() {
+            return self.reserve(wanted, tid, to);
+        }
+        // Not as a whole: then without reservation for the moment.
+        self.release(tid, false)?;
+        self.place_and_reserve(wanted, tid, to)
+    }
+
+    fn best_effort(&mut self, threads: &[(u32, u32)], report: &mut Enacted) -> Result<(), Error> {
+        let spots = self.spots(threads)?;
+        for (&(pid, tid), spot) in threads.iter().zip(spots) {
+            let Some(before) = self.journal.before(pid, tid).cloned() else { continue };
+            let outcome = self.settle(&before, spot);
+            match outcome {
+                Ok(changed) => {
+                    report.changes += usize::from(changed);
+                    report.best_effort += 1;
+                }
+                Err(error) if partition::gone(&error) => {}
+                Err(error) => report.differences.push(Difference {
+                    tid,
+                    name: before.name.clone(),
+                    asked: format!("{} on {}", before.attributes, spot.unwrap_or(before.cpus)),
+                    has: error.to_string(),
+                    reservation: false,
+                }),
+            }
+        }
+        Ok(())
+    }
+
+    /// Where best-effort threads go: `None`: where they were.
+    fn spots(&mut self, threads: &[(u32, u32)]) -> Result<Vec<Option<CpuSet>>, Error> {
+        if self.partition.balances() {
+            return Ok(vec![None; threads.len()]);
+        }
+        let online = self.kernel.online().map_err(Error::Online)?;
+        let reserved: BTreeMap<usize, f64> = self
+            .platform
+            .cores
+            .iter()
+            .map(|&core| {
+                let held = self.kept.values().filter(|kept| kept.held.core == core);
+                let share = held.map(|kept| kept.held.budget_ns as f64 / kept.held.period_ns.max(1) as f64);
+                (core, share.sum())
+            })
+            .collect();
+        let spots = self.spread.assign(&self.kernel, threads, &reserved, &online);
+        for spot in spots.iter().flatten() {
+            self.journal.give(*spot)?;
+        }
+        Ok(spots)
+    }
+
+    fn settle(&mut self, before: &ThreadBefore, spot: Option<CpuSet>) -> std::io::Result<bool> {
+        let tid = before.thread.tid;
+        let mut changed = false;
+        let now = self.kernel.attributes(tid)?;
+        if now != before.attributes {
+            self.kernel.set_attributes(tid, &before.attributes)?;
+            changed = true;
+        }
+        let cpus = spot.unwrap_or(before.cpus);
+        if self.kernel.affinity(tid)? != cpus {
+            changed = true;
+        }
+        self.partition.settle(&mut self.kernel, before, &cpus)?;
+        Ok(changed)
+    }
+
+    fn read_back(&self, wanted: &BTreeMap<u32, (Identity, &Wanted)>, report: &mut Enacted) {
+        for (&tid, (thread, one)) in wanted {
+            if report.differences.iter().any(|known| known.tid == tid && known.reservation) {
+                continue;
+            }
+            let (Ok(has), Ok(cpus)) = (self.kernel.attributes(tid), self.kernel.affinity(tid)) else {
+                report.gone += 1;
+                continue;
+            };
+            if !system::is_alive(&self.kernel, thread) {
+                report.gone += 1;
+                continue;
+            }
+            let asked = self.attributes_of(&one.held);
+            let bound = cpus.len() == 1 && cpus.contains(one.held.core);
+            if !has.serves(&asked) || !(bound || self.mode() == Mode::Global) {
+                report.differences.push(Difference {
+                    tid,
+                    name: one.name.clone(),
+                    asked: format!("{asked} on CPU {}", one.held.core),
+                    has: format!("{has} on {cpus}"),
+                    reservation: true,
+                });
+            }
+            if has.is_deadline() {
+                report.reserved.push(Reserved {
+                    pid: thread.pid,
+                    tid,
+                    name: one.name.clone(),
+                    budget_ns: has.runtime_ns,
+                    period_ns: has.period_ns,
+                    cpus,
+                });
+            }
+        }
+    }
+
+    /// Looks for threads that have used up their budget since the last call; in soft mode helps them where the kernel does not.
+    /// To be called every few periods.
+    pub fn watch(&mut self, now_ns: u64) -> Vec<Overrun> {
+        self.wake();
+        let release = self.options.soft == Soft::Soft && !self.reclaims();
+        let (overruns, actions) = self.watch.look(&self.kernel, now_ns, &self.kept, release);
+        for action in actions {
+            match action {
+                overrun::Action::Release(tid) => {
+                    let Some(kept) = self.kept.get(&tid).cloned() else { continue };
+                    let Some(before) = self.journal.before(kept.thread.pid, tid).cloned() else { continue };
+                    if self.end_reservation(tid, &kept.held, Some(&before)).is_ok() {
+                        let _ = self.partition.displace(&mut self.kernel, &before);
+                    }
+                }
+                overrun::Action::Reserve(tid) => {
+                    let Some(kept) = self.kept.get(&tid).cloned() else { continue };
+                    let (attributes, pid) = (self.attributes_of(&kept.held), kept.thread.pid);
+                    let core = kept.held.core;
+                    if self.partition.reserve(&mut self.kernel, pid, tid, core, &attributes).is_err() {
+                        self.kept.remove(&tid);
+                    }
+                }
+            }
+        }
+        overruns
+    }
+
+    fn wake(&mut self) {
+        for (tid, sleeper) in std::mem::take(&mut self.asleep) {
+            if !system::is_alive(&self.kernel, &sleeper.thread) {
+                continue;
+            }
+            let attributes = self.attributes_of(&sleeper.held);
+            let (pid, core) = (sleeper.thread.pid, sleeper.held.core);
+            if self.kernel.last_cpu(pid, tid).is_ok_and(|last| last == core)
+                && self.kernel.set_attributes(tid, &attributes).is_ok()
+            {
+                self.kept.insert(tid, sleeper);
+            } else {
+                self.asleep.insert(tid, sleeper);
+            }
+        }
+    }
+
+    /// Undoes everything.
+    ///
+    /// # Errors
+    ///
+    /// The state file cannot be deleted. What could not be undone is in the result, and the file stays for another attempt.
+    pub fn restore(mut self) -> Result<Restored, Error> {
+        Ok(self.journal.undo(&mut self.kernel)?)
+    }
+}
+
+impl<K: Kernel> Drop for Enactor<K> {
+    fn drop(&mut self) {
+        // Also when a panic or an early return passes by; after `restore` nothing is left to do.
+        let _ = self.journal.undo(&mut self.kernel);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,229 @@
+//! Budgets that do not suffice: noticed, and softened where that is asked for.
+//!
+//! **Noticing.** The kernel can send SIGXCPU at an overrun (SCHED_FLAG_DL_OVERRUN), but to the *reserved* process, whose default
+//! action is to die, and never to us. For processes of others this is out of the question. So the manager compares, every few periods, the
+//! CPU time of each reserved thread with its budget: one that wants to run and has had all that its budget allows is held back. An
+//! overrun within one period that is over before the next look goes unseen here; the probes see it, as a longer callback. The account is
+//! kept as the kernel keeps it, with debts: it looks at budgets on scheduler ticks only, so a small budget is first overdrawn by
+//! up to a tick and then paid back over several periods.
+//!
+//! **Softening.** Mainline Linux has hard reservations only (section VII.B.d of the paper). Two stock mechanisms come near a soft one, and
+//! the partition decides which is right:
+//!
+//! - Where each core is a domain of its own, SCHED_FLAG_RECLAIM (GRUB). A thread's budget drains more slowly, by what
+//!   the core's other reservations leave unused, so that an exhausted thread goes on at once, without anybody watching, and
+//!   no other reservation is harmed. What it takes, it takes from best-effort threads of that core.
+//! - With admission off, GRUB's arithmetic is wrong for pinned threads ([`super::Mode::reclaim_is_sound`]). There the manager
+//!   lets a thread that is found exhausted twice in a row go on as what it was before it was managed, on all its CPUs, until it has caught up
+//!   (it sleeps, or needs less than its bandwidth), and then gives the reservation back. This takes effect after two looks, not at
+//!   once, and costs the guarantee for that time, which the log says.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::Kept;
+use crate::system::Kernel;
+
+/// What happens to a thread that has used up its budget.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Soft {
+    /// It waits for the next period.
+    #[default]
+    Hard,
+    /// It goes on as best effort.
+    Soft,
+}
+
+/// A thread that had used up its budget and wanted more.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Overrun {
+    /// The thread.
+    pub tid: u32,
+    /// Its name.
+    pub name: String,
+    /// Its budget per period.
+    pub budget_ns: u64,
+    /// Its period.
+    pub period_ns: u64,
+    /// CPU time that it had since the last look.
+    pub used_ns: u64,
+    /// How long ago that was.
+    pub passed_ns: u64,
+    /// It now goes on without its reservation until it has caught up.
+    pub released: bool,
+}
+
+/// What [`Watch::look`] wants done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Action {
+    /// End the reservation for the moment.
+    Release(u32),
+    /// Give it back.
+    Reserve(u32),
+}
+
+/// Looks in a row.
+const LOOKS: u32 = 2;
+
+/// How many budgets of debt are remembered: a tick of 10 ms and a budget of 1 ms make ten.
+const MOST_DEBT: i64 = 10;
+
+#[derive(Debug, Default, Clone, Copy)]
+struct Seen {
+    start_ticks: u64,
+    run_ns: u64,
+    at_ns: u64,
+    /// Budget left, or debt.
+    left_ns: i64,
+    exhausted: u32,
+    calm: u32,
+    /// It goes without its reservation, as far as is known here: a new plan may have given it back.
+    released: bool,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Watch {
+    seen: BTreeMap<u32, Seen>,
+}
+
+impl Watch {
+    pub fn look(
+        &mut self,
+        kernel: &dyn Kernel,
+        now_ns: u64,
+        kept: &BTreeMap<u32, Kept>,
+        release: bool,
+    ) -> (Vec<Overrun>, Vec<Action>) {
+        let (mut overruns, mut actions) = (Vec::new(), Vec::new());
+        self.seen.retain(|tid, _| kept.contains_key(tid));
+        for (&tid, one) in kept {
+            let pid = one.thread.pid;
+            let Ok(run_ns) = kernel.run_ns(pid, tid) else { continue };
+            let budget_ns = i64::try_from(one.held.budget_ns).unwrap_or(i64::MAX / 100);
+            let fresh = Seen {
+                start_ticks: one.thread.start_ticks,
+                run_ns,
+                at_ns: now_ns,
+                left_ns: budget_ns,
+                ..Seen::default()
+            };
+            let seen = self.seen.entry(tid).or_insert(fresh);
+            if seen.start_ticks != fresh.start_ticks {
+                *seen = fresh;
+            }
+            let passed_ns = now_ns.saturating_sub(seen.at_ns);
+            // Looking costs system calls; more than once in two periods shows little more.
+            if passed_ns < one.held.period_ns.saturating_mul(2) {
+                continue;
+            }
+            let used_ns = run_ns.saturating_sub(seen.run_ns);
+            (seen.run_ns, seen.at_ns) = (run_ns, now_ns);
+            let share = one.held.budget_ns as f64 / one.held.period_ns.max(1) as f64;
+            let earned_ns = (share * passed_ns as f64) as i64;
+            let left_ns = seen.left_ns.saturating_add(earned_ns).saturating_sub_unsigned(used_ns);
+            seen.left_ns = left_ns.clamp(budget_ns.saturating_mul(-MOST_DEBT), budget_ns);
+            // More than one budget cannot be saved up: who has less than that left, or debt, left nothing unused. A fiftieth, because the kernel
+            // accounts budgets at its own grain.
+            let spent = left_ns <= budget_ns + budget_ns / 50;
+            if !spent && !seen.released {
+                seen.exhausted = 0;
+                continue;
+            }
+            let reserved = kernel.attributes(tid).is_ok_and(|now| now.is_deadline());
+            let wants = kernel.wants_to_run(pid, tid).unwrap_or(false);
+            let exhausted = wants && spent;
+            let calm = !wants || (used_ns as f64) < 0.8 * share * passed_ns as f64;
+            seen.exhausted = if reserved && exhausted { seen.exhausted + 1 } else { 0 };
+            seen.calm = if !reserved && calm { seen.calm + 1 } else { 0 };
+            let releases = release && seen.exhausted >= LOOKS;
+            if releases {
+                (seen.exhausted, seen.released) = (0, true);
+                actions.push(Action::Release(tid));
+            }
+            if release && seen.calm >= LOOKS {
+                (seen.calm, seen.released) = (0, false);
+                actions.push(Action::Reserve(tid));
+            }
+            if reserved && exhausted {
+                let (budget_ns, period_ns) = (one.held.budget_ns, one.held.period_ns);
+                let name = one.name.clone();
+                overruns.push(Overrun {
+                    tid,
+                    name,
+                    budget_ns,
+                    period_ns,
+                    used_ns,
+                    passed_ns,
+                    released: releases,
+                });
+            }
+        }
+        (overruns, actions)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::enact::order::Held;
+    use crate::system::sim::Sim;
+    use crate::system::{Attributes, Identity};
+
+    const MS: u64 = 1_000_000;
+
+    /// One thread with 1 ms in 10; each look is 20 ms after the one before, in which it ran as long as given.
+    fn looks(ran_ms: &[(u64, bool)], release: bool) -> Vec<(usize, Vec<Action>)> {
+        let mut sim = Sim::new(2);
+        sim.spawn(10, 10, "busy");
+        let held = Held { budget_ns: MS, period_ns: 10 * MS, core: 1 };
+        let thread = Identity { pid: 10, tid: 10, start_ticks: sim.start_ticks(10, 10).unwrap() };
+        let kept = BTreeMap::from([(10, Kept { thread, name: "busy".into(), held })]);
+        let mut watch = Watch::default();
+        let mut reserved = true;
+        let mut told = Vec::new();
+        for (i, &(ran, wants)) in [(0, false)].iter().chain(ran_ms).enumerate() {
+            let attributes =
+                if reserved { Attributes::reservation(MS, 10 * MS, false) } else { Attributes::other(0) };
+            sim.force(10, attributes, ran * MS, wants);
+            let (overruns, actions) = watch.look(&sim, (1 + i as u64) * 20 * MS, &kept, release);
+            for action in &actions {
+                reserved = matches!(action, Action::Reserve(_));
+            }
+            told.push((overruns.len(), actions));
+        }
+        told.split_off(1)
+    }
+
+    #[test]
+    fn a_thread_within_its_budget_overruns_nothing() {
+        let told = looks(&[(1, true), (2, false), (1, true), (2, false), (1, true)], true);
+        assert!(told.iter().all(|told| *told == (0, vec![])), "{told:?}");
+    }
+
+    #[test]
+    fn a_burst_beyond_the_budget_counts_until_it_is_paid_back() {
+        // 6 ms at once are six periods' worth: held back for three looks, then there is budget again.
+        let told = looks(&[(6, true), (0, true), (0, true), (0, true)], false);
+        assert_eq!(told.iter().map(|told| told.0).collect::<Vec<_>>(), [1, 1, 1, 0]);
+        assert!(told.iter().all(|told| told.1.is_empty()));
+    }
+
+    #[test]
+    fn a_thread_that_always_has_just_its_budget_is_held_back() {
+        // Windows of two periods see one to three budgets.
+        let told = looks(&[(3, true), (1, true), (2, true), (2, true), (3, true), (1, true)], false);
+        assert!(told.iter().all(|told| told.0 == 1), "{told:?}");
+    }
+
+    #[test]
+    fn an_exhausted_thread_is_let_go_and_taken_back_when_it_has_caught_up() {
+        let told =
+            looks(&[(6, true), (0, true), (20, true), (20, true), (0, false), (0, false), (1, false)], true);
+        let actions: Vec<_> = told.into_iter().map(|told| told.1).collect();
+        assert_eq!(actions[1], [Action::Release(10)]);
+        assert_eq!(actions[5], [Action::Reserve(10)]);
+        assert_eq!(actions.iter().flatten().count(), 2);
+    }
+}

@@ -1,0 +1,245 @@
+//! What enactment takes and gives: options, targets, reports, errors.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+use takt_model::{Model, ThreadRole};
+use takt_rt::placement::CpuSet;
+use takt_rt::policy::Policy;
+
+use super::order::Held;
+use super::{Mode, Refusal, Soft};
+use crate::plan::Plan;
+use crate::restore;
+
+/// How plans are enacted.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Options {
+    /// Ways of binding reservations to cores, tried in this order. All of them by default, best first.
+    pub modes: Vec<Mode>,
+    /// What happens to a thread that has used up its budget. Hard by default, as the paper: then no thread can take more from
+    /// others than the plan gave it.
+    pub soft: Soft,
+    /// Policy of middleware and other helper threads. Above all fair threads by default, because messages pass through
+    /// them and their time is not in the bounds; low among real-time priorities, so that drivers and interrupt threads (50) stay above them.
+    pub helper_policy: Policy,
+    /// A helper that uses more than this share of a CPU between two plans is no messenger but a computation, and goes back to what
+    /// it was: at real-time priority it would starve the system core. A fifth by default.
+    pub most_helper_share: f64,
+    /// Whether helper threads are touched at all.
+    pub helpers: bool,
+    /// Whether unbound kernel workers go to the system core. On by default: data of serial ports and others pass through them, and
+    /// reservations starve them (section VII.B.a of the paper).
+    pub kernel_workers: bool,
+    /// Whether other kernel threads that may run anywhere go there too. On by default, for the same reason.
+    pub kernel_threads: bool,
+    /// Where the state file is.
+    pub state: PathBuf,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            modes: Mode::ALL.to_vec(),
+            soft: Soft::Hard,
+            helper_policy: Policy::RoundRobin { priority: 10 },
+            most_helper_share: 0.2,
+            helpers: true,
+            kernel_workers: true,
+            kernel_threads: true,
+            state: restore::default_path(),
+        }
+    }
+}
+
+impl Options {
+    /// Checks what no type does.
+    ///
+    /// # Errors
+    ///
+    /// Which setting cannot work.
+    pub fn validate(&self) -> Result<(), Error> {
+        let invalid = |setting, reason: String| Err(Error::Setting { setting, reason });
+        if self.modes.is_empty() {
+            return invalid(
+                "modes",
+                "none given; expected at least one of partition-roots, exclusive-sets, admission-off, global"
+                    .into(),
+            );
+        }
+        if matches!(self.helper_policy, Policy::Deadline { .. }) {
+            return invalid(
+                "helper_policy",
+                "helper threads cannot share SCHED_DEADLINE parameters; use other, fifo or rr".into(),
+            );
+        }
+        if let Err(error) = self.helper_policy.validate() {
+            return invalid("helper_policy", error.to_string());
+        }
+        if !(0.0..=1.0).contains(&self.most_helper_share) {
+            return invalid("most_helper_share", format!("{}; expected 0 to 1", self.most_helper_share));
+        }
+        Ok(())
+    }
+}
+
+/// Why nothing can be enacted.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A setting cannot work.
+    #[error("{setting}: {reason}")]
+    Setting {
+        /// Its name.
+        setting: &'static str,
+        /// Why.
+        reason: String,
+    },
+    /// The state file.
+    #[error(transparent)]
+    State(#[from] restore::Error),
+    /// No way of reserving works here. Everything is as it was.
+    #[error("no way of reserving CPU time works here, and nothing was changed:{}", list(refusals))]
+    NothingGranted {
+        /// Why not, for each way.
+        refusals: Vec<Refusal>,
+    },
+    /// The platform's cores.
+    #[error("core {core} is not online; online: {online}. Fix: choose cores among these")]
+    Core {
+        /// Which.
+        core: usize,
+        /// The CPUs online.
+        online: Box<CpuSet>,
+    },
+    /// The kernel does not say which CPUs it has.
+    #[error("reading the CPUs online: {0}")]
+    Online(std::io::Error),
+}
+
+fn list(refusals: &[Refusal]) -> String {
+    refusals.iter().map(|refusal| format!("\n  {refusal}")).collect()
+}
+
+/// What is to be so.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Target {
+    /// Threads with reservations.
+    pub reservations: Vec<Wanted>,
+    /// Threads that serve callbacks or publish, without a reservation.
+    pub best_effort: Vec<(u32, u32)>,
+    /// The managed processes: their other threads are helpers.
+    pub processes: BTreeSet<u32>,
+}
+
+/// One reservation that is wanted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Wanted {
+    /// The process.
+    pub pid: u32,
+    /// The thread.
+    pub tid: u32,
+    /// Its name.
+    pub name: String,
+    /// Budget, period and core.
+    pub held: Held,
+}
+
+impl Target {
+    /// What `plan` asks for, in the system that `model` shows.
+    #[must_use]
+    pub fn new(plan: &Plan, model: &Model) -> Self {
+        let reservations: Vec<Wanted> = plan
+            .reservations
+            .iter()
+            .map(|r| Wanted {
+                pid: r.pid,
+                tid: r.tid,
+                name: r.name.clone(),
+                held: Held { budget_ns: r.budget_ns, period_ns: r.period_ns, core: r.core },
+            })
+            .collect();
+        let reserved: BTreeSet<u32> = reservations.iter().map(|wanted| wanted.tid).collect();
+        let alive = model.threads.iter().filter(|thread| !thread.ended);
+        let serves = |role| matches!(role, ThreadRole::Executor(_) | ThreadRole::Source(_));
+        let best_effort = alive
+            .clone()
+            .filter(|thread| serves(thread.role) && !reserved.contains(&thread.tid))
+            .map(|thread| (thread.pid, thread.tid))
+            .collect();
+        let ours = std::process::id();
+        let processes = alive.map(|thread| thread.pid).filter(|&pid| pid != ours && pid != 0).collect();
+        Self { reservations, best_effort, processes }
+    }
+}
+
+/// What was done, and what holds.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Enacted {
+    /// How reservations are bound to cores.
+    pub mode: Option<Mode>,
+    /// Changes made.
+    pub changes: usize,
+    /// Reservations that hold, as read back.
+    pub reserved: Vec<Reserved>,
+    /// Threads at best effort.
+    pub best_effort: usize,
+    /// Helper threads on the system core.
+    pub helpers: usize,
+    /// Threads that the plan names and that are gone.
+    pub gone: usize,
+    /// Where the kernel has something else than asked.
+    pub differences: Vec<Difference>,
+}
+
+impl Enacted {
+    /// Whether all reservations hold as asked.
+    #[must_use]
+    pub fn holds(&self) -> bool {
+        !self.differences.iter().any(|difference| difference.reservation)
+    }
+}
+
+/// A reservation that holds.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reserved {
+    /// The process.
+    pub pid: u32,
+    /// The thread.
+    pub tid: u32,
+    /// Its name.
+    pub name: String,
+    /// Budget, as read back.
+    pub budget_ns: u64,
+    /// Period, as read back.
+    pub period_ns: u64,
+    /// Where it may run, as read back.
+    pub cpus: CpuSet,
+}
+
+/// Something that is not as asked.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Difference {
+    /// The thread; 0: the system.
+    pub tid: u32,
+    /// Its name, or the setting's.
+    pub name: String,
+    /// What was asked.
+    pub asked: String,
+    /// What holds, or the kernel's answer.
+    pub has: String,
+    /// It concerns a reservation, and so a guarantee.
+    pub reservation: bool,
+}
+
+impl std::fmt::Display for Difference {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { tid, name, asked, has, .. } = self;
+        match tid {
+            0 => write!(f, "{name}: asked {asked}, has {has}"),
+            _ => write!(f, "thread {tid} `{name}`: asked {asked}, has {has}"),
+        }
+    }
+}

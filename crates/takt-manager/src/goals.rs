@@ -1,0 +1,502 @@
+//! The goals file: what the user declares, and nothing else.
+//!
+//! ```toml
+//! # The first is the first to be given up when not all goals can be kept.
+//! degradation_order = ["tracker", "pilot"]
+//!
+//! [[chain]]
+//! name = "pilot"
+//! start = "/planner"         # a callback, a node, a topic, or node:topic
+//! end = "/turtlebot3_node"
+//! goal = "125 ms"            # or goal_ms = 125
+//!
+//! [[chain]]
+//! name = "tracker"
+//! start = "/camera"
+//! end = "/tracker"
+//! goal = "990 ms"
+//! ```
+
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+use toml::Spanned;
+
+/// More chains than this are a mistake, not a robot.
+const MOST_CHAINS: usize = 1000;
+/// Goals between a tenth of a millisecond and an hour. Below, a reservation's period would have to be shorter than the kernel's timers
+/// are exact; above, nothing is real-time.
+const GOAL_RANGE_NS: std::ops::RangeInclusive<u64> = 100_000..=3_600_000_000_000;
+
+/// What is to be kept.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Goals {
+    /// Chains, in the file's order.
+    pub chains: Vec<Chain>,
+    /// Indices of `chains`, the first to be degraded first.
+    pub degradation_order: Vec<usize>,
+    /// The rest, all of which has a default.
+    pub options: Options,
+}
+
+/// One cause-effect chain and its goal.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Chain {
+    /// Its name.
+    pub name: String,
+    /// Where it starts.
+    pub start: String,
+    /// Where it ends.
+    pub end: String,
+    /// From the activation at the start to the completion at the end.
+    pub goal_ns: u64,
+}
+
+/// Settings that nobody needs to set.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Options {
+    /// Time between plans. 6 s, as in *ROS-Llama*: long against every goal and short against changes of the surroundings.
+    pub update_period_s: f64,
+    /// Period of all reservations. 10 ms, as in *ROS-Llama*: well below the tightest goal, well above the cost of switching.
+    /// Goals below 40 ms want a shorter one.
+    pub reservation_period_ms: f64,
+    /// Tries a half and a quarter of that period when not all chains can be kept with it. On: the wait for a budget shrinks with the period,
+    /// and a switch more per millisecond costs little against a chain degraded.
+    pub adapt_period: bool,
+    /// Step by which a budget is raised. 5 %, as in *ROS-Llama*: a compromise of speed and waste.
+    pub step_percent: f64,
+    /// Interval over which long-term demand is counted. 10 s, as in *ROS-Llama*: longer than goals and busy windows.
+    pub horizon_s: f64,
+    /// Core of everything without reservation: middleware, kernel workers, Takt. 0, where most interrupts are anyway.
+    pub system_core: usize,
+    /// Cores for reservations; none named: all but the system core, or that too where it is the only one.
+    pub cores: Option<Vec<usize>>,
+    /// Greatest share of a core for reservations. 0.95, the kernel's own limit; more is not admitted.
+    pub most_bandwidth: f64,
+    /// Budgets for execution times that are exceeded with at most this probability. None: for the worst seen, which
+    /// needs no assumption on how execution times vary.
+    pub exceedance: Option<f64>,
+    /// An exhausted thread goes on at best effort instead of being cut off. Off, because it weakens the isolation of the
+    /// others from it.
+    pub soft_reservations: bool,
+    /// Lengthens measured execution times. 10 %: the worst so far is not the worst to come, and a budget
+    /// that is short by little costs a whole period. It also lets a plan outlive small changes.
+    pub cost_margin_percent: f64,
+    /// Shortens measured times between arrivals. 1 %: periods are steadier than execution times.
+    pub arrival_margin_percent: f64,
+    /// Allowed for every message between executors. 0, as in *ROS-Llama*, which keeps the middleware's threads on the
+    /// system core and leaves the rest out.
+    pub transport_ms: f64,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            update_period_s: 6.0,
+            reservation_period_ms: 10.0,
+            adapt_period: true,
+            step_percent: 5.0,
+            horizon_s: 10.0,
+            system_core: 0,
+            cores: None,
+            most_bandwidth: 0.95,
+            exceedance: None,
+            soft_reservations: false,
+            cost_margin_percent: 10.0,
+            arrival_margin_percent: 1.0,
+            transport_ms: 0.0,
+        }
+    }
+}
+
+/// Why a goals file was refused.
+#[derive(Debug, thiserror::Error)]
+pub enum GoalsError {
+    /// The file could not be read.
+    #[error("{path}: {source}")]
+    Read {
+        /// The file.
+        path: String,
+        /// The system's answer.
+        source: std::io::Error,
+    },
+    /// It is not TOML, or has keys that are not known.
+    #[error("{path}: {message}")]
+    Syntax {
+        /// The file.
+        path: String,
+        /// Line, what was found and what was expected.
+        message: String,
+    },
+    /// It contradicts itself or asks for nonsense.
+    #[error("{path}, line {line}: {message}")]
+    Meaning {
+        /// The file.
+        path: String,
+        /// Where.
+        line: usize,
+        /// What is wrong and what to do.
+        message: String,
+    },
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawGoals {
+    degradation_order: Option<Spanned<Vec<Spanned<String>>>>,
+    #[serde(default)]
+    chain: Vec<Spanned<RawChain>>,
+    #[serde(default)]
+    options: Option<Spanned<Options>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawChain {
+    name: Spanned<String>,
+    start: Spanned<String>,
+    end: Spanned<String>,
+    goal: Option<Spanned<String>>,
+    goal_ms: Option<Spanned<f64>>,
+}
+
+/// Where a message points to.
+struct Text<'a> {
+    path: &'a str,
+    text: &'a str,
+}
+
+impl Text<'_> {
+    fn wrong<T>(&self, at: &Spanned<T>, message: impl Into<String>) -> GoalsError {
+        let end = at.span().start.min(self.text.len());
+        let line = self.text.as_bytes()[..end].iter().filter(|b| **b == b'\n').count() + 1;
+        GoalsError::Meaning { path: self.path.to_owned(), line, message: message.into() }
+    }
+
+    fn nowhere(&self, message: impl Into<String>) -> GoalsError {
+        GoalsError::Meaning { path: self.path.to_owned(), line: 1, message: message.into() }
+    }
+}
+
+impl Goals {
+    /// Reads a file.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be read, or says nothing that could be kept.
+    pub fn read(path: &Path) -> Result<Self, GoalsError> {
+        let name = path.display().to_string();
+        let text = std::fs::read_to_string(path)
+            .map_err(|source| GoalsError::Read { path: name.clone(), source })?;
+        Self::parse(&text, &name)
+    }
+
+    /// Reads a text; `path` is for messages.
+    ///
+    /// # Errors
+    ///
+    /// It says nothing that could be kept.
+    pub fn parse(text: &str, path: &str) -> Result<Self, GoalsError> {
+        let at = Text { path, text };
+        let raw: RawGoals = toml::from_str(text)
+            .map_err(|error| GoalsError::Syntax { path: path.to_owned(), message: error.to_string() })?;
+        let options = match raw.options {
+            Some(options) => {
+                let found = options.get_ref().clone();
+                found.validate().map_err(|message| at.wrong(&options, message))?;
+                found
+            }
+            None => Options::default(),
+        };
+        if raw.chain.is_empty() {
+            return Err(at.nowhere(
+                "no chain is declared. Add one: [[chain]] with name, start, end and goal = \"125 ms\"",
+            ));
+        }
+        if raw.chain.len() > MOST_CHAINS {
+            return Err(at.nowhere(format!("{} chains; at most {MOST_CHAINS} are managed", raw.chain.len())));
+        }
+        let mut chains: Vec<Chain> = Vec::new();
+        for raw in &raw.chain {
+            let chain = chain(raw, &at)?;
+            if chains.iter().any(|c| c.name == chain.name) {
+                return Err(at.wrong(
+                    &raw.get_ref().name,
+                    format!("two chains are called `{}`. Rename one", chain.name),
+                ));
+            }
+            chains.push(chain);
+        }
+        let degradation_order = order(raw.degradation_order.as_ref(), &chains, &at)?;
+        Ok(Self { chains, degradation_order, options })
+    }
+
+    /// Length of the longest goal.
+    #[must_use]
+    pub fn longest_ns(&self) -> u64 {
+        self.chains.iter().map(|c| c.goal_ns).max().unwrap_or(0)
+    }
+}
+
+fn chain(raw: &Spanned<RawChain>, at: &Text<'_>) -> Result<Chain, GoalsError> {
+    let chain = raw.get_ref();
+    for (key, value) in [("name", &chain.name), ("start", &chain.start), ("end", &chain.end)] {
+        if value.get_ref().trim().is_empty() {
+            return Err(at.wrong(value, format!("`{key}` is empty")));
+        }
+    }
+    let name = chain.name.get_ref().trim().to_owned();
+    let goal_ns = match (&chain.goal, &chain.goal_ms) {
+        (Some(text), None) => duration_ns(text.get_ref()).map_err(|message| at.wrong(text, message))?,
+        (None, Some(ms)) => from_ms(*ms.get_ref()).ok_or_else(|| {
+            at.wrong(ms, format!("`goal_ms` is {}; a positive number is needed", ms.get_ref()))
+        })?,
+        (Some(_), Some(ms)) => {
+            return Err(at.wrong(ms, "both `goal` and `goal_ms` are given. Keep one"));
+        }
+        (None, None) => {
+            return Err(at.wrong(raw, format!("chain `{name}` has no goal. Add goal = \"125 ms\"")));
+        }
+    };
+    if !GOAL_RANGE_NS.contains(&goal_ns) {
+        let message = format!(
+            "chain `{name}` has a goal of {} ms; goals from 0.1 ms to an hour can be kept",
+            crate::words::ms(goal_ns)
+        );
+        return Err(match (&chain.goal, &chain.goal_ms) {
+            (Some(at_text), _) => at.wrong(at_text, message),
+            (_, Some(at_ms)) => at.wrong(at_ms, message),
+            _ => at.wrong(raw, message),
+        });
+    }
+    let end_point = |s: &Spanned<String>| s.get_ref().trim().to_owned();
+    Ok(Chain { name, start: end_point(&chain.start), end: end_point(&chain.end), goal_ns })
+}
+
+fn order(
+    raw: Option<&Spanned<Vec<Spanned<String>>>>,
+    chains: &[Chain],
+    at: &Text<'_>,
+) -> Result<Vec<usize>, GoalsError> {
+    let Some(raw) = raw else {
+        if chains.len() == 1 {
+            return Ok(vec![0]);
+        }
+        let names: Vec<String> = chains.iter().map(|c| format!("\"{}\"", c.name)).collect();
+        return Err(at.nowhere(format!(
+            "there is no degradation_order. Add one at the top, the least important chain first: degradation_order = [{}]",
+            names.join(", ")
+        )));
+    };
+    let mut order = Vec::new();
+    for name in raw.get_ref() {
+        let asked = name.get_ref().trim();
+        let Some(index) = chains.iter().position(|c| c.name == asked) else {
+            let near = crate::words::near(asked, chains.iter().map(|c| c.name.as_str()));
+            let hint =
+                if near.is_empty() { String::new() } else { format!(" Did you mean {}?", near.join(" or ")) };
+            return Err(at.wrong(
+                name,
+                format!("degradation_order names `{asked}`, which is no chain of this file.{hint}"),
+            ));
+        };
+        if order.contains(&index) {
+            return Err(at.wrong(
+                name,
+                format!("degradation_order names `{asked}` twice. A chain has one place in it; keep one"),
+            ));
+        }
+        order.push(index);
+    }
+    let missing: Vec<&str> =
+        chains.iter().enumerate().filter(|(i, _)| !order.contains(i)).map(|(_, c)| c.name.as_str()).collect();
+    if !missing.is_empty() {
+        return Err(at.wrong(
+            raw,
+            format!(
+                "degradation_order leaves out {}. Every chain needs a place, the least important first",
+                missing.join(", ")
+            ),
+        ));
+    }
+    Ok(order)
+}
+
+impl Options {
+    /// Checks every setting.
+    ///
+    /// # Errors
+    ///
+    /// Which is out of range, and the range.
+    pub fn validate(&self) -> Result<(), String> {
+        let range = |name: &str, value: f64, from: f64, to: f64| {
+            (from..=to)
+                .contains(&value)
+                .then_some(())
+                .ok_or_else(|| format!("options.{name} is {value}; from {from} to {to} is possible"))
+        };
+        range("update_period_s", self.update_period_s, 0.1, 3600.0)?;
+        // The kernel's own limits are 100 us and 4 s (sched_deadline_period_min_us, _max_us).
+        range("reservation_period_ms", self.reservation_period_ms, 0.1, 4000.0)?;
+        range("step_percent", self.step_percent, 0.1, 100.0)?;
+        range("horizon_s", self.horizon_s, 0.1, 3600.0)?;
+        range("most_bandwidth", self.most_bandwidth, 0.01, 1.0)?;
+        range("cost_margin_percent", self.cost_margin_percent, 0.0, 1000.0)?;
+        range("arrival_margin_percent", self.arrival_margin_percent, 0.0, 90.0)?;
+        range("transport_ms", self.transport_ms, 0.0, 10_000.0)?;
+        if let Some(exceedance) = self.exceedance
+            && !(exceedance > 0.0 && exceedance < 1.0)
+        {
+            return Err(format!(
+                "options.exceedance is {exceedance}; a probability between 0 and 1 is needed, such as 1e-6"
+            ));
+        }
+        if let Some(cores) = &self.cores {
+            if cores.is_empty() {
+                return Err("options.cores is empty; leave it out to use all but the system core".to_owned());
+            }
+            if let Some(twice) = cores.iter().enumerate().find(|(i, c)| cores[..*i].contains(c)) {
+                return Err(format!("options.cores names core {} twice", twice.1));
+            }
+        }
+        Ok(())
+    }
+
+    /// Period of reservations, nanoseconds.
+    #[must_use]
+    pub fn period_ns(&self) -> u64 {
+        from_ms(self.reservation_period_ms).unwrap_or(10_000_000)
+    }
+
+    /// The horizon, nanoseconds.
+    #[must_use]
+    pub fn horizon_ns(&self) -> u64 {
+        from_ms(self.horizon_s * 1e3).unwrap_or(10_000_000_000)
+    }
+
+    /// Allowance for a hop, nanoseconds.
+    #[must_use]
+    pub fn transport_ns(&self) -> u64 {
+        from_ms(self.transport_ms).unwrap_or(0)
+    }
+}
+
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+fn from_ms(ms: f64) -> Option<u64> {
+    (ms.is_finite() && ms > 0.0).then(|| (ms * 1e6).min(1e18) as u64)
+}
+
+/// Reads `125 ms`, `0.5s`, `300 us`.
+fn duration_ns(text: &str) -> Result<u64, String> {
+    let wanted = "a number and a unit are needed: 125 ms, 0.5 s or 300 us";
+    let text = text.trim();
+    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let number: f64 = text[..digits].parse().map_err(|_| format!("`{text}` is no duration; {wanted}"))?;
+    let factor = match text[digits..].trim() {
+        "ns" => 1e-6,
+        "us" | "µs" => 1e-3,
+        "ms" => 1.0,
+        "s" => 1e3,
+        "min" => 6e4,
+        "" => return Err(format!("`{text}` has no unit; {wanted}")),
+        unit => return Err(format!("`{text}` has the unit `{unit}`; {wanted}")),
+    };
+    from_ms(number * factor).ok_or_else(|| format!("`{text}` is no positive duration; {wanted}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TWO: &str = r#"
+degradation_order = ["b", "a"]
+[[chain]]
+name = "a"
+start = "/x"
+end = "/y"
+goal = "125 ms"
+[[chain]]
+name = "b"
+start = "/x"
+end = "/z"
+goal_ms = 0.5
+"#;
+
+    #[test]
+    fn reads_goals_and_their_order() {
+        let goals = Goals::parse(TWO, "g.toml").unwrap();
+        assert_eq!(goals.degradation_order, [1, 0]);
+        assert_eq!(goals.chains[0].goal_ns, 125_000_000);
+        assert_eq!(goals.chains[1].goal_ns, 500_000);
+        assert_eq!(goals.options, Options::default());
+        assert!(Options::default().validate().is_ok());
+    }
+
+    #[test]
+    fn shipped_example_is_table_one() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../goals/turtlebot.toml");
+        let goals = Goals::read(&path).unwrap();
+        assert_eq!(goals.chains.len(), 7);
+        let first = &goals.chains[goals.degradation_order[0]];
+        assert_eq!((first.name.as_str(), first.goal_ns), ("tracker", 990_000_000));
+    }
+
+    #[test]
+    fn durations() {
+        assert_eq!(duration_ns("125 ms"), Ok(125_000_000));
+        assert_eq!(duration_ns("0.5s"), Ok(500_000_000));
+        assert_eq!(duration_ns("300 us"), Ok(300_000));
+        for bad in ["", "ms", "12", "1.2.3 ms", "-3 ms", "0 ms", "5 parsec", "∞ ms"] {
+            assert!(duration_ns(bad).is_err(), "{bad}");
+        }
+    }
+
+    /// What is wrong, the line that the message names, and a word of it.
+    #[test]
+    fn nonsense_is_refused_with_line_and_way_out() {
+        let cases = [
+            ("", 1, "no chain"),
+            (&TWO.replace("\"b\", \"a\"", "\"b\""), 2, "leaves out a"),
+            (&TWO.replace("\"b\", \"a\"", "\"b\", \"a\", \"b\""), 2, "twice"),
+            (&TWO.replace("\"b\", \"a\"", "\"b\", \"aa\""), 2, "Did you mean a?"),
+            (&TWO.replace("degradation_order = [\"b\", \"a\"]", ""), 1, "Add one at the top"),
+            (&TWO.replace("name = \"b\"", "name = \"a\""), 9, "Rename"),
+            (&TWO.replace("125 ms", "125"), 7, "no unit"),
+            (&TWO.replace("125 ms", "2 ns"), 7, "from 0.1 ms"),
+            (&TWO.replace("goal_ms = 0.5", "goal_ms = 1e30"), 12, "to an hour"),
+            (&TWO.replace("goal_ms = 0.5", "goal_ms = nan"), 12, "positive"),
+            (&TWO.replace("goal_ms = 0.5", ""), 8, "has no goal"),
+            (&TWO.replace("goal_ms = 0.5", "goal_ms = 1\ngoal = \"1 ms\""), 12, "Keep one"),
+            (&TWO.replace("\"/z\"", "\" \""), 11, "empty"),
+        ];
+        for (text, line, word) in cases {
+            let Err(GoalsError::Meaning { line: found, message, .. }) = Goals::parse(text, "g.toml") else {
+                panic!("accepted or refused for another reason: {text}");
+            };
+            assert!(message.contains(word), "{message} lacks {word}");
+            assert_eq!(found, line, "{message}");
+        }
+        let unknown = Goals::parse(&format!("{TWO}\nlatency = 3"), "g.toml").unwrap_err().to_string();
+        assert!(unknown.contains("latency") && unknown.contains("line 1"), "{unknown}");
+        for option in [
+            "step_percent = 0",
+            "horizon_s = -1",
+            "cores = []",
+            "cores = [1, 1]",
+            "exceedance = 1.0",
+            "most_bandwidth = 2.0",
+            "reservation_period_ms = nan",
+            "period = 1",
+        ] {
+            assert!(Goals::parse(&format!("{TWO}\n[options]\n{option}"), "g.toml").is_err(), "{option}");
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_text_is_goals_or_an_error(text in "[\\[\\]a-z=\" .0-9\n#]{0,200}") {
+            let _ = Goals::parse(&text, "any.toml");
+        }
+    }
+}

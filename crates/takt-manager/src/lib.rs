@@ -1,0 +1,27 @@
+//! Latency goals kept on a running system: what *ROS-Llama* (Blass and others, RTAS 2021) does, on measured models.
+//!
+//! [`goals`] says what is wanted; [`workload`] and [`curves`] bring a snapshot to the form of the analysis; [`chains`] finds
+//! callback paths; [`analysis`] bounds response times; [`budget`], [`partition`] and [`degrade`] choose; [`manager`] keeps a plan
+//! from one snapshot to the next; [`plan`] is what it hands on: [`enact`] makes it so through
+//! [`system`], and [`restore`] undoes it, whatever ends the manager.
+
+pub mod analysis;
+pub mod budget;
+pub mod chains;
+pub mod curves;
+pub mod degrade;
+pub mod enact;
+pub mod goals;
+pub mod live;
+pub mod manager;
+pub mod partition;
+pub mod plan;
+pub mod restore;
+pub mod simulate;
+pub mod system;
+pub mod words;
+pub mod workload;
+
+pub use goals::Goals;
+pub use manager::Manager;
+pub use plan::{Plan, Platform};

@@ -1,0 +1,173 @@
+//! What happened, once for people and once for programs.
+
+use std::io::Write;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde::Serialize;
+
+use crate::enact::Overrun;
+use crate::plan::{ChainPlan, ChainState, Decision, Plan, Step};
+
+/// One thing that happened.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "snake_case", tag = "kind")]
+pub(super) enum Record<'a> {
+    /// Something to know.
+    Note { words: &'a str },
+    /// A plan. Repeated ones are only counted.
+    Plan { number: u64, plan: &'a Plan, chains: &'a [ChainPlan], decisions: &'a [Decision] },
+    /// What was done about it.
+    Enacted { number: u64, enacted: &'a crate::enact::Enacted },
+    /// Budgets that did not suffice, over one period.
+    Overruns { threads: &'a [(Overrun, u64)] },
+    /// The state, once in a period.
+    Status { status: &'a super::Status },
+}
+
+#[derive(Serialize)]
+struct Line<'a> {
+    /// CLOCK_MONOTONIC nanoseconds.
+    at_ns: u64,
+    /// Seconds since 1970, for people who compare with other logs.
+    wall_s: f64,
+    #[serde(flatten)]
+    record: &'a Record<'a>,
+}
+
+/// Where the log goes.
+#[derive(Default)]
+pub struct Log {
+    text: Option<Box<dyn Write + Send>>,
+    json: Option<Box<dyn Write + Send>>,
+    /// What was last said of each chain: said again only when it changes.
+    said: Vec<(String, String)>,
+    broken: bool,
+}
+
+impl std::fmt::Debug for Log {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (text, json) = (self.text.is_some(), self.json.is_some());
+        f.debug_struct("Log").field("text", &text).field("json", &json).finish_non_exhaustive()
+    }
+}
+
+impl Log {
+    /// Lines for people to `text`, JSON lines to `json`.
+    #[must_use]
+    pub fn new(text: Option<Box<dyn Write + Send>>, json: Option<Box<dyn Write + Send>>) -> Self {
+        Self { text, json, ..Self::default() }
+    }
+
+    pub(super) fn record(&mut self, at_ns: u64, record: &Record<'_>) {
+        if self.broken {
+            return;
+        }
+        let wall_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |passed| passed.as_secs_f64());
+        let lines = self.words(record);
+        let outcome = (|| {
+            if let Some(json) = &mut self.json {
+                let mut line = serde_json::to_vec(&Line { at_ns, wall_s, record })?;
+                line.push(b'\n');
+                json.write_all(&line)?;
+                json.flush()?;
+            }
+            if let Some(text) = &mut self.text {
+                let day_s = wall_s as u64 % 86_400;
+                for line in lines {
+                    let (h, m, s) = (day_s / 3600, day_s / 60 % 60, day_s % 60);
+                    writeln!(text, "{h:02}:{m:02}:{s:02} {line}")?;
+                }
+                text.flush()?;
+            }
+            Ok::<_, std::io::Error>(())
+        })();
+        if let Err(error) = outcome {
+            // A full disk must not end the manager; it is said once where it can be.
+            self.broken = true;
+            eprintln!("takt manage: the log ends here: {error}");
+        }
+    }
+
+    fn words(&mut self, record: &Record<'_>) -> Vec<String> {
+        match record {
+            Record::Note { words } => words.lines().map(str::to_owned).collect(),
+            Record::Plan { number, plan, chains, decisions } => {
+                let mut lines = Vec::new();
+                for chain in *chains {
+                    let words = said_of(chain);
+                    let known = self.said.iter_mut().find(|(name, _)| *name == chain.name);
+                    match known {
+                        Some((_, before)) if *before == words => continue,
+                        Some((_, before)) => before.clone_from(&words),
+                        None => self.said.push((chain.name.clone(), words.clone())),
+                    }
+                    lines.push(format!("chain {}: {words}", chain.name));
+                }
+                if !plan.cached && !lines.is_empty() {
+                    let why = decisions.iter().filter(|decision| decision.step != Step::Unchanged);
+                    lines.extend(why.map(|decision| match &decision.chain {
+                        Some(chain) => format!("  {chain}: {}", decision.words),
+                        None => format!("  {}", decision.words),
+                    }));
+                }
+                if !lines.is_empty() {
+                    let kept = chains.iter().filter(|chain| chain.state == ChainState::Guaranteed).count();
+                    lines.insert(
+                        0,
+                        format!(
+                            "plan {number}: {kept} of {} chains guaranteed, {} reservations, analysis {:.1} ms",
+                            chains.len(),
+                            plan.reservations.len(),
+                            plan.analysis_ns as f64 / 1e6
+                        ),
+                    );
+                }
+                lines
+            }
+            Record::Enacted { enacted, .. } => {
+                let mut lines = Vec::new();
+                if enacted.changes > 0 {
+                    let share: f64 =
+                        enacted.reserved.iter().map(|one| one.budget_ns as f64 / one.period_ns.max(1) as f64).sum();
+                    lines.push(format!(
+                        "enacted: {} changes; {} reservations of {:.0} % of a CPU in all, {} threads at best effort, {} helpers on the system core",
+                        enacted.changes,
+                        enacted.reserved.len(),
+                        share * 100.0,
+                        enacted.best_effort,
+                        enacted.helpers
+                    ));
+                }
+                lines.extend(enacted.differences.iter().map(|difference| format!("NOT AS ASKED: {difference}")));
+                lines
+            }
+            Record::Overruns { threads } => threads
+                .iter()
+                .map(|(overrun, count)| {
+                    let Overrun { tid, name, budget_ns, period_ns, released, .. } = overrun;
+                    let (budget_us, period_us) = (budget_ns / 1000, period_ns / 1000);
+                    let fate = if *released { "; it goes on at best effort until it has caught up" } else { "" };
+                    format!("thread {tid} `{name}`: {budget_us} us in {period_us} us did not suffice, seen {count} times{fate}")
+                })
+                .collect(),
+            Record::Status { .. } => Vec::new(),
+        }
+    }
+}
+
+fn said_of(chain: &ChainPlan) -> String {
+    let goal_ms = chain.goal_ns as f64 / 1e6;
+    match &chain.state {
+        ChainState::Guaranteed => {
+            // In steps of a tenth of the goal: a bound that moves a little is no news.
+            let tenths = chain.bound_ns.map_or(0, |bound| (bound * 10).div_ceil(chain.goal_ns.max(1)));
+            format!("guaranteed, within {} % of its goal of {goal_ms} ms ({})", tenths * 10, chain.bound_by)
+        }
+        ChainState::Degraded { why } => format!("DEGRADED to best effort (goal {goal_ms} ms): {why}"),
+        ChainState::NotAnalysable { why } => format!("NOT ANALYSABLE, best effort: {why}"),
+        ChainState::NotFound { why, near_misses } if near_misses.is_empty() => format!("NOT FOUND: {why}"),
+        ChainState::NotFound { why, near_misses } => {
+            format!("NOT FOUND: {why}; there are: {}", near_misses.join(", "))
+        }
+    }
+}

@@ -1,0 +1,338 @@
+//! The status as Prometheus metrics, over HTTP on a loopback address.
+//!
+//! One connection at a time, with a limit on its size and its time: a client that dawdles delays the next scrape by two seconds at
+//! most, and nothing else. The thread has the lowest urgency that still runs.
+
+use std::fmt::Write as _;
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use super::status::{Board, Status};
+
+/// Time for a whole request and its answer.
+const PATIENCE: Duration = Duration::from_secs(2);
+const HEAD_LIMIT: usize = 8192;
+
+/// Why there are no metrics.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The address is open to others.
+    #[error(
+        "metrics address {0}: only loopback addresses, as 127.0.0.1:9464; put a proxy before it to open it to others"
+    )]
+    NotLoopback(SocketAddr),
+    /// It cannot be listened on.
+    #[error("metrics address {address}: {source}; choose another, or port 0 for any free one")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// The system's answer.
+        source: io::Error,
+    },
+}
+
+/// Serves metrics until it is dropped.
+#[derive(Debug)]
+pub struct Server {
+    address: SocketAddr,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Server {
+    /// Starts to serve what hangs on `board`.
+    ///
+    /// # Errors
+    ///
+    /// The address is not a loopback one, or taken.
+    pub fn start(address: SocketAddr, board: Board) -> Result<Self, Error> {
+        if !address.ip().is_loopback() {
+            return Err(Error::NotLoopback(address));
+        }
+        let failed = |source| Error::Listen { address, source };
+        let listener = TcpListener::bind(address).map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let serve = move || {
+            for stream in listener.incoming() {
+                if stopped.load(Ordering::Acquire) {
+                    return;
+                }
+                // A client that breaks off is its own affair.
+                let _ = stream.and_then(|stream| answer(stream, &board.read()));
+            }
+        };
+        let thread = std::thread::Builder::new().name("takt-metrics".into()).spawn(serve).map_err(failed)?;
+        Ok(Self { address, stop, thread: Some(thread) })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Release);
+        // Wakes the thread; without it there is nobody to wait for.
+        if TcpStream::connect_timeout(&self.address, PATIENCE).is_ok()
+            && let Some(thread) = self.thread.take()
+        {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn answer(mut stream: TcpStream, status: &Status) -> io::Result<()> {
+    let until = Instant::now() + PATIENCE;
+    let mut head = Vec::new();
+    while !head.windows(4).any(|end| end == b"\r\n\r\n") {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() || head.len() > HEAD_LIMIT {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        stream.set_read_timeout(Some(left))?;
+        let mut buffer = [0; 1024];
+        match stream.read(&mut buffer)? {
+            0 => return Ok(()),
+            count => head.extend_from_slice(&buffer[..count]),
+        }
+    }
+    let head = String::from_utf8_lossy(&head);
+    let mut words = head.split_whitespace();
+    let (code, kind, body) = match (words.next(), words.next()) {
+        (Some("GET"), Some("/metrics" | "/")) => {
+            ("200 OK", "text/plain; version=0.0.4; charset=utf-8", prometheus(status))
+        }
+        (Some("GET"), Some("/status")) => {
+            ("200 OK", "application/json", serde_json::to_string(status).unwrap_or_default())
+        }
+        (Some("GET"), _) => ("404 Not Found", "text/plain", "/metrics and /status are here\n".into()),
+        _ => ("405 Method Not Allowed", "text/plain", "only GET\n".into()),
+    };
+    stream.set_write_timeout(Some(PATIENCE))?;
+    let length = body.len();
+    write!(
+        stream,
+        "HTTP/1.1 {code}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"
+    )
+}
+
+/// A label's value, with what the format wants escaped.
+fn escaped(value: &str) -> String {
+    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+fn seconds(ns: u64) -> f64 {
+    ns as f64 / 1e9
+}
+
+/// The status in Prometheus' text format, version 0.0.4.
+#[must_use]
+pub fn prometheus(status: &Status) -> String {
+    let mut text = String::new();
+    let mut family = |name: &str, kind: &str, help: &str, samples: Vec<(String, f64)>| {
+        if samples.is_empty() {
+            return;
+        }
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}");
+        for (labels, value) in samples {
+            let _ = writeln!(text, "{name}{labels} {value}");
+        }
+    };
+    let chain = |value: &dyn Fn(&super::ChainStatus) -> Option<f64>| -> Vec<(String, f64)> {
+        let sample = |chain: &super::ChainStatus| {
+            Some((format!("{{chain=\"{}\"}}", escaped(&chain.name)), value(chain)?))
+        };
+        status.chains.iter().filter_map(sample).collect()
+    };
+    family("takt_chain_goal_seconds", "gauge", "Latency goal.", chain(&|c| Some(seconds(c.goal_ns))));
+    family(
+        "takt_chain_bound_seconds",
+        "gauge",
+        "Bound on the latency by response-time analysis.",
+        chain(&|c| c.bound_ns.map(seconds)),
+    );
+    family(
+        "takt_chain_guaranteed",
+        "gauge",
+        "Whether the bound keeps the goal.",
+        chain(&|c| Some(f64::from(u8::from(c.state == "guaranteed")))),
+    );
+    family(
+        "takt_chain_violations_total",
+        "counter",
+        "Completions later than the goal.",
+        chain(&|c| Some(c.violations as f64)),
+    );
+    family(
+        "takt_chain_dropped_total",
+        "counter",
+        "Instances that never came to the end.",
+        chain(&|c| Some(c.dropped as f64)),
+    );
+    family(
+        "takt_chain_worst_seconds",
+        "gauge",
+        "Longest measured latency.",
+        chain(&|c| (c.completions > 0).then(|| seconds(c.worst_ns))),
+    );
+    let thread = |value: &dyn Fn(&super::ReservationStatus) -> f64| -> Vec<(String, f64)> {
+        let label = |one: &super::ReservationStatus| {
+            let (name, cpus) = (escaped(&one.name), escaped(&one.cpus));
+            format!("{{thread=\"{name}\",pid=\"{}\",tid=\"{}\",cpus=\"{cpus}\"}}", one.pid, one.tid)
+        };
+        status.reservations.iter().map(|one| (label(one), value(one))).collect()
+    };
+    family(
+        "takt_reservation_bandwidth",
+        "gauge",
+        "Reserved share of a CPU.",
+        thread(&super::ReservationStatus::bandwidth),
+    );
+    family(
+        "takt_reservation_overruns_total",
+        "counter",
+        "Times a thread was found without budget and wanting more.",
+        thread(&|one| one.overruns as f64),
+    );
+    let one = |value: f64| vec![(String::new(), value)];
+    let cost = status.cost;
+    family("takt_plans_total", "counter", "Plans made.", one(status.plans as f64));
+    family(
+        "takt_plans_cached_total",
+        "counter",
+        "Plans repeated without analysis.",
+        one(status.cached as f64),
+    );
+    family(
+        "takt_plan_holds",
+        "gauge",
+        "Whether all reservations hold.",
+        one(f64::from(u8::from(status.holds))),
+    );
+    family("takt_manager_cpu_share", "gauge", "The manager's share of one CPU.", one(cost.cpu_share));
+    family(
+        "takt_analysis_seconds",
+        "gauge",
+        "CPU time of the last analysis.",
+        one(seconds(cost.last_analysis_ns)),
+    );
+    family("takt_events_total", "counter", "Events read.", one(status.events as f64));
+    family(
+        "takt_events_lost_total",
+        "counter",
+        "Events lost before they were read.",
+        one(status.lost as f64),
+    );
+    family("takt_processes", "gauge", "Processes observed.", one(status.processes as f64));
+    histograms(&mut text, status);
+    text
+}
+
+fn histograms(text: &mut String, status: &Status) {
+    let name = "takt_chain_latency_seconds";
+    let measured: Vec<_> = status.chains.iter().filter(|chain| !chain.histogram.is_empty()).collect();
+    if measured.is_empty() {
+        return;
+    }
+    let _ = writeln!(text, "# HELP {name} Measured end-to-end latency.\n# TYPE {name} histogram");
+    for chain in measured {
+        let label = escaped(&chain.name);
+        // Ends of one instance counted twice are in the histogram too.
+        let all = chain.histogram.iter().map(|(_, count)| *count).max().unwrap_or(0).max(chain.completions);
+        for (bound_ns, count) in &chain.histogram {
+            let _ =
+                writeln!(text, "{name}_bucket{{chain=\"{label}\",le=\"{}\"}} {count}", seconds(*bound_ns));
+        }
+        let sum = chain.mean_ns.unwrap_or(0.0) * all as f64 / 1e9;
+        let _ = writeln!(text, "{name}_bucket{{chain=\"{label}\",le=\"+Inf\"}} {all}");
+        let _ =
+            writeln!(text, "{name}_sum{{chain=\"{label}\"}} {sum}\n{name}_count{{chain=\"{label}\"}} {all}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{ChainStatus, ReservationStatus};
+    use super::*;
+
+    fn status() -> Status {
+        let chain = ChainStatus {
+            name: "pi\"lot".into(),
+            goal_ns: 125_000_000,
+            state: "guaranteed".into(),
+            bound_ns: Some(90_000_000),
+            completions: 3,
+            worst_ns: 80_000_000,
+            mean_ns: Some(50_000_000.0),
+            histogram: vec![(64_000_000, 2), (128_000_000, 3)],
+            ..ChainStatus::default()
+        };
+        let reservation = ReservationStatus {
+            name: "planner".into(),
+            tid: 7,
+            budget_ns: 3_000_000,
+            period_ns: 10_000_000,
+            cpus: "1".into(),
+            ..ReservationStatus::default()
+        };
+        Status { chains: vec![chain], reservations: vec![reservation], ..Status::default() }
+    }
+
+    #[test]
+    fn every_line_is_a_comment_or_a_sample() {
+        let text = prometheus(&status());
+        assert!(text.contains("takt_chain_bound_seconds{chain=\"pi\\\"lot\"} 0.09\n"), "{text}");
+        assert!(
+            text.contains("takt_chain_latency_seconds_bucket{chain=\"pi\\\"lot\",le=\"0.128\"} 3\n"),
+            "{text}"
+        );
+        assert!(text.contains("takt_chain_latency_seconds_sum{chain=\"pi\\\"lot\"} 0.15\n"), "{text}");
+        assert!(
+            text.contains(
+                "takt_reservation_bandwidth{thread=\"planner\",pid=\"0\",tid=\"7\",cpus=\"1\"} 0.3\n"
+            )
+        );
+        for line in text.lines() {
+            let sample = line.rsplit_once(' ').is_some_and(|(_, value)| value.parse::<f64>().is_ok());
+            assert!(line.starts_with("# ") || sample, "{line}");
+        }
+        assert_eq!(prometheus(&Status::default()).matches("chain").count(), 0);
+    }
+
+    #[test]
+    fn served_over_http_and_ended_with_the_server() {
+        let board = Board::default();
+        board.put(status());
+        let server = Server::start(([127, 0, 0, 1], 0).into(), board).unwrap();
+        let get = |path: &str| {
+            let mut stream = TcpStream::connect(server.address()).unwrap();
+            write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+            let mut text = String::new();
+            stream.read_to_string(&mut text).unwrap();
+            text
+        };
+        assert!(get("/metrics").contains("takt_plan_holds"));
+        let answer = get("/status");
+        let json = answer.split_once("\r\n\r\n").unwrap().1;
+        assert_eq!(serde_json::from_str::<Status>(json).unwrap(), status());
+        assert!(get("/etc/passwd").starts_with("HTTP/1.1 404"));
+        // Garbage and a client that says nothing harm nobody.
+        TcpStream::connect(server.address()).unwrap().write_all(&[0xff; 10_000]).unwrap();
+        drop(TcpStream::connect(server.address()).unwrap());
+        assert!(get("/").starts_with("HTTP/1.1 200"));
+        drop(server);
+        let open = Server::start(([0, 0, 0, 0], 0).into(), Board::default());
+        assert!(matches!(open, Err(Error::NotLoopback(_))));
+    }
+}

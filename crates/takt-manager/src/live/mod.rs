@@ -1,0 +1,591 @@
+//! The loop: events in, a plan every few seconds, enacted and watched; what holds and what it costs, for all to see.
+//!
+//! One thread does all of it, on the system core and without urgency: a manager that is late makes a plan later, and nothing else. It looks
+//! at events every few milliseconds (rings must not overflow, and exhausted budgets should be noticed), which costs little
+//! where there is nothing to see.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use takt_model::{ChainSpec, ChainStats, Completion, Extractor, Model, Reorder, WatchId};
+use takt_ros::Source;
+use takt_rt::clock::monotonic_ns;
+use takt_rt::placement::CpuSet;
+
+use crate::enact::{self, Enacted, Enactor, Overrun, Target};
+use crate::goals::Goals;
+use crate::manager::Manager;
+use crate::plan::{ChainState, Plan, Platform};
+use crate::restore::Restored;
+use crate::restore::watchdog::Watchdog;
+use crate::system::{Kernel, Linux};
+
+pub mod launch;
+mod log;
+pub mod metrics;
+mod status;
+
+pub use log::Log;
+pub use status::{BUCKETS_NS, Board, ChainStatus, Cost, ReservationStatus, Status};
+
+use log::Record;
+
+/// How the loop runs.
+#[derive(Debug)]
+pub struct Options {
+    /// Only look: model, bounds and what would be done.
+    pub observe: bool,
+    /// Time between two looks at the events. 15 ms: rings hold seconds, and a budget that does not suffice is noticed
+    /// within a few reservation periods.
+    pub poll: Duration,
+    /// Time between two renewals of the status. Half a second: nobody reads faster.
+    pub renew: Duration,
+    /// How plans are enacted.
+    pub enact: enact::Options,
+    /// How the model is learnt.
+    pub model: takt_model::Options,
+    /// Where to tell what happens.
+    pub log: Log,
+    /// The program that calls [`crate::restore::watchdog::run`] with the state file, as `takt manage --watchdog FILE`; without it only the state
+    /// file remains of a killed manager.
+    pub watchdog: Option<fn(&std::path::Path) -> io::Result<Command>>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            observe: false,
+            poll: Duration::from_millis(15),
+            renew: Duration::from_millis(500),
+            enact: enact::Options::default(),
+            model: takt_model::Options::default(),
+            log: Log::default(),
+            watchdog: None,
+        }
+    }
+}
+
+/// Why the loop ends.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// Nothing can be enacted.
+    #[error(transparent)]
+    Enact(#[from] enact::Error),
+    /// The options of the model.
+    #[error("model: {0}")]
+    Model(#[from] takt_model::OptionsError),
+    /// The probe.
+    #[error("the probe can no longer be read: {0}")]
+    Source(Box<dyn std::error::Error + Send + Sync>),
+    /// The watchdog.
+    #[error("the watchdog cannot be started: {0}. Fix: see that this program can be executed again")]
+    Watchdog(io::Error),
+}
+
+/// What remains at the end.
+#[derive(Debug, Clone)]
+pub struct Finished {
+    /// The last status.
+    pub status: Status,
+    /// What was restored; `None`: nothing had been enacted.
+    pub restored: Option<Restored>,
+    /// The last plan.
+    pub plan: Option<Plan>,
+    /// The last model.
+    pub model: Model,
+}
+
+/// A chain's measurement.
+#[derive(Debug)]
+struct Watched {
+    id: WatchId,
+    path: Vec<String>,
+}
+
+/// The running manager.
+#[derive(Debug)]
+pub struct Live<S: Source, K: Kernel = Linux> {
+    source: S,
+    order: Reorder,
+    extractor: Extractor,
+    manager: Manager,
+    enactor: Option<Enactor<K>>,
+    watchdog: Option<Watchdog>,
+    options: Options,
+    board: Board,
+    started_ns: u64,
+    next_plan_ns: Option<u64>,
+    next_status_ns: u64,
+    plan: Option<Plan>,
+    model: Model,
+    enacted: Enacted,
+    /// Every path that a chain ever took, by its place in the goals: what was measured is not forgotten when another path is the
+    /// longest.
+    watched: BTreeMap<usize, Vec<Watched>>,
+    overruns: BTreeMap<u32, u64>,
+    /// Since the last plan, for the log.
+    fresh_overruns: BTreeMap<u32, (Overrun, u64)>,
+    cost: Cost,
+    cpu_at_start_ns: u64,
+    plans: u64,
+    cached: u64,
+    /// Wall clock less monotonic clock.
+    clock_offset_ns: i128,
+}
+
+impl<S: Source> Live<S> {
+    /// On the running kernel.
+    ///
+    /// # Errors
+    ///
+    /// Nothing can be enacted here, or an option is out of range; everything is as it was.
+    pub fn new(goals: Goals, platform: Platform, source: S, options: Options) -> Result<Self, Error> {
+        Self::with_kernel(goals, platform, source, options, Linux::new())
+    }
+}
+
+impl<S: Source, K: Kernel> Live<S, K> {
+    /// On any kernel.
+    ///
+    /// # Errors
+    ///
+    /// As [`Live::new`].
+    pub fn with_kernel(
+        goals: Goals,
+        platform: Platform,
+        source: S,
+        mut options: Options,
+        kernel: K,
+    ) -> Result<Self, Error> {
+        let mut model = options.model.clone();
+        if let Some(exceedance) = goals.options.exceedance
+            && !model.exceedance.contains(&exceedance)
+        {
+            model.exceedance.push(exceedance);
+        }
+        model.validate()?;
+        if goals.options.soft_reservations {
+            options.enact.soft = enact::Soft::Soft;
+        }
+        let now_ns = monotonic_ns();
+        let mut watchdog = None;
+        let enactor = if options.observe {
+            None
+        } else {
+            // Before the first change.
+            if let Some(command) = options.watchdog {
+                let command = command(&options.enact.state).map_err(Error::Watchdog)?;
+                watchdog = Some(Watchdog::start(command).map_err(Error::Watchdog)?);
+            }
+            Some(Enactor::new(kernel, &platform, options.enact.clone())?)
+        };
+        let mut live = Self {
+            source,
+            order: Reorder::new(takt_model::order::HOLD_NS),
+            extractor: Extractor::new(model),
+            manager: Manager::new(goals, platform),
+            enactor,
+            watchdog,
+            options,
+            board: Board::default(),
+            started_ns: now_ns,
+            next_plan_ns: None,
+            next_status_ns: now_ns,
+            plan: None,
+            model: Model::default(),
+            enacted: Enacted::default(),
+            watched: BTreeMap::new(),
+            overruns: BTreeMap::new(),
+            fresh_overruns: BTreeMap::new(),
+            cost: Cost::default(),
+            cpu_at_start_ns: process_cpu_ns(),
+            plans: 0,
+            cached: 0,
+            clock_offset_ns: clock_offset_ns(),
+        };
+        live.introduce(now_ns);
+        Ok(live)
+    }
+
+    fn introduce(&mut self, now_ns: u64) {
+        let Some(enactor) = &self.enactor else {
+            return self.note(now_ns, "observing only: nothing will be changed");
+        };
+        let mut words = format!("reservations by {}", enactor.mode());
+        for refusal in enactor.refusals() {
+            words.push_str(&format!("\n  not by {refusal}"));
+        }
+        if let Some(left) = enactor.left_behind() {
+            words.push_str(&format!("\n  an earlier manager did not end in order: {left}"));
+        }
+        self.note(now_ns, &words);
+    }
+
+    fn note(&mut self, now_ns: u64, words: &str) {
+        self.options.log.record(now_ns, &Record::Note { words });
+    }
+
+    /// Where the status hangs; to be read from any thread.
+    #[must_use]
+    pub fn board(&self) -> Board {
+        self.board.clone()
+    }
+
+    /// The source, to tell it that no more processes will come.
+    pub fn source_mut(&mut self) -> &mut S {
+        &mut self.source
+    }
+
+    /// The last plan.
+    #[must_use]
+    pub fn plan(&self) -> Option<&Plan> {
+        self.plan.as_ref()
+    }
+
+    /// The last model.
+    #[must_use]
+    pub fn model(&self) -> &Model {
+        &self.model
+    }
+
+    /// The extractor, for what it measured.
+    #[must_use]
+    pub fn extractor(&self) -> &Extractor {
+        &self.extractor
+    }
+
+    /// What is measured of a chain, by its place in the goals: one for each path that it took.
+    pub fn watch_ids(&self, chain: usize) -> impl Iterator<Item = WatchId> + '_ {
+        self.watched.get(&chain).into_iter().flatten().map(|watched| watched.id)
+    }
+
+    /// Completions of chains since the last call, by the chains' places in the goals.
+    pub fn completions(&mut self) -> Vec<(usize, Vec<Completion>)> {
+        let extractor = &mut self.extractor;
+        let mut drained = |watched: &Watched| extractor.watched_mut(watched.id).map(|stats| stats.drain());
+        let chains = self.watched.iter();
+        chains
+            .map(|(&chain, paths)| (chain, paths.iter().filter_map(&mut drained).flatten().collect()))
+            .collect()
+    }
+
+    /// To drain measurements of chains ([`Live::watch_ids`]).
+    pub fn extractor_mut(&mut self) -> &mut Extractor {
+        &mut self.extractor
+    }
+
+    /// Runs until `stop` is set or the source ends. The thread goes to the system core unless it only observes.
+    ///
+    /// # Errors
+    ///
+    /// The source is broken for good, or the state file can no longer be written.
+    pub fn run(&mut self, stop: &AtomicBool) -> Result<(), Error> {
+        let home = self.settle();
+        let outcome = self.turns(stop);
+        if let Some(home) = home {
+            // The thread may have other things to do afterwards.
+            let _ = takt_rt::placement::set_affinity(0, &home);
+        }
+        outcome
+    }
+
+    fn turns(&mut self, stop: &AtomicBool) -> Result<(), Error> {
+        while !stop.load(Ordering::Acquire) {
+            if !self.step(monotonic_ns())? {
+                break;
+            }
+            std::thread::sleep(self.options.poll);
+        }
+        Ok(())
+    }
+
+    /// Plans made so far.
+    #[must_use]
+    pub fn plans(&self) -> u64 {
+        self.plans
+    }
+
+    /// Brings the calling thread to the system core, unless the manager only observes; returns where it was. [`Live::run`] does it
+    /// by itself.
+    pub fn settle(&mut self) -> Option<CpuSet> {
+        self.enactor.as_ref()?;
+        let home = takt_rt::placement::affinity(0).ok()?;
+        let core = self.manager.platform().system_core;
+        let outcome = CpuSet::single(core).and_then(|cpus| takt_rt::placement::set_affinity(0, &cpus));
+        if let Err(error) = outcome {
+            self.note(monotonic_ns(), &format!("the manager itself stays where it is: {error}"));
+        }
+        Some(home)
+    }
+
+    /// One turn: all events that are there, and a plan when it is due. False: the source has ended.
+    ///
+    /// # Errors
+    ///
+    /// As [`Live::run`].
+    pub fn step(&mut self, now_ns: u64) -> Result<bool, Error> {
+        let began_ns = thread_cpu_ns();
+        let (order, mut count) = (&mut self.order, 0_u64);
+        let polled = self.source.poll(&mut |event| {
+            count += 1;
+            order.push(event);
+        });
+        polled.map_err(|error| Error::Source(Box::new(error)))?;
+        let ended = self.source.ended();
+        let extractor = &mut self.extractor;
+        match ended {
+            true => order.finish(|event| extractor.event(event)),
+            false => order.release(now_ns, |event| extractor.event(event)),
+        }
+        let after_ns = thread_cpu_ns();
+        self.cost.extract_ns += after_ns.saturating_sub(began_ns);
+        let period_ns = (self.manager.goals().options.update_period_s * 1e9) as u64;
+        // The first plan a period after the first event: what starts up is not yet what runs.
+        if self.next_plan_ns.is_none() && count > 0 {
+            self.next_plan_ns = Some(now_ns + period_ns);
+        }
+        if let Some(enactor) = &mut self.enactor {
+            for overrun in enactor.watch(now_ns) {
+                *self.overruns.entry(overrun.tid).or_default() += 1;
+                let (kept, times) =
+                    self.fresh_overruns.entry(overrun.tid).or_insert_with(|| (overrun.clone(), 0));
+                kept.released |= overrun.released;
+                *times += 1;
+            }
+            self.cost.enact_ns += thread_cpu_ns().saturating_sub(after_ns);
+        }
+        if self.next_plan_ns.is_some_and(|due_ns| now_ns >= due_ns) || (ended && self.plans == 0) {
+            // A manager that was held up for long makes one plan, not many.
+            self.next_plan_ns = Some(now_ns + period_ns);
+            self.decide(now_ns)?;
+        }
+        if now_ns >= self.next_status_ns || ended {
+            self.next_status_ns = now_ns + self.options.renew.as_nanos() as u64;
+            self.board.put(self.status(now_ns));
+        }
+        Ok(!ended)
+    }
+
+    /// Makes a plan of what is known now, and enacts it.
+    ///
+    /// # Errors
+    ///
+    /// The state file can no longer be written.
+    pub fn decide(&mut self, now_ns: u64) -> Result<(), Error> {
+        let began_ns = thread_cpu_ns();
+        self.model = self.extractor.snapshot(now_ns);
+        let modelled_ns = thread_cpu_ns();
+        let plan = self.manager.plan(&self.model);
+        let planned_ns = thread_cpu_ns();
+        self.cost.model_ns += modelled_ns.saturating_sub(began_ns);
+        self.cost.plan_ns += planned_ns.saturating_sub(modelled_ns);
+        self.plans += 1;
+        if plan.cached {
+            self.cached += 1;
+        } else {
+            self.cost.last_analysis_ns = plan.analysis_ns;
+        }
+        self.cost.worst_analysis_ns = self.cost.worst_analysis_ns.max(plan.analysis_ns);
+        self.watch_chains(&plan);
+        let number = self.plans;
+        let (chains, decisions) = (&plan.chains, &plan.decisions);
+        self.options.log.record(now_ns, &Record::Plan { number, plan: &plan, chains, decisions });
+        self.keep_watchdog(now_ns)?;
+        if let Some(enactor) = &mut self.enactor {
+            self.enacted = enactor.enact(&Target::new(&plan, &self.model))?;
+            self.cost.enact_ns += thread_cpu_ns().saturating_sub(planned_ns);
+            self.options.log.record(now_ns, &Record::Enacted { number, enacted: &self.enacted });
+            if !self.enacted.holds() {
+                // What does not hold is no ground to build the next plan on.
+                self.manager.forget();
+            }
+        }
+        let fresh: Vec<(Overrun, u64)> = std::mem::take(&mut self.fresh_overruns).into_values().collect();
+        if !fresh.is_empty() {
+            self.options.log.record(now_ns, &Record::Overruns { threads: &fresh });
+        }
+        let alive: BTreeSet<u32> =
+            self.model.threads.iter().filter(|thread| !thread.ended).map(|thread| thread.tid).collect();
+        self.overruns.retain(|tid, _| alive.contains(tid));
+        self.notice_clock_step(now_ns);
+        self.plan = Some(plan);
+        let status = self.status(now_ns);
+        self.options.log.record(now_ns, &Record::Status { status: &status });
+        self.board.put(status);
+        Ok(())
+    }
+
+    fn keep_watchdog(&mut self, now_ns: u64) -> Result<(), Error> {
+        let Some(command) = self.options.watchdog else { return Ok(()) };
+        if let Some(watchdog) = &mut self.watchdog
+            && !watchdog.is_alive()
+        {
+            let command = command(&self.options.enact.state).map_err(Error::Watchdog)?;
+            self.watchdog = Some(Watchdog::start(command).map_err(Error::Watchdog)?);
+            self.note(now_ns, "the watchdog had ended; another one watches now");
+        }
+        Ok(())
+    }
+
+    /// All times are of the monotonic clock, so that a step of the wall clock changes nothing but this log's stamps.
+    fn notice_clock_step(&mut self, now_ns: u64) {
+        let offset_ns = clock_offset_ns();
+        let step_ns = offset_ns - self.clock_offset_ns;
+        self.clock_offset_ns = offset_ns;
+        if step_ns.abs() > 500_000_000 {
+            let words = format!(
+                "the wall clock was set by {:.3} s; measurements use the monotonic clock and are not affected",
+                step_ns as f64 / 1e9
+            );
+            self.note(now_ns, &words);
+        }
+    }
+
+    /// Measures each chain that was found, along the path of its greatest bound.
+    fn watch_chains(&mut self, plan: &Plan) {
+        for (index, chain) in plan.chains.iter().enumerate() {
+            let known = self.watched.entry(index).or_default();
+            if chain.path_names.is_empty() || known.iter().any(|known| known.path == chain.path_names) {
+                continue;
+            }
+            let (name, path) = (chain.name.clone(), chain.path_names.clone());
+            let id =
+                self.extractor.watch(ChainSpec { name, path: path.clone(), goal_ns: Some(chain.goal_ns) });
+            known.push(Watched { id, path });
+        }
+    }
+
+    /// The state now.
+    #[must_use]
+    pub fn status(&self, now_ns: u64) -> Status {
+        let goals = self.manager.goals();
+        let chains = goals.chains.iter().enumerate().map(|(index, goal)| {
+            let planned = self.plan.as_ref().and_then(|plan| plan.chains.get(index));
+            let (state, why) = planned.map_or(("waiting", ""), |chain| match &chain.state {
+                ChainState::Guaranteed => ("guaranteed", ""),
+                ChainState::Degraded { why } => ("degraded", why.as_str()),
+                ChainState::NotAnalysable { why } => ("not_analysable", why.as_str()),
+                ChainState::NotFound { why, .. } => ("not_found", why.as_str()),
+            });
+            let mut chain = ChainStatus {
+                name: goal.name.clone(),
+                goal_ns: goal.goal_ns,
+                state: state.into(),
+                why: why.into(),
+                bound_ns: planned.and_then(|chain| chain.bound_ns),
+                bound_by: planned.map(|chain| chain.bound_by.clone()).unwrap_or_default(),
+                ..ChainStatus::default()
+            };
+            let measured: Vec<&ChainStats> =
+                self.watch_ids(index).filter_map(|id| self.extractor.watched(id)).collect();
+            measure(&mut chain, &measured, now_ns);
+            chain
+        });
+        let chains = chains.collect();
+        let reservations = self.enacted.reserved.iter().map(|one| ReservationStatus {
+            pid: one.pid,
+            tid: one.tid,
+            name: one.name.clone(),
+            budget_ns: one.budget_ns,
+            period_ns: one.period_ns,
+            cpus: one.cpus.to_string(),
+            overruns: self.overruns.get(&one.tid).copied().unwrap_or(0),
+        });
+        let counters = self.extractor.counters();
+        let running_ns = now_ns.saturating_sub(self.started_ns);
+        let loop_ns = self.cost.extract_ns + self.cost.model_ns + self.cost.plan_ns + self.cost.enact_ns;
+        let share = |ns: u64| if running_ns == 0 { 0.0 } else { ns as f64 / running_ns as f64 };
+        let alive = self.model.threads.iter().filter(|thread| !thread.ended).map(|thread| thread.pid);
+        Status {
+            at_ns: now_ns,
+            running_ns,
+            observes: self.enactor.is_none(),
+            mode: self.enactor.as_ref().map(|enactor| enactor.mode().to_string()),
+            plans: self.plans,
+            cached: self.cached,
+            chains,
+            reservations: reservations.collect(),
+            best_effort: self.enacted.best_effort,
+            helpers: self.enacted.helpers,
+            differences: self.enacted.differences.iter().map(ToString::to_string).collect(),
+            holds: self.enactor.is_some() && self.plan.is_some() && self.enacted.holds(),
+            cost: Cost {
+                cpu_share: share(process_cpu_ns().saturating_sub(self.cpu_at_start_ns)),
+                loop_share: share(loop_ns),
+                ..self.cost
+            },
+            events: counters.events,
+            lost: counters.lost_events,
+            processes: alive.collect::<BTreeSet<_>>().len(),
+            callbacks: self.model.callbacks.len(),
+        }
+    }
+
+    /// Ends: everything is restored.
+    ///
+    /// # Errors
+    ///
+    /// The state file cannot be deleted.
+    pub fn finish(mut self) -> Result<Finished, Error> {
+        let now_ns = monotonic_ns();
+        let status = self.status(now_ns);
+        let restored = self.enactor.take().map(Enactor::restore).transpose()?;
+        if let Some(restored) = &restored {
+            self.note(now_ns, &restored.to_string());
+        }
+        let model = self.extractor.snapshot(now_ns);
+        Ok(Finished { status, restored, plan: self.plan, model })
+    }
+}
+
+/// Fills in what was measured, over all paths that the chain took. Quantiles are those of the path that was taken most.
+fn measure(chain: &mut ChainStatus, paths: &[&ChainStats], now_ns: u64) {
+    let Some(most) = paths.iter().max_by_key(|stats| stats.completions) else { return };
+    let mut bounds: Vec<u64> = BUCKETS_NS.to_vec();
+    bounds.push(chain.goal_ns);
+    bounds.sort_unstable();
+    bounds.dedup();
+    chain.completions = paths.iter().map(|stats| stats.completions).sum();
+    chain.violations = paths.iter().map(|stats| stats.violations).sum();
+    chain.dropped = paths.iter().map(|stats| stats.dropped).sum();
+    chain.overdue = paths.iter().map(|stats| stats.overdue(now_ns)).sum();
+    chain.worst_ns = paths.iter().map(|stats| stats.worst_ns).max().unwrap_or(0);
+    chain.last_ns = most.last_ns;
+    chain.median_ns = most.quantile_ns(0.5);
+    chain.p99_ns = most.quantile_ns(0.99);
+    let mean = |stats: &&ChainStats| stats.mean_ns().unwrap_or(0.0) * stats.completions as f64;
+    chain.mean_ns =
+        (chain.completions > 0).then(|| paths.iter().map(mean).sum::<f64>() / chain.completions as f64);
+    let mut counts = vec![0; bounds.len()];
+    for stats in paths {
+        counts.iter_mut().zip(stats.at_most(&bounds)).for_each(|(sum, count)| *sum += count);
+    }
+    chain.histogram = bounds.into_iter().zip(counts).collect();
+}
+
+fn cpu_ns(clock: libc::clockid_t) -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` is a valid place for the result; these clocks always exist.
+    unsafe { libc::clock_gettime(clock, &mut time) };
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+fn thread_cpu_ns() -> u64 {
+    cpu_ns(libc::CLOCK_THREAD_CPUTIME_ID)
+}
+
+fn process_cpu_ns() -> u64 {
+    cpu_ns(libc::CLOCK_PROCESS_CPUTIME_ID)
+}
+
+fn clock_offset_ns() -> i128 {
+    let wall = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |passed| passed.as_nanos() as i128);
+    wall - i128::from(monotonic_ns())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,242 @@
+//! What the manager says of itself and of the chains while it runs: for screens, for metrics, for programs.
+
+use std::fmt::Write as _;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use serde::{Deserialize, Serialize};
+
+/// Upper bounds of the latency histograms: from a quarter of a millisecond to four seconds, doubling. Goals lie in between, and each chain's own
+/// goal is added, so that violations can be read from the histogram alone.
+pub const BUCKETS_NS: [u64; 15] = {
+    let mut bounds = [250_000; 15];
+    let mut i = 1;
+    while i < 15 {
+        bounds[i] = bounds[i - 1] * 2;
+        i += 1;
+    }
+    bounds
+};
+
+/// The state of everything at one moment.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Status {
+    /// CLOCK_MONOTONIC nanoseconds.
+    pub at_ns: u64,
+    /// How long the manager has been running.
+    pub running_ns: u64,
+    /// It only observes.
+    pub observes: bool,
+    /// How reservations are bound to cores; `None`: it observes.
+    pub mode: Option<String>,
+    /// Plans made.
+    pub plans: u64,
+    /// Of those, repeated without analysis.
+    pub cached: u64,
+    /// The chains, in the order of the goals file.
+    pub chains: Vec<ChainStatus>,
+    /// Reservations that hold, as read back.
+    pub reservations: Vec<ReservationStatus>,
+    /// Threads at best effort, and helper threads on the system core.
+    pub best_effort: usize,
+    /// See there.
+    pub helpers: usize,
+    /// Where the kernel has something else than asked.
+    pub differences: Vec<String>,
+    /// Whether all reservations of the last plan hold.
+    pub holds: bool,
+    /// The manager's own cost.
+    pub cost: Cost,
+    /// Events read.
+    pub events: u64,
+    /// Events lost before they could be read.
+    pub lost: u64,
+    /// Processes observed that are alive.
+    pub processes: usize,
+    /// Callbacks known.
+    pub callbacks: usize,
+}
+
+/// One chain.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct ChainStatus {
+    /// Its name.
+    pub name: String,
+    /// Its goal.
+    pub goal_ns: u64,
+    /// `guaranteed`, `degraded`, `not_analysable`, `not_found`, or `waiting` before the first plan.
+    pub state: String,
+    /// Why, for all but guaranteed ones.
+    pub why: String,
+    /// Bound on its latency.
+    pub bound_ns: Option<u64>,
+    /// The analysis that gave it.
+    pub bound_by: String,
+    /// Times it came to its end.
+    pub completions: u64,
+    /// Of those, later than the goal.
+    pub violations: u64,
+    /// Instances that a later one passed.
+    pub dropped: u64,
+    /// Instances under way for longer than the goal.
+    pub overdue: usize,
+    /// Longest measured latency.
+    pub worst_ns: u64,
+    /// Last one.
+    pub last_ns: Option<u64>,
+    /// Half were shorter.
+    pub median_ns: Option<u64>,
+    /// All but one in a hundred were shorter.
+    pub p99_ns: Option<u64>,
+    /// Mean.
+    pub mean_ns: Option<f64>,
+    /// Upper bounds and how many latencies were no longer.
+    pub histogram: Vec<(u64, u64)>,
+}
+
+/// One reservation.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct ReservationStatus {
+    /// The process.
+    pub pid: u32,
+    /// The thread.
+    pub tid: u32,
+    /// Its name.
+    pub name: String,
+    /// Budget per period.
+    pub budget_ns: u64,
+    /// Period.
+    pub period_ns: u64,
+    /// Where it may run.
+    pub cpus: String,
+    /// Times it was found without budget and wanting more.
+    pub overruns: u64,
+}
+
+impl ReservationStatus {
+    /// Budget per period.
+    #[must_use]
+    pub fn bandwidth(&self) -> f64 {
+        self.budget_ns as f64 / self.period_ns.max(1) as f64
+    }
+}
+
+/// What the manager costs.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+pub struct Cost {
+    /// Share of one CPU since the start, all threads of the process.
+    pub cpu_share: f64,
+    /// Share of one CPU since the start, the manager's loop alone.
+    pub loop_share: f64,
+    /// CPU time of the loop for reading events and keeping the model, since the start.
+    pub extract_ns: u64,
+    /// For snapshots of the model.
+    pub model_ns: u64,
+    /// For plans.
+    pub plan_ns: u64,
+    /// For enacting them and watching budgets.
+    pub enact_ns: u64,
+    /// For the last plan that was no repetition.
+    pub last_analysis_ns: u64,
+    /// For the most expensive plan.
+    pub worst_analysis_ns: u64,
+}
+
+/// Where the newest status hangs for everybody to read.
+#[derive(Debug, Clone, Default)]
+pub struct Board(Arc<Mutex<Arc<Status>>>);
+
+impl Board {
+    /// The newest.
+    #[must_use]
+    pub fn read(&self) -> Arc<Status> {
+        Arc::clone(&self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(super) fn put(&self, status: Status) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(status);
+    }
+}
+
+fn ms(ns: u64) -> String {
+    format!("{:.1}", ns as f64 / 1e6)
+}
+
+impl Status {
+    /// How it goes, in a few words.
+    #[must_use]
+    pub fn line(&self) -> String {
+        let count = |state: &str| self.chains.iter().filter(|chain| chain.state == state).count();
+        let late = self.chains.iter().filter(|chain| chain.violations > 0);
+        let late: Vec<&str> = late.map(|chain| chain.name.as_str()).collect();
+        let late = if late.is_empty() { "none late".to_owned() } else { format!("late: {}", late.join(", ")) };
+        format!("{} guaranteed, {} degraded, {late}", count("guaranteed"), count("degraded"))
+    }
+
+    /// A page of plain text, for a terminal of any kind.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        let mode = match (&self.mode, self.observes) {
+            (_, true) => "observes only".to_owned(),
+            (Some(mode), _) => mode.clone(),
+            (None, _) => "nothing enacted".to_owned(),
+        };
+        let Cost { cpu_share, last_analysis_ns, .. } = self.cost;
+        // Writing to a string cannot fail.
+        let _ = writeln!(
+            text,
+            "{mode}; {} plans ({} repeated), last analysis {} ms; {} processes, {} callbacks, {} events ({} lost); own CPU {:.2} %",
+            self.plans,
+            self.cached,
+            ms(last_analysis_ns),
+            self.processes,
+            self.callbacks,
+            self.events,
+            self.lost,
+            cpu_share * 100.0
+        );
+        let width = self.chains.iter().map(|chain| chain.name.chars().count()).max().unwrap_or(0).max(5);
+        let _ = writeln!(
+            text,
+            "\n{:width$}  {:>8} {:>8} {:>8} {:>8} {:>8} {:>7} {:>6}  state",
+            "chain", "goal ms", "bound", "worst", "p99", "last", "count", "late"
+        );
+        let optional = |ns: Option<u64>| ns.map_or_else(|| "-".to_owned(), ms);
+        for chain in &self.chains {
+            let worst = if chain.completions == 0 { None } else { Some(chain.worst_ns) };
+            let why = if chain.why.is_empty() { String::new() } else { format!(": {}", chain.why) };
+            let _ = writeln!(
+                text,
+                "{:width$}  {:>8} {:>8} {:>8} {:>8} {:>8} {:>7} {:>6}  {}{why}",
+                chain.name,
+                ms(chain.goal_ns),
+                optional(chain.bound_ns),
+                optional(worst),
+                optional(chain.p99_ns),
+                optional(chain.last_ns),
+                chain.completions,
+                chain.violations,
+                chain.state,
+            );
+        }
+        if !self.reservations.is_empty() {
+            let _ = writeln!(text, "\nreservation          thread    CPU    budget    share  overruns");
+        }
+        for one in &self.reservations {
+            let _ = writeln!(
+                text,
+                "{:20} {:>6} {:>6} {:>6} us {:>6.1} % {:>9}",
+                one.name,
+                one.tid,
+                one.cpus,
+                one.budget_ns / 1000,
+                one.bandwidth() * 100.0,
+                one.overruns
+            );
+        }
+        for difference in &self.differences {
+            let _ = writeln!(text, "NOT AS ASKED: {difference}");
+        }
+        text
+    }
+}

@@ -1,0 +1,224 @@
+//! The loop on the simulated kernel, with time and events made up.
+
+use std::sync::{Arc, Mutex};
+
+use takt_ros::{Event, Kind};
+
+use super::*;
+use crate::enact::Mode;
+use crate::system::sim::Sim;
+
+const MS: u64 = 1_000_000;
+
+/// Events that are handed out when their time has come.
+#[derive(Debug, Default)]
+struct Script {
+    events: std::collections::VecDeque<Event>,
+    now_ns: u64,
+    ended: bool,
+    broken: bool,
+}
+
+impl Source for Script {
+    type Error = io::Error;
+
+    fn poll(&mut self, sink: &mut dyn FnMut(Event)) -> Result<usize, io::Error> {
+        if self.broken {
+            return Err(io::Error::other("torn"));
+        }
+        let mut count = 0;
+        while self.events.front().is_some_and(|event| event.at_ns <= self.now_ns) {
+            if let Some(event) = self.events.pop_front() {
+                sink(event);
+                count += 1;
+            }
+        }
+        Ok(count)
+    }
+
+    fn ended(&self) -> bool {
+        self.ended && self.events.is_empty()
+    }
+}
+
+/// One node with a timer every 50 ms, whose callback takes 2 ms, in process 10.
+fn script(from_ns: u64, seconds: u64) -> Script {
+    let (pid, tid) = (10, 10);
+    let mut events = Vec::new();
+    let mut cpu_ns = 0;
+    let mut push = |at_ns: u64, cpu_ns: u64, kind: Kind| {
+        events.push(Event { at_ns, cpu_ns: Some(cpu_ns), pid, tid, kind });
+    };
+    push(from_ns, 0, Kind::ThreadName { name: "driver".into() });
+    push(from_ns, 0, Kind::NodeInit { node: 1, name: "driver".into(), namespace: "/".into() });
+    push(from_ns, 0, Kind::TimerInit { timer: 2, period_ns: 50_000_000 });
+    push(from_ns, 0, Kind::TimerCallback { timer: 2, callback: 3 });
+    push(from_ns, 0, Kind::TimerNode { timer: 2, node: 1 });
+    for step in 1..seconds * 20 {
+        let at_ns = from_ns + step * 50 * MS;
+        push(at_ns - 1000, cpu_ns, Kind::ExecutorWait { timeout_ns: -1 });
+        push(at_ns, cpu_ns, Kind::CallbackStart { callback: 3, intra_process: false });
+        cpu_ns += 2 * MS;
+        push(at_ns + 3 * MS, cpu_ns, Kind::CallbackEnd { callback: 3 });
+    }
+    Script { events: events.into(), now_ns: 0, ..Script::default() }
+}
+
+fn goals(goal_ms: u64) -> Goals {
+    let text = format!(
+        "degradation_order = [\"beat\"]\n[[chain]]\nname = \"beat\"\nstart = \"/driver\"\nend = \"/driver\"\ngoal = \"{goal_ms} ms\"\n"
+    );
+    Goals::parse(&text, "test").unwrap()
+}
+
+#[derive(Clone, Default)]
+struct Shared(Arc<Mutex<Vec<u8>>>);
+
+impl Shared {
+    fn text(&self) -> String {
+        String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
+    }
+}
+
+impl io::Write for Shared {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+struct Setup {
+    live: Live<Script, Sim>,
+    text: Shared,
+    json: Shared,
+    from_ns: u64,
+    before: Sim,
+    _folder: tempfile::TempDir,
+}
+
+fn setup(goal_ms: u64, observe: bool) -> Setup {
+    let folder = tempfile::tempdir().unwrap();
+    let (text, json) = (Shared::default(), Shared::default());
+    let mut sim = Sim::new(2);
+    sim.spawn(10, 10, "driver");
+    sim.spawn(10, 11, "dds");
+    let mut options = Options {
+        observe,
+        log: Log::new(Some(Box::new(text.clone())), Some(Box::new(json.clone()))),
+        ..Options::default()
+    };
+    options.enact.state = folder.path().join("state.json");
+    options.enact.modes = vec![Mode::AdmissionOff];
+    let platform = Platform { cores: vec![1], system_core: 0, most_bandwidth: 0.9 };
+    let from_ns = monotonic_ns();
+    let live =
+        Live::with_kernel(goals(goal_ms), platform, script(from_ns, 40), options, sim.clone()).unwrap();
+    Setup { live, text, json, from_ns, before: sim, _folder: folder }
+}
+
+impl Setup {
+    /// Time passes, in steps of half a second.
+    fn pass(&mut self, from_s: f64, to_s: f64) {
+        let mut at_s = from_s;
+        while at_s <= to_s {
+            let now_ns = self.from_ns + (at_s * 1e9) as u64;
+            self.live.source.now_ns = now_ns;
+            self.live.step(now_ns).unwrap();
+            at_s += 0.5;
+        }
+    }
+
+    fn kernel(&self) -> &Sim {
+        self.live.enactor.as_ref().unwrap().kernel()
+    }
+}
+
+#[test]
+fn a_chain_is_found_planned_enacted_measured_and_restored() {
+    let mut setup = setup(100, false);
+    let board = setup.live.board();
+    setup.pass(0.0, 5.5);
+    assert_eq!(board.read().plans, 0);
+    assert_eq!(board.read().chains[0].state, "waiting");
+    setup.pass(6.0, 13.0);
+    let status = board.read();
+    assert_eq!((status.plans, status.chains[0].state.as_str()), (2, "guaranteed"));
+    assert!(status.holds && status.differences.is_empty(), "{status:?}");
+    assert_eq!(status.reservations.len(), 1);
+    assert!(setup.kernel().attributes(10).unwrap().is_deadline());
+    // The middleware's thread is on the system core.
+    assert_eq!(setup.kernel().affinity(11).unwrap(), CpuSet::single(0).unwrap());
+    let chain = &status.chains[0];
+    assert!(chain.completions > 100 && chain.violations == 0, "{chain:?}");
+    assert!(chain.worst_ns <= chain.bound_ns.unwrap());
+    assert!(status.text().contains("beat"));
+    let finished = setup.live.finish().unwrap();
+    assert!(finished.restored.unwrap().is_complete());
+    assert_eq!(finished.plan.unwrap().reservations.len(), 1);
+    let log = setup.text.text();
+    assert!(log.contains("chain beat: guaranteed") && log.contains("enacted: "), "{log}");
+    for line in setup.json.text().lines() {
+        let value: serde_json::Value = serde_json::from_str(line).unwrap();
+        assert!(value["kind"].is_string() && value["at_ns"].is_u64(), "{line}");
+    }
+}
+
+#[test]
+fn observing_changes_nothing() {
+    let mut setup = setup(100, true);
+    setup.pass(0.0, 13.0);
+    let status = setup.live.status(setup.from_ns);
+    assert!(status.observes && status.mode.is_none() && status.reservations.is_empty());
+    assert_eq!(status.chains[0].state, "guaranteed");
+    assert_eq!(setup.live.plan().unwrap().reservations.len(), 1);
+    assert!(setup.live.finish().unwrap().restored.is_none());
+    assert_eq!(setup.before.changes, 0);
+}
+
+#[test]
+fn what_was_said_is_not_said_again() {
+    let mut setup = setup(100, false);
+    setup.pass(0.0, 31.0);
+    let log = setup.text.text();
+    assert_eq!(log.matches("chain beat: ").count(), 1, "{log}");
+}
+
+#[test]
+fn a_process_that_dies_is_given_up_and_the_end_is_in_order() {
+    let mut setup = setup(100, false);
+    setup.pass(0.0, 7.0);
+    setup.live.enactor.as_mut().unwrap().kernel_mut().threads.retain(|_, thread| thread.pid != 10);
+    setup.live.source.events.clear();
+    let (at_ns, kind) = (setup.from_ns + 7_100 * MS, Kind::ThreadEnd);
+    setup.live.source.events.push_back(Event { at_ns, cpu_ns: None, pid: 10, tid: 10, kind });
+    setup.pass(7.5, 20.0);
+    let status = setup.live.status(setup.from_ns + 20_000 * MS);
+    assert_eq!(status.reservations.len(), 0);
+    assert_ne!(status.chains[0].state, "guaranteed");
+    assert!(setup.live.finish().unwrap().restored.unwrap().is_complete());
+}
+
+#[test]
+fn a_broken_source_is_an_error_and_everything_is_restored() {
+    let mut setup = setup(100, false);
+    setup.pass(0.0, 7.0);
+    setup.live.source.broken = true;
+    let error = setup.live.step(setup.from_ns + 8_000 * MS).unwrap_err();
+    assert!(matches!(&error, Error::Source(_)), "{error}");
+    let state = setup.live.enactor.as_ref().unwrap().state_file().to_owned();
+    assert!(state.exists());
+    drop(setup.live);
+    assert!(!state.exists());
+}
+
+#[test]
+fn a_source_that_ends_early_is_planned_for_once() {
+    let mut setup = setup(100, true);
+    setup.live.source.ended = true;
+    setup.live.source.now_ns = u64::MAX;
+    assert!(!setup.live.step(setup.from_ns + 39_000 * MS).unwrap());
+    assert_eq!(setup.live.status(0).plans, 1);
+}

@@ -1,0 +1,226 @@
+//! What is to be done: the hand-over from analysis to enactment.
+//!
+//! A [`Plan`] is complete and self-contained: whoever enacts it needs neither the model nor the goals. Identifiers index
+//! the snapshot that the plan was made from; process and thread numbers are what stays.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use takt_model::{CallbackId, ExecutorId, ThreadId};
+
+/// What the machine offers to reservations.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Platform {
+    /// Cores for reservations, in the order in which they are tried.
+    pub cores: Vec<usize>,
+    /// Core of everything else: middleware threads, kernel workers, Takt itself. May be one of `cores` where there are too
+    /// few; reservations then leave it the share that [`Platform::most_bandwidth`] leaves.
+    pub system_core: usize,
+    /// Greatest sum of bandwidths on one core. The kernel's own limit is `sched_rt_runtime_us / sched_rt_period_us`, 0.95
+    /// unless changed; more than that is not admitted.
+    pub most_bandwidth: f64,
+}
+
+/// What to do with the system, and what that guarantees.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Plan {
+    /// Period of all reservations.
+    pub period_ns: u64,
+    /// Threads to run under SCHED_DEADLINE.
+    pub reservations: Vec<Reservation>,
+    /// Threads of executors that serve degraded chains only: SCHED_OTHER, on any core.
+    pub best_effort: Vec<BestEffort>,
+    /// One per goal, in the order of the goals file.
+    pub chains: Vec<ChainPlan>,
+    /// What was decided, in the order in which it was.
+    pub decisions: Vec<Decision>,
+    /// CPU time that making the plan took.
+    pub analysis_ns: u64,
+    /// Nothing that matters has changed since the last plan, which this repeats.
+    pub cached: bool,
+}
+
+impl Plan {
+    /// Whether enacting `other` after `self` would change anything: the same threads with the same budgets on the same cores.
+    #[must_use]
+    pub fn same_enactment(&self, other: &Self) -> bool {
+        self.period_ns == other.period_ns
+            && self.reservations.len() == other.reservations.len()
+            && self.best_effort == other.best_effort
+            && self.reservations.iter().zip(&other.reservations).all(|(a, b)| {
+                (a.pid, a.tid, a.budget_ns, a.period_ns, a.core)
+                    == (b.pid, b.tid, b.budget_ns, b.period_ns, b.core)
+            })
+    }
+
+    /// CPU time that making the plan took.
+    #[must_use]
+    pub fn analysis_time(&self) -> Duration {
+        Duration::from_nanos(self.analysis_ns)
+    }
+
+    /// Sum of the reservations' bandwidths on `core`.
+    #[must_use]
+    pub fn bandwidth_on(&self, core: usize) -> f64 {
+        self.reservations.iter().filter(|r| r.core == core).map(Reservation::bandwidth).sum()
+    }
+}
+
+/// One thread's reservation.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reservation {
+    /// The thread in the snapshot.
+    pub thread: ThreadId,
+    /// Its process.
+    pub pid: u32,
+    /// Its number.
+    pub tid: u32,
+    /// Its name.
+    pub name: String,
+    /// The executor (or event source) that it runs.
+    pub executor: ExecutorId,
+    /// Run time per period.
+    pub budget_ns: u64,
+    /// Period, which is the deadline too.
+    pub period_ns: u64,
+    /// Where it runs, and nowhere else.
+    pub core: usize,
+}
+
+impl Reservation {
+    /// Budget per period.
+    #[must_use]
+    #[allow(clippy::cast_precision_loss)]
+    pub fn bandwidth(&self) -> f64 {
+        self.budget_ns as f64 / self.period_ns as f64
+    }
+}
+
+/// One thread without reservation, though a goal concerns it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BestEffort {
+    /// Its process.
+    pub pid: u32,
+    /// Its number.
+    pub tid: u32,
+    /// Its name.
+    pub name: String,
+    /// The executor that it runs.
+    pub executor: ExecutorId,
+}
+
+/// What is said about one goal.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChainPlan {
+    /// Its name in the goals file.
+    pub name: String,
+    /// The goal.
+    pub goal_ns: u64,
+    /// Callbacks from start to end; where several paths lead there, the one with the greatest bound.
+    pub path: Vec<CallbackId>,
+    /// Their names.
+    pub path_names: Vec<String>,
+    /// Number of paths found.
+    pub paths: usize,
+    /// Upper bound on the latency; `None` where there is none, or none is known.
+    pub bound_ns: Option<u64>,
+    /// Which analyses gave the bound, `ecrts19`, `rtss21-bw` or both for different parts.
+    pub bound_by: String,
+    /// The verdict.
+    pub state: ChainState,
+}
+
+/// What a goal can expect.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "state")]
+pub enum ChainState {
+    /// The bound does not exceed the goal.
+    Guaranteed,
+    /// It goes on at best effort.
+    Degraded {
+        /// Why.
+        why: String,
+    },
+    /// The analysis does not cover something on its way. It is served at best effort.
+    NotAnalysable {
+        /// What.
+        why: String,
+    },
+    /// Its end points were not seen, or nothing leads from one to the other.
+    NotFound {
+        /// What is missing.
+        why: String,
+        /// Names like those that were given.
+        near_misses: Vec<String>,
+    },
+}
+
+/// Something that was decided, for people and for programs.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Decision {
+    /// The chain for whose sake; `None`: for all.
+    pub chain: Option<String>,
+    /// What.
+    pub step: Step,
+    /// In words.
+    pub words: String,
+}
+
+/// What was decided.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "step")]
+pub enum Step {
+    /// First budget, from long-term demand (Algorithm 1, lines 1 to 3).
+    InitialBudget {
+        /// The executor.
+        executor: ExecutorId,
+        /// Budget per period.
+        bandwidth: f64,
+    },
+    /// More budget, so that response times have a bound at all (Algorithm 1, lines 4 to 10).
+    Stabilised {
+        /// The executor.
+        executor: ExecutorId,
+        /// Before.
+        from: f64,
+        /// After.
+        to: f64,
+    },
+    /// More budget, because this executor held the chain back most (Algorithm 2).
+    Raised {
+        /// The executor.
+        executor: ExecutorId,
+        /// Before.
+        from: f64,
+        /// After.
+        to: f64,
+        /// Its budget-shortage delay; `None`: without bound.
+        shortage_ns: Option<u64>,
+    },
+    /// Budget taken back that no chain kept so far needs, before one more would have been degraded.
+    Trimmed {
+        /// How much of a core.
+        bandwidth: f64,
+    },
+    /// Another period of reservations was tried, since not all chains could be kept with the one before.
+    Period {
+        /// The new one.
+        period_ns: u64,
+        /// Whether it keeps more.
+        better: bool,
+    },
+    /// The chain's bound keeps its goal.
+    Kept {
+        /// The bound.
+        bound_ns: u64,
+    },
+    /// The chain is served at best effort.
+    Degraded {
+        /// The bound it would have had; `None`: none.
+        bound_ns: Option<u64>,
+    },
+    /// Something was assumed about the system.
+    Assumed,
+    /// The plan of before stays, because the new one guarantees nothing more.
+    Unchanged,
+}

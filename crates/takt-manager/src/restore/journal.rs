@@ -1,0 +1,228 @@
+//! The state file: written whole or not at all, before each change.
+
+use std::fs;
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use takt_rt::placement::CpuSet;
+
+use super::{Change, Error, ProcessBefore, Restored, State, ThreadBefore, VERSION, undo_and_forget};
+use crate::system::{self, GroupVersion, Kernel};
+
+/// Where the state file is unless said otherwise: `/run/takt` for root, else the user's run-time directory.
+#[must_use]
+pub fn default_path() -> PathBuf {
+    // SAFETY: geteuid has no preconditions.
+    let folder = match (unsafe { libc::geteuid() }, std::env::var_os("XDG_RUNTIME_DIR")) {
+        (0, _) => PathBuf::from("/run/takt"),
+        (_, Some(folder)) => PathBuf::from(folder).join("takt"),
+        (user, None) => std::env::temp_dir().join(format!("takt-{user}")),
+    };
+    folder.join("manage.json")
+}
+
+/// Which boot this is.
+pub(super) fn boot(kernel: &dyn Kernel) -> String {
+    kernel.read(Path::new("/proc/sys/kernel/random/boot_id")).unwrap_or_default().trim().to_owned()
+}
+
+/// The state at `path`; `None` where there is none.
+pub(super) fn load(path: &Path) -> Result<Option<State>, Error> {
+    let text = match fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(source) => return Err(Error::File { path: path.to_owned(), source }),
+    };
+    let unreadable = |reason: String| Error::Unreadable { path: path.to_owned(), reason };
+    let state: State = serde_json::from_str(&text).map_err(|error| unreadable(error.to_string()))?;
+    if state.version != VERSION {
+        return Err(unreadable(format!("version {}", state.version)));
+    }
+    Ok(Some(state))
+}
+
+pub(super) fn forget(path: &Path) -> Result<(), Error> {
+    match fs::remove_file(path) {
+        Err(source) if source.kind() != io::ErrorKind::NotFound => {
+            Err(Error::File { path: path.to_owned(), source })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// What was changed so far, in memory and on disk.
+#[derive(Debug)]
+pub struct Journal {
+    path: PathBuf,
+    state: State,
+}
+
+impl Journal {
+    /// Begins; what an earlier manager left behind is undone first and told.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be written, holds something else, or its manager still runs.
+    pub fn begin(kernel: &mut dyn Kernel, path: &Path) -> Result<(Self, Option<Restored>), Error> {
+        let left = super::restore(kernel, path)?;
+        let pid = std::process::id();
+        let manager = system::identify(kernel, pid, pid).ok_or_else(|| Error::File {
+            path: PathBuf::from(format!("/proc/{pid}/stat")),
+            source: io::Error::from(io::ErrorKind::NotFound),
+        })?;
+        let state = State {
+            version: VERSION,
+            boot: boot(kernel),
+            manager,
+            threads: Vec::new(),
+            processes: Vec::new(),
+            changes: Vec::new(),
+            given: Vec::new(),
+        };
+        let journal = Self { path: path.to_owned(), state };
+        if let Some(folder) = path.parent() {
+            let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(folder);
+            made.map_err(|source| journal.error(source))?;
+        }
+        journal.save()?;
+        Ok((journal, left))
+    }
+
+    /// What is recorded.
+    #[must_use]
+    pub fn state(&self) -> &State {
+        &self.state
+    }
+
+    /// The file.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Records threads and their processes as they are now, those that are not known yet. To be called before any of them is changed.
+    ///
+    /// A thread that was made after its creator was bound has inherited a set of CPUs that is ours; it is recorded with its
+    /// process' own instead.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be written: then nothing must be changed.
+    pub fn record(
+        &mut self,
+        kernel: &dyn Kernel,
+        threads: impl IntoIterator<Item = (u32, u32)>,
+        groups: Option<GroupVersion>,
+    ) -> Result<(), Error> {
+        let mut grown = false;
+        // At first sight nothing of a process can have inherited from us.
+        let mut new = Vec::new();
+        for (pid, tid) in threads {
+            let Some(thread) = system::identify(kernel, pid, tid) else { continue };
+            if self.before(pid, tid).is_some_and(|before| before.thread == thread) {
+                continue;
+            }
+            let group = |tid| groups.and_then(|version| kernel.group(pid, tid, version).ok().flatten());
+            if let Some(main) = system::identify(kernel, pid, pid)
+                && !self.state.processes.iter().any(|process| process.main == main)
+                && let Ok(cpus) = kernel.affinity(pid)
+            {
+                self.state.processes.push(ProcessBefore { main, cpus, group: group(pid) });
+                new.push(pid);
+            }
+            let (Ok(attributes), Ok(cpus)) = (kernel.attributes(tid), kernel.affinity(tid)) else { continue };
+            let process = self.state.processes.iter().find(|process| process.main.pid == pid);
+            let inherited = process.filter(|_| !new.contains(&pid) && self.state.given.contains(&cpus));
+            let (cpus, group) = match inherited {
+                Some(process) => (process.cpus, process.group.clone()),
+                None => (cpus, group(tid)),
+            };
+            let name = kernel.thread_name(pid, tid).unwrap_or_default();
+            self.state.threads.retain(|before| before.thread.tid != tid);
+            self.state.threads.push(ThreadBefore { thread, name, attributes, cpus, group });
+            grown = true;
+        }
+        if grown { self.save() } else { Ok(()) }
+    }
+
+    /// How a thread was; `None` when it was never recorded.
+    #[must_use]
+    pub fn before(&self, pid: u32, tid: u32) -> Option<&ThreadBefore> {
+        self.state.threads.iter().find(|before| (before.thread.pid, before.thread.tid) == (pid, tid))
+    }
+
+    /// Records that threads will be bound to `cpus`.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be written.
+    pub fn give(&mut self, cpus: CpuSet) -> Result<(), Error> {
+        if self.state.given.contains(&cpus) {
+            return Ok(());
+        }
+        self.state.given.push(cpus);
+        self.save()
+    }
+
+    /// Records a change of the system that is about to be made.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be written.
+    pub fn change(&mut self, change: Change) -> Result<(), Error> {
+        let path = |change: &Change| match change {
+            Change::File { path, .. } | Change::Group { path, .. } => path.clone(),
+        };
+        // Only what was there first is to come back.
+        if self.state.changes.iter().any(|known| path(known) == path(&change)) {
+            return Ok(());
+        }
+        self.state.changes.push(change);
+        self.save()
+    }
+
+    /// Undoes everything and forgets what succeeded whole; the journal goes on empty.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be deleted.
+    pub fn undo(&mut self, kernel: &mut dyn Kernel) -> Result<Restored, Error> {
+        let restored = undo_and_forget(kernel, &self.state, &self.path)?;
+        if restored.is_complete() {
+            self.state.threads.clear();
+            self.state.processes.clear();
+            self.state.changes.clear();
+            self.state.given.clear();
+        }
+        Ok(restored)
+    }
+
+    /// Forgets threads that are gone, so that a system that makes and ends threads for weeks does not grow the file.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be written.
+    pub fn forget_gone(&mut self, kernel: &dyn Kernel) -> Result<(), Error> {
+        let known = self.state.threads.len();
+        self.state.threads.retain(|before| system::is_alive(kernel, &before.thread));
+        self.state.processes.retain(|process| system::is_alive(kernel, &process.main));
+        if self.state.threads.len() == known { Ok(()) } else { self.save() }
+    }
+
+    fn error(&self, source: io::Error) -> Error {
+        Error::File { path: self.path.clone(), source }
+    }
+
+    fn save(&self) -> Result<(), Error> {
+        let text = serde_json::to_vec_pretty(&self.state).map_err(|error| self.error(error.into()))?;
+        let next = self.path.with_extension("json.next");
+        let write = || -> io::Result<()> {
+            let mut options = fs::OpenOptions::new();
+            let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&next)?;
+            file.write_all(&text)?;
+            fs::rename(&next, &self.path)
+        };
+        write().map_err(|source| self.error(source))
+    }
+}

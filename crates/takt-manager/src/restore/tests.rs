@@ -1,0 +1,59 @@
+use super::*;
+use crate::system::sim::Sim;
+use proptest::prelude::*;
+
+#[test]
+fn no_file_is_nothing_to_do() {
+    let folder = tempfile::tempdir().unwrap();
+    assert_eq!(restore(&mut Sim::new(2), &folder.path().join("none.json")).unwrap(), None);
+}
+
+#[test]
+fn after_a_reboot_the_file_is_only_deleted() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("state.json");
+    let mut sim = Sim::new(2);
+    sim.spawn(10, 10, "worker");
+    let (mut journal, _) = Journal::begin(&mut sim, &path).unwrap();
+    journal.record(&sim, [(10, 10)], None).unwrap();
+    sim.files.insert("/proc/sys/kernel/random/boot_id".into(), "another\n".into());
+    sim.set_affinity(10, &CpuSet::single(1).unwrap()).unwrap();
+    let changes = sim.changes;
+    assert_eq!(restore(&mut sim, &path).unwrap(), Some(Restored::default()));
+    assert_eq!(sim.changes, changes);
+    assert!(!path.exists());
+}
+
+#[test]
+fn a_state_file_that_cannot_be_made_stops_everything_before_it_begins() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("file"), "").unwrap();
+    let path = folder.path().join("file/state.json");
+    assert!(matches!(Journal::begin(&mut Sim::new(2), &path), Err(Error::File { .. })));
+}
+
+proptest! {
+    /// A file cut at any byte, or with any byte changed, is refused whole or read as something valid; nothing panics.
+    #[test]
+    fn a_torn_file_is_refused_and_nothing_changed(cut in 0_usize..2000, byte: u8, place in 0_usize..2000) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("state.json");
+        let mut sim = Sim::new(2);
+        sim.spawn(10, 10, "worker");
+        let (mut journal, _) = Journal::begin(&mut sim, &path).unwrap();
+        journal.record(&sim, [(10, 10)], None).unwrap();
+        let whole = std::fs::read(&path).unwrap();
+        let cut = cut % whole.len();
+        std::fs::write(&path, &whole[..cut]).unwrap();
+        let changes = sim.changes;
+        let unreadable = matches!(restore(&mut sim, &path), Err(Error::Unreadable { .. }));
+        prop_assert!(unreadable, "cut at {} of {}", cut, whole.len());
+        prop_assert!(path.exists());
+        prop_assert_eq!(sim.changes, changes);
+        let mut changed = whole;
+        let place = place % changed.len();
+        changed[place] = byte;
+        std::fs::write(&path, &changed).unwrap();
+        let _ = restore(&mut sim, &path);
+    }
+}

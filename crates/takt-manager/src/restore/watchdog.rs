@@ -1,0 +1,86 @@
+//! A process that outlives the manager, whatever ends it, and then undoes.
+//!
+//! It is started anew (fork and exec), because a forked copy of a program with several threads may do next to nothing. It waits at
+//! its standard input, a pipe of which the manager holds the other end: the kernel closes that end however the manager ends. The manager that
+//! ends in order has undone everything itself; then no state file is there and nothing is left to do.
+
+use std::io::{self, Read};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use super::{Error, Restored, journal};
+use crate::system::Linux;
+
+/// The manager's side.
+#[derive(Debug)]
+pub struct Watchdog {
+    child: Child,
+}
+
+impl Watchdog {
+    /// Starts `command`, which is to call [`run`] with the state file's path.
+    ///
+    /// # Errors
+    ///
+    /// The program cannot be started.
+    pub fn start(mut command: Command) -> io::Result<Self> {
+        command.stdin(Stdio::piped()).stdout(Stdio::null());
+        // A preloaded probe has no business here.
+        command.env_remove("LD_PRELOAD");
+        // SAFETY: setsid is async-signal-safe and touches no memory. The watchdog must not get the terminal's Ctrl-C or hang-up.
+        unsafe {
+            command.pre_exec(|| {
+                libc::setsid();
+                Ok(())
+            });
+        }
+        Ok(Self { child: command.spawn()? })
+    }
+
+    /// Whether it still watches. It may have been killed; then start another.
+    pub fn is_alive(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(None))
+    }
+
+    /// Its process.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+}
+
+impl Drop for Watchdog {
+    fn drop(&mut self) {
+        // Closing the pipe ends it; it undoes what is left, if anything is.
+        drop(self.child.stdin.take());
+        let _ = self.child.wait();
+    }
+}
+
+/// The watchdog's side: waits until standard input ends, then undoes what the state file says. Ignores the signals that people and
+/// terminals send; `None`: there was nothing to undo.
+///
+/// # Errors
+///
+/// The state file cannot be read or deleted.
+pub fn run(path: &Path) -> Result<Option<Restored>, Error> {
+    for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT, libc::SIGPIPE] {
+        // SAFETY: ignoring a signal installs no handler.
+        unsafe { libc::signal(signal, libc::SIG_IGN) };
+    }
+    // The last one that the kernel should choose when memory runs out; needs a privilege, and is not essential.
+    let _ = std::fs::write("/proc/self/oom_score_adj", "-900");
+    let mut sink = [0_u8; 64];
+    let mut input = io::stdin().lock();
+    loop {
+        match input.read(&mut sink) {
+            Ok(0) => break,
+            Err(error) if error.kind() != io::ErrorKind::Interrupted => break,
+            _ => {}
+        }
+    }
+    // The manager may still be listed while it is dying, so it is not asked for here.
+    let Some(state) = journal::load(path)? else { return Ok(None) };
+    super::undo_and_forget(&mut Linux::new(), &state, path).map(Some)
+}

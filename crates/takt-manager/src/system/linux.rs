@@ -1,0 +1,293 @@
+//! The running kernel.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+
+use takt_rt::placement::CpuSet;
+
+use super::{Attributes, GroupVersion, Kernel};
+
+/// The running kernel, through system calls, `/proc` and control groups.
+#[derive(Debug, Default)]
+pub struct Linux {
+    scratch: Option<Scratch>,
+}
+
+#[derive(Debug)]
+struct Scratch {
+    tid: u32,
+    end: mpsc::Sender<()>,
+    thread: JoinHandle<()>,
+}
+
+impl Linux {
+    /// The running kernel.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+}
+
+fn task_file(pid: u32, tid: u32, name: &str) -> PathBuf {
+    PathBuf::from(format!("/proc/{pid}/task/{tid}/{name}"))
+}
+
+fn unexpected(what: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, format!("{what} has another form than expected"))
+}
+
+fn numbers(path: &str) -> io::Result<Vec<u32>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(path)? {
+        found.extend(entry?.file_name().to_str().and_then(|name| name.parse::<u32>().ok()));
+    }
+    Ok(found)
+}
+
+/// The fields of a stat file from the third (state) on. The name before them may hold spaces and parentheses.
+fn stat_fields(path: &Path) -> io::Result<Vec<String>> {
+    let text = fs::read_to_string(path)?;
+    let (_, rest) = text.rsplit_once(')').ok_or_else(|| unexpected("stat"))?;
+    Ok(rest.split_whitespace().map(str::to_owned).collect())
+}
+
+fn outcome(rc: libc::c_long) -> io::Result<()> {
+    if rc == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+fn raw(attributes: &Attributes) -> libc::sched_attr {
+    libc::sched_attr {
+        size: size_of::<libc::sched_attr>() as u32,
+        sched_policy: attributes.policy,
+        sched_flags: attributes.flags,
+        sched_nice: attributes.nice,
+        sched_priority: attributes.priority,
+        sched_runtime: attributes.runtime_ns,
+        sched_deadline: attributes.deadline_ns,
+        sched_period: attributes.period_ns,
+    }
+}
+
+impl Kernel for Linux {
+    fn threads(&self, pid: u32) -> io::Result<Vec<u32>> {
+        numbers(&format!("/proc/{pid}/task"))
+    }
+
+    fn kernel_threads(&self) -> io::Result<Vec<u32>> {
+        // Children of kthreadd, which is number 2 and a kernel thread as well.
+        let is_kernel = |pid: &u32| {
+            *pid == 2
+                || stat_fields(Path::new(&format!("/proc/{pid}/stat")))
+                    .is_ok_and(|fields| fields.get(1).is_some_and(|parent| parent == "2"))
+        };
+        Ok(numbers("/proc")?.into_iter().filter(is_kernel).collect())
+    }
+
+    fn start_ticks(&self, pid: u32, tid: u32) -> io::Result<u64> {
+        let fields = stat_fields(&task_file(pid, tid, "stat"))?;
+        fields.get(19).and_then(|text| text.parse().ok()).ok_or_else(|| unexpected("stat"))
+    }
+
+    fn thread_name(&self, pid: u32, tid: u32) -> io::Result<String> {
+        Ok(fs::read_to_string(task_file(pid, tid, "comm"))?.trim_end().to_owned())
+    }
+
+    fn run_ns(&self, pid: u32, tid: u32) -> io::Result<u64> {
+        let text = fs::read_to_string(task_file(pid, tid, "schedstat"))?;
+        let first = text.split_whitespace().next();
+        first.and_then(|text| text.parse().ok()).ok_or_else(|| unexpected("schedstat"))
+    }
+
+    fn wants_to_run(&self, pid: u32, tid: u32) -> io::Result<bool> {
+        Ok(stat_fields(&task_file(pid, tid, "stat"))?.first().is_some_and(|state| state == "R"))
+    }
+
+    fn last_cpu(&self, pid: u32, tid: u32) -> io::Result<usize> {
+        let fields = stat_fields(&task_file(pid, tid, "stat"))?;
+        fields.get(36).and_then(|text| text.parse().ok()).ok_or_else(|| unexpected("stat"))
+    }
+
+    fn attributes(&self, tid: u32) -> io::Result<Attributes> {
+        let mut attr = raw(&Attributes::default());
+        // SAFETY: `attr` is writable, and the kernel writes at most the size given.
+        outcome(unsafe {
+            libc::syscall(libc::SYS_sched_getattr, tid, &mut attr, size_of::<libc::sched_attr>(), 0)
+        })?;
+        Ok(Attributes {
+            policy: attr.sched_policy,
+            flags: attr.sched_flags,
+            nice: attr.sched_nice,
+            priority: attr.sched_priority,
+            runtime_ns: attr.sched_runtime,
+            deadline_ns: attr.sched_deadline,
+            period_ns: attr.sched_period,
+        })
+    }
+
+    fn set_attributes(&mut self, tid: u32, attributes: &Attributes) -> io::Result<()> {
+        let mut attr = raw(attributes);
+        let fair = [libc::SCHED_OTHER, libc::SCHED_BATCH].map(|policy| policy as u32);
+        if fair.contains(&attr.sched_policy) && attr.sched_runtime != 0 {
+            // Fair threads read back their slice whether they chose it or not. One like ours is the default, and is not to be
+            // nailed down: 0 means the default.
+            let own = self.attributes(0).map_or(0, |own| own.runtime_ns);
+            if own == attr.sched_runtime {
+                attr.sched_runtime = 0;
+            }
+        }
+        // SAFETY: `attr` is a valid sched_attr whose size field says how much the kernel may read.
+        outcome(unsafe { libc::syscall(libc::SYS_sched_setattr, tid, &attr, 0) })
+    }
+
+    fn affinity(&self, tid: u32) -> io::Result<CpuSet> {
+        // SAFETY: an all-zero cpu_set_t is an empty set.
+        let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+        // SAFETY: the kernel writes at most the given size into the set.
+        let rc = unsafe { libc::sched_getaffinity(tid as i32, size_of::<libc::cpu_set_t>(), &mut set) };
+        outcome(rc.into())?;
+        // SAFETY: CPU_ISSET reads within the set for numbers below CPU_SETSIZE.
+        let holds = |cpu: &usize| unsafe { libc::CPU_ISSET(*cpu, &set) };
+        CpuSet::from_cpus((0..=CpuSet::MAX_CPU).filter(holds)).ok_or_else(|| unexpected("affinity"))
+    }
+
+    fn set_affinity(&mut self, tid: u32, cpus: &CpuSet) -> io::Result<()> {
+        let everywhere = self.online()?.without(cpus).is_empty();
+        // SAFETY: an all-zero cpu_set_t is an empty set.
+        let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+        for cpu in (0..=CpuSet::MAX_CPU).filter(|&cpu| everywhere || cpus.contains(cpu)) {
+            // SAFETY: the number is below CPU_SETSIZE, so CPU_SET writes within the set.
+            unsafe { libc::CPU_SET(cpu, &mut set) };
+        }
+        // SAFETY: the kernel reads the given size from the set.
+        let rc = unsafe { libc::sched_setaffinity(tid as i32, size_of::<libc::cpu_set_t>(), &set) };
+        outcome(rc.into())
+    }
+
+    fn online(&self) -> io::Result<CpuSet> {
+        takt_rt::placement::online().map_err(io::Error::other)
+    }
+
+    fn group(&self, pid: u32, tid: u32, version: GroupVersion) -> io::Result<Option<String>> {
+        let text = fs::read_to_string(task_file(pid, tid, "cgroup"))?;
+        Ok(text.lines().find_map(|line| {
+            let mut parts = line.splitn(3, ':');
+            let (number, controllers, path) = (parts.next()?, parts.next()?, parts.next()?);
+            let ours = match version {
+                GroupVersion::V1 => controllers.split(',').any(|name| name == "cpuset"),
+                GroupVersion::V2 => number == "0" && controllers.is_empty(),
+            };
+            ours.then(|| path.to_owned())
+        }))
+    }
+
+    fn group_mount(&self, version: GroupVersion) -> Option<PathBuf> {
+        let mounts = fs::read_to_string("/proc/self/mounts").ok()?;
+        mounts.lines().find_map(|line| {
+            let mut words = line.split(' ').skip(1);
+            let (place, kind, options) = (words.next()?, words.next()?, words.next()?);
+            let ours = match version {
+                GroupVersion::V1 => kind == "cgroup" && options.split(',').any(|option| option == "cpuset"),
+                GroupVersion::V2 => kind == "cgroup2",
+            };
+            ours.then(|| PathBuf::from(place))
+        })
+    }
+
+    fn read(&self, path: &Path) -> io::Result<String> {
+        fs::read_to_string(path)
+    }
+
+    fn write(&mut self, path: &Path, text: &str) -> io::Result<()> {
+        // One write call, and never a new file: the kernel takes values whole.
+        fs::OpenOptions::new().write(true).open(path)?.write_all(text.as_bytes())
+    }
+
+    fn make_dir(&mut self, path: &Path) -> io::Result<()> {
+        fs::create_dir(path)
+    }
+
+    fn remove_dir(&mut self, path: &Path) -> io::Result<()> {
+        fs::remove_dir(path)
+    }
+
+    fn scratch(&mut self) -> io::Result<(u32, u32)> {
+        let pid = std::process::id();
+        if let Some(scratch) = &self.scratch {
+            return Ok((pid, scratch.tid));
+        }
+        let (end, ended) = mpsc::channel::<()>();
+        let (tell, told) = mpsc::channel();
+        let thread = std::thread::Builder::new().name("takt-scratch".into()).spawn(move || {
+            // SAFETY: gettid has no preconditions.
+            let _ = tell.send(unsafe { libc::gettid() } as u32);
+            let _ = ended.recv();
+        })?;
+        let tid = told.recv().map_err(io::Error::other)?;
+        self.scratch = Some(Scratch { tid, end, thread });
+        Ok((pid, tid))
+    }
+
+    fn end_scratch(&mut self) {
+        if let Some(Scratch { end, thread, .. }) = self.scratch.take() {
+            drop(end);
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Linux {
+    fn drop(&mut self) {
+        self.end_scratch();
+    }
+}
+
+/// The share of each CPU that the kernel admits to reservations: `sched_rt_runtime_us / sched_rt_period_us`, less what the fair
+/// server holds (50 ms per second since Linux 6.12, so 0.90 with the defaults). `None` where it cannot be told.
+///
+/// The kernel does not show the fair server outside of debugfs, so its presence is taken from there or from the release.
+#[must_use]
+pub fn deadline_room() -> Option<f64> {
+    let number = |path: &str| fs::read_to_string(path).ok().and_then(|text| text.trim().parse::<f64>().ok());
+    let runtime = number("/proc/sys/kernel/sched_rt_runtime_us")?;
+    let period = number("/proc/sys/kernel/sched_rt_period_us").filter(|&us| us > 0.0)?;
+    let limit = if runtime < 0.0 { 1.0 } else { runtime / period };
+    let server = "/sys/kernel/debug/sched/fair_server/cpu0";
+    let held = match (number(&format!("{server}/runtime")), number(&format!("{server}/period"))) {
+        (Some(runtime), Some(period)) if period > 0.0 => runtime / period,
+        _ if release_is_at_least(6, 12) => 0.05,
+        _ => 0.0,
+    };
+    Some((limit - held).max(0.0))
+}
+
+/// The platform that `options` and this machine make: the cores named, or all online ones but the system core, and as much of each
+/// as the kernel admits. A machine of one or two cores has none to spare: there the system core takes reservations, too.
+///
+/// # Errors
+///
+/// A core that is not online.
+pub fn platform(options: &crate::goals::Options) -> Result<crate::Platform, crate::enact::Error> {
+    let online =
+        takt_rt::placement::online().map_err(|error| crate::enact::Error::Online(io::Error::other(error)))?;
+    let system_core = options.system_core;
+    let spare: Vec<usize> = online.iter().filter(|&core| core != system_core).collect();
+    let cores = match &options.cores {
+        Some(cores) => cores.clone(),
+        None if spare.len() < 2 => online.iter().collect(),
+        None => spare,
+    };
+    if let Some(&core) = cores.iter().chain([&system_core]).find(|core| !online.contains(**core)) {
+        return Err(crate::enact::Error::Core { core, online: Box::new(online) });
+    }
+    let room = deadline_room().unwrap_or(options.most_bandwidth);
+    Ok(crate::Platform { cores, system_core, most_bandwidth: options.most_bandwidth.min(room) })
+}
+
+fn release_is_at_least(major: u32, minor: u32) -> bool {
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let mut parts = release.split(|c: char| !c.is_ascii_digit()).map(str::parse::<u32>);
+    matches!((parts.next(), parts.next()), (Some(Ok(a)), Some(Ok(b))) if (a, b) >= (major, minor))
+}

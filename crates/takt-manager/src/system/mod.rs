@@ -1,0 +1,182 @@
+//! What enactment asks of the kernel, as a trait: the real one is [`Linux`]; tests use a simulated one that refuses, loses threads and
+//! stops in the middle, which a real kernel does too rarely to be tested with.
+
+use std::io;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+use takt_rt::placement::CpuSet;
+
+mod linux;
+#[cfg(test)]
+pub(crate) mod sim;
+
+pub use linux::{Linux, deadline_room, platform};
+
+/// A thread that is meant and no other: thread numbers are used again, numbers with the start time are not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Identity {
+    /// The process.
+    pub pid: u32,
+    /// The thread.
+    pub tid: u32,
+    /// When it started, clock ticks since boot (field 22 of its stat file).
+    pub start_ticks: u64,
+}
+
+/// Scheduling attributes exactly as `sched_getattr` reports them, so that what is restored is what was, SCHED_BATCH and flags
+/// included ([`takt_rt::policy::Policy`] knows only what Takt sets).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Attributes {
+    /// SCHED_OTHER (0), SCHED_FIFO (1), SCHED_RR (2), SCHED_BATCH (3), SCHED_IDLE (5), SCHED_DEADLINE (6).
+    pub policy: u32,
+    /// SCHED_FLAG_RESET_ON_FORK (1), SCHED_FLAG_RECLAIM (2) and others.
+    pub flags: u64,
+    /// Nice value of the fair policies.
+    pub nice: i32,
+    /// Priority of FIFO and RR.
+    pub priority: u32,
+    /// Run time per period of SCHED_DEADLINE; for fair policies the slice, on kernels that have one.
+    pub runtime_ns: u64,
+    /// Relative deadline.
+    pub deadline_ns: u64,
+    /// Period.
+    pub period_ns: u64,
+}
+
+/// `SCHED_FLAG_RESET_ON_FORK`: a reserved thread may create threads only with it, and they start as SCHED_OTHER.
+pub const RESET_ON_FORK: u64 = 1;
+/// `SCHED_FLAG_RECLAIM`: GRUB.
+pub const RECLAIM: u64 = 2;
+
+impl Attributes {
+    /// SCHED_OTHER.
+    #[must_use]
+    pub fn other(nice: i32) -> Self {
+        Self { nice, ..Self::default() }
+    }
+
+    /// A reservation whose deadline is its period.
+    #[must_use]
+    pub fn reservation(budget_ns: u64, period_ns: u64, reclaim: bool) -> Self {
+        Self {
+            policy: libc::SCHED_DEADLINE as u32,
+            flags: RESET_ON_FORK | if reclaim { RECLAIM } else { 0 },
+            runtime_ns: budget_ns,
+            deadline_ns: period_ns,
+            period_ns,
+            ..Self::default()
+        }
+    }
+
+    /// Whether this is a reservation.
+    #[must_use]
+    pub fn is_deadline(&self) -> bool {
+        self.policy == libc::SCHED_DEADLINE as u32
+    }
+
+    /// Whether a thread with these attributes runs as `asked`: fields that its policy does not use are not compared.
+    #[must_use]
+    pub fn serves(&self, asked: &Self) -> bool {
+        let flags = RESET_ON_FORK | RECLAIM;
+        self.policy == asked.policy
+            && self.flags & flags == asked.flags & flags
+            && match i32::try_from(asked.policy) {
+                Ok(libc::SCHED_FIFO | libc::SCHED_RR) => self.priority == asked.priority,
+                Ok(libc::SCHED_DEADLINE) => {
+                    (self.runtime_ns, self.deadline_ns, self.period_ns)
+                        == (asked.runtime_ns, asked.deadline_ns, asked.period_ns)
+                }
+                _ => self.nice == asked.nice,
+            }
+    }
+}
+
+impl std::fmt::Display for Attributes {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match i32::try_from(self.policy) {
+            Ok(libc::SCHED_FIFO) => write!(f, "fifo:{}", self.priority),
+            Ok(libc::SCHED_RR) => write!(f, "rr:{}", self.priority),
+            Ok(libc::SCHED_DEADLINE) => {
+                let (budget_us, period_us) = (self.runtime_ns / 1000, self.period_ns / 1000);
+                let reclaim = if self.flags & RECLAIM == 0 { "" } else { " reclaim" };
+                write!(f, "deadline:{budget_us}us/{period_us}us{reclaim}")
+            }
+            Ok(libc::SCHED_BATCH) => write!(f, "batch:{}", self.nice),
+            Ok(libc::SCHED_IDLE) => write!(f, "idle"),
+            _ => write!(f, "other:{}", self.nice),
+        }
+    }
+}
+
+/// What enactment needs of the kernel.
+pub trait Kernel {
+    /// The threads of a process.
+    fn threads(&self, pid: u32) -> io::Result<Vec<u32>>;
+    /// All kernel threads.
+    fn kernel_threads(&self) -> io::Result<Vec<u32>>;
+    /// When the thread started, clock ticks since boot.
+    fn start_ticks(&self, pid: u32, tid: u32) -> io::Result<u64>;
+    /// Its name.
+    fn thread_name(&self, pid: u32, tid: u32) -> io::Result<String>;
+    /// CPU time that it has used.
+    fn run_ns(&self, pid: u32, tid: u32) -> io::Result<u64>;
+    /// Whether it wants to run: on a CPU, waiting for one, or held back by its reservation.
+    fn wants_to_run(&self, pid: u32, tid: u32) -> io::Result<bool>;
+    /// The CPU that it is on, or was on when it went to sleep.
+    fn last_cpu(&self, pid: u32, tid: u32) -> io::Result<usize>;
+    /// How it is scheduled.
+    fn attributes(&self, tid: u32) -> io::Result<Attributes>;
+    /// Changes how it is scheduled.
+    fn set_attributes(&mut self, tid: u32, attributes: &Attributes) -> io::Result<()>;
+    /// Where it may run.
+    fn affinity(&self, tid: u32) -> io::Result<CpuSet>;
+    /// Changes where it may run. A set of all online CPUs means every CPU, also those that come online later.
+    fn set_affinity(&mut self, tid: u32, cpus: &CpuSet) -> io::Result<()>;
+    /// The CPUs online.
+    fn online(&self) -> io::Result<CpuSet>;
+    /// Path of the thread's group in the hierarchy that holds the cpuset controller, from its mount point on; `None` where
+    /// there is no such hierarchy.
+    fn group(&self, pid: u32, tid: u32, version: GroupVersion) -> io::Result<Option<String>>;
+    /// Where that hierarchy is mounted.
+    fn group_mount(&self, version: GroupVersion) -> Option<std::path::PathBuf>;
+    /// Contents of a file of the system.
+    fn read(&self, path: &Path) -> io::Result<String>;
+    /// Writes a file of the system.
+    fn write(&mut self, path: &Path, text: &str) -> io::Result<()>;
+    /// Makes a control group.
+    fn make_dir(&mut self, path: &Path) -> io::Result<()>;
+    /// Removes a control group.
+    fn remove_dir(&mut self, path: &Path) -> io::Result<()>;
+    /// A thread of this process that sleeps and may be tried things with; it ends with [`Kernel::end_scratch`].
+    fn scratch(&mut self) -> io::Result<(u32, u32)>;
+    /// Ends the thread of [`Kernel::scratch`].
+    fn end_scratch(&mut self);
+}
+
+/// Which kind of control groups.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum GroupVersion {
+    /// The cpuset hierarchy of cgroup v1.
+    V1,
+    /// The unified hierarchy.
+    V2,
+}
+
+/// Whether the answer means that the thread or process is gone, which is never an error here.
+pub(crate) fn is_gone(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ESRCH | libc::ENOENT))
+        || error.kind() == io::ErrorKind::NotFound
+}
+
+/// The thread's identity now; `None` when it is gone.
+pub(crate) fn identify(kernel: &dyn Kernel, pid: u32, tid: u32) -> Option<Identity> {
+    let start_ticks = kernel.start_ticks(pid, tid).ok()?;
+    Some(Identity { pid, tid, start_ticks })
+}
+
+/// Whether the thread meant is still there.
+pub(crate) fn is_alive(kernel: &dyn Kernel, of: &Identity) -> bool {
+    kernel.start_ticks(of.pid, of.tid).is_ok_and(|ticks| ticks == of.start_ticks)
+}

@@ -1,0 +1,284 @@
+//! A snapshot of a running system in the form that the analysis takes.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use takt_model::{Callback, CallbackKind, ExecutorKind, Model, ThreadId};
+
+use crate::curves::{Cost, Spans};
+
+/// How measured curves are to be read.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Reading {
+    /// Share by which measured execution times are lengthened.
+    pub cost_margin: f64,
+    /// Share by which measured spans between arrivals are shortened.
+    pub arrival_margin: f64,
+    /// Execution times with at most this probability of being exceeded; `None`: the worst seen.
+    pub exceedance: Option<f64>,
+}
+
+/// Callbacks, what serves them, and what activates what.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Workload {
+    /// As in the model, same numbers.
+    pub executors: Vec<Server>,
+    /// As in the model, same numbers.
+    pub callbacks: Vec<Activity>,
+    /// Callbacks, each after all that activate it.
+    pub order: Vec<usize>,
+    /// Ways that no chain can be given a bound on: a callback, the topic that it leads to, and why. Arrivals are propagated along them
+    /// nevertheless: one message for each activation is the most that passes.
+    pub broken: Vec<(usize, usize, String)>,
+    /// What was assumed, for the log.
+    pub assumptions: Vec<String>,
+}
+
+/// Whatever serves callbacks one after another.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Server {
+    /// For messages.
+    pub name: String,
+    /// Its one living thread, which a reservation can be given to; `None`: it has ended, or has several.
+    pub thread: Option<ThreadId>,
+    /// It runs nothing but its own loop.
+    pub alone: bool,
+    /// Callbacks that it serves.
+    pub callbacks: Vec<usize>,
+}
+
+/// One callback.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Activity {
+    /// Its name.
+    pub name: String,
+    /// Who serves it.
+    pub server: usize,
+    /// A timer: before all others at every polling point.
+    pub timer: bool,
+    /// Execution times.
+    pub cost: Arc<Cost>,
+    /// Activations from outside the graph.
+    pub root: Option<Arc<Spans>>,
+    /// Callbacks that activate it, and how often each time.
+    pub inputs: Vec<(usize, u64)>,
+    /// Why no chain through it can be given a bound.
+    pub trouble: Option<String>,
+}
+
+impl Workload {
+    /// Brings a model to this form. Never fails: what cannot be analysed is marked so.
+    #[must_use]
+    pub fn new(model: &Model, reading: &Reading) -> Self {
+        let executors: Vec<Server> = (0..model.executors.len()).map(|e| server(model, e)).collect();
+        let mut assumptions = Vec::new();
+        let mut callbacks: Vec<Activity> = (0..model.callbacks.len())
+            .map(|number| activity(model, &executors, number, reading, &mut assumptions))
+            .collect();
+        let mut broken = Vec::new();
+        for entry in &model.unanalysable {
+            if let Some(topic) = entry.towards {
+                broken.extend(entry.callbacks.iter().map(|c| (c.0, topic.0, entry.reason.clone())));
+                continue;
+            }
+            for id in &entry.callbacks {
+                let Some(callback) = callbacks.get_mut(id.0) else { continue };
+                callback.trouble.get_or_insert_with(|| entry.reason.clone());
+                // What activates it is not plain publication, so what was seen counts.
+                measured_root(callback, &model.callbacks[id.0], reading);
+            }
+        }
+        let order = order(model, &mut callbacks, reading, &mut assumptions);
+        Self { executors, callbacks, order, broken, assumptions }
+    }
+
+    /// All servers whose budgets influence response times on `of`: those and all upstream of any of their callbacks.
+    #[must_use]
+    pub fn influencing(&self, of: impl IntoIterator<Item = usize>) -> Vec<usize> {
+        let mut seen: BTreeSet<usize> = BTreeSet::new();
+        let mut open: Vec<usize> = of.into_iter().collect();
+        while let Some(server) = open.pop() {
+            if !seen.insert(server) {
+                continue;
+            }
+            for callback in &self.executors[server].callbacks {
+                open.extend(self.callbacks[*callback].inputs.iter().map(|(p, _)| self.callbacks[*p].server));
+            }
+        }
+        seen.into_iter().collect()
+    }
+}
+
+fn server(model: &Model, number: usize) -> Server {
+    let executor = &model.executors[number];
+    let living: Vec<ThreadId> = executor
+        .threads
+        .iter()
+        .copied()
+        .filter(|id| model.threads.get(id.0).is_some_and(|t| !t.ended))
+        .collect();
+    let thread = match (executor.kind, living.as_slice()) {
+        (ExecutorKind::MultiThreaded, _) => None,
+        (_, [one]) => Some(*one),
+        _ => None,
+    };
+    let name = executor
+        .threads
+        .first()
+        .and_then(|id| model.threads.get(id.0))
+        .map_or_else(|| format!("executor {number}"), |t| format!("{}/{}", t.name, t.tid));
+    let callbacks =
+        executor.callbacks.iter().map(|id| id.0).filter(|id| *id < model.callbacks.len()).collect::<Vec<_>>();
+    let alone = matches!(executor.kind, ExecutorKind::Source | ExecutorKind::Task) && callbacks.len() == 1;
+    Server { name, thread, alone, callbacks }
+}
+
+fn activity(
+    model: &Model,
+    servers: &[Server],
+    number: usize,
+    reading: &Reading,
+    assumptions: &mut Vec<String>,
+) -> Activity {
+    let callback = &model.callbacks[number];
+    let server = callback.executor.0.min(servers.len().saturating_sub(1));
+    let mut trouble = match (model.executors.get(callback.executor.0), servers.get(callback.executor.0)) {
+        (None, _) | (_, None) => Some("it belongs to no known executor".to_owned()),
+        (Some(e), _) if e.kind == ExecutorKind::MultiThreaded => {
+            Some(format!("a multi-threaded executor ({} threads) serves it", e.threads.len()))
+        }
+        (Some(_), Some(s)) if s.thread.is_none() => Some("its thread has ended".to_owned()),
+        _ => None,
+    };
+    if callback.cost.most_ns.is_empty() && callback.arrivals.seen > 0 {
+        trouble.get_or_insert_with(|| "its execution times were not seen".to_owned());
+    }
+    let mut activity = Activity {
+        name: callback.name.clone(),
+        server,
+        timer: matches!(callback.kind, CallbackKind::Timer { .. }),
+        cost: Arc::new(cost(callback, reading, assumptions)),
+        root: None,
+        inputs: Vec::new(),
+        trouble,
+    };
+    // Not only the topic that it subscribed to: the virtual ones of cut cycles reach it too.
+    let mut publishers: Vec<usize> = match callback.kind {
+        CallbackKind::Timer { .. } | CallbackKind::Source => Vec::new(),
+        _ => model
+            .topics
+            .iter()
+            .filter(|t| t.subscribers.iter().any(|s| s.0 == number))
+            .flat_map(|t| t.publishers.iter().map(|p| p.0))
+            .filter(|p| *p < model.callbacks.len())
+            .collect(),
+    };
+    publishers.sort_unstable();
+    publishers.dedup();
+    let provisionable = |p: &usize| {
+        servers.get(model.callbacks[*p].executor.0).is_some_and(|s| s.thread.is_some())
+            && model.callbacks[*p].arrivals.seen > 0
+    };
+    let sent: u64 = publishers.iter().map(|p| model.callbacks[*p].arrivals.seen).sum();
+    let taken = callback.arrivals.seen;
+    // One message for each activation explains what was seen, but for a few under way when watching began.
+    let times = if taken <= sent + sent / 20 + 2 { 1 } else { taken.div_ceil(sent.max(1)) };
+    if publishers.is_empty() || !publishers.iter().all(provisionable) || times > 8 {
+        measured_root(&mut activity, callback, reading);
+        if !publishers.is_empty() {
+            assumptions.push(format!(
+                "{}: not all of its messages come from callbacks that can be given a budget, so its arrivals are those seen",
+                callback.name
+            ));
+        }
+    } else {
+        if times > 1 {
+            assumptions.push(format!(
+                "{}: {taken} messages of {sent} activations, so up to {times} each time",
+                callback.name
+            ));
+        }
+        activity.inputs = publishers.into_iter().map(|p| (p, times)).collect();
+    }
+    activity
+}
+
+fn cost(callback: &Callback, reading: &Reading, assumptions: &mut Vec<String>) -> Cost {
+    if let Some(asked) = reading.exceedance {
+        let fitting = callback
+            .probable_cost
+            .iter()
+            .filter(|p| p.exceedance <= asked && !p.most_ns.is_empty())
+            .max_by(|a, b| a.exceedance.total_cmp(&b.exceedance));
+        if let Some(curve) = fitting {
+            return Cost::new(&curve.most_ns, reading.cost_margin);
+        }
+        assumptions.push(format!(
+            "{}: no execution-time curve for probability {asked}; the worst seen",
+            callback.name
+        ));
+    }
+    Cost::measured(&callback.cost, reading.cost_margin)
+}
+
+fn measured_root(activity: &mut Activity, callback: &Callback, reading: &Reading) {
+    activity.inputs.clear();
+    match Spans::measured(&callback.arrivals, reading.arrival_margin) {
+        Ok(spans) => activity.root = Some(Arc::new(spans)),
+        Err(error) => {
+            activity.root = None;
+            activity.trouble.get_or_insert_with(|| error.to_string());
+        }
+    }
+}
+
+/// Each callback after all that activate it. Cycles are cut where the fewest callbacks stand between: at the one of the least number.
+fn order(
+    model: &Model,
+    callbacks: &mut [Activity],
+    reading: &Reading,
+    assumptions: &mut Vec<String>,
+) -> Vec<usize> {
+    let mut order = Vec::with_capacity(callbacks.len());
+    let mut placed = vec![false; callbacks.len()];
+    let mut missing: Vec<usize> = callbacks.iter().map(|c| c.inputs.len()).collect();
+    let mut outputs = vec![Vec::new(); callbacks.len()];
+    for (number, callback) in callbacks.iter().enumerate() {
+        for (publisher, _) in &callback.inputs {
+            outputs[*publisher].push(number);
+        }
+    }
+    let mut ready: Vec<usize> = (0..callbacks.len()).rev().filter(|c| missing[*c] == 0).collect();
+    loop {
+        while let Some(next) = ready.pop() {
+            if std::mem::replace(&mut placed[next], true) {
+                continue;
+            }
+            order.push(next);
+            for output in &outputs[next] {
+                missing[*output] = missing[*output].saturating_sub(1);
+                if missing[*output] == 0 {
+                    ready.push(*output);
+                }
+            }
+        }
+        let Some(start) = placed.iter().position(|p| !p) else { break };
+        let cut = on_cycle(callbacks, &placed, start);
+        let callback = &mut callbacks[cut];
+        assumptions.push(format!("{}: on an activation cycle; its arrivals are those seen", callback.name));
+        callback.trouble.get_or_insert_with(|| "it is on an activation cycle".to_owned());
+        measured_root(callback, &model.callbacks[cut], reading);
+        ready.push(cut);
+    }
+    order
+}
+
+/// Some callback on a cycle: going backwards from one that could not be placed must come round.
+fn on_cycle(callbacks: &[Activity], placed: &[bool], start: usize) -> usize {
+    let mut seen = vec![false; callbacks.len()];
+    let mut at = start;
+    while !std::mem::replace(&mut seen[at], true) {
+        at = callbacks[at].inputs.iter().map(|(p, _)| *p).find(|p| !placed[*p]).unwrap_or(start);
+    }
+    at
+}

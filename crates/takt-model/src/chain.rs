@@ -1,0 +1,251 @@
+//! Measured end-to-end latencies of chains: what the bounds are held against.
+//!
+//! The extractor follows every message from the first callback of a watched chain to the end of the last one, through the time stamps that
+//! join publications and takes. A chain's latency runs from the **release** of its first callback (a timer's expiry, the publication of the
+//! message that activates it, a source's publication), as the goals count it, to the **end** of its last.
+
+use std::collections::VecDeque;
+
+use hdrhistogram::Histogram;
+use serde::{Deserialize, Serialize};
+
+/// Instances under way that are remembered. More than this wait in no queue that ROS 2 has by default (depth 10, a few callbacks).
+const PENDING: usize = 1024;
+/// Completions kept until they are drained: eleven minutes of a chain at 100 Hz.
+const UNDRAINED: usize = 65_536;
+const LOWEST_NS: u64 = 1000;
+const HIGHEST_NS: u64 = 1 << 40;
+
+/// A chain to be measured.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChainSpec {
+    /// What a person calls it.
+    pub name: String,
+    /// Its callbacks, by their names in the model ([`crate::Callback::name`]).
+    pub path: Vec<String>,
+    /// Its goal; without one nothing is a violation.
+    pub goal_ns: Option<u64>,
+}
+
+/// One instance that came to its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Completion {
+    /// The release of its first callback, CLOCK_MONOTONIC nanoseconds.
+    pub began_ns: u64,
+    /// The end of its last.
+    pub ended_ns: u64,
+}
+
+/// A watched chain of one extractor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct WatchId(pub usize);
+
+/// What was measured of a chain.
+#[derive(Debug, Clone)]
+pub struct ChainStats {
+    spec: ChainSpec,
+    /// Releases of the first callback.
+    pub began: u64,
+    /// Instances that came to the end.
+    pub completions: u64,
+    /// Further ends of an instance that had one already (two messages from one activation).
+    pub repeated: u64,
+    /// Ends, repeated ones included, later than the goal.
+    pub violations: u64,
+    /// Instances that a later one passed: their message was dropped from a queue, or a callback did not publish.
+    pub dropped: u64,
+    /// The longest latency.
+    pub worst_ns: u64,
+    /// The last latency.
+    pub last_ns: Option<u64>,
+    /// Completions that nobody drained in time.
+    pub undrained: u64,
+    latencies: Histogram<u64>,
+    pending: VecDeque<u64>,
+    ended: VecDeque<Completion>,
+}
+
+impl ChainStats {
+    pub(crate) fn new(spec: ChainSpec) -> Self {
+        Self {
+            spec,
+            began: 0,
+            completions: 0,
+            repeated: 0,
+            violations: 0,
+            dropped: 0,
+            worst_ns: 0,
+            last_ns: None,
+            undrained: 0,
+            latencies: histogram(),
+            pending: VecDeque::new(),
+            ended: VecDeque::new(),
+        }
+    }
+
+    /// The chain.
+    #[must_use]
+    pub fn spec(&self) -> &ChainSpec {
+        &self.spec
+    }
+
+    /// Begins a new phase of measurement and returns the one that ends; instances under way count for the new one.
+    pub fn take(&mut self) -> Self {
+        let mut fresh = Self::new(self.spec.clone());
+        fresh.pending = self.pending.clone();
+        std::mem::replace(self, fresh)
+    }
+
+    /// The ends since the last call, repeated ones included, oldest first. Who never calls pays memory for the last 65,536.
+    pub fn drain(&mut self) -> Vec<Completion> {
+        self.ended.drain(..).collect()
+    }
+
+    /// Instances under way for longer than the goal at `now_ns`.
+    #[must_use]
+    pub fn overdue(&self, now_ns: u64) -> usize {
+        let Some(goal_ns) = self.spec.goal_ns else { return 0 };
+        self.pending.iter().filter(|&&origin_ns| now_ns.saturating_sub(origin_ns) > goal_ns).count()
+    }
+
+    /// Instances under way.
+    #[must_use]
+    pub fn under_way(&self) -> usize {
+        self.pending.len()
+    }
+
+    /// A quantile of the latencies, to 0.1 %; `None` before the first.
+    #[must_use]
+    pub fn quantile_ns(&self, q: f64) -> Option<u64> {
+        (!self.latencies.is_empty()).then(|| self.latencies.value_at_quantile(q).min(self.worst_ns))
+    }
+
+    /// Mean latency.
+    #[must_use]
+    pub fn mean_ns(&self) -> Option<f64> {
+        (!self.latencies.is_empty()).then(|| self.latencies.mean())
+    }
+
+    /// How many latencies are no greater than each of these, as Prometheus counts (to 0.1 %).
+    #[must_use]
+    pub fn at_most(&self, bounds_ns: &[u64]) -> Vec<u64> {
+        bounds_ns
+            .iter()
+            .map(|&bound| {
+                if bound >= self.worst_ns {
+                    self.latencies.len()
+                } else {
+                    self.latencies.count_between(0, bound)
+                }
+            })
+            .collect()
+    }
+
+    /// The cumulative distribution: latency and share of ends up to it, for every latency seen (to 0.1 %).
+    #[must_use]
+    pub fn cdf(&self) -> Vec<(u64, f64)> {
+        let all = self.latencies.len() as f64;
+        let mut count = 0;
+        self.latencies
+            .iter_recorded()
+            .map(|step| {
+                count += step.count_at_value();
+                (step.value_iterated_to().min(self.worst_ns), count as f64 / all)
+            })
+            .collect()
+    }
+
+    /// Where in the path this callback stands.
+    pub(crate) fn positions(&self, name: &str) -> impl Iterator<Item = u32> {
+        self.spec.path.iter().enumerate().filter(move |(_, step)| *step == name).map(|(i, _)| i as u32)
+    }
+
+    pub(crate) fn began(&mut self, origin_ns: u64) {
+        self.began += 1;
+        if self.pending.len() >= PENDING {
+            self.pending.pop_front();
+            self.dropped += 1;
+        }
+        self.pending.push_back(origin_ns);
+    }
+
+    pub(crate) fn finished(&mut self, position: u32, origin_ns: u64, at_ns: u64) {
+        if position as usize + 1 != self.spec.path.len() {
+            return;
+        }
+        let latency_ns = at_ns.saturating_sub(origin_ns);
+        self.latencies.saturating_record(latency_ns);
+        self.worst_ns = self.worst_ns.max(latency_ns);
+        self.last_ns = Some(latency_ns);
+        if self.ended.len() >= UNDRAINED {
+            self.ended.pop_front();
+            self.undrained += 1;
+        }
+        self.ended.push_back(Completion { began_ns: origin_ns, ended_ns: at_ns });
+        self.violations += u64::from(self.spec.goal_ns.is_some_and(|goal_ns| latency_ns > goal_ns));
+        match self.pending.iter().position(|&pending| pending == origin_ns) {
+            Some(before) => {
+                self.dropped += before as u64;
+                self.pending.drain(..=before);
+                self.completions += 1;
+            }
+            None => self.repeated += 1,
+        }
+    }
+}
+
+fn histogram() -> Histogram<u64> {
+    // The bounds are constants that hdrhistogram accepts; its smallest histogram is a fallback that cannot be needed.
+    Histogram::new_with_bounds(LOWEST_NS, HIGHEST_NS, 3).unwrap_or_else(|_| {
+        let mut histogram = Histogram::new(1).unwrap_or_else(|_| unreachable!("one digit is in range"));
+        histogram.auto(true);
+        histogram
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stats() -> ChainStats {
+        ChainStats::new(ChainSpec {
+            name: "c".into(),
+            path: vec!["a".into(), "b".into()],
+            goal_ns: Some(5_000_000),
+        })
+    }
+
+    #[test]
+    fn passed_instances_are_dropped_and_late_ones_violate() {
+        let mut stats = stats();
+        for origin in [1, 2, 3, 4] {
+            stats.began(origin * 1_000_000);
+        }
+        stats.finished(1, 1_000_000, 2_000_000);
+        stats.finished(0, 2_000_000, 2_500_000);
+        stats.finished(1, 3_000_000, 9_000_000);
+        stats.finished(1, 3_000_000, 9_500_000);
+        assert_eq!((stats.began, stats.completions, stats.repeated, stats.dropped), (4, 2, 1, 1));
+        assert_eq!((stats.violations, stats.worst_ns, stats.under_way()), (2, 6_500_000, 1));
+        assert_eq!((stats.overdue(8_000_000), stats.overdue(10_000_000)), (0, 1));
+        assert_eq!(stats.at_most(&[500_000, 1_000_000, 7_000_000]), [0, 1, 3]);
+        let cdf = stats.cdf();
+        assert_eq!(cdf.len(), 3);
+        assert_eq!(cdf.last().unwrap(), &(6_500_000, 1.0));
+        let ends = stats.drain();
+        assert_eq!((ends.len(), ends[1]), (3, Completion { began_ns: 3_000_000, ended_ns: 9_000_000 }));
+        assert!(stats.drain().is_empty());
+        let before = stats.take();
+        assert_eq!((before.completions, stats.completions, stats.under_way()), (2, 0, 1));
+    }
+
+    #[test]
+    fn what_never_ends_takes_no_more_memory() {
+        let mut stats = stats();
+        for origin in 0..5000 {
+            stats.began(origin);
+        }
+        assert_eq!((stats.under_way(), stats.dropped), (PENDING, 5000 - PENDING as u64));
+        assert_eq!((stats.quantile_ns(0.5), stats.mean_ns()), (None, None));
+    }
+}

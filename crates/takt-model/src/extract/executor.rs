@@ -1,0 +1,256 @@
+//! Executors and threads: what they do between callbacks, Takt's own jobs, ends and losses.
+
+use std::sync::Arc;
+
+use takt_ros::event::{Event, Handle, Kind};
+
+use super::Extractor;
+use super::names;
+use super::run::{add_edge, ran_on};
+use super::state::{CallbackState, Origin};
+
+/// How long nothing must be heard of a process whose main thread has ended.
+const QUIET_NS: u64 = 1_000_000_000;
+
+impl Extractor {
+    /// The thread serves callbacks. What it published before was start-up.
+    pub(super) fn is_executor(&mut self, thread: usize) {
+        let state = &mut self.tables.threads[thread];
+        if std::mem::replace(&mut state.executor, true) {
+            return;
+        }
+        state.outside.clear();
+        if let Some(source) = state.source.take() {
+            self.tables.callbacks.try_remove(source.callback);
+            self.renamed = true;
+        }
+    }
+
+    pub(super) fn executor_event(&mut self, thread: usize, at_ns: u64, cpu_ns: Option<u64>) {
+        self.close_inferred(thread, at_ns, cpu_ns);
+        let state = &mut self.tables.threads[thread];
+        state.executed = None;
+        self.is_executor(thread);
+        let state = &mut self.tables.threads[thread];
+        if state.charged.is_none()
+            && let Some(cpu_ns) = cpu_ns
+        {
+            state.charged = Some((cpu_ns, at_ns));
+        }
+    }
+
+    pub(super) fn executor_wait(&mut self, thread: usize, at_ns: u64, cpu_ns: Option<u64>) {
+        self.executor_event(thread, at_ns, cpu_ns);
+        let state = &mut self.tables.threads[thread];
+        state.open = None;
+        state.waited_ns = Some(at_ns);
+        // Not between two selections: the thread's own code published, around a call of spin_some.
+        state.own_publications += state.outside.len() as u64;
+        state.outside.clear();
+    }
+
+    pub(super) fn executor_next_ready(&mut self, thread: usize, at_ns: u64, cpu_ns: Option<u64>) {
+        self.executor_event(thread, at_ns, cpu_ns);
+        let state = &mut self.tables.threads[thread];
+        let opened = state.open.replace((at_ns, cpu_ns));
+        let outside = std::mem::take(&mut state.outside);
+        let nested = !state.stack.is_empty();
+        let Some((from_ns, from)) = opened.filter(|_| !nested) else {
+            self.tables.threads[thread].own_publications += outside.len() as u64;
+            return;
+        };
+        // Selected, nothing that has events ran, and selected again: a client's callback, an action, or a wake-up for
+        // nothing.
+        let pid = state.pid;
+        let index = match state.untraced {
+            Some(index) => index,
+            None => match self.new_callback(pid, Origin::Untraced { thread }) {
+                Some(index) => {
+                    self.tables.threads[thread].untraced = Some(index);
+                    index
+                }
+                None => return,
+            },
+        };
+        let state = &mut self.tables.threads[thread];
+        let callback = &mut self.tables.callbacks[index];
+        match (from, cpu_ns) {
+            (Some(from), Some(to)) => {
+                state.charged = Some((to, at_ns));
+                callback.cost.record(at_ns, to.saturating_sub(from), true);
+            }
+            _ if state.charged.is_some() => state.unpaid.push(index),
+            // No CPU clock at all. Between two selections the executor does not wait.
+            _ => callback.cost.record(at_ns, at_ns.saturating_sub(from_ns), false),
+        }
+        callback.activations += 1;
+        ran_on(callback, thread);
+        callback.arrivals.record(from_ns);
+        for topic in outside {
+            add_edge(callback, topic);
+        }
+    }
+
+    pub(super) fn executor_execute(
+        &mut self,
+        thread: usize,
+        at_ns: u64,
+        cpu_ns: Option<u64>,
+        handle: Handle,
+    ) {
+        self.executor_event(thread, at_ns, cpu_ns);
+        let state = &mut self.tables.threads[thread];
+        state.open = None;
+        state.executed = Some(handle);
+    }
+
+    pub(super) fn job(&mut self, thread: usize, at_ns: u64, task: &Arc<str>, released_ns: u64, used_ns: u64) {
+        let pid = self.tables.threads[thread].pid;
+        let key = (pid, task.clone());
+        let index = match self.tables.task_of.get(&key) {
+            Some(&index) => index,
+            None => {
+                let Some(index) = self.new_callback(pid, Origin::Task { thread, name: task.clone() }) else {
+                    return;
+                };
+                self.tables.task_of.insert(key, index);
+                self.settle(index);
+                index
+            }
+        };
+        for tag in self.step(index, &[], released_ns) {
+            if let Some(watch) = self.watches.get_mut(tag.watch as usize) {
+                watch.finished(tag.position, tag.origin_ns, at_ns);
+            }
+        }
+        let callback = &mut self.tables.callbacks[index];
+        callback.activations += 1;
+        ran_on(callback, thread);
+        callback.arrivals.record(released_ns);
+        callback.cost.record(at_ns, used_ns, true);
+        if let Some(probable) = &mut callback.probable {
+            probable.record(used_ns);
+        }
+    }
+
+    /// A thread has ended. With the main thread the process has, unless others of its threads go on: their events may be younger than the
+    /// main thread's end, and a source that cannot tell threads has that one end only.
+    pub(super) fn thread_end(&mut self, thread: usize, at_ns: u64) {
+        let state = &mut self.tables.threads[thread];
+        let (pid, main) = (state.pid, state.pid == state.tid);
+        state.ended = true;
+        self.counters.dropped_activations += state.stack.len() as u64;
+        state.forget_course();
+        if self.options.keep_ended {
+            return;
+        }
+        if main && !self.ending.iter().any(|&(known, _)| known == pid) {
+            self.ending.push((pid, at_ns));
+        }
+        let others = self.tables.threads.iter().any(|(_, state)| state.pid == pid && !state.ended);
+        if !others && let Some(place) = self.ending.iter().position(|&(known, _)| known == pid) {
+            self.ending.swap_remove(place);
+            return self.process_end(pid);
+        }
+        if !main {
+            let state = &mut self.tables.threads[thread];
+            let own = [state.source.take().map(|source| source.callback), state.untraced.take()];
+            own.into_iter().for_each(|callback| self.end_callback(callback));
+        }
+    }
+
+    /// Processes of which the main thread has ended and nothing else was heard for a while are gone.
+    pub(super) fn end_quiet_processes(&mut self, event: &Event) {
+        if !matches!(event.kind, Kind::ThreadEnd | Kind::Lost { .. } | Kind::ThreadName { .. }) {
+            let heard = self.ending.iter_mut().filter(|(pid, _)| *pid == event.pid);
+            heard.for_each(|(_, last_ns)| *last_ns = event.at_ns);
+        }
+        while let Some(place) =
+            self.ending.iter().position(|&(_, last_ns)| event.at_ns.saturating_sub(last_ns) > QUIET_NS)
+        {
+            let (pid, _) = self.ending.swap_remove(place);
+            self.process_end(pid);
+        }
+    }
+
+    fn process_end(&mut self, pid: u32) {
+        let ended: Vec<usize> = self
+            .tables
+            .callbacks
+            .iter()
+            .filter(|(_, callback)| callback.pid == pid && callback.dead.is_none())
+            .map(|(index, _)| index)
+            .collect();
+        for index in ended {
+            self.end_callback(Some(index));
+        }
+        self.tables.forget_process(pid);
+        for (_, state) in self.tables.threads.iter_mut().filter(|(_, state)| state.pid == pid) {
+            self.counters.dropped_activations += state.stack.len() as u64;
+            state.ended = true;
+            state.forget_course();
+            (state.source, state.untraced) = (None, None);
+        }
+    }
+
+    /// A callback is no more; its curves wait for a successor.
+    pub(super) fn end_callback(&mut self, index: Option<usize>) {
+        let Some(index) = index.filter(|&index| self.tables.callbacks.contains(index)) else { return };
+        self.renamed = true;
+        let name = names::label(self, &self.tables.callbacks[index]);
+        let callback = &mut self.tables.callbacks[index];
+        if callback.dead.is_some() {
+            return;
+        }
+        callback.dead = Some(name);
+        self.tables.callback_of.retain(|_, known| *known != index);
+        callback.watched.clear();
+        for (_, thread) in &mut self.tables.threads {
+            thread.stack.retain(|frame| frame.callback != index);
+        }
+        self.ended.push_back(index);
+        if self.ended.len() > self.options.most_ended {
+            self.forget_oldest_ended();
+        }
+    }
+
+    /// Events of this thread are missing between its last one and this. Without a thread: of any.
+    pub(super) fn lost(&mut self, thread: Option<usize>, count: u64) {
+        self.counters.gaps += 1;
+        self.counters.lost_events += count.max(1);
+        let tables = &mut self.tables;
+        for (_, state) in tables.threads.iter_mut().filter(|&(index, _)| thread.is_none_or(|t| t == index)) {
+            self.counters.dropped_activations += state.stack.len() as u64;
+            state.forget_course();
+        }
+        let pid = thread.map(|thread| tables.threads[thread].pid);
+        // Activations of this thread and messages of any callback of its process may be missing.
+        let concerned =
+            |callback: &CallbackState| callback.dead.is_none() && pid.is_none_or(|pid| callback.pid == pid);
+        for (_, callback) in tables.callbacks.iter_mut().filter(|(_, callback)| concerned(callback)) {
+            callback.arrivals.gap();
+            if thread.is_none_or(|thread| callback.threads.iter().any(|&(ran, _)| ran == thread)) {
+                callback.cost.gap();
+                if let Some(probable) = &mut callback.probable {
+                    probable.gap();
+                }
+                if let Some(grid) = &mut callback.grid {
+                    grid.forget();
+                }
+            }
+        }
+        for (_, callback) in tables.callbacks.iter().filter(|(_, callback)| concerned(callback)) {
+            for edge in &callback.publishes {
+                let topic = tables.topic(edge.topic);
+                tables.topics[topic].arrivals.gap();
+            }
+        }
+        for (_, subscription) in &mut tables.subscriptions {
+            if pid.is_none_or(|pid| subscription.pid == pid)
+                && let Some(buffer) = &mut subscription.buffer
+            {
+                buffer.clear();
+            }
+        }
+    }
+}

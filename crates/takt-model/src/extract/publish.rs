@@ -1,0 +1,302 @@
+//! Messages: from a publication, by a callback or by a thread of its own, to whoever takes it.
+
+use std::collections::VecDeque;
+
+use takt_ros::event::Handle;
+
+use super::Extractor;
+use super::run::{MOST_EDGES, add_edge, ran_on};
+use super::state::{Origin, Publication, PublisherState, SourceState, SubscriptionState, Take};
+
+impl Extractor {
+    pub(super) fn publisher(&mut self, pid: u32, handle: Handle, rmw: bool) -> Option<usize> {
+        let map = if rmw { &self.tables.rmw_publisher_of } else { &self.tables.publisher_of };
+        if let Some(&publisher) = map.get(&(pid, handle)) {
+            return Some(publisher);
+        }
+        if self.tables.publishers.len() >= self.options.most_objects {
+            self.counters.refused += 1;
+            return None;
+        }
+        let topic = self.new_topic(None, false)?;
+        let publisher = self.tables.publishers.insert(PublisherState { topic, node: None });
+        let map = if rmw { &mut self.tables.rmw_publisher_of } else { &mut self.tables.publisher_of };
+        map.insert((pid, handle), publisher);
+        Some(publisher)
+    }
+
+    pub(super) fn rcl_publish(&mut self, thread: usize, at_ns: u64, cpu_ns: Option<u64>, handle: Handle) {
+        let state = &mut self.tables.threads[thread];
+        let pid = state.pid;
+        let open = state.publication.take();
+        let Some(publisher) = self.publisher(pid, handle, false) else { return };
+        // The second step of a message that went to subscribers in the process first.
+        let message = match open.filter(|open| open.intra_only && open.publisher == publisher) {
+            Some(open) => Some(open.message),
+            None => self.published(thread, at_ns, cpu_ns, publisher),
+        };
+        if let Some(message) = message {
+            self.tables.threads[thread].publication =
+                Some(Publication { publisher, message, intra_only: false });
+        }
+    }
+
+    pub(super) fn rmw_publish(
+        &mut self,
+        thread: usize,
+        at_ns: u64,
+        cpu_ns: Option<u64>,
+        rmw_handle: Handle,
+        stamp: Option<i64>,
+    ) {
+        let state = &mut self.tables.threads[thread];
+        let pid = state.pid;
+        let open = state.publication.take().filter(|open| !open.intra_only);
+        let message = match open {
+            Some(open) => {
+                // Attached late: two handles of one publisher.
+                if rmw_handle != 0
+                    && self.tables.rmw_publisher_of.len() < self.options.most_objects
+                    && !self.tables.rmw_publisher_of.contains_key(&(pid, rmw_handle))
+                {
+                    self.tables.rmw_publisher_of.insert((pid, rmw_handle), open.publisher);
+                }
+                Some(open.message)
+            }
+            // The steps before were not seen.
+            None if rmw_handle != 0 => {
+                let Some(publisher) = self.publisher(pid, rmw_handle, true) else { return };
+                self.published(thread, at_ns, cpu_ns, publisher)
+            }
+            None => None,
+        };
+        if let (Some(message), Some(stamp)) = (message, stamp) {
+            self.messages.stamp(message, stamp);
+        }
+    }
+
+    pub(super) fn intra_publish(&mut self, thread: usize, at_ns: u64, cpu_ns: Option<u64>, handle: Handle) {
+        let pid = self.tables.threads[thread].pid;
+        let Some(publisher) = self.publisher(pid, handle, false) else { return };
+        let Some(message) = self.published(thread, at_ns, cpu_ns, publisher) else { return };
+        self.tables.threads[thread].publication = Some(Publication { publisher, message, intra_only: true });
+        let topic = self.tables.topic(self.tables.publishers[publisher].topic);
+        for i in 0..self.tables.topics[topic].intra.len() {
+            let subscription = self.tables.topics[topic].intra[i];
+            if let Some(state) = self.tables.subscriptions.get_mut(subscription)
+                && state.pid == pid
+                && let Some(buffer) = &mut state.buffer
+            {
+                // A ring buffer of the subscription's depth: the oldest message goes.
+                if buffer.len() as u64 >= state.depth.clamp(1, 1024) {
+                    buffer.pop_front();
+                }
+                buffer.push_back(message);
+            }
+        }
+    }
+
+    /// The message that an intra-process activation works on. Buffers are first in, first out.
+    pub(super) fn pop_buffer(&mut self, subscription: usize) -> Option<u64> {
+        let state = self.tables.subscriptions.get_mut(subscription)?;
+        match &mut state.buffer {
+            Some(buffer) => buffer.pop_front(),
+            None => {
+                // The first one: from now on its buffer is followed.
+                state.buffer = Some(VecDeque::new());
+                let topic = self.tables.topic(self.tables.subscriptions[subscription].topic);
+                self.tables.topics[topic].intra.push(subscription);
+                None
+            }
+        }
+    }
+
+    /// One message was published: by the activation under way, or by the thread's own loop.
+    pub(super) fn published(
+        &mut self,
+        thread: usize,
+        at_ns: u64,
+        cpu_ns: Option<u64>,
+        publisher: usize,
+    ) -> Option<u64> {
+        let PublisherState { topic, node } = *self.tables.publishers.get(publisher)?;
+        let topic = self.tables.topic(topic);
+        self.send(thread, at_ns, cpu_ns, topic, node)
+    }
+
+    /// A message on its way on a topic.
+    pub(super) fn send(
+        &mut self,
+        thread: usize,
+        at_ns: u64,
+        cpu_ns: Option<u64>,
+        topic: usize,
+        node: Option<usize>,
+    ) -> Option<u64> {
+        self.tables.topics[topic].arrivals.record(at_ns);
+        let state = &mut self.tables.threads[thread];
+        if let Some(frame) = state.stack.last() {
+            add_edge(&mut self.tables.callbacks[frame.callback], topic);
+            return Some(self.messages.publish(topic, at_ns, &frame.tags));
+        }
+        if state.executor {
+            if state.outside.len() < MOST_EDGES {
+                state.outside.push(topic);
+            }
+            return Some(self.messages.publish(topic, at_ns, &[]));
+        }
+        self.source_publishes(thread, at_ns, cpu_ns, topic, node)
+    }
+
+    pub(super) fn source_publishes(
+        &mut self,
+        thread: usize,
+        at_ns: u64,
+        cpu_ns: Option<u64>,
+        topic: usize,
+        node: Option<usize>,
+    ) -> Option<u64> {
+        let pid = self.tables.threads[thread].pid;
+        if self.tables.threads[thread].source.is_none() {
+            let index = self.new_callback(pid, Origin::Source { thread })?;
+            let callback = &mut self.tables.callbacks[index];
+            callback.source_node = node;
+            add_edge(callback, topic);
+            ran_on(callback, thread);
+            self.tables.threads[thread].source =
+                Some(SourceState { callback: index, topics: vec![], last: None, base: None, tags: vec![] });
+            self.settle(index);
+        }
+        let source = self.tables.threads[thread].source.as_mut()?;
+        let index = source.callback;
+        if source.topics.is_empty() || source.topics.contains(&topic) {
+            // The loop has come round.
+            let ended = source.last;
+            let begun = std::mem::replace(&mut source.base, source.last);
+            source.topics.clear();
+            if let (Some((from_ns, from)), Some((to_ns, to))) = (begun, ended) {
+                self.source_cost(index, from_ns, from, to_ns, to);
+            }
+            if let Some(finished) = ended {
+                self.finish_source(thread, finished.0);
+            }
+            self.look_up_chains(at_ns);
+            let tags = self.step(index, &[], at_ns);
+            let callback = &mut self.tables.callbacks[index];
+            callback.activations += 1;
+            callback.arrivals.record(at_ns);
+            self.tables.threads[thread].source.as_mut()?.tags = tags;
+        }
+        add_edge(&mut self.tables.callbacks[index], topic);
+        let source = self.tables.threads[thread].source.as_mut()?;
+        if source.topics.len() < MOST_EDGES {
+            source.topics.push(topic);
+        }
+        source.last = Some((at_ns, cpu_ns));
+        Some(self.messages.publish(topic, at_ns, &source.tags))
+    }
+
+    /// The cost of one turn of a source's loop. Without a CPU clock it is unknown: the loop mostly waits.
+    pub(super) fn source_cost(
+        &mut self,
+        index: usize,
+        from_ns: u64,
+        from: Option<u64>,
+        to_ns: u64,
+        to: Option<u64>,
+    ) {
+        let callback = &mut self.tables.callbacks[index];
+        let elapsed_ns = to_ns.saturating_sub(from_ns);
+        match (from, to) {
+            (Some(from), Some(to)) if to.saturating_sub(from) <= elapsed_ns + elapsed_ns / 16 + 1_000_000 => {
+                callback.cost.record(to_ns, to.saturating_sub(from), true);
+                if let Some(probable) = &mut callback.probable {
+                    probable.record(to.saturating_sub(from));
+                }
+            }
+            (Some(_), Some(_)) => {
+                self.counters.clock_steps += 1;
+                callback.cost.gap();
+            }
+            _ => {}
+        }
+    }
+
+    /// A chain that consists of the source alone ends with its last publication.
+    pub(super) fn finish_source(&mut self, thread: usize, at_ns: u64) {
+        let Some(source) = &mut self.tables.threads[thread].source else { return };
+        for tag in source.tags.drain(..) {
+            if let Some(watch) = self.watches.get_mut(tag.watch as usize) {
+                watch.finished(tag.position, tag.origin_ns, at_ns);
+            }
+        }
+    }
+
+    pub(super) fn rmw_take(&mut self, thread: usize, at_ns: u64, rmw_handle: Handle, stamp: i64) {
+        let pid = self.tables.threads[thread].pid;
+        let subscription = match self.tables.rmw_subscription_of.get(&(pid, rmw_handle)) {
+            Some(&subscription) => subscription,
+            None => match self.unknown_subscription(pid, rmw_handle) {
+                Some(subscription) => subscription,
+                None => return,
+            },
+        };
+        let Some(state) = self.tables.subscriptions.get(subscription) else { return };
+        let topic = self.tables.topic(state.topic);
+        // Same stamp: the message on this topic, or else one on a topic that may be the same.
+        let (mut exact, mut possible) = (None, None);
+        for (number, message) in self.messages.stamped(stamp) {
+            let its = self.tables.topic(message.topic);
+            if its == topic {
+                exact = exact.or(Some((number, message.at_ns)));
+            } else if self.tables.topics[its].name.is_none() || self.tables.topics[topic].name.is_none() {
+                possible = possible.or(Some((number, message.at_ns, its)));
+            }
+        }
+        if exact.is_none()
+            && let Some((number, published_ns, its)) = possible
+            && self.tables.merge(topic, its).is_some()
+        {
+            self.renamed = true;
+            exact = Some((number, published_ns));
+        }
+        let state = &mut self.tables.subscriptions[subscription];
+        let topic = state.topic;
+        if let Some((_, published_ns)) = exact {
+            state.joined += 1;
+            self.counters.joined += 1;
+            let topic = self.tables.topic(topic);
+            let transport = &mut self.tables.topics[topic].transport;
+            let late_ns = at_ns.saturating_sub(published_ns);
+            transport.seen += 1;
+            transport.total_ns = transport.total_ns.saturating_add(late_ns);
+            transport.most_ns = transport.most_ns.max(late_ns);
+        } else {
+            state.unjoined += 1;
+            self.counters.unjoined += 1;
+        }
+        self.tables.threads[thread].take =
+            Some(Take { subscription, message: exact.map(|(number, _)| number), at_ns });
+    }
+
+    pub(super) fn unknown_subscription(&mut self, pid: u32, rmw_handle: Handle) -> Option<usize> {
+        if self.tables.subscriptions.len() >= self.options.most_objects {
+            self.counters.refused += 1;
+            return None;
+        }
+        let topic = self.new_topic(None, false)?;
+        let subscription = self.tables.subscriptions.insert(SubscriptionState {
+            handle: 0,
+            pid,
+            topic,
+            node: None,
+            depth: 1,
+            callback: None,
+            joined: 0,
+            unjoined: 0,
+            buffer: None,
+        });
+        self.tables.rmw_subscription_of.insert((pid, rmw_handle), subscription);
+        Some(subscription)
+    }
+}

@@ -1,0 +1,254 @@
+//! Registrations: events that fire once and name things.
+
+use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
+use takt_ros::event::{Handle, Kind};
+
+use super::state::{
+    Key, NodeState, ObjectState, Origin, PublisherState, ServiceState, SubscriptionState, TimerState,
+};
+use super::timer::TimerGrid;
+use super::{Counters, Extractor};
+
+macro_rules! insert {
+    ($self:ident, $table:ident, $value:expr) => {
+        if $self.tables.$table.len() >= $self.options.most_objects {
+            $self.counters.refused += 1;
+            return;
+        } else {
+            $self.tables.$table.insert($value)
+        }
+    };
+}
+
+impl Extractor {
+    pub(super) fn register(&mut self, pid: u32, kind: &Kind) {
+        let most = self.options.most_objects;
+        match kind {
+            Kind::NodeInit { node, name, namespace } => {
+                let full: Arc<str> = if namespace.ends_with('/') {
+                    format!("{namespace}{name}").into()
+                } else {
+                    format!("{namespace}/{name}").into()
+                };
+                let index = insert!(self, nodes, NodeState { pid, name: full });
+                if let Some(old) = self.tables.node_of.insert((pid, *node), index) {
+                    self.tables.nodes.try_remove(old);
+                }
+            }
+            Kind::PublisherInit { publisher, node, rmw_publisher, topic, .. } => {
+                let Some(topic) = self.named_topic(topic, false) else { return };
+                let node = self.tables.node_of.get(&(pid, *node)).copied();
+                let index = insert!(self, publishers, PublisherState { topic, node });
+                if let Some(old) = self.tables.publisher_of.insert((pid, *publisher), index) {
+                    self.tables.publishers.try_remove(old);
+                    self.tables.rmw_publisher_of.retain(|_, known| *known != old);
+                }
+                if *rmw_publisher != 0 {
+                    let old = self.tables.rmw_publisher_of.insert((pid, *rmw_publisher), index);
+                    if let Some(old) =
+                        old.filter(|old| !self.tables.publisher_of.values().any(|known| known == old))
+                    {
+                        self.tables.publishers.try_remove(old);
+                    }
+                }
+            }
+            Kind::SubscriptionInit { subscription, node, rmw_subscription, topic, depth } => {
+                let Some(topic) = self.named_topic(topic, false) else { return };
+                let node = self.tables.node_of.get(&(pid, *node)).copied();
+                let state = SubscriptionState {
+                    handle: *subscription,
+                    pid,
+                    topic,
+                    node,
+                    depth: *depth,
+                    callback: None,
+                    joined: 0,
+                    unjoined: 0,
+                    buffer: None,
+                };
+                let index = insert!(self, subscriptions, state);
+                if let Some(old) = self.tables.subscription_of.insert((pid, *subscription), index) {
+                    self.end_callback(self.tables.subscriptions.get(old).and_then(|s| s.callback));
+                    self.tables.subscriptions.try_remove(old);
+                    self.tables.rmw_subscription_of.retain(|_, known| *known != old);
+                    self.tables.topics.iter_mut().for_each(|t| t.intra.retain(|known| *known != old));
+                }
+                if *rmw_subscription != 0 {
+                    let old = self.tables.rmw_subscription_of.insert((pid, *rmw_subscription), index);
+                    if let Some(old) =
+                        old.filter(|old| !self.tables.subscription_of.values().any(|known| known == old))
+                    {
+                        self.end_callback(self.tables.subscriptions.get(old).and_then(|s| s.callback));
+                        self.tables.subscriptions.try_remove(old);
+                    }
+                }
+            }
+            Kind::SubscriptionObject { subscription, object } => {
+                let subscription = self.tables.subscription_of.get(&(pid, *subscription)).copied();
+                self.object(pid, *object, |known| known.subscription = subscription);
+            }
+            Kind::SubscriptionCallback { object, callback } => {
+                self.object(pid, *object, |known| known.callback = Some(*callback));
+            }
+            Kind::ServiceInit { service, node, rmw_service, name } => {
+                let Some(state) = self.service_state(pid, *service, *node, name) else { return };
+                let index = insert!(self, services, state);
+                if let Some(old) = self.tables.service_of.insert((pid, *service), index) {
+                    self.end_callback(self.tables.services.get(old).and_then(|s| s.callback));
+                    self.tables.services.try_remove(old);
+                    self.tables.rmw_service_of.retain(|_, known| *known != old);
+                }
+                if *rmw_service != 0 {
+                    self.tables.rmw_service_of.insert((pid, *rmw_service), index);
+                }
+            }
+            Kind::ServiceCallback { service, callback } => {
+                let Some(&service) = self.tables.service_of.get(&(pid, *service)) else { return };
+                self.end_callback(self.tables.services[service].callback);
+                if let Some(index) = self.new_callback(pid, Origin::Service { service }) {
+                    self.tables.services[service].callback = Some(index);
+                    self.name_callback(pid, *callback, index);
+                }
+            }
+            Kind::ClientInit { client, node, rmw_client, name } => {
+                let Some(state) = self.service_state(pid, *client, *node, name) else { return };
+                let index = insert!(self, clients, state);
+                if let Some(old) = self.tables.client_of.insert((pid, *client), index) {
+                    self.end_callback(self.tables.clients.get(old).and_then(|s| s.callback));
+                    self.tables.clients.try_remove(old);
+                    self.tables.rmw_client_of.retain(|_, known| *known != old);
+                }
+                if *rmw_client != 0 {
+                    self.tables.rmw_client_of.insert((pid, *rmw_client), index);
+                }
+            }
+            Kind::TimerInit { timer, period_ns } => {
+                let period_ns = u64::try_from(*period_ns).ok().filter(|&period| period > 0);
+                let index = insert!(
+                    self,
+                    timers,
+                    TimerState {
+                        handle: *timer,
+                        created_ns: self.now_ns,
+                        period_ns,
+                        node: None,
+                        callback: None
+                    }
+                );
+                if let Some(old) = self.tables.timer_of.insert((pid, *timer), index) {
+                    self.end_callback(self.tables.timers.get(old).and_then(|t| t.callback));
+                    self.tables.timers.try_remove(old);
+                }
+            }
+            Kind::TimerCallback { timer, callback } => {
+                let Some(&timer) = self.tables.timer_of.get(&(pid, *timer)) else { return };
+                let grid = self.tables.timers[timer]
+                    .period_ns
+                    .map(|period_ns| TimerGrid::new(period_ns, Some(self.tables.timers[timer].created_ns)));
+                self.end_callback(self.tables.timers[timer].callback);
+                if let Some(index) = self.new_callback(pid, Origin::Timer { timer }) {
+                    self.tables.timers[timer].callback = Some(index);
+                    self.tables.callbacks[index].grid = grid;
+                    self.name_callback(pid, *callback, index);
+                }
+            }
+            Kind::TimerNode { timer, node } => {
+                let node = self.tables.node_of.get(&(pid, *node)).copied();
+                if let Some(&timer) = self.tables.timer_of.get(&(pid, *timer)) {
+                    self.tables.timers[timer].node = node;
+                    self.renamed = true;
+                }
+            }
+            Kind::CallbackSymbol { callback, symbol } => match self.tables.callback_of.get(&(pid, *callback))
+            {
+                Some(&index) => self.tables.callbacks[index].symbol = Some(symbol.clone()),
+                // Registered before its callback is known as one.
+                None => {
+                    let symbols = &mut self.tables.symbol_of;
+                    remember(symbols, (pid, *callback), symbol.clone(), most, &mut self.counters);
+                }
+            },
+            Kind::ExecutorInit { executor, kind } => {
+                let several = kind.contains("multi");
+                remember(&mut self.tables.executors, (pid, *executor), several, most, &mut self.counters);
+            }
+            Kind::CallbackGroup { executor, group, .. } => {
+                let groups = &mut self.tables.executor_of_group;
+                remember(groups, (pid, *group), *executor, most, &mut self.counters);
+            }
+            Kind::CallbackGroupMember { group, handle } => {
+                remember(&mut self.tables.group_of, (pid, *handle), *group, most, &mut self.counters);
+            }
+            _ => {}
+        }
+    }
+
+    fn object(&mut self, pid: u32, object: Handle, set: impl FnOnce(&mut ObjectState)) {
+        let key = (pid, object);
+        if !self.tables.objects.contains_key(&key) && self.tables.objects.len() >= self.options.most_objects {
+            self.counters.refused += 1;
+            return;
+        }
+        set(self.tables.objects.entry(key).or_default());
+        self.subscription_callback(pid, object);
+    }
+
+    /// Both halves of an object may be known now. A subscription has two callbacks where messages may come from within the
+    /// process: two copies of one function, and one callback to everybody else.
+    fn subscription_callback(&mut self, pid: u32, object: Handle) {
+        let Some(&ObjectState { subscription: Some(subscription), callback: Some(callback) }) =
+            self.tables.objects.get(&(pid, object))
+        else {
+            return;
+        };
+        // Done with: the object's address may come again.
+        self.tables.objects.remove(&(pid, object));
+        let Some(state) = self.tables.subscriptions.get(subscription) else { return };
+        let index = match state.callback {
+            Some(index) => index,
+            None => match self.new_callback(pid, Origin::Subscription { subscription }) {
+                Some(index) => index,
+                None => return,
+            },
+        };
+        self.tables.subscriptions[subscription].callback = Some(index);
+        self.name_callback(pid, callback, index);
+    }
+
+    /// The handle is this callback's from now on. Another one that had the same address before was destroyed.
+    fn name_callback(&mut self, pid: u32, handle: Handle, index: usize) {
+        if let Some(symbol) = self.tables.symbol_of.remove(&(pid, handle)) {
+            self.tables.callbacks[index].symbol = Some(symbol);
+        }
+        if let Some(before) = self.tables.callback_of.insert((pid, handle), index)
+            && before != index
+            && !self.tables.callback_of.iter().any(|(_, &other)| other == before)
+        {
+            self.end_callback(Some(before));
+        }
+    }
+
+    fn service_state(
+        &mut self,
+        pid: u32,
+        handle: Handle,
+        node: Handle,
+        name: &Arc<str>,
+    ) -> Option<ServiceState> {
+        let requests = self.named_topic(&format!("{name} (requests)").into(), true)?;
+        let responses = self.named_topic(&format!("{name} (responses)").into(), true)?;
+        let node = self.tables.node_of.get(&(pid, node)).copied();
+        Some(ServiceState { handle, name: name.clone(), node, requests, responses, callback: None })
+    }
+}
+
+/// Keeps an entry, unless there are too many.
+fn remember<V>(map: &mut FxHashMap<Key, V>, key: Key, value: V, most: usize, counters: &mut Counters) {
+    if map.len() < most || map.contains_key(&key) {
+        map.insert(key, value);
+    } else {
+        counters.refused += 1;
+    }
+}

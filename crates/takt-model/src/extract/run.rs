@@ -1,0 +1,328 @@
+//! Activations: from a callback's start to its end.
+
+use takt_ros::event::Handle;
+
+use super::Extractor;
+use super::names;
+use super::state::{CallbackState, Edge, Frame, Origin, SubscriptionState, Tag};
+
+/// Callbacks inside callbacks on one thread; deeper ones are taken for a stream without ends.
+const DEEPEST: usize = 16;
+/// Topics that one callback publishes to, and threads that one callback runs on, at most.
+pub(super) const MOST_EDGES: usize = 256;
+
+impl Extractor {
+    pub(super) fn callback_start(
+        &mut self,
+        thread: usize,
+        at_ns: u64,
+        cpu_ns: Option<u64>,
+        handle: Handle,
+        intra: bool,
+    ) {
+        self.close_inferred(thread, at_ns, cpu_ns);
+        self.is_executor(thread);
+        let state = &mut self.tables.threads[thread];
+        let pid = state.pid;
+        state.open = None;
+        let waited_ns = state.waited_ns.take();
+        let executed = state.executed.take();
+        let take = state.take.take();
+        if state.charged.is_none()
+            && let Some(cpu_ns) = cpu_ns
+        {
+            state.charged = Some((cpu_ns, at_ns));
+        }
+        // A callback does not run inside itself: the end of the earlier one is missing. Neither does anything nest without limit.
+        if let Some(stale) = state.stack.iter().position(|frame| frame.handle == handle) {
+            self.counters.dropped_activations += (state.stack.len() - stale) as u64;
+            state.stack.truncate(stale);
+        } else if state.stack.len() >= DEEPEST {
+            self.counters.dropped_activations += state.stack.len() as u64;
+            state.stack.clear();
+        }
+        let nested = !state.stack.is_empty();
+
+        let known = self.tables.callback_of.get(&(pid, handle)).copied();
+        let Some(index) = known.or_else(|| self.unknown_callback(pid, handle, intra, executed.is_some()))
+        else {
+            return;
+        };
+        if !self.tables.callbacks[index].settled {
+            self.settle(index);
+        }
+        let mut released_ns = at_ns;
+        let mut tags = std::mem::take(&mut self.tags);
+        tags.clear();
+        match self.tables.callbacks[index].origin {
+            Origin::Timer { .. } => {
+                let callback = &mut self.tables.callbacks[index];
+                if let Some(grid) = &mut callback.grid {
+                    released_ns = grid.start(at_ns, waited_ns);
+                }
+                // Starts, to hold against the declared period.
+                callback.arrivals.record(at_ns);
+            }
+            Origin::Subscription { subscription } => {
+                let message = if intra {
+                    self.pop_buffer(subscription)
+                } else {
+                    take.filter(|take| take.subscription == subscription).and_then(|take| take.message)
+                };
+                match message.and_then(|message| self.messages.get(message)) {
+                    Some(message) => {
+                        released_ns = message.at_ns;
+                        tags.extend_from_slice(&message.tags);
+                    }
+                    None => released_ns = take.map_or(at_ns, |take| take.at_ns),
+                }
+                // Where all its messages are seen being published, those are its arrivals.
+                let all_joined = |state: &SubscriptionState| state.unjoined == 0 && state.joined > 0;
+                if !self.tables.subscriptions.get(subscription).is_some_and(all_joined) {
+                    self.tables.callbacks[index].arrivals.record(released_ns);
+                }
+            }
+            Origin::Service { .. } => {
+                // The request that was taken just before, where service events tell.
+                if let Some(message) = take.and_then(|t| t.message).and_then(|m| self.messages.get(m)) {
+                    released_ns = message.at_ns;
+                    tags.extend_from_slice(&message.tags);
+                }
+                self.tables.callbacks[index].arrivals.record(released_ns);
+            }
+            Origin::Unknown { .. } => {
+                self.learn_unknown(index, pid, take.map(|take| take.subscription));
+                self.tables.callbacks[index].arrivals.record(at_ns);
+            }
+            _ => self.tables.callbacks[index].arrivals.record(at_ns),
+        }
+        let tags_here = self.step(index, &tags, released_ns);
+        self.tags = tags;
+        let callback = &mut self.tables.callbacks[index];
+        callback.activations += 1;
+        callback.nested += u64::from(nested);
+        ran_on(callback, thread);
+        self.tables.threads[thread].stack.push(Frame {
+            callback: index,
+            handle,
+            at_ns,
+            cpu_ns,
+            inferred: false,
+            tags: tags_here,
+        });
+    }
+
+    pub(super) fn callback_end(&mut self, thread: usize, at_ns: u64, cpu_ns: Option<u64>, handle: Handle) {
+        let state = &mut self.tables.threads[thread];
+        let Some(position) = state.stack.iter().rposition(|frame| frame.handle == handle && !frame.inferred)
+        else {
+            self.counters.ends_without_start += 1;
+            // What the thread used up to here belongs to an activation that was not seen whole.
+            state.charged = cpu_ns.map(|cpu_ns| (cpu_ns, at_ns));
+            return;
+        };
+        self.counters.dropped_activations += (state.stack.len() - position - 1) as u64;
+        state.stack.truncate(position + 1);
+        self.close(thread, at_ns, cpu_ns);
+    }
+
+    /// Ends the topmost activation.
+    pub(super) fn close(&mut self, thread: usize, at_ns: u64, cpu_ns: Option<u64>) {
+        let charge_executor = self.options.charge_executor;
+        let state = &mut self.tables.threads[thread];
+        let Some(frame) = state.stack.pop() else { return };
+        let wall_ns = at_ns.saturating_sub(frame.at_ns);
+        if frame.inferred && cpu_ns.is_none() && state.charged.is_some() {
+            // Its executor's events come without CPU time here: the next event with one says what it took.
+            state.unpaid.push(frame.callback);
+            self.finish_tags(&frame.tags, at_ns);
+            return;
+        }
+        let took = match (frame.cpu_ns, cpu_ns) {
+            (Some(from), Some(to)) => {
+                let outermost = state.stack.is_empty();
+                let charged = state.charged.filter(|_| outermost && charge_executor);
+                let (from, since_ns) = charged.map_or((from, frame.at_ns), |(c, at)| (c.min(from), at));
+                if outermost {
+                    state.charged = Some((to, at_ns));
+                }
+                let took_ns = to.saturating_sub(from);
+                let elapsed_ns = at_ns.saturating_sub(since_ns);
+                // A thread uses no more CPU time than passes; the two clocks are not read at the same moment.
+                if took_ns > elapsed_ns.saturating_add(elapsed_ns / 16).saturating_add(1_000_000) {
+                    None
+                } else {
+                    Some((took_ns, true))
+                }
+            }
+            _ => Some((wall_ns, false)),
+        };
+        let callback = &mut self.tables.callbacks[frame.callback];
+        match took {
+            Some((took_ns, cpu_time)) => {
+                callback.cost.record(at_ns, took_ns, cpu_time);
+                if let Some(probable) = &mut callback.probable {
+                    probable.record(took_ns);
+                }
+            }
+            None => {
+                self.counters.clock_steps += 1;
+                self.counters.dropped_activations += 1;
+                callback.cost.gap();
+                if let Some(probable) = &mut callback.probable {
+                    probable.gap();
+                }
+            }
+        }
+        self.finish_tags(&frame.tags, at_ns);
+    }
+
+    pub(super) fn finish_tags(&mut self, tags: &[Tag], at_ns: u64) {
+        for tag in tags {
+            if let Some(watch) = self.watches.get_mut(tag.watch as usize) {
+                watch.finished(tag.position, tag.origin_ns, at_ns);
+            }
+        }
+    }
+
+    /// An event with CPU time: activations that ended without one share what the thread used. Each is charged all of it,
+    /// since nobody can tell how much was whose.
+    pub(super) fn pay(&mut self, thread: usize, at_ns: u64, cpu_ns: u64) {
+        let state = &mut self.tables.threads[thread];
+        let unpaid = std::mem::take(&mut state.unpaid);
+        let Some((from, since_ns)) = state.charged.replace((cpu_ns, at_ns)) else { return };
+        let took_ns = cpu_ns.saturating_sub(from);
+        let elapsed_ns = at_ns.saturating_sub(since_ns);
+        let possible = took_ns <= elapsed_ns.saturating_add(elapsed_ns / 16).saturating_add(1_000_000);
+        self.counters.clock_steps += u64::from(!possible);
+        for (i, &index) in unpaid.iter().enumerate() {
+            let Some(callback) = self.tables.callbacks.get_mut(index) else { continue };
+            let share_ns = if unpaid[..i].contains(&index) { 0 } else { took_ns };
+            if possible {
+                callback.cost.record(at_ns, share_ns, true);
+                if let Some(probable) = &mut callback.probable {
+                    probable.record(share_ns);
+                }
+            } else {
+                callback.cost.gap();
+                if let Some(probable) = &mut callback.probable {
+                    probable.gap();
+                }
+            }
+        }
+    }
+
+    /// A callback of a client ends where its executor goes on.
+    pub(super) fn close_inferred(&mut self, thread: usize, at_ns: u64, cpu_ns: Option<u64>) {
+        if self.tables.threads[thread].stack.last().is_some_and(|frame| frame.inferred) {
+            self.close(thread, at_ns, cpu_ns);
+        }
+    }
+
+    /// The tags of an activation: those of its message that this callback is the next step of, and those of chains that
+    /// begin here.
+    pub(super) fn step(&mut self, index: usize, arriving: &[Tag], released_ns: u64) -> Vec<Tag> {
+        let callback = &self.tables.callbacks[index];
+        if callback.watched.is_empty() {
+            return Vec::new();
+        }
+        let mut tags = Vec::new();
+        for &(watch, position) in &callback.watched {
+            if position == 0 {
+                tags.push(Tag { watch, position, origin_ns: released_ns });
+                if let Some(stats) = self.watches.get_mut(watch as usize) {
+                    stats.began(released_ns);
+                }
+                continue;
+            }
+            tags.extend(
+                arriving
+                    .iter()
+                    .filter(|tag| tag.watch == watch && tag.position + 1 == position)
+                    .map(|tag| Tag { position, ..*tag }),
+            );
+        }
+        tags
+    }
+
+    pub(super) fn unknown_callback(
+        &mut self,
+        pid: u32,
+        handle: Handle,
+        intra: bool,
+        executed: bool,
+    ) -> Option<usize> {
+        let index = self.new_callback(pid, Origin::Unknown { handle, intra, executed })?;
+        self.tables.callback_of.insert((pid, handle), index);
+        self.tables.callbacks[index].symbol = self.tables.symbol_of.remove(&(pid, handle));
+        Some(index)
+    }
+
+    /// A callback whose registration was missed: a message taken just before its start says what it is.
+    pub(super) fn learn_unknown(&mut self, index: usize, pid: u32, taken: Option<usize>) {
+        let Some(subscription) = taken else { return };
+        let Some(state) = self.tables.subscriptions.get_mut(subscription) else { return };
+        if state.pid == pid && state.callback.is_none() {
+            state.callback = Some(index);
+            self.tables.callbacks[index].origin = Origin::Subscription { subscription };
+            self.renamed = true;
+        }
+    }
+
+    /// At its first start a callback is fully registered: it takes over the curves of an ended one of its name.
+    pub(super) fn settle(&mut self, index: usize) {
+        self.tables.callbacks[index].settled = true;
+        if self.ended.is_empty() {
+            return;
+        }
+        let name = names::label(self, &self.tables.callbacks[index]);
+        let predecessor = self.ended.iter().position(|&ended| {
+            self.tables.callbacks.get(ended).is_some_and(|c| c.dead.as_deref() == Some(name.as_str()))
+        });
+        let Some(position) = predecessor else { return };
+        let Some(ended) = self.ended.remove(position) else { return };
+        let Some(before) = self.tables.callbacks.try_remove(ended) else { return };
+        let callback = &mut self.tables.callbacks[index];
+        callback.arrivals = before.arrivals;
+        callback.arrivals.gap();
+        callback.cost = before.cost;
+        callback.cost.gap();
+        callback.probable = before.probable;
+        if let Some(probable) = &mut callback.probable {
+            probable.gap();
+        }
+        callback.publishes = before.publishes;
+        callback.activations = before.activations;
+        callback.symbol = callback.symbol.take().or(before.symbol);
+        self.counters.succeeded += 1;
+    }
+}
+
+/// The callback has an edge to the topic.
+pub(super) fn add_edge(callback: &mut CallbackState, topic: usize) {
+    let activation = callback.activations;
+    if let Some(edge) = callback.publishes.iter_mut().find(|edge| edge.topic == topic) {
+        edge.publications += 1;
+        edge.activations += u64::from(edge.last != activation);
+        edge.last = activation;
+    } else if callback.publishes.len() < MOST_EDGES {
+        callback.publishes.push(Edge { topic, publications: 1, activations: 1, last: activation });
+    }
+}
+
+pub(super) fn ran_on(callback: &mut CallbackState, thread: usize) {
+    if callback.last_thread == Some(thread) {
+        if let Some((_, runs)) = callback.threads.last_mut().filter(|(last, _)| *last == thread) {
+            *runs += 1;
+            return;
+        }
+    } else {
+        callback.switches += u64::from(callback.last_thread.is_some());
+        callback.last_thread = Some(thread);
+    }
+    if let Some((_, runs)) = callback.threads.iter_mut().find(|(known, _)| *known == thread) {
+        *runs += 1;
+    } else if callback.threads.len() < MOST_EDGES {
+        callback.threads.push((thread, 1));
+    }
+}

@@ -1,0 +1,476 @@
+//! The snapshot: from the extractor's tables to the model that others read.
+
+use std::collections::BTreeMap;
+
+use super::groups::Groups;
+use super::names::{names, only_client, topic_name};
+use super::state::{CallbackState, Origin};
+use super::{Extractor, cycle, filter};
+use crate::{
+    ArrivalCurve, Callback, CallbackId, CallbackKind, Executor, ExecutorId, ExecutorKind, Model, Node,
+    NodeId, Thread, ThreadId, ThreadRole, Topic, TopicId, Unanalysable,
+};
+
+/// Entries of a timer's declared curve: it is linear, and extrapolation of any entry gives the rest.
+const TIMER_ENTRIES: u64 = 8;
+/// Publications from a thread's own code around its executor, before that is taken for its way of working rather than start-up.
+const OWN_LOOP: u64 = 3;
+
+/// Builds the model.
+pub(super) fn take(extractor: &Extractor, now_ns: u64) -> Model {
+    Builder { extractor, now_ns, model: Model::default() }.build()
+}
+
+struct Builder<'a> {
+    extractor: &'a Extractor,
+    now_ns: u64,
+    model: Model,
+}
+
+impl Builder<'_> {
+    fn build(mut self) -> Model {
+        let ex = self.extractor;
+        self.model.started_ns = ex.started_ns.unwrap_or(self.now_ns);
+        self.model.taken_ns = self.now_ns;
+        self.model.lost_events = ex.counters.lost_events;
+
+        let groups = Groups::new(ex);
+        let names: Vec<(usize, String)> =
+            names(ex).into_iter().filter(|(slot, _)| self.counts(*slot)).collect();
+        let mut homes: BTreeMap<usize, usize> = BTreeMap::new();
+        let mut unserved = Vec::new();
+        for (slot, name) in &names {
+            match groups.home(ex, *slot) {
+                Some(thread) => {
+                    homes.insert(*slot, groups.root(thread));
+                }
+                // One that ran has lost its thread: with its process, or to be found again on another.
+                None if ex.tables.callbacks[*slot].activations > 0 => {}
+                None => unserved.push(name.clone()),
+            }
+        }
+
+        let (threads, executor_ids) = self.threads(&groups, &homes);
+        let nodes = self.nodes(&names);
+        let topics = self.topics(&homes);
+
+        let mut ids = BTreeMap::new();
+        for (slot, name) in names {
+            let Some(root) = homes.get(&slot) else { continue };
+            let id = CallbackId(self.model.callbacks.len());
+            ids.insert(slot, id);
+            self.callback(slot, name, executor_ids[root], &nodes, &topics);
+            self.model.executors[executor_ids[root].0].callbacks.push(id);
+        }
+        self.executor_kinds(&ids);
+        self.request_edges(&ids, &topics);
+        self.connect();
+        self.unanalysable(&ids, &threads, unserved);
+        filter::find(ex, &ids, &topics, &mut self.model);
+        cycle::cut(&mut self.model);
+        self.model
+    }
+
+    /// Whether a slot belongs into the model. Work without events does where it is more than the executor's wake-ups for nothing.
+    fn counts(&self, slot: usize) -> bool {
+        let ex = self.extractor;
+        let callback = &ex.tables.callbacks[slot];
+        let Origin::Untraced { thread } = callback.origin else { return true };
+        let all: u64 = ex
+            .tables
+            .callbacks
+            .iter()
+            .filter(|(_, c)| c.last_thread == Some(thread))
+            .fold(0, |sum: u64, (_, c)| sum.saturating_add(c.cost.total_ns()));
+        !callback.publishes.is_empty()
+            || only_client(ex, thread).is_some()
+            || callback.cost.total_ns().saturating_mul(100) > all
+    }
+
+    fn threads(
+        &mut self,
+        groups: &Groups,
+        homes: &BTreeMap<usize, usize>,
+    ) -> (BTreeMap<usize, ThreadId>, BTreeMap<usize, ExecutorId>) {
+        let ex = self.extractor;
+        let mut executor_ids = BTreeMap::new();
+        for &root in homes.values() {
+            executor_ids.entry(root).or_insert_with(|| {
+                self.model.executors.push(Executor {
+                    kind: ExecutorKind::SingleThreaded,
+                    threads: Vec::new(),
+                    callbacks: Vec::new(),
+                });
+                ExecutorId(self.model.executors.len() - 1)
+            });
+        }
+        let mut ids = BTreeMap::new();
+        for (slot, thread) in &ex.tables.threads {
+            if thread.ended && !ex.options.keep_ended {
+                continue;
+            }
+            let id = ThreadId(self.model.threads.len());
+            ids.insert(slot, id);
+            let role = match executor_ids.get(&groups.root(slot)) {
+                Some(&executor) => {
+                    self.model.executors[executor.0].threads.push(id);
+                    if thread.source.is_some() && !thread.executor {
+                        ThreadRole::Source(executor)
+                    } else {
+                        ThreadRole::Executor(executor)
+                    }
+                }
+                None => ThreadRole::Helper,
+            };
+            let name = thread.name.as_ref().map_or_else(String::new, ToString::to_string);
+            self.model.threads.push(Thread {
+                pid: thread.pid,
+                tid: thread.tid,
+                name,
+                role,
+                ended: thread.ended,
+            });
+        }
+        (ids, executor_ids)
+    }
+
+    fn nodes(&mut self, names: &[(usize, String)]) -> BTreeMap<usize, NodeId> {
+        let ex = self.extractor;
+        let alive: std::collections::BTreeSet<u32> =
+            names.iter().map(|(slot, _)| ex.tables.callbacks[*slot].pid).collect();
+        let mut ids = BTreeMap::new();
+        for (slot, node) in ex.tables.nodes.iter() {
+            if alive.contains(&node.pid) || ex.options.keep_ended {
+                ids.insert(slot, NodeId(self.model.nodes.len()));
+                self.model.nodes.push(Node { pid: node.pid, name: node.name.to_string() });
+            }
+        }
+        ids
+    }
+
+    /// Topics that somebody publishes, subscribes or registered.
+    fn topics(&mut self, homes: &BTreeMap<usize, usize>) -> BTreeMap<usize, TopicId> {
+        let ex = self.extractor;
+        let tables = &ex.tables;
+        let mut used = std::collections::BTreeSet::new();
+        used.extend(tables.publishers.iter().map(|(_, p)| tables.topic(p.topic)));
+        used.extend(tables.subscriptions.iter().map(|(_, s)| tables.topic(s.topic)));
+        for (_, service) in tables.services.iter().chain(tables.clients.iter()) {
+            used.extend([tables.topic(service.requests), tables.topic(service.responses)]);
+        }
+        for &slot in homes.keys() {
+            used.extend(tables.callbacks[slot].publishes.iter().map(|edge| tables.topic(edge.topic)));
+        }
+        let mut ids = BTreeMap::new();
+        for slot in used {
+            ids.insert(slot, TopicId(self.model.topics.len()));
+            let topic = &tables.topics[slot];
+            self.model.topics.push(Topic {
+                name: topic_name(ex, slot),
+                hidden: topic.hidden,
+                publishers: Vec::new(),
+                subscribers: Vec::new(),
+                transport: (topic.transport.seen > 0).then_some(topic.transport),
+            });
+        }
+        ids
+    }
+
+    /// A topic that stands for what activates a callback of which nothing is known.
+    fn nameless(&mut self, what: String) -> TopicId {
+        self.model.topics.push(Topic {
+            name: format!("?{what}"),
+            hidden: true,
+            publishers: vec![],
+            subscribers: vec![],
+            transport: None,
+        });
+        TopicId(self.model.topics.len() - 1)
+    }
+
+    fn callback(
+        &mut self,
+        slot: usize,
+        name: String,
+        executor: ExecutorId,
+        nodes: &BTreeMap<usize, NodeId>,
+        topics: &BTreeMap<usize, TopicId>,
+    ) {
+        let ex = self.extractor;
+        let tables = &ex.tables;
+        let callback = &tables.callbacks[slot];
+        let mut arrivals = callback.arrivals.curve(self.now_ns);
+        let mut publishes: Vec<TopicId> = Vec::new();
+        for edge in &callback.publishes {
+            if let Some(&topic) = topics.get(&tables.topic(edge.topic))
+                && !publishes.contains(&topic)
+            {
+                publishes.push(topic);
+            }
+        }
+        let topic_id = |topic: usize| topics.get(&tables.topic(topic)).copied();
+        let mut node = tables.node_of_callback(callback);
+        let kind = match &callback.origin {
+            Origin::Timer { timer } => {
+                let declared_ns = tables.timers.get(*timer).and_then(|timer| timer.period_ns);
+                match declared_ns.filter(|&period_ns| keeps_period(&arrivals, period_ns)) {
+                    Some(period_ns) => {
+                        arrivals.least_span_ns =
+                            (1..=TIMER_ENTRIES).map(|k| period_ns.saturating_mul(k)).collect();
+                        CallbackKind::Timer { period_ns }
+                    }
+                    None => CallbackKind::Timer { period_ns: measured_period(callback) },
+                }
+            }
+            Origin::Subscription { subscription } => {
+                let subscription = tables.subscriptions.get(*subscription);
+                if let Some(subscription) = subscription {
+                    let published =
+                        tables.topics[tables.topic(subscription.topic)].arrivals.curve(self.now_ns);
+                    if published.seen > 0 {
+                        arrivals = if subscription.unjoined == 0 {
+                            published
+                        } else {
+                            denser(&arrivals, &published)
+                        };
+                    }
+                }
+                let topic = subscription.and_then(|subscription| topic_id(subscription.topic));
+                CallbackKind::Subscription { topic: topic.unwrap_or_else(|| self.nameless(name.clone())) }
+            }
+            Origin::Service { service } => {
+                let service = tables.services.get(*service);
+                // It answers: the response topic is known even where no event tells.
+                let responses = service.and_then(|service| topic_id(service.responses));
+                publishes.extend(responses.filter(|topic| !publishes.contains(topic)));
+                let requests = service.and_then(|service| topic_id(service.requests));
+                CallbackKind::Service { requests: requests.unwrap_or_else(|| self.nameless(name.clone())) }
+            }
+            Origin::Client { client } => self.client_kind(*client, &name, topics),
+            Origin::Untraced { thread } => match only_client(ex, *thread) {
+                Some(client) => {
+                    node = tables.clients.get(client).and_then(|client| client.node);
+                    self.client_kind(client, &name, topics)
+                }
+                None => CallbackKind::Client { responses: self.nameless(name.clone()) },
+            },
+            Origin::Source { .. } => CallbackKind::Source,
+            Origin::Task { .. } => CallbackKind::Timer { period_ns: measured_period(callback) },
+            Origin::Unknown { intra: true, .. } => {
+                CallbackKind::Subscription { topic: self.nameless(name.clone()) }
+            }
+            Origin::Unknown { executed: true, .. } => {
+                CallbackKind::Timer { period_ns: measured_period(callback) }
+            }
+            Origin::Unknown { .. } => CallbackKind::Service { requests: self.nameless(name.clone()) },
+        };
+        let mut exceedance = ex.options.exceedance.clone();
+        exceedance.sort_by(f64::total_cmp);
+        let probable_cost = match &callback.probable {
+            Some(probable) => exceedance.iter().filter_map(|&p| probable.curve(p)).collect(),
+            None => Vec::new(),
+        };
+        self.model.callbacks.push(Callback {
+            name,
+            symbol: callback.symbol.as_ref().map(ToString::to_string),
+            node: node.and_then(|node| nodes.get(&node)).copied(),
+            executor,
+            kind,
+            publishes,
+            arrivals,
+            cost: callback.cost.curve(),
+            probable_cost,
+        });
+    }
+
+    fn client_kind(&mut self, client: usize, name: &str, topics: &BTreeMap<usize, TopicId>) -> CallbackKind {
+        let tables = &self.extractor.tables;
+        let responses = tables
+            .clients
+            .get(client)
+            .and_then(|client| topics.get(&tables.topic(client.responses)).copied());
+        CallbackKind::Client { responses: responses.unwrap_or_else(|| self.nameless(name.to_owned())) }
+    }
+
+    fn executor_kinds(&mut self, ids: &BTreeMap<usize, CallbackId>) {
+        let tables = &self.extractor.tables;
+        let mut tasks = vec![true; self.model.executors.len()];
+        let mut declared = vec![false; self.model.executors.len()];
+        for (&slot, id) in ids {
+            let callback = &tables.callbacks[slot];
+            let executor = self.model.callbacks[id.0].executor.0;
+            tasks[executor] &= matches!(callback.origin, Origin::Task { .. });
+            declared[executor] |=
+                tables.declared_executor(callback).and_then(|e| tables.executors.get(&e)) == Some(&true);
+        }
+        for (i, executor) in self.model.executors.iter_mut().enumerate() {
+            let only_source =
+                executor.callbacks.iter().all(|id| self.model.callbacks[id.0].kind == CallbackKind::Source);
+            executor.kind = match executor.threads.len() {
+                _ if tasks[i] => ExecutorKind::Task,
+                _ if only_source => ExecutorKind::Source,
+                _ if declared[i] => ExecutorKind::MultiThreaded,
+                0 | 1 => ExecutorKind::SingleThreaded,
+                _ => ExecutorKind::MultiThreaded,
+            };
+        }
+    }
+
+    /// Who sends a service's requests, where no event tells: the client's node, if only one node has a client and only one of its callbacks
+    /// can be meant.
+    fn request_edges(&mut self, ids: &BTreeMap<usize, CallbackId>, topics: &BTreeMap<usize, TopicId>) {
+        let tables = &self.extractor.tables;
+        for (_, service) in &tables.services {
+            let Some(&requests) = topics.get(&tables.topic(service.requests)) else { continue };
+            if self.model.callbacks.iter().any(|c| c.publishes.contains(&requests)) {
+                continue;
+            }
+            let mut nodes: Vec<Option<usize>> = tables
+                .clients
+                .iter()
+                .filter(|(_, c)| c.requests == service.requests)
+                .map(|(_, c)| c.node)
+                .collect();
+            nodes.dedup();
+            let [Some(node)] = nodes[..] else { continue };
+            let senders: Vec<CallbackId> = ids
+                .iter()
+                .filter(|(slot, _)| {
+                    let callback = &tables.callbacks[**slot];
+                    callback.activations > 0
+                        && tables.node_of_callback(callback) == Some(node)
+                        && !matches!(callback.origin, Origin::Client { .. } | Origin::Untraced { .. })
+                        && !is_parameter_plumbing(self.extractor, callback)
+                })
+                .map(|(_, &id)| id)
+                .collect();
+            if let [sender] = senders[..] {
+                self.model.callbacks[sender.0].publishes.push(requests);
+            }
+        }
+    }
+
+    /// Fills publishers and subscribers of topics from the callbacks.
+    fn connect(&mut self) {
+        for (index, callback) in self.model.callbacks.iter().enumerate() {
+            for topic in &callback.publishes {
+                self.model.topics[topic.0].publishers.push(CallbackId(index));
+            }
+            if let CallbackKind::Subscription { topic }
+            | CallbackKind::Service { requests: topic }
+            | CallbackKind::Client { responses: topic } = callback.kind
+            {
+                self.model.topics[topic.0].subscribers.push(CallbackId(index));
+            }
+        }
+    }
+
+    fn unanalysable(
+        &mut self,
+        ids: &BTreeMap<usize, CallbackId>,
+        threads: &BTreeMap<usize, ThreadId>,
+        unserved: Vec<String>,
+    ) {
+        let tables = &self.extractor.tables;
+        let mut found = Vec::new();
+        for executor in &self.model.executors {
+            let mut say = |reason: String| {
+                found.push(Unanalysable { callbacks: executor.callbacks.clone(), towards: None, reason });
+            };
+            if executor.kind == ExecutorKind::MultiThreaded {
+                let tids: Vec<String> =
+                    executor.threads.iter().map(|id| self.model.threads[id.0].tid.to_string()).collect();
+                say(format!(
+                    "threads {} serve one multi-threaded executor; the response-time analysis covers executors of one thread. Use one \
+                     single-threaded executor for each callback group",
+                    tids.join(", ")
+                ));
+            }
+            for (slot, id) in threads {
+                let thread = &tables.threads[*slot];
+                if executor.threads.contains(id) && thread.own_publications >= OWN_LOOP {
+                    say(format!(
+                        "thread {} publishes between calls of its executor ({} times): it does not wait for work like a spinning \
+                         executor, and its own code delays the callbacks. Put that code into a timer",
+                        thread.tid, thread.own_publications
+                    ));
+                }
+            }
+        }
+        for (slot, id) in ids {
+            let callback = &tables.callbacks[*slot];
+            if callback.nested > 0 {
+                let executor = self.model.callbacks[id.0].executor;
+                found.push(Unanalysable {
+                    callbacks: self.model.executors[executor.0].callbacks.clone(),
+                    towards: None,
+                    reason: format!(
+                        "{} runs inside another callback on the same thread ({} times): a callback that spins an executor waits \
+                         for others, which no analysis covers",
+                        self.model.callbacks[id.0].name, callback.nested
+                    ),
+                });
+            }
+        }
+        for name in unserved {
+            found.push(Unanalysable {
+                callbacks: vec![],
+                towards: None,
+                reason: format!(
+                    "{name} is registered, but nothing tells which thread will serve it; it has not run yet"
+                ),
+            });
+        }
+        self.model.unanalysable = found;
+    }
+}
+
+/// What every node brings: parameter services and the subscription of parameter events. They send no requests.
+fn is_parameter_plumbing(extractor: &Extractor, callback: &CallbackState) -> bool {
+    let tables = &extractor.tables;
+    match callback.origin {
+        Origin::Subscription { subscription } => {
+            tables.subscriptions.get(subscription).is_some_and(|subscription| {
+                topic_name(extractor, subscription.topic).ends_with("/parameter_events")
+            })
+        }
+        Origin::Service { service } => {
+            let Some(service) = tables.services.get(service) else { return false };
+            let name = &service.name;
+            ["get_parameters", "get_parameter_types", "set_parameters", "set_parameters_atomically"]
+                .iter()
+                .chain(&["describe_parameters", "list_parameters", "get_type_description"])
+                .any(|last| name.rsplit('/').next() == Some(last))
+        }
+        _ => false,
+    }
+}
+
+/// Whether a timer's starts agree with its declared period. After a late start the next call comes no sooner than the next period, so that
+/// `n` starts after another one take at least `n - 1` periods. Timers of a simulated
+/// clock do not keep to it.
+fn keeps_period(starts: &ArrivalCurve, period_ns: u64) -> bool {
+    // The last entry may hold the start of observation, which is no start of the timer.
+    let real = starts.least_span_ns.len().min(starts.seen.saturating_sub(1) as usize);
+    starts.least_span_ns[..real].iter().enumerate().all(|(i, &span_ns)| {
+        let least_ns = (i as u64).saturating_mul(period_ns);
+        span_ns.saturating_add(1_000_000).saturating_add(least_ns / 64) >= least_ns
+    })
+}
+
+/// The period that the last activations show.
+fn measured_period(callback: &CallbackState) -> u64 {
+    callback.arrivals.median_gap_ns().unwrap_or(0)
+}
+
+/// Both curves hold: the shorter span of each number of events.
+fn denser(a: &ArrivalCurve, b: &ArrivalCurve) -> ArrivalCurve {
+    let entries = a.least_span_ns.len().max(b.least_span_ns.len());
+    let least_span_ns = (0..entries)
+        .filter_map(|i| match (a.least_span_ns.get(i), b.least_span_ns.get(i)) {
+            (Some(&a), Some(&b)) => Some(a.min(b)),
+            (a, b) => a.or(b).copied(),
+        })
+        .collect();
+    ArrivalCurve { least_span_ns, seen: a.seen.max(b.seen), observed_ns: a.observed_ns.max(b.observed_ns) }
+}

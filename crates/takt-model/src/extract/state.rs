@@ -1,0 +1,412 @@
+//! What the extractor knows: tables of the objects that events name, in slabs of bounded size.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
+use slab::Slab;
+use takt_ros::event::Handle;
+
+use super::timer::TimerGrid;
+use crate::{ArrivalRecorder, CostRecorder, Latency, ProbableRecorder};
+
+/// An object of one process.
+pub(crate) type Key = (u32, Handle);
+
+/// A place on the way of a watched chain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Tag {
+    pub watch: u32,
+    pub position: u32,
+    /// The release of the chain's first callback.
+    pub origin_ns: u64,
+}
+
+#[derive(Debug)]
+pub(crate) struct ThreadState {
+    pub pid: u32,
+    pub tid: u32,
+    pub name: Option<Arc<str>>,
+    pub ended: bool,
+    /// It showed an event of an executor, or ran a callback.
+    pub executor: bool,
+    pub stack: Vec<Frame>,
+    pub last_cpu_ns: u64,
+    /// CPU time up to which all is charged to some activation, and when that was.
+    pub charged: Option<(u64, u64)>,
+    /// Activations that ended where no CPU time was told, until it is.
+    pub unpaid: Vec<usize>,
+    /// `get_next_ready` of which it is not known yet whether anything was run: when, and CPU time.
+    pub open: Option<(u64, Option<u64>)>,
+    /// When it began to wait for work, if it has not started a callback since.
+    pub waited_ns: Option<u64>,
+    /// The message taken last.
+    pub take: Option<Take>,
+    /// The message under way through the three steps of a publication.
+    pub publication: Option<Publication>,
+    /// Topics published to outside callbacks, until it is known by what.
+    pub outside: Vec<usize>,
+    /// Publications outside callbacks since it became an executor.
+    pub own_publications: u64,
+    pub executed: Option<Handle>,
+    pub source: Option<SourceState>,
+    /// The slot of executed work that no event names.
+    pub untraced: Option<usize>,
+}
+
+impl ThreadState {
+    pub(crate) fn new(pid: u32, tid: u32) -> Self {
+        Self {
+            pid,
+            tid,
+            name: None,
+            ended: false,
+            executor: false,
+            stack: Vec::new(),
+            last_cpu_ns: 0,
+            charged: None,
+            unpaid: Vec::new(),
+            open: None,
+            waited_ns: None,
+            take: None,
+            publication: None,
+            outside: Vec::new(),
+            own_publications: 0,
+            executed: None,
+            source: None,
+            untraced: None,
+        }
+    }
+
+    /// What was under way is unknown.
+    pub(crate) fn forget_course(&mut self) {
+        self.stack.clear();
+        self.charged = None;
+        self.unpaid.clear();
+        self.open = None;
+        self.take = None;
+        self.publication = None;
+        self.outside.clear();
+        self.executed = None;
+        if let Some(source) = &mut self.source {
+            source.restart();
+        }
+    }
+}
+
+/// A message taken and not yet handed to a callback.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Take {
+    pub subscription: usize,
+    pub message: Option<u64>,
+    pub at_ns: u64,
+}
+
+/// A publication between its first and its last step.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Publication {
+    pub publisher: usize,
+    pub message: u64,
+    /// Only the intra-process step was seen so far: the steps between processes may follow for the same message.
+    pub intra_only: bool,
+}
+
+/// An activation under way.
+#[derive(Debug)]
+pub(crate) struct Frame {
+    pub callback: usize,
+    pub handle: Handle,
+    pub at_ns: u64,
+    pub cpu_ns: Option<u64>,
+    /// Opened by a taken response: client callbacks have no start and no end of their own.
+    pub inferred: bool,
+    pub tags: Vec<Tag>,
+}
+
+/// The loop of a thread that publishes by itself. One activation lasts until a topic comes again.
+#[derive(Debug)]
+pub(crate) struct SourceState {
+    pub callback: usize,
+    pub topics: Vec<usize>,
+    pub last: Option<(u64, Option<u64>)>,
+    /// CPU time and moment of the last publication of the activation before.
+    pub base: Option<(u64, Option<u64>)>,
+    pub tags: Vec<Tag>,
+}
+
+impl SourceState {
+    pub(crate) fn restart(&mut self) {
+        self.topics.clear();
+        self.last = None;
+        self.base = None;
+        self.tags.clear();
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct NodeState {
+    pub pid: u32,
+    pub name: Arc<str>,
+}
+
+#[derive(Debug)]
+pub(crate) struct TopicState {
+    /// `None`: known by publishers or subscriptions only, whose registration was missed.
+    pub name: Option<Arc<str>>,
+    pub hidden: bool,
+    /// Merged into that one.
+    pub merged: Option<usize>,
+    pub arrivals: ArrivalRecorder,
+    pub transport: Latency,
+    /// Subscriptions that get messages within their process.
+    pub intra: Vec<usize>,
+}
+
+#[derive(Debug)]
+pub(crate) struct PublisherState {
+    pub topic: usize,
+    pub node: Option<usize>,
+}
+
+#[derive(Debug)]
+pub(crate) struct SubscriptionState {
+    pub handle: Handle,
+    pub pid: u32,
+    pub topic: usize,
+    pub node: Option<usize>,
+    pub depth: u64,
+    pub callback: Option<usize>,
+    pub joined: u64,
+    pub unjoined: u64,
+    /// Messages in its intra-process buffer, if it was seen to have one.
+    pub buffer: Option<VecDeque<u64>>,
+}
+
+/// A service or a client.
+#[derive(Debug)]
+pub(crate) struct ServiceState {
+    pub handle: Handle,
+    pub name: Arc<str>,
+    pub node: Option<usize>,
+    pub requests: usize,
+    pub responses: usize,
+    pub callback: Option<usize>,
+}
+
+#[derive(Debug)]
+pub(crate) struct TimerState {
+    pub handle: Handle,
+    pub created_ns: u64,
+    pub period_ns: Option<u64>,
+    pub node: Option<usize>,
+    pub callback: Option<usize>,
+}
+
+/// What activates a callback.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Origin {
+    Timer {
+        timer: usize,
+    },
+    Subscription {
+        subscription: usize,
+    },
+    Service {
+        service: usize,
+    },
+    Client {
+        client: usize,
+    },
+    Untraced {
+        thread: usize,
+    },
+    Source {
+        thread: usize,
+    },
+    Task {
+        thread: usize,
+        name: Arc<str>,
+    },
+    /// Known by its starts alone.
+    Unknown {
+        handle: Handle,
+        intra: bool,
+        executed: bool,
+    },
+}
+
+/// A topic that a callback publishes to.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Edge {
+    pub topic: usize,
+    pub publications: u64,
+    /// In how many activations.
+    pub activations: u64,
+    /// The last of them.
+    pub last: u64,
+}
+
+#[derive(Debug)]
+pub(crate) struct CallbackState {
+    pub pid: u32,
+    pub origin: Origin,
+    /// The callback or its process is gone: its name, under which a successor finds its curves. Its origin must not be
+    /// followed any more.
+    pub dead: Option<String>,
+    /// Rank of registration.
+    pub order: u64,
+    pub symbol: Option<Arc<str>>,
+    /// Node of a source's first publisher; others know theirs by their origin.
+    pub source_node: Option<usize>,
+    /// Threads that ran it, with how often.
+    pub threads: Vec<(usize, u64)>,
+    pub last_thread: Option<usize>,
+    /// How often another thread than the last one ran it.
+    pub switches: u64,
+    pub nested: u64,
+    pub activations: u64,
+    pub arrivals: ArrivalRecorder,
+    pub cost: CostRecorder,
+    pub probable: Option<Box<ProbableRecorder>>,
+    pub publishes: Vec<Edge>,
+    pub grid: Option<TimerGrid>,
+    /// Watched chains that it is a step of, and where.
+    pub watched: Vec<(u32, u32)>,
+    /// Whether it looked for a predecessor of the same name.
+    pub settled: bool,
+}
+
+/// A C++ subscription object between its two registrations, which come in either order.
+#[derive(Debug, Default)]
+pub(crate) struct ObjectState {
+    pub subscription: Option<usize>,
+    pub callback: Option<Handle>,
+}
+
+/// All tables.
+#[derive(Debug, Default)]
+pub(crate) struct Tables {
+    pub threads: Slab<ThreadState>,
+    pub thread_of: FxHashMap<(u32, u32), usize>,
+    pub nodes: Slab<NodeState>,
+    pub node_of: FxHashMap<Key, usize>,
+    pub topics: Vec<TopicState>,
+    pub topic_of: FxHashMap<Arc<str>, usize>,
+    pub publishers: Slab<PublisherState>,
+    pub publisher_of: FxHashMap<Key, usize>,
+    pub rmw_publisher_of: FxHashMap<Key, usize>,
+    pub subscriptions: Slab<SubscriptionState>,
+    pub subscription_of: FxHashMap<Key, usize>,
+    pub rmw_subscription_of: FxHashMap<Key, usize>,
+    pub objects: FxHashMap<Key, ObjectState>,
+    pub services: Slab<ServiceState>,
+    pub service_of: FxHashMap<Key, usize>,
+    pub rmw_service_of: FxHashMap<Key, usize>,
+    pub clients: Slab<ServiceState>,
+    pub client_of: FxHashMap<Key, usize>,
+    pub rmw_client_of: FxHashMap<Key, usize>,
+    pub timers: Slab<TimerState>,
+    pub timer_of: FxHashMap<Key, usize>,
+    pub callbacks: Slab<CallbackState>,
+    pub callback_of: FxHashMap<Key, usize>,
+    pub symbol_of: FxHashMap<Key, Arc<str>>,
+    pub task_of: FxHashMap<(u32, Arc<str>), usize>,
+    /// Executors that said what they are (CARET), and whether they have several threads.
+    pub executors: FxHashMap<Key, bool>,
+    /// Executors of callback groups.
+    pub executor_of_group: FxHashMap<Key, Handle>,
+    /// Callback groups of timers, subscriptions, services and clients.
+    pub group_of: FxHashMap<Key, Handle>,
+}
+
+impl Tables {
+    /// The topic that `topic` was merged into.
+    pub(crate) fn topic(&self, mut topic: usize) -> usize {
+        while let Some(merged) = self.topics[topic].merged {
+            topic = merged;
+        }
+        topic
+    }
+
+    /// Two names of one topic, at least one of which is none. Returns the common one; `None` where both are named and
+    /// different.
+    pub(crate) fn merge(&mut self, a: usize, b: usize) -> Option<usize> {
+        let (a, b) = (self.topic(a), self.topic(b));
+        if a == b {
+            return Some(a);
+        }
+        let (kept, gone) = match (&self.topics[a].name, &self.topics[b].name) {
+            (Some(_), Some(_)) => return None,
+            (None, Some(_)) => (b, a),
+            _ => (a, b),
+        };
+        // The publisher's side has the arrivals.
+        if self.topics[gone].arrivals.seen() > self.topics[kept].arrivals.seen() {
+            let arrivals = self.topics[gone].arrivals.clone();
+            self.topics[kept].arrivals = arrivals;
+        }
+        let moved = std::mem::take(&mut self.topics[gone].intra);
+        self.topics[kept].intra.extend(moved);
+        self.topics[gone].merged = Some(kept);
+        Some(kept)
+    }
+
+    /// The node of a callback.
+    pub(crate) fn node_of_callback(&self, callback: &CallbackState) -> Option<usize> {
+        match callback.origin {
+            Origin::Timer { timer } => self.timers.get(timer)?.node,
+            Origin::Subscription { subscription } => self.subscriptions.get(subscription)?.node,
+            Origin::Service { service } => self.services.get(service)?.node,
+            Origin::Client { client } => self.clients.get(client)?.node,
+            Origin::Source { .. } => callback.source_node,
+            Origin::Untraced { .. } | Origin::Task { .. } | Origin::Unknown { .. } => None,
+        }
+    }
+
+    /// The executor that a callback was declared to belong to.
+    pub(crate) fn declared_executor(&self, callback: &CallbackState) -> Option<Key> {
+        if self.group_of.is_empty() {
+            return None;
+        }
+        let handle = match callback.origin {
+            Origin::Timer { timer } => self.timers.get(timer)?.handle,
+            Origin::Subscription { subscription } => self.subscriptions.get(subscription)?.handle,
+            Origin::Service { service } => self.services.get(service)?.handle,
+            Origin::Client { client } => self.clients.get(client)?.handle,
+            _ => return None,
+        };
+        let group = *self.group_of.get(&(callback.pid, handle))?;
+        Some((callback.pid, *self.executor_of_group.get(&(callback.pid, group))?))
+    }
+
+    /// Forgets whatever the process registered; its callbacks and threads stay.
+    pub(crate) fn forget_process(&mut self, pid: u32) {
+        fn purge<T>(slab: &mut Slab<T>, maps: &mut [&mut FxHashMap<Key, usize>], pid: u32) {
+            for map in maps {
+                map.retain(|&(owner, _), index| {
+                    if owner == pid {
+                        slab.try_remove(*index);
+                    }
+                    owner != pid
+                });
+            }
+        }
+        purge(&mut self.nodes, &mut [&mut self.node_of], pid);
+        purge(&mut self.publishers, &mut [&mut self.publisher_of, &mut self.rmw_publisher_of], pid);
+        purge(&mut self.services, &mut [&mut self.service_of, &mut self.rmw_service_of], pid);
+        purge(&mut self.clients, &mut [&mut self.client_of, &mut self.rmw_client_of], pid);
+        purge(&mut self.timers, &mut [&mut self.timer_of], pid);
+        let subscriptions = &self.subscriptions;
+        for topic in &mut self.topics {
+            topic.intra.retain(|&index| subscriptions.get(index).is_some_and(|s| s.pid != pid));
+        }
+        purge(&mut self.subscriptions, &mut [&mut self.subscription_of, &mut self.rmw_subscription_of], pid);
+        self.objects.retain(|&(owner, _), _| owner != pid);
+        self.symbol_of.retain(|&(owner, _), _| owner != pid);
+        self.callback_of.retain(|&(owner, _), _| owner != pid);
+        self.task_of.retain(|&(owner, _), _| owner != pid);
+        self.executors.retain(|&(owner, _), _| owner != pid);
+        self.executor_of_group.retain(|&(owner, _), _| owner != pid);
+        self.group_of.retain(|&(owner, _), _| owner != pid);
+    }
+}

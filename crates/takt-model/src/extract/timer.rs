@@ -1,0 +1,128 @@
+//! When a timer was released: its starts are late, its releases are not.
+//!
+//! `rcl_timer_init` sets the first call one period ahead, `rcl_timer_call` moves the next call on by the period, and where that has passed already,
+//! by as many periods as bring it into the future. Releases are a grid with holes. Its phase comes from the timer's creation; where
+//! that was missed, from the least late start.
+
+/// After so many starts straight out of waiting, all late by some time, the grid has moved by that time: the timer was reset. Only such starts
+/// count, since others may be late because of other callbacks, and many of them, because an overload makes all late for a
+/// while.
+const STARTS: u32 = 256;
+
+#[derive(Debug, Clone)]
+pub(crate) struct TimerGrid {
+    period_ns: u64,
+    next_ns: Option<u64>,
+    least_late_ns: u64,
+    starts: u32,
+}
+
+impl TimerGrid {
+    pub(crate) fn new(period_ns: u64, created_ns: Option<u64>) -> Self {
+        let next_ns = created_ns.map(|created_ns| created_ns.saturating_add(period_ns));
+        Self { period_ns: period_ns.max(1), next_ns, least_late_ns: u64::MAX, starts: 0 }
+    }
+
+    /// A start: returns when it was released. `waited_ns` is when the thread last began to wait, if it has not run anything since.
+    pub(crate) fn start(&mut self, at_ns: u64, waited_ns: Option<u64>) -> u64 {
+        let expected_ns = self.next_ns.unwrap_or(at_ns);
+        let mut release = expected_ns;
+        // What was due when the thread began to wait would not have let it wait. So a release in between is the one, whatever the grid
+        // says: a call that skipped periods close to a boundary can leave it a period behind.
+        let tolerance_ns = (self.period_ns / 8).min(1_000_000);
+        if let Some(waited_ns) = waited_ns.map(|waited_ns| waited_ns.saturating_sub(tolerance_ns))
+            && expected_ns < waited_ns
+        {
+            let periods = (waited_ns - expected_ns).div_ceil(self.period_ns);
+            let after_wait_ns = expected_ns.saturating_add(periods.saturating_mul(self.period_ns));
+            if after_wait_ns <= at_ns.saturating_add(tolerance_ns) {
+                release = after_wait_ns;
+            }
+        }
+        let late = match at_ns.checked_sub(release) {
+            Some(late) => late,
+            None => {
+                // Earlier than the grid allows: the phase was too late.
+                (self.least_late_ns, self.starts) = (0, 0);
+                release = at_ns;
+                0
+            }
+        };
+        if waited_ns.is_some() {
+            self.least_late_ns = self.least_late_ns.min(late);
+            self.starts += 1;
+        }
+        let mut next = release.saturating_add(self.period_ns);
+        if next < at_ns {
+            next =
+                next.saturating_add((at_ns - next).div_ceil(self.period_ns).saturating_mul(self.period_ns));
+        }
+        if self.starts == STARTS {
+            // Never less late than this: the grid has moved.
+            next = next.saturating_add(self.least_late_ns);
+            (self.least_late_ns, self.starts) = (u64::MAX, 0);
+        }
+        self.next_ns = Some(next);
+        release
+    }
+
+    /// Releases are unknown from here on.
+    pub(crate) fn forget(&mut self) {
+        *self = Self::new(self.period_ns, None);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn late_starts_keep_their_releases() {
+        let mut grid = TimerGrid::new(100, None);
+        let starts = [1005, 1100, 1230, 1300, 1400];
+        let releases: Vec<u64> = starts.map(|at| grid.start(at, None)).to_vec();
+        // The phase is learnt at the second start.
+        assert_eq!(releases, [1005, 1100, 1200, 1300, 1400]);
+    }
+
+    #[test]
+    fn skipped_periods_keep_the_first_release() {
+        let mut grid = TimerGrid::new(100, None);
+        assert_eq!(grid.start(1000, None), 1000);
+        // Released at 1100, called at 1350: 1200 and 1300 are skipped.
+        assert_eq!(grid.start(1350, None), 1100);
+        assert_eq!(grid.start(1400, None), 1400);
+    }
+
+    #[test]
+    fn the_creation_gives_the_phase_even_if_all_starts_are_late() {
+        let mut grid = TimerGrid::new(100, Some(900));
+        for k in 0..2000 {
+            assert_eq!(grid.start(1040 + 100 * k, None), 1000 + 100 * k);
+        }
+    }
+
+    #[test]
+    fn a_grid_a_period_behind_catches_up_when_the_thread_waits() {
+        let mut grid = TimerGrid::new(100, Some(0));
+        // Due at 100, called at 299.9, which to the timer was 300: 300 is skipped, and the grid does not know it.
+        assert_eq!(grid.start(299, None), 100);
+        assert_eq!(grid.start(400, Some(330)), 400);
+        // A release before the wait, and none in it: a callback of another came first.
+        assert_eq!(grid.start(530, Some(520)), 500);
+    }
+
+    #[test]
+    fn a_reset_timer_is_found_again() {
+        let mut grid = TimerGrid::new(100, None);
+        grid.start(1000, None);
+        let mut last = 0;
+        for k in 1..2000 {
+            last = 1030 + 100 * k - grid.start(1030 + 100 * k, Some(1025 + 100 * k));
+        }
+        assert_eq!(last, 0);
+        let mut grid = TimerGrid::new(u64::MAX, Some(7));
+        grid.start(u64::MAX, Some(3));
+        grid.start(0, Some(u64::MAX));
+    }
+}

@@ -1,0 +1,24 @@
+//! Timing models of running systems: what the latency manager analyses.
+//!
+//! [`model`] is the snapshot that the extractor hands out; [`curve`] holds the two kinds of curves.
+
+pub mod chain;
+pub mod curve;
+pub mod extract;
+pub mod model;
+pub mod order;
+pub mod probable;
+pub mod recorder;
+pub mod view;
+
+pub use chain::{ChainSpec, ChainStats, Completion, WatchId};
+pub use curve::{ArrivalCurve, CostCurve};
+pub use extract::{Counters, Extractor, Options, OptionsError};
+pub use model::{
+    Callback, CallbackId, CallbackKind, Executor, ExecutorId, ExecutorKind, Latency, Model, Node, NodeId,
+    ProbableCost, Thread, ThreadId, ThreadRole, Topic, TopicId, Unanalysable,
+};
+pub use order::Reorder;
+pub use probable::ProbableRecorder;
+pub use recorder::{ArrivalRecorder, CostRecorder};
+pub use view::DotOptions;

@@ -1,0 +1,220 @@
+//! The snapshot of a running system: nodes, callbacks, executors, topics and their curves.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{ArrivalCurve, CostCurve};
+
+macro_rules! id {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(transparent)]
+        pub struct $name(pub usize);
+    };
+}
+
+id!(
+    /// Index into [`Model::threads`].
+    ThreadId
+);
+id!(
+    /// Index into [`Model::nodes`].
+    NodeId
+);
+id!(
+    /// Index into [`Model::executors`].
+    ExecutorId
+);
+id!(
+    /// Index into [`Model::callbacks`].
+    CallbackId
+);
+id!(
+    /// Index into [`Model::topics`].
+    TopicId
+);
+
+/// What was learnt up to one moment. Identifiers are indices of this snapshot; names are what stays.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Model {
+    /// Start of observation, CLOCK_MONOTONIC nanoseconds.
+    pub started_ns: u64,
+    /// The moment of the snapshot.
+    pub taken_ns: u64,
+    /// Threads that did something.
+    pub threads: Vec<Thread>,
+    /// Nodes.
+    pub nodes: Vec<Node>,
+    /// Executors: whatever serves callbacks one after another, or threads that publish without running callbacks.
+    pub executors: Vec<Executor>,
+    /// Callbacks.
+    pub callbacks: Vec<Callback>,
+    /// Topics, hidden ones of services and virtual ones of cut cycles included.
+    pub topics: Vec<Topic>,
+    /// What cannot be analysed, and why.
+    pub unanalysable: Vec<Unanalysable>,
+    /// Events lost on the way here.
+    pub lost_events: u64,
+}
+
+/// One thread.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Thread {
+    /// The process.
+    pub pid: u32,
+    /// The thread.
+    pub tid: u32,
+    /// Its name.
+    pub name: String,
+    /// What it does.
+    pub role: ThreadRole,
+    /// It has ended.
+    pub ended: bool,
+}
+
+/// What a thread does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ThreadRole {
+    /// It runs callbacks for an executor.
+    Executor(ExecutorId),
+    /// It publishes without running callbacks: a driver (section IV.A, "event sources"). Modelled as an executor with one callback
+    /// of kind [`CallbackKind::Source`].
+    Source(ExecutorId),
+    /// Neither was seen: middleware, helpers.
+    Helper,
+}
+
+/// One node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Node {
+    /// Its process.
+    pub pid: u32,
+    /// Namespace and name, `/ns/name`.
+    pub name: String,
+}
+
+/// One executor, or one event source.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Executor {
+    /// What kind it is.
+    pub kind: ExecutorKind,
+    /// Its threads; exactly one unless it is multi-threaded.
+    pub threads: Vec<ThreadId>,
+    /// What it serves, in the order in which it was registered, which is its priority order within a wait set.
+    pub callbacks: Vec<CallbackId>,
+}
+
+/// What kind of executor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ExecutorKind {
+    /// One thread, wait set, timers before subscriptions before services before clients, non-preemptive callbacks.
+    SingleThreaded,
+    /// Several threads serve the same callbacks.
+    MultiThreaded,
+    /// A thread that publishes without callbacks.
+    Source,
+    /// A periodic task of Takt.
+    Task,
+}
+
+/// One callback, or the activity of an event source.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Callback {
+    /// What a person calls it: node, and topic, service or period, unique within the model.
+    pub name: String,
+    /// Its symbol, where known.
+    pub symbol: Option<String>,
+    /// Its node; `None` for event sources of unknown nodes.
+    pub node: Option<NodeId>,
+    /// Who runs it.
+    pub executor: ExecutorId,
+    /// What activates it.
+    pub kind: CallbackKind,
+    /// Topics that it was seen publishing to (a service's response topic included).
+    pub publishes: Vec<TopicId>,
+    /// Activations seen: of a timer or source its releases, of a subscription the arrivals of messages where they can be told, otherwise its
+    /// starts.
+    pub arrivals: ArrivalCurve,
+    /// Execution times.
+    pub cost: CostCurve,
+    /// Probabilistic execution-time curves, by rising exceedance probability; empty where none was asked for (section VII.A.b).
+    pub probable_cost: Vec<ProbableCost>,
+}
+
+/// An empirical pWCET(n) curve.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ProbableCost {
+    /// The probability that `n` consecutive activations take longer.
+    pub exceedance: f64,
+    /// Entry `i`: for `i + 1` activations, nanoseconds.
+    pub most_ns: Vec<u64>,
+}
+
+/// What activates a callback.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CallbackKind {
+    /// A timer.
+    Timer {
+        /// Its period.
+        period_ns: u64,
+    },
+    /// A message on a topic.
+    Subscription {
+        /// The topic.
+        topic: TopicId,
+    },
+    /// A request.
+    Service {
+        /// The hidden topic of requests.
+        requests: TopicId,
+    },
+    /// A response.
+    Client {
+        /// The hidden topic of responses.
+        responses: TopicId,
+    },
+    /// The outside world: an event source's own loop.
+    Source,
+}
+
+/// One topic.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Topic {
+    /// Its name; virtual ones of cut cycles (section V.a) end in `#` and a number.
+    pub name: String,
+    /// Hidden: of a service, or virtual.
+    pub hidden: bool,
+    /// Callbacks seen publishing to it.
+    pub publishers: Vec<CallbackId>,
+    /// Callbacks that messages on it activate.
+    pub subscribers: Vec<CallbackId>,
+    /// From publication to take, where time stamps can be joined.
+    pub transport: Option<Latency>,
+}
+
+/// Times seen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Latency {
+    /// How many.
+    pub seen: u64,
+    /// Sum, nanoseconds.
+    pub total_ns: u64,
+    /// Greatest.
+    pub most_ns: u64,
+}
+
+/// Something that the analysis cannot cover.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unanalysable {
+    /// The callbacks concerned; chains through them are named as not analysable.
+    pub callbacks: Vec<CallbackId>,
+    /// Set where only the way from these callbacks on to this topic is concerned (a message filter: what happens before it can be
+    /// analysed, and so can what happens behind it; section VII.A.a). Chains that end at the callbacks are not touched.
+    #[serde(default)]
+    pub towards: Option<TopicId>,
+    /// Why, for a person.
+    pub reason: String,
+}

@@ -1,0 +1,454 @@
+//! One node as one process: its objects announced, its executor spun, its sources run.
+
+use std::collections::BTreeMap;
+use std::ffi::CString;
+use std::io;
+use std::path::Path;
+
+use rustix::time::{ClockId, Timespec, clock_gettime};
+
+use crate::burn::{burn_ns, now_ns};
+use crate::bus::{Bus, Message};
+use crate::executor::{Executor, Served, Timer};
+use crate::system::{Cost, NodeSpec, Random, SourceSpec, System};
+use crate::tracepoints::{Handle, trace};
+
+/// When a run begins and ends, CLOCK_MONOTONIC nanoseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Window {
+    /// Begin: the first release of every timer and source.
+    pub start_ns: u64,
+    /// From here to the end the phases divide the time equally; before it is the first phase, too.
+    pub phases_ns: u64,
+    /// End: nothing is released any more.
+    pub end_ns: u64,
+    /// How many phases.
+    pub phases: usize,
+}
+
+impl Window {
+    /// The phase of a moment.
+    #[must_use]
+    pub fn phase(&self, at_ns: u64) -> usize {
+        let length = u128::from(self.end_ns.saturating_sub(self.phases_ns)).max(1);
+        let gone = u128::from(at_ns.saturating_sub(self.phases_ns));
+        let phase = gone * self.phases as u128 / length;
+        usize::try_from(phase).unwrap_or(usize::MAX).min(self.phases.saturating_sub(1))
+    }
+}
+
+/// Why a node cannot run.
+#[derive(Debug, thiserror::Error)]
+pub enum Failure {
+    /// The system has no such node.
+    #[error("the system has no node {node}; it has {has}")]
+    NoNode {
+        /// What was asked for.
+        node: String,
+        /// What there is.
+        has: String,
+    },
+    /// Its socket or a thread could not be made.
+    #[error("node {node} cannot join the bus at {place}: {source}")]
+    Bus {
+        /// The node.
+        node: String,
+        /// The directory of sockets.
+        place: String,
+        /// The system's answer.
+        source: io::Error,
+    },
+}
+
+/// A node whose objects are announced and whose socket is there: it waits for the start.
+pub struct Node {
+    spec: NodeSpec,
+    seed: u64,
+    bus: Bus,
+    publishers: BTreeMap<String, Publisher>,
+    timers: Vec<TimerObjects>,
+    subscriptions: Vec<SubscriptionObjects>,
+}
+
+/// Handles of a publisher. Plain numbers that travel between threads.
+#[derive(Debug, Clone, Copy)]
+struct Publisher {
+    topic: u32,
+    rcl: Handle,
+    rmw: Handle,
+}
+
+struct TimerObjects {
+    timer: Handle,
+    callback: Handle,
+}
+
+struct SubscriptionObjects {
+    rcl: Handle,
+    rmw: Handle,
+    callback: Handle,
+}
+
+/// Runs a node of a system: joins the bus below `directory`, calls `ready`, which returns when to begin, and serves until the end.
+///
+/// # Errors
+///
+/// [`Failure`].
+pub fn run(
+    system: &System,
+    node: &str,
+    directory: &Path,
+    ready: impl FnOnce() -> Option<Window>,
+) -> Result<Losses, Failure> {
+    let node = Node::announce(system, node, directory)?;
+    Ok(ready().map(|window| node.serve(window)).unwrap_or_default())
+}
+
+/// What a node lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Losses {
+    /// Messages that a receiver did not get.
+    pub dropped: u64,
+    /// Messages overwritten in this node's full histories.
+    pub overwritten: u64,
+}
+
+impl std::fmt::Display for Losses {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "dropped {} overwritten {}", self.dropped, self.overwritten)
+    }
+}
+
+impl Losses {
+    /// Reads what [`Losses`] prints.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let (dropped, overwritten) = text.strip_prefix("dropped ")?.split_once(" overwritten ")?;
+        Some(Self { dropped: dropped.parse().ok()?, overwritten: overwritten.parse().ok()? })
+    }
+}
+
+impl Node {
+    fn announce(system: &System, name: &str, directory: &Path) -> Result<Self, Failure> {
+        let spec = system.node(name).cloned().ok_or_else(|| Failure::NoNode {
+            node: name.to_owned(),
+            has: system.node.iter().map(|node| node.name.as_str()).collect::<Vec<_>>().join(", "),
+        })?;
+        let bus = Bus::open(system, name, directory).map_err(|source| Failure::Bus {
+            node: name.to_owned(),
+            place: directory.display().to_string(),
+            source,
+        })?;
+        let gid = [0u8; 24];
+        let trace = trace();
+        trace.rcl_init(Handle::new().pointer());
+        let node = Handle::new();
+        trace.rcl_node_init(node.pointer(), Handle::new().pointer(), &text(name), c"/");
+
+        let topics: Vec<&str> = system.topics().into_iter().collect();
+        let mut publishers = BTreeMap::new();
+        let publishes = (spec.timer.iter().flat_map(|timer| &timer.publishes))
+            .chain(spec.subscription.iter().flat_map(|subscription| &subscription.publishes))
+            .chain(spec.source.iter().flat_map(|source| &source.publishes));
+        for topic in publishes {
+            let Some(index) = topics.iter().position(|other| other == topic) else { continue };
+            publishers.entry(topic.clone()).or_insert_with(|| {
+                let (rcl, rmw) = (Handle::new(), Handle::new());
+                trace.rmw_publisher_init(rmw.pointer(), &gid);
+                trace.rcl_publisher_init(rcl.pointer(), node.pointer(), rmw.pointer(), &text(topic), 10);
+                // A system of more than 2^32 topics does not pass through memory.
+                Publisher { topic: u32::try_from(index).unwrap_or(u32::MAX), rcl, rmw }
+            });
+        }
+        let timers = (spec.timer.iter())
+            .map(|timer| {
+                let objects = TimerObjects { timer: Handle::new(), callback: Handle::new() };
+                trace.rcl_timer_init(objects.timer.pointer(), period_ns(timer.period_ms).cast_signed());
+                trace.rclcpp_timer_callback_added(objects.timer.pointer(), objects.callback.pointer());
+                trace.rclcpp_callback_register(objects.callback.pointer(), &text(&timer.name));
+                trace.rclcpp_timer_link_node(objects.timer.pointer(), node.pointer());
+                objects
+            })
+            .collect();
+        let subscriptions = (spec.subscription.iter())
+            .map(|subscription| {
+                let (rcl, rmw, object) = (Handle::new(), Handle::new(), Handle::new());
+                let callback = Handle::new();
+                trace.rmw_subscription_init(rmw.pointer(), &gid);
+                let topic = text(&subscription.topic);
+                trace.rcl_subscription_init(
+                    rcl.pointer(),
+                    node.pointer(),
+                    rmw.pointer(),
+                    &topic,
+                    subscription.depth,
+                );
+                trace.rclcpp_subscription_init(rcl.pointer(), object.pointer());
+                trace.rclcpp_subscription_callback_added(object.pointer(), callback.pointer());
+                trace.rclcpp_callback_register(callback.pointer(), &text(&subscription.name));
+                SubscriptionObjects { rcl, rmw, callback }
+            })
+            .collect();
+        Ok(Self { spec, seed: system.seed, bus, publishers, timers, subscriptions })
+    }
+
+    fn serve(self, window: Window) -> Losses {
+        let sources: Vec<_> = (self.spec.source.iter())
+            .filter_map(|source| {
+                let publishers = self.publishers_of(&source.publishes);
+                let mut loop_ = SourceLoop {
+                    spec: source.clone(),
+                    random: Random::new(self.seed, &source.name),
+                    publishers,
+                    bus: self.bus.clone(),
+                };
+                // The kernel keeps 15 bytes of a name.
+                let name: String = source.name.chars().take(15).collect();
+                std::thread::Builder::new().name(name).spawn(move || loop_.run(window)).ok()
+            })
+            .collect();
+        if self.timers.is_empty() && self.subscriptions.is_empty() {
+            // A node of sources only: its main thread waits, as `spin` would with nothing to do.
+            sleep_until(window.end_ns);
+        } else {
+            let timers = (self.spec.timer.iter())
+                .map(|timer| Timer { next_ns: window.start_ns, period_ns: period_ns(timer.period_ms) })
+                .collect();
+            sleep_until(window.start_ns);
+            let mut work = Work {
+                timers: self
+                    .spec
+                    .timer
+                    .iter()
+                    .map(|timer| self.activity(&timer.name, &timer.cost, &timer.publishes))
+                    .collect(),
+                subscriptions: (self.spec.subscription.iter())
+                    .map(|it| self.activity(&it.name, &it.cost, &it.publishes))
+                    .collect(),
+                heard: vec![false; self.spec.subscription.len()],
+                node: &self,
+                window,
+            };
+            Executor::new(timers).spin(&mut work, window.end_ns);
+        }
+        for source in sources {
+            // A source that panicked has said so.
+            let _ = source.join();
+        }
+        let (dropped, overwritten) = self.bus.losses();
+        Losses { dropped, overwritten }
+    }
+
+    fn publishers_of(&self, topics: &[String]) -> Vec<Publisher> {
+        topics.iter().filter_map(|topic| self.publishers.get(topic).copied()).collect()
+    }
+
+    fn activity(&self, name: &str, cost: &Cost, publishes: &[String]) -> Activity {
+        let label = format!("{}/{name}", self.spec.name);
+        let publishers = self.publishers_of(publishes);
+        Activity { cost: cost.clone(), random: Random::new(self.seed, &label), index: 0, publishers }
+    }
+}
+
+/// What a callback does: compute, then publish.
+struct Activity {
+    cost: Cost,
+    random: Random,
+    index: u64,
+    publishers: Vec<Publisher>,
+}
+
+impl Activity {
+    fn compute(&mut self, window: &Window) {
+        let random = self.random.draw();
+        burn_ns(self.cost.ns(window.phase(now_ns()), self.index, random));
+        self.index += 1;
+    }
+}
+
+struct Work<'a> {
+    node: &'a Node,
+    timers: Vec<Activity>,
+    subscriptions: Vec<Activity>,
+    /// Which subscriptions have had a message since a filter last let something through.
+    heard: Vec<bool>,
+    window: Window,
+}
+
+impl Served for Work<'_> {
+    fn wait(&mut self, until_ns: u64, ready: &mut Vec<bool>) {
+        self.node.bus.wait(until_ns, ready);
+    }
+
+    fn timer(&mut self, index: usize) {
+        let (Some(objects), Some(activity)) = (self.node.timers.get(index), self.timers.get_mut(index))
+        else {
+            return;
+        };
+        trace().rclcpp_executor_execute(objects.timer.pointer());
+        trace().callback_start(objects.callback.pointer(), false);
+        activity.compute(&self.window);
+        publish(&self.node.bus, &activity.publishers, activity.index);
+        trace().callback_end(objects.callback.pointer());
+    }
+
+    fn subscription(&mut self, index: usize) {
+        let Some(objects) = self.node.subscriptions.get(index) else { return };
+        let Some(message) = self.node.bus.take(index) else { return };
+        let Some(activity) = self.subscriptions.get_mut(index) else { return };
+        trace().rclcpp_executor_execute(objects.rcl.pointer());
+        let place = Handle::of(&message);
+        trace().rmw_take(objects.rmw.pointer(), place.pointer(), message.source_ns, true);
+        trace().rcl_take(place.pointer());
+        trace().rclcpp_take(place.pointer());
+        trace().callback_start(objects.callback.pointer(), false);
+        activity.compute(&self.window);
+        if let Some(heard) = self.heard.get_mut(index) {
+            *heard = true;
+        }
+        let needs = self.node.spec.subscription.get(index).and_then(|spec| spec.needs.as_ref());
+        let other =
+            needs.map(|topic| self.node.spec.subscription.iter().position(|spec| &spec.topic == topic));
+        let passes = match other {
+            Some(Some(other)) => self.heard.get_mut(other).is_some_and(std::mem::take),
+            Some(None) => false,
+            None => true,
+        };
+        if passes {
+            publish(&self.node.bus, &activity.publishers, activity.index);
+        }
+        trace().callback_end(objects.callback.pointer());
+    }
+}
+
+struct SourceLoop {
+    spec: SourceSpec,
+    random: Random,
+    publishers: Vec<Publisher>,
+    bus: Bus,
+}
+
+impl SourceLoop {
+    fn run(&mut self, window: Window) {
+        let period_ns = period_ns(self.spec.period_ms);
+        let mut index = 0;
+        let mut timer = Timer { next_ns: window.start_ns, period_ns };
+        while timer.next_ns < window.end_ns {
+            sleep_until(timer.next_ns);
+            timer.call(now_ns());
+            burn_ns(self.spec.cost.ns(window.phase(now_ns()), index, self.random.draw()));
+            index += 1;
+            publish(&self.bus, &self.publishers, index);
+        }
+    }
+}
+
+fn publish(bus: &Bus, publishers: &[Publisher], sequence: u64) {
+    for publisher in publishers {
+        let message = Message { topic: publisher.topic, sequence, source_ns: realtime_ns() };
+        let place = Handle::of(&message);
+        trace().rclcpp_publish(publisher.rcl.pointer(), place.pointer());
+        trace().rcl_publish(publisher.rcl.pointer(), place.pointer());
+        trace().rmw_publish(publisher.rmw.pointer(), place.pointer(), message.source_ns);
+        bus.publish(message);
+    }
+}
+
+/// Source time stamps are wall-clock times, as the middlewares' are.
+fn realtime_ns() -> i64 {
+    let now = clock_gettime(ClockId::Realtime);
+    now.tv_sec.saturating_mul(1_000_000_000).saturating_add(now.tv_nsec)
+}
+
+/// For a tracepoint; a name with a NUL inside, which TOML allows, becomes empty.
+fn text(text: &str) -> CString {
+    CString::new(text).unwrap_or_default()
+}
+
+fn period_ns(period_ms: f64) -> u64 {
+    // Validation bounds it to an hour.
+    (period_ms * 1e6) as u64
+}
+
+fn sleep_until(at_ns: u64) {
+    let at = Timespec {
+        tv_sec: i64::try_from(at_ns / 1_000_000_000).unwrap_or(i64::MAX),
+        tv_nsec: (at_ns % 1_000_000_000).cast_signed(),
+    };
+    while now_ns() < at_ns {
+        // A signal ends the sleep early; the loop goes back to it.
+        let _ = rustix::thread::clock_nanosleep_absolute(ClockId::Monotonic, &at);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn phases_divide_the_window() {
+        let window = Window { start_ns: 0, phases_ns: 100, end_ns: 400, phases: 3 };
+        let at = [0, 100, 199, 200, 300, 399, 400, 10_000].map(|at_ns| window.phase(at_ns));
+        assert_eq!(at, [0, 0, 0, 1, 2, 2, 2, 2]);
+        let losses = Losses { dropped: 3, overwritten: 4 };
+        assert_eq!(Losses::parse(&losses.to_string()), Some(losses));
+        assert_eq!(Losses::parse("dropped 3"), None);
+        assert_eq!(Window { start_ns: 5, phases_ns: 5, end_ns: 5, phases: 0 }.phase(5), 0);
+    }
+
+    #[test]
+    fn a_message_goes_through_a_chain_of_nodes() {
+        let system = System::parse(
+            r#"
+            phases = ["one"]
+            [[node]]
+            name = "driver"
+            source = [{ name = "reader", period_ms = 20, cost = { ms = [0.1] }, publishes = ["/scan"] }]
+            [[node]]
+            name = "filter"
+            subscription = [
+              { topic = "/scan", name = "on_scan", cost = { ms = [0.1] }, publishes = ["/seldom"], needs = "/never" },
+              { topic = "/never", name = "on_never", cost = { ms = [0.0] } },
+              { topic = "/seldom", name = "on_seldom", cost = { ms = [0.0] }, publishes = ["/odd"] },
+            ]
+            [[node]]
+            name = "sink"
+            subscription = [{ topic = "/scan", name = "on_scan", cost = { ms = [0.1] }, publishes = ["/done"] }]
+            [[node]]
+            name = "watcher"
+            subscription = [
+              { topic = "/done", name = "on_done", cost = { ms = [0.0] } },
+              { topic = "/seldom", name = "on_seldom", cost = { ms = [0.0] } },
+            ]
+            "#,
+        )
+        .unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let start_ns = now_ns() + 50_000_000;
+        let window = Window { start_ns, phases_ns: start_ns, end_ns: start_ns + 10_000_000_000, phases: 1 };
+        for name in ["driver", "filter", "sink"] {
+            let (system, place) = (system.clone(), directory.path().to_owned());
+            // They go on until the process ends; what they lead to is what counts.
+            std::thread::spawn(move || run(&system, name, &place, || Some(window)));
+        }
+        let bus = Bus::open(&system, "watcher", directory.path()).unwrap();
+        let mut ready = Vec::new();
+        let mut done = 0;
+        while done < 3 {
+            bus.wait(window.end_ns, &mut ready);
+            assert!(now_ns() < window.end_ns, "nothing came through");
+            assert!(bus.take(1).is_none(), "the filter let something through that it had to hold");
+            while let Some(message) = bus.take(0) {
+                assert_eq!(message.topic, 0, "topics are sorted by name: /done is the first");
+                done += 1;
+            }
+        }
+    }
+
+    #[test]
+    fn an_unknown_node_is_named_with_those_that_are_there() {
+        let directory = tempfile::tempdir().unwrap();
+        let error = run(&System::turtlebot(), "amlc", directory.path(), || None).unwrap_err().to_string();
+        assert!(error.contains("amlc") && error.contains("amcl,"), "{error}");
+    }
+}

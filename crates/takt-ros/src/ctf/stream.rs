@@ -1,0 +1,420 @@
+//! A stream file: packets of events, read one after the other.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use super::cursor::Cursor;
+use super::error::PacketProblem;
+use super::plan::{Stop, place};
+use super::trace::{EventPlan, StreamPlan, Trace, slot};
+
+/// Packets larger than this are taken for damage: LTTng's are some kilobytes to some megabytes.
+const MOST_PACKET: u64 = 256 << 20;
+/// Enough for the header and context of any packet.
+const HEADER_BYTES: u64 = 4096;
+/// Magic number of a packet.
+const MAGIC: u64 = 0xc1fc_1fc1;
+
+/// What comes next in a stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Next {
+    /// An event: where its class stands in the stream class.
+    Event(u32),
+    /// Events were lost: [`Stream::lost`] says how many.
+    Lost,
+    /// Something cannot be read: [`Stream::take_damage`] says what. What comes next is a loss of unknown size, and then what
+    /// can be read again.
+    Damage,
+    /// The file is over.
+    End,
+}
+
+/// Something that could not be read, and was left out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Damage {
+    /// The stream file.
+    pub path: PathBuf,
+    /// Where its packet begins.
+    pub at: u64,
+    /// What is wrong.
+    pub problem: PacketProblem,
+}
+
+/// What a stream's counters said last: they go on from file to file of a rotated recording.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Events lost so far.
+    pub discarded: Option<u64>,
+    /// Number of the last packet.
+    pub sequence: Option<u64>,
+}
+
+/// A stream file.
+pub struct Stream {
+    path: PathBuf,
+    /// Size of the file when it was opened.
+    length: u64,
+    /// What is read at a time.
+    window: u64,
+    /// A part of the file, and where it begins.
+    buffer: Vec<u8>,
+    buffer_at: u64,
+    /// What of the buffer is of the file.
+    read: u64,
+    /// Where the packet under way begins, in the file and in the buffer, and eight bytes behind its content in the buffer.
+    packet_at: u64,
+    first: usize,
+    behind: usize,
+    next_packet_at: u64,
+    class: usize,
+    /// Next bit of the packet, and the end of its content.
+    at: u64,
+    end: u64,
+    clock: u64,
+    /// The packet under way goes beyond the file.
+    torn: bool,
+    /// To be told before anything else.
+    loss: Option<u64>,
+    /// Told last; 0: nobody knows how many.
+    lost: u64,
+    damage: Option<Damage>,
+    /// Values of the event under way.
+    pub slots: Vec<u64>,
+    /// The processor whose stream it is, if it says so.
+    pub cpu: Option<u64>,
+    /// The stream's number, if it says so.
+    pub instance: Option<u64>,
+    /// The clock at the beginning of the last packet opened.
+    pub begin_ticks: Option<u64>,
+    /// The clock at the end of the last packet opened.
+    pub end_ticks: Option<u64>,
+    /// The counters of the last packet opened.
+    pub counters: Counters,
+}
+
+impl Stream {
+    /// A stream file of `trace`, read `window` bytes at a time.
+    pub fn open(path: &Path, trace: &Trace, window: u64) -> io::Result<Self> {
+        Ok(Self {
+            path: path.to_owned(),
+            length: File::open(path)?.metadata()?.len(),
+            window,
+            buffer: Vec::new(),
+            buffer_at: 0,
+            read: 0,
+            packet_at: 0,
+            first: 0,
+            behind: 0,
+            next_packet_at: 0,
+            class: 0,
+            at: 0,
+            end: 0,
+            clock: 0,
+            torn: false,
+            loss: None,
+            lost: 0,
+            damage: None,
+            slots: vec![0; trace.slots],
+            cpu: None,
+            instance: None,
+            begin_ticks: None,
+            end_ticks: None,
+            counters: Counters::default(),
+        })
+    }
+
+    /// Looks at the first packet, if there is one, and goes back to the beginning: a file of another trace, or one that is
+    /// damaged from its beginning on, is told here.
+    pub fn probe(&mut self, trace: &Trace) -> Result<(), Damage> {
+        let opened = self.open_packet(trace);
+        let torn = std::mem::take(&mut self.torn);
+        (self.packet_at, self.next_packet_at, self.at, self.end) = (0, 0, 0, 0);
+        (self.loss, self.counters) = (None, Counters::default());
+        match opened {
+            Err(damage) if !torn => Err(damage),
+            _ => Ok(()),
+        }
+    }
+
+    /// The file has no packet.
+    pub fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+
+    /// The time of what [`advance`](Self::advance) found, in ticks.
+    #[inline]
+    pub fn ticks(&self) -> u64 {
+        self.clock
+    }
+
+    /// The class of the packet under way.
+    #[inline]
+    pub fn class<'t>(&self, trace: &'t Trace) -> Option<&'t StreamPlan> {
+        trace.streams.get(self.class)
+    }
+
+    /// Where the class of the packet under way stands.
+    pub fn class_number(&self) -> usize {
+        self.class
+    }
+
+    /// The bytes at a place that a slot holds.
+    #[inline]
+    pub fn bytes(&self, slot: u32) -> &[u8] {
+        let (first, length) = place(self.slots.get(slot as usize).copied().unwrap_or(0));
+        let content = self.buffer.get(self.first..self.behind).unwrap_or_default();
+        content.get(first..first.saturating_add(length)).unwrap_or_default()
+    }
+
+    /// A cursor at the body of the event found, and the values that references mean: for walking its types. The event is
+    /// still to be [taken](Self::take).
+    pub fn body(&mut self) -> (Cursor<'_>, &mut [u64]) {
+        let data = self.buffer.get(self.first..self.behind).unwrap_or_default();
+        let cursor = Cursor { data, at: self.at, end: self.end };
+        (cursor, self.slots.get_mut(slot::SAVED as usize..).unwrap_or_default())
+    }
+
+    /// How many events the loss just found is of; 0: nobody knows.
+    pub fn lost(&self) -> u64 {
+        self.lost
+    }
+
+    /// The damage just found.
+    pub fn take_damage(&mut self) -> Option<Damage> {
+        self.damage.take()
+    }
+
+    /// Finds the header of the next event; its body must be [taken](Self::take) before the next call.
+    #[inline]
+    pub fn advance(&mut self, trace: &Trace) -> Next {
+        if (self.at >= self.end || self.loss.is_some())
+            && let Some(other) = self.between(trace)
+        {
+            return other;
+        }
+        let Some(class) = trace.streams.get(self.class) else { return Next::End };
+        let data = self.buffer.get(self.first..self.behind).unwrap_or_default();
+        let mut cursor = Cursor { data, at: self.at, end: self.end };
+        let saved = self.slots.get_mut(slot::SAVED as usize..).unwrap_or_default();
+        let start = self.at;
+        match class.header.read(&mut cursor, &mut self.clock, saved) {
+            Ok(id) if cursor.at > start => {
+                self.at = cursor.at;
+                match class.event(id) {
+                    Some(event) => Next::Event(event),
+                    None => self.unknown(id, start),
+                }
+            }
+            Ok(_) => self.broken(start, Stop::Short),
+            Err(stop) => self.broken(start, stop),
+        }
+    }
+
+    /// What comes before the next event: a loss, damage, the end; `None`: that event.
+    #[cold]
+    fn between(&mut self, trace: &Trace) -> Option<Next> {
+        loop {
+            if let Some(count) = self.loss.take() {
+                self.lost = count;
+                return Some(Next::Lost);
+            }
+            if self.at < self.end {
+                return None;
+            }
+            match self.open_packet(trace) {
+                Ok(true) => {}
+                Ok(false) => return Some(Next::End),
+                Err(damage) => {
+                    self.damage = Some(damage);
+                    return Some(Next::Damage);
+                }
+            }
+        }
+    }
+
+    #[cold]
+    fn unknown(&mut self, id: u64, at_bit: u64) -> Next {
+        self.damage = Some(self.damage(PacketProblem::EventId { id, at_bit }));
+        Next::Damage
+    }
+
+    /// Reads the body of the event that [`advance`](Self::advance) found into the slots; `false`: it is damaged.
+    #[inline]
+    pub fn take(&mut self, event: &EventPlan) -> bool {
+        let data = self.buffer.get(self.first..self.behind).unwrap_or_default();
+        let mut cursor = Cursor { data, at: self.at, end: self.end };
+        match event.body.run(&mut cursor, &mut self.slots) {
+            Ok(()) => {
+                self.at = cursor.at;
+                true
+            }
+            Err(stop) => {
+                self.broken(self.at, stop);
+                false
+            }
+        }
+    }
+
+    /// The event at this bit cannot be read.
+    #[cold]
+    fn broken(&mut self, at_bit: u64, stop: Stop) -> Next {
+        self.damage = Some(self.damage(match stop {
+            Stop::Short => PacketProblem::Event { at_bit },
+            Stop::Tag(tag) => PacketProblem::Tag { at_bit, tag },
+        }));
+        Next::Damage
+    }
+
+    /// What is left of the packet is given up.
+    #[cold]
+    fn damage(&mut self, problem: PacketProblem) -> Damage {
+        self.at = self.end;
+        self.loss = Some(0);
+        Damage { path: self.path.clone(), at: self.packet_at, problem }
+    }
+
+    /// Nothing more can be read from the file.
+    #[cold]
+    fn give_up(&mut self, problem: PacketProblem) -> Damage {
+        self.next_packet_at = self.length;
+        self.end = 0;
+        self.at = 0;
+        self.damage(problem)
+    }
+
+    /// Has so many bytes of the file in the buffer; the place of the first.
+    fn need(&mut self, at: u64, bytes: u64) -> io::Result<usize> {
+        let behind = self.buffer_at + self.read;
+        if at < self.buffer_at || at + bytes > behind {
+            let size = bytes.max(self.window).min(self.length.saturating_sub(at));
+            let size = usize::try_from(size).unwrap_or(usize::MAX);
+            // Eight bytes behind, so that the last field can be loaded as the others are.
+            self.buffer.resize(size + 8, 0);
+            self.buffer_at = at;
+            self.read = 0;
+            // Opened each time: a recording may have more streams than a process may have open files.
+            File::open(&self.path)?.read_exact_at(&mut self.buffer[..size], at)?;
+            self.read = size as u64;
+        }
+        Ok(usize::try_from(at - self.buffer_at).unwrap_or(usize::MAX))
+    }
+
+    /// Goes on to the next packet; `false`: there is none.
+    fn open_packet(&mut self, trace: &Trace) -> Result<bool, Damage> {
+        if std::mem::take(&mut self.torn) {
+            self.loss = Some(0);
+            return Ok(true);
+        }
+        if self.next_packet_at >= self.length {
+            return Ok(false);
+        }
+        self.packet_at = self.next_packet_at;
+        let left_bytes = self.length - self.packet_at;
+        let header_bytes = left_bytes.min(HEADER_BYTES);
+        let read = |error: io::Error| PacketProblem::Read { why: error.to_string() };
+        let first = self.need(self.packet_at, header_bytes).map_err(|error| self.give_up(read(error)))?;
+
+        self.slots.fill(0);
+        let data = self.buffer.get(first..first + header_bytes as usize).unwrap_or_default();
+        let mut cursor = Cursor { data, at: 0, end: header_bytes * 8 };
+        let header_is_read = trace.packet_header.run(&mut cursor, &mut self.slots).is_ok();
+        if !header_is_read {
+            return Err(self.give_up(PacketProblem::Header { left_bytes }));
+        }
+        let field = |slots: &[u64], fields: u32, slot: u32| {
+            (fields & 1 << slot != 0).then(|| slots.get(slot as usize).copied().unwrap_or(0))
+        };
+        let fields = trace.header_fields;
+        if let Some(found) = field(&self.slots, fields, slot::MAGIC).filter(|&found| found != MAGIC) {
+            return Err(self.give_up(PacketProblem::Magic { found }));
+        }
+        if let (Some(at), Some(expected)) = (field(&self.slots, fields, slot::UUID), trace.metadata.uuid) {
+            let (at, length) = place(at);
+            let found = data.get(at..at + length).and_then(|found| <[u8; 16]>::try_from(found).ok());
+            if let Some(found) = found.filter(|found| *found != expected) {
+                return Err(self.give_up(PacketProblem::Uuid { found, expected }));
+            }
+        }
+        let id = field(&self.slots, fields, slot::STREAM);
+        let class = match id {
+            Some(id) => trace.metadata.streams.iter().position(|class| class.id == id),
+            None => (!trace.streams.is_empty()).then_some(0),
+        };
+        let Some(class) = class else {
+            return Err(self.give_up(PacketProblem::StreamId { id: id.unwrap_or(0) }));
+        };
+        let Some(plan) = trace.streams.get(class) else { return Ok(false) };
+        if plan.context.run(&mut cursor, &mut self.slots).is_err() {
+            return Err(self.give_up(PacketProblem::Header { left_bytes }));
+        }
+
+        let header_bits = cursor.at;
+        let fields = plan.packet_fields;
+        let packet_bits = field(&self.slots, fields, slot::PACKET).unwrap_or(left_bytes.saturating_mul(8));
+        let content_bits = field(&self.slots, fields, slot::CONTENT).unwrap_or(packet_bits);
+        let size = PacketProblem::Size { packet_bits, content_bits, left_bytes };
+        if packet_bits % 8 != 0 || content_bits > packet_bits || content_bits < header_bits {
+            return Err(self.give_up(size));
+        }
+        let torn = packet_bits / 8 > left_bytes;
+        self.next_packet_at = if torn { self.length } else { self.packet_at + packet_bits / 8 };
+        self.class = class;
+        self.cpu = field(&self.slots, fields, slot::CPU);
+        self.instance = field(&self.slots, fields, slot::INSTANCE);
+        self.end_ticks = field(&self.slots, fields, slot::END);
+        self.begin_ticks = field(&self.slots, fields, slot::BEGIN);
+        self.clock = self.begin_ticks.unwrap_or(self.clock);
+        self.loss = self
+            .count(field(&self.slots, fields, slot::DISCARDED), field(&self.slots, fields, slot::SEQUENCE));
+        let content_bytes = content_bits.div_ceil(8).min(left_bytes);
+        if content_bytes > MOST_PACKET {
+            self.end = 0;
+            return Err(self.damage(size));
+        }
+        self.first = self.need(self.packet_at, content_bytes).map_err(|error| self.give_up(read(error)))?;
+        self.behind = self.first + content_bytes as usize + 8;
+        self.at = header_bits;
+        self.end = content_bits.min(content_bytes * 8);
+        for slot in slot::PACKET_FIELDS {
+            if let Some(value) = self.slots.get_mut(slot as usize) {
+                *value = 0;
+            }
+        }
+        if let Some(pid) = self.slots.get_mut(slot::PID as usize) {
+            *pid = u64::from(trace.pid.unwrap_or(0));
+        }
+        if torn {
+            self.torn = true;
+            return Err(Damage { path: self.path.clone(), at: self.packet_at, problem: size });
+        }
+        Ok(true)
+    }
+
+    /// What the counters of a new packet say was lost before it.
+    ///
+    /// LTTng-UST 2.13 now and then leaves a packet's counter at zero when it loses many events at a time; the next packet has
+    /// the right one again. So a counter that goes back says nothing, and the greatest so far counts.
+    fn count(&mut self, discarded: Option<u64>, sequence: Option<u64>) -> Option<u64> {
+        let before = self.counters;
+        // Counted in 32 bits by 32-bit processes.
+        let wraps = |before: u64, now: u64| before >> 30 == 3 && now >> 30 == 0;
+        let lost = match (before.discarded, discarded) {
+            (Some(before), Some(now)) if wraps(before, now) => now + (1 << 32) - before,
+            (Some(before), Some(now)) => now.saturating_sub(before),
+            // The beginning of a recording; a part of one says nothing of itself.
+            (None, Some(now)) if sequence.unwrap_or(0) == 0 => now,
+            _ => 0,
+        };
+        if lost > 0 || before.discarded.is_none() {
+            self.counters.discarded = discarded;
+        }
+        self.counters.sequence = sequence.max(before.sequence);
+        let skipped = match (before.sequence, sequence) {
+            (Some(before), Some(now)) => now > before.saturating_add(1),
+            _ => false,
+        };
+        if skipped { Some(0) } else { Some(lost).filter(|&lost| lost > 0) }
+    }
+}

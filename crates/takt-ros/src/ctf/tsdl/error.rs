@@ -1,0 +1,128 @@
+//! What can be wrong with metadata.
+
+/// What is wrong with the metadata, and where.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("line {line}, column {column}: {problem}")]
+pub struct TsdlError {
+    /// Line, from 1.
+    pub line: usize,
+    /// Column, from 1.
+    pub column: usize,
+    /// What is wrong there.
+    pub problem: TsdlProblem,
+}
+
+impl TsdlError {
+    /// The problem at byte `at` of `text`.
+    pub(super) fn at(text: &str, at: usize, problem: TsdlProblem) -> Self {
+        let before = &text.as_bytes()[..at.min(text.len())];
+        let line = before.iter().filter(|&&b| b == b'\n').count() + 1;
+        let column = before.iter().rev().take_while(|&&b| b != b'\n').count() + 1;
+        Self { line, column, problem }
+    }
+}
+
+/// What can be wrong with metadata.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum TsdlProblem {
+    /// A comment never ends.
+    #[error("a comment that never ends: the metadata is cut off; copy the recording again")]
+    OpenComment,
+    /// A text in quotes never ends.
+    #[error("a text in quotes that never ends: the metadata is cut off; copy the recording again")]
+    OpenQuote,
+    /// No such number.
+    #[error("{found} is no number of at most 64 bits")]
+    Number {
+        /// What stands there.
+        found: String,
+    },
+    /// A letter that TSDL does not know.
+    #[error(
+        "{found:?} does not belong into metadata: the file is damaged or no CTF 1.8; copy the recording again"
+    )]
+    Letter {
+        /// What stands there.
+        found: char,
+    },
+    /// Something else was expected.
+    #[error("expected {expected}, found {found}")]
+    Unexpected {
+        /// What should stand there.
+        expected: &'static str,
+        /// What stands there.
+        found: String,
+    },
+    /// A type that was never declared.
+    #[error("no type is called {name}")]
+    NoType {
+        /// As written.
+        name: String,
+    },
+    /// A size, alignment or count beyond what can be read.
+    #[error("{what} of {found}: {allowed}")]
+    Range {
+        /// Of what.
+        what: &'static str,
+        /// As written.
+        found: i128,
+        /// What can be read.
+        allowed: &'static str,
+    },
+    /// The length of a sequence or tag of a variant is not there.
+    #[error("{path} names no integer that stands before it")]
+    NoReference {
+        /// As written.
+        path: String,
+    },
+    /// A variant has no tag, or one that is no enumeration.
+    #[error("a variant needs an enumeration as its tag (`variant <tag>`), {found} is none")]
+    NoTag {
+        /// As written.
+        found: String,
+    },
+    /// Types within types within types.
+    #[error("types nested more than {most} deep")]
+    Depth {
+        /// The limit.
+        most: usize,
+    },
+    /// Types that repeat each other into the millions.
+    #[error("more than {most} fields and types in all")]
+    Size {
+        /// The limit.
+        most: usize,
+    },
+    /// Not CTF 1.8.
+    #[error(
+        "CTF {major}.{minor}: only 1.8 can be read; LTTng writes it with `lttng create --trace-format=ctf-1.8`"
+    )]
+    Version {
+        /// As declared.
+        major: u64,
+        /// As declared.
+        minor: u64,
+    },
+    /// The trace block is missing or says too little.
+    #[error("no {what}: the metadata is cut off or of another format; copy the recording again")]
+    Missing {
+        /// What is missing.
+        what: &'static str,
+    },
+    /// Two streams or two events of one stream have the same number.
+    #[error("{what} {id} is declared twice")]
+    Twice {
+        /// Stream or event.
+        what: &'static str,
+        /// Its number.
+        id: u64,
+    },
+    /// An event belongs to a stream that is not declared.
+    #[error("event {name} belongs to stream {stream_id}, which is not declared")]
+    NoStream {
+        /// The event.
+        name: String,
+        /// The stream.
+        stream_id: u64,
+    },
+}

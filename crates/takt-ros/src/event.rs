@@ -1,0 +1,311 @@
+//! The event model: what every probe (preload library, uprobes, LTTng traces, Takt's own job records) is brought to, and
+//! what the model extractor reads.
+//!
+//! Kinds and arguments are those of ROS 2's `tracetools` (Humble 4.1 to rolling 8.4). Every event has two time stamps (*ROS-Llama*, section
+//! IV.A): the monotonic clock, from which arrivals are read, and the thread's own CPU time, from which
+//! execution times are.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+/// The address of an object in its process: the identity that `tracetools` gives to nodes, callbacks, timers and so on. Unique
+/// together with the process only.
+pub type Handle = u64;
+
+/// One event of one thread.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Event {
+    /// When, CLOCK_MONOTONIC nanoseconds.
+    pub at_ns: u64,
+    /// CPU time that the thread had used, nanoseconds; `None` where the source does not record it (LTTng without a
+    /// CPU-time context). Execution times are then wall times, and said to be so.
+    pub cpu_ns: Option<u64>,
+    /// The process.
+    pub pid: u32,
+    /// The thread.
+    pub tid: u32,
+    /// What happened.
+    pub kind: Kind,
+}
+
+/// What happened.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "event")]
+pub enum Kind {
+    /// `rcl_node_init`.
+    NodeInit {
+        /// The node.
+        node: Handle,
+        /// Its name.
+        name: Arc<str>,
+        /// Its namespace, `/` at least.
+        namespace: Arc<str>,
+    },
+    /// `rcl_publisher_init`.
+    PublisherInit {
+        /// The publisher of `rcl`.
+        publisher: Handle,
+        /// Its node.
+        node: Handle,
+        /// The middleware's publisher.
+        rmw_publisher: Handle,
+        /// Topic, as resolved.
+        topic: Arc<str>,
+        /// Queue depth.
+        depth: u64,
+    },
+    /// `rcl_subscription_init`.
+    SubscriptionInit {
+        /// The subscription of `rcl`.
+        subscription: Handle,
+        /// Its node.
+        node: Handle,
+        /// The middleware's subscription.
+        rmw_subscription: Handle,
+        /// Topic, as resolved.
+        topic: Arc<str>,
+        /// Queue depth.
+        depth: u64,
+    },
+    /// `rclcpp_subscription_init`: the C++ object of a subscription.
+    SubscriptionObject {
+        /// The subscription of `rcl`.
+        subscription: Handle,
+        /// The object.
+        object: Handle,
+    },
+    /// `rclcpp_subscription_callback_added`.
+    SubscriptionCallback {
+        /// The C++ object.
+        object: Handle,
+        /// Its callback.
+        callback: Handle,
+    },
+    /// `rcl_service_init`.
+    ServiceInit {
+        /// The service.
+        service: Handle,
+        /// Its node.
+        node: Handle,
+        /// The middleware's service, which [`Kind::Service`] names; 0 where unknown.
+        rmw_service: Handle,
+        /// Its name.
+        name: Arc<str>,
+    },
+    /// `rclcpp_service_callback_added`.
+    ServiceCallback {
+        /// The service.
+        service: Handle,
+        /// Its callback.
+        callback: Handle,
+    },
+    /// `rcl_client_init`.
+    ClientInit {
+        /// The client.
+        client: Handle,
+        /// Its node.
+        node: Handle,
+        /// The middleware's client, which [`Kind::Service`] names; 0 where unknown.
+        rmw_client: Handle,
+        /// The service's name.
+        name: Arc<str>,
+    },
+    /// `rcl_timer_init`.
+    TimerInit {
+        /// The timer.
+        timer: Handle,
+        /// Its period.
+        period_ns: i64,
+    },
+    /// `rclcpp_timer_callback_added`.
+    TimerCallback {
+        /// The timer.
+        timer: Handle,
+        /// Its callback.
+        callback: Handle,
+    },
+    /// `rclcpp_timer_link_node`.
+    TimerNode {
+        /// The timer.
+        timer: Handle,
+        /// Its node.
+        node: Handle,
+    },
+    /// `rclcpp_callback_register`: the callback's function, demangled or not.
+    CallbackSymbol {
+        /// The callback.
+        callback: Handle,
+        /// Its symbol.
+        symbol: Arc<str>,
+    },
+    /// `callback_start`.
+    CallbackStart {
+        /// The callback.
+        callback: Handle,
+        /// The message came from within the process.
+        intra_process: bool,
+    },
+    /// `callback_end`.
+    CallbackEnd {
+        /// The callback.
+        callback: Handle,
+    },
+    /// `rclcpp_publish`: the first of the three steps of a publication.
+    RclcppPublish {
+        /// The message.
+        message: Handle,
+    },
+    /// `rcl_publish`: names the publisher.
+    RclPublish {
+        /// The publisher of `rcl`.
+        publisher: Handle,
+        /// The message.
+        message: Handle,
+    },
+    /// `rmw_publish`: carries the time stamp that the subscriber's [`Kind::RmwTake`] repeats (Jazzy on).
+    RmwPublish {
+        /// The middleware's publisher; 0 on Humble, which does not say.
+        rmw_publisher: Handle,
+        /// The message.
+        message: Handle,
+        /// Source time stamp; `None` on Humble.
+        source_ns: Option<i64>,
+    },
+    /// `rclcpp_intra_publish`.
+    IntraPublish {
+        /// The publisher of `rcl`.
+        publisher: Handle,
+        /// The message.
+        message: Handle,
+    },
+    /// `rmw_take`.
+    RmwTake {
+        /// The middleware's subscription.
+        rmw_subscription: Handle,
+        /// The message.
+        message: Handle,
+        /// The publisher's [`Kind::RmwPublish`] time stamp.
+        source_ns: i64,
+        /// Whether there was a message.
+        taken: bool,
+    },
+    /// `rmw_send_request`, `rmw_take_request`, `rmw_send_response`, `rmw_take_response` (newer than 8.4).
+    Service {
+        /// Which of the four.
+        step: ServiceStep,
+        /// The middleware's client or service.
+        rmw_handle: Handle,
+        /// Sequence number of the request.
+        sequence: i64,
+    },
+    /// `rclcpp_executor_wait_for_work`: the thread is an executor, and idle.
+    ExecutorWait {
+        /// Time-out, nanoseconds; negative: none.
+        timeout_ns: i64,
+    },
+    /// `rclcpp_executor_get_next_ready`.
+    ExecutorNextReady,
+    /// `rclcpp_executor_execute`: timers and subscriptions only.
+    ExecutorExecute {
+        /// The timer or subscription of `rcl`.
+        handle: Handle,
+    },
+    /// `rclcpp_ipb_to_subscription`, `rclcpp_buffer_to_ipb`: joins between a subscription and its intra-process buffer.
+    IntraProcessBuffer {
+        /// The buffer.
+        buffer: Handle,
+        /// What it belongs to: a subscription, or the ring buffer inside it.
+        of: Handle,
+        /// Whether `of` is the subscription (`ipb_to_subscription`) rather than the inner buffer.
+        to_subscription: bool,
+    },
+    /// `rcl_lifecycle_transition`.
+    LifecycleTransition {
+        /// The state machine.
+        machine: Handle,
+        /// State left.
+        from: Arc<str>,
+        /// State entered.
+        to: Arc<str>,
+    },
+    /// A job of a task of Takt's own robots: release, start and end in one record. The task is its own executor.
+    Job {
+        /// The task.
+        task: Arc<str>,
+        /// Planned release, CLOCK_MONOTONIC nanoseconds; the event's own stamp is the job's end.
+        released_ns: u64,
+        /// Start.
+        started_ns: u64,
+        /// CPU time used.
+        used_ns: u64,
+    },
+    /// The name of the thread (`comm`), when first seen or changed.
+    ThreadName {
+        /// The name.
+        name: Arc<str>,
+    },
+    /// The thread, or the process when `tid == pid` and the source cannot tell threads, has ended.
+    ThreadEnd,
+    /// An executor was built (recorded by CARET only; elsewhere executors are inferred from their threads).
+    ExecutorInit {
+        /// The executor.
+        executor: Handle,
+        /// Its type, as recorded: `single_threaded_executor`, `multi_threaded_executor`, `static_single_threaded_executor`.
+        kind: Arc<str>,
+    },
+    /// An executor serves a callback group (recorded by CARET only).
+    CallbackGroup {
+        /// The executor; of a static executor its entities collector, which its [`Kind::ExecutorInit`] repeats.
+        executor: Handle,
+        /// The group.
+        group: Handle,
+        /// Its type, as recorded: `mutually_exclusive`, `reentrant`.
+        kind: Arc<str>,
+    },
+    /// A timer, subscription, service or client of `rcl` belongs to a callback group (recorded by CARET only).
+    CallbackGroupMember {
+        /// The group.
+        group: Handle,
+        /// The timer, subscription, service or client.
+        handle: Handle,
+    },
+    /// Events were lost here: what stood between this thread's last event and this one is unknown. With `pid` and `tid` 0
+    /// any thread of any process is concerned (a buffer of a processor, which all its threads write, was full).
+    Lost {
+        /// How many; 0: the source cannot tell.
+        count: u64,
+    },
+}
+
+/// The four steps of a service call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ServiceStep {
+    /// The client sends its request.
+    SendRequest,
+    /// The service takes it.
+    TakeRequest,
+    /// The service answers.
+    SendResponse,
+    /// The client takes the answer.
+    TakeResponse,
+}
+
+/// Where events come from: live or recorded, the reader's code is the same.
+pub trait Source {
+    /// Why events cannot be read any more.
+    type Error: std::error::Error + Send + Sync + 'static;
+
+    /// Hands events that are there to `sink`, those of one thread in their order, and all within a call by time as far
+    /// as the source allows; never waits. Returns how many. A live source hands out all that it has; a long recording
+    /// may come in portions, so that the reader can act in between: it is over when [`ended`](Self::ended) says so.
+    ///
+    /// # Errors
+    ///
+    /// The source is broken for good; what was lost in passing comes as [`Kind::Lost`] instead.
+    fn poll(&mut self, sink: &mut dyn FnMut(Event)) -> Result<usize, Self::Error>;
+
+    /// Whether nothing can come any more (the end of a recording, or of all processes).
+    fn ended(&self) -> bool;
+}

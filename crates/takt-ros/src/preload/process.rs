@@ -1,0 +1,408 @@
+//! One observed process, as the reader sees it: its file, its rings, and whether it still lives.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::decode::Content;
+use super::reader::{Reader, RingError};
+use super::ring::{
+    FileHeader, LEAST_WORDS, MAGIC, MOST_RINGS, MOST_WORDS, PAGE, RingView, VERSION, ring_bytes, ring_offset,
+    state,
+};
+use crate::clock::monotonic_ns;
+use crate::event::{Event, Kind};
+use crate::procfs::{process_called, started, thread_called};
+
+/// Why a process cannot be observed any more. The others go on.
+#[derive(Debug, thiserror::Error)]
+pub enum ProcessError {
+    /// The file cannot be opened or mapped.
+    #[error("{what}: {source}")]
+    File {
+        /// What was tried.
+        what: &'static str,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+    /// Not a file of the probe, or not whole.
+    #[error("not a file of the probe: {0}")]
+    Foreign(String),
+    /// Written by a probe of another version.
+    #[error("written by version {found} of the probe, and read by {VERSION}: start the processes anew")]
+    Version {
+        /// The file's.
+        found: u32,
+    },
+    /// The file has become shorter than what it holds.
+    #[error("cut to {found} bytes, {expected} expected")]
+    Truncated {
+        /// Bytes there.
+        found: u64,
+        /// Bytes needed.
+        expected: u64,
+    },
+    /// A ring is torn.
+    #[error("ring {ring}: {source}")]
+    Ring {
+        /// Which.
+        ring: usize,
+        /// Why.
+        source: RingError,
+    },
+}
+
+/// A mapping of part of a file.
+#[derive(Debug)]
+pub(crate) struct Mapping {
+    pub(crate) base: NonNull<u8>,
+    bytes: usize,
+}
+
+// SAFETY: memory of the mapping is used through atomics alone.
+unsafe impl Send for Mapping {}
+
+impl Mapping {
+    pub(crate) fn new(file: &File, offset: usize, bytes: usize) -> io::Result<Self> {
+        let offset =
+            libc::off_t::try_from(offset).map_err(|_| io::Error::from_raw_os_error(libc::EOVERFLOW))?;
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: a new mapping; nothing is replaced.
+        let base = unsafe {
+            libc::mmap(std::ptr::null_mut(), bytes, protection, libc::MAP_SHARED, file.as_raw_fd(), offset)
+        };
+        match NonNull::new(base.cast::<u8>()) {
+            Some(base) if base.as_ptr().cast() != libc::MAP_FAILED => Ok(Self { base, bytes }),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: exactly what was mapped; no reference into it outlives `self`.
+        unsafe { libc::munmap(self.base.as_ptr().cast(), self.bytes) };
+    }
+}
+
+#[derive(Debug)]
+struct ThreadRing {
+    index: usize,
+    mapping: Mapping,
+    reader: Reader,
+    /// The thread whose records come now, if any has come yet.
+    tid: Option<u32>,
+    alive: bool,
+    last_ns: u64,
+    name: Arc<str>,
+    /// Losses that the stream has told.
+    said: u64,
+    /// All losses, as last read.
+    lost: u64,
+}
+
+/// What is known of an observed process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProcessInfo {
+    /// Its number.
+    pub pid: u32,
+    /// Its name.
+    pub name: String,
+    /// Threads that report, now.
+    pub threads: usize,
+    /// Events read.
+    pub events: u64,
+    /// Events lost: rings were full, or threads got none.
+    pub lost: u64,
+    /// Texts that were longer than a record takes.
+    pub cut_texts: u64,
+    /// Arguments of its `rmw_publish`: 1 before Jazzy, 3 since; 0 while unknown.
+    pub rmw_publish_arguments: u32,
+    /// It runs.
+    pub alive: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct Process {
+    path: PathBuf,
+    file: File,
+    header: Mapping,
+    pub(super) info: ProcessInfo,
+    start_ticks: u64,
+    /// In another PID namespace: a container. Thread numbers are then translated.
+    is_foreign: bool,
+    ring_words: usize,
+    rings: Vec<ThreadRing>,
+    next_ring: usize,
+    pidfd: Option<OwnedFd>,
+    homeless_said: u64,
+}
+
+impl Process {
+    /// Opens the file; `None`: its process has not finished making it.
+    pub(super) fn open(path: &Path) -> Result<Option<Self>, ProcessError> {
+        let failed = |what| move |source| ProcessError::File { what, source };
+        // Neither a link nor anything that would block: the directory is ours, its content is not.
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
+            .open(path)
+            .map_err(failed("open"))?;
+        let metadata = file.metadata().map_err(failed("stat"))?;
+        if !metadata.is_file() {
+            return Err(ProcessError::Foreign("not a plain file".into()));
+        }
+        if metadata.len() < PAGE as u64 {
+            return Ok(None);
+        }
+        let mapping = Mapping::new(&file, 0, PAGE).map_err(failed("map"))?;
+        // SAFETY: a whole page is mapped, all of whose fields are atomics.
+        let header = unsafe { &*mapping.base.as_ptr().cast::<FileHeader>() };
+        match header.magic.load(Ordering::Acquire) {
+            MAGIC => {}
+            0 => return Ok(None),
+            other => return Err(ProcessError::Foreign(format!("it begins with {other:#018x}"))),
+        }
+        let found = header.version.load(Ordering::Relaxed);
+        if found != VERSION {
+            return Err(ProcessError::Version { found });
+        }
+        let ring_words = header.ring_words.load(Ordering::Relaxed) as usize;
+        if !ring_words.is_power_of_two() || !(LEAST_WORDS..=MOST_WORDS).contains(&ring_words) {
+            return Err(ProcessError::Foreign(format!("rings of {ring_words} words")));
+        }
+        let pid = header.pid.load(Ordering::Relaxed);
+        let start_ticks = header.start_ticks.load(Ordering::Relaxed);
+        let name: Vec<u8> = header
+            .name
+            .iter()
+            .flat_map(|word| word.load(Ordering::Relaxed).to_le_bytes())
+            .take_while(|&b| b != 0)
+            .collect();
+        let found = process_called(pid, start_ticks);
+        let is_foreign = found.is_some_and(|found| found != pid);
+        let pid = found.unwrap_or(pid);
+        let pidfd = found.and_then(open_pidfd);
+        let info = ProcessInfo {
+            pid,
+            name: String::from_utf8_lossy(&name).into_owned(),
+            threads: 0,
+            events: 0,
+            lost: 0,
+            cut_texts: 0,
+            rmw_publish_arguments: 0,
+            // Read anew behind the descriptor: the number could have gone to another process in between.
+            alive: found.is_some() && started(pid) == Some(start_ticks),
+        };
+        Ok(Some(Self {
+            path: path.to_owned(),
+            file,
+            header: mapping,
+            info,
+            start_ticks,
+            is_foreign,
+            ring_words,
+            rings: Vec::new(),
+            next_ring: 0,
+            pidfd,
+            homeless_said: 0,
+        }))
+    }
+
+    fn header(&self) -> &FileHeader {
+        // SAFETY: a whole page is mapped while `self` lives, all of whose fields are atomics.
+        unsafe { &*self.header.base.as_ptr().cast::<FileHeader>() }
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The same process under a new image has a newer file: this one ends.
+    pub(super) fn is_predecessor_of(&self, other: &Self) -> bool {
+        (self.info.pid, self.start_ticks) == (other.info.pid, other.start_ticks)
+            && self.header().opened_ns.load(Ordering::Relaxed)
+                < other.header().opened_ns.load(Ordering::Relaxed)
+    }
+
+    /// Looks whether the process still runs. What it wrote before can be read afterwards.
+    pub(super) fn check(&mut self) {
+        if !self.info.alive {
+            return;
+        }
+        let gone = match &self.pidfd {
+            Some(fd) => {
+                let mut poll = libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+                // SAFETY: one descriptor, which is open; no waiting.
+                unsafe { libc::poll(&raw mut poll, 1, 0) > 0 }
+            }
+            None => started(self.info.pid) != Some(self.start_ticks),
+        };
+        if gone || self.header().state.load(Ordering::Acquire) == state::ENDED {
+            self.info.alive = false;
+        }
+    }
+
+    /// Ends it from outside (see [`Self::is_predecessor_of`]).
+    pub(super) fn set_gone(&mut self) {
+        self.info.alive = false;
+    }
+
+    /// Appends what its threads have written.
+    pub(super) fn read(&mut self, out: &mut Vec<Event>) -> Result<(), ProcessError> {
+        let size = self.file.metadata().map_err(|source| ProcessError::File { what: "stat", source })?.len();
+        self.map_new_rings(size)?;
+        let expected = (ring_offset(self.next_ring, self.ring_words)) as u64;
+        // Pages that were cut off must not be touched.
+        if size < expected {
+            return Err(ProcessError::Truncated { found: size, expected });
+        }
+        let (pid, words, is_foreign) = (self.info.pid, self.ring_words, self.is_foreign);
+        let before = out.len();
+        for ring in &mut self.rings {
+            let cut = ring
+                .read((pid, is_foreign), words, out)
+                .map_err(|source| ProcessError::Ring { ring: ring.index, source })?;
+            self.info.cut_texts += cut;
+        }
+        let homeless = self.header().homeless.load(Ordering::Relaxed);
+        if homeless > self.homeless_said {
+            let at_ns = out.last().map_or(0, |event| event.at_ns).max(monotonic_ns());
+            let count = homeless - std::mem::replace(&mut self.homeless_said, homeless);
+            out.push(Event { at_ns, cpu_ns: None, pid, tid: pid, kind: Kind::Lost { count } });
+        }
+        self.info.events += (out.len() - before) as u64;
+        self.info.threads = self.rings.iter().filter(|ring| ring.alive).count();
+        self.info.rmw_publish_arguments = self.header().rmw_publish.load(Ordering::Relaxed);
+        self.info.lost = homeless + self.rings.iter().map(|ring| ring.lost).sum::<u64>();
+        Ok(())
+    }
+
+    fn map_new_rings(&mut self, size: u64) -> Result<(), ProcessError> {
+        let handed_out = (self.header().rings.load(Ordering::Acquire) as usize).min(MOST_RINGS);
+        let bytes = ring_bytes(self.ring_words);
+        while self.next_ring < handed_out {
+            let index = self.next_ring;
+            let offset = ring_offset(index, self.ring_words);
+            if size < (offset + bytes) as u64 {
+                break;
+            }
+            let mapping = Mapping::new(&self.file, offset, bytes)
+                .map_err(|source| ProcessError::File { what: "map", source })?;
+            // SAFETY: the whole ring was just mapped, and the length was checked to be a power of two.
+            let view = unsafe { RingView::at(mapping.base.as_ptr(), self.ring_words) };
+            if view.header.ready.load(Ordering::Acquire) != 1 {
+                break;
+            }
+            self.rings.push(ThreadRing {
+                index,
+                reader: Reader::resume(view),
+                mapping,
+                tid: None,
+                alive: false,
+                last_ns: 0,
+                name: "".into(),
+                said: 0,
+                lost: 0,
+            });
+            self.next_ring += 1;
+        }
+        Ok(())
+    }
+
+    /// Appends what the end of the process means: losses not told, the end of each thread.
+    pub(super) fn end(&mut self, out: &mut Vec<Event>) {
+        let (pid, before) = (self.info.pid, out.len());
+        // All end when the process does, not each with its own last event.
+        let at_ns = self.rings.iter().map(|ring| ring.last_ns).max().unwrap_or(0);
+        for ring in &mut self.rings {
+            let Some(tid) = ring.tid else { continue };
+            let event = |kind| Event { at_ns, cpu_ns: None, pid, tid, kind };
+            // Not from the file: it may have been cut.
+            if ring.lost > ring.said {
+                out.push(event(Kind::Lost { count: ring.lost - ring.said }));
+            }
+            if ring.alive {
+                out.push(event(Kind::ThreadEnd));
+            }
+            ring.said = ring.lost;
+            ring.alive = false;
+        }
+        self.info.events += (out.len() - before) as u64;
+        self.info.threads = 0;
+    }
+
+    /// Looks whether threads have changed their names.
+    pub(super) fn rename(&mut self, out: &mut Vec<Event>) {
+        let pid = self.info.pid;
+        for ring in self.rings.iter_mut().filter(|ring| ring.alive) {
+            let Some(tid) = ring.tid else { continue };
+            let Ok(name) = fs::read(format!("/proc/{pid}/task/{tid}/comm")) else { continue };
+            let name = String::from_utf8_lossy(name.strip_suffix(b"\n").unwrap_or(&name));
+            if *name != *ring.name {
+                ring.name = name.as_ref().into();
+                let kind = Kind::ThreadName { name: Arc::clone(&ring.name) };
+                out.push(Event { at_ns: monotonic_ns(), cpu_ns: None, pid, tid, kind });
+            }
+        }
+    }
+}
+
+impl ThreadRing {
+    /// Appends the ring's records; returns how many texts were cut.
+    fn read(
+        &mut self,
+        (pid, is_foreign): (u32, bool),
+        words: usize,
+        out: &mut Vec<Event>,
+    ) -> Result<u64, RingError> {
+        // SAFETY: the whole ring of `words` is mapped while `self` lives.
+        let view = unsafe { RingView::at(self.mapping.base.as_ptr(), words) };
+        let Self { reader, tid, alive, last_ns, name, said, .. } = &mut *self;
+        let mut cut = 0;
+        reader.read(view, |record| {
+            cut += u64::from(record.cut);
+            *last_ns = (*last_ns).max(record.at_ns);
+            let (at_ns, cpu_ns) = (record.at_ns, record.cpu_ns);
+            let mut push = |tid, kind| out.push(Event { at_ns, cpu_ns, pid, tid, kind });
+            match record.content {
+                Content::Thread { tid: own, name: called } => {
+                    // A thread that has gone keeps the number that it gave itself.
+                    let new = if is_foreign { thread_called(pid, own).unwrap_or(own) } else { own };
+                    if let (Some(old), true) = (*tid, *alive) {
+                        push(old, Kind::ThreadEnd);
+                    }
+                    (*tid, *alive) = (Some(new), true);
+                    *name = Arc::clone(&called);
+                    push(new, Kind::ThreadName { name: called });
+                }
+                Content::Init => {}
+                Content::Event(kind) => {
+                    match kind {
+                        Kind::ThreadEnd => *alive = false,
+                        Kind::Lost { count } => *said = said.saturating_add(count),
+                        _ => {}
+                    }
+                    // Before the first thread record: a reader that came late. The process stands for the thread.
+                    push(tid.unwrap_or(pid), kind);
+                }
+            }
+        })?;
+        self.lost = view.header.lost.load(Ordering::Relaxed);
+        Ok(cut)
+    }
+}
+
+fn open_pidfd(pid: u32) -> Option<OwnedFd> {
+    let pid = libc::pid_t::try_from(pid).ok()?;
+    // SAFETY: takes numbers, returns a descriptor or -1.
+    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
+    // SAFETY: a descriptor that the kernel has just made for us.
+    (fd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(fd as i32) })
+}

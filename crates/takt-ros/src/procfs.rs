@@ -1,0 +1,44 @@
+//! What `/proc` says of processes.
+
+use std::fs;
+
+/// When the process of this number was started, clock ticks since boot; `None`: there is none, or only what is left of one.
+pub(crate) fn started(pid: u32) -> Option<u64> {
+    let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
+    let end = stat.iter().rposition(|&byte| byte == b')')?;
+    let rest = std::str::from_utf8(stat.get(end + 1..)?).ok()?;
+    let mut fields = rest.split_ascii_whitespace();
+    match fields.next()? {
+        // A zombie writes no more.
+        "Z" | "X" => None,
+        _ => fields.nth(18)?.parse().ok(),
+    }
+}
+
+/// Entries of a directory of `/proc` that are numbers.
+pub(crate) fn numbers(directory: &str) -> impl Iterator<Item = u32> + use<> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+}
+
+/// The number by which a process or thread knows itself: its innermost PID namespace's, which in a container is not ours.
+fn own_number(status: &str) -> Option<u32> {
+    let status = fs::read_to_string(status).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
+    line.split_ascii_whitespace().last()?.parse().ok()
+}
+
+/// Our number of a process that calls itself `pid` and was started at `start_ticks`; `None`: it has gone.
+pub(crate) fn process_called(pid: u32, start_ticks: u64) -> Option<u32> {
+    let called = |&other: &u32| {
+        started(other) == Some(start_ticks) && own_number(&format!("/proc/{other}/status")) == Some(pid)
+    };
+    // It is in our own namespace, as a rule.
+    Some(pid).filter(called).or_else(|| numbers("/proc").find(called))
+}
+
+/// Our number of a thread of `pid` that calls itself `tid`.
+pub(crate) fn thread_called(pid: u32, tid: u32) -> Option<u32> {
+    numbers(&format!("/proc/{pid}/task"))
+        .find(|thread| own_number(&format!("/proc/{pid}/task/{thread}/status")) == Some(tid))
+}

@@ -1,0 +1,188 @@
+//! From the kernel's records to events: whose thread it is, how much CPU time it had, what the arguments mean.
+
+use std::collections::{HashMap, HashSet};
+
+use super::fill::{Context, Known};
+use super::memory::Memory;
+use super::points::{Call, Point};
+use super::record::{Record, What};
+use crate::event::{Event, Kind};
+
+#[derive(Debug, Default)]
+struct Thread {
+    pid: u32,
+    /// CPU time before it last got the CPU, since its first event.
+    used_ns: u64,
+    /// When it last got the CPU, while it has it.
+    on_since: Option<u64>,
+    message: u64,
+    context: Context,
+}
+
+impl Thread {
+    fn used_at(&self, at_ns: u64) -> u64 {
+        self.used_ns + self.on_since.map_or(0, |since| at_ns.saturating_sub(since))
+    }
+}
+
+#[derive(Debug, Default)]
+struct Process {
+    known: Known,
+    rmw_publish: u32,
+}
+
+/// State from the first record to the last.
+#[derive(Debug)]
+pub struct Translator<M> {
+    points: HashMap<u64, Point>,
+    /// Processes asked for; `None`: all.
+    wanted: Option<HashSet<u32>>,
+    threads: HashMap<u32, Thread>,
+    processes: HashMap<u32, Process>,
+    memory: M,
+    /// Processes that have ended, and when.
+    gone: HashMap<u32, u64>,
+    /// Of processes that have gone.
+    filled: (u64, u64),
+    /// Counters for whoever asks.
+    pub(super) hits: u64,
+    pub(super) lost: u64,
+    pub(super) lost_texts: u64,
+}
+
+impl<M: Memory> Translator<M> {
+    pub fn new(wanted: Option<HashSet<u32>>, memory: M) -> Self {
+        Self {
+            points: HashMap::new(),
+            wanted,
+            threads: HashMap::new(),
+            processes: HashMap::new(),
+            memory,
+            gone: HashMap::new(),
+            filled: (0, 0),
+            hits: 0,
+            lost: 0,
+            lost_texts: 0,
+        }
+    }
+
+    /// Samples with this number are calls of this function.
+    pub fn add(&mut self, id: u64, point: Point) {
+        self.points.insert(id, point);
+    }
+
+    /// Whether all processes that were asked for had ended by then.
+    pub fn all_gone(&self, at_ns: u64) -> bool {
+        let gone = |pid: &u32| self.gone.get(pid).is_some_and(|&gone_ns| gone_ns <= at_ns);
+        self.wanted.as_ref().is_some_and(|wanted| wanted.iter().all(gone))
+    }
+
+    /// Found by looking, not told by a record: the process has ended.
+    pub fn set_gone(&mut self, pid: u32, at_ns: u64) {
+        self.gone.entry(pid).or_insert(at_ns);
+    }
+
+    /// Processes asked for.
+    pub fn wanted(&self) -> Option<&HashSet<u32>> {
+        self.wanted.as_ref()
+    }
+
+    /// Objects of initialisation that were found, and callbacks of which nothing was.
+    pub fn filled(&self) -> (u64, u64) {
+        self.processes.values().fold(self.filled, |(found, unexplained), process| {
+            (found + process.known.found, unexplained + process.known.unexplained)
+        })
+    }
+
+    /// One record after the other, by time.
+    pub fn record(&mut self, record: Record, out: &mut Vec<Event>) {
+        let Record { at_ns, pid, tid, what } = record;
+        let event = |kind| Event { at_ns, cpu_ns: None, pid, tid, kind };
+        match what {
+            What::Hit { id, arguments } => {
+                let Some(&point) = self.points.get(&id) else { return };
+                if self.wanted.as_ref().is_none_or(|wanted| wanted.contains(&pid)) {
+                    self.hit(point, record, arguments, out);
+                }
+            }
+            What::SwitchIn => {
+                if let Some(thread) = self.threads.get_mut(&tid) {
+                    // Had it still, as far as was seen: a record was lost.
+                    thread.used_ns = thread.used_at(at_ns);
+                    thread.on_since = Some(at_ns);
+                }
+            }
+            What::SwitchOut => {
+                if let Some(thread) = self.threads.get_mut(&tid) {
+                    thread.used_ns = thread.used_at(at_ns);
+                    thread.on_since = None;
+                }
+            }
+            What::Renamed { name } => {
+                if self.threads.contains_key(&tid) {
+                    let end = name.iter().position(|&byte| byte == 0).unwrap_or(name.len());
+                    out.push(event(Kind::ThreadName { name: String::from_utf8_lossy(&name[..end]).into() }));
+                }
+            }
+            What::Ended => {
+                if self.threads.remove(&tid).is_some() {
+                    out.push(event(Kind::ThreadEnd));
+                }
+                // The kernel does not say whether it was the last; the first thread rarely ends before the others.
+                if pid != tid {
+                    return;
+                }
+                self.memory.forget(pid);
+                if let Some(process) = self.processes.remove(&pid) {
+                    self.filled.0 += process.known.found;
+                    self.filled.1 += process.known.unexplained;
+                }
+                if self.wanted.as_ref().is_some_and(|wanted| wanted.contains(&pid)) {
+                    self.set_gone(pid, at_ns);
+                }
+            }
+            What::Lost { count } => {
+                self.lost += count;
+                // Switches may be among them: CPU time starts anew at each thread's next event.
+                self.threads.values_mut().for_each(|thread| {
+                    thread.used_ns = thread.used_at(at_ns);
+                    thread.on_since = None;
+                });
+                out.push(Event { at_ns, cpu_ns: None, pid: 0, tid: 0, kind: Kind::Lost { count } });
+            }
+        }
+    }
+
+    fn hit(&mut self, point: Point, record: Record, arguments: [u64; 5], out: &mut Vec<Event>) {
+        let Record { at_ns, pid, tid, .. } = record;
+        self.hits += 1;
+        // Thread numbers come again.
+        if self.threads.get(&tid).is_none_or(|thread| thread.pid != pid) {
+            self.threads.insert(tid, Thread { pid, ..Thread::default() });
+            if let Some(name) = self.memory.thread_name(pid, tid) {
+                out.push(Event { at_ns, cpu_ns: None, pid, tid, kind: Kind::ThreadName { name } });
+            }
+        }
+        let Some(thread) = self.threads.get_mut(&tid) else { return };
+        let process = self.processes.entry(pid).or_default();
+        // It runs: it has just called.
+        thread.on_since.get_or_insert(at_ns);
+        let cpu_ns = Some(thread.used_at(at_ns));
+        let mut call = Call {
+            arguments,
+            pid,
+            memory: &mut self.memory,
+            lost_texts: &mut self.lost_texts,
+            message: thread.message,
+            rmw_publish: &mut process.rmw_publish,
+        };
+        let kind = point.1(&mut call);
+        if let Kind::RclPublish { message, .. } = kind {
+            thread.message = message;
+        }
+        process.known.before(&mut thread.context, &kind, pid, &mut self.memory, |kind| {
+            out.push(Event { at_ns, cpu_ns: None, pid, tid, kind });
+        });
+        out.push(Event { at_ns, cpu_ns, pid, tid, kind });
+    }
+}

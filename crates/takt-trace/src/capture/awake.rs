@@ -1,0 +1,205 @@
+//! CPUs whose idle time leaves no events, and the threads that keep them out of it.
+//!
+//! On some kernels perf gets nothing that happens while certain threads are current, one of them a CPU's idle thread: neither
+//! its switches and idle states nor the timer interrupts that wake a sleeping thread, and no loss is counted. Seen on
+//! a paravirtualised x86 guest with Linux 6.18, for the idle thread of one of its two CPUs and for some of the oldest threads
+//! of its init; ftrace gets their interrupts. (Since Linux 6.11 perf guards against recursion by a count in the thread; one that
+//! was left raised would look just like that.) A thread that sleeps on such a CPU wakes out of nothing.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use takt_rt::placement::{self, CpuSet};
+use takt_rt::policy::Policy;
+use takt_rt::thread::{self, Handle};
+
+use crate::event::{Event, KEEPER_NAME, Kind};
+
+/// Whether CPUs are kept out of idle while they are traced.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum KeepAwake {
+    /// Only those whose idle time turns out to leave no events: without it nearly no release of a thread that sleeps there
+    /// can be explained. It changes what is measured (no idle exits, a busy neighbour for the sibling), so the
+    /// trace and every report name the CPUs.
+    #[default]
+    Auto,
+    /// None: what is measured stays as it is, at the price of the paths.
+    Off,
+}
+
+/// What is known about a CPU's idle time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum IdleTime {
+    /// It has not been idle yet.
+    Unknown,
+    /// Its events are there.
+    Traced,
+    /// It went idle, and what came next had another thread for current.
+    Hidden,
+}
+
+/// Judges a CPU's idle time by its events: after a switch to the idle thread the idle thread is current in the next one.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct IdleWatch {
+    idle: bool,
+    seen: u64,
+    hidden: u64,
+}
+
+/// So often must it be missed: once may be a race of a switch with the end of a chunk.
+const ENOUGH: u64 = 2;
+
+impl IdleWatch {
+    /// What comes next does not follow what came last.
+    pub(crate) fn interrupt(&mut self) {
+        self.idle = false;
+    }
+
+    /// Takes the CPU's next event.
+    pub(crate) fn see(&mut self, event: &Event) {
+        if let Kind::Lost { .. } = event.kind {
+            self.interrupt();
+            return;
+        }
+        if self.idle {
+            let count = if event.tid == 0 { &mut self.seen } else { &mut self.hidden };
+            *count += 1;
+        }
+        self.idle = matches!(event.kind, Kind::Switch { next_tid: 0, .. });
+    }
+
+    /// The verdict so far.
+    pub(crate) fn verdict(&self) -> IdleTime {
+        match (self.seen, self.hidden) {
+            (0, hidden) if hidden >= ENOUGH => IdleTime::Hidden,
+            (0, _) => IdleTime::Unknown,
+            _ => IdleTime::Traced,
+        }
+    }
+}
+
+/// Naps on every CPU: each lets it go idle, if nothing else runs there, and wakes it by its own timer.
+const NAPS: u32 = 4;
+const NAP: Duration = Duration::from_micros(300);
+
+/// Lets every CPU go idle a few times, so that its idle time can be judged before it matters. Busy CPUs and those that
+/// this process may not use stay unjudged.
+pub(super) fn nap_everywhere(cpus: &[u16]) {
+    let cpus: Vec<usize> = cpus.iter().map(|&cpu| usize::from(cpu)).collect();
+    let naps = move || {
+        for cpu in cpus {
+            let Ok(set) = CpuSet::single(cpu) else { continue };
+            if placement::set_affinity(0, &set).is_ok() {
+                (0..NAPS).for_each(|_| std::thread::sleep(NAP));
+            }
+        }
+    };
+    if let Ok(handle) = thread::spawn_exempt("takt-nap", "lets the CPUs go idle before a trace", naps) {
+        let _ = handle.join();
+    }
+}
+
+/// A thread that keeps a CPU out of idle, below every other thread, until dropped.
+#[derive(Debug)]
+pub(super) struct Keeper {
+    cpu: u16,
+    stop: Arc<AtomicBool>,
+    thread: Option<Handle<()>>,
+}
+
+impl Keeper {
+    /// Starts it; the error is a sentence.
+    pub(super) fn start(cpu: u16) -> Result<Self, String> {
+        let set = CpuSet::single(usize::from(cpu)).map_err(|error| error.to_string())?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let (ready, settled) = std::sync::mpsc::sync_channel(1);
+        let body = move || {
+            let settled = placement::set_affinity(0, &set)
+                .map_err(|error| error.to_string())
+                .and_then(|()| idle_policy());
+            let spin = settled.is_ok();
+            let _ = ready.send(settled);
+            while spin && !stopped.load(Ordering::Relaxed) {
+                std::hint::spin_loop();
+            }
+        };
+        let why = "keeps a CPU out of idle whose idle time leaves no events";
+        let thread = thread::spawn_exempt(&format!("{KEEPER_NAME}{cpu}"), why, body)
+            .map_err(|error| error.to_string())?;
+        let keeper = Self { cpu, stop, thread: Some(thread) };
+        settled.recv().map_err(|_| "its thread ended".to_owned())??;
+        Ok(keeper)
+    }
+
+    pub(super) fn cpu(&self) -> u16 {
+        self.cpu
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            // Real-time threads may leave it no time where it is.
+            let _ = Policy::default().apply(thread.tid());
+            let _ = placement::online().and_then(|cpus| placement::set_affinity(thread.tid(), &cpus));
+            let _ = thread.join();
+        }
+    }
+}
+
+/// SCHED_IDLE for the calling thread: any other thread preempts it at once.
+fn idle_policy() -> Result<(), String> {
+    let parameters = libc::sched_param { sched_priority: 0 };
+    // SAFETY: the parameters are valid; 0 is the calling thread.
+    match unsafe { libc::sched_setscheduler(0, libc::SCHED_IDLE, &parameters) } {
+        0 => Ok(()),
+        _ => Err(format!("SCHED_IDLE: {}", std::io::Error::last_os_error())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::State;
+
+    fn switch(prev_tid: i32, next_tid: i32) -> Event {
+        let kind =
+            Kind::Switch { prev_tid, prev_prio: 120, prev_state: State::Sleeping, next_tid, next_prio: 120 };
+        Event { time_ns: 0, tid: prev_tid, cpu: 0, kind }
+    }
+
+    fn verdict(events: &[Event]) -> IdleTime {
+        let mut watch = IdleWatch::default();
+        events.iter().for_each(|event| watch.see(event));
+        watch.verdict()
+    }
+
+    #[test]
+    fn idle_time_is_judged_by_what_follows_it() {
+        let tick = |tid| Event { time_ns: 0, tid, cpu: 0, kind: Kind::CpuIdle { state: None } };
+        assert_eq!(verdict(&[switch(5, 6), switch(6, 5), tick(5)]), IdleTime::Unknown);
+        assert_eq!(verdict(&[switch(5, 0), tick(0), switch(0, 5)]), IdleTime::Traced);
+        assert_eq!(verdict(&[switch(5, 0), tick(5), switch(5, 0)]), IdleTime::Unknown);
+        assert_eq!(verdict(&[switch(5, 0), tick(5), switch(5, 0), switch(5, 0)]), IdleTime::Hidden);
+        // Lost events prove nothing.
+        let lost = Event { kind: Kind::Lost { count: 1 }, ..tick(0) };
+        assert_eq!(verdict(&[switch(5, 0), lost, tick(5), switch(5, 0), lost, tick(5)]), IdleTime::Unknown);
+    }
+
+    #[test]
+    fn a_keeper_runs_below_all_others_and_ends() {
+        let keeper = Keeper::start(0).unwrap();
+        let tid = keeper.thread.as_ref().unwrap().tid();
+        // SAFETY: takes an integer.
+        assert_eq!(unsafe { libc::sched_getscheduler(tid) }, libc::SCHED_IDLE);
+        assert_eq!(placement::affinity(tid).unwrap(), CpuSet::single(0).unwrap());
+        drop(keeper);
+        assert!(!std::path::Path::new(&format!("/proc/self/task/{tid}")).exists());
+        assert!(Keeper::start(1023).is_err());
+    }
+}

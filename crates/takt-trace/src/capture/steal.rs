@@ -1,0 +1,98 @@
+//! Readings of the CPUs' counters of stolen time, beside the events.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use takt_rt::clock::monotonic_ns;
+
+use crate::event::StealReading;
+
+/// Between two readings: the counters move in steps of 10 ms, and reading them costs some 50 us.
+const PERIOD_NS: u64 = 100_000_000;
+
+/// Readings kept: hours of changes.
+const MOST: usize = 200_000;
+
+/// The changes of all counters, with the last reading before each.
+#[derive(Debug, Default)]
+pub(super) struct StealLog {
+    guest: bool,
+    read_ns: u64,
+    last: BTreeMap<u16, StealReading>,
+    log: VecDeque<StealReading>,
+}
+
+impl StealLog {
+    /// Where no hypervisor runs, nothing is read: nobody steals.
+    pub(super) fn new(guest: bool) -> Self {
+        Self { guest, ..Self::default() }
+    }
+
+    /// Reads the counters if it is time, or at once if it must.
+    pub(super) fn read(&mut self, must: bool) {
+        let now_ns = monotonic_ns();
+        if !self.guest || !must && now_ns.saturating_sub(self.read_ns) < PERIOD_NS {
+            return;
+        }
+        self.read_ns = now_ns;
+        let Ok(text) = std::fs::read_to_string("/proc/stat") else { return };
+        for (cpu, stolen_ns) in counters(&text) {
+            self.note(StealReading { cpu, time_ns: now_ns, stolen_ns });
+        }
+    }
+
+    fn note(&mut self, reading: StealReading) {
+        match self.last.insert(reading.cpu, reading) {
+            Some(before) if before.stolen_ns == reading.stolen_ns => return,
+            Some(before) if self.log.back() != Some(&before) => self.log.push_back(before),
+            _ => {}
+        }
+        self.log.push_back(reading);
+        while self.log.len() > MOST {
+            self.log.pop_front();
+        }
+    }
+
+    /// What was read, oldest first, with the last readings of all.
+    pub(super) fn readings(mut self) -> Vec<StealReading> {
+        self.log.extend(self.last.into_values());
+        let mut readings: Vec<StealReading> = self.log.into();
+        readings.sort_by_key(|reading| (reading.time_ns, reading.cpu));
+        readings.dedup();
+        readings
+    }
+}
+
+/// The counters of `/proc/stat` by CPU, in nanoseconds: the eighth number of a line `cpuN`, in USER_HZ.
+fn counters(text: &str) -> impl Iterator<Item = (u16, u64)> + '_ {
+    const USER_HZ: u64 = 100;
+    text.lines().filter_map(|line| {
+        let mut words = line.strip_prefix("cpu")?.split_ascii_whitespace();
+        // The line of all CPUs has none, and its first word is a count: `cpu  3205324`.
+        let cpu = words.next().filter(|_| !line.starts_with("cpu "))?.parse().ok()?;
+        let ticks: u64 = words.nth(7)?.parse().ok()?;
+        Some((cpu, ticks.saturating_mul(1_000_000_000 / USER_HZ)))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_are_read_by_cpu() {
+        let text = "cpu  3205324 22380 415590 853845 13849 0 7998 9982 0 0\n\
+                    cpu0 1597328 10473 198586 445799 3783 0 2851 5000 0 0\n\
+                    cpu12 1 2 3 4 5 6 7 8\ncpu3 1 2\ncpux 1 2 3 4 5 6 7 8 9\nintr 5 5 5\n";
+        assert_eq!(counters(text).collect::<Vec<_>>(), [(0, 50_000_000_000), (12, 80_000_000)]);
+    }
+
+    #[test]
+    fn changes_are_kept_with_what_was_before() {
+        let mut log = StealLog::new(true);
+        let at = |time_ns, stolen_ns| StealReading { cpu: 1, time_ns, stolen_ns };
+        for (time_ns, stolen_ns) in [(1, 5), (2, 5), (3, 5), (4, 6), (5, 7), (6, 7), (7, 7)] {
+            log.note(at(time_ns, stolen_ns));
+        }
+        assert_eq!(log.readings(), [at(1, 5), at(3, 5), at(4, 6), at(5, 7), at(7, 7)]);
+    }
+}

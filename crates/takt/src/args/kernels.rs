@@ -1,0 +1,143 @@
+//! `takt kernels`
+
+use std::path::PathBuf;
+
+use clap::{Subcommand, ValueEnum};
+use takt_lab::kernels::{Accelerator, Guests};
+
+use super::{noise_threads, positive_seconds};
+
+/// `takt kernels`
+#[derive(Debug, Subcommand)]
+pub enum Kernels {
+    /// Kernels that the distribution offers, and those in the cache
+    List(List),
+    /// Fetch kernels into the cache; nothing is installed
+    Fetch(Fetch),
+    /// Run a robot on each of some kernels, in virtual machines, and compare
+    Run(Box<Run>),
+}
+
+/// `takt kernels list`
+#[derive(Debug, clap::Args)]
+pub struct List {
+    /// All versions, not only the newest of each kind and those in the cache
+    #[arg(long)]
+    pub all: bool,
+    /// Cache of kernels; `takt/kernels` in the user's cache folder when absent
+    #[arg(long)]
+    pub cache: Option<PathBuf>,
+    /// Print the list as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `takt kernels fetch`
+#[derive(Debug, clap::Args)]
+pub struct Fetch {
+    /// Kernels: generic, rt, cloud, a version (6.12, 6.12-rt, 6.1.0-56-rt) or a package
+    #[arg(required = true)]
+    pub names: Vec<String>,
+    /// Cache of kernels; `takt/kernels` in the user's cache folder when absent
+    #[arg(long)]
+    pub cache: Option<PathBuf>,
+}
+
+/// What executes guests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Accel {
+    /// Emulation; time is counted in instructions, so that results repeat
+    Tcg,
+    /// The host's processor; real time
+    Kvm,
+}
+
+/// `takt kernels run`
+#[derive(Debug, clap::Args)]
+pub struct Run {
+    /// Kernels: names as in `takt kernels list`, packages, or paths to vmlinuz files
+    #[arg(long, value_delimiter = ',', default_value = "generic,rt")]
+    pub kernels: Vec<String>,
+    /// Robot: the name of a shipped configuration (cyclic, uav, humanoid, cell) or a configuration file
+    #[arg(long, default_value = "cyclic")]
+    pub robot: String,
+    /// Policies of the robot's critical task: other:NICE, fifo:PRIORITY, rr:PRIORITY, deadline:RUNTIME/DEADLINE/PERIOD;
+    /// the robot's own when absent
+    #[arg(long, value_delimiter = ',')]
+    pub policy: Vec<String>,
+    /// Releases of the critical task in a run
+    #[arg(long, conflicts_with = "seconds", value_parser = clap::value_parser!(u64).range(10..=100_000_000))]
+    pub iterations: Option<u64>,
+    /// Length of a run in seconds of the guest's time
+    #[arg(long, value_parser = positive_seconds)]
+    pub seconds: Option<f64>,
+    /// Stress profiles: off, uav, humanoid, cpu, memory, switch, disk, network; joined with +
+    #[arg(long, value_delimiter = ',', default_value = "off")]
+    pub stress: Vec<String>,
+    /// Noise threads (SCHED_OTHER)
+    #[arg(long, value_parser = noise_threads)]
+    pub noise: Option<u32>,
+    /// Set a key of the robot's configuration; several times for several keys
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
+    /// Boot parameters for all, as on a kernel's command line: "isolcpus=1 threadirqs"
+    #[arg(long, default_value = "")]
+    pub boot: String,
+    #[command(flatten)]
+    pub guests: GuestOptions,
+    /// Runs of each configuration
+    #[arg(long, default_value_t = 1)]
+    pub repeat: u32,
+    /// Trace the kernel meanwhile: activation paths, and the cause of every late release
+    #[arg(long)]
+    pub trace: bool,
+    /// Folder for the runs
+    #[arg(long, default_value = "takt-runs")]
+    pub runs: PathBuf,
+    /// Print the rows as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// How guests are made.
+#[derive(Debug, clap::Args)]
+pub struct GuestOptions {
+    /// CPUs of a guest
+    #[arg(long)]
+    pub cpus: Option<u32>,
+    /// Memory of a guest, MiB
+    #[arg(long)]
+    pub memory_mib: Option<u32>,
+    /// What executes guests
+    #[arg(long, value_enum)]
+    pub accel: Option<Accel>,
+    /// Guests at a time
+    #[arg(long)]
+    pub at_once: Option<u32>,
+    /// Longest that one run may take on this machine, seconds
+    #[arg(long)]
+    pub limit: Option<u32>,
+    /// Cache of kernels; `takt/kernels` in the user's cache folder when absent
+    #[arg(long)]
+    pub cache: Option<PathBuf>,
+}
+
+impl GuestOptions {
+    /// `before` with what was said here.
+    pub fn apply(&self, before: Guests) -> Guests {
+        let accelerator = match self.accel {
+            Some(Accel::Tcg) => Accelerator::Tcg,
+            Some(Accel::Kvm) => Accelerator::Kvm,
+            None => before.accelerator,
+        };
+        Guests {
+            accelerator,
+            cpus: self.cpus.unwrap_or(before.cpus),
+            memory_mib: self.memory_mib.unwrap_or(before.memory_mib),
+            at_once: self.at_once.unwrap_or(before.at_once),
+            limit_s: self.limit.unwrap_or(before.limit_s),
+            cache: self.cache.clone().or(before.cache),
+            ..before
+        }
+    }
+}

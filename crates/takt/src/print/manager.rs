@@ -1,0 +1,106 @@
+//! What the manager found, did and cost.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use serde_json::{Value, json};
+use takt_lab::ros::ManagerTable;
+use takt_manager::live::Finished;
+use takt_model::Model;
+
+/// Everything of a managed run, the model as a graph among it.
+pub fn managed_json(finished: &Finished) -> Value {
+    json!({
+        "graph": graph(&finished.model),
+        "status": finished.status,
+        "plan": finished.plan,
+        "restored": finished.restored.as_ref().map(ToString::to_string),
+        "model": finished.model,
+    })
+}
+
+/// Vertices are callbacks, edges are topics between them.
+fn graph(model: &Model) -> Value {
+    let vertices = model.callbacks.iter().enumerate().map(|(id, callback)| {
+        json!({
+            "id": id,
+            "name": callback.name,
+            "symbol": callback.symbol,
+            "executor": callback.executor,
+            "activations": callback.arrivals.seen,
+            "longest_ms": callback.cost.most_ns.first().map(|ns| *ns as f64 / 1e6),
+        })
+    });
+    let edges = model.callbacks.iter().enumerate().flat_map(|(from, callback)| {
+        let topics = callback.publishes.iter().filter_map(|id| model.topics.get(id.0));
+        topics.flat_map(move |topic| {
+            topic.subscribers.iter().map(move |to| json!({ "from": from, "to": to, "topic": topic.name }))
+        })
+    });
+    json!({ "vertices": vertices.collect::<Vec<_>>(), "edges": edges.collect::<Vec<_>>() })
+}
+
+/// Table II for people: chains down, policies across; then what it cost.
+pub fn manager_table(table: &ManagerTable) -> String {
+    let mut text = String::new();
+    let mut chains: Vec<&str> = Vec::new();
+    let mut policies: Vec<&str> = Vec::new();
+    let mut cells = BTreeMap::new();
+    for row in &table.rows {
+        if !chains.contains(&row.chain.as_str()) {
+            chains.push(&row.chain);
+        }
+        if !policies.contains(&row.policy.as_str()) {
+            policies.push(&row.policy);
+        }
+        cells.insert((row.chain.as_str(), row.policy.as_str()), row);
+    }
+    // Writing to a string cannot fail.
+    let _ = write!(text, "{:16} {:>8}", "chain", "goal ms");
+    for policy in &policies {
+        let _ = write!(text, " | {:>32}", format!("{policy}: late / all, median, worst ms"));
+    }
+    let _ = writeln!(text);
+    for chain in &chains {
+        let goal = cells.iter().find(|((name, _), _)| name == chain).map_or(0.0, |(_, row)| row.goal_ms);
+        let _ = write!(text, "{chain:16} {goal:8.0}");
+        for policy in &policies {
+            match cells.get(&(*chain, *policy)) {
+                Some(row) => {
+                    let _ = write!(
+                        text,
+                        " | {:>5} / {:<6} {:>8.1} {:>9.1}",
+                        row.violations, row.completions, row.median_ms, row.worst_ms
+                    );
+                }
+                None => {
+                    let _ = write!(text, " | {:>32}", "never completed");
+                }
+            }
+        }
+        let _ = writeln!(text);
+    }
+    if let (Some(share), Some(analysis)) = (table.manager_cpu_share, table.analysis_ms) {
+        let _ =
+            writeln!(text, "\nManager: {:.2} % of one CPU; longest analysis {analysis:.1} ms", share * 100.0);
+    }
+    if let Some([extract, model, plan, enact]) = table.cost_ms_per_plan {
+        let all = extract + model + plan + enact;
+        let _ = writeln!(
+            text,
+            "CPU time for each plan: extraction {extract:.1} ms, model {model:.1}, budgets and analysis {plan:.1}, enactment {enact:.1}; \
+             {all:.1} together (paper, at 600 MHz: 1390, 320, 560; 2270)"
+        );
+    }
+    let stolen = table.rows.iter().map(|row| row.stolen).fold(0.0, f64::max);
+    if stolen > 0.001 {
+        let _ = writeln!(text, "The hypervisor took up to {:.1} % of the time.", stolen * 100.0);
+    }
+    for label in &table.labels {
+        let _ = writeln!(text, "{label}");
+    }
+    for dir in &table.run_dirs {
+        let _ = writeln!(text, "{dir}");
+    }
+    text
+}
