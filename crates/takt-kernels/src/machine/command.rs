@@ -65,8 +65,14 @@ fn with_path(before: &str, path: &Path) -> OsString {
 
 /// The guest's command line.
 pub(super) fn kernel_parameters(machine: &Machine) -> String {
-    let counted = if machine.settings.accelerator.is_virtual_time() { COUNTED_PARAMETERS } else { "" };
-    [PARAMETERS, counted, machine.settings.boot_parameters.trim()]
+    let settings = &machine.settings;
+    let counted = if settings.accelerator.is_virtual_time() { COUNTED_PARAMETERS } else { "" };
+    // Numbers above belong to the CPUs that stay idle.
+    let cpus = match settings.accelerator {
+        Accelerator::Counted if settings.cpus > 1 => format!("nr_cpus={}", settings.cpus),
+        _ => String::new(),
+    };
+    [PARAMETERS, counted, &cpus, settings.boot_parameters.trim()]
         .into_iter()
         .filter(|part| !part.is_empty())
         .collect::<Vec<_>>()
