@@ -25,6 +25,14 @@ pub struct Timer {
 }
 
 impl Timer {
+    /// A timer made at one moment whose executor serves it from another on: its first release is the first on its grid from there.
+    #[must_use]
+    pub fn on_grid(made_ns: u64, period_ns: u64, from_ns: u64) -> Self {
+        let period_ns = period_ns.max(1);
+        let periods = from_ns.saturating_sub(made_ns).div_ceil(period_ns).max(1);
+        Self { next_ns: made_ns + periods * period_ns, period_ns }
+    }
+
     /// Whether it is due; then it moves on: by one period, or to the first release after now when it has fallen behind by more
     /// than one (as `rcl_timer_call` does).
     pub fn call(&mut self, now_ns: u64) -> bool {
@@ -106,6 +114,13 @@ mod tests {
         assert!(timer.call(145));
         assert_eq!(timer.next_ns, 150, "120 to 140 are skipped");
         assert!(timer.call(150), "a release at this very moment is due");
+    }
+
+    #[test]
+    fn releases_lie_on_the_grid_from_the_timers_making() {
+        assert_eq!(Timer::on_grid(100, 10, 100).next_ns, 110, "a period after it was made at the earliest");
+        assert_eq!(Timer::on_grid(100, 10, 135).next_ns, 140);
+        assert_eq!(Timer::on_grid(100, 10, 140).next_ns, 140);
     }
 
     #[test]

@@ -79,6 +79,8 @@ struct Publisher {
 }
 
 struct TimerObjects {
+    /// When it was made: its releases lie on the grid of its period from there, as `rcl`'s do.
+    made_ns: u64,
     timer: Handle,
     callback: Handle,
 }
@@ -162,7 +164,8 @@ impl Node {
         }
         let timers = (spec.timer.iter())
             .map(|timer| {
-                let objects = TimerObjects { timer: Handle::new(), callback: Handle::new() };
+                let objects =
+                    TimerObjects { made_ns: now_ns(), timer: Handle::new(), callback: Handle::new() };
                 trace.rcl_timer_init(objects.timer.pointer(), period_ns(timer.period_ms).cast_signed());
                 trace.rclcpp_timer_callback_added(objects.timer.pointer(), objects.callback.pointer());
                 trace.rclcpp_callback_register(objects.callback.pointer(), &text(&timer.name));
@@ -211,8 +214,10 @@ impl Node {
             // A node of sources only: its main thread waits, as `spin` would with nothing to do.
             sleep_until(window.end_ns);
         } else {
-            let timers = (self.spec.timer.iter())
-                .map(|timer| Timer { next_ns: window.start_ns, period_ns: period_ns(timer.period_ms) })
+            let timers = (self.spec.timer.iter().zip(&self.timers))
+                .map(|(timer, objects)| {
+                    Timer::on_grid(objects.made_ns, period_ns(timer.period_ms), window.start_ns)
+                })
                 .collect();
             sleep_until(window.start_ns);
             let mut work = Work {

@@ -9,10 +9,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
-use takt_manager::Goals;
 use takt_manager::live::launch::Launched;
-use takt_manager::live::{self, Live, Log};
+use takt_manager::live::{self, Live, Log, Status};
 use takt_manager::system::platform;
+use takt_manager::{Goals, Plan};
+use takt_model::Model;
 use takt_ros::preload::{Probe, Session as ProbeSession, SessionOptions};
 use takt_ros_workload::{Program, Running};
 use takt_rt::clock::monotonic_ns;
@@ -100,6 +101,9 @@ fn drive(
     if open {
         session.end_window();
     }
+    // What holds now; once the nodes have ended there is nothing left to guarantee.
+    let last =
+        Last { status: live.status(monotonic_ns()), plan: live.plan().cloned(), model: live.model().clone() };
     session.end_load()?;
     session.header.problems.extend(trouble);
     session.header.problems.extend(system.end(&options.stop));
@@ -110,7 +114,7 @@ fn drive(
     chains.close(session)?;
     session.header.not_granted.extend(baseline.refused);
     session.note("rr", &baseline.given)?;
-    conclude(live, session)
+    conclude(live, &last, session)
 }
 
 fn managed(error: live::Error) -> LabError {
@@ -352,10 +356,17 @@ impl Chains {
     }
 }
 
+/// The manager at the end of the window.
+struct Last {
+    status: Status,
+    plan: Option<Plan>,
+    model: Model,
+}
+
 /// Ends the manager, restores the system, and keeps what it did and cost.
-fn conclude(live: Live<Probe>, session: &mut Session) -> Result<(), LabError> {
+fn conclude(live: Live<Probe>, last: &Last, session: &mut Session) -> Result<(), LabError> {
     let finished = live.finish().map_err(managed)?;
-    let status = &finished.status;
+    let status = &last.status;
     let figures = &mut session.header.figures;
     let plans = status.plans.max(1) as f64;
     let mut put = |name: &str, value: f64| figures.insert(name.to_owned(), value);
@@ -378,6 +389,6 @@ fn conclude(live: Live<Probe>, session: &mut Session) -> Result<(), LabError> {
     let restored = finished.restored.as_ref().filter(|restored| !restored.is_complete());
     session.header.problems.extend(restored.map(ToString::to_string));
     session.note("manager", status)?;
-    session.note("plan", &finished.plan)?;
-    session.note("model", &finished.model)
+    session.note("plan", &last.plan)?;
+    session.note("model", &last.model)
 }

@@ -168,7 +168,8 @@ impl Status {
         let count = |state: &str| self.chains.iter().filter(|chain| chain.state == state).count();
         let late = self.chains.iter().filter(|chain| chain.violations > 0);
         let late: Vec<&str> = late.map(|chain| chain.name.as_str()).collect();
-        let late = if late.is_empty() { "none late".to_owned() } else { format!("late: {}", late.join(", ")) };
+        let late =
+            if late.is_empty() { "none late".to_owned() } else { format!("late: {}", late.join(", ")) };
         format!("{} guaranteed, {} degraded, {late}", count("guaranteed"), count("degraded"))
     }
 
