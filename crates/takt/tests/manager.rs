@@ -1,0 +1,122 @@
+//! The latency manager through the command line, on processes that behave like ROS 2 nodes.
+
+#![allow(clippy::unwrap_used)]
+
+mod takt;
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use takt::{TAKT, alone, json, root, stderr, stdout, takt as run};
+
+fn goals() -> std::path::PathBuf {
+    root().join("goals/turtlebot.toml")
+}
+
+#[test]
+fn a_workload_runs_and_says_what_it_lost() {
+    let _machine = alone();
+    let output = run(["workload", "--seconds", "2"]).output().unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    for node in ["turtlebot_driver", "amcl", "tracker"] {
+        assert!(stdout(&output).contains(&format!("{node}: dropped")), "{}", stdout(&output));
+    }
+}
+
+#[test]
+fn observing_shows_the_graph_and_the_chains_and_changes_nothing() {
+    let _machine = alone();
+    let mut command = run(["manage", "--observe", "--json"]);
+    command.arg(goals()).args(["--", TAKT, "workload", "--seconds", "9"]);
+    let all = json(&command.output().unwrap());
+    let vertices = all["graph"]["vertices"].as_array().unwrap();
+    let names: BTreeSet<&str> = vertices.iter().map(|vertex| vertex["name"].as_str().unwrap()).collect();
+    for name in [
+        "/turtlebot_driver timer 100ms",
+        "/controller_server timer 125ms",
+        "/amcl subscription /tf",
+        "/laser_driver source /scan",
+        "/tracker subscription /rgb",
+    ] {
+        assert!(names.contains(name), "{name} is not among {names:?}");
+    }
+    let name_of = |id: &serde_json::Value| vertices[id.as_u64().unwrap() as usize]["name"].as_str().unwrap();
+    let edges = all["graph"]["edges"].as_array().unwrap();
+    assert!(
+        edges.iter().any(|edge| {
+            (name_of(&edge["from"]), name_of(&edge["to"])) == ("/laser_driver source /scan", "/amcl subscription /scan")
+        }),
+        "{edges:?}"
+    );
+    // Localization publishes to a topic that it subscribes to; the model has no cycle all the same (section V.a).
+    assert!(!edges.iter().any(|edge| edge["from"] == edge["to"]), "{edges:?}");
+    let chains = all["status"]["chains"].as_array().unwrap();
+    assert_eq!(chains.len(), 7);
+    assert!(chains.iter().all(|chain| chain["state"] != "not_found"), "{chains:?}");
+    assert_eq!(all["status"]["observes"], true);
+    assert!(all["restored"].is_null());
+}
+
+#[test]
+fn a_bench_has_all_chains_and_what_the_manager_cost() {
+    let _machine = alone();
+    let desk = tempfile::tempdir().unwrap();
+    let mut command = run(["bench", "manager", "--seconds", "6", "--policy", "takt,cfs", "--json", "--runs"]);
+    let all = json(&command.arg(desk.path()).output().unwrap());
+    let rows = all["rows"].as_array().unwrap();
+    for policy in ["takt", "cfs"] {
+        for chain in ["heartbeat", "pilot", "odometry-nav", "laser-scanner", "localization", "odometry-loc"] {
+            let row = rows.iter().find(|row| row["policy"] == policy && row["chain"] == chain);
+            let row = row.unwrap_or_else(|| panic!("{policy} {chain}: {all:#}"));
+            assert!(row["completions"].as_u64().unwrap() > 0, "{row:#}");
+            assert!(row["violations"].as_u64() <= row["completions"].as_u64(), "{row:#}");
+            assert!(row["worst_ms"].as_f64().unwrap() > 0.0 && row["goal_ms"].as_f64().unwrap() > 0.0);
+        }
+    }
+    assert!(all["manager_cpu_share"].as_f64().unwrap() > 0.0);
+    assert!(all["analysis_ms"].as_f64().unwrap() > 0.0);
+    // What was reserved is given back.
+    let left = run(["manage", "--restore"]).output().unwrap();
+    assert!(stdout(&left).contains("no manager has left anything"), "{}", stdout(&left));
+}
+
+#[test]
+fn refusals_name_the_way_out() {
+    let desk = tempfile::tempdir().unwrap();
+    let refused = |args: &[&str], words: &[&str]| {
+        let output = run(["manage"]).args(args).output().unwrap();
+        let said = stderr(&output);
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(words.iter().all(|word| said.contains(word)) && !said.contains("panicked"), "{said}");
+    };
+    refused(&[], &["which goals"]);
+    let goals = goals();
+    let goals = goals.to_str().unwrap();
+    refused(&[goals], &["nothing to manage", "--pid"]);
+    refused(&[goals, "--observe", "--", "/no/such/program"], &["/no/such/program"]);
+    let text = fs::read_to_string(goals).unwrap();
+    let twice = desk.path().join("twice.toml");
+    fs::write(&twice, text.replacen("\"tracker\",", "\"tracker\", \"tracker\",", 1)).unwrap();
+    refused(&[twice.to_str().unwrap(), "--", "true"], &["tracker", "twice"]);
+    let unknown = desk.path().join("unknown.toml");
+    fs::write(&unknown, format!("deadline = 3\n{text}")).unwrap();
+    refused(&[unknown.to_str().unwrap(), "--", "true"], &["deadline"]);
+}
+
+#[test]
+fn a_chain_that_nobody_knows_is_told_with_what_there_is() {
+    let _machine = alone();
+    let desk = tempfile::tempdir().unwrap();
+    let path = desk.path().join("goals.toml");
+    fs::write(
+        &path,
+        "degradation_order = [\"a\"]\n[[chain]]\nname = \"a\"\nstart = \"/amlc:/tf\"\nend = \"/amcl:/tf\"\ngoal = \"50 ms\"\n",
+    )
+    .unwrap();
+    let mut command = run(["manage", "--observe", "--json", "--seconds", "3"]);
+    command.arg(&path).args(["--", TAKT, "workload", "--seconds", "20"]);
+    let all = json(&command.output().unwrap());
+    let chain = &all["status"]["chains"][0];
+    assert_eq!(chain["state"], "not_found", "{chain:#}");
+    assert!(all["plan"]["chains"][0].to_string().contains("/amcl"), "near misses: {:#}", all["plan"]["chains"]);
+}
