@@ -5,11 +5,12 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use takt_rundir::{RunDir, read_json};
+use takt_trace::TraceReport;
 use takt_trace::analysis::Step;
 
 use super::GUESTS;
 use crate::campaign::{Row, Table};
-use crate::trace::{TRACE_FILE, TraceFile};
+use crate::trace::TRACE_FILE;
 
 /// A configuration on one kernel.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -68,13 +69,13 @@ fn kernel_row(row: &Row, kernel: &str) -> KernelRow {
     let mut activations: BTreeMap<String, u64> = BTreeMap::new();
     let (mut sequence, mut untraced) = (Vec::new(), Vec::new());
     for dir in row.run_dirs.iter().map(Path::new) {
-        match read_json::<TraceFile>(&dir.join(TRACE_FILE)) {
+        match read_json::<TraceReport>(&dir.join(TRACE_FILE)) {
             Ok(trace) => {
-                for (way, releases) in trace.report.activations {
+                for (way, releases) in trace.activations {
                     *activations.entry(way).or_default() += releases;
                 }
                 if sequence.is_empty() {
-                    sequence = trace.report.sequence;
+                    sequence = trace.sequence;
                 }
             }
             Err(_) => untraced.extend(why_untraced(dir)),
