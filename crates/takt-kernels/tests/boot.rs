@@ -1,5 +1,7 @@
 //! Real kernels in a real QEMU. Skipped without one, unless TAKT_REQUIRE_OUTSIDE=1.
 
+#![allow(clippy::unwrap_used)]
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -44,7 +44,8 @@ fn observing_shows_the_graph_and_the_chains_and_changes_nothing() {
     let edges = all["graph"]["edges"].as_array().unwrap();
     assert!(
         edges.iter().any(|edge| {
-            (name_of(&edge["from"]), name_of(&edge["to"])) == ("/laser_driver source /scan", "/amcl subscription /scan")
+            (name_of(&edge["from"]), name_of(&edge["to"]))
+                == ("/laser_driver source /scan", "/amcl subscription /scan")
         }),
         "{edges:?}"
     );
@@ -118,5 +119,9 @@ fn a_chain_that_nobody_knows_is_told_with_what_there_is() {
     let all = json(&command.output().unwrap());
     let chain = &all["status"]["chains"][0];
     assert_eq!(chain["state"], "not_found", "{chain:#}");
-    assert!(all["plan"]["chains"][0].to_string().contains("/amcl"), "near misses: {:#}", all["plan"]["chains"]);
+    assert!(
+        all["plan"]["chains"][0].to_string().contains("/amcl"),
+        "near misses: {:#}",
+        all["plan"]["chains"]
+    );
 }

@@ -29,8 +29,10 @@ pub enum Mode {
 }
 
 impl Mode {
-    /// All, best first.
-    pub const ALL: [Self; 4] = [Self::PartitionRoots, Self::ExclusiveSets, Self::AdmissionOff, Self::Global];
+    /// All, best first. The admission test off comes before exclusive sets of version 1: those switch load balancing off for every
+    /// thread of the machine, managed or not, and refuse a reservation where an ended one has not left its domain yet; a thread in
+    /// a set without its reservation starves.
+    pub const ALL: [Self; 4] = [Self::PartitionRoots, Self::AdmissionOff, Self::ExclusiveSets, Self::Global];
 
     /// The control groups that it uses.
     #[must_use]

@@ -96,7 +96,7 @@ fn ways_are_tried_in_order_and_refusals_kept() {
     let enactor = Enactor::new(sim.clone(), &platform(), options(folder.path(), &Mode::ALL)).unwrap();
     assert_eq!(enactor.mode(), Mode::AdmissionOff);
     let refused: Vec<Mode> = enactor.refusals().iter().map(|refusal| refusal.mode).collect();
-    assert_eq!(refused, [Mode::PartitionRoots, Mode::ExclusiveSets]);
+    assert_eq!(refused, [Mode::PartitionRoots]);
     drop(enactor);
 
     sim.may_switch_admission_off = false;
