@@ -2,6 +2,8 @@
 //!
 //! `cargo run -p takt-manager --example analysis_time`
 
+#![allow(clippy::unwrap_used)]
+
 #[path = "../tests/common/mod.rs"]
 mod common;
 

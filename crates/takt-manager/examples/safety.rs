@@ -1,5 +1,7 @@
 //! Thousands of random systems held against their bounds: `cargo run -p takt-manager --example safety -- 5000`.
 
+#![allow(clippy::unwrap_used)]
+
 #[path = "../tests/common/mod.rs"]
 mod common;
 

@@ -1,5 +1,7 @@
 //! The whole way: simulated run, events, extractor, analysis. The bounds of a model that was learnt from a run hold for that run.
 
+#![allow(clippy::unwrap_used)]
+
 mod common;
 
 use takt_manager::analysis::Analysis;

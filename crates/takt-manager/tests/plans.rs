@@ -1,5 +1,7 @@
 //! Whole plans: Table I's chains on the workload generator's robot.
 
+#![allow(clippy::unwrap_used)]
+
 mod common;
 
 use common::turtlebot::{goals, system};

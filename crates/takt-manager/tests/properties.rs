@@ -1,5 +1,7 @@
 //! What must hold of bounds and plans whatever the system.
 
+#![allow(clippy::unwrap_used)]
+
 mod common;
 
 use common::EXACT;

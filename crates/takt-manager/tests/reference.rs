@@ -1,5 +1,7 @@
 //! Bounds against those of the PyPI package `response-time-analysis`, where scopes meet (tools/reference/rta.py).
 
+#![allow(clippy::unwrap_used)]
+
 use std::path::Path;
 use std::process::Command;
 

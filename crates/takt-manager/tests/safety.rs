@@ -1,5 +1,7 @@
 //! No latency of a simulated system exceeds its bound.
 
+#![allow(clippy::unwrap_used)]
+
 mod common;
 
 use common::{Checked, check};

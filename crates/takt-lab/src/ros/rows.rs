@@ -5,7 +5,7 @@ use takt_rundir::RunDir;
 
 use crate::LabError;
 use crate::campaign::Table;
-use crate::summary::summarise;
+use crate::summary::{RunSummary, summarise};
 
 /// One chain under one policy, all repetitions together.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -112,19 +112,21 @@ pub fn manager_table(table: &Table) -> Result<ManagerTable, LabError> {
             managed.append(&mut runs);
         }
     }
-    let mean = |name: &str| {
-        let values: Vec<f64> = managed.iter().filter_map(|run| run.figures.get(name)).copied().collect();
-        (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
-    };
-    result.manager_cpu_share = mean("manager_cpu_share");
+    result.manager_cpu_share = mean(&managed, "manager_cpu_share");
     let analyses = managed.iter().filter_map(|run| run.figures.get("analysis_ms")).copied();
     result.analysis_ms = analyses.reduce(f64::max);
-    let steps =
-        ["extract_ms_per_plan", "model_ms_per_plan", "plan_ms_per_plan", "enact_ms_per_plan"].map(mean);
+    let steps = ["extract_ms_per_plan", "model_ms_per_plan", "plan_ms_per_plan", "enact_ms_per_plan"];
+    let steps = steps.map(|name| mean(&managed, name));
     if let [Some(extract), Some(model), Some(plan), Some(enact)] = steps {
         result.cost_ms_per_plan = Some([extract, model, plan, enact]);
     }
     Ok(result)
+}
+
+/// Of a figure, over the runs that have it.
+fn mean(runs: &[RunSummary], name: &str) -> Option<f64> {
+    let values: Vec<f64> = runs.iter().filter_map(|run| run.figures.get(name)).copied().collect();
+    (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
 }
 
 /// The middle one; of two middle ones the lower.

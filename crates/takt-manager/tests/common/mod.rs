@@ -1,4 +1,6 @@
 //! Systems held against their bounds.
+
+#![allow(clippy::unwrap_used)]
 #![allow(dead_code)]
 
 pub mod turtlebot;
