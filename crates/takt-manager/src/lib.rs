@@ -16,6 +16,7 @@ pub mod live;
 pub mod manager;
 pub mod partition;
 pub mod plan;
+pub mod recorded;
 pub mod restore;
 pub mod simulate;
 pub mod system;

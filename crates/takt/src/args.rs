@@ -438,6 +438,9 @@ pub struct Manage {
     /// Attach to running processes (by uprobes; needs root) instead of starting a command
     #[arg(long, value_delimiter = ',')]
     pub pid: Vec<u32>,
+    /// Examine a recording instead (a folder that `ros2 trace` or LTTng wrote): model, bounds, measured chains; changes nothing
+    #[arg(long, conflicts_with_all = ["pid", "command", "seconds"])]
+    pub trace: Option<PathBuf>,
     /// End after so many seconds; without, with the command or by Ctrl-C
     #[arg(long, value_parser = positive_seconds)]
     pub seconds: Option<f64>,

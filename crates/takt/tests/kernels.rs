@@ -90,14 +90,17 @@ fn a_kernel_that_fails_is_a_labelled_row_and_the_others_go_on() {
         (Some(1), String::new()),
         "{table:#}"
     );
-    // Too little memory for its image: the kernel says so on its console, which is kept.
+    // Too little memory for its image: it dies before its console is there, and is told by its silence.
     let starved = texts(&rows[1], "problems");
     assert!(rows[1]["measured"] == 0 && starved.contains("failed"), "{starved}");
     let guests = Path::new(table["dir"].as_str().unwrap()).join("guests");
-    let consoles = fs::read_dir(guests).unwrap().filter(|entry| {
-        fs::metadata(entry.as_ref().unwrap().path().join("console.log")).is_ok_and(|facts| facts.len() > 0)
-    });
-    assert_eq!(consoles.count(), 2);
+    let consoles = fs::read_dir(guests).unwrap().map(|entry| entry.unwrap().path().join("console.log"));
+    let (mut kept, mut written) = (0, 0);
+    for facts in consoles.filter_map(|path| fs::metadata(path).ok()) {
+        kept += 1;
+        written += usize::from(facts.len() > 0);
+    }
+    assert!(kept == 2 && written >= 1, "{kept} consoles kept, {written} with words");
     for row in &rows[2..] {
         assert!(texts(row, "problems").contains("no kernel for this machine"), "{row:#}");
     }

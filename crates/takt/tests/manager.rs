@@ -125,3 +125,25 @@ fn a_chain_that_nobody_knows_is_told_with_what_there_is() {
         all["plan"]["chains"]
     );
 }
+
+#[test]
+fn a_recording_of_ros2_is_examined() {
+    let desk = tempfile::tempdir().unwrap();
+    let goals = desk.path().join("goals.toml");
+    fs::write(
+        &goals,
+        "degradation_order = [\"all\"]\n[[chain]]\nname = \"all\"\nstart = \"/topic3\"\nend = \"/drive\"\ngoal = \"500 ms\"\n",
+    )
+    .unwrap();
+    let trace = root().join("crates/takt-ros/tests/data/caret-end-to-end");
+    let mut command = run(["manage", "--json", "--trace"]);
+    let all = json(&command.arg(&trace).arg(&goals).output().unwrap());
+    assert!(all["events"].as_u64().unwrap() > 1000);
+    let edges = all["graph"]["edges"].as_array().unwrap();
+    assert!(edges.iter().any(|edge| edge["topic"] == "/topic3"), "{edges:?}");
+    assert_eq!(all["plan"]["chains"].as_array().unwrap().len(), 1);
+
+    let empty = run(["manage", "--trace"]).arg(desk.path()).arg(&goals).output().unwrap();
+    assert_eq!(empty.status.code(), Some(2), "{}", stderr(&empty));
+    assert!(!stderr(&empty).contains("panicked"), "{}", stderr(&empty));
+}

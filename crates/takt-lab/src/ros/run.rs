@@ -17,7 +17,10 @@ use takt_model::Model;
 use takt_ros::preload::{Probe, Session as ProbeSession, SessionOptions};
 use takt_ros_workload::{Program, Running};
 use takt_rt::clock::monotonic_ns;
+use takt_rt::jobs::JobRecord;
 use takt_rundir::{Measure, RunDir, SampleFile};
+use takt_trace::event::Trace;
+use takt_trace::perfetto::{Task, export};
 
 use super::baseline::criticality_monotonic;
 use super::{ManagerPolicy, RosFile};
@@ -30,6 +33,10 @@ use crate::summary::RunSummary;
 /// Between two looks at the events, as the manager does by itself.
 const POLL: Duration = Duration::from_millis(15);
 const TICK: Duration = Duration::from_millis(500);
+/// Instances of a chain in the picture: half an hour at 50 Hz.
+const MOST_SHOWN: usize = 100_000;
+/// The picture of the chains.
+const PERFETTO_FILE: &str = "chains.perfetto-trace";
 /// What a system gets to end by itself.
 const GRACE: Duration = Duration::from_secs(5);
 
@@ -297,8 +304,11 @@ struct Chains {
 struct Chain {
     index: usize,
     measure: String,
+    goal_ns: u64,
     file: SampleFile,
     rows: u64,
+    /// The first instances, for the picture.
+    shown: Vec<JobRecord>,
 }
 
 #[derive(Serialize)]
@@ -325,7 +335,14 @@ impl Chains {
                 .deadline_ns(goal.goal_ns),
             );
             let file = session.dir().samples(&samples)?;
-            chains.push(Chain { index, measure: goal.name.clone(), file, rows: 0 });
+            chains.push(Chain {
+                index,
+                measure: goal.name.clone(),
+                goal_ns: goal.goal_ns,
+                file,
+                rows: 0,
+                shown: Vec::new(),
+            });
         }
         Ok(Self { chains })
     }
@@ -334,7 +351,20 @@ impl Chains {
         for (index, completions) in live.completions() {
             let Some(chain) = self.chains.iter_mut().find(|chain| chain.index == index) else { continue };
             for done in completions {
-                chain.file.push(&Row { began_ns: done.began_ns, ended_ns: done.ended_ns })?;
+                let (began_ns, ended_ns) = (done.began_ns, done.ended_ns);
+                chain.file.push(&Row { began_ns, ended_ns })?;
+                if chain.shown.len() < MOST_SHOWN {
+                    let (index, planned_ns, end_ns) = (chain.rows, began_ns, ended_ns);
+                    let (wake_ns, start_ns) = (began_ns, began_ns);
+                    chain.shown.push(JobRecord {
+                        index,
+                        planned_ns,
+                        wake_ns,
+                        start_ns,
+                        end_ns,
+                        ..Default::default()
+                    });
+                }
                 chain.rows += 1;
             }
         }
@@ -343,6 +373,9 @@ impl Chains {
 
     /// Chains that never completed have no samples; that is said instead.
     fn close(&mut self, session: &mut Session) -> Result<(), LabError> {
+        if let Err(error) = self.draw(&session.dir().path().join(PERFETTO_FILE)) {
+            session.header.problems.push(format!("{PERFETTO_FILE}: {error}"));
+        }
         for chain in &mut self.chains {
             chain.file.flush()?;
             if chain.rows == 0 {
@@ -352,6 +385,22 @@ impl Chains {
                 session.header.problems.push(format!("chain {} never completed", chain.measure));
             }
         }
+        Ok(())
+    }
+}
+
+impl Chains {
+    /// Every chain as a track of its instances, late ones marked, for ui.perfetto.dev.
+    fn draw(&self, path: &Path) -> Result<(), String> {
+        let task = |chain: &Chain| Task {
+            name: format!("chain {}", chain.measure),
+            deadline_ns: Some(chain.goal_ns),
+            ..Task::default()
+        };
+        let tasks: Vec<_> = self.chains.iter().map(|chain| (task(chain), chain.shown.as_slice())).collect();
+        let file = File::create(path).map_err(|error| error.to_string())?;
+        export(std::io::BufWriter::new(file), &Trace::default(), &tasks)
+            .map_err(|error| error.to_string())?;
         Ok(())
     }
 }

@@ -363,7 +363,9 @@ impl<S: Source, K: Kernel> Live<S, K> {
             }
             self.cost.enact_ns += thread_cpu_ns().saturating_sub(after_ns);
         }
-        if self.next_plan_ns.is_some_and(|due_ns| now_ns >= due_ns) || (ended && self.plans == 0) {
+        // When everything has ended there is nothing left to plan for, but a look at what was there.
+        let due = self.next_plan_ns.is_some_and(|due_ns| now_ns >= due_ns);
+        if (due && !ended) || (ended && self.plans == 0) {
             // A manager that was held up for long makes one plan, not many.
             self.next_plan_ns = Some(now_ns + period_ns);
             self.decide(now_ns)?;
@@ -542,7 +544,11 @@ impl<S: Source, K: Kernel> Live<S, K> {
         if let Some(restored) = &restored {
             self.note(now_ns, &restored.to_string());
         }
-        let model = self.extractor.snapshot(now_ns);
+        let mut model = self.extractor.snapshot(now_ns);
+        if model.callbacks.is_empty() {
+            // Everything has ended: the last model that was planned for.
+            model = self.model;
+        }
         Ok(Finished { status, restored, plan: self.plan, model })
     }
 }

@@ -3,19 +3,21 @@
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{IsTerminal, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use takt_lab::ros::watchdog_command;
-use takt_manager::Goals;
 use takt_manager::live::launch::Launched;
 use takt_manager::live::{Board, Finished, Live, Log, Options, metrics};
 use takt_manager::restore::{self, watchdog};
 use takt_manager::system::{Linux, platform};
+use takt_manager::{Goals, recorded};
+use takt_model::Model;
 use takt_ros::Source;
+use takt_ros::ctf::Recording;
 use takt_ros::preload::{Session, SessionOptions};
 use takt_ros::uprobes::{Probe as Uprobes, UprobeOptions};
 
@@ -40,12 +42,28 @@ pub fn run(args: &args::Manage) -> CommandResult {
     }
     let path = args.goals.as_ref().ok_or("which goals? takt manage GOALS.toml -- ros2 launch …")?;
     let goals = Goals::read(path)?;
+    if let Some(folder) = &args.trace {
+        return examine(args, &goals, folder);
+    }
     match (args.command.split_first(), args.pid.as_slice()) {
         (Some((program, arguments)), []) => launch(args, goals, program, arguments),
         (None, pids) if !pids.is_empty() => attach(args, goals, pids),
         (Some(_), _) => Err("a command and --pid: give one of them".into()),
         (None, _) => Err("nothing to manage: give a command after --, or --pid of running processes".into()),
     }
+}
+
+/// Reads a recording.
+fn examine(args: &args::Manage, goals: &Goals, folder: &Path) -> CommandResult {
+    let open = || Recording::open(folder);
+    let seen = recorded::examine(open, goals, &platform(&goals.options)?, &takt_model::Options::default())?;
+    write_dot(args, &seen.model)?;
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&print::recorded_json(&seen))?);
+    } else {
+        print!("{}\n{}", seen.model.to_text(), print::recorded(&seen));
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Starts the command under the preload probe.
@@ -147,6 +165,8 @@ fn options(args: &args::Manage) -> Result<Options, Box<dyn std::error::Error>> {
         watchdog: Some(watchdog_command),
         ..Options::default()
     };
+    // Who only looks wants to see what has ended, too.
+    options.model.keep_ended = args.observe;
     if let Some(state) = &args.state {
         options.enact.state = state.clone();
     }
@@ -206,10 +226,7 @@ fn show(board: Board, ended: Arc<AtomicBool>) -> std::thread::JoinHandle<()> {
 }
 
 fn report(args: &args::Manage, finished: &Finished) -> Result<(), Box<dyn std::error::Error>> {
-    if let Some(path) = &args.dot {
-        let dot = finished.model.to_dot(takt_model::DotOptions::default());
-        std::fs::write(path, dot).map_err(|error| format!("{}: {error}", path.display()))?;
-    }
+    write_dot(args, &finished.model)?;
     if args.json {
         println!("{}", serde_json::to_string_pretty(&print::managed_json(finished))?);
     } else {
@@ -219,4 +236,10 @@ fn report(args: &args::Manage, finished: &Finished) -> Result<(), Box<dyn std::e
         print!("\n{}", finished.status.text());
     }
     Ok(())
+}
+
+fn write_dot(args: &args::Manage, model: &Model) -> Result<(), String> {
+    let Some(path) = &args.dot else { return Ok(()) };
+    let dot = model.to_dot(takt_model::DotOptions::default());
+    std::fs::write(path, dot).map_err(|error| format!("{}: {error}", path.display()))
 }

@@ -6,6 +6,8 @@ use std::fmt::Write;
 use serde_json::{Value, json};
 use takt_lab::ros::ManagerTable;
 use takt_manager::live::Finished;
+use takt_manager::plan::ChainState;
+use takt_manager::recorded::Recorded;
 use takt_model::Model;
 
 /// Everything of a managed run, the model as a graph among it.
@@ -17,6 +19,58 @@ pub fn managed_json(finished: &Finished) -> Value {
         "restored": finished.restored.as_ref().map(ToString::to_string),
         "model": finished.model,
     })
+}
+
+/// Everything of a recording.
+pub fn recorded_json(seen: &Recorded) -> Value {
+    json!({
+        "graph": graph(&seen.model),
+        "events": seen.events,
+        "chains": seen.measured(),
+        "plan": seen.plan,
+        "model": seen.model,
+    })
+}
+
+/// The chains of a recording for people: bound, goal, and what was measured.
+pub fn recorded(seen: &Recorded) -> String {
+    let ms = |ns: u64| ns as f64 / 1e6;
+    let measured = seen.measured();
+    let mut text = format!("{} events, {} lost\n", seen.events, seen.model.lost_events);
+    // Writing to a string cannot fail.
+    for chain in &seen.plan.chains {
+        let bound = chain.bound_ns.map_or("no bound".to_owned(), |ns| format!("at most {:.1} ms", ms(ns)));
+        let _ = write!(
+            text,
+            "{}: goal {:.1} ms, {bound} ({})",
+            chain.name,
+            ms(chain.goal_ns),
+            words(&chain.state)
+        );
+        match measured.iter().find(|one| one.name == chain.name) {
+            Some(one) => {
+                let median = one.median_ns.map_or("-".to_owned(), |ns| format!("{:.1}", ms(ns)));
+                let _ = writeln!(
+                    text,
+                    "; measured {} times, {} late, median {median}, worst {:.1} ms",
+                    one.completions,
+                    one.violations,
+                    ms(one.worst_ns)
+                );
+            }
+            None => text.push('\n'),
+        }
+    }
+    text
+}
+
+fn words(state: &ChainState) -> String {
+    match state {
+        ChainState::Guaranteed => "could be kept".to_owned(),
+        ChainState::Degraded { why } | ChainState::NotAnalysable { why } => why.clone(),
+        ChainState::NotFound { why, near_misses } if near_misses.is_empty() => why.clone(),
+        ChainState::NotFound { why, near_misses } => format!("{why}; there are {}", near_misses.join(", ")),
+    }
 }
 
 /// Vertices are callbacks, edges are topics between them.

@@ -1,0 +1,175 @@
+//! A recording instead of running processes: the model that it shows, the bounds, what the manager would have decided at its end,
+//! and what its chains really took.
+//!
+//! A recording is read twice: chains can be followed only once it is known which callbacks they go through.
+
+use serde::Serialize;
+use takt_model::{ChainSpec, ChainStats, Extractor, Model, OptionsError};
+use takt_ros::{Event, Source};
+
+use crate::goals::Goals;
+use crate::manager::Manager;
+use crate::plan::{Plan, Platform};
+
+/// What a recording shows.
+#[derive(Debug, Clone)]
+pub struct Recorded {
+    /// The model at its end.
+    pub model: Model,
+    /// What the manager would have done.
+    pub plan: Plan,
+    /// Chains that were found, as measured.
+    pub chains: Vec<ChainStats>,
+    /// Events read.
+    pub events: u64,
+}
+
+/// What a chain took, for programs.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Measured {
+    /// The chain.
+    pub name: String,
+    /// Times that it came to its end.
+    pub completions: u64,
+    /// Of these, later than the goal.
+    pub violations: u64,
+    /// Instances that a later one passed.
+    pub dropped: u64,
+    /// Median latency, nanoseconds.
+    pub median_ns: Option<u64>,
+    /// The longest.
+    pub worst_ns: u64,
+}
+
+/// Why a recording cannot be examined.
+#[derive(Debug, thiserror::Error)]
+pub enum Error<E: std::error::Error> {
+    /// It cannot be opened or read.
+    #[error(transparent)]
+    Source(E),
+    /// The options of the model.
+    #[error("model: {0}")]
+    Model(#[from] OptionsError),
+    /// Nothing in it.
+    #[error(
+        "the recording has no event of ROS 2's tracepoints: were they enabled (ros2 trace, provider `ros2`)?"
+    )]
+    Empty,
+}
+
+/// Examines the recording that `open` opens, each time from its beginning.
+///
+/// # Errors
+///
+/// [`Error`].
+pub fn examine<S: Source>(
+    mut open: impl FnMut() -> Result<S, S::Error>,
+    goals: &Goals,
+    platform: &Platform,
+    options: &takt_model::Options,
+) -> Result<Recorded, Error<S::Error>> {
+    let mut options = options.clone();
+    // At the end of a recording every process has ended.
+    options.keep_ended = true;
+    if let Some(exceedance) = goals.options.exceedance
+        && !options.exceedance.contains(&exceedance)
+    {
+        options.exceedance.push(exceedance);
+    }
+    options.validate()?;
+    let mut extractor = Extractor::new(options.clone());
+    let (mut first_ns, mut last_ns, mut events) = (None, 0, 0);
+    read(open().map_err(Error::Source)?, |event| {
+        if first_ns.is_none() {
+            extractor.begin(event.at_ns);
+        }
+        first_ns.get_or_insert(event.at_ns);
+        last_ns = last_ns.max(event.at_ns);
+        events += 1;
+        extractor.event(&event);
+    })?;
+    let first_ns = first_ns.ok_or(Error::Empty)?;
+    let model = extractor.snapshot(last_ns);
+    let plan = Manager::new(goals.clone(), platform.clone()).plan(&model);
+
+    let mut extractor = Extractor::new(options);
+    extractor.begin(first_ns);
+    let found = plan.chains.iter().filter(|chain| !chain.path_names.is_empty());
+    let watched: Vec<_> = found
+        .map(|chain| {
+            let (name, path) = (chain.name.clone(), chain.path_names.clone());
+            extractor.watch(ChainSpec { name, path, goal_ns: Some(chain.goal_ns) })
+        })
+        .collect();
+    read(open().map_err(Error::Source)?, |event| extractor.event(&event))?;
+    let chains = watched.into_iter().filter_map(|id| extractor.watched(id).cloned()).collect();
+    Ok(Recorded { model, plan, chains, events })
+}
+
+impl Recorded {
+    /// The chains in numbers.
+    #[must_use]
+    pub fn measured(&self) -> Vec<Measured> {
+        let one = |chain: &ChainStats| Measured {
+            name: chain.spec().name.clone(),
+            completions: chain.completions,
+            violations: chain.violations,
+            dropped: chain.dropped,
+            median_ns: chain.quantile_ns(0.5),
+            worst_ns: chain.worst_ns,
+        };
+        self.chains.iter().map(one).collect()
+    }
+}
+
+fn read<S: Source>(mut source: S, mut sink: impl FnMut(Event)) -> Result<(), Error<S::Error>> {
+    while !source.ended() {
+        // Portions come until the end; a recording never waits.
+        source.poll(&mut sink).map_err(Error::Source)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use takt_ros::ctf::Recording;
+
+    use super::*;
+
+    fn real() -> std::path::PathBuf {
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../takt-ros/tests/data/caret-end-to-end")
+    }
+
+    #[test]
+    fn a_real_recording_shows_its_nodes_and_a_chain() {
+        let goals = Goals::parse(
+            "degradation_order = [\"all\"]\n[[chain]]\nname = \"all\"\nstart = \"/topic3\"\nend = \"/drive\"\ngoal = \"500 ms\"\n",
+            "goals",
+        )
+        .unwrap();
+        let platform = Platform { cores: vec![0, 1], system_core: 0, most_bandwidth: 0.9 };
+        let options = takt_model::Options::default();
+        let seen = examine(|| Recording::open(&real()), &goals, &platform, &options).unwrap();
+        assert!(seen.events > 1000);
+        assert!(seen.model.nodes.len() >= 5, "{:?}", seen.model.nodes);
+        assert_eq!(seen.plan.chains.len(), 1);
+        assert_eq!(seen.measured().len(), seen.chains.len());
+        // The same bytes say the same.
+        let again = examine(|| Recording::open(&real()), &goals, &platform, &options).unwrap();
+        assert_eq!((again.model, again.events), (seen.model, seen.events));
+    }
+
+    #[test]
+    fn a_folder_without_a_trace_is_an_error() {
+        let folder = tempfile::tempdir().unwrap();
+        let goals = Goals::parse(
+            "degradation_order = [\"a\"]\n[[chain]]\nname = \"a\"\nstart = \"/a\"\nend = \"/b\"\ngoal = \"5 ms\"\n",
+            "goals",
+        )
+        .unwrap();
+        let platform = Platform { cores: vec![0], system_core: 0, most_bandwidth: 0.9 };
+        assert!(examine(|| Recording::open(folder.path()), &goals, &platform, &Default::default()).is_err());
+    }
+}
