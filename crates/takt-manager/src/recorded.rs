@@ -151,13 +151,13 @@ mod tests {
         .unwrap();
         let platform = Platform { cores: vec![0, 1], system_core: 0, most_bandwidth: 0.9 };
         let options = takt_model::Options::default();
-        let seen = examine(|| Recording::open(&real()), &goals, &platform, &options).unwrap();
+        let seen = examine(|| Recording::open(real()), &goals, &platform, &options).unwrap();
         assert!(seen.events > 1000);
         assert!(seen.model.nodes.len() >= 5, "{:?}", seen.model.nodes);
         assert_eq!(seen.plan.chains.len(), 1);
         assert_eq!(seen.measured().len(), seen.chains.len());
         // The same bytes say the same.
-        let again = examine(|| Recording::open(&real()), &goals, &platform, &options).unwrap();
+        let again = examine(|| Recording::open(real()), &goals, &platform, &options).unwrap();
         assert_eq!((again.model, again.events), (seen.model, seen.events));
     }
 

@@ -1,23 +1,6 @@
 //! CPU time used up on purpose.
 
-use rustix::time::{ClockId, clock_gettime};
-
-/// CPU time of the calling thread, nanoseconds.
-#[must_use]
-pub fn thread_cpu_ns() -> u64 {
-    nanoseconds(clock_gettime(ClockId::ThreadCPUTime))
-}
-
-/// CLOCK_MONOTONIC, nanoseconds.
-#[must_use]
-pub fn now_ns() -> u64 {
-    nanoseconds(clock_gettime(ClockId::Monotonic))
-}
-
-fn nanoseconds(at: rustix::time::Timespec) -> u64 {
-    // Both clocks start at zero and cannot be negative.
-    at.tv_sec.unsigned_abs() * 1_000_000_000 + at.tv_nsec.unsigned_abs()
-}
+use takt_rt::clock::thread_cpu_ns;
 
 /// Computes until this thread has used `ns` of CPU time. Arithmetic in between, so that the clock (a system call) is read about once in
 /// ten microseconds.

@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::burn::now_ns;
 use crate::system::System;
+use takt_rt::clock::monotonic_ns;
 
 /// What travels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -144,7 +144,7 @@ impl Bus {
         loop {
             ready.clear();
             ready.extend(histories.iter().map(|history| !history.messages.is_empty()));
-            let left_ns = until_ns.saturating_sub(now_ns());
+            let left_ns = until_ns.saturating_sub(monotonic_ns());
             if left_ns == 0 || ready.contains(&true) {
                 return;
             }
@@ -234,7 +234,7 @@ mod tests {
         talker.publish(Message { topic: 1, sequence: 9, source_ns: 7 });
         let mut ready = Vec::new();
         while !ready.get(1).is_some_and(|ready| *ready) {
-            listener.wait(now_ns() + 1_000_000, &mut ready);
+            listener.wait(monotonic_ns() + 1_000_000, &mut ready);
             std::thread::yield_now();
         }
         assert_eq!(ready, [true, true]);

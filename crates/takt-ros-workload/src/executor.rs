@@ -2,8 +2,8 @@
 //! filled at polling points only; timers come before subscriptions, each in the order of registration; a callback runs to its
 //! end; each ready subscription is served once for each polling point.
 
-use crate::burn::now_ns;
 use crate::tracepoints::trace;
+use takt_rt::clock::monotonic_ns;
 
 /// What an executor serves.
 pub trait Served {
@@ -72,16 +72,16 @@ impl Executor {
 
     /// Serves until `end_ns`. A callback that runs then is finished.
     pub fn spin(&mut self, served: &mut dyn Served, end_ns: u64) {
-        while now_ns() < end_ns {
+        while monotonic_ns() < end_ns {
             trace().rclcpp_executor_get_next_ready();
-            match self.next(now_ns()) {
+            match self.next(monotonic_ns()) {
                 Some(Next::Timer(index)) => served.timer(index),
                 Some(Next::Subscription(index)) => served.subscription(index),
                 None => {
                     let due_ns = self.timers.iter().map(|timer| timer.next_ns).min().unwrap_or(u64::MAX);
                     let until_ns = due_ns.min(end_ns);
                     trace().rclcpp_executor_wait_for_work(
-                        i64::try_from(until_ns.saturating_sub(now_ns())).unwrap_or(i64::MAX),
+                        i64::try_from(until_ns.saturating_sub(monotonic_ns())).unwrap_or(i64::MAX),
                     );
                     served.wait(until_ns, &mut self.ready);
                 }

@@ -11,8 +11,8 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 use takt_ros::standin::STAND_IN;
+use takt_rt::clock::monotonic_ns;
 
-use crate::burn::now_ns;
 use crate::node::{Failure, Losses, Window};
 use crate::system::System;
 
@@ -176,7 +176,7 @@ impl Running {
         phases: usize,
     ) -> Result<Window, LaunchFailure> {
         // Long enough for every process to be told and to sleep at its first release.
-        let start_ns = now_ns() + 200_000_000;
+        let start_ns = monotonic_ns() + 200_000_000;
         let later = |from_ns: u64, by: Duration| {
             from_ns.saturating_add(u64::try_from(by.as_nanos()).unwrap_or(u64::MAX))
         };

@@ -7,11 +7,12 @@ use std::path::Path;
 
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
-use crate::burn::{burn_ns, now_ns};
+use crate::burn::burn_ns;
 use crate::bus::{Bus, Message};
 use crate::executor::{Executor, Served, Timer};
 use crate::system::{Cost, NodeSpec, Random, SourceSpec, System};
 use crate::tracepoints::{Handle, trace};
+use takt_rt::clock::monotonic_ns;
 
 /// When a run begins and ends, CLOCK_MONOTONIC nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -165,7 +166,7 @@ impl Node {
         let timers = (spec.timer.iter())
             .map(|timer| {
                 let objects =
-                    TimerObjects { made_ns: now_ns(), timer: Handle::new(), callback: Handle::new() };
+                    TimerObjects { made_ns: monotonic_ns(), timer: Handle::new(), callback: Handle::new() };
                 trace.rcl_timer_init(objects.timer.pointer(), period_ns(timer.period_ms).cast_signed());
                 trace.rclcpp_timer_callback_added(objects.timer.pointer(), objects.callback.pointer());
                 trace.rclcpp_callback_register(objects.callback.pointer(), &text(&timer.name));
@@ -266,7 +267,7 @@ struct Activity {
 impl Activity {
     fn compute(&mut self, window: &Window) {
         let random = self.random.draw();
-        burn_ns(self.cost.ns(window.phase(now_ns()), self.index, random));
+        burn_ns(self.cost.ns(window.phase(monotonic_ns()), self.index, random));
         self.index += 1;
     }
 }
@@ -340,8 +341,8 @@ impl SourceLoop {
         let mut timer = Timer { next_ns: window.start_ns, period_ns };
         while timer.next_ns < window.end_ns {
             sleep_until(timer.next_ns);
-            timer.call(now_ns());
-            burn_ns(self.spec.cost.ns(window.phase(now_ns()), index, self.random.draw()));
+            timer.call(monotonic_ns());
+            burn_ns(self.spec.cost.ns(window.phase(monotonic_ns()), index, self.random.draw()));
             index += 1;
             publish(&self.bus, &self.publishers, index);
         }
@@ -380,7 +381,7 @@ fn sleep_until(at_ns: u64) {
         tv_sec: i64::try_from(at_ns / 1_000_000_000).unwrap_or(i64::MAX),
         tv_nsec: (at_ns % 1_000_000_000).cast_signed(),
     };
-    while now_ns() < at_ns {
+    while monotonic_ns() < at_ns {
         // A signal ends the sleep early; the loop goes back to it.
         let _ = rustix::thread::clock_nanosleep_absolute(ClockId::Monotonic, &at);
     }
@@ -429,7 +430,7 @@ mod tests {
         )
         .unwrap();
         let directory = tempfile::tempdir().unwrap();
-        let start_ns = now_ns() + 50_000_000;
+        let start_ns = monotonic_ns() + 50_000_000;
         let window = Window { start_ns, phases_ns: start_ns, end_ns: start_ns + 10_000_000_000, phases: 1 };
         for name in ["driver", "filter", "sink"] {
             let (system, place) = (system.clone(), directory.path().to_owned());
@@ -441,7 +442,7 @@ mod tests {
         let mut done = 0;
         while done < 3 {
             bus.wait(window.end_ns, &mut ready);
-            assert!(now_ns() < window.end_ns, "nothing came through");
+            assert!(monotonic_ns() < window.end_ns, "nothing came through");
             assert!(bus.take(1).is_none(), "the filter let something through that it had to hold");
             while let Some(message) = bus.take(0) {
                 assert_eq!(message.topic, 0, "topics are sorted by name: /done is the first");

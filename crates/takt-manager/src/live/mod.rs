@@ -12,7 +12,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use takt_model::{ChainSpec, ChainStats, Completion, Extractor, Model, Reorder, WatchId};
 use takt_ros::Source;
-use takt_rt::clock::monotonic_ns;
+use takt_rt::clock::{monotonic_ns, thread_cpu_ns};
 use takt_rt::placement::CpuSet;
 use takt_rt::policy::Policy;
 
@@ -583,10 +583,6 @@ fn cpu_ns(clock: libc::clockid_t) -> u64 {
     // SAFETY: `time` is a valid place for the result; these clocks always exist.
     unsafe { libc::clock_gettime(clock, &mut time) };
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
-}
-
-fn thread_cpu_ns() -> u64 {
-    cpu_ns(libc::CLOCK_THREAD_CPUTIME_ID)
 }
 
 fn process_cpu_ns() -> u64 {
