@@ -232,6 +232,18 @@ impl Goals {
         Ok(Self { chains, degradation_order, options })
     }
 
+    /// How the model must be learnt for these goals: with the probability that budgets are asked for.
+    #[must_use]
+    pub fn learning(&self, options: &takt_model::Options) -> takt_model::Options {
+        let mut options = options.clone();
+        if let Some(exceedance) = self.options.exceedance
+            && !options.exceedance.contains(&exceedance)
+        {
+            options.exceedance.push(exceedance);
+        }
+        options
+    }
+
     /// Length of the longest goal.
     #[must_use]
     pub fn longest_ns(&self) -> u64 {

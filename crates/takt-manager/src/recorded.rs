@@ -68,14 +68,8 @@ pub fn examine<S: Source>(
     platform: &Platform,
     options: &takt_model::Options,
 ) -> Result<Recorded, Error<S::Error>> {
-    let mut options = options.clone();
     // At the end of a recording every process has ended.
-    options.keep_ended = true;
-    if let Some(exceedance) = goals.options.exceedance
-        && !options.exceedance.contains(&exceedance)
-    {
-        options.exceedance.push(exceedance);
-    }
+    let options = takt_model::Options { keep_ended: true, ..goals.learning(options) };
     options.validate()?;
     let mut extractor = Extractor::new(options.clone());
     let (mut first_ns, mut last_ns, mut events) = (None, 0, 0);

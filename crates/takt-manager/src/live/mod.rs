@@ -162,12 +162,7 @@ impl<S: Source, K: Kernel> Live<S, K> {
         mut options: Options,
         kernel: K,
     ) -> Result<Self, Error> {
-        let mut model = options.model.clone();
-        if let Some(exceedance) = goals.options.exceedance
-            && !model.exceedance.contains(&exceedance)
-        {
-            model.exceedance.push(exceedance);
-        }
+        let model = goals.learning(&options.model);
         model.validate()?;
         if goals.options.soft_reservations {
             options.enact.soft = enact::Soft::Soft;

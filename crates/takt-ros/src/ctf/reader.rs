@@ -174,6 +174,19 @@ impl Reader {
         Self { mapped, ..Self::default() }
     }
 
+    /// All traces at or below `folder`, as one part; there must be one.
+    pub fn below(folder: &Path, mapped: bool) -> Result<Self, Error> {
+        let found = traces_below(folder)?;
+        if found.is_empty() {
+            return Err(Error::NoTrace { path: folder.to_owned() });
+        }
+        let mut reader = Self::new(mapped);
+        for trace in found {
+            reader.add(&trace, 0)?;
+        }
+        Ok(reader)
+    }
+
     /// The clock of all events.
     pub fn clock(&self) -> Option<&Clock> {
         self.first.as_ref()?.1.as_ref()

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::error::Error;
-use super::reader::{Reader, traces_below};
+use super::reader::Reader;
 use super::stream::Damage;
 use crate::event::{Event, Source};
 
@@ -35,16 +35,7 @@ impl Recording {
     ///
     /// There is none, or one that cannot be read from its beginning on.
     pub fn open(folder: impl AsRef<Path>) -> Result<Self, Error> {
-        let folder = folder.as_ref();
-        let mut reader = Reader::new(true);
-        let found = traces_below(folder)?;
-        if found.is_empty() {
-            return Err(Error::NoTrace { path: folder.to_owned() });
-        }
-        for trace in found {
-            reader.add(&trace, 0)?;
-        }
-        Ok(Self { reader })
+        Ok(Self { reader: Reader::below(folder.as_ref(), true)? })
     }
 
     /// What could not be read so far, the first few hundred.

@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::Path;
 
 use super::error::Error;
-use super::reader::{Reader, traces_below};
+use super::reader::Reader;
 use super::stream::Damage;
 use super::value::{self, Value};
 
@@ -57,16 +57,7 @@ impl Records {
     ///
     /// There is none, or one that cannot be read from its beginning on.
     pub fn open(folder: impl AsRef<Path>) -> Result<Self, Error> {
-        let folder = folder.as_ref();
-        let mut reader = Reader::new(false);
-        let found = traces_below(folder)?;
-        if found.is_empty() {
-            return Err(Error::NoTrace { path: folder.to_owned() });
-        }
-        for trace in found {
-            reader.add(&trace, 0)?;
-        }
-        Ok(Self { reader })
+        Ok(Self { reader: Reader::below(folder.as_ref(), false)? })
     }
 
     /// What could not be read so far, the first few hundred.
