@@ -324,6 +324,12 @@ impl Undoing<'_> {
                     }
                     GroupVersion::V2 => "cgroup.threads",
                 };
+                // The kernel rebuilds its domains when a group that balances goes, and does so milliseconds after the removal. A
+                // reservation that somebody gets meanwhile is lost from its account, and shrinking it refused (seen on 6.18).
+                // Balancing switched off here, it has nothing left to do then.
+                if *version == GroupVersion::V1 {
+                    let _ = self.kernel.write(&path.join("cpuset.sched_load_balance"), "0");
+                }
                 // Threads that are just ending keep a group busy for a moment, and others may make threads meanwhile.
                 for attempt in 0..20 {
                     for task in self.kernel.read(&path.join(list)).unwrap_or_default().lines() {
