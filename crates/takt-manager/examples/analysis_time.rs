@@ -1,6 +1,6 @@
 //! CPU time of whole plans: the paper's seven chains, and a big system of 100 executors and 50 chains.
 //!
-//! `cargo run -p takt-manager --example analysis_time`
+//! `cargo run -p takt-manager --example analysis_time -- [SEEDS]`
 
 #![allow(clippy::unwrap_used)]
 
@@ -21,7 +21,8 @@ fn main() {
             2,
         );
     }
-    for seed in 0..3 {
+    let seeds = std::env::args().nth(1).map_or(3, |seeds| seeds.parse().expect("a number of seeds"));
+    for seed in 0..seeds {
         let (system, goals) = big(seed, 100, 50);
         report(&format!("100 executors, 50 chains, seed {seed}, 16 cores"), &system, &goals, 16);
         report(&format!("100 executors, 50 chains, seed {seed}, 4 cores"), &system, &goals, 4);
