@@ -87,7 +87,7 @@ impl<K: Kernel> Enactor<K> {
                 if !same {
                     self.kernel.set_attributes(tid, &policy)?;
                 }
-                let moved = self.kernel.affinity(tid)? != cpus;
+                let moved = self.kernel.affinity(tid)? != self.partition.shown(&cpus);
                 if moved {
                     self.partition.settle(&mut self.kernel, &before, &cpus)?;
                 }

@@ -76,6 +76,10 @@ impl Kernel for Linux {
         numbers(&format!("/proc/{pid}/task"))
     }
 
+    fn processes(&self) -> io::Result<Vec<u32>> {
+        numbers("/proc")
+    }
+
     fn kernel_threads(&self) -> io::Result<Vec<u32>> {
         // Children of kthreadd, which is number 2 and a kernel thread as well.
         let is_kernel = |pid: &u32| {
