@@ -222,7 +222,7 @@ fn cores() -> Option<(usize, usize)> {
 
 fn platform() -> Option<Platform> {
     let (system_core, reserved) = cores()?;
-    Some(Platform { cores: vec![reserved], system_core, most_bandwidth: 0.9 })
+    Some(Platform::new(vec![reserved], system_core, 0.9))
 }
 
 fn options(folder: &Path, mode: Mode) -> Options {

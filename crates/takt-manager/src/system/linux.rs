@@ -287,7 +287,9 @@ pub fn platform(options: &crate::goals::Options) -> Result<crate::Platform, crat
         return Err(crate::enact::Error::Core { core, online: Box::new(online) });
     }
     let room = deadline_room().unwrap_or(options.most_bandwidth);
-    Ok(crate::Platform { cores, system_core, most_bandwidth: options.most_bandwidth.min(room) })
+    let most_bandwidth = options.most_bandwidth.min(room);
+    let most_system_bandwidth = options.most_system_bandwidth.map_or(most_bandwidth, |most| most.min(room));
+    Ok(crate::Platform { cores, system_core, most_bandwidth, most_system_bandwidth })
 }
 
 fn release_is_at_least(major: u32, minor: u32) -> bool {
