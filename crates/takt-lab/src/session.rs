@@ -105,6 +105,7 @@ impl Session {
             load: Value::Null,
             records_lost: 0,
             measures: Vec::new(),
+            phases: Vec::new(),
             figures: Default::default(),
         };
         let mut session = Self {
