@@ -97,7 +97,8 @@ pub struct PhaseCost {
 }
 
 /// The steps of Table III, as figures of a run.
-const STEPS: [&str; 4] = ["extract_ms_per_plan", "model_ms_per_plan", "plan_ms_per_plan", "enact_ms_per_plan"];
+const STEPS: [&str; 4] =
+    ["extract_ms_per_plan", "model_ms_per_plan", "plan_ms_per_plan", "enact_ms_per_plan"];
 
 /// Reads the runs of `table`.
 ///
@@ -228,7 +229,8 @@ mod tests {
     fn samples_belong_to_the_phase_in_which_they_began() {
         let phase = |name: &str, from_ns, to_ns| takt_rundir::Phase { name: name.to_owned(), from_ns, to_ns };
         let phases = vec![phase("idle", 0, 100), phase("busy", 100, 200)];
-        let measure = Measure::new("pilot", "Pilot", "chain-pilot", "ended_ns").since("began_ns").deadline_ns(50);
+        let measure =
+            Measure::new("pilot", "Pilot", "chain-pilot", "ended_ns").since("began_ns").deadline_ns(50);
         let series = Series { values_ns: vec![10, 60, 20, 90, 70], times_ns: vec![0, 99, 100, 150, 200] };
         let mut rows = Vec::new();
         let header: RunHeader = serde_json::from_value(serde_json::json!({
