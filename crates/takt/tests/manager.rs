@@ -83,8 +83,8 @@ fn a_bench_has_all_chains_and_what_the_manager_cost() {
     assert!(of_phases > 0 && of_phases <= rows[0]["completions"].as_u64().unwrap(), "{:#}", rows[0]);
     assert_eq!(all["cost_by_phase"].as_array().unwrap().len(), 3);
     // The verdict is about all chains: a line for each.
-    let run = std::path::PathBuf::from(all["run_dirs"][0].as_str().unwrap());
-    let reasons = takt::read_json(&run.join("summary.json"))["reasons"].to_string();
+    let first = std::path::PathBuf::from(all["run_dirs"][0].as_str().unwrap());
+    let reasons = takt::read_json(&first.join("summary.json"))["reasons"].to_string();
     for chain in ["heartbeat", "odometry-loc", "tracker"] {
         assert!(reasons.contains(&format!("\"{chain}: ")), "{reasons}");
     }
