@@ -157,6 +157,14 @@ mod tests {
     }
 
     #[test]
+    fn every_shipped_goals_file_is_read() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../goals");
+        let files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+        let read: Vec<Goals> = files.map(|path| Goals::read(&path).unwrap()).collect();
+        assert!(read.len() >= 2);
+    }
+
+    #[test]
     fn mistakes_are_named() {
         let mut file = shipped();
         file.command = Some(Vec::new());
