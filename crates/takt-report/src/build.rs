@@ -35,8 +35,10 @@ pub fn build(collection: &Collection) -> Document {
         robots.push(&context.group.robot);
         sections.push(measure(context, number + 1, main));
     }
-    if let Some(table) = tables::figures(collection) {
-        sections.push(section("figures-of-the-robot", "Figures of the robot", vec![Block::Table(table)]));
+    let figures = tables::figures_by_phase(collection).into_iter().chain(tables::figures(collection));
+    let figures: Vec<Block> = figures.map(Block::Table).collect();
+    if !figures.is_empty() {
+        sections.push(section("figures-of-the-robot", "Figures of the robot", figures));
     }
     sections.extend(kernel(collection));
     sections.push(conditions(collection));
@@ -88,7 +90,12 @@ fn introduction(collection: &Collection, contexts: &[Context<'_>]) -> Section {
             continue;
         }
         robots.push(&context.group.robot);
-        answer(context, &mut section);
+        let judged = tables::judged::judged(contexts, &context.group.robot);
+        if judged.is_empty() {
+            answer(context, &mut section);
+        } else {
+            answer_all(&judged, &mut section);
+        }
     }
     let warnings = warnings(collection, contexts);
     if !warnings.is_empty() {
@@ -128,7 +135,8 @@ fn what_was_run(collection: &Collection, contexts: &[Context<'_>]) -> String {
         text += ", on machines that differ";
     }
     text += ".";
-    if let Some(main) = contexts.first() {
+    let several = |c: &&Context<'_>| !tables::judged::judged(contexts, &c.group.robot).is_empty();
+    if let Some(main) = contexts.first().filter(|c| !several(c)) {
         text += &format!(" The main measure is \"{}\".", main.group.title);
     }
     if !collection.common.is_empty() {
@@ -181,6 +189,50 @@ fn answer(context: &Context<'_>, section: &mut Section) {
         }
     }
     section.add(Block::Table(tables::verdicts(context)));
+}
+
+/// The verdict about all measures of a robot that has several to keep.
+fn answer_all(judged: &[&Context<'_>], section: &mut Section) {
+    let overalls = tables::judged::overalls(judged);
+    match &overalls[..] {
+        [] => {
+            section.add(Block::Paragraph("No deadline is set, so that there is no verdict.".to_owned()));
+            return;
+        }
+        [(_, report)] => {
+            let words = match report.verdict {
+                Verdict::Pass => "Every measure that was not given up met its deadline with enough evidence.",
+                Verdict::Fail => "A measure that was not given up missed its deadline.",
+                Verdict::Inconclusive => {
+                    "No measure that was not given up missed its deadline, but the evidence does not carry a PASS."
+                }
+            };
+            section.add(Block::Verdict(report.verdict, words.to_owned()));
+            section.add(Block::List(report.reasons.clone()));
+        }
+        several => {
+            for verdict in [Verdict::Fail, Verdict::Inconclusive, Verdict::Pass] {
+                let with = several.iter().filter(|(_, report)| report.verdict == verdict);
+                let names: Vec<&str> =
+                    with.map(|(c, _)| judged[0].collection.configurations[*c].name.as_str()).collect();
+                if names.is_empty() {
+                    continue;
+                }
+                let what = match verdict {
+                    Verdict::Pass => {
+                        "every measure that was not given up met its deadline with enough evidence"
+                    }
+                    Verdict::Fail => "a measure that was not given up missed its deadline",
+                    Verdict::Inconclusive => {
+                        "no measure that was not given up missed its deadline, but the evidence does not carry a PASS"
+                    }
+                };
+                section.add(Block::Verdict(verdict, format!("{}: {what}.", names.join(", "))));
+            }
+        }
+    }
+    section.add(Block::Table(tables::judged::verdicts(judged, &overalls)));
+    section.add(Block::Table(tables::judged::misses(judged)));
 }
 
 /// Sentences made of reasons.
@@ -327,7 +379,8 @@ fn measure(context: &Context<'_>, number: usize, main: bool) -> Section {
         section.add(Block::Table(tables::verdicts(context)));
     }
     section.add(Block::Table(tables::latency(context)));
-    let mut figures = pictures::rows(context, &id);
+    let mut figures = pictures::by_phase(context, &id);
+    figures.extend(pictures::rows(context, &id));
     if let Some(table) = tables::repetitions(context) {
         section.add(Block::Table(table));
     }
