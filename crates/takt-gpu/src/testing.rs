@@ -1,0 +1,1 @@
+//! The emulated device, for tests.
