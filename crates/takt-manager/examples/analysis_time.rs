@@ -30,7 +30,7 @@ fn main() {
 }
 
 fn report(what: &str, system: &System, goals: &Goals, cores: usize) {
-    let platform = Platform { cores: (1..=cores).collect(), system_core: 0, most_bandwidth: 0.95 };
+    let platform = Platform::new((1..=cores).collect(), 0, 0.95);
     let mut manager = Manager::new(goals.clone(), platform);
     let model = system.exact_model();
     let plan = manager.plan(&model);
