@@ -160,11 +160,23 @@ pub fn is_run(path: &Path) -> bool {
     path.join(RUN_FILE).is_file()
 }
 
-/// The jobs of a run as events, for the manager to examine.
+/// The jobs of a run, task by task.
+#[derive(Debug)]
+pub struct RunJobs(Vec<Vec<JobRow>>);
+
+impl RunJobs {
+    /// As events, from the beginning.
+    #[must_use]
+    pub fn events(&self) -> Rows<std::vec::IntoIter<JobRow>> {
+        from_tasks(self.0.iter().map(|jobs| jobs.clone().into_iter()).collect())
+    }
+}
+
+/// The jobs of a run, for the manager to examine.
 ///
 /// # Errors
 /// [`LabError::Files`] for a damaged run directory; [`LabError::Config`] for a robot whose samples are no jobs.
-pub fn recorded(path: &Path) -> Result<Rows<std::vec::IntoIter<JobRow>>, LabError> {
+pub fn recorded(path: &Path) -> Result<RunJobs, LabError> {
     let dir = RunDir::open(path)?;
     let robot = dir.header()?.robot;
     let mut rows: Vec<Vec<JobRow>> = Vec::new();
@@ -181,7 +193,7 @@ pub fn recorded(path: &Path) -> Result<Rows<std::vec::IntoIter<JobRow>>, LabErro
             known.join(", ")
         )));
     }
-    Ok(from_tasks(rows.into_iter().map(Vec::into_iter).collect()))
+    Ok(RunJobs(rows))
 }
 
 fn read(dir: &RunDir, task: &Task, rows: &mut Vec<Vec<JobRow>>) -> Result<(), LabError> {
@@ -252,7 +264,8 @@ mod tests {
         read(&dir, &PERCEPTION, &mut rows).unwrap();
         let names: Vec<(&str, usize)> = rows.iter().map(|jobs| (&*jobs[0].task, jobs.len())).collect();
         assert_eq!(names, [("perception-0", 5), ("perception-1", 5)]);
-        let mut events = from_tasks(rows.into_iter().map(Vec::into_iter).collect());
+        let run = RunJobs(rows);
+        let mut events = run.events();
         let mut jobs = 0;
         while !events.ended() {
             events.poll(&mut |event| jobs += u64::from(matches!(event.kind, Kind::Job { .. }))).unwrap();
