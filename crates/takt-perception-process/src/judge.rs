@@ -95,4 +95,3 @@ impl Judge for CpuJudge {
         })
     }
 }
-

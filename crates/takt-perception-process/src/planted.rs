@@ -69,7 +69,8 @@ impl FromStr for Plan {
         let (kind, rest) = rest.split_once('@').ok_or_else(refused)?;
         let (rest, ms) = rest.split_once(':').unwrap_or((rest, "100"));
         let (at, count) = rest.split_once('+').unwrap_or((rest, "1"));
-        let fault = KINDS.iter().find(|(name, _)| *name == kind).map(|(_, fault)| *fault).ok_or_else(refused)?;
+        let fault =
+            KINDS.iter().find(|(name, _)| *name == kind).map(|(_, fault)| *fault).ok_or_else(refused)?;
         Ok(Self {
             fault,
             at: at.parse().map_err(|_| refused())?,

@@ -281,13 +281,9 @@ impl Answer {
         d.frame_sequence = take.word();
         d.capture_ns = take.word();
         let t = &mut d.times;
-        for time in [
-            &mut t.arrival_ns,
-            &mut t.start_ns,
-            &mut t.inferred_ns,
-            &mut t.projected_ns,
-            &mut t.published_ns,
-        ] {
+        for time in
+            [&mut t.arrival_ns, &mut t.start_ns, &mut t.inferred_ns, &mut t.projected_ns, &mut t.published_ns]
+        {
             *time = take.word();
         }
         let health = take.word();
@@ -411,7 +407,9 @@ mod tests {
     #[test]
     fn causes_come_through() {
         let answer = Answer::new(1, 2, 3, Err(JudgeError::Lost("ECC error".into())), &Detections::default());
-        let Outcome::Lost(text) = Answer::from_words(&answer.words()).unwrap().outcome else { panic!("lost") };
+        let Outcome::Lost(text) = Answer::from_words(&answer.words()).unwrap().outcome else {
+            panic!("lost")
+        };
         assert_eq!(text.as_str(), "ECC error");
     }
 }

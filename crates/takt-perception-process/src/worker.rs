@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use takt_perception::{
-    DetectorSchedule, DetectorService, Detections, Device, Engine, Perception, PerceptionConfig,
+    Detections, DetectorSchedule, DetectorService, Device, Engine, Perception, PerceptionConfig,
 };
 use takt_rt::census::CensusKeeper;
 use takt_rt::clock::monotonic_ns;
@@ -106,7 +106,8 @@ fn serve(make: &Make) -> Result<(), String> {
     let Judges { mut judges, mut about, keep } = make(setup, &census, &mut progress)?;
     if let Some(plan) = planted(generation)? {
         labels.push(format!("planted fault: {plan}"));
-        judges = judges.into_iter().map(|judge| Box::new(Planted::new(judge, plan)) as Box<dyn Judge>).collect();
+        judges =
+            judges.into_iter().map(|judge| Box::new(Planted::new(judge, plan)) as Box<dyn Judge>).collect();
     }
     about.labels.append(&mut labels);
     let region = Arc::new(region);
@@ -150,7 +151,9 @@ fn serve(make: &Make) -> Result<(), String> {
 
 /// The fault that this process shall have.
 fn planted(generation: u32) -> Result<Option<Plan>, String> {
-    let Ok(text) = std::env::var(FAULT_VARIABLE) else { return Ok(None) };
+    let Some(text) = std::env::var(FAULT_VARIABLE).ok().filter(|text| !text.is_empty()) else {
+        return Ok(None);
+    };
     let plan: Plan = text.parse()?;
     Ok((plan.all || generation == 1).then_some(plan))
 }
