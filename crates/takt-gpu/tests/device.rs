@@ -193,8 +193,7 @@ fn a_graph_is_launched_updated_and_made_anew() {
         assert!(end.is_reached().is_err(), "an event inside a graph cannot be waited for");
         assert_eq!(done.wait(soon(), Wait::Block).unwrap(), Waited::Done);
         assert!(end.since(&begin).unwrap() >= 0);
-        let value = host.read().unwrap()[63];
-        value
+        host.read().unwrap()[63]
     };
     assert_eq!(run(&graph), 2.0);
     assert_eq!(run(&graph), 2.0);
@@ -435,7 +434,7 @@ fn interference_of_every_kind_proves_itself_and_ends() {
         }
         let work = interfering.stop();
         assert!(work.device_ns > 0 && work.cpu_ns > 0, "{work:?}");
-        assert_eq!(work.bytes, if kind == Kind::Compute { 0 } else { work.launches * 2 << 20 });
+        assert_eq!(work.bytes, if kind == Kind::Compute { 0 } else { (work.launches * 2) << 20 });
     }
     assert_eq!((emulator.count("allocations"), emulator.count("streams")), before, "nothing is left");
 }
