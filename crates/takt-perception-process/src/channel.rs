@@ -138,10 +138,12 @@ pub(crate) fn ticket(generation: u32, number: u32) -> u64 {
 }
 
 /// How a wait ended.
+// A box would be an allocation per frame.
+#[allow(clippy::large_enum_variant)]
 #[derive(Debug)]
 pub(crate) enum Waited {
     /// The answer to this very question.
-    Answer(Box<Answer>),
+    Answer(Answer),
     /// Its words make no sense.
     Garbled(Garbled),
     /// The deadline has passed.
@@ -222,7 +224,7 @@ impl Asker {
             if let Some(answered) = self.newest() {
                 if answered == ticket {
                     return match Answer::from_words(&self.words) {
-                        Ok(answer) => Waited::Answer(Box::new(answer)),
+                        Ok(answer) => Waited::Answer(answer),
                         Err(garbled) => Waited::Garbled(garbled),
                     };
                 }

@@ -17,6 +17,7 @@ use takt_rt::settings::ThreadSettings;
 use takt_rt::thread;
 
 use crate::channel::{Answerer, Channel};
+use crate::gpu;
 use crate::judge::{CpuJudge, Judge, JudgeError};
 use crate::planted::{FAULT_VARIABLE, Plan, Planted};
 use crate::region::{Region, Setup};
@@ -225,10 +226,10 @@ pub fn cpu_judges(setup: &Setup, census: &CensusKeeper) -> Result<Judges, String
 pub fn judges(
     setup: &Setup,
     census: &CensusKeeper,
-    _progress: &mut dyn FnMut(String),
+    progress: &mut dyn FnMut(String),
 ) -> Result<Judges, String> {
     match setup.device {
         Device::Cpu | Device::Auto => cpu_judges(setup, census),
-        Device::Cuda | Device::Tensorrt => Err("no GPU pipeline in this program yet".to_owned()),
+        Device::Cuda | Device::Tensorrt => gpu::judges(setup, census, progress),
     }
 }
