@@ -29,8 +29,8 @@ macro_rules! driver_functions {
             /// The library says of itself that it is the emulated device.
             pub(crate) emulated: bool,
             $(pub(crate) $field: unsafe extern "C" fn($($type),*) -> u32,)*
-            #[cfg_attr(not(feature = "emulator"), expect(dead_code, reason = "keeps the functions loaded"))]
-            pub(crate) library: Library,
+            // Behind the functions that are in it.
+            _library: Library,
         }
 
         impl Api {
@@ -44,7 +44,7 @@ macro_rules! driver_functions {
                 )*
                 // SAFETY: only looked for, never read.
                 let emulated = unsafe { library.get::<*const c_void>(b"takt_emulated_device\0") }.is_ok();
-                Ok(Self { version, emulated, $($field,)* library })
+                Ok(Self { version, emulated, $($field,)* _library: library })
             }
         }
     };

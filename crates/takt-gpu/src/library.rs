@@ -65,9 +65,11 @@ pub(crate) fn open_first(paths: &[PathBuf]) -> Result<Library, Vec<String>> {
         match unsafe { unix::Library::open(Some(path), RTLD_NOW | RTLD_LOCAL) } {
             Ok(library) => return Ok(library.into()),
             Err(error) => {
-                let (text, path) = (error.to_string(), path.display().to_string());
-                // The loader's "cannot open shared object file" is what is expected of a missing library; all else is news.
-                let missing = text.contains("No such file");
+                let text =
+                    std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
+                let path = path.display().to_string();
+                // That the library itself is missing is no news; what it needs in its turn, or a broken file, is.
+                let missing = text.starts_with(&path) && text.contains("No such file");
                 looked.push(if missing { path } else { format!("{path} ({text})") });
             }
         }

@@ -57,6 +57,7 @@ pub struct Compiler {
     version: (i32, i32),
     architectures: Vec<u32>,
     emulated: bool,
+    path: std::path::PathBuf,
     // Behind the functions that are in it.
     _library: Library,
 }
@@ -107,8 +108,8 @@ impl Compiler {
         let mut looked = Vec::new();
         for path in library::compilers() {
             let opened = library::open_first(std::slice::from_ref(&path)).and_then(|library| {
-                let compiler =
-                    Self::of(library).map_err(|reason| vec![format!("{} ({reason})", path.display())])?;
+                let compiler = Self::of(library, &path)
+                    .map_err(|reason| vec![format!("{} ({reason})", path.display())])?;
                 match refuse(&compiler) {
                     None => Ok(compiler),
                     Some(reason) => Err(vec![format!("{} ({reason})", path.display())]),
@@ -122,7 +123,7 @@ impl Compiler {
         Err(GpuError::NvrtcMissing { looked })
     }
 
-    fn of(library: Library) -> Result<Self, String> {
+    fn of(library: Library, path: &std::path::Path) -> Result<Self, String> {
         let functions = Functions::resolve(&library)
             .map_err(|symbol| format!("has no {symbol}: older than CUDA 11.2"))?;
         let (mut major, mut minor, mut count) = (0, 0, 0);
@@ -144,7 +145,8 @@ impl Compiler {
         architectures.sort_unstable();
         // SAFETY: only looked for, never read.
         let emulated = unsafe { library.get::<*const c_void>(b"takt_emulated_compiler\0") }.is_ok();
-        Ok(Self { functions, version: (major, minor), architectures, emulated, _library: library })
+        let (version, path) = ((major, minor), path.to_owned());
+        Ok(Self { functions, version, architectures, emulated, path, _library: library })
     }
 
     /// Its version, `(12, 4)`.
@@ -164,7 +166,11 @@ impl Compiler {
     /// What the outcome depends on beside source and options.
     pub(crate) fn identity(&self) -> String {
         let (major, minor) = self.version;
-        format!("{}{major}.{minor}", if self.emulated { "emulated " } else { "" })
+        if self.emulated {
+            // Its folder is named after what it was made from.
+            return format!("emulated {}", self.path.display());
+        }
+        format!("{major}.{minor}")
     }
 
     /// Compiles `source` for a device of `capability`.

@@ -103,7 +103,14 @@ impl Timelines {
         let mut old = ticket.0.load(Ordering::SeqCst);
         loop {
             let same = old != MANY && old >> SHIFT == new >> SHIFT;
-            let next = if same || self.over(old) { new } else { MANY };
+            // The work itself is submitted already, and keeps its own stream from being idle.
+            let over = match old {
+                MANY => self.0.iter().enumerate().all(|(other, line)| {
+                    line.is_idle() || (other == slot && line.completed.load(Ordering::SeqCst) + 1 >= number)
+                }),
+                _ => self.over(old),
+            };
+            let next = if same || over { new } else { MANY };
             match ticket.0.compare_exchange(old, next, Ordering::SeqCst, Ordering::SeqCst) {
                 Ok(_) => return,
                 Err(newer) => old = newer,
