@@ -19,8 +19,10 @@ mod config;
 mod detector;
 mod device;
 mod engine;
+pub mod gpu;
 mod health;
 mod image;
+mod judge;
 mod measure;
 mod mount;
 mod occupancy;
@@ -31,6 +33,7 @@ mod segmenter;
 #[cfg(test)]
 mod testing;
 mod track;
+mod view;
 
 pub use config::{
     ConfigError, DetectorConfig, DetectorSchedule, HealthConfig, MAX_NEAREST_RANK, OccupancyConfig,
@@ -47,3 +50,4 @@ pub use occupancy::{Capsule, CapsuleFrame, StaticBox, Volume};
 pub use overlay::Overlay;
 pub use perception::{Perception, PerceptionError};
 pub use result::{Detections, FrameHealth, MAX_OBJECTS, Object, ObjectKind, StageTimes};
+pub use view::FrameView;
