@@ -92,7 +92,6 @@ struct Candidate {
 }
 
 /// State of one camera from frame to frame.
-#[derive(Debug)]
 pub(crate) struct Judge {
     config: PerceptionConfig,
     camera: u32,
@@ -473,6 +472,12 @@ impl Judge {
         if let Some(overlay) = overlay {
             overlay.relabel(&place);
         }
+    }
+}
+
+impl std::fmt::Debug for Judge {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Judge").field("camera", &self.camera).finish_non_exhaustive()
     }
 }
 

@@ -1,6 +1,6 @@
 //! A stream with everything that works on it: kernels, networks, the memory of its cameras.
 
-use takt_gpu::{Arg, DeviceBuffer, Event, Gpu, GpuError, Graph, Grid, Pinned, Priority, Stream, Waited};
+use takt_gpu::{Arg, DeviceBuffer, Event, Gpu, GpuError, Graph, Grid, Pinned, Stream, Waited};
 use takt_link_camera::Intrinsics;
 
 use super::kernels::{Kernel, Kernels};

@@ -219,8 +219,11 @@ impl CameraState {
         let block = rig.blocks[self.index];
         let count = self.look.blobs as usize;
         {
-            let (memory, place) = self.list(rig, budget, count, self.places.blobs, device.blob_records)?;
-            let memory = memory.read()?;
+            let whole = self.fetch_more(rig, budget, count, device.blob_records)?;
+            let (memory, place) = match whole {
+                Some(place) => (self.more.read()?, place),
+                None => (self.down.read()?, self.places.blobs),
+            };
             let records: &[BlobRecord] = bytemuck::cast_slice(&memory[place.range()]);
             self.blobs.clear();
             self.blobs.extend(records[..count.min(records.len())].iter().map(|record| Blob {
@@ -245,9 +248,11 @@ impl CameraState {
         self.candidates.clear();
         if self.detects {
             let count = self.look.candidates as usize;
-            let (memory, place) =
-                self.list(rig, budget, count, self.places.candidates, device.candidates)?;
-            let memory = memory.read()?;
+            let whole = self.fetch_more(rig, budget, count, device.candidates)?;
+            let (memory, place) = match whole {
+                Some(place) => (self.more.read()?, place),
+                None => (self.down.read()?, self.places.candidates),
+            };
             let records: &[CandidateRecord] = bytemuck::cast_slice(&memory[place.range()]);
             self.candidates.extend(records[..count.min(records.len())].iter().map(|record| Candidate {
                 box_px: record.box_px,
@@ -259,21 +264,20 @@ impl CameraState {
         Ok(())
     }
 
-    /// A list of which the first part is there: all of it.
-    fn list(
+    /// Fetches the whole of a list of `count`, unless the first part is all.
+    fn fetch_more(
         &self,
         rig: &mut Rig,
         budget: &Budget,
         count: usize,
-        first: Place,
         all: Place,
-    ) -> Result<(&Pinned<u8>, Place), GpuPerceptionError> {
+    ) -> Result<Option<Place>, GpuPerceptionError> {
         if count <= FIRST {
-            return Ok((&self.down, first));
+            return Ok(None);
         }
         rig.stream.download_part(&rig.arena, all.at, &self.more, 0, all.bytes)?;
         rig.wait(budget, "a long list")?;
-        Ok((&self.more, Place { at: 0, bytes: all.bytes }))
+        Ok(Some(Place { at: 0, bytes: all.bytes }))
     }
 
     fn places<'a>(&self, rig: &'a Rig) -> &'a CameraPlaces {
@@ -479,7 +483,7 @@ impl Stages for Run<'_> {
         }
         for crop in 0..crops {
             let row = self.row();
-            let Some((network, [height, width])) = &mut self.rig.networks.segmenter else { break };
+            let Some((_, [height, width])) = &self.rig.networks.segmenter else { break };
             let (pixels, slot) = (*height * *width, index * segments + crop);
             self.rig.launch(Kernel::Resample, pixels, 1 + crop, row)?;
             let Some((network, _)) = &mut self.rig.networks.segmenter else { break };
