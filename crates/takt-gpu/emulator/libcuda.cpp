@@ -5,7 +5,7 @@
 //   driver=11040        version that the driver tells (read before cuInit)
 //   devices=0           no device
 //   memory=BYTES        all its memory
-//   hang=KERNEL:MS[:TIMES]  the next TIMES (1) runs of KERNEL (* any) hold the device for MS (0: for ever)
+//   hang=KERNEL:MS[:TIMES]  the next TIMES (1) runs of KERNEL (* any) hold the device for MS (0: until reset)
 //   lost=N[:CODE]       the device is lost with CODE (719) at the N-th kernel from now
 //   slow=FACTOR         kernels take so many times as long
 //   launch_us=N         every launch by the host takes N microseconds of its CPU
@@ -72,6 +72,10 @@ struct Engine {
         busy = false;
         changed.notify_all();
     }
+    uint64_t length() {
+        std::lock_guard<std::mutex> lock(mutex);
+        return waiting.size();
+    }
     bool more_urgent(int priority) {
         std::lock_guard<std::mutex> lock(mutex);
         return !waiting.empty() && waiting.begin()->first < priority;
@@ -88,6 +92,7 @@ struct Planted {
     std::atomic<unsigned> lost_code{LAUNCH_FAILED};
     std::atomic<double> slow{1};
     std::atomic<int64_t> launch_us{0};
+    std::atomic<uint64_t> resets{0};
 };
 
 struct Stream;
@@ -140,7 +145,7 @@ struct Device {
     uint64_t used = 0;
     std::set<Stream *> streams;
     std::atomic<unsigned> lost{0};
-    std::atomic<uint64_t> launches{0}, graph_launches{0}, kernels{0}, copies{0}, copied_bytes{0}, context{0};
+    std::atomic<uint64_t> launches{0}, graph_launches{0}, kernels{0}, copies{0}, copied_bytes{0}, context{0}, holding{0};
     bool initialized = false;
 };
 
@@ -183,7 +188,7 @@ void plant(const std::string &text) {
         } else if (key == "slow") planted.slow = atof(value.c_str());
         else if (key == "launch_us") planted.launch_us = atoll(value.c_str());
         else if (key == "reset") {
-            planted.hang_times = 0, planted.lost_in = -1, planted.lost_code = LAUNCH_FAILED, planted.slow = 1, planted.launch_us = 0;
+            ++planted.resets, planted.hang_times = 0, planted.lost_in = -1, planted.lost_code = LAUNCH_FAILED, planted.slow = 1, planted.launch_us = 0;
             planted.memory = 8ULL << 30, device.lost = 0;
         } else fprintf(stderr, "emulated device: TAKT_EMULATOR knows no `%s`\n", key.c_str());
     }
@@ -263,13 +268,16 @@ void run_kernel(Stream &own, const Function &function, const std::array<unsigned
     const uint64_t blocks = uint64_t(grid[0]) * grid[1] * grid[2];
     device.compute.take(own.priority);
     int64_t hang = -1;
+    const uint64_t resets = planted.resets;
     {
         std::lock_guard<std::mutex> lock(planted.mutex);
         if (planted.hang_times > 0 && (planted.hang == "*" || planted.hang == function.name))
             --planted.hang_times, hang = planted.hang_ms;
     }
-    if (hang == 0) for (;;) sleep_for(1000000000);
+    device.holding += hang >= 0;
+    while (hang == 0 && planted.resets == resets) sleep_for(1000000);
     if (hang > 0) sleep_for(hang * 1000000);
+    device.holding -= hang >= 0;
     if (planted.lost_in > 0 && --planted.lost_in == 0) fault(planted.lost_code);
     uint64_t chunk = 1;
     for (uint64_t at = 0; at < blocks && !device.lost;) {
@@ -313,6 +321,8 @@ uint64_t takt_emulator_count(const char *name) {
            : key == "allocations"    ? device.allocations.size()
            : key == "host_memory"    ? device.host.size()
            : key == "streams"        ? device.streams.size()
+           : key == "waiting"        ? device.compute.length()
+           : key == "holding"        ? device.holding.load()
            : key == "contexts"       ? device.context.load()
                                      : ~0ULL;
 }

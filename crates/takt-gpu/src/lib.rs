@@ -42,25 +42,31 @@
 
 mod api;
 mod cache;
+pub mod clock;
 mod error;
 mod gpu;
 mod graph;
+pub mod interference;
 mod kernel;
 mod library;
 mod memory;
 mod nvrtc;
+pub mod spans;
 mod stream;
 #[cfg(feature = "emulator")]
 pub mod testing;
 mod timeline;
 mod wait;
 
+pub use clock::{Clock, Mapping, Stamp};
 pub use error::{CudaVersion, GpuError};
 pub use gpu::{Gpu, Info, Memory};
 pub use graph::{Graph, Updated};
+pub use interference::{Interference, Interfering};
 pub use kernel::{Arg, Function, Grid, Module, Source};
 pub use library::{CUDA_LIBRARY_VARIABLE, NVRTC_LIBRARY_VARIABLE, set_libraries};
 pub use memory::{DeviceBuffer, HostMut, HostRef, Pinned};
 pub use nvrtc::{Compiled, Compiler};
+pub use spans::{Span, SpanRecorder, Spans};
 pub use stream::{Event, Priority, Stream};
 pub use wait::{Wait, Waited};

@@ -115,7 +115,8 @@ impl Emulator {
     }
 
     /// What this process's device counts: `launches`, `graph_launches`, `kernels`, `copies`, `copied_bytes`, `used_bytes`,
-    /// `allocations`, `host_memory`, `streams`, `contexts`.
+    /// `allocations`, `host_memory`, `streams`, `contexts`, `waiting` (kernels that wait for the engine), `holding` (kernels
+    /// that hang).
     ///
     /// # Panics
     /// When the library does not load, or for a count that there is not.

@@ -3,8 +3,11 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use takt_gpu::interference::Kind;
 use takt_gpu::testing::{self, Emulator};
-use takt_gpu::{Arg, Gpu, GpuError, Grid, Pinned, Priority, Source, Updated, Wait, Waited};
+use takt_gpu::{
+    Arg, Clock, Gpu, GpuError, Grid, Interference, Pinned, Priority, Source, Updated, Wait, Waited,
+};
 use takt_rt::clock::monotonic_ns;
 
 const KERNELS: Source = Source {
@@ -20,6 +23,7 @@ const KERNELS: Source = Source {
             int i = blockIdx.x * blockDim.x + threadIdx.x;
             if (i < n) { atomicMin(out, x[i]); atomicAdd(out + 1, 1u); }
         }
+        extern "C" __global__ void turn(unsigned* turns, int who) { turns[who] = atomicAdd(turns + 9, 1u); }
         extern "C" __global__ void pair(Pair p, float* out) { out[0] = twice(p.b) + p.a; }
         extern "C" __global__ void where(unsigned* out) {
             unsigned i = (blockIdx.y * gridDim.x + blockIdx.x) * blockDim.x * blockDim.y + threadIdx.y * blockDim.x + threadIdx.x;
@@ -112,7 +116,7 @@ fn what_overruns_goes_on_and_keeps_its_memory() {
     let done = stream.event(false).unwrap();
     let (mut host, device) = (gpu.pinned::<f32>(8).unwrap(), gpu.buffer::<f32>(8).unwrap());
     host.write().unwrap().fill(3.0);
-    emulator.plant("hang=scale:150");
+    emulator.plant("hang=scale:0");
     stream.upload(&host, &device).unwrap();
     // SAFETY: as declared above.
     unsafe {
@@ -131,6 +135,7 @@ fn what_overruns_goes_on_and_keeps_its_memory() {
     let before = emulator.count("allocations");
     drop(device);
     assert_eq!((gpu.waiting_to_be_freed(), emulator.count("allocations")), (1, before));
+    emulator.plant("reset=1");
     assert_eq!(done.wait(soon(), Wait::Block).unwrap(), Waited::Done);
     assert_eq!((gpu.waiting_to_be_freed(), emulator.count("allocations")), (0, before - 1));
     assert!(host.read().unwrap().iter().all(|value| *value == 6.0));
@@ -188,8 +193,7 @@ fn a_graph_is_launched_updated_and_made_anew() {
         assert!(end.is_reached().is_err(), "an event inside a graph cannot be waited for");
         assert_eq!(done.wait(soon(), Wait::Block).unwrap(), Waited::Done);
         assert!(end.since(&begin).unwrap() >= 0);
-        let value = host.read().unwrap()[63];
-        value
+        host.read().unwrap()[63]
     };
     assert_eq!(run(&graph), 2.0);
     assert_eq!(run(&graph), 2.0);
@@ -346,4 +350,102 @@ fn every_thread_may_use_the_device_and_streams_wait_for_each_other() {
         });
     });
     assert_eq!(host.read().unwrap()[4095], 2.0);
+}
+
+#[test]
+fn event_times_lie_between_the_hosts() {
+    let Some((_alone, gpu, _)) = device() else { return };
+    let mut clock = Clock::new(&gpu).unwrap();
+    let stream = gpu.stream(Priority::Critical).unwrap();
+    let event = stream.event(true).unwrap();
+    for round in 0..20 {
+        let before_ns = monotonic_ns();
+        stream.record(&event).unwrap();
+        assert_eq!(event.wait(soon(), Wait::Spin).unwrap(), Waited::Done);
+        let after_ns = monotonic_ns();
+        let stamp = clock.stamp(&event).unwrap();
+        assert!(stamp.at_ns + stamp.error_ns >= before_ns, "round {round}: {stamp:?} {before_ns}");
+        assert!(stamp.at_ns <= after_ns + stamp.error_ns, "round {round}: {stamp:?} {after_ns}");
+        assert!(clock.renew(3, soon()).unwrap());
+    }
+    // The emulated device has the host's clock.
+    std::thread::sleep(std::time::Duration::from_millis(120));
+    assert!(clock.is_older(100_000_000));
+    assert!(clock.renew(5, soon()).unwrap());
+    let mapping = clock.mapping();
+    assert!(mapping.drift.abs() <= mapping.drift_error, "{mapping:?}");
+    assert!(
+        !clock.renew(5, 0).unwrap() || clock.mapping().error_ns > 0,
+        "out of time: nothing, or a bracket after all"
+    );
+    let untimed = stream.event(false).unwrap();
+    stream.record(&untimed).unwrap();
+    assert!(matches!(clock.stamp(&untimed), Err(GpuError::Invalid { .. })));
+}
+
+#[test]
+fn a_more_urgent_stream_does_not_wait_for_what_is_queued() {
+    let Some((_alone, gpu, emulator)) = device() else { return };
+    let module = gpu.module_cached(&KERNELS, None).unwrap();
+    let turn = module.function("turn").unwrap();
+    let (turns, host) = (gpu.buffer::<u32>(10).unwrap(), gpu.pinned::<u32>(10).unwrap());
+    let urgency = [Priority::Background, Priority::Normal, Priority::Critical, Priority::Normal];
+    let streams = urgency.map(|priority| gpu.stream(priority).unwrap());
+    streams[3].fill(&turns, 0).unwrap();
+    assert_eq!(streams[3].drain(soon(), Wait::Block).unwrap(), Waited::Done);
+    // The last stream holds the device; what comes meanwhile is done by urgency and not in order of arrival.
+    emulator.plant("hang=turn:0");
+    for (who, waiting) in [(3, 0), (0, 1), (1, 2), (2, 3)] {
+        // SAFETY: as declared above.
+        unsafe {
+            let args = [Arg::buffer(&turns), Arg::value(who)];
+            streams[who as usize].launch(&turn, Grid::over(1, 1), &args).unwrap();
+        }
+        if who == 3 {
+            while emulator.count("holding") == 0 {
+                std::thread::yield_now();
+            }
+        }
+        while emulator.count("waiting") != waiting {
+            std::thread::yield_now();
+        }
+    }
+    emulator.plant("reset=1");
+    for stream in &streams {
+        assert_eq!(stream.drain(soon(), Wait::Block).unwrap(), Waited::Done);
+    }
+    streams[0].download(&turns, &host).unwrap();
+    assert_eq!(streams[0].drain(soon(), Wait::Block).unwrap(), Waited::Done);
+    assert_eq!(host.read().unwrap()[..4], [3, 2, 1, 0]);
+}
+
+#[test]
+fn interference_of_every_kind_proves_itself_and_ends() {
+    let Some((_alone, _gpu, emulator)) = device() else { return };
+    let before = (emulator.count("allocations"), emulator.count("streams"));
+    for (kind, duty) in [(Kind::Compute, 1.0), (Kind::Memory, 1.0), (Kind::Copies, 1.0), (Kind::Compute, 0.3)]
+    {
+        let config = Interference { kind, duty, kernel_us: 200, mib: 1, ..Interference::default() };
+        let interfering = config.start().unwrap();
+        assert!(interfering.device().contains("emulated"));
+        while interfering.work().launches < 5 {
+            assert_eq!(interfering.death(), None);
+            std::thread::yield_now();
+        }
+        let work = interfering.stop();
+        assert!(work.device_ns > 0 && work.cpu_ns > 0, "{work:?}");
+        assert_eq!(work.bytes, if kind == Kind::Compute { 0 } else { (work.launches * 2) << 20 });
+    }
+    assert_eq!((emulator.count("allocations"), emulator.count("streams")), before, "nothing is left");
+}
+
+#[test]
+fn interference_on_a_device_that_is_lost_ends_with_its_reason() {
+    let Some((_alone, _gpu, emulator)) = device() else { return };
+    let interfering = Interference { kernel_us: 100, ..Interference::default() }.start().unwrap();
+    emulator.plant("lost=3");
+    while interfering.death().is_none() {
+        std::thread::yield_now();
+    }
+    assert!(interfering.death().unwrap().is_lost());
 }

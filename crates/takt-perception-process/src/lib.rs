@@ -24,6 +24,7 @@ pub mod breaker;
 mod channel;
 mod event;
 mod futex;
+mod gpu;
 mod judge;
 mod memory;
 mod planted;

@@ -4,10 +4,9 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use takt_link_camera::Frame;
 use takt_perception::{Detections, FramePose};
 
-use crate::judge::{Judge, JudgeError, Stages};
+use crate::judge::{Judge, JudgeError, PixelMemory, Seen, Stages};
 
 /// The environment variable that plants faults in worker processes: `KIND@FRAME[+COUNT][:MS][/all]`, for example
 /// `hang@30`, `sleep@20+10:80` (ten frames of 80 ms) or `abort@5/all` (in every process, not only in the first). A run
@@ -69,7 +68,8 @@ impl FromStr for Plan {
         let (kind, rest) = rest.split_once('@').ok_or_else(refused)?;
         let (rest, ms) = rest.split_once(':').unwrap_or((rest, "100"));
         let (at, count) = rest.split_once('+').unwrap_or((rest, "1"));
-        let fault = KINDS.iter().find(|(name, _)| *name == kind).map(|(_, fault)| *fault).ok_or_else(refused)?;
+        let fault =
+            KINDS.iter().find(|(name, _)| *name == kind).map(|(_, fault)| *fault).ok_or_else(refused)?;
         Ok(Self {
             fault,
             at: at.parse().map_err(|_| refused())?,
@@ -102,9 +102,13 @@ impl<J> Planted<J> {
 }
 
 impl<J: Judge> Judge for Planted<J> {
+    fn adopt(&mut self, memory: PixelMemory) -> Result<(), JudgeError> {
+        self.judge.adopt(memory)
+    }
+
     fn judge(
         &mut self,
-        frame: &Frame,
+        frame: &Seen<'_>,
         pose: Option<&FramePose>,
         start_ns: u64,
         deadline_ns: u64,

@@ -108,8 +108,7 @@ impl Region {
     /// The memory behind a descriptor that the cell handed down.
     pub fn open(file: OwnedFd) -> io::Result<Self> {
         let memory = Arc::new(Memory::open(file)?);
-        let header: NonNull<Header> =
-            memory.at(0, HEADER_BYTES).ok_or_else(|| invalid("too small"))?.cast();
+        let header: NonNull<Header> = memory.at(0, HEADER_BYTES).ok_or_else(|| invalid("too small"))?.cast();
         // SAFETY: inside the mapping, aligned; atomics are valid for every bit pattern.
         let fields = unsafe { header.as_ref() };
         if fields.magic.load(Ordering::Acquire) != MAGIC || fields.layout.load(Ordering::Relaxed) != LAYOUT {
@@ -185,7 +184,12 @@ mod tests {
             perception: PerceptionConfig::default(),
             cameras: vec![camera(16), camera(31)],
             threads: ThreadSettings {
-                policy: Policy::Deadline { runtime, deadline: runtime * 6, period: runtime * 6, reclaim: true },
+                policy: Policy::Deadline {
+                    runtime,
+                    deadline: runtime * 6,
+                    period: runtime * 6,
+                    reclaim: true,
+                },
                 ..ThreadSettings::default()
             },
             library_policy: rr,

@@ -147,7 +147,6 @@ impl Remote {
             sequence: frame.sequence,
             capture_ns: frame.capture_ns,
             arrival_ns: frame.arrival_ns,
-            source_ns: frame.source_ns,
             pose: pose.copied(),
         };
         self.shared.breaker.asked(self.camera as usize, view);
@@ -186,8 +185,10 @@ impl Remote {
                 false
             }
             Waited::TimeUp => {
-                let cause =
-                    Text::format(format_args!("no answer within {:.1} ms", self.rules.budget_ns as f64 / 1e6));
+                let cause = Text::format(format_args!(
+                    "no answer within {:.1} ms",
+                    self.rules.budget_ns as f64 / 1e6
+                ));
                 self.overrun(view, EventKind::Overrun, frame, start_ns, None, cause);
                 false
             }
@@ -200,7 +201,14 @@ impl Remote {
     }
 
     /// Judges an answer to the question that was asked.
-    fn take(&mut self, view: View, frame: &Frame, start_ns: u64, answer: &Answer, out: &mut Detections) -> bool {
+    fn take(
+        &mut self,
+        view: View,
+        frame: &Frame,
+        start_ns: u64,
+        answer: &Answer,
+        out: &mut Detections,
+    ) -> bool {
         self.silent_since_ns = 0;
         match answer.outcome {
             Outcome::Judged => {
@@ -325,9 +333,9 @@ fn timed(
 fn late_cause(ticket: u64, generation: u32, answer: Option<&Answer>, now_ns: u64) -> Text {
     let of = ticket >> 32;
     match answer {
-        _ if of != u64::from(generation) => {
-            Text::format(format_args!("answer of worker process {of}, which has ended; {generation} is asked now"))
-        }
+        _ if of != u64::from(generation) => Text::format(format_args!(
+            "answer of worker process {of}, which has ended; {generation} is asked now"
+        )),
         Some(answer) => Text::format(format_args!(
             "{:.1} ms in the worker, discarded",
             answer.done_ns.saturating_sub(answer.taken_ns).min(now_ns) as f64 / 1e6

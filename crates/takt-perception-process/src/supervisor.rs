@@ -472,7 +472,8 @@ impl Keeper {
             return;
         }
         if self.shared.breaker.half_open() {
-            let cause = Text::format(format_args!("{} frames of each camera on trial", self.config.breaker.trials));
+            let cause =
+                Text::format(format_args!("{} frames of each camera on trial", self.config.breaker.trials));
             self.note(EventKind::BreakerHalfOpen, cause);
         }
     }
@@ -480,7 +481,8 @@ impl Keeper {
     /// A fresh process; false when there is none (yet).
     fn restart(&mut self) -> bool {
         if self.restarts >= self.config.breaker.restarts {
-            let cause = Text::format(format_args!("{} restarts, perception.gpu.breaker.restarts", self.restarts));
+            let cause =
+                Text::format(format_args!("{} restarts, perception.gpu.breaker.restarts", self.restarts));
             if self.shared.breaker.give_up() {
                 self.note(EventKind::GivenUp, cause);
             }

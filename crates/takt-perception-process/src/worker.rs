@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use takt_perception::{
-    DetectorSchedule, DetectorService, Detections, Device, Engine, Perception, PerceptionConfig,
+    Detections, DetectorSchedule, DetectorService, Device, Engine, Perception, PerceptionConfig,
 };
 use takt_rt::census::CensusKeeper;
 use takt_rt::clock::monotonic_ns;
@@ -17,6 +17,7 @@ use takt_rt::settings::ThreadSettings;
 use takt_rt::thread;
 
 use crate::channel::{Answerer, Channel};
+use crate::gpu;
 use crate::judge::{CpuJudge, Judge, JudgeError};
 use crate::planted::{FAULT_VARIABLE, Plan, Planted};
 use crate::region::{Region, Setup};
@@ -106,7 +107,8 @@ fn serve(make: &Make) -> Result<(), String> {
     let Judges { mut judges, mut about, keep } = make(setup, &census, &mut progress)?;
     if let Some(plan) = planted(generation)? {
         labels.push(format!("planted fault: {plan}"));
-        judges = judges.into_iter().map(|judge| Box::new(Planted::new(judge, plan)) as Box<dyn Judge>).collect();
+        judges =
+            judges.into_iter().map(|judge| Box::new(Planted::new(judge, plan)) as Box<dyn Judge>).collect();
     }
     about.labels.append(&mut labels);
     let region = Arc::new(region);
@@ -117,9 +119,10 @@ fn serve(make: &Make) -> Result<(), String> {
     let mut threads = Vec::new();
     let mut handles = Vec::new();
     let wakers: Vec<Channel> = channels.iter().map(Channel::again).collect();
-    for (index, (judge, channel)) in judges.into_iter().zip(channels).enumerate() {
+    for (index, (mut judge, channel)) in judges.into_iter().zip(channels).enumerate() {
         let region = Arc::clone(&region);
         let answerer = Answerer::new(channel, generation);
+        judge.adopt(answerer.pixel_memory()).map_err(|e| e.to_string())?;
         let handle = thread::spawn(&format!("judge-{index}"), &region.setup.threads.clone(), move || {
             let _abort = AbortOnPanic;
             answer_all(judge, answerer, &region);
@@ -150,26 +153,30 @@ fn serve(make: &Make) -> Result<(), String> {
 
 /// The fault that this process shall have.
 fn planted(generation: u32) -> Result<Option<Plan>, String> {
-    let Ok(text) = std::env::var(FAULT_VARIABLE) else { return Ok(None) };
+    let Some(text) = std::env::var(FAULT_VARIABLE).ok().filter(|text| !text.is_empty()) else {
+        return Ok(None);
+    };
     let plan: Plan = text.parse()?;
     Ok((plan.all || generation == 1).then_some(plan))
 }
 
 /// Judges every frame of one camera.
-fn answer_all(mut judge: Box<dyn Judge>, mut answerer: Answerer, region: &Region) {
-    let mut frame = answerer.frame();
+fn answer_all(mut judge: Box<dyn Judge>, answerer: Answerer, region: &Region) {
     let mut out = Detections::default();
     while !region.shall_stop() {
-        let Some(question) = answerer.next(&mut frame, monotonic_ns() + IDLE_NS) else { continue };
+        let Some(taken) = answerer.next(monotonic_ns() + IDLE_NS) else { continue };
+        let question = taken.question;
         let taken_ns = monotonic_ns();
         let outcome = if taken_ns >= question.deadline_ns {
             let late_ms = (taken_ns - question.deadline_ns) as f64 / 1e6;
             Err(JudgeError::Overrun(format!("taken up {late_ms:.1} ms after its time was over")))
         } else {
             let (start_ns, deadline_ns) = (question.start_ns, question.deadline_ns);
-            judge.judge(&frame, question.pose.as_ref(), start_ns, deadline_ns, &mut out)
+            judge.judge(&taken.seen(), question.pose.as_ref(), start_ns, deadline_ns, &mut out)
         };
         let lost = matches!(outcome, Err(JudgeError::Lost(_)));
+        // Before the answer: who has it may already post the next frame.
+        drop(taken);
         answerer.answer(&Answer::new(question.ticket, taken_ns, monotonic_ns(), outcome, &out));
         if lost {
             // Its device would refuse every call from now on; the supervisor ends this process.
@@ -222,10 +229,10 @@ pub fn cpu_judges(setup: &Setup, census: &CensusKeeper) -> Result<Judges, String
 pub fn judges(
     setup: &Setup,
     census: &CensusKeeper,
-    _progress: &mut dyn FnMut(String),
+    progress: &mut dyn FnMut(String),
 ) -> Result<Judges, String> {
     match setup.device {
         Device::Cpu | Device::Auto => cpu_judges(setup, census),
-        Device::Cuda | Device::Tensorrt => Err("no GPU pipeline in this program yet".to_owned()),
+        Device::Cuda | Device::Tensorrt => gpu::judges(setup, census, progress),
     }
 }

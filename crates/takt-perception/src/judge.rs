@@ -13,7 +13,7 @@ use crate::mount::FramePose;
 use crate::occupancy::{Blob, DepthCounts, NONE, Scene};
 use crate::overlay::Overlay;
 use crate::perception::PerceptionError;
-use crate::result::{Detections, FrameHealth, MAX_OBJECTS};
+use crate::result::{Detections, FrameHealth, MAX_OBJECTS, StageTimes};
 use crate::track::Tracks;
 use crate::view::FrameView;
 
@@ -151,6 +151,43 @@ impl Judge {
             order: Vec::with_capacity(cells.min(256)),
             config: config.clone(),
         })
+    }
+
+    pub(crate) fn scene(&self) -> &Scene {
+        &self.scene
+    }
+
+    /// What [`process`](Self::process) will ask of the stages, ahead of it; `None` for a frame that it will not look at.
+    pub(crate) fn preview<'a>(
+        &'a mut self,
+        frame: &'a FrameView<'a>,
+        pose: Option<&FramePose>,
+    ) -> Option<Question<'a>> {
+        let pose = pose.filter(|pose| is_finite(&pose.camera_in_base) && is_finite(&pose.tcp_in_base))?;
+        if frame.sequence == 0 || !self.fits(frame) {
+            return None;
+        }
+        self.scene.place(&pose.camera_in_base, &pose.tcp_in_base);
+        let tcp: nalgebra::Vector3<f32> = pose.tcp_in_base.translation.vector.cast();
+        Some(self.question(frame, Point3::from(tcp)))
+    }
+
+    /// Fills `out` for a frame that the stages cannot take.
+    pub(crate) fn give_up(&self, frame: &FrameView, start_ns: u64, out: &mut Detections) {
+        out.clear();
+        out.camera = self.camera;
+        out.frame_sequence = frame.sequence;
+        out.capture_ns = frame.capture_ns;
+        out.valid_depth = 0.0;
+        out.health = FrameHealth::InferenceFailed;
+        let now_ns = monotonic_ns();
+        out.times = StageTimes {
+            arrival_ns: frame.arrival_ns,
+            start_ns,
+            inferred_ns: now_ns,
+            projected_ns: now_ns,
+            published_ns: now_ns,
+        };
     }
 
     pub(crate) fn camera(&self) -> u32 {
@@ -435,6 +472,12 @@ impl Judge {
         if let Some(overlay) = overlay {
             overlay.relabel(&place);
         }
+    }
+}
+
+impl std::fmt::Debug for Judge {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Judge").field("camera", &self.camera).finish_non_exhaustive()
     }
 }
 

@@ -19,6 +19,7 @@ mod config;
 mod detector;
 mod device;
 mod engine;
+pub mod gpu;
 mod health;
 mod image;
 mod judge;

@@ -441,7 +441,8 @@ impl Measurement {
                 }
                 item.nearest.add((p - view.tcp).norm_squared(), p);
                 if let Some(overlay) = overlay.as_deref_mut() {
-                    overlay.paint(u, v, stride as u32, index as u32);
+                    let (end_u, end_v) = (u + stride as u32, v + stride as u32);
+                    overlay.paint([u, v, end_u.min(right), end_v.min(bottom)], index as u32);
                 }
             }
         }

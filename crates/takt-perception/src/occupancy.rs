@@ -175,6 +175,30 @@ impl Scene {
         }
     }
 
+    /// The capsules of this frame, base frame.
+    pub(crate) fn capsules_now(&self) -> &[Capsule] {
+        &self.capsules_now
+    }
+
+    pub(crate) fn fixtures(&self) -> &[Volume] {
+        &self.fixtures
+    }
+
+    /// The monitored volume, above the floor.
+    pub(crate) fn volume(&self) -> &Volume {
+        &self.volume
+    }
+
+    /// `(u - cx) / fx` of each column, `(v - cy) / fy` of each row.
+    pub(crate) fn slopes(&self) -> (&[f32], &[f32]) {
+        (&self.slope_x, &self.slope_y)
+    }
+
+    /// Directions of the camera axes in the base frame, metres for each millimetre of depth.
+    pub(crate) fn axes(&self) -> &[Vector3<f32>; 3] {
+        &self.axes
+    }
+
     /// Whether a depth is a measurement.
     pub(crate) fn is_valid(&self, depth_mm: u16) -> bool {
         (self.min_depth_mm..=self.max_depth_mm).contains(&depth_mm)

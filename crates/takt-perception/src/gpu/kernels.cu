@@ -32,7 +32,7 @@ struct Pose {
     float axes[9];
     float origin[3];
     float tcp[3];
-    float padding;
+    u32 active;
 };
 
 // A window of the image as a network's input.
@@ -185,6 +185,7 @@ struct Camera {
     u32 head_cells[3], head_columns[3];
     u32 proto_width, proto_height, input_width, input_height;
     u32 blob_room, candidate_room;
+    u32 padding;
 };
 
 // ---- small helpers ---------------------------------------------------------------------------------------
@@ -193,7 +194,7 @@ struct Vec3 {
     float x, y, z;
 };
 
-__device__ static u32 bits(float value) {
+__device__ u32 bits(float value) {
     union {
         float f;
         u32 u;
@@ -202,7 +203,7 @@ __device__ static u32 bits(float value) {
     return pun.u;
 }
 
-__device__ static float from_bits(u32 value) {
+__device__ float from_bits(u32 value) {
     union {
         float f;
         u32 u;
@@ -211,35 +212,38 @@ __device__ static float from_bits(u32 value) {
     return pun.f;
 }
 
-__device__ static bool is_finite(float value) { return (bits(value) & INFINITE_BITS) != INFINITE_BITS; }
+__device__ bool is_finite(float value) { return (bits(value) & INFINITE_BITS) != INFINITE_BITS; }
 
 // Floats in an order of integers, negative ones too.
-__device__ static u32 ordered(float value) {
+__device__ u32 ordered(float value) {
     u32 b = bits(value);
     return b & 0x80000000u ? ~b : b | 0x80000000u;
 }
 
-__device__ static float from_ordered(u32 value) {
+__device__ float from_ordered(u32 value) {
     return from_bits(value & 0x80000000u ? value & 0x7fffffffu : ~value);
 }
 
-__device__ static float square_distance(Vec3 a, Vec3 b) {
+__device__ float square_distance(Vec3 a, Vec3 b) {
     float x = a.x - b.x, y = a.y - b.y, z = a.z - b.z;
     return x * x + y * y + z * z;
 }
 
-__device__ static u32 first_thread() { return blockIdx.x * blockDim.x + threadIdx.x; }
-__device__ static u32 all_threads() { return gridDim.x * blockDim.x; }
-#define CAMERA const Camera &c = cameras[blockIdx.y]
+__device__ u32 first_thread() { return blockIdx.x * blockDim.x + threadIdx.x; }
+__device__ u32 all_threads() { return gridDim.x * blockDim.x; }
+// Of a batch only the cameras that have a frame take part.
+#define CAMERA \
+    const Camera &c = cameras[blockIdx.y]; \
+    if (!c.pose->active) return
 #define EACH(i, n) for (u32 i = first_thread(), end_ = (n), by_ = all_threads(); i < end_; i += by_)
 
 // ---- geometry --------------------------------------------------------------------------------------------
 
-__device__ static bool is_valid(const Camera &c, u32 depth) {
+__device__ bool is_valid(const Camera &c, u32 depth) {
     return depth >= c.min_depth_mm && depth <= c.max_depth_mm;
 }
 
-__device__ static Vec3 point_of(const Camera &c, u32 u, u32 v, u32 depth) {
+__device__ Vec3 point_of(const Camera &c, u32 u, u32 v, u32 depth) {
     const float *a = c.pose->axes;
     const float *o = c.pose->origin;
     float sx = c.slope_x[u], sy = c.slope_y[v], d = (float)depth;
@@ -250,11 +254,11 @@ __device__ static Vec3 point_of(const Camera &c, u32 u, u32 v, u32 depth) {
     return p;
 }
 
-__device__ static bool in_box(const float *box, Vec3 p) {
+__device__ bool in_box(const float *box, Vec3 p) {
     return box[0] <= p.x && p.x <= box[3] && box[1] <= p.y && p.y <= box[4] && box[2] <= p.z && p.z <= box[5];
 }
 
-__device__ static bool in_capsule(const float *capsule, Vec3 p) {
+__device__ bool in_capsule(const float *capsule, Vec3 p) {
     float ax = capsule[3] - capsule[0], ay = capsule[4] - capsule[1], az = capsule[5] - capsule[2];
     float x = p.x - capsule[0], y = p.y - capsule[1], z = p.z - capsule[2];
     float length2 = ax * ax + ay * ay + az * az;
@@ -267,7 +271,7 @@ __device__ static bool in_capsule(const float *capsule, Vec3 p) {
     return dx * dx + dy * dy + dz * dz <= capsule[6] * capsule[6];
 }
 
-__device__ static bool is_foreground(const Camera &c, Vec3 p) {
+__device__ bool is_foreground(const Camera &c, Vec3 p) {
     if (!in_box(c.volume, p)) return false;
     for (u32 i = 0; i < c.fixture_count; i++)
         if (in_box(c.fixtures + 6 * i, p)) return false;
@@ -277,19 +281,19 @@ __device__ static bool is_foreground(const Camera &c, Vec3 p) {
     return true;
 }
 
-__device__ static void pixel_of(const Camera &c, u32 cell, u32 &u, u32 &v) {
+__device__ void pixel_of(const Camera &c, u32 cell, u32 &u, u32 &v) {
     u = cell % c.columns * c.step + c.step / 2;
     v = cell / c.columns * c.step + c.step / 2;
     if (u > c.width - 1) u = c.width - 1;
     if (v > c.height - 1) v = c.height - 1;
 }
 
-__device__ static Vec3 cell_point(const Camera &c, u32 cell) {
+__device__ Vec3 cell_point(const Camera &c, u32 cell) {
     Vec3 p = {c.points_x[cell], c.points_y[cell], c.points_z[cell]};
     return p;
 }
 
-__device__ static Vec3 tool(const Camera &c) {
+__device__ Vec3 tool(const Camera &c) {
     Vec3 p = {c.pose->tcp[0], c.pose->tcp[1], c.pose->tcp[2]};
     return p;
 }
@@ -307,7 +311,7 @@ extern "C" __global__ void takt_layout(const Camera *cameras, u32 index) {
     for (u32 i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) out[i] = sizes[i];
 }
 
-__device__ static void clear(Gather &g) {
+__device__ void clear(Gather &g) {
     g.depth2 = 0;
     g.samples = 0;
     g.nearest2 = INFINITE_BITS;
@@ -385,7 +389,7 @@ extern "C" __global__ void takt_sample(const Camera *cameras, u32 index) {
 
 // Union-find in place: a cell points to an earlier one of its component, the first one to itself. Which thread
 // comes first does not matter: in the end every component hangs from its first cell.
-__device__ static u32 root_of(const u32 *parent, u32 cell) {
+__device__ u32 root_of(const u32 *parent, u32 cell) {
     for (;;) {
         u32 up = *(const volatile u32 *)&parent[cell];
         if (up == cell) return cell;
@@ -393,7 +397,7 @@ __device__ static u32 root_of(const u32 *parent, u32 cell) {
     }
 }
 
-__device__ static void unite(u32 *parent, u32 a, u32 b) {
+__device__ void unite(u32 *parent, u32 a, u32 b) {
     for (;;) {
         a = root_of(parent, a);
         b = root_of(parent, b);
@@ -428,7 +432,7 @@ extern "C" __global__ void takt_link(const Camera *cameras, u32 index) {
     }
 }
 
-__device__ static void merge(Gather &into, const Gather &part, bool piece) {
+__device__ void merge(Gather &into, const Gather &part, bool piece) {
     atomicAdd(&into.samples, part.samples);
     atomicAdd(&into.depth2, part.depth2);
     atomicMin(&into.nearest2, part.nearest2);
@@ -450,6 +454,7 @@ extern "C" __global__ void takt_gather(const Camera *cameras, u32 index) {
     Vec3 tcp = tool(c);
     EACH(strip, (c.cells + STRIP - 1) / STRIP) {
         Gather part;
+        clear(part);
         u32 root = NONE;
         for (u32 cell = strip * STRIP; cell < strip * STRIP + STRIP && cell < c.cells; cell++) {
             if (parent[cell] == NONE) continue;
@@ -480,9 +485,9 @@ extern "C" __global__ void takt_gather(const Camera *cameras, u32 index) {
     }
 }
 
-__device__ static float area_of(const Camera &c, const Gather &g) { return (float)((double)g.depth2 * c.area_scale); }
+__device__ float area_of(const Camera &c, const Gather &g) { return (float)((double)g.depth2 * c.area_scale); }
 
-__device__ static bool is_big(const Camera &c, const Gather &g) {
+__device__ bool is_big(const Camera &c, const Gather &g) {
     return g.samples >= c.min_samples && area_of(c, g) >= c.min_area_m2;
 }
 
@@ -517,7 +522,7 @@ struct Tap {
     bool inside;
 };
 
-__device__ static Tap tap_of(u32 i, float origin, float scale, u32 source) {
+__device__ Tap tap_of(u32 i, float origin, float scale, u32 source) {
     float at = origin + ((float)i + 0.5f) * scale;
     float centre = at - 0.5f, low = floorf(centre), last = (float)(source - 1), high = low + 1.0f;
     Tap tap;
@@ -556,7 +561,7 @@ extern "C" __global__ void takt_resample(const Camera *cameras, u32 index) {
 }
 
 // Mean of the distribution softmax(bins) over 0, 1, ... 10.
-__device__ static float expectation(const float *bins) {
+__device__ float expectation(const float *bins) {
     float most = -from_bits(INFINITE_BITS);
     for (u32 i = 0; i < 11; i++) most = fmaxf(most, bins[i]);
     float sum = 0.0f, weighted = 0.0f;
@@ -568,7 +573,7 @@ __device__ static float expectation(const float *bins) {
     return weighted / sum;
 }
 
-__device__ static void propose(const Camera &c, const float *box, float score, u32 index) {
+__device__ void propose(const Camera &c, const float *box, float score, u32 index) {
     u32 place = atomicAdd(&c.look->candidates, 1u);
     if (place >= c.candidate_room) return;
     Candidate &out = c.candidates[place];
@@ -650,7 +655,7 @@ extern "C" __global__ void takt_coverage(const Camera *cameras, u32 index) {
     }
 }
 
-__device__ static float mask_at(const Mask &m, u32 u, u32 v) {
+__device__ float mask_at(const Mask &m, u32 u, u32 v) {
     float x = ((float)u + 0.5f) * m.scale[0] + m.offset[0];
     float y = ((float)v + 0.5f) * m.scale[1] + m.offset[1];
     if (x < 0.0f || y < 0.0f || x >= (float)m.width || y >= (float)m.height) return 0.0f;
@@ -678,7 +683,7 @@ extern "C" __global__ void takt_nearest(const Camera *cameras, u32 index) {
 
 // ---- whose depth is what ---------------------------------------------------------------------------------
 
-__device__ static bool reaches(const Camera &c, const Person &person, u32 cell) {
+__device__ bool reaches(const Camera &c, const Person &person, u32 cell) {
     u32 column = cell % c.columns, row = cell / c.columns;
     if (column < person.range[0] || column >= person.range[1]) return false;
     if (row < person.range[2] || row >= person.range[3]) return false;
@@ -715,7 +720,7 @@ extern "C" __global__ void takt_claim(const Camera *cameras, u32 index) {
     }
 }
 
-__device__ static bool is_usable(const Camera &c, const ItemSum &sum) {
+__device__ bool is_usable(const Camera &c, const ItemSum &sum) {
     return sum.inside > 0 && (float)sum.inside >= c.min_agreement * (float)sum.all;
 }
 
@@ -731,7 +736,7 @@ extern "C" __global__ void takt_settle(const Camera *cameras, u32 index) {
     }
 }
 
-__device__ static void count_box(const Camera &c, u32 person, u32 in_box, u32 valid) {
+__device__ void count_box(const Camera &c, u32 person, u32 in_box, u32 valid) {
     if (in_box) atomicAdd(&c.items[person].in_box, in_box);
     if (valid) atomicAdd(&c.items[person].valid, valid);
 }
@@ -771,7 +776,7 @@ extern "C" __global__ void takt_rest(const Camera *cameras, u32 index) {
     }
 }
 
-__device__ static void add_item(const Camera &c, u32 item, u32 cells, u32 nearest2) {
+__device__ void add_item(const Camera &c, u32 item, u32 cells, u32 nearest2) {
     atomicAdd(&c.items[item - 1].cells, cells);
     atomicMin(&c.items[item - 1].nearest2, nearest2);
 }
@@ -863,7 +868,7 @@ extern "C" __global__ void takt_rim(const Camera *cameras, u32 index) {
 }
 
 // A pixel that is looked at: whether it belongs to the item, and how near it is.
-__device__ static bool pixel_counts(const Camera &c, u32 cell, u32 u, u32 v, Vec3 &p) {
+__device__ bool pixel_counts(const Camera &c, u32 cell, u32 u, u32 v, Vec3 &p) {
     u32 depth = c.depth[(u64)v * c.width + u];
     if (!is_valid(c, depth)) return false;
     p = point_of(c, u, v, depth);
@@ -872,7 +877,7 @@ __device__ static bool pixel_counts(const Camera &c, u32 cell, u32 u, u32 v, Vec
     return near == NONE || square_distance(p, cell_point(c, near)) <= c.link2;
 }
 
-__device__ static u32 stride_of(const Camera &c, u32 item) { return c.items[item - 1].cells > DENSE_CELLS ? 2 : 1; }
+__device__ u32 stride_of(const Camera &c, u32 item) { return c.items[item - 1].cells > DENSE_CELLS ? 2 : 1; }
 
 // The `index`-th nearest pixel of every item, from 0; the first pass also counts. A pixel is known by its
 // squared distance and by its place in the order in which the CPU looks at pixels, so no two are equal.
