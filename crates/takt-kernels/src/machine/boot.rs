@@ -12,6 +12,7 @@ use super::command::{CONSOLE, LINE, QEMU_LOG, STREAM};
 use super::console::{Judgement, judge, tail};
 use super::payload;
 use super::process::{Qemu, probe_kvm};
+use super::quiet::Quiet;
 use super::{Accelerator, LOOK, Machine, MachineError};
 
 use crate::transport::{Hello, JobEnd, Message, Receiver};
@@ -199,7 +200,7 @@ impl<'a> Run<'a> {
     /// Until QEMU ends or has to be ended.
     fn watch(&mut self, progress: &mut dyn FnMut(&Event) -> bool) -> Result<ExitStatus, MachineError> {
         let settings = &self.machine.settings;
-        let mut heard = (Instant::now(), 0);
+        let mut quiet = Quiet::new(self.qemu.id());
         loop {
             let ended = self.qemu.ended().map_err(|source| file_error("process", &settings.qemu, source))?;
             if let Some(status) = ended {
@@ -207,10 +208,7 @@ impl<'a> Run<'a> {
             }
             self.read(progress)?;
             let said = self.console.length() + self.stream.read + self.line.read;
-            if said != heard.1 {
-                heard = (Instant::now(), said);
-            }
-            let quiet_s = heard.0.elapsed().as_secs();
+            let quiet_s = quiet.look(said).as_secs();
             if quiet_s >= settings.quiet_limit_s {
                 return Err(MachineError::Hung {
                     quiet_s,

@@ -162,7 +162,7 @@ impl Maker {
             memory_mib: self.guests.memory_mib,
             boot_parameters: format!("{GUEST_PARAMETER} {}", self.boot(run).join(" ")),
             wall_limit_s: self.guests.limit_s.into(),
-            // On a busy host a guest under stress says nothing for minutes, and is none the worse for it.
+            // A starved first process gives its sign of life late.
             quiet_limit_s: u64::from(self.guests.limit_s).div_ceil(3),
             ..Settings::default()
         }
