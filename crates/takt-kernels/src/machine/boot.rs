@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use tempfile::NamedTempFile;
 
 use super::command::{CONSOLE, LINE, QEMU_LOG, STREAM};
-use super::console::{Judgement, judge, tail};
+use super::console::{Judgement, has_panicked, judge, tail};
 use super::payload;
 use super::process::{Qemu, probe_kvm};
 use super::quiet::Quiet;
@@ -19,6 +19,9 @@ use crate::transport::{Hello, JobEnd, Message, Receiver};
 
 /// Lines of the console in an error.
 const TAIL_LINES: usize = 12;
+
+/// A kernel that panicked ends its machine at once, or, where it died too early for that, never.
+const PANICKED_QUIET_S: u64 = 10;
 
 /// Most of a console's log that is judged: its end. A guest can write gigabytes.
 const CONSOLE_JUDGED_BYTES: u64 = 1 << 20;
@@ -36,6 +39,8 @@ pub enum Event {
     Line(String),
     /// Bytes of results so far.
     Results(u64),
+    /// Nothing new; told several times a second, so that who hears it can end a run that says nothing.
+    Waiting,
 }
 
 /// How the machine ended, beside its results.
@@ -201,6 +206,7 @@ impl<'a> Run<'a> {
     fn watch(&mut self, progress: &mut dyn FnMut(&Event) -> bool) -> Result<ExitStatus, MachineError> {
         let settings = &self.machine.settings;
         let mut quiet = Quiet::new(self.qemu.id());
+        let mut looked_s = 0;
         loop {
             let ended = self.qemu.ended().map_err(|source| file_error("process", &settings.qemu, source))?;
             if let Some(status) = ended {
@@ -209,7 +215,12 @@ impl<'a> Run<'a> {
             self.read(progress)?;
             let said = self.console.length() + self.stream.read + self.line.read;
             let quiet_s = quiet.look(said).as_secs();
-            if quiet_s >= settings.quiet_limit_s {
+            // Not at every look: the log may be long.
+            let panicked = quiet_s >= PANICKED_QUIET_S && quiet_s != looked_s && {
+                looked_s = quiet_s;
+                has_panicked(&self.console_text())
+            };
+            if quiet_s >= settings.quiet_limit_s || panicked {
                 return Err(MachineError::Hung {
                     quiet_s,
                     stage: self.stage(),
@@ -223,6 +234,9 @@ impl<'a> Run<'a> {
                     stage: self.stage(),
                     console: self.machine.console(),
                 });
+            }
+            if !progress(&Event::Waiting) {
+                return Err(MachineError::Stopped);
             }
             std::thread::sleep(LOOK);
         }
@@ -331,14 +345,25 @@ impl<'a> Run<'a> {
                 Some(MachineError::Panicked { reason, tail: tail(&text, TAIL_LINES), console })
             }
             Judgement::OutOfMemory(reason) => {
-                let memory_mib = self.machine.settings.memory_mib;
-                Some(MachineError::OutOfMemory { reason, memory_mib, console })
+                let settings = &self.machine.settings;
+                let mem = settings.boot_parameters.split_whitespace().find(|word| word.starts_with("mem="));
+                let memory = match mem {
+                    Some(mem) => format!("{} MiB and {mem}", settings.memory_mib),
+                    None => format!("{} MiB", settings.memory_mib),
+                };
+                Some(MachineError::OutOfMemory { reason, memory, console })
             }
             Judgement::NoInit(reason) => Some(MachineError::NoInit { reason, console }),
             Judgement::Guest(why) => Some(MachineError::Guest { why, console }),
             Judgement::Silent => Some(MachineError::Silent {
                 kernel: self.machine.kernel.clone(),
                 waited_s: self.start.elapsed().as_secs(),
+                hint: match self.machine.settings.accelerator {
+                    Accelerator::Counted => "",
+                    Accelerator::Kvm => {
+                        ". In a virtual machine itself, the host's KVM may not bring any kernel up: try without it"
+                    }
+                },
                 console,
             }),
             Judgement::Nothing => None,

@@ -222,14 +222,14 @@ pub enum MachineError {
     },
     /// Not enough memory.
     #[error(
-        "the guest ran out of memory ({reason}) with {memory_mib} MiB. Fix: more `memory_mib`. Console: {console}",
+        "the guest ran out of memory ({reason}) with {memory}. Fix: more of it (`memory_mib`). Console: {console}",
         console = console.display()
     )]
     OutOfMemory {
         /// The kernel's words.
         reason: String,
-        /// What it had.
-        memory_mib: u32,
+        /// What it had, in words.
+        memory: String,
         /// The console's log.
         console: PathBuf,
     },
@@ -264,7 +264,7 @@ pub enum MachineError {
     /// Nothing ever came from the kernel.
     #[error(
         "nothing on the guest's console after {waited_s} s: is {kernel} an x86-64 kernel with a serial console \
-         (CONFIG_SERIAL_8250_CONSOLE)?",
+         (CONFIG_SERIAL_8250_CONSOLE)?{hint}",
         kernel = kernel.display()
     )]
     Silent {
@@ -272,6 +272,8 @@ pub enum MachineError {
         kernel: PathBuf,
         /// Host time.
         waited_s: u64,
+        /// What else it may be; empty where there is nothing.
+        hint: &'static str,
         /// The console's log, empty.
         console: PathBuf,
     },
