@@ -2,7 +2,7 @@
 
 use takt_stats::Verdict;
 
-use crate::collect::{Collection, Group, Seal};
+use crate::collect::{Collection, Group, Run, Seal};
 use crate::digest::{Digest, digests};
 use crate::document::{Block, Document, Section};
 use crate::pictures;
@@ -122,8 +122,13 @@ fn what_was_run(collection: &Collection, contexts: &[Context<'_>]) -> String {
     let started = headers().map(|h| h.started_utc.as_str()).min().unwrap_or_default();
     let machine = &collection.runs[0].header.machine;
     let fact = |value: &Option<String>| value.clone().unwrap_or_else(|| "unknown".to_owned());
-    text += &format!(", begun {started}");
-    if collection.differing.is_empty() {
+    // A guest whose time is counted has a calendar of its own.
+    if !collection.runs.iter().all(in_counted_time) {
+        text += &format!(", begun {started}");
+    }
+    if headers().all(|h| h.machine.virtual_machine.is_some()) {
+        text += ", in virtual machines";
+    } else if collection.differing.is_empty() {
         text += &format!(
             ", on {} ({}, kernel {}, preemption {})",
             fact(&machine.host),
@@ -273,13 +278,21 @@ fn warnings(collection: &Collection, contexts: &[Context<'_>]) -> Vec<String> {
             "Files were changed after the run was sealed: {runs}. Their figures prove nothing."
         ));
     }
-    if !collection.differing.is_empty() {
-        let facts: Vec<String> = collection.differing.iter().map(|f| f.name.replace('_', " ")).collect();
+    let differing = unplanned(collection);
+    if !differing.is_empty() {
+        let facts: Vec<String> = differing.iter().map(|name| name.replace('_', " ")).collect();
         warnings.push(format!(
             "The machines of the runs differ ({}): differences between configurations may come from them. Section \"Machine\" \
              says which run has what.",
             facts.join(", ")
         ));
+    }
+    if collection.runs.iter().any(in_counted_time) {
+        warnings.push(
+            "Time is counted in instructions: verdicts compare kernels, and are none about a board. Section \"What virtual time \
+             means\" says more."
+                .to_owned(),
+        );
     }
     if let Some(runs) = keys(&|r| !r.header.not_granted.is_empty()) {
         warnings.push(format!("The kernel did not grant all settings that were asked for: {runs}."));
@@ -295,6 +308,30 @@ fn warnings(collection: &Collection, contexts: &[Context<'_>]) -> Vec<String> {
         ));
     }
     warnings
+}
+
+fn in_counted_time(run: &Run) -> bool {
+    run.header.machine.virtual_machine.as_ref().is_some_and(|guest| guest.virtual_time)
+}
+
+/// Facts that another kernel changes with it.
+const KERNEL_FACTS: [&str; 9] = [
+    "kernel",
+    "kernel_version",
+    "preemption",
+    "boot_parameters",
+    "isolated_cpus",
+    "rt_runtime_us",
+    "idle_states",
+    "memory_kib",
+    "virtual_machine",
+];
+
+/// Facts in which the machines differ and that nobody varied on purpose: guests are made by their campaign, each with its kernel.
+fn unplanned(collection: &Collection) -> Vec<&str> {
+    let guests = collection.runs.iter().all(|run| run.header.machine.virtual_machine.is_some());
+    let names = collection.differing.iter().map(|fact| fact.name.as_str());
+    names.filter(|name| !(guests && KERNEL_FACTS.contains(name))).collect()
 }
 
 /// What figures of guests mean and what they do not; `None` where there is no guest.

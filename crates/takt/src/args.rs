@@ -75,6 +75,9 @@ pub enum Command {
     Manage(Manage),
     /// Run processes that behave like ROS 2 nodes, with known costs, for the latency manager
     Workload(Workload),
+    /// The perception process of a cell, which starts it; its standard input is their shared memory
+    #[command(hide = true)]
+    PerceptionWorker,
 }
 
 /// Robots that can be measured.
