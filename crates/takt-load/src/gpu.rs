@@ -87,10 +87,10 @@ impl GpuLoad {
             self.ended = Some((ended.cpu_ns, ended.output));
         }
         let Some((cpu_ns, printed)) = &self.ended else { return Default::default() };
-        let last = child::lines(printed).filter_map(|line| match line {
+        let mut told = child::lines(printed).filter_map(|line| match line {
             Line::Work(work) => Some(work),
             _ => None,
         });
-        (*cpu_ns, last.last().unwrap_or_default())
+        (*cpu_ns, told.next_back().unwrap_or_default())
     }
 }
