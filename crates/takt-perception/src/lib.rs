@@ -17,6 +17,7 @@
 
 mod config;
 mod detector;
+mod device;
 mod engine;
 mod health;
 mod image;
@@ -36,6 +37,7 @@ pub use config::{
     PerceptionConfig, SegmenterConfig, TrackingConfig,
 };
 pub use detector::{Detection, DetectionSet, Detector, DetectorHandle, DetectorService, MAX_DETECTIONS};
+pub use device::{BreakerConfig, Device, Fallback, GpuConfig, GpuWait, Streams, WhenOpen};
 pub use engine::{
     BUILTIN_MODELS, Backend, BuiltinModel, Engine, EngineConfig, EngineError, LoadedNetwork, ModelSource,
     Network, Provider, Tensor, builtin_model,

@@ -81,6 +81,9 @@ pub enum Command {
         /// What work (JSON)
         config: String,
     },
+    /// The perception process of a cell, which starts it; its standard input is their shared memory
+    #[command(hide = true)]
+    PerceptionWorker,
 }
 
 /// Robots that can be measured.
