@@ -42,6 +42,7 @@
 
 mod api;
 mod cache;
+pub mod check;
 pub mod clock;
 mod error;
 mod gpu;
@@ -59,6 +60,7 @@ pub mod testing;
 mod timeline;
 mod wait;
 
+pub use check::{Check, CheckOptions, check};
 pub use clock::{Clock, Mapping, Stamp};
 pub use error::{CudaVersion, GpuError};
 pub use gpu::{Gpu, Info, Memory};
