@@ -42,11 +42,13 @@
 
 mod api;
 mod cache;
+pub mod check;
 pub mod clock;
 mod error;
 mod gpu;
 mod graph;
 pub mod interference;
+pub mod interference_process;
 mod kernel;
 mod library;
 mod memory;
@@ -58,6 +60,7 @@ pub mod testing;
 mod timeline;
 mod wait;
 
+pub use check::{Check, CheckOptions, check};
 pub use clock::{Clock, Mapping, Stamp};
 pub use error::{CudaVersion, GpuError};
 pub use gpu::{Gpu, Info, Memory};
