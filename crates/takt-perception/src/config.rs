@@ -15,7 +15,10 @@ use crate::occupancy::{Capsule, StaticBox, Volume};
 pub struct PerceptionConfig {
     /// What judges the frames.
     pub device: Device,
-    /// The GPU and how it is kept under control; without effect on the CPU.
+    /// Whether the CPU judges in a process of its own, as a GPU always does: under the time budget of `gpu`, and what
+    /// breaks an inference library does not break the cell. `false`: the budget costs two copies of every frame.
+    pub process: bool,
+    /// The GPU and how it is kept under control; without effect on a CPU in the cell's own process.
     pub gpu: GpuConfig,
     /// What runs the networks on the CPU.
     pub engine: EngineConfig,

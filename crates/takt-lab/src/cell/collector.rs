@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use takt_link_rtde::RobotState;
+use takt_perception_process::{EventKind, Record};
 use takt_robot_cell::cell::Records;
 use takt_robot_cell::reaction::{Joiner, Reaction};
 use takt_robot_cell::records::{FrameRecord, SsmJob};
@@ -15,6 +16,7 @@ use takt_rt::exchange::{Reader, Writer};
 use takt_view::{CameraList, CellStatus, Label, ReactionStatus, ThreadSummary};
 
 use super::rows::{FRAMES, JOBS, JobRow};
+use super::worker_rows::{GPU_EVENTS, GPU_FRAMES, WorkerRow};
 use crate::LabError;
 use takt_rundir::{RunDir, SampleFile};
 
@@ -50,6 +52,9 @@ pub(super) struct Collector {
     records: Records,
     jobs: SampleFile,
     frames: SampleFile,
+    /// Answers and events of the perception process, where there is one.
+    worker: Option<(SampleFile, SampleFile)>,
+    worker_batch: Vec<Record>,
     board: Board,
     joiner: Joiner,
     live: CellStatus,
@@ -71,8 +76,14 @@ impl Collector {
         live.reaction = ReactionStatus { deadline_ms: board.deadline_ms as f32, ..ReactionStatus::default() };
         live.reduce_distance_m = board.ssm.reduce_below_m as f32;
         live.cameras = CameraList::new(board.cameras);
+        let worker = match records.worker.is_empty() {
+            true => None,
+            false => Some((dir.samples(GPU_FRAMES)?, dir.samples(GPU_EVENTS)?)),
+        };
         Ok(Self {
             records,
+            worker,
+            worker_batch: Vec::with_capacity(BATCH),
             jobs: dir.samples(JOBS)?,
             frames: dir.samples(FRAMES)?,
             board,
@@ -96,11 +107,17 @@ impl Collector {
             if last || flushed.elapsed() >= FLUSH_PERIOD {
                 self.jobs.flush()?;
                 self.frames.flush()?;
+                if let Some((answers, events)) = &mut self.worker {
+                    answers.flush()?;
+                    events.flush()?;
+                }
                 flushed = Instant::now();
             }
             if last {
-                let lost =
-                    self.records.jobs.lost() + self.records.frames.iter().map(|f| f.lost()).sum::<u64>();
+                let records = &self.records;
+                let lost = records.jobs.lost()
+                    + records.frames.iter().map(|f| f.lost()).sum::<u64>()
+                    + records.worker.iter().map(|w| w.lost()).sum::<u64>();
                 return Ok(Collected { lost });
             }
             std::thread::sleep(PERIOD);
@@ -128,11 +145,26 @@ impl Collector {
         }
         reactions.iter().for_each(|reaction| self.see_reaction(reaction));
         self.last_job = jobs.last().copied().or(self.last_job);
-        let any = !(jobs.is_empty() && frames.is_empty());
+        let any = !(jobs.is_empty() && frames.is_empty()) | self.drain_worker()?;
         jobs.clear();
         frames.clear();
         (self.job_batch, self.frame_batch) = (jobs, frames);
         Ok(any)
+    }
+
+    /// Takes what the perception process left; false when there was nothing.
+    fn drain_worker(&mut self) -> Result<bool, LabError> {
+        let Some((answers, events)) = &mut self.worker else { return Ok(false) };
+        let batch = &mut self.worker_batch;
+        batch.clear();
+        for ring in &mut self.records.worker {
+            ring.take_into(batch, BATCH);
+        }
+        for record in batch.iter() {
+            let file = if record.kind == EventKind::Answered { &mut *answers } else { &mut *events };
+            file.push(&WorkerRow::from(record))?;
+        }
+        Ok(!batch.is_empty())
     }
 
     fn see_frame(&mut self, frame: &FrameRecord) {

@@ -1,0 +1,97 @@
+//! What judges frames inside the worker process.
+
+use serde::Serialize;
+use takt_link_camera::Frame;
+use takt_perception::{Detections, FramePose, Perception};
+
+/// When a part of the work ran, CLOCK_MONOTONIC nanoseconds; `[0, 0]` where there was none.
+pub type Span = [u64; 2];
+
+/// The parts of one frame's work on the device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Stages {
+    /// Copies to the device.
+    pub upload: Span,
+    /// Resizing, normalising, geometry.
+    pub prepare: Span,
+    /// Networks.
+    pub inference: Span,
+    /// Masks, nearest points, copies back.
+    pub finish: Span,
+    /// How wrong the times above may be, nanoseconds: device clocks are mapped onto CLOCK_MONOTONIC.
+    pub error_ns: u64,
+}
+
+/// Why a frame has no answer.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum JudgeError {
+    /// This frame only; the next one may do.
+    #[error("{0}")]
+    Frame(String),
+    /// It took longer than allowed and was given up; the device may still be at it.
+    #[error("{0}")]
+    Overrun(String),
+    /// The device is lost to this process; only a new process can use it again.
+    #[error("{0}")]
+    Lost(String),
+}
+
+/// One camera's perception, wherever it computes.
+pub trait Judge: Send {
+    /// Judges a frame. `deadline_ns` (CLOCK_MONOTONIC) is when nobody waits for the answer any more; an answer after
+    /// that is discarded. A judge that cannot look at the time ignores it.
+    ///
+    /// # Errors
+    /// [`JudgeError`]; `out` does not count then.
+    fn judge(
+        &mut self,
+        frame: &Frame,
+        pose: Option<&FramePose>,
+        start_ns: u64,
+        deadline_ns: u64,
+        out: &mut Detections,
+    ) -> Result<Stages, JudgeError>;
+}
+
+impl Judge for Box<dyn Judge> {
+    fn judge(
+        &mut self,
+        frame: &Frame,
+        pose: Option<&FramePose>,
+        start_ns: u64,
+        deadline_ns: u64,
+        out: &mut Detections,
+    ) -> Result<Stages, JudgeError> {
+        (**self).judge(frame, pose, start_ns, deadline_ns, out)
+    }
+}
+
+/// Perception on the CPU.
+#[derive(Debug)]
+pub struct CpuJudge(Perception);
+
+impl CpuJudge {
+    /// Judges with `perception`.
+    pub fn new(perception: Perception) -> Self {
+        Self(perception)
+    }
+}
+
+impl Judge for CpuJudge {
+    fn judge(
+        &mut self,
+        frame: &Frame,
+        pose: Option<&FramePose>,
+        start_ns: u64,
+        _deadline_ns: u64,
+        out: &mut Detections,
+    ) -> Result<Stages, JudgeError> {
+        self.0.process(frame, pose, start_ns, out, None);
+        let times = out.times;
+        Ok(Stages {
+            inference: [start_ns, times.inferred_ns],
+            finish: [times.inferred_ns, times.projected_ns],
+            ..Stages::default()
+        })
+    }
+}
