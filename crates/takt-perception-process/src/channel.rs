@@ -22,9 +22,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 use takt_link_camera::Frame;
+use takt_perception::FrameView;
 use takt_rt::clock::monotonic_ns;
 
 use crate::futex;
+use crate::judge::{PixelMemory, Seen};
 use crate::memory::Memory;
 use crate::wire::{ANSWER_WORDS, Answer, Garbled, QUESTION_WORDS, Question};
 
@@ -61,8 +63,17 @@ struct Control {
     questions: [[AtomicU64; QUESTION_WORDS]; SLOTS],
 }
 
+/// Pixels begin at a page and fill whole pages, so that a device's driver can pin them by themselves.
+const PAGE: usize = 4096;
+
 fn aligned(bytes: usize) -> usize {
     bytes.next_multiple_of(64)
+}
+
+/// Where a slot's colour and depth lie in the pixel memory, and where the next slot's begin.
+fn places(slot: usize, pixels: usize) -> (usize, usize, usize) {
+    let bytes = aligned(pixels * 3) + aligned(pixels * 2);
+    (slot * bytes, slot * bytes + aligned(pixels * 3), (slot + 1) * bytes)
 }
 
 /// A camera's part of a shared memory.
@@ -70,8 +81,8 @@ fn aligned(bytes: usize) -> usize {
 pub(crate) struct Channel {
     memory: Arc<Memory>,
     control: NonNull<Control>,
-    /// Colour and depth of each slot.
-    pixels: [(NonNull<u8>, NonNull<u8>); SLOTS],
+    /// Colour and depth of all slots.
+    pixels: NonNull<u8>,
     width: u32,
     height: u32,
 }
@@ -86,22 +97,19 @@ impl Channel {
     /// Bytes that a camera of this size needs.
     pub fn bytes(width: u32, height: u32) -> usize {
         let pixels = width as usize * height as usize;
-        aligned(size_of::<Control>()) + SLOTS * (aligned(pixels * 3) + aligned(pixels * 2))
+        size_of::<Control>().next_multiple_of(PAGE) + Self::pixel_bytes(pixels)
+    }
+
+    fn pixel_bytes(pixels: usize) -> usize {
+        places(SLOTS - 1, pixels).2.next_multiple_of(PAGE)
     }
 
     /// The channel at `offset`; `None` when the memory is too small for it.
     pub fn at(memory: &Arc<Memory>, offset: usize, width: u32, height: u32) -> Option<Self> {
         let pixels = width as usize * height as usize;
         let control = memory.at(offset, size_of::<Control>())?;
-        let mut next = offset + aligned(size_of::<Control>());
-        let mut slot = || {
-            let colour = memory.at(next, pixels * 3)?;
-            next += aligned(pixels * 3);
-            let depth = memory.at(next, pixels * 2)?;
-            next += aligned(pixels * 2);
-            Some((colour, depth))
-        };
-        let pixels = [slot()?, slot()?];
+        let first = offset.checked_add(size_of::<Control>().next_multiple_of(PAGE))?;
+        let pixels = memory.at(first, Self::pixel_bytes(pixels))?;
         Some(Self { memory: Arc::clone(memory), control: control.cast(), pixels, width, height })
     }
 
@@ -117,6 +125,18 @@ impl Channel {
 
     fn pixel_count(&self) -> usize {
         self.width as usize * self.height as usize
+    }
+
+    /// Where all its frames lie.
+    pub fn pixel_memory(&self) -> PixelMemory {
+        PixelMemory { start: self.pixels.as_ptr(), bytes: Self::pixel_bytes(self.pixel_count()) }
+    }
+
+    /// Colour and depth of a slot.
+    fn slot(&self, slot: usize) -> (NonNull<u8>, NonNull<u8>) {
+        let (rgb_at, depth_at, _) = places(slot, self.pixel_count());
+        // SAFETY: both lie within the pixel memory, whose size `at` has checked.
+        unsafe { (self.pixels.add(rgb_at), self.pixels.add(depth_at)) }
     }
 
     /// Wakes the cell's thread, which then looks at the breaker.
@@ -193,7 +213,7 @@ impl Asker {
         for (place, word) in control.questions[slot].iter().zip(question.words()) {
             place.store(word, Ordering::Relaxed);
         }
-        let (colour, depth) = self.channel.pixels[slot];
+        let (colour, depth) = self.channel.slot(slot);
         // SAFETY: the slot is being filled: only this end touches its pixels, which are this many bytes within the
         // mapping, and the frame's sizes were checked above. Depth is stored in this machine's byte order.
         unsafe {
@@ -283,13 +303,13 @@ impl Answerer {
         Self { channel, generation }
     }
 
-    /// A frame of the right size for [`take`](Self::take).
-    pub fn frame(&self) -> Frame {
-        Frame::new(self.channel.width, self.channel.height)
+    /// Where all frames lie.
+    pub fn pixel_memory(&self) -> PixelMemory {
+        self.channel.pixel_memory()
     }
 
     /// Takes the frame that waits, if one does.
-    pub fn take(&mut self, frame: &mut Frame) -> Option<Question> {
+    pub fn take(&self) -> Option<Taken<'_>> {
         let control = self.channel.control();
         let ready = word_of(self.generation, Slot::Ready);
         let taken = word_of(self.generation, Slot::Taken);
@@ -300,44 +320,26 @@ impl Answerer {
         for (word, place) in words.iter_mut().zip(&control.questions[slot]) {
             *word = place.load(Ordering::Relaxed);
         }
-        let question = Question::from_words(&words);
-        let pixels = self.channel.pixel_count();
-        frame.width = self.channel.width;
-        frame.height = self.channel.height;
-        frame.rgb.resize(pixels * 3, 0);
-        frame.depth_mm.resize(pixels, 0);
-        let (colour, depth) = self.channel.pixels[slot];
-        // SAFETY: the slot is taken: the cell does not touch it until it is given back. Sizes as in `post`.
-        unsafe {
-            std::ptr::copy_nonoverlapping(colour.as_ptr(), frame.rgb.as_mut_ptr(), pixels * 3);
-            std::ptr::copy_nonoverlapping(depth.as_ptr(), frame.depth_mm.as_mut_ptr().cast(), pixels * 2);
-        }
-        control.slots[slot].store(word_of(self.generation, Slot::Free), Ordering::Release);
-        frame.sequence = question.sequence;
-        frame.capture_ns = question.capture_ns;
-        frame.arrival_ns = question.arrival_ns;
-        frame.source_ns = question.source_ns;
-        frame.camera_in_base = None;
-        Some(question)
+        Some(Taken { answerer: self, slot, question: Question::from_words(&words) })
     }
 
     /// Takes the next frame; waits for it until `until_ns` at most.
-    pub fn next(&mut self, frame: &mut Frame, until_ns: u64) -> Option<Question> {
-        let posted = self.channel.control().posted.load(Ordering::SeqCst);
-        if let Some(question) = self.take(frame) {
-            return Some(question);
-        }
+    pub fn next(&self, until_ns: u64) -> Option<Taken<'_>> {
         let control = self.channel.control();
+        let posted = control.posted.load(Ordering::SeqCst);
+        if let Some(taken) = self.take() {
+            return Some(taken);
+        }
         control.worker_waits.store(1, Ordering::SeqCst);
         if control.posted.load(Ordering::SeqCst) == posted {
             futex::wait_until(&control.posted, posted, until_ns);
         }
         control.worker_waits.store(0, Ordering::SeqCst);
-        self.take(frame)
+        self.take()
     }
 
     /// Writes an answer and wakes the cell's thread.
-    pub fn answer(&mut self, answer: &Answer) {
+    pub fn answer(&self, answer: &Answer) {
         let control = self.channel.control();
         // A predecessor that died while writing leaves an odd number.
         let even = control.version.load(Ordering::Relaxed).next_multiple_of(2);
@@ -351,6 +353,51 @@ impl Answerer {
         if control.cell_waits.load(Ordering::SeqCst) != 0 {
             futex::wake(&control.answered);
         }
+    }
+}
+
+/// A frame that the worker holds; its slot is given back when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Taken<'a> {
+    answerer: &'a Answerer,
+    slot: usize,
+    pub question: Question,
+}
+
+impl Taken<'_> {
+    /// The frame, where it lies.
+    pub fn seen(&self) -> Seen<'_> {
+        let channel = &self.answerer.channel;
+        let pixels = channel.pixel_count();
+        let (colour, depth) = channel.slot(self.slot);
+        let (rgb_at, depth_at, _) = places(self.slot, pixels);
+        // SAFETY: the slot is taken: the cell touches it only after it was given back, which needs this value to be
+        // dropped. The places are this many bytes long and aligned to 64.
+        let (rgb, depth_mm) = unsafe {
+            (
+                std::slice::from_raw_parts(colour.as_ptr(), pixels * 3),
+                std::slice::from_raw_parts(depth.cast::<u16>().as_ptr(), pixels),
+            )
+        };
+        let question = &self.question;
+        let view = FrameView {
+            sequence: question.sequence,
+            capture_ns: question.capture_ns,
+            arrival_ns: question.arrival_ns,
+            width: channel.width,
+            height: channel.height,
+            rgb,
+            depth_mm,
+        };
+        Seen { view, rgb_at, depth_at }
+    }
+}
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        // A device may still read the pixels of a frame that was given up: what comes of that is never used.
+        let free = word_of(self.answerer.generation, Slot::Free);
+        self.answerer.channel.control().slots[self.slot].store(free, Ordering::Release);
     }
 }
 

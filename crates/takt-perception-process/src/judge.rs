@@ -1,11 +1,33 @@
 //! What judges frames inside the worker process.
 
 use serde::Serialize;
-use takt_link_camera::Frame;
-use takt_perception::{Detections, FramePose, Perception};
+use takt_perception::{Detections, FramePose, FrameView, Perception};
 
 /// When a part of the work ran, CLOCK_MONOTONIC nanoseconds; `[0, 0]` where there was none.
 pub type Span = [u64; 2];
+
+/// A frame in the memory that cell and worker share; nothing is copied.
+#[derive(Clone, Copy, Debug)]
+pub struct Seen<'a> {
+    /// The frame.
+    pub view: FrameView<'a>,
+    /// Where its colour lies in the camera's [`PixelMemory`], bytes.
+    pub rgb_at: usize,
+    /// Where its depth lies there, bytes.
+    pub depth_at: usize,
+}
+
+/// Where all frames of a camera lie, for judges whose device reads them by itself.
+#[derive(Clone, Copy, Debug)]
+pub struct PixelMemory {
+    /// Begins at a page.
+    pub start: *mut u8,
+    /// Whole pages.
+    pub bytes: usize,
+}
+
+// SAFETY: an address and a length; whoever uses them must know that the memory is there.
+unsafe impl Send for PixelMemory {}
 
 /// The parts of one frame's work on the device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -38,6 +60,15 @@ pub enum JudgeError {
 
 /// One camera's perception, wherever it computes.
 pub trait Judge: Send {
+    /// Tells where all frames will lie: mapped for as long as this process lives. Called once, before the first frame.
+    ///
+    /// # Errors
+    /// When the device cannot use that memory.
+    fn adopt(&mut self, memory: PixelMemory) -> Result<(), JudgeError> {
+        let _ = memory;
+        Ok(())
+    }
+
     /// Judges a frame. `deadline_ns` (CLOCK_MONOTONIC) is when nobody waits for the answer any more; an answer after
     /// that is discarded. A judge that cannot look at the time ignores it.
     ///
@@ -45,7 +76,7 @@ pub trait Judge: Send {
     /// [`JudgeError`]; `out` does not count then.
     fn judge(
         &mut self,
-        frame: &Frame,
+        frame: &Seen<'_>,
         pose: Option<&FramePose>,
         start_ns: u64,
         deadline_ns: u64,
@@ -54,9 +85,13 @@ pub trait Judge: Send {
 }
 
 impl Judge for Box<dyn Judge> {
+    fn adopt(&mut self, memory: PixelMemory) -> Result<(), JudgeError> {
+        (**self).adopt(memory)
+    }
+
     fn judge(
         &mut self,
-        frame: &Frame,
+        frame: &Seen<'_>,
         pose: Option<&FramePose>,
         start_ns: u64,
         deadline_ns: u64,
@@ -80,13 +115,13 @@ impl CpuJudge {
 impl Judge for CpuJudge {
     fn judge(
         &mut self,
-        frame: &Frame,
+        frame: &Seen<'_>,
         pose: Option<&FramePose>,
         start_ns: u64,
         _deadline_ns: u64,
         out: &mut Detections,
     ) -> Result<Stages, JudgeError> {
-        self.0.process(frame, pose, start_ns, out, None);
+        self.0.process_view(&frame.view, pose, start_ns, out, None);
         let times = out.times;
         Ok(Stages {
             inference: [start_ns, times.inferred_ns],

@@ -4,10 +4,9 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use takt_link_camera::Frame;
 use takt_perception::{Detections, FramePose};
 
-use crate::judge::{Judge, JudgeError, Stages};
+use crate::judge::{Judge, JudgeError, PixelMemory, Seen, Stages};
 
 /// The environment variable that plants faults in worker processes: `KIND@FRAME[+COUNT][:MS][/all]`, for example
 /// `hang@30`, `sleep@20+10:80` (ten frames of 80 ms) or `abort@5/all` (in every process, not only in the first). A run
@@ -103,9 +102,13 @@ impl<J> Planted<J> {
 }
 
 impl<J: Judge> Judge for Planted<J> {
+    fn adopt(&mut self, memory: PixelMemory) -> Result<(), JudgeError> {
+        self.judge.adopt(memory)
+    }
+
     fn judge(
         &mut self,
-        frame: &Frame,
+        frame: &Seen<'_>,
         pose: Option<&FramePose>,
         start_ns: u64,
         deadline_ns: u64,

@@ -147,7 +147,6 @@ impl Remote {
             sequence: frame.sequence,
             capture_ns: frame.capture_ns,
             arrival_ns: frame.arrival_ns,
-            source_ns: frame.source_ns,
             pose: pose.copied(),
         };
         self.shared.breaker.asked(self.camera as usize, view);

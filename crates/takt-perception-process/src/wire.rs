@@ -46,12 +46,11 @@ pub(crate) struct Question {
     pub sequence: u64,
     pub capture_ns: u64,
     pub arrival_ns: u64,
-    pub source_ns: u64,
     pub pose: Option<FramePose>,
 }
 
 /// Words of a question.
-pub(crate) const QUESTION_WORDS: usize = 8 + 14;
+pub(crate) const QUESTION_WORDS: usize = 7 + 14;
 const OBJECT_WORDS: usize = 9;
 /// Words of an answer.
 pub(crate) const ANSWER_WORDS: usize =
@@ -122,7 +121,6 @@ impl Question {
         put.word(self.sequence);
         put.word(self.capture_ns);
         put.word(self.arrival_ns);
-        put.word(self.source_ns);
         put.word(u64::from(self.pose.is_some()));
         if let Some(pose) = &self.pose {
             put.pose(&pose.camera_in_base);
@@ -140,7 +138,6 @@ impl Question {
             sequence: take.word(),
             capture_ns: take.word(),
             arrival_ns: take.word(),
-            source_ns: take.word(),
             pose: (take.word() == 1)
                 .then(|| FramePose { camera_in_base: take.pose(), tcp_in_base: take.pose() }),
         }
@@ -390,7 +387,7 @@ mod tests {
                 UnitQuaternion::from_scaled_axis(Vector3::new(0.0, angle, 0.1)),
             );
             let question = Question {
-                ticket: 1, deadline_ns: 2, start_ns: 3, sequence: 4, capture_ns: 5, arrival_ns: 6, source_ns: 7,
+                ticket: 1, deadline_ns: 2, start_ns: 3, sequence: 4, capture_ns: 5, arrival_ns: 6,
                 pose: posed.then_some(FramePose { camera_in_base: pose, tcp_in_base: pose.inverse() }),
             };
             prop_assert_eq!(Question::from_words(&question.words()), question);

@@ -119,9 +119,10 @@ fn serve(make: &Make) -> Result<(), String> {
     let mut threads = Vec::new();
     let mut handles = Vec::new();
     let wakers: Vec<Channel> = channels.iter().map(Channel::again).collect();
-    for (index, (judge, channel)) in judges.into_iter().zip(channels).enumerate() {
+    for (index, (mut judge, channel)) in judges.into_iter().zip(channels).enumerate() {
         let region = Arc::clone(&region);
         let answerer = Answerer::new(channel, generation);
+        judge.adopt(answerer.pixel_memory()).map_err(|e| e.to_string())?;
         let handle = thread::spawn(&format!("judge-{index}"), &region.setup.threads.clone(), move || {
             let _abort = AbortOnPanic;
             answer_all(judge, answerer, &region);
@@ -160,20 +161,22 @@ fn planted(generation: u32) -> Result<Option<Plan>, String> {
 }
 
 /// Judges every frame of one camera.
-fn answer_all(mut judge: Box<dyn Judge>, mut answerer: Answerer, region: &Region) {
-    let mut frame = answerer.frame();
+fn answer_all(mut judge: Box<dyn Judge>, answerer: Answerer, region: &Region) {
     let mut out = Detections::default();
     while !region.shall_stop() {
-        let Some(question) = answerer.next(&mut frame, monotonic_ns() + IDLE_NS) else { continue };
+        let Some(taken) = answerer.next(monotonic_ns() + IDLE_NS) else { continue };
+        let question = taken.question;
         let taken_ns = monotonic_ns();
         let outcome = if taken_ns >= question.deadline_ns {
             let late_ms = (taken_ns - question.deadline_ns) as f64 / 1e6;
             Err(JudgeError::Overrun(format!("taken up {late_ms:.1} ms after its time was over")))
         } else {
             let (start_ns, deadline_ns) = (question.start_ns, question.deadline_ns);
-            judge.judge(&frame, question.pose.as_ref(), start_ns, deadline_ns, &mut out)
+            judge.judge(&taken.seen(), question.pose.as_ref(), start_ns, deadline_ns, &mut out)
         };
         let lost = matches!(outcome, Err(JudgeError::Lost(_)));
+        // Before the answer: who has it may already post the next frame.
+        drop(taken);
         answerer.answer(&Answer::new(question.ticket, taken_ns, monotonic_ns(), outcome, &out));
         if lost {
             // Its device would refuse every call from now on; the supervisor ends this process.

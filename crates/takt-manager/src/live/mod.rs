@@ -415,9 +415,11 @@ impl<S: Source, K: Kernel> Live<S, K> {
         self.overruns.retain(|tid, _| alive.contains(tid));
         self.notice_clock_step(now_ns);
         self.plan = Some(plan);
-        let status = self.status(now_ns);
+        let mut status = self.status(now_ns);
+        // The log itself has those lines already.
+        let recent = std::mem::take(&mut status.recent);
         self.options.log.record(now_ns, &Record::Status { status: &status });
-        self.board.put(status);
+        self.board.put(Status { recent, ..status });
         Ok(())
     }
 
@@ -524,6 +526,8 @@ impl<S: Source, K: Kernel> Live<S, K> {
             lost: counters.lost_events,
             processes: alive.collect::<BTreeSet<_>>().len(),
             callbacks: self.model.callbacks.len(),
+            most_bandwidth: goals.options.most_bandwidth,
+            recent: self.options.log.recent(),
         }
     }
 

@@ -112,7 +112,7 @@ fn setup(goal_ms: u64, observe: bool) -> Setup {
     };
     options.enact.state = folder.path().join("state.json");
     options.enact.modes = vec![Mode::AdmissionOff];
-    let platform = Platform { cores: vec![1], system_core: 0, most_bandwidth: 0.9 };
+    let platform = Platform::new(vec![1], 0, 0.9);
     let from_ns = monotonic_ns();
     let live =
         Live::with_kernel(goals(goal_ms), platform, script(from_ns, 40), options, sim.clone()).unwrap();

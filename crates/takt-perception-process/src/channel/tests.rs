@@ -31,14 +31,19 @@ fn question(frame: &Frame) -> Question {
         sequence: frame.sequence,
         capture_ns: 0,
         arrival_ns: 0,
-        source_ns: 0,
         pose: None,
     }
 }
 
-fn is_whole(frame: &Frame) -> bool {
+fn is_whole(taken: &Taken<'_>) -> bool {
+    let frame = taken.seen().view;
     frame.rgb.iter().all(|&v| v == frame.sequence as u8)
         && frame.depth_mm.iter().all(|&v| v == frame.sequence as u16)
+}
+
+/// Takes a frame, looks at it, gives it back: what was asked, and whether the frame was whole.
+fn take(answerer: &Answerer) -> Option<(Question, bool)> {
+    answerer.take().map(|taken| (taken.question, is_whole(&taken)))
 }
 
 fn reply(question: &Question) -> Answer {
@@ -63,20 +68,19 @@ fn frames_of_another_size_are_not_posted() {
 
 #[test]
 fn the_answer_of_a_predecessor_that_died_while_writing_is_never_read() {
-    let (mut asker, mut answerer) = ends(1);
+    let (mut asker, answerer) = ends(1);
     let first = frame(1);
     let asked = asker.post(1, &first, &mut question(&first)).unwrap();
-    let mut own = answerer.frame();
-    let taken = answerer.take(&mut own).unwrap();
+    let (taken, _) = take(&answerer).unwrap();
     answerer.answer(&reply(&taken));
     // As a writer that was killed after its first store.
     answerer.channel.control().version.fetch_add(1, Ordering::SeqCst);
     assert!(matches!(asker.wait(asked, 0, || true, |_, _| ()), Waited::TimeUp));
 
-    let mut heir = Answerer::new(answerer.channel.again(), 2);
+    let heir = Answerer::new(answerer.channel.again(), 2);
     let second = frame(2);
     let asked = asker.post(2, &second, &mut question(&second)).unwrap();
-    let taken = heir.take(&mut own).unwrap();
+    let (taken, _) = take(&heir).unwrap();
     heir.answer(&reply(&taken));
     assert!(matches!(asker.wait(asked, 0, || true, |_, _| ()), Waited::Answer(a) if a.ticket == asked));
 }
@@ -116,14 +120,15 @@ proptest! {
     /// the one to the newest question, of the living generation; and there is always room for the next question.
     #[test]
     fn only_the_answer_to_the_newest_question_counts(steps in proptest::collection::vec(step(), 1..200)) {
-        let (mut asker, mut answerer) = ends(1);
+        let (mut asker, answerer) = ends(1);
+        // Leaked, so that a frame can be held across steps and a dead worker can leave it held.
+        let mut answerer: &'static Answerer = Box::leak(Box::new(answerer));
         let mut generation = 1;
         let mut sequence = 0;
         let mut newest: Option<u64> = None;
-        let mut working: Option<Question> = None;
+        let mut working: Option<Taken<'static>> = None;
         let mut ghost: Option<Question> = None;
         let mut last_taken = 0;
-        let mut own = answerer.frame();
         for step in steps {
             match step {
                 Step::Post => {
@@ -131,6 +136,7 @@ proptest! {
                     let posted = frame(sequence);
                     newest = asker.post(generation, &posted, &mut question(&posted));
                     prop_assert!(newest.is_some(), "no room");
+                    prop_assert!(working.as_ref().is_none_or(is_whole), "the held frame was overwritten");
                 }
                 Step::Look => {
                     let Some(ticket) = newest else { continue };
@@ -147,28 +153,32 @@ proptest! {
                     }
                 }
                 Step::Take => {
-                    if working.is_none() && let Some(taken) = answerer.take(&mut own) {
-                        prop_assert!(is_whole(&own), "torn frame");
-                        prop_assert!(own.sequence > last_taken, "an older frame came back");
-                        prop_assert_eq!(taken.ticket >> 32, u64::from(generation));
-                        last_taken = own.sequence;
+                    if working.is_none() && let Some(taken) = answerer.take() {
+                        prop_assert!(is_whole(&taken), "torn frame");
+                        prop_assert!(taken.question.sequence > last_taken, "an older frame came back");
+                        prop_assert_eq!(taken.question.ticket >> 32, u64::from(generation));
+                        last_taken = taken.question.sequence;
                         working = Some(taken);
                     }
                 }
                 Step::Answer => {
                     if let Some(taken) = working.take() {
-                        answerer.answer(&reply(&taken));
+                        prop_assert!(is_whole(&taken), "overwritten while it was held");
+                        let question = taken.question;
+                        drop(taken);
+                        answerer.answer(&reply(&question));
                     }
                 }
                 Step::Restart => {
-                    ghost = working.take();
+                    ghost = working.as_ref().map(|taken| taken.question);
+                    std::mem::forget(working.take());
                     generation += 1;
-                    answerer = Answerer::new(answerer.channel.again(), generation);
+                    answerer = Box::leak(Box::new(Answerer::new(answerer.channel.again(), generation)));
                     newest = None;
                 }
                 Step::Ghost => {
-                    if let Some(taken) = ghost.take() {
-                        answerer.answer(&reply(&taken));
+                    if let Some(question) = ghost.take() {
+                        answerer.answer(&reply(&question));
                     }
                 }
             }
@@ -177,28 +187,27 @@ proptest! {
         let posted = frame(sequence + 1);
         let ticket = asker.post(generation, &posted, &mut question(&posted));
         prop_assert!(ticket.is_some());
-        if let Some(taken) = working.take() {
-            answerer.answer(&reply(&taken));
-        }
-        let taken = answerer.take(&mut own);
-        prop_assert!(taken.is_some_and(|t| Some(t.ticket) == ticket) && is_whole(&own));
+        drop(working);
+        let taken = answerer.take();
+        prop_assert!(taken.is_some_and(|t| Some(t.question.ticket) == ticket && is_whole(&t)));
     }
 }
 
 #[test]
 fn two_threads_never_see_a_torn_frame_or_lose_a_wake_up() {
     const FRAMES: u64 = if cfg!(miri) { 50 } else { 30_000 };
-    let (mut asker, mut answerer) = ends(1);
+    let (mut asker, answerer) = ends(1);
     let worker = std::thread::spawn(move || {
-        let mut own = answerer.frame();
         let mut last = 0;
         while last < FRAMES {
             // No deadline: a lost wake-up would hang the test.
-            let Some(taken) = answerer.next(&mut own, u64::MAX) else { continue };
-            assert!(is_whole(&own), "torn frame {}", own.sequence);
-            assert!(own.sequence > last);
-            last = own.sequence;
-            answerer.answer(&reply(&taken));
+            let Some(taken) = answerer.next(u64::MAX) else { continue };
+            let question = taken.question;
+            assert!(is_whole(&taken), "torn frame {}", question.sequence);
+            assert!(question.sequence > last);
+            last = question.sequence;
+            drop(taken);
+            answerer.answer(&reply(&question));
         }
     });
     let mut abandoned = 0;

@@ -1,5 +1,6 @@
 //! The tables of a report.
 
+pub mod judged;
 mod latency;
 mod machine;
 mod paper;
@@ -8,7 +9,7 @@ mod tail;
 pub mod trace;
 
 pub use latency::{latency, repetitions, verdicts};
-pub use machine::{figures, gaps, interference, machine, runs, shortfalls};
+pub use machine::{figures, figures_by_phase, gaps, interference, machine, runs, shortfalls};
 pub use paper::{daq, effects, low};
 pub use table4::beside_the_paper;
 pub use tail::extremes;
