@@ -14,7 +14,7 @@ use takt_rt::clock::{monotonic_ns, sleep_until, thread_cpu_ns};
 use takt_rt::policy::Policy;
 
 use crate::error::GpuError;
-use crate::gpu::Gpu;
+use crate::gpu::{Gpu, Info};
 use crate::kernel::{Arg, Function, Grid, Source};
 use crate::memory::{DeviceBuffer, Pinned};
 use crate::stream::{Event, Priority, Stream};
@@ -39,10 +39,11 @@ const HUNG_NS: u64 = 10_000_000_000;
 const MIB: u64 = 1 << 20;
 
 /// What gets in the way.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
     /// Arithmetic: occupies multiprocessors.
+    #[default]
     Compute,
     /// Reads and writes of the device's memory: occupies its bus and its cache.
     Memory,
@@ -130,7 +131,7 @@ impl Interference {
                 });
             match begun {
                 Ok(mut worker) => {
-                    let _ = report.send(Ok(worker.gpu.info().name.clone()));
+                    let _ = report.send(Ok(worker.gpu.info().clone()));
                     drop(report);
                     worker.run(&own);
                 }
@@ -140,10 +141,14 @@ impl Interference {
         let spawned = Builder::new().name("gpu-load".into()).spawn(body);
         let thread = spawned
             .map_err(|error| GpuError::System { what: "thread gpu-load", reason: error.to_string() })?;
-        let mut interfering = Interfering { shared, device: String::new(), thread: Some(thread) };
         let ended = || GpuError::System { what: "thread gpu-load", reason: "it ended at once".to_owned() };
-        interfering.device = reported.recv().map_err(|_| ended())??;
-        Ok(interfering)
+        match reported.recv().map_err(|_| ended()).flatten() {
+            Ok(device) => Ok(Interfering { shared, device, thread: Some(thread) }),
+            Err(error) => {
+                let _ = thread.join();
+                Err(error)
+            }
+        }
     }
 }
 
@@ -174,13 +179,13 @@ struct Shared {
 #[derive(Debug)]
 pub struct Interfering {
     shared: Arc<Shared>,
-    device: String,
+    device: Info,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Interfering {
     /// The device that it works on.
-    pub fn device(&self) -> &str {
+    pub fn device(&self) -> &Info {
         &self.device
     }
 

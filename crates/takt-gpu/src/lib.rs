@@ -47,6 +47,7 @@ mod error;
 mod gpu;
 mod graph;
 pub mod interference;
+pub mod interference_process;
 mod kernel;
 mod library;
 mod memory;

@@ -427,7 +427,7 @@ fn interference_of_every_kind_proves_itself_and_ends() {
     {
         let config = Interference { kind, duty, kernel_us: 200, mib: 1, ..Interference::default() };
         let interfering = config.start().unwrap();
-        assert!(interfering.device().contains("emulated"));
+        assert!(interfering.device().emulated);
         while interfering.work().launches < 5 {
             assert_eq!(interfering.death(), None);
             std::thread::yield_now();

@@ -75,6 +75,12 @@ pub enum Command {
     Manage(Manage),
     /// Run processes that behave like ROS 2 nodes, with known costs, for the latency manager
     Workload(Workload),
+    /// Work on a GPU: what a load starts as a process of its own
+    #[command(name = takt_gpu::interference_process::SUBCOMMAND, hide = true)]
+    GpuLoad {
+        /// What work (JSON)
+        config: String,
+    },
     /// The perception process of a cell, which starts it; its standard input is their shared memory
     #[command(hide = true)]
     PerceptionWorker,
