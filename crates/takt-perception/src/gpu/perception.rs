@@ -4,12 +4,13 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use takt_gpu::{Gpu, Priority, Stream, Wait};
+use takt_gpu::{Clock, Gpu, Priority, SpanRecorder, Stream, Wait};
 use takt_link_camera::Intrinsics;
 
 use super::network::{BoundNetwork, Budget, DeviceNetwork, HostNetwork};
 use super::rig::{CameraPlan, Networks, Rig, Row};
 use super::stages::{CameraState, Run};
+use super::times::{self, Parts};
 use super::{DeviceTimes, GpuPerceptionError, Resident};
 use crate::config::{DetectorSchedule, PerceptionConfig};
 use crate::detector::{DetectionSet, DetectorHandle};
@@ -159,6 +160,7 @@ impl GpuPerception {
     ) -> Result<(), GpuPerceptionError> {
         let budget = Budget { deadline_ns: frame.deadline_ns, wait: self.settings.wait };
         self.camera.times = DeviceTimes::default();
+        self.camera.parts = Parts::default();
         if let Err(error) = self.rig.clear_way(&budget) {
             self.judge.give_up(&frame.view, frame.start_ns, out);
             return Err(error);
@@ -186,6 +188,21 @@ impl GpuPerception {
             self.camera.forget();
             self.rig.explain(error)
         })
+    }
+
+    /// Records what the device did for the last frame, as frame `index`, on CLOCK_MONOTONIC by `clock`. A frame that was
+    /// given up has only the parts that were waited for.
+    ///
+    /// # Errors
+    /// What the driver refuses.
+    pub fn record_spans(
+        &self,
+        clock: &Clock,
+        index: u64,
+        recorder: &mut SpanRecorder,
+    ) -> Result<(), GpuPerceptionError> {
+        let camera = u16::try_from(self.judge.camera()).unwrap_or(u16::MAX);
+        Ok(times::record(&self.rig.marks, self.camera.parts, clock, (camera, index), recorder)?)
     }
 
     /// What the device did for the last frame.
@@ -309,6 +326,7 @@ impl GpuBatch {
         self.rig.stream.record(&self.rig.marks.start)?;
         for (index, (camera, judge)) in self.cameras.iter_mut().zip(&mut self.judges).enumerate() {
             camera.times = DeviceTimes::default();
+            camera.parts = Parts::default();
             let job = frames.iter().find(|job| job.camera == index);
             match job.and_then(|job| Some((judge.preview(&job.frame.view, job.frame.pose)?, job))) {
                 Some((question, job)) => {
@@ -342,6 +360,7 @@ impl GpuBatch {
         rig.wait(&budget, "geometry and detector of the batch")?;
         for camera in self.cameras.iter_mut().filter(|camera| camera.takes_part) {
             camera.times.add_look(&rig.marks)?;
+            camera.parts.looked = true;
             camera.read_look(rig, &budget)?;
         }
         Ok(())

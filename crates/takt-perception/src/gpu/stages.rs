@@ -10,6 +10,7 @@ use super::layout::{
 };
 use super::network::Budget;
 use super::rig::{CameraPlaces, FIRST, Rig, Row, detector_window, window};
+use super::times::Parts;
 use super::{DeviceTimes, GpuPerceptionError, Resident};
 use crate::detector::{Candidate, DetectionSet, conclude, place_mask};
 use crate::health::GreySums;
@@ -66,6 +67,8 @@ pub(super) struct CameraState {
     /// Of the batch under way.
     pub(super) takes_part: bool,
     pub(super) times: DeviceTimes,
+    /// What of the last frame has times.
+    pub(super) parts: Parts,
 }
 
 impl std::fmt::Debug for CameraState {
@@ -132,6 +135,7 @@ impl CameraState {
             looked: false,
             takes_part: false,
             times: DeviceTimes::default(),
+            parts: Parts::default(),
         })
     }
 
@@ -329,6 +333,7 @@ impl Run<'_> {
         self.rig.stream.record(&marks.looked)?;
         self.rig.wait(&self.budget, "geometry and detector")?;
         self.camera.times.add_look(&self.rig.marks)?;
+        self.camera.parts.looked = true;
         self.camera.read_look(self.rig, &self.budget)
     }
 }
@@ -503,6 +508,7 @@ impl Stages for Run<'_> {
         self.rig.stream.record(&self.rig.marks.masks_done)?;
         self.rig.wait(&self.budget, "masks")?;
         self.camera.times.add_masks(&self.rig.marks)?;
+        self.camera.parts.masked = true;
         let _ = question;
         let down = self.camera.down.read()?;
         let look: &Look = bytemuck::from_bytes(&down[host.look.range()]);
@@ -568,6 +574,7 @@ impl Stages for Run<'_> {
         self.rig.stream.record(&self.rig.marks.measured)?;
         self.rig.wait(&self.budget, "distances")?;
         self.camera.times.add_measure(&self.rig.marks)?;
+        self.camera.parts.measured = true;
         self.camera.read_report(tracks, people)?;
         if let Some(overlay) = overlay {
             self.camera.paint_into(overlay, people.len())?;

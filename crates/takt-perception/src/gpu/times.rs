@@ -1,7 +1,7 @@
 //! What the device did for a frame, and how long, on its own clock.
 
 use serde::Serialize;
-use takt_gpu::GpuError;
+use takt_gpu::{Clock, GpuError, Span, SpanRecorder};
 
 use super::rig::Marks;
 
@@ -51,6 +51,40 @@ impl DeviceTimes {
         self.measure_ns = between(&marks.measure_start, &marks.measured)?;
         Ok(())
     }
+}
+
+/// Which parts of a frame the device did.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Parts {
+    pub(super) looked: bool,
+    pub(super) masked: bool,
+    pub(super) measured: bool,
+}
+
+/// Records what the device did for a frame, on CLOCK_MONOTONIC.
+pub(super) fn record(
+    marks: &Marks,
+    parts: Parts,
+    clock: &Clock,
+    (camera, frame): (u16, u64),
+    recorder: &mut SpanRecorder,
+) -> Result<(), GpuError> {
+    let Marks { start, uploaded, prepared, detected, looked, .. } = marks;
+    let Marks { masks_start, masks_done, measure_start, measured, .. } = marks;
+    for (name, done, from, to) in [
+        ("upload", parts.looked, start, uploaded),
+        ("geometry", parts.looked, uploaded, prepared),
+        ("detector", parts.looked, prepared, detected),
+        ("decode", parts.looked, detected, looked),
+        ("masks", parts.masked, masks_start, masks_done),
+        ("distances", parts.measured, measure_start, measured),
+    ] {
+        if done {
+            let span = Span::between(name, "perception", clock.stamp(from)?, clock.stamp(to)?);
+            recorder.push(span.of_camera(camera, frame));
+        }
+    }
+    Ok(())
 }
 
 fn between(from: &takt_gpu::Event, to: &takt_gpu::Event) -> Result<u64, GpuError> {
