@@ -1,5 +1,6 @@
 //! The tables of a report.
 
+mod gpu;
 mod latency;
 mod machine;
 mod paper;
@@ -7,6 +8,7 @@ mod table4;
 mod tail;
 pub mod trace;
 
+pub use gpu::{mitigations, perception_process};
 pub use latency::{latency, repetitions, verdicts};
 pub use machine::{figures, gaps, interference, machine, runs, shortfalls};
 pub use paper::{daq, effects, low};
