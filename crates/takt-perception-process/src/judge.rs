@@ -3,9 +3,6 @@
 use serde::Serialize;
 use takt_perception::{Detections, FramePose, FrameView, Perception};
 
-/// When a part of the work ran, CLOCK_MONOTONIC nanoseconds; `[0, 0]` where there was none.
-pub type Span = [u64; 2];
-
 /// A frame in the memory that cell and worker share; nothing is copied.
 #[derive(Clone, Copy, Debug)]
 pub struct Seen<'a> {
@@ -29,19 +26,37 @@ pub struct PixelMemory {
 // SAFETY: an address and a length; whoever uses them must know that the memory is there.
 unsafe impl Send for PixelMemory {}
 
-/// The parts of one frame's work on the device.
+/// How long the parts of one frame's work took, on the device's own clock; 0 where there was none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Stages {
     /// Copies to the device.
-    pub upload: Span,
-    /// Resizing, normalising, geometry.
-    pub prepare: Span,
-    /// Networks.
-    pub inference: Span,
-    /// Masks, nearest points, copies back.
-    pub finish: Span,
-    /// How wrong the times above may be, nanoseconds: device clocks are mapped onto CLOCK_MONOTONIC.
-    pub error_ns: u64,
+    pub upload_ns: u64,
+    /// Geometry, things, the detector's input. On the CPU: all up to the end of inference.
+    pub prepare_ns: u64,
+    /// The detector.
+    pub detect_ns: u64,
+    /// Candidates, and their way back.
+    pub decode_ns: u64,
+    /// Masks.
+    pub masks_ns: u64,
+    /// Nearest points, and their way back.
+    pub measure_ns: u64,
+}
+
+impl Stages {
+    /// Names of the parts, in order.
+    pub const NAMES: [&'static str; 6] = ["upload", "prepare", "detect", "decode", "masks", "measure"];
+
+    /// The parts, in order.
+    pub const fn parts_ns(&self) -> [u64; 6] {
+        [self.upload_ns, self.prepare_ns, self.detect_ns, self.decode_ns, self.masks_ns, self.measure_ns]
+    }
+
+    pub(crate) const fn of_parts(
+        [upload_ns, prepare_ns, detect_ns, decode_ns, masks_ns, measure_ns]: [u64; 6],
+    ) -> Self {
+        Self { upload_ns, prepare_ns, detect_ns, decode_ns, masks_ns, measure_ns }
+    }
 }
 
 /// Why a frame has no answer.
@@ -124,8 +139,8 @@ impl Judge for CpuJudge {
         self.0.process_view(&frame.view, pose, start_ns, out, None);
         let times = out.times;
         Ok(Stages {
-            inference: [start_ns, times.inferred_ns],
-            finish: [times.inferred_ns, times.projected_ns],
+            prepare_ns: times.inferred_ns.saturating_sub(start_ns),
+            measure_ns: times.projected_ns.saturating_sub(times.inferred_ns),
             ..Stages::default()
         })
     }

@@ -42,7 +42,7 @@ pub struct Judges {
 }
 
 /// Makes the judges that a setup asks for. Gets a function to tell of progress; returns one sentence on failure.
-pub type Make = dyn Fn(&Setup, &CensusKeeper, &mut dyn FnMut(String)) -> Result<Judges, String>;
+pub type Make = dyn Fn(&Setup, &CensusKeeper, &(dyn Fn(String) + Sync)) -> Result<Judges, String>;
 
 /// Ends the process when a judge panics: its camera would be silent, and its device in no known state.
 struct AbortOnPanic;
@@ -103,8 +103,8 @@ fn serve(make: &Make) -> Result<(), String> {
     }
     let census =
         CensusKeeper::start(setup.library_policy, CENSUS_PERIOD).map_err(|e| format!("census: {e}"))?;
-    let mut progress = |text: String| drop(say(&Said::Progress(text)));
-    let Judges { mut judges, mut about, keep } = make(setup, &census, &mut progress)?;
+    let progress = |text: String| drop(say(&Said::Progress(text)));
+    let Judges { mut judges, mut about, keep } = make(setup, &census, &progress)?;
     if let Some(plan) = planted(generation)? {
         labels.push(format!("planted fault: {plan}"));
         judges =
@@ -229,7 +229,7 @@ pub fn cpu_judges(setup: &Setup, census: &CensusKeeper) -> Result<Judges, String
 pub fn judges(
     setup: &Setup,
     census: &CensusKeeper,
-    progress: &mut dyn FnMut(String),
+    progress: &(dyn Fn(String) + Sync),
 ) -> Result<Judges, String> {
     match setup.device {
         Device::Cpu | Device::Auto => cpu_judges(setup, census),

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use takt_perception_process::{EventKind, Record, WorkerFacts};
+use takt_perception_process::{EventKind, Record, Stages, WorkerFacts};
 use takt_stats::Summary;
 
 /// Name of the sample file of frames that the perception process answered in time.
@@ -11,7 +11,7 @@ pub const GPU_FRAMES: &str = "gpu_frames";
 /// Name of the sample file of everything else: overruns, late answers, breaker, restarts.
 pub const GPU_EVENTS: &str = "gpu_events";
 
-/// One line of `gpu_frames` and `gpu_events`. Stages are 0 where there was none.
+/// One line of `gpu_frames` and `gpu_events`. Parts of the work are 0 where there was none.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct WorkerRow {
     /// When.
@@ -30,24 +30,18 @@ pub struct WorkerRow {
     pub taken_ns: u64,
     /// The worker had the answer.
     pub done_ns: u64,
-    /// Copies to the device began.
-    pub upload_start_ns: u64,
-    /// And ended.
-    pub upload_end_ns: u64,
-    /// Resizing, normalising, geometry began.
-    pub prepare_start_ns: u64,
-    /// And ended.
-    pub prepare_end_ns: u64,
-    /// Networks began.
-    pub inference_start_ns: u64,
-    /// And ended.
-    pub inference_end_ns: u64,
-    /// Masks, nearest points, copies back began.
-    pub finish_start_ns: u64,
-    /// And ended.
-    pub finish_end_ns: u64,
-    /// How wrong the device's times may be.
-    pub error_ns: u64,
+    /// Copies to the device took so long, on its own clock.
+    pub upload_ns: u64,
+    /// Geometry, things, the detector's input.
+    pub prepare_ns: u64,
+    /// The detector.
+    pub detect_ns: u64,
+    /// Candidates, and their way back.
+    pub decode_ns: u64,
+    /// Masks.
+    pub masks_ns: u64,
+    /// Nearest points, and their way back.
+    pub measure_ns: u64,
     /// Why.
     pub cause: String,
 }
@@ -64,15 +58,12 @@ impl From<&Record> for WorkerRow {
             asked_ns: r.asked_ns,
             taken_ns: r.taken_ns,
             done_ns: r.done_ns,
-            upload_start_ns: s.upload[0],
-            upload_end_ns: s.upload[1],
-            prepare_start_ns: s.prepare[0],
-            prepare_end_ns: s.prepare[1],
-            inference_start_ns: s.inference[0],
-            inference_end_ns: s.inference[1],
-            finish_start_ns: s.finish[0],
-            finish_end_ns: s.finish[1],
-            error_ns: s.error_ns,
+            upload_ns: s.upload_ns,
+            prepare_ns: s.prepare_ns,
+            detect_ns: s.detect_ns,
+            decode_ns: s.decode_ns,
+            masks_ns: s.masks_ns,
+            measure_ns: s.measure_ns,
             cause: r.cause.to_string(),
         }
     }
@@ -96,8 +87,6 @@ pub struct WorkerSummary {
     pub work_ms: Summary,
     /// Work on the device by part, milliseconds, where it says.
     pub stages_ms: Vec<(String, Summary)>,
-    /// Greatest error of the device's times, microseconds.
-    pub clock_error_us: f64,
     /// Events by kind.
     pub events: BTreeMap<String, u64>,
     /// First cause of each kind.
@@ -124,20 +113,19 @@ impl WorkerSummary {
             Summary::of(&mut values.collect::<Vec<_>>())
         };
         let span = |from: u64, to: u64| (to > from && from > 0).then(|| to - from);
-        type Part = (&'static str, fn(&WorkerRow) -> (u64, u64));
-        let parts: [Part; 4] = [
-            ("upload", |r| (r.upload_start_ns, r.upload_end_ns)),
-            ("prepare", |r| (r.prepare_start_ns, r.prepare_end_ns)),
-            ("inference", |r| (r.inference_start_ns, r.inference_end_ns)),
-            ("finish", |r| (r.finish_start_ns, r.finish_end_ns)),
+        type Part = fn(&WorkerRow) -> u64;
+        let parts: [Part; 6] = [
+            |r| r.upload_ns,
+            |r| r.prepare_ns,
+            |r| r.detect_ns,
+            |r| r.decode_ns,
+            |r| r.masks_ns,
+            |r| r.measure_ns,
         ];
-        let stages_ms = parts.iter().map(|(name, part)| {
-            let summary = of(&|row| {
-                let (from, to) = part(row);
-                span(from, to)
-            });
-            ((*name).to_owned(), summary)
-        });
+        let stages_ms = Stages::NAMES
+            .iter()
+            .zip(parts)
+            .map(|(name, part)| ((*name).to_owned(), of(&|row| Some(part(row)).filter(|ns| *ns > 0))));
         let mut summary = Self {
             device: facts.device.clone(),
             driver: facts.driver.clone(),
@@ -146,7 +134,6 @@ impl WorkerSummary {
             answer_ms: of(&|row| span(row.asked_ns, row.done_ns)),
             work_ms: of(&|row| span(row.taken_ns, row.done_ns)),
             stages_ms: stages_ms.filter(|(_, summary)| summary.count > 0).collect(),
-            clock_error_us: frames.iter().map(|row| row.error_ns).max().unwrap_or(0) as f64 / 1e3,
             ..Self::default()
         };
         for event in events.iter().filter(inside) {
@@ -180,10 +167,10 @@ impl From<&WorkerFacts> for WorkerFactsShort {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use takt_perception_process::{Stages, Text};
+    use takt_perception_process::Text;
 
     fn record(kind: EventKind, time_ns: u64) -> Record {
-        let stages = Stages { upload: [10, 2_000_010], error_ns: 1500, ..Stages::default() };
+        let stages = Stages { upload_ns: 2_000_000, ..Stages::default() };
         Record {
             camera: Some(1),
             frame: 7,
@@ -224,7 +211,7 @@ mod tests {
             (summary.answered, summary.count(EventKind::Overrun), summary.count(EventKind::Late)),
             (2, 2, 0)
         );
-        assert_eq!((summary.answer_ms.worst, summary.work_ms.worst, summary.clock_error_us), (4.0, 3.0, 1.5));
+        assert_eq!((summary.answer_ms.worst, summary.work_ms.worst), (4.0, 3.0));
         assert_eq!(summary.stages_ms.len(), 1, "parts that were never there are left out");
         assert_eq!(summary.stages_ms[0].1.worst, 2.0);
         assert!(summary.causes["overrun"].starts_with("because"));
