@@ -13,6 +13,7 @@
 
 mod builtin;
 mod error;
+mod gpu;
 mod guard;
 mod load;
 pub mod noise;

@@ -15,6 +15,7 @@ use takt_rt::{clock, placement};
 
 use crate::builtin::{self, Job, Workers};
 use crate::error::LoadError;
+use crate::gpu::GpuLoad;
 use crate::guard::Guard;
 use crate::noise::NoiseThreads;
 use crate::profile::{Component, Profile};
@@ -40,6 +41,7 @@ enum Engine {
     Hackbench(Hackbench),
     Threads(Workers),
     Noise(NoiseThreads),
+    Gpu(GpuLoad),
 }
 
 #[derive(Debug)]
@@ -59,6 +61,7 @@ impl Part {
             Engine::StressNg(_) => "stress-ng",
             Engine::Hackbench(_) => "hackbench",
             Engine::Threads(_) | Engine::Noise(_) => "built-in",
+            Engine::Gpu(_) => "built-in, a process",
         }
     }
 
@@ -81,6 +84,13 @@ impl Part {
             }
             Engine::Hackbench(hackbench) => hackbench.await_workers(until),
             Engine::Threads(workers) => await_threads(workers, until),
+            Engine::Gpu(gpu) => gpu.await_ready(until).map(|device| {
+                if device.emulated {
+                    self.stand_in = Some(format!("{}: its figures say nothing of a GPU", device.name));
+                }
+                self.version = Some(format!("{} ({})", device.name, device.uuid));
+                1
+            }),
             Engine::Noise(noise) => {
                 while !noise.work().iter().all(|work| work.operations > 0) && Instant::now() < until {
                     std::thread::sleep(Duration::from_millis(1));
@@ -106,6 +116,7 @@ impl Part {
             Engine::Threads(workers) => workers.death(),
             // Nothing in a noise thread can fail.
             Engine::Noise(_) => None,
+            Engine::Gpu(gpu) => gpu.death(),
         };
         self.died = why.map(|mut why| {
             if system::oom_kills() > oom_kills {
@@ -121,6 +132,7 @@ impl Part {
         match &mut self.engine {
             Engine::StressNg(stress) => drop(stress.end()),
             Engine::Threads(workers) => workers.end(),
+            Engine::Gpu(gpu) => drop(gpu.end()),
             Engine::Hackbench(_) | Engine::Noise(_) => {}
         }
     }
@@ -131,6 +143,7 @@ impl Part {
             Engine::StressNg(stress) => stress.ask_to_end(),
             Engine::Hackbench(hackbench) => hackbench.ask_to_end(),
             Engine::Threads(workers) => workers.ask_to_end(),
+            Engine::Gpu(gpu) => gpu.ask_to_end(),
             // Ends within microseconds.
             Engine::Noise(_) => {}
         }
@@ -160,6 +173,15 @@ impl Part {
                     *proof.entry(unit.to_owned()).or_insert(0) += amount;
                 }
                 workers.cpu_ns()
+            }
+            Engine::Gpu(gpu) => {
+                let (cpu_ns, work) = gpu.end();
+                proof.insert("launches".into(), work.launches);
+                proof.insert("device_ns".into(), work.device_ns);
+                if work.bytes > 0 {
+                    proof.insert("bytes_moved".into(), work.bytes);
+                }
+                cpu_ns
             }
             Engine::Noise(noise) => {
                 let work = noise.work();
@@ -392,6 +414,14 @@ impl Starter<'_> {
                 let noise = NoiseThreads::start(*threads)
                     .map_err(|error| LoadError::Thread { component: kind, reason: error.to_string() })?;
                 Ok(make(Engine::Noise(noise), format!("{threads} noise threads"), None, None))
+            }
+            Component::Gpu(work) => {
+                let config = work.interference();
+                let (program, arguments) = &self.tools.gpu;
+                let refused = |reason| LoadError::Tool { tool: "the GPU's load", component: kind, reason };
+                let group = self.group().map_err(refused)?;
+                let (engine, asked) = GpuLoad::start(program, arguments, &config, group).map_err(refused)?;
+                Ok(make(Engine::Gpu(engine), asked, None, None))
             }
             Component::Disk { file_mib, mib_per_s } => {
                 let (bytes, asked) = self.disk_room(*file_mib, *mib_per_s)?;

@@ -16,7 +16,11 @@ fn has(tool: &str, argument: &str) -> bool {
 }
 
 fn missing_tools() -> Tools {
-    Tools { stress_ng: "/nonexistent/stress-ng".into(), hackbench: "/nonexistent/hackbench".into() }
+    Tools {
+        stress_ng: "/nonexistent/stress-ng".into(),
+        hackbench: "/nonexistent/hackbench".into(),
+        ..Tools::default()
+    }
 }
 
 /// The UAV profile, in a size that other tests beside it survive.
@@ -212,7 +216,7 @@ fn threads_stand_in_for_missing_tools_and_are_labelled() {
 #[test]
 fn a_tool_that_is_none_is_an_error_before_anything_is_measured() {
     // `true` answers to --version and ends at once.
-    let tools = Tools { stress_ng: "true".into(), hackbench: "false".into() };
+    let tools = Tools { stress_ng: "true".into(), hackbench: "false".into(), ..Tools::default() };
     let scratch = scratch();
     let error = Load::start_with(&small_uav(), scratch.path(), &tools).unwrap_err();
     assert!(error.to_string().contains("ended before it ran"), "{error}");
@@ -334,4 +338,89 @@ fn a_report_is_read_back() {
     };
     let text = toml::to_string(&report).unwrap();
     assert_eq!(toml::from_str::<LoadReport>(&text).unwrap(), report);
+}
+
+/// Not a test of its own: the process with GPU interference, which the tests below start.
+#[test]
+fn gpu_child() {
+    if std::env::var_os(CHILD).is_some_and(|which| which == "gpu") {
+        let config = std::env::args().next_back().unwrap_or_default();
+        let code = takt_gpu::interference_process::run(&config);
+        std::process::exit(i32::from(code != std::process::ExitCode::SUCCESS));
+    }
+}
+
+/// Tools with the above, on the emulated device or on a driver that is not there.
+fn gpu_tools(emulated: bool) -> Option<Tools> {
+    let mut arguments: Vec<String> = [format!("{CHILD}=gpu")].into();
+    if emulated {
+        let emulator = takt_gpu::testing::emulator().inspect_err(|why| eprintln!("SKIPPED: {why}")).ok()?;
+        let environment = emulator.environment("");
+        arguments.extend(environment.map(|(name, value)| format!("{name}={}", value.display())));
+    } else {
+        arguments.push("TAKT_CUDA_LIBRARY=/nonexistent/libcuda.so.1".into());
+    }
+    let exe = std::env::current_exe().unwrap();
+    arguments.push(exe.display().to_string());
+    arguments.extend(["--exact", "load::tests::gpu_child", "--nocapture"].map(str::to_owned));
+    Some(Tools { gpu: ("/usr/bin/env".into(), arguments), ..Tools::default() })
+}
+
+fn gpu_profile() -> Profile {
+    let work = crate::profile::GpuWork { kernel_us: Some(100), ..Default::default() };
+    let mut copies = work.clone();
+    (copies.work, copies.mib) = (takt_gpu::interference::Kind::Copies, Some(1));
+    let components = vec![Component::Gpu(work), Component::Gpu(copies)];
+    Profile { name: "gpu".into(), require_tools: false, components }
+}
+
+#[test]
+fn work_on_a_gpu_proves_itself_and_ends_with_the_load() {
+    let Some(tools) = gpu_tools(true) else { return };
+    let load = Load::start_with(&gpu_profile(), Path::new("/var/tmp"), &tools).unwrap();
+    load.check().unwrap();
+    let group = load.guard.as_ref().unwrap().group();
+    assert!(alive_in_group(group).len() >= 3);
+    let report = load.stop();
+    for component in &report.components {
+        assert!(component.ran(), "{component:?}");
+        assert!(component.proof["launches"] > 0 && component.proof["device_ns"] > 0, "{component:?}");
+    }
+    assert!(report.components[1].proof["bytes_moved"] > 0);
+    assert_eq!(report.components[0].kind, "gpu.compute");
+    // The label: these were no figures of a GPU.
+    assert!(
+        report.problems().iter().all(|problem| problem.contains("emulated device, no GPU")),
+        "{report:?}"
+    );
+    assert_eq!(report.problems().len(), 2);
+    assert!(alive_in_group(group).is_empty());
+}
+
+#[test]
+fn no_gpu_is_no_load_but_one_sentence() {
+    let tools = gpu_tools(false).unwrap();
+    let error = Load::start_with(&gpu_profile(), Path::new("/var/tmp"), &tools).unwrap_err().to_string();
+    assert!(
+        error.contains("gpu.compute") && error.contains("no CUDA driver: looked for /nonexistent"),
+        "{error}"
+    );
+}
+
+#[test]
+fn work_on_a_gpu_that_is_killed_is_a_death() {
+    let Some(tools) = gpu_tools(true) else { return };
+    let mut profile = gpu_profile();
+    profile.components.truncate(1);
+    let load = Load::start_with(&profile, Path::new("/var/tmp"), &tools).unwrap();
+    let group = load.guard.as_ref().unwrap().group();
+    for process in alive_in_group(group).iter().filter(|process| process.pid != group) {
+        if process.name.starts_with("takt_load") {
+            // SAFETY: kill takes two integers; the process is this load's.
+            unsafe { libc::kill(process.pid, libc::SIGKILL) };
+        }
+    }
+    eventually("the death", || load.check().is_err());
+    let report = load.stop();
+    assert!(!report.components[0].ran() && !report.problems().is_empty());
 }

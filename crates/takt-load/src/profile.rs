@@ -20,12 +20,27 @@ use std::str::FromStr;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
+use takt_gpu::interference::Kind as GpuKind;
+use takt_gpu::{GpuError, Interference};
 
 use crate::error::LoadError;
 
 /// The names that [`Profile::named`] knows.
-pub const NAMES: &[&str] =
-    &["off", "uav", "humanoid", "cpu", "memory", "switch", "disk", "network", "noise:N (1 to 4096)"];
+pub const NAMES: &[&str] = &[
+    "off",
+    "uav",
+    "humanoid",
+    "cpu",
+    "memory",
+    "switch",
+    "disk",
+    "network",
+    "gpu.compute",
+    "gpu.memory",
+    "gpu.copies",
+    "gpu",
+    "noise:N (1 to 4096)",
+];
 
 /// Most workers of one component, and most noise threads: more only exhausts pids.
 const MOST_WORKERS: usize = 4096;
@@ -106,11 +121,53 @@ pub enum Component {
         #[serde(default = "ten")]
         payload_bytes: usize,
     },
+    /// Work on a GPU, the twin of the noise threads, by a process of its own: as another program's work would be, it takes turns
+    /// with perception in the driver's time slices whatever the priorities are. There is no stand-in: without a GPU the load does
+    /// not start.
+    Gpu(GpuWork),
     /// The SentryRT paper's noise threads.
     Noise {
         /// Threads.
         threads: usize,
     },
+}
+
+/// One kind of work on a GPU. What is left out is as [`Interference`] has it.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct GpuWork {
+    /// `compute`, `memory` or `copies`.
+    pub work: GpuKind,
+    /// Which GPU.
+    pub ordinal: u32,
+    /// Share of the multiprocessors that a kernel fills, 0.01 to 4.
+    pub share: Option<f64>,
+    /// Length of a compute kernel, microseconds, 10 to 1,000,000.
+    pub kernel_us: Option<u64>,
+    /// MiB that a memory kernel or a copy moves, 1 to 16384.
+    pub mib: Option<u64>,
+    /// Share of the time that the GPU is kept at work, 0.01 to 1.
+    pub duty: Option<f64>,
+}
+
+impl GpuWork {
+    fn of(work: GpuKind) -> Self {
+        Self { work, ..Self::default() }
+    }
+
+    /// With all that was left out.
+    pub fn interference(&self) -> Interference {
+        let usual = Interference::default();
+        Interference {
+            kind: self.work,
+            ordinal: self.ordinal,
+            share: self.share.unwrap_or(usual.share),
+            kernel_us: self.kernel_us.unwrap_or(usual.kernel_us),
+            mib: self.mib.unwrap_or(usual.mib),
+            duty: self.duty.unwrap_or(usual.duty),
+            priority: usual.priority,
+        }
+    }
 }
 
 fn four() -> usize {
@@ -156,6 +213,11 @@ impl Component {
             Self::Disk { .. } => "disk",
             Self::Walk { .. } => "walk",
             Self::Network { .. } => "network",
+            Self::Gpu(work) => match work.work {
+                GpuKind::Compute => "gpu.compute",
+                GpuKind::Memory => "gpu.memory",
+                GpuKind::Copies => "gpu.copies",
+            },
             Self::Noise { .. } => "noise",
         }
     }
@@ -198,6 +260,13 @@ impl Component {
                 within("payload_bytes", payload_bytes as u64, 1, 65_507)
             }
             Self::Walk { .. } => Ok(()),
+            Self::Gpu(ref work) => match work.interference().validate() {
+                Ok(()) => Ok(()),
+                Err(GpuError::Invalid { what, expected, received }) => {
+                    error(what.strip_prefix("interference ").unwrap_or(what), received, expected)
+                }
+                Err(other) => error("gpu", other.to_string(), "another".to_owned()),
+            },
             Self::Noise { threads } => within("threads", threads as u64, 1, MOST_WORKERS as u64),
         }
     }
@@ -223,6 +292,7 @@ impl Profile {
     pub fn named(name: &str) -> Result<Self, LoadError> {
         let unknown = || LoadError::UnknownProfile { given: name.to_owned() };
         let mut components = Vec::new();
+        let gpu = |kind| Component::Gpu(GpuWork::of(kind));
         for part in name.split('+') {
             let (switch, fork) = (Component::Switch { workers: two() }, Component::Fork { workers: two() });
             let memory = Component::Memory { workers: two(), share: three_quarters(), cap_mib: None };
@@ -242,6 +312,12 @@ impl Profile {
                 "switch" => components.extend([switch, fork]),
                 "disk" => components.extend([disk, Component::Walk { folder: root() }]),
                 "network" => components.push(network),
+                "gpu.compute" => components.push(gpu(GpuKind::Compute)),
+                "gpu.memory" => components.push(gpu(GpuKind::Memory)),
+                "gpu.copies" => components.push(gpu(GpuKind::Copies)),
+                "gpu" => {
+                    components.extend([GpuKind::Compute, GpuKind::Memory, GpuKind::Copies].map(gpu));
+                }
                 _ => {
                     let threads = part.strip_prefix("noise:").and_then(|count| count.parse().ok());
                     components.push(Component::Noise { threads: threads.ok_or_else(unknown)? });
@@ -335,6 +411,8 @@ mod tests {
         let humanoid: Vec<_> = kinds("humanoid").iter().map(Component::kind).collect();
         assert_eq!(humanoid, ["disk", "hackbench", "network", "walk"]);
         assert!(Profile::named("off").unwrap().is_off());
+        let gpu: Vec<_> = kinds("gpu+noise:1").iter().map(Component::kind).collect();
+        assert_eq!(gpu, ["gpu.compute", "gpu.memory", "gpu.copies", "noise"]);
         assert_eq!(kinds("noise:3+cpu").len(), 2);
         for name in ["", "ux", "noise:", "noise:-1", "noise:0", "noise:5000", "cpu+", "uav "] {
             assert!(Profile::named(name).is_err(), "{name}");
@@ -355,6 +433,8 @@ mod tests {
             ("load = { name = 'x', component = [{ kind = 'matrix', workers = 0 }] }", "1..=4096"),
             ("load = { name = 'x', component = [{ kind = 'memory', share = nan }] }", "0.01..=0.9"),
             ("load = { name = 'x', component = [{ kind = 'memory', share = 75 }] }", "0.01..=0.9"),
+            ("load = { name = 'x', component = [{ kind = 'gpu', work = 'copies', duty = 2 }] }", "0.01..=1"),
+            ("load = { name = 'x', component = [{ kind = 'gpu', wrok = 'copies' }] }", "wrok"),
             (
                 "load = { name = 'x', component = [{ kind = 'network', datagrams_per_s = 9999999 }] }",
                 "1000000",
@@ -367,8 +447,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read(which in 0usize..8, n in 1usize..100) {
-            let name = [NAMES[..8].to_vec(), vec!["uav+noise:9"]].concat()[which];
+        fn what_is_written_is_read(which in 0usize..13, n in 1usize..100) {
+            let name = [NAMES[..12].to_vec(), vec!["uav+noise:9"]].concat()[which];
             let mut profile = Profile::named(name).unwrap();
             profile.components.push(Component::Noise { threads: n });
             let text = toml::to_string(&Holder { load: profile.clone() }).unwrap();

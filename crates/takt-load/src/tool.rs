@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
+use std::os::unix::fs::FileExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
@@ -24,11 +25,15 @@ const GRACE: Duration = Duration::from_secs(3);
 pub(crate) struct Tools {
     pub(crate) stress_ng: PathBuf,
     pub(crate) hackbench: PathBuf,
+    /// What becomes the process with GPU interference, and its arguments before the configuration.
+    pub(crate) gpu: (PathBuf, Vec<String>),
 }
 
 impl Default for Tools {
     fn default() -> Self {
-        Self { stress_ng: "stress-ng".into(), hackbench: "hackbench".into() }
+        // This very program, as it is on disk even if the file has been replaced.
+        let gpu = ("/proc/self/exe".into(), vec![takt_gpu::interference_process::SUBCOMMAND.to_owned()]);
+        Self { stress_ng: "stress-ng".into(), hackbench: "hackbench".into(), gpu }
     }
 }
 
@@ -76,7 +81,7 @@ impl Ended {
 
 impl Process {
     /// Starts `program` in process group `group`. What it prints goes to memory, so that it never waits for a reader.
-    fn start(program: &Path, arguments: &[String], group: i32) -> io::Result<Self> {
+    pub(crate) fn start(program: &Path, arguments: &[String], group: i32) -> io::Result<Self> {
         let output = File::from(rustix::fs::memfd_create("takt-load", MemfdFlags::CLOEXEC)?);
         let child = Command::new(program)
             .args(arguments)
@@ -91,7 +96,7 @@ impl Process {
     }
 
     /// Asks the kernel whether the tool has ended, or waits for that.
-    fn reap(&mut self, block: bool) -> Option<Ended> {
+    pub(crate) fn reap(&mut self, block: bool) -> Option<Ended> {
         if self.reaped {
             return None;
         }
@@ -122,7 +127,7 @@ impl Process {
         Some(Ended { status: ExitStatus::from_raw(status), cpu_ns, output })
     }
 
-    fn signal(&self, signal: libc::c_int) {
+    pub(crate) fn signal(&self, signal: libc::c_int) {
         if !self.reaped {
             // SAFETY: kill takes two integers; the child has not been waited for, so the number is still its own.
             unsafe { libc::kill(self.pid, signal) };
@@ -143,8 +148,16 @@ impl Process {
         }
     }
 
+    /// What it has printed so far. Its own place in the file is not touched.
+    pub(crate) fn printed(&self) -> String {
+        let length = self.output.metadata().map_or(0, |data| data.len());
+        let mut bytes = vec![0; usize::try_from(length).unwrap_or(0)];
+        let read = self.output.read_at(&mut bytes, 0).unwrap_or(0);
+        String::from_utf8_lossy(&bytes[..read]).into_owned()
+    }
+
     /// Waits for the end that has been asked for; SIGKILL after [`GRACE`].
-    fn await_end(&mut self) -> Option<Ended> {
+    pub(crate) fn await_end(&mut self) -> Option<Ended> {
         let since = Instant::now();
         while since.elapsed() < GRACE {
             if let Some(ended) = self.reap(false) {

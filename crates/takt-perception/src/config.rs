@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use nalgebra::Point3;
 use serde::{Deserialize, Serialize};
 
+use crate::device::{Device, GpuConfig};
 use crate::engine::{EngineConfig, ModelSource};
 use crate::occupancy::{Capsule, StaticBox, Volume};
 
@@ -12,7 +13,14 @@ use crate::occupancy::{Capsule, StaticBox, Volume};
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct PerceptionConfig {
-    /// What runs the networks.
+    /// What judges the frames.
+    pub device: Device,
+    /// Whether the CPU judges in a process of its own, as a GPU always does: under the time budget of `gpu`, and what
+    /// breaks an inference library does not break the cell. `false`: the budget costs two copies of every frame.
+    pub process: bool,
+    /// The GPU and how it is kept under control; without effect on a CPU in the cell's own process.
+    pub gpu: GpuConfig,
+    /// What runs the networks on the CPU.
     pub engine: EngineConfig,
     /// When a frame counts as blind.
     pub health: HealthConfig,
@@ -267,6 +275,7 @@ impl PerceptionConfig {
                 Err(ConfigError { name, value: value.to_string(), accepted: "a number above 0" })
             }
         };
+        self.gpu.validate()?;
         share("health.min_valid_depth", self.health.min_valid_depth)?;
         share("health.max_impossible_depth", self.health.max_impossible_depth)?;
         if self.health.min_depth_mm >= self.health.max_depth_mm {

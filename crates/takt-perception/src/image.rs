@@ -142,6 +142,12 @@ impl Letterbox {
         norm: &Normalisation,
         out: &mut [f32],
     ) {
+        self.prepare(width, height);
+        self.resampler.fill(rgb, width, norm, out);
+    }
+
+    /// Prepares for images of that size.
+    pub(crate) fn prepare(&mut self, width: u32, height: u32) {
         if self.source != [width, height] {
             self.source = [width, height];
             let scale = |axis: usize| self.source[axis] as f32 / self.size[axis] as f32;
@@ -150,7 +156,11 @@ impl Letterbox {
             self.origin = [origin(0), origin(1)];
             self.resampler.prepare(self.size, self.origin, [self.scale; 2], self.source);
         }
-        self.resampler.fill(rgb, width, norm, out);
+    }
+
+    /// Source coordinate of the input's corner, and source pixels for each input pixel.
+    pub(crate) fn window(&self) -> ([f32; 2], f32) {
+        (self.origin, self.scale)
     }
 
     /// A box of the network's input in pixels of the source.

@@ -17,9 +17,12 @@
 
 mod config;
 mod detector;
+mod device;
 mod engine;
+pub mod gpu;
 mod health;
 mod image;
+mod judge;
 mod measure;
 mod mount;
 mod occupancy;
@@ -30,12 +33,14 @@ mod segmenter;
 #[cfg(test)]
 mod testing;
 mod track;
+mod view;
 
 pub use config::{
     ConfigError, DetectorConfig, DetectorSchedule, HealthConfig, MAX_NEAREST_RANK, OccupancyConfig,
     PerceptionConfig, SegmenterConfig, TrackingConfig,
 };
 pub use detector::{Detection, DetectionSet, Detector, DetectorHandle, DetectorService, MAX_DETECTIONS};
+pub use device::{BreakerConfig, Device, Fallback, GpuConfig, GpuWait, Streams, WhenOpen};
 pub use engine::{
     BUILTIN_MODELS, Backend, BuiltinModel, Engine, EngineConfig, EngineError, LoadedNetwork, ModelSource,
     Network, Provider, Tensor, builtin_model,
@@ -45,3 +50,4 @@ pub use occupancy::{Capsule, CapsuleFrame, StaticBox, Volume};
 pub use overlay::Overlay;
 pub use perception::{Perception, PerceptionError};
 pub use result::{Detections, FrameHealth, MAX_OBJECTS, Object, ObjectKind, StageTimes};
+pub use view::FrameView;

@@ -1,15 +1,18 @@
 //! From labelled cells to people with a least distance: who owns which depth, and how near it is.
 
-use nalgebra::Point3;
-use takt_link_camera::{Frame, Intrinsics};
+use std::ops::Range;
 
-use crate::config::{MAX_NEAREST_RANK, OccupancyConfig};
+use nalgebra::Point3;
+use takt_link_camera::Intrinsics;
+
+use crate::config::{MAX_NEAREST_RANK, PerceptionConfig};
 use crate::image::{intersection, widen};
 use crate::occupancy::{Blob, Grid, NONE, Scene};
 use crate::overlay::Overlay;
 use crate::result::{Object, ObjectKind};
 use crate::segmenter::MaskCrop;
 use crate::track::Track;
+use crate::view::FrameView;
 
 /// Objects with more cells than this are measured on every second pixel: they are so near, or so large, that
 /// their pixels lie closer together than the depth is accurate.
@@ -39,7 +42,7 @@ pub(crate) struct Item {
 }
 
 impl Item {
-    fn new(kind: ObjectKind) -> Self {
+    pub(crate) fn new(kind: ObjectKind) -> Self {
         Self {
             object: Object { kind, ..Object::default() },
             mask: None,
@@ -61,12 +64,12 @@ impl Item {
     }
 
     pub(crate) fn has_depth(&self) -> bool {
-        self.nearest.count > 0
+        self.object.points > 0
     }
 
     /// For a person without depth: the nearest place in the monitored volume where they could stand, along
     /// nine lines of sight of the box. Nowhere in the volume: not reported.
-    pub(crate) fn assume_nearest(&mut self, view: &View) {
+    pub(crate) fn assume_nearest(&mut self, view: &Question) {
         let [left, top, right, bottom] = self.object.box_px;
         let camera_m = view.intrinsics.fy as f32 * MIN_PERSON_M / (bottom - top).max(1.0);
         let steps = (MAX_ASSUMED_M / ASSUMED_STEP_M) as u32;
@@ -145,23 +148,84 @@ pub(crate) struct Measurement {
     pub(crate) items: Vec<Item>,
     /// Per axis: coarse points of one item.
     axes: [Vec<f32>; 3],
-    order: Vec<usize>,
+}
+
+/// What a frame asks of the stages.
+#[derive(Clone, Copy)]
+pub(crate) struct Question<'a> {
+    pub(crate) scene: &'a Scene,
+    pub(crate) config: &'a PerceptionConfig,
+    pub(crate) intrinsics: &'a Intrinsics,
+    pub(crate) frame: &'a FrameView<'a>,
+    pub(crate) tcp: Point3<f32>,
+}
+
+/// A person who claims depth.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Claim {
+    /// Index of the track.
+    pub(crate) track: usize,
+    /// Whether the track's blob is theirs alone.
+    pub(crate) alone: bool,
+    /// The mask that may be used, index into the masks.
+    pub(crate) mask: Option<usize>,
+}
+
+/// The cells that may belong to a person: those in the box, and the whole blob where it is the person's alone.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Reach {
+    /// The box with its margin, pixels.
+    pub(crate) box_px: [f32; 4],
+    pub(crate) columns: Range<usize>,
+    pub(crate) rows: Range<usize>,
+}
+
+impl Reach {
+    pub(crate) fn new(
+        box_px: &[f32; 4],
+        margin: f32,
+        own_blob: Option<&Blob>,
+        step: u32,
+        [columns, rows]: [usize; 2],
+    ) -> Self {
+        let reach = widen(box_px, margin);
+        let mut extent = reach;
+        if let Some(Blob { box_px: blob, .. }) = own_blob {
+            extent = [
+                extent[0].min(blob[0]),
+                extent[1].min(blob[1]),
+                extent[2].max(blob[2]),
+                extent[3].max(blob[3]),
+            ];
+        }
+        let step = step as f32;
+        let range = |low: f32, high: f32, end: usize| {
+            let clamp = |value: f32| (value / step).clamp(0.0, end as f32);
+            clamp(low).floor() as usize..clamp(high).ceil() as usize
+        };
+        Self {
+            box_px: reach,
+            columns: range(extent[0], extent[2], columns),
+            rows: range(extent[1], extent[3], rows),
+        }
+    }
 }
 
 /// What a measurement reads.
 pub(crate) struct View<'a> {
-    pub(crate) scene: &'a Scene,
-    pub(crate) config: &'a OccupancyConfig,
-    pub(crate) intrinsics: &'a Intrinsics,
-    pub(crate) frame: &'a Frame,
-    pub(crate) tcp: Point3<f32>,
+    pub(crate) question: &'a Question<'a>,
     /// Labels and blobs of all foreground.
     pub(crate) labels: &'a [u32],
     pub(crate) blobs: &'a [Blob],
     pub(crate) masks: &'a [MaskCrop],
-    pub(crate) mask_threshold: f32,
-    pub(crate) min_agreement: f32,
-    pub(crate) box_margin: f32,
+}
+
+impl<'a> std::ops::Deref for View<'a> {
+    type Target = Question<'a>;
+
+    fn deref(&self) -> &Question<'a> {
+        self.question
+    }
 }
 
 impl Measurement {
@@ -175,12 +239,11 @@ impl Measurement {
             piece_item: Vec::with_capacity(cells),
             items: Vec::with_capacity(cells.min(256)),
             axes: std::array::from_fn(|_| Vec::with_capacity(cells)),
-            order: Vec::with_capacity(cells.min(256)),
         }
     }
 
-    /// Gives every foreground cell of a blob that counts to a person or to an unexplained item. `people` (index
-    /// of the track, and whether the person's blob is theirs alone) are the first items, in this order.
+    /// Gives every foreground cell of a blob that counts to a person or to an unexplained item. `people` are
+    /// the first items, in this order.
     ///
     /// No cell that is nearer than its person's mask is lost: it joins the person or is unexplained.
     pub(crate) fn assign(
@@ -188,12 +251,12 @@ impl Measurement {
         view: &View,
         grid: &mut Grid,
         tracks: &[Track],
-        people: &[(usize, bool)],
+        people: &[Claim],
     ) {
         self.owner.fill(0);
         self.unmasked.fill(0);
-        for (index, &(track, alone)) in people.iter().enumerate() {
-            self.claim(view, grid, index, &tracks[track], alone);
+        for (index, claim) in people.iter().enumerate() {
+            self.claim(view, grid, index, &tracks[claim.track], claim.alone);
         }
         self.split_rest(view, grid, people.len());
     }
@@ -202,25 +265,11 @@ impl Measurement {
     /// the person's alone.
     fn claim(&mut self, view: &View, grid: &Grid, index: usize, track: &Track, alone: bool) {
         let (width, height) = (view.intrinsics.width, view.intrinsics.height);
-        let reach = widen(&track.box_px, view.box_margin);
-        let mut extent = reach;
         let own_blob = if alone { track.label } else { NONE };
-        if own_blob != NONE {
-            let blob = view.blobs[own_blob as usize - 1].box_px;
-            extent = [
-                extent[0].min(blob[0]),
-                extent[1].min(blob[1]),
-                extent[2].max(blob[2]),
-                extent[3].max(blob[3]),
-            ];
-        }
-        let step = grid.step as f32;
-        let range = |low: f32, high: f32, end: usize| {
-            let clamp = |value: f32| (value / step).clamp(0.0, end as f32);
-            clamp(low).floor() as usize..clamp(high).ceil() as usize
-        };
-        let (columns, rows) =
-            (range(extent[0], extent[2], grid.columns), range(extent[1], extent[3], grid.rows));
+        let own = own_blob.checked_sub(1).map(|index| &view.blobs[index as usize]);
+        let margin = view.config.tracking.box_margin;
+        let Reach { box_px: reach, columns, rows } =
+            Reach::new(&track.box_px, margin, own, grid.step, [grid.columns, grid.rows]);
         let item = index as u32 + 1;
         let mask = self.items[index].mask.map(|mask| &view.masks[mask]);
         let (mut all, mut inside) = (0u32, 0u32);
@@ -237,7 +286,7 @@ impl Measurement {
                     continue;
                 }
                 all += 1;
-                if mask.is_none_or(|mask| mask.at(u, v) >= view.mask_threshold) {
+                if mask.is_none_or(|mask| mask.at(u, v) >= view.config.segmenter.threshold) {
                     inside += 1;
                     self.own(view, grid, cell, item);
                 } else if self.unmasked[cell] == 0 {
@@ -248,7 +297,7 @@ impl Measurement {
         if mask.is_none() {
             return;
         }
-        let usable = inside > 0 && inside as f32 >= view.min_agreement * all as f32;
+        let usable = inside > 0 && inside as f32 >= view.config.segmenter.min_agreement * all as f32;
         self.items[index].object.segmented = usable;
         if !usable {
             // The mask misses most of what stands there: depth decides.
@@ -277,7 +326,7 @@ impl Measurement {
         let owner = &self.owner;
         let (labels, blobs) = (view.labels, view.blobs);
         let rest = |cell: usize| owner[cell] == 0 && blobs[labels[cell] as usize - 1].big;
-        grid.label(view.scene, view.config, rest, &view.tcp, &mut self.labels, &mut self.pieces);
+        grid.label(view.scene, &view.config.occupancy, rest, &view.tcp, &mut self.labels, &mut self.pieces);
 
         self.left_by.clear();
         self.left_by.resize(self.pieces.len(), Some(0));
@@ -332,16 +381,16 @@ impl Measurement {
     /// The person next to a small piece, item number.
     fn beside(&self, piece: &[f32; 4], people: usize, view: &View) -> Option<u32> {
         let near =
-            |item: &Item| intersection(&widen(&item.object.box_px, 2.0 * view.box_margin), piece) > 0.0;
+            |item: &Item| intersection(&widen(&item.object.box_px, 2.0 * view.config.tracking.box_margin), piece) > 0.0;
         self.items[..people].iter().position(near).map(|index| index as u32 + 1)
     }
 
     /// Looks at every pixel of the owned cells and of their rims.
     pub(crate) fn measure(&mut self, view: &View, grid: &Grid, mut overlay: Option<&mut Overlay>) {
         for item in &mut self.items {
-            item.nearest.rank = view.config.nearest_rank.clamp(1, MAX_NEAREST_RANK);
+            item.nearest.rank = view.config.occupancy.nearest_rank.clamp(1, MAX_NEAREST_RANK);
         }
-        let link2 = view.config.link_m * view.config.link_m;
+        let link2 = view.config.occupancy.link_m * view.config.occupancy.link_m;
         for row in 0..grid.rows {
             for column in 0..grid.columns {
                 let cell = row * grid.columns + column;
@@ -392,7 +441,8 @@ impl Measurement {
                 }
                 item.nearest.add((p - view.tcp).norm_squared(), p);
                 if let Some(overlay) = overlay.as_deref_mut() {
-                    overlay.paint(u, v, stride as u32, index as u32);
+                    let (end_u, end_v) = (u + stride as u32, v + stride as u32);
+                    overlay.paint([u, v, end_u.min(right), end_v.min(bottom)], index as u32);
                 }
             }
         }
@@ -425,16 +475,5 @@ impl Measurement {
             });
             item.object.position_m = Point3::from(median);
         }
-    }
-
-    /// Items with a distance, nearest first.
-    pub(crate) fn by_distance(&mut self) -> (&[usize], &[Item]) {
-        self.order.clear();
-        let items = &self.items;
-        self.order.extend((0..items.len()).filter(|&i| items[i].report));
-        self.order.sort_unstable_by(|&a, &b| {
-            items[a].object.distance_m.total_cmp(&items[b].object.distance_m).then(a.cmp(&b))
-        });
-        (&self.order, &self.items)
     }
 }

@@ -123,8 +123,8 @@ pub(crate) struct Scene {
     capsules_now: Vec<Capsule>,
     min_depth_mm: u16,
     max_depth_mm: u16,
-    fx: f32,
-    fy: f32,
+    fx: f64,
+    fy: f64,
     /// `(u - cx) / fx` of each column.
     slope_x: Vec<f32>,
     /// `(v - cy) / fy` of each row.
@@ -150,8 +150,8 @@ impl Scene {
             capsules_now: config.robot.clone(),
             min_depth_mm,
             max_depth_mm,
-            fx: intrinsics.fx as f32,
-            fy: intrinsics.fy as f32,
+            fx: intrinsics.fx,
+            fy: intrinsics.fy,
             slope_x: (0..intrinsics.width)
                 .map(|u| ((f64::from(u) - intrinsics.cx) / intrinsics.fx) as f32)
                 .collect(),
@@ -173,6 +173,30 @@ impl Scene {
         for (now, capsule) in self.capsules_now.iter_mut().zip(&self.capsules) {
             *now = capsule.at(&tcp);
         }
+    }
+
+    /// The capsules of this frame, base frame.
+    pub(crate) fn capsules_now(&self) -> &[Capsule] {
+        &self.capsules_now
+    }
+
+    pub(crate) fn fixtures(&self) -> &[Volume] {
+        &self.fixtures
+    }
+
+    /// The monitored volume, above the floor.
+    pub(crate) fn volume(&self) -> &Volume {
+        &self.volume
+    }
+
+    /// `(u - cx) / fx` of each column, `(v - cy) / fy` of each row.
+    pub(crate) fn slopes(&self) -> (&[f32], &[f32]) {
+        (&self.slope_x, &self.slope_y)
+    }
+
+    /// Directions of the camera axes in the base frame, metres for each millimetre of depth.
+    pub(crate) fn axes(&self) -> &[Vector3<f32>; 3] {
+        &self.axes
     }
 
     /// Whether a depth is a measurement.
@@ -211,10 +235,10 @@ impl Scene {
         self.is_foreground(&p).then_some(p)
     }
 
-    /// Seen area of a patch of `step` × `step` pixels at that depth, square metres (facing the camera).
-    pub(crate) fn patch_area(&self, step: u32, depth_mm: u16) -> f32 {
-        let depth_m = f32::from(depth_mm) * 1e-3;
-        (step * step) as f32 * depth_m * depth_m / (self.fx * self.fy)
+    /// Seen area of a patch of `step` × `step` pixels (facing the camera), square metres for each square
+    /// millimetre of depth.
+    pub(crate) fn area_scale(&self, step: u32) -> f64 {
+        f64::from(step * step) * 1e-6 / (self.fx * self.fy)
     }
 }
 
@@ -319,12 +343,7 @@ impl Grid {
                 let cell = cell as usize;
                 let (column, row) = (cell % self.columns, cell / self.columns);
                 let p = self.points[cell];
-                blob.add(
-                    column,
-                    row,
-                    (p - tcp).norm_squared(),
-                    scene.patch_area(self.step, self.depth[cell]),
-                );
+                blob.add(column, row, (p - tcp).norm_squared(), self.depth[cell]);
                 for r in row.saturating_sub(1)..=(row + 1).min(self.rows - 1) {
                     for c in column.saturating_sub(1)..=(column + 1).min(self.columns - 1) {
                         let next = r * self.columns + c;
@@ -339,7 +358,7 @@ impl Grid {
                     }
                 }
             }
-            blob.finish(self.step);
+            blob.finish(self.step, scene.area_scale(self.step));
             blobs.push(blob);
         }
         for blob in blobs.iter_mut() {
@@ -365,6 +384,9 @@ pub(crate) struct Blob {
     pub(crate) big: bool,
     /// Bounding box in cells.
     pub(crate) cells: [usize; 4],
+    /// Sum of the squared depths, square millimetres: an integer, so that the order of cells does not matter
+    /// and a device gets the same area.
+    pub(crate) depth2: u64,
 }
 
 impl Blob {
@@ -377,12 +399,13 @@ impl Blob {
             nearest2: f32::INFINITY,
             big: false,
             cells: [usize::MAX, usize::MAX, 0, 0],
+            depth2: 0,
         }
     }
 
-    fn add(&mut self, column: usize, row: usize, distance2: f32, area_m2: f32) {
+    fn add(&mut self, column: usize, row: usize, distance2: f32, depth_mm: u16) {
         self.samples += 1;
-        self.area_m2 += area_m2;
+        self.depth2 += u64::from(depth_mm).pow(2);
         self.nearest2 = self.nearest2.min(distance2);
         let [left, top, right, bottom] = &mut self.cells;
         *left = column.min(*left);
@@ -391,7 +414,8 @@ impl Blob {
         *bottom = row.max(*bottom);
     }
 
-    fn finish(&mut self, step: u32) {
+    pub(crate) fn finish(&mut self, step: u32, area_scale: f64) {
+        self.area_m2 = (self.depth2 as f64 * area_scale) as f32;
         let [left, top, right, bottom] = self.cells;
         let step = step as f32;
         self.box_px =

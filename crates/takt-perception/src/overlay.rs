@@ -27,13 +27,13 @@ impl Overlay {
         self.mask.resize(width as usize * height as usize, 0);
     }
 
-    /// Paints a square patch. Only 255 items can be told apart; later ones share the last number and are
-    /// removed by [`relabel`](Self::relabel) as the farthest.
-    pub(crate) fn paint(&mut self, u: u32, v: u32, size: u32, item: u32) {
+    /// Paints a patch (left, top, right, bottom). Only 255 items can be told apart; later ones share the last number
+    /// and are removed by [`relabel`](Self::relabel) as the farthest.
+    pub(crate) fn paint(&mut self, [left, top, right, bottom]: [u32; 4], item: u32) {
         let item = item.min(255) as u8;
-        for y in v..(v + size).min(self.height) {
+        for y in top..bottom.min(self.height) {
             let line = (y * self.width) as usize;
-            self.mask[line + u as usize..line + (u + size).min(self.width) as usize].fill(item);
+            self.mask[line + left as usize..line + right.min(self.width) as usize].fill(item);
         }
     }
 

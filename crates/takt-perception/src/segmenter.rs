@@ -1,13 +1,14 @@
 //! The person segmenter: a crop around one person in, a mask out.
 
 use std::fmt;
+use std::ops::Range;
 
 use crate::config::SegmenterConfig;
 use crate::engine::{Engine, EngineError, LoadedNetwork};
 use crate::image::{Normalisation, Resampler};
 
 /// R G B in 0..1 (MediaPipe Selfie Segmentation model card); outside the image is black.
-const NORMALISATION: Normalisation =
+pub(crate) const NORMALISATION: Normalisation =
     Normalisation { order: [0, 1, 2], mean: [0.0; 3], scale: [1.0 / 255.0; 3], padding: 0.0 };
 
 /// A mask of part of the frame.
@@ -23,6 +24,13 @@ pub(crate) struct MaskCrop {
 }
 
 impl MaskCrop {
+    /// Says where a mask of that size (width, height) lies: its corner in the frame, frame pixels for each of its own.
+    pub(crate) fn place(&mut self, [width, height]: [usize; 2], origin: [f32; 2], scale: f32) {
+        (self.width, self.height) = (width, height);
+        self.scale = [1.0 / scale; 2];
+        self.offset = [-origin[0] / scale, -origin[1] / scale];
+    }
+
     /// The mask value at the centre of a frame pixel; 0 outside of the crop.
     pub(crate) fn at(&self, u: u32, v: u32) -> f32 {
         let x = (u as f32 + 0.5) * self.scale[0] + self.offset[0];
@@ -34,13 +42,20 @@ impl MaskCrop {
         if x < self.width && y < self.height { self.values[y * self.width + x] } else { 0.0 }
     }
 
-    /// The share of a box (frame pixels) where the mask is at least `threshold`, on a lattice of mask pixels.
-    pub(crate) fn coverage(&self, box_px: &[f32; 4], threshold: f32) -> f32 {
+    /// Columns and rows of mask pixels in a box (frame pixels).
+    pub(crate) fn lattice(&self, box_px: &[f32; 4]) -> [Range<usize>; 2] {
         let index = |value: f32, axis: usize, end: usize| {
             ((value * self.scale[axis] + self.offset[axis]).max(0.0) as usize).min(end)
         };
-        let columns = index(box_px[0], 0, self.width)..index(box_px[2], 0, self.width);
-        let rows = index(box_px[1], 1, self.height)..index(box_px[3], 1, self.height);
+        [
+            index(box_px[0], 0, self.width)..index(box_px[2], 0, self.width),
+            index(box_px[1], 1, self.height)..index(box_px[3], 1, self.height),
+        ]
+    }
+
+    /// The share of a box (frame pixels) where the mask is at least `threshold`, on a lattice of mask pixels.
+    pub(crate) fn coverage(&self, box_px: &[f32; 4], threshold: f32) -> f32 {
+        let [columns, rows] = self.lattice(box_px);
         let all = columns.len() * rows.len();
         if all == 0 {
             return 0.0;
@@ -53,6 +68,30 @@ impl MaskCrop {
             .sum();
         covered as f32 / all as f32
     }
+}
+
+/// Height and width of a segmenter's input, or what was expected of its shapes.
+pub(crate) fn input_of(input: &[usize], outputs: &[(String, Vec<usize>)]) -> Result<[usize; 2], String> {
+    let &[_, _, height, width] = input else { return Err("input [1, 3, height, width]".into()) };
+    match outputs {
+        [(_, shape)]
+            if shape.iter().product::<usize>() == height * width && shape.ends_with(&[height, width]) =>
+        {
+            Ok([height, width])
+        }
+        _ => Err(format!("one output [1, 1, {height}, {width}], the mask")),
+    }
+}
+
+/// The crop around a box: its corner in the frame, and frame pixels for each pixel of an input of `size` (width,
+/// height). It has the input's aspect ratio and holds the box `factor` times.
+pub(crate) fn crop_of(box_px: &[f32; 4], size: [usize; 2], factor: f32) -> ([f32; 2], f32) {
+    let size = size.map(|side| side as f32);
+    let (box_width, box_height) = ((box_px[2] - box_px[0]).max(1.0), (box_px[3] - box_px[1]).max(1.0));
+    let scale = (box_width / size[0]).max(box_height / size[1]) * factor;
+    let origin =
+        std::array::from_fn(|axis| (box_px[axis] + box_px[axis + 2]) / 2.0 - size[axis] * scale / 2.0);
+    (origin, scale)
 }
 
 /// A loaded segmenter.
@@ -68,18 +107,8 @@ pub(crate) struct Segmenter {
 impl Segmenter {
     pub(crate) fn new(engine: &Engine, config: &SegmenterConfig) -> Result<Self, EngineError> {
         let network = engine.load(&config.model, None)?;
-        let &[_, _, height, width] = network.network.input_shape() else {
-            return Err(network.misfit("input [1, 3, height, width]"));
-        };
-        let fits = match network.outputs.as_slice() {
-            [(_, shape)] => {
-                shape.iter().product::<usize>() == height * width && shape.ends_with(&[height, width])
-            }
-            _ => false,
-        };
-        if !fits {
-            return Err(network.misfit(&format!("one output [1, 1, {height}, {width}], the mask")));
-        }
+        let [height, width] = input_of(network.network.input_shape(), &network.outputs)
+            .map_err(|expected| network.misfit(&expected))?;
         Ok(Self {
             input: vec![0.0; 3 * height * width],
             resampler: Resampler::default(),
@@ -90,8 +119,7 @@ impl Segmenter {
         })
     }
 
-    /// Segments the person in `box_px`. The crop has the network's aspect ratio and holds the box
-    /// `crop_factor` times.
+    /// Segments the person in `box_px`.
     pub(crate) fn segment(
         &mut self,
         rgb: &[u8],
@@ -100,20 +128,13 @@ impl Segmenter {
         box_px: &[f32; 4],
         out: &mut MaskCrop,
     ) -> Result<(), EngineError> {
-        let size = [self.width as f32, self.height as f32];
-        let (box_width, box_height) = ((box_px[2] - box_px[0]).max(1.0), (box_px[3] - box_px[1]).max(1.0));
-        // Frame pixels for each input pixel.
-        let scale = (box_width / size[0]).max(box_height / size[1]) * self.crop_factor;
-        let origin: [f32; 2] =
-            std::array::from_fn(|axis| (box_px[axis] + box_px[axis + 2]) / 2.0 - size[axis] * scale / 2.0);
+        let (origin, scale) = crop_of(box_px, [self.width, self.height], self.crop_factor);
         self.resampler.prepare([self.width, self.height], origin, [scale; 2], [width, height]);
         self.resampler.fill(rgb, width, &NORMALISATION, &mut self.input);
         let mask = self.network.network.run(&self.input)?.first().map_or(&[][..], |tensor| &tensor.data);
         out.values.clear();
         out.values.extend_from_slice(mask);
-        (out.width, out.height) = (self.width, self.height);
-        out.scale = [1.0 / scale; 2];
-        out.offset = [-origin[0] / scale, -origin[1] / scale];
+        out.place([self.width, self.height], origin, scale);
         Ok(())
     }
 }

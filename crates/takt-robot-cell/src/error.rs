@@ -20,6 +20,14 @@ pub enum CellError {
     /// An inference engine or a network could not be loaded.
     #[error("perception: {0}")]
     Engine(#[from] takt_perception::EngineError),
+    /// The perception process could not be started.
+    #[error("perception.device = \"{device}\": {source}")]
+    Worker {
+        /// What was asked for.
+        device: takt_perception::Device,
+        /// Why.
+        source: takt_perception_process::WorkerError,
+    },
     /// The robot could not be reached or simulated.
     #[error("robot: {0}")]
     Robot(#[from] takt_link_rtde::RtdeError),

@@ -238,6 +238,18 @@ impl TaskSet {
         }
     }
 
+    /// The policy of a perception task whose work is split between the cell's thread, which hands frames over and has the
+    /// fallback, and the worker's, which judges: each has half of the reservation, so that both together ask of
+    /// the processors what one alone would. With reclaiming, either uses what the other leaves.
+    pub fn shared_perception_policy(&self) -> Policy {
+        match self.policy_of(Role::Perception) {
+            Policy::Deadline { runtime, deadline, period, reclaim } => {
+                Policy::Deadline { runtime: runtime / 2, deadline, period, reclaim }
+            }
+            other => other,
+        }
+    }
+
     /// Checks what the types cannot.
     ///
     /// # Errors

@@ -59,7 +59,7 @@ fn assert_sound(config: &CellConfig, jobs: &[SsmJob]) {
 }
 
 /// Every frame whose result a job consumed is in that job's decision, and nothing else is.
-fn assert_decided_on_frames(cameras: usize, Finished { jobs, frames }: &Finished) {
+fn assert_decided_on_frames(cameras: usize, Finished { jobs, frames, .. }: &Finished) {
     let by_sequence: HashMap<(usize, u64), &FrameRecord> =
         frames.iter().map(|frame| ((frame.camera as usize, frame.sequence), frame)).collect();
     let mut seen = vec![0; cameras];
@@ -83,7 +83,7 @@ fn assert_decided_on_frames(cameras: usize, Finished { jobs, frames }: &Finished
 
 /// For every frame that shows a breach: the first job that consumed it breaches and stops, and no earlier job that
 /// began after publication ran without it. Returns how many there were.
-fn assert_breaches_stop(config: &CellConfig, Finished { jobs, frames }: &Finished) -> usize {
+fn assert_breaches_stop(config: &CellConfig, Finished { jobs, frames, .. }: &Finished) -> usize {
     let mut answered = 0;
     let mut late = 0;
     for frame in frames.iter().filter(|f| f64::from(f.nearest_m) < config.ssm.stop_below_m) {

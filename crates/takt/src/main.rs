@@ -37,6 +37,8 @@ fn main() -> ExitCode {
         Command::Bench { robot: BenchRobot::Manager(bench) } => commands::bench_manager::run(&bench),
         Command::Manage(manage) => commands::manage::run(&manage),
         Command::Workload(workload) => commands::workload::run(&workload),
+        Command::GpuLoad { config } => Ok(takt_gpu::interference_process::run(&config)),
+        Command::PerceptionWorker => Ok(takt_lab::cell::perception_worker()),
     };
     match result {
         Ok(code) => code,

@@ -4,8 +4,9 @@ use super::CampaignFile;
 use crate::LabError;
 
 /// Name and text of every shipped campaign.
-pub const SHIPPED: [(&str, &str); 8] = [
+pub const SHIPPED: [(&str, &str); 9] = [
     ("sentryrt1", include_str!("../../../../campaigns/sentryrt1.toml")),
+    ("sentryrt1-gpu", include_str!("../../../../campaigns/sentryrt1-gpu.toml")),
     ("sentryrt1-kernels", include_str!("../../../../campaigns/sentryrt1-kernels.toml")),
     ("uav", include_str!("../../../../campaigns/uav.toml")),
     ("uav-isolation", include_str!("../../../../campaigns/uav-isolation.toml")),

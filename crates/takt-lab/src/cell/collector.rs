@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use takt_link_rtde::RobotState;
+use takt_perception_process::{EventKind, Record};
 use takt_robot_cell::cell::Records;
 use takt_robot_cell::reaction::{Joiner, Reaction};
 use takt_robot_cell::records::{FrameRecord, SsmJob};
@@ -15,7 +16,9 @@ use takt_rt::exchange::{Reader, Writer};
 use takt_view::{CameraList, CellStatus, Label, ReactionStatus, ThreadSummary};
 
 use super::rows::{FRAMES, JOBS, JobRow};
+use super::worker_rows::{GPU_EVENTS, GPU_FRAMES, WorkerRow};
 use crate::LabError;
+use crate::jobs::Teller;
 use takt_rundir::{RunDir, SampleFile};
 
 /// How often rings are drained: often enough for a live view.
@@ -50,6 +53,9 @@ pub(super) struct Collector {
     records: Records,
     jobs: SampleFile,
     frames: SampleFile,
+    /// Answers and events of the perception process, where there is one.
+    worker: Option<(SampleFile, SampleFile)>,
+    worker_batch: Vec<Record>,
     board: Board,
     joiner: Joiner,
     live: CellStatus,
@@ -57,6 +63,7 @@ pub(super) struct Collector {
     begun: Instant,
     job_batch: Vec<SsmJob>,
     frame_batch: Vec<FrameRecord>,
+    teller: Teller,
 }
 
 /// What the collector ends with.
@@ -66,13 +73,24 @@ pub(super) struct Collected {
 }
 
 impl Collector {
-    pub(super) fn new(dir: &RunDir, records: Records, board: Board) -> Result<Self, LabError> {
+    pub(super) fn new(
+        dir: &RunDir,
+        records: Records,
+        board: Board,
+        teller: Teller,
+    ) -> Result<Self, LabError> {
         let mut live = CellStatus { policy: Label::new(&board.policy), ..CellStatus::default() };
         live.reaction = ReactionStatus { deadline_ms: board.deadline_ms as f32, ..ReactionStatus::default() };
         live.reduce_distance_m = board.ssm.reduce_below_m as f32;
         live.cameras = CameraList::new(board.cameras);
+        let worker = match records.worker.is_empty() {
+            true => None,
+            false => Some((dir.samples(GPU_FRAMES)?, dir.samples(GPU_EVENTS)?)),
+        };
         Ok(Self {
             records,
+            worker,
+            worker_batch: Vec::with_capacity(BATCH),
             jobs: dir.samples(JOBS)?,
             frames: dir.samples(FRAMES)?,
             board,
@@ -82,6 +100,7 @@ impl Collector {
             begun: Instant::now(),
             job_batch: Vec::with_capacity(BATCH),
             frame_batch: Vec::with_capacity(BATCH),
+            teller,
         })
     }
 
@@ -96,11 +115,17 @@ impl Collector {
             if last || flushed.elapsed() >= FLUSH_PERIOD {
                 self.jobs.flush()?;
                 self.frames.flush()?;
+                if let Some((answers, events)) = &mut self.worker {
+                    answers.flush()?;
+                    events.flush()?;
+                }
                 flushed = Instant::now();
             }
             if last {
-                let lost =
-                    self.records.jobs.lost() + self.records.frames.iter().map(|f| f.lost()).sum::<u64>();
+                let records = &self.records;
+                let lost = records.jobs.lost()
+                    + records.frames.iter().map(|f| f.lost()).sum::<u64>()
+                    + records.worker.iter().map(|w| w.lost()).sum::<u64>();
                 return Ok(Collected { lost });
             }
             std::thread::sleep(PERIOD);
@@ -119,20 +144,38 @@ impl Collector {
         let mut reactions = Vec::new();
         for frame in &frames {
             self.frames.push(frame)?;
+            let times_ns = [frame.arrival_ns, frame.start_ns, frame.published_ns];
+            self.teller.job(&crate::jobs::PERCEPTION, frame.camera, times_ns);
             self.see_frame(frame);
             self.joiner.frame(*frame, &mut |r| reactions.push(r));
         }
         for job in &jobs {
             self.jobs.push(&JobRow::from(job))?;
+            self.teller.job(&crate::jobs::SSM, 0, [job.planned_ns, job.wake_ns, job.end_ns]);
             self.joiner.job(job, &mut |r| reactions.push(r));
         }
         reactions.iter().for_each(|reaction| self.see_reaction(reaction));
         self.last_job = jobs.last().copied().or(self.last_job);
-        let any = !(jobs.is_empty() && frames.is_empty());
+        let any = !(jobs.is_empty() && frames.is_empty()) | self.drain_worker()?;
         jobs.clear();
         frames.clear();
         (self.job_batch, self.frame_batch) = (jobs, frames);
         Ok(any)
+    }
+
+    /// Takes what the perception process left; false when there was nothing.
+    fn drain_worker(&mut self) -> Result<bool, LabError> {
+        let Some((answers, events)) = &mut self.worker else { return Ok(false) };
+        let batch = &mut self.worker_batch;
+        batch.clear();
+        for ring in &mut self.records.worker {
+            ring.take_into(batch, BATCH);
+        }
+        for record in batch.iter() {
+            let file = if record.kind == EventKind::Answered { &mut *answers } else { &mut *events };
+            file.push(&WorkerRow::from(record))?;
+        }
+        Ok(!batch.is_empty())
     }
 
     fn see_frame(&mut self, frame: &FrameRecord) {

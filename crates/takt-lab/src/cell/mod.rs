@@ -7,6 +7,12 @@ pub mod record;
 pub mod rows;
 pub mod run;
 pub mod summary;
+pub mod worker_rows;
+
+/// The perception process: runs until its cell ends it. What `takt perception-worker` does.
+pub fn perception_worker() -> std::process::ExitCode {
+    takt_perception_process::worker::run(&takt_perception_process::worker::judges)
+}
 
 pub use file::{CellFile, DEMO};
 pub use summary::CellSummary;

@@ -4,8 +4,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use takt_perception_process::EventKind;
 use takt_robot_cell::Cell;
-use takt_robot_cell::cell::ViewPorts;
+use takt_robot_cell::cell::{StartOptions, ViewPorts};
 use takt_rt::census::{CensusEntry, Role};
 use takt_rt::exchange::{self, Reader};
 use takt_rt::policy::Policy;
@@ -17,6 +18,7 @@ use takt_view::{CameraSource, CellStatus, ThreadSummary, Urgency, ViewServer, Vi
 use super::collector::{Board, Collected, Collector};
 use super::rows::{JOBS, REACTIONS};
 use super::summary::{RunFacts, summarise};
+use super::worker_rows::{WorkerFactsShort, WorkerSummary};
 use super::{CellFile, CellSummary};
 use crate::LabError;
 use crate::options::{RunOptions, View};
@@ -38,6 +40,11 @@ const TICK: Duration = Duration::from_millis(50);
 /// What a run tells while it goes on.
 #[derive(Debug)]
 pub enum RunEvent<'a> {
+    /// Something takes long before the first frame.
+    Preparing {
+        /// What.
+        what: &'a str,
+    },
     /// All threads run; the measured window begins soon.
     Started {
         /// The run directory.
@@ -71,6 +78,9 @@ impl Running {
         let Self { session, cell, facts, .. } = self;
         session.note("facts", &facts)?;
         session.note("engine", &cell.engine())?;
+        if let Some(worker) = cell.worker() {
+            session.note("perception_process", &worker)?;
+        }
         session.note("spin_margin", &cell.spin_margin())?;
         session.note("threads", &cell.threads())?;
         session.note("census", &cell.census()?)?;
@@ -117,7 +127,15 @@ pub fn run(
     observe: &mut dyn FnMut(RunEvent<'_>),
 ) -> Result<CellSummary, LabError> {
     let mut session = Session::create("cell", file.tasks.policy.name(), file, options)?;
-    let mut cell = match Cell::start(&file.cell(), options.view == View::Web) {
+    let started = Cell::start(
+        &file.cell(),
+        StartOptions {
+            masks: options.view == View::Web,
+            worker: None,
+            progress: Some(&mut |what| observe(RunEvent::Preparing { what })),
+        },
+    );
+    let mut cell = match started {
         Ok(cell) => cell,
         Err(error) => {
             session.discard();
@@ -136,6 +154,7 @@ pub fn run(
         records_lost: 0,
         not_granted: cell.not_granted(),
         cpu: CpuShare::default(),
+        worker: cell.worker().as_ref().map(WorkerFactsShort::from),
     };
     let records = cell.take_records().ok_or_else(|| LabError::internal("records"))?;
     let ports = cell.take_view().ok_or_else(|| LabError::internal("view ports"))?;
@@ -154,7 +173,7 @@ pub fn run(
         cameras: file.cameras.len(),
         threads: Arc::clone(&threads),
     };
-    let collector = Collector::new(session.dir(), records, board)?;
+    let collector = Collector::new(&session.dir().clone(), records, board, session.teller())?;
     let stop_collector = Arc::new(AtomicBool::new(false));
     let collecting = {
         let stop = Arc::clone(&stop_collector);
@@ -241,9 +260,28 @@ fn finish(
     }
     header.figures.insert("frames_dropped".to_owned(), summary.frames_dropped as f64);
     header.figures.insert("stops".to_owned(), summary.stops as f64);
+    if let Some(worker) = &summary.worker {
+        header.figures.extend(worker_figures(worker));
+    }
     summary.reasons.extend(header.problems.iter().cloned());
     session.seal_with(&summary)?;
     Ok(summary)
+}
+
+/// Figures of the perception process that campaigns compare.
+fn worker_figures(worker: &WorkerSummary) -> impl Iterator<Item = (String, f64)> {
+    let answer = worker.answer_ms;
+    let figures = [
+        ("gpu_answered", worker.answered as f64),
+        ("gpu_answer_mean_ms", answer.mean),
+        ("gpu_answer_p999_ms", answer.p999),
+        ("gpu_answer_worst_ms", answer.worst),
+        ("gpu_overruns", worker.count(EventKind::Overrun) as f64),
+        ("gpu_late", worker.count(EventKind::Late) as f64),
+        ("gpu_breaker_opened", worker.count(EventKind::BreakerOpen) as f64),
+        ("gpu_restarts", worker.count(EventKind::Restarted) as f64),
+    ];
+    figures.into_iter().filter(|(_, value)| value.is_finite()).map(|(name, value)| (name.to_owned(), value))
 }
 
 fn count_threads(cell: &Cell) -> Result<ThreadSummary, LabError> {

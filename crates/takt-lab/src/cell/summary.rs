@@ -8,6 +8,7 @@ use takt_robot_cell::records::{FrameRecord, SsmJob};
 use takt_stats::{DeadlineEvidence, Summary, Verdict, judge};
 
 use super::rows::{FRAMES, JOBS, JobRow};
+use super::worker_rows::{GPU_EVENTS, GPU_FRAMES, WorkerFactsShort, WorkerRow, WorkerSummary};
 use crate::LabError;
 use takt_rundir::CpuShare;
 use takt_rundir::{RUN_FILE, RunDir, read_samples};
@@ -33,6 +34,9 @@ pub struct RunFacts {
     pub not_granted: Vec<String>,
     /// Processor time during the window.
     pub cpu: CpuShare,
+    /// The perception process, where there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub worker: Option<WorkerFactsShort>,
 }
 
 /// Figures of one camera.
@@ -119,6 +123,9 @@ pub struct CellSummary {
     pub breaches_not_stopped: u64,
     /// The SSM task.
     pub ssm: SsmSummary,
+    /// The perception process, where there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub worker: Option<WorkerSummary>,
     /// Each camera.
     pub per_camera: Vec<CameraSummary>,
     /// Records that found their ring full.
@@ -175,6 +182,11 @@ pub fn summarise(dir: &RunDir) -> Result<(CellSummary, Vec<ReactionRow>), LabErr
     let jobs: Vec<JobRow> = read_samples(&dir.sample_path(JOBS))?;
     let jobs: Vec<SsmJob> = jobs.iter().map(SsmJob::from).collect();
     let (mut summary, reactions) = sum_up(&facts, &frames, &jobs);
+    if let Some(worker) = &facts.worker {
+        let answers: Vec<WorkerRow> = read_samples(&dir.sample_path(GPU_FRAMES))?;
+        let events: Vec<WorkerRow> = read_samples(&dir.sample_path(GPU_EVENTS))?;
+        summary.worker = Some(WorkerSummary::of(worker, &answers, &events, facts.window_ns));
+    }
     summary.run_dir = dir.path().display().to_string();
     Ok((summary, reactions))
 }
@@ -274,6 +286,7 @@ fn sum_up(facts: &RunFacts, frames: &[FrameRecord], jobs: &[SsmJob]) -> (CellSum
         breaches_not_stopped: window_jobs.iter().filter(|j| j.decision.breach && !j.decision.stop).count()
             as u64,
         ssm: ssm(&window_jobs, facts.ssm_deadline_ns),
+        worker: None,
         per_camera,
         records_lost: facts.records_lost,
         not_granted: facts.not_granted.clone(),
@@ -364,6 +377,7 @@ mod tests {
             records_lost: 0,
             not_granted: Vec::new(),
             cpu: CpuShare::default(),
+            worker: None,
         }
     }
 

@@ -10,7 +10,7 @@ pub use service::{DetectorHandle, DetectorService};
 
 use crate::config::DetectorConfig;
 use crate::engine::{Engine, EngineError, LoadedNetwork};
-use crate::image::Letterbox;
+use crate::image::{Letterbox, Normalisation};
 use crate::segmenter::MaskCrop;
 
 /// Most detections of one frame; the best ones are kept.
@@ -78,18 +78,105 @@ impl DetectionSet {
 
 /// A box of the network before overlapping ones are merged.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Candidate {
+pub(crate) struct Candidate {
     /// Left, top, right, bottom in pixels of the network's input.
-    box_px: [f32; 4],
-    score: f32,
+    pub(crate) box_px: [f32; 4],
+    pub(crate) score: f32,
     /// Column of the output it came from.
-    index: usize,
+    pub(crate) index: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Decoder {
+pub(crate) enum Decoder {
+    /// NanoDet.
     Nanodet(nanodet::Heads),
+    /// YOLOv8 or YOLO11.
     Yolo(yolo::Layout),
+}
+
+impl Decoder {
+    /// Finds out which kind a network is, or says what was expected of its shapes.
+    pub(crate) fn find(
+        input: &[usize],
+        outputs: &[(String, Vec<usize>)],
+        person_class: usize,
+    ) -> Result<(Self, [usize; 2]), String> {
+        let &[_, _, height, width] = input else { return Err("input [1, 3, height, width]".into()) };
+        let shapes: Vec<&[usize]> = outputs.iter().map(|(_, shape)| shape.as_slice()).collect();
+        let decoder = if let Some(heads) = nanodet::Heads::find(&shapes, [height, width]) {
+            Self::Nanodet(heads)
+        } else if let Some(layout) = yolo::Layout::find(&shapes) {
+            Self::Yolo(layout)
+        } else {
+            return Err("NanoDet (for strides 8, 16, 32: [1, N, classes] and [1, N, 44]) or YOLOv8/YOLO11 \
+                        ([1, 4 + classes (+ 32), N] and, with masks, [1, 32, h, w])"
+                .into());
+        };
+        if person_class >= decoder.classes() {
+            return Err(format!("more than person_class = {person_class} classes"));
+        }
+        Ok((decoder, [height, width]))
+    }
+
+    pub(crate) fn classes(&self) -> usize {
+        match self {
+            Self::Nanodet(heads) => heads.classes,
+            Self::Yolo(layout) => layout.classes,
+        }
+    }
+
+    /// Height and width of the masks, where the network gives any.
+    pub(crate) fn mask_size(&self) -> Option<[usize; 2]> {
+        match self {
+            Self::Yolo(yolo::Layout { masks: Some((_, height, width)), .. }) => Some([*height, *width]),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn normalisation(&self) -> &'static Normalisation {
+        match self {
+            Self::Nanodet(_) => &nanodet::NORMALISATION,
+            Self::Yolo(_) => &yolo::NORMALISATION,
+        }
+    }
+}
+
+/// Turns candidates into detections of the frame: suppresses, undoes the letterbox.
+pub(crate) fn conclude(
+    candidates: &mut [Candidate],
+    kept: &mut Vec<Candidate>,
+    iou: f32,
+    letterbox: &Letterbox,
+    [width, height]: [u32; 2],
+    out: &mut DetectionSet,
+) {
+    suppress(candidates, iou, kept);
+    for candidate in kept {
+        let [left, top, right, bottom] = letterbox.undo(candidate.box_px);
+        out.push(Detection {
+            box_px: [
+                left.clamp(0.0, width as f32),
+                top.clamp(0.0, height as f32),
+                right.clamp(0.0, width as f32),
+                bottom.clamp(0.0, height as f32),
+            ],
+            score: candidate.score,
+        });
+    }
+}
+
+/// Where a mask of a detector lies in the frame. `input` is height and width of the network's input.
+pub(crate) fn place_mask(
+    letterbox: &Letterbox,
+    [height, width]: [usize; 2],
+    input: [usize; 2],
+    out: &mut MaskCrop,
+) {
+    (out.width, out.height) = (width, height);
+    let (scale, offset) = letterbox.forward();
+    let to_mask = [width as f32 / input[1] as f32, height as f32 / input[0] as f32];
+    out.scale = to_mask.map(|factor| factor * scale);
+    out.offset = [offset[0] * to_mask[0], offset[1] * to_mask[1]];
 }
 
 /// A loaded detector.
@@ -116,27 +203,9 @@ impl Detector {
     /// Where the model cannot be read or loaded, or is neither NanoDet nor YOLOv8/YOLO11.
     pub fn new(engine: &Engine, config: &DetectorConfig) -> Result<Self, EngineError> {
         let network = engine.load(&config.model, config.input_size)?;
-        let &[_, _, height, width] = network.network.input_shape() else {
-            return Err(network.misfit("input [1, 3, height, width]"));
-        };
-        let shapes: Vec<&[usize]> = network.outputs.iter().map(|(_, shape)| shape.as_slice()).collect();
-        let decoder = if let Some(heads) = nanodet::Heads::find(&shapes, [height, width]) {
-            Decoder::Nanodet(heads)
-        } else if let Some(layout) = yolo::Layout::find(&shapes) {
-            Decoder::Yolo(layout)
-        } else {
-            return Err(network.misfit(
-                "NanoDet (for strides 8, 16, 32: [1, N, classes] and [1, N, 44]) or YOLOv8/YOLO11 \
-                 ([1, 4 + classes (+ 32), N] and, with masks, [1, 32, h, w])",
-            ));
-        };
-        let classes = match &decoder {
-            Decoder::Nanodet(heads) => heads.classes,
-            Decoder::Yolo(layout) => layout.classes,
-        };
-        if config.person_class >= classes {
-            return Err(network.misfit(&format!("more than person_class = {} classes", config.person_class)));
-        }
+        let (decoder, [height, width]) =
+            Decoder::find(network.network.input_shape(), &network.outputs, config.person_class)
+                .map_err(|expected| network.misfit(&expected))?;
         Ok(Self {
             input: vec![0.0; 3 * height * width],
             letterbox: Letterbox::new(width, height),
@@ -166,14 +235,7 @@ impl Detector {
     ) -> Result<(), EngineError> {
         out.clear();
         out.failed = true;
-        match self.decoder {
-            Decoder::Nanodet(_) => {
-                self.letterbox.fill(rgb, width, height, &nanodet::NORMALISATION, &mut self.input);
-            }
-            Decoder::Yolo(_) => {
-                self.letterbox.fill(rgb, width, height, &yolo::NORMALISATION, &mut self.input)
-            }
-        }
+        self.letterbox.fill(rgb, width, height, self.decoder.normalisation(), &mut self.input);
         let outputs = self.network.network.run(&self.input)?;
         self.candidates.clear();
         match &self.decoder {
@@ -189,19 +251,8 @@ impl Detector {
                 );
             }
         }
-        suppress(&mut self.candidates, self.nms_iou, &mut self.kept);
-        for candidate in &self.kept {
-            let [left, top, right, bottom] = self.letterbox.undo(candidate.box_px);
-            out.push(Detection {
-                box_px: [
-                    left.clamp(0.0, width as f32),
-                    top.clamp(0.0, height as f32),
-                    right.clamp(0.0, width as f32),
-                    bottom.clamp(0.0, height as f32),
-                ],
-                score: candidate.score,
-            });
-        }
+        let size = [width, height];
+        conclude(&mut self.candidates, &mut self.kept, self.nms_iou, &self.letterbox, size, out);
         if let Decoder::Yolo(layout) = &self.decoder {
             layout.compute_masks(outputs, &self.kept, self.letterbox_size, &mut self.masks);
         }
@@ -211,23 +262,16 @@ impl Detector {
 
     /// Whether the network also segments.
     pub fn has_masks(&self) -> bool {
-        matches!(&self.decoder, Decoder::Yolo(layout) if layout.masks.is_some())
+        self.decoder.mask_size().is_some()
     }
 
     /// The mask of detection `index` of the last [`detect`](Self::detect); false where there is none.
     pub(crate) fn mask(&self, index: usize, out: &mut MaskCrop) -> bool {
-        let Decoder::Yolo(yolo::Layout { masks: Some((_, height, width)), .. }) = self.decoder else {
-            return false;
-        };
+        let Some([height, width]) = self.decoder.mask_size() else { return false };
         let Some(values) = self.masks.chunks_exact(height * width).nth(index) else { return false };
         out.values.clear();
         out.values.extend_from_slice(values);
-        (out.width, out.height) = (width, height);
-        let (scale, offset) = self.letterbox.forward();
-        let to_mask =
-            [width as f32 / self.letterbox_size[1] as f32, height as f32 / self.letterbox_size[0] as f32];
-        out.scale = to_mask.map(|factor| factor * scale);
-        out.offset = [offset[0] * to_mask[0], offset[1] * to_mask[1]];
+        place_mask(&self.letterbox, [height, width], self.letterbox_size, out);
         true
     }
 }

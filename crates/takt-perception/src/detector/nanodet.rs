@@ -19,10 +19,10 @@ const STRIDES: [usize; 3] = [8, 16, 32];
 
 /// Which outputs are scores and which are boxes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Heads {
-    pub(super) classes: usize,
+pub(crate) struct Heads {
+    pub(crate) classes: usize,
     /// Per stride: output index of the scores and of the boxes, columns of the grid.
-    heads: [(usize, usize, usize); 3],
+    pub(crate) heads: [(usize, usize, usize); 3],
 }
 
 impl Heads {

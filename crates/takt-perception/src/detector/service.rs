@@ -13,6 +13,7 @@ use takt_rt::signal::Signal;
 use super::{DetectionSet, Detector};
 use crate::config::DetectorConfig;
 use crate::engine::{Engine, EngineError};
+use crate::view::FrameView;
 
 const IDLE: u8 = 0;
 const ROUTINE: u8 = 1;
@@ -63,13 +64,17 @@ impl DetectorHandle {
 
     /// Posts a frame; a frame that still waits is replaced. Wait-free: one copy of the colours.
     pub fn post(&mut self, frame: &Frame, now_ns: u64, urgent: bool) {
+        self.post_view(&frame.into(), now_ns, urgent);
+    }
+
+    pub(crate) fn post_view(&mut self, frame: &FrameView, now_ns: u64, urgent: bool) {
         self.pictures.write(now_ns, |picture| {
             picture.frame_sequence = frame.sequence;
             picture.capture_ns = frame.capture_ns;
             picture.width = frame.width;
             picture.height = frame.height;
             picture.rgb.clear();
-            picture.rgb.extend_from_slice(&frame.rgb);
+            picture.rgb.extend_from_slice(frame.rgb);
         });
         self.asked_ns = Some(now_ns);
         let request = if urgent { URGENT } else { ROUTINE };

@@ -18,12 +18,12 @@ const COEFFICIENTS: usize = 32;
 
 /// Which outputs are what.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Layout {
-    pub(super) classes: usize,
+pub(crate) struct Layout {
+    pub(crate) classes: usize,
     /// Output index of boxes and scores.
-    pub(super) boxes: usize,
+    pub(crate) boxes: usize,
     /// Output index, height and width of the prototypes.
-    pub(super) masks: Option<(usize, usize, usize)>,
+    pub(crate) masks: Option<(usize, usize, usize)>,
 }
 
 impl Layout {

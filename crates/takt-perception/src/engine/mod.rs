@@ -3,15 +3,18 @@
 //! A [`Network`] takes one float tensor and gives float tensors; its buffers are reused. The engine behind it
 //! may allocate and may own helper threads: both engines do, and the thread census of the runtime finds them.
 
+mod bound;
 mod builtin;
 mod embedded;
 mod onnxruntime;
 
+use std::borrow::Cow;
 use std::fmt;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+pub(crate) use bound::{Bound, Placement, engine_folder};
 pub use builtin::{BUILTIN_MODELS, BuiltinModel, builtin_model};
 
 /// Which engine runs the networks.
@@ -301,17 +304,8 @@ impl Engine {
     /// # Errors
     /// [`EngineError::Load`], [`EngineError::Interface`] and what reading the file gives.
     pub fn load(&self, source: &ModelSource, size: Option<[usize; 2]>) -> Result<LoadedNetwork, EngineError> {
-        let file;
-        let bytes: &[u8] = match source {
-            ModelSource::Builtin(name) => {
-                builtin_model(name).ok_or_else(|| EngineError::unknown_builtin(name))?.bytes
-            }
-            ModelSource::File(path) => {
-                file = std::fs::read(path)
-                    .map_err(|source| EngineError::ReadModel { path: path.display().to_string(), source })?;
-                &file
-            }
-        };
+        let bytes = read(source)?;
+        let bytes = bytes.as_ref();
         let model = source.to_string();
         let mut network: Box<dyn Network> = match &self.choice {
             Choice::Embedded { .. } => {
@@ -324,6 +318,54 @@ impl Engine {
         let zeros = vec![0.0; network.input_shape().iter().product()];
         let outputs = network.run(&zeros)?.iter().map(|t| (t.name.clone(), t.shape.clone())).collect();
         Ok(LoadedNetwork { model, network, outputs })
+    }
+}
+
+impl Engine {
+    /// Loads a network that reads and writes memory of a device, and runs it once on zeros.
+    ///
+    /// # Safety
+    /// The placement's stream outlives what is returned.
+    pub(crate) unsafe fn load_bound(
+        &self,
+        source: &ModelSource,
+        size: Option<[usize; 2]>,
+        placement: Placement,
+    ) -> Result<Bound, EngineError> {
+        let bytes = read(source)?;
+        match &self.choice {
+            Choice::Embedded { .. } => {
+                Err(EngineError::ProviderNeedsOnnxruntime { provider: self.config.provider })
+            }
+            Choice::Onnxruntime(library) => {
+                // SAFETY: the caller's word.
+                unsafe {
+                    Bound::load(library, &self.config, &source.to_string(), &bytes, size, placement)
+                }
+            }
+        }
+    }
+
+    /// File of the ONNX Runtime library in use.
+    pub(crate) fn library(&self) -> Option<&std::path::Path> {
+        match &self.choice {
+            Choice::Embedded { .. } => None,
+            Choice::Onnxruntime(library) => Some(library.path()),
+        }
+    }
+}
+
+/// The bytes of a model.
+pub(crate) fn read(source: &ModelSource) -> Result<Cow<'static, [u8]>, EngineError> {
+    match source {
+        ModelSource::Builtin(name) => match builtin_model(name) {
+            Some(model) => Ok(model.bytes.into()),
+            None => Err(EngineError::unknown_builtin(name)),
+        },
+        ModelSource::File(path) => match std::fs::read(path) {
+            Ok(bytes) => Ok(bytes.into()),
+            Err(source) => Err(EngineError::ReadModel { path: path.display().to_string(), source }),
+        },
     }
 }
 

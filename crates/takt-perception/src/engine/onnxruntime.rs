@@ -130,6 +130,57 @@ fn usual_places() -> Vec<PathBuf> {
     places
 }
 
+/// A session on one thread of the caller's.
+pub(super) fn session(
+    library: &Library,
+    config: &EngineConfig,
+    model: &str,
+    bytes: &[u8],
+    providers: Vec<ep::ExecutionProviderDispatch>,
+) -> Result<Session, EngineError> {
+    let refuse = |reason: String| EngineError::Load { model: model.into(), engine: "ONNX Runtime", reason };
+    let refused = |error: ort::Error<SessionBuilder>| refuse(error.to_string());
+    let mut builder = Session::builder(&library.environment)
+        .map_err(|error| refuse(error.to_string()))?
+        .with_optimization_level(GraphOptimizationLevel::All)
+        .map_err(refused)?
+        .with_intra_threads(config.threads.max(1))
+        .map_err(refused)?
+        .with_inter_threads(1)
+        .map_err(refused)?
+        .with_intra_op_spinning(false)
+        .map_err(refused)?
+        .with_execution_providers(providers)
+        .map_err(|error| EngineError::Provider {
+            provider: config.provider,
+            library: library.path.display().to_string(),
+            reason: error.to_string(),
+        })?;
+    builder.commit_from_memory(bytes).map_err(|error| refuse(error.to_string()))
+}
+
+/// The declared shape of a model's one input; open dimensions are `None`.
+pub(super) fn declared_input(model: &str, session: &Session) -> Result<Vec<Option<usize>>, EngineError> {
+    let declared: Vec<Option<usize>> = match session.inputs() {
+        [input] => match input.dtype() {
+            ValueType::Tensor { ty: TensorElementType::Float32, shape, .. } => {
+                shape.iter().map(|&d| usize::try_from(d).ok()).collect()
+            }
+            _ => vec![],
+        },
+        _ => vec![],
+    };
+    if declared.is_empty() {
+        let found = session.inputs().iter().map(|input| format!("{} {}", input.name(), input.dtype()));
+        return Err(EngineError::Interface {
+            model: model.into(),
+            expected: "one float32 input [1, 3, height, width]".into(),
+            found: found.collect::<Vec<_>>().join(", "),
+        });
+    }
+    Ok(declared)
+}
+
 /// A network in an ONNX Runtime session.
 pub(super) struct OrtNetwork {
     session: Session,
@@ -145,8 +196,6 @@ impl OrtNetwork {
         bytes: &[u8],
         size: Option<[usize; 2]>,
     ) -> Result<Self, EngineError> {
-        let refuse =
-            |reason: String| EngineError::Load { model: model.into(), engine: "ONNX Runtime", reason };
         let providers = match config.provider {
             Provider::Cpu => vec![],
             Provider::Cuda => {
@@ -157,43 +206,8 @@ impl OrtNetwork {
                 ep::CUDA::default().with_device_id(config.device).build().error_on_failure(),
             ],
         };
-        let refused = |error: ort::Error<SessionBuilder>| refuse(error.to_string());
-        let mut builder = Session::builder(&library.environment)
-            .map_err(|error| refuse(error.to_string()))?
-            .with_optimization_level(GraphOptimizationLevel::All)
-            .map_err(refused)?
-            .with_intra_threads(config.threads.max(1))
-            .map_err(refused)?
-            .with_inter_threads(1)
-            .map_err(refused)?
-            .with_intra_op_spinning(false)
-            .map_err(refused)?
-            .with_execution_providers(providers)
-            .map_err(|error| EngineError::Provider {
-                provider: config.provider,
-                library: library.path.display().to_string(),
-                reason: error.to_string(),
-            })?;
-        let session = builder.commit_from_memory(bytes).map_err(|error| refuse(error.to_string()))?;
-
-        let declared = match session.inputs() {
-            [input] => match input.dtype() {
-                ValueType::Tensor { ty: TensorElementType::Float32, shape, .. } => {
-                    shape.iter().map(|&d| usize::try_from(d).ok()).collect()
-                }
-                _ => vec![],
-            },
-            _ => vec![],
-        };
-        if declared.is_empty() {
-            let found = session.inputs().iter().map(|input| format!("{} {}", input.name(), input.dtype()));
-            return Err(EngineError::Interface {
-                model: model.into(),
-                expected: "one float32 input [1, 3, height, width]".into(),
-                found: found.collect::<Vec<_>>().join(", "),
-            });
-        }
-        let shape = fix_shape(model, &declared, size)?;
+        let session = session(library, config, model, bytes, providers)?;
+        let shape = fix_shape(model, &declared_input(model, &session)?, size)?;
         let outputs = session
             .outputs()
             .iter()

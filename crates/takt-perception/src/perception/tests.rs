@@ -5,7 +5,7 @@ use super::*;
 use crate::config::MAX_NEAREST_RANK;
 use crate::detector::Detection;
 use crate::engine::{Backend, EngineConfig};
-use crate::result::ObjectKind;
+use crate::result::{FrameHealth, ObjectKind};
 use crate::testing::{intrinsics, pose, put, wall};
 
 fn engine() -> Engine {

@@ -1,5 +1,6 @@
 //! Starts the cell's threads, connects them, and ends them in an order that loses nothing.
 
+mod judging;
 mod prepare;
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,7 +13,8 @@ use takt_link_rtde::RobotState;
 use takt_link_rtde::arm::{MissionProgress, MissionThread};
 use takt_link_rtde::client::{Link, LinkEvent};
 use takt_link_rtde::sim::Simulator;
-use takt_perception::{Detections, DetectorService, Engine, Overlay, Perception};
+use takt_perception::{Detections, DetectorService, Overlay};
+use takt_perception_process::{Program, Record, Supervisor, WorkerFacts};
 use takt_rt::census::{CensusKeeper, CensusReport};
 use takt_rt::clock::monotonic_ns;
 use takt_rt::exchange::{self, Reader};
@@ -28,10 +30,9 @@ use crate::poses::PoseWindow;
 use crate::records::{FrameRecord, SsmJob};
 use crate::ssm::Monitor;
 use crate::tasks::{Role, SsmSleep};
-use crate::threads::{PerceptionPorts, PerceptionTask, SsmPorts, SsmTask};
-use prepare::{
-    open_feeds, prepare_detector, prepare_machine, prepare_perception, report, settings, simulate,
-};
+use crate::threads::{Judging, PerceptionPorts, PerceptionTask, SsmPorts, SsmTask};
+use judging::{Prepared, prepare_judging};
+use prepare::{open_feeds, prepare_machine, report, settings, simulate};
 
 /// Records that a starving collector may fall behind: a minute of SSM jobs at 500 Hz and more.
 const RING_CAPACITY: usize = 1 << 16;
@@ -49,6 +50,19 @@ pub struct Records {
     pub jobs: Consumer<SsmJob>,
     /// Every judged frame, a ring per camera.
     pub frames: Vec<Consumer<FrameRecord>>,
+    /// What the perception process answered and did; empty where there is none.
+    pub worker: Vec<Consumer<Record>>,
+}
+
+/// How a cell starts.
+#[derive(Default)]
+pub struct StartOptions<'a> {
+    /// Whether perception draws masks for a view: a little more work per frame.
+    pub masks: bool,
+    /// The program of the perception process; without, this very program with its hidden subcommand.
+    pub worker: Option<Program>,
+    /// Hears of what takes long before the first frame.
+    pub progress: Option<&'a mut dyn FnMut(&str)>,
 }
 
 /// What one camera shows to a view.
@@ -86,6 +100,7 @@ pub struct Cell {
     feeds: Vec<CameraFeed>,
     detector: Option<DetectorService>,
     detector_thread: Option<thread::Handle>,
+    supervisor: Option<Supervisor>,
     threads: Vec<thread::Handle>,
     perception_count: usize,
     reports: Vec<ThreadReport>,
@@ -111,11 +126,12 @@ impl Drop for Cell {
 }
 
 impl Cell {
-    /// Starts everything. With `masks`, perception draws masks for a view (a little more work per frame).
+    /// Starts everything.
     ///
     /// # Errors
     /// [`CellError`]; whatever was started is ended again.
-    pub fn start(config: &CellConfig, masks: bool) -> Result<Self, CellError> {
+    pub fn start(config: &CellConfig, options: StartOptions<'_>) -> Result<Self, CellError> {
+        let masks = options.masks;
         config.validate().map_err(CellError::Config)?;
         let mut warnings = Vec::new();
         let awake = prepare_machine(config, &mut warnings)?;
@@ -131,21 +147,16 @@ impl Cell {
         let gate = StartGate::new();
         let (feeds, frame_readers) =
             census.attribute("cameras", || open_feeds(config, &gate, &mut pose_readers))?;
-        let engine = Engine::open(&config.perception.engine)?;
-        let mut detector_thread = None;
-        // Threads that the detector's engine spawns share its lower priority: no camera driver queues behind them.
-        let (detector, handles) =
-            census.attribute_with("detector", config.tasks.detector_policy(), || {
-                prepare_detector(config, &engine, &feeds, &mut detector_thread)
-            })?;
-        let perceptions =
-            census.attribute("perception", || prepare_perception(config, &engine, &feeds, handles))?;
+        let Prepared { judging, detector, detector_thread, supervisor, worker_records, engine, note } =
+            prepare_judging(config, &feeds, &census, options)?;
+        warnings.extend(note);
 
         let mut cell = Self {
             config: config.clone(),
             feeds,
             detector,
             detector_thread: None,
+            supervisor,
             threads: Vec::new(),
             perception_count: 0,
             reports: Vec::new(),
@@ -159,7 +170,7 @@ impl Cell {
             spin_margin: Arc::default(),
             records: None,
             ports: None,
-            engine: engine.description(),
+            engine,
             _awake: awake,
         };
         if let Some(handle) = detector_thread {
@@ -168,7 +179,7 @@ impl Cell {
         }
         let ssm_robot = robot_readers.next().ok_or(CellError::NoReader("robot state"))?;
         let view_robot = robot_readers.next().ok_or(CellError::NoReader("robot state"))?;
-        let wired = cell.start_perception(perceptions, frame_readers, &mut pose_readers, masks)?;
+        let wired = cell.start_perception(judging, frame_readers, &mut pose_readers, masks)?;
         let (jobs_in, jobs) = ring(RING_CAPACITY);
         let ports = SsmPorts {
             detections: wired.detections,
@@ -179,7 +190,7 @@ impl Cell {
             records: jobs_in,
         };
         cell.start_ssm(ports)?;
-        cell.records = Some(Records { jobs, frames: wired.frames });
+        cell.records = Some(Records { jobs, frames: wired.frames, worker: worker_records });
         cell.ports = Some(ViewPorts { cameras: wired.views, robot: view_robot });
         if let Some(mission) = &config.robot.mission {
             cell.mission = Some(MissionThread::start(mission.clone(), rtde)?);
@@ -190,15 +201,18 @@ impl Cell {
 
     fn start_perception(
         &mut self,
-        perceptions: Vec<Perception>,
+        judging: Vec<Judging>,
         frame_readers: Vec<Vec<Reader<Frame>>>,
         pose_readers: &mut impl Iterator<Item = Reader<PoseWindow>>,
         masks: bool,
     ) -> Result<Wired, CellError> {
         let mut wired = Wired::default();
-        let settings = settings(&self.config, Role::Perception);
+        let mut settings = settings(&self.config, Role::Perception);
+        if self.supervisor.is_some() {
+            settings.policy = self.config.tasks.shared_perception_policy();
+        }
         let cameras = self.config.cameras.clone();
-        for (index, (perception, readers)) in perceptions.into_iter().zip(frame_readers).enumerate() {
+        for (index, (judging, readers)) in judging.into_iter().zip(frame_readers).enumerate() {
             let mut readers = readers.into_iter();
             let mut frames = || readers.next().ok_or(CellError::NoReader("frames"));
             let (detections, results) = exchange::latest(2, Detections::default);
@@ -224,7 +238,7 @@ impl Cell {
                 alive: Arc::clone(&alive),
                 stop: Arc::clone(&self.stop_perception),
             };
-            let task = PerceptionTask::new(perception, cameras[index].mount, ports);
+            let task = PerceptionTask::new(judging, cameras[index].mount, ports);
             let handle = thread::spawn(&format!("perception-{index}"), &settings, move || task.run())?;
             self.keep(handle);
             self.perception_count += 1;
@@ -300,7 +314,8 @@ impl Cell {
         let fallback = threads.iter().filter(|thread| !thread.ended).filter_map(|thread| {
             thread.error.as_ref().map(|error| format!("{}: fallback policy: {error}", thread.name))
         });
-        self.warnings.iter().cloned().chain(refused).chain(fallback).collect()
+        let worker = self.worker().map_or_else(Vec::new, |facts| judging::not_granted(&facts));
+        self.warnings.iter().cloned().chain(refused).chain(fallback).chain(worker).collect()
     }
 
     /// All threads of the process, with the policy that each has.
@@ -314,6 +329,11 @@ impl Cell {
     /// The spinning sleep's margin, once it has been calibrated.
     pub fn spin_margin(&self) -> Option<Margin> {
         self.spin_margin.get().copied()
+    }
+
+    /// The perception process, where there is one.
+    pub fn worker(&self) -> Option<WorkerFacts> {
+        self.supervisor.as_ref().map(Supervisor::facts)
     }
 
     /// Which inference engine runs, and why.
@@ -365,6 +385,8 @@ impl Cell {
         // A few periods more: the first job that processes the last frame, and its acknowledgement.
         std::thread::sleep(self.config.tasks.ssm.period() * 10);
         self.stop_ssm.store(true, Ordering::Release);
+        // Nobody asks it any more.
+        self.supervisor = None;
         // The inference library must not be in use when the process ends.
         self.detector = None;
         self.threads.extend(self.detector_thread.take());

@@ -7,7 +7,7 @@ use nalgebra::Isometry3;
 use takt_link_camera::{CameraConfig, CameraFeed, FeedOptions, Frame, PoseSource, StartGate};
 use takt_link_rtde::client::RtdeConfig;
 use takt_link_rtde::sim::Simulator;
-use takt_perception::{DetectorHandle, DetectorSchedule, DetectorService, Engine, Mount, Perception};
+use takt_perception::{DetectorHandle, DetectorSchedule, DetectorService, Engine, Mount};
 use takt_rt::census;
 use takt_rt::exchange::Reader;
 use takt_rt::latency::DmaLatency;
@@ -159,20 +159,6 @@ pub(super) fn prepare_detector(
         Ok(())
     })?;
     Ok((Some(service), handles.into_iter().map(Some).collect()))
-}
-
-pub(super) fn prepare_perception(
-    config: &CellConfig,
-    engine: &Engine,
-    feeds: &[CameraFeed],
-    handles: Vec<Option<DetectorHandle>>,
-) -> Result<Vec<Perception>, CellError> {
-    let cameras = handles.into_iter().zip(feeds).enumerate();
-    Ok(cameras
-        .map(|(index, (handle, feed))| {
-            Perception::new(&config.perception, index as u32, feed.intrinsics(), engine, handle)
-        })
-        .collect::<Result<_, _>>()?)
 }
 
 pub(super) fn report(handle: &thread::Handle) -> ThreadReport {

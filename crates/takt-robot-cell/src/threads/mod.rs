@@ -3,5 +3,5 @@
 mod perception;
 mod ssm;
 
-pub use perception::{PerceptionPorts, PerceptionTask};
+pub use perception::{Judging, PerceptionPorts, PerceptionTask};
 pub use ssm::{SsmPorts, SsmTask};

@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use takt_link_camera::Frame;
-use takt_perception::{Detections, Mount, ObjectKind, Overlay, Perception, PoseHistory};
+use takt_perception::{Detections, FramePose, Mount, ObjectKind, Overlay, Perception, PoseHistory};
+use takt_perception_process::{Judged, Remote};
 use takt_rt::clock::monotonic_ns;
 use takt_rt::exchange::{Reader, Writer};
 use takt_rt::ring::Producer;
@@ -34,13 +35,44 @@ pub struct PerceptionPorts {
     pub stop: Arc<AtomicBool>,
 }
 
+/// Who judges.
+#[derive(Debug)]
+pub enum Judging {
+    /// This very thread.
+    Here(Box<Perception>),
+    /// A worker process, under a time budget.
+    There(Box<Remote>),
+}
+
+impl Judging {
+    /// Judges a frame; false when it has no result and nothing must be published.
+    fn process(
+        &mut self,
+        frame: &Frame,
+        pose: Option<&FramePose>,
+        start_ns: u64,
+        out: &mut Detections,
+        overlay: Option<&mut Overlay>,
+    ) -> bool {
+        match self {
+            Self::Here(perception) => {
+                perception.process(frame, pose, start_ns, out, overlay);
+                true
+            }
+            Self::There(remote) => remote.process(frame, pose, start_ns, out, overlay) != Judged::Dropped,
+        }
+    }
+}
+
 /// The task.
 pub struct PerceptionTask {
-    perception: Perception,
+    judging: Judging,
     mount: Mount,
     history: PoseHistory,
     ports: PerceptionPorts,
     last_sequence: u64,
+    /// Frames taken up since the last record that nobody judged.
+    unjudged: u64,
 }
 
 /// How often a thread without frames looks whether it shall end.
@@ -65,9 +97,9 @@ impl Drop for AliveGuard {
 
 impl PerceptionTask {
     /// A task that has judged no frame yet.
-    pub fn new(perception: Perception, mount: Mount, ports: PerceptionPorts) -> Self {
+    pub fn new(judging: Judging, mount: Mount, ports: PerceptionPorts) -> Self {
         let history = PoseHistory::new(2 * crate::poses::WINDOW, POSE_HOLD_NS, POSE_GAP_NS);
-        Self { perception, mount, history, ports, last_sequence: 0 }
+        Self { judging, mount, history, ports, last_sequence: 0, unjudged: 0 }
     }
 
     /// Judges frames until asked to stop, and the newest one after that.
@@ -86,7 +118,7 @@ impl PerceptionTask {
         }
     }
 
-    /// Judges the newest frame if it is new.
+    /// Judges the newest frame if it is new; false when it is not.
     pub fn judge_newest(&mut self) -> bool {
         let ports = &mut self.ports;
         for (t_ns, pose) in ports.poses.read().value.iter() {
@@ -108,14 +140,20 @@ impl PerceptionTask {
             pose
         });
         let mut result = Detections::default();
+        let mut judged = true;
         match &mut ports.overlays {
-            None => self.perception.process(frame, pose.as_ref(), start_ns, &mut result, None),
+            None => judged = self.judging.process(frame, pose.as_ref(), start_ns, &mut result, None),
             Some(overlays) => {
                 overlays.write(start_ns, |overlay| {
-                    self.perception.process(frame, pose.as_ref(), start_ns, &mut result, Some(overlay));
+                    judged = self.judging.process(frame, pose.as_ref(), start_ns, &mut result, Some(overlay));
                 });
             }
         }
+        if !judged {
+            self.unjudged += dropped + 1;
+            return true;
+        }
+        let dropped = dropped + std::mem::take(&mut self.unjudged);
         result.times.published_ns = monotonic_ns();
         // The record goes first: whoever sees the result in a job's record finds the frame's record as well.
         ports.records.push(record(&result, dropped));

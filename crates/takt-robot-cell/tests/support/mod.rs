@@ -8,7 +8,8 @@ use takt_link_camera::CameraConfig;
 use takt_link_camera::synthetic::PersonConfig;
 use takt_link_rtde::sim::{SimState, Simulator};
 use takt_perception::PerceptionConfig;
-use takt_robot_cell::cell::{Records, ViewPorts};
+use takt_perception_process::{Program, Record};
+use takt_robot_cell::cell::{Records, StartOptions, ViewPorts};
 use takt_robot_cell::config::{CellCamera, RobotConfig};
 use takt_robot_cell::records::{FrameRecord, SsmJob};
 use takt_robot_cell::ssm::SsmConfig;
@@ -54,6 +55,21 @@ pub fn config(cameras: usize) -> CellConfig {
     CellConfig { name, cameras, perception, ssm, tasks, robot }
 }
 
+/// Set for the processes that [`worker`] starts.
+pub const IS_WORKER: &str = "TAKT_TEST_IS_WORKER";
+
+/// Perception processes are the test program itself with its test `worker_process` selected.
+pub fn worker(fault: &str) -> Program {
+    Program {
+        path: std::env::current_exe().expect("the test program"),
+        arguments: ["worker_process", "--exact", "--nocapture", "--test-threads=1"].map(Into::into).into(),
+        variables: vec![
+            (IS_WORKER.into(), "1".into()),
+            (takt_perception_process::FAULT_VARIABLE.into(), fault.into()),
+        ],
+    }
+}
+
 /// Who walks in the scene of every camera.
 pub fn set_people(config: &mut CellConfig, people: &[PersonConfig]) {
     for camera in &mut config.cameras {
@@ -75,26 +91,34 @@ pub struct Running {
     records: Records,
     pub jobs: Vec<SsmJob>,
     pub frames: Vec<FrameRecord>,
+    pub worker: Vec<Record>,
 }
 
 /// What a stopped cell leaves behind.
 pub struct Finished {
     pub jobs: Vec<SsmJob>,
     pub frames: Vec<FrameRecord>,
+    pub worker: Vec<Record>,
 }
 
 impl Running {
     pub fn start(config: &CellConfig) -> Self {
-        let mut cell = Cell::start(config, false).expect("the cell starts");
+        Self::with_fault(config, "")
+    }
+
+    /// With a fault planted in the perception process.
+    pub fn with_fault(config: &CellConfig, fault: &str) -> Self {
+        let options = StartOptions { worker: Some(worker(fault)), ..StartOptions::default() };
+        let mut cell = Cell::start(config, options).expect("the cell starts");
         let view = cell.take_view().expect("the first to ask");
         let records = cell.take_records().expect("the first to ask");
         assert!(cell.take_view().is_none() && cell.take_records().is_none(), "each is handed out once");
-        Self { cell, view, records, jobs: Vec::new(), frames: Vec::new() }
+        Self { cell, view, records, jobs: Vec::new(), frames: Vec::new(), worker: Vec::new() }
     }
 
     /// Takes what the rings hold.
     pub fn collect(&mut self) {
-        collect(&mut self.records, &mut self.jobs, &mut self.frames);
+        collect(&mut self.records, &mut self.jobs, &mut self.frames, &mut self.worker);
     }
 
     /// Waits until `done`, which gets the jobs from index `from` of [`Self::jobs`] on.
@@ -125,21 +149,29 @@ impl Running {
 
     /// Stops the cell; what it did last is in the records.
     pub fn stop(self) -> Finished {
-        let Self { cell, mut records, mut jobs, mut frames, .. } = self;
+        let Self { cell, mut records, mut jobs, mut frames, mut worker, .. } = self;
         assert_eq!(cell.ended_threads(), Vec::<String>::new(), "no critical thread ended by itself");
         assert_eq!(cell.stop(PATIENCE), Vec::<String>::new(), "every thread ended when asked to");
-        collect(&mut records, &mut jobs, &mut frames);
+        collect(&mut records, &mut jobs, &mut frames, &mut worker);
         assert_eq!(records.jobs.lost(), 0, "every job is recorded");
         assert!(records.frames.iter().all(|ring| ring.lost() == 0), "every frame is recorded");
-        Finished { jobs, frames }
+        Finished { jobs, frames, worker }
     }
 }
 
-fn collect(records: &mut Records, jobs: &mut Vec<SsmJob>, frames: &mut Vec<FrameRecord>) {
+fn collect(
+    records: &mut Records,
+    jobs: &mut Vec<SsmJob>,
+    frames: &mut Vec<FrameRecord>,
+    worker: &mut Vec<Record>,
+) {
     // Frames after jobs: a frame's record is there before a job can have consumed the frame.
     records.jobs.take_into(jobs, usize::MAX);
     for ring in &mut records.frames {
         ring.take_into(frames, usize::MAX);
+    }
+    for ring in &mut records.worker {
+        ring.take_into(worker, usize::MAX);
     }
 }
 

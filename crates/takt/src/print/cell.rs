@@ -7,6 +7,7 @@ use indicatif::ProgressBar;
 use takt_lab::cell::CellSummary;
 use takt_lab::cell::bench::{BenchRow, Progress, against_cfs};
 use takt_lab::cell::run::RunEvent;
+use takt_lab::cell::worker_rows::WorkerSummary;
 use takt_robot_cell::tasks::PolicyMix;
 
 use super::{bar, circumstances};
@@ -86,6 +87,9 @@ pub fn summary(s: &CellSummary) -> String {
         ssm.lateness_us.worst,
         ssm.response_us.worst
     );
+    if let Some(worker) = &s.worker {
+        out += &perception_process(worker);
+    }
     if s.breach_to_stop_ms.count > 0 {
         let _ = writeln!(
             out,
@@ -95,6 +99,25 @@ pub fn summary(s: &CellSummary) -> String {
     }
     out += &circumstances(s.cpu, s.records_lost, &s.not_granted);
     let _ = writeln!(out, "\n{}\nRun directory: {}", verdict(s), s.run_dir);
+    out
+}
+
+/// What the perception process answered and did.
+fn perception_process(w: &WorkerSummary) -> String {
+    let driver = if w.driver.is_empty() { String::new() } else { format!(", driver {}", w.driver) };
+    let mut out = format!("\n  Perception process ({}{driver}; {})\n", w.device, w.engine);
+    let _ = writeln!(
+        out,
+        "    {} frames answered in time: mean {:.2} ms, p99.9 {:.2} ms, worst {:.2} ms; of that work {:.2} ms, worst {:.2} ms",
+        w.answered, w.answer_ms.mean, w.answer_ms.p999, w.answer_ms.worst, w.work_ms.mean, w.work_ms.worst
+    );
+    for (stage, t) in &w.stages_ms {
+        let _ = writeln!(out, "      {stage:<12} mean {:.2} ms, worst {:.2} ms", t.mean, t.worst);
+    }
+    for (kind, count) in &w.events {
+        let cause = w.causes.get(kind).map_or("", String::as_str);
+        let _ = writeln!(out, "    {count:>5} x {kind} ({cause})");
+    }
     out
 }
 
@@ -155,6 +178,7 @@ impl RunProgress {
     pub fn see(&mut self, event: &RunEvent<'_>) {
         match event {
             _ if self.silent => {}
+            RunEvent::Preparing { what } => eprintln!("{what}"),
             RunEvent::Started { dir, url, engine, not_granted } => {
                 eprintln!("Inference: {engine}");
                 not_granted.iter().for_each(|refused| eprintln!("NOT GRANTED {refused}"));

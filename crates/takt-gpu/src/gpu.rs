@@ -1,0 +1,313 @@
+//! A device, opened.
+
+use std::cell::Cell;
+use std::ffi::{CStr, c_char};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use cudarc::driver::sys::{CUcontext, CUdevice, CUdevice_attribute_enum as Attribute, CUuuid};
+use serde::{Deserialize, Serialize};
+
+use crate::api::Api;
+use crate::error::{CudaVersion, GpuError, sticky};
+use crate::library;
+use crate::memory::Remains;
+use crate::timeline::Timelines;
+use crate::wait::Wait;
+
+/// What a device is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Info {
+    /// Its number, from 0.
+    pub ordinal: u32,
+    /// Its name; the emulated device says that it is one.
+    pub name: String,
+    /// Its identity, as `nvidia-smi -L` prints it.
+    pub uuid: String,
+    /// Compute capability, `(9, 0)` for sm_90; `(0, 0)` for the emulated device.
+    pub compute_capability: (u32, u32),
+    /// Multiprocessors.
+    pub multiprocessors: u32,
+    /// CUDA version of the driver, 12040 for 12.4.
+    pub driver_version: i32,
+    /// All its memory, bytes.
+    pub total_bytes: u64,
+    /// Least and greatest stream priority; equal where the device has no priorities. Lower numbers are more urgent.
+    pub priorities: (i32, i32),
+    /// It is the emulated device of the tests: nothing measured on it says anything about a GPU.
+    pub emulated: bool,
+}
+
+/// Memory of a device at one moment, of all programs together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Memory {
+    /// Free bytes.
+    pub free_bytes: u64,
+    /// All bytes.
+    pub total_bytes: u64,
+}
+
+/// An open device. Cloning is cheap; the device's context lives as long as anything made from it.
+#[derive(Debug, Clone)]
+pub struct Gpu(pub(crate) Arc<Device>);
+
+#[derive(Debug)]
+pub(crate) struct Device {
+    pub(crate) api: &'static Api,
+    device: CUdevice,
+    context: CUcontext,
+    pub(crate) info: Info,
+    /// The number of the error that ended it all, 0 before.
+    lost: AtomicU32,
+    pub(crate) timelines: Timelines,
+    /// Memory that was dropped while work was under way there.
+    remains: Mutex<Vec<Remains>>,
+}
+
+// SAFETY: the driver's functions may be called from any thread; a context may be current in several at a time.
+unsafe impl Send for Device {}
+// SAFETY: as above; the fields that change are atomic or locked.
+unsafe impl Sync for Device {}
+
+thread_local! {
+    /// The context that is current in this thread as far as this crate made it so.
+    static CURRENT: Cell<usize> = const { Cell::new(0) };
+}
+
+impl Gpu {
+    /// Opens device `ordinal`; calls that wait inside the driver (those of inference libraries) spin.
+    ///
+    /// # Errors
+    /// [`GpuError::NoDriver`], [`GpuError::DriverTooOld`], [`GpuError::NoDevice`], or what the driver refuses.
+    pub fn open(ordinal: u32) -> Result<Self, GpuError> {
+        Self::open_waiting(ordinal, Wait::Spin)
+    }
+
+    /// As [`Gpu::open`]; `wait` says how calls that wait *inside the driver* do so: it is the context's property and reaches
+    /// libraries that share it. Waiting of this crate's own takes its way with each call.
+    ///
+    /// # Errors
+    /// As [`Gpu::open`].
+    pub fn open_waiting(ordinal: u32, wait: Wait) -> Result<Self, GpuError> {
+        let api = library::driver().map_err(|error| match error {
+            GpuError::NoDevice { count, .. } => GpuError::NoDevice { ordinal, count },
+            error => error,
+        })?;
+        let call = |name, code| if code == 0 { Ok(()) } else { Err(api.refused(name, code)) };
+        let mut count = 0;
+        // SAFETY: a valid place for the answer, as in all calls below.
+        call("cuDeviceGetCount", unsafe { (api.device_count)(&raw mut count) })?;
+        let count = u32::try_from(count).unwrap_or(0);
+        if ordinal >= count {
+            return Err(GpuError::NoDevice { ordinal, count });
+        }
+        let mut device = 0;
+        // SAFETY: as above; `ordinal` is below a count that is an i32.
+        call("cuDeviceGet", unsafe { (api.device_get)(&raw mut device, ordinal as i32) })?;
+        let flags = match wait {
+            Wait::Spin => 1,
+            Wait::Yield => 2,
+            Wait::Block => 4,
+        };
+        // SAFETY: a valid device and documented flags. A context that is there already keeps its flags (708).
+        match unsafe { (api.primary_flags)(device, flags) } {
+            0 | 708 => {}
+            code => return Err(api.refused("cuDevicePrimaryCtxSetFlags", code)),
+        }
+        let mut context = std::ptr::null_mut();
+        // SAFETY: as above. The primary context is the one that inference libraries use.
+        call("cuDevicePrimaryCtxRetain", unsafe { (api.primary_retain)(&raw mut context, device) })?;
+        let mut opened = Device {
+            api,
+            device,
+            context,
+            info: Info {
+                ordinal,
+                name: String::new(),
+                uuid: String::new(),
+                compute_capability: (0, 0),
+                multiprocessors: 0,
+                driver_version: api.version.0,
+                total_bytes: 0,
+                priorities: (0, 0),
+                emulated: api.emulated,
+            },
+            lost: AtomicU32::new(0),
+            timelines: Timelines::new(),
+            remains: Mutex::default(),
+        };
+        opened.look()?;
+        Ok(Self(Arc::new(opened)))
+    }
+
+    /// What the device is.
+    pub fn info(&self) -> &Info {
+        &self.0.info
+    }
+
+    /// CUDA version of the driver.
+    pub fn driver_version(&self) -> CudaVersion {
+        self.0.api.version
+    }
+
+    /// Its memory now.
+    ///
+    /// # Errors
+    /// What the driver refuses.
+    pub fn memory(&self) -> Result<Memory, GpuError> {
+        self.0.memory()
+    }
+
+    /// Whether the device is lost, as far as a call has shown; free of calls.
+    ///
+    /// # Errors
+    /// [`GpuError::Lost`].
+    pub fn check(&self) -> Result<(), GpuError> {
+        self.0.alive()
+    }
+
+    /// Makes the device's context current in the calling thread, for libraries that expect it.
+    ///
+    /// # Errors
+    /// What the driver refuses.
+    pub fn bind(&self) -> Result<(), GpuError> {
+        self.0.bind()
+    }
+
+    /// The driver's handle of the context, for libraries.
+    pub fn raw_context(&self) -> *mut std::ffi::c_void {
+        self.0.context.cast()
+    }
+
+    /// Pieces of memory that were dropped while work was under way there and are not freed yet.
+    pub fn waiting_to_be_freed(&self) -> usize {
+        self.0.bury(None);
+        self.0.remains.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+}
+
+impl Device {
+    fn look(&mut self) -> Result<(), GpuError> {
+        let api = self.api;
+        let mut name = [0 as c_char; 256];
+        // SAFETY: the place is as long as is said.
+        self.call("cuDeviceGetName", unsafe { (api.device_name)(name.as_mut_ptr(), 255, self.device) })?;
+        // SAFETY: zeroed, at most 255 bytes were written.
+        self.info.name = unsafe { CStr::from_ptr(name.as_ptr()) }.to_string_lossy().into_owned();
+        let mut uuid = CUuuid { bytes: [0; 16] };
+        // SAFETY: a valid place for the answer, as in all calls below.
+        self.call("cuDeviceGetUuid", unsafe { (api.device_uuid)(&raw mut uuid, self.device) })?;
+        let hex: String = uuid.bytes.iter().map(|byte| format!("{:02x}", *byte as u8)).collect();
+        self.info.uuid =
+            format!("GPU-{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]);
+        let attribute = |which: Attribute| {
+            let mut value = 0;
+            // SAFETY: as above.
+            self.call("cuDeviceGetAttribute", unsafe {
+                (api.device_attribute)(&raw mut value, which as u32, self.device)
+            })?;
+            Ok::<_, GpuError>(u32::try_from(value).unwrap_or(0))
+        };
+        let capability = (
+            attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
+            attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
+        );
+        let multiprocessors = attribute(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?;
+        self.bind()?;
+        let (mut least, mut greatest) = (0, 0);
+        // SAFETY: as above, with the context current.
+        self.call("cuCtxGetStreamPriorityRange", unsafe {
+            (api.context_priorities)(&raw mut least, &raw mut greatest)
+        })?;
+        let total_bytes = self.memory()?.total_bytes;
+        let info = &mut self.info;
+        (info.compute_capability, info.multiprocessors) = (capability, multiprocessors);
+        (info.total_bytes, info.priorities) = (total_bytes, (least, greatest));
+        Ok(())
+    }
+
+    pub(crate) fn memory(&self) -> Result<Memory, GpuError> {
+        self.bind()?;
+        let (mut free, mut total) = (0, 0);
+        // SAFETY: valid places for the answers, with the context current.
+        self.call("cuMemGetInfo", unsafe { (self.api.memory_info)(&raw mut free, &raw mut total) })?;
+        Ok(Memory { free_bytes: free as u64, total_bytes: total as u64 })
+    }
+
+    pub(crate) fn alive(&self) -> Result<(), GpuError> {
+        match self.lost.load(Ordering::Relaxed) {
+            0 => Ok(()),
+            code => Err(GpuError::Lost { code, text: sticky(code).unwrap_or("lost") }),
+        }
+    }
+
+    /// The outcome of a driver call. What poisons the context is remembered: nothing is asked of the driver any more, since a
+    /// lost device can make any call hang.
+    #[inline]
+    pub(crate) fn call(&self, name: &'static str, code: u32) -> Result<(), GpuError> {
+        if code == 0 { Ok(()) } else { Err(self.fail(name, code)) }
+    }
+
+    #[cold]
+    pub(crate) fn fail(&self, name: &'static str, code: u32) -> GpuError {
+        let error = self.api.refused(name, code);
+        if error.is_lost() {
+            let _ = self.lost.compare_exchange(0, code, Ordering::Relaxed, Ordering::Relaxed);
+        }
+        error
+    }
+
+    /// The context becomes current in this thread; free when it is so already.
+    #[inline]
+    pub(crate) fn bind(&self) -> Result<(), GpuError> {
+        self.alive()?;
+        if CURRENT.get() == self.context as usize {
+            return Ok(());
+        }
+        // SAFETY: the context is retained as long as this is alive.
+        self.call("cuCtxSetCurrent", unsafe { (self.api.context_set)(self.context) })?;
+        CURRENT.set(self.context as usize);
+        Ok(())
+    }
+
+    /// Asks the streams in `slots` whether they have become idle.
+    pub(crate) fn refresh(&self, slots: impl Iterator<Item = usize>) {
+        if self.bind().is_err() {
+            return;
+        }
+        for slot in slots {
+            let timeline = self.timelines.of(slot);
+            let stream = timeline.stream();
+            if *stream == 0 {
+                continue;
+            }
+            let submitted = timeline.submitted();
+            // SAFETY: not destroyed while it is locked.
+            if unsafe { (self.api.stream_query)(*stream as _) } == 0 {
+                timeline.complete(submitted);
+            }
+        }
+    }
+
+    /// Frees what can be freed of what was dropped, after adding `new` to it.
+    pub(crate) fn bury(&self, new: Option<Remains>) {
+        let mut remains = self.remains.lock().unwrap_or_else(PoisonError::into_inner);
+        remains.extend(new);
+        remains.retain(|piece| !piece.free(self));
+    }
+}
+
+impl Drop for Device {
+    fn drop(&mut self) {
+        self.bury(None);
+        // A lost or hung device may keep this call for ever; the process is about to end then anyway.
+        let hung = !self.remains.get_mut().unwrap_or_else(PoisonError::into_inner).is_empty();
+        if self.alive().is_ok() && !hung {
+            // SAFETY: retained once at opening.
+            unsafe { (self.api.primary_release)(self.device) };
+        }
+        if CURRENT.get() == self.context as usize {
+            CURRENT.set(0);
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! A CUDA device under control: streams with priorities, waiting under a budget, graphs, the device's clock mapped onto
+//! CLOCK_MONOTONIC, and interference to measure it all against.
+//!
+//! The driver is opened at run time, so that a program with this crate builds and runs unchanged where there is no CUDA:
+//! [`Gpu::open`] then returns one sentence. Device work cannot be cancelled. What is still under way keeps the memory that it
+//! uses taken ([`Pinned::read`] and [`Pinned::write`] refuse, freeing is put off), whatever the waiting thread does.
+//!
+//! ```no_run
+//! use takt_gpu::{Arg, Gpu, Grid, Priority, Source, Wait, Waited};
+//!
+//! const SCALE: Source = Source {
+//!     name: "scale",
+//!     text: r#"extern "C" __global__ void scale(float* x, float by, int n) {
+//!         int i = blockIdx.x * blockDim.x + threadIdx.x;
+//!         if (i < n) x[i] *= by;
+//!     }"#,
+//!     options: &[],
+//! };
+//!
+//! let gpu = Gpu::open(0)?;
+//! let kernels = gpu.module(&SCALE)?;
+//! let scale = kernels.function("scale")?;
+//! let stream = gpu.stream(Priority::Critical)?;
+//! let done = stream.event(true)?;
+//! let mut host = gpu.pinned::<f32>(1000)?;
+//! let device = gpu.buffer::<f32>(1000)?;
+//!
+//! host.write()?.fill(2.0);
+//! stream.upload(&host, &device)?;
+//! // SAFETY: `scale` takes a pointer to at least `n` floats, a float and an int.
+//! unsafe {
+//!     stream.launch(&scale, Grid::over(1000, 256), &[Arg::buffer(&device), Arg::value(0.5f32), Arg::value(1000i32)])?;
+//! }
+//! stream.download(&device, &host)?;
+//! stream.record(&done)?;
+//! match done.wait(takt_rt::clock::monotonic_ns() + 5_000_000, Wait::Spin)? {
+//!     Waited::Done => assert_eq!(host.read()?[0], 1.0),
+//!     Waited::Overrun => assert!(host.read().is_err(), "the device still writes there"),
+//! }
+//! # Ok::<(), takt_gpu::GpuError>(())
+//! ```
+
+mod api;
+mod cache;
+pub mod check;
+pub mod clock;
+mod error;
+mod gpu;
+mod graph;
+pub mod interference;
+pub mod interference_process;
+mod kernel;
+mod library;
+mod memory;
+mod nvrtc;
+pub mod spans;
+mod stream;
+#[cfg(feature = "emulator")]
+pub mod testing;
+mod timeline;
+mod wait;
+
+pub use check::{Check, CheckOptions, check};
+pub use clock::{Clock, Mapping, Stamp};
+pub use error::{CudaVersion, GpuError};
+pub use gpu::{Gpu, Info, Memory};
+pub use graph::{Graph, Updated};
+pub use interference::{Interference, Interfering};
+pub use kernel::{Arg, Function, Grid, Module, Source};
+pub use library::{CUDA_LIBRARY_VARIABLE, NVRTC_LIBRARY_VARIABLE, set_libraries};
+pub use memory::{DeviceBuffer, HostMut, HostRef, Pinned};
+pub use nvrtc::{Compiled, Compiler};
+pub use spans::{Span, SpanRecorder, Spans};
+pub use stream::{Event, Priority, Stream};
+pub use wait::{Wait, Waited};

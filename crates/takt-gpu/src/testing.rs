@@ -1,0 +1,181 @@
+//! The emulated device, for tests: a driver library in which device memory is host memory, streams are threads, and kernels are the
+//! same text compiled by `c++`. It does in order and in parallel what a GPU would, so that everything on the host's side
+//! (uploads, graphs, events, budgets, lost devices) runs where no GPU is. It says nothing about a GPU's speed, and nothing
+//! chooses it by itself: a test calls [`Emulator::use_here`], or starts a child with [`Emulator::environment`].
+//!
+//! ```
+//! let Some((gpu, emulator)) = takt_gpu::testing::open() else { return };
+//! assert!(gpu.info().emulated);
+//! emulator.plant("lost=1");
+//! // The next kernel poisons the context.
+//! # emulator.plant("reset=1");
+//! ```
+//!
+//! Kernels may use what `emulator/device.h` has of CUDA C: no `__syncthreads`, no warp functions.
+
+use std::ffi::{CString, OsString, c_char};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use libloading::Library;
+use sha2::{Digest, Sha256};
+
+use crate::gpu::Gpu;
+use crate::library::{CUDA_LIBRARY_VARIABLE, NVRTC_LIBRARY_VARIABLE, set_libraries};
+
+const SOURCES: [(&str, &str); 3] = [
+    ("libcuda.cpp", include_str!("../emulator/libcuda.cpp")),
+    ("nvrtc.cpp", include_str!("../emulator/nvrtc.cpp")),
+    ("device.h", include_str!("../emulator/device.h")),
+];
+
+/// Environment variable in which a child's faults are planted; what it takes is in `emulator/libcuda.cpp`.
+pub const FAULTS_VARIABLE: &str = "TAKT_EMULATOR";
+
+/// The compiled emulated device.
+#[derive(Debug)]
+pub struct Emulator {
+    folder: PathBuf,
+    library: OnceLock<Library>,
+}
+
+/// Compiles the emulated device, once for all processes.
+///
+/// # Errors
+/// In words: no `c++`, or what it says.
+pub fn emulator() -> Result<&'static Emulator, String> {
+    static EMULATOR: OnceLock<Result<Emulator, String>> = OnceLock::new();
+    let built = EMULATOR.get_or_init(|| Ok(Emulator { folder: build()?, library: OnceLock::new() }));
+    built.as_ref().map_err(Clone::clone)
+}
+
+/// Opens the emulated device in this process. `None`, with the reason printed, where it cannot be compiled.
+///
+/// # Panics
+/// Where it cannot be compiled although `TAKT_REQUIRE_OUTSIDE=1` says that it must; where it compiles but does not open.
+pub fn open() -> Option<(Gpu, &'static Emulator)> {
+    let emulator = match emulator() {
+        Ok(emulator) => emulator,
+        Err(reason) => {
+            assert!(
+                std::env::var_os("TAKT_REQUIRE_OUTSIDE").is_none_or(|v| v != "1"),
+                "emulated device: {reason}"
+            );
+            eprintln!("SKIPPED: emulated device: {reason}");
+            return None;
+        }
+    };
+    emulator.use_here();
+    match Gpu::open(0) {
+        Ok(gpu) => Some((gpu, emulator)),
+        Err(error) => panic!("the emulated device does not open: {error}"),
+    }
+}
+
+impl Emulator {
+    /// The driver library.
+    pub fn cuda(&self) -> PathBuf {
+        self.folder.join("libcuda.so.1")
+    }
+
+    /// The run-time compiler.
+    pub fn nvrtc(&self) -> PathBuf {
+        self.folder.join("libnvrtc.so")
+    }
+
+    /// Makes it this process's driver, if none is open yet.
+    pub fn use_here(&self) {
+        set_libraries(Some(self.cuda()), Some(self.nvrtc()));
+    }
+
+    /// Environment for a child process that is to use it, with `faults` planted from the start (`""`: none).
+    pub fn environment(&self, faults: &str) -> [(&'static str, OsString); 3] {
+        [
+            (CUDA_LIBRARY_VARIABLE, self.cuda().into()),
+            (NVRTC_LIBRARY_VARIABLE, self.nvrtc().into()),
+            (FAULTS_VARIABLE, faults.into()),
+        ]
+    }
+
+    /// Plants faults in this process's device: `"hang=*:200"`, `"lost=3,slow=2.5"`, `"reset=1"`. A handle that has seen the device lost
+    /// stays so; open another after a reset.
+    ///
+    /// # Panics
+    /// When the library does not load.
+    pub fn plant(&self, faults: &str) {
+        let text = CString::new(faults).unwrap_or_default();
+        // SAFETY: the type is that of the source; the text ends with NUL.
+        unsafe {
+            match self.library().get::<unsafe extern "C" fn(*const c_char)>(b"takt_emulator_plant\0") {
+                Ok(plant) => plant(text.as_ptr()),
+                Err(error) => panic!("emulated device: {error}"),
+            }
+        }
+    }
+
+    /// What this process's device counts: `launches`, `graph_launches`, `kernels`, `copies`, `copied_bytes`, `used_bytes`,
+    /// `allocations`, `host_memory`, `streams`, `contexts`, `waiting` (kernels that wait for the engine), `holding` (kernels
+    /// that hang).
+    ///
+    /// # Panics
+    /// When the library does not load, or for a count that there is not.
+    pub fn count(&self, name: &str) -> u64 {
+        let text = CString::new(name).unwrap_or_default();
+        // SAFETY: as in `plant`.
+        let count = unsafe {
+            match self.library().get::<unsafe extern "C" fn(*const c_char) -> u64>(b"takt_emulator_count\0") {
+                Ok(count) => count(text.as_ptr()),
+                Err(error) => panic!("emulated device: {error}"),
+            }
+        };
+        assert_ne!(count, u64::MAX, "the emulated device counts no `{name}`");
+        count
+    }
+
+    fn library(&self) -> &Library {
+        self.library.get_or_init(|| {
+            // SAFETY: our own library; its initialiser reads an environment variable.
+            match unsafe { Library::new(self.cuda()) } {
+                Ok(library) => library,
+                Err(error) => panic!("emulated device: {error}"),
+            }
+        })
+    }
+}
+
+fn build() -> Result<PathBuf, String> {
+    let mut hash = Sha256::new();
+    SOURCES.iter().for_each(|(_, text)| hash.update(text));
+    let short: String = hash.finalize()[..8].iter().map(|byte| format!("{byte:02x}")).collect();
+    // Beside the tests: of the same user, and gone with them.
+    let program = std::env::current_exe().map_err(|error| error.to_string())?;
+    let base = program.parent().unwrap_or(Path::new(".")).join("takt-emulated-device");
+    let folder = base.join(&short);
+    if folder.join("libnvrtc.so").exists() {
+        return Ok(folder);
+    }
+    let stamp = takt_rt::clock::monotonic_ns();
+    let draft = base.join(format!("{short}-{}-{stamp}", std::process::id()));
+    let io = |error: std::io::Error| format!("{}: {error}", draft.display());
+    std::fs::create_dir_all(&draft).map_err(io)?;
+    for (name, text) in SOURCES {
+        std::fs::write(draft.join(name), text).map_err(io)?;
+    }
+    for (source, library) in [("libcuda.cpp", "libcuda.so.1"), ("nvrtc.cpp", "libnvrtc.so")] {
+        let mut command = Command::new("c++");
+        command.args(["-std=c++17", "-O2", "-fPIC", "-shared", "-pthread", "-o", library, source, "-ldl"]);
+        let output = command.current_dir(&draft).output().map_err(|error| format!("c++: {error}"))?;
+        if !output.status.success() {
+            return Err(format!("c++ {source}: {}", String::from_utf8_lossy(&output.stderr)));
+        }
+    }
+    // Whole or not at all; of two that build at once, the second finds the first's.
+    if let Err(error) = std::fs::rename(&draft, &folder) {
+        let _ = std::fs::remove_dir_all(&draft);
+        if !folder.join("libnvrtc.so").exists() {
+            return Err(format!("{}: {error}", folder.display()));
+        }
+    }
+    Ok(folder)
+}

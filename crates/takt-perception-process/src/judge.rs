@@ -1,0 +1,147 @@
+//! What judges frames inside the worker process.
+
+use serde::Serialize;
+use takt_perception::{Detections, FramePose, FrameView, Perception};
+
+/// A frame in the memory that cell and worker share; nothing is copied.
+#[derive(Clone, Copy, Debug)]
+pub struct Seen<'a> {
+    /// The frame.
+    pub view: FrameView<'a>,
+    /// Where its colour lies in the camera's [`PixelMemory`], bytes.
+    pub rgb_at: usize,
+    /// Where its depth lies there, bytes.
+    pub depth_at: usize,
+}
+
+/// Where all frames of a camera lie, for judges whose device reads them by itself.
+#[derive(Clone, Copy, Debug)]
+pub struct PixelMemory {
+    /// Begins at a page.
+    pub start: *mut u8,
+    /// Whole pages.
+    pub bytes: usize,
+}
+
+// SAFETY: an address and a length; whoever uses them must know that the memory is there.
+unsafe impl Send for PixelMemory {}
+
+/// How long the parts of one frame's work took, on the device's own clock; 0 where there was none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Stages {
+    /// Copies to the device.
+    pub upload_ns: u64,
+    /// Geometry, things, the detector's input. On the CPU: all up to the end of inference.
+    pub prepare_ns: u64,
+    /// The detector.
+    pub detect_ns: u64,
+    /// Candidates, and their way back.
+    pub decode_ns: u64,
+    /// Masks.
+    pub masks_ns: u64,
+    /// Nearest points, and their way back.
+    pub measure_ns: u64,
+}
+
+impl Stages {
+    /// Names of the parts, in order.
+    pub const NAMES: [&'static str; 6] = ["upload", "prepare", "detect", "decode", "masks", "measure"];
+
+    /// The parts, in order.
+    pub const fn parts_ns(&self) -> [u64; 6] {
+        [self.upload_ns, self.prepare_ns, self.detect_ns, self.decode_ns, self.masks_ns, self.measure_ns]
+    }
+
+    pub(crate) const fn of_parts(
+        [upload_ns, prepare_ns, detect_ns, decode_ns, masks_ns, measure_ns]: [u64; 6],
+    ) -> Self {
+        Self { upload_ns, prepare_ns, detect_ns, decode_ns, masks_ns, measure_ns }
+    }
+}
+
+/// Why a frame has no answer.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum JudgeError {
+    /// This frame only; the next one may do.
+    #[error("{0}")]
+    Frame(String),
+    /// It took longer than allowed and was given up; the device may still be at it.
+    #[error("{0}")]
+    Overrun(String),
+    /// The device is lost to this process; only a new process can use it again.
+    #[error("{0}")]
+    Lost(String),
+}
+
+/// One camera's perception, wherever it computes.
+pub trait Judge: Send {
+    /// Tells where all frames will lie: mapped for as long as this process lives. Called once, before the first frame.
+    ///
+    /// # Errors
+    /// When the device cannot use that memory.
+    fn adopt(&mut self, memory: PixelMemory) -> Result<(), JudgeError> {
+        let _ = memory;
+        Ok(())
+    }
+
+    /// Judges a frame. `deadline_ns` (CLOCK_MONOTONIC) is when nobody waits for the answer any more; an answer after
+    /// that is discarded. A judge that cannot look at the time ignores it.
+    ///
+    /// # Errors
+    /// [`JudgeError`]; `out` does not count then.
+    fn judge(
+        &mut self,
+        frame: &Seen<'_>,
+        pose: Option<&FramePose>,
+        start_ns: u64,
+        deadline_ns: u64,
+        out: &mut Detections,
+    ) -> Result<Stages, JudgeError>;
+}
+
+impl Judge for Box<dyn Judge> {
+    fn adopt(&mut self, memory: PixelMemory) -> Result<(), JudgeError> {
+        (**self).adopt(memory)
+    }
+
+    fn judge(
+        &mut self,
+        frame: &Seen<'_>,
+        pose: Option<&FramePose>,
+        start_ns: u64,
+        deadline_ns: u64,
+        out: &mut Detections,
+    ) -> Result<Stages, JudgeError> {
+        (**self).judge(frame, pose, start_ns, deadline_ns, out)
+    }
+}
+
+/// Perception on the CPU.
+#[derive(Debug)]
+pub struct CpuJudge(Perception);
+
+impl CpuJudge {
+    /// Judges with `perception`.
+    pub fn new(perception: Perception) -> Self {
+        Self(perception)
+    }
+}
+
+impl Judge for CpuJudge {
+    fn judge(
+        &mut self,
+        frame: &Seen<'_>,
+        pose: Option<&FramePose>,
+        start_ns: u64,
+        _deadline_ns: u64,
+        out: &mut Detections,
+    ) -> Result<Stages, JudgeError> {
+        self.0.process_view(&frame.view, pose, start_ns, out, None);
+        let times = out.times;
+        Ok(Stages {
+            prepare_ns: times.inferred_ns.saturating_sub(start_ns),
+            measure_ns: times.projected_ns.saturating_sub(times.inferred_ns),
+            ..Stages::default()
+        })
+    }
+}

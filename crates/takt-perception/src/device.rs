@@ -1,0 +1,275 @@
+//! What judges the frames: the CPU, or a GPU in a process of its own under a time budget.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use crate::config::ConfigError;
+
+/// What judges the frames (`perception.device`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Device {
+    /// The CPU, in the cell's own process. The default: it runs everywhere.
+    #[default]
+    Cpu,
+    /// A GPU; networks by ONNX Runtime's CUDA provider. A machine without a usable GPU refuses the run.
+    Cuda,
+    /// A GPU; networks by ONNX Runtime's TensorRT provider, whose engines are built once and cached.
+    Tensorrt,
+    /// A GPU where one can be used, else the CPU; the run says which and why.
+    Auto,
+}
+
+impl Device {
+    /// Whether a GPU is asked for, by name or if there is one.
+    pub const fn wants_gpu(self) -> bool {
+        !matches!(self, Self::Cpu)
+    }
+
+    /// The name that configurations use.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Cpu => "cpu",
+            Self::Cuda => "cuda",
+            Self::Tensorrt => "tensorrt",
+            Self::Auto => "auto",
+        }
+    }
+}
+
+impl fmt::Display for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// How the cameras share the GPU.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Streams {
+    /// A stream per camera. The default: cameras are not synchronised, so no frame waits for another's arrival.
+    #[default]
+    PerCamera,
+    /// One stream for all cameras: what has arrived is judged together.
+    Batch,
+}
+
+/// How a thread waits for the GPU.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum GpuWait {
+    /// Asks again and again: the least latency, at one CPU per camera.
+    Spin,
+    /// Asks and yields the CPU in between: useful under SCHED_OTHER only.
+    Yield,
+    /// Sleeps until the GPU is done. The default: five waiting cameras leave the CPUs to those who work.
+    #[default]
+    Block,
+}
+
+/// Who answers for a frame that the GPU did not answer within its budget.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Fallback {
+    /// Depth alone, on the CPU, in the camera's own thread: whatever stands in the volume counts as unexplained,
+    /// and so as a person. The default: it takes about 2 ms and cannot overlook anybody.
+    #[default]
+    Geometry,
+    /// The whole of perception on the CPU with its networks: people keep their names, at tens of milliseconds.
+    Network,
+    /// Nobody: the frame is dropped, and the camera is stale by the monitor's rules if that goes on.
+    Drop,
+}
+
+/// What a camera says while the circuit breaker is open.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum WhenOpen {
+    /// That it cannot judge, which stops the robot at once. The default: a GPU that fails again and again is a
+    /// fault of the cell that somebody should see.
+    #[default]
+    Stop,
+    /// What the fallback says: the robot goes on where nobody stands in the volume.
+    Fallback,
+}
+
+/// When the GPU is no longer asked, and when again (`[perception.gpu.breaker]`).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct BreakerConfig {
+    /// Overruns of one camera in a row that open the breaker. 5: a sixth of a second at 30 FPS; single overruns have
+    /// the fallback.
+    pub overruns: u32,
+    /// A worker that answers nothing for so long, milliseconds, though a frame waits, is hung: it is killed and
+    /// started anew. 500: far beyond any inference, far below what a person would wait for.
+    pub hang_ms: f64,
+    /// Restarts after which the GPU is given up for this run, counted anew after an hour without one. 10.
+    pub restarts: u32,
+    /// Least time between opening and the next try, milliseconds; doubles with every try that fails, up to 30 s.
+    /// 1000.
+    pub cool_down_ms: f64,
+    /// Frames of each camera in a row that must be answered in time before the breaker closes again. 10.
+    pub trials: u32,
+    /// What the cameras say meanwhile.
+    pub when_open: WhenOpen,
+}
+
+impl Default for BreakerConfig {
+    fn default() -> Self {
+        Self {
+            overruns: 5,
+            hang_ms: 500.0,
+            restarts: 10,
+            cool_down_ms: 1000.0,
+            trials: 10,
+            when_open: WhenOpen::Stop,
+        }
+    }
+}
+
+/// The GPU and how it is kept under control (`[perception.gpu]`).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct GpuConfig {
+    /// Which GPU, as `nvidia-smi` counts them. 0.
+    pub ordinal: u32,
+    /// How the cameras share it.
+    pub streams: Streams,
+    /// Streams of the cameras above all other work of this machine's processes on the GPU. `true`; `false` to measure
+    /// what it brings.
+    pub priorities: bool,
+    /// Fixed sequences of kernels are launched as one CUDA graph: one launch, and so one chance to be delayed.
+    /// `true`.
+    pub graphs: bool,
+    /// How threads wait for it.
+    pub wait: GpuWait,
+    /// Time for one frame, milliseconds, from the moment that the camera's thread takes it up. 15: a GPU needs 2 to
+    /// 5, and with the fallback's 2 ms after it the answer still comes within half a frame period.
+    pub budget_ms: f64,
+    /// Whether the budget is enforced. `false` waits for the GPU as the paper does, up to `breaker.hang_ms`: only to
+    /// measure what the budget brings.
+    pub enforce_budget: bool,
+    /// Who answers for a frame over budget.
+    pub fallback: Fallback,
+    /// When the GPU is no longer asked.
+    pub breaker: BreakerConfig,
+    /// Where TensorRT engines and compiled kernels are kept. Unset: `~/.cache/takt/gpu`.
+    pub engine_cache: Option<PathBuf>,
+    /// Longest time from the start of the worker process to its readiness, seconds. 300: TensorRT builds its engines
+    /// on the first start; with a full cache it takes seconds.
+    pub start_timeout_s: f64,
+}
+
+impl Default for GpuConfig {
+    fn default() -> Self {
+        Self {
+            ordinal: 0,
+            streams: Streams::default(),
+            priorities: true,
+            graphs: true,
+            wait: GpuWait::default(),
+            budget_ms: 15.0,
+            enforce_budget: true,
+            fallback: Fallback::default(),
+            breaker: BreakerConfig::default(),
+            engine_cache: None,
+            start_timeout_s: 300.0,
+        }
+    }
+}
+
+impl GpuConfig {
+    /// Checks ranges that types cannot express.
+    ///
+    /// # Errors
+    /// The first setting out of range, with what is accepted.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        let within = |name, value: f64, most: f64, accepted| {
+            if value > 0.0 && value <= most {
+                Ok(())
+            } else {
+                Err(ConfigError { name, value: value.to_string(), accepted })
+            }
+        };
+        let count = |name, value: u32, range: std::ops::RangeInclusive<u32>, accepted| {
+            if range.contains(&value) {
+                Ok(())
+            } else {
+                Err(ConfigError { name, value: value.to_string(), accepted })
+            }
+        };
+        let breaker = &self.breaker;
+        within("gpu.budget_ms", self.budget_ms, 1000.0, "above 0, up to 1000")?;
+        within("gpu.start_timeout_s", self.start_timeout_s, 86_400.0, "above 0, up to 86400")?;
+        count("gpu.breaker.overruns", breaker.overruns, 1..=10_000, "1 to 10000")?;
+        count("gpu.breaker.trials", breaker.trials, 1..=10_000, "1 to 10000")?;
+        count("gpu.breaker.restarts", breaker.restarts, 0..=1_000_000, "0 to 1000000")?;
+        within("gpu.breaker.cool_down_ms", breaker.cool_down_ms, 3_600_000.0, "above 0, up to 3600000")?;
+        within("gpu.breaker.hang_ms", breaker.hang_ms, 60_000.0, "above 0, up to 60000")?;
+        if breaker.hang_ms < self.budget_ms {
+            return Err(ConfigError {
+                name: "gpu.breaker.hang_ms",
+                value: breaker.hang_ms.to_string(),
+                accepted: "at least gpu.budget_ms",
+            });
+        }
+        count("gpu.ordinal", self.ordinal, 0..=1023, "0 to 1023")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::PerceptionConfig;
+
+    #[test]
+    fn the_cpu_is_the_default_and_the_defaults_are_accepted() {
+        let config: PerceptionConfig = toml::from_str("").unwrap();
+        assert_eq!((config.device, &config.gpu), (Device::Cpu, &GpuConfig::default()));
+        config.check().unwrap();
+    }
+
+    #[test]
+    fn a_file_says_it_in_the_documented_words() {
+        let config: PerceptionConfig = toml::from_str(
+            "device = \"tensorrt\"\n[gpu]\nstreams = \"batch\"\nwait = \"spin\"\nfallback = \"network\"\n\
+             [gpu.breaker]\noverruns = 2\nwhen_open = \"fallback\"\n",
+        )
+        .unwrap();
+        config.check().unwrap();
+        assert_eq!(config.device, Device::Tensorrt);
+        assert_eq!((config.gpu.streams, config.gpu.wait), (Streams::Batch, GpuWait::Spin));
+        assert_eq!(config.gpu.fallback, Fallback::Network);
+        assert_eq!((config.gpu.breaker.overruns, config.gpu.breaker.when_open), (2, WhenOpen::Fallback));
+        let again: PerceptionConfig = toml::from_str(&toml::to_string(&config).unwrap()).unwrap();
+        assert_eq!(again, config);
+    }
+
+    #[test]
+    fn unknown_words_are_refused_with_those_accepted() {
+        let refused = |text: &str| toml::from_str::<PerceptionConfig>(text).unwrap_err().to_string();
+        let message = refused("device = \"gpu\"");
+        assert!(message.contains("tensorrt") && message.contains("auto"), "{message}");
+        assert!(refused("[gpu]\nbudget = 3").contains("budget_ms"));
+        assert!(refused("[gpu.breaker]\nhang = 3").contains("hang_ms"));
+    }
+
+    #[test]
+    fn values_out_of_range_are_named() {
+        let refused = |change: &dyn Fn(&mut GpuConfig)| {
+            let mut config = PerceptionConfig::default();
+            change(&mut config.gpu);
+            config.check().unwrap_err().name
+        };
+        assert_eq!(refused(&|c| c.budget_ms = f64::NAN), "gpu.budget_ms");
+        assert_eq!(refused(&|c| c.budget_ms = 0.0), "gpu.budget_ms");
+        assert_eq!(refused(&|c| c.breaker.hang_ms = 10.0), "gpu.breaker.hang_ms");
+        assert_eq!(refused(&|c| c.breaker.overruns = 0), "gpu.breaker.overruns");
+        assert_eq!(refused(&|c| c.breaker.trials = 0), "gpu.breaker.trials");
+        assert_eq!(refused(&|c| c.breaker.cool_down_ms = -1.0), "gpu.breaker.cool_down_ms");
+        assert_eq!(refused(&|c| c.start_timeout_s = f64::INFINITY), "gpu.start_timeout_s");
+        assert_eq!(refused(&|c| c.ordinal = 5000), "gpu.ordinal");
+    }
+}

@@ -1,0 +1,996 @@
+// Perception of one camera on a CUDA device: twins of the CPU stages, bit for bit where arithmetic allows.
+//
+// Every kernel has the same two arguments: the parameter blocks of the cameras of a launch (one each row of the
+// grid, so that five cameras are one launch) and a number whose meaning is the kernel's. Whatever changes from
+// frame to frame is read from memory, so a captured CUDA graph never needs an update.
+//
+// Threads do not wait for each other and share no memory but global memory; order does not change a result:
+// sums are of integers, floats meet in minima alone, and ties are broken by position as on the CPU. Compile with
+// --fmad=false, so that roundings are those of the CPU.
+
+typedef unsigned char u8;
+typedef unsigned short u16;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+
+#ifndef __CUDACC__
+#include <math.h>
+#endif
+
+#define NONE 0xffffffffu
+#define INFINITE_BITS 0x7f800000u
+#define NO_KEY 0xffffffffffffffffull
+// Mirrored in `layout.rs`; the kernel `takt_layout` tells whether the two agree.
+#define MAX_PEOPLE 32
+#define MAX_ITEMS 255
+#define STRIPES 64
+#define DENSE_CELLS 1500
+#define STRIP 8
+
+// Where camera and tool are in this frame; its capsules follow, seven floats each: ends, radius.
+struct Pose {
+    float axes[9];
+    float origin[3];
+    float tcp[3];
+    u32 active;
+};
+
+// A window of the image as a network's input.
+struct Window {
+    float *out;
+    u32 width, height;
+    float origin[2], scale[2];
+    u32 order[3];
+    float mean[3], factor[3];
+    float padding;
+};
+
+struct Mask {
+    const float *values;
+    u32 width, height;
+    // Mask pixels for each frame pixel, mask coordinate of the frame's corner.
+    float scale[2], offset[2];
+    // Columns and rows of the lattice that its box covers: first, end, first, end.
+    u32 rect[4];
+};
+
+struct Masks {
+    u32 count;
+    // Of a segmenting detector: column of each kept candidate.
+    u32 kept_count;
+    u32 kept[MAX_PEOPLE];
+    float kept_box[MAX_PEOPLE][4];
+    Mask mask[MAX_PEOPLE];
+};
+
+struct Person {
+    float reach[4], wide[4], box[4];
+    // Columns and rows of cells that may belong: first, end, first, end.
+    u32 range[4];
+    // The first cell of a blob that is this person's alone.
+    u32 root;
+    u32 mask;
+};
+
+struct People {
+    u32 count;
+    // The first so many have masks.
+    u32 masked;
+    Person person[MAX_PEOPLE];
+};
+
+struct Queries {
+    u32 count, padding;
+    float box[MAX_PEOPLE][4];
+};
+
+// What is known of connected cells, at their first cell.
+struct Gather {
+    u64 depth2;
+    u32 samples;
+    u32 nearest2;
+    u32 left, top, right, bottom;
+    // Pieces only: whether a cell was left out by no mask, and the first item whose mask left one out.
+    u32 open, left_by;
+    // Blobs: whether it counts. Pieces: the item that it became or joined, 0 for none.
+    u32 verdict;
+    u32 padding;
+};
+
+// What the first part of a frame gives: counters in stripes, because one address would be a queue.
+struct Look {
+    u64 grey[STRIPES], grey2[STRIPES];
+    u32 valid[STRIPES], impossible[STRIPES];
+    u32 blobs, candidates;
+    u32 covered[MAX_PEOPLE];
+    u32 nearest2[MAX_PEOPLE];
+};
+
+struct BlobRecord {
+    u32 root, samples;
+    float area_m2;
+    u32 nearest2;
+    u32 left, top, right, bottom;
+};
+
+struct Candidate {
+    float box[4];
+    float score;
+    u32 index;
+};
+
+struct ItemSum {
+    u32 cells, nearest2, points;
+    // People: cells in reach, and those that the mask holds; cells in the box, and those with depth.
+    u32 all, inside, in_box, valid;
+    u32 root;
+    // Per axis: the leading bits of the median, and how many cells of these bits come before it.
+    u32 prefix[3], rank[3];
+};
+
+struct ItemRecord {
+    u32 root, cells, points, segmented;
+    float box[4];
+    float distance2;
+    float nearest[3];
+    float position[3];
+    u32 in_box, valid;
+    u32 padding;
+};
+
+struct Report {
+    // Pieces that became items; more than there is room for is an overflow.
+    u32 pieces, padding;
+    ItemRecord item[MAX_ITEMS];
+};
+
+struct Camera {
+    const u8 *rgb;
+    const u16 *depth;
+    const float *slope_x, *slope_y;
+    const float *fixtures;
+    const Pose *pose;
+    const Window *windows;
+    const Masks *masks;
+    const People *people;
+    const Queries *queries;
+    float *points_x, *points_y, *points_z;
+    u32 *blob_of, *piece_of;
+    Gather *blobs, *pieces;
+    u32 *owner, *unmasked, *scan_item, *scan_near;
+    u64 *keys;
+    u32 *bins;
+    ItemSum *items;
+    Look *look;
+    BlobRecord *blob_records;
+    Candidate *candidates;
+    Report *report;
+    u8 *paint;
+    u16 *cell_depth;
+    const float *scores[3];
+    const float *boxes[3];
+    float *planes;
+    double area_scale;
+    u32 width, height, step, columns, rows, cells;
+    u32 fixture_count, capsule_count;
+    u32 min_depth_mm, max_depth_mm;
+    float volume[6];
+    float link2, min_area_m2;
+    u32 min_samples, rank;
+    float mask_threshold, min_agreement;
+    // Detector: classes and class, threshold, cells and columns of each head; of a YOLO the columns of its
+    // output in place of cells[0], and size of the prototypes.
+    u32 classes, person_class;
+    float threshold;
+    u32 head_cells[3], head_columns[3];
+    u32 proto_width, proto_height, input_width, input_height;
+    u32 blob_room, candidate_room;
+    u32 padding;
+};
+
+// ---- small helpers ---------------------------------------------------------------------------------------
+
+struct Vec3 {
+    float x, y, z;
+};
+
+__device__ u32 bits(float value) {
+    union {
+        float f;
+        u32 u;
+    } pun;
+    pun.f = value;
+    return pun.u;
+}
+
+__device__ float from_bits(u32 value) {
+    union {
+        float f;
+        u32 u;
+    } pun;
+    pun.u = value;
+    return pun.f;
+}
+
+__device__ bool is_finite(float value) { return (bits(value) & INFINITE_BITS) != INFINITE_BITS; }
+
+// Floats in an order of integers, negative ones too.
+__device__ u32 ordered(float value) {
+    u32 b = bits(value);
+    return b & 0x80000000u ? ~b : b | 0x80000000u;
+}
+
+__device__ float from_ordered(u32 value) {
+    return from_bits(value & 0x80000000u ? value & 0x7fffffffu : ~value);
+}
+
+__device__ float square_distance(Vec3 a, Vec3 b) {
+    float x = a.x - b.x, y = a.y - b.y, z = a.z - b.z;
+    return x * x + y * y + z * z;
+}
+
+__device__ u32 first_thread() { return blockIdx.x * blockDim.x + threadIdx.x; }
+__device__ u32 all_threads() { return gridDim.x * blockDim.x; }
+// Of a batch only the cameras that have a frame take part.
+#define CAMERA \
+    const Camera &c = cameras[blockIdx.y]; \
+    if (!c.pose->active) return
+#define EACH(i, n) for (u32 i = first_thread(), end_ = (n), by_ = all_threads(); i < end_; i += by_)
+
+// ---- geometry --------------------------------------------------------------------------------------------
+
+__device__ bool is_valid(const Camera &c, u32 depth) {
+    return depth >= c.min_depth_mm && depth <= c.max_depth_mm;
+}
+
+__device__ Vec3 point_of(const Camera &c, u32 u, u32 v, u32 depth) {
+    const float *a = c.pose->axes;
+    const float *o = c.pose->origin;
+    float sx = c.slope_x[u], sy = c.slope_y[v], d = (float)depth;
+    Vec3 p;
+    p.x = o[0] + (a[6] + a[0] * sx + a[3] * sy) * d;
+    p.y = o[1] + (a[7] + a[1] * sx + a[4] * sy) * d;
+    p.z = o[2] + (a[8] + a[2] * sx + a[5] * sy) * d;
+    return p;
+}
+
+__device__ bool in_box(const float *box, Vec3 p) {
+    return box[0] <= p.x && p.x <= box[3] && box[1] <= p.y && p.y <= box[4] && box[2] <= p.z && p.z <= box[5];
+}
+
+__device__ bool in_capsule(const float *capsule, Vec3 p) {
+    float ax = capsule[3] - capsule[0], ay = capsule[4] - capsule[1], az = capsule[5] - capsule[2];
+    float x = p.x - capsule[0], y = p.y - capsule[1], z = p.z - capsule[2];
+    float length2 = ax * ax + ay * ay + az * az;
+    float along = 0.0f;
+    if (length2 > 0.0f) {
+        along = (x * ax + y * ay + z * az) / length2;
+        along = along < 0.0f ? 0.0f : along > 1.0f ? 1.0f : along;
+    }
+    float dx = x - ax * along, dy = y - ay * along, dz = z - az * along;
+    return dx * dx + dy * dy + dz * dz <= capsule[6] * capsule[6];
+}
+
+__device__ bool is_foreground(const Camera &c, Vec3 p) {
+    if (!in_box(c.volume, p)) return false;
+    for (u32 i = 0; i < c.fixture_count; i++)
+        if (in_box(c.fixtures + 6 * i, p)) return false;
+    const float *capsules = (const float *)(c.pose + 1);
+    for (u32 i = 0; i < c.capsule_count; i++)
+        if (in_capsule(capsules + 7 * i, p)) return false;
+    return true;
+}
+
+__device__ void pixel_of(const Camera &c, u32 cell, u32 &u, u32 &v) {
+    u = cell % c.columns * c.step + c.step / 2;
+    v = cell / c.columns * c.step + c.step / 2;
+    if (u > c.width - 1) u = c.width - 1;
+    if (v > c.height - 1) v = c.height - 1;
+}
+
+__device__ Vec3 cell_point(const Camera &c, u32 cell) {
+    Vec3 p = {c.points_x[cell], c.points_y[cell], c.points_z[cell]};
+    return p;
+}
+
+__device__ Vec3 tool(const Camera &c) {
+    Vec3 p = {c.pose->tcp[0], c.pose->tcp[1], c.pose->tcp[2]};
+    return p;
+}
+
+// ---- start of a frame ------------------------------------------------------------------------------------
+
+extern "C" __global__ void takt_layout(const Camera *cameras, u32 index) {
+    (void)index;
+    if (first_thread() != 0 || blockIdx.y != 0) return;
+    // The first camera's report has room for this before any frame.
+    u32 *out = (u32 *)cameras[0].report;
+    u32 sizes[] = {sizeof(Camera), sizeof(Pose),    sizeof(Window),     sizeof(Masks),     sizeof(People),
+                   sizeof(Queries), sizeof(Gather), sizeof(Look),       sizeof(BlobRecord), sizeof(Candidate),
+                   sizeof(ItemSum), sizeof(ItemRecord), sizeof(Report), sizeof(Mask),      sizeof(Person)};
+    for (u32 i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) out[i] = sizes[i];
+}
+
+__device__ void clear(Gather &g) {
+    g.depth2 = 0;
+    g.samples = 0;
+    g.nearest2 = INFINITE_BITS;
+    g.left = g.top = NONE;
+    g.right = g.bottom = 0;
+    g.open = 0;
+    g.left_by = NONE;
+    g.verdict = 0;
+}
+
+extern "C" __global__ void takt_begin(const Camera *cameras, u32 index) {
+    CAMERA;
+    (void)index;
+    Look &look = *c.look;
+    EACH(i, STRIPES) {
+        look.grey[i] = look.grey2[i] = 0;
+        look.valid[i] = look.impossible[i] = 0;
+        if (i < MAX_PEOPLE) {
+            look.covered[i] = 0;
+            look.nearest2[i] = INFINITE_BITS;
+        }
+        if (i == 0) {
+            look.blobs = look.candidates = 0;
+            c.report->pieces = 0;
+        }
+    }
+    EACH(i, c.cells) {
+        clear(c.blobs[i]);
+        clear(c.pieces[i]);
+        c.owner[i] = c.unmasked[i] = 0;
+    }
+    EACH(i, MAX_ITEMS) {
+        ItemSum &item = c.items[i];
+        item.cells = item.points = item.all = item.inside = item.in_box = item.valid = 0;
+        item.nearest2 = INFINITE_BITS;
+        item.root = NONE;
+        for (u32 axis = 0; axis < 3; axis++) item.prefix[axis] = item.rank[axis] = 0;
+    }
+    EACH(i, MAX_ITEMS * c.rank) c.keys[i] = NO_KEY;
+    EACH(i, MAX_ITEMS * 3 * 256) c.bins[i] = 0;
+}
+
+// Samples one pixel of each cell: depth, foreground, grey.
+extern "C" __global__ void takt_sample(const Camera *cameras, u32 index) {
+    CAMERA;
+    (void)index;
+    EACH(cell, c.cells) {
+        u32 u, v;
+        pixel_of(c, cell, u, v);
+        u64 at = (u64)v * c.width + u;
+        u32 depth = c.depth[at], stripe = cell % STRIPES;
+        u64 grey = (u64)c.rgb[3 * at] + c.rgb[3 * at + 1] + c.rgb[3 * at + 2];
+        atomicAdd(&c.look->grey[stripe], grey);
+        atomicAdd(&c.look->grey2[stripe], grey * grey);
+        c.cell_depth[cell] = 0;
+        c.blob_of[cell] = NONE;
+        if (depth == 0) continue;
+        if (!is_valid(c, depth)) {
+            atomicAdd(&c.look->impossible[stripe], 1u);
+            continue;
+        }
+        atomicAdd(&c.look->valid[stripe], 1u);
+        Vec3 p = point_of(c, u, v, depth);
+        if (is_foreground(c, p)) {
+            c.cell_depth[cell] = (u16)depth;
+            c.points_x[cell] = p.x;
+            c.points_y[cell] = p.y;
+            c.points_z[cell] = p.z;
+            c.blob_of[cell] = cell;
+        }
+    }
+}
+
+// ---- connected cells -------------------------------------------------------------------------------------
+
+// Union-find in place: a cell points to an earlier one of its component, the first one to itself. Which thread
+// comes first does not matter: in the end every component hangs from its first cell.
+__device__ u32 root_of(const u32 *parent, u32 cell) {
+    for (;;) {
+        u32 up = *(const volatile u32 *)&parent[cell];
+        if (up == cell) return cell;
+        cell = up;
+    }
+}
+
+__device__ void unite(u32 *parent, u32 a, u32 b) {
+    for (;;) {
+        a = root_of(parent, a);
+        b = root_of(parent, b);
+        if (a == b) return;
+        u32 low = a < b ? a : b, high = a < b ? b : a;
+        u32 before = atomicMin(&parent[high], low);
+        if (before == high) return;
+        // Another thread was faster; what it hung this cell from must be joined as well.
+        a = before;
+        b = low;
+    }
+}
+
+// Number 0: blobs of all foreground; 1: pieces of what no person owns.
+extern "C" __global__ void takt_link(const Camera *cameras, u32 index) {
+    CAMERA;
+    u32 *parent = index == 0 ? c.blob_of : c.piece_of;
+    EACH(cell, c.cells) {
+        if (parent[cell] == NONE) continue;
+        u32 column = cell % c.columns;
+        Vec3 p = cell_point(c, cell);
+        // The neighbours before it; those after it look back.
+        for (u32 i = 0; i < 4; i++) {
+            bool above = i != 3;
+            if (above && cell < c.columns) continue;
+            if ((i == 0 || i == 3) && column == 0) continue;
+            if (i == 2 && column + 1 == c.columns) continue;
+            u32 next = above ? cell - c.columns + i - 1 : cell - 1;
+            if (parent[next] != NONE && square_distance(cell_point(c, next), p) <= c.link2)
+                unite(parent, cell, next);
+        }
+    }
+}
+
+__device__ void merge(Gather &into, const Gather &part, bool piece) {
+    atomicAdd(&into.samples, part.samples);
+    atomicAdd(&into.depth2, part.depth2);
+    atomicMin(&into.nearest2, part.nearest2);
+    atomicMin(&into.left, part.left);
+    atomicMin(&into.top, part.top);
+    atomicMax(&into.right, part.right);
+    atomicMax(&into.bottom, part.bottom);
+    if (piece) {
+        if (part.open) atomicMax(&into.open, 1u);
+        atomicMin(&into.left_by, part.left_by);
+    }
+}
+
+// Sums up each component at its first cell. A thread adds up neighbours before it goes to memory.
+extern "C" __global__ void takt_gather(const Camera *cameras, u32 index) {
+    CAMERA;
+    u32 *parent = index == 0 ? c.blob_of : c.piece_of;
+    Gather *sums = index == 0 ? c.blobs : c.pieces;
+    Vec3 tcp = tool(c);
+    EACH(strip, (c.cells + STRIP - 1) / STRIP) {
+        Gather part;
+        clear(part);
+        u32 root = NONE;
+        for (u32 cell = strip * STRIP; cell < strip * STRIP + STRIP && cell < c.cells; cell++) {
+            if (parent[cell] == NONE) continue;
+            u32 mine = root_of(parent, cell);
+            // Shortens the way for others; never moves a first cell.
+            if (mine != cell) parent[cell] = mine;
+            if (mine != root) {
+                if (root != NONE) merge(sums[root], part, index != 0);
+                clear(part);
+                root = mine;
+            }
+            u32 depth = c.cell_depth[cell], column = cell % c.columns, row = cell / c.columns;
+            part.samples++;
+            part.depth2 += (u64)depth * depth;
+            u32 near = bits(square_distance(cell_point(c, cell), tcp));
+            if (near < part.nearest2) part.nearest2 = near;
+            if (column < part.left) part.left = column;
+            if (row < part.top) part.top = row;
+            if (column > part.right) part.right = column;
+            if (row > part.bottom) part.bottom = row;
+            if (index != 0) {
+                u32 by = c.unmasked[cell];
+                if (by == 0) part.open = 1;
+                else if (by < part.left_by) part.left_by = by;
+            }
+        }
+        if (root != NONE) merge(sums[root], part, index != 0);
+    }
+}
+
+__device__ float area_of(const Camera &c, const Gather &g) { return (float)((double)g.depth2 * c.area_scale); }
+
+__device__ bool is_big(const Camera &c, const Gather &g) {
+    return g.samples >= c.min_samples && area_of(c, g) >= c.min_area_m2;
+}
+
+// Lists the blobs that count, in any order: the host sorts them by their first cell.
+extern "C" __global__ void takt_blobs(const Camera *cameras, u32 index) {
+    CAMERA;
+    (void)index;
+    EACH(cell, c.cells) {
+        if (c.blob_of[cell] != cell) continue;
+        Gather &g = c.blobs[cell];
+        if (!is_big(c, g)) continue;
+        g.verdict = 1;
+        u32 place = atomicAdd(&c.look->blobs, 1u);
+        if (place >= c.blob_room) continue;
+        BlobRecord &out = c.blob_records[place];
+        out.root = cell;
+        out.samples = g.samples;
+        out.area_m2 = area_of(c, g);
+        out.nearest2 = g.nearest2;
+        out.left = g.left;
+        out.top = g.top;
+        out.right = g.right;
+        out.bottom = g.bottom;
+    }
+}
+
+// ---- networks --------------------------------------------------------------------------------------------
+
+struct Tap {
+    u32 first, second;
+    float weight;
+    bool inside;
+};
+
+__device__ Tap tap_of(u32 i, float origin, float scale, u32 source) {
+    float at = origin + ((float)i + 0.5f) * scale;
+    float centre = at - 0.5f, low = floorf(centre), last = (float)(source - 1), high = low + 1.0f;
+    Tap tap;
+    tap.first = (u32)(low < 0.0f ? 0.0f : low > last ? last : low);
+    tap.second = (u32)(high < 0.0f ? 0.0f : high > last ? last : high);
+    tap.weight = centre - low;
+    tap.inside = at >= 0.0f && at < (float)source;
+    return tap;
+}
+
+// Fills a network's input from window `index` of the image, bilinearly.
+extern "C" __global__ void takt_resample(const Camera *cameras, u32 index) {
+    CAMERA;
+    const Window w = c.windows[index];
+    u32 plane = w.width * w.height;
+    EACH(i, plane) {
+        Tap column = tap_of(i % w.width, w.origin[0], w.scale[0], c.width);
+        Tap row = tap_of(i / w.width, w.origin[1], w.scale[1], c.height);
+        u64 stride = (u64)c.width * 3;
+        const u8 *top = c.rgb + row.first * stride, *bottom = c.rgb + row.second * stride;
+        for (u32 channel = 0; channel < 3; channel++) {
+            float value;
+            if (column.inside && row.inside) {
+                u32 left = column.first * 3 + w.order[channel], right = column.second * 3 + w.order[channel];
+                float tl = top[left], tr = top[right], bl = bottom[left], br = bottom[right];
+                float upper = tl + (tr - tl) * column.weight;
+                float lower = bl + (br - bl) * column.weight;
+                value = (upper + (lower - upper) * row.weight) * w.factor[channel] +
+                        -w.mean[channel] * w.factor[channel];
+            } else {
+                value = (w.padding - w.mean[channel]) * w.factor[channel];
+            }
+            w.out[channel * plane + i] = value;
+        }
+    }
+}
+
+// Mean of the distribution softmax(bins) over 0, 1, ... 10.
+__device__ float expectation(const float *bins) {
+    float most = -from_bits(INFINITE_BITS);
+    for (u32 i = 0; i < 11; i++) most = fmaxf(most, bins[i]);
+    float sum = 0.0f, weighted = 0.0f;
+    for (u32 i = 0; i < 11; i++) {
+        float e = expf(bins[i] - most);
+        sum += e;
+        weighted += e * (float)i;
+    }
+    return weighted / sum;
+}
+
+__device__ void propose(const Camera &c, const float *box, float score, u32 index) {
+    u32 place = atomicAdd(&c.look->candidates, 1u);
+    if (place >= c.candidate_room) return;
+    Candidate &out = c.candidates[place];
+    for (u32 i = 0; i < 4; i++) out.box[i] = box[i];
+    out.score = score;
+    out.index = index;
+}
+
+// Boxes of NanoDet above the threshold, in any order: the host sorts them by score and index.
+extern "C" __global__ void takt_nanodet(const Camera *cameras, u32 index) {
+    CAMERA;
+    (void)index;
+    EACH(i, c.head_cells[0] + c.head_cells[1] + c.head_cells[2]) {
+        u32 head = 0, cell = i;
+        while (cell >= c.head_cells[head]) cell -= c.head_cells[head++];
+        float score = c.scores[head][(u64)cell * c.classes + c.person_class];
+        // Written so that NaN is no detection.
+        if (!(score >= c.threshold)) continue;
+        float stride = (float)(8u << head);
+        const float *sides = c.boxes[head] + (u64)cell * 44;
+        float x = ((float)(cell % c.head_columns[head]) + 0.5f) * stride;
+        float y = ((float)(cell / c.head_columns[head]) + 0.5f) * stride;
+        float box[4] = {x - expectation(sides) * stride, y - expectation(sides + 11) * stride,
+                        x + expectation(sides + 22) * stride, y + expectation(sides + 33) * stride};
+        propose(c, box, score, i);
+    }
+}
+
+// The same for a YOLO: one row for each of centre x, centre y, width, height and the classes.
+extern "C" __global__ void takt_yolo(const Camera *cameras, u32 index) {
+    CAMERA;
+    (void)index;
+    u32 columns = c.head_cells[0];
+    const float *out = c.boxes[0];
+    EACH(i, columns) {
+        float score = out[(u64)(4 + c.person_class) * columns + i];
+        if (!(score >= c.threshold)) continue;
+        float x = out[i], y = out[columns + i];
+        float half_width = out[2 * columns + i] / 2.0f, half_height = out[3 * columns + i] / 2.0f;
+        float box[4] = {x - half_width, y - half_height, x + half_width, y + half_height};
+        if (is_finite(box[0]) && is_finite(box[1]) && is_finite(box[2]) && is_finite(box[3])) propose(c, box, score, i);
+    }
+}
+
+// Masks of the kept candidates of a segmenting YOLO, zero outside of their boxes.
+extern "C" __global__ void takt_yolo_masks(const Camera *cameras, u32 index) {
+    CAMERA;
+    (void)index;
+    const Masks &m = *c.masks;
+    u32 plane = c.proto_width * c.proto_height, columns = c.head_cells[0];
+    float to_x = (float)c.proto_width / (float)c.input_width, to_y = (float)c.proto_height / (float)c.input_height;
+    EACH(i, plane * m.kept_count) {
+        u32 which = i / plane, x = i % plane % c.proto_width, y = i % plane / c.proto_width;
+        const float *box = m.kept_box[which];
+        float value = 0.0f;
+        if ((float)x >= floorf(box[0] * to_x) && (float)x < ceilf(box[2] * to_x) &&
+            (float)y >= floorf(box[1] * to_y) && (float)y < ceilf(box[3] * to_y)) {
+            for (u32 k = 0; k < 32; k++)
+                value += c.boxes[0][(u64)(4 + c.classes + k) * columns + m.kept[which]] *
+                         c.boxes[1][(u64)k * plane + i % plane];
+            value = 1.0f / (1.0f + expf(-value));
+        }
+        c.planes[i] = value;
+    }
+}
+
+// How much of its box a mask covers.
+extern "C" __global__ void takt_coverage(const Camera *cameras, u32 index) {
+    CAMERA;
+    if (index >= c.masks->count) return;
+    const Mask &m = c.masks->mask[index];
+    u32 width = m.rect[1] - m.rect[0], strips = (width + STRIP - 1) / STRIP;
+    if (width == 0) return;
+    EACH(i, strips * (m.rect[3] - m.rect[2])) {
+        u32 y = m.rect[2] + i / strips, x = m.rect[0] + i % strips * STRIP, covered = 0;
+        for (u32 end = x + STRIP; x < end && x < m.rect[1]; x++)
+            covered += m.values[(u64)y * m.width + x] >= c.mask_threshold;
+        if (covered) atomicAdd(&c.look->covered[index], covered);
+    }
+}
+
+__device__ float mask_at(const Mask &m, u32 u, u32 v) {
+    float x = ((float)u + 0.5f) * m.scale[0] + m.offset[0];
+    float y = ((float)v + 0.5f) * m.scale[1] + m.offset[1];
+    if (x < 0.0f || y < 0.0f || x >= (float)m.width || y >= (float)m.height) return 0.0f;
+    return m.values[(u64)(u32)y * m.width + (u32)x];
+}
+
+// Least squared distance of foreground in each of some boxes.
+extern "C" __global__ void takt_nearest(const Camera *cameras, u32 index) {
+    CAMERA;
+    (void)index;
+    Vec3 tcp = tool(c);
+    EACH(cell, c.cells) {
+        if (c.cell_depth[cell] == 0) continue;
+        u32 u, v;
+        pixel_of(c, cell, u, v);
+        float x = (float)u, y = (float)v;
+        u32 near = bits(square_distance(cell_point(c, cell), tcp));
+        for (u32 i = 0; i < c.queries->count; i++) {
+            const float *box = c.queries->box[i];
+            if (x >= box[0] && x < box[2] && y >= box[1] && y < box[3] && near < c.look->nearest2[i])
+                atomicMin(&c.look->nearest2[i], near);
+        }
+    }
+}
+
+// ---- whose depth is what ---------------------------------------------------------------------------------
+
+__device__ bool reaches(const Camera &c, const Person &person, u32 cell) {
+    u32 column = cell % c.columns, row = cell / c.columns;
+    if (column < person.range[0] || column >= person.range[1]) return false;
+    if (row < person.range[2] || row >= person.range[3]) return false;
+    u32 u, v;
+    pixel_of(c, cell, u, v);
+    float x = (float)u, y = (float)v;
+    bool inside = person.reach[0] <= x && x <= person.reach[2] && person.reach[1] <= y && y <= person.reach[3];
+    return inside || (person.root != NONE && c.blob_of[cell] == person.root);
+}
+
+// One person with a mask claims their cells. Those with masks go first, one after the other.
+extern "C" __global__ void takt_claim(const Camera *cameras, u32 index) {
+    CAMERA;
+    if (index >= c.people->masked) return;
+    const Person &person = c.people->person[index];
+    const Mask &mask = c.masks->mask[person.mask];
+    ItemSum &sum = c.items[index];
+    EACH(strip, (c.cells + STRIP - 1) / STRIP) {
+        u32 all = 0, inside = 0;
+        for (u32 cell = strip * STRIP; cell < strip * STRIP + STRIP && cell < c.cells; cell++) {
+            if (c.cell_depth[cell] == 0 || c.owner[cell] != 0 || !reaches(c, person, cell)) continue;
+            u32 u, v;
+            pixel_of(c, cell, u, v);
+            all++;
+            if (mask_at(mask, u, v) >= c.mask_threshold) {
+                inside++;
+                c.owner[cell] = index + 1;
+            } else if (c.unmasked[cell] == 0) {
+                c.unmasked[cell] = index + 1;
+            }
+        }
+        if (all) atomicAdd(&sum.all, all);
+        if (inside) atomicAdd(&sum.inside, inside);
+    }
+}
+
+__device__ bool is_usable(const Camera &c, const ItemSum &sum) {
+    return sum.inside > 0 && (float)sum.inside >= c.min_agreement * (float)sum.all;
+}
+
+// A mask that misses most of what stands there is not used: depth decides.
+extern "C" __global__ void takt_settle(const Camera *cameras, u32 index) {
+    CAMERA;
+    if (index >= c.people->masked || is_usable(c, c.items[index])) return;
+    EACH(cell, c.cells) {
+        if (c.unmasked[cell] == index + 1 && c.owner[cell] == 0) {
+            c.unmasked[cell] = 0;
+            c.owner[cell] = index + 1;
+        }
+    }
+}
+
+__device__ void count_box(const Camera &c, u32 person, u32 in_box, u32 valid) {
+    if (in_box) atomicAdd(&c.items[person].in_box, in_box);
+    if (valid) atomicAdd(&c.items[person].valid, valid);
+}
+
+// People without masks claim theirs; what is left is prepared for linking.
+extern "C" __global__ void takt_rest(const Camera *cameras, u32 index) {
+    CAMERA;
+    (void)index;
+    const People &people = *c.people;
+    EACH(cell, c.cells) {
+        u32 piece = NONE;
+        if (c.cell_depth[cell] != 0) {
+            u32 owner = c.owner[cell];
+            for (u32 i = people.masked; i < people.count && owner == 0; i++)
+                if (reaches(c, people.person[i], cell)) owner = i + 1;
+            c.owner[cell] = owner;
+            if (owner == 0 && c.blobs[c.blob_of[cell]].verdict) piece = cell;
+        }
+        c.piece_of[cell] = piece;
+    }
+    EACH(strip, (c.cells + STRIP - 1) / STRIP) {
+        u32 begin = strip * STRIP, end = begin + STRIP < c.cells ? begin + STRIP : c.cells;
+        for (u32 i = 0; i < people.count; i++) {
+            const float *box = people.person[i].box;
+            u32 in_box = 0, valid = 0;
+            for (u32 cell = begin; cell < end; cell++) {
+                u32 u, v;
+                pixel_of(c, cell, u, v);
+                float x = (float)u, y = (float)v;
+                if (x >= box[0] && x < box[2] && y >= box[1] && y < box[3]) {
+                    in_box++;
+                    valid += is_valid(c, c.depth[(u64)v * c.width + u]);
+                }
+            }
+            count_box(c, i, in_box, valid);
+        }
+    }
+}
+
+__device__ void add_item(const Camera &c, u32 item, u32 cells, u32 nearest2) {
+    atomicAdd(&c.items[item - 1].cells, cells);
+    atomicMin(&c.items[item - 1].nearest2, nearest2);
+}
+
+// Sums of the items. Number 0: of what people claimed; 1: of what pieces bring them, or bring themselves.
+extern "C" __global__ void takt_own(const Camera *cameras, u32 index) {
+    CAMERA;
+    Vec3 tcp = tool(c);
+    EACH(strip, (c.cells + STRIP - 1) / STRIP) {
+        u32 item = 0, cells = 0, nearest2 = NONE;
+        for (u32 cell = strip * STRIP; cell < strip * STRIP + STRIP && cell < c.cells; cell++) {
+            u32 mine = 0;
+            if (index == 0) {
+                mine = c.owner[cell];
+            } else if (c.piece_of[cell] != NONE) {
+                mine = c.pieces[c.piece_of[cell]].verdict;
+                c.owner[cell] = mine;
+            }
+            if (mine == 0) continue;
+            if (mine != item) {
+                if (item) add_item(c, item, cells, nearest2);
+                item = mine;
+                cells = 0;
+                nearest2 = NONE;
+            }
+            u32 near = bits(square_distance(cell_point(c, cell), tcp));
+            cells++;
+            if (near < nearest2) nearest2 = near;
+        }
+        if (item) add_item(c, item, cells, nearest2);
+    }
+}
+
+// Sorts out the pieces: those that a mask left out and that are no nearer than the person say nothing new, small
+// ones join a person, everything else becomes an item of its own.
+extern "C" __global__ void takt_judge(const Camera *cameras, u32 index) {
+    CAMERA;
+    (void)index;
+    const People &people = *c.people;
+    EACH(cell, c.cells) {
+        if (c.piece_of[cell] != cell) continue;
+        Gather &piece = c.pieces[cell];
+        bool big = is_big(c, piece);
+        if (!piece.open && piece.left_by != NONE) {
+            if (piece.nearest2 >= c.items[piece.left_by - 1].nearest2) continue;
+            if (!big) {
+                piece.verdict = piece.left_by;
+                continue;
+            }
+        }
+        if (!big) {
+            float step = (float)c.step, left = (float)piece.left * step, top = (float)piece.top * step;
+            float right = (float)(piece.right + 1) * step, bottom = (float)(piece.bottom + 1) * step;
+            for (u32 i = 0; i < people.count && piece.verdict == 0; i++) {
+                const float *wide = people.person[i].wide;
+                float width = fminf(wide[2], right) - fmaxf(wide[0], left);
+                float height = fminf(wide[3], bottom) - fmaxf(wide[1], top);
+                if (fmaxf(width, 0.0f) * fmaxf(height, 0.0f) > 0.0f) piece.verdict = i + 1;
+            }
+            if (piece.verdict != 0) continue;
+        }
+        u32 item = people.count + atomicAdd(&c.report->pieces, 1u);
+        if (item >= MAX_ITEMS) continue;
+        piece.verdict = item + 1;
+        c.items[item].root = cell;
+    }
+}
+
+// ---- distances -------------------------------------------------------------------------------------------
+
+// Which item each cell's pixels are looked at for: its owner, or that of a neighbour whose edge may reach in.
+extern "C" __global__ void takt_rim(const Camera *cameras, u32 index) {
+    CAMERA;
+    (void)index;
+    EACH(cell, c.cells) {
+        u32 item = c.owner[cell], near = NONE;
+        if (item == 0 && c.cell_depth[cell] == 0) {
+            u32 column = cell % c.columns, row = cell / c.columns;
+            for (u32 r = row ? row - 1 : 0; r <= row + 1 && r < c.rows && item == 0; r++)
+                for (u32 k = column ? column - 1 : 0; k <= column + 1 && k < c.columns && item == 0; k++)
+                    if (c.owner[r * c.columns + k] != 0) {
+                        near = r * c.columns + k;
+                        item = c.owner[near];
+                    }
+        }
+        c.scan_item[cell] = item;
+        c.scan_near[cell] = near;
+    }
+}
+
+// A pixel that is looked at: whether it belongs to the item, and how near it is.
+__device__ bool pixel_counts(const Camera &c, u32 cell, u32 u, u32 v, Vec3 &p) {
+    u32 depth = c.depth[(u64)v * c.width + u];
+    if (!is_valid(c, depth)) return false;
+    p = point_of(c, u, v, depth);
+    if (!is_foreground(c, p)) return false;
+    u32 near = c.scan_near[cell];
+    return near == NONE || square_distance(p, cell_point(c, near)) <= c.link2;
+}
+
+__device__ u32 stride_of(const Camera &c, u32 item) { return c.items[item - 1].cells > DENSE_CELLS ? 2 : 1; }
+
+// The `index`-th nearest pixel of every item, from 0; the first pass also counts. A pixel is known by its
+// squared distance and by its place in the order in which the CPU looks at pixels, so no two are equal.
+extern "C" __global__ void takt_measure(const Camera *cameras, u32 index) {
+    CAMERA;
+    Vec3 tcp = tool(c);
+    EACH(i, c.cells * c.step) {
+        u32 cell = i / c.step, line = i % c.step, item = c.scan_item[cell];
+        if (item == 0) continue;
+        u32 stride = stride_of(c, item), left = cell % c.columns * c.step, v = cell / c.columns * c.step + line;
+        if (line % stride != 0 || v >= c.height) continue;
+        u64 last = index ? c.keys[(u64)(index - 1) * MAX_ITEMS + item - 1] : 0, best = NO_KEY;
+        if (last == NO_KEY) continue;
+        u32 points = 0;
+        for (u32 k = 0; k < c.step && left + k < c.width; k += stride) {
+            Vec3 p;
+            if (!pixel_counts(c, cell, left + k, v, p)) continue;
+            points++;
+            u64 key = (u64)bits(square_distance(p, tcp)) << 32 | (cell * c.step * c.step + line * c.step + k);
+            if ((index == 0 || key > last) && key < best) best = key;
+        }
+        if (index == 0 && points) atomicAdd(&c.items[item - 1].points, points);
+        u64 *place = &c.keys[(u64)index * MAX_ITEMS + item - 1];
+        if (best < *(volatile u64 *)place) atomicMin(place, best);
+    }
+}
+
+// Medians of the cells of each item, eight bits of them in each pass: counts first, then the choice.
+extern "C" __global__ void takt_median_count(const Camera *cameras, u32 index) {
+    CAMERA;
+    u32 shift = 24 - 8 * index;
+    EACH(cell, c.cells) {
+        u32 item = c.owner[cell];
+        if (item == 0) continue;
+        float point[3] = {c.points_x[cell], c.points_y[cell], c.points_z[cell]};
+        for (u32 axis = 0; axis < 3; axis++) {
+            u32 key = ordered(point[axis]);
+            if (index == 0 || key >> (shift + 8) == c.items[item - 1].prefix[axis])
+                atomicAdd(&c.bins[((item - 1) * 3 + axis) * 256 + (key >> shift & 255)], 1u);
+        }
+    }
+}
+
+extern "C" __global__ void takt_median_pick(const Camera *cameras, u32 index) {
+    CAMERA;
+    EACH(i, MAX_ITEMS * 3) {
+        ItemSum &item = c.items[i / 3];
+        u32 axis = i % 3;
+        if (item.cells == 0) continue;
+        u32 rank = index == 0 ? item.cells / 2 : item.rank[axis], digit = 0;
+        u32 *bins = c.bins + (u64)i * 256;
+        while (digit < 255 && rank >= bins[digit]) rank -= bins[digit++];
+        for (u32 k = 0; k < 256; k++) bins[k] = 0;
+        item.rank[axis] = rank;
+        item.prefix[axis] = item.prefix[axis] << 8 | digit;
+    }
+}
+
+// What comes back of every item.
+extern "C" __global__ void takt_report(const Camera *cameras, u32 index) {
+    CAMERA;
+    (void)index;
+    EACH(i, MAX_ITEMS) {
+        const ItemSum &item = c.items[i];
+        ItemRecord &out = c.report->item[i];
+        bool person = i < c.people->count;
+        out.root = item.root;
+        out.cells = item.cells;
+        out.points = item.points;
+        out.segmented = person && i < c.people->masked && is_usable(c, item);
+        out.in_box = item.in_box;
+        out.valid = item.valid;
+        out.padding = 0;
+        for (u32 k = 0; k < 4; k++) out.box[k] = 0.0f;
+        if (item.root != NONE) {
+            const Gather &piece = c.pieces[item.root];
+            float step = (float)c.step;
+            out.box[0] = (float)piece.left * step;
+            out.box[1] = (float)piece.top * step;
+            out.box[2] = (float)(piece.right + 1) * step;
+            out.box[3] = (float)(piece.bottom + 1) * step;
+        }
+        out.distance2 = from_bits(INFINITE_BITS);
+        for (u32 k = 0; k < 3; k++) out.nearest[k] = out.position[k] = 0.0f;
+        if (item.points == 0) continue;
+        // Of fewer points than the rank the nearest one: too few to tell an outlier.
+        u64 key = c.keys[(item.points >= c.rank ? (u64)(c.rank - 1) * MAX_ITEMS : 0) + i];
+        u32 place = (u32)key, patch = c.step * c.step, cell = place / patch;
+        u32 u = cell % c.columns * c.step + place % patch % c.step;
+        u32 v = cell / c.columns * c.step + place % patch / c.step;
+        Vec3 p = point_of(c, u, v, c.depth[(u64)v * c.width + u]);
+        out.distance2 = from_bits((u32)(key >> 32));
+        out.nearest[0] = p.x;
+        out.nearest[1] = p.y;
+        out.nearest[2] = p.z;
+        if (item.cells)
+            for (u32 k = 0; k < 3; k++) out.position[k] = from_ordered(item.prefix[k]);
+    }
+}
+
+// Which item each pixel belongs to, from 1, for the view.
+extern "C" __global__ void takt_paint(const Camera *cameras, u32 index) {
+    CAMERA;
+    (void)index;
+    EACH(i, c.width * c.height) {
+        u32 u = i % c.width, v = i / c.width, cell = v / c.step * c.columns + u / c.step;
+        u32 item = c.scan_item[cell];
+        if (item != 0) {
+            // The pixel that was looked at for this one.
+            u32 stride = stride_of(c, item);
+            Vec3 p;
+            if (!pixel_counts(c, cell, u - u % c.step % stride, v - v % c.step % stride, p)) item = 0;
+        }
+        c.paint[i] = (u8)item;
+    }
+}

@@ -1,0 +1,133 @@
+//! Perception on a CUDA device: the frame goes up, one stream per camera does the rest, small results come back.
+//!
+//! [`GpuPerception`] is one camera on a stream of its own, [`GpuBatch`] several on one. Both give what
+//! [`Perception`](crate::Perception) gives: tracks, order and safety are the same code, and kernels are twins of the
+//! CPU's stages, so that geometry is equal to the bit and only networks may differ in their last digits.
+//!
+//! On the host stay: health, suppression of overlapping boxes, tracks, and the choice of people. They read counts,
+//! a list of blobs and candidates, coverages, and one record for each object.
+
+mod kernels;
+mod layout;
+mod network;
+mod perception;
+mod rig;
+mod stages;
+mod times;
+
+use takt_gpu::{GpuError, Pinned, Source};
+
+pub use perception::{BatchFrame, GpuBatch, GpuFrame, GpuPerception, Progress};
+pub use times::DeviceTimes;
+
+use crate::config::ConfigError;
+use crate::engine::EngineError;
+use crate::perception::PerceptionError;
+
+/// The kernels, compiled for the device that is there. Without fused multiplications: roundings are the CPU's.
+pub const KERNELS: Source =
+    Source { name: "perception", text: include_str!("kernels.cu"), options: &["--fmad=false"] };
+
+/// Why the device did not answer.
+#[derive(Debug, thiserror::Error)]
+pub enum GpuPerceptionError {
+    /// The device.
+    #[error(transparent)]
+    Gpu(#[from] GpuError),
+    /// A network, or the library that runs it.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    /// A setting is out of range.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The camera's intrinsics.
+    #[error(transparent)]
+    Perception(PerceptionError),
+    /// The budget ended first. The device goes on; a later frame waits for it.
+    #[error("the GPU was not done within the budget, waiting for: {stage}")]
+    Overrun {
+        /// What was waited for.
+        stage: &'static str,
+    },
+    /// More separate things than the device tells apart.
+    #[error(
+        "{found} separate things in the monitored volume; the GPU tells {room} apart. This frame needs the CPU; if it \
+         goes on, depth is noisy or `occupancy.min_area_m2` too small"
+    )]
+    TooManyPieces {
+        /// Found.
+        found: usize,
+        /// Room for so many.
+        room: usize,
+    },
+    /// Host and kernels disagree about the memory between them.
+    #[error("kernels and program disagree about their data (sizes {expected} and {found}): remove the kernel cache")]
+    Layout {
+        /// The program's sizes.
+        expected: String,
+        /// The kernels' sizes.
+        found: String,
+    },
+    /// A cache of engines cannot be made.
+    #[error("cannot use {path} for TensorRT engines: {reason}. Set `perception.gpu.engine_cache` to a folder of yours")]
+    Cache {
+        /// The folder.
+        path: String,
+        /// Why.
+        reason: String,
+    },
+}
+
+impl From<PerceptionError> for GpuPerceptionError {
+    fn from(error: PerceptionError) -> Self {
+        match error {
+            PerceptionError::Config(error) => Self::Config(error),
+            PerceptionError::Engine(error) => Self::Engine(error),
+            error => Self::Perception(error),
+        }
+    }
+}
+
+/// What an error means for the frames that follow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Severity {
+    /// Only this frame: the next one may be tried.
+    Frame,
+    /// The budget ended first; the device may still be working.
+    Late,
+    /// The device is lost to this process: a fresh one is needed.
+    Lost,
+    /// There is no device to work with, or the configuration is wrong: trying again changes nothing.
+    Setup,
+}
+
+impl GpuPerceptionError {
+    /// What it means for the frames that follow.
+    pub fn severity(&self) -> Severity {
+        match self {
+            Self::Gpu(error) if error.is_lost() => Severity::Lost,
+            Self::Gpu(error) if error.is_absent() => Severity::Setup,
+            Self::Gpu(GpuError::Compile { .. } | GpuError::NoFunction { .. }) => Severity::Setup,
+            Self::Gpu(_) | Self::TooManyPieces { .. } => Severity::Frame,
+            Self::Engine(EngineError::Run(_)) => Severity::Frame,
+            Self::Overrun { .. } => Severity::Late,
+            Self::Engine(_) | Self::Config(_) | Self::Perception(_) => Severity::Setup,
+            Self::Layout { .. } | Self::Cache { .. } => Severity::Setup,
+        }
+    }
+}
+
+/// A frame whose pixels the device copies from where they lie (memory made known to it, for example shared between
+/// processes), without the copy through pinned memory of perception's own.
+#[derive(Clone, Copy, Debug)]
+pub struct Resident<'a> {
+    /// The memory.
+    pub memory: &'a Pinned<u8>,
+    /// Where the R G B bytes start.
+    pub rgb_at: usize,
+    /// Where depth starts, bytes.
+    pub depth_at: usize,
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,111 @@
+//! The safety cell with its perception in a process of its own, and what it says where there is no GPU.
+
+#![allow(clippy::unwrap_used)]
+
+mod takt;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+
+use takt::{alone, folders, json, root, stderr, takt as run};
+
+/// No CUDA driver has this path, so that these tests say the same on a machine with a GPU.
+const NOWHERE: &str = "/nonexistent/libcuda.so.1";
+
+/// The synthetic cell with `perception` added, without networks and with much patience.
+fn config(folder: &Path, perception: &str) -> PathBuf {
+    let text = fs::read_to_string(root().join("robots/synthetic.toml")).unwrap();
+    let cell = "[perception.detector]\nenabled = false\n[perception.segmenter]\nenabled = false\n";
+    let text =
+        text.replacen("[perception.occupancy]", &format!("{perception}\n{cell}\n[perception.occupancy]"), 1);
+    let path = folder.join("cell.toml");
+    fs::write(
+        &path,
+        text.replacen("[ssm]", "[ssm]\nstale_after_ms = 1500.0\nrobot_stale_after_ms = 1000.0", 1),
+    )
+    .unwrap();
+    path
+}
+
+fn command(config: &Path, runs: &Path, seconds: &str) -> Command {
+    let mut command = run(["run", config.to_str().unwrap(), "--view", "none", "--policy", "RR+RR", "--json"]);
+    command.args(["--seconds", seconds, "--runs", runs.to_str().unwrap()]);
+    command.env("TAKT_CUDA_LIBRARY", NOWHERE);
+    command
+}
+
+const BUDGET: &str = "[perception.gpu]\nbudget_ms = 900.0\n[perception.gpu.breaker]\nhang_ms = 1000.0\ncool_down_ms = \
+                      100.0\ntrials = 3";
+
+#[test]
+fn a_gpu_that_is_not_there_is_refused_in_one_sentence() {
+    let folder = tempfile::tempdir().unwrap();
+    for device in ["cuda", "tensorrt"] {
+        let config = config(folder.path(), &format!("[perception]\ndevice = \"{device}\""));
+        let output = command(&config, folder.path(), "1").output().unwrap();
+        let said = stderr(&output);
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(
+            said.starts_with(&format!("takt: perception.device = \"{device}\": no CUDA driver")),
+            "{said}"
+        );
+        assert_eq!(said.trim_end().lines().count(), 1, "{said}");
+        assert!(said.contains("perception.device = \"cpu\""), "the way out: {said}");
+        assert!(folders(folder.path()).is_empty(), "no run directory is left");
+    }
+}
+
+#[test]
+fn auto_runs_on_the_cpu_and_says_so() {
+    let _machine = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let config = config(folder.path(), "[perception]\ndevice = \"auto\"");
+    let output = command(&config, folder.path(), "2").output().unwrap();
+    let summary = json(&output);
+    let labels = summary["not_granted"].to_string();
+    assert!(labels.contains("perception runs on the CPU, because: no CUDA driver"), "{labels}");
+    assert!(stderr(&output).contains("perception runs on the CPU"), "{}", stderr(&output));
+    assert!(summary["frames"].as_u64() > Some(0) && summary["worker"].is_null(), "{summary}");
+}
+
+#[test]
+fn a_crash_of_the_perception_process_is_in_the_run_directory() {
+    let _machine = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let config = config(folder.path(), &format!("[perception]\nprocess = true\n{BUDGET}"));
+    let output = command(&config, folder.path(), "12").env("TAKT_WORKER_FAULT", "abort@60").output().unwrap();
+    let summary = json(&output);
+    let worker = &summary["worker"];
+    assert!(worker["answered"].as_u64() > Some(10), "{worker}");
+    for kind in ["crashed", "breaker-open", "restarted", "breaker-half-open", "breaker-closed"] {
+        assert!(worker["events"][kind].as_u64() > Some(0), "{kind}: {worker}");
+    }
+    assert!(worker["causes"]["crashed"].as_str().unwrap().contains("signal 6"), "{worker}");
+    assert!(summary["stop_causes"].to_string().contains("inference failed"), "{}", summary["stop_causes"]);
+
+    let dir = PathBuf::from(summary["run_dir"].as_str().unwrap());
+    let about: Value = takt::read_json(&dir.join("run.json"));
+    let process = &about["perception_process"];
+    assert_eq!(process["about"]["device"], "CPU", "{process}");
+    assert!(process["generation"].as_u64() > Some(1), "{process}");
+    let census = &process["census"]["threads"];
+    assert!(
+        census.as_array().is_some_and(|threads| threads.iter().any(|t| t["name"] == "judge-0")),
+        "{process}"
+    );
+    assert!(about["figures"]["gpu_restarts"].as_f64() > Some(0.0), "{}", about["figures"]);
+    for name in ["gpu_frames.parquet", "gpu_events.parquet"] {
+        assert!(dir.join("samples").join(name).is_file(), "{name}");
+    }
+}
+
+#[test]
+fn the_worker_command_is_not_for_people() {
+    let output = run(["perception-worker"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(takt::stdout(&output).contains("started by a cell"), "{}", takt::stdout(&output));
+    assert!(!takt::stdout(&run(["--help"]).output().unwrap()).contains("perception-worker"));
+}
