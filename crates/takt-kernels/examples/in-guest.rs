@@ -68,7 +68,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         directory: variable("DIRECTORY", PathBuf::from("guest-run")),
     };
     let outcome = run_in_guest(&run, &mut |event| {
-        if !matches!(event, Event::Results(_)) {
+        if !matches!(event, Event::Results(_) | Event::Waiting) {
             eprintln!("{event:?}");
         }
         true

@@ -94,7 +94,9 @@ fn a_guest_brings_back_what_its_jobs_wrote() {
         .push(Setting { path: "/proc/sys/kernel/sched_rt_runtime_us".into(), value: "-1".into() });
     let mut events = Vec::new();
     let outcome = run_in_guest(&run, &mut |event| {
-        events.push(event.clone());
+        if *event != Event::Waiting {
+            events.push(event.clone());
+        }
         true
     })
     .unwrap();
@@ -204,6 +206,14 @@ fn a_caller_can_end_a_run() {
     let run = run(&kernel, vec![shell("long", "while :; do :; done")], directory.path());
     let error = run_in_guest(&run, &mut |event| !matches!(event, Event::JobStart(_))).unwrap_err();
     assert!(matches!(error, RunError::Machine(MachineError::Stopped)), "{error}");
+    // Also while nothing comes from the guest.
+    let mut asked = 0;
+    let error = run_in_guest(&run, &mut |event| {
+        assert_eq!(*event, Event::Waiting);
+        asked += 1;
+        asked < 3
+    });
+    assert!(matches!(error.unwrap_err(), RunError::Machine(MachineError::Stopped)));
 }
 
 #[test]

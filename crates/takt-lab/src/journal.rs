@@ -8,6 +8,7 @@ use takt_rt::jobs::{JobRecord, JobSink, TaskId};
 use takt_rundir::{Measure, RunDir, SampleFile};
 
 use crate::LabError;
+use crate::jobs::{Task, Teller};
 use crate::keeper::{Keeper, MOST_ROWS, Window, recorder_file};
 
 /// A kill loses at most this much.
@@ -46,6 +47,7 @@ pub struct Journal {
     pub skipped: u64,
     /// Records lost.
     pub lost: u64,
+    told: Option<(Teller, &'static Task)>,
 }
 
 /// What the columns of a [`JobRow`] say of a measure that counts from the planned release.
@@ -87,7 +89,14 @@ impl Journal {
             period_ns: (period.as_nanos() as u64).max(1),
             skipped: 0,
             lost: 0,
+            told: None,
         })
+    }
+
+    /// Also tells the jobs to a manager.
+    pub(crate) fn telling(mut self, teller: Teller, task: &'static Task) -> Self {
+        self.told = Some((teller, task));
+        self
     }
 
     /// Hands everything to the kernel now.
@@ -118,6 +127,9 @@ impl JobSink for Journal {
                 // Of those before the first job of the window, only the ones within it.
                 self.skipped += u64::from(record.skipped).min(elapsed_ns / self.period_ns);
             }
+            if let Some((teller, task)) = &mut self.told {
+                teller.job(task, 0, [record.planned_ns, record.start_ns, record.end_ns]);
+            }
             for kept in &mut self.kept {
                 kept.keeper.push(record.planned_ns, (kept.value)(record));
             }
@@ -132,6 +144,9 @@ impl JobSink for Journal {
     }
 
     fn lost(&mut self, _: TaskId, total: u64) -> io::Result<()> {
+        if let Some((teller, task)) = &mut self.told {
+            teller.lost(task, total.saturating_sub(self.lost));
+        }
         self.lost = total;
         Ok(())
     }

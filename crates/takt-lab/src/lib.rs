@@ -10,6 +10,7 @@ pub mod cyclic;
 pub mod daq;
 mod error;
 pub mod humanoid;
+pub mod jobs;
 mod journal;
 pub mod keeper;
 pub mod kernels;

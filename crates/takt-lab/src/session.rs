@@ -105,6 +105,7 @@ impl Session {
             load: Value::Null,
             records_lost: 0,
             measures: Vec::new(),
+            phases: Vec::new(),
             figures: Default::default(),
         };
         let mut session = Self {
@@ -134,6 +135,15 @@ impl Session {
         })?;
         self.extra.insert(key.to_owned(), value);
         Ok(())
+    }
+
+    /// Who tells the robot's jobs to the manager that started this run; without one it says nothing. A manager that cannot be told is a
+    /// problem of the run, and none of the robot.
+    pub(crate) fn teller(&mut self) -> crate::jobs::Teller {
+        crate::jobs::Teller::from_environment().unwrap_or_else(|error| {
+            self.header.problems.push(format!("the manager cannot be told of jobs: {error}"));
+            crate::jobs::Teller::default()
+        })
     }
 
     /// Writes `run.json` as it stands.

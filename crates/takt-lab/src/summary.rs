@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use takt_rundir::{CpuShare, Experiment, Measure, RunDir, RunHeader};
+use takt_rundir::{CpuShare, Experiment, Measure, RunDir, RunHeader, Series, judged};
 use takt_stats::misses::Misses;
-use takt_stats::{SeriesEvidence, Streamed, Summary, Verdict, VerdictReport, judge_series};
+use takt_stats::{Part, SeriesEvidence, Streamed, Summary, Verdict, VerdictReport, judge_series, overall};
 
 use crate::LabError;
 
@@ -68,29 +68,36 @@ impl RunSummary {
     }
 }
 
-/// Sums up a run directory. The verdict is about the first measure that has a deadline.
+/// Sums up a run directory. The verdict is about the measures that say so, or else the first that has a deadline.
 ///
 /// # Errors
 /// [`LabError::Files`] for a directory that is not one.
 pub fn summarise(dir: &RunDir) -> Result<RunSummary, LabError> {
     let header = dir.header()?;
     let mut measures = Vec::new();
-    let mut report = None;
     let mut seconds = 0.0f64;
     for measure in &header.measures {
         let (series, span_s) = sum_up(dir, measure)?;
         seconds = seconds.max(span_s);
-        if let (None, Some(deadline_ns)) = (&report, measure.deadline_ns) {
-            report = Some(judge_series(&evidence(&header, measure, &series, deadline_ns)));
-        }
         measures.push(series);
     }
-    let report = report.unwrap_or_else(|| VerdictReport {
-        verdict: Verdict::Inconclusive,
-        reasons: vec!["no measure has a deadline".to_owned()],
-        measure_more_s: None,
-        measure_more_samples: None,
-    });
+    let judged: Vec<(usize, VerdictReport)> = judged(&header.measures)
+        .into_iter()
+        .map(|index| {
+            let measure = &header.measures[index];
+            let deadline_ns = measure.deadline_ns.unwrap_or(u64::MAX);
+            (index, judge_series(&evidence(&header, measure, &measures[index], deadline_ns)))
+        })
+        .collect();
+    let part = |(index, report)| {
+        let Measure { name, excused, .. } = &header.measures[index];
+        Part { name, report, excused: excused.as_deref() }
+    };
+    let parts: Vec<Part<'_>> = judged.iter().map(|(index, report)| part((*index, report))).collect();
+    let mut report = overall(&parts);
+    if parts.is_empty() {
+        report.reasons = vec!["no measure has a deadline".to_owned()];
+    }
     let VerdictReport { verdict, mut reasons, measure_more_s, .. } = report;
     reasons.extend(header.problems.iter().cloned());
     Ok(RunSummary {
@@ -113,7 +120,11 @@ pub fn summarise(dir: &RunDir) -> Result<RunSummary, LabError> {
 }
 
 fn sum_up(dir: &RunDir, measure: &Measure) -> Result<(SeriesSummary, f64), LabError> {
-    let series = dir.series(measure)?;
+    let series = match dir.has_samples(&measure.file)? {
+        // A chain that never came to its end has none: it is judged all the same.
+        false if measure.judged => Series::default(),
+        _ => dir.series(measure)?,
+    };
     let streamed: Option<Streamed> = match &measure.recorder {
         Some(file) => Some(dir.read_json(file)?),
         None => None,

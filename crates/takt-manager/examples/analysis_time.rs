@@ -1,6 +1,6 @@
 //! CPU time of whole plans: the paper's seven chains, and a big system of 100 executors and 50 chains.
 //!
-//! `cargo run -p takt-manager --example analysis_time`
+//! `cargo run -p takt-manager --example analysis_time -- [SEEDS]`
 
 #![allow(clippy::unwrap_used)]
 
@@ -21,7 +21,8 @@ fn main() {
             2,
         );
     }
-    for seed in 0..3 {
+    let seeds = std::env::args().nth(1).map_or(3, |seeds| seeds.parse().expect("a number of seeds"));
+    for seed in 0..seeds {
         let (system, goals) = big(seed, 100, 50);
         report(&format!("100 executors, 50 chains, seed {seed}, 16 cores"), &system, &goals, 16);
         report(&format!("100 executors, 50 chains, seed {seed}, 4 cores"), &system, &goals, 4);
@@ -29,7 +30,7 @@ fn main() {
 }
 
 fn report(what: &str, system: &System, goals: &Goals, cores: usize) {
-    let platform = Platform { cores: (1..=cores).collect(), system_core: 0, most_bandwidth: 0.95 };
+    let platform = Platform::new((1..=cores).collect(), 0, 0.95);
     let mut manager = Manager::new(goals.clone(), platform);
     let model = system.exact_model();
     let plan = manager.plan(&model);

@@ -19,14 +19,20 @@ const MOST_TRIALS: usize = 200;
 /// What budgets may be.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Limits {
-    /// Cores for reservations.
-    pub cores: usize,
-    /// Of each core per period; also the most that one reservation gets, which is the paper's 100 %.
-    pub capacity_ns: u64,
+    /// Of each core for reservations per period.
+    pub capacities_ns: Vec<u64>,
     /// Step of Algorithm 2, nanoseconds per period.
     pub step_ns: u64,
     /// Interval of long-term demand.
     pub horizon_ns: u64,
+}
+
+impl Limits {
+    /// The most that one reservation gets, which is the paper's 100 %.
+    #[must_use]
+    pub fn most_ns(&self) -> u64 {
+        self.capacities_ns.iter().copied().max().unwrap_or(0)
+    }
 }
 
 /// A chain with everything that its bound depends on.
@@ -205,7 +211,7 @@ impl<'a, 'w> Search<'a, 'w> {
     fn best_case(&mut self, chain: &Request<'_>, servers: &[usize]) -> Result<Solution, Refusal> {
         let mut budgets = vec![0; self.budgets_ns.len()];
         for server in servers {
-            budgets[*server] = self.limits.capacity_ns;
+            budgets[*server] = self.limits.most_ns();
         }
         let best = self.analysis.solve(&budgets, servers);
         let bound = self.worst(chain, &budgets, &best);
@@ -238,7 +244,7 @@ impl<'a, 'w> Search<'a, 'w> {
             // 3: bw <- needed / horizon
             let budget = self
                 .share(needed, self.limits.horizon_ns)
-                .clamp(self.analysis.period_ns() / LEAST_SHARE, self.limits.capacity_ns);
+                .clamp(self.analysis.period_ns() / LEAST_SHARE, self.limits.most_ns());
             self.budgets_ns[server] = budget;
             let bandwidth = self.bandwidth(budget);
             let words = format!("gave {} {}: its long-term demand", self.name(server), percent(bandwidth));
@@ -255,8 +261,8 @@ impl<'a, 'w> Search<'a, 'w> {
                 return Err(Refusal {
                     why: format!(
                         "the budgets that long-term demand asks for do not fit on {} core{} beside the more important chains",
-                        self.limits.cores,
-                        if self.limits.cores == 1 { "" } else { "s" }
+                        self.limits.capacities_ns.len(),
+                        if self.limits.capacities_ns.len() == 1 { "" } else { "s" }
                     ),
                     bound: None,
                     crowded: true,
@@ -276,7 +282,7 @@ impl<'a, 'w> Search<'a, 'w> {
             };
             let old = self.budgets_ns[server];
             // 7: if bw = 1 then degrade
-            if old >= self.limits.capacity_ns {
+            if old >= self.limits.most_ns() {
                 return Err(Refusal {
                     why: format!(
                         "{} has no bounded response times even with {} of a core",
@@ -299,7 +305,7 @@ impl<'a, 'w> Search<'a, 'w> {
                 .saturating_sub(supplied);
             // 10: bw <- min(bw + needed / horizon, 1)
             let more = self.share(needed, self.limits.horizon_ns).max(self.limits.step_ns / 5).max(1);
-            let new = old.saturating_add(more).min(self.limits.capacity_ns);
+            let new = old.saturating_add(more).min(self.limits.most_ns());
             self.budgets_ns[server] = new;
             let (from, to) = (self.bandwidth(old), self.bandwidth(new));
             let words = format!(
@@ -340,12 +346,12 @@ impl<'a, 'w> Search<'a, 'w> {
             for (Reverse(delay), server) in shortage {
                 let old = self.budgets_ns[server];
                 // 6: if bw = 1 then remove. What has no shortage cannot help either.
-                if old >= self.limits.capacity_ns || delay == 0 {
+                if old >= self.limits.most_ns() || delay == 0 {
                     raisable.retain(|s| *s != server);
                     continue;
                 }
                 // 7: bw <- min(bw + 5 %, 1)
-                let new = old.saturating_add(self.limits.step_ns).min(self.limits.capacity_ns);
+                let new = old.saturating_add(self.limits.step_ns).min(self.limits.most_ns());
                 self.budgets_ns[server] = new;
                 // 8, 9: if a partitioning is found, go on with this candidate
                 if self.places().is_some() {
@@ -380,7 +386,7 @@ impl<'a, 'w> Search<'a, 'w> {
     }
 
     fn places(&self) -> Option<Vec<usize>> {
-        partition(&self.budgets_ns, self.limits.cores, self.limits.capacity_ns)
+        partition(&self.budgets_ns, &self.limits.capacities_ns)
     }
 
     /// Budget per period for so much per interval, rounded up.

@@ -8,7 +8,6 @@
 use std::sync::Arc;
 
 use response_time_analysis::arrival::ArrivalBound;
-use response_time_analysis::demand::RequestBound;
 use response_time_analysis::time::{Duration, Service};
 use response_time_analysis::wcet::JobCostModel;
 use takt_model::{ArrivalCurve, CostCurve};
@@ -25,6 +24,27 @@ pub enum CurveError {
         /// Activations seen.
         seen: u64,
     },
+}
+
+/// A count of arrivals, and the intervals that have it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stretch {
+    /// Longer than this,
+    pub above_ns: u64,
+    /// and no longer than this.
+    pub to_ns: u64,
+    /// Arrivals.
+    pub count: u64,
+}
+
+impl Stretch {
+    const NEVER: Self = Self { above_ns: 0, to_ns: u64::MAX, count: 0 };
+
+    /// Whether an interval of this length has so many.
+    #[must_use]
+    pub fn holds_at(&self, delta_ns: u64) -> bool {
+        delta_ns > self.above_ns && delta_ns <= self.to_ns
+    }
 }
 
 /// A root's arrivals: shortest spans of `i + 2` events, repeated beyond the last.
@@ -112,17 +132,18 @@ impl Spans {
         whole * self.each + 1 + self.shorter(rest, last) as u64
     }
 
-    /// The shortest interval longer than `delta_ns` that has one arrival more; `None`: there is none.
-    #[must_use]
-    pub fn next_step(&self, delta_ns: u64) -> Option<u64> {
-        let &last = self.spans_ns.last()?;
-        if delta_ns == 0 {
-            return Some(1);
-        }
+    /// Where the count of a positive interval holds.
+    fn stretch(&self, delta_ns: u64) -> Stretch {
+        let Some(&last) = self.spans_ns.last() else { return Stretch::NEVER };
         let (whole, rest) = Self::split(delta_ns, last);
         let index = self.shorter(rest, last);
-        let span = self.spans_ns.get(index).copied().unwrap_or(last);
-        Some(whole * last + span.min(last) + 1)
+        let below = index.checked_sub(1).map_or(0, |i| self.spans_ns[i]);
+        Stretch {
+            above_ns: whole * last + below,
+            // The rest is at most the last span, so at least that one is not shorter.
+            to_ns: whole * last + self.spans_ns.get(index).copied().unwrap_or(last),
+            count: whole * self.each + 1 + index as u64,
+        }
     }
 
     /// Whether no interval has more arrivals here than in `other`, as far as both were measured.
@@ -224,14 +245,25 @@ impl Flows {
             .fold(0, u64::saturating_add)
     }
 
-    fn next_step(&self, delta_ns: u64) -> Option<u64> {
-        if self.never() {
-            return None;
-        }
+    /// The count of an interval, and where it holds.
+    #[must_use]
+    pub fn stretch(&self, delta_ns: u64) -> Stretch {
         if delta_ns == 0 {
-            return Some(1);
+            return Stretch { above_ns: 0, to_ns: 0, count: 0 };
         }
-        self.0.iter().filter_map(|f| Some(f.spans.next_step(delta_ns + f.jitter_ns)? - f.jitter_ns)).min()
+        let mut all = Stretch::NEVER;
+        for flow in &self.0 {
+            let one = flow.spans.stretch(delta_ns + flow.jitter_ns);
+            all.above_ns = all.above_ns.max(one.above_ns.saturating_sub(flow.jitter_ns));
+            all.to_ns = all.to_ns.min(one.to_ns - flow.jitter_ns);
+            all.count = all.count.saturating_add(flow.times.saturating_mul(one.count));
+        }
+        all
+    }
+
+    /// The shortest interval longer than `delta_ns` that has more arrivals; `None`: there is none.
+    fn next_step(&self, delta_ns: u64) -> Option<u64> {
+        (!self.never()).then(|| self.stretch(delta_ns).to_ns + 1)
     }
 }
 
@@ -302,6 +334,9 @@ impl Cost {
     #[must_use]
     pub fn of(&self, n: u64) -> u64 {
         let length = self.most_ns.len() as u64;
+        if n > 0 && n <= length {
+            return self.most_ns[usize::try_from(n - 1).unwrap_or(0)];
+        }
         let (whole, rest) = (n / length, n % length);
         let last = self.most_ns.last().copied().unwrap_or(0);
         let tail = if rest == 0 { 0 } else { self.most_ns[usize::try_from(rest - 1).unwrap_or(0)] };
@@ -336,41 +371,6 @@ impl JobCostModel for Cost {
 
     fn job_cost_iter<'a>(&'a self) -> Box<dyn Iterator<Item = Service> + 'a> {
         Box::new((1..).map(|n| Service::from(self.of(n) - self.of(n - 1))))
-    }
-}
-
-/// Demand of one callback.
-#[derive(Debug, Clone, Copy)]
-pub struct Demand<'a> {
-    /// Its arrivals.
-    pub flows: &'a Flows,
-    /// Its costs.
-    pub cost: &'a Cost,
-}
-
-impl Demand<'_> {
-    /// In any interval of this length.
-    #[must_use]
-    pub fn within_ns(&self, delta_ns: u64) -> u64 {
-        self.cost.of(self.flows.count(delta_ns))
-    }
-}
-
-impl RequestBound for Demand<'_> {
-    fn service_needed(&self, delta: Duration) -> Service {
-        self.cost.cost_of_jobs(self.flows.number_arrivals(delta))
-    }
-
-    fn least_wcet_in_interval(&self, delta: Duration) -> Service {
-        self.cost.least_wcet(self.flows.number_arrivals(delta))
-    }
-
-    fn steps_iter<'b>(&'b self) -> Box<dyn Iterator<Item = Duration> + 'b> {
-        self.flows.steps_iter()
-    }
-
-    fn job_cost_iter<'b>(&'b self, delta: Duration) -> Box<dyn Iterator<Item = Service> + 'b> {
-        Box::new(self.cost.job_cost_iter().take(self.flows.number_arrivals(delta)))
     }
 }
 

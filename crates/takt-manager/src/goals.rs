@@ -74,6 +74,9 @@ pub struct Options {
     pub cores: Option<Vec<usize>>,
     /// Greatest share of a core for reservations. 0.95, the kernel's own limit; more is not admitted.
     pub most_bandwidth: f64,
+    /// The same for the system core, where that takes reservations. None: as for the others, since a plan that degrades nothing is worth
+    /// more than middleware that never waits; less leaves the middleware and Takt themselves a share that nothing takes.
+    pub most_system_bandwidth: Option<f64>,
     /// Budgets for execution times that are exceeded with at most this probability. None: for the worst seen, which
     /// needs no assumption on how execution times vary.
     pub exceedance: Option<f64>,
@@ -101,6 +104,7 @@ impl Default for Options {
             system_core: 0,
             cores: None,
             most_bandwidth: 0.95,
+            most_system_bandwidth: None,
             exceedance: None,
             soft_reservations: false,
             cost_margin_percent: 10.0,
@@ -354,6 +358,9 @@ impl Options {
         range("step_percent", self.step_percent, 0.1, 100.0)?;
         range("horizon_s", self.horizon_s, 0.1, 3600.0)?;
         range("most_bandwidth", self.most_bandwidth, 0.01, 1.0)?;
+        if let Some(most) = self.most_system_bandwidth {
+            range("most_system_bandwidth", most, 0.01, self.most_bandwidth)?;
+        }
         range("cost_margin_percent", self.cost_margin_percent, 0.0, 1000.0)?;
         range("arrival_margin_percent", self.arrival_margin_percent, 0.0, 90.0)?;
         range("transport_ms", self.transport_ms, 0.0, 10_000.0)?;
@@ -498,6 +505,7 @@ goal_ms = 0.5
             "cores = [1, 1]",
             "exceedance = 1.0",
             "most_bandwidth = 2.0",
+            "most_bandwidth = 0.8\nmost_system_bandwidth = 0.9",
             "reservation_period_ms = nan",
             "period = 1",
         ] {

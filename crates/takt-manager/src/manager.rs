@@ -152,8 +152,12 @@ impl Manager {
     fn limits(&self, period_ns: u64) -> Limits {
         let options = &self.goals.options;
         Limits {
-            cores: self.platform.cores.len(),
-            capacity_ns: of(period_ns, self.platform.most_bandwidth.clamp(0.0, 1.0)),
+            capacities_ns: self
+                .platform
+                .cores
+                .iter()
+                .map(|c| of(period_ns, self.platform.most_on(*c)))
+                .collect(),
             step_ns: of(period_ns, options.step_percent / 100.0).max(1),
             horizon_ns: options.horizon_ns(),
         }
@@ -317,7 +321,7 @@ impl Manager {
     fn places(&self, budgets_ns: &[u64], held: Option<&Held>, limits: &Limits) -> Vec<usize> {
         let index = |core: usize| self.platform.cores.iter().position(|c| *c == core);
         if let Some(held) = held {
-            let mut used = vec![0_u64; limits.cores];
+            let mut used = vec![0_u64; limits.capacities_ns.len()];
             let mut places: Vec<Option<usize>> = vec![None; budgets_ns.len()];
             for (executor, core) in held.cores.iter().enumerate() {
                 if held.budgets_ns[executor] > 0
@@ -332,20 +336,20 @@ impl Manager {
                 (0..budgets_ns.len()).filter(|e| budgets_ns[*e] > 0 && places[*e].is_none()).collect();
             rest.sort_by_key(|e| (std::cmp::Reverse(budgets_ns[*e]), *e));
             for executor in rest {
-                let emptiest = (0..limits.cores).min_by_key(|c| used[*c]).unwrap_or(0);
+                let emptiest = crate::partition::emptiest(&used, &limits.capacities_ns).unwrap_or(0);
                 if let Some(sum) = used.get_mut(emptiest) {
                     *sum += budgets_ns[executor];
                 }
                 places[executor] = Some(emptiest);
             }
             let places: Vec<usize> = places.into_iter().map(|p| p.unwrap_or(0)).collect();
-            if keeps(budgets_ns, &places, limits.cores, limits.capacity_ns) {
+            if keeps(budgets_ns, &places, &limits.capacities_ns) {
                 return places.into_iter().map(|p| self.platform.cores[p]).collect();
             }
         }
         // The search accepted nothing without a partitioning.
-        let places = partition(budgets_ns, limits.cores, limits.capacity_ns)
-            .unwrap_or_else(|| vec![0; budgets_ns.len()]);
+        let places =
+            partition(budgets_ns, &limits.capacities_ns).unwrap_or_else(|| vec![0; budgets_ns.len()]);
         places.into_iter().map(|p| self.platform.cores.get(p).copied().unwrap_or(0)).collect()
     }
 
@@ -357,7 +361,7 @@ impl Manager {
             .zip(&held.budgets_ns)
             .map(|(core, budget)| if *budget == 0 { Some(0) } else { index(core) })
             .collect();
-        places.is_some_and(|p| keeps(&held.budgets_ns, &p, limits.cores, limits.capacity_ns))
+        places.is_some_and(|p| keeps(&held.budgets_ns, &p, &limits.capacities_ns))
     }
 
     fn chain_plans(

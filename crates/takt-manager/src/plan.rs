@@ -14,11 +14,28 @@ pub struct Platform {
     /// Cores for reservations, in the order in which they are tried.
     pub cores: Vec<usize>,
     /// Core of everything else: middleware threads, kernel workers, Takt itself. May be one of `cores` where there are too
-    /// few; reservations then leave it the share that [`Platform::most_bandwidth`] leaves.
+    /// few; reservations then leave it the share that [`Platform::most_system_bandwidth`] leaves.
     pub system_core: usize,
     /// Greatest sum of bandwidths on one core. The kernel's own limit is `sched_rt_runtime_us / sched_rt_period_us`, 0.95
     /// unless changed; more than that is not admitted.
     pub most_bandwidth: f64,
+    /// The same on the system core, where that takes reservations.
+    pub most_system_bandwidth: f64,
+}
+
+impl Platform {
+    /// With the same greatest sum of bandwidths on every core.
+    #[must_use]
+    pub fn new(cores: Vec<usize>, system_core: usize, most_bandwidth: f64) -> Self {
+        Self { cores, system_core, most_bandwidth, most_system_bandwidth: most_bandwidth }
+    }
+
+    /// Greatest sum of bandwidths on this core.
+    #[must_use]
+    pub fn most_on(&self, core: usize) -> f64 {
+        let most = self.most_bandwidth.clamp(0.0, 1.0);
+        if core == self.system_core { most.min(self.most_system_bandwidth.max(0.0)) } else { most }
+    }
 }
 
 /// What to do with the system, and what that guarantees.

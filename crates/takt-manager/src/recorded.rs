@@ -143,7 +143,7 @@ mod tests {
             "goals",
         )
         .unwrap();
-        let platform = Platform { cores: vec![0, 1], system_core: 0, most_bandwidth: 0.9 };
+        let platform = Platform::new(vec![0, 1], 0, 0.9);
         let options = takt_model::Options::default();
         let seen = examine(|| Recording::open(real()), &goals, &platform, &options).unwrap();
         assert!(seen.events > 1000);
@@ -163,7 +163,7 @@ mod tests {
             "goals",
         )
         .unwrap();
-        let platform = Platform { cores: vec![0], system_core: 0, most_bandwidth: 0.9 };
+        let platform = Platform::new(vec![0], 0, 0.9);
         assert!(examine(|| Recording::open(folder.path()), &goals, &platform, &Default::default()).is_err());
     }
 }

@@ -1,4 +1,9 @@
 //! A snapshot of a running system in the form that the analysis takes.
+//!
+//! **Multi-threaded executors** are named as not analysable, even where all callbacks are of one mutually exclusive group and so run one
+//! after another. The group then hops from thread to thread, and each has a reservation of its own: one that wakes begins a new period, with
+//! a deadline a whole period away. The group's supply is therefore not that of a periodic resource, which is what both analyses need, however
+//! large the budgets are together. Callbacks behind such an executor can be analysed: their arrivals are those seen.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -155,9 +160,11 @@ fn activity(
     let server = callback.executor.0.min(servers.len().saturating_sub(1));
     let mut trouble = match (model.executors.get(callback.executor.0), servers.get(callback.executor.0)) {
         (None, _) | (_, None) => Some("it belongs to no known executor".to_owned()),
-        (Some(e), _) if e.kind == ExecutorKind::MultiThreaded => {
-            Some(format!("a multi-threaded executor ({} threads) serves it", e.threads.len()))
-        }
+        (Some(e), _) if e.kind == ExecutorKind::MultiThreaded => Some(format!(
+            "a multi-threaded executor ({} threads) serves it: a reservation belongs to one thread, and the callback runs on whichever \
+                 takes it first. Use one single-threaded executor for each callback group",
+            e.threads.len()
+        )),
         (Some(_), Some(s)) if s.thread.is_none() => Some("its thread has ended".to_owned()),
         _ => None,
     };

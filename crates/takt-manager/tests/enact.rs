@@ -164,7 +164,7 @@ impl Drop for Dummy {
 /// Everything that enactment may change.
 #[derive(Debug, PartialEq)]
 struct Snapshot {
-    threads: BTreeMap<u32, (Attributes, CpuSet, Option<String>)>,
+    threads: BTreeMap<u32, (Attributes, CpuSet, [Option<String>; 2])>,
     settings: BTreeMap<PathBuf, String>,
     groups: Vec<PathBuf>,
     kernel_threads: BTreeMap<u32, CpuSet>,
@@ -193,12 +193,15 @@ impl Snapshot {
         }
         let threads = kernel.threads(pid).unwrap_or_default();
         let threads = threads.into_iter().map(|tid| {
-            let group = kernel.group(pid, tid, GroupVersion::V1).unwrap();
-            (tid, (kernel.attributes(tid).unwrap(), kernel.affinity(tid).unwrap(), group))
+            let groups = [GroupVersion::V1, GroupVersion::V2];
+            let groups = groups.map(|version| kernel.group(pid, tid, version).unwrap());
+            (tid, (kernel.attributes(tid).unwrap(), kernel.affinity(tid).unwrap(), groups))
         });
-        // Kernel threads come and go; only those that live on are compared.
-        let workers =
-            |tid: &u32| kernel.thread_name(*tid, *tid).is_ok_and(|name| !name.starts_with("kworker"));
+        // Kernel threads come and go; only those that live on are compared. The kernel moves threads of interrupts after these.
+        let passing = ["kworker", "irq/"];
+        let workers = |tid: &u32| {
+            kernel.thread_name(*tid, *tid).is_ok_and(|name| !passing.iter().any(|p| name.starts_with(p)))
+        };
         let kernel_threads = kernel.kernel_threads().unwrap().into_iter().filter(workers);
         let kernel_threads =
             kernel_threads.filter_map(|tid| Some((tid, kernel.affinity(tid).ok()?))).collect();
@@ -219,7 +222,7 @@ fn cores() -> Option<(usize, usize)> {
 
 fn platform() -> Option<Platform> {
     let (system_core, reserved) = cores()?;
-    Some(Platform { cores: vec![reserved], system_core, most_bandwidth: 0.9 })
+    Some(Platform::new(vec![reserved], system_core, 0.9))
 }
 
 fn options(folder: &Path, mode: Mode) -> Options {
@@ -367,7 +370,8 @@ fn a_killed_manager_is_undone_by_its_watchdog() {
         let mut after = Snapshot::take(dummy.pid());
         after.kernel_threads.retain(|tid, _| before.kernel_threads.contains_key(tid));
         for (tid, cpus) in &after.kernel_threads {
-            assert_eq!(before.kernel_threads[tid], *cpus, "{mode}: kernel thread {tid}");
+            let name = Linux::new().thread_name(*tid, *tid).unwrap_or_default();
+            assert_eq!(before.kernel_threads[tid], *cpus, "{mode}: kernel thread {tid} {name}");
         }
         assert_eq!(after.threads, before.threads, "{mode}");
         assert_eq!((after.settings, after.groups), (before.settings, before.groups), "{mode}");
@@ -400,13 +404,19 @@ fn a_killed_manager_without_watchdog_is_undone_from_the_state_file() {
 fn the_next_manager_undoes_what_a_killed_one_left() {
     let _lock = serial();
     let Some(platform) = platform() else { return };
+    for mode in [Mode::PartitionRoots, Mode::ExclusiveSets] {
+        is_undone_by_the_next(mode, &platform);
+    }
+}
+
+fn is_undone_by_the_next(mode: Mode, platform: &Platform) {
     let folder = tempfile::tempdir().unwrap();
     let dummy = Dummy::start();
     let before = Snapshot::take(dummy.pid());
-    if !kill_a_manager(&dummy, folder.path(), Mode::ExclusiveSets, false) {
+    if !kill_a_manager(&dummy, folder.path(), mode, false) {
         return;
     }
-    let enactor = enactor(&platform, options(folder.path(), Mode::AdmissionOff)).unwrap();
+    let enactor = enactor(platform, options(folder.path(), Mode::AdmissionOff)).unwrap();
     assert!(enactor.left_behind().is_some_and(|left| left.is_complete() && left.threads > 0));
     assert!(!Linux::new().attributes(dummy.tid("busy")).unwrap().is_deadline());
     assert!(matches!(
@@ -438,6 +448,8 @@ fn a_budget_that_is_too_small_holds_back_only_where_it_is_hard() {
     let _lock = serial();
     let Some(platform) = platform() else { return };
     for (mode, soft) in [
+        (Mode::PartitionRoots, Soft::Hard),
+        (Mode::PartitionRoots, Soft::Soft),
         (Mode::ExclusiveSets, Soft::Hard),
         (Mode::ExclusiveSets, Soft::Soft),
         (Mode::AdmissionOff, Soft::Hard),
@@ -462,7 +474,9 @@ fn a_budget_that_is_too_small_holds_back_only_where_it_is_hard() {
         assert_eq!(released, soft == Soft::Soft && mode == Mode::AdmissionOff, "{mode}");
         match (soft, mode) {
             (Soft::Hard, _) => assert!(share < 0.1, "{mode}: {share}"),
-            (Soft::Soft, Mode::ExclusiveSets) => assert!(share > 0.1, "{mode}: {share}"),
+            (Soft::Soft, Mode::PartitionRoots | Mode::ExclusiveSets) => {
+                assert!(share > 0.1, "{mode}: {share}")
+            }
             _ => {}
         }
         assert!(enactor.restore().unwrap().is_complete());

@@ -10,7 +10,7 @@ use takt_manager::simulate::{Supply, System, simulate};
 use takt_manager::{Goals, Manager};
 
 fn platform(cores: usize) -> Platform {
-    Platform { cores: (1..=cores).collect(), system_core: 0, most_bandwidth: 0.95 }
+    Platform::new((1..=cores).collect(), 0, 0.95)
 }
 
 fn plan(system: &System, goals: &Goals, cores: usize) -> Plan {
@@ -99,6 +99,20 @@ fn plans_keep_what_they_promise() {
                 }
             }
         }
+    }
+}
+
+/// On a machine without a core to spare, what the middleware is to have is not reserved.
+#[test]
+fn the_system_core_keeps_its_share() {
+    let platform = Platform { most_system_bandwidth: 0.5, ..Platform::new(vec![0, 1], 0, 0.95) };
+    for phase in 0..3 {
+        let plan = Manager::new(goals(), platform.clone()).plan(&system(phase).exact_model());
+        assert!(plan.bandwidth_on(0) <= 0.5 + 1e-9 && plan.bandwidth_on(1) <= 0.95 + 1e-9, "phase {phase}");
+        assert!(plan.bandwidth_on(0) > 0.0, "phase {phase}");
+        let whole =
+            Manager::new(goals(), Platform::new(vec![0, 1], 0, 0.95)).plan(&system(phase).exact_model());
+        assert!(guaranteed(&plan).len() <= guaranteed(&whole).len());
     }
 }
 

@@ -37,7 +37,7 @@ fn goals(system: &System, random: &mut Random, leave_out: Option<usize>) -> Opti
 }
 
 fn plan(system: &System, goals: &Goals) -> Plan {
-    let platform = Platform { cores: vec![1, 2], system_core: 0, most_bandwidth: 0.95 };
+    let platform = Platform::new(vec![1, 2], 0, 0.95);
     Manager::new(goals.clone(), platform).plan(&system.exact_model())
 }
 
@@ -151,7 +151,7 @@ proptest! {
             }
         }
         if let Some(goals) = goals {
-            let platform = Platform { cores: vec![1, 2], system_core: 0, most_bandwidth: 0.95 };
+            let platform = Platform::new(vec![1, 2], 0, 0.95);
             let mut manager = Manager::new(goals, platform);
             for _ in 0..2 {
                 let plan = manager.plan(&model);

@@ -2,7 +2,7 @@
 
 use takt_stats::Verdict;
 
-use crate::collect::{Collection, Group, Seal};
+use crate::collect::{Collection, Group, Run, Seal};
 use crate::digest::{Digest, digests};
 use crate::document::{Block, Document, Section};
 use crate::pictures;
@@ -36,8 +36,10 @@ pub fn build(collection: &Collection) -> Document {
         sections.push(measure(context, number + 1, main));
     }
     sections.extend(gpu(collection, &contexts));
-    if let Some(table) = tables::figures(collection) {
-        sections.push(section("figures-of-the-robot", "Figures of the robot", vec![Block::Table(table)]));
+    let figures = tables::figures_by_phase(collection).into_iter().chain(tables::figures(collection));
+    let figures: Vec<Block> = figures.map(Block::Table).collect();
+    if !figures.is_empty() {
+        sections.push(section("figures-of-the-robot", "Figures of the robot", figures));
     }
     sections.extend(kernel(collection));
     sections.push(conditions(collection));
@@ -98,7 +100,12 @@ fn introduction(collection: &Collection, contexts: &[Context<'_>]) -> Section {
             continue;
         }
         robots.push(&context.group.robot);
-        answer(context, &mut section);
+        let judged = tables::judged::judged(contexts, &context.group.robot);
+        if judged.is_empty() {
+            answer(context, &mut section);
+        } else {
+            answer_all(&judged, &mut section);
+        }
     }
     let warnings = warnings(collection, contexts);
     if !warnings.is_empty() {
@@ -125,8 +132,13 @@ fn what_was_run(collection: &Collection, contexts: &[Context<'_>]) -> String {
     let started = headers().map(|h| h.started_utc.as_str()).min().unwrap_or_default();
     let machine = &collection.runs[0].header.machine;
     let fact = |value: &Option<String>| value.clone().unwrap_or_else(|| "unknown".to_owned());
-    text += &format!(", begun {started}");
-    if collection.differing.is_empty() {
+    // A guest whose time is counted has a calendar of its own.
+    if !collection.runs.iter().all(in_counted_time) {
+        text += &format!(", begun {started}");
+    }
+    if headers().all(|h| h.machine.virtual_machine.is_some()) {
+        text += ", in virtual machines";
+    } else if collection.differing.is_empty() {
         text += &format!(
             ", on {} ({}, kernel {}, preemption {})",
             fact(&machine.host),
@@ -138,7 +150,8 @@ fn what_was_run(collection: &Collection, contexts: &[Context<'_>]) -> String {
         text += ", on machines that differ";
     }
     text += ".";
-    if let Some(main) = contexts.first() {
+    let several = |c: &&Context<'_>| !tables::judged::judged(contexts, &c.group.robot).is_empty();
+    if let Some(main) = contexts.first().filter(|c| !several(c)) {
         text += &format!(" The main measure is \"{}\".", main.group.title);
     }
     if !collection.common.is_empty() {
@@ -193,6 +206,50 @@ fn answer(context: &Context<'_>, section: &mut Section) {
     section.add(Block::Table(tables::verdicts(context)));
 }
 
+/// The verdict about all measures of a robot that has several to keep.
+fn answer_all(judged: &[&Context<'_>], section: &mut Section) {
+    let overalls = tables::judged::overalls(judged);
+    match &overalls[..] {
+        [] => {
+            section.add(Block::Paragraph("No deadline is set, so that there is no verdict.".to_owned()));
+            return;
+        }
+        [(_, report)] => {
+            let words = match report.verdict {
+                Verdict::Pass => "Every measure that was not given up met its deadline with enough evidence.",
+                Verdict::Fail => "A measure that was not given up missed its deadline.",
+                Verdict::Inconclusive => {
+                    "No measure that was not given up missed its deadline, but the evidence does not carry a PASS."
+                }
+            };
+            section.add(Block::Verdict(report.verdict, words.to_owned()));
+            section.add(Block::List(report.reasons.clone()));
+        }
+        several => {
+            for verdict in [Verdict::Fail, Verdict::Inconclusive, Verdict::Pass] {
+                let with = several.iter().filter(|(_, report)| report.verdict == verdict);
+                let names: Vec<&str> =
+                    with.map(|(c, _)| judged[0].collection.configurations[*c].name.as_str()).collect();
+                if names.is_empty() {
+                    continue;
+                }
+                let what = match verdict {
+                    Verdict::Pass => {
+                        "every measure that was not given up met its deadline with enough evidence"
+                    }
+                    Verdict::Fail => "a measure that was not given up missed its deadline",
+                    Verdict::Inconclusive => {
+                        "no measure that was not given up missed its deadline, but the evidence does not carry a PASS"
+                    }
+                };
+                section.add(Block::Verdict(verdict, format!("{}: {what}.", names.join(", "))));
+            }
+        }
+    }
+    section.add(Block::Table(tables::judged::verdicts(judged, &overalls)));
+    section.add(Block::Table(tables::judged::misses(judged)));
+}
+
 /// Sentences made of reasons.
 fn sentence(reasons: &[String]) -> String {
     let mut text = reasons.join("; ");
@@ -231,13 +288,21 @@ fn warnings(collection: &Collection, contexts: &[Context<'_>]) -> Vec<String> {
             "Files were changed after the run was sealed: {runs}. Their figures prove nothing."
         ));
     }
-    if !collection.differing.is_empty() {
-        let facts: Vec<String> = collection.differing.iter().map(|f| f.name.replace('_', " ")).collect();
+    let differing = unplanned(collection);
+    if !differing.is_empty() {
+        let facts: Vec<String> = differing.iter().map(|name| name.replace('_', " ")).collect();
         warnings.push(format!(
             "The machines of the runs differ ({}): differences between configurations may come from them. Section \"Machine\" \
              says which run has what.",
             facts.join(", ")
         ));
+    }
+    if collection.runs.iter().any(in_counted_time) {
+        warnings.push(
+            "Time is counted in instructions: verdicts compare kernels, and are none about a board. Section \"What virtual time \
+             means\" says more."
+                .to_owned(),
+        );
     }
     if let Some(runs) = keys(&|r| !r.header.not_granted.is_empty()) {
         warnings.push(format!("The kernel did not grant all settings that were asked for: {runs}."));
@@ -253,6 +318,30 @@ fn warnings(collection: &Collection, contexts: &[Context<'_>]) -> Vec<String> {
         ));
     }
     warnings
+}
+
+fn in_counted_time(run: &Run) -> bool {
+    run.header.machine.virtual_machine.as_ref().is_some_and(|guest| guest.virtual_time)
+}
+
+/// Facts that another kernel changes with it.
+const KERNEL_FACTS: [&str; 9] = [
+    "kernel",
+    "kernel_version",
+    "preemption",
+    "boot_parameters",
+    "isolated_cpus",
+    "rt_runtime_us",
+    "idle_states",
+    "memory_kib",
+    "virtual_machine",
+];
+
+/// Facts in which the machines differ and that nobody varied on purpose: guests are made by their campaign, each with its kernel.
+fn unplanned(collection: &Collection) -> Vec<&str> {
+    let guests = collection.runs.iter().all(|run| run.header.machine.virtual_machine.is_some());
+    let names = collection.differing.iter().map(|fact| fact.name.as_str());
+    names.filter(|name| !(guests && KERNEL_FACTS.contains(name))).collect()
 }
 
 /// What figures of guests mean and what they do not; `None` where there is no guest.
@@ -337,7 +426,8 @@ fn measure(context: &Context<'_>, number: usize, main: bool) -> Section {
         section.add(Block::Table(tables::verdicts(context)));
     }
     section.add(Block::Table(tables::latency(context)));
-    let mut figures = pictures::rows(context, &id);
+    let mut figures = pictures::by_phase(context, &id);
+    figures.extend(pictures::rows(context, &id));
     if let Some(table) = tables::repetitions(context) {
         section.add(Block::Table(table));
     }

@@ -78,6 +78,53 @@ pub struct Digest {
     pub verdict: Option<VerdictReport>,
     /// Where quantiles have the resolution of a recorder, that is said here.
     pub resolution: Option<String>,
+    /// Whether the verdict of a run needs this measure beside others.
+    pub judged: bool,
+    /// Why misses of a run do not count, by the run's number.
+    pub excused: Vec<(usize, String)>,
+    /// The phases of the runs, repetitions together; none where a run told none or kept only its first samples.
+    pub phases: Vec<PhaseDigest>,
+}
+
+/// A measure in one configuration and one phase.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PhaseDigest {
+    /// The phase.
+    pub name: String,
+    /// Samples.
+    pub count: u64,
+    /// Of these, later than the deadline.
+    pub misses: u64,
+    /// The greatest, nanoseconds.
+    pub worst: f64,
+    /// Value and share of samples that are not above it.
+    pub at_most: Vec<(f64, f64)>,
+}
+
+/// Points of a curve: more than a picture has pixels across a panel.
+const CURVE_POINTS: usize = 400;
+
+/// The share of samples up to each value, thinned to [`CURVE_POINTS`]; the least and the greatest value always stay.
+pub(crate) fn at_most(sorted: &[u64]) -> Vec<(f64, f64)> {
+    let count = sorted.len();
+    let points = count.min(CURVE_POINTS);
+    let place = |point: usize| if points < 2 { 0 } else { point * (count - 1) / (points - 1) };
+    let point = |index: usize| (sorted[index] as f64, (index + 1) as f64 / count as f64);
+    (0..points).map(place).map(point).collect()
+}
+
+fn phases(pooled: Vec<(String, Vec<u64>)>, deadline_ns: Option<u64>) -> Vec<PhaseDigest> {
+    let digest = |(name, mut values): (String, Vec<u64>)| {
+        values.sort_unstable();
+        PhaseDigest {
+            name,
+            count: values.len() as u64,
+            misses: deadline_ns.map_or(0, |d| values.len() - values.partition_point(|v| *v <= d)) as u64,
+            worst: values.last().copied().unwrap_or(0) as f64,
+            at_most: at_most(&values),
+        }
+    };
+    pooled.into_iter().map(digest).collect()
 }
 
 impl Digest {
@@ -104,6 +151,16 @@ impl Digest {
     /// A quantile's estimate.
     pub fn quantile(&self, q: f64) -> Option<&Quantile> {
         self.quantiles.iter().find(|estimate| (estimate.q - q).abs() < 1e-12)
+    }
+
+    /// Why its misses do not count; `None` where any run without an excuse has one.
+    pub fn excuse(&self) -> Option<&str> {
+        let excused = |run: usize| self.excused.iter().any(|(other, _)| *other == run);
+        let counts = |r: &RunDigest| {
+            !excused(r.run) && (r.never > 0 || r.misses.as_ref().is_some_and(|m| m.misses > 0))
+        };
+        let all = self.runs.iter().all(|r| excused(r.run)) || !self.runs.iter().any(counts);
+        self.excused.first().filter(|_| all).map(|(_, why)| why.as_str())
     }
 
     /// Its box.
@@ -195,6 +252,9 @@ struct Pool {
     recorder: Option<Recorder>,
     /// The samples that long runs kept one by one, where the recorder has the others.
     kept: Vec<u64>,
+    /// Values by phase; emptied for good by a run whose samples are not all there.
+    phases: Vec<(String, Vec<u64>)>,
+    incomplete: bool,
 }
 
 impl Pool {
@@ -213,6 +273,24 @@ impl Pool {
         Ok(self.recorder.insert(recorder))
     }
 
+    fn add_phases(&mut self, source: &Run, series: &Series) {
+        let room = |phases: &[(String, Vec<u64>)]| {
+            POOLED_AT_MOST.saturating_sub(phases.iter().map(|(_, values)| values.len()).sum())
+        };
+        for phase in &source.header.phases {
+            let name = crate::words::clean(&phase.name);
+            let index = self.phases.iter().position(|(known, _)| *known == name).unwrap_or_else(|| {
+                self.phases.push((name, Vec::new()));
+                self.phases.len() - 1
+            });
+            let values: Vec<u64> = series.within(phase).collect();
+            self.incomplete |= values.len() > room(&self.phases);
+            if !self.incomplete {
+                self.phases[index].1.extend(values);
+            }
+        }
+    }
+
     fn take(&mut self, run: usize, source: &Run, measure: &Measure) -> Result<(), String> {
         let series = source.dir.series(measure).map_err(|e| e.to_string());
         let streamed = measure.recorder.as_deref().map(|file| streamed(&source.dir, file));
@@ -224,6 +302,7 @@ impl Pool {
         let raw = series.as_ref().map_or(0, |s| s.values_ns.len() as u64);
         let Some(streamed) = streamed.filter(|s| beyond(&source.dir, measure, raw, &s.recorder)) else {
             let series = series?;
+            self.add_phases(source, &series);
             let mut digest = of_series(run, measure, &series);
             digest.remark = remark.map(|r| crate::words::clean(&r));
             if self.recorder.is_some() || self.ordered.len() + series.values_ns.len() > POOLED_AT_MOST {
@@ -238,6 +317,7 @@ impl Pool {
             return Ok(());
         };
         // The raw samples of a long run are only its first ones: they serve the time series and nothing else.
+        self.incomplete = true;
         let series = series.unwrap_or_default();
         let mut digest = of_series(run, measure, &series);
         digest.summary = streamed.recorder.summary();
@@ -281,7 +361,7 @@ fn digest(collection: &Collection, configuration: usize, members: &[(usize, Meas
             pool.failed.push((*run, crate::words::clean(&why)));
         }
     }
-    let Pool { runs, failed, ordered, recorder, kept } = pool;
+    let Pool { runs, failed, ordered, recorder, kept, phases: by_phase, incomplete } = pool;
     let tail = match (deadline_ns, rate_hz) {
         (Some(deadline), Some(rate)) if recorder.is_none() && !ordered.is_empty() => {
             Some(evt::analyse(&ordered, rate, deadline).map_err(|refusal| refusal.to_string()))
@@ -329,6 +409,12 @@ fn digest(collection: &Collection, configuration: usize, members: &[(usize, Meas
         tail,
         verdict: None,
         resolution: values.resolution(),
+        judged: members.iter().any(|(_, m)| m.judged),
+        excused: members
+            .iter()
+            .filter_map(|(run, m)| Some((*run, crate::words::clean(m.excused.as_ref()?))))
+            .collect(),
+        phases: if incomplete { Vec::new() } else { phases(by_phase, deadline_ns) },
     };
     digest.verdict = deadline_ns.map(|deadline| judge(collection, &digest, deadline));
     digest
@@ -360,6 +446,9 @@ fn judge(collection: &Collection, digest: &Digest, deadline_ns: u64) -> VerdictR
         tail_per_hour: digest.tail.as_ref().and_then(|t| t.as_ref().ok()).map(|t| t.per_hour),
         ..SeriesEvidence::default()
     });
+    if let Some(why) = digest.excuse() {
+        report.reasons.push(format!("given up, so that it does not count: {why}"));
+    }
     if never > 0 {
         let at = report.reasons.len().min(1);
         report

@@ -5,8 +5,8 @@ use takt_rundir::Factor;
 use crate::collect::{Collection, is_idle, is_interference};
 use crate::digest::{Digest, RunDigest};
 use crate::figure::{
-    About, Axis, BarRow, Curves, Figure, Kinds, Layer, Line, Panel, Picture, RidgeRow, Source, Whisker,
-    WindowPart, WindowRow, bars, boxes, lines, panels, ridges, windows,
+    About, Axis, BarRow, CdfPanel, Curves, Figure, Kinds, Layer, Line, Panel, Picture, RidgeRow, Source,
+    Whisker, WindowPart, WindowRow, bars, boxes, cdfs, lines, panels, ridges, windows,
 };
 use crate::tables::{Context, spread};
 use crate::traces::{Traced, Window, cause_title, sound};
@@ -18,6 +18,8 @@ const ROWS: usize = 40;
 const PANELS: usize = 16;
 /// Curves in one picture.
 const CURVES: usize = 24;
+/// Curves in one picture of distribution functions: as many as there are colours.
+const CDFS: usize = 6;
 /// A late release this many times shorter than the longest of its picture goes to the next one: its parts would be
 /// too small to be seen, and a logarithmic axis has no lengths to add.
 const SQUEEZED: f64 = 20.0;
@@ -136,6 +138,44 @@ pub fn rows(context: &Context<'_>, id: &str) -> Vec<Figure> {
             .collect();
         let common = common_deadline(chunk);
         figures.push(figure(words, runs(chunk), |about| lines(&axis, about, Curves::Above, &curves, common)));
+    }
+    figures
+}
+
+/// Distribution functions of a measure with phases, a panel for each (*ROS-Llama*, Figs. 3 and 4).
+pub fn by_phase(context: &Context<'_>, id: &str) -> Vec<Figure> {
+    let axis = Axis { quantity: &context.group.title, unit: context.unit };
+    let measured: Vec<&Digest> = context.digests.iter().filter(|d| !d.phases.is_empty()).collect();
+    let mut figures = Vec::new();
+    for (suffix, part, chunk) in parts(&measured, CDFS) {
+        let mut names: Vec<&str> = Vec::new();
+        for phase in chunk.iter().flat_map(|d| &d.phases) {
+            if !names.contains(&phase.name.as_str()) {
+                names.push(&phase.name);
+            }
+        }
+        let curve = |d: &Digest, phase: &str| Line {
+            name: context.name(d).to_owned(),
+            points: d.phases.iter().find(|p| p.name == phase).map_or_else(Vec::new, |p| p.at_most.clone()),
+        };
+        let panels: Vec<CdfPanel> = names
+            .iter()
+            .map(|phase| CdfPanel {
+                name: (*phase).to_owned(),
+                curves: chunk.iter().map(|d| curve(d, phase)).collect(),
+            })
+            .collect();
+        let words = Words {
+            id: format!("{id}-phases{suffix}"),
+            title: format!("{}: share of samples up to a value, by phase{part}", context.group.title),
+            caption: "A goal is kept where a curve lies left of its line. A dot stands at the greatest value; all repetitions \
+                      together. A sample belongs to the phase in which it began."
+                .to_owned(),
+        };
+        let curves: Vec<String> = chunk.iter().map(|d| context.name(d).to_owned()).collect();
+        let runs = sources(context, chunk.iter().flat_map(|d| &d.runs).map(|r| r.run));
+        let common = common_deadline(chunk);
+        figures.push(figure(words, runs, |about| cdfs(&axis, about, &curves, &panels, common)));
     }
     figures
 }

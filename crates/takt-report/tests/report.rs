@@ -2,11 +2,13 @@
 
 mod common;
 
+use std::path::Path;
+
 use common::{Dice, campaign, header, run, unsealed};
 use proptest::prelude::*;
 use takt_report::table::Cell;
-use takt_report::{Error, Seal, collect, write};
-use takt_rundir::{FORMAT, Factor, Measure, RUN_FILE};
+use takt_report::{Error, Seal, build, collect, write};
+use takt_rundir::{FORMAT, Factor, Measure, RUN_FILE, RunDir};
 
 fn steady(count: usize) -> impl Iterator<Item = u64> {
     let mut dice = Dice(3);
@@ -321,6 +323,89 @@ proptest! {
 }
 
 /// The folder that a variable names; without one the test has nothing to do, and says so.
+/// A run of two chains that all must keep their goals, in two phases: in the second the last one is late.
+fn chains(path: &Path, policy: &str, given_up: bool) {
+    let mut header = common::header(&[("policy", policy)], 1);
+    header.robot = "ros".into();
+    let measure = |name: &str| {
+        Measure::new(name, &format!("End-to-end latency of {name}"), &format!("chain-{name}"), "ended_ns")
+            .since("began_ns")
+            .deadline_ns(50_000_000)
+            .judged()
+    };
+    header.measures = vec![measure("pilot"), measure("tracker")];
+    if given_up {
+        header.measures[1].excused = Some("degraded for 10.0 of 20.0 s: too much is asked".into());
+    }
+    let phase = |name: &str, from_ns, to_ns| takt_rundir::Phase { name: name.into(), from_ns, to_ns };
+    header.phases =
+        vec![phase("no load", 0, 10_000_000_000), phase("high load", 10_000_000_000, 20_000_000_000)];
+    header.figures.insert("plan_ms_per_plan".into(), 4.5);
+    header.figures.insert("plan_ms_per_plan@no load".into(), 3.5);
+    header.figures.insert("plan_ms_per_plan@high load".into(), 5.5);
+    let dir = RunDir::create_at(path).unwrap();
+    for (name, late_ns) in [("pilot", 0), ("tracker", 45_000_000)] {
+        let mut file = dir.samples(&format!("chain-{name}")).unwrap();
+        for index in 0..400u64 {
+            let began_ns = index * 50_000_000;
+            let slow = if index >= 200 { late_ns } else { 0 };
+            file.push(&Instance { began_ns, ended_ns: began_ns + 10_000_000 + index * 1000 + slow }).unwrap();
+        }
+        file.flush().unwrap();
+    }
+    dir.write_json(RUN_FILE, &header).unwrap();
+    dir.seal().unwrap();
+}
+
+#[derive(serde::Serialize)]
+struct Instance {
+    began_ns: u64,
+    ended_ns: u64,
+}
+
+#[test]
+fn the_verdict_is_about_all_chains_and_who_was_given_up_does_not_count() {
+    let root = tempfile::tempdir().unwrap();
+    chains(&root.path().join("takt"), "takt", true);
+    chains(&root.path().join("cfs"), "cfs", false);
+    let text = takt_report::text(&build(&collect(&[root.path()]).unwrap()));
+    assert!(
+        text.contains("FAIL") && text.contains("policy cfs: a measure that was not given up missed"),
+        "{text}"
+    );
+    assert!(text.contains("policy takt: every measure that was not given up met"), "{text}");
+    let table = |title: &str| {
+        let document = build(&collect(&[root.path()]).unwrap());
+        let found = document.tables().find(|table| table.title() == title).cloned();
+        found.unwrap_or_else(|| panic!("{title} is missing"))
+    };
+    let rows = |title: &str| -> Vec<Vec<String>> {
+        table(title)
+            .rows()
+            .iter()
+            .map(|row| row.iter().map(takt_report::table::Cell::plain).collect())
+            .collect()
+    };
+    let late = rows("Late samples by measure, configuration and phase");
+    assert_eq!(late.len(), 4);
+    let tracker = late.iter().find(|row| row[0] == "tracker" && row[2] == "policy takt").unwrap();
+    assert_eq!((tracker[3].as_str(), tracker[5].as_str()), ("0 / 200", "200 / 200"), "{tracker:?}");
+    assert_eq!(tracker[9], "given up", "{tracker:?}");
+    let cost = rows("Figures by phase");
+    assert_eq!(cost[0][0], "plan_ms_per_plan");
+    assert_eq!(cost[0][2..], ["3.5", "5.5", "4.5"].map(str::to_owned), "{cost:?}");
+    let all = rows("Figures of the robot");
+    assert_eq!(all[0].len(), 2, "figures of phases stand in their own table: {all:?}");
+    let document = build(&collect(&[root.path()]).unwrap());
+    let pictures: Vec<&str> = document.figures().map(|figure| figure.id.as_str()).collect();
+    assert!(pictures.contains(&"m1-phases-1") && pictures.contains(&"m2-phases-1"), "{pictures:?}");
+    let curves = document.figures().find(|figure| figure.id == "m2-phases-1").unwrap();
+    assert!(curves.svg.contains("high load") && curves.svg.contains("goal 50 ms"));
+    // One run alone: a line for each chain.
+    let text = takt_report::text(&build(&collect(&[root.path().join("takt")]).unwrap()));
+    assert!(text.contains("tracker: does not count, degraded for 10.0 of 20.0 s"), "{text}");
+}
+
 fn folder(variable: &str) -> Option<std::path::PathBuf> {
     let found = std::env::var(variable).ok().filter(|name| !name.is_empty());
     if found.is_none() {

@@ -13,6 +13,7 @@ pub mod bus;
 pub mod executor;
 pub mod launch;
 pub mod node;
+pub mod rclcpp;
 pub mod system;
 pub mod tracepoints;
 

@@ -149,6 +149,15 @@ impl RunDir {
         series::read(&self.sample_base(&measure.file)?, measure)
     }
 
+    /// Whether there is a sample file of this name, sealed or not.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] for a name that leads out of the directory.
+    pub fn has_samples(&self, file: &str) -> Result<bool, Error> {
+        let base = self.sample_base(file)?;
+        Ok(["parquet", "csv"].iter().any(|extension| base.with_added_extension(extension).is_file()))
+    }
+
     /// Columns of non-negative integers of a sample file.
     ///
     /// # Errors

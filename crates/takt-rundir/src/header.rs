@@ -68,6 +68,13 @@ pub struct Measure {
     /// File of a streaming recorder, in the run directory, that saw every value where the sample file keeps only the
     /// first ones (long runs).
     pub recorder: Option<String>,
+    /// Whether the run's verdict needs this measure to keep its deadline. Where no measure says so, the verdict is about
+    /// the first one that has a deadline.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub judged: bool,
+    /// Why its misses do not count against the run: it was given up in a declared order so that others could be kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub excused: Option<String>,
 }
 
 impl Measure {
@@ -85,6 +92,8 @@ impl Measure {
             rate_hz: None,
             never: 0,
             recorder: None,
+            judged: false,
+            excused: None,
         }
     }
 
@@ -103,12 +112,44 @@ impl Measure {
         self
     }
 
+    /// Needed for the run's verdict.
+    #[must_use]
+    pub fn judged(mut self) -> Self {
+        self.judged = true;
+        self
+    }
+
     /// With a rate.
     #[must_use]
     pub fn rate_hz(mut self, rate_hz: f64) -> Self {
         self.rate_hz = Some(rate_hz);
         self
     }
+}
+
+/// The measures that a run's verdict is about, with their places: those that say so, or else the first with a deadline.
+pub fn judged(measures: &[Measure]) -> Vec<usize> {
+    let with = |pick: &dyn Fn(&Measure) -> bool| -> Vec<usize> {
+        measures.iter().enumerate().filter(|(_, measure)| pick(measure)).map(|(index, _)| index).collect()
+    };
+    let said = with(&|measure| measure.judged && measure.deadline_ns.is_some());
+    if !said.is_empty() {
+        return said;
+    }
+    let mut first = with(&|measure| measure.deadline_ns.is_some());
+    first.truncate(1);
+    first
+}
+
+/// A part of the measured window under a condition of its own.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Phase {
+    /// What held then: `high load`.
+    pub name: String,
+    /// From when, CLOCK_MONOTONIC nanoseconds.
+    pub from_ns: u64,
+    /// Until when, without.
+    pub to_ns: u64,
 }
 
 /// What every run says about itself. Other keys of `run.json` belong to the robot.
@@ -148,6 +189,10 @@ pub struct RunHeader {
     pub records_lost: u64,
     /// What was measured.
     pub measures: Vec<Measure>,
+    /// Parts of the measured window whose conditions differed by intent, in order; none where all of it was alike. A figure
+    /// `name@phase` belongs to one of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub phases: Vec<Phase>,
     /// Single figures of the run, units in the names: `position_rms_m`.
     #[serde(default)]
     pub figures: BTreeMap<String, f64>,

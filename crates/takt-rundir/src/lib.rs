@@ -13,7 +13,7 @@ pub use dir::{
     read_samples, set_aside, sha256, sha256_of, utc_name, utc_now, write_json,
 };
 pub use error::Error;
-pub use header::{Experiment, FORMAT, Factor, Measure, RunHeader};
+pub use header::{Experiment, FORMAT, Factor, Measure, Phase, RunHeader, judged};
 pub use machine::{
     CpuShare, CpuTime, FactDifference, GUEST_PARAMETER, Machine, VIRTUAL_MACHINE_FILE, VirtualMachine,
 };

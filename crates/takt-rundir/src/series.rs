@@ -9,7 +9,7 @@ use parquet::data_type::Int64Type;
 use parquet::errors::ParquetError;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 
-use crate::{Error, Measure};
+use crate::{Error, Measure, Phase};
 
 /// A measured series in the order of its samples.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -18,6 +18,14 @@ pub struct Series {
     pub values_ns: Vec<u64>,
     /// When each was measured (CLOCK_MONOTONIC nanoseconds); empty for a measure without times.
     pub times_ns: Vec<u64>,
+}
+
+impl Series {
+    /// Values of the samples whose time lies within a phase; none where times are not known.
+    pub fn within<'a>(&'a self, phase: &'a Phase) -> impl Iterator<Item = u64> + 'a {
+        let times = self.times_ns.iter().zip(&self.values_ns);
+        times.filter(|(time, _)| (phase.from_ns..phase.to_ns).contains(*time)).map(|(_, value)| *value)
+    }
 }
 
 const SAMPLES: &str = "samples written by this version of takt";

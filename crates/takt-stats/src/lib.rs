@@ -30,4 +30,6 @@ pub use stop::{Stop, StopConfig, StopError, Stopped, TrendStop};
 pub use streamed::Streamed;
 pub use summary::{Summary, reduction};
 pub use trend::{MaxPoint, MaxTrend, MeanPoint, MeanTrend};
-pub use verdict::{DeadlineEvidence, SeriesEvidence, Verdict, VerdictReport, judge, judge_series};
+pub use verdict::{
+    DeadlineEvidence, Part, SeriesEvidence, Verdict, VerdictReport, judge, judge_series, overall,
+};

@@ -120,6 +120,50 @@ impl VerdictReport {
     }
 }
 
+/// One of several series that a verdict is about.
+#[derive(Clone, Copy, Debug)]
+pub struct Part<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// What was found about it alone.
+    pub report: &'a VerdictReport,
+    /// Why its misses do not count: it was given up in a declared order. `None`: they count.
+    pub excused: Option<&'a str>,
+}
+
+/// One verdict about several series: FAIL if any that is not excused fails, PASS if all that are not excused pass. The reasons are a line
+/// for each series, in the order given.
+pub fn overall(parts: &[Part<'_>]) -> VerdictReport {
+    if let [Part { report, excused: None, .. }] = parts {
+        return (*report).clone();
+    }
+    let counted = || parts.iter().filter(|part| part.excused.is_none()).map(|part| part.report);
+    let any = |verdict: Verdict| counted().any(|report| report.verdict == verdict);
+    let verdict = if any(Verdict::Fail) {
+        Verdict::Fail
+    } else if any(Verdict::Inconclusive) || counted().next().is_none() {
+        Verdict::Inconclusive
+    } else {
+        Verdict::Pass
+    };
+    let line = |part: &Part<'_>| {
+        let why = part.report.reasons.join("; ");
+        match part.excused {
+            Some(excuse) => format!("{}: does not count, {excuse} ({why})", part.name),
+            None => format!("{}: {}, {why}", part.name, part.report.verdict),
+        }
+    };
+    let mut report = VerdictReport::new(verdict, parts.iter().map(line).collect());
+    if counted().next().is_none() {
+        report.reasons.push("nothing is left that the verdict could be about".to_owned());
+    }
+    if verdict == Verdict::Inconclusive {
+        report.measure_more_samples = counted().filter_map(|report| report.measure_more_samples).max();
+        report.measure_more_s = counted().filter_map(|report| report.measure_more_s).reduce(f64::max);
+    }
+    report
+}
+
 /// Samples without a miss below which no PASS is given. With n samples and no miss, the miss probability is
 /// below 3/n at 95 % confidence (rule of three, Hanley & Lippman-Hand 1983): 300 samples say "below 1 %".
 const MIN_SAMPLES: u64 = 300;
@@ -375,6 +419,29 @@ mod tests {
             assert_eq!((report.verdict, report.reasons.len()), (Verdict::Inconclusive, 1));
             assert_eq!(report.measure_more_samples, None);
         }
+    }
+
+    #[test]
+    fn one_late_series_of_many_is_a_fail_unless_it_was_given_up() {
+        let pass = judge_series(&series());
+        let fail = judge_series(&SeriesEvidence { misses: 3, ..series() });
+        let short = judge_series(&SeriesEvidence { samples: 50, ..series() });
+        let part = |name, report| Part { name, report, excused: None };
+        let given_up = |report| Part { name: "last", report, excused: Some("degraded") };
+        let of = |parts: &[Part<'_>]| overall(parts).verdict;
+        assert_eq!(of(&[part("a", &pass), part("b", &pass)]), Verdict::Pass);
+        assert_eq!(of(&[part("a", &pass), part("b", &fail)]), Verdict::Fail);
+        assert_eq!(of(&[part("a", &short), part("b", &fail)]), Verdict::Fail);
+        assert_eq!(of(&[part("a", &pass), given_up(&fail)]), Verdict::Pass);
+        assert_eq!(of(&[given_up(&fail)]), Verdict::Inconclusive);
+        assert_eq!(of(&[]), Verdict::Inconclusive);
+        // One alone speaks for itself.
+        assert_eq!(overall(&[part("a", &fail)]), fail);
+        let all = overall(&[part("a", &pass), part("b", &short), given_up(&fail)]);
+        assert_eq!((all.verdict, all.reasons.len()), (Verdict::Inconclusive, 3));
+        assert!(all.reasons[0].starts_with("a: PASS, all 10000"), "{:?}", all.reasons);
+        assert!(all.reasons[2].starts_with("last: does not count, degraded (3 of"), "{:?}", all.reasons);
+        assert_eq!(all.measure_more_s, short.measure_more_s);
     }
 
     #[test]

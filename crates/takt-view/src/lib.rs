@@ -1,4 +1,5 @@
-//! Best-effort views of a running safety cell: a web page on the loopback interface and a terminal screen.
+//! Best-effort views of a running safety cell: a web page on the loopback interface and a terminal screen. The latency manager has a
+//! [screen](manager) of its own.
 //!
 //! A view must never delay the critical path. So it runs in `view-*` threads of the lowest urgency
 //! ([`Urgency`]), takes no lock that another thread holds, and reads only through the wait-free readers of
@@ -12,6 +13,7 @@ mod api;
 mod error;
 mod histogram;
 mod http;
+pub mod manager;
 mod mask;
 mod picture;
 mod server;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use ratatui::Frame;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use ratatui::crossterm::terminal::is_raw_mode_enabled;
 use takt_rt::clock::monotonic_ns;
@@ -17,6 +18,7 @@ use crate::error::Error;
 use crate::status::CellStatus;
 use crate::urgency::{self, Urgency};
 
+pub(crate) use screen::{MUTED, card};
 pub use screen::{Shown, draw};
 
 /// Time between two drawings. Keys are answered at once.
@@ -45,7 +47,31 @@ pub fn run(
     names: &[String],
     stop: &AtomicBool,
 ) -> Result<ViewExit, Error> {
-    if !std::io::stdout().is_terminal() || !std::io::stdin().is_terminal() {
+    show(stop, |frame| {
+        let snapshot = status.read();
+        let shown = Shown {
+            title,
+            names,
+            status: snapshot.value,
+            sequence: snapshot.sequence,
+            age: Duration::from_nanos(monotonic_ns().saturating_sub(snapshot.stamp_ns)),
+        };
+        draw(frame, &shown);
+    })
+}
+
+/// Whether a screen can be shown at all.
+pub fn is_possible() -> bool {
+    std::io::stdout().is_terminal() && std::io::stdin().is_terminal()
+}
+
+/// Draws a screen of any kind several times a second until the user quits or `stop` is set, and then restores the terminal. A
+/// panic on any thread restores it, too, before the message is printed.
+///
+/// # Errors
+/// [`Error::Terminal`] where standard output or input is not a terminal, or it fails.
+pub fn show(stop: &AtomicBool, mut draw: impl FnMut(&mut Frame<'_>)) -> Result<ViewExit, Error> {
+    if !is_possible() {
         let text = "standard input and output are not both a terminal";
         return Err(Error::Terminal(std::io::Error::other(text)));
     }
@@ -59,15 +85,7 @@ pub fn run(
         if !is_raw_mode_enabled().map_err(Error::Terminal)? {
             return Ok(ViewExit::Stopped);
         }
-        let snapshot = status.read();
-        let shown = Shown {
-            title,
-            names,
-            status: snapshot.value,
-            sequence: snapshot.sequence,
-            age: Duration::from_nanos(monotonic_ns().saturating_sub(snapshot.stamp_ns)),
-        };
-        terminal.draw(|frame| draw(frame, &shown)).map_err(Error::Terminal)?;
+        terminal.draw(&mut draw).map_err(Error::Terminal)?;
         if event::poll(PERIOD).map_err(Error::Terminal)?
             && let Event::Key(key) = event::read().map_err(Error::Terminal)?
             && quits(&key)

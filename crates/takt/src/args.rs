@@ -453,6 +453,15 @@ pub struct BenchManager {
     /// Repetitions
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub repeat: u32,
+    /// Go on with this bench, which was stopped or killed; its length, policies and repetitions are in its folder
+    #[arg(long, value_name = "BENCH", conflicts_with_all = ["seconds", "policies", "repeat", "config", "runs"])]
+    pub resume: Option<PathBuf>,
+    /// Also compare with an earlier bench of these chains: differences with confidence intervals
+    #[arg(long, value_name = "BENCH")]
+    pub compare: Option<PathBuf>,
+    /// Compare although the machines or kernels differ; what differs is said first
+    #[arg(long, requires = "compare")]
+    pub across_machines: bool,
     /// Configuration file (robot = "ros"), such as one that starts real ROS 2 nodes; the shipped one when absent
     #[arg(long)]
     pub config: Option<PathBuf>,
@@ -475,9 +484,13 @@ pub struct Manage {
     /// Attach to running processes (by uprobes; needs root) instead of starting a command
     #[arg(long, value_delimiter = ',')]
     pub pid: Vec<u32>,
-    /// Examine a recording instead (a folder that `ros2 trace` or LTTng wrote): model, bounds, measured chains; changes nothing
-    #[arg(long, conflicts_with_all = ["pid", "command", "seconds"])]
+    /// Examine a recording instead (a folder that `ros2 trace` or LTTng wrote, or the run directory of a robot of Takt's): model,
+    /// bounds, measured chains; changes nothing
+    #[arg(long, conflicts_with_all = ["pid", "command", "seconds", "lttng"])]
     pub trace: Option<PathBuf>,
+    /// Follow an LTTng session that records to this folder and is rotated (`lttng enable-rotation --timer=1s`); with --observe
+    #[arg(long, value_name = "FOLDER", conflicts_with_all = ["pid", "command"])]
+    pub lttng: Option<PathBuf>,
     /// End after so many seconds; without, with the command or by Ctrl-C
     #[arg(long, value_parser = positive_seconds)]
     pub seconds: Option<f64>,
@@ -487,7 +500,7 @@ pub struct Manage {
     /// Serve Prometheus metrics at this address, such as 127.0.0.1:9464
     #[arg(long)]
     pub metrics: Option<std::net::SocketAddr>,
-    /// Show the status on the terminal, renewed twice a second, instead of the log
+    /// Show chains, budgets and decisions on a terminal screen instead of the log; `q` ends
     #[arg(long)]
     pub screen: bool,
     /// Write every decision to this file, too, one JSON object a line

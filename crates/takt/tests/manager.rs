@@ -76,9 +76,171 @@ fn a_bench_has_all_chains_and_what_the_manager_cost() {
     }
     assert!(all["manager_cpu_share"].as_f64().unwrap() > 0.0);
     assert!(all["analysis_ms"].as_f64().unwrap() > 0.0);
+    // Three load phases, each with its own share of the completions.
+    let phases = rows[0]["phases"].as_array().unwrap();
+    let of_phases: u64 = phases.iter().map(|phase| phase["completions"].as_u64().unwrap()).sum();
+    assert_eq!(phases.len(), 3);
+    assert!(of_phases > 0 && of_phases <= rows[0]["completions"].as_u64().unwrap(), "{:#}", rows[0]);
+    assert_eq!(all["cost_by_phase"].as_array().unwrap().len(), 3);
+    // The verdict is about all chains: a line for each.
+    let first = std::path::PathBuf::from(all["run_dirs"][0].as_str().unwrap());
+    let reasons = takt::read_json(&first.join("summary.json"))["reasons"].to_string();
+    for chain in ["heartbeat", "odometry-loc", "tracker"] {
+        assert!(reasons.contains(&format!("\"{chain}: ")), "{reasons}");
+    }
+    // A bench that is complete is only read again when resumed, and compares with itself.
+    let bench = all["bench_dir"].as_str().unwrap();
+    let mut command = run_again(bench);
+    let again = json(&command.args(["--compare", bench]).output().unwrap());
+    assert_eq!(again["rows"], all["rows"]);
+    assert!(!again["comparison"]["pairs"].as_array().unwrap().is_empty());
+    let report = run_report(bench);
+    assert!(report.contains("Verdicts over all measures") && report.contains("Figures by phase"));
     // What was reserved is given back.
     let left = run(["manage", "--restore"]).output().unwrap();
     assert!(stdout(&left).contains("no manager has left anything"), "{}", stdout(&left));
+}
+
+fn run_again(bench: &str) -> std::process::Command {
+    run(["bench", "manager", "--json", "--resume", bench])
+}
+
+/// The Markdown of a report.
+fn run_report(folder: &str) -> String {
+    let output = run(["report", folder]).output().unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    let markdown = stdout(&output).lines().find(|line| line.ends_with(".md")).unwrap().to_owned();
+    fs::read_to_string(markdown).unwrap()
+}
+
+/// Goals for the bare cyclic task.
+fn cyclic_goals(desk: &std::path::Path) -> std::path::PathBuf {
+    let path = desk.join("cyclic-goals.toml");
+    let text = "degradation_order = [\"beat\"]\n[[chain]]\nname = \"beat\"\nstart = \"cyclic\"\nend = \"cyclic\"\ngoal = \"50 ms\"\n";
+    fs::write(&path, text).unwrap();
+    path
+}
+
+/// A robot of Takt's own: under the manager while it runs, and its run directory afterwards.
+#[test]
+fn a_robot_tells_the_manager_its_jobs_and_its_run_directory_the_same() {
+    let _machine = alone();
+    let desk = tempfile::tempdir().unwrap();
+    let config = desk.path().join("cyclic.toml");
+    fs::write(
+        &config,
+        "robot = \"cyclic\"\nname = \"beat\"\nrate_hz = 100\npolicy = \"other:0\"\nwork_us = 500\n",
+    )
+    .unwrap();
+    let (goals, folder) = (cyclic_goals(desk.path()), desk.path().join("run"));
+    let mut command = run(["manage", "--observe", "--json"]);
+    command.arg(&goals).args(["--", TAKT, "run"]).arg(&config);
+    command.args(["--view", "none", "--seconds", "9", "--run-dir"]).arg(&folder);
+    let all = json(&command.output().unwrap());
+    let chain = &all["status"]["chains"][0];
+    // Planned after six seconds, measured from then on.
+    assert!(chain["completions"].as_u64().unwrap() > 50, "{chain:#}");
+    assert!(chain["bound_ns"].as_u64().unwrap() >= 500_000, "{chain:#}");
+    let vertices = all["graph"]["vertices"].as_array().unwrap();
+    assert_eq!(vertices.len(), 1, "{vertices:?}");
+    assert_eq!(vertices[0]["name"], "task cyclic");
+    let executors = all["model"]["executors"].to_string();
+    assert!(executors.contains("task"), "{executors}");
+    let threads = all["model"]["threads"].as_array().unwrap();
+    assert_eq!(threads.len(), 1, "the thread that does the jobs, and not the collector: {threads:?}");
+    assert_ne!(threads[0]["tid"], threads[0]["pid"]);
+
+    let mut command = run(["manage", "--json", "--trace"]);
+    let seen = json(&command.arg(&folder).arg(&goals).output().unwrap());
+    let measured = &seen["chains"][0];
+    let jobs = takt::read_json(&folder.join("summary.json"))["measures"][0]["us"]["count"].as_u64().unwrap();
+    assert!(measured["completions"].as_u64().unwrap() >= jobs, "{measured:#}, {jobs} jobs in the window");
+    assert_eq!(seen["graph"]["vertices"][0]["name"], "task cyclic");
+    let longest_ms = |all: &serde_json::Value| all["graph"]["vertices"][0]["longest_ms"].as_f64().unwrap();
+    assert!(longest_ms(&seen) >= 0.5 && longest_ms(&all) >= 0.5);
+
+    // A run without jobs says which have some.
+    let empty = desk.path().join("empty");
+    let mut header = takt::read_json(&folder.join("run.json"));
+    header["robot"] = "daq".into();
+    fs::create_dir_all(empty.join("samples")).unwrap();
+    fs::write(empty.join("run.json"), header.to_string()).unwrap();
+    let refused = run(["manage", "--trace"]).arg(&empty).arg(&goals).output().unwrap();
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(stderr(&refused).contains("without job records"), "{}", stderr(&refused));
+}
+
+#[test]
+fn a_robot_of_takts_own_gets_a_reservation() {
+    let _machine = alone();
+    let desk = tempfile::tempdir().unwrap();
+    let config = desk.path().join("cyclic.toml");
+    fs::write(
+        &config,
+        "robot = \"cyclic\"\nname = \"beat\"\nrate_hz = 50\npolicy = \"other:0\"\nwork_us = 500\n",
+    )
+    .unwrap();
+    let mut command = run(["manage", "--json"]);
+    command.arg(cyclic_goals(desk.path())).args(["--", TAKT, "run"]).arg(&config);
+    command.args(["--view", "none", "--seconds", "14", "--run-dir"]).arg(desk.path().join("run"));
+    let output = command.output().unwrap();
+    if stderr(&output).contains("may not") || stderr(&output).contains("CAP_SYS_NICE") {
+        println!("SKIPPED: no right to reserve CPU time: {}", stderr(&output));
+        return;
+    }
+    let all = json(&output);
+    let reserved = all["plan"]["reservations"].as_array().unwrap();
+    assert_eq!(reserved.len(), 1, "{:#}", all["plan"]);
+    assert!(all["restored"].is_string(), "{:#}", all["restored"]);
+}
+
+/// A program that stands where `takt_bench` would be: real nodes are taken where they are found.
+#[test]
+fn nodes_on_rclcpp_are_taken_where_they_are_built() {
+    use std::os::unix::fs::PermissionsExt;
+    let _machine = alone();
+    let desk = tempfile::tempdir().unwrap();
+    let programs = desk.path().join("prefix/lib/takt_bench");
+    fs::create_dir_all(&programs).unwrap();
+    let program = programs.join("takt_bench_node");
+    let text = format!(
+        "#!/bin/sh\ntest -s \"$1/$2.plan\" && echo \"$2\" >> {}\nexec {TAKT} workload --directory \"$1\" --node \"$2\"\n",
+        desk.path().join("started").display()
+    );
+    fs::write(&program, text).unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    let bench = |desk: &std::path::Path| {
+        let mut command = run(["bench", "manager", "--seconds", "1", "--policy", "cfs", "--json", "--runs"]);
+        command.arg(desk.join("runs")).env("ROS_DISTRO", "jazzy");
+        command
+    };
+    let mut command = bench(desk.path());
+    let all = json(&command.env("AMENT_PREFIX_PATH", desk.path().join("prefix")).output().unwrap());
+    assert_eq!(all["nodes"][0], "rclcpp of ROS 2 jazzy on its own middleware", "{all:#}");
+    let started = fs::read_to_string(desk.path().join("started")).unwrap();
+    assert!(started.lines().any(|node| node == "amcl"), "{started}");
+    // These nodes have no tracepoints: nothing completes, and no verdict is made up for it.
+    let chains = all["rows"].as_array().unwrap();
+    assert!(chains.len() == 7 && chains.iter().all(|row| row["completions"] == 0), "{chains:?}");
+    let first = std::path::PathBuf::from(all["run_dirs"][0].as_str().unwrap());
+    let summary = takt::read_json(&first.join("summary.json"));
+    assert_eq!(summary["verdict"], "INCONCLUSIVE", "{summary:#}");
+    assert!(summary["reasons"].to_string().contains("chain pilot never completed"), "{summary:#}");
+    assert!(run_report(all["bench_dir"].as_str().unwrap()).contains("never completed"));
+
+    // Without them Takt's own run, and it is said why.
+    let config = desk.path().join("real.toml");
+    let shipped = fs::read_to_string(root().join("robots/turtlebot.toml")).unwrap();
+    fs::write(&config, shipped.replacen("[goals]", "nodes = \"rclcpp\"\n[goals]", 1)).unwrap();
+    let mut command = bench(desk.path());
+    let refused =
+        command.arg("--config").arg(&config).env("AMENT_PREFIX_PATH", desk.path()).output().unwrap();
+    assert!(
+        format!("{}{}", stderr(&refused), stdout(&refused)).contains("colcon build"),
+        "{}\n{}",
+        stderr(&refused),
+        stdout(&refused)
+    );
 }
 
 #[test]
@@ -95,6 +257,9 @@ fn refusals_name_the_way_out() {
     let goals = goals.to_str().unwrap();
     refused(&[goals], &["nothing to manage", "--pid"]);
     refused(&[goals, "--observe", "--", "/no/such/program"], &["/no/such/program"]);
+    refused(&[goals, "--lttng", "/no/such/folder"], &["--observe"]);
+    refused(&[goals, "--observe", "--lttng", "/no/such/folder"], &["/no/such/folder"]);
+    refused(&[goals, "--observe", "--screen", "--", "true"], &["terminal"]);
     let text = fs::read_to_string(goals).unwrap();
     let twice = desk.path().join("twice.toml");
     fs::write(&twice, text.replacen("\"tracker\",", "\"tracker\", \"tracker\",", 1)).unwrap();

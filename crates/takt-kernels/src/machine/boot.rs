@@ -9,15 +9,19 @@ use std::time::{Duration, Instant};
 use tempfile::NamedTempFile;
 
 use super::command::{CONSOLE, LINE, QEMU_LOG, STREAM};
-use super::console::{Judgement, judge, tail};
+use super::console::{Judgement, has_panicked, judge, tail};
 use super::payload;
 use super::process::{Qemu, probe_kvm};
+use super::quiet::Quiet;
 use super::{Accelerator, LOOK, Machine, MachineError};
 
 use crate::transport::{Hello, JobEnd, Message, Receiver};
 
 /// Lines of the console in an error.
 const TAIL_LINES: usize = 12;
+
+/// A kernel that panicked ends its machine at once, or, where it died too early for that, never.
+const PANICKED_QUIET_S: u64 = 10;
 
 /// Most of a console's log that is judged: its end. A guest can write gigabytes.
 const CONSOLE_JUDGED_BYTES: u64 = 1 << 20;
@@ -35,6 +39,8 @@ pub enum Event {
     Line(String),
     /// Bytes of results so far.
     Results(u64),
+    /// Nothing new; told several times a second, so that who hears it can end a run that says nothing.
+    Waiting,
 }
 
 /// How the machine ended, beside its results.
@@ -199,7 +205,8 @@ impl<'a> Run<'a> {
     /// Until QEMU ends or has to be ended.
     fn watch(&mut self, progress: &mut dyn FnMut(&Event) -> bool) -> Result<ExitStatus, MachineError> {
         let settings = &self.machine.settings;
-        let mut heard = (Instant::now(), 0);
+        let mut quiet = Quiet::new(self.qemu.id());
+        let mut looked_s = 0;
         loop {
             let ended = self.qemu.ended().map_err(|source| file_error("process", &settings.qemu, source))?;
             if let Some(status) = ended {
@@ -207,11 +214,13 @@ impl<'a> Run<'a> {
             }
             self.read(progress)?;
             let said = self.console.length() + self.stream.read + self.line.read;
-            if said != heard.1 {
-                heard = (Instant::now(), said);
-            }
-            let quiet_s = heard.0.elapsed().as_secs();
-            if quiet_s >= settings.quiet_limit_s {
+            let quiet_s = quiet.look(said).as_secs();
+            // Not at every look: the log may be long.
+            let panicked = quiet_s >= PANICKED_QUIET_S && quiet_s != looked_s && {
+                looked_s = quiet_s;
+                has_panicked(&self.console_text())
+            };
+            if quiet_s >= settings.quiet_limit_s || panicked {
                 return Err(MachineError::Hung {
                     quiet_s,
                     stage: self.stage(),
@@ -225,6 +234,9 @@ impl<'a> Run<'a> {
                     stage: self.stage(),
                     console: self.machine.console(),
                 });
+            }
+            if !progress(&Event::Waiting) {
+                return Err(MachineError::Stopped);
             }
             std::thread::sleep(LOOK);
         }
@@ -333,14 +345,25 @@ impl<'a> Run<'a> {
                 Some(MachineError::Panicked { reason, tail: tail(&text, TAIL_LINES), console })
             }
             Judgement::OutOfMemory(reason) => {
-                let memory_mib = self.machine.settings.memory_mib;
-                Some(MachineError::OutOfMemory { reason, memory_mib, console })
+                let settings = &self.machine.settings;
+                let mem = settings.boot_parameters.split_whitespace().find(|word| word.starts_with("mem="));
+                let memory = match mem {
+                    Some(mem) => format!("{} MiB and {mem}", settings.memory_mib),
+                    None => format!("{} MiB", settings.memory_mib),
+                };
+                Some(MachineError::OutOfMemory { reason, memory, console })
             }
             Judgement::NoInit(reason) => Some(MachineError::NoInit { reason, console }),
             Judgement::Guest(why) => Some(MachineError::Guest { why, console }),
             Judgement::Silent => Some(MachineError::Silent {
                 kernel: self.machine.kernel.clone(),
                 waited_s: self.start.elapsed().as_secs(),
+                hint: match self.machine.settings.accelerator {
+                    Accelerator::Counted => "",
+                    Accelerator::Kvm => {
+                        ". In a virtual machine itself, the host's KVM may not bring any kernel up: try without it"
+                    }
+                },
                 console,
             }),
             Judgement::Nothing => None,

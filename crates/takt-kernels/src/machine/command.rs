@@ -24,9 +24,9 @@ const CPU_FEATURES: &str = "+ssse3,+sse4.1,+sse4.2,+popcnt,+smep,+smap,+fsgsbase
 ///
 /// `nokaslr norandmaps`: addresses decide about collisions in hash tables and thus about instructions.
 /// `random.trust_cpu=off random.trust_bootloader=off`: no entropy of the host. `panic=-1` with QEMU's `-no-reboot`: a panic
-/// ends the machine. `loglevel=6`: enough for a sign of life, little enough to boot fast; the guest lowers it later.
+/// ends the machine. `earlyprintk=ttyS0`: the words of a kernel that dies before it has a console. `loglevel=6`: enough for a sign of life, little enough to boot fast; the guest lowers it later.
 /// `cryptomgr.notests`: self-tests of ciphers cost seconds. `rdinit=/init`: no search.
-const PARAMETERS: &str = "console=ttyS0 panic=-1 loglevel=6 nokaslr norandmaps random.trust_cpu=off \
+const PARAMETERS: &str = "console=ttyS0 earlyprintk=ttyS0 panic=-1 loglevel=6 nokaslr norandmaps random.trust_cpu=off \
                           random.trust_bootloader=off cryptomgr.notests rdinit=/init";
 
 /// The time-stamp counter is exactly the virtual clock: nothing to calibrate, and no watchdog that compares it with a

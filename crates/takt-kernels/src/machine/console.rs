@@ -20,7 +20,8 @@ pub enum Judgement {
 }
 
 /// A kernel without memory says that in many ways, and often panics about the consequence; so memory goes before panics.
-const MEMORY: [&str; 6] = [
+const MEMORY: [&str; 7] = [
+    "Cannot find place for new RAMDISK",
     "Out of memory: Killed process",
     "Out of memory and no killable processes",
     "System is deadlocked on memory",
@@ -77,6 +78,11 @@ pub fn judge(console: &[u8]) -> Judgement {
     }
 }
 
+/// Whether the kernel has panicked: nothing comes after that, but the end.
+pub(super) fn has_panicked(console: &[u8]) -> bool {
+    String::from_utf8_lossy(console).contains(PANIC)
+}
+
 /// The last lines, for a message.
 pub(super) fn tail(console: &[u8], lines: usize) -> String {
     let text = String::from_utf8_lossy(console);
@@ -108,6 +114,13 @@ mod tests {
             judge(console),
             Judgement::OutOfMemory("Out of memory: Killed process 1 (init) total-vm:1kB".into())
         );
+    }
+
+    #[test]
+    fn an_image_that_does_not_fit_is_a_lack_of_memory() {
+        let console = b"[    0.007] Kernel panic - not syncing: Cannot find place for new RAMDISK of size 60936704\n";
+        assert!(matches!(judge(console), Judgement::OutOfMemory(line) if line.contains("RAMDISK")));
+        assert!(has_panicked(console) && !has_panicked(b"[    0.1] Out of memory: Killed process 1\n"));
     }
 
     #[test]

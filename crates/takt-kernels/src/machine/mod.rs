@@ -17,6 +17,7 @@ mod command;
 mod console;
 mod payload;
 mod process;
+mod quiet;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -62,8 +63,9 @@ pub struct Settings {
     /// Host time that a whole run gets, seconds. Default 1800: a busy second of the guest takes about ten of the host, and
     /// a run of 1000 releases under stress a few minutes.
     pub wall_limit_s: u64,
-    /// Host time without a sign of life before the guest counts as hung, seconds. Default 300: the guest gives one every ten
-    /// seconds of its own time, which take some 100 s under full load.
+    /// Time without a sign of life before the guest counts as hung, seconds, in which QEMU runs or sleeps; what it waits for a CPU
+    /// of the host does not count. Default 300: the guest gives a sign every ten seconds of its own time, which take
+    /// some 100 s under full load.
     pub quiet_limit_s: u64,
     /// Seed of everything that QEMU makes up. Default 1; another one gives another sequence of the same kind.
     pub seed: u32,
@@ -220,25 +222,25 @@ pub enum MachineError {
     },
     /// Not enough memory.
     #[error(
-        "the guest ran out of memory ({reason}) with {memory_mib} MiB. Fix: more `memory_mib`. Console: {console}",
+        "the guest ran out of memory ({reason}) with {memory}. Fix: more of it (`memory_mib`). Console: {console}",
         console = console.display()
     )]
     OutOfMemory {
         /// The kernel's words.
         reason: String,
-        /// What it had.
-        memory_mib: u32,
+        /// What it had, in words.
+        memory: String,
         /// The console's log.
         console: PathBuf,
     },
     /// Nothing was heard of the guest for too long.
     #[error(
-        "the guest hung: no sign of life for {quiet_s} s ({stage}); it was ended. Fix: a longer `quiet_limit_s`, if it \
+        "the guest hung: no sign of life for {quiet_s} s of its own running ({stage}); it was ended. Fix: a longer `quiet_limit_s`, if it \
          was only slow\nlast lines of {console}:\n{tail}",
         console = console.display()
     )]
     Hung {
-        /// How long nothing was heard.
+        /// How long nothing was heard, without the time that QEMU waited for a CPU.
         quiet_s: u64,
         /// How far it had come.
         stage: String,
@@ -262,7 +264,7 @@ pub enum MachineError {
     /// Nothing ever came from the kernel.
     #[error(
         "nothing on the guest's console after {waited_s} s: is {kernel} an x86-64 kernel with a serial console \
-         (CONFIG_SERIAL_8250_CONSOLE)?",
+         (CONFIG_SERIAL_8250_CONSOLE)?{hint}",
         kernel = kernel.display()
     )]
     Silent {
@@ -270,6 +272,8 @@ pub enum MachineError {
         kernel: PathBuf,
         /// Host time.
         waited_s: u64,
+        /// What else it may be; empty where there is nothing.
+        hint: &'static str,
         /// The console's log, empty.
         console: PathBuf,
     },

@@ -51,6 +51,10 @@ impl Qemu {
         Ok(Self { child })
     }
 
+    pub(super) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// How it ended; `None` while it runs.
     pub(super) fn ended(&mut self) -> io::Result<Option<ExitStatus>> {
         self.child.try_wait()

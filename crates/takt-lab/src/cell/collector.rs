@@ -18,6 +18,7 @@ use takt_view::{CameraList, CellStatus, Label, ReactionStatus, ThreadSummary};
 use super::rows::{FRAMES, JOBS, JobRow};
 use super::worker_rows::{GPU_EVENTS, GPU_FRAMES, WorkerRow};
 use crate::LabError;
+use crate::jobs::Teller;
 use takt_rundir::{RunDir, SampleFile};
 
 /// How often rings are drained: often enough for a live view.
@@ -62,6 +63,7 @@ pub(super) struct Collector {
     begun: Instant,
     job_batch: Vec<SsmJob>,
     frame_batch: Vec<FrameRecord>,
+    teller: Teller,
 }
 
 /// What the collector ends with.
@@ -71,7 +73,12 @@ pub(super) struct Collected {
 }
 
 impl Collector {
-    pub(super) fn new(dir: &RunDir, records: Records, board: Board) -> Result<Self, LabError> {
+    pub(super) fn new(
+        dir: &RunDir,
+        records: Records,
+        board: Board,
+        teller: Teller,
+    ) -> Result<Self, LabError> {
         let mut live = CellStatus { policy: Label::new(&board.policy), ..CellStatus::default() };
         live.reaction = ReactionStatus { deadline_ms: board.deadline_ms as f32, ..ReactionStatus::default() };
         live.reduce_distance_m = board.ssm.reduce_below_m as f32;
@@ -93,6 +100,7 @@ impl Collector {
             begun: Instant::now(),
             job_batch: Vec::with_capacity(BATCH),
             frame_batch: Vec::with_capacity(BATCH),
+            teller,
         })
     }
 
@@ -136,11 +144,14 @@ impl Collector {
         let mut reactions = Vec::new();
         for frame in &frames {
             self.frames.push(frame)?;
+            let times_ns = [frame.arrival_ns, frame.start_ns, frame.published_ns];
+            self.teller.job(&crate::jobs::PERCEPTION, frame.camera, times_ns);
             self.see_frame(frame);
             self.joiner.frame(*frame, &mut |r| reactions.push(r));
         }
         for job in &jobs {
             self.jobs.push(&JobRow::from(job))?;
+            self.teller.job(&crate::jobs::SSM, 0, [job.planned_ns, job.wake_ns, job.end_ns]);
             self.joiner.job(job, &mut |r| reactions.push(r));
         }
         reactions.iter().for_each(|reaction| self.see_reaction(reaction));

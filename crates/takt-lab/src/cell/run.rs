@@ -173,7 +173,7 @@ pub fn run(
         cameras: file.cameras.len(),
         threads: Arc::clone(&threads),
     };
-    let collector = Collector::new(session.dir(), records, board)?;
+    let collector = Collector::new(&session.dir().clone(), records, board, session.teller())?;
     let stop_collector = Arc::new(AtomicBool::new(false));
     let collecting = {
         let stop = Arc::clone(&stop_collector);

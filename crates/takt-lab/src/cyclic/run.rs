@@ -45,6 +45,7 @@ pub fn run(
     ];
     let window = Window::watched(options.watch.clone());
     let journal = Journal::new(&session.dir().clone(), &mut session.header.measures, &window, file.period())?;
+    let journal = journal.telling(session.teller(), &crate::jobs::CYCLIC);
     let collector = Collector::start(journal, Duration::from_millis(20))?;
     let stop = Arc::new(AtomicBool::new(false));
     // Two seconds of records: a collector that is starved under stress loses none for that long.

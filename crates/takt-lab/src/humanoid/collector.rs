@@ -12,6 +12,7 @@ use takt_rundir::{Measure, RunDir, SampleFile};
 use super::latency::{Joiner, LatencyRow};
 use super::rows::{CYCLES, CycleRow, LATENCIES};
 use crate::LabError;
+use crate::jobs::{self, Teller};
 use crate::keeper::{Keeper, MOST_ROWS, Window, recorder_file};
 
 /// How often rings are drained.
@@ -72,6 +73,7 @@ pub(super) struct Collector {
     joiner: Joiner,
     previous_wake_ns: Option<u64>,
     collected: Collected,
+    teller: Teller,
 }
 
 /// What the collector ends with.
@@ -104,6 +106,7 @@ impl Collector {
         rings: Rings,
         measures: &mut [Measure],
         window: &Window,
+        teller: Teller,
     ) -> Result<Self, LabError> {
         let (mut cycles_kept, mut latencies_kept) = (Vec::new(), Vec::new());
         for measure in measures {
@@ -127,6 +130,7 @@ impl Collector {
             joiner: Joiner::default(),
             previous_wake_ns: None,
             collected: Collected::default(),
+            teller,
         })
     }
 
@@ -185,6 +189,7 @@ impl Collector {
 
     fn cycle(&mut self, record: &CycleRecord) -> Result<(), LabError> {
         self.joiner.cycle(record);
+        self.teller.job(&jobs::HUMANOID, 0, [record.planned_ns, record.wake_ns, record.end_ns]);
         let Some(previous_wake_ns) = self.previous_wake_ns.replace(record.wake_ns) else { return Ok(()) };
         if self.window.elapsed_ns(record.planned_ns).is_none() {
             return Ok(());

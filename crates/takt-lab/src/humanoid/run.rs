@@ -165,8 +165,9 @@ impl Robot {
         session.header.measures = measures(file, behind.truth.is_some());
         let window = Window::watched(options.watch.clone());
         let dir = session.dir().clone();
+        let teller = session.teller();
         let rings = Rings { records, events, truth: behind.truth.take() };
-        let collector = Collector::new(&dir, rings, &mut session.header.measures, &window)?;
+        let collector = Collector::new(&dir, rings, &mut session.header.measures, &window, teller)?;
         let done = Arc::new(AtomicBool::new(false));
         let stop = Arc::clone(&done);
         let collecting =

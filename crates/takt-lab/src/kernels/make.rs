@@ -34,6 +34,8 @@ const SHELL: &str = "/bin/sh";
 /// Modules that robots use: raw sockets between a pair of interfaces, a simulated board.
 const MODULES_OF_ROBOTS: [(&str, &[&str]); 2] =
     [("humanoid", &["veth", "af_packet"]), ("daq", &["comedi_test"])];
+/// Programs that robots use: the pair of interfaces is made by one.
+const TOOLS_OF_ROBOTS: [(&str, &[&str]); 1] = [("humanoid", &["ip"])];
 
 /// Makes runs in guests. Kernels are fetched once.
 pub struct Maker {
@@ -162,7 +164,7 @@ impl Maker {
             memory_mib: self.guests.memory_mib,
             boot_parameters: format!("{GUEST_PARAMETER} {}", self.boot(run).join(" ")),
             wall_limit_s: self.guests.limit_s.into(),
-            // On a busy host a guest under stress says nothing for minutes, and is none the worse for it.
+            // A starved first process gives its sign of life late.
             quiet_limit_s: u64::from(self.guests.limit_s).div_ceil(3),
             ..Settings::default()
         }
@@ -188,14 +190,19 @@ impl Maker {
             files.push(Brought { host: host.to_path_buf(), guest: guest.to_owned() });
         }
         let loaded = !order.run.setup.interference().profile().is_off();
-        let tools = TOOLS.iter().filter_map(|tool| in_path(tool)).chain([PathBuf::from(SHELL)]);
-        let tools = tools.filter(|tool| loaded && tool.is_file());
+        let robot = robot_of(&config);
+        let mut tools = for_robot(&TOOLS_OF_ROBOTS, robot.as_deref()).filter_map(in_path).collect::<Vec<_>>();
+        if loaded {
+            tools.extend(TOOLS.iter().filter_map(|tool| in_path(tool)));
+            tools.extend(Some(PathBuf::from(SHELL)).filter(|shell| shell.is_file()));
+        }
         Ok(GuestRun {
-            modules: modules_for(&kernel, &config)?,
+            modules: modules_for(&kernel, robot.as_deref())?,
             kernel,
             settings: self.settings(order.run),
             init: self.program.clone(),
             programs: tools
+                .into_iter()
                 .map(|tool| Brought { guest: tool.to_string_lossy().into_owned(), host: tool })
                 .collect(),
             files,
@@ -255,20 +262,30 @@ fn describe(accelerator: Accelerator) -> String {
     }
 }
 
-/// Modules that the robot of this configuration uses, where the kernel has them.
-fn modules_for(kernel: &Kernel, config: &str) -> Result<Vec<String>, String> {
-    let Some(folder) = &kernel.modules else { return Ok(Vec::new()) };
-    let index = modules::Index::read(folder).map_err(|error| error.to_string())?;
-    let table: toml::Table = toml::from_str(config).unwrap_or_default();
-    let robot = table.get("robot").and_then(toml::Value::as_str);
-    let wanted =
-        MODULES_OF_ROBOTS.iter().filter(|(of, _)| robot == Some(*of)).flat_map(|(_, modules)| *modules);
-    Ok(wanted.filter(|module| index.has(module)).map(|module| (*module).to_owned()).collect())
+/// The robot of a configuration.
+fn robot_of(config: &str) -> Option<String> {
+    toml::from_str::<toml::Table>(config).ok()?.get("robot")?.as_str().map(str::to_owned)
 }
 
+/// What is listed for a robot.
+fn for_robot<'a>(list: &[(&str, &'a [&'a str])], robot: Option<&str>) -> impl Iterator<Item = &'a str> {
+    let listed = list.iter().find(|(of, _)| robot == Some(*of));
+    listed.map_or(&[][..], |(_, names)| names).iter().copied()
+}
+
+/// Modules that a robot uses, where the kernel has them.
+fn modules_for(kernel: &Kernel, robot: Option<&str>) -> Result<Vec<String>, String> {
+    let Some(folder) = &kernel.modules else { return Ok(Vec::new()) };
+    let index = modules::Index::read(folder).map_err(|error| error.to_string())?;
+    let wanted = for_robot(&MODULES_OF_ROBOTS, robot);
+    Ok(wanted.filter(|module| index.has(module)).map(str::to_owned).collect())
+}
+
+/// A program of the host. Those of administrators are not in everybody's PATH.
 fn in_path(program: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH")?;
+    let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path)
+        .chain(["/usr/sbin".into(), "/sbin".into()])
         .map(|folder| folder.join(program))
         .find(|file| file.is_absolute() && file.is_file())
 }

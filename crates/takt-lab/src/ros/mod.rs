@@ -4,13 +4,15 @@
 //! What runs is either the built-in workload, with costs that are known, or any command that starts ROS 2 nodes.
 
 mod baseline;
+mod chains;
+mod costs;
 mod file;
 mod rows;
 mod run;
 
 pub use baseline::{Given, criticality_monotonic};
-pub use file::{ManagerPolicy, RosFile};
-pub use rows::{ChainRow, ManagerTable, manager_table};
+pub use file::{ManagerPolicy, NodeKind, RosFile};
+pub use rows::{ChainRow, ManagerTable, PhaseCost, PhaseRow, manager_table};
 pub use run::{run, watchdog_command};
 
 /// The shipped configuration: the paper's robot, its seven chains.

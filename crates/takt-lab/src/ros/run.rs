@@ -8,35 +8,33 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use serde::Serialize;
 use takt_manager::live::launch::Launched;
 use takt_manager::live::{self, Live, Log, Status};
 use takt_manager::system::platform;
 use takt_manager::{Goals, Plan};
 use takt_model::Model;
 use takt_ros::preload::{Probe, Session as ProbeSession, SessionOptions};
+use takt_ros_workload::rclcpp::{self, Nodes};
 use takt_ros_workload::{Program, Running};
 use takt_rt::clock::monotonic_ns;
-use takt_rt::jobs::JobRecord;
-use takt_rundir::{Measure, RunDir, SampleFile};
-use takt_trace::event::Trace;
-use takt_trace::perfetto::{Task, export};
+use takt_rundir::{Phase, RunDir};
 
 use super::baseline::criticality_monotonic;
-use super::{ManagerPolicy, RosFile};
+use super::chains::Chains;
+use super::costs::Costs;
+use super::{ManagerPolicy, NodeKind, RosFile};
 use crate::LabError;
 use crate::options::RunOptions;
 use crate::robot::Event;
-use crate::session::{Session, file_name};
+use crate::session::Session;
 use crate::summary::RunSummary;
 
 /// Between two looks at the events, as the manager does by itself.
 const POLL: Duration = Duration::from_millis(15);
 const TICK: Duration = Duration::from_millis(500);
-/// Instances of a chain in the picture: half an hour at 50 Hz.
-const MOST_SHOWN: usize = 100_000;
-/// The picture of the chains.
-const PERFETTO_FILE: &str = "chains.perfetto-trace";
+/// Key of `run.json` that says what the nodes are.
+pub(super) const NODES_KEY: &str = "nodes";
+const OWN_NODES: &str = "processes of Takt's that behave like nodes";
 /// What a system gets to end by itself.
 const GRACE: Duration = Duration::from_secs(5);
 
@@ -67,18 +65,22 @@ fn drive(
     options: &RunOptions,
     observe: &mut dyn FnMut(Event<'_>),
 ) -> Result<(), LabError> {
-    let probe =
-        ProbeSession::create(&SessionOptions { stand_in: file.command.is_none(), ..Default::default() })
-            .map_err(|error| LabError::Config(error.to_string()))?;
+    let real = real_nodes(file, session)?;
+    // Real nodes bring their own tracepoints.
+    let stand_in = file.command.is_none() && real.is_none();
+    let probe = ProbeSession::create(&SessionOptions { stand_in, ..Default::default() })
+        .map_err(|error| LabError::Config(error.to_string()))?;
     let mut chains = Chains::open(goals, session)?;
-    let mut live = manager(file, goals, &probe, session)?;
+    let (mut live, enacts) = manager(file, goals, &probe, session)?;
     let length = Duration::from_secs_f64(options.seconds.unwrap_or(file.seconds));
     let lead = Duration::from_secs_f64(file.learn_seconds);
-    let mut system = Started::start(file, session.dir(), &probe)?;
+    let mut system = Started::start(file, real.as_ref(), session.dir(), &probe)?;
     session.write()?;
     observe(Event::Started { dir: session.dir(), not_granted: &session.header.not_granted });
     session.start_load(&options.interference)?;
     let (measured_ns, end_ns) = system.begin(file, lead, length)?;
+    session.header.phases = system.phases(file, measured_ns, end_ns);
+    let mut costs = Costs::new(&session.header.phases);
     live.settle();
 
     let mut baseline = Baseline::default();
@@ -92,6 +94,10 @@ fn drive(
             open = true;
         }
         live.step(now_ns).map_err(managed)?;
+        costs.follow(now_ns, &live);
+        if open && enacts {
+            chains.follow(now_ns, &live);
+        }
         if file.policy == ManagerPolicy::Rr {
             baseline.follow(goals, &live);
         }
@@ -108,6 +114,7 @@ fn drive(
     if open {
         session.end_window();
     }
+    costs.close(&live, session);
     // What holds now; once the nodes have ended there is nothing left to guarantee.
     let last =
         Last { status: live.status(monotonic_ns()), plan: live.plan().cloned(), model: live.model().clone() };
@@ -124,17 +131,42 @@ fn drive(
     conclude(live, &last, session)
 }
 
+/// The workload's nodes on `rclcpp`, where they are wanted and there. What runs is said in `run.json`: `nodes`.
+fn real_nodes(file: &RosFile, session: &mut Session) -> Result<Option<Nodes>, LabError> {
+    if file.command.is_some() {
+        return Ok(None);
+    }
+    let found = match file.nodes {
+        NodeKind::Processes => None,
+        NodeKind::Auto | NodeKind::Rclcpp => Some(rclcpp::find()),
+    };
+    let (words, nodes) = match found {
+        None => (OWN_NODES.to_owned(), None),
+        Some(Ok(nodes)) => {
+            let middleware = nodes.middleware.as_deref().unwrap_or("its own middleware");
+            (format!("rclcpp of ROS 2 {} on {middleware}", nodes.distribution), Some(nodes))
+        }
+        Some(Err(missing)) if file.nodes == NodeKind::Rclcpp => {
+            return Err(LabError::Config(format!("nodes = \"rclcpp\": {missing}")));
+        }
+        // Who has ROS 2 sourced should know why it is not what runs.
+        Some(Err(missing)) => (format!("{OWN_NODES} ({missing})"), None),
+    };
+    session.note(NODES_KEY, &words)?;
+    Ok(nodes)
+}
+
 fn managed(error: live::Error) -> LabError {
     LabError::Config(error.to_string())
 }
 
-/// The manager, or its eyes alone for the baselines.
+/// The manager, or its eyes alone for the baselines; and whether it enacts what it plans.
 fn manager(
     file: &RosFile,
     goals: &Goals,
     probe: &ProbeSession,
     session: &mut Session,
-) -> Result<Live<Probe>, LabError> {
+) -> Result<(Live<Probe>, bool), LabError> {
     let platform = platform(&goals.options).map_err(|error| LabError::Config(error.to_string()))?;
     let open = |observe: bool| -> Result<Live<Probe>, live::Error> {
         let probe = probe.probe().map_err(|error| live::Error::Source(Box::new(error)))?;
@@ -147,12 +179,12 @@ fn manager(
         Live::new(goals.clone(), platform.clone(), probe, options)
     };
     match open(file.policy != ManagerPolicy::Takt) {
-        Ok(live) => Ok(live),
+        Ok(live) => Ok((live, file.policy == ManagerPolicy::Takt)),
         Err(error) if file.strict || file.policy != ManagerPolicy::Takt => Err(managed(error)),
         Err(error) => {
             let live = open(true).map_err(managed)?;
             session.header.not_granted.push(format!("nothing is reserved: {error}"));
-            Ok(live)
+            Ok((live, false))
         }
     }
 }
@@ -179,7 +211,12 @@ enum Started {
 }
 
 impl Started {
-    fn start(file: &RosFile, dir: &RunDir, probe: &ProbeSession) -> Result<Self, LabError> {
+    fn start(
+        file: &RosFile,
+        real: Option<&Nodes>,
+        dir: &RunDir,
+        probe: &ProbeSession,
+    ) -> Result<Self, LabError> {
         let failed = |error: String| LabError::Config(error);
         if let Some(words) = &file.command {
             let (program, arguments) =
@@ -194,6 +231,16 @@ impl Started {
         let path = dir.path().join("workload.toml");
         let text = toml::to_string(&system).map_err(|error| failed(error.to_string()))?;
         std::fs::write(&path, text).map_err(LabError::io(&path))?;
+        let environment = probe.environment(std::env::var_os("LD_PRELOAD"));
+        let environment: Vec<(OsString, OsString)> =
+            environment.into_iter().map(|(name, value)| (name.into(), value)).collect();
+        if let Some(nodes) = real {
+            let program = nodes.program(&system, probe.directory());
+            let program = program.map_err(LabError::io(probe.directory()))?;
+            let running = Running::start(&system, &Program { environment, ..program })
+                .map_err(|error| failed(error.to_string()))?;
+            return Ok(Self::Workload(Some(running)));
+        }
         let exe =
             std::env::current_exe().map_err(|error| failed(format!("this program's own path: {error}")))?;
         // Sockets go where paths are short, and away with the session.
@@ -204,8 +251,6 @@ impl Started {
             probe.directory().as_os_str().to_owned(),
             "--node".into(),
         ];
-        let environment = probe.environment(std::env::var_os("LD_PRELOAD"));
-        let environment = environment.into_iter().map(|(name, value)| (name.into(), value)).collect();
         let running = Running::start(&system, &Program { path: exe, arguments, environment })
             .map_err(|error| failed(error.to_string()))?;
         Ok(Self::Workload(Some(running)))
@@ -226,6 +271,18 @@ impl Started {
                 Ok((from_ns, from_ns + length.as_nanos() as u64))
             }
         }
+    }
+
+    /// The load phases of the measured window; none of a command, which tells nothing of its load.
+    fn phases(&self, file: &RosFile, from_ns: u64, to_ns: u64) -> Vec<Phase> {
+        let names = match self {
+            Self::Workload(_) => file.system().phases,
+            Self::Command(_) => Vec::new(),
+        };
+        let (count, length) = (names.len().max(1) as u128, u128::from(to_ns.saturating_sub(from_ns)));
+        let at = |index: usize| from_ns + (length * index as u128 / count) as u64;
+        let phase = |(index, name): (usize, String)| Phase { name, from_ns: at(index), to_ns: at(index + 1) };
+        if names.len() < 2 { Vec::new() } else { names.into_iter().enumerate().map(phase).collect() }
     }
 
     fn trouble(&mut self) -> Option<String> {
@@ -293,115 +350,6 @@ impl Baseline {
                 self.refused.insert(error);
             }
         }
-    }
-}
-
-/// Sample files of the chains.
-struct Chains {
-    chains: Vec<Chain>,
-}
-
-struct Chain {
-    index: usize,
-    measure: String,
-    goal_ns: u64,
-    file: SampleFile,
-    rows: u64,
-    /// The first instances, for the picture.
-    shown: Vec<JobRecord>,
-}
-
-#[derive(Serialize)]
-struct Row {
-    began_ns: u64,
-    ended_ns: u64,
-}
-
-impl Chains {
-    /// The most critical first: the verdict is about that one, and reports begin with it.
-    fn open(goals: &Goals, session: &mut Session) -> Result<Self, LabError> {
-        let mut chains = Vec::new();
-        for &index in goals.degradation_order.iter().rev() {
-            let Some(goal) = goals.chains.get(index) else { continue };
-            let samples = file_name("chain", &goal.name);
-            session.header.measures.push(
-                Measure::new(
-                    &goal.name,
-                    &format!("End-to-end latency of {}", goal.name),
-                    &samples,
-                    "ended_ns",
-                )
-                .since("began_ns")
-                .deadline_ns(goal.goal_ns),
-            );
-            let file = session.dir().samples(&samples)?;
-            chains.push(Chain {
-                index,
-                measure: goal.name.clone(),
-                goal_ns: goal.goal_ns,
-                file,
-                rows: 0,
-                shown: Vec::new(),
-            });
-        }
-        Ok(Self { chains })
-    }
-
-    fn keep(&mut self, live: &mut Live<Probe>) -> Result<(), LabError> {
-        for (index, completions) in live.completions() {
-            let Some(chain) = self.chains.iter_mut().find(|chain| chain.index == index) else { continue };
-            for done in completions {
-                let (began_ns, ended_ns) = (done.began_ns, done.ended_ns);
-                chain.file.push(&Row { began_ns, ended_ns })?;
-                if chain.shown.len() < MOST_SHOWN {
-                    let (index, planned_ns, end_ns) = (chain.rows, began_ns, ended_ns);
-                    let (wake_ns, start_ns) = (began_ns, began_ns);
-                    chain.shown.push(JobRecord {
-                        index,
-                        planned_ns,
-                        wake_ns,
-                        start_ns,
-                        end_ns,
-                        ..Default::default()
-                    });
-                }
-                chain.rows += 1;
-            }
-        }
-        Ok(())
-    }
-
-    /// Chains that never completed have no samples; that is said instead.
-    fn close(&mut self, session: &mut Session) -> Result<(), LabError> {
-        if let Err(error) = self.draw(&session.dir().path().join(PERFETTO_FILE)) {
-            session.header.problems.push(format!("{PERFETTO_FILE}: {error}"));
-        }
-        for chain in &mut self.chains {
-            chain.file.flush()?;
-            if chain.rows == 0 {
-                let path = session.dir().sample_path(&file_name("chain", &chain.measure));
-                std::fs::remove_file(&path).map_err(LabError::io(&path))?;
-                session.header.measures.retain(|measure| measure.name != chain.measure);
-                session.header.problems.push(format!("chain {} never completed", chain.measure));
-            }
-        }
-        Ok(())
-    }
-}
-
-impl Chains {
-    /// Every chain as a track of its instances, late ones marked, for ui.perfetto.dev.
-    fn draw(&self, path: &Path) -> Result<(), String> {
-        let task = |chain: &Chain| Task {
-            name: format!("chain {}", chain.measure),
-            deadline_ns: Some(chain.goal_ns),
-            ..Task::default()
-        };
-        let tasks: Vec<_> = self.chains.iter().map(|chain| (task(chain), chain.shown.as_slice())).collect();
-        let file = File::create(path).map_err(|error| error.to_string())?;
-        export(std::io::BufWriter::new(file), &Trace::default(), &tasks)
-            .map_err(|error| error.to_string())?;
-        Ok(())
     }
 }
 

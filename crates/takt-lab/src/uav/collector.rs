@@ -16,6 +16,7 @@ use takt_rundir::{Measure, RunDir, SampleFile};
 
 use super::rows::{ATTITUDE, AttitudeRow, POSITION, PositionRow, TELEMETRY, TelemetryRow};
 use crate::LabError;
+use crate::jobs::{self, Teller};
 use crate::keeper::{Keeper, MOST_ROWS, Window, recorder_file};
 
 /// How often rings are drained.
@@ -202,6 +203,7 @@ pub(super) struct Collector {
     attitude_kept: Vec<Kept<AttitudeRecord>>,
     position_kept: Vec<Kept<PositionRecord>>,
     flown: Flown,
+    teller: Teller,
 }
 
 /// What the collector ends with.
@@ -219,6 +221,7 @@ impl Collector {
         config: &UavConfig,
         measures: &mut [Measure],
         window: &Window,
+        teller: Teller,
     ) -> Result<Self, LabError> {
         let (mut attitude_kept, mut position_kept) = (Vec::new(), Vec::new());
         for measure in measures {
@@ -239,6 +242,7 @@ impl Collector {
             attitude_kept,
             position_kept,
             flown: Flown::new(config)?,
+            teller,
         })
     }
 
@@ -277,16 +281,18 @@ impl Collector {
 
     /// Takes one batch of each; false when the rings were empty.
     fn drain(&mut self, epoch_ns: &impl Fn() -> u64) -> Result<bool, LabError> {
-        let (mut jobs, mut positions, mut lines) = (Vec::new(), Vec::new(), Vec::new());
-        let mut taken = self.records.attitude.take_into(&mut jobs, BATCH);
+        let (mut attitudes, mut positions, mut lines) = (Vec::new(), Vec::new(), Vec::new());
+        let mut taken = self.records.attitude.take_into(&mut attitudes, BATCH);
         taken += self.records.position.take_into(&mut positions, BATCH);
         taken += self.records.telemetry.take_into(&mut lines, BATCH);
-        for job in &jobs {
+        for job in &attitudes {
+            self.teller.job(&jobs::ATTITUDE, 0, [job.planned_ns, job.wake_ns, job.end_ns]);
             let deviation_m = self.flown.see(job, epoch_ns());
             self.attitude.push(|| AttitudeRow::new(job, deviation_m))?;
             self.attitude_kept.iter_mut().for_each(|kept| kept.push(job));
         }
         for job in &positions {
+            self.teller.job(&jobs::POSITION, 0, [job.planned_ns, job.wake_ns, job.end_ns]);
             self.flown.skipped[1] += job.skipped;
             self.position.push(|| PositionRow::from(job))?;
             self.position_kept.iter_mut().for_each(|kept| kept.push(job));

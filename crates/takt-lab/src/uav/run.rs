@@ -67,7 +67,8 @@ pub fn run(
     let window = Window::watched(options.watch.clone());
     let mut measures = measures(file);
     let records = flight.take_records().ok_or_else(|| LabError::internal("records"))?;
-    let collector = Collector::new(session.dir(), records, &config, &mut measures, &window)?;
+    let collector =
+        Collector::new(&session.dir().clone(), records, &config, &mut measures, &window, session.teller())?;
     session.header.measures = measures;
     session.header.not_granted = flight.not_granted();
     session.note("threads", &flight.threads())?;

@@ -12,6 +12,9 @@ use super::partition::{self, Trouble};
 use super::{Difference, Enacted, Enactor, Error};
 use crate::system::{Attributes, Kernel, RESET_ON_FORK};
 
+/// A helper is not judged by a shorter time: whatever just woke has used all of the last millisecond.
+const LEAST_WATCHED_NS: u64 = 200_000_000;
+
 const WORKERS: &str = "/sys/devices/virtual/workqueue/cpumask";
 
 #[derive(Debug, Clone, Copy)]
@@ -72,7 +75,9 @@ impl<K: Kernel> Enactor<K> {
             let known = self.helpers.seen.get(&tid).filter(|known| known.start_ticks == start_ticks);
             let used_ns = known.map_or(0, |known| run_ns.saturating_sub(known.run_ns));
             let heavy = known.is_some_and(|known| known.heavy)
-                || (passed_ns > 0 && used_ns as f64 > self.options.most_helper_share * passed_ns as f64);
+                || (passed_ns > 0
+                    && used_ns as f64
+                        > self.options.most_helper_share * passed_ns.max(LEAST_WATCHED_NS) as f64);
             seen.insert(tid, Helper { start_ticks, run_ns, heavy });
             // A policy that the application chose for itself stays, and so do the CPUs.
             let chosen = before.attributes.policy != 0 || before.attributes.nice != 0;
@@ -87,7 +92,7 @@ impl<K: Kernel> Enactor<K> {
                 if !same {
                     self.kernel.set_attributes(tid, &policy)?;
                 }
-                let moved = self.kernel.affinity(tid)? != cpus;
+                let moved = self.kernel.affinity(tid)? != self.partition.shown(&cpus);
                 if moved {
                     self.partition.settle(&mut self.kernel, &before, &cpus)?;
                 }

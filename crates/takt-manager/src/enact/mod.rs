@@ -400,7 +400,7 @@ impl<K: Kernel> Enactor<K> {
             changed = true;
         }
         let cpus = spot.unwrap_or(before.cpus);
-        if self.kernel.affinity(tid)? != cpus {
+        if self.kernel.affinity(tid)? != self.partition.shown(&cpus) {
             changed = true;
         }
         self.partition.settle(&mut self.kernel, before, &cpus)?;

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use takt_rt::placement::CpuSet;
 
-use crate::restore::{self, Change, Journal, ThreadBefore};
+use crate::restore::{self, Change, Hidden, Journal, ThreadBefore};
 use crate::system::{self, Attributes, GroupVersion, Kernel};
 
 /// A way of binding reservations to cores, best first.
@@ -112,6 +112,8 @@ pub(super) struct Partition {
     /// Where managed processes live with cgroup v2.
     home: Option<PathBuf>,
     mount: Option<PathBuf>,
+    /// With cgroup v2.
+    hidden: Option<Hidden>,
 }
 
 impl Partition {
@@ -122,7 +124,7 @@ impl Partition {
         mode: Mode,
         cores: &[usize],
     ) -> Result<Self, Trouble> {
-        let mut partition = Self { mode, groups: BTreeMap::new(), home: None, mount: None };
+        let mut partition = Self { mode, groups: BTreeMap::new(), home: None, mount: None, hidden: None };
         match mode {
             Mode::PartitionRoots => partition.partition_roots(kernel, journal, cores)?,
             Mode::ExclusiveSets => partition.exclusive_sets(kernel, journal, cores)?,
@@ -216,7 +218,11 @@ impl Partition {
             let reason = "threaded partition roots need cpuset.cpus.exclusive (Linux 6.7 or newer)";
             return Err(Trouble::Closed(reason.into()));
         }
-        let all = cpu_set(cores)?.to_string();
+        let reserved = cpu_set(cores)?;
+        let online = kernel.online().map_err(|error| Trouble::Closed(error.to_string()))?;
+        let hidden = Hidden { cores: reserved, online };
+        journal.hide(kernel, hidden);
+        self.hidden = Some(hidden);
         for &core in cores {
             let path = home.join(format!("core-{core}"));
             group(kernel, journal, &path, version, &home)?;
@@ -226,7 +232,7 @@ impl Partition {
         }
         let enabled = home.join("cgroup.subtree_control");
         kernel.write(&enabled, "+cpuset").map_err(at(&enabled))?;
-        kernel.write(&exclusive, &all).map_err(at(&exclusive))?;
+        kernel.write(&exclusive, &reserved.to_string()).map_err(at(&exclusive))?;
         for (core, path) in &self.groups {
             let core = core.to_string();
             for (file, value) in [
@@ -414,15 +420,37 @@ impl Partition {
             }
             _ => {}
         }
-        let now = kernel.affinity(tid)?;
-        if now == before.cpus { Ok(()) } else { kernel.set_affinity(tid, &before.cpus) }
+        self.confine(kernel, tid, &before.cpus)
+    }
+
+    /// What a thread shows that [`Partition::settle`] let run on `cpus`.
+    pub fn shown(&self, cpus: &CpuSet) -> CpuSet {
+        match &self.hidden {
+            Some(hidden) if self.core_of(cpus).is_none() => hidden.shown(cpus),
+            _ => *cpus,
+        }
+    }
+
+    /// The core of the partition that is all of `cpus`.
+    fn core_of(&self, cpus: &CpuSet) -> Option<usize> {
+        cpus.iter().next().filter(|core| cpus.len() == 1 && self.groups.contains_key(core))
+    }
+
+    /// Sets the CPUs of a thread outside of the partition.
+    fn confine(&self, kernel: &mut dyn Kernel, tid: u32, cpus: &CpuSet) -> io::Result<()> {
+        let shown = self.hidden.map_or(*cpus, |hidden| hidden.shown(cpus));
+        if kernel.affinity(tid)? == shown {
+            return Ok(());
+        }
+        // The kernel cuts off what is hidden and remembers the rest, but refuses a set of which nothing is left.
+        let hidden = shown.without(cpus) == shown;
+        kernel.set_affinity(tid, if hidden { &shown } else { cpus })
     }
 
     /// Lets a thread without reservation run on `cpus`, which are one core of the partition or those outside of it.
     pub fn settle(&self, kernel: &mut dyn Kernel, before: &ThreadBefore, cpus: &CpuSet) -> io::Result<()> {
         let (pid, tid) = (before.thread.pid, before.thread.tid);
-        let core = cpus.iter().next().filter(|core| cpus.len() == 1 && self.groups.contains_key(core));
-        match (self.mode, core) {
+        match (self.mode, self.core_of(cpus)) {
             (Mode::PartitionRoots, Some(core)) => return self.place(kernel, pid, tid, core),
             (Mode::PartitionRoots, None) => {
                 self.adopt(kernel, pid)?;
@@ -431,7 +459,7 @@ impl Partition {
             (Mode::ExclusiveSets, _) => self.displace(kernel, before)?,
             _ => {}
         }
-        if kernel.affinity(tid)? == *cpus { Ok(()) } else { kernel.set_affinity(tid, cpus) }
+        self.confine(kernel, tid, cpus)
     }
 
     /// Whether the kernel balances fair threads over all CPUs all the same.

@@ -11,7 +11,7 @@ use crate::system::sim::Sim;
 const MS: u64 = 1_000_000;
 
 fn platform() -> Platform {
-    Platform { cores: vec![1, 2, 3], system_core: 0, most_bandwidth: 0.9 }
+    Platform::new(vec![1, 2, 3], 0, 0.9)
 }
 
 fn options(folder: &Path, modes: &[Mode]) -> Options {

@@ -32,6 +32,14 @@ impl Launched {
     pub fn start(mut command: Command, session: &Session) -> io::Result<Self> {
         session.prepare(&mut command);
         command.process_group(0).stdin(Stdio::null());
+        // A shell starts its background jobs with SIGINT ignored; a program that inherits that could not be ended in order.
+        // SAFETY: signal is async-signal-safe and has no memory effects.
+        unsafe {
+            command.pre_exec(|| {
+                libc::signal(libc::SIGINT, libc::SIG_DFL);
+                Ok(())
+            });
+        }
         Ok(Self { child: command.spawn()?, asked: None })
     }
 
@@ -109,7 +117,14 @@ mod tests {
         let mut command = Command::new("sh");
         command.args(["-c", "trap 'exit 7' INT; sleep 1000 >&2 & echo $!; while :; do sleep 0.01; done"]);
         command.stdout(Stdio::piped());
-        let mut launched = Launched::start(command, &session).unwrap();
+        // As in a background job: nothing of ours is to be ended by it meanwhile.
+        // SAFETY: plain calls; what was is put back at once.
+        let mut launched = unsafe {
+            let was = libc::signal(libc::SIGINT, libc::SIG_IGN);
+            let launched = Launched::start(command, &session);
+            libc::signal(libc::SIGINT, was);
+            launched.unwrap()
+        };
         assert!(launched.ended().unwrap().is_none());
         let mut line = String::new();
         BufReader::new(launched.child.stdout.take().unwrap()).read_line(&mut line).unwrap();

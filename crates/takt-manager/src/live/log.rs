@@ -1,5 +1,6 @@
 //! What happened, once for people and once for programs.
 
+use std::collections::VecDeque;
 use std::io::Write;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -34,6 +35,9 @@ struct Line<'a> {
     record: &'a Record<'a>,
 }
 
+/// Lines kept for screens.
+const RECENT: usize = 40;
+
 /// Where the log goes.
 #[derive(Default)]
 pub struct Log {
@@ -41,6 +45,8 @@ pub struct Log {
     json: Option<Box<dyn Write + Send>>,
     /// What was last said of each chain: said again only when it changes.
     said: Vec<(String, String)>,
+    /// The last lines for people.
+    recent: VecDeque<String>,
     broken: bool,
 }
 
@@ -59,11 +65,20 @@ impl Log {
     }
 
     pub(super) fn record(&mut self, at_ns: u64, record: &Record<'_>) {
+        let wall_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |passed| passed.as_secs_f64());
+        let day_s = wall_s as u64 % 86_400;
+        let stamp = format!("{:02}:{:02}:{:02}", day_s / 3600, day_s / 60 % 60, day_s % 60);
+        let lines: Vec<String> =
+            self.words(record).into_iter().map(|line| format!("{stamp} {line}")).collect();
+        for line in &lines {
+            if self.recent.len() == RECENT {
+                self.recent.pop_front();
+            }
+            self.recent.push_back(line.clone());
+        }
         if self.broken {
             return;
         }
-        let wall_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |passed| passed.as_secs_f64());
-        let lines = self.words(record);
         let outcome = (|| {
             if let Some(json) = &mut self.json {
                 let mut line = serde_json::to_vec(&Line { at_ns, wall_s, record })?;
@@ -72,10 +87,8 @@ impl Log {
                 json.flush()?;
             }
             if let Some(text) = &mut self.text {
-                let day_s = wall_s as u64 % 86_400;
                 for line in lines {
-                    let (h, m, s) = (day_s / 3600, day_s / 60 % 60, day_s % 60);
-                    writeln!(text, "{h:02}:{m:02}:{s:02} {line}")?;
+                    writeln!(text, "{line}")?;
                 }
                 text.flush()?;
             }
@@ -86,6 +99,11 @@ impl Log {
             self.broken = true;
             eprintln!("takt manage: the log ends here: {error}");
         }
+    }
+
+    /// The last lines for people, the oldest first.
+    pub(super) fn recent(&self) -> Vec<String> {
+        self.recent.iter().cloned().collect()
     }
 
     fn words(&mut self, record: &Record<'_>) -> Vec<String> {

@@ -169,6 +169,12 @@ pub fn prometheus(status: &Status) -> String {
         chain(&|c| Some(f64::from(u8::from(c.state == "guaranteed")))),
     );
     family(
+        "takt_chain_degraded",
+        "gauge",
+        "Whether the chain was given up in the declared order.",
+        chain(&|c| Some(f64::from(u8::from(c.state == "degraded")))),
+    );
+    family(
         "takt_chain_violations_total",
         "counter",
         "Completions later than the goal.",
@@ -181,7 +187,13 @@ pub fn prometheus(status: &Status) -> String {
         chain(&|c| Some(c.dropped as f64)),
     );
     family(
-        "takt_chain_worst_seconds",
+        "takt_chain_overdue",
+        "gauge",
+        "Instances under way for longer than the goal.",
+        chain(&|c| Some(c.overdue as f64)),
+    );
+    family(
+        "takt_chain_latency_max_seconds",
         "gauge",
         "Longest measured latency.",
         chain(&|c| (c.completions > 0).then(|| seconds(c.worst_ns))),
@@ -194,7 +206,7 @@ pub fn prometheus(status: &Status) -> String {
         status.reservations.iter().map(|one| (label(one), value(one))).collect()
     };
     family(
-        "takt_reservation_bandwidth",
+        "takt_reservation_bandwidth_ratio",
         "gauge",
         "Reserved share of a CPU.",
         thread(&super::ReservationStatus::bandwidth),
@@ -220,9 +232,14 @@ pub fn prometheus(status: &Status) -> String {
         "Whether all reservations hold.",
         one(f64::from(u8::from(status.holds))),
     );
-    family("takt_manager_cpu_share", "gauge", "The manager's share of one CPU.", one(cost.cpu_share));
     family(
-        "takt_analysis_seconds",
+        "takt_manager_cpu_seconds_total",
+        "counter",
+        "CPU time of the manager's process since its start.",
+        one(cost.cpu_share * seconds(status.running_ns)),
+    );
+    family(
+        "takt_analysis_cpu_seconds",
         "gauge",
         "CPU time of the last analysis.",
         one(seconds(cost.last_analysis_ns)),
@@ -298,16 +315,67 @@ mod tests {
             "{text}"
         );
         assert!(text.contains("takt_chain_latency_seconds_sum{chain=\"pi\\\"lot\"} 0.15\n"), "{text}");
-        assert!(
-            text.contains(
-                "takt_reservation_bandwidth{thread=\"planner\",pid=\"0\",tid=\"7\",cpus=\"1\"} 0.3\n"
-            )
-        );
+        assert!(text.contains(
+            "takt_reservation_bandwidth_ratio{thread=\"planner\",pid=\"0\",tid=\"7\",cpus=\"1\"} 0.3\n"
+        ));
         for line in text.lines() {
             let sample = line.rsplit_once(' ').is_some_and(|(_, value)| value.parse::<f64>().is_ok());
             assert!(line.starts_with("# ") || sample, "{line}");
         }
         assert_eq!(prometheus(&Status::default()).matches("chain").count(), 0);
+    }
+
+    /// What the exposition format and the naming conventions of Prometheus ask for.
+    #[test]
+    fn families_are_told_once_and_named_as_is_usual() {
+        let second = ChainStatus { name: "odometry".into(), ..status().chains[0].clone() };
+        let mut both = status();
+        both.chains.push(second);
+        let text = prometheus(&both);
+        let mut known: Vec<String> = Vec::new();
+        let mut family = (String::new(), String::new());
+        let mut series: Vec<&str> = Vec::new();
+        for line in text.lines() {
+            if let Some(rest) = line.strip_prefix("# HELP ") {
+                let name = rest.split(' ').next().unwrap().to_owned();
+                assert!(rest.len() > name.len() + 1, "{line} helps nobody");
+                assert!(!known.contains(&name), "{name} is told twice");
+                assert!(name.chars().all(|c| c.is_ascii_lowercase() || c == '_'), "{name}");
+                known.push(name);
+                continue;
+            }
+            if let Some(rest) = line.strip_prefix("# TYPE ") {
+                let (name, kind) = rest.split_once(' ').unwrap();
+                assert_eq!(Some(name), known.last().map(String::as_str), "HELP comes before TYPE");
+                assert_eq!(name.ends_with("_total"), kind == "counter", "{name} is a {kind}");
+                for unit in ["_ms", "_us", "_ns", "_percent", "_milliseconds"] {
+                    assert!(!name.contains(unit), "{name} has not the base unit");
+                }
+                family = (name.to_owned(), kind.to_owned());
+                continue;
+            }
+            let (sample, _) = line.rsplit_once(' ').unwrap();
+            let name = sample.split('{').next().unwrap();
+            let (of, kind) = (&family.0, family.1.as_str());
+            let parts = ["_bucket", "_sum", "_count"];
+            let fits = match kind {
+                "histogram" => parts.iter().any(|part| *name == format!("{of}{part}")),
+                _ => name == of,
+            };
+            assert!(fits, "{line} stands below {of}");
+            assert!(!series.contains(&sample), "{sample} is told twice");
+            series.push(sample);
+        }
+        // Each chain's buckets grow up to its count.
+        for name in ["pi\\\"lot", "odometry"] {
+            let of = |part: &str| format!("takt_chain_latency_seconds_{part}{{chain=\"{name}\"");
+            let value = |line: &str| line.rsplit_once(' ').unwrap().1.parse::<f64>().unwrap();
+            let buckets: Vec<f64> =
+                text.lines().filter(|line| line.starts_with(&of("bucket"))).map(value).collect();
+            let count: Vec<f64> =
+                text.lines().filter(|line| line.starts_with(&of("count"))).map(value).collect();
+            assert!(buckets.len() == 3 && buckets.is_sorted() && buckets.last() == count.first(), "{text}");
+        }
     }
 
     #[test]

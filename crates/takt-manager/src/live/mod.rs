@@ -379,7 +379,13 @@ impl<S: Source, K: Kernel> Live<S, K> {
     /// The state file can no longer be written.
     pub fn decide(&mut self, now_ns: u64) -> Result<(), Error> {
         let began_ns = thread_cpu_ns();
-        self.model = self.extractor.snapshot(now_ns);
+        let model = self.extractor.snapshot(now_ns);
+        let over = !model.threads.is_empty() && model.threads.iter().all(|thread| thread.ended);
+        if over && self.enactor.is_none() && self.plan.is_some() {
+            // Who only looks keeps the plan for what was there; nothing runs that another one could be for.
+            return Ok(());
+        }
+        self.model = model;
         let modelled_ns = thread_cpu_ns();
         let plan = self.manager.plan(&self.model);
         let planned_ns = thread_cpu_ns();
@@ -415,9 +421,11 @@ impl<S: Source, K: Kernel> Live<S, K> {
         self.overruns.retain(|tid, _| alive.contains(tid));
         self.notice_clock_step(now_ns);
         self.plan = Some(plan);
-        let status = self.status(now_ns);
+        let mut status = self.status(now_ns);
+        // The log itself has those lines already.
+        let recent = std::mem::take(&mut status.recent);
         self.options.log.record(now_ns, &Record::Status { status: &status });
-        self.board.put(status);
+        self.board.put(Status { recent, ..status });
         Ok(())
     }
 
@@ -524,6 +532,8 @@ impl<S: Source, K: Kernel> Live<S, K> {
             lost: counters.lost_events,
             processes: alive.collect::<BTreeSet<_>>().len(),
             callbacks: self.model.callbacks.len(),
+            most_bandwidth: goals.options.most_bandwidth,
+            recent: self.options.log.recent(),
         }
     }
 

@@ -54,6 +54,12 @@ pub struct Status {
     pub processes: usize,
     /// Callbacks known.
     pub callbacks: usize,
+    /// Greatest share of a core that reservations may take.
+    #[serde(default)]
+    pub most_bandwidth: f64,
+    /// The last lines of the log, the oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub recent: Vec<String>,
 }
 
 /// One chain.

@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 
 use takt_rt::placement::CpuSet;
 
+use super::hidden::{Asked, Hidden};
 use super::{Change, Error, ProcessBefore, Restored, State, ThreadBefore, VERSION, undo_and_forget};
-use crate::system::{self, GroupVersion, Kernel};
+use crate::system::{self, GroupVersion, Identity, Kernel};
 
 /// Where the state file is unless said otherwise: `/run/takt` for root, else the user's run-time directory.
 #[must_use]
@@ -56,6 +57,7 @@ pub(super) fn forget(path: &Path) -> Result<(), Error> {
 pub struct Journal {
     path: PathBuf,
     state: State,
+    asked: Option<Asked>,
 }
 
 impl Journal {
@@ -80,7 +82,7 @@ impl Journal {
             changes: Vec::new(),
             given: Vec::new(),
         };
-        let journal = Self { path: path.to_owned(), state };
+        let journal = Self { path: path.to_owned(), state, asked: None };
         if let Some(folder) = path.parent() {
             let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(folder);
             made.map_err(|source| journal.error(source))?;
@@ -128,6 +130,7 @@ impl Journal {
                 && !self.state.processes.iter().any(|process| process.main == main)
                 && let Ok(cpus) = kernel.affinity(pid)
             {
+                let cpus = self.asked_for(&main, cpus);
                 self.state.processes.push(ProcessBefore { main, cpus, group: group(pid) });
                 new.push(pid);
             }
@@ -136,7 +139,7 @@ impl Journal {
             let inherited = process.filter(|_| !new.contains(&pid) && self.state.given.contains(&cpus));
             let (cpus, group) = match inherited {
                 Some(process) => (process.cpus, process.group.clone()),
-                None => (cpus, group(tid)),
+                None => (self.asked_for(&thread, cpus), group(tid)),
             };
             let name = kernel.thread_name(pid, tid).unwrap_or_default();
             self.state.threads.retain(|before| before.thread.tid != tid);
@@ -144,6 +147,17 @@ impl Journal {
             grown = true;
         }
         if grown { self.save() } else { Ok(()) }
+    }
+
+    /// Notes what all threads asked for; to be called before cores are hidden from them.
+    pub fn hide(&mut self, kernel: &dyn Kernel, hidden: Hidden) {
+        self.asked = Some(Asked::note(kernel, hidden));
+    }
+
+    fn asked_for(&self, thread: &Identity, seen: CpuSet) -> CpuSet {
+        let process = self.state.processes.iter().find(|process| process.main.pid == thread.pid);
+        let process = process.map(|process| &process.cpus);
+        self.asked.as_ref().map_or(seen, |asked| asked.by(thread, process, seen))
     }
 
     /// How a thread was; `None` when it was never recorded.
@@ -194,6 +208,7 @@ impl Journal {
             self.state.processes.clear();
             self.state.changes.clear();
             self.state.given.clear();
+            self.asked = None;
         }
         Ok(restored)
     }

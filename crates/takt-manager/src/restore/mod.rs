@@ -14,9 +14,11 @@ use takt_rt::placement::CpuSet;
 
 use crate::system::{self, Attributes, GroupVersion, Identity, Kernel};
 
+mod hidden;
 mod journal;
 pub mod watchdog;
 
+pub use hidden::Hidden;
 pub use journal::{Journal, default_path};
 
 /// The form of the state file that this version writes and reads.

@@ -76,6 +76,10 @@ impl Kernel for Linux {
         numbers(&format!("/proc/{pid}/task"))
     }
 
+    fn processes(&self) -> io::Result<Vec<u32>> {
+        numbers("/proc")
+    }
+
     fn kernel_threads(&self) -> io::Result<Vec<u32>> {
         // Children of kthreadd, which is number 2 and a kernel thread as well.
         let is_kernel = |pid: &u32| {
@@ -283,7 +287,9 @@ pub fn platform(options: &crate::goals::Options) -> Result<crate::Platform, crat
         return Err(crate::enact::Error::Core { core, online: Box::new(online) });
     }
     let room = deadline_room().unwrap_or(options.most_bandwidth);
-    Ok(crate::Platform { cores, system_core, most_bandwidth: options.most_bandwidth.min(room) })
+    let most_bandwidth = options.most_bandwidth.min(room);
+    let most_system_bandwidth = options.most_system_bandwidth.map_or(most_bandwidth, |most| most.min(room));
+    Ok(crate::Platform { cores, system_core, most_bandwidth, most_system_bandwidth })
 }
 
 fn release_is_at_least(major: u32, minor: u32) -> bool {

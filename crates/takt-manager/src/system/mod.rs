@@ -113,6 +113,8 @@ impl std::fmt::Display for Attributes {
 pub trait Kernel {
     /// The threads of a process.
     fn threads(&self, pid: u32) -> io::Result<Vec<u32>>;
+    /// All processes, kernel threads among them.
+    fn processes(&self) -> io::Result<Vec<u32>>;
     /// All kernel threads.
     fn kernel_threads(&self) -> io::Result<Vec<u32>>;
     /// When the thread started, clock ticks since boot.

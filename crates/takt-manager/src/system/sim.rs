@@ -190,6 +190,11 @@ impl Kernel for Sim {
         if tids.is_empty() { errno(libc::ENOENT) } else { Ok(tids) }
     }
 
+    fn processes(&self) -> io::Result<Vec<u32>> {
+        let all: std::collections::BTreeSet<u32> = self.threads.values().map(|thread| thread.pid).collect();
+        Ok(all.into_iter().collect())
+    }
+
     fn kernel_threads(&self) -> io::Result<Vec<u32>> {
         Ok(self
             .threads

@@ -2,6 +2,7 @@
 //! configurations fit as well as two.
 
 mod canvas;
+mod cdf;
 mod lines;
 mod panels;
 mod plot;
@@ -9,6 +10,7 @@ mod rows;
 mod scale;
 mod windows;
 
+pub use cdf::{CdfPanel, cdfs};
 pub use lines::{Curves, Line, lines};
 pub(crate) use panels::COLUMNS;
 pub use panels::{Layer, Panel, panels};

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::spread;
-use crate::collect::{Collection, Run, Seal};
+use crate::collect::{Collection, Configuration, Seal};
 use crate::table::{Cell, Table};
 use crate::words::{clean, figure, shorten};
 
@@ -202,34 +202,99 @@ pub fn shortfalls(collection: &Collection) -> Option<Table> {
     Some(table)
 }
 
+/// More figures than this are rows of their table and no longer its columns.
+const FIGURE_COLUMNS: usize = 10;
+
+/// A figure over the repetitions of a configuration.
+fn over_runs(collection: &Collection, configuration: &Configuration, name: &str) -> Cell {
+    let runs = configuration.runs.iter().map(|r| &collection.runs[*r]);
+    let values: Vec<f64> = runs.filter_map(|r| r.header.figures.get(name).copied()).collect();
+    let [middle, low, high] = spread(values.iter().copied());
+    match values.len() {
+        0 => Cell::gap("not told"),
+        1 => Cell::number(figure(middle)),
+        _ => Cell::Estimate(figure(middle), Some(figure(low)), Some(figure(high))),
+    }
+}
+
+/// Names of all phases that runs tell, in order.
+fn phases(collection: &Collection) -> Vec<&str> {
+    let mut names: Vec<&str> = Vec::new();
+    for phase in collection.runs.iter().flat_map(|r| &r.header.phases) {
+        if !names.contains(&phase.name.as_str()) {
+            names.push(&phase.name);
+        }
+    }
+    names
+}
+
 /// The robots' own figures (`position_rms_m`), median over repetitions with least and greatest.
 pub fn figures(collection: &Collection) -> Option<Table> {
+    let phases = phases(collection);
+    let of_phase = |name: &str| name.split_once('@').is_some_and(|(_, phase)| phases.contains(&phase));
     let mut names: Vec<&str> = Vec::new();
     for name in collection.runs.iter().flat_map(|r| r.header.figures.keys()) {
-        if !names.contains(&name.as_str()) {
+        if !names.contains(&name.as_str()) && !of_phase(name) {
             names.push(name);
         }
     }
     if names.is_empty() {
         return None;
     }
-    let mut heads = vec!["Configuration".to_owned()];
-    heads.extend(names.iter().map(|name| format!("#{name}")));
-    let mut table = Table::new("Figures of the robot", &heads);
-    for configuration in &collection.configurations {
-        let runs: Vec<&Run> = configuration.runs.iter().map(|r| &collection.runs[*r]).collect();
-        let mut row = vec![Cell::text(&configuration.name)];
+    let all = &collection.configurations;
+    let mut table;
+    if names.len() > FIGURE_COLUMNS && all.len() < names.len() {
+        let mut heads = vec!["Figure".to_owned()];
+        heads.extend(all.iter().map(|configuration| format!("#{}", configuration.name)));
+        table = Table::new("Figures of the robot", &heads);
         for name in &names {
-            let values: Vec<f64> = runs.iter().filter_map(|r| r.header.figures.get(*name).copied()).collect();
-            let [middle, low, high] = spread(values.iter().copied());
-            row.push(match values.len() {
-                0 => Cell::gap("not told"),
-                1 => Cell::number(figure(middle)),
-                _ => Cell::Estimate(figure(middle), Some(figure(low)), Some(figure(high))),
-            });
+            let mut row = vec![Cell::text(name)];
+            row.extend(all.iter().map(|configuration| over_runs(collection, configuration, name)));
+            table.push(row);
         }
-        table.push(row);
+    } else {
+        let mut heads = vec!["Configuration".to_owned()];
+        heads.extend(names.iter().map(|name| format!("#{name}")));
+        table = Table::new("Figures of the robot", &heads);
+        for configuration in all {
+            let mut row = vec![Cell::text(&configuration.name)];
+            row.extend(names.iter().map(|name| over_runs(collection, configuration, name)));
+            table.push(row);
+        }
     }
     table.note("Units stand in the names. Over repetitions: median [least, greatest].");
+    Some(table)
+}
+
+/// Figures that runs tell for each phase (`name@phase`), beside the same for the whole run (*ROS-Llama*, Table III).
+pub fn figures_by_phase(collection: &Collection) -> Option<Table> {
+    let phases = phases(collection);
+    let mut names: Vec<&str> = Vec::new();
+    for name in collection.runs.iter().flat_map(|r| r.header.figures.keys()) {
+        if let Some((name, phase)) = name.split_once('@')
+            && phases.contains(&phase)
+            && !names.contains(&name)
+        {
+            names.push(name);
+        }
+    }
+    if names.is_empty() {
+        return None;
+    }
+    let mut heads = vec!["Figure".to_owned(), "Configuration".to_owned()];
+    heads.extend(phases.iter().map(|phase| format!("#{phase}")));
+    heads.push("#Whole run".to_owned());
+    let mut table = Table::new("Figures by phase", &heads);
+    for name in names {
+        for configuration in &collection.configurations {
+            let mut row = vec![Cell::text(name), Cell::text(&configuration.name)];
+            row.extend(phases.iter().map(|p| over_runs(collection, configuration, &format!("{name}@{p}"))));
+            row.push(over_runs(collection, configuration, name));
+            table.push(row);
+        }
+    }
+    table.note(
+        "Units stand in the names. Over repetitions: median [least, greatest]. The whole run begins before its first phase.",
+    );
     Some(table)
 }

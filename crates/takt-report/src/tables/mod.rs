@@ -1,6 +1,7 @@
 //! The tables of a report.
 
 mod gpu;
+pub mod judged;
 mod latency;
 mod machine;
 mod paper;
@@ -10,7 +11,7 @@ pub mod trace;
 
 pub use gpu::{mitigations, perception_process};
 pub use latency::{latency, repetitions, verdicts};
-pub use machine::{figures, gaps, interference, machine, runs, shortfalls};
+pub use machine::{figures, figures_by_phase, gaps, interference, machine, runs, shortfalls};
 pub use paper::{daq, effects, low};
 pub use table4::beside_the_paper;
 pub use tail::extremes;

@@ -82,6 +82,7 @@ pub fn header(factors: &[(&str, &str)], repetition: u32) -> RunHeader {
         load: serde_json::Value::Null,
         records_lost: 0,
         measures: vec![measure()],
+        phases: vec![],
         figures: BTreeMap::new(),
     }
 }

@@ -34,8 +34,10 @@ struct Cpu {
     /// Timer whose function runs, and since when.
     expiring: Option<(u64, u64)>,
     raised: Option<TimerRaise>,
-    /// A real-time thread that was ready had to make way for a fair one: their budget is exhausted.
+    /// A fair thread runs although a real-time one is ready: the budget of real-time threads is exhausted.
     denied: bool,
+    /// Real-time threads that left this CPU ready, and have not come back.
+    preempted: Vec<i32>,
     switches: u64,
     /// `switches` when the outermost interrupt came.
     switches_before: u64,
@@ -375,6 +377,11 @@ impl<'a> Sweep<'a> {
             }
             cpu.apply(event);
         }
+        if let Kind::Migrate { tid, .. } = event.kind {
+            for cpu in &mut self.cpus {
+                cpu.preempted.retain(|&left| left != tid);
+            }
+        }
         if event.tid == own && matches!(self.now, Now::Unknown) {
             self.now = Now::Running { cpu: event.cpu };
         }
@@ -554,13 +561,16 @@ impl Cpu {
             }
             Kind::TimerExpireEntry { timer, .. } => self.expiring = Some((timer, event.time_ns)),
             Kind::TimerExpireExit { .. } => self.expiring = None,
-            Kind::Switch { prev_state, prev_prio, next_prio, .. } => {
+            Kind::Switch { prev_tid, prev_state, prev_prio, next_tid, next_prio } => {
                 self.switches += 1;
-                let real_time = |prio: i16| (0..100).contains(&prio);
-                if real_time(prev_prio) && prev_state == State::Runnable && next_prio >= 100 {
-                    self.denied = true;
-                } else if next_prio < 100 {
+                self.preempted.retain(|&tid| tid != prev_tid && tid != next_tid);
+                if (0..100).contains(&prev_prio) && prev_state == State::Runnable {
+                    self.preempted.push(prev_tid);
+                }
+                if next_prio < 100 {
                     self.denied = false;
+                } else if !self.preempted.is_empty() {
+                    self.denied = true;
                 }
                 // No switch happens within an interrupt: whatever is still open was lost.
                 self.interrupts.clear();
@@ -572,6 +582,7 @@ impl Cpu {
                 self.expiring = None;
                 self.raised = None;
                 self.denied = false;
+                self.preempted.clear();
             }
             _ => {}
         }

@@ -238,6 +238,22 @@ fn idle_time_without_events_is_told_from_a_lost_wakeup() {
 }
 
 #[test]
+fn a_fair_thread_that_took_over_while_this_one_slept_means_throttling_too() {
+    let story = |hog: State| {
+        let trace = Story::new()
+            .switch(100, BUSY, 120, State::Runnable, 55, 59)
+            .switch(200, 55, 59, hog, TASK, PRIO)
+            .sleep(210, 1000)
+            .wake(1001, BUSY)
+            .switch(1900, BUSY, 120, State::Runnable, TASK, PRIO)
+            .end(9000);
+        analyse(&trace, TASK, &[job(1000, 1901, 1902, 1910)]).unwrap().windows[0].cause
+    };
+    assert_eq!(story(State::Runnable), Cause::Throttled);
+    assert_eq!(story(State::Sleeping), Cause::Unpreemptible);
+}
+
+#[test]
 fn only_the_wakeup_counts_where_the_job_made_good_for_it() {
     // 400 us late by an interrupt; then 500 us behind another thread, and still in time.
     let trace = Story::new()

@@ -14,7 +14,7 @@ use crate::status::{CameraStatus, CellStatus, Light, ThreadSummary, Zone};
 
 /// A state older than this is not shown as if it were live.
 const STALE: Duration = Duration::from_millis(1500);
-const MUTED: Color = Color::DarkGray;
+pub(crate) const MUTED: Color = Color::DarkGray;
 
 /// What one drawing shows.
 pub struct Shown<'a> {
@@ -64,7 +64,7 @@ pub fn draw(frame: &mut Frame<'_>, shown: &Shown<'_>) {
     }
 }
 
-fn card(title: &str) -> Block<'_> {
+pub(crate) fn card(title: &str) -> Block<'_> {
     Block::bordered().border_type(BorderType::Rounded).border_style(MUTED).title(format!(" {title} "))
 }
 

@@ -4,26 +4,62 @@ use std::process::ExitCode;
 
 use takt_lab::campaign::{Campaign, Plan, shipped};
 use takt_lab::ros::manager_table;
+use takt_report::compare::{Options, compare, document};
 
 use super::{CommandResult, campaign};
 use crate::args::{BenchManager, CampaignCommon};
 use crate::print;
 
+/// The campaign.
+const NAME: &str = "manager";
+
 pub fn run(args: &BenchManager) -> CommandResult {
-    let mut file = shipped("manager")?;
-    file.repetitions = args.repeat;
-    file.use_config(args.config.as_deref());
-    file.set_text(&format!("seconds={}", args.seconds))?;
-    if !args.policies.is_empty() {
-        file.replace_values("policy", &args.policies)?;
-    }
-    let campaign = Campaign::create(&args.runs, Plan::resolve(&file)?)?;
+    let campaign = match &args.resume {
+        Some(path) => {
+            let campaign = Campaign::open(path)?;
+            let found = &campaign.plan().file.name;
+            if found != NAME {
+                return Err(format!(
+                    "{}: holds the campaign \"{found}\"; `takt campaign resume` goes on with it",
+                    path.display()
+                )
+                .into());
+            }
+            campaign
+        }
+        None => {
+            let mut file = shipped(NAME)?;
+            file.repetitions = args.repeat;
+            file.use_config(args.config.as_deref());
+            file.set_text(&format!("seconds={}", args.seconds))?;
+            if !args.policies.is_empty() {
+                file.replace_values("policy", &args.policies)?;
+            }
+            Campaign::create(&args.runs, Plan::resolve(&file)?)?
+        }
+    };
     let common = CampaignCommon { json: args.json, ..CampaignCommon::default() };
     let table = manager_table(&campaign::measure(&campaign, &common)?)?;
+    let comparison = match &args.compare {
+        Some(before) => {
+            let options = Options { across_machines: args.across_machines, measure: None };
+            Some(compare(&[before.clone(), campaign.path().to_owned()], &options)?)
+        }
+        None => None,
+    };
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&table)?);
-    } else {
-        print!("{}", print::manager_table(&table));
+        let mut all = serde_json::to_value(&table)?;
+        all["bench_dir"] = campaign.path().display().to_string().into();
+        if let Some(comparison) = &comparison {
+            all["comparison"] = serde_json::to_value(comparison)?;
+        }
+        println!("{}", serde_json::to_string_pretty(&all)?);
+        return Ok(ExitCode::SUCCESS);
+    }
+    print!("{}", print::manager_table(&table));
+    println!("{}\nReport: takt report {0}", campaign.path().display());
+    if let Some(comparison) = &comparison {
+        print!("\n{}", takt_report::text(&document(comparison)));
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -2,13 +2,14 @@
 
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use takt_lab::jobs;
 use takt_lab::ros::watchdog_command;
 use takt_manager::live::launch::Launched;
 use takt_manager::live::{Board, Finished, Live, Log, Options, metrics};
@@ -17,9 +18,11 @@ use takt_manager::system::{Linux, platform};
 use takt_manager::{Goals, recorded};
 use takt_model::Model;
 use takt_ros::Source;
-use takt_ros::ctf::Recording;
+use takt_ros::ctf::{Live as Parts, Recording};
 use takt_ros::preload::{Session, SessionOptions};
 use takt_ros::uprobes::{Probe as Uprobes, UprobeOptions};
+use takt_view::ViewExit;
+use takt_view::terminal;
 
 use super::{CommandResult, stop_flag};
 use crate::args;
@@ -40,10 +43,18 @@ pub fn run(args: &args::Manage) -> CommandResult {
         }
         return Ok(ExitCode::SUCCESS);
     }
+    if args.screen && !terminal::is_possible() {
+        return Err(
+            "--screen: standard input and output are not both a terminal; leave it out for the log".into()
+        );
+    }
     let path = args.goals.as_ref().ok_or("which goals? takt manage GOALS.toml -- ros2 launch …")?;
     let goals = Goals::read(path)?;
     if let Some(folder) = &args.trace {
         return examine(args, &goals, folder);
+    }
+    if let Some(folder) = &args.lttng {
+        return follow(args, goals, folder);
     }
     match (args.command.split_first(), args.pid.as_slice()) {
         (Some((program, arguments)), []) => launch(args, goals, program, arguments),
@@ -53,10 +64,16 @@ pub fn run(args: &args::Manage) -> CommandResult {
     }
 }
 
-/// Reads a recording.
+/// Reads a recording, or the jobs of a run.
 fn examine(args: &args::Manage, goals: &Goals, folder: &Path) -> CommandResult {
-    let open = || Recording::open(folder);
-    let seen = recorded::examine(open, goals, &platform(&goals.options)?, &takt_model::Options::default())?;
+    let (platform, options) = (platform(&goals.options)?, takt_model::Options::default());
+    let seen = if jobs::is_run(folder) {
+        // Read once, handed over twice.
+        let run = jobs::recorded(folder)?;
+        recorded::examine(|| Ok(run.events()), goals, &platform, &options)?
+    } else {
+        recorded::examine(|| Recording::open(folder), goals, &platform, &options)?
+    };
     write_dot(args, &seen.model)?;
     if args.json {
         println!("{}", serde_json::to_string_pretty(&print::recorded_json(&seen))?);
@@ -83,7 +100,11 @@ fn launch(args: &args::Manage, goals: Goals, program: &OsString, arguments: &[Os
     let watcher = {
         let (ended, until) = (Arc::clone(&ended), until(args));
         std::thread::Builder::new().name("takt-launch".to_owned()).spawn(move || {
-            let over = || stop.load(Ordering::Acquire) || until.is_some_and(|until| Instant::now() >= until);
+            let over = || {
+                stop.load(Ordering::Acquire)
+                    || ended.load(Ordering::Acquire)
+                    || until.is_some_and(|until| Instant::now() >= until)
+            };
             while launched.ended().is_ok_and(|status| status.is_none()) && !over() {
                 std::thread::sleep(Duration::from_millis(50));
             }
@@ -127,6 +148,7 @@ fn attach(args: &args::Manage, goals: Goals, pids: &[u32]) -> CommandResult {
         std::thread::Builder::new().name("takt-attach".to_owned()).spawn(move || {
             let alive = |pid: &u32| PathBuf::from(format!("/proc/{pid}")).exists();
             while !stop.load(Ordering::Acquire)
+                && !ended.load(Ordering::Acquire)
                 && until.is_none_or(|until| Instant::now() < until)
                 && pids.iter().any(alive)
             {
@@ -137,6 +159,50 @@ fn attach(args: &args::Manage, goals: Goals, pids: &[u32]) -> CommandResult {
     };
     let finished = keep(args, &goals, live, &ended, |_| {})?;
     // It has set the flag that ended the loop.
+    let _ = watcher.join();
+    report(args, &finished)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Follows an LTTng session until it is destroyed.
+fn follow(args: &args::Manage, goals: Goals, folder: &Path) -> CommandResult {
+    if !args.observe {
+        return Err("--lttng: parts of a session come seconds late, and from any container, so that nothing is enacted by them: add --observe, or \
+                    start the command under takt manage"
+            .into());
+    }
+    let stop = stop_flag()?;
+    let source = Parts::open(folder)?;
+    let live = Live::new(goals.clone(), platform(&goals.options)?, source, options(args)?)?;
+    let ended = Arc::new(AtomicBool::new(false));
+    let until = until(args);
+    let watcher = {
+        let ended = Arc::clone(&ended);
+        std::thread::Builder::new().name("takt-follow".to_owned()).spawn(move || {
+            while !stop.load(Ordering::Acquire)
+                && !ended.load(Ordering::Acquire)
+                && until.is_none_or(|until| Instant::now() < until)
+            {
+                std::thread::sleep(Duration::from_millis(50));
+            }
+            ended.store(true, Ordering::Release);
+        })?
+    };
+    let finished = keep(args, &goals, live, &ended, |parts| {
+        for damage in parts.damages() {
+            eprintln!("takt: {}, at byte {}: {}", damage.path.display(), damage.at, damage.problem);
+        }
+        for error in parts.failed_parts() {
+            eprintln!("takt: a part was left out: {error}");
+        }
+        if parts.last_part().is_none() {
+            eprintln!(
+                "takt: {}: no finished part came. Rotate the session: lttng enable-rotation --session=NAME --timer=1s",
+                folder.display()
+            );
+        }
+    })?;
+    // `keep` has set the flag that ends it.
     let _ = watcher.join();
     report(args, &finished)?;
     Ok(ExitCode::SUCCESS)
@@ -155,6 +221,7 @@ fn options(args: &args::Manage) -> Result<Options, Box<dyn std::error::Error>> {
         None => None,
     };
     let text: Option<Box<dyn Write + Send>> = match (args.screen, args.json) {
+        // The screen shows it.
         (true, _) => None,
         (false, true) => Some(Box::new(std::io::stderr())),
         (false, false) => Some(Box::new(std::io::stdout())),
@@ -192,8 +259,7 @@ fn keep<S: Source>(
         }
         None => None,
     };
-    let screen =
-        (args.screen && std::io::stdout().is_terminal()).then(|| show(live.board(), Arc::clone(ended)));
+    let screen = args.screen.then(|| show(live.board(), Arc::clone(ended)));
     let outcome = live.run(ended);
     ended.store(true, Ordering::Release);
     at_end(live.source_mut());
@@ -207,21 +273,24 @@ fn keep<S: Source>(
     }
     let finished = live.finish()?;
     if let Some(screen) = screen {
-        // A screen that broke has said so.
-        let _ = screen.join();
+        match screen.join() {
+            Ok(Err(error)) => eprintln!("takt: {error}"),
+            // A panic has been printed.
+            Ok(Ok(_)) | Err(_) => {}
+        }
     }
     outcome?;
     Ok(finished)
 }
 
-/// The status, twice a second, on the terminal.
-fn show(board: Board, ended: Arc<AtomicBool>) -> std::thread::JoinHandle<()> {
+/// The status on the terminal. The user ends the manager with the screen.
+fn show(board: Board, ended: Arc<AtomicBool>) -> std::thread::JoinHandle<Result<(), takt_view::Error>> {
     std::thread::spawn(move || {
-        while !ended.load(Ordering::Acquire) {
-            print!("\x1b[2J\x1b[H{}", board.read().text());
-            let _ = std::io::stdout().flush();
-            std::thread::sleep(Duration::from_millis(500));
+        let exit = terminal::show(&ended, |frame| takt_view::manager::draw(frame, &board.read()))?;
+        if exit == ViewExit::UserQuit {
+            ended.store(true, Ordering::Release);
         }
+        Ok(())
     })
 }
 

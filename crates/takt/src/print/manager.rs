@@ -119,7 +119,7 @@ pub fn manager_table(table: &ManagerTable) -> String {
         let goal = cells.iter().find(|((name, _), _)| name == chain).map_or(0.0, |(_, row)| row.goal_ms);
         let _ = write!(text, "{chain:16} {goal:8.0}");
         for policy in &policies {
-            match cells.get(&(*chain, *policy)) {
+            match cells.get(&(*chain, *policy)).filter(|row| row.completions > 0) {
                 Some(row) => {
                     let _ = write!(
                         text,
@@ -134,6 +134,11 @@ pub fn manager_table(table: &ManagerTable) -> String {
         }
         let _ = writeln!(text);
     }
+    text.push_str(&phases(table, &chains, &policies));
+    let given_up = table.rows.iter().filter_map(|row| Some((row, row.excused.as_ref()?)));
+    for (row, why) in given_up {
+        let _ = writeln!(text, "{}, {}: {why}", row.policy, row.chain);
+    }
     if let (Some(share), Some(analysis)) = (table.manager_cpu_share, table.analysis_ms) {
         let _ =
             writeln!(text, "\nManager: {:.2} % of one CPU; longest analysis {analysis:.1} ms", share * 100.0);
@@ -146,15 +151,50 @@ pub fn manager_table(table: &ManagerTable) -> String {
              {all:.1} together (paper, at 600 MHz: 1390, 320, 560; 2270)"
         );
     }
+    for phase in &table.cost_by_phase {
+        let [extract, model, plan, enact] = phase.ms_per_plan;
+        let _ = writeln!(
+            text,
+            "  {}: extraction {extract:.1} ms, model {model:.1}, budgets and analysis {plan:.1}, enactment {enact:.1}; {:.2} % of a CPU",
+            phase.phase,
+            phase.cpu_share * 100.0
+        );
+    }
     let stolen = table.rows.iter().map(|row| row.stolen).fold(0.0, f64::max);
     if stolen > 0.001 {
         let _ = writeln!(text, "The hypervisor took up to {:.1} % of the time.", stolen * 100.0);
+    }
+    for nodes in &table.nodes {
+        let _ = writeln!(text, "Nodes: {nodes}");
     }
     for label in &table.labels {
         let _ = writeln!(text, "{label}");
     }
     for dir in &table.run_dirs {
         let _ = writeln!(text, "{dir}");
+    }
+    text
+}
+
+/// Late completions phase by phase, for the chains that were late anywhere.
+fn phases(table: &ManagerTable, chains: &[&str], policies: &[&str]) -> String {
+    let mut text = String::new();
+    let late = |chain: &&str| table.rows.iter().any(|row| row.chain == **chain && row.violations > 0);
+    for chain in chains.iter().filter(|chain| late(chain)) {
+        // Writing to a string cannot fail.
+        let _ = write!(text, "  {chain:14} late by phase:");
+        for policy in policies {
+            let row = table.rows.iter().find(|row| row.chain == *chain && row.policy == *policy);
+            let phases = row.map_or(&[][..], |row| &row.phases);
+            let words: Vec<String> =
+                phases.iter().map(|p| format!("{} {} / {}", p.phase, p.violations, p.completions)).collect();
+            let _ = write!(
+                text,
+                "  {policy}: {}",
+                if words.is_empty() { "-".to_owned() } else { words.join(", ") }
+            );
+        }
+        let _ = writeln!(text);
     }
     text
 }

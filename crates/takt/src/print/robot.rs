@@ -32,7 +32,12 @@ pub fn run_summary(s: &RunSummary) -> String {
         let _ = writeln!(out, "  {name}: {value:.4}");
     }
     out += &circumstances(s.cpu, s.records_lost, &s.not_granted);
-    let _ = writeln!(out, "\n{}: {}\nRun directory: {}", s.verdict, s.reasons.join("; "), s.run_dir);
+    let _ = match s.reasons.len() {
+        0..=2 => writeln!(out, "\n{}: {}", s.verdict, s.reasons.join("; ")),
+        // Many things were judged: a line for each.
+        _ => writeln!(out, "\n{}\n  {}", s.verdict, s.reasons.join("\n  ")),
+    };
+    let _ = writeln!(out, "Run directory: {}", s.run_dir);
     out
 }
 

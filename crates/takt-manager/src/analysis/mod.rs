@@ -1,0 +1,341 @@
+//! Response-time bounds of all callbacks under given budgets, and latency bounds of chains.
+//!
+//! The analyses themselves are those of the crate `response-time-analysis`: ECRTS'19 (Casini and others) and RTSS'21
+//! (Blass and others, busy-window-aware). Here is what they leave to the caller: arrivals propagated over the graph, the fixed point
+//! over all executors, and the sum along a chain.
+//!
+//! - **Arrivals** of a callback are sums of root arrivals, each with the response-time bounds gathered on the way as
+//!   jitter. Within an executor an activation adds no jitter: at the start of a busy window nothing
+//!   is pending there, so whatever is activated inside descends from what arrived inside (RTSS'21, definition 4).
+//! - **The fixed point** is reached from below: all bounds start at nothing and grow until none changes. What exceeds the limit
+//!   has no bound, nor has anything downstream.
+//! - **Timers** are analysed as polled callbacks of the highest priority. ECRTS'19 lets a timer run after at most one other
+//!   callback, as the executors of its day did; since then they take timers from the ready set as everything
+//!   else, so a timer waits for a whole round. As interference, timers count without limit, which covers both.
+//! - **Priorities** other than those of timers are taken as unknown: the order of registration is lost in hash tables of newer
+//!   executors.
+
+mod components;
+mod counted;
+mod executor;
+mod settle;
+
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use crate::curves::Flows;
+use crate::workload::Workload;
+use components::{Component, components};
+use executor::{Served, Supplied};
+use settle::{Settled, State};
+
+/// Which analysis gave a bound.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Method {
+    /// Casini and others, ECRTS 2019.
+    Ecrts19,
+    /// Blass and others, RTSS 2021, busy-window-aware.
+    Rtss21Bw,
+}
+
+impl Method {
+    /// As in plans.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Ecrts19 => "ecrts19",
+            Self::Rtss21Bw => "rtss21-bw",
+        }
+    }
+}
+
+/// A bound and where it comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Bound {
+    /// The bound.
+    pub ns: u64,
+    /// The analysis.
+    pub by: Method,
+}
+
+/// Bounds of one executor's callbacks, in its order; `None`: without bound.
+type Bounds = Rc<Vec<Option<Bound>>>;
+
+/// What one executor's analysis depends on: itself, its budget, and per callback root, jitter and multiplicity of every flow.
+type Key = Box<[u64]>;
+
+/// What a subchain's analysis depends on.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct ChainKey {
+    executor: Key,
+    subchain: Vec<usize>,
+    bounds: Vec<u64>,
+}
+
+/// Analyses of one workload, remembered: an executor whose budget and arrivals are unchanged is not analysed again, and a component whose
+/// budgets and surroundings are unchanged is not even looked at.
+#[derive(Debug)]
+pub struct Analysis<'w> {
+    workload: &'w Workload,
+    /// For every callback those that it activates.
+    outputs: Vec<Vec<usize>>,
+    components: Rc<[Component]>,
+    /// The component of every executor.
+    component: Vec<usize>,
+    period_ns: u64,
+    limit_ns: u64,
+    transport_ns: u64,
+    remembered: HashMap<Key, Bounds>,
+    chains: HashMap<ChainKey, Option<Bound>>,
+    /// Last arrivals and bounds of each executor with a core of its own.
+    alone: Vec<Option<(Vec<Rc<Flows>>, Bounds)>>,
+    /// Per component by the budgets of its executors and the results upstream.
+    settled: Vec<HashMap<Box<[u64]>, Rc<Settled>>>,
+    /// Results so far.
+    results: usize,
+    /// Executor analyses done, and those answered from memory.
+    pub work: Work,
+}
+
+/// How much was computed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Work {
+    /// Analyses of an executor.
+    pub executors: u64,
+    /// Those answered from memory.
+    pub remembered: u64,
+    /// Rounds of the outer fixed point.
+    pub rounds: u64,
+}
+
+impl std::ops::Add for Work {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            executors: self.executors + other.executors,
+            remembered: self.remembered + other.remembered,
+            rounds: self.rounds + other.rounds,
+        }
+    }
+}
+
+/// Response times under one choice of budgets.
+#[derive(Debug, Clone)]
+pub struct Solution {
+    /// Per callback; `None`: without bound, or not asked for.
+    pub responses: Vec<Option<Bound>>,
+    /// Per callback, busy-window-aware arrivals; `None`: without bound, or not asked for.
+    pub arrivals: Vec<Option<Rc<Flows>>>,
+    /// Executors without bound though all that arrives there is bounded: where more budget may help.
+    pub diverged: Vec<usize>,
+}
+
+impl<'w> Analysis<'w> {
+    /// For reservations of this period. Response times beyond `limit_ns` count as unbounded; `transport_ns` is allowed for every hop
+    /// between executors.
+    #[must_use]
+    pub fn new(workload: &'w Workload, period_ns: u64, limit_ns: u64, transport_ns: u64) -> Self {
+        let mut outputs = vec![Vec::new(); workload.callbacks.len()];
+        for (number, callback) in workload.callbacks.iter().enumerate() {
+            for (publisher, _) in &callback.inputs {
+                outputs[*publisher].push(number);
+            }
+        }
+        let (components, component) = components(workload);
+        Self {
+            workload,
+            outputs,
+            settled: components.iter().map(|_| HashMap::new()).collect(),
+            results: 0,
+            components: components.into(),
+            component,
+            period_ns: period_ns.max(1),
+            limit_ns,
+            transport_ns,
+            remembered: HashMap::new(),
+            chains: HashMap::new(),
+            alone: vec![None; workload.executors.len()],
+            work: Work::default(),
+        }
+    }
+
+    /// The workload.
+    #[must_use]
+    pub fn workload(&self) -> &'w Workload {
+        self.workload
+    }
+
+    /// Period of reservations.
+    #[must_use]
+    pub fn period_ns(&self) -> u64 {
+        self.period_ns
+    }
+
+    /// Response times of the callbacks of `servers`, which must contain whatever influences them
+    /// ([`Workload::influencing`]). `budgets_ns` has an entry for every executor, 0 for none.
+    #[must_use]
+    pub fn solve(&mut self, budgets_ns: &[u64], servers: &[usize]) -> Solution {
+        let mut wanted = vec![false; self.components.len()];
+        for server in servers {
+            wanted[self.component[*server]] = true;
+        }
+        let components = self.components.clone();
+        let mut state = State::new(self.workload.callbacks.len());
+        let mut ids = vec![u64::MAX; components.len()];
+        let mut diverged = Vec::new();
+        for (number, component) in components.iter().enumerate().filter(|(number, _)| wanted[*number]) {
+            let key: Box<[u64]> = (component.servers.iter().map(|s| budgets_ns[*s]))
+                .chain(component.upstream.iter().map(|c| ids[*c]))
+                .collect();
+            let settled = match self.settled[number].get(&key) {
+                Some(settled) => {
+                    self.work.remembered += component.servers.len() as u64;
+                    state.put(component, settled);
+                    settled.clone()
+                }
+                None => {
+                    self.results += 1;
+                    let settled = Rc::new(self.settle(component, budgets_ns, &mut state, self.results));
+                    self.settled[number].insert(key, settled.clone());
+                    settled
+                }
+            };
+            ids[number] = settled.id as u64;
+            diverged.extend(&settled.diverged);
+        }
+        Solution { responses: state.responses, arrivals: state.inside, diverged }
+    }
+
+    /// Response times of one executor's callbacks under these arrivals.
+    fn executor(&mut self, server: usize, budget_ns: u64, flows: &[Rc<Flows>]) -> Bounds {
+        let key = key(server, budget_ns, flows);
+        if let Some(bounds) = self.remembered.get(&key) {
+            self.work.remembered += 1;
+            return bounds.clone();
+        }
+        self.work.executors += 1;
+        let bounds = Rc::new(match self.supply(budget_ns) {
+            Some(supply) => Served::new(self.workload, server, flows).analyse(supply),
+            None => vec![None; flows.len()],
+        });
+        self.remembered.insert(key, bounds.clone());
+        bounds
+    }
+
+    fn supply(&self, budget_ns: u64) -> Option<Supplied> {
+        Supplied::new(budget_ns, self.period_ns, self.limit_ns)
+    }
+
+    /// Bound on the latency of a path of callbacks, from the activation of the first to the completion of the last, and
+    /// the analyses that gave it.
+    #[must_use]
+    pub fn latency(
+        &mut self,
+        path: &[usize],
+        budgets_ns: &[u64],
+        solution: &Solution,
+    ) -> Option<(u64, Vec<Method>)> {
+        let mut total: u64 = 0;
+        let mut methods = Vec::new();
+        for (number, segment) in self.segments(path).enumerate() {
+            let mut sum: u64 = 0;
+            let mut by = Vec::new();
+            for callback in segment {
+                let bound = solution.responses[*callback]?;
+                sum = sum.saturating_add(bound.ns);
+                by.push(bound.by);
+            }
+            if segment.len() > 1
+                && let Some(joint) = self.subchain(segment, budgets_ns, solution)
+                && joint.ns < sum
+            {
+                sum = joint.ns;
+                by = vec![joint.by];
+            }
+            total = total.saturating_add(sum).saturating_add(if number > 0 { self.transport_ns } else { 0 });
+            methods.extend(by);
+        }
+        methods.sort_unstable();
+        methods.dedup();
+        Some((total, methods))
+    }
+
+    /// The path cut where it goes from one executor to another.
+    fn segments<'p>(&self, path: &'p [usize]) -> impl Iterator<Item = &'p [usize]> + use<'p, 'w> {
+        let callbacks = &self.workload.callbacks;
+        path.chunk_by(|a, b| callbacks[*a].server == callbacks[*b].server)
+    }
+
+    /// Bound of consecutive callbacks of one executor together.
+    fn subchain(&mut self, subchain: &[usize], budgets_ns: &[u64], solution: &Solution) -> Option<Bound> {
+        let server = self.workload.callbacks[*subchain.first()?].server;
+        let callbacks = &self.workload.executors[server].callbacks;
+        let flows: Vec<Rc<Flows>> =
+            callbacks.iter().map(|c| solution.arrivals[*c].clone()).collect::<Option<_>>()?;
+        let bounds: Vec<u64> =
+            subchain.iter().map(|c| solution.responses[*c].map(|b| b.ns)).collect::<Option<_>>()?;
+        let key = ChainKey {
+            executor: key(server, budgets_ns[server], &flows),
+            subchain: subchain.to_vec(),
+            bounds: bounds.clone(),
+        };
+        if let Some(bound) = self.chains.get(&key) {
+            self.work.remembered += 1;
+            return *bound;
+        }
+        self.work.executors += 1;
+        let bound = self.supply(budgets_ns[server]).and_then(|supply| {
+            Served::new(self.workload, server, &flows).subchain(supply, subchain, &bounds)
+        });
+        self.chains.insert(key, bound);
+        bound
+    }
+
+    /// By how much response times of an executor's callbacks would shrink in sum if it had a core of its own (budget-shortage delay,
+    /// Algorithm 2, line 4); `None`: without bound.
+    #[must_use]
+    pub fn shortage(&mut self, server: usize, solution: &Solution) -> Option<u64> {
+        let callbacks = &self.workload.executors[server].callbacks;
+        let known = self.alone[server].as_ref().filter(|(flows, _)| {
+            callbacks.iter().zip(flows).all(|(c, flows)| solution.arrivals[*c].as_ref() == Some(flows))
+        });
+        let alone = match known {
+            Some((_, bounds)) => bounds.clone(),
+            None => {
+                let flows: Vec<Rc<Flows>> =
+                    callbacks.iter().map(|c| solution.arrivals[*c].clone()).collect::<Option<_>>()?;
+                let bounds = self.executor(server, self.period_ns, &flows);
+                self.alone[server] = Some((flows, bounds.clone()));
+                bounds
+            }
+        };
+        let mut sum: u64 = 0;
+        for (callback, least) in self.workload.executors[server].callbacks.iter().zip(alone.iter()) {
+            let (now, least) = (solution.responses[*callback]?, (*least)?);
+            sum = sum.saturating_add(now.ns.saturating_sub(least.ns));
+        }
+        Some(sum)
+    }
+
+    /// Demand of one executor in any interval of this length; `None`: without bound.
+    #[must_use]
+    pub fn demand_ns(&self, server: usize, delta_ns: u64, solution: &Solution) -> Option<u64> {
+        let mut sum: u64 = 0;
+        for callback in &self.workload.executors[server].callbacks {
+            let flows = solution.arrivals[*callback].as_ref()?;
+            sum = sum.saturating_add(self.workload.callbacks[*callback].cost.of(flows.count(delta_ns)));
+        }
+        Some(sum)
+    }
+}
+
+fn key(server: usize, budget_ns: u64, flows: &[Rc<Flows>]) -> Key {
+    let mut key = vec![server as u64, budget_ns];
+    for flows in flows {
+        // The length separates callbacks.
+        key.push(flows.flows().len() as u64);
+        key.extend(flows.flows().iter().flat_map(|f| [f.root as u64, f.jitter_ns, f.times]));
+    }
+    key.into()
+}

@@ -1,0 +1,190 @@
+//! The fixed point: response times are the jitter of what follows, and arrivals decide response times.
+
+use std::rc::Rc;
+
+use super::components::Component;
+use super::{Analysis, Bound, Method};
+use crate::curves::Flows;
+
+/// Fixed points are looked for in at most so many rounds; a component that has not settled then is taken as unbounded.
+const ROUNDS: usize = 500;
+
+/// What is known of all callbacks; `None`: without bound, or not looked at.
+#[derive(Debug, Clone)]
+pub(super) struct State {
+    pub responses: Vec<Option<Bound>>,
+    /// Busy-window-aware arrivals: as seen inside a busy window of the executor.
+    pub inside: Vec<Option<Rc<Flows>>>,
+    /// Arrivals in any interval.
+    pub full: Vec<Option<Rc<Flows>>>,
+}
+
+/// A component's part of it, in the order of its callbacks.
+#[derive(Debug)]
+pub(super) struct Settled {
+    /// Equal numbers: equal results.
+    pub id: usize,
+    entries: Vec<Entry>,
+    /// Executors without bound though all that arrives there is bounded.
+    pub diverged: Vec<usize>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    response: Option<Bound>,
+    inside: Option<Rc<Flows>>,
+    full: Option<Rc<Flows>>,
+}
+
+/// What must be looked at again.
+struct Open {
+    /// Callbacks whose arrivals must be renewed.
+    dirty: Vec<bool>,
+    /// Executors that must be analysed again.
+    touched: Vec<bool>,
+}
+
+impl State {
+    pub fn new(callbacks: usize) -> Self {
+        Self { responses: vec![None; callbacks], inside: vec![None; callbacks], full: vec![None; callbacks] }
+    }
+
+    pub fn put(&mut self, component: &Component, settled: &Settled) {
+        for (&number, entry) in component.callbacks.iter().zip(&settled.entries) {
+            self.responses[number] = entry.response;
+            self.inside[number].clone_from(&entry.inside);
+            self.full[number].clone_from(&entry.full);
+        }
+    }
+
+    fn take(&self, component: &Component, id: usize, diverged: Vec<usize>) -> Settled {
+        let entries = component
+            .callbacks
+            .iter()
+            .map(|&number| Entry {
+                response: self.responses[number],
+                inside: self.inside[number].clone(),
+                full: self.full[number].clone(),
+            })
+            .collect();
+        Settled { id, entries, diverged }
+    }
+}
+
+impl Analysis<'_> {
+    /// Brings one component to its fixed point from below; all upstream of it must be settled.
+    pub(super) fn settle(
+        &mut self,
+        component: &Component,
+        budgets_ns: &[u64],
+        state: &mut State,
+        id: usize,
+    ) -> Settled {
+        let mut open = Open {
+            dirty: vec![false; self.workload.callbacks.len()],
+            touched: vec![false; self.workload.executors.len()],
+        };
+        for &number in &component.callbacks {
+            state.responses[number] = Some(Bound { ns: 0, by: Method::Ecrts19 });
+            open.dirty[number] = true;
+        }
+        for &server in &component.servers {
+            open.touched[server] = true;
+        }
+        let mut diverged = Vec::new();
+        for round in 0.. {
+            self.work.rounds += 1;
+            let mut changed = false;
+            for &server in &component.servers {
+                // What was just found about one executor counts for the next already.
+                self.propagate(component, state, &mut open);
+                if !std::mem::take(&mut open.touched[server]) {
+                    continue;
+                }
+                let callbacks = &self.workload.executors[server].callbacks;
+                let flows: Option<Vec<Rc<Flows>>> =
+                    callbacks.iter().map(|c| state.inside[*c].clone()).collect();
+                let bounds = match &flows {
+                    Some(flows) if round < ROUNDS => self.executor(server, budgets_ns[server], flows),
+                    _ => Rc::new(vec![None; callbacks.len()]),
+                };
+                if flows.is_some() && bounds.iter().any(Option::is_none) && !diverged.contains(&server) {
+                    diverged.push(server);
+                }
+                for (callback, new) in callbacks.iter().zip(bounds.iter()) {
+                    let old = state.responses[*callback];
+                    // From below: a bound never shrinks, although a tighter analysis may win in a later round.
+                    let now = match (old, *new) {
+                        (Some(old), Some(new)) if new.ns >= old.ns => Some(new),
+                        (Some(old), Some(_)) => Some(old),
+                        _ => None,
+                    };
+                    state.responses[*callback] = now;
+                    if now.map(|b| b.ns) != old.map(|b| b.ns) {
+                        changed = true;
+                        self.disturb(*callback, &mut open);
+                    }
+                }
+            }
+            if !changed {
+                // Whatever the last executor changed has been propagated before it, or it changed nothing.
+                break;
+            }
+        }
+        state.take(component, id, diverged)
+    }
+
+    /// Marks what a callback activates.
+    fn disturb(&self, callback: usize, open: &mut Open) {
+        for output in &self.outputs[callback] {
+            open.dirty[*output] = true;
+        }
+    }
+
+    /// Renews the arrivals of all dirty callbacks of the component and of what they lead to.
+    fn propagate(&self, component: &Component, state: &mut State, open: &mut Open) {
+        for &number in &component.callbacks {
+            if !std::mem::take(&mut open.dirty[number]) {
+                continue;
+            }
+            let (inside, full) = self.arrivals(state, number).unzip();
+            if full != state.full[number] || inside != state.inside[number] {
+                open.touched[self.workload.callbacks[number].server] = true;
+                self.disturb(number, open);
+                state.full[number] = full;
+                state.inside[number] = inside;
+            }
+        }
+    }
+
+    /// Arrivals of a callback, busy-window-aware and full; `None`: without bound.
+    fn arrivals(&self, state: &State, number: usize) -> Option<(Rc<Flows>, Rc<Flows>)> {
+        let callbacks = &self.workload.callbacks;
+        let callback = &callbacks[number];
+        let root = match &callback.root {
+            Some(spans) => Flows::root(number, spans.clone()),
+            // Neither root nor inputs: its curve bounds nothing.
+            None if callback.inputs.is_empty() => return None,
+            None => Flows::none(),
+        };
+        let mut full = root.clone();
+        // The same unless something comes from the executor itself.
+        let mut inside: Option<Flows> = None;
+        for (publisher, times) in &callback.inputs {
+            let same = callbacks[*publisher].server == callback.server;
+            let from = state.full[*publisher].as_ref()?;
+            let delay = state.responses[*publisher]?.ns + if same { 0 } else { self.transport_ns };
+            match (&state.inside[*publisher], same) {
+                (Some(within), true) => inside.get_or_insert_with(|| full.clone()).add(within, 0, *times),
+                _ => {
+                    if let Some(inside) = &mut inside {
+                        inside.add(from, delay, *times);
+                    }
+                }
+            }
+            full.add(from, delay, *times);
+        }
+        let full = Rc::new(full);
+        Some((inside.map_or_else(|| full.clone(), Rc::new), full))
+    }
+}

@@ -1,0 +1,93 @@
+//! The tests of enactment once more under a kernel that has all ways, in a virtual machine: the computer that runs this test may have
+//! no cgroup v2 cpusets, or no privilege.
+//!
+//! A program of its own (no test harness), because it is the first process of the guest too. Skipped without QEMU or kernel, unless
+//! TAKT_REQUIRE_OUTSIDE=1.
+
+#![allow(clippy::unwrap_used)] // Helpers of tests may panic as tests may.
+
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
+
+use takt_kernels::guest::{Job, Order};
+use takt_kernels::machine::Settings;
+use takt_kernels::packages::Store;
+use takt_kernels::transport::JobEnding;
+use takt_kernels::{Brought, GuestRun, run_in_guest};
+
+const NAME: &str = "partition_roots_reserve_and_restore_in_a_guest";
+/// It has `cpuset.cpus.exclusive`, which came with 6.7.
+const KERNEL: &str = "6.12";
+const PROGRAM: &str = "/usr/local/bin/enact";
+
+fn main() -> ExitCode {
+    if takt_kernels::guest::is_init() {
+        takt_kernels::guest::run();
+    }
+    // As much of the harness' command line as tools use: a list, and names.
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if arguments.iter().any(|argument| argument == "--list") {
+        println!("{NAME}: test");
+        return ExitCode::SUCCESS;
+    }
+    let names: Vec<&String> = arguments.iter().filter(|argument| !argument.starts_with("--")).collect();
+    if !names.is_empty() && !names.iter().any(|name| NAME.contains(name.as_str())) {
+        return ExitCode::SUCCESS;
+    }
+    match test() {
+        Ok(()) => println!("test {NAME} ... ok"),
+        Err(reason) if std::env::var_os("TAKT_REQUIRE_OUTSIDE").is_none() => println!("SKIPPED: {reason}"),
+        Err(reason) => panic!("{reason}: required by TAKT_REQUIRE_OUTSIDE"),
+    }
+    ExitCode::SUCCESS
+}
+
+/// `Err`: why not here.
+fn test() -> Result<(), String> {
+    if Command::new("qemu-system-x86_64").arg("--version").output().is_err() {
+        return Err("no qemu-system-x86_64".into());
+    }
+    let kernel = Store::open(None).and_then(|store| store.get(KERNEL, &mut |_| {}));
+    let kernel = kernel.map_err(|error| format!("no kernel {KERNEL}: {error}"))?;
+    let enact = enact().ok_or("the program of tests/enact.rs is not built: run all tests of the crate")?;
+    let directory = tempfile::tempdir().unwrap();
+    let job = Job::new("enact", PROGRAM, &["--nocapture", "--test-threads", "1"]);
+    let outcome = run_in_guest(
+        &GuestRun {
+            kernel,
+            settings: Settings { cpus: 2, memory_mib: 1024, ..Settings::default() },
+            init: std::env::current_exe().unwrap(),
+            programs: vec![Brought { host: enact, guest: PROGRAM.into() }],
+            files: Vec::new(),
+            modules: Vec::new(),
+            order: Order { jobs: vec![job], ..Order::default() },
+            directory: directory.path().to_path_buf(),
+        },
+        &mut |_| true,
+    )
+    .unwrap();
+    let said = ["stdout", "stderr"]
+        .map(|stream| std::fs::read_to_string(outcome.results.join(format!("jobs/enact.{stream}"))).unwrap());
+    let [out, err] = &said;
+    assert_eq!(outcome.job("enact").unwrap().ending, JobEnding::Exited { code: 0 }, "{out}\n{err}");
+    // Skipped is not passed: this is what the guest is for.
+    assert!(!err.contains("mode: PartitionRoots"), "{err}");
+    assert!(err.contains("partition roots (cgroup v2), Hard"), "{err}");
+    for line in err.lines().filter(|line| line.contains("partition roots")) {
+        println!("{line}");
+    }
+    Ok(())
+}
+
+/// The newest build of the other test program, which cargo puts beside this one.
+fn enact() -> Option<PathBuf> {
+    let folder = std::env::current_exe().ok()?.parent()?.to_path_buf();
+    std::fs::read_dir(folder)
+        .ok()?
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .filter(|path| {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            name.strip_prefix("enact-").is_some_and(|hash| hash.chars().all(|c| c.is_ascii_hexdigit()))
+        })
+        .max_by_key(|path| path.metadata().and_then(|metadata| metadata.modified()).ok())
+}

@@ -1,0 +1,194 @@
+//! The same system on real `rclcpp` nodes: the ROS 2 package `ros2/takt_bench`, where it is built and its environment is sourced.
+//!
+//! Its program speaks the protocol of [`crate::launch`]: [`Nodes::program`] writes what each node does to a folder and gives the
+//! [`Program`] with which [`crate::Running::start`] starts them.
+
+use std::ffi::OsString;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::{env, fs, io};
+
+use crate::launch::Program;
+use crate::system::{Cost, NodeSpec, System};
+
+/// Where a package's programs are below its prefix.
+const PROGRAM: &str = "lib/takt_bench/takt_bench_node";
+
+/// Real nodes that can be started.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Nodes {
+    /// The program.
+    pub path: PathBuf,
+    /// The distribution of ROS 2, as `ROS_DISTRO` names it.
+    pub distribution: String,
+    /// The middleware, as `RMW_IMPLEMENTATION` names it; `None`: the distribution's own.
+    pub middleware: Option<String>,
+}
+
+/// Why there are none.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Missing {
+    /// No environment.
+    #[error("no ROS 2 environment: `source /opt/ros/jazzy/setup.bash` (or a later one) where there is one")]
+    NoEnvironment,
+    /// Before Jazzy.
+    #[error(
+        "ROS 2 {distribution} is too old: Jazzy or a later one is needed, whose executor and tracepoints are those measured"
+    )]
+    TooOld {
+        /// What is sourced.
+        distribution: String,
+    },
+    /// The package is not there.
+    #[error(
+        "ROS 2 {distribution} is there, the package takt_bench is not: `colcon build --packages-select takt_bench` in the folder ros2 of Takt, \
+         then `source install/setup.bash`"
+    )]
+    NotBuilt {
+        /// What is sourced.
+        distribution: String,
+    },
+}
+
+/// Looks for the package in the sourced environment.
+///
+/// # Errors
+///
+/// [`Missing`]: what to do.
+pub fn find() -> Result<Nodes, Missing> {
+    find_in(|name| env::var_os(name))
+}
+
+fn find_in(variable: impl Fn(&str) -> Option<OsString>) -> Result<Nodes, Missing> {
+    let text = |name: &str| {
+        variable(name).map(|value| value.to_string_lossy().into_owned()).filter(|value| !value.is_empty())
+    };
+    let distribution = text("ROS_DISTRO").ok_or(Missing::NoEnvironment)?;
+    // Distributions are named along the alphabet; rolling is the newest ever.
+    if distribution.to_ascii_lowercase().as_str() < "jazzy" {
+        return Err(Missing::TooOld { distribution });
+    }
+    let prefixes = variable("AMENT_PREFIX_PATH").unwrap_or_default();
+    let path = env::split_paths(&prefixes).map(|prefix| prefix.join(PROGRAM)).find(|path| path.is_file());
+    let Some(path) = path else { return Err(Missing::NotBuilt { distribution }) };
+    Ok(Nodes { path, distribution, middleware: text("RMW_IMPLEMENTATION") })
+}
+
+impl Nodes {
+    /// How to start the nodes of a system; what they do is written to `directory`, which must stay as long as they start.
+    ///
+    /// # Errors
+    ///
+    /// A file cannot be written.
+    pub fn program(&self, system: &System, directory: &Path) -> io::Result<Program> {
+        for node in &system.node {
+            fs::write(directory.join(format!("{}.plan", node.name)), plan(system, node))?;
+        }
+        let arguments = vec![directory.as_os_str().to_owned()];
+        Ok(Program { path: self.path.clone(), arguments, environment: Vec::new() })
+    }
+}
+
+/// What a node does, in the form that `takt_bench/plan.hpp` describes.
+fn plan(system: &System, node: &NodeSpec) -> String {
+    let mut text = format!("takt-bench\t1\nseed\t{}\n", system.seed);
+    let targets = |topics: &[String]| match topics {
+        [] => "-".to_owned(),
+        topics => {
+            let target = |topic: &String| format!("{topic}:{}", subscriptions(system, topic));
+            topics.iter().map(target).collect::<Vec<_>>().join(",")
+        }
+    };
+    for timer in &node.timer {
+        let (name, period, targets) =
+            (field(&timer.name), period_ns(timer.period_ms), targets(&timer.publishes));
+        let _ = writeln!(text, "timer\t{name}\t{period}\t{}\t{targets}", cost(&timer.cost));
+    }
+    for it in &node.subscription {
+        let (name, needs) = (field(&it.name), it.needs.as_deref().unwrap_or("-"));
+        let (cost, targets) = (cost(&it.cost), targets(&it.publishes));
+        let _ =
+            writeln!(text, "subscription\t{name}\t{}\t{}\t{needs}\t{cost}\t{targets}", it.topic, it.depth);
+    }
+    for source in &node.source {
+        let (name, period, targets) =
+            (field(&source.name), period_ns(source.period_ms), targets(&source.publishes));
+        let _ = writeln!(text, "source\t{name}\t{period}\t{}\t{targets}", cost(&source.cost));
+    }
+    text
+}
+
+fn cost(cost: &Cost) -> String {
+    // Rust prints the shortest decimals that read back as the same number.
+    let ms: Vec<String> = cost.ms.iter().map(f64::to_string).collect();
+    format!("{}\t{}\t{}\t{}", cost.jitter, cost.peak_every, cost.peak_factor, ms.join(","))
+}
+
+fn subscriptions(system: &System, topic: &str) -> usize {
+    system.node.iter().flat_map(|node| &node.subscription).filter(|it| it.topic == topic).count()
+}
+
+/// A name that TOML let pass, without what separates fields and lines.
+fn field(name: &str) -> String {
+    name.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+fn period_ns(period_ms: f64) -> u64 {
+    // Validation bounds it to an hour.
+    (period_ms * 1e6) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn look(variables: &[(&str, &str)]) -> Result<Nodes, Missing> {
+        find_in(|name| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| value.into()))
+    }
+
+    #[test]
+    fn what_is_missing_is_said() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = folder.path().join(PROGRAM);
+        let prefixes = format!("/opt/ros/jazzy:{}", folder.path().display());
+        assert_eq!(look(&[]), Err(Missing::NoEnvironment));
+        assert_eq!(look(&[("ROS_DISTRO", "")]), Err(Missing::NoEnvironment));
+        let humble = look(&[("ROS_DISTRO", "humble"), ("AMENT_PREFIX_PATH", &prefixes)]);
+        assert_eq!(humble, Err(Missing::TooOld { distribution: "humble".into() }));
+        for distribution in ["jazzy", "kilted", "rolling"] {
+            let sourced = [("ROS_DISTRO", distribution), ("AMENT_PREFIX_PATH", &*prefixes)];
+            if !place.exists() {
+                assert_eq!(
+                    look(&sourced),
+                    Err(Missing::NotBuilt { distribution: distribution.into() }),
+                    "not built yet"
+                );
+                fs::create_dir_all(place.parent().unwrap()).unwrap();
+                fs::write(&place, "").unwrap();
+            }
+            let found = look(&sourced).unwrap();
+            assert_eq!((&found.path, &*found.distribution, &found.middleware), (&place, distribution, &None));
+        }
+    }
+
+    #[test]
+    fn every_node_has_a_plan() {
+        let folder = tempfile::tempdir().unwrap();
+        let system = System::turtlebot();
+        let nodes = Nodes { path: "/no/program".into(), distribution: "jazzy".into(), middleware: None };
+        let program = nodes.program(&system, folder.path()).unwrap();
+        assert_eq!(program.arguments, [folder.path().as_os_str()]);
+        for node in &system.node {
+            let text = fs::read_to_string(folder.path().join(format!("{}.plan", node.name))).unwrap();
+            let records = node.timer.len() + node.subscription.len() + node.source.len();
+            assert_eq!(text.lines().count(), 2 + records, "{text}");
+        }
+        let amcl = fs::read_to_string(folder.path().join("amcl.plan")).unwrap();
+        assert!(
+            amcl.contains("subscription\ton_scan\t/scan\t10\t/tf\t0.2\t0\t1\t2\t/amcl/filtered:1\n"),
+            "{amcl}"
+        );
+        let base = fs::read_to_string(folder.path().join("turtlebot_driver.plan")).unwrap();
+        assert!(base.contains("timer\todometry\t50000000\t0.2\t0\t1\t1.5\t/odom:1,/tf:1\n"), "{base}");
+    }
+}
