@@ -1,11 +1,12 @@
 //! Judges on the GPU: each camera on a stream of its own.
 
-use takt_gpu::{CudaVersion, Gpu, Info, Pinned, Wait};
+use takt_gpu::{Clock, CudaVersion, Gpu, Info, Pinned, SpanRecorder, Spans, Wait};
 use takt_perception::gpu::{GpuFrame, GpuPerception, GpuPerceptionError, Progress, Resident, Severity};
 use takt_perception::{Detections, DetectorSchedule, Device, FramePose, GpuWait};
 use takt_rt::census::CensusKeeper;
+use takt_rt::clock::monotonic_ns;
 
-use crate::judge::{Judge, JudgeError, PixelMemory, Seen, Stages};
+use crate::judge::{Judge, JudgeError, PARTS, PixelMemory, Seen, Stages};
 use crate::region::Setup;
 use crate::said::About;
 use crate::worker::Judges;
@@ -29,10 +30,61 @@ fn about(info: &Info, device: Device) -> About {
     }
 }
 
+/// How old the device's clock may be on ours before it is looked at again: it drifts by parts in a million.
+const CLOCK_AGE_NS: u64 = 1_000_000_000;
+/// Tries to look at it, and the longest time for them, nanoseconds.
+const CLOCK_TRIES: u32 = 3;
+const CLOCK_LIMIT_NS: u64 = 1_000_000;
+/// Names that the pipeline gives the parts, in the order of [`Stages::NAMES`].
+const SPANS: [&str; PARTS] = ["upload", "geometry", "detector", "decode", "masks", "distances"];
+
+/// When the device did what, on this machine's clock.
+struct Watch {
+    clock: Clock,
+    recorder: SpanRecorder,
+    spans: Spans,
+    taken: Vec<takt_gpu::Span>,
+}
+
+impl Watch {
+    fn new(gpu: &Gpu) -> Result<Self, GpuPerceptionError> {
+        let room = 2 * PARTS;
+        let (recorder, spans) = takt_gpu::spans::recorder(room);
+        Ok(Self { clock: Clock::new(gpu)?, recorder, spans, taken: Vec::with_capacity(2 * room) })
+    }
+
+    /// What `record` puts into the recorder. Times that cannot be had are left out: the answer counts without them.
+    fn stages(
+        &mut self,
+        record: impl FnOnce(&Clock, &mut SpanRecorder) -> Result<(), GpuPerceptionError>,
+    ) -> Stages {
+        let mut stages = Stages::default();
+        self.taken.clear();
+        if record(&self.clock, &mut self.recorder).is_ok() {
+            self.spans.take_into(&mut self.taken);
+        }
+        for span in &self.taken {
+            if let Some(part) = SPANS.iter().position(|name| *name == span.name) {
+                stages.spans[part] = [span.start_ns, span.end_ns];
+                stages.error_ns = stages.error_ns.max(span.error_ns);
+            }
+        }
+        stages
+    }
+
+    fn look(&mut self) {
+        if self.clock.is_older(CLOCK_AGE_NS) {
+            // A device that is busy or lost tells so with the next frame.
+            let _ = self.clock.renew(CLOCK_TRIES, monotonic_ns() + CLOCK_LIMIT_NS);
+        }
+    }
+}
+
 /// One camera on a stream of its own.
 struct GpuJudge {
     perception: GpuPerception,
     gpu: Gpu,
+    watch: Watch,
     /// The frames' memory as the device knows it.
     memory: Option<Pinned<u8>>,
 }
@@ -57,17 +109,15 @@ impl Judge for GpuJudge {
     ) -> Result<Stages, JudgeError> {
         let (rgb_at, depth_at) = (frame.rgb_at, frame.depth_at);
         let resident = self.memory.as_ref().map(|memory| Resident { memory, rgb_at, depth_at });
+        let sequence = frame.view.sequence;
         let frame = GpuFrame { view: frame.view, resident, pose, start_ns, deadline_ns };
         self.perception.process(&frame, out, None).map_err(refused)?;
-        let times = self.perception.device_times();
-        Ok(Stages {
-            upload_ns: times.upload_ns,
-            prepare_ns: times.prepare_ns,
-            detect_ns: times.detect_ns,
-            decode_ns: times.decode_ns,
-            masks_ns: times.masks_ns,
-            measure_ns: times.measure_ns,
-        })
+        let perception = &self.perception;
+        Ok(self.watch.stages(|clock, recorder| perception.record_spans(clock, sequence, recorder)))
+    }
+
+    fn after(&mut self) {
+        self.watch.look();
     }
 }
 
@@ -117,7 +167,8 @@ pub(crate) fn judges(
         let gpu = Gpu::open_waiting(config.gpu.ordinal, wait).map_err(|e| e.to_string())?;
         let judges = setup.cameras.iter().enumerate().map(|(index, camera)| {
             let perception = GpuPerception::new(&gpu, &config, index as u32, *camera, None, &tell)?;
-            Ok(Box::new(GpuJudge { perception, gpu: gpu.clone(), memory: None }) as Box<dyn Judge>)
+            let watch = Watch::new(&gpu)?;
+            Ok(Box::new(GpuJudge { perception, gpu: gpu.clone(), watch, memory: None }) as Box<dyn Judge>)
         });
         let judges = judges.collect::<Result<_, GpuPerceptionError>>().map_err(|e| e.to_string())?;
         Ok(Judges { judges, about: about(gpu.info(), setup.device), keep: Box::new(gpu) })

@@ -178,6 +178,7 @@ fn answer_all(mut judge: Box<dyn Judge>, answerer: Answerer, region: &Region) {
         // Before the answer: who has it may already post the next frame.
         drop(taken);
         answerer.answer(&Answer::new(question.ticket, taken_ns, monotonic_ns(), outcome, &out));
+        judge.after();
         if lost {
             // Its device would refuse every call from now on; the supervisor ends this process.
             return;

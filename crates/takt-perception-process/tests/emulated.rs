@@ -58,7 +58,12 @@ fn the_device_answers_as_the_cpu_does() {
     assert!(facts.about.device.contains("emulated"), "{:?}", facts.about);
     assert!(facts.about.labels.iter().any(|label| label.contains("emulated")), "{:?}", facts.about);
     let answer = rig.records.iter().rfind(|record| record.kind == EventKind::Answered).unwrap();
-    assert!(answer.stages.upload_ns > 0 && answer.stages.measure_ns > 0, "{answer:?}");
+    let parts = answer.stages.spans;
+    for [start_ns, end_ns] in [parts[0], parts[1], parts[5]] {
+        let slack_ns = answer.stages.error_ns;
+        assert!(start_ns > 0 && start_ns <= end_ns, "{answer:?}");
+        assert!(start_ns + slack_ns >= answer.taken_ns && end_ns <= answer.done_ns + slack_ns, "{answer:?}");
+    }
 }
 
 #[test]
