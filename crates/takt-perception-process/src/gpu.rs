@@ -1,15 +1,19 @@
-//! Judges on the GPU: each camera on a stream of its own.
+//! Judges on the GPU: each camera on a stream of its own, or all on one.
 
 use takt_gpu::{Clock, CudaVersion, Gpu, Info, Pinned, SpanRecorder, Spans, Wait};
-use takt_perception::gpu::{GpuFrame, GpuPerception, GpuPerceptionError, Progress, Resident, Severity};
-use takt_perception::{Detections, DetectorSchedule, Device, FramePose, GpuWait};
+use takt_perception::gpu::{
+    BatchFrame, GpuBatch, GpuFrame, GpuPerception, GpuPerceptionError, Progress, Resident, Severity,
+};
+use takt_perception::{Detections, DetectorSchedule, Device, FramePose, GpuWait, Streams};
 use takt_rt::census::CensusKeeper;
 use takt_rt::clock::monotonic_ns;
 
+use crate::channel::Taken;
 use crate::judge::{Judge, JudgeError, PARTS, PixelMemory, Seen, Stages};
 use crate::region::Setup;
 use crate::said::About;
-use crate::worker::Judges;
+use crate::wire::Question;
+use crate::worker::{Judges, Outcomes, Together};
 
 /// What a run directory keeps of a device.
 fn about(info: &Info, device: Device) -> About {
@@ -121,6 +125,57 @@ impl Judge for GpuJudge {
     }
 }
 
+/// All cameras on one stream.
+struct GpuTogether {
+    batch: GpuBatch,
+    gpu: Gpu,
+    memory: Vec<Pinned<u8>>,
+    /// Kept between batches for its room.
+    room: Vec<BatchFrame<'static>>,
+}
+
+/// The room of an emptied list for elements of another lifetime: collecting what was consumed in place keeps it.
+fn emptied<'b>(mut list: Vec<BatchFrame<'_>>) -> Vec<BatchFrame<'b>> {
+    list.clear();
+    list.into_iter().map(|_| unreachable!("the list is empty")).collect()
+}
+
+impl Together for GpuTogether {
+    fn adopt(&mut self, memory: &[PixelMemory]) -> Result<(), JudgeError> {
+        for memory in memory {
+            // SAFETY: as for a single camera, above.
+            let registered = unsafe { self.gpu.register::<u8>(memory.start, memory.bytes) };
+            self.memory.push(registered.map_err(|e| JudgeError::Lost(e.to_string()))?);
+        }
+        Ok(())
+    }
+
+    fn judge(&mut self, frames: &[Option<Taken<'_>>], outs: &mut [Detections], outcomes: &mut Outcomes) {
+        let mut batch: Vec<BatchFrame<'_>> = emptied(std::mem::take(&mut self.room));
+        let cameras = frames.iter().zip(outs).zip(&self.memory).enumerate();
+        for (camera, ((taken, out), memory)) in cameras {
+            let Some(taken) = taken.as_ref().filter(|_| outcomes[camera].is_none()) else { continue };
+            let seen = taken.seen();
+            let resident = Some(Resident { memory, rgb_at: seen.rgb_at, depth_at: seen.depth_at });
+            let Question { start_ns, deadline_ns, ref pose, .. } = taken.question;
+            let frame = GpuFrame { view: seen.view, resident, pose: pose.as_ref(), start_ns, deadline_ns };
+            batch.push(BatchFrame { camera, frame, out, overlay: None, failed: None });
+        }
+        if !batch.is_empty() {
+            let all = self.batch.process(&mut batch).map_err(refused);
+            for frame in &mut batch {
+                outcomes[frame.camera] = Some(match (&all, frame.failed.take()) {
+                    (Err(error), _) => Err(error.clone()),
+                    (Ok(()), Some(error)) => Err(refused(error)),
+                    // When the parts ran is not told for batches.
+                    (Ok(()), None) => Ok(Stages::default()),
+                });
+            }
+        }
+        self.room = emptied(batch);
+    }
+}
+
 /// What an error of the device means for those who wait.
 fn refused(error: GpuPerceptionError) -> JudgeError {
     let cause = error.to_string();
@@ -165,12 +220,21 @@ pub(crate) fn judges(
     let tell = |what: Progress<'_>| in_words(&what).into_iter().for_each(progress);
     census.attribute("GPU", || {
         let gpu = Gpu::open_waiting(config.gpu.ordinal, wait).map_err(|e| e.to_string())?;
+        let about = about(gpu.info(), setup.device);
+        if config.gpu.streams == Streams::Batch {
+            let cameras = setup.cameras.iter().enumerate();
+            let cameras: Vec<_> = cameras.map(|(index, camera)| (index as u32, *camera, None)).collect();
+            let room = Vec::with_capacity(cameras.len());
+            let batch = GpuBatch::new(&gpu, &config, cameras, &tell).map_err(|e| e.to_string())?;
+            let judge = GpuTogether { batch, gpu: gpu.clone(), memory: Vec::new(), room };
+            return Ok(Judges::together(Box::new(judge), about, Box::new(gpu)));
+        }
         let judges = setup.cameras.iter().enumerate().map(|(index, camera)| {
             let perception = GpuPerception::new(&gpu, &config, index as u32, *camera, None, &tell)?;
             let watch = Watch::new(&gpu)?;
             Ok(Box::new(GpuJudge { perception, gpu: gpu.clone(), watch, memory: None }) as Box<dyn Judge>)
         });
         let judges = judges.collect::<Result<_, GpuPerceptionError>>().map_err(|e| e.to_string())?;
-        Ok(Judges { judges, about: about(gpu.info(), setup.device), keep: Box::new(gpu) })
+        Ok(Judges::new(judges, about, Box::new(gpu)))
     })
 }

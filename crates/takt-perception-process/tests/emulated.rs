@@ -43,6 +43,19 @@ fn start(emulator: &Emulator, streams: Streams, faults: &str) -> Rig {
 }
 
 #[test]
+fn all_on_one_stream_answer_as_the_cpu_does() {
+    let Some(emulator) = device() else { return };
+    let mut rig = start(emulator, Streams::Batch, "");
+    let mut local = rig.local();
+    for _ in 0..30 {
+        let (judged, remote) = rig.frame();
+        assert_eq!(judged, Judged::Worker, "{:#?}", rig.kinds());
+        assert_eq!(remote.objects(), local.judge(&rig).objects());
+    }
+    assert_eq!(rig.started.supervisor.facts().threads.len(), 1);
+}
+
+#[test]
 fn the_device_answers_as_the_cpu_does() {
     let Some(emulator) = device() else { return };
     let mut rig = start(emulator, Streams::PerCamera, "");
