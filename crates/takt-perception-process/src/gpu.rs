@@ -1,10 +1,10 @@
 //! Judges on the GPU: each camera on a stream of its own, or all on one.
 
-use takt_gpu::{Clock, CudaVersion, Gpu, Info, Pinned, SpanRecorder, Spans, Wait};
+use takt_gpu::{Clock, CudaVersion, Gpu, Info, Interfering, Pinned, SpanRecorder, Spans, Wait};
 use takt_perception::gpu::{
     BatchFrame, GpuBatch, GpuFrame, GpuPerception, GpuPerceptionError, Progress, Resident, Severity,
 };
-use takt_perception::{Detections, DetectorSchedule, Device, FramePose, GpuWait, Streams};
+use takt_perception::{Detections, DetectorSchedule, Device, FramePose, GpuWait, PerceptionConfig, Streams};
 use takt_rt::census::CensusKeeper;
 use takt_rt::clock::monotonic_ns;
 
@@ -202,6 +202,15 @@ fn in_words(progress: &Progress<'_>) -> Option<String> {
     }
 }
 
+/// The configured work that gets in the way, with its label. Begun once all else is ready: it must not slow down the building of
+/// engines.
+fn interfering(config: &PerceptionConfig, about: &mut About) -> Result<Option<Interfering>, String> {
+    let Some(interference) = &config.gpu.interference else { return Ok(None) };
+    let interfering = interference.start().map_err(|e| e.to_string())?;
+    about.labels.push(format!("GPU interference in the perception process: {interference:?}"));
+    Ok(Some(interfering))
+}
+
 /// Judges on the GPU of the setup.
 pub(crate) fn judges(
     setup: &Setup,
@@ -220,14 +229,15 @@ pub(crate) fn judges(
     let tell = |what: Progress<'_>| in_words(&what).into_iter().for_each(progress);
     census.attribute("GPU", || {
         let gpu = Gpu::open_waiting(config.gpu.ordinal, wait).map_err(|e| e.to_string())?;
-        let about = about(gpu.info(), setup.device);
+        let mut about = about(gpu.info(), setup.device);
         if config.gpu.streams == Streams::Batch {
             let cameras = setup.cameras.iter().enumerate();
             let cameras: Vec<_> = cameras.map(|(index, camera)| (index as u32, *camera, None)).collect();
             let room = Vec::with_capacity(cameras.len());
             let batch = GpuBatch::new(&gpu, &config, cameras, &tell).map_err(|e| e.to_string())?;
             let judge = GpuTogether { batch, gpu: gpu.clone(), memory: Vec::new(), room };
-            return Ok(Judges::together(Box::new(judge), about, Box::new(gpu)));
+            let keep = (gpu, interfering(&config, &mut about)?);
+            return Ok(Judges::together(Box::new(judge), about, Box::new(keep)));
         }
         let judges = setup.cameras.iter().enumerate().map(|(index, camera)| {
             let perception = GpuPerception::new(&gpu, &config, index as u32, *camera, None, &tell)?;
@@ -235,6 +245,7 @@ pub(crate) fn judges(
             Ok(Box::new(GpuJudge { perception, gpu: gpu.clone(), watch, memory: None }) as Box<dyn Judge>)
         });
         let judges = judges.collect::<Result<_, GpuPerceptionError>>().map_err(|e| e.to_string())?;
-        Ok(Judges::new(judges, about, Box::new(gpu)))
+        let keep = (gpu, interfering(&config, &mut about)?);
+        Ok(Judges::new(judges, about, Box::new(keep)))
     })
 }

@@ -112,7 +112,9 @@ fn interference(args: &BenchGpu, what: &str) -> Result<Requirement, Box<dyn std:
     let mut file = shipped("sentryrt1-gpu")?;
     file.repetitions = 1;
     file.seconds = Some(args.seconds);
-    for only in ["stress=gpu.compute,gpu.memory", "policy=DL+RR", "mitigation=none,all", "wait=block"] {
+    for only in
+        ["interference=gpu.compute,gpu.memory,inside", "policy=DL+RR", "mitigation=none,all", "wait=block"]
+    {
         file.keep_only(only)?;
     }
     file.set_text(&format!("perception.gpu.ordinal={}", args.ordinal))?;
