@@ -3,6 +3,7 @@
 #[allow(dead_code)]
 mod rig;
 
+use takt_gpu::Interference;
 use takt_gpu::testing::{Emulator, emulator};
 use takt_perception::{Device, Streams};
 use takt_perception_process::{EventKind, Judged, worker};
@@ -77,6 +78,20 @@ fn the_device_answers_as_the_cpu_does() {
         assert!(start_ns > 0 && start_ns <= end_ns, "{answer:?}");
         assert!(start_ns + slack_ns >= answer.taken_ns && end_ns <= answer.done_ns + slack_ns, "{answer:?}");
     }
+}
+
+#[test]
+fn work_that_gets_in_the_way_runs_beside_the_cameras_and_is_labelled() {
+    let Some(emulator) = device() else { return };
+    let mut config = config(Streams::PerCamera);
+    config.gpu.interference = Some(Interference { kernel_us: 200, duty: 0.2, ..Interference::default() });
+    let mut rig = Rig::try_start(&config, "", emulator.environment("")).expect("a worker");
+    let labels = rig.started.supervisor.facts().about.labels;
+    assert!(
+        labels.iter().any(|label| label.contains("GPU interference in the perception process")),
+        "{labels:?}"
+    );
+    rig.until("a frame was answered", &ALL, |_, judged| judged == Judged::Worker);
 }
 
 #[test]
