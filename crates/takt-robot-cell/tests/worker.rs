@@ -219,7 +219,9 @@ fn a_cell_on_a_gpu_survives_the_loss_of_the_gpu() {
         running.until("the robot runs again", from, |_, jobs| jobs.iter().any(runs_free));
         assert!(count(&running, EventKind::Lost) > 0 && count(&running, EventKind::Restarted) > 0);
         let answered = running.worker.iter().filter(|r| r.kind == EventKind::Answered);
-        assert!(answered.clone().any(|r| r.camera == Some(0)) && answered.clone().any(|r| r.camera == Some(1)));
+        assert!(
+            answered.clone().any(|r| r.camera == Some(0)) && answered.clone().any(|r| r.camera == Some(1))
+        );
         running.stop();
     }
 }

@@ -180,6 +180,86 @@ pub fn same_answers(ordinal: u32, frames: u64) -> Result<Same, String> {
     Ok(same)
 }
 
+/// Memory of the device while perception runs.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Growth {
+    /// Seconds watched.
+    pub seconds: f64,
+    /// Frames meanwhile.
+    pub frames: u64,
+    /// Free bytes when the pipeline was warm.
+    pub free_before_bytes: u64,
+    /// Least free bytes since.
+    pub least_free_bytes: u64,
+    /// Free bytes at the end.
+    pub free_after_bytes: u64,
+}
+
+impl Growth {
+    /// Bytes more in use at the end.
+    pub fn bytes(&self) -> u64 {
+        self.free_before_bytes.saturating_sub(self.free_after_bytes)
+    }
+}
+
+/// Frames until the pipeline is warm: libraries choose their algorithms and take their memory.
+const WARM_FRAMES: u64 = 200;
+
+/// Judges the shipped recording over and over, all cameras in turn, and watches the device's memory.
+///
+/// # Errors
+/// One sentence.
+pub fn growth(device: Device, ordinal: u32, seconds: f64, stop: &AtomicBool) -> Result<Growth, String> {
+    let text = |error: &dyn std::fmt::Display| error.to_string();
+    let gpu = Gpu::open(ordinal).map_err(|e| text(&e))?;
+    let file = demonstration(device, ordinal).map_err(|e| text(&e))?;
+    let mut cameras = Vec::new();
+    for (index, camera) in file.cameras.iter().enumerate() {
+        let CameraConfig::Replay(replay) = &camera.source else { continue };
+        let mut replay = replay.clone();
+        replay.looped = true;
+        let reader = FrameReader::open(&replay).map_err(|e| text(&e))?;
+        let intrinsics = reader.intrinsics();
+        let perception = GpuPerception::new(&gpu, &file.perception, index as u32, intrinsics, None, &|_| ())
+            .map_err(|e| text(&e))?;
+        let pose = camera.mount.at(&Isometry3::translation(0.0, 0.0, 1.0));
+        cameras.push((reader, perception, pose, Frame::new(intrinsics.width, intrinsics.height)));
+    }
+    let mut out = Detections::default();
+    let mut judge_all = |sequence: u64| -> Result<u64, String> {
+        for (reader, perception, pose, frame) in &mut cameras {
+            reader.read(frame).map_err(|e| text(&e))?;
+            frame.sequence = sequence;
+            let (view, start_ns) = ((&*frame).into(), monotonic_ns());
+            let asked = GpuFrame { view, resident: None, pose: Some(pose), start_ns, deadline_ns: u64::MAX };
+            perception.process(&asked, &mut out, None).map_err(|e| text(&e))?;
+        }
+        Ok(cameras.len() as u64)
+    };
+    let mut sequence = 1;
+    let mut warm = 0;
+    while warm < WARM_FRAMES {
+        warm += judge_all(sequence)?;
+        sequence += 1;
+    }
+    let free = || gpu.memory().map(|memory| memory.free_bytes).map_err(|e| text(&e));
+    let before = free()?;
+    let (mut least, mut frames) = (before, 0);
+    let begin = std::time::Instant::now();
+    while begin.elapsed().as_secs_f64() < seconds && !stop.load(std::sync::atomic::Ordering::Acquire) {
+        frames += judge_all(sequence)?;
+        sequence += 1;
+        least = least.min(free()?);
+    }
+    Ok(Growth {
+        seconds: begin.elapsed().as_secs_f64(),
+        frames,
+        free_before_bytes: before,
+        least_free_bytes: least,
+        free_after_bytes: free()?,
+    })
+}
+
 /// How long perception of a frame takes in the running cell.
 #[derive(Clone, Debug, Serialize)]
 pub struct Perceived {

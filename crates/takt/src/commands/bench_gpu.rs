@@ -2,10 +2,12 @@
 
 use std::process::ExitCode;
 
-use takt_gpu::{CudaVersion, Gpu};
+use takt_gpu::check::Way;
+use takt_gpu::{CheckOptions, CudaVersion, Gpu};
 use takt_lab::campaign::{Campaign, Plan, Table, shipped};
 use takt_lab::cell::gpu_bench::{
-    LEAST_OVERLAP, LEAST_RATIO, MOST_DISTANCE_M, PERCEPTION_P999_MS, Requirement, five_cameras, same_answers,
+    LEAST_OVERLAP, LEAST_RATIO, MOST_DISTANCE_M, PERCEPTION_P999_MS, Requirement, five_cameras, growth,
+    same_answers,
 };
 use takt_lab::cell::run::RunEvent;
 use takt_perception::Device;
@@ -26,13 +28,13 @@ pub fn run(args: &BenchGpu) -> CommandResult {
     );
     let ratio =
         format!("heavy GPU interference: worst reaction at least {LEAST_RATIO} x lower with the mitigations");
-    let growth = format!("no growth of GPU memory over {:.0} s of frames", args.growth_seconds);
+    let grows = format!("no growth of GPU memory over {:.0} s of frames", args.growth_seconds);
     let gpu = Gpu::open(args.ordinal);
     let info = gpu.as_ref().ok().map(|gpu| gpu.info().clone());
     let list = match gpu {
         Err(error) => {
             let why = error.to_string();
-            [same, fast, ratio, growth].map(|what| Requirement::not_run(&what, &why)).to_vec()
+            [same, fast, ratio, grows].map(|what| Requirement::not_run(&what, &why)).to_vec()
         }
         Ok(gpu) => {
             // The measurements open the device themselves, some in other processes.
@@ -41,7 +43,7 @@ pub fn run(args: &BenchGpu) -> CommandResult {
                 answers(args, &same),
                 perception(args, &fast)?,
                 interference(args, &ratio)?,
-                memory(args, &growth),
+                memory(args, &grows)?,
             ];
             if info.as_ref().is_some_and(|info| info.emulated) {
                 let why = "the GPU is emulated: its times say nothing about a GPU";
@@ -145,9 +147,40 @@ fn judge(table: &Table, what: &str) -> Requirement {
     Requirement::measured(what, measured, without / with >= LEAST_RATIO)
 }
 
-fn memory(args: &BenchGpu, what: &str) -> Requirement {
-    let _ = args;
-    Requirement::not_run(what, "not in this program yet")
+/// The pipeline's memory, and what the device alone can keep, for comparison.
+fn memory(args: &BenchGpu, what: &str) -> Result<Requirement, std::io::Error> {
+    let device = if args.tensorrt { Device::Tensorrt } else { Device::Cuda };
+    let growth = match growth(device, args.ordinal, args.growth_seconds, &stop_flag()?) {
+        Ok(growth) => growth,
+        Err(why) => return Ok(Requirement::not_run(what, why)),
+    };
+    let mut measured = format!(
+        "{} frames in {:.0} s: {} bytes more in use at the end",
+        growth.frames,
+        growth.seconds,
+        growth.bytes()
+    );
+    let options = CheckOptions { ordinal: args.ordinal, growth_s: 0.0, ..CheckOptions::default() };
+    match takt_gpu::check(&options, &mut |what| eprintln!("{what}")) {
+        Ok(check) => {
+            let launches = check.quiet.iter().map(|way| {
+                let Way { name, whole_us: t, .. } = way;
+                format!("{name}: mean {:.0} us, p99.9 {:.0} us, worst {:.0} us", t.mean, t.p999, t.worst)
+            });
+            let disturbed = check
+                .disturbed
+                .iter()
+                .map(|way| format!("under interference, {}: worst {:.0} us", way.name, way.whole_us.worst));
+            measured += "; kernels alone, ";
+            measured += &launches.chain(disturbed).collect::<Vec<_>>().join("; ");
+        }
+        Err(error) => measured += &format!("; the device alone could not be measured: {error}"),
+    }
+    Ok(Requirement::measured(
+        what,
+        measured,
+        growth.bytes() == 0 && growth.seconds >= 0.99 * args.growth_seconds,
+    ))
 }
 
 #[cfg(test)]
