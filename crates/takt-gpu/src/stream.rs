@@ -354,7 +354,9 @@ impl Stream {
             *pointer = arg.pointer();
         }
         if let Some(captured) = self.capture.borrow_mut().as_mut() {
-            captured.modules.push(Arc::clone(&function.module));
+            if !captured.modules.iter().any(|known| Arc::ptr_eq(known, &function.module)) {
+                captured.modules.push(Arc::clone(&function.module));
+            }
         }
         let ([gx, gy, gz], [bx, by, bz]) = (grid.blocks, grid.threads);
         // SAFETY: the driver copies the arguments before it returns; the rest is the caller's.
@@ -399,7 +401,11 @@ impl Stream {
             Some(number) => allocation.mark(self.slot, number, writes),
             None => {
                 if let Some(captured) = self.capture.borrow_mut().as_mut() {
-                    captured.memory.push((Arc::clone(allocation), writes));
+                    // Once each, so that a launch marks each once.
+                    match captured.memory.iter_mut().find(|(known, _)| Arc::ptr_eq(known, allocation)) {
+                        Some((_, written)) => *written |= writes,
+                        None => captured.memory.push((Arc::clone(allocation), writes)),
+                    }
                 }
                 Ok(())
             }

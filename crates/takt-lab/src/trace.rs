@@ -332,7 +332,7 @@ fn with_cameras(
 /// What the perception process did on its device for each camera, by the device's own clock. Nothing where there was no such
 /// process, or where it judged on the CPU and had no parts to tell of.
 fn device_work(dir: &RunDir, names: &[String]) -> Result<Vec<(String, Vec<DeviceWork>)>, LabError> {
-    const PARTS: [&str; 4] = ["upload", "prepare", "inference", "finish"];
+    const PARTS: [&str; takt_perception_process::PARTS] = takt_perception_process::Stages::NAMES;
     let file = crate::cell::worker_rows::GPU_FRAMES;
     let samples = dir.path().join(takt_rundir::SAMPLES_FOLDER).join(file);
     if !["csv", "parquet"].iter().any(|extension| samples.with_extension(extension).exists()) {

@@ -1,14 +1,19 @@
-//! Judges on the GPU: each camera on a stream of its own.
+//! Judges on the GPU: each camera on a stream of its own, or all on one.
 
-use takt_gpu::{CudaVersion, Gpu, Info, Pinned, Wait};
-use takt_perception::gpu::{GpuFrame, GpuPerception, GpuPerceptionError, Progress, Resident, Severity};
-use takt_perception::{Detections, DetectorSchedule, Device, FramePose, GpuWait};
+use takt_gpu::{Clock, CudaVersion, Gpu, Info, Interfering, Pinned, SpanRecorder, Spans, Wait};
+use takt_perception::gpu::{
+    BatchFrame, GpuBatch, GpuFrame, GpuPerception, GpuPerceptionError, Progress, Resident, Severity,
+};
+use takt_perception::{Detections, DetectorSchedule, Device, FramePose, GpuWait, PerceptionConfig, Streams};
 use takt_rt::census::CensusKeeper;
+use takt_rt::clock::monotonic_ns;
 
-use crate::judge::{Judge, JudgeError, PixelMemory, Seen, Stages};
+use crate::channel::Taken;
+use crate::judge::{Judge, JudgeError, PARTS, PixelMemory, Seen, Stages};
 use crate::region::Setup;
 use crate::said::About;
-use crate::worker::Judges;
+use crate::wire::Question;
+use crate::worker::{Judges, Outcomes, Together};
 
 /// What a run directory keeps of a device.
 fn about(info: &Info, device: Device) -> About {
@@ -29,10 +34,61 @@ fn about(info: &Info, device: Device) -> About {
     }
 }
 
+/// How old the device's clock may be on ours before it is looked at again: it drifts by parts in a million.
+const CLOCK_AGE_NS: u64 = 1_000_000_000;
+/// Tries to look at it, and the longest time for them, nanoseconds.
+const CLOCK_TRIES: u32 = 3;
+const CLOCK_LIMIT_NS: u64 = 1_000_000;
+/// Names that the pipeline gives the parts, in the order of [`Stages::NAMES`].
+const SPANS: [&str; PARTS] = ["upload", "geometry", "detector", "decode", "masks", "distances"];
+
+/// When the device did what, on this machine's clock.
+struct Watch {
+    clock: Clock,
+    recorder: SpanRecorder,
+    spans: Spans,
+    taken: Vec<takt_gpu::Span>,
+}
+
+impl Watch {
+    fn new(gpu: &Gpu) -> Result<Self, GpuPerceptionError> {
+        let room = 2 * PARTS;
+        let (recorder, spans) = takt_gpu::spans::recorder(room);
+        Ok(Self { clock: Clock::new(gpu)?, recorder, spans, taken: Vec::with_capacity(2 * room) })
+    }
+
+    /// What `record` puts into the recorder. Times that cannot be had are left out: the answer counts without them.
+    fn stages(
+        &mut self,
+        record: impl FnOnce(&Clock, &mut SpanRecorder) -> Result<(), GpuPerceptionError>,
+    ) -> Stages {
+        let mut stages = Stages::default();
+        self.taken.clear();
+        if record(&self.clock, &mut self.recorder).is_ok() {
+            self.spans.take_into(&mut self.taken);
+        }
+        for span in &self.taken {
+            if let Some(part) = SPANS.iter().position(|name| *name == span.name) {
+                stages.spans[part] = [span.start_ns, span.end_ns];
+                stages.error_ns = stages.error_ns.max(span.error_ns);
+            }
+        }
+        stages
+    }
+
+    fn look(&mut self) {
+        if self.clock.is_older(CLOCK_AGE_NS) {
+            // A device that is busy or lost tells so with the next frame.
+            let _ = self.clock.renew(CLOCK_TRIES, monotonic_ns() + CLOCK_LIMIT_NS);
+        }
+    }
+}
+
 /// One camera on a stream of its own.
 struct GpuJudge {
     perception: GpuPerception,
     gpu: Gpu,
+    watch: Watch,
     /// The frames' memory as the device knows it.
     memory: Option<Pinned<u8>>,
 }
@@ -57,17 +113,66 @@ impl Judge for GpuJudge {
     ) -> Result<Stages, JudgeError> {
         let (rgb_at, depth_at) = (frame.rgb_at, frame.depth_at);
         let resident = self.memory.as_ref().map(|memory| Resident { memory, rgb_at, depth_at });
+        let sequence = frame.view.sequence;
         let frame = GpuFrame { view: frame.view, resident, pose, start_ns, deadline_ns };
         self.perception.process(&frame, out, None).map_err(refused)?;
-        let times = self.perception.device_times();
-        Ok(Stages {
-            upload_ns: times.upload_ns,
-            prepare_ns: times.prepare_ns,
-            detect_ns: times.detect_ns,
-            decode_ns: times.decode_ns,
-            masks_ns: times.masks_ns,
-            measure_ns: times.measure_ns,
-        })
+        let perception = &self.perception;
+        Ok(self.watch.stages(|clock, recorder| perception.record_spans(clock, sequence, recorder)))
+    }
+
+    fn after(&mut self) {
+        self.watch.look();
+    }
+}
+
+/// All cameras on one stream.
+struct GpuTogether {
+    batch: GpuBatch,
+    gpu: Gpu,
+    memory: Vec<Pinned<u8>>,
+    /// Kept between batches for its room.
+    room: Vec<BatchFrame<'static>>,
+}
+
+/// The room of an emptied list for elements of another lifetime: collecting what was consumed in place keeps it.
+fn emptied<'b>(mut list: Vec<BatchFrame<'_>>) -> Vec<BatchFrame<'b>> {
+    list.clear();
+    list.into_iter().map(|_| unreachable!("the list is empty")).collect()
+}
+
+impl Together for GpuTogether {
+    fn adopt(&mut self, memory: &[PixelMemory]) -> Result<(), JudgeError> {
+        for memory in memory {
+            // SAFETY: as for a single camera, above.
+            let registered = unsafe { self.gpu.register::<u8>(memory.start, memory.bytes) };
+            self.memory.push(registered.map_err(|e| JudgeError::Lost(e.to_string()))?);
+        }
+        Ok(())
+    }
+
+    fn judge(&mut self, frames: &[Option<Taken<'_>>], outs: &mut [Detections], outcomes: &mut Outcomes) {
+        let mut batch: Vec<BatchFrame<'_>> = emptied(std::mem::take(&mut self.room));
+        let cameras = frames.iter().zip(outs).zip(&self.memory).enumerate();
+        for (camera, ((taken, out), memory)) in cameras {
+            let Some(taken) = taken.as_ref().filter(|_| outcomes[camera].is_none()) else { continue };
+            let seen = taken.seen();
+            let resident = Some(Resident { memory, rgb_at: seen.rgb_at, depth_at: seen.depth_at });
+            let Question { start_ns, deadline_ns, ref pose, .. } = taken.question;
+            let frame = GpuFrame { view: seen.view, resident, pose: pose.as_ref(), start_ns, deadline_ns };
+            batch.push(BatchFrame { camera, frame, out, overlay: None, failed: None });
+        }
+        if !batch.is_empty() {
+            let all = self.batch.process(&mut batch).map_err(refused);
+            for frame in &mut batch {
+                outcomes[frame.camera] = Some(match (&all, frame.failed.take()) {
+                    (Err(error), _) => Err(error.clone()),
+                    (Ok(()), Some(error)) => Err(refused(error)),
+                    // When the parts ran is not told for batches.
+                    (Ok(()), None) => Ok(Stages::default()),
+                });
+            }
+        }
+        self.room = emptied(batch);
     }
 }
 
@@ -97,6 +202,15 @@ fn in_words(progress: &Progress<'_>) -> Option<String> {
     }
 }
 
+/// The configured work that gets in the way, with its label. Begun once all else is ready: it must not slow down the building of
+/// engines.
+fn interfering(config: &PerceptionConfig, about: &mut About) -> Result<Option<Interfering>, String> {
+    let Some(interference) = &config.gpu.interference else { return Ok(None) };
+    let interfering = interference.start().map_err(|e| e.to_string())?;
+    about.labels.push(format!("GPU interference in the perception process: {interference:?}"));
+    Ok(Some(interfering))
+}
+
 /// Judges on the GPU of the setup.
 pub(crate) fn judges(
     setup: &Setup,
@@ -115,11 +229,23 @@ pub(crate) fn judges(
     let tell = |what: Progress<'_>| in_words(&what).into_iter().for_each(progress);
     census.attribute("GPU", || {
         let gpu = Gpu::open_waiting(config.gpu.ordinal, wait).map_err(|e| e.to_string())?;
+        let mut about = about(gpu.info(), setup.device);
+        if config.gpu.streams == Streams::Batch {
+            let cameras = setup.cameras.iter().enumerate();
+            let cameras: Vec<_> = cameras.map(|(index, camera)| (index as u32, *camera, None)).collect();
+            let room = Vec::with_capacity(cameras.len());
+            let batch = GpuBatch::new(&gpu, &config, cameras, &tell).map_err(|e| e.to_string())?;
+            let judge = GpuTogether { batch, gpu: gpu.clone(), memory: Vec::new(), room };
+            let keep = (gpu, interfering(&config, &mut about)?);
+            return Ok(Judges::together(Box::new(judge), about, Box::new(keep)));
+        }
         let judges = setup.cameras.iter().enumerate().map(|(index, camera)| {
             let perception = GpuPerception::new(&gpu, &config, index as u32, *camera, None, &tell)?;
-            Ok(Box::new(GpuJudge { perception, gpu: gpu.clone(), memory: None }) as Box<dyn Judge>)
+            let watch = Watch::new(&gpu)?;
+            Ok(Box::new(GpuJudge { perception, gpu: gpu.clone(), watch, memory: None }) as Box<dyn Judge>)
         });
         let judges = judges.collect::<Result<_, GpuPerceptionError>>().map_err(|e| e.to_string())?;
-        Ok(Judges { judges, about: about(gpu.info(), setup.device), keep: Box::new(gpu) })
+        let keep = (gpu, interfering(&config, &mut about)?);
+        Ok(Judges::new(judges, about, Box::new(keep)))
     })
 }

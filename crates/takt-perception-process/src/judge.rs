@@ -26,37 +26,25 @@ pub struct PixelMemory {
 // SAFETY: an address and a length; whoever uses them must know that the memory is there.
 unsafe impl Send for PixelMemory {}
 
-/// How long the parts of one frame's work took, on the device's own clock; 0 where there was none.
+/// When a part of the work began and ended, CLOCK_MONOTONIC nanoseconds; `[0, 0]` where there was none.
+pub type Span = [u64; 2];
+
+/// Number of parts of a frame's work.
+pub const PARTS: usize = 6;
+
+/// The parts of one frame's work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Stages {
-    /// Copies to the device.
-    pub upload_ns: u64,
-    /// Geometry, things, the detector's input. On the CPU: all up to the end of inference.
-    pub prepare_ns: u64,
-    /// The detector.
-    pub detect_ns: u64,
-    /// Candidates, and their way back.
-    pub decode_ns: u64,
-    /// Masks.
-    pub masks_ns: u64,
-    /// Nearest points, and their way back.
-    pub measure_ns: u64,
+    /// Each part, in the order of [`Stages::NAMES`].
+    pub spans: [Span; PARTS],
+    /// How wrong these times may be, nanoseconds: a device's clock is mapped onto CLOCK_MONOTONIC.
+    pub error_ns: u64,
 }
 
 impl Stages {
-    /// Names of the parts, in order.
-    pub const NAMES: [&'static str; 6] = ["upload", "prepare", "detect", "decode", "masks", "measure"];
-
-    /// The parts, in order.
-    pub const fn parts_ns(&self) -> [u64; 6] {
-        [self.upload_ns, self.prepare_ns, self.detect_ns, self.decode_ns, self.masks_ns, self.measure_ns]
-    }
-
-    pub(crate) const fn of_parts(
-        [upload_ns, prepare_ns, detect_ns, decode_ns, masks_ns, measure_ns]: [u64; 6],
-    ) -> Self {
-        Self { upload_ns, prepare_ns, detect_ns, decode_ns, masks_ns, measure_ns }
-    }
+    /// Names of the parts: copies to the device; geometry, things, the detector's input (on the CPU: all up to the end of
+    /// inference); the detector; candidates and their way back; masks; nearest points and their way back.
+    pub const NAMES: [&'static str; PARTS] = ["upload", "prepare", "detect", "decode", "masks", "measure"];
 }
 
 /// Why a frame has no answer.
@@ -97,9 +85,16 @@ pub trait Judge: Send {
         deadline_ns: u64,
         out: &mut Detections,
     ) -> Result<Stages, JudgeError>;
+
+    /// Called when the answer is on its way: for what need not delay it.
+    fn after(&mut self) {}
 }
 
 impl Judge for Box<dyn Judge> {
+    fn after(&mut self) {
+        (**self).after();
+    }
+
     fn adopt(&mut self, memory: PixelMemory) -> Result<(), JudgeError> {
         (**self).adopt(memory)
     }
@@ -138,10 +133,9 @@ impl Judge for CpuJudge {
     ) -> Result<Stages, JudgeError> {
         self.0.process_view(&frame.view, pose, start_ns, out, None);
         let times = out.times;
-        Ok(Stages {
-            prepare_ns: times.inferred_ns.saturating_sub(start_ns),
-            measure_ns: times.projected_ns.saturating_sub(times.inferred_ns),
-            ..Stages::default()
-        })
+        let mut stages = Stages::default();
+        stages.spans[1] = [start_ns, times.inferred_ns];
+        stages.spans[5] = [times.inferred_ns, times.projected_ns];
+        Ok(stages)
     }
 }

@@ -3,6 +3,7 @@
 #[allow(dead_code)]
 mod rig;
 
+use takt_gpu::Interference;
 use takt_gpu::testing::{Emulator, emulator};
 use takt_perception::{Device, Streams};
 use takt_perception_process::{EventKind, Judged, worker};
@@ -43,6 +44,19 @@ fn start(emulator: &Emulator, streams: Streams, faults: &str) -> Rig {
 }
 
 #[test]
+fn all_on_one_stream_answer_as_the_cpu_does() {
+    let Some(emulator) = device() else { return };
+    let mut rig = start(emulator, Streams::Batch, "");
+    let mut local = rig.local();
+    for _ in 0..30 {
+        let (judged, remote) = rig.frame();
+        assert_eq!(judged, Judged::Worker, "{:#?}", rig.kinds());
+        assert_eq!(remote.objects(), local.judge(&rig).objects());
+    }
+    assert_eq!(rig.started.supervisor.facts().threads.len(), 1);
+}
+
+#[test]
 fn the_device_answers_as_the_cpu_does() {
     let Some(emulator) = device() else { return };
     let mut rig = start(emulator, Streams::PerCamera, "");
@@ -58,7 +72,26 @@ fn the_device_answers_as_the_cpu_does() {
     assert!(facts.about.device.contains("emulated"), "{:?}", facts.about);
     assert!(facts.about.labels.iter().any(|label| label.contains("emulated")), "{:?}", facts.about);
     let answer = rig.records.iter().rfind(|record| record.kind == EventKind::Answered).unwrap();
-    assert!(answer.stages.upload_ns > 0 && answer.stages.measure_ns > 0, "{answer:?}");
+    let parts = answer.stages.spans;
+    for [start_ns, end_ns] in [parts[0], parts[1], parts[5]] {
+        let slack_ns = answer.stages.error_ns;
+        assert!(start_ns > 0 && start_ns <= end_ns, "{answer:?}");
+        assert!(start_ns + slack_ns >= answer.taken_ns && end_ns <= answer.done_ns + slack_ns, "{answer:?}");
+    }
+}
+
+#[test]
+fn work_that_gets_in_the_way_runs_beside_the_cameras_and_is_labelled() {
+    let Some(emulator) = device() else { return };
+    let mut config = config(Streams::PerCamera);
+    config.gpu.interference = Some(Interference { kernel_us: 200, duty: 0.2, ..Interference::default() });
+    let mut rig = Rig::try_start(&config, "", emulator.environment("")).expect("a worker");
+    let labels = rig.started.supervisor.facts().about.labels;
+    assert!(
+        labels.iter().any(|label| label.contains("GPU interference in the perception process")),
+        "{labels:?}"
+    );
+    rig.until("a frame was answered", &ALL, |_, judged| judged == Judged::Worker);
 }
 
 #[test]

@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
+use takt_gpu::Interference;
 
 use crate::config::ConfigError;
 
@@ -157,6 +158,11 @@ pub struct GpuConfig {
     pub breaker: BreakerConfig,
     /// Where TensorRT engines and compiled kernels are kept. Unset: `~/.cache/takt/gpu`.
     pub engine_cache: Option<PathBuf>,
+    /// Work that gets in the way in the perception process itself, on a stream beside the cameras'. Unset: none. To measure what
+    /// priorities bring: the driver gives *programs* the GPU by turns whatever their priorities, and only within one program do
+    /// they order the work.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub interference: Option<Interference>,
     /// Longest time from the start of the worker process to its readiness, seconds. 300: TensorRT builds its engines
     /// on the first start; with a full cache it takes seconds.
     pub start_timeout_s: f64,
@@ -175,6 +181,7 @@ impl Default for GpuConfig {
             fallback: Fallback::default(),
             breaker: BreakerConfig::default(),
             engine_cache: None,
+            interference: None,
             start_timeout_s: 300.0,
         }
     }
@@ -215,6 +222,10 @@ impl GpuConfig {
                 accepted: "at least gpu.budget_ms",
             });
         }
+        if let Some(Err(error)) = self.interference.as_ref().map(Interference::validate) {
+            let accepted = "share 0.01..=4, duty 0.01..=1, kernel_us 10..=1000000, mib 1..=16384";
+            return Err(ConfigError { name: "gpu.interference", value: error.to_string(), accepted });
+        }
         count("gpu.ordinal", self.ordinal, 0..=1023, "0 to 1023")
     }
 }
@@ -254,6 +265,7 @@ mod tests {
         assert!(message.contains("tensorrt") && message.contains("auto"), "{message}");
         assert!(refused("[gpu]\nbudget = 3").contains("budget_ms"));
         assert!(refused("[gpu.breaker]\nhang = 3").contains("hang_ms"));
+        assert!(refused("[gpu.interference]\nkidn = 3").contains("kernel_us"));
     }
 
     #[test]
@@ -271,5 +283,7 @@ mod tests {
         assert_eq!(refused(&|c| c.breaker.cool_down_ms = -1.0), "gpu.breaker.cool_down_ms");
         assert_eq!(refused(&|c| c.start_timeout_s = f64::INFINITY), "gpu.start_timeout_s");
         assert_eq!(refused(&|c| c.ordinal = 5000), "gpu.ordinal");
+        let interference = Interference { share: 0.0, ..Interference::default() };
+        assert_eq!(refused(&|c| c.interference = Some(interference.clone())), "gpu.interference");
     }
 }

@@ -383,7 +383,9 @@ impl Judge {
                     Some(detection) => MaskSource::Detection(detection),
                     None => continue,
                 }
-            } else if stages.has_segmenter() && turn && self.wanted.len() < self.config.segmenter.max_per_frame
+            } else if stages.has_segmenter()
+                && turn
+                && self.wanted.len() < self.config.segmenter.max_per_frame
             {
                 MaskSource::Crop
             } else {

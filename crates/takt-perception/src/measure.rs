@@ -246,13 +246,7 @@ impl Measurement {
     /// the first items, in this order.
     ///
     /// No cell that is nearer than its person's mask is lost: it joins the person or is unexplained.
-    pub(crate) fn assign(
-        &mut self,
-        view: &View,
-        grid: &mut Grid,
-        tracks: &[Track],
-        people: &[Claim],
-    ) {
+    pub(crate) fn assign(&mut self, view: &View, grid: &mut Grid, tracks: &[Track], people: &[Claim]) {
         self.owner.fill(0);
         self.unmasked.fill(0);
         for (index, claim) in people.iter().enumerate() {
@@ -380,8 +374,9 @@ impl Measurement {
 
     /// The person next to a small piece, item number.
     fn beside(&self, piece: &[f32; 4], people: usize, view: &View) -> Option<u32> {
-        let near =
-            |item: &Item| intersection(&widen(&item.object.box_px, 2.0 * view.config.tracking.box_margin), piece) > 0.0;
+        let near = |item: &Item| {
+            intersection(&widen(&item.object.box_px, 2.0 * view.config.tracking.box_margin), piece) > 0.0
+        };
         self.items[..people].iter().position(near).map(|index| index as u32 + 1)
     }
 

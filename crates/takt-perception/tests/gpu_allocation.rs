@@ -39,8 +39,7 @@ fn nothing_is_allocated_once_warm() {
         config.detector.enabled = false;
         config.segmenter.enabled = false;
         config.gpu.graphs = graphs;
-        let intrinsics =
-            Intrinsics { width: 384, height: 288, fx: 300.0, fy: 300.0, cx: 191.5, cy: 143.5 };
+        let intrinsics = Intrinsics { width: 384, height: 288, fx: 300.0, fy: 300.0, cx: 191.5, cy: 143.5 };
         let mut perception = GpuPerception::new(&gpu, &config, 0, intrinsics, None, &|_| {}).unwrap();
         let pose = FramePose {
             camera_in_base: Isometry3::translation(0.0, 0.0, -1.0),

@@ -68,8 +68,7 @@ const LONG: u64 = u64::MAX / 2;
 fn a_frame_over_budget_is_given_up_and_the_next_ones_are_judged() {
     let Some(turn) = turn() else { return };
     for kernel in ["takt_sample", "takt_report"] {
-        let mut perception =
-            GpuPerception::new(&turn.gpu, &config(), 2, CAMERA, None, &|_| {}).unwrap();
+        let mut perception = GpuPerception::new(&turn.gpu, &config(), 2, CAMERA, None, &|_| {}).unwrap();
         let mut out = Detections::default();
         perception.process(&job(&frame(1), &pose(), LONG), &mut out, None).unwrap();
         assert_eq!((out.health, out.objects().len()), (FrameHealth::Ok, 1));

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use takt_perception_process::{EventKind, Record, Stages, WorkerFacts};
+use takt_perception_process::{EventKind, PARTS, Record, Stages, WorkerFacts};
 use takt_stats::Summary;
 
 /// Name of the sample file of frames that the perception process answered in time.
@@ -30,25 +30,39 @@ pub struct WorkerRow {
     pub taken_ns: u64,
     /// The worker had the answer.
     pub done_ns: u64,
-    /// Copies to the device took so long, on its own clock.
-    pub upload_ns: u64,
-    /// Geometry, things, the detector's input.
-    pub prepare_ns: u64,
-    /// The detector.
-    pub detect_ns: u64,
-    /// Candidates, and their way back.
-    pub decode_ns: u64,
-    /// Masks.
-    pub masks_ns: u64,
-    /// Nearest points, and their way back.
-    pub measure_ns: u64,
+    /// Copies to the device began.
+    pub upload_start_ns: u64,
+    /// And ended.
+    pub upload_end_ns: u64,
+    /// Geometry, things, the detector's input began.
+    pub prepare_start_ns: u64,
+    /// And ended.
+    pub prepare_end_ns: u64,
+    /// The detector began.
+    pub detect_start_ns: u64,
+    /// And ended.
+    pub detect_end_ns: u64,
+    /// Candidates, and their way back, began.
+    pub decode_start_ns: u64,
+    /// And ended.
+    pub decode_end_ns: u64,
+    /// Masks began.
+    pub masks_start_ns: u64,
+    /// And ended.
+    pub masks_end_ns: u64,
+    /// Nearest points, and their way back, began.
+    pub measure_start_ns: u64,
+    /// And ended.
+    pub measure_end_ns: u64,
+    /// How wrong these times may be: the device's clock is mapped onto CLOCK_MONOTONIC.
+    pub error_ns: u64,
     /// Why.
     pub cause: String,
 }
 
 impl From<&Record> for WorkerRow {
     fn from(r: &Record) -> Self {
-        let s = &r.stages;
+        let [upload, prepare, detect, decode, masks, measure] = r.stages.spans;
         Self {
             time_ns: r.time_ns,
             kind: r.kind,
@@ -58,12 +72,19 @@ impl From<&Record> for WorkerRow {
             asked_ns: r.asked_ns,
             taken_ns: r.taken_ns,
             done_ns: r.done_ns,
-            upload_ns: s.upload_ns,
-            prepare_ns: s.prepare_ns,
-            detect_ns: s.detect_ns,
-            decode_ns: s.decode_ns,
-            masks_ns: s.masks_ns,
-            measure_ns: s.measure_ns,
+            upload_start_ns: upload[0],
+            upload_end_ns: upload[1],
+            prepare_start_ns: prepare[0],
+            prepare_end_ns: prepare[1],
+            detect_start_ns: detect[0],
+            detect_end_ns: detect[1],
+            decode_start_ns: decode[0],
+            decode_end_ns: decode[1],
+            masks_start_ns: masks[0],
+            masks_end_ns: masks[1],
+            measure_start_ns: measure[0],
+            measure_end_ns: measure[1],
+            error_ns: r.stages.error_ns,
             cause: r.cause.to_string(),
         }
     }
@@ -87,6 +108,8 @@ pub struct WorkerSummary {
     pub work_ms: Summary,
     /// Work on the device by part, milliseconds, where it says.
     pub stages_ms: Vec<(String, Summary)>,
+    /// Greatest error of the parts' times, microseconds.
+    pub clock_error_us: f64,
     /// Events by kind.
     pub events: BTreeMap<String, u64>,
     /// First cause of each kind.
@@ -113,19 +136,22 @@ impl WorkerSummary {
             Summary::of(&mut values.collect::<Vec<_>>())
         };
         let span = |from: u64, to: u64| (to > from && from > 0).then(|| to - from);
-        type Part = fn(&WorkerRow) -> u64;
-        let parts: [Part; 6] = [
-            |r| r.upload_ns,
-            |r| r.prepare_ns,
-            |r| r.detect_ns,
-            |r| r.decode_ns,
-            |r| r.masks_ns,
-            |r| r.measure_ns,
+        type Part = fn(&WorkerRow) -> (u64, u64);
+        let parts: [Part; PARTS] = [
+            |r| (r.upload_start_ns, r.upload_end_ns),
+            |r| (r.prepare_start_ns, r.prepare_end_ns),
+            |r| (r.detect_start_ns, r.detect_end_ns),
+            |r| (r.decode_start_ns, r.decode_end_ns),
+            |r| (r.masks_start_ns, r.masks_end_ns),
+            |r| (r.measure_start_ns, r.measure_end_ns),
         ];
-        let stages_ms = Stages::NAMES
-            .iter()
-            .zip(parts)
-            .map(|(name, part)| ((*name).to_owned(), of(&|row| Some(part(row)).filter(|ns| *ns > 0))));
+        let stages_ms = Stages::NAMES.iter().zip(parts).map(|(name, part)| {
+            let summary = of(&|row| {
+                let (from, to) = part(row);
+                span(from, to)
+            });
+            ((*name).to_owned(), summary)
+        });
         let mut summary = Self {
             device: facts.device.clone(),
             driver: facts.driver.clone(),
@@ -133,6 +159,7 @@ impl WorkerSummary {
             answered: frames.len() as u64,
             answer_ms: of(&|row| span(row.asked_ns, row.done_ns)),
             work_ms: of(&|row| span(row.taken_ns, row.done_ns)),
+            clock_error_us: frames.iter().map(|row| row.error_ns).max().unwrap_or(0) as f64 / 1e3,
             stages_ms: stages_ms.filter(|(_, summary)| summary.count > 0).collect(),
             ..Self::default()
         };
@@ -170,7 +197,8 @@ mod tests {
     use takt_perception_process::Text;
 
     fn record(kind: EventKind, time_ns: u64) -> Record {
-        let stages = Stages { upload_ns: 2_000_000, ..Stages::default() };
+        let mut stages = Stages { error_ns: 1500, ..Stages::default() };
+        stages.spans[0] = [10, 2_000_010];
         Record {
             camera: Some(1),
             frame: 7,
@@ -211,7 +239,7 @@ mod tests {
             (summary.answered, summary.count(EventKind::Overrun), summary.count(EventKind::Late)),
             (2, 2, 0)
         );
-        assert_eq!((summary.answer_ms.worst, summary.work_ms.worst), (4.0, 3.0));
+        assert_eq!((summary.answer_ms.worst, summary.work_ms.worst, summary.clock_error_us), (4.0, 3.0, 1.5));
         assert_eq!(summary.stages_ms.len(), 1, "parts that were never there are left out");
         assert_eq!(summary.stages_ms[0].1.worst, 2.0);
         assert!(summary.causes["overrun"].starts_with("because"));

@@ -53,7 +53,7 @@ impl fmt::Debug for Bound {
 }
 
 fn failed(error: ort::Error) -> EngineError {
-    EngineError::Run(error.to_string())
+    EngineError::Run(onnxruntime::plain(&error.to_string()))
 }
 
 impl Bound {
@@ -70,7 +70,12 @@ impl Bound {
         placement: Placement,
     ) -> Result<Self, EngineError> {
         let stream = placement.stream.cast::<()>();
-        let mut cuda = ep::CUDA::default().with_device_id(config.device);
+        // Full precision, so that people are found where the CPU finds them; and no more memory than is asked for, as every
+        // camera has sessions of its own.
+        let mut cuda = ep::CUDA::default()
+            .with_device_id(config.device)
+            .with_tf32(false)
+            .with_arena_extend_strategy(ep::ArenaExtendStrategy::SameAsRequested);
         if !stream.is_null() {
             // SAFETY: the stream outlives the session, says the caller.
             cuda = unsafe { cuda.with_compute_stream(stream) };
@@ -199,7 +204,11 @@ impl Bound {
         };
         // SAFETY: session, options and binding are alive and belong together; `&mut self` keeps others away.
         let status = unsafe {
-            (ort::api().RunWithBinding)(self.session.ptr().cast_mut(), self.options.ptr(), binding.binding.ptr())
+            (ort::api().RunWithBinding)(
+                self.session.ptr().cast_mut(),
+                self.options.ptr(),
+                binding.binding.ptr(),
+            )
         };
         // SAFETY: a status that is returned is the caller's.
         unsafe { ort::Error::result_from_status(status) }.map_err(failed)

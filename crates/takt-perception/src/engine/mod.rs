@@ -339,9 +339,7 @@ impl Engine {
             }
             Choice::Onnxruntime(library) => {
                 // SAFETY: the caller's word.
-                unsafe {
-                    Bound::load(library, &self.config, &source.to_string(), &bytes, size, placement)
-                }
+                unsafe { Bound::load(library, &self.config, &source.to_string(), &bytes, size, placement) }
             }
         }
     }

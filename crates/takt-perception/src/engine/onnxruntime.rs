@@ -130,6 +130,31 @@ fn usual_places() -> Vec<PathBuf> {
     places
 }
 
+/// What ONNX Runtime means, in one line: without the places in its own source, and with the library that is missing
+/// first.
+pub(super) fn plain(text: &str) -> String {
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let told = match text.rsplit_once("[ONNXRuntimeError] : ") {
+        // A number, a name, and then what it says.
+        Some((_, rest)) => rest.splitn(3, " : ").last().unwrap_or(rest).to_owned(),
+        None => text,
+    };
+    let told = told.trim_end_matches(['.', ' ']);
+    let loading =
+        told.strip_prefix("Failed to load library ").and_then(|rest| rest.split_once(" with error: "));
+    match loading.map(|(library, reason)| (library, reason.split_once(": "), reason)) {
+        Some((library, Some((missing, why)), _)) if why.starts_with("cannot open shared object file") => {
+            if missing == library || library.ends_with(missing) {
+                format!("{missing} is not there")
+            } else {
+                format!("{missing}, which {library} needs, is not there")
+            }
+        }
+        Some((library, _, reason)) => format!("{library} does not load: {reason}"),
+        None => told.to_owned(),
+    }
+}
+
 /// A session on one thread of the caller's.
 pub(super) fn session(
     library: &Library,
@@ -139,7 +164,7 @@ pub(super) fn session(
     providers: Vec<ep::ExecutionProviderDispatch>,
 ) -> Result<Session, EngineError> {
     let refuse = |reason: String| EngineError::Load { model: model.into(), engine: "ONNX Runtime", reason };
-    let refused = |error: ort::Error<SessionBuilder>| refuse(error.to_string());
+    let refused = |error: ort::Error<SessionBuilder>| refuse(plain(&error.to_string()));
     let mut builder = Session::builder(&library.environment)
         .map_err(|error| refuse(error.to_string()))?
         .with_optimization_level(GraphOptimizationLevel::All)
@@ -154,9 +179,9 @@ pub(super) fn session(
         .map_err(|error| EngineError::Provider {
             provider: config.provider,
             library: library.path.display().to_string(),
-            reason: error.to_string(),
+            reason: plain(&error.to_string()),
         })?;
-    builder.commit_from_memory(bytes).map_err(|error| refuse(error.to_string()))
+    builder.commit_from_memory(bytes).map_err(|error| refuse(plain(&error.to_string())))
 }
 
 /// The declared shape of a model's one input; open dimensions are `None`.
@@ -238,5 +263,36 @@ impl Network for OrtNetwork {
             output.data.extend_from_slice(data);
         }
         Ok(&self.outputs)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::plain;
+
+    /// Texts of ONNX Runtime 1.23.2.
+    #[test]
+    fn errors_of_the_library_become_one_line() {
+        let missing = "/onnxruntime_src/onnxruntime/core/session/provider_bridge_ort.cc:1844 onnxruntime::Provider& \
+                       onnxruntime::ProviderLibrary::Get() [ONNXRuntimeError] : 1 : FAIL : Failed to load library \
+                       libonnxruntime_providers_cuda.so with error: libcublasLt.so.12: cannot open shared object \
+                       file: No such file or directory\n";
+        assert_eq!(
+            plain(missing),
+            "libcublasLt.so.12, which libonnxruntime_providers_cuda.so needs, is not there"
+        );
+        let other = "x.cc:1 [ONNXRuntimeError] : 1 : FAIL : Failed to load library libonnxruntime_providers_cuda.so \
+                     with error: /x/libcublasLt.so.12: version `libcublasLt.so.12' not found";
+        assert_eq!(
+            plain(other),
+            "libonnxruntime_providers_cuda.so does not load: /x/libcublasLt.so.12: version `libcublasLt.so.12' not found"
+        );
+        assert_eq!(
+            plain("CUDA failure 35: CUDA driver version is\ninsufficient."),
+            "CUDA failure 35: CUDA driver version is insufficient"
+        );
+        let gone = "[ONNXRuntimeError] : 1 : FAIL : Failed to load library /a/libx.so with error: /a/libx.so: cannot \
+                    open shared object file: No such file or directory";
+        assert_eq!(plain(gone), "/a/libx.so is not there");
     }
 }

@@ -61,7 +61,9 @@ pub enum GpuPerceptionError {
         room: usize,
     },
     /// Host and kernels disagree about the memory between them.
-    #[error("kernels and program disagree about their data (sizes {expected} and {found}): remove the kernel cache")]
+    #[error(
+        "kernels and program disagree about their data (sizes {expected} and {found}): remove the kernel cache"
+    )]
     Layout {
         /// The program's sizes.
         expected: String,
@@ -69,7 +71,9 @@ pub enum GpuPerceptionError {
         found: String,
     },
     /// A cache of engines cannot be made.
-    #[error("cannot use {path} for TensorRT engines: {reason}. Set `perception.gpu.engine_cache` to a folder of yours")]
+    #[error(
+        "cannot use {path} for TensorRT engines: {reason}. Set `perception.gpu.engine_cache` to a folder of yours"
+    )]
     Cache {
         /// The folder.
         path: String,

@@ -109,7 +109,8 @@ impl GpuPerception {
     /// shared detector; with `detector.schedule = "every-frame"`, which a GPU can afford, the detector runs on the
     /// camera's own stream.
     ///
-    /// On the emulated device networks run on the CPU.
+    /// On the emulated device networks run on the CPU: copied out and in, or, with `engine.backend = "onnxruntime"`,
+    /// bound to its memory as on a GPU.
     ///
     /// # Errors
     /// What is wrong with configuration, device, libraries or models.
@@ -174,15 +175,8 @@ impl GpuPerception {
             crop_factor,
             nms_iou,
         };
-        let result = self.judge.process(
-            &mut run,
-            &frame.view,
-            frame.pose,
-            frame.start_ns,
-            detections,
-            out,
-            overlay,
-        );
+        let result =
+            self.judge.process(&mut run, &frame.view, frame.pose, frame.start_ns, detections, out, overlay);
         result.map_err(|error| {
             self.rig.unsettled = true;
             self.camera.forget();
@@ -268,8 +262,7 @@ impl GpuBatch {
         let cameras: Vec<CameraState> =
             (0..plans.len()).map(|index| CameraState::new(&rig, index)).collect::<Result<_, _>>()?;
         if config.gpu.graphs {
-            let downs: Vec<_> =
-                cameras.iter().map(|camera| (&camera.down, camera.report_place())).collect();
+            let downs: Vec<_> = cameras.iter().map(|camera| (&camera.down, camera.report_place())).collect();
             rig.capture(&downs)?;
         }
         Ok(Self { cameras, rig, judges, settings: Settings::new(config) })
@@ -303,12 +296,10 @@ impl GpuBatch {
             let budget = Budget { deadline_ns: job.frame.deadline_ns, wait };
             let detections = judge.take_detections();
             let resident = job.frame.resident.as_ref();
-            let mut run =
-                Run { rig: &mut self.rig, camera, budget, resident, crop_factor, nms_iou };
+            let mut run = Run { rig: &mut self.rig, camera, budget, resident, crop_factor, nms_iou };
             let overlay = job.overlay.as_deref_mut();
             let GpuFrame { view, pose, start_ns, .. } = &job.frame;
-            let done =
-                judge.process(&mut run, view, *pose, *start_ns, detections.as_ref(), job.out, overlay);
+            let done = judge.process(&mut run, view, *pose, *start_ns, detections.as_ref(), job.out, overlay);
             camera.forget();
             if let Err(error) = done {
                 self.rig.unsettled = true;
@@ -414,6 +405,8 @@ struct Loader<'a> {
     provider: Provider,
     /// Networks run on the CPU: the device is emulated.
     on_host: bool,
+    /// On the emulated device: whether ONNX Runtime was asked for, which can be bound to its memory.
+    bind: bool,
     cache: Option<PathBuf>,
     progress: &'a (dyn Fn(Progress) + Sync),
 }
@@ -435,7 +428,8 @@ impl<'a> Loader<'a> {
         let device = i32::try_from(config.gpu.ordinal).unwrap_or(i32::MAX);
         let engine = EngineConfig { provider, backend, device, ..config.engine.clone() };
         let cache = config.gpu.engine_cache.clone().or_else(default_cache);
-        Ok(Self { gpu, stream, engine: Engine::open(&engine)?, provider, on_host, cache, progress })
+        let bind = config.engine.backend == Backend::Onnxruntime;
+        Ok(Self { gpu, stream, engine: Engine::open(&engine)?, provider, on_host, bind, cache, progress })
     }
 
     fn load(
@@ -446,7 +440,12 @@ impl<'a> Loader<'a> {
     ) -> Result<Box<dyn DeviceNetwork>, GpuPerceptionError> {
         let (start, name) = (Instant::now(), model.to_string());
         (self.progress)(Progress::Loading { model: &name });
-        let network: Box<dyn DeviceNetwork> = if self.on_host {
+        let network: Box<dyn DeviceNetwork> = if self.on_host && self.bind {
+            let nowhere = Placement { stream: std::ptr::null_mut(), engines: None };
+            // SAFETY: there is no stream.
+            let bound = unsafe { self.engine.load_bound(model, size, nowhere)? };
+            Box::new(BoundNetwork::new(self.gpu, bound, slots)?)
+        } else if self.on_host {
             let network = self.engine.load(model, size)?;
             Box::new(HostNetwork::new(self.gpu, self.stream, network, slots)?)
         } else {
@@ -471,7 +470,8 @@ impl<'a> Loader<'a> {
         let (Provider::Tensorrt, Some(base)) = (self.provider, &self.cache) else { return Ok(None) };
         let info = self.gpu.info();
         let library = self.engine.library();
-        let stamp = library.and_then(|path| path.metadata().ok()).map(|data| (data.len(), data.modified().ok()));
+        let stamp =
+            library.and_then(|path| path.metadata().ok()).map(|data| (data.len(), data.modified().ok()));
         let identity = [
             info.name.clone(),
             format!("{:?}", info.compute_capability),
@@ -553,24 +553,18 @@ mod unit {
 
     #[test]
     fn building_is_said_at_once_and_ends_with_the_work() {
-        let said = Mutex::new(0);
-        let progress = |progress: Progress| {
-            assert!(matches!(progress, Progress::Building { model: "m", .. }));
-            *said.lock().unwrap() += 1;
-        };
         let (begun, begins) = mpsc::channel();
+        // A sender is for one thread; progress may come from any.
+        let begun = Mutex::new(begun);
         let progress = |step: Progress| {
-            progress(step);
-            let _ = begun.send(());
+            assert!(matches!(step, Progress::Building { model: "m", .. }));
+            begun.lock().unwrap().send(()).unwrap();
         };
-        // `Sender` is not shared by reference on purpose elsewhere; here one thread sends.
-        let progress = Mutex::new(progress);
-        let result = ticking("m", Path::new("/x"), &|step| (progress.lock().unwrap())(step), || {
+        let result = ticking("m", Path::new("/x"), &progress, || {
             begins.recv_timeout(Duration::from_secs(30)).unwrap();
             7
         });
         assert_eq!(result, 7);
-        assert!(*said.lock().unwrap() >= 1);
     }
 
     #[test]

@@ -64,12 +64,11 @@ impl Networks {
                 Err(expected) => Err(misfit(&*network, expected)),
             }
         });
-        let segmenter = segmenter.map(|network| {
-            match segmenter::input_of(network.input_shape(), network.outputs()) {
+        let segmenter =
+            segmenter.map(|network| match segmenter::input_of(network.input_shape(), network.outputs()) {
                 Ok(size) => Ok((network, size)),
                 Err(expected) => Err(misfit(&*network, expected)),
-            }
-        });
+            });
         Ok(Self { detector: detector.transpose()?, segmenter: segmenter.transpose()? })
     }
 }
@@ -252,9 +251,7 @@ impl Rig {
         };
         // SAFETY: all kernels take the table of cameras and a number; their blocks name memory of the arena and of the
         // networks, with sizes that `check_layout` compared.
-        unsafe {
-            self.stream.launch(self.kernels.get(kernel), grid, &[table, Arg::value(index as u32)])
-        }
+        unsafe { self.stream.launch(self.kernels.get(kernel), grid, &[table, Arg::value(index as u32)]) }
     }
 
     pub(super) fn most_cells(&self) -> usize {
@@ -551,9 +548,37 @@ fn relocate(block: &mut CameraBlock, base: u64) {
         ..
     } = block;
     for address in [
-        rgb, depth, slope_x, slope_y, fixtures, pose, windows, masks, people, queries, points_x, points_y,
-        points_z, blob_of, piece_of, blobs, pieces, owner, unmasked, scan_item, scan_near, keys, bins, items,
-        look, blob_records, candidates, report, paint, cell_depth, planes,
+        rgb,
+        depth,
+        slope_x,
+        slope_y,
+        fixtures,
+        pose,
+        windows,
+        masks,
+        people,
+        queries,
+        points_x,
+        points_y,
+        points_z,
+        blob_of,
+        piece_of,
+        blobs,
+        pieces,
+        owner,
+        unmasked,
+        scan_item,
+        scan_near,
+        keys,
+        bins,
+        items,
+        look,
+        blob_records,
+        candidates,
+        report,
+        paint,
+        cell_depth,
+        planes,
     ] {
         *address += base;
     }

@@ -414,11 +414,7 @@ impl Stages for Run<'_> {
         Ok(())
     }
 
-    fn masks(
-        &mut self,
-        question: &Question,
-        wanted: &mut [MaskRequest],
-    ) -> Result<(), GpuPerceptionError> {
+    fn masks(&mut self, question: &Question, wanted: &mut [MaskRequest]) -> Result<(), GpuPerceptionError> {
         let (host, device) = (self.camera.places, *self.camera.places(self.rig));
         let (index, crop_factor) = (self.camera.index, self.crop_factor);
         let segments = self.rig.segments_each;
@@ -427,7 +423,8 @@ impl Stages for Run<'_> {
         {
             let CameraState { up, masks, kept, letterbox, .. } = &mut *self.camera;
             let mut up = up.write()?;
-            let (block, windows) = up[host.masks.at..host.windows.range().end].split_at_mut(host.windows.at - host.masks.at);
+            let (block, windows) =
+                up[host.masks.at..host.windows.range().end].split_at_mut(host.windows.at - host.masks.at);
             let block: &mut Masks = bytemuck::from_bytes_mut(&mut block[..size_of::<Masks>()]);
             let windows: &mut [Window] = bytemuck::cast_slice_mut(windows);
             block.count = wanted.len().min(MAX_PEOPLE) as u32;
@@ -464,8 +461,13 @@ impl Stages for Run<'_> {
                     height: mask.height as u32,
                     scale: mask.scale,
                     offset: mask.offset,
-                    rect: [columns.start, columns.end.max(columns.start), rows.start, rows.end.max(rows.start)]
-                        .map(|side| side as u32),
+                    rect: [
+                        columns.start,
+                        columns.end.max(columns.start),
+                        rows.start,
+                        rows.end.max(rows.start),
+                    ]
+                    .map(|side| side as u32),
                 };
                 masks.push(mask);
             }

@@ -2,12 +2,10 @@
 
 use std::path::Path;
 
-use nalgebra::{Isometry3, Point3, Quaternion, Translation3, UnitQuaternion};
+use nalgebra::{Point3, UnitQuaternion};
 use proptest::prelude::*;
-use serde::Deserialize;
 use takt_gpu::{Gpu, testing};
-use takt_link_camera::recording::FrameReader;
-use takt_link_camera::{Frame, Intrinsics, ReplayConfig};
+use takt_link_camera::{Frame, Intrinsics};
 
 use super::*;
 use crate::config::{DetectorSchedule, PerceptionConfig};
@@ -18,7 +16,7 @@ use crate::overlay::Overlay;
 use crate::perception::Perception;
 use crate::result::{Detections, FrameHealth, Object, ObjectKind};
 use crate::testing::{intrinsics, pose, put, wall};
-use crate::{Capsule, FrameView, StaticBox, Volume};
+use crate::{Capsule, FrameView, StaticBox};
 
 fn geometry() -> PerceptionConfig {
     let mut config = PerceptionConfig::default();
@@ -70,10 +68,8 @@ fn compare(
 #[test]
 fn things_are_the_same_to_the_bit() {
     let Some((mut cpu, mut device, _gpu)) = twins(&geometry(), intrinsics()) else { return };
-    let mut pair = (&mut cpu, &mut device);
-    let mut run = |frame: &Frame, set: Option<&DetectionSet>| {
-        compare((&mut *pair.0, &mut *pair.1), frame, &pose(), set)
-    };
+    let mut run =
+        |frame: &Frame, set: Option<&DetectionSet>| compare((&mut cpu, &mut device), frame, &pose(), set);
     assert_eq!(run(&wall(1), None).objects().len(), 0);
     let mut frame = wall(2);
     put(&mut frame, [172, 100, 212, 240], 2_000);
@@ -222,148 +218,13 @@ fn agree(a: &[Object], b: &[Object]) {
     }
 }
 
-/// Intersection over union of what two overlays say of all objects.
-fn overlap(a: &Overlay, b: &Overlay) -> f64 {
-    let (mut both, mut any) = (0u32, 0u32);
-    for (a, b) in a.mask.iter().zip(&b.mask) {
-        both += u32::from(*a != 0 && a == b);
-        any += u32::from(*a != 0 || *b != 0);
-    }
-    f64::from(both) / f64::from(any.max(1))
-}
-
-#[derive(Deserialize)]
-struct Calibration {
-    camera: Vec<CameraCalibration>,
-}
-
-#[derive(Deserialize)]
-struct CameraCalibration {
-    name: String,
-    file: std::path::PathBuf,
-    translation_m: [f64; 3],
-    rotation_xyzw: [f64; 4],
-}
-
-/// Readers and poses of the shipped recording.
-fn recording() -> Vec<(FrameReader<std::fs::File>, FramePose)> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../recordings/pedestrians");
-    let text = std::fs::read_to_string(folder.join("calibration.toml")).unwrap();
-    let calibration: Calibration = toml::from_str(&text).unwrap();
-    let open = |camera: &CameraCalibration| {
-        let mut replay = ReplayConfig::new(folder.join(&camera.file), format!("/{}", camera.name));
-        replay.looped = true;
-        let [x, y, z, w] = camera.rotation_xyzw;
-        let camera_in_base = Isometry3::from_parts(
-            Translation3::from(nalgebra::Vector3::from(camera.translation_m)),
-            UnitQuaternion::from_quaternion(Quaternion::new(w, x, y, z)),
-        );
-        let pose = FramePose { camera_in_base, tcp_in_base: Isometry3::translation(0.0, 0.0, 1.0) };
-        (FrameReader::open(&replay).unwrap(), pose)
-    };
-    calibration.camera.iter().map(open).collect()
-}
-
-fn recorded() -> PerceptionConfig {
-    let mut config = PerceptionConfig::default();
-    config.engine.backend = Backend::Embedded;
-    config.detector.schedule = DetectorSchedule::EveryFrame;
-    config.segmenter.every_frames = Some(1);
-    config.segmenter.max_per_frame = 2;
-    config.health.max_depth_mm = 60_000;
-    config.occupancy.volume =
-        Volume { min_m: Point3::new(-12.0, -12.0, -1.0), max_m: Point3::new(12.0, 12.0, 3.0) };
-    config
-}
-
-#[test]
-fn the_recording_shows_the_same_people_at_the_same_distances() {
-    let (mut people, mut segmented, mut worst, mut least) = (0, 0, 0f32, 1f64);
-    for (mut reader, pose) in recording() {
-        let intrinsics = reader.intrinsics();
-        let Some((mut cpu, mut device, _gpu)) = twins(&recorded(), intrinsics) else { return };
-        let mut frame = Frame::new(intrinsics.width, intrinsics.height);
-        for sequence in 1..=3 {
-            // Every tenth frame: more different pictures for the same time.
-            for _ in 0..10 {
-                assert!(reader.read(&mut frame).unwrap());
-            }
-            (frame.sequence, frame.capture_ns) = (sequence, sequence * 333_000_000);
-            let (mut a, mut b) = (Detections::default(), Detections::default());
-            let (mut drawn_a, mut drawn_b) = (Overlay::default(), Overlay::default());
-            cpu.process_with_detections(&frame, Some(&pose), 5, None, &mut a, Some(&mut drawn_a));
-            device.process(&on_device(&frame, &pose), &mut b, Some(&mut drawn_b)).unwrap();
-            assert_eq!((a.health, b.health), (FrameHealth::Ok, FrameHealth::Ok));
-            agree(a.objects(), b.objects());
-            least = least.min(overlap(&drawn_a, &drawn_b));
-            for (a, b) in a.objects().iter().zip(b.objects()) {
-                people += u32::from(a.kind == ObjectKind::Person);
-                segmented += u32::from(a.segmented);
-                worst = worst.max((a.distance_m - b.distance_m).abs());
-            }
-            let times = device.device_times();
-            assert!(times.upload_ns > 0 && times.detect_ns > 0 && times.measure_ns > 0, "{times:?}");
-        }
-    }
-    println!("{people} people, {segmented} segmented, worst {worst} m, least overlap {least}");
-    assert!(people >= 20 && segmented >= 5, "{people} people, {segmented} segmented");
-    assert!(least >= 0.98 && worst < 0.01);
-}
-
-#[test]
-fn a_batch_says_what_single_cameras_say() {
-    let config = recorded();
-    let mut cameras = recording();
-    let intrinsics: Vec<Intrinsics> = cameras.iter().map(|(reader, _)| reader.intrinsics()).collect();
-    let Some((gpu, _)) = testing::open() else { return };
-    let all = intrinsics.iter().enumerate().map(|(i, &camera)| (i as u32, camera, None)).collect();
-    let mut batch = GpuBatch::new(&gpu, &config, all, &|_| {}).unwrap();
-    let mut single: Vec<GpuPerception> = intrinsics
-        .iter()
-        .enumerate()
-        .map(|(i, &camera)| GpuPerception::new(&gpu, &config, i as u32, camera, None, &|_| {}).unwrap())
-        .collect();
-    let mut frames: Vec<Frame> = intrinsics.iter().map(|i| Frame::new(i.width, i.height)).collect();
-    for sequence in 1..=3 {
-        let mut outs = vec![Detections::default(); cameras.len()];
-        for (frame, (reader, _)) in frames.iter_mut().zip(&mut cameras) {
-            assert!(reader.read(frame).unwrap());
-            (frame.sequence, frame.capture_ns) = (sequence, sequence * 33_000_000);
-        }
-        // One camera is missing in the second round.
-        let takes_part = |camera: usize| sequence != 2 || camera != 1;
-        let mut jobs: Vec<BatchFrame> = outs
-            .iter_mut()
-            .enumerate()
-            .filter(|(camera, _)| takes_part(*camera))
-            .map(|(camera, out)| BatchFrame {
-                camera,
-                frame: on_device(&frames[camera], &cameras[camera].1),
-                out,
-                overlay: None,
-                failed: None,
-            })
-            .collect();
-        batch.process(&mut jobs).unwrap();
-        assert!(jobs.iter().all(|job| job.failed.is_none()));
-        for (camera, out) in outs.iter().enumerate().filter(|(camera, _)| takes_part(*camera)) {
-            let mut alone = Detections::default();
-            let frame = on_device(&frames[camera], &cameras[camera].1);
-            single[camera].process(&frame, &mut alone, None).unwrap();
-            assert_eq!((out.health, out.camera), (FrameHealth::Ok, camera as u32));
-            assert_eq!(out.objects(), alone.objects());
-        }
-    }
-}
-
 #[test]
 fn a_segmenting_detector_is_the_same() {
     let mut config = geometry();
     config.detector.enabled = true;
     config.detector.schedule = DetectorSchedule::EveryFrame;
-    config.detector.model = ModelSource::File(
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/tiny_yolo_seg.onnx"),
-    );
+    config.detector.model =
+        ModelSource::File(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/tiny_yolo_seg.onnx"));
     config.detector.threshold = 0.4;
     config.segmenter.min_coverage = 0.01;
     let camera = Intrinsics { width: 128, height: 64, fx: 100.0, fy: 100.0, cx: 63.5, cy: 31.5 };

@@ -26,12 +26,7 @@ pub struct DeviceTimes {
 impl DeviceTimes {
     /// All of it.
     pub fn total_ns(&self) -> u64 {
-        self.upload_ns
-            + self.prepare_ns
-            + self.detect_ns
-            + self.decode_ns
-            + self.masks_ns
-            + self.measure_ns
+        self.upload_ns + self.prepare_ns + self.detect_ns + self.decode_ns + self.masks_ns + self.measure_ns
     }
 
     pub(super) fn add_look(&mut self, marks: &Marks) -> Result<(), GpuError> {
