@@ -5,9 +5,10 @@ mod recording;
 
 use recording::{cameras, compare, config, on_device};
 use takt_gpu::testing;
+use takt_link_camera::recording::FrameReader;
 use takt_link_camera::{Frame, Intrinsics};
-use takt_perception::gpu::{BatchFrame, GpuBatch, GpuPerception};
-use takt_perception::{Backend, Detections, Engine, EngineConfig, FrameHealth};
+use takt_perception::gpu::{BatchFrame, GpuBatch, GpuCamera, GpuPerception};
+use takt_perception::{Backend, Detections, Engine, EngineConfig, FrameHealth, FramePose, Streams};
 
 #[test]
 fn the_recording_shows_the_same_people_at_the_same_distances() {
@@ -84,4 +85,40 @@ fn a_batch_says_what_single_cameras_say() {
             assert_eq!(out.objects(), alone.objects());
         }
     }
+}
+
+#[test]
+fn threads_that_share_a_batch_each_get_their_own_answer() {
+    let Some((gpu, _)) = testing::open() else { return };
+    let mut config = config();
+    config.detector.enabled = false;
+    config.segmenter.enabled = false;
+    let mut readers = cameras();
+    let numbered = |readers: &[(_, _)]| -> Vec<_> {
+        let one = |(i, (reader, _)): (usize, &(FrameReader<std::fs::File>, FramePose))| {
+            (i as u32, reader.intrinsics(), None)
+        };
+        readers.iter().enumerate().map(one).collect()
+    };
+    let alone = GpuCamera::all(&gpu, &config, numbered(&readers), &|_| {}).unwrap();
+    config.gpu.streams = Streams::Batch;
+    let together = GpuCamera::all(&gpu, &config, numbered(&readers), &|_| {}).unwrap();
+    let mut pairs: Vec<_> = alone.into_iter().zip(together).zip(&mut readers).collect();
+    std::thread::scope(|scope| {
+        for (camera, ((alone, together), (reader, pose))) in pairs.iter_mut().enumerate() {
+            scope.spawn(move || {
+                let mut frame = Frame::new(reader.intrinsics().width, reader.intrinsics().height);
+                for sequence in 1..=20 {
+                    assert!(reader.read(&mut frame).unwrap());
+                    (frame.sequence, frame.capture_ns) = (sequence, sequence * 33_000_000);
+                    let (mut a, mut b) = (Detections::default(), Detections::default());
+                    alone.process(&on_device(&frame, pose), &mut a, None).unwrap();
+                    together.process(&on_device(&frame, pose), &mut b, None).unwrap();
+                    assert_eq!((b.camera, b.frame_sequence), (camera as u32, sequence));
+                    assert_eq!((a.health, a.objects()), (b.health, b.objects()));
+                    assert!(together.device_times().measure_ns > 0);
+                }
+            });
+        }
+    });
 }
