@@ -12,7 +12,8 @@ use takt_gpu::Gpu;
 use takt_link_camera::Intrinsics;
 use takt_rt::pi_mutex::PiMutex;
 
-use super::perception::{BatchFrame, GpuBatch, GpuFrame, GpuPerception, Progress};
+use super::load::Progress;
+use super::perception::{BatchFrame, GpuBatch, GpuFrame, GpuPerception};
 use super::{DeviceTimes, GpuPerceptionError};
 use crate::config::PerceptionConfig;
 use crate::detector::DetectorHandle;

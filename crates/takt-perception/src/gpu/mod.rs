@@ -11,16 +11,20 @@
 mod camera;
 mod kernels;
 mod layout;
+mod load;
 mod network;
 mod perception;
+mod plan;
 mod rig;
 mod stages;
+mod state;
 mod times;
 
 use takt_gpu::{GpuError, Pinned, Source};
 
 pub use camera::GpuCamera;
-pub use perception::{BatchFrame, GpuBatch, GpuFrame, GpuPerception, Progress};
+pub use load::Progress;
+pub use perception::{BatchFrame, GpuBatch, GpuFrame, GpuPerception};
 pub use times::DeviceTimes;
 
 use crate::config::ConfigError;
