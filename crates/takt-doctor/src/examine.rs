@@ -8,7 +8,7 @@ use crate::interrupts;
 use crate::measure;
 use crate::report::{Check, Report};
 use crate::tree::Tree;
-use crate::{clocks, cpus, kernel, memory, network, rights};
+use crate::{clocks, cpus, gpu, kernel, memory, network, rights};
 
 /// How to examine.
 #[derive(Debug, Clone, PartialEq)]
@@ -72,6 +72,7 @@ pub fn examine(options: &Options) -> Result<Report, DoctorError> {
         memory::huge_pages(&tree),
         kernel::autogroup(&tree),
         network::coalescing(&tree),
+        gpu::driver(&tree),
     ]);
     Ok(Report { checks })
 }
@@ -88,6 +89,7 @@ mod tests {
     const FILES: &[&str] = &[
         "/proc/cmdline",
         "/proc/config.gz",
+        "/proc/driver/nvidia/version",
         "/proc/cpuinfo",
         "/proc/interrupts",
         "/proc/irq/4/smp_affinity_list",
@@ -101,6 +103,8 @@ mod tests {
         "/proc/sys/kernel/sched_rt_runtime_us",
         "/proc/sys/kernel/timer_migration",
         "/proc/sys/kernel/version",
+        "/sys/bus/pci/devices/0000:01:00.0/class",
+        "/sys/bus/pci/devices/0000:01:00.0/vendor",
         "/sys/devices/system/clocksource/clocksource0/current_clocksource",
         "/sys/devices/system/cpu/cpu0/cpufreq/scaling_cur_freq",
         "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor",
@@ -140,7 +144,7 @@ mod tests {
         let _machine = crate::alone();
         let report = examine(&Options { seconds: 0.3, priority: 3, ..Options::default() }).unwrap();
         assert_sound(&report);
-        assert_eq!(report.checks.len(), 22);
+        assert_eq!(report.checks.len(), 23);
         for id in ["wakeup_lateness", "clock", "interrupts", "hypervisor"] {
             assert!(!report.get(id).unwrap().measured.is_empty(), "{id}");
         }

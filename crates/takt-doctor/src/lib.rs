@@ -14,6 +14,7 @@ mod cpus;
 mod error;
 mod examine;
 mod gaps;
+mod gpu;
 mod interrupts;
 mod kernel;
 mod measure;

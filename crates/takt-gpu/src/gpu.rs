@@ -75,20 +75,24 @@ thread_local! {
 }
 
 impl Gpu {
-    /// Opens device `ordinal`; calls that wait inside the driver (those of inference libraries) spin.
+    /// Opens device `ordinal`. How calls that wait *inside the driver* do so stays as it is.
     ///
     /// # Errors
     /// [`GpuError::NoDriver`], [`GpuError::DriverTooOld`], [`GpuError::NoDevice`], or what the driver refuses.
     pub fn open(ordinal: u32) -> Result<Self, GpuError> {
-        Self::open_waiting(ordinal, Wait::Spin)
+        Self::open_with(ordinal, None)
     }
 
-    /// As [`Gpu::open`]; `wait` says how calls that wait *inside the driver* do so: it is the context's property and reaches
-    /// libraries that share it. Waiting of this crate's own takes its way with each call.
+    /// As [`Gpu::open`]; `wait` says how calls that wait *inside the driver* do so from now on. It is a property of the context, which
+    /// the whole process shares, and so reaches inference libraries. Waiting of this crate's own takes its way with each call.
     ///
     /// # Errors
     /// As [`Gpu::open`].
     pub fn open_waiting(ordinal: u32, wait: Wait) -> Result<Self, GpuError> {
+        Self::open_with(ordinal, Some(wait))
+    }
+
+    fn open_with(ordinal: u32, wait: Option<Wait>) -> Result<Self, GpuError> {
         let api = library::driver().map_err(|error| match error {
             GpuError::NoDevice { count, .. } => GpuError::NoDevice { ordinal, count },
             error => error,
@@ -104,15 +108,17 @@ impl Gpu {
         let mut device = 0;
         // SAFETY: as above; `ordinal` is below a count that is an i32.
         call("cuDeviceGet", unsafe { (api.device_get)(&raw mut device, ordinal as i32) })?;
-        let flags = match wait {
-            Wait::Spin => 1,
-            Wait::Yield => 2,
-            Wait::Block => 4,
-        };
-        // SAFETY: a valid device and documented flags. A context that is there already keeps its flags (708).
-        match unsafe { (api.primary_flags)(device, flags) } {
-            0 | 708 => {}
-            code => return Err(api.refused("cuDevicePrimaryCtxSetFlags", code)),
+        if let Some(wait) = wait {
+            let flags = match wait {
+                Wait::Spin => 1,
+                Wait::Yield => 2,
+                Wait::Block => 4,
+            };
+            // SAFETY: a valid device and documented flags. 708: somebody has made the context already, and its flags stay.
+            match unsafe { (api.primary_flags)(device, flags) } {
+                0 | 708 => {}
+                code => return Err(api.refused("cuDevicePrimaryCtxSetFlags", code)),
+            }
         }
         let mut context = std::ptr::null_mut();
         // SAFETY: as above. The primary context is the one that inference libraries use.

@@ -255,7 +255,7 @@ struct Worker {
 
 impl Worker {
     fn new(config: &Interference) -> Result<Self, GpuError> {
-        let gpu = Gpu::open_waiting(config.ordinal, Wait::Block)?;
+        let gpu = Gpu::open(config.ordinal)?;
         let stream = gpu.stream(config.priority)?;
         let blocks =
             |of: f64| (f64::from(gpu.info().multiprocessors.max(1)) * of * config.share).round().max(1.0);

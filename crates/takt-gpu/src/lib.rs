@@ -5,6 +5,13 @@
 //! [`Gpu::open`] then returns one sentence. Device work cannot be cancelled. What is still under way keeps the memory that it
 //! uses taken ([`Pinned::read`] and [`Pinned::write`] refuse, freeing is put off), whatever the waiting thread does.
 //!
+//! **What has run where.** All of it runs in the tests on an emulated device (feature `emulator`), faults included: no driver, one too old, no
+//! device, memory that is full, kernels that hang, a device that is lost. The real NVRTC compiles every kernel in the tests where it is
+//! installed. On a GPU nothing of this has run yet; [`check()`] measures there what a device has to keep.
+//!
+//! `TAKT_CUDA_LIBRARY` and `TAKT_NVRTC_LIBRARY` name the driver's and the compiler's library where they are in unusual places. An
+//! emulated device is used if they name one, never otherwise, and says so in [`Info::emulated`] and in its name.
+//!
 //! ```no_run
 //! use takt_gpu::{Arg, Gpu, Grid, Priority, Source, Wait, Waited};
 //!
@@ -42,6 +49,7 @@
 
 mod api;
 mod cache;
+pub mod check;
 pub mod clock;
 mod error;
 mod gpu;
@@ -59,6 +67,7 @@ pub mod testing;
 mod timeline;
 mod wait;
 
+pub use check::{Check, CheckOptions, check};
 pub use clock::{Clock, Mapping, Stamp};
 pub use error::{CudaVersion, GpuError};
 pub use gpu::{Gpu, Info, Memory};

@@ -6,7 +6,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use takt_gpu::interference::Kind;
 use takt_gpu::testing::{self, Emulator};
 use takt_gpu::{
-    Arg, Clock, Gpu, GpuError, Grid, Interference, Pinned, Priority, Source, Updated, Wait, Waited,
+    Arg, CheckOptions, Clock, Gpu, GpuError, Grid, Interference, Pinned, Priority, Source, Updated, Wait,
+    Waited,
 };
 use takt_rt::clock::monotonic_ns;
 
@@ -448,4 +449,27 @@ fn interference_on_a_device_that_is_lost_ends_with_its_reason() {
         std::thread::yield_now();
     }
     assert!(interfering.death().unwrap().is_lost());
+}
+
+#[test]
+fn the_check_measures_every_way_and_leaves_nothing() {
+    let Some((_alone, _gpu, emulator)) = device() else { return };
+    let before = ["allocations", "host_memory", "streams"].map(|name| emulator.count(name));
+    let interference =
+        Interference { kernel_us: 200, priority: Priority::Background, ..Interference::default() };
+    let options = CheckOptions { frames: 10, growth_s: 0.05, interference, ..CheckOptions::default() };
+    let mut told = Vec::new();
+    let check = takt_gpu::check(&options, &mut |what| told.push(what.to_owned())).unwrap();
+    assert!(check.info.emulated && told[0].contains("emulated device, no GPU"), "{told:?}");
+    assert_eq!((check.quiet.len(), check.disturbed.len()), (6, 4));
+    for way in check.quiet.iter().chain(&check.disturbed) {
+        assert_eq!(way.whole_us.count, 10, "{}", way.name);
+        assert!(way.submit_us.worst <= way.whole_us.worst && way.device_us.min > 0.0, "{way:?}");
+    }
+    assert!(check.interference.launches > 0 && check.worst_ratio.is_some());
+    let growth = check.growth.unwrap();
+    assert!(growth.frames > 0 && growth.bytes() == 0, "{growth:?}");
+    assert_eq!(["allocations", "host_memory", "streams"].map(|name| emulator.count(name)), before);
+    let text = serde_json::to_string(&check).unwrap();
+    assert_eq!(serde_json::from_str::<takt_gpu::Check>(&text).unwrap().disturbed.len(), 4);
 }

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use takt_rt::jobs::{JobRecord, MAX_INPUTS};
 use takt_rundir::{Measure, RunDir};
 use takt_trace::overhead::{self, Overhead};
-use takt_trace::perfetto::{Argument, Input, PerfettoError, Task, Writer};
+use takt_trace::perfetto::{Argument, DeviceWork, Input, PerfettoError, Task, Writer};
 use takt_trace::{Kind, Marker, Thresholds, Trace, TraceOptions, TraceReport, Tracer, analyse_with};
 
 use crate::LabError;
@@ -191,9 +191,11 @@ pub fn trace(
     };
     let deadline_ns = dir.header()?.measures.first().and_then(|measure| measure.deadline_ns);
     let own = Task { name: critical.thread.to_owned(), tid: Some(tid), deadline_ns, ..Task::default() };
+    let mut device = Vec::new();
     let tasks = match file {
         RobotFile::Cell(cell) => {
             let names: Vec<String> = cell.cameras.iter().map(|camera| camera.name.clone()).collect();
+            device = device_work(&dir, &names)?;
             with_cameras(&dir, own, jobs.clone(), &names)?
         }
         _ => vec![(own, jobs.clone())],
@@ -202,9 +204,9 @@ pub fn trace(
         Ok(report) => report,
         Err(error) => return untraced(error.to_string(), run),
     };
-    write_perfetto(request, &trace, &tasks, &report)?;
+    write_perfetto(request, &trace, &tasks, &device, &report)?;
     if request.flight {
-        write_late(&dir, trace, &report, &tasks)?;
+        write_late(&dir, trace, &report, &tasks, &device)?;
     }
     let overhead = match request.overhead_rounds {
         0 => None,
@@ -234,6 +236,7 @@ fn write_late(
     mut trace: Trace,
     report: &TraceReport,
     tasks: &[(Task, Vec<JobRecord>)],
+    device: &[(String, Vec<DeviceWork>)],
 ) -> Result<(), LabError> {
     let mut spans: Vec<(u64, u64)> = report
         .windows
@@ -275,7 +278,12 @@ fn write_late(
             (task.clone(), jobs.collect())
         })
         .collect();
-    export(&dir.path().join(LATE_FILE), &trace, &tasks, report)
+    let kept = |work: &&DeviceWork| within(work.start_ns, work.end_ns);
+    let device: Vec<(String, Vec<DeviceWork>)> = device
+        .iter()
+        .map(|(name, work)| (name.clone(), work.iter().filter(kept).cloned().collect()))
+        .collect();
+    export(&dir.path().join(LATE_FILE), &trace, &tasks, &device, report)
 }
 
 /// The safety cell's cameras as tasks, whose frames flow into the SSM task's jobs.
@@ -319,6 +327,38 @@ fn with_cameras(
         tasks.push((Task { name: format!("camera {name}"), ..Task::default() }, records.collect()));
     }
     Ok(tasks)
+}
+
+/// What the perception process did on its device for each camera, by the device's own clock. Nothing where there was no such
+/// process, or where it judged on the CPU and had no parts to tell of.
+fn device_work(dir: &RunDir, names: &[String]) -> Result<Vec<(String, Vec<DeviceWork>)>, LabError> {
+    const PARTS: [&str; takt_perception_process::PARTS] = takt_perception_process::Stages::NAMES;
+    let file = crate::cell::worker_rows::GPU_FRAMES;
+    let samples = dir.path().join(takt_rundir::SAMPLES_FOLDER).join(file);
+    if !["csv", "parquet"].iter().any(|extension| samples.with_extension(extension).exists()) {
+        return Ok(Vec::new());
+    }
+    let times: Vec<String> =
+        PARTS.iter().flat_map(|part| [format!("{part}_start_ns"), format!("{part}_end_ns")]).collect();
+    let mut columns = vec!["camera", "frame", "error_ns"];
+    columns.extend(times.iter().map(String::as_str));
+    let values = dir.columns(file, &columns)?;
+    let mut cameras: Vec<(String, Vec<DeviceWork>)> =
+        names.iter().map(|name| (format!("camera {name}"), Vec::new())).collect();
+    for row in 0..values[0].len() {
+        let Some((_, work)) = usize::try_from(values[0][row]).ok().and_then(|at| cameras.get_mut(at)) else {
+            continue;
+        };
+        for (part, name) in PARTS.iter().enumerate() {
+            let (start_ns, end_ns) = (values[3 + 2 * part][row], values[4 + 2 * part][row]);
+            if end_ns > start_ns && start_ns > 0 {
+                let (name, index, error_ns) = ((*name).to_owned(), values[1][row], values[2][row]);
+                work.push(DeviceWork { name, index, start_ns, end_ns, error_ns });
+            }
+        }
+    }
+    let any = cameras.iter().any(|(_, work)| !work.is_empty());
+    Ok(if any { cameras } else { Vec::new() })
 }
 
 /// Analyses a trace that `perf record` or `trace-cmd record` made, here or elsewhere. `thread` is a name or an id; its
@@ -375,7 +415,7 @@ fn of_thread(
     let tasks = [(task, jobs)];
     let report = analyse_with(trace, tid, &tasks[0].1, &request.thresholds)
         .map_err(|error| LabError::Config(error.to_string()))?;
-    write_perfetto(request, trace, &tasks, &report)?;
+    write_perfetto(request, trace, &tasks, &[], &report)?;
     Ok(report)
 }
 
@@ -383,19 +423,21 @@ fn write_perfetto(
     request: &TraceRequest,
     trace: &Trace,
     tasks: &[(Task, Vec<JobRecord>)],
+    device: &[(String, Vec<DeviceWork>)],
     report: &TraceReport,
 ) -> Result<(), LabError> {
     match &request.perfetto {
-        Some(path) => export(path, trace, tasks, report),
+        Some(path) => export(path, trace, tasks, device, report),
         None => Ok(()),
     }
 }
 
-/// Writes events and jobs; the causes of the worst late releases are marked at the first task.
+/// Writes events, jobs and work on a device; the causes of the worst late releases are marked at the first task.
 fn export(
     path: &Path,
     trace: &Trace,
     tasks: &[(Task, Vec<JobRecord>)],
+    device: &[(String, Vec<DeviceWork>)],
     report: &TraceReport,
 ) -> Result<(), LabError> {
     let out = BufWriter::new(File::create(path).map_err(LabError::io(path))?);
@@ -405,6 +447,13 @@ fn export(
     writer.events(&trace.events).map_err(failed)?;
     for (index, (_, jobs)) in tasks.iter().enumerate() {
         writer.jobs(index, jobs).map_err(failed)?;
+    }
+    if !device.is_empty() {
+        let names: Vec<String> = device.iter().map(|(name, _)| name.clone()).collect();
+        let mut streams = writer.device("GPU", &names).map_err(failed)?;
+        for (stream, (_, work)) in streams.iter_mut().zip(device) {
+            writer.device_work(stream, work).map_err(failed)?;
+        }
     }
     for late in report.windows.iter().filter(|_| !tasks.is_empty()) {
         let name = format!("late: {}", late.cause.title());

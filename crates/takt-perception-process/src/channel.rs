@@ -338,6 +338,25 @@ impl Answerer {
         self.take()
     }
 
+    /// Waits until any camera of `all` may have a frame, until `until_ns` at most.
+    pub fn wait_any(all: &[Self], until_ns: u64) {
+        let controls = || all.iter().map(|answerer| answerer.channel.control());
+        let mut posted = [0; futex::MOST_WORDS];
+        for (posted, control) in posted.iter_mut().zip(controls()) {
+            *posted = control.posted.load(Ordering::SeqCst);
+            control.worker_waits.store(1, Ordering::SeqCst);
+        }
+        // After the counts were read: a frame that is ready now was posted before them or changes them.
+        let ready = controls().any(|control| {
+            let ready = word_of(all[0].generation, Slot::Ready);
+            control.slots.iter().any(|slot| slot.load(Ordering::SeqCst) == ready)
+        });
+        if !ready {
+            futex::wait_any(controls().zip(posted).map(|(control, seen)| (&control.posted, seen)), until_ns);
+        }
+        controls().for_each(|control| control.worker_waits.store(0, Ordering::SeqCst));
+    }
+
     /// Writes an answer and wakes the cell's thread.
     pub fn answer(&self, answer: &Answer) {
         let control = self.channel.control();

@@ -3,9 +3,6 @@
 use serde::Serialize;
 use takt_perception::{Detections, FramePose, FrameView, Perception};
 
-/// When a part of the work ran, CLOCK_MONOTONIC nanoseconds; `[0, 0]` where there was none.
-pub type Span = [u64; 2];
-
 /// A frame in the memory that cell and worker share; nothing is copied.
 #[derive(Clone, Copy, Debug)]
 pub struct Seen<'a> {
@@ -29,19 +26,25 @@ pub struct PixelMemory {
 // SAFETY: an address and a length; whoever uses them must know that the memory is there.
 unsafe impl Send for PixelMemory {}
 
-/// The parts of one frame's work on the device.
+/// When a part of the work began and ended, CLOCK_MONOTONIC nanoseconds; `[0, 0]` where there was none.
+pub type Span = [u64; 2];
+
+/// Number of parts of a frame's work.
+pub const PARTS: usize = 6;
+
+/// The parts of one frame's work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Stages {
-    /// Copies to the device.
-    pub upload: Span,
-    /// Resizing, normalising, geometry.
-    pub prepare: Span,
-    /// Networks.
-    pub inference: Span,
-    /// Masks, nearest points, copies back.
-    pub finish: Span,
-    /// How wrong the times above may be, nanoseconds: device clocks are mapped onto CLOCK_MONOTONIC.
+    /// Each part, in the order of [`Stages::NAMES`].
+    pub spans: [Span; PARTS],
+    /// How wrong these times may be, nanoseconds: a device's clock is mapped onto CLOCK_MONOTONIC.
     pub error_ns: u64,
+}
+
+impl Stages {
+    /// Names of the parts: copies to the device; geometry, things, the detector's input (on the CPU: all up to the end of
+    /// inference); the detector; candidates and their way back; masks; nearest points and their way back.
+    pub const NAMES: [&'static str; PARTS] = ["upload", "prepare", "detect", "decode", "masks", "measure"];
 }
 
 /// Why a frame has no answer.
@@ -82,9 +85,16 @@ pub trait Judge: Send {
         deadline_ns: u64,
         out: &mut Detections,
     ) -> Result<Stages, JudgeError>;
+
+    /// Called when the answer is on its way: for what need not delay it.
+    fn after(&mut self) {}
 }
 
 impl Judge for Box<dyn Judge> {
+    fn after(&mut self) {
+        (**self).after();
+    }
+
     fn adopt(&mut self, memory: PixelMemory) -> Result<(), JudgeError> {
         (**self).adopt(memory)
     }
@@ -123,10 +133,9 @@ impl Judge for CpuJudge {
     ) -> Result<Stages, JudgeError> {
         self.0.process_view(&frame.view, pose, start_ns, out, None);
         let times = out.times;
-        Ok(Stages {
-            inference: [start_ns, times.inferred_ns],
-            finish: [times.inferred_ns, times.projected_ns],
-            ..Stages::default()
-        })
+        let mut stages = Stages::default();
+        stages.spans[1] = [start_ns, times.inferred_ns];
+        stages.spans[5] = [times.inferred_ns, times.projected_ns];
+        Ok(stages)
     }
 }

@@ -38,7 +38,7 @@ mod wire;
 pub mod worker;
 
 pub use event::{EventKind, Record};
-pub use judge::{CpuJudge, Judge, JudgeError, Span, Stages};
+pub use judge::{CpuJudge, Judge, JudgeError, PARTS, PixelMemory, Seen, Span, Stages};
 pub use planted::{FAULT_VARIABLE, Fault, Plan, Planted};
 pub use region::Setup;
 pub use remote::{Judged, Remote};

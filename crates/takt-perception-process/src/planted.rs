@@ -102,6 +102,10 @@ impl<J> Planted<J> {
 }
 
 impl<J: Judge> Judge for Planted<J> {
+    fn after(&mut self) {
+        self.judge.after();
+    }
+
     fn adopt(&mut self, memory: PixelMemory) -> Result<(), JudgeError> {
         self.judge.adopt(memory)
     }

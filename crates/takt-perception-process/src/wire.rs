@@ -4,7 +4,7 @@
 use nalgebra::{Isometry3, Point3, Quaternion, Translation3, UnitQuaternion, Vector3};
 use takt_perception::{Detections, FrameHealth, FramePose, MAX_OBJECTS, Object, ObjectKind};
 
-use crate::judge::{JudgeError, Span, Stages};
+use crate::judge::{JudgeError, PARTS, Stages};
 use crate::text::{TEXT_WORDS, Text};
 
 /// How a frame was answered.
@@ -54,7 +54,7 @@ pub(crate) const QUESTION_WORDS: usize = 7 + 14;
 const OBJECT_WORDS: usize = 9;
 /// Words of an answer.
 pub(crate) const ANSWER_WORDS: usize =
-    4 + 1 + TEXT_WORDS + 9 + 3 + 5 + 1 + 2 + 2 + MAX_OBJECTS * OBJECT_WORDS;
+    4 + 1 + TEXT_WORDS + 2 * PARTS + 1 + 3 + 5 + 1 + 2 + 2 + MAX_OBJECTS * OBJECT_WORDS;
 
 /// Appends words to a fixed array.
 struct Put<'a>(&'a mut [u64], usize);
@@ -69,11 +69,6 @@ impl Put<'_> {
 
     fn pair(&mut self, low: f32, high: f32) {
         self.word(u64::from(low.to_bits()) | u64::from(high.to_bits()) << 32);
-    }
-
-    fn span(&mut self, span: Span) {
-        self.word(span[0]);
-        self.word(span[1]);
     }
 
     fn pose(&mut self, pose: &Isometry3<f64>) {
@@ -96,10 +91,6 @@ impl Take<'_> {
     fn pair(&mut self) -> (f32, f32) {
         let word = self.word();
         (f32::from_bits(word as u32), f32::from_bits((word >> 32) as u32))
-    }
-
-    fn span(&mut self) -> Span {
-        [self.word(), self.word()]
     }
 
     fn pose(&mut self) -> Isometry3<f64> {
@@ -212,11 +203,10 @@ impl Answer {
         for index in 0..TEXT_WORDS {
             put.word(text.word(index));
         }
-        let stages = &self.stages;
-        for span in [stages.upload, stages.prepare, stages.inference, stages.finish] {
-            put.span(span);
+        for word in self.stages.spans.iter().flatten() {
+            put.word(*word);
         }
-        put.word(stages.error_ns);
+        put.word(self.stages.error_ns);
         let d = &self.detections;
         put.word(u64::from(d.camera));
         put.word(d.frame_sequence);
@@ -265,13 +255,8 @@ impl Answer {
             3 => Outcome::Lost(text),
             found => return Err(Garbled::Word { what: "an outcome (0 to 3)", found }),
         };
-        let stages = Stages {
-            upload: take.span(),
-            prepare: take.span(),
-            inference: take.span(),
-            finish: take.span(),
-            error_ns: take.word(),
-        };
+        let spans = std::array::from_fn(|_| [take.word(), take.word()]);
+        let stages = Stages { spans, error_ns: take.word() };
         let mut d = Detections::default();
         let camera = take.word();
         d.camera = u32::try_from(camera).map_err(|_| Garbled::Word { what: "a camera", found: camera })?;
@@ -358,7 +343,7 @@ mod tests {
     proptest! {
         #[test]
         fn answers_survive_the_memory(distances in proptest::collection::vec(0.0f32..9.0, 0..24), ticket: u64) {
-            let stages = Stages { upload: [1, 2], prepare: [3, 4], inference: [5, 6], finish: [7, 8], error_ns: 9 };
+            let stages = Stages { spans: std::array::from_fn(|i| [i as u64, 9]), error_ns: 7 };
             let answer = Answer::new(ticket, 10, 11, Ok(stages), &detections(&distances));
             let again = Answer::from_words(&answer.words()).unwrap();
             prop_assert_eq!(again.detections, answer.detections);

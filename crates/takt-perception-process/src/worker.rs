@@ -16,13 +16,14 @@ use takt_rt::memory::{self, MemoryLock};
 use takt_rt::settings::ThreadSettings;
 use takt_rt::thread;
 
-use crate::channel::{Answerer, Channel};
+use crate::channel::{Answerer, Channel, Taken};
+use crate::futex;
 use crate::gpu;
-use crate::judge::{CpuJudge, Judge, JudgeError};
+use crate::judge::{CpuJudge, Judge, JudgeError, PixelMemory, Stages};
 use crate::planted::{FAULT_VARIABLE, Plan, Planted};
 use crate::region::{Region, Setup};
 use crate::said::{About, Said, WorkerThread};
-use crate::wire::Answer;
+use crate::wire::{Answer, Question};
 
 /// How often the worker looks after itself: its threads, the wish to end.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -39,10 +40,37 @@ pub struct Judges {
     pub about: About,
     /// What must live as long as they do.
     pub keep: Box<dyn Any>,
+    /// In place of `judges`: one for all cameras.
+    together: Option<Box<dyn Together>>,
+}
+
+impl Judges {
+    /// One a camera.
+    pub fn new(judges: Vec<Box<dyn Judge>>, about: About, keep: Box<dyn Any>) -> Self {
+        Self { judges, about, keep, together: None }
+    }
+
+    pub(crate) fn together(judge: Box<dyn Together>, about: About, keep: Box<dyn Any>) -> Self {
+        Self { judges: Vec::new(), about, keep, together: Some(judge) }
+    }
+}
+
+/// What becomes of each camera's frame; `None` where it had none.
+pub(crate) type Outcomes = [Option<Result<Stages, JudgeError>>; MAX_TOGETHER];
+/// Most cameras of one judge.
+pub(crate) const MAX_TOGETHER: usize = futex::MOST_WORDS;
+
+/// Judges what has arrived of all cameras at once.
+pub(crate) trait Together: Send {
+    /// Tells where the frames of each camera lie.
+    fn adopt(&mut self, memory: &[PixelMemory]) -> Result<(), JudgeError>;
+
+    /// Judges the frames of the cameras whose outcome is still `None`.
+    fn judge(&mut self, frames: &[Option<Taken<'_>>], outs: &mut [Detections], outcomes: &mut Outcomes);
 }
 
 /// Makes the judges that a setup asks for. Gets a function to tell of progress; returns one sentence on failure.
-pub type Make = dyn Fn(&Setup, &CensusKeeper, &mut dyn FnMut(String)) -> Result<Judges, String>;
+pub type Make = dyn Fn(&Setup, &CensusKeeper, &(dyn Fn(String) + Sync)) -> Result<Judges, String>;
 
 /// Ends the process when a judge panics: its camera would be silent, and its device in no known state.
 struct AbortOnPanic;
@@ -103,9 +131,12 @@ fn serve(make: &Make) -> Result<(), String> {
     }
     let census =
         CensusKeeper::start(setup.library_policy, CENSUS_PERIOD).map_err(|e| format!("census: {e}"))?;
-    let mut progress = |text: String| drop(say(&Said::Progress(text)));
-    let Judges { mut judges, mut about, keep } = make(setup, &census, &mut progress)?;
+    let progress = |text: String| drop(say(&Said::Progress(text)));
+    let Judges { mut judges, mut about, keep, together } = make(setup, &census, &progress)?;
     if let Some(plan) = planted(generation)? {
+        if together.is_some() {
+            return Err(format!("{FAULT_VARIABLE}: not with perception.gpu.streams = \"batch\""));
+        }
         labels.push(format!("planted fault: {plan}"));
         judges =
             judges.into_iter().map(|judge| Box::new(Planted::new(judge, plan)) as Box<dyn Judge>).collect();
@@ -113,12 +144,26 @@ fn serve(make: &Make) -> Result<(), String> {
     about.labels.append(&mut labels);
     let region = Arc::new(region);
     let channels = region.channels().map_err(|e| e.to_string())?;
-    if judges.len() != channels.len() {
+    if together.is_none() && judges.len() != channels.len() {
         return Err(format!("{} judges for {} cameras", judges.len(), channels.len()));
     }
     let mut threads = Vec::new();
     let mut handles = Vec::new();
     let wakers: Vec<Channel> = channels.iter().map(Channel::again).collect();
+    if let Some(mut judge) = together {
+        let answerers: Vec<Answerer> =
+            wakers.iter().map(|channel| Answerer::new(channel.again(), generation)).collect();
+        let memory: Vec<PixelMemory> = answerers.iter().map(Answerer::pixel_memory).collect();
+        judge.adopt(&memory).map_err(|e| e.to_string())?;
+        let region = Arc::clone(&region);
+        let handle = thread::spawn("judge-all", &region.setup.threads.clone(), move || {
+            let _abort = AbortOnPanic;
+            answer_together(judge, &answerers, &region);
+        })
+        .map_err(|e| e.to_string())?;
+        threads.push(WorkerThread { name: handle.name().to_owned(), granted: handle.granted().clone() });
+        handles.push(handle);
+    }
     for (index, (mut judge, channel)) in judges.into_iter().zip(channels).enumerate() {
         let region = Arc::clone(&region);
         let answerer = Answerer::new(channel, generation);
@@ -167,9 +212,8 @@ fn answer_all(mut judge: Box<dyn Judge>, answerer: Answerer, region: &Region) {
         let Some(taken) = answerer.next(monotonic_ns() + IDLE_NS) else { continue };
         let question = taken.question;
         let taken_ns = monotonic_ns();
-        let outcome = if taken_ns >= question.deadline_ns {
-            let late_ms = (taken_ns - question.deadline_ns) as f64 / 1e6;
-            Err(JudgeError::Overrun(format!("taken up {late_ms:.1} ms after its time was over")))
+        let outcome = if let Some(expired) = expired(taken_ns, &question) {
+            Err(expired)
         } else {
             let (start_ns, deadline_ns) = (question.start_ns, question.deadline_ns);
             judge.judge(&taken.seen(), question.pose.as_ref(), start_ns, deadline_ns, &mut out)
@@ -178,8 +222,47 @@ fn answer_all(mut judge: Box<dyn Judge>, answerer: Answerer, region: &Region) {
         // Before the answer: who has it may already post the next frame.
         drop(taken);
         answerer.answer(&Answer::new(question.ticket, taken_ns, monotonic_ns(), outcome, &out));
+        judge.after();
         if lost {
             // Its device would refuse every call from now on; the supervisor ends this process.
+            return;
+        }
+    }
+}
+
+/// Why a frame is not even begun.
+fn expired(taken_ns: u64, question: &Question) -> Option<JudgeError> {
+    let late_ns = taken_ns.checked_sub(question.deadline_ns)?;
+    Some(JudgeError::Overrun(format!("taken up {:.1} ms after its time was over", late_ns as f64 / 1e6)))
+}
+
+/// Judges the frames of all cameras, those together that have arrived.
+fn answer_together(mut judge: Box<dyn Together>, answerers: &[Answerer], region: &Region) {
+    let mut outs = vec![Detections::default(); answerers.len()];
+    while !region.shall_stop() {
+        let frames: [Option<Taken<'_>>; MAX_TOGETHER] =
+            std::array::from_fn(|camera| answerers.get(camera).and_then(Answerer::take));
+        if frames.iter().all(Option::is_none) {
+            Answerer::wait_any(answerers, monotonic_ns() + IDLE_NS);
+            continue;
+        }
+        let taken_ns = monotonic_ns();
+        let mut outcomes: Outcomes = std::array::from_fn(|camera| {
+            frames[camera].as_ref().and_then(|frame| expired(taken_ns, &frame.question)).map(Err)
+        });
+        judge.judge(&frames[..answerers.len()], &mut outs, &mut outcomes);
+        let mut lost = false;
+        let answered = frames.into_iter().zip(outcomes).zip(answerers.iter().zip(&outs));
+        for ((frame, outcome), (answerer, out)) in answered {
+            let Some(frame) = frame else { continue };
+            let ticket = frame.question.ticket;
+            drop(frame);
+            let outcome =
+                outcome.unwrap_or_else(|| Err(JudgeError::Frame("left out of its batch".to_owned())));
+            lost |= matches!(outcome, Err(JudgeError::Lost(_)));
+            answerer.answer(&Answer::new(ticket, taken_ns, monotonic_ns(), outcome, out));
+        }
+        if lost {
             return;
         }
     }
@@ -219,7 +302,7 @@ pub fn cpu_judges(setup: &Setup, census: &CensusKeeper) -> Result<Judges, String
             .collect::<Result<Vec<_>, takt_perception::PerceptionError>>()
     });
     let about = About { device: "CPU".to_owned(), engine: engine.description(), ..About::default() };
-    Ok(Judges { judges: judges.map_err(|e| e.to_string())?, about, keep: Box::new((service, thread)) })
+    Ok(Judges::new(judges.map_err(|e| e.to_string())?, about, Box::new((service, thread))))
 }
 
 /// Judges on the device that the setup names.
@@ -229,7 +312,7 @@ pub fn cpu_judges(setup: &Setup, census: &CensusKeeper) -> Result<Judges, String
 pub fn judges(
     setup: &Setup,
     census: &CensusKeeper,
-    progress: &mut dyn FnMut(String),
+    progress: &(dyn Fn(String) + Sync),
 ) -> Result<Judges, String> {
     match setup.device {
         Device::Cpu | Device::Auto => cpu_judges(setup, census),

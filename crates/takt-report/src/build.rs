@@ -35,6 +35,7 @@ pub fn build(collection: &Collection) -> Document {
         robots.push(&context.group.robot);
         sections.push(measure(context, number + 1, main));
     }
+    sections.extend(gpu(collection, &contexts));
     let figures = tables::figures_by_phase(collection).into_iter().chain(tables::figures(collection));
     let figures: Vec<Block> = figures.map(Block::Table).collect();
     if !figures.is_empty() {
@@ -50,6 +51,15 @@ fn section(id: &str, title: &str, blocks: Vec<Block>) -> Section {
     let mut section = Section::new(id, title);
     blocks.into_iter().for_each(|block| section.add(block));
     section
+}
+
+/// What the GPU did to the reaction time, and what was done about it.
+fn gpu(collection: &Collection, contexts: &[Context<'_>]) -> Option<Section> {
+    let mut blocks: Vec<Block> = Vec::new();
+    let reaction = contexts.iter().find(|context| context.group.name == "reaction");
+    blocks.extend(reaction.and_then(tables::mitigations).map(Block::Table));
+    blocks.extend(tables::perception_process(collection).map(Block::Table));
+    (!blocks.is_empty()).then(|| section("gpu", "GPU", blocks))
 }
 
 fn unit_of(digests: &[Digest]) -> Unit {

@@ -516,3 +516,52 @@ fn guests_stand_beside_the_papers_table_and_say_what_their_time_is() {
     let order = line("| less on PREEMPT");
     assert_eq!(order.matches("| holds |").count(), 2, "{order}");
 }
+
+/// The table whose title begins so.
+fn table_of<'a>(document: &'a takt_report::document::Document, title: &str) -> &'a takt_report::table::Table {
+    document
+        .tables()
+        .find(|table| table.title().starts_with(title))
+        .unwrap_or_else(|| panic!("no table {title}"))
+}
+
+#[test]
+fn mitigations_of_a_gpu_stand_against_none_with_everything_else_equal() {
+    let root = tempfile::tempdir().unwrap();
+    // Worst reactions in milliseconds.
+    let worst =
+        [("off", "none", 30), ("off", "all", 20), ("gpu.compute", "none", 80), ("gpu.compute", "all", 16)];
+    for (number, (stress, mitigation, worst_ms)) in worst.into_iter().enumerate() {
+        let mut header = header(&[("stress", stress), ("mitigation", mitigation)], 1);
+        header.robot = "cell".to_owned();
+        header.measures[0].name = "reaction".to_owned();
+        header.figures.insert("gpu_answered".to_owned(), 900.0);
+        header.figures.insert("gpu_overruns".to_owned(), if mitigation == "all" { 12.0 } else { 0.0 });
+        let samples = (0..500).map(|i| if i == 250 { worst_ms * 1_000_000 } else { 8_000_000 });
+        run(&root.path().join(format!("{number}")), &header, samples);
+    }
+    let document = build(&collect(&[root.path()]).unwrap());
+    assert!(document.sections.iter().any(|section| section.id == "gpu"));
+    let by_mitigation = document.tables().find(|t| t.title().ends_with("by mitigation")).unwrap();
+    let rows: Vec<Vec<String>> =
+        by_mitigation.rows().iter().map(|row| row.iter().map(Cell::plain).collect()).collect();
+    let row = |stress: &str, mitigation: &str| {
+        rows.iter()
+            .find(|r| r[0].ends_with(stress) && r[1] == mitigation)
+            .unwrap_or_else(|| panic!("{rows:#?}"))
+    };
+    assert_eq!(row("gpu.compute", "all")[5], "5.0", "the worst is five times lower: {rows:#?}");
+    assert_eq!(row("off", "all")[5], "1.5");
+    assert_eq!(row("off", "none")[5], "–");
+    let process = table_of(&document, "Perception process");
+    assert_eq!(process.rows().len(), 4);
+    assert!(process.rows().iter().any(|row| row.iter().any(|cell| cell.plain() == "12")), "{process:?}");
+}
+
+#[test]
+fn reports_without_a_perception_process_have_no_section_about_it() {
+    let root = tempfile::tempdir().unwrap();
+    run(&root.path().join("a"), &header(&[("stress", "off")], 1), steady(300));
+    let document = build(&collect(&[root.path()]).unwrap());
+    assert!(!document.sections.iter().any(|section| section.id == "gpu"));
+}

@@ -4,8 +4,8 @@
 #[allow(dead_code)]
 mod support;
 
-use takt_perception::{Device, FrameHealth, WhenOpen};
-use takt_perception_process::{EventKind, worker};
+use takt_perception::{Device, FrameHealth, Streams, WhenOpen};
+use takt_perception_process::{EventKind, Program, worker};
 use takt_robot_cell::cell::StartOptions;
 use takt_robot_cell::records::SsmJob;
 use takt_robot_cell::ssm::{Fault, FaultKind};
@@ -180,4 +180,46 @@ fn the_first_blind_job_names_the_camera() {
     let job = running.jobs.iter().find(|job| is_blind(job)).expect("just seen");
     assert!(matches!(job.decision.fault, Some(Fault { camera: Some(0 | 1), .. })));
     running.stop();
+}
+
+/// A worker on the emulated device; `None`, with the reason printed, where that cannot be compiled.
+fn emulated(faults: &str) -> Option<Program> {
+    match takt_gpu::testing::emulator() {
+        Ok(emulator) => {
+            let mut program = support::worker("");
+            let environment = emulator.environment(faults).into_iter();
+            program.variables.extend(environment.map(|(name, value)| (name.into(), value)));
+            Some(program)
+        }
+        Err(reason) => {
+            let required = std::env::var_os("TAKT_REQUIRE_OUTSIDE").is_some_and(|value| value == "1");
+            assert!(!required, "TAKT_REQUIRE_OUTSIDE=1, but {reason}");
+            eprintln!("SKIPPED: {reason}");
+            None
+        }
+    }
+}
+
+#[test]
+fn a_cell_on_a_gpu_survives_the_loss_of_the_gpu() {
+    let _alone = alone();
+    // The device is lost after some thousand launches, in every process.
+    let Some(program) = emulated("lost=1500") else { return };
+    for streams in [Streams::PerCamera, Streams::Batch] {
+        let mut config = config();
+        config.perception.process = false;
+        config.perception.device = Device::Cuda;
+        config.perception.gpu.streams = streams;
+        let mut running = Running::with_worker(&config, program.clone());
+        running.until("the robot runs free", 0, |_, jobs| jobs.iter().any(runs_free));
+        assert!(running.cell.not_granted().iter().any(|line| line.contains("emulated")), "labelled");
+        assert!(running.cell.engine().contains("emulated"), "{}", running.cell.engine());
+        running.until("the robot stops", 0, |_, jobs| jobs.iter().any(is_blind));
+        let from = running.jobs.len();
+        running.until("the robot runs again", from, |_, jobs| jobs.iter().any(runs_free));
+        assert!(count(&running, EventKind::Lost) > 0 && count(&running, EventKind::Restarted) > 0);
+        let answered = running.worker.iter().filter(|r| r.kind == EventKind::Answered);
+        assert!(answered.clone().any(|r| r.camera == Some(0)) && answered.clone().any(|r| r.camera == Some(1)));
+        running.stop();
+    }
 }

@@ -97,6 +97,8 @@ pub enum BenchRobot {
     Daq(BenchDaq),
     /// The humanoid: 1 kHz over EtherCAT, on a simulated segment or a real one
     Humanoid(BenchHumanoid),
+    /// Perception on a GPU: everything that it must reach, measured, or why it could not be
+    Gpu(BenchGpu),
     /// The latency manager: seven chains of a mobile robot under the manager, SCHED_RR and CFS
     Manager(BenchManager),
 }
@@ -411,6 +413,32 @@ pub struct Segment {
     /// Stop after so many seconds; without, Ctrl-C stops
     #[arg(long, value_parser = positive_seconds)]
     pub seconds: Option<f64>,
+}
+
+/// `takt bench gpu`
+#[derive(Debug, clap::Args)]
+pub struct BenchGpu {
+    /// Which GPU, as `nvidia-smi` counts them
+    #[arg(long, default_value_t = 0)]
+    pub ordinal: u32,
+    /// Length of each run of the cell in seconds
+    #[arg(long, default_value_t = 60.0, value_parser = positive_seconds)]
+    pub seconds: f64,
+    /// How long the GPU's memory is watched, seconds
+    #[arg(long, default_value_t = 600.0, value_parser = positive_seconds)]
+    pub growth_seconds: f64,
+    /// TensorRT instead of CUDA for the run of five cameras; the first start builds engines for minutes
+    #[arg(long)]
+    pub tensorrt: bool,
+    /// Folder for run directories
+    #[arg(long, default_value = "takt-runs")]
+    pub runs: PathBuf,
+    /// Print the list as JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Exit with 1 unless everything is reached
+    #[arg(long)]
+    pub check: bool,
 }
 
 /// `takt bench manager`

@@ -22,6 +22,7 @@ fn main() -> ExitCode {
         Command::Bench { robot: BenchRobot::Daq(bench) } => commands::bench_daq::run(&bench),
         Command::Bench { robot: BenchRobot::Humanoid(bench) } => commands::bench_humanoid::run(&bench),
         Command::Bench { robot: BenchRobot::Uav(bench) } => commands::bench_uav::run(&bench),
+        Command::Bench { robot: BenchRobot::Gpu(bench) } => commands::bench_gpu::run(&bench),
         Command::Campaign { what } => commands::campaign::run(&what),
         Command::Kernels { what } => commands::kernels::run(&what),
         Command::Compare(compare) => commands::compare::run(&compare),

@@ -10,7 +10,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use takt::{alone, folders, json, missing, root, stderr, takt as run};
+use takt::{alone, folders, json, root, stderr, takt as run};
 
 /// No CUDA driver has this path, so that these tests say the same on a machine with a GPU.
 const NOWHERE: &str = "/nonexistent/libcuda.so.1";
@@ -108,4 +108,25 @@ fn the_worker_command_is_not_for_people() {
     assert_eq!(output.status.code(), Some(2));
     assert!(takt::stdout(&output).contains("started by a cell"), "{}", takt::stdout(&output));
     assert!(!takt::stdout(&run(["--help"]).output().unwrap()).contains("perception-worker"));
+}
+
+#[test]
+fn the_bench_names_everything_that_could_not_be_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let bench = |more: &[&str]| {
+        let mut command = run(["bench", "gpu", "--runs", folder.path().to_str().unwrap()]);
+        command.args(more).env("TAKT_CUDA_LIBRARY", NOWHERE).output().unwrap()
+    };
+    let output = bench(&[]);
+    let said = takt::stdout(&output);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert_eq!(said.matches("NOT RUN").count(), 4, "{said}");
+    for word in
+        ["masks IoU >= 0.98", "p99.9 <= 5 ms", "5 x lower", "no growth of GPU memory", "no CUDA driver"]
+    {
+        assert!(said.contains(word), "{word}: {said}");
+    }
+    assert_eq!(bench(&["--check"]).status.code(), Some(1));
+    let answer = json(&bench(&["--json"]));
+    assert!(answer["device"].is_null() && answer["requirements"].as_array().unwrap().len() == 4, "{answer}");
 }

@@ -10,7 +10,8 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use takt::{json, missing, read_json, stderr, stdout, takt as run};
+use rustix::process::Signal;
+use takt::{Beside, folders, json, missing, read_json, stderr, stdout, takt as run, wait_for};
 
 /// Whether guests can be made here: QEMU, and two kernels from the distribution or the cache.
 fn no_guests() -> bool {
@@ -105,6 +106,140 @@ fn a_kernel_that_fails_is_a_labelled_row_and_the_others_go_on() {
     for row in &rows[2..] {
         assert!(texts(row, "problems").contains("no kernel for this machine"), "{row:#}");
     }
+}
+
+#[test]
+fn boot_parameters_are_factors_and_more_cpus_are_there() {
+    if no_guests() {
+        return;
+    }
+    let desk = tempfile::tempdir().unwrap();
+    let file = desk.path().join("campaign.toml");
+    let text = r#"
+        name = "tuned"
+        robot = "cyclic"
+        seconds = 0.1
+        virtual = { cpus = 2, memory_mib = 512 }
+        set = { kernel = "generic" }
+        [[factor]]
+        name = "tuning"
+        [[factor.values]]
+        name = "none"
+        set = { "boot.preempt" = "voluntary" }
+        [[factor.values]]
+        name = "isolated"
+        [factor.values.set]
+        "boot.isolcpus" = "1"
+        "boot.nohz_full" = "1"
+        "boot.rcu_nocbs" = "1"
+        "boot.threadirqs" = true
+        "boot.preempt" = "full"
+    "#;
+    fs::write(&file, text).unwrap();
+    let mut command = run(["campaign", "run"]);
+    command.arg(&file).arg("--json").arg("--runs").arg(desk.path().join("runs"));
+    let table = json(&command.output().unwrap());
+    let rows = table["rows"].as_array().unwrap();
+    let machine = |row: &Value| {
+        assert_eq!((row["measured"].as_u64(), texts(row, "problems")), (Some(1), String::new()), "{row:#}");
+        read_json(&Path::new(row["run_dirs"][0].as_str().unwrap()).join("run.json"))["machine"].clone()
+    };
+    let [none, isolated] = [0, 1].map(|row| machine(&rows[row]));
+    // As the guests themselves read it from their kernels.
+    assert_eq!(none["preemption"], "PREEMPT_DYNAMIC (voluntary)");
+    assert_eq!(isolated["preemption"], "PREEMPT_DYNAMIC (full)");
+    assert_eq!((&none["isolated_cpus"], isolated["isolated_cpus"].as_str()), (&Value::Null, Some("1")));
+    let words = isolated["boot_parameters"].as_str().unwrap();
+    assert!(["nohz_full=1", "rcu_nocbs=1", "threadirqs"].iter().all(|word| words.contains(word)), "{words}");
+    assert_eq!(isolated["virtual_machine"]["cpus"], 2);
+}
+
+#[test]
+fn traces_in_guests_tell_the_direct_way_from_the_deferred_one() {
+    if no_guests() {
+        return;
+    }
+    let desk = tempfile::tempdir().unwrap();
+    let mut command =
+        run(["kernels", "run", "--kernels", "rt", "--policy", "fifo:80,other:0", "--seconds", "0.2"]);
+    command.args(["--trace", "--json", "--runs"]).arg(desk.path());
+    let all = json(&command.output().unwrap());
+    let activations = |row: &Value| {
+        assert_eq!(texts(row, "labels"), "", "{row:#}");
+        row["activations"].as_object().unwrap().clone()
+    };
+    let rows = all["rows"].as_array().unwrap();
+    let [fifo, other] = [0, 1].map(|row| activations(&rows[row]));
+    // PREEMPT_RT expires the timers of tasks that are not real-time in a thread.
+    assert!(fifo["timer"].as_u64() > Some(100) && !fifo.contains_key("deferred_timer"), "{fifo:?}");
+    assert!(other["deferred_timer"].as_u64() > Some(100), "{other:?}");
+    let events = |row: &Value| {
+        let steps = row["sequence"].as_array().unwrap().iter().map(|step| step["event"].as_str().unwrap());
+        steps.map(str::to_owned).collect::<Vec<_>>().join(", ")
+    };
+    assert!(!events(&rows[0]).contains("softirq_raise"), "{}", events(&rows[0]));
+    assert!(events(&rows[1]).contains("softirq_raise (HRTIMER)"), "{}", events(&rows[1]));
+}
+
+#[test]
+fn the_humanoid_has_its_wire_in_a_guest() {
+    if no_guests() || missing("no ip", Path::new("/usr/sbin/ip").exists() || Path::new("/sbin/ip").exists()) {
+        return;
+    }
+    let desk = tempfile::tempdir().unwrap();
+    let mut command = run(["kernels", "run", "--kernels", "rt", "--robot", "humanoid", "--seconds", "0.2"]);
+    let all = json(&command.args(["--json", "--runs"]).arg(desk.path()).output().unwrap());
+    // Without the pair of interfaces it would say so.
+    let row = &all["rows"][0];
+    assert_eq!(texts(row, "labels"), "", "{row:#}");
+    assert!(row["count"].as_u64() >= Some(200), "{row:#}");
+}
+
+#[test]
+fn an_interrupted_campaign_of_guests_goes_on_with_a_kernel_by_path() {
+    if no_guests() {
+        return;
+    }
+    let desk = tempfile::tempdir().unwrap();
+    let listed = json(&run(["kernels", "list", "--json"]).output().unwrap());
+    let cached = listed["kernels"].as_array().unwrap().iter();
+    let is_rt = |kernel: &&Value| kernel["aliases"].as_array().unwrap().iter().any(|alias| alias == "rt");
+    let vmlinuz = cached.filter(is_rt).find_map(|kernel| kernel["cached"].as_str()).unwrap();
+    fs::copy(vmlinuz, desk.path().join("vmlinuz")).unwrap();
+    let file = desk.path().join("campaign.toml");
+    let text = format!(
+        "name = \"cut\"\nrobot = \"cyclic\"\nseconds = 0.2\norder = \"given\"\n[virtual]\nat_once = 1\nmemory_mib = 512\n[set]\n\
+         kernel = \"{}/vmlinuz\"\n[[factor]]\nname = \"policy\"\nvalues = [\"fifo:80\", \"rr:80\"]\n",
+        desk.path().display()
+    );
+    fs::write(&file, text).unwrap();
+    let mut command = run(["campaign", "run"]);
+    command.arg(&file).arg("--runs").arg(desk.path().join("runs"));
+    let mut cut = Beside::start(command);
+    let dir = wait_for("the campaign", || folders(&desk.path().join("runs")).into_iter().next());
+    let consoles = || folders(&dir.join("guests")).into_iter().map(|guest| guest.join("console.log"));
+    // The second guest has begun to boot.
+    wait_for("the second guest", || {
+        assert!(cut.runs(), "{}", cut.said("stderr"));
+        let booting = consoles().filter(|console| fs::metadata(console).is_ok_and(|facts| facts.len() > 0));
+        (booting.count() == 2).then_some(())
+    });
+    cut.signal(Signal::INT);
+    assert_eq!(cut.end().code(), Some(2), "{}", cut.said("stderr"));
+    assert!(cut.said("stderr").contains("campaign resume"), "{}", cut.said("stderr"));
+    let seals =
+        || folders(&dir).into_iter().filter(|run| run.join("hashes.json").is_file()).collect::<Vec<_>>();
+    let sealed = seals();
+    assert_eq!(sealed.len(), 1);
+    let first = fs::read(sealed[0].join("hashes.json")).unwrap();
+    let resumed = run(["campaign", "resume", dir.to_str().unwrap(), "--json"]).output().unwrap();
+    let table = json(&resumed);
+    assert!(stderr(&resumed).contains("measured before"), "{}", stderr(&resumed));
+    for row in table["rows"].as_array().unwrap() {
+        assert_eq!((row["measured"].as_u64(), texts(row, "problems")), (Some(1), String::new()), "{row:#}");
+    }
+    assert_eq!(seals().len(), 2);
+    assert_eq!(fs::read(sealed[0].join("hashes.json")).unwrap(), first);
 }
 
 #[test]

@@ -194,6 +194,55 @@ fn a_robot_of_takts_own_gets_a_reservation() {
     assert!(all["restored"].is_string(), "{:#}", all["restored"]);
 }
 
+/// A program that stands where `takt_bench` would be: real nodes are taken where they are found.
+#[test]
+fn nodes_on_rclcpp_are_taken_where_they_are_built() {
+    use std::os::unix::fs::PermissionsExt;
+    let _machine = alone();
+    let desk = tempfile::tempdir().unwrap();
+    let programs = desk.path().join("prefix/lib/takt_bench");
+    fs::create_dir_all(&programs).unwrap();
+    let program = programs.join("takt_bench_node");
+    let text = format!(
+        "#!/bin/sh\ntest -s \"$1/$2.plan\" && echo \"$2\" >> {}\nexec {TAKT} workload --directory \"$1\" --node \"$2\"\n",
+        desk.path().join("started").display()
+    );
+    fs::write(&program, text).unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    let bench = |desk: &std::path::Path| {
+        let mut command = run(["bench", "manager", "--seconds", "1", "--policy", "cfs", "--json", "--runs"]);
+        command.arg(desk.join("runs")).env("ROS_DISTRO", "jazzy");
+        command
+    };
+    let mut command = bench(desk.path());
+    let all = json(&command.env("AMENT_PREFIX_PATH", desk.path().join("prefix")).output().unwrap());
+    assert_eq!(all["nodes"][0], "rclcpp of ROS 2 jazzy on its own middleware", "{all:#}");
+    let started = fs::read_to_string(desk.path().join("started")).unwrap();
+    assert!(started.lines().any(|node| node == "amcl"), "{started}");
+    // These nodes have no tracepoints: nothing completes, and no verdict is made up for it.
+    let chains = all["rows"].as_array().unwrap();
+    assert!(chains.len() == 7 && chains.iter().all(|row| row["completions"] == 0), "{chains:?}");
+    let first = std::path::PathBuf::from(all["run_dirs"][0].as_str().unwrap());
+    let summary = takt::read_json(&first.join("summary.json"));
+    assert_eq!(summary["verdict"], "INCONCLUSIVE", "{summary:#}");
+    assert!(summary["reasons"].to_string().contains("chain pilot never completed"), "{summary:#}");
+    assert!(run_report(all["bench_dir"].as_str().unwrap()).contains("never completed"));
+
+    // Without them Takt's own run, and it is said why.
+    let config = desk.path().join("real.toml");
+    let shipped = fs::read_to_string(root().join("robots/turtlebot.toml")).unwrap();
+    fs::write(&config, shipped.replacen("[goals]", "nodes = \"rclcpp\"\n[goals]", 1)).unwrap();
+    let mut command = bench(desk.path());
+    let refused =
+        command.arg("--config").arg(&config).env("AMENT_PREFIX_PATH", desk.path()).output().unwrap();
+    assert!(
+        format!("{}{}", stderr(&refused), stdout(&refused)).contains("colcon build"),
+        "{}\n{}",
+        stderr(&refused),
+        stdout(&refused)
+    );
+}
+
 #[test]
 fn refusals_name_the_way_out() {
     let desk = tempfile::tempdir().unwrap();

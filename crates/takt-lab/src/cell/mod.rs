@@ -3,6 +3,7 @@
 pub mod bench;
 mod collector;
 mod file;
+pub mod gpu_bench;
 pub mod record;
 pub mod rows;
 pub mod run;

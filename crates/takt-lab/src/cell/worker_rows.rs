@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use takt_perception_process::{EventKind, Record, WorkerFacts};
+use takt_perception_process::{EventKind, PARTS, Record, Stages, WorkerFacts};
 use takt_stats::Summary;
 
 /// Name of the sample file of frames that the perception process answered in time.
@@ -11,7 +11,7 @@ pub const GPU_FRAMES: &str = "gpu_frames";
 /// Name of the sample file of everything else: overruns, late answers, breaker, restarts.
 pub const GPU_EVENTS: &str = "gpu_events";
 
-/// One line of `gpu_frames` and `gpu_events`. Stages are 0 where there was none.
+/// One line of `gpu_frames` and `gpu_events`. Parts of the work are 0 where there was none.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct WorkerRow {
     /// When.
@@ -34,19 +34,27 @@ pub struct WorkerRow {
     pub upload_start_ns: u64,
     /// And ended.
     pub upload_end_ns: u64,
-    /// Resizing, normalising, geometry began.
+    /// Geometry, things, the detector's input began.
     pub prepare_start_ns: u64,
     /// And ended.
     pub prepare_end_ns: u64,
-    /// Networks began.
-    pub inference_start_ns: u64,
+    /// The detector began.
+    pub detect_start_ns: u64,
     /// And ended.
-    pub inference_end_ns: u64,
-    /// Masks, nearest points, copies back began.
-    pub finish_start_ns: u64,
+    pub detect_end_ns: u64,
+    /// Candidates, and their way back, began.
+    pub decode_start_ns: u64,
     /// And ended.
-    pub finish_end_ns: u64,
-    /// How wrong the device's times may be.
+    pub decode_end_ns: u64,
+    /// Masks began.
+    pub masks_start_ns: u64,
+    /// And ended.
+    pub masks_end_ns: u64,
+    /// Nearest points, and their way back, began.
+    pub measure_start_ns: u64,
+    /// And ended.
+    pub measure_end_ns: u64,
+    /// How wrong these times may be: the device's clock is mapped onto CLOCK_MONOTONIC.
     pub error_ns: u64,
     /// Why.
     pub cause: String,
@@ -54,7 +62,7 @@ pub struct WorkerRow {
 
 impl From<&Record> for WorkerRow {
     fn from(r: &Record) -> Self {
-        let s = &r.stages;
+        let [upload, prepare, detect, decode, masks, measure] = r.stages.spans;
         Self {
             time_ns: r.time_ns,
             kind: r.kind,
@@ -64,15 +72,19 @@ impl From<&Record> for WorkerRow {
             asked_ns: r.asked_ns,
             taken_ns: r.taken_ns,
             done_ns: r.done_ns,
-            upload_start_ns: s.upload[0],
-            upload_end_ns: s.upload[1],
-            prepare_start_ns: s.prepare[0],
-            prepare_end_ns: s.prepare[1],
-            inference_start_ns: s.inference[0],
-            inference_end_ns: s.inference[1],
-            finish_start_ns: s.finish[0],
-            finish_end_ns: s.finish[1],
-            error_ns: s.error_ns,
+            upload_start_ns: upload[0],
+            upload_end_ns: upload[1],
+            prepare_start_ns: prepare[0],
+            prepare_end_ns: prepare[1],
+            detect_start_ns: detect[0],
+            detect_end_ns: detect[1],
+            decode_start_ns: decode[0],
+            decode_end_ns: decode[1],
+            masks_start_ns: masks[0],
+            masks_end_ns: masks[1],
+            measure_start_ns: measure[0],
+            measure_end_ns: measure[1],
+            error_ns: r.stages.error_ns,
             cause: r.cause.to_string(),
         }
     }
@@ -96,7 +108,7 @@ pub struct WorkerSummary {
     pub work_ms: Summary,
     /// Work on the device by part, milliseconds, where it says.
     pub stages_ms: Vec<(String, Summary)>,
-    /// Greatest error of the device's times, microseconds.
+    /// Greatest error of the parts' times, microseconds.
     pub clock_error_us: f64,
     /// Events by kind.
     pub events: BTreeMap<String, u64>,
@@ -124,14 +136,16 @@ impl WorkerSummary {
             Summary::of(&mut values.collect::<Vec<_>>())
         };
         let span = |from: u64, to: u64| (to > from && from > 0).then(|| to - from);
-        type Part = (&'static str, fn(&WorkerRow) -> (u64, u64));
-        let parts: [Part; 4] = [
-            ("upload", |r| (r.upload_start_ns, r.upload_end_ns)),
-            ("prepare", |r| (r.prepare_start_ns, r.prepare_end_ns)),
-            ("inference", |r| (r.inference_start_ns, r.inference_end_ns)),
-            ("finish", |r| (r.finish_start_ns, r.finish_end_ns)),
+        type Part = fn(&WorkerRow) -> (u64, u64);
+        let parts: [Part; PARTS] = [
+            |r| (r.upload_start_ns, r.upload_end_ns),
+            |r| (r.prepare_start_ns, r.prepare_end_ns),
+            |r| (r.detect_start_ns, r.detect_end_ns),
+            |r| (r.decode_start_ns, r.decode_end_ns),
+            |r| (r.masks_start_ns, r.masks_end_ns),
+            |r| (r.measure_start_ns, r.measure_end_ns),
         ];
-        let stages_ms = parts.iter().map(|(name, part)| {
+        let stages_ms = Stages::NAMES.iter().zip(parts).map(|(name, part)| {
             let summary = of(&|row| {
                 let (from, to) = part(row);
                 span(from, to)
@@ -145,8 +159,8 @@ impl WorkerSummary {
             answered: frames.len() as u64,
             answer_ms: of(&|row| span(row.asked_ns, row.done_ns)),
             work_ms: of(&|row| span(row.taken_ns, row.done_ns)),
-            stages_ms: stages_ms.filter(|(_, summary)| summary.count > 0).collect(),
             clock_error_us: frames.iter().map(|row| row.error_ns).max().unwrap_or(0) as f64 / 1e3,
+            stages_ms: stages_ms.filter(|(_, summary)| summary.count > 0).collect(),
             ..Self::default()
         };
         for event in events.iter().filter(inside) {
@@ -180,10 +194,11 @@ impl From<&WorkerFacts> for WorkerFactsShort {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use takt_perception_process::{Stages, Text};
+    use takt_perception_process::Text;
 
     fn record(kind: EventKind, time_ns: u64) -> Record {
-        let stages = Stages { upload: [10, 2_000_010], error_ns: 1500, ..Stages::default() };
+        let mut stages = Stages { error_ns: 1500, ..Stages::default() };
+        stages.spans[0] = [10, 2_000_010];
         Record {
             camera: Some(1),
             frame: 7,

@@ -157,7 +157,12 @@ impl Chains {
             let measure = session.header.measures.iter_mut().find(|measure| measure.name == *name);
             if let (Some(measure), true) = (measure, *degraded_ns > 0) {
                 let (given_up_s, all_s) = (seconds(*degraded_ns), seconds(self.followed_ns));
-                measure.excused = Some(format!("degraded for {given_up_s:.1} of {all_s:.1} s: {why}"));
+                let before = match late {
+                    0 => String::new(),
+                    late => format!(", {late} of its completions were late before that"),
+                };
+                measure.excused =
+                    Some(format!("degraded for {given_up_s:.1} of {all_s:.1} s{before}: {why}"));
             }
         }
         Ok(())

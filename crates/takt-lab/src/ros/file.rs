@@ -44,6 +44,19 @@ impl FromStr for ManagerPolicy {
     }
 }
 
+/// What the workload's nodes are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NodeKind {
+    /// Real `rclcpp` nodes where ROS 2 and the package `takt_bench` are found, else Takt's own.
+    #[default]
+    Auto,
+    /// Takt's own processes, which behave like nodes.
+    Processes,
+    /// Real nodes; a run without them is refused.
+    Rclcpp,
+}
+
 /// `robot = "ros"`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -69,6 +82,9 @@ pub struct RosFile {
     /// A command that starts ROS 2 nodes; the workload below otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub command: Option<Vec<String>>,
+    /// What the workload's nodes are: `auto`, `processes`, `rclcpp`. `auto`: where a real system can be measured, it is.
+    #[serde(default)]
+    pub nodes: NodeKind,
     /// Goals, as in a goals file: `degradation_order`, `[[goals.chain]]`, `[goals.options]`.
     pub goals: toml::Table,
     /// The workload: nodes with known costs; the built-in mobile robot when absent.
@@ -154,6 +170,14 @@ mod tests {
         assert_eq!(goals.chains.len(), 7);
         let alone = Goals::parse(include_str!("../../../../goals/turtlebot.toml"), "goals").unwrap();
         assert_eq!((goals.chains, goals.degradation_order), (alone.chains, alone.degradation_order));
+    }
+
+    #[test]
+    fn every_shipped_goals_file_is_read() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../goals");
+        let files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+        let read: Vec<Goals> = files.map(|path| Goals::read(&path).unwrap()).collect();
+        assert!(read.len() >= 2);
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! The paper's Table II, and its costs (Table III), from the runs of a campaign.
 
 use serde::{Deserialize, Serialize};
-use takt_rundir::{Measure, RunDir, RunHeader, Series};
+use takt_rundir::{Measure, RUN_FILE, RunDir, RunHeader, Series};
 
+use super::run::NODES_KEY;
 use crate::LabError;
 use crate::campaign::Table;
 use crate::summary::{RunSummary, summarise};
@@ -79,6 +80,8 @@ pub struct ManagerTable {
     pub cost_ms_per_plan: Option<[f64; 4]>,
     /// The same in each load phase.
     pub cost_by_phase: Vec<PhaseCost>,
+    /// What the nodes were: processes of Takt's, or `rclcpp`'s; each kind once.
+    pub nodes: Vec<String>,
     /// What was not granted or went wrong, by policy.
     pub labels: Vec<String>,
     /// The run directories.
@@ -111,6 +114,7 @@ pub fn manager_table(table: &Table) -> Result<ManagerTable, LabError> {
         analysis_ms: None,
         cost_ms_per_plan: None,
         cost_by_phase: Vec::new(),
+        nodes: Vec::new(),
         labels: Vec::new(),
         run_dirs: Vec::new(),
     };
@@ -124,6 +128,12 @@ pub fn manager_table(table: &Table) -> Result<ManagerTable, LabError> {
         for path in &row.run_dirs {
             let dir = RunDir::open(path.as_ref())?;
             runs.push(summarise(&dir)?);
+            let all: serde_json::Value = dir.read_json(RUN_FILE)?;
+            if let Some(nodes) =
+                all[NODES_KEY].as_str().filter(|nodes| !result.nodes.iter().any(|n| n == nodes))
+            {
+                result.nodes.push(nodes.to_owned());
+            }
             dirs.push((dir.header()?, dir));
             result.run_dirs.push(path.clone());
         }

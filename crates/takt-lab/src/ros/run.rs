@@ -14,6 +14,7 @@ use takt_manager::system::platform;
 use takt_manager::{Goals, Plan};
 use takt_model::Model;
 use takt_ros::preload::{Probe, Session as ProbeSession, SessionOptions};
+use takt_ros_workload::rclcpp::{self, Nodes};
 use takt_ros_workload::{Program, Running};
 use takt_rt::clock::monotonic_ns;
 use takt_rundir::{Phase, RunDir};
@@ -21,7 +22,7 @@ use takt_rundir::{Phase, RunDir};
 use super::baseline::criticality_monotonic;
 use super::chains::Chains;
 use super::costs::Costs;
-use super::{ManagerPolicy, RosFile};
+use super::{ManagerPolicy, NodeKind, RosFile};
 use crate::LabError;
 use crate::options::RunOptions;
 use crate::robot::Event;
@@ -31,6 +32,9 @@ use crate::summary::RunSummary;
 /// Between two looks at the events, as the manager does by itself.
 const POLL: Duration = Duration::from_millis(15);
 const TICK: Duration = Duration::from_millis(500);
+/// Key of `run.json` that says what the nodes are.
+pub(super) const NODES_KEY: &str = "nodes";
+const OWN_NODES: &str = "processes of Takt's that behave like nodes";
 /// What a system gets to end by itself.
 const GRACE: Duration = Duration::from_secs(5);
 
@@ -61,14 +65,16 @@ fn drive(
     options: &RunOptions,
     observe: &mut dyn FnMut(Event<'_>),
 ) -> Result<(), LabError> {
-    let probe =
-        ProbeSession::create(&SessionOptions { stand_in: file.command.is_none(), ..Default::default() })
-            .map_err(|error| LabError::Config(error.to_string()))?;
+    let real = real_nodes(file, session)?;
+    // Real nodes bring their own tracepoints.
+    let stand_in = file.command.is_none() && real.is_none();
+    let probe = ProbeSession::create(&SessionOptions { stand_in, ..Default::default() })
+        .map_err(|error| LabError::Config(error.to_string()))?;
     let mut chains = Chains::open(goals, session)?;
     let (mut live, enacts) = manager(file, goals, &probe, session)?;
     let length = Duration::from_secs_f64(options.seconds.unwrap_or(file.seconds));
     let lead = Duration::from_secs_f64(file.learn_seconds);
-    let mut system = Started::start(file, session.dir(), &probe)?;
+    let mut system = Started::start(file, real.as_ref(), session.dir(), &probe)?;
     session.write()?;
     observe(Event::Started { dir: session.dir(), not_granted: &session.header.not_granted });
     session.start_load(&options.interference)?;
@@ -123,6 +129,31 @@ fn drive(
     session.header.not_granted.extend(baseline.refused);
     session.note("rr", &baseline.given)?;
     conclude(live, &last, session)
+}
+
+/// The workload's nodes on `rclcpp`, where they are wanted and there. What runs is said in `run.json`: `nodes`.
+fn real_nodes(file: &RosFile, session: &mut Session) -> Result<Option<Nodes>, LabError> {
+    if file.command.is_some() {
+        return Ok(None);
+    }
+    let found = match file.nodes {
+        NodeKind::Processes => None,
+        NodeKind::Auto | NodeKind::Rclcpp => Some(rclcpp::find()),
+    };
+    let (words, nodes) = match found {
+        None => (OWN_NODES.to_owned(), None),
+        Some(Ok(nodes)) => {
+            let middleware = nodes.middleware.as_deref().unwrap_or("its own middleware");
+            (format!("rclcpp of ROS 2 {} on {middleware}", nodes.distribution), Some(nodes))
+        }
+        Some(Err(missing)) if file.nodes == NodeKind::Rclcpp => {
+            return Err(LabError::Config(format!("nodes = \"rclcpp\": {missing}")));
+        }
+        // Who has ROS 2 sourced should know why it is not what runs.
+        Some(Err(missing)) => (format!("{OWN_NODES} ({missing})"), None),
+    };
+    session.note(NODES_KEY, &words)?;
+    Ok(nodes)
 }
 
 fn managed(error: live::Error) -> LabError {
@@ -180,7 +211,12 @@ enum Started {
 }
 
 impl Started {
-    fn start(file: &RosFile, dir: &RunDir, probe: &ProbeSession) -> Result<Self, LabError> {
+    fn start(
+        file: &RosFile,
+        real: Option<&Nodes>,
+        dir: &RunDir,
+        probe: &ProbeSession,
+    ) -> Result<Self, LabError> {
         let failed = |error: String| LabError::Config(error);
         if let Some(words) = &file.command {
             let (program, arguments) =
@@ -195,6 +231,16 @@ impl Started {
         let path = dir.path().join("workload.toml");
         let text = toml::to_string(&system).map_err(|error| failed(error.to_string()))?;
         std::fs::write(&path, text).map_err(LabError::io(&path))?;
+        let environment = probe.environment(std::env::var_os("LD_PRELOAD"));
+        let environment: Vec<(OsString, OsString)> =
+            environment.into_iter().map(|(name, value)| (name.into(), value)).collect();
+        if let Some(nodes) = real {
+            let program = nodes.program(&system, probe.directory());
+            let program = program.map_err(LabError::io(probe.directory()))?;
+            let running = Running::start(&system, &Program { environment, ..program })
+                .map_err(|error| failed(error.to_string()))?;
+            return Ok(Self::Workload(Some(running)));
+        }
         let exe =
             std::env::current_exe().map_err(|error| failed(format!("this program's own path: {error}")))?;
         // Sockets go where paths are short, and away with the session.
@@ -205,8 +251,6 @@ impl Started {
             probe.directory().as_os_str().to_owned(),
             "--node".into(),
         ];
-        let environment = probe.environment(std::env::var_os("LD_PRELOAD"));
-        let environment = environment.into_iter().map(|(name, value)| (name.into(), value)).collect();
         let running = Running::start(&system, &Program { path: exe, arguments, environment })
             .map_err(|error| failed(error.to_string()))?;
         Ok(Self::Workload(Some(running)))

@@ -379,7 +379,13 @@ impl<S: Source, K: Kernel> Live<S, K> {
     /// The state file can no longer be written.
     pub fn decide(&mut self, now_ns: u64) -> Result<(), Error> {
         let began_ns = thread_cpu_ns();
-        self.model = self.extractor.snapshot(now_ns);
+        let model = self.extractor.snapshot(now_ns);
+        let over = !model.threads.is_empty() && model.threads.iter().all(|thread| thread.ended);
+        if over && self.enactor.is_none() && self.plan.is_some() {
+            // Who only looks keeps the plan for what was there; nothing runs that another one could be for.
+            return Ok(());
+        }
+        self.model = model;
         let modelled_ns = thread_cpu_ns();
         let plan = self.manager.plan(&self.model);
         let planned_ns = thread_cpu_ns();

@@ -110,6 +110,7 @@ fn setup(goal_ms: u64, observe: bool) -> Setup {
         log: Log::new(Some(Box::new(text.clone())), Some(Box::new(json.clone()))),
         ..Options::default()
     };
+    options.model.keep_ended = observe;
     options.enact.state = folder.path().join("state.json");
     options.enact.modes = vec![Mode::AdmissionOff];
     let platform = Platform::new(vec![1], 0, 0.9);
@@ -176,6 +177,35 @@ fn observing_changes_nothing() {
     assert_eq!(setup.live.plan().unwrap().reservations.len(), 1);
     assert!(setup.live.finish().unwrap().restored.is_none());
     assert_eq!(setup.before.changes, 0);
+}
+
+#[test]
+fn who_only_looks_keeps_the_plan_for_what_has_ended() {
+    let mut setup = setup(100, true);
+    setup.pass(0.0, 7.0);
+    let plans = setup.live.plans();
+    assert_eq!((plans, setup.live.status(0).chains[0].state.as_str()), (1, "guaranteed"));
+    setup.live.source.events.clear();
+    for tid in [10, 11] {
+        let (at_ns, kind) = (setup.from_ns + 7_100 * MS, Kind::ThreadEnd);
+        setup.live.source.events.push_back(Event { at_ns, cpu_ns: None, pid: 10, tid, kind });
+    }
+    setup.pass(7.5, 20.0);
+    assert_eq!((setup.live.plans(), setup.live.status(0).chains[0].state.as_str()), (plans, "guaranteed"));
+}
+
+#[test]
+fn the_last_decisions_are_there_for_screens() {
+    let mut setup = setup(100, false);
+    let board = setup.live.board();
+    setup.pass(0.0, 7.0);
+    let recent = board.read().recent.clone();
+    assert!(recent.len() > 3 && recent.len() <= 40, "{recent:?}");
+    let log = setup.text.text();
+    let lines: Vec<&str> = log.lines().collect();
+    assert!(lines.ends_with(&recent.iter().map(String::as_str).collect::<Vec<_>>()), "{recent:?} in {log}");
+    // Not a second time in the log for programs.
+    assert!(setup.json.text().lines().all(|line| !line.contains("\"recent\"")));
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! The tables of a report.
 
+mod gpu;
 pub mod judged;
 mod latency;
 mod machine;
@@ -8,6 +9,7 @@ mod table4;
 mod tail;
 pub mod trace;
 
+pub use gpu::{mitigations, perception_process};
 pub use latency::{latency, repetitions, verdicts};
 pub use machine::{figures, figures_by_phase, gaps, interference, machine, runs, shortfalls};
 pub use paper::{daq, effects, low};

@@ -108,7 +108,12 @@ impl Running {
 
     /// With a fault planted in the perception process.
     pub fn with_fault(config: &CellConfig, fault: &str) -> Self {
-        let options = StartOptions { worker: Some(worker(fault)), ..StartOptions::default() };
+        Self::with_worker(config, worker(fault))
+    }
+
+    /// With this perception process.
+    pub fn with_worker(config: &CellConfig, worker: Program) -> Self {
+        let options = StartOptions { worker: Some(worker), ..StartOptions::default() };
         let mut cell = Cell::start(config, options).expect("the cell starts");
         let view = cell.take_view().expect("the first to ask");
         let records = cell.take_records().expect("the first to ask");

@@ -12,13 +12,16 @@
 //! **What is where.** Switches, wake-ups, device interrupts, softirqs, idle states, frequencies, migrations, timers, signals and system calls
 //! are ftrace events, which Perfetto knows. It has no such events for the CPU's own interrupts (except
 //! the timer's), page faults and lock contention; these are slices and instants on tracks of their own.
-//! `sched_stat_runtime` has no picture and is left out.
+//! `sched_stat_runtime` has no picture and is left out. Work on a GPU has a track for each of its streams, in the host's time with the
+//! error of the mapping beside every piece.
 
+mod device;
 mod jobs;
 mod kernel;
 mod proto;
 mod writer;
 
+pub use device::{DeviceStream, DeviceWork};
 pub use jobs::{Input, Task, export};
 pub use writer::{Argument, PerfettoError, Writer, Written};
 

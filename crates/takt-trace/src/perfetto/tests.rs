@@ -281,6 +281,40 @@ fn damaged_jobs_do_not_tear_up_the_track() {
 }
 
 #[test]
+fn work_on_a_device_has_a_track_for_each_stream_and_tells_its_error() {
+    let mut writer = Writer::new(Vec::new(), &sample(), &[]).unwrap();
+    let work = |name: &str, index, start_ns, end_ns| DeviceWork {
+        name: name.into(),
+        index,
+        start_ns,
+        end_ns,
+        error_ns: 700,
+    };
+    let mut streams = writer.device("GPU", &["camera front".into(), "camera left".into()]).unwrap();
+    // The second begins before the first ends, by less than the error; the last is damaged.
+    let front = [work("upload", 1, 100, 200), work("inference", 1, 190, 400), work("finish", 1, 500, 3)];
+    writer.device_work(&mut streams[0], &front).unwrap();
+    writer.device_work(&mut streams[1], &[work("upload", 1, 150, 250)]).unwrap();
+    let (bytes, written) = writer.finish().unwrap();
+    assert_eq!(written.device_work, 4);
+    assert_sound(&bytes);
+    let data = decode(&bytes);
+    let tracks: Vec<_> = data
+        .iter()
+        .filter_map(|data| if let Data::TrackDescriptor(track) = data { track.name.as_deref() } else { None })
+        .collect();
+    assert!(tracks.ends_with(&["GPU", "camera front", "camera left"]), "{tracks:?}");
+    let events = track_events(&data);
+    let inference = events.iter().find(|event| event.name.as_deref() == Some("inference")).unwrap();
+    let detail = |name: &str| {
+        let found = inference.debug_annotations.iter().find(|detail| detail.name.as_deref() == Some(name));
+        found.and_then(|detail| detail.value.clone()).unwrap()
+    };
+    assert_eq!(detail("error_ns"), proto::Value::Int(700));
+    assert_eq!(detail("start_ns"), proto::Value::Int(190));
+}
+
+#[test]
 fn wrong_asks_are_told() {
     let other = Trace { clock: Clock::Other("local".into()), ..Trace::default() };
     let task = |from| Task { name: "t".into(), inputs: vec![Input { slot: 0, from }], ..Task::default() };

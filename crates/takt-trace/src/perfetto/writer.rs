@@ -75,6 +75,8 @@ pub struct Written {
     pub jobs: u64,
     /// Jobs that missed their deadline.
     pub missed: u64,
+    /// Pieces of work on devices.
+    pub device_work: u64,
     /// Bytes of the trace.
     pub bytes: u64,
 }

@@ -164,6 +164,9 @@ pub fn manager_table(table: &ManagerTable) -> String {
     if stolen > 0.001 {
         let _ = writeln!(text, "The hypervisor took up to {:.1} % of the time.", stolen * 100.0);
     }
+    for nodes in &table.nodes {
+        let _ = writeln!(text, "Nodes: {nodes}");
+    }
     for label in &table.labels {
         let _ = writeln!(text, "{label}");
     }

@@ -1,0 +1,75 @@
+//! Work on a device beside the CPUs, such as a GPU: a track for each of its streams.
+
+use std::io::Write;
+
+use super::proto::{self, TrackDescriptor};
+use super::writer::{Argument, PerfettoError, Writer, argument, named, number};
+
+/// A piece of work on a device.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct DeviceWork {
+    /// What it was: `upload`, `inference`...
+    pub name: String,
+    /// The frame or cycle that it was for.
+    pub index: u64,
+    /// Start, as CLOCK_MONOTONIC.
+    pub start_ns: u64,
+    /// End, as CLOCK_MONOTONIC.
+    pub end_ns: u64,
+    /// Both are at most so far off: the device's clock is mapped onto the host's.
+    pub error_ns: u64,
+}
+
+/// A stream of a device that work is written to; see [`Writer::device`].
+#[derive(Debug)]
+pub struct DeviceStream {
+    track: u64,
+    last_end_ns: u64,
+}
+
+impl<W: Write> Writer<W> {
+    /// Declares a device with the names of its streams (one for each camera, say).
+    ///
+    /// # Errors
+    /// [`PerfettoError::Write`].
+    pub fn device(&mut self, name: &str, streams: &[String]) -> Result<Vec<DeviceStream>, PerfettoError> {
+        let root = self.track(TrackDescriptor {
+            name: Some(name.to_owned()),
+            child_ordering: Some(3),
+            ..TrackDescriptor::default()
+        })?;
+        let mut tracks = Vec::with_capacity(streams.len());
+        for (rank, stream) in (0..).zip(streams) {
+            tracks.push(DeviceStream { track: self.child(root, stream, rank)?, last_end_ns: 0 });
+        }
+        Ok(tracks)
+    }
+
+    /// Writes work of one stream, oldest first.
+    ///
+    /// # Errors
+    /// [`PerfettoError::Write`].
+    pub fn device_work<'a>(
+        &mut self,
+        stream: &mut DeviceStream,
+        work: impl IntoIterator<Item = &'a DeviceWork>,
+    ) -> Result<(), PerfettoError> {
+        for piece in work {
+            // Slices of one track must nest, and a stream does one thing after another; what overlaps does so by the error.
+            let start_ns = piece.start_ns.max(stream.last_end_ns);
+            let end_ns = piece.end_ns.max(start_ns);
+            stream.last_end_ns = end_ns;
+            let details = vec![
+                number("index", piece.index),
+                number("start_ns", piece.start_ns),
+                number("end_ns", piece.end_ns),
+                number("error_ns", piece.error_ns),
+                argument("clock", Argument::Text("of the device, mapped onto CLOCK_MONOTONIC".to_owned())),
+            ];
+            self.event(start_ns, named(stream.track, proto::BEGIN, &piece.name, details))?;
+            self.end(stream.track, end_ns)?;
+            self.written.device_work += 1;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,221 @@
+//! `takt bench gpu`: what perception on a GPU must reach, measured here, or why it was not.
+
+use std::process::ExitCode;
+
+use takt_gpu::check::Way;
+use takt_gpu::{CheckOptions, CudaVersion, Gpu};
+use takt_lab::campaign::{Campaign, Plan, Table, shipped};
+use takt_lab::cell::gpu_bench::{
+    LEAST_OVERLAP, LEAST_RATIO, MOST_DISTANCE_M, PERCEPTION_P999_MS, Requirement, five_cameras, growth,
+    same_answers,
+};
+use takt_lab::cell::run::RunEvent;
+use takt_perception::Device;
+
+use super::{CommandResult, campaign, stop_flag};
+use crate::args::{BenchGpu, CampaignCommon};
+
+/// Frames of each camera that are compared with the CPU's: the whole recording.
+const COMPARED_FRAMES: u64 = 300;
+
+pub fn run(args: &BenchGpu) -> CommandResult {
+    let same = format!(
+        "the CPU's answers on the shipped recording: masks IoU >= {LEAST_OVERLAP}, distances within {:.0} cm",
+        100.0 * MOST_DISTANCE_M
+    );
+    let fast = format!(
+        "five cameras at 30 FPS: perception of a frame, arrival to result, p99.9 <= {PERCEPTION_P999_MS} ms"
+    );
+    let ratio =
+        format!("heavy GPU interference: worst reaction at least {LEAST_RATIO} x lower with the mitigations");
+    let grows = format!("no growth of GPU memory over {:.0} s of frames", args.growth_seconds);
+    let gpu = Gpu::open(args.ordinal);
+    let info = gpu.as_ref().ok().map(|gpu| gpu.info().clone());
+    let list = match gpu {
+        Err(error) => {
+            let why = error.to_string();
+            [same, fast, ratio, grows].map(|what| Requirement::not_run(&what, &why)).to_vec()
+        }
+        Ok(gpu) => {
+            // The measurements open the device themselves, some in other processes.
+            drop(gpu);
+            let mut list = vec![
+                answers(args, &same),
+                perception(args, &fast)?,
+                interference(args, &ratio)?,
+                memory(args, &grows)?,
+            ];
+            if info.as_ref().is_some_and(|info| info.emulated) {
+                let why = "the GPU is emulated: its times say nothing about a GPU";
+                list = list.into_iter().map(|requirement| requirement.does_not_count(why)).collect();
+            }
+            list
+        }
+    };
+    let device =
+        info.map(|info| format!("{} ({}), CUDA {}", info.name, info.uuid, CudaVersion(info.driver_version)));
+    if args.json {
+        let value = serde_json::json!({ "device": device, "requirements": list });
+        println!("{}", serde_json::to_string_pretty(&value)?);
+    } else {
+        println!("GPU {}: {}", args.ordinal, device.as_deref().unwrap_or("none"));
+        list.iter().for_each(|requirement| println!("{}", requirement.line()));
+    }
+    let failed = args.check && list.iter().any(|requirement| requirement.reached != Some(true));
+    Ok(if failed { ExitCode::from(1) } else { ExitCode::SUCCESS })
+}
+
+fn answers(args: &BenchGpu, what: &str) -> Requirement {
+    match same_answers(args.ordinal, COMPARED_FRAMES) {
+        Err(why) => Requirement::not_run(what, why),
+        Ok(same) => {
+            let measured = format!(
+                "{} frames with {} people: least IoU {:.4}, greatest difference {:.2} mm, {} frames differ in what is seen",
+                same.frames,
+                same.people,
+                same.least_overlap,
+                1e3 * same.worst_distance_m,
+                same.differing
+            );
+            Requirement::measured(what, measured, same.is_enough())
+        }
+    }
+}
+
+fn perception(args: &BenchGpu, what: &str) -> Result<Requirement, std::io::Error> {
+    let device = if args.tensorrt { Device::Tensorrt } else { Device::Cuda };
+    let mut progress = |event: RunEvent<'_>| {
+        if let RunEvent::Preparing { what } = event {
+            eprintln!("{what}");
+        }
+    };
+    Ok(match five_cameras(device, args.ordinal, args.seconds, &args.runs, stop_flag()?, &mut progress) {
+        Err(why) => Requirement::not_run(what, why.to_string()),
+        Ok(seen) => {
+            let measured = format!(
+                "{} cameras, {} frames, {} dropped, {} over budget: mean {:.2} ms, p99.9 {:.2} ms, worst {:.2} ms ({})",
+                seen.cameras,
+                seen.frames,
+                seen.dropped,
+                seen.overruns,
+                seen.ms.mean,
+                seen.ms.p999,
+                seen.ms.worst,
+                seen.run_dir
+            );
+            let reached = seen.ms.count > 0 && seen.ms.p999 <= PERCEPTION_P999_MS && seen.dropped == 0;
+            Requirement::measured(what, measured, reached)
+        }
+    })
+}
+
+/// The shipped campaign, the heaviest interference, without and with all mitigations.
+fn interference(args: &BenchGpu, what: &str) -> Result<Requirement, Box<dyn std::error::Error>> {
+    let mut file = shipped("sentryrt1-gpu")?;
+    file.repetitions = 1;
+    file.seconds = Some(args.seconds);
+    for only in ["stress=gpu.compute,gpu.memory", "policy=DL+RR", "mitigation=none,all", "wait=block"] {
+        file.keep_only(only)?;
+    }
+    file.set_text(&format!("perception.gpu.ordinal={}", args.ordinal))?;
+    let campaign = Campaign::create(&args.runs, Plan::resolve(&file)?)?;
+    let table = campaign::measure(&campaign, &CampaignCommon { json: true, ..CampaignCommon::default() })?;
+    Ok(judge(&table, what))
+}
+
+/// The worst reaction without and with, over all kinds of interference.
+fn judge(table: &Table, what: &str) -> Requirement {
+    let worst = |mitigation: &str| {
+        let rows = table.rows.iter().filter(|row| row.factor("mitigation") == Some(mitigation));
+        rows.filter(|row| row.us.count > 0).map(|row| row.us.worst).fold(f64::NAN, f64::max)
+    };
+    let (without, with) = (worst("none"), worst("all"));
+    if !(without > 0.0 && with > 0.0) {
+        let problems: Vec<&str> =
+            table.rows.iter().flat_map(|row| &row.problems).map(String::as_str).take(2).collect();
+        return Requirement::not_run(what, format!("no run to compare: {}", problems.join("; ")));
+    }
+    let measured = format!(
+        "worst reaction {:.2} ms without, {:.2} ms with: {:.1} x lower ({})",
+        without / 1e3,
+        with / 1e3,
+        without / with,
+        table.dir
+    );
+    Requirement::measured(what, measured, without / with >= LEAST_RATIO)
+}
+
+/// The pipeline's memory, and what the device alone can keep, for comparison.
+fn memory(args: &BenchGpu, what: &str) -> Result<Requirement, std::io::Error> {
+    let device = if args.tensorrt { Device::Tensorrt } else { Device::Cuda };
+    let growth = match growth(device, args.ordinal, args.growth_seconds, &stop_flag()?) {
+        Ok(growth) => growth,
+        Err(why) => return Ok(Requirement::not_run(what, why)),
+    };
+    let mut measured = format!(
+        "{} frames in {:.0} s: {} bytes more in use at the end",
+        growth.frames,
+        growth.seconds,
+        growth.bytes()
+    );
+    let options = CheckOptions { ordinal: args.ordinal, growth_s: 0.0, ..CheckOptions::default() };
+    match takt_gpu::check(&options, &mut |what| eprintln!("{what}")) {
+        Ok(check) => {
+            let launches = check.quiet.iter().map(|way| {
+                let Way { name, whole_us: t, .. } = way;
+                format!("{name}: mean {:.0} us, p99.9 {:.0} us, worst {:.0} us", t.mean, t.p999, t.worst)
+            });
+            let disturbed = check
+                .disturbed
+                .iter()
+                .map(|way| format!("under interference, {}: worst {:.0} us", way.name, way.whole_us.worst));
+            measured += "; kernels alone, ";
+            measured += &launches.chain(disturbed).collect::<Vec<_>>().join("; ");
+        }
+        Err(error) => measured += &format!("; the device alone could not be measured: {error}"),
+    }
+    Ok(Requirement::measured(
+        what,
+        measured,
+        growth.bytes() == 0 && growth.seconds >= 0.99 * args.growth_seconds,
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use takt_lab::campaign::Row;
+
+    fn row(mitigation: &str, worst_us: f64) -> Row {
+        let mut row = Row::default();
+        row.factors.push(takt_rundir::Factor { name: "mitigation".to_owned(), value: mitigation.to_owned() });
+        if worst_us > 0.0 {
+            row.us = takt_stats::Summary::of(&mut [worst_us]);
+        } else {
+            row.problems.push("no CUDA driver".to_owned());
+        }
+        row
+    }
+
+    #[test]
+    fn the_worst_of_all_kinds_of_interference_counts() {
+        let table = |rows| Table { rows, ..Table::default() };
+        let measured = judge(
+            &table(vec![
+                row("none", 80_000.0),
+                row("none", 60_000.0),
+                row("all", 10_000.0),
+                row("all", 15_000.0),
+            ]),
+            "x",
+        );
+        assert_eq!(measured.reached, Some(true), "{measured:?}");
+        assert!(measured.measured.unwrap().contains("5.3 x"));
+        assert_eq!(
+            judge(&table(vec![row("none", 80_000.0), row("all", 20_000.0)]), "x").reached,
+            Some(false)
+        );
+        let absent = judge(&table(vec![row("none", 80_000.0), row("all", 0.0)]), "x");
+        assert!(absent.reached.is_none() && absent.why_not.unwrap().contains("no CUDA driver"));
+    }
+}
