@@ -4,11 +4,10 @@
 mod recording;
 
 use recording::{cameras, compare, config, on_device};
-use takt_gpu::testing;
-use takt_link_camera::recording::FrameReader;
+use takt_gpu::{Clock, testing};
 use takt_link_camera::{Frame, Intrinsics};
-use takt_perception::gpu::{BatchFrame, GpuBatch, GpuCamera, GpuPerception};
-use takt_perception::{Backend, Detections, Engine, EngineConfig, FrameHealth, FramePose, Streams};
+use takt_perception::gpu::{BatchFrame, GpuBatch, GpuPerception};
+use takt_perception::{Backend, Detections, Engine, EngineConfig, FrameHealth};
 
 #[test]
 fn the_recording_shows_the_same_people_at_the_same_distances() {
@@ -54,6 +53,9 @@ fn a_batch_says_what_single_cameras_say() {
         .enumerate()
         .map(|(i, &camera)| GpuPerception::new(&gpu, &config, i as u32, camera, None, &|_| {}).unwrap())
         .collect();
+    let clock = Clock::new(&gpu).unwrap();
+    let (mut recorder, mut spans) = takt_gpu::spans::recorder(16);
+    let mut taken = Vec::new();
     let mut frames: Vec<Frame> = intrinsics.iter().map(|i| Frame::new(i.width, i.height)).collect();
     for sequence in 1..=3 {
         let mut outs = vec![Detections::default(); cameras.len()];
@@ -77,48 +79,24 @@ fn a_batch_says_what_single_cameras_say() {
             .collect();
         batch.process(&mut jobs).unwrap();
         assert!(jobs.iter().all(|job| job.failed.is_none()));
+        let mut last_ns = 0;
         for (camera, out) in outs.iter().enumerate().filter(|(camera, _)| takes_part(*camera)) {
             let mut alone = Detections::default();
             let frame = on_device(&frames[camera], &cameras[camera].1);
             single[camera].process(&frame, &mut alone, None).unwrap();
             assert_eq!((out.health, out.camera), (FrameHealth::Ok, camera as u32));
             assert_eq!(out.objects(), alone.objects());
+            // What was done together counts for each; the rest is a camera's own.
+            batch.record_spans(camera, &clock, sequence, &mut recorder).unwrap();
+            taken.clear();
+            spans.take_into(&mut taken);
+            let names: Vec<&str> = taken.iter().map(|span| span.name).collect();
+            assert!(names.starts_with(&["upload", "geometry", "detector", "decode"]), "{names:?}");
+            assert!(names.ends_with(&["distances"]) && taken.iter().all(|s| s.camera == Some(camera as u16)));
+            // Cameras follow each other.
+            let distances_ns = taken[taken.len() - 1].start_ns;
+            assert!(distances_ns >= last_ns, "{taken:?}");
+            last_ns = distances_ns;
         }
     }
-}
-
-#[test]
-fn threads_that_share_a_batch_each_get_their_own_answer() {
-    let Some((gpu, _)) = testing::open() else { return };
-    let mut config = config();
-    config.detector.enabled = false;
-    config.segmenter.enabled = false;
-    let mut readers = cameras();
-    let numbered = |readers: &[(_, _)]| -> Vec<_> {
-        let one = |(i, (reader, _)): (usize, &(FrameReader<std::fs::File>, FramePose))| {
-            (i as u32, reader.intrinsics(), None)
-        };
-        readers.iter().enumerate().map(one).collect()
-    };
-    let alone = GpuCamera::all(&gpu, &config, numbered(&readers), &|_| {}).unwrap();
-    config.gpu.streams = Streams::Batch;
-    let together = GpuCamera::all(&gpu, &config, numbered(&readers), &|_| {}).unwrap();
-    let mut pairs: Vec<_> = alone.into_iter().zip(together).zip(&mut readers).collect();
-    std::thread::scope(|scope| {
-        for (camera, ((alone, together), (reader, pose))) in pairs.iter_mut().enumerate() {
-            scope.spawn(move || {
-                let mut frame = Frame::new(reader.intrinsics().width, reader.intrinsics().height);
-                for sequence in 1..=20 {
-                    assert!(reader.read(&mut frame).unwrap());
-                    (frame.sequence, frame.capture_ns) = (sequence, sequence * 33_000_000);
-                    let (mut a, mut b) = (Detections::default(), Detections::default());
-                    alone.process(&on_device(&frame, pose), &mut a, None).unwrap();
-                    together.process(&on_device(&frame, pose), &mut b, None).unwrap();
-                    assert_eq!((b.camera, b.frame_sequence), (camera as u32, sequence));
-                    assert_eq!((a.health, a.objects()), (b.health, b.objects()));
-                    assert!(together.device_times().measure_ns > 0);
-                }
-            });
-        }
-    });
 }

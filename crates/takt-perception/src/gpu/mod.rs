@@ -1,14 +1,12 @@
 //! Perception on a CUDA device: the frame goes up, one stream per camera does the rest, small results come back.
 //!
-//! [`GpuPerception`] is one camera on a stream of its own, [`GpuBatch`] several on one; [`GpuCamera`] is whichever the
-//! configuration says, for a thread per camera. All give what
+//! [`GpuPerception`] is one camera on a stream of its own, [`GpuBatch`] several on one. Both give what
 //! [`Perception`](crate::Perception) gives: tracks, order and safety are the same code, and kernels are twins of the
 //! CPU's stages, so that geometry is equal to the bit and only networks may differ in their last digits.
 //!
 //! On the host stay: health, suppression of overlapping boxes, tracks, and the choice of people. They read counts,
 //! a list of blobs and candidates, coverages, and one record for each object.
 
-mod camera;
 mod kernels;
 mod layout;
 mod load;
@@ -22,7 +20,6 @@ mod times;
 
 use takt_gpu::{GpuError, Pinned, Source};
 
-pub use camera::GpuCamera;
 pub use load::Progress;
 pub use perception::{BatchFrame, GpuBatch, GpuFrame, GpuPerception};
 pub use times::DeviceTimes;
@@ -77,17 +74,6 @@ pub enum GpuPerceptionError {
         /// The kernels' sizes.
         found: String,
     },
-    /// The batch that this frame was part of failed.
-    #[error("{cause} (with the other cameras of the batch)")]
-    Together {
-        /// What it means for the frames that follow.
-        severity: Severity,
-        /// What the batch said.
-        cause: String,
-    },
-    /// The lock of a batch.
-    #[error("cameras cannot take turns at the GPU: {0}")]
-    Lock(String),
     /// A cache of engines cannot be made.
     #[error(
         "cannot use {path} for TensorRT engines: {reason}. Set `perception.gpu.engine_cache` to a folder of yours"
@@ -133,8 +119,6 @@ impl GpuPerceptionError {
             Self::Gpu(_) | Self::TooManyPieces { .. } => Severity::Frame,
             Self::Engine(EngineError::Run(_)) => Severity::Frame,
             Self::Overrun { .. } => Severity::Late,
-            Self::Together { severity, .. } => *severity,
-            Self::Lock(_) => Severity::Lost,
             Self::Engine(_) | Self::Config(_) | Self::Perception(_) => Severity::Setup,
             Self::Layout { .. } | Self::Cache { .. } => Severity::Setup,
         }

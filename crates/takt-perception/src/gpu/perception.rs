@@ -166,7 +166,8 @@ impl GpuPerception {
         recorder: &mut SpanRecorder,
     ) -> Result<(), GpuPerceptionError> {
         let camera = u16::try_from(self.judge.camera()).unwrap_or(u16::MAX);
-        Ok(times::record(&self.rig.marks, self.camera.parts, clock, (camera, index), recorder)?)
+        let marks = (&self.rig.marks, &self.camera.marks);
+        Ok(times::record(marks, self.camera.parts, clock, (camera, index), recorder)?)
     }
 
     /// What the device did for the last frame.
@@ -325,6 +326,26 @@ impl GpuBatch {
             camera.read_look(rig, &budget)?;
         }
         Ok(())
+    }
+
+    /// Records what the device did for the last frame of a camera, as [`GpuPerception::record_spans`]; what was done
+    /// together counts for each. Nothing for a camera that is not there.
+    ///
+    /// # Errors
+    /// What the driver refuses.
+    pub fn record_spans(
+        &self,
+        camera: usize,
+        clock: &Clock,
+        index: u64,
+        recorder: &mut SpanRecorder,
+    ) -> Result<(), GpuPerceptionError> {
+        let (Some(state), Some(judge)) = (self.cameras.get(camera), self.judges.get(camera)) else {
+            return Ok(());
+        };
+        let number = u16::try_from(judge.camera()).unwrap_or(u16::MAX);
+        let marks = (&self.rig.marks, &state.marks);
+        Ok(times::record(marks, state.parts, clock, (number, index), recorder)?)
     }
 
     /// What the device did for the last frame of a camera; what was done together counts for each.

@@ -50,7 +50,7 @@ pub(super) enum Row {
     Camera(usize),
 }
 
-/// Moments of a frame on the device's clock.
+/// Moments of the first part of a frame, or of a batch, on the device's clock.
 #[derive(Debug)]
 pub(super) struct Marks {
     pub(super) start: Event,
@@ -58,10 +58,22 @@ pub(super) struct Marks {
     pub(super) prepared: Event,
     pub(super) detected: Event,
     pub(super) looked: Event,
+}
+
+/// Moments of what a camera does on its own.
+#[derive(Debug)]
+pub(super) struct CameraMarks {
     pub(super) masks_start: Event,
     pub(super) masks_done: Event,
     pub(super) measure_start: Event,
     pub(super) measured: Event,
+}
+
+impl CameraMarks {
+    pub(super) fn new(stream: &Stream) -> Result<Self, GpuError> {
+        let mark = || stream.event(true);
+        Ok(Self { masks_start: mark()?, masks_done: mark()?, measure_start: mark()?, measured: mark()? })
+    }
 }
 
 pub(super) struct Rig {
@@ -122,10 +134,6 @@ impl Rig {
             prepared: mark()?,
             detected: mark()?,
             looked: mark()?,
-            masks_start: mark()?,
-            masks_done: mark()?,
-            measure_start: mark()?,
-            measured: mark()?,
         };
         let most = [
             blocks.iter().map(|block| block.cells as usize).max().unwrap_or(1),

@@ -213,7 +213,7 @@ impl Stages for Run<'_> {
         let (host, device) = (self.camera.places, *self.camera.places(self.rig));
         let (crops, decoded) = self.place_masks(wanted)?;
         let (index, segments) = (self.camera.index, self.rig.segments_each);
-        self.rig.stream.record(&self.rig.marks.masks_start)?;
+        self.rig.stream.record(&self.camera.marks.masks_start)?;
         self.camera.copy_in(self.rig, host.masks, device.masks)?;
         if crops > 0 {
             self.camera.copy_in(self.rig, host.windows, device.windows)?;
@@ -241,9 +241,9 @@ impl Stages for Run<'_> {
             host.look.at,
             host.look.bytes,
         )?;
-        self.rig.stream.record(&self.rig.marks.masks_done)?;
+        self.rig.stream.record(&self.camera.marks.masks_done)?;
         self.rig.wait(&self.budget, "masks")?;
-        self.camera.times.add_masks(&self.rig.marks)?;
+        self.camera.times.add_masks(&self.camera.marks)?;
         self.camera.parts.masked = true;
         let down = self.camera.down.read()?;
         let look: &Look = bytemuck::from_bytes(&down[host.look.range()]);
@@ -291,7 +291,7 @@ impl Stages for Run<'_> {
                 };
             }
         }
-        self.rig.stream.record(&self.rig.marks.measure_start)?;
+        self.rig.stream.record(&self.camera.marks.measure_start)?;
         self.camera.copy_in(self.rig, host.people, device.people)?;
         for person in 0..masked {
             self.launch(Kernel::Claim, device.cells.div_ceil(8), person)?;
@@ -306,9 +306,9 @@ impl Stages for Run<'_> {
             let (arena, paint) = (&self.rig.arena, &self.camera.paint);
             self.rig.stream.download_part(arena, device.paint.at, paint, 0, device.paint.bytes)?;
         }
-        self.rig.stream.record(&self.rig.marks.measured)?;
+        self.rig.stream.record(&self.camera.marks.measured)?;
         self.rig.wait(&self.budget, "distances")?;
-        self.camera.times.add_measure(&self.rig.marks)?;
+        self.camera.times.add_measure(&self.camera.marks)?;
         self.camera.parts.measured = true;
         self.camera.read_report(tracks, people)?;
         if let Some(overlay) = overlay {

@@ -9,7 +9,7 @@ use super::layout::{
 };
 use super::network::Budget;
 use super::plan::{CameraPlaces, FIRST, detector_window};
-use super::rig::Rig;
+use super::rig::{CameraMarks, Rig};
 use super::times::Parts;
 use super::{DeviceTimes, GpuPerceptionError, Resident};
 use crate::detector::Candidate;
@@ -66,6 +66,7 @@ pub(super) struct CameraState {
     pub(super) times: DeviceTimes,
     /// What of the last frame has times.
     pub(super) parts: Parts,
+    pub(super) marks: CameraMarks,
 }
 
 impl std::fmt::Debug for CameraState {
@@ -133,6 +134,7 @@ impl CameraState {
             takes_part: false,
             times: DeviceTimes::default(),
             parts: Parts::default(),
+            marks: CameraMarks::new(&rig.stream)?,
         })
     }
 
