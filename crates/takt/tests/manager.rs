@@ -69,9 +69,12 @@ fn a_bench_has_all_chains_and_what_the_manager_cost() {
         for chain in ["heartbeat", "pilot", "odometry-nav", "laser-scanner", "localization", "odometry-loc"] {
             let row = rows.iter().find(|row| row["policy"] == policy && row["chain"] == chain);
             let row = row.unwrap_or_else(|| panic!("{policy} {chain}: {all:#}"));
-            assert!(row["completions"].as_u64().unwrap() > 0, "{row:#}");
-            assert!(row["violations"].as_u64() <= row["completions"].as_u64(), "{row:#}");
-            assert!(row["worst_ms"].as_f64().unwrap() > 0.0 && row["goal_ms"].as_f64().unwrap() > 0.0);
+            let completions = row["completions"].as_u64().unwrap();
+            // Without a manager a crowded machine may let a chain starve; the row says so.
+            assert!(completions > 0 || policy == "cfs", "{row:#}");
+            assert!(row["violations"].as_u64().unwrap() <= completions, "{row:#}");
+            assert!(row["goal_ms"].as_f64().unwrap() > 0.0);
+            assert_eq!(row["worst_ms"].as_f64().unwrap() > 0.0, completions > 0, "{row:#}");
         }
     }
     assert!(all["manager_cpu_share"].as_f64().unwrap() > 0.0);
@@ -219,14 +222,17 @@ fn nodes_on_rclcpp_are_taken_where_they_are_built() {
     assert_eq!(all["nodes"][0], "rclcpp of ROS 2 jazzy on its own middleware", "{all:#}");
     let started = fs::read_to_string(desk.path().join("started")).unwrap();
     assert!(started.lines().any(|node| node == "amcl"), "{started}");
-    // These nodes have no tracepoints: nothing completes, and no verdict is made up for it.
+    // In one second: chains that did not complete are rows all the same, and no PASS is made up for them.
     let chains = all["rows"].as_array().unwrap();
-    assert!(chains.len() == 7 && chains.iter().all(|row| row["completions"] == 0), "{chains:?}");
+    assert_eq!(chains.len(), 7, "{chains:?}");
     let first = std::path::PathBuf::from(all["run_dirs"][0].as_str().unwrap());
     let summary = takt::read_json(&first.join("summary.json"));
-    assert_eq!(summary["verdict"], "INCONCLUSIVE", "{summary:#}");
-    assert!(summary["reasons"].to_string().contains("chain pilot never completed"), "{summary:#}");
-    assert!(run_report(all["bench_dir"].as_str().unwrap()).contains("never completed"));
+    assert_ne!(summary["verdict"], "PASS", "{summary:#}");
+    let reasons = summary["reasons"].to_string();
+    for row in chains {
+        let line = format!("\"{}: ", row["chain"].as_str().unwrap());
+        assert!(reasons.contains(&line), "{line} is not in {reasons}");
+    }
 
     // Without them Takt's own run, and it is said why.
     let config = desk.path().join("real.toml");
