@@ -86,7 +86,7 @@ fn overruns_in_a_row_open_the_breaker_and_the_same_process_proves_itself() {
 
 fn recovers_in_a_fresh_process(config: &PerceptionConfig, fault: &str, kind: EventKind) -> Rig {
     let mut rig = Rig::start(config, fault);
-    let first = rig.started.supervisor.facts().pid.unwrap();
+    let first = rig.started.supervisor.facts().pid.expect("a living worker");
     rig.until("the breaker closed again", &ALL, |rig, _| rig.count(EventKind::BreakerClosed) > 0);
     assert!(rig.count(kind) > 0, "{:#?}", rig.kinds());
     assert!(rig.count(EventKind::Restarted) > 0, "{:#?}", rig.kinds());

@@ -28,7 +28,7 @@ fn program(fault: &str, environment: impl IntoIterator<Item = (&'static str, OsS
         variables.push((FAULT_VARIABLE.into(), fault.into()));
     }
     Program {
-        path: std::env::current_exe().unwrap(),
+        path: std::env::current_exe().expect("the test program"),
         arguments: ["worker_process", "--exact", "--nocapture", "--test-threads=1"].map(Into::into).into(),
         variables,
     }
