@@ -4,7 +4,7 @@
 mod recording;
 
 use recording::{cameras, compare, config, on_device};
-use takt_gpu::testing;
+use takt_gpu::{Clock, testing};
 use takt_link_camera::{Frame, Intrinsics};
 use takt_perception::gpu::{BatchFrame, GpuBatch, GpuPerception};
 use takt_perception::{Backend, Detections, Engine, EngineConfig, FrameHealth};
@@ -53,6 +53,9 @@ fn a_batch_says_what_single_cameras_say() {
         .enumerate()
         .map(|(i, &camera)| GpuPerception::new(&gpu, &config, i as u32, camera, None, &|_| {}).unwrap())
         .collect();
+    let clock = Clock::new(&gpu).unwrap();
+    let (mut recorder, mut spans) = takt_gpu::spans::recorder(16);
+    let mut taken = Vec::new();
     let mut frames: Vec<Frame> = intrinsics.iter().map(|i| Frame::new(i.width, i.height)).collect();
     for sequence in 1..=3 {
         let mut outs = vec![Detections::default(); cameras.len()];
@@ -76,12 +79,24 @@ fn a_batch_says_what_single_cameras_say() {
             .collect();
         batch.process(&mut jobs).unwrap();
         assert!(jobs.iter().all(|job| job.failed.is_none()));
+        let mut last_ns = 0;
         for (camera, out) in outs.iter().enumerate().filter(|(camera, _)| takes_part(*camera)) {
             let mut alone = Detections::default();
             let frame = on_device(&frames[camera], &cameras[camera].1);
             single[camera].process(&frame, &mut alone, None).unwrap();
             assert_eq!((out.health, out.camera), (FrameHealth::Ok, camera as u32));
             assert_eq!(out.objects(), alone.objects());
+            // What was done together counts for each; the rest is a camera's own.
+            batch.record_spans(camera, &clock, sequence, &mut recorder).unwrap();
+            taken.clear();
+            spans.take_into(&mut taken);
+            let names: Vec<&str> = taken.iter().map(|span| span.name).collect();
+            assert!(names.starts_with(&["upload", "geometry", "detector", "decode"]), "{names:?}");
+            assert!(names.ends_with(&["distances"]) && taken.iter().all(|s| s.camera == Some(camera as u16)));
+            // Cameras follow each other.
+            let distances_ns = taken[taken.len() - 1].start_ns;
+            assert!(distances_ns >= last_ns, "{taken:?}");
+            last_ns = distances_ns;
         }
     }
 }

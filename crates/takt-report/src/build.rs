@@ -377,7 +377,7 @@ fn virtual_time(collection: &Collection) -> Option<Section> {
         if counted.iter().any(|guest| guest.cpus > 1) {
             limits.push(
                 "Several CPUs are simulated one after the other in slices of instructions: they never run at the same \
-                 moment, so that contention between CPUs is not what it is on hardware, and repeats are less exact."
+                 moment, so that contention between CPUs is not what it is on hardware."
                     .to_owned(),
             );
         }

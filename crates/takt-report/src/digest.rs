@@ -12,6 +12,7 @@ use takt_stats::{SeriesEvidence, Streamed, Summary, VerdictReport, judge_series}
 
 use crate::collect::{Collection, Group, Run};
 use crate::figure::{BoxRow, COLUMNS};
+use crate::phase::{PhaseDigest, phases};
 use crate::values::Values;
 
 /// Confidence of all intervals.
@@ -84,47 +85,6 @@ pub struct Digest {
     pub excused: Vec<(usize, String)>,
     /// The phases of the runs, repetitions together; none where a run told none or kept only its first samples.
     pub phases: Vec<PhaseDigest>,
-}
-
-/// A measure in one configuration and one phase.
-#[derive(Clone, Debug, PartialEq)]
-pub struct PhaseDigest {
-    /// The phase.
-    pub name: String,
-    /// Samples.
-    pub count: u64,
-    /// Of these, later than the deadline.
-    pub misses: u64,
-    /// The greatest, nanoseconds.
-    pub worst: f64,
-    /// Value and share of samples that are not above it.
-    pub at_most: Vec<(f64, f64)>,
-}
-
-/// Points of a curve: more than a picture has pixels across a panel.
-const CURVE_POINTS: usize = 400;
-
-/// The share of samples up to each value, thinned to [`CURVE_POINTS`]; the least and the greatest value always stay.
-pub(crate) fn at_most(sorted: &[u64]) -> Vec<(f64, f64)> {
-    let count = sorted.len();
-    let points = count.min(CURVE_POINTS);
-    let place = |point: usize| if points < 2 { 0 } else { point * (count - 1) / (points - 1) };
-    let point = |index: usize| (sorted[index] as f64, (index + 1) as f64 / count as f64);
-    (0..points).map(place).map(point).collect()
-}
-
-fn phases(pooled: Vec<(String, Vec<u64>)>, deadline_ns: Option<u64>) -> Vec<PhaseDigest> {
-    let digest = |(name, mut values): (String, Vec<u64>)| {
-        values.sort_unstable();
-        PhaseDigest {
-            name,
-            count: values.len() as u64,
-            misses: deadline_ns.map_or(0, |d| values.len() - values.partition_point(|v| *v <= d)) as u64,
-            worst: values.last().copied().unwrap_or(0) as f64,
-            at_most: at_most(&values),
-        }
-    };
-    pooled.into_iter().map(digest).collect()
 }
 
 impl Digest {

@@ -9,7 +9,6 @@
 //! `cargo run -p takt-ros --example probe_cost` measures the first two and LTTng-UST in one run. [`standin`] calls the functions as
 //! `rclcpp` does, for workloads and tests without ROS.
 
-mod clock;
 pub mod ctf;
 pub mod event;
 pub mod jobs;

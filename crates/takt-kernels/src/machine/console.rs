@@ -118,7 +118,8 @@ mod tests {
 
     #[test]
     fn an_image_that_does_not_fit_is_a_lack_of_memory() {
-        let console = b"[    0.007] Kernel panic - not syncing: Cannot find place for new RAMDISK of size 60936704\n";
+        let console =
+            b"[    0.007] Kernel panic - not syncing: Cannot find place for new RAMDISK of size 60936704\n";
         assert!(matches!(judge(console), Judgement::OutOfMemory(line) if line.contains("RAMDISK")));
         assert!(has_panicked(console) && !has_panicked(b"[    0.1] Out of memory: Killed process 1\n"));
     }

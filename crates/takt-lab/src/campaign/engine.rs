@@ -30,6 +30,8 @@ const CONFIGS: &str = "configs";
 
 /// What a run takes besides its window, until one has been measured: start, settling, sealing.
 const OVERHEAD_GUESS: Duration = Duration::from_secs(2);
+/// The same of a guest, which boots first and whose second takes several of the host's under load.
+const GUEST_OVERHEAD_GUESS: Duration = Duration::from_secs(30);
 
 /// Facts that a kernel factor varies on purpose.
 const KERNEL_FACTS: [&str; 9] = [
@@ -338,11 +340,13 @@ impl<'a> Made<'a> {
         let failures_file = self.campaign.path.join(FAILURES_FILE);
         let mut failures: BTreeMap<String, String> = read_json(&failures_file).unwrap_or_default();
         let mut left: Duration = self.open.iter().map(|run| Duration::from_secs_f64(run.expected_s)).sum();
+        let guests = self.campaign.plan.file.guests.is_some();
+        let guess = if guests { GUEST_OVERHEAD_GUESS } else { OVERHEAD_GUESS };
         let (mut overhead, mut ended, mut begun) = (Duration::ZERO, 0u32, 0u32);
         for event in said {
             match event {
                 Said::Begins(run) => {
-                    let each = if ended == 0 { OVERHEAD_GUESS } else { overhead / ended };
+                    let each = if ended == 0 { guess } else { overhead / ended };
                     let left = (left + each * (self.open.len() as u32 - begun)) / self.at_once as u32;
                     begun += 1;
                     progress(Progress::Begin { run, left }, self.done, self.all);

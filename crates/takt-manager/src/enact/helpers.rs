@@ -120,7 +120,13 @@ impl<K: Kernel> Enactor<K> {
     pub(super) fn kernel_helpers(&mut self, report: &mut Enacted) -> Result<(), Error> {
         let core = self.platform.system_core;
         if self.options.kernel_workers {
-            match partition::set(&mut self.kernel, &mut self.journal, Path::new(WORKERS), &mask(core), None) {
+            match super::prepare::set(
+                &mut self.kernel,
+                &mut self.journal,
+                Path::new(WORKERS),
+                &mask(core),
+                None,
+            ) {
                 Ok(()) => report.changes += 1,
                 Err(Trouble::Journal(error)) => return Err(error.into()),
                 Err(Trouble::Closed(reason)) => report.differences.push(Difference {

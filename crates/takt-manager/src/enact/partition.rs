@@ -2,83 +2,15 @@
 //! with a thread of our own before any other thread is touched.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use serde::{Deserialize, Serialize};
 use takt_rt::placement::CpuSet;
 
-use crate::restore::{self, Change, Hidden, Journal, ThreadBefore};
+use super::mode::{Mode, Refusal};
+use super::prepare::set;
+use crate::restore::{self, Hidden, Journal, ThreadBefore};
 use crate::system::{self, Attributes, GroupVersion, Kernel};
-
-/// A way of binding reservations to cores, best first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Mode {
-    /// Partition roots of cgroup v2: the kernel admits per core, and keeps all other threads off those cores.
-    PartitionRoots,
-    /// Exclusive cpusets of cgroup v1: the kernel admits per core; other threads keep their CPUs but are no longer balanced between
-    /// the domains.
-    ExclusiveSets,
-    /// Admission control off (`sched_rt_runtime_us = -1`) and plain affinity: the kernel keeps budgets but no longer checks that they
-    /// fit, so the plan alone sees to that. Fair threads are balanced over all CPUs as ever.
-    AdmissionOff,
-    /// No binding: global earliest deadline first. Budgets are kept, but bounds that assume a core of one's own do not hold strictly.
-    Global,
-}
-
-impl Mode {
-    /// All, best first. The admission test off comes before exclusive sets of version 1: those switch load balancing off for every
-    /// thread of the machine, managed or not, and refuse a reservation where an ended one has not left its domain yet; a thread in
-    /// a set without its reservation starves.
-    pub const ALL: [Self; 4] = [Self::PartitionRoots, Self::AdmissionOff, Self::ExclusiveSets, Self::Global];
-
-    /// The control groups that it uses.
-    #[must_use]
-    pub fn groups(self) -> Option<GroupVersion> {
-        match self {
-            Self::PartitionRoots => Some(GroupVersion::V2),
-            Self::ExclusiveSets => Some(GroupVersion::V1),
-            Self::AdmissionOff | Self::Global => None,
-        }
-    }
-
-    /// Whether threads that exhaust their budget may reclaim what others leave (GRUB) without harm to others.
-    ///
-    /// With admission off they may not: the kernel spreads the bandwidth of every reservation over all CPUs of the domain when it
-    /// computes what is free, while ours sit on one. Several of them would take the same free bandwidth.
-    #[must_use]
-    pub fn reclaim_is_sound(self) -> bool {
-        self != Self::AdmissionOff
-    }
-}
-
-impl fmt::Display for Mode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::PartitionRoots => "partition roots (cgroup v2)",
-            Self::ExclusiveSets => "exclusive cpusets (cgroup v1)",
-            Self::AdmissionOff => "affinity, admission control off",
-            Self::Global => "global, not partitioned",
-        })
-    }
-}
-
-/// Why a way cannot be gone here.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Refusal {
-    /// The way.
-    pub mode: Mode,
-    /// Why not.
-    pub reason: String,
-}
-
-impl fmt::Display for Refusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.mode, self.reason)
-    }
-}
 
 /// What went wrong within one way.
 pub(super) enum Trouble {
@@ -94,7 +26,7 @@ impl From<restore::Error> for Trouble {
     }
 }
 
-fn at(path: &Path) -> impl FnOnce(io::Error) -> Trouble + '_ {
+pub(super) fn at(path: &Path) -> impl FnOnce(io::Error) -> Trouble + '_ {
     move |error| Trouble::Closed(format!("{}: {error}", path.display()))
 }
 
@@ -108,12 +40,12 @@ pub(super) const LEAST_BUDGET_NS: u64 = 1024;
 pub(super) struct Partition {
     pub mode: Mode,
     /// Groups by core.
-    groups: BTreeMap<usize, PathBuf>,
+    pub(super) groups: BTreeMap<usize, PathBuf>,
     /// Where managed processes live with cgroup v2.
-    home: Option<PathBuf>,
-    mount: Option<PathBuf>,
+    pub(super) home: Option<PathBuf>,
+    pub(super) mount: Option<PathBuf>,
     /// With cgroup v2.
-    hidden: Option<Hidden>,
+    pub(super) hidden: Option<Hidden>,
 }
 
 impl Partition {
@@ -142,115 +74,6 @@ impl Partition {
 
     fn give(&self, journal: &mut Journal, core: usize) -> Result<(), Trouble> {
         journal.give(single(core).map_err(|error| Trouble::Closed(error.to_string()))?)?;
-        Ok(())
-    }
-
-    fn exclusive_sets(
-        &mut self,
-        kernel: &mut dyn Kernel,
-        journal: &mut Journal,
-        cores: &[usize],
-    ) -> Result<(), Trouble> {
-        let version = GroupVersion::V1;
-        let mount = kernel
-            .group_mount(version)
-            .ok_or_else(|| Trouble::Closed("no cpuset hierarchy of cgroup v1 is mounted".into()))?;
-        let memory = mount.join("cpuset.mems");
-        let memory = kernel.read(&memory).map_err(at(&memory))?;
-        let online = kernel.online().map_err(|error| Trouble::Closed(error.to_string()))?;
-        let reserved = cpu_set(cores)?;
-        let rest = online.without(&reserved);
-        let mut sets: Vec<(String, CpuSet, Option<usize>)> = Vec::new();
-        for &core in cores {
-            sets.push((format!("takt-{core}"), cpu_set(&[core])?, Some(core)));
-        }
-        // Without a set of their own the other CPUs would not be balanced among each other.
-        if !rest.is_empty() {
-            sets.push(("takt-system".into(), rest, None));
-        }
-        for (name, cpus, core) in sets {
-            let path = mount.join(name);
-            group(kernel, journal, &path, version, &mount)?;
-            for (file, value) in [
-                ("cpuset.mems", memory.trim()),
-                ("cpuset.cpus", &cpus.to_string()),
-                ("cpuset.cpu_exclusive", "1"),
-                ("cpuset.sched_load_balance", "1"),
-            ] {
-                let file = path.join(file);
-                kernel.write(&file, value).map_err(at(&file))?;
-            }
-            if let Some(core) = core {
-                self.groups.insert(core, path);
-            }
-        }
-        set(kernel, journal, &mount.join("cpuset.sched_load_balance"), "0", None)?;
-        self.mount = Some(mount);
-        Ok(())
-    }
-
-    fn partition_roots(
-        &mut self,
-        kernel: &mut dyn Kernel,
-        journal: &mut Journal,
-        cores: &[usize],
-    ) -> Result<(), Trouble> {
-        let version = GroupVersion::V2;
-        let mount = kernel
-            .group_mount(version)
-            .ok_or_else(|| Trouble::Closed("no cgroup v2 hierarchy is mounted".into()))?;
-        let has_cpuset = |text: &str| text.split_whitespace().any(|name| name == "cpuset");
-        let list = mount.join("cgroup.controllers");
-        if !has_cpuset(&kernel.read(&list).map_err(at(&list))?) {
-            let reason = "the cpuset controller is not in the cgroup v2 hierarchy (cgroup v1 holds it, or the kernel lacks it)";
-            return Err(Trouble::Closed(reason.into()));
-        }
-        let enabled = mount.join("cgroup.subtree_control");
-        if !has_cpuset(&kernel.read(&enabled).map_err(at(&enabled))?) {
-            set(kernel, journal, &enabled, "+cpuset", Some("-cpuset"))?;
-        }
-        // Threads of one process are to run in several groups, so the groups are threaded ones below the group in which
-        // the processes live. That one is no partition root, which makes its children remote partitions.
-        let home = mount.join("takt-managed");
-        group(kernel, journal, &home, version, &mount)?;
-        let exclusive = home.join("cpuset.cpus.exclusive");
-        if kernel.read(&exclusive).is_err() {
-            let reason = "threaded partition roots need cpuset.cpus.exclusive (Linux 6.7 or newer)";
-            return Err(Trouble::Closed(reason.into()));
-        }
-        let reserved = cpu_set(cores)?;
-        let online = kernel.online().map_err(|error| Trouble::Closed(error.to_string()))?;
-        let hidden = Hidden { cores: reserved, online };
-        journal.hide(kernel, hidden);
-        self.hidden = Some(hidden);
-        for &core in cores {
-            let path = home.join(format!("core-{core}"));
-            group(kernel, journal, &path, version, &home)?;
-            let kind = path.join("cgroup.type");
-            kernel.write(&kind, "threaded").map_err(at(&kind))?;
-            self.groups.insert(core, path);
-        }
-        let enabled = home.join("cgroup.subtree_control");
-        kernel.write(&enabled, "+cpuset").map_err(at(&enabled))?;
-        kernel.write(&exclusive, &reserved.to_string()).map_err(at(&exclusive))?;
-        for (core, path) in &self.groups {
-            let core = core.to_string();
-            for (file, value) in [
-                ("cpuset.cpus", core.as_str()),
-                ("cpuset.cpus.exclusive", &core),
-                ("cpuset.cpus.partition", "root"),
-            ] {
-                let file = path.join(file);
-                kernel.write(&file, value).map_err(at(&file))?;
-            }
-            let file = path.join("cpuset.cpus.partition");
-            let state = kernel.read(&file).map_err(at(&file))?;
-            if state.trim() != "root" {
-                return Err(Trouble::Closed(format!("{}: {}", file.display(), state.trim())));
-            }
-        }
-        self.home = Some(home);
-        self.mount = Some(mount);
         Ok(())
     }
 
@@ -488,40 +311,9 @@ fn single(core: usize) -> Result<CpuSet, takt_rt::Error> {
     CpuSet::single(core)
 }
 
-fn cpu_set(cores: &[usize]) -> Result<CpuSet, Trouble> {
+pub(super) fn cpu_set(cores: &[usize]) -> Result<CpuSet, Trouble> {
     CpuSet::from_cpus(cores.iter().copied())
         .ok_or_else(|| Trouble::Closed(format!("core list {cores:?} exceeds CPU {}", CpuSet::MAX_CPU)))
-}
-
-/// Writes a setting after recording what undoes it: `undo`, or what is there now.
-pub(super) fn set(
-    kernel: &mut dyn Kernel,
-    journal: &mut Journal,
-    path: &Path,
-    value: &str,
-    undo: Option<&str>,
-) -> Result<(), Trouble> {
-    let now = kernel.read(path).map_err(at(path))?;
-    if now.trim() == value {
-        return Ok(());
-    }
-    let undo = undo.unwrap_or(now.trim()).to_owned();
-    journal.change(Change::File { path: path.to_owned(), undo })?;
-    kernel.write(path, value).map_err(at(path))
-}
-
-fn group(
-    kernel: &mut dyn Kernel,
-    journal: &mut Journal,
-    path: &Path,
-    version: GroupVersion,
-    heir: &Path,
-) -> Result<(), Trouble> {
-    journal.change(Change::Group { path: path.to_owned(), version, heir: heir.to_owned() })?;
-    match kernel.make_dir(path) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(at(path)(error)),
-        _ => Ok(()),
-    }
 }
 
 /// Makes the cores ready in the first way that works.

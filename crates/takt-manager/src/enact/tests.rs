@@ -6,6 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::restore;
+use crate::system::Attributes;
 use crate::system::sim::Sim;
 
 const MS: u64 = 1_000_000;

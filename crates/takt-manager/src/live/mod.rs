@@ -5,10 +5,8 @@
 //! where there is nothing to see.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io;
-use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use takt_model::{ChainSpec, ChainStats, Completion, Extractor, Model, Reorder, WatchId};
 use takt_ros::Source;
@@ -16,89 +14,26 @@ use takt_rt::clock::{monotonic_ns, thread_cpu_ns};
 use takt_rt::placement::CpuSet;
 use takt_rt::policy::Policy;
 
-use crate::enact::{self, Enacted, Enactor, Overrun, Target};
+use crate::enact::{Enacted, Enactor, Overrun, Soft, Target};
 use crate::goals::Goals;
 use crate::manager::Manager;
 use crate::plan::{ChainState, Plan, Platform};
-use crate::restore::Restored;
 use crate::restore::watchdog::Watchdog;
 use crate::system::{Kernel, Linux};
 
 pub mod launch;
 mod log;
+mod measure;
 pub mod metrics;
 mod status;
+mod types;
 
 pub use log::Log;
 pub use status::{BUCKETS_NS, Board, ChainStatus, Cost, ReservationStatus, Status};
+pub use types::{Error, Finished, Options};
 
 use log::Record;
-
-/// How the loop runs.
-#[derive(Debug)]
-pub struct Options {
-    /// Only look: model, bounds and what would be done.
-    pub observe: bool,
-    /// Time between two looks at the events. 15 ms: rings hold seconds, and a budget that does not suffice is noticed
-    /// within a few reservation periods.
-    pub poll: Duration,
-    /// Time between two renewals of the status. Half a second: nobody reads faster.
-    pub renew: Duration,
-    /// How plans are enacted.
-    pub enact: enact::Options,
-    /// How the model is learnt.
-    pub model: takt_model::Options,
-    /// Where to tell what happens.
-    pub log: Log,
-    /// The program that calls [`crate::restore::watchdog::run`] with the state file, as `takt manage --watchdog FILE`; without it only the state
-    /// file remains of a killed manager.
-    pub watchdog: Option<fn(&std::path::Path) -> io::Result<Command>>,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self {
-            observe: false,
-            poll: Duration::from_millis(15),
-            renew: Duration::from_millis(500),
-            enact: enact::Options::default(),
-            model: takt_model::Options::default(),
-            log: Log::default(),
-            watchdog: None,
-        }
-    }
-}
-
-/// Why the loop ends.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum Error {
-    /// Nothing can be enacted.
-    #[error(transparent)]
-    Enact(#[from] enact::Error),
-    /// The options of the model.
-    #[error("model: {0}")]
-    Model(#[from] takt_model::OptionsError),
-    /// The probe.
-    #[error("the probe can no longer be read: {0}")]
-    Source(Box<dyn std::error::Error + Send + Sync>),
-    /// The watchdog.
-    #[error("the watchdog cannot be started: {0}. Fix: see that this program can be executed again")]
-    Watchdog(io::Error),
-}
-
-/// What remains at the end.
-#[derive(Debug, Clone)]
-pub struct Finished {
-    /// The last status.
-    pub status: Status,
-    /// What was restored; `None`: nothing had been enacted.
-    pub restored: Option<Restored>,
-    /// The last plan.
-    pub plan: Option<Plan>,
-    /// The last model.
-    pub model: Model,
-}
+use measure::measure;
 
 /// A chain's measurement.
 #[derive(Debug)]
@@ -165,7 +100,7 @@ impl<S: Source, K: Kernel> Live<S, K> {
         let model = goals.learning(&options.model);
         model.validate()?;
         if goals.options.soft_reservations {
-            options.enact.soft = enact::Soft::Soft;
+            options.enact.soft = Soft::Soft;
         }
         let now_ns = monotonic_ns();
         let mut watchdog = None;
@@ -556,31 +491,6 @@ impl<S: Source, K: Kernel> Live<S, K> {
         }
         Ok(Finished { status, restored, plan: self.plan, model })
     }
-}
-
-/// Fills in what was measured, over all paths that the chain took. Quantiles are those of the path that was taken most.
-fn measure(chain: &mut ChainStatus, paths: &[&ChainStats], now_ns: u64) {
-    let Some(most) = paths.iter().max_by_key(|stats| stats.completions) else { return };
-    let mut bounds: Vec<u64> = BUCKETS_NS.to_vec();
-    bounds.push(chain.goal_ns);
-    bounds.sort_unstable();
-    bounds.dedup();
-    chain.completions = paths.iter().map(|stats| stats.completions).sum();
-    chain.violations = paths.iter().map(|stats| stats.violations).sum();
-    chain.dropped = paths.iter().map(|stats| stats.dropped).sum();
-    chain.overdue = paths.iter().map(|stats| stats.overdue(now_ns)).sum();
-    chain.worst_ns = paths.iter().map(|stats| stats.worst_ns).max().unwrap_or(0);
-    chain.last_ns = most.last_ns;
-    chain.median_ns = most.quantile_ns(0.5);
-    chain.p99_ns = most.quantile_ns(0.99);
-    let mean = |stats: &&ChainStats| stats.mean_ns().unwrap_or(0.0) * stats.completions as f64;
-    chain.mean_ns =
-        (chain.completions > 0).then(|| paths.iter().map(mean).sum::<f64>() / chain.completions as f64);
-    let mut counts = vec![0; bounds.len()];
-    for stats in paths {
-        counts.iter_mut().zip(stats.at_most(&bounds)).for_each(|(sum, count)| *sum += count);
-    }
-    chain.histogram = bounds.into_iter().zip(counts).collect();
 }
 
 fn cpu_ns(clock: libc::clockid_t) -> u64 {

@@ -1,5 +1,6 @@
 //! The loop on the simulated kernel, with time and events made up.
 
+use std::io;
 use std::sync::{Arc, Mutex};
 
 use takt_ros::{Event, Kind};

@@ -55,6 +55,41 @@ impl Library {
     }
 }
 
+/// CUDA libraries that providers need, as Python packages bring them (`nvidia/*/lib` beside the package of the library): loaded
+/// ahead, in the order of their own needs, so that `pip install onnxruntime-gpu[cuda,cudnn]` is all it takes. What is not
+/// there, or does not load, is left to the provider, which then names it.
+fn preload_cuda(library: &Library) {
+    const IN_ORDER: [&str; 9] = [
+        "libnvJitLink.so",
+        "libcudart.so",
+        "libnvrtc.so",
+        "libcublasLt.so",
+        "libcublas.so",
+        "libcurand.so",
+        "libcufft.so",
+        "libcudnn",
+        "libnvinfer",
+    ];
+    // site-packages/onnxruntime/capi/libonnxruntime.so
+    let Some(packages) = library.path.ancestors().nth(3) else { return };
+    let folders = [packages.join("nvidia"), packages.to_path_buf()];
+    let mut files: Vec<PathBuf> = Vec::new();
+    for package in folders.iter().filter_map(|folder| folder.read_dir().ok()).flatten().flatten() {
+        let wanted = package.path().parent().is_some_and(|parent| parent.ends_with("nvidia"))
+            || package.file_name().to_string_lossy().starts_with("tensorrt");
+        for folder in [package.path().join("lib"), package.path()].iter().filter(|_| wanted) {
+            files.extend(folder.read_dir().into_iter().flatten().flatten().map(|entry| entry.path()));
+        }
+    }
+    files.sort();
+    let name_of = |path: &Path| path.file_name().map(|name| name.to_string_lossy().into_owned());
+    for start in IN_ORDER {
+        for file in files.iter().filter(|file| name_of(file).is_some_and(|name| name.starts_with(start))) {
+            let _ = ort::util::preload_dylib(file);
+        }
+    }
+}
+
 /// Where the library is. A path that was named must exist; the usual places are only tried.
 fn find(configured: Option<&Path>) -> Result<PathBuf, EngineError> {
     let variable = env::var_os("ORT_DYLIB_PATH").filter(|value| !value.is_empty()).map(PathBuf::from);
@@ -163,6 +198,9 @@ pub(super) fn session(
     bytes: &[u8],
     providers: Vec<ep::ExecutionProviderDispatch>,
 ) -> Result<Session, EngineError> {
+    if config.provider != Provider::Cpu {
+        preload_cuda(library);
+    }
     let refuse = |reason: String| EngineError::Load { model: model.into(), engine: "ONNX Runtime", reason };
     let refused = |error: ort::Error<SessionBuilder>| refuse(plain(&error.to_string()));
     let mut builder = Session::builder(&library.environment)

@@ -9,15 +9,19 @@
 
 mod kernels;
 mod layout;
+mod load;
 mod network;
 mod perception;
+mod plan;
 mod rig;
 mod stages;
+mod state;
 mod times;
 
 use takt_gpu::{GpuError, Pinned, Source};
 
-pub use perception::{BatchFrame, GpuBatch, GpuFrame, GpuPerception, Progress};
+pub use load::Progress;
+pub use perception::{BatchFrame, GpuBatch, GpuFrame, GpuPerception};
 pub use times::DeviceTimes;
 
 use crate::config::ConfigError;

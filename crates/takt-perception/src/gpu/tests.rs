@@ -16,7 +16,7 @@ use crate::overlay::Overlay;
 use crate::perception::Perception;
 use crate::result::{Detections, FrameHealth, Object, ObjectKind};
 use crate::testing::{intrinsics, pose, put, wall};
-use crate::{Capsule, FrameView, StaticBox};
+use crate::{Capsule, FrameView, StaticBox, Volume};
 
 fn geometry() -> PerceptionConfig {
     let mut config = PerceptionConfig::default();
@@ -220,7 +220,17 @@ fn agree(a: &[Object], b: &[Object]) {
 
 #[test]
 fn a_segmenting_detector_is_the_same() {
+    segmenting(0.3, true);
+}
+
+#[test]
+fn a_mask_that_misses_too_much_is_left_out_by_both() {
+    segmenting(1.0, false);
+}
+
+fn segmenting(min_agreement: f32, used: bool) {
     let mut config = geometry();
+    config.segmenter.min_agreement = min_agreement;
     config.detector.enabled = true;
     config.detector.schedule = DetectorSchedule::EveryFrame;
     config.detector.model =
@@ -242,7 +252,7 @@ fn a_segmenting_detector_is_the_same() {
         cpu.process_with_detections(&frame, Some(&pose()), 5, None, &mut a, Some(&mut drawn_a));
         device.process(&on_device(&frame, &pose()), &mut b, Some(&mut drawn_b)).unwrap();
         agree(a.objects(), b.objects());
-        assert!(a.objects().iter().any(|object| object.segmented), "{:?}", a.objects());
+        assert_eq!(a.objects().iter().any(|object| object.segmented), used, "{:?}", a.objects());
         assert_eq!(drawn_a, drawn_b);
     }
 }
@@ -291,4 +301,61 @@ fn work_of_the_device_has_its_place_among_the_host_s() {
     device.process(&on_device(&Frame::new(384, 288), &pose()), &mut Detections::default(), None).unwrap();
     device.record_spans(&clock, 8, &mut put_spans).unwrap();
     assert_eq!(take_spans.take_into(&mut spans), 0);
+}
+
+/// Two people who walk through the synthetic room, with noise on the depth; the separation is known there.
+#[test]
+fn the_synthetic_room_is_the_same_and_near_the_truth() {
+    use std::sync::Arc;
+    use takt_link_camera::synthetic::{PersonConfig, SceneConfig, SyntheticCamera};
+    use takt_link_camera::{Camera, SyntheticConfig};
+
+    let tilt = UnitQuaternion::from_euler_angles(-0.2, 0.0, 0.0);
+    let mut camera_in_base = pose().camera_in_base;
+    camera_in_base.translation.z = 1.2;
+    camera_in_base.rotation *= tilt;
+    let mut config = geometry();
+    config.occupancy.volume =
+        Volume { min_m: Point3::new(-5.5, -5.5, -2.0), max_m: Point3::new(5.5, 5.5, 3.0) };
+    let tcp_in_base = nalgebra::Isometry3::translation(0.1, 0.0, 1.1);
+    let pose = FramePose { camera_in_base, tcp_in_base };
+    let synthetic = SyntheticConfig {
+        rate_fps: 1000.0,
+        latency_ms: 0.0,
+        depth_noise_m: 0.002,
+        scene: SceneConfig {
+            people: vec![
+                PersonConfig::walking(0, &[[4.5, 1.2], [0.9, -0.4]]),
+                PersonConfig::walking(1, &[[3.0, -1.5], [3.5, 1.5]]),
+            ],
+            ..SceneConfig::default()
+        },
+        ..SyntheticConfig::default()
+    };
+    let mut camera = SyntheticCamera::new(&synthetic, Arc::new(move |_| camera_in_base)).unwrap();
+    let intrinsics = camera.intrinsics();
+    let Some((mut cpu, mut device, _gpu)) = twins(&config, intrinsics) else { return };
+    let mut frame = Frame::new(intrinsics.width, intrinsics.height);
+    let mut seen = 0;
+    for round in 0..6 {
+        camera.next_frame(&mut frame).unwrap();
+        let tcp = Point3::from(tcp_in_base.translation.vector);
+        let truth = camera.scene().truth(&intrinsics, &camera_in_base, frame.source_ns, &tcp);
+        let mut set = DetectionSet::of_frame(frame.sequence, 0);
+        for person in &truth {
+            let inside = person.mask.iter().enumerate().filter(|(_, inside)| **inside);
+            let mut box_px = [f32::MAX, f32::MAX, 0.0, 0.0];
+            for (i, _) in inside {
+                let (u, v) = ((i as u32 % intrinsics.width) as f32, (i as u32 / intrinsics.width) as f32);
+                box_px = [box_px[0].min(u), box_px[1].min(v), box_px[2].max(u + 1.0), box_px[3].max(v + 1.0)];
+            }
+            set.push(Detection { box_px, score: 0.9 });
+        }
+        let out = compare((&mut cpu, &mut device), &frame, &pose, (round % 2 == 0).then_some(&set));
+        if let (Some(nearest), Some(truth)) = (out.nearest(), truth.first()) {
+            seen += 1;
+            assert!(f64::from(nearest.distance_m) - truth.distance_m < 0.05, "{nearest:?}");
+        }
+    }
+    assert!(seen >= 3, "{seen} frames showed somebody");
 }

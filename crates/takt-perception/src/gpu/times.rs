@@ -3,7 +3,7 @@
 use serde::Serialize;
 use takt_gpu::{Clock, GpuError, Span, SpanRecorder};
 
-use super::rig::Marks;
+use super::rig::{CameraMarks, Marks};
 
 /// Times of one frame on the device, nanoseconds, by its events. Waiting of the host between the parts is not in them,
 /// waiting of the stream for other streams is.
@@ -37,12 +37,12 @@ impl DeviceTimes {
         Ok(())
     }
 
-    pub(super) fn add_masks(&mut self, marks: &Marks) -> Result<(), GpuError> {
+    pub(super) fn add_masks(&mut self, marks: &CameraMarks) -> Result<(), GpuError> {
         self.masks_ns = between(&marks.masks_start, &marks.masks_done)?;
         Ok(())
     }
 
-    pub(super) fn add_measure(&mut self, marks: &Marks) -> Result<(), GpuError> {
+    pub(super) fn add_measure(&mut self, marks: &CameraMarks) -> Result<(), GpuError> {
         self.measure_ns = between(&marks.measure_start, &marks.measured)?;
         Ok(())
     }
@@ -58,14 +58,14 @@ pub(super) struct Parts {
 
 /// Records what the device did for a frame, on CLOCK_MONOTONIC.
 pub(super) fn record(
-    marks: &Marks,
+    (marks, own): (&Marks, &CameraMarks),
     parts: Parts,
     clock: &Clock,
     (camera, frame): (u16, u64),
     recorder: &mut SpanRecorder,
 ) -> Result<(), GpuError> {
-    let Marks { start, uploaded, prepared, detected, looked, .. } = marks;
-    let Marks { masks_start, masks_done, measure_start, measured, .. } = marks;
+    let Marks { start, uploaded, prepared, detected, looked } = marks;
+    let CameraMarks { masks_start, masks_done, measure_start, measured } = own;
     for (name, done, from, to) in [
         ("upload", parts.looked, start, uploaded),
         ("geometry", parts.looked, uploaded, prepared),

@@ -3,7 +3,8 @@
 use takt_stats::{Part, Verdict, VerdictReport, overall};
 
 use super::Context;
-use crate::digest::{Digest, PhaseDigest};
+use crate::digest::Digest;
+use crate::phase::PhaseDigest;
 use crate::table::{Cell, Table};
 use crate::words::{short, time};
 

@@ -35,6 +35,7 @@
 
 mod cpus;
 mod cursor;
+mod entry;
 mod error;
 mod header;
 mod live;

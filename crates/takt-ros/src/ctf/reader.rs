@@ -5,43 +5,24 @@ use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::cpus::Cpus;
 use super::cursor::Cursor;
+use super::entry::{Entry, Known, Tally};
 use super::error::Error;
-use super::mapping::{Arguments, Head, Kinds};
 use super::metadata;
 use super::stream::{Damage, Next, Stream};
-use super::trace::{Names, Trace, slot};
+use super::trace::Trace;
 use super::tsdl::types::Clock;
-use crate::event::{Event, Kind};
+use crate::event::Event;
 
 /// Folders within folders are searched for traces so deep: `ust/uid/1000/64-bit` below an archive below a session.
 const MOST_DEEP: usize = 12;
-/// Damages that are kept one by one.
-const MOST_DAMAGES: usize = 256;
 /// Memory for windows onto stream files, shared by all streams.
 const WINDOWS_BYTES: u64 = 32 << 20;
-/// Threads whose names are kept; beyond, all are forgotten (and told again).
-const MOST_THREADS: usize = 1 << 16;
 /// Metadata that is kept compiled, to be used again by the next part of a rotated recording.
 const MOST_COMPILED: usize = 16;
 
 /// What makes a stream the same stream in the next file of a rotated recording.
 type Key = ([u8; 16], usize, u64);
-
-/// A stream: one file, or several that follow each other.
-struct Entry {
-    stream: Stream,
-    trace: Arc<Trace>,
-    later: VecDeque<(Stream, Arc<Trace>)>,
-    next: Next,
-    /// Something was found, and stands in the queue.
-    waits: bool,
-    /// The part of a rotated recording that its last file is of.
-    part: u64,
-    /// The thread of its last event, its name, and how many threads had been renamed then.
-    thread: (u32, u32, [u64; 2], u64),
-}
 
 /// A stream with what it has next. The greatest is the one that comes first; time alone counts, so that comparing costs one
 /// instruction.
@@ -72,38 +53,6 @@ impl Ord for Due {
     }
 }
 
-/// What is gathered while reading.
-#[derive(Debug, Default)]
-pub struct Tally {
-    /// How many events of each name were read.
-    pub names: Names,
-    /// What could not be read.
-    pub damages: Vec<Damage>,
-    /// Damages beyond those kept.
-    pub more_damages: u64,
-}
-
-impl Tally {
-    #[cold]
-    fn note(&mut self, stream: &mut Stream) {
-        let Some(damage) = stream.take_damage() else { return };
-        if self.damages.len() < MOST_DAMAGES {
-            self.damages.push(damage);
-        } else {
-            self.more_damages += 1;
-        }
-    }
-}
-
-/// What events are brought to ours with.
-#[derive(Debug, Default)]
-struct Known {
-    kinds: Kinds,
-    threads: HashMap<(u32, u32), [u8; 16]>,
-    renamed: u64,
-    cpus: Cpus,
-}
-
 /// All streams of a recording.
 #[derive(Default)]
 pub struct Reader {
@@ -130,18 +79,6 @@ impl std::fmt::Debug for Reader {
             .field("unfinished", &self.queue.len())
             .field("damages", &self.tally.damages)
             .finish_non_exhaustive()
-    }
-}
-
-impl Arguments for Stream {
-    #[inline]
-    fn value(&self, slot: u32) -> u64 {
-        self.slots.get(slot as usize).copied().unwrap_or(0)
-    }
-
-    #[inline]
-    fn text(&self, slot: u32) -> &[u8] {
-        self.bytes(slot)
     }
 }
 
@@ -421,132 +358,3 @@ impl Reader {
 
 /// What [`Reader::next`] hands an event to.
 pub type Visit<'a> = dyn FnMut(&Trace, usize, u32, Option<u64>, (Cursor<'_>, &mut [u64]), u64) + 'a;
-
-impl Entry {
-    #[inline]
-    fn at_ns(&self) -> u64 {
-        self.trace.ns(self.stream.ticks())
-    }
-
-    /// The end of its last packet.
-    fn end_ns(&self) -> u64 {
-        self.trace.ns(self.stream.end_ticks.unwrap_or(self.stream.ticks()))
-    }
-
-    /// Finds the next event that is to be told (with `mapped`: of ours), or a loss.
-    #[inline]
-    fn find(&mut self, tally: &mut Tally, mapped: bool) -> bool {
-        self.waits = loop {
-            self.next = self.stream.advance(&self.trace);
-            match self.next {
-                Next::Event(event) => {
-                    let Some(plan) = self.stream.class(&self.trace) else { break false };
-                    let Some(of) = plan.events.get(event as usize) else { break false };
-                    if !mapped || of.mapping.is_some() {
-                        break true;
-                    }
-                    tally.names.count(of.number);
-                    if !self.stream.take(of) {
-                        tally.note(&mut self.stream);
-                    }
-                }
-                Next::Lost => break true,
-                Next::Damage => tally.note(&mut self.stream),
-                Next::End => {
-                    let Some((mut next, trace)) = self.later.pop_front() else { break false };
-                    next.counters = self.stream.counters;
-                    self.stream = next;
-                    self.trace = trace;
-                }
-            }
-        };
-        self.waits
-    }
-
-    /// Hands what was found to `sink`.
-    #[inline]
-    fn emit(
-        &mut self,
-        at_ns: u64,
-        tally: &mut Tally,
-        known: &mut Known,
-        sink: &mut dyn FnMut(Event),
-    ) -> usize {
-        let Next::Event(event) = self.next else {
-            if self.trace.is_kernel() {
-                known.cpus.lost(self.stream.cpu);
-            }
-            let kind = Kind::Lost { count: self.stream.lost() };
-            sink(Event { at_ns, cpu_ns: None, pid: 0, tid: 0, kind });
-            return 1;
-        };
-        let Some(plan) = self.stream.class(&self.trace) else { return 0 };
-        let Some(of) = plan.events.get(event as usize) else { return 0 };
-        if !self.stream.take(of) {
-            tally.note(&mut self.stream);
-            return 0;
-        }
-        tally.names.count(of.number);
-        let Some(mapping) = &of.mapping else { return 0 };
-        if let Some((from, to)) = mapping.switch(&self.stream) {
-            known.cpus.switch(self.stream.cpu, from, to, at_ns);
-            return 0;
-        }
-        let pid = self.stream.value(slot::PID) as u32;
-        let tid = self.stream.value(slot::TID) as u32;
-        let mut made = 0;
-        if plan.context_fields & 1 << slot::NAME != 0 {
-            made += name(&self.stream, &mut self.thread, (pid, tid), at_ns, known, sink);
-        }
-        let has_cpu_time = plan.context_fields & 1 << slot::CPU_TIME != 0;
-        let cpu_ns = match has_cpu_time {
-            true => Some(self.stream.value(slot::CPU_TIME)),
-            false => known.cpus.used_ns(self.stream.cpu, tid, at_ns),
-        };
-        made + known.kinds.send(mapping, Head { at_ns, cpu_ns, pid, tid }, &self.stream, sink)
-    }
-}
-
-/// Tells the thread's name if it is new; `last` is what the stream told last.
-#[inline]
-fn name(
-    stream: &Stream,
-    last: &mut (u32, u32, [u64; 2], u64),
-    (pid, tid): (u32, u32),
-    at_ns: u64,
-    known: &mut Known,
-    sink: &mut dyn FnMut(Event),
-) -> usize {
-    // At most 15 letters and a zero byte (TASK_COMM_LEN); what stands behind the zero byte is left over from before.
-    let bytes = stream.bytes(slot::NAME);
-    let mut letters = match bytes.first_chunk() {
-        Some(letters) => *letters,
-        None => {
-            let mut letters = [0; 16];
-            letters[..bytes.len()].copy_from_slice(bytes);
-            letters
-        }
-    };
-    let (low, high) = letters.split_at(8);
-    let raw = [low, high].map(|half| half.first_chunk().map_or(0, |half| u64::from_le_bytes(*half)));
-    if *last == (pid, tid, raw, known.renamed) {
-        return 0;
-    }
-    let length = letters.iter().position(|&byte| byte == 0).unwrap_or(16);
-    letters[length..].fill(0);
-    let before = known.threads.get(&(pid, tid)).copied();
-    if before.is_some_and(|before| before != letters) {
-        known.renamed += 1;
-    }
-    *last = (pid, tid, raw, known.renamed);
-    if before == Some(letters) {
-        return 0;
-    }
-    if known.threads.len() >= MOST_THREADS {
-        known.threads.clear();
-    }
-    known.threads.insert((pid, tid), letters);
-    let name = known.kinds.texts.get(&letters[..length]);
-    sink(Event { at_ns, cpu_ns: None, pid, tid, kind: Kind::ThreadName { name } });
-    1
-}

@@ -7,13 +7,13 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
-use crate::clock::monotonic_ns;
 use crate::preload::process::Mapping;
 use crate::preload::ring::{
     FileHeader, LEAST_WORDS, MAGIC, MOST_RINGS, PAGE, RingView, VERSION, Writer, code, ring_bytes,
     ring_offset, state, text_words,
 };
 use crate::procfs::started;
+use takt_rt::clock::monotonic_ns;
 
 /// Words of a task's ring: at seven to nine words a job some 4,000 jobs, four seconds of a 1 kHz task.
 const RING_WORDS: usize = 32 * 1024;

@@ -15,9 +15,9 @@ use super::ring::{
     FileHeader, LEAST_WORDS, MAGIC, MOST_RINGS, MOST_WORDS, PAGE, RingView, VERSION, ring_bytes, ring_offset,
     state,
 };
-use crate::clock::monotonic_ns;
 use crate::event::{Event, Kind};
 use crate::procfs::{process_called, started, thread_called};
+use takt_rt::clock::monotonic_ns;
 
 /// Why a process cannot be observed any more. The others go on.
 #[derive(Debug, thiserror::Error)]

@@ -39,9 +39,9 @@ use self::perf::CpuBuffer;
 use self::points::POINTS;
 use self::record::Record;
 use self::translate::Translator;
-use crate::clock::monotonic_ns;
 use crate::event::{Event, Source};
 use crate::procfs::started;
+use takt_rt::clock::monotonic_ns;
 
 /// Records younger than this wait for the next call: another CPU's may still be on their way.
 const SETTLE_NS: u64 = 2_000_000;

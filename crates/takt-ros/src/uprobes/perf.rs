@@ -3,12 +3,11 @@
 use std::ffi::CString;
 use std::fs;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 
 use perf_event_open_sys as perf;
 use perf_event_open_sys::bindings as b;
+use takt_rt::perf_ring::PerfRing;
 
 use super::record::REGISTERS;
 
@@ -19,14 +18,8 @@ pub fn pmu() -> Option<u32> {
 
 /// CPUs that are online.
 pub fn cpus() -> Vec<u16> {
-    let text = fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
-    let mut cpus = Vec::new();
-    for range in text.trim().split(',') {
-        let (first, last) = range.split_once('-').unwrap_or((range, range));
-        if let (Ok(first), Ok(last)) = (first.parse::<u16>(), last.parse::<u16>()) {
-            cpus.extend(first..=last);
-        }
-    }
+    let online = takt_rt::placement::online().unwrap_or_default();
+    let cpus: Vec<u16> = online.iter().filter_map(|cpu| u16::try_from(cpu).ok()).collect();
     if cpus.is_empty() { vec![0] } else { cpus }
 }
 
@@ -97,7 +90,7 @@ pub enum What<'a> {
 #[derive(Debug)]
 pub struct CpuBuffer {
     cpu: u16,
-    ring: Ring,
+    ring: PerfRing,
     first: OwnedFd,
     added: Vec<OwnedFd>,
 }
@@ -112,7 +105,7 @@ impl CpuBuffer {
         attr.set_task(1);
         attr.set_comm(1);
         let first = open(&mut attr, cpu)?;
-        let ring = Ring::map(&first, bytes)?;
+        let ring = PerfRing::map(first.as_fd(), bytes)?;
         Ok(Self { cpu, ring, first, added: Vec::new() })
     }
 
@@ -149,75 +142,5 @@ impl CpuBuffer {
     /// Appends what waits, whole records, oldest first.
     pub fn drain(&mut self, out: &mut Vec<u8>) {
         self.ring.drain(out);
-    }
-}
-
-/// The ring buffer that the kernel shares with the reader (perf_event_open(2), "MMAP layout").
-#[derive(Debug)]
-struct Ring {
-    page: NonNull<b::perf_event_mmap_page>,
-    page_bytes: usize,
-    data_bytes: usize,
-}
-
-// SAFETY: the mapping is shared with the kernel alone, and `drain` takes `&mut self`.
-unsafe impl Send for Ring {}
-
-impl Ring {
-    /// Maps about `bytes` (rounded to a power of two of pages).
-    fn map(event: &OwnedFd, bytes: usize) -> io::Result<Self> {
-        // SAFETY: takes an integer, returns one.
-        let page_bytes = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096);
-        let data_bytes = bytes.max(page_bytes).next_power_of_two();
-        let protection = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: a new shared mapping of a descriptor that is open; nothing is replaced.
-        let address = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                page_bytes + data_bytes,
-                protection,
-                libc::MAP_SHARED,
-                event.as_raw_fd(),
-                0,
-            )
-        };
-        match NonNull::new(address) {
-            Some(page) if address != libc::MAP_FAILED => {
-                Ok(Self { page: page.cast(), page_bytes, data_bytes })
-            }
-            _ => Err(io::Error::last_os_error()),
-        }
-    }
-
-    fn drain(&mut self, out: &mut Vec<u8>) {
-        // SAFETY: the page is mapped while `self` lives; the kernel and we use these words as atomics.
-        let (head, tail) = unsafe {
-            let page = self.page.as_ptr();
-            (AtomicU64::from_ptr(&raw mut (*page).data_head), AtomicU64::from_ptr(&raw mut (*page).data_tail))
-        };
-        let from = tail.load(Ordering::Relaxed);
-        let waiting = head.load(Ordering::Acquire).wrapping_sub(from);
-        let count = usize::try_from(waiting).unwrap_or(0).min(self.data_bytes);
-        let start = (from % self.data_bytes as u64) as usize;
-        let first = count.min(self.data_bytes - start);
-        // SAFETY: the data area begins one page after the header and has `data_bytes`; the kernel does not write between
-        // tail and head, which was loaded with acquire.
-        let (front, back) = unsafe {
-            let data = self.page.as_ptr().cast::<u8>().add(self.page_bytes);
-            (
-                std::slice::from_raw_parts(data.add(start), first),
-                std::slice::from_raw_parts(data, count - first),
-            )
-        };
-        out.extend_from_slice(front);
-        out.extend_from_slice(back);
-        tail.store(from.wrapping_add(count as u64), Ordering::Release);
-    }
-}
-
-impl Drop for Ring {
-    fn drop(&mut self) {
-        // SAFETY: exactly the mapping that was made, and nobody holds a reference into it.
-        unsafe { libc::munmap(self.page.as_ptr().cast(), self.page_bytes + self.data_bytes) };
     }
 }

@@ -28,7 +28,6 @@ use crate::format::{Decoder, note_name};
 pub(crate) mod awake;
 mod flight;
 mod open;
-mod ring;
 mod steal;
 
 /// How to trace.
@@ -150,7 +149,7 @@ impl Tracer {
     /// [`TraceError`], each with the way out. The run itself can go on untraced.
     pub fn start(options: &TraceOptions) -> Result<Self, TraceError> {
         options.validate()?;
-        let data_bytes = options.buffer_bytes.next_power_of_two().max(ring::page_bytes());
+        let data_bytes = takt_rt::perf_ring::buffer_bytes(options.buffer_bytes);
         let cpus = online_cpus();
         let opened = open_all(&cpus, data_bytes)?;
         let control = Arc::new(Control::default());

@@ -7,10 +7,10 @@ use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use perf_event_open_sys as perf;
 use perf_event_open_sys::bindings as b;
 
-use super::ring::Ring;
 use crate::error::TraceError;
 use crate::format::{Decoder, Format};
 use crate::tracefs::Tracefs;
+use takt_rt::perf_ring::PerfRing;
 
 /// Without these nothing can be told.
 const NEEDED: [&str; 3] = ["sched:sched_switch", "sched:sched_waking", "timer:hrtimer_expire_entry"];
@@ -27,7 +27,7 @@ const LEFT_OUT: [&str; 3] = ["raw_syscalls:", "lock:", "irq_vectors:irq_work"];
 #[derive(Debug)]
 pub(super) struct CpuBuffer {
     pub(super) cpu: u16,
-    pub(super) ring: Ring,
+    pub(super) ring: PerfRing,
     data_bytes: usize,
     events: Vec<OwnedFd>,
     /// The page fault tracepoints: their numbers, and what is open of them. They are opened anew for every filter,
@@ -156,7 +156,7 @@ impl CpuBuffer {
                     return Err(TraceError::refused("ioctl(SET_OUTPUT)", &format.name, cpu, source));
                 }
             } else {
-                let mapped = Ring::map(fd.as_fd(), data_bytes)
+                let mapped = PerfRing::map(fd.as_fd(), data_bytes)
                     .map_err(|source| TraceError::Buffer { bytes: data_bytes, source })?;
                 ring = Some(mapped);
             }

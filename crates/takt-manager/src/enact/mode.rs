@@ -1,0 +1,75 @@
+//! The ways of binding reservations to cores.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::system::GroupVersion;
+
+/// A way of binding reservations to cores, best first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Mode {
+    /// Partition roots of cgroup v2: the kernel admits per core, and keeps all other threads off those cores.
+    PartitionRoots,
+    /// Exclusive cpusets of cgroup v1: the kernel admits per core; other threads keep their CPUs but are no longer balanced between
+    /// the domains.
+    ExclusiveSets,
+    /// Admission control off (`sched_rt_runtime_us = -1`) and plain affinity: the kernel keeps budgets but no longer checks that they
+    /// fit, so the plan alone sees to that. Fair threads are balanced over all CPUs as ever.
+    AdmissionOff,
+    /// No binding: global earliest deadline first. Budgets are kept, but bounds that assume a core of one's own do not hold strictly.
+    Global,
+}
+
+impl Mode {
+    /// All, best first. The admission test off comes before exclusive sets of version 1: those switch load balancing off for every
+    /// thread of the machine, managed or not, and refuse a reservation where an ended one has not left its domain yet; a thread in
+    /// a set without its reservation starves.
+    pub const ALL: [Self; 4] = [Self::PartitionRoots, Self::AdmissionOff, Self::ExclusiveSets, Self::Global];
+
+    /// The control groups that it uses.
+    #[must_use]
+    pub fn groups(self) -> Option<GroupVersion> {
+        match self {
+            Self::PartitionRoots => Some(GroupVersion::V2),
+            Self::ExclusiveSets => Some(GroupVersion::V1),
+            Self::AdmissionOff | Self::Global => None,
+        }
+    }
+
+    /// Whether threads that exhaust their budget may reclaim what others leave (GRUB) without harm to others.
+    ///
+    /// With admission off they may not: the kernel spreads the bandwidth of every reservation over all CPUs of the domain when it
+    /// computes what is free, while ours sit on one. Several of them would take the same free bandwidth.
+    #[must_use]
+    pub fn reclaim_is_sound(self) -> bool {
+        self != Self::AdmissionOff
+    }
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::PartitionRoots => "partition roots (cgroup v2)",
+            Self::ExclusiveSets => "exclusive cpusets (cgroup v1)",
+            Self::AdmissionOff => "affinity, admission control off",
+            Self::Global => "global, not partitioned",
+        })
+    }
+}
+
+/// Why a way cannot be gone here.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Refusal {
+    /// The way.
+    pub mode: Mode,
+    /// Why not.
+    pub reason: String,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.mode, self.reason)
+    }
+}

@@ -1,0 +1,78 @@
+//! What the loop is told, and what it ends with.
+
+use std::io;
+use std::process::Command;
+use std::time::Duration;
+
+use takt_model::Model;
+
+use super::{Log, Status};
+use crate::enact;
+use crate::plan::Plan;
+use crate::restore::Restored;
+
+/// How the loop runs.
+#[derive(Debug)]
+pub struct Options {
+    /// Only look: model, bounds and what would be done.
+    pub observe: bool,
+    /// Time between two looks at the events. 15 ms: rings hold seconds, and a budget that does not suffice is noticed
+    /// within a few reservation periods.
+    pub poll: Duration,
+    /// Time between two renewals of the status. Half a second: nobody reads faster.
+    pub renew: Duration,
+    /// How plans are enacted.
+    pub enact: enact::Options,
+    /// How the model is learnt.
+    pub model: takt_model::Options,
+    /// Where to tell what happens.
+    pub log: Log,
+    /// The program that calls [`crate::restore::watchdog::run`] with the state file, as `takt manage --watchdog FILE`; without it only the state
+    /// file remains of a killed manager.
+    pub watchdog: Option<fn(&std::path::Path) -> io::Result<Command>>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            observe: false,
+            poll: Duration::from_millis(15),
+            renew: Duration::from_millis(500),
+            enact: enact::Options::default(),
+            model: takt_model::Options::default(),
+            log: Log::default(),
+            watchdog: None,
+        }
+    }
+}
+
+/// Why the loop ends.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// Nothing can be enacted.
+    #[error(transparent)]
+    Enact(#[from] enact::Error),
+    /// The options of the model.
+    #[error("model: {0}")]
+    Model(#[from] takt_model::OptionsError),
+    /// The probe.
+    #[error("the probe can no longer be read: {0}")]
+    Source(Box<dyn std::error::Error + Send + Sync>),
+    /// The watchdog.
+    #[error("the watchdog cannot be started: {0}. Fix: see that this program can be executed again")]
+    Watchdog(io::Error),
+}
+
+/// What remains at the end.
+#[derive(Debug, Clone)]
+pub struct Finished {
+    /// The last status.
+    pub status: Status,
+    /// What was restored; `None`: nothing had been enacted.
+    pub restored: Option<Restored>,
+    /// The last plan.
+    pub plan: Option<Plan>,
+    /// The last model.
+    pub model: Model,
+}

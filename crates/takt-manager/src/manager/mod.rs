@@ -1,0 +1,314 @@
+//! The manager: goals and a platform in, a plan for every snapshot out.
+//!
+//! It does no harm: a plan is given up only for one that keeps more. And it earns its keep: while what runs stays within what was planned for,
+//! the plan is repeated without analysis.
+
+use takt_model::Model;
+use takt_rt::clock::thread_cpu_ns;
+
+use crate::analysis::{Analysis, Work};
+use crate::budget::{self, ChainBound, Limits, Request, Search};
+use crate::chains;
+use crate::degrade;
+use crate::goals::Goals;
+use crate::plan::{ChainState, Decision, Plan, Platform, Step};
+use crate::words::ms;
+use crate::workload::{Reading, Workload};
+
+mod present;
+mod write;
+
+use present::{carried, within};
+use write::{best_effort, not_analysable, not_found, reservations};
+
+/// A plan is repeated at most so often before everything is looked at again, so that degraded chains come back.
+const REPEATS: u32 = 10;
+/// Budgets are given back only when so many plans in a row needed a fifth less: loads come and go.
+const SHRINKS: u32 = 5;
+/// The analysis gives up on response times beyond this many of the longest goal, which cannot help any chain.
+const LIMIT_GOALS: u64 = 2;
+
+/// Other periods are tried only if the declared one took no more executor analyses than this: a tenth of a second.
+const SMALL: u64 = 2000;
+
+/// Makes plans.
+#[derive(Debug)]
+pub struct Manager {
+    goals: Goals,
+    platform: Platform,
+    present: Option<Present>,
+    /// What the last plan took.
+    work: Work,
+}
+
+#[derive(Debug)]
+struct Present {
+    plan: Plan,
+    /// What it was made for, margins included.
+    planned: Workload,
+    /// Found paths, which hold as long as the graph does.
+    repeats: u32,
+    shrinks: u32,
+}
+
+/// A chain on its way through one plan.
+#[derive(Debug)]
+struct Candidate {
+    paths: Vec<Vec<usize>>,
+    refused: Option<ChainState>,
+}
+
+/// Budgets that could be enacted, and what they keep.
+#[derive(Debug)]
+struct Attempt {
+    period_ns: u64,
+    budgets_ns: Vec<u64>,
+    fates: Vec<Option<degrade::Fate>>,
+    bounds: Vec<Option<ChainBound>>,
+    decisions: Vec<Decision>,
+    /// These are the present ones.
+    held: bool,
+    /// What it took.
+    work: Work,
+}
+
+impl Attempt {
+    fn kept(&self) -> Vec<bool> {
+        self.fates.iter().map(|f| matches!(f, Some(Ok(_)))).collect()
+    }
+}
+
+impl Manager {
+    /// With nothing reserved yet.
+    #[must_use]
+    pub fn new(goals: Goals, platform: Platform) -> Self {
+        Self { goals, platform, present: None, work: Work::default() }
+    }
+
+    /// The goals.
+    #[must_use]
+    pub fn goals(&self) -> &Goals {
+        &self.goals
+    }
+
+    /// The platform.
+    #[must_use]
+    pub fn platform(&self) -> &Platform {
+        &self.platform
+    }
+
+    /// How much the last plan had to compute.
+    #[must_use]
+    pub fn work(&self) -> Work {
+        self.work
+    }
+
+    /// Forgets the present plan: what it asked for could not be enacted, or was undone.
+    pub fn forget(&mut self) {
+        self.present = None;
+    }
+
+    /// What to do about a snapshot.
+    pub fn plan(&mut self, model: &Model) -> Plan {
+        let started_ns = thread_cpu_ns();
+        self.work = Work::default();
+        let mut plan = match self.repeat(model) {
+            Some(plan) => plan,
+            None => self.decide(model),
+        };
+        plan.analysis_ns = thread_cpu_ns().saturating_sub(started_ns);
+        plan
+    }
+
+    fn reading(&self) -> Reading {
+        let options = &self.goals.options;
+        Reading {
+            cost_margin: options.cost_margin_percent / 100.0,
+            arrival_margin: options.arrival_margin_percent / 100.0,
+            exceedance: options.exceedance,
+        }
+    }
+
+    /// The present plan, if what runs now is within what it was made for.
+    fn repeat(&mut self, model: &Model) -> Option<Plan> {
+        let raw = Reading { cost_margin: 0.0, arrival_margin: 0.0, ..self.reading() };
+        let present = self.present.as_mut()?;
+        if present.repeats >= REPEATS || !within(&Workload::new(model, &raw), &present.planned) {
+            return None;
+        }
+        // Same graph, same numbers; threads may be others only if they are the same.
+        let same = present.plan.reservations.iter().all(|r| {
+            model.threads.get(r.thread.0).is_some_and(|t| (t.pid, t.tid, t.ended) == (r.pid, r.tid, false))
+        });
+        if !same {
+            return None;
+        }
+        present.repeats += 1;
+        let mut plan = present.plan.clone();
+        plan.cached = true;
+        plan.decisions = vec![unchanged("what runs is within what was planned for")];
+        Some(plan)
+    }
+
+    fn limits(&self, period_ns: u64) -> Limits {
+        let options = &self.goals.options;
+        Limits {
+            capacities_ns: self
+                .platform
+                .cores
+                .iter()
+                .map(|c| of(period_ns, self.platform.most_on(*c)))
+                .collect(),
+            step_ns: of(period_ns, options.step_percent / 100.0).max(1),
+            horizon_ns: options.horizon_ns(),
+        }
+    }
+
+    fn analysis<'w>(&self, workload: &'w Workload, period_ns: u64) -> Analysis<'w> {
+        let options = &self.goals.options;
+        let longest = self.goals.longest_ns();
+        let limit_ns =
+            longest.saturating_mul(LIMIT_GOALS).clamp(1_000_000_000, options.horizon_ns().max(1_000_000_000));
+        Analysis::new(workload, period_ns, limit_ns, options.transport_ns())
+    }
+
+    fn decide(&mut self, model: &Model) -> Plan {
+        let workload = Workload::new(model, &self.reading());
+        let candidates: Vec<Candidate> = self
+            .goals
+            .chains
+            .iter()
+            .map(|chain| match chains::paths(model, &chain.start, &chain.end) {
+                Ok(paths) => Candidate { refused: not_analysable(model, &workload, &paths), paths },
+                Err(error) => Candidate { paths: Vec::new(), refused: Some(not_found(&error)) },
+            })
+            .collect();
+        let requests: Vec<Option<Request<'_>>> = self
+            .goals
+            .chains
+            .iter()
+            .zip(&candidates)
+            .map(|(chain, c)| {
+                c.refused.is_none().then_some(Request {
+                    name: &chain.name,
+                    goal_ns: chain.goal_ns,
+                    paths: &c.paths,
+                })
+            })
+            .collect();
+        let mut chosen = self.best_attempt(&workload, &requests);
+        let held = self.present.as_ref().map(|p| carried(model, &p.plan));
+        let mut shrinks = 0;
+        if let Some(held) = &held {
+            let (present, stays) = self.weigh(&workload, &requests, held, &chosen, &mut shrinks);
+            if stays {
+                chosen = present;
+            }
+        }
+        let cores = match &held {
+            Some(held) if chosen.held => held.cores.clone(),
+            _ => self.places(&chosen.budgets_ns, held.as_ref(), &self.limits(chosen.period_ns)),
+        };
+        let mut decisions = chosen.decisions;
+        for assumption in &workload.assumptions {
+            decisions.push(Decision { chain: None, step: Step::Assumed, words: assumption.clone() });
+        }
+        let plan = Plan {
+            period_ns: chosen.period_ns,
+            reservations: reservations(model, &workload, &chosen.budgets_ns, &cores, chosen.period_ns),
+            best_effort: best_effort(model, &workload, &candidates, &chosen.budgets_ns),
+            chains: self.chain_plans(model, &candidates, &chosen.fates, &chosen.bounds),
+            decisions,
+            analysis_ns: 0,
+            cached: false,
+        };
+        drop(requests);
+        self.work = chosen.work;
+        self.present = Some(Present { plan: plan.clone(), planned: workload, repeats: 0, shrinks });
+        plan
+    }
+
+    /// Budgets at the declared period; where these cannot keep all chains, at a half and a quarter of it. Half the period is half the
+    /// wait for a budget, at twice the switches. Not in the paper, which leaves the period to be chosen.
+    fn best_attempt(&self, workload: &Workload, requests: &[Option<Request<'_>>]) -> Attempt {
+        let declared = self.goals.options.period_ns();
+        let mut best = self.attempt(workload, requests, declared);
+        if !self.goals.options.adapt_period {
+            return best;
+        }
+        for period_ns in [declared / 2, declared / 4] {
+            // What only budget or period could help; below a millisecond switching costs more than it gains.
+            let hopeful = best.fates.iter().any(|f| matches!(f, Some(Err(refusal)) if refusal.crowded));
+            if !hopeful || period_ns < 1_000_000 || best.work.executors > SMALL {
+                break;
+            }
+            let other = self.attempt(workload, requests, period_ns);
+            let work = best.work + other.work;
+            let gains = degrade::better(&other.kept(), &best.kept(), &self.goals.degradation_order).is_gt();
+            let words = format!(
+                "not all chains could be kept with a period of {} ms; with {} ms {}",
+                ms(best.period_ns),
+                ms(period_ns),
+                if gains { "more can" } else { "no more can" }
+            );
+            let decision = Decision { chain: None, step: Step::Period { period_ns, better: gains }, words };
+            if gains {
+                let mut decisions = vec![decision];
+                decisions.extend(other.decisions);
+                best = Attempt { decisions, ..other };
+            } else {
+                best.decisions.push(decision);
+            }
+            best.work = work;
+        }
+        best
+    }
+
+    fn attempt(&self, workload: &Workload, requests: &[Option<Request<'_>>], period_ns: u64) -> Attempt {
+        let mut analysis = self.analysis(workload, period_ns);
+        let mut search = Search::new(&mut analysis, self.limits(period_ns));
+        let fates = degrade::decide(&mut search, requests, &self.goals.degradation_order);
+        let (budgets_ns, decisions) = (search.budgets_ns, search.decisions);
+        // All budgets together: bounds can only have become better since each chain was looked at.
+        let bounds = bounds(&mut analysis, requests, &budgets_ns);
+        Attempt { work: analysis.work, period_ns, budgets_ns, fates, bounds, decisions, held: false }
+    }
+}
+
+/// Bounds of all chains whose influencing executors all have budgets.
+fn bounds(
+    analysis: &mut Analysis<'_>,
+    requests: &[Option<Request<'_>>],
+    budgets_ns: &[u64],
+) -> Vec<Option<ChainBound>> {
+    let workload = analysis.workload();
+    let influencing: Vec<Option<Vec<usize>>> = requests
+        .iter()
+        .map(|request| {
+            let callbacks = request.as_ref()?.paths.iter().flatten();
+            let servers = workload.influencing(callbacks.map(|c| workload.callbacks[*c].server));
+            servers.iter().all(|s| budgets_ns[*s] > 0).then_some(servers)
+        })
+        .collect();
+    let mut all: Vec<usize> = influencing.iter().flatten().flatten().copied().collect();
+    all.sort_unstable();
+    all.dedup();
+    let solution = analysis.solve(budgets_ns, &all);
+    requests
+        .iter()
+        .zip(&influencing)
+        .map(|(request, servers)| {
+            servers.as_ref()?;
+            budget::worst(analysis, request.as_ref()?.paths, budgets_ns, &solution)
+        })
+        .collect()
+}
+
+fn unchanged(why: &str) -> Decision {
+    Decision { chain: None, step: Step::Unchanged, words: format!("the present plan stays: {why}") }
+}
+
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss)]
+fn of(period_ns: u64, share: f64) -> u64 {
+    (period_ns as f64 * share) as u64
+}

@@ -1,0 +1,161 @@
+//! The present plan beside a new one: whether it stays, and on which cores its budgets do.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use takt_model::Model;
+
+use super::{Attempt, Manager, SHRINKS, bounds, unchanged};
+use crate::budget::{Limits, Request};
+use crate::curves::Cost;
+use crate::degrade;
+use crate::partition::{keeps, partition};
+use crate::plan::{Plan, Reservation};
+use crate::workload::Workload;
+
+/// Budgets of a former plan on today's executors.
+#[derive(Debug)]
+pub(super) struct Held {
+    pub period_ns: u64,
+    pub budgets_ns: Vec<u64>,
+    /// Cores by their number on the machine.
+    pub cores: Vec<usize>,
+    /// Nothing that had a budget has gone.
+    pub complete: bool,
+}
+
+impl Manager {
+    /// Looks at the present budgets under today's model, and whether they stay.
+    pub(super) fn weigh(
+        &self,
+        workload: &Workload,
+        requests: &[Option<Request<'_>>],
+        held: &Held,
+        fresh: &Attempt,
+        shrinks: &mut u32,
+    ) -> (Attempt, bool) {
+        let mut analysis = self.analysis(workload, held.period_ns);
+        let bounds = bounds(&mut analysis, requests, &held.budgets_ns);
+        let order = &self.goals.degradation_order;
+        let kept: Vec<bool> = bounds
+            .iter()
+            .zip(&self.goals.chains)
+            .map(|(bound, chain)| bound.as_ref().is_some_and(|b| b.ns <= chain.goal_ns))
+            .collect();
+        let ordering = degrade::better(&fresh.kept(), &kept, order);
+        let share = |budgets: &[u64], period_ns: u64| budgets.iter().sum::<u64>() as f64 / period_ns as f64;
+        let (old, new) = (share(&held.budgets_ns, held.period_ns), share(&fresh.budgets_ns, fresh.period_ns));
+        if ordering.is_eq() && new <= old * 0.8 {
+            *shrinks = self.present.as_ref().map_or(0, |p| p.shrinks) + 1;
+        }
+        let stays = held.complete
+            && self.fits(held, &self.limits(held.period_ns))
+            && ordering.is_le()
+            && *shrinks < SHRINKS;
+        let decision = unchanged(if *shrinks > 0 {
+            "the same chains are kept with less; budgets are given back when that lasts"
+        } else {
+            "no other plan keeps more"
+        });
+        let attempt = Attempt {
+            period_ns: held.period_ns,
+            budgets_ns: held.budgets_ns.clone(),
+            fates: fresh.fates.clone(),
+            bounds,
+            decisions: vec![decision],
+            held: true,
+            work: fresh.work + analysis.work,
+        };
+        (attempt, stays)
+    }
+
+    /// Cores of all budgets: where they were as far as possible, since moving a thread costs its caches.
+    pub(super) fn places(&self, budgets_ns: &[u64], held: Option<&Held>, limits: &Limits) -> Vec<usize> {
+        let index = |core: usize| self.platform.cores.iter().position(|c| *c == core);
+        if let Some(held) = held {
+            let mut used = vec![0_u64; limits.capacities_ns.len()];
+            let mut places: Vec<Option<usize>> = vec![None; budgets_ns.len()];
+            for (executor, core) in held.cores.iter().enumerate() {
+                if held.budgets_ns[executor] > 0
+                    && budgets_ns[executor] > 0
+                    && let Some(core) = index(*core)
+                {
+                    used[core] += budgets_ns[executor];
+                    places[executor] = Some(core);
+                }
+            }
+            let mut rest: Vec<usize> =
+                (0..budgets_ns.len()).filter(|e| budgets_ns[*e] > 0 && places[*e].is_none()).collect();
+            rest.sort_by_key(|e| (std::cmp::Reverse(budgets_ns[*e]), *e));
+            for executor in rest {
+                let emptiest = crate::partition::emptiest(&used, &limits.capacities_ns).unwrap_or(0);
+                if let Some(sum) = used.get_mut(emptiest) {
+                    *sum += budgets_ns[executor];
+                }
+                places[executor] = Some(emptiest);
+            }
+            let places: Vec<usize> = places.into_iter().map(|p| p.unwrap_or(0)).collect();
+            if keeps(budgets_ns, &places, &limits.capacities_ns) {
+                return places.into_iter().map(|p| self.platform.cores[p]).collect();
+            }
+        }
+        // The search accepted nothing without a partitioning.
+        let places =
+            partition(budgets_ns, &limits.capacities_ns).unwrap_or_else(|| vec![0; budgets_ns.len()]);
+        places.into_iter().map(|p| self.platform.cores.get(p).copied().unwrap_or(0)).collect()
+    }
+
+    pub(super) fn fits(&self, held: &Held, limits: &Limits) -> bool {
+        let index = |core: &usize| self.platform.cores.iter().position(|c| c == core);
+        let places: Option<Vec<usize>> = held
+            .cores
+            .iter()
+            .zip(&held.budgets_ns)
+            .map(|(core, budget)| if *budget == 0 { Some(0) } else { index(core) })
+            .collect();
+        places.is_some_and(|p| keeps(&held.budgets_ns, &p, &limits.capacities_ns))
+    }
+}
+
+pub(super) fn carried(model: &Model, plan: &Plan) -> Held {
+    let by_thread: HashMap<(u32, u32), &Reservation> =
+        plan.reservations.iter().map(|r| ((r.pid, r.tid), r)).collect();
+    let mut held = Held {
+        period_ns: plan.period_ns,
+        budgets_ns: vec![0; model.executors.len()],
+        cores: vec![0; model.executors.len()],
+        complete: false,
+    };
+    let mut found = 0;
+    for (number, executor) in model.executors.iter().enumerate() {
+        for thread in executor.threads.iter().filter_map(|t| model.threads.get(t.0)).filter(|t| !t.ended) {
+            if let Some(reservation) = by_thread.get(&(thread.pid, thread.tid)) {
+                held.budgets_ns[number] = reservation.budget_ns;
+                held.cores[number] = reservation.core;
+                found += 1;
+            }
+        }
+    }
+    held.complete = found == plan.reservations.len();
+    held
+}
+
+/// Whether a workload is the planned one with no more arrivals and no more costs.
+pub(super) fn within(now: &Workload, planned: &Workload) -> bool {
+    now.executors == planned.executors
+        && now.callbacks.len() == planned.callbacks.len()
+        && now.callbacks.iter().zip(&planned.callbacks).all(|(now, planned)| {
+            let cost: &Arc<Cost> = &now.cost;
+            now.server == planned.server
+                && now.timer == planned.timer
+                && now.inputs == planned.inputs
+                && now.trouble == planned.trouble
+                && now.name == planned.name
+                && cost.within(&planned.cost)
+                && match (&now.root, &planned.root) {
+                    (Some(now), Some(planned)) => now.within(planned),
+                    (None, None) => true,
+                    _ => false,
+                }
+        })
+}

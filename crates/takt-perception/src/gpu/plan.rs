@@ -1,0 +1,293 @@
+//! Where everything lies in the device's memory.
+
+use takt_link_camera::Intrinsics;
+
+use super::layout::{
+    BlobRecord, CameraBlock, CandidateRecord, Gather, ItemSum, Look, MAX_ITEMS, MAX_PEOPLE, Masks, People,
+    Place, Places, Pose, Queries, Report, Window,
+};
+use super::rig::Networks;
+use crate::config::PerceptionConfig;
+use crate::detector::Decoder;
+use crate::image::{Letterbox, Normalisation};
+use crate::occupancy::Scene;
+
+/// So many blobs and candidates come back with every frame; more, which is rare, in a second copy.
+pub(super) const FIRST: usize = 256;
+/// Where the pieces of one camera's memory lie. The same offsets serve the pinned twins.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct CameraPlaces {
+    /// Copied in with every frame: the pose and its capsules.
+    pub(super) pose: Place,
+    pub(super) rgb: Place,
+    pub(super) depth: Place,
+    /// Copied in as one, when masks are wanted.
+    pub(super) masks: Place,
+    pub(super) windows: Place,
+    pub(super) queries: Place,
+    pub(super) people: Place,
+    /// Copied out.
+    pub(super) look: Place,
+    pub(super) blob_records: Place,
+    pub(super) candidates: Place,
+    pub(super) report: Place,
+    pub(super) paint: Place,
+    pub(super) blob_room: usize,
+    pub(super) candidate_room: usize,
+    pub(super) cells: usize,
+}
+
+/// What the memory of one camera is made after.
+pub(super) struct CameraPlan<'a> {
+    pub(super) intrinsics: Intrinsics,
+    pub(super) scene: &'a Scene,
+}
+
+/// Lays out the memory of one camera. Addresses in the block are offsets into the arena until it is there.
+pub(super) fn plan(
+    all: &mut Places,
+    config: &PerceptionConfig,
+    camera: &CameraPlan,
+    networks: &Networks,
+    constants: &mut Vec<(Place, Vec<u8>)>,
+) -> (CameraPlaces, CameraBlock) {
+    let Intrinsics { width, height, .. } = camera.intrinsics;
+    let pixels = camera.intrinsics.pixels();
+    let step = config.occupancy.step_px;
+    let (columns, rows) = (width.div_ceil(step), height.div_ceil(step));
+    let cells = (columns * rows) as usize;
+    let rank = config.occupancy.nearest_rank;
+    let candidate_room = match &networks.detector {
+        Some((network, Decoder::Nanodet(heads), _)) => {
+            heads.heads.iter().map(|&(scores, ..)| network.outputs()[scores].1[1]).sum()
+        }
+        Some((network, Decoder::Yolo(layout), _)) => network.outputs()[layout.boxes].1[2],
+        None => 0,
+    };
+    let planes = match &networks.detector {
+        Some((_, decoder, _)) => decoder.mask_size().map_or(0, |[height, width]| height * width),
+        None => 0,
+    };
+    // A blob that counts has at least so many cells.
+    let blob_room = cells / (config.occupancy.min_samples.max(1) as usize) + 1;
+    let capsules = camera.scene.capsules_now().len();
+    let fixtures: Vec<f32> = camera.scene.fixtures().iter().flat_map(corners).collect();
+    let place = CameraPlaces {
+        pose: all.take::<u8>(size_of::<Pose>() + capsules * 7 * size_of::<f32>()),
+        rgb: all.take::<u8>(pixels * 3),
+        depth: all.take::<u16>(pixels),
+        masks: all.take::<Masks>(1),
+        windows: all.take::<Window>(1 + MAX_PEOPLE),
+        queries: all.take::<Queries>(1),
+        people: all.take::<People>(1),
+        look: all.take::<Look>(1),
+        blob_records: all.take::<BlobRecord>(blob_room.max(FIRST)),
+        candidates: all.take::<CandidateRecord>(candidate_room.max(FIRST)),
+        report: all.take::<Report>(1),
+        paint: all.take::<u8>(pixels),
+        blob_room,
+        candidate_room,
+        cells,
+    };
+    let mut room = |bytes: usize| all.take::<u8>(bytes);
+    let mut constant = |values: &[f32]| {
+        let place = room(size_of_val(values));
+        if !values.is_empty() {
+            constants.push((place, bytemuck::cast_slice(values).to_vec()));
+        }
+        place.at as u64
+    };
+    let (slope_x, slope_y) = camera.scene.slopes();
+    let (slope_x, slope_y, fixture_at) = (constant(slope_x), constant(slope_y), constant(&fixtures));
+    let mut words = |count: usize| all.take::<u32>(count).at as u64;
+    let block = CameraBlock {
+        rgb: place.rgb.at as u64,
+        depth: place.depth.at as u64,
+        slope_x,
+        slope_y,
+        fixtures: fixture_at,
+        pose: place.pose.at as u64,
+        windows: place.windows.at as u64,
+        masks: place.masks.at as u64,
+        people: place.people.at as u64,
+        queries: place.queries.at as u64,
+        points: [words(cells), words(cells), words(cells)],
+        blob_of: words(cells),
+        piece_of: words(cells),
+        owner: words(cells),
+        unmasked: words(cells),
+        scan_item: words(cells),
+        scan_near: words(cells),
+        keys: words(MAX_ITEMS * rank * 2),
+        bins: words(MAX_ITEMS * 3 * 256),
+        cell_depth: words(cells.div_ceil(2)),
+        planes: words(planes * MAX_PEOPLE),
+        blobs: all.take::<Gather>(cells).at as u64,
+        pieces: all.take::<Gather>(cells).at as u64,
+        items: all.take::<ItemSum>(MAX_ITEMS).at as u64,
+        look: place.look.at as u64,
+        blob_records: place.blob_records.at as u64,
+        candidates: place.candidates.at as u64,
+        report: place.report.at as u64,
+        paint: place.paint.at as u64,
+        area_scale: camera.scene.area_scale(step),
+        width,
+        height,
+        step,
+        columns,
+        rows,
+        cells: cells as u32,
+        fixture_count: (fixtures.len() / 6) as u32,
+        capsule_count: capsules as u32,
+        min_depth_mm: config.health.min_depth_mm.into(),
+        max_depth_mm: config.health.max_depth_mm.into(),
+        volume: corners(camera.scene.volume()),
+        link2: config.occupancy.link_m * config.occupancy.link_m,
+        min_area_m2: config.occupancy.min_area_m2,
+        min_samples: config.occupancy.min_samples,
+        rank: rank as u32,
+        mask_threshold: config.segmenter.threshold,
+        min_agreement: config.segmenter.min_agreement,
+        person_class: config.detector.person_class as u32,
+        threshold: config.detector.threshold,
+        blob_room: blob_room as u32,
+        candidate_room: candidate_room as u32,
+        ..CameraBlock::default()
+    };
+    (place, block)
+}
+
+/// The whole image as the detector's input.
+pub(super) fn detector_window(
+    intrinsics: &Intrinsics,
+    out: u64,
+    decoder: &Decoder,
+    [height, width]: [usize; 2],
+) -> Window {
+    let mut letterbox = Letterbox::new(width, height);
+    letterbox.prepare(intrinsics.width, intrinsics.height);
+    let (origin, scale) = letterbox.window();
+    window([width, height], out, origin, scale, decoder.normalisation())
+}
+
+/// A window of the image as an input of that size (width, height).
+pub(super) fn window(
+    [width, height]: [usize; 2],
+    out: u64,
+    origin: [f32; 2],
+    scale: f32,
+    norm: &Normalisation,
+) -> Window {
+    Window {
+        out,
+        width: width as u32,
+        height: height as u32,
+        origin,
+        scale: [scale; 2],
+        order: norm.order.map(|byte| byte as u32),
+        mean: norm.mean,
+        factor: norm.scale,
+        padding: norm.padding,
+    }
+}
+
+fn corners(volume: &crate::occupancy::Volume) -> [f32; 6] {
+    let (low, high) = (volume.min_m, volume.max_m);
+    [low.x, low.y, low.z, high.x, high.y, high.z]
+}
+
+/// Makes addresses of offsets.
+pub(super) fn relocate(block: &mut CameraBlock, base: u64) {
+    let CameraBlock {
+        rgb,
+        depth,
+        slope_x,
+        slope_y,
+        fixtures,
+        pose,
+        windows,
+        masks,
+        people,
+        queries,
+        points: [points_x, points_y, points_z],
+        blob_of,
+        piece_of,
+        blobs,
+        pieces,
+        owner,
+        unmasked,
+        scan_item,
+        scan_near,
+        keys,
+        bins,
+        items,
+        look,
+        blob_records,
+        candidates,
+        report,
+        paint,
+        cell_depth,
+        planes,
+        ..
+    } = block;
+    for address in [
+        rgb,
+        depth,
+        slope_x,
+        slope_y,
+        fixtures,
+        pose,
+        windows,
+        masks,
+        people,
+        queries,
+        points_x,
+        points_y,
+        points_z,
+        blob_of,
+        piece_of,
+        blobs,
+        pieces,
+        owner,
+        unmasked,
+        scan_item,
+        scan_near,
+        keys,
+        bins,
+        items,
+        look,
+        blob_records,
+        candidates,
+        report,
+        paint,
+        cell_depth,
+        planes,
+    ] {
+        *address += base;
+    }
+}
+
+/// Where the detector's outputs of a camera are.
+pub(super) fn connect(block: &mut CameraBlock, networks: &Networks, camera: usize) {
+    let Some((network, decoder, [height, width])) = &networks.detector else { return };
+    block.classes = decoder.classes() as u32;
+    (block.input_width, block.input_height) = (*width as u32, *height as u32);
+    match decoder {
+        Decoder::Nanodet(heads) => {
+            for (head, &(scores, boxes, columns)) in heads.heads.iter().enumerate() {
+                block.scores[head] = network.output(camera, scores);
+                block.boxes[head] = network.output(camera, boxes);
+                block.head_cells[head] = network.outputs()[scores].1[1] as u32;
+                block.head_columns[head] = columns as u32;
+            }
+        }
+        Decoder::Yolo(layout) => {
+            block.boxes[0] = network.output(camera, layout.boxes);
+            block.head_cells[0] = network.outputs()[layout.boxes].1[2] as u32;
+            if let Some((prototypes, height, width)) = layout.masks {
+                block.boxes[1] = network.output(camera, prototypes);
+                (block.proto_width, block.proto_height) = (width as u32, height as u32);
+            }
+        }
+    }
+}
