@@ -150,7 +150,8 @@ fn judge(table: &Table, what: &str) -> Requirement {
 /// The pipeline's memory, and what the device alone can keep, for comparison.
 fn memory(args: &BenchGpu, what: &str) -> Result<Requirement, std::io::Error> {
     let device = if args.tensorrt { Device::Tensorrt } else { Device::Cuda };
-    let growth = match growth(device, args.ordinal, args.growth_seconds, &stop_flag()?) {
+    let stop = stop_flag()?;
+    let growth = match growth(device, args.ordinal, args.growth_seconds, &stop) {
         Ok(growth) => growth,
         Err(why) => return Ok(Requirement::not_run(what, why)),
     };
