@@ -353,10 +353,10 @@ impl Stream {
             }
             *pointer = arg.pointer();
         }
-        if let Some(captured) = self.capture.borrow_mut().as_mut() {
-            if !captured.modules.iter().any(|known| Arc::ptr_eq(known, &function.module)) {
-                captured.modules.push(Arc::clone(&function.module));
-            }
+        if let Some(captured) = self.capture.borrow_mut().as_mut()
+            && !captured.modules.iter().any(|known| Arc::ptr_eq(known, &function.module))
+        {
+            captured.modules.push(Arc::clone(&function.module));
         }
         let ([gx, gy, gz], [bx, by, bz]) = (grid.blocks, grid.threads);
         // SAFETY: the driver copies the arguments before it returns; the rest is the caller's.

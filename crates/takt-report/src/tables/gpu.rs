@@ -72,13 +72,14 @@ pub fn mitigations(context: &Context<'_>) -> Option<Table> {
         return None;
     }
     // Configurations that differ in the mitigation only stand together.
-    let mut groups: BTreeMap<Vec<(String, String)>, Vec<(&str, &Digest)>> = BTreeMap::new();
-    let mut order: Vec<Vec<(String, String)>> = Vec::new();
+    type Others = Vec<(String, String)>;
+    let mut groups: BTreeMap<Others, Vec<(&str, &Digest)>> = BTreeMap::new();
+    let mut order: Vec<Others> = Vec::new();
     for digest in digests {
         let factors = &collection.configurations[digest.configuration].factors;
         let Some(own) = factors.iter().find(|f| f.name == MITIGATION) else { continue };
         let others = factors.iter().filter(|f| f.name != MITIGATION && collection.varying.contains(&f.name));
-        let key: Vec<(String, String)> = others.map(|f| (f.name.clone(), f.value.clone())).collect();
+        let key: Others = others.map(|f| (f.name.clone(), f.value.clone())).collect();
         if !order.contains(&key) {
             order.push(key.clone());
         }
