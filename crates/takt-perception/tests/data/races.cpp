@@ -20,6 +20,9 @@ template <class T, class U> static T atomicAdd(T *at, U by) {
     return __atomic_fetch_add(at, (T)by, __ATOMIC_RELAXED);
 }
 template <class T, class U> static T atomicMin(T *at, U by) {
+    // Between looking and writing, now and then another thread: that is where a wrong order would show.
+    static thread_local unsigned calls = 0;
+    if (++calls % 7 == 0) std::this_thread::yield();
     T now = __atomic_load_n(at, __ATOMIC_RELAXED);
     while ((T)by < now && !__atomic_compare_exchange_n(at, &now, (T)by, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
     }
