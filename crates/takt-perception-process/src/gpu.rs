@@ -129,6 +129,7 @@ impl Judge for GpuJudge {
 struct GpuTogether {
     batch: GpuBatch,
     gpu: Gpu,
+    watch: Watch,
     memory: Vec<Pinned<u8>>,
     /// Kept between batches for its room.
     room: Vec<BatchFrame<'static>>,
@@ -164,15 +165,21 @@ impl Together for GpuTogether {
         if !batch.is_empty() {
             let all = self.batch.process(&mut batch).map_err(refused);
             for frame in &mut batch {
-                outcomes[frame.camera] = Some(match (&all, frame.failed.take()) {
+                let (batch, camera, sequence) = (&self.batch, frame.camera, frame.frame.view.sequence);
+                outcomes[camera] = Some(match (&all, frame.failed.take()) {
                     (Err(error), _) => Err(error.clone()),
                     (Ok(()), Some(error)) => Err(refused(error)),
-                    // When the parts ran is not told for batches.
-                    (Ok(()), None) => Ok(Stages::default()),
+                    (Ok(()), None) => Ok(self
+                        .watch
+                        .stages(|clock, recorder| batch.record_spans(camera, clock, sequence, recorder))),
                 });
             }
         }
         self.room = emptied(batch);
+    }
+
+    fn after(&mut self) {
+        self.watch.look();
     }
 }
 
@@ -235,7 +242,8 @@ pub(crate) fn judges(
             let cameras: Vec<_> = cameras.map(|(index, camera)| (index as u32, *camera, None)).collect();
             let room = Vec::with_capacity(cameras.len());
             let batch = GpuBatch::new(&gpu, &config, cameras, &tell).map_err(|e| e.to_string())?;
-            let judge = GpuTogether { batch, gpu: gpu.clone(), memory: Vec::new(), room };
+            let watch = Watch::new(&gpu).map_err(|e| e.to_string())?;
+            let judge = GpuTogether { batch, gpu: gpu.clone(), watch, memory: Vec::new(), room };
             let keep = (gpu, interfering(&config, &mut about)?);
             return Ok(Judges::together(Box::new(judge), about, Box::new(keep)));
         }

@@ -67,6 +67,9 @@ pub(crate) trait Together: Send {
 
     /// Judges the frames of the cameras whose outcome is still `None`.
     fn judge(&mut self, frames: &[Option<Taken<'_>>], outs: &mut [Detections], outcomes: &mut Outcomes);
+
+    /// Called once the answers are out, for what nobody waits for.
+    fn after(&mut self);
 }
 
 /// Makes the judges that a setup asks for. Gets a function to tell of progress; returns one sentence on failure.
@@ -262,6 +265,7 @@ fn answer_together(mut judge: Box<dyn Together>, answerers: &[Answerer], region:
             lost |= matches!(outcome, Err(JudgeError::Lost(_)));
             answerer.answer(&Answer::new(ticket, taken_ns, monotonic_ns(), outcome, out));
         }
+        judge.after();
         if lost {
             return;
         }

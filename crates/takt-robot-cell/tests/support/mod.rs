@@ -1,4 +1,5 @@
 //! What the tests of the whole cell share: its configuration, and a cell that runs while everything is recorded.
+#![allow(dead_code, reason = "each test file uses a part of it")]
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
