@@ -40,6 +40,7 @@ pub enum Event<'a> {
 
 /// A robot's configuration.
 #[derive(Clone, Debug, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "there is one of it in a run, and it is hardly ever moved")]
 pub enum RobotFile {
     /// The cobot safety cell.
     Cell(CellFile),

@@ -345,8 +345,8 @@ fn device_work(dir: &RunDir, names: &[String]) -> Result<Vec<(String, Vec<Device
     let values = dir.columns(file, &columns)?;
     let mut cameras: Vec<(String, Vec<DeviceWork>)> =
         names.iter().map(|name| (format!("camera {name}"), Vec::new())).collect();
-    for row in 0..values[0].len() {
-        let Some((_, work)) = usize::try_from(values[0][row]).ok().and_then(|at| cameras.get_mut(at)) else {
+    for (row, &camera) in values[0].iter().enumerate() {
+        let Some((_, work)) = usize::try_from(camera).ok().and_then(|at| cameras.get_mut(at)) else {
             continue;
         };
         for (part, name) in PARTS.iter().enumerate() {

@@ -272,12 +272,9 @@ fn keep<S: Source>(
         }
     }
     let finished = live.finish()?;
-    if let Some(screen) = screen {
-        match screen.join() {
-            Ok(Err(error)) => eprintln!("takt: {error}"),
-            // A panic has been printed.
-            Ok(Ok(_)) | Err(_) => {}
-        }
+    // A panic of the screen has been printed.
+    if let Some(Ok(Err(error))) = screen.map(std::thread::JoinHandle::join) {
+        eprintln!("takt: {error}");
     }
     outcome?;
     Ok(finished)
