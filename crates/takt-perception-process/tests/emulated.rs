@@ -59,7 +59,7 @@ fn all_on_one_stream_answer_as_the_cpu_does() {
 
 /// The last answer tells when the device did what, within the time in which the worker had the frame.
 fn assert_parts(rig: &Rig) {
-    let answer = rig.records.iter().rfind(|record| record.kind == EventKind::Answered).unwrap();
+    let answer = rig.records.iter().rfind(|record| record.kind == EventKind::Answered).expect("an answer");
     let parts = answer.stages.spans;
     for [start_ns, end_ns] in [parts[0], parts[1], parts[5]] {
         let slack_ns = answer.stages.error_ns;

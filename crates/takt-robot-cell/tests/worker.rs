@@ -1,6 +1,5 @@
 //! The whole cell with its perception in a process of its own, and everything that this process may do wrong.
 
-// Not every test program uses all that the tests share.
 mod support;
 
 use takt_perception::{Device, FrameHealth, Streams, WhenOpen};
