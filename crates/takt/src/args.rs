@@ -427,6 +427,9 @@ pub struct BenchGpu {
     /// How long the GPU's memory is watched, seconds
     #[arg(long, default_value_t = 600.0, value_parser = positive_seconds)]
     pub growth_seconds: f64,
+    /// Frames of each camera that are compared with the CPU's answers; 300 is the whole recording
+    #[arg(long, default_value_t = 300)]
+    pub frames: u64,
     /// TensorRT instead of CUDA for the run of five cameras; the first start builds engines for minutes
     #[arg(long)]
     pub tensorrt: bool,

@@ -15,9 +15,6 @@ use takt_perception::Device;
 use super::{CommandResult, campaign, stop_flag};
 use crate::args::{BenchGpu, CampaignCommon};
 
-/// Frames of each camera that are compared with the CPU's: the whole recording.
-const COMPARED_FRAMES: u64 = 300;
-
 pub fn run(args: &BenchGpu) -> CommandResult {
     let same = format!(
         "the CPU's answers on the shipped recording: masks IoU >= {LEAST_OVERLAP}, distances within {:.0} cm",
@@ -39,16 +36,23 @@ pub fn run(args: &BenchGpu) -> CommandResult {
         Ok(gpu) => {
             // The measurements open the device themselves, some in other processes.
             drop(gpu);
-            let mut list = vec![
-                answers(args, &same),
-                perception(args, &fast)?,
-                interference(args, &ratio)?,
-                memory(args, &grows)?,
-            ];
-            if info.as_ref().is_some_and(|info| info.emulated) {
+            let emulated = info.as_ref().is_some_and(|info| info.emulated);
+            let mut list = Vec::new();
+            // Each is told as soon as it is known: all of it takes a quarter of an hour.
+            let mut keep = |requirement: Requirement| {
                 let why = "the GPU is emulated: its times say nothing about a GPU";
-                list = list.into_iter().map(|requirement| requirement.does_not_count(why)).collect();
-            }
+                let requirement = if emulated { requirement.does_not_count(why) } else { requirement };
+                eprintln!("{}", requirement.line());
+                list.push(requirement);
+            };
+            eprintln!("1 of 4: {} frames of each camera, on the CPU and on the GPU", args.frames);
+            keep(answers(args, &same));
+            eprintln!("2 of 4: five cameras for {:.0} s", args.seconds);
+            keep(perception(args, &fast)?);
+            eprintln!("3 of 4: interference, runs of {:.0} s", args.seconds);
+            keep(interference(args, &ratio)?);
+            eprintln!("4 of 4: memory, for {:.0} s", args.growth_seconds);
+            keep(memory(args, &grows)?);
             list
         }
     };
@@ -66,7 +70,7 @@ pub fn run(args: &BenchGpu) -> CommandResult {
 }
 
 fn answers(args: &BenchGpu, what: &str) -> Requirement {
-    match same_answers(args.ordinal, COMPARED_FRAMES) {
+    match same_answers(args.ordinal, args.frames) {
         Err(why) => Requirement::not_run(what, why),
         Ok(same) => {
             let measured = format!(
