@@ -1,8 +1,7 @@
 //! After the first frames, perception's own code allocates nothing per frame. (An inference engine may; here
 //! none runs.)
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
+mod walker;
 
 use nalgebra::Isometry3;
 use takt_link_camera::{Frame, Intrinsics};
@@ -10,46 +9,11 @@ use takt_perception::{
     Backend, Detection, DetectionSet, Detections, Engine, EngineConfig, FrameHealth, FramePose, Overlay,
     Perception, PerceptionConfig,
 };
-
-struct Counting;
-
-thread_local! {
-    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-}
-
-// SAFETY: every call is passed on to the system allocator unchanged; counting touches no memory of it.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.with(|count| count.set(count.get() + 1));
-        // SAFETY: the caller's contract is the system allocator's.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the pointer came from `alloc` above, that is from the system allocator.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
+use takt_rt::proof::{AllocationCounter, allocations};
+use walker::draw;
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
-
-/// A person who walks from left to right, and a thing that stays.
-fn draw(frame: &mut Frame, sequence: u64) {
-    frame.sequence = sequence;
-    frame.capture_ns = sequence * 33_333_333;
-    frame.depth_mm.fill(8_000);
-    let left = 20 + (sequence % 100) as u32 * 3;
-    for v in 0..288 {
-        for u in 0..384 {
-            let person = (left..left + 40).contains(&u) && (60..200).contains(&v);
-            let thing = (300..340).contains(&u) && (100..160).contains(&v);
-            if person || thing {
-                frame.depth_mm[(v * 384 + u) as usize] = if person { 2_000 } else { 3_000 };
-            }
-        }
-    }
-}
+static COUNTER: AllocationCounter = AllocationCounter;
 
 #[test]
 fn nothing_is_allocated_once_warm() {
@@ -78,9 +42,9 @@ fn nothing_is_allocated_once_warm() {
         let mut set = DetectionSet::of_frame(sequence, 0);
         set.push(Detection { box_px: [left - 2.0, 55.0, left + 42.0, 205.0], score: 0.9 });
         let set = (sequence % 10 == 0).then_some(&set);
-        let before = ALLOCATIONS.with(Cell::get);
+        let before = allocations();
         perception.process_with_detections(&frame, Some(&pose), 0, set, &mut out, Some(&mut overlay));
-        let allocations = ALLOCATIONS.with(Cell::get) - before;
+        let allocations = allocations() - before;
         if sequence > 100 {
             during += allocations;
         }
