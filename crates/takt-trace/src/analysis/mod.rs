@@ -15,6 +15,7 @@ use crate::error::TraceError;
 use crate::event::{Clock, Trace};
 
 mod cause;
+mod cpu;
 mod observed;
 mod path;
 mod steal;

@@ -1,7 +1,5 @@
 //! Jobs and slices as the kernel saw them: for threads that keep no job records, and for pictures of a window.
 
-use std::collections::HashMap;
-
 use serde::{Deserialize, Serialize};
 use takt_rt::jobs::JobRecord;
 
@@ -15,7 +13,8 @@ const SAME_CLOCK_NS: u64 = 60_000_000_000;
 pub fn observed_jobs(trace: &Trace, tid: i32) -> Vec<JobRecord> {
     let mut jobs = Vec::new();
     let mut timer: Option<(u64, u64)> = None;
-    let mut expiring: HashMap<u16, u64> = HashMap::new();
+    // The CPU that runs this timer's function; on another one, or nested in it, others may expire meanwhile.
+    let mut expiring_on: Option<u16> = None;
     let mut planned: Option<u64> = None;
     let mut job: Option<JobRecord> = None;
     for event in &trace.events {
@@ -24,21 +23,20 @@ pub fn observed_jobs(trace: &Trace, tid: i32) -> Vec<JobRecord> {
             Kind::TimerStart { timer: address, expires_ns, .. } if event.tid == tid => {
                 timer = Some((address, expires_ns));
             }
-            Kind::TimerExpireEntry { timer, .. } => {
-                expiring.insert(event.cpu, timer);
+            Kind::TimerExpireEntry { timer: address, .. } if timer.is_some_and(|timer| timer.0 == address) => {
+                expiring_on = Some(event.cpu);
             }
-            Kind::TimerExpireExit { .. } => {
-                expiring.remove(&event.cpu);
+            Kind::TimerExpireExit { timer: address } if timer.is_some_and(|timer| timer.0 == address) => {
+                expiring_on = None;
             }
             Kind::Waking { tid: woken, .. } if woken == tid && job.is_none() => {
-                let due = timer.filter(|timer| expiring.get(&event.cpu) == Some(&timer.0));
+                let due = timer.filter(|_| expiring_on == Some(event.cpu));
                 let due_ns = due.map(|timer| timer.1).filter(|ns| now_ns.abs_diff(*ns) < SAME_CLOCK_NS);
                 planned = Some(due_ns.unwrap_or(now_ns).min(now_ns));
             }
             // What is pending may be over, and another may have begun.
             Kind::Lost { .. } => {
-                (timer, planned, job) = (None, None, None);
-                expiring.remove(&event.cpu);
+                (timer, expiring_on, planned, job) = (None, None, None, None);
             }
             Kind::Switch { prev_tid, prev_state, next_tid, .. } => {
                 if prev_tid == tid

@@ -6,45 +6,10 @@ use std::collections::{BTreeMap, HashMap};
 use takt_rt::jobs::JobRecord;
 
 use super::cause::{Bucket, is_stopper};
+use super::cpu::{Cpu, Interrupt};
 use super::path::{Activation, Path};
 use super::steal::{self, Gap, GapFinder};
-use crate::event::{Event, Kind, Softirq, Span, State, Trace, Vector};
-
-/// What interrupts a CPU.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Interrupt {
-    Vector(Vector),
-    Irq(u32),
-}
-
-#[derive(Debug, Clone, Copy)]
-struct TimerRaise {
-    raise_ns: u64,
-    irq_ns: Option<u64>,
-    switches: u64,
-}
-
-#[derive(Debug, Default)]
-struct Cpu {
-    tid: i32,
-    prio: i16,
-    /// Interrupts in progress, the outermost first, with their begin.
-    interrupts: Vec<(Interrupt, u64)>,
-    softirq: Option<Softirq>,
-    /// Timer whose function runs, and since when.
-    expiring: Option<(u64, u64)>,
-    raised: Option<TimerRaise>,
-    /// A fair thread runs although a real-time one is ready: the budget of real-time threads is exhausted.
-    denied: bool,
-    /// Real-time threads that left this CPU ready, and have not come back.
-    preempted: Vec<i32>,
-    switches: u64,
-    /// `switches` when the outermost interrupt came.
-    switches_before: u64,
-    last_ns: u64,
-    /// Whether `tid` is what the events said, and nothing was lost since.
-    known: bool,
-}
+use crate::event::{Event, Kind, Softirq, Span, State, Trace};
 
 /// A stretch of a CPU without events, in which another thread than the one before and the one after had it: the kernel
 /// left out what it did.
@@ -252,7 +217,7 @@ impl<'a> Sweep<'a> {
         if let Now::Running { cpu } = self.now
             && let Some(state) = self.cpus.get(usize::from(cpu))
             && state.interrupts.is_empty()
-            && state.softirq.is_none()
+            && state.softirq().is_none()
             && self.boosted.is_empty()
         {
             found.own_ns += until_ns.saturating_sub(self.last_ns.max(job.start_ns));
@@ -301,7 +266,7 @@ impl<'a> Sweep<'a> {
 
     /// What the thread is held up by now, and the CPU that shows it.
     fn bucket(&self, timer: bool) -> (Bucket, Option<u16>) {
-        let interrupted = |cpu: &Cpu| match (cpu.interrupts.last(), cpu.softirq) {
+        let interrupted = |cpu: &Cpu| match (cpu.interrupts.last(), cpu.softirq()) {
             (Some((Interrupt::Vector(vector), _)), _) => Some(Bucket::Vector(*vector)),
             (Some((Interrupt::Irq(irq), _)), _) => Some(Bucket::Irq(*irq)),
             (None, Some(softirq)) => Some(Bucket::Softirq(softirq)),
@@ -344,7 +309,7 @@ impl<'a> Sweep<'a> {
                     let Some(on) = cpu.and_then(state) else { return (Bucket::Unknown, None) };
                     let bucket = match interrupted(on) {
                         Some(bucket) => bucket,
-                        None if on.raised.is_some() => Bucket::Softirq(Softirq::HRTIMER),
+                        None if on.timers_deferred() => Bucket::Softirq(Softirq::HRTIMER),
                         None if on.tid == 0 => Bucket::Idle,
                         None => Bucket::InterruptsOff(on.tid),
                     };
@@ -521,13 +486,11 @@ impl<'a> Sweep<'a> {
             waker: event.tid,
             switches_before: if cpu.interrupts.is_empty() { cpu.switches } else { cpu.switches_before },
         };
-        if let Some((timer, expire_ns)) = cpu.expiring {
+        if let Some(expiry) = cpu.expiry() {
             path.activation = Activation::Timer;
-            path.expire_ns = Some(expire_ns);
-            path.programmed_ns = self.timers.get(&timer).map(|timer| timer.1);
-            if cpu.softirq == Some(Softirq::HRTIMER)
-                && let Some(raised) = cpu.raised
-            {
+            path.expire_ns = Some(expiry.began_ns);
+            path.programmed_ns = self.timers.get(&expiry.timer).map(|timer| timer.1);
+            if let Some(raised) = expiry.raised {
                 path.activation = Activation::DeferredTimer;
                 path.raise_ns = Some(raised.raise_ns);
                 path.irq_ns = raised.irq_ns;
@@ -535,73 +498,5 @@ impl<'a> Sweep<'a> {
             }
         }
         Some(path)
-    }
-}
-
-impl Cpu {
-    fn apply(&mut self, event: &Event) {
-        self.last_ns = event.time_ns;
-        self.known = !matches!(event.kind, Kind::Lost { .. });
-        match event.kind {
-            Kind::VectorEntry(vector) => self.enter(Interrupt::Vector(vector), event.time_ns),
-            Kind::IrqEntry { irq } => self.enter(Interrupt::Irq(irq), event.time_ns),
-            Kind::VectorExit(vector) => self.exit(Interrupt::Vector(vector)),
-            Kind::IrqExit { irq } => self.exit(Interrupt::Irq(irq)),
-            Kind::SoftirqRaise(Softirq::HRTIMER) if self.raised.is_none() => {
-                let irq_ns = self.interrupts.first().map(|interrupt| interrupt.1);
-                let switches = if irq_ns.is_some() { self.switches_before } else { self.switches };
-                self.raised = Some(TimerRaise { raise_ns: event.time_ns, irq_ns, switches });
-            }
-            Kind::SoftirqEntry(softirq) => self.softirq = Some(softirq),
-            Kind::SoftirqExit(softirq) => {
-                self.softirq = None;
-                if softirq == Softirq::HRTIMER {
-                    self.raised = None;
-                }
-            }
-            Kind::TimerExpireEntry { timer, .. } => self.expiring = Some((timer, event.time_ns)),
-            Kind::TimerExpireExit { .. } => self.expiring = None,
-            Kind::Switch { prev_tid, prev_state, prev_prio, next_tid, next_prio } => {
-                self.switches += 1;
-                self.preempted.retain(|&tid| tid != prev_tid && tid != next_tid);
-                if (0..100).contains(&prev_prio) && prev_state == State::Runnable {
-                    self.preempted.push(prev_tid);
-                }
-                if next_prio < 100 {
-                    self.denied = false;
-                } else if !self.preempted.is_empty() {
-                    self.denied = true;
-                }
-                // No switch happens within an interrupt: whatever is still open was lost.
-                self.interrupts.clear();
-                self.expiring = None;
-            }
-            Kind::Lost { .. } => {
-                self.interrupts.clear();
-                self.softirq = None;
-                self.expiring = None;
-                self.raised = None;
-                self.denied = false;
-                self.preempted.clear();
-            }
-            _ => {}
-        }
-    }
-
-    fn enter(&mut self, interrupt: Interrupt, now_ns: u64) {
-        if self.interrupts.is_empty() {
-            self.switches_before = self.switches;
-        }
-        // An interrupt cannot nest in itself: its end was not recorded.
-        if let Some(open) = self.interrupts.iter().position(|open| open.0 == interrupt) {
-            self.interrupts.truncate(open);
-        }
-        self.interrupts.push((interrupt, now_ns));
-    }
-
-    fn exit(&mut self, interrupt: Interrupt) {
-        if let Some(open) = self.interrupts.iter().rposition(|open| open.0 == interrupt) {
-            self.interrupts.truncate(open);
-        }
     }
 }

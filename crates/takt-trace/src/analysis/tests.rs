@@ -139,6 +139,63 @@ fn the_deferred_path_counts_its_switches() {
     assert_eq!(late.cause, Cause::Softirq, "{late:#?}");
 }
 
+/// On PREEMPT_RT the software interrupt is a thread: whoever comes into its midst takes the direct path still, keeps its own
+/// time, and leaves the other timers where they were.
+#[test]
+fn an_interrupt_within_the_software_interrupt_takes_the_direct_path() {
+    const OTHER: u64 = 0xf10;
+    let hrtimer = Softirq::HRTIMER;
+    let trace = Story::new()
+        .sleep(10, 1000)
+        .at(990, BUSY, Kind::VectorEntry(Vector::LocalTimer))
+        .at(991, BUSY, Kind::SoftirqRaise(hrtimer))
+        .at(992, BUSY, Kind::VectorExit(Vector::LocalTimer))
+        .switch(993, BUSY, 120, State::Runnable, KTIMERS, 98)
+        .at(994, KTIMERS, Kind::SoftirqEntry(hrtimer))
+        .at(995, KTIMERS, Kind::TimerExpireEntry { timer: OTHER, function: 1, now_ns: 995_000 })
+        .wake(1003, KTIMERS)
+        .switch(1020, KTIMERS, 98, State::Runnable, TASK, PRIO)
+        .sleep(1100, 2000)
+        .switch(1102, BUSY, 120, State::Runnable, KTIMERS, 98)
+        .at(1103, KTIMERS, Kind::TimerExpireExit { timer: OTHER })
+        .at(1104, KTIMERS, Kind::SoftirqExit(hrtimer))
+        .end(1200);
+    let report = analyse(&trace, TASK, &[job(1000, 1024, 1030, 1090)]).unwrap();
+    assert_eq!(report.activations.into_iter().collect::<Vec<_>>(), [("timer".to_owned(), 1)]);
+    assert_eq!(segment(&report, "execution_on_cpu"), 60.0);
+}
+
+/// And a timer that waits in it is still on the deferred path after another expired on top of it.
+#[test]
+fn a_deferred_timer_stays_so_after_an_interrupt_on_top_of_it() {
+    let hrtimer = Softirq::HRTIMER;
+    let inner = Kind::TimerExpireEntry { timer: 0xf10, function: 1, now_ns: 1_062_000 };
+    let trace = Story::new()
+        .sleep(10, 1000)
+        .at(1000, BUSY, Kind::VectorEntry(Vector::LocalTimer))
+        .at(1005, BUSY, Kind::SoftirqRaise(hrtimer))
+        .at(1018, BUSY, Kind::VectorExit(Vector::LocalTimer))
+        .switch(1054, BUSY, 120, State::Runnable, KTIMERS, 98)
+        .at(1055, KTIMERS, Kind::SoftirqEntry(hrtimer))
+        .at(1060, KTIMERS, Kind::TimerExpireEntry { timer: TIMER, function: 1, now_ns: 1_060_000 })
+        .at(1061, KTIMERS, Kind::VectorEntry(Vector::LocalTimer))
+        .at(1062, KTIMERS, inner)
+        .at(1063, KTIMERS, Kind::TimerExpireExit { timer: 0xf10 })
+        .at(1064, KTIMERS, Kind::SoftirqRaise(hrtimer))
+        .at(1065, KTIMERS, Kind::VectorExit(Vector::LocalTimer))
+        .at(1093, KTIMERS, Kind::Waking { tid: TASK, prio: PRIO, target_cpu: 0 })
+        .at(1094, KTIMERS, Kind::Wakeup { tid: TASK, prio: PRIO, target_cpu: 0 })
+        .at(1095, KTIMERS, Kind::TimerExpireExit { timer: TIMER })
+        .at(1096, KTIMERS, Kind::SoftirqExit(hrtimer))
+        .switch(1110, KTIMERS, 98, State::Runnable, TASK, PRIO)
+        .end(1300);
+    let report = analyse(&trace, TASK, &[job(1000, 1116, 1117, 1168)]).unwrap();
+    assert_eq!(report.activations.into_iter().collect::<Vec<_>>(), [("deferred_timer".to_owned(), 1)]);
+    assert_eq!(segment(&report, "softirq"), 55.0);
+    // The kernel's own view of the jobs finds the programmed release, too.
+    assert_eq!(observed_jobs(&trace, TASK)[0].planned_ns, 1_000_000);
+}
+
 #[test]
 fn a_helper_is_told_from_a_stranger() {
     let story = |hog: i32| {
