@@ -22,7 +22,7 @@ pub mod summary;
 pub mod trace;
 pub mod uav;
 
-pub use error::LabError;
+pub use error::{LabError, last_words};
 pub use options::{Interference, RunOptions, Target, View};
 pub use robot::{Event, RobotFile};
 pub use summary::{RunSummary, SeriesSummary};
