@@ -6,6 +6,7 @@
 pub mod builtin;
 pub mod campaign;
 pub mod cell;
+mod collect;
 pub mod cyclic;
 pub mod daq;
 mod error;

@@ -264,8 +264,7 @@ fn finish(
         header.figures.extend(worker_figures(worker));
     }
     summary.reasons.extend(header.problems.iter().cloned());
-    session.seal_with(&summary)?;
-    Ok(summary)
+    Ok(session.seal_with(|_| Ok(summary))?.1)
 }
 
 /// Figures of the perception process that campaigns compare.
