@@ -188,7 +188,7 @@ fn an_interrupt_within_the_software_interrupt_takes_the_direct_path() {
         .at(1104, KTIMERS, Kind::SoftirqExit(hrtimer))
         .end(1200);
     let report = analyse(&trace, TASK, &[job(1000, 1024, 1030, 1090)]).unwrap();
-    assert_eq!(report.activations.into_iter().collect::<Vec<_>>(), [("timer".to_owned(), 1)]);
+    assert_eq!(report.activations, BTreeMap::from([("timer".to_owned(), 1)]));
     assert_eq!(segment(&report, "execution_on_cpu"), 60.0);
 }
 
@@ -215,9 +215,10 @@ fn a_deferred_timer_stays_so_after_an_interrupt_on_top_of_it() {
         .at(1095, KTIMERS, Kind::TimerExpireExit { timer: TIMER })
         .at(1096, KTIMERS, Kind::SoftirqExit(hrtimer))
         .switch(1110, KTIMERS, 98, State::Runnable, TASK, PRIO)
+        .sleep(1200, 2000)
         .end(1300);
     let report = analyse(&trace, TASK, &[job(1000, 1116, 1117, 1168)]).unwrap();
-    assert_eq!(report.activations.into_iter().collect::<Vec<_>>(), [("deferred_timer".to_owned(), 1)]);
+    assert_eq!(report.activations, BTreeMap::from([("deferred_timer".to_owned(), 1)]));
     assert_eq!(segment(&report, "softirq"), 55.0);
     // The kernel's own view of the jobs finds the programmed release, too.
     assert_eq!(observed_jobs(&trace, TASK)[0].planned_ns, 1_000_000);
