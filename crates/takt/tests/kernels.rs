@@ -11,7 +11,12 @@ use std::process::Command;
 use serde_json::Value;
 
 use rustix::process::Signal;
-use takt::{Beside, folders, json, missing, read_json, stderr, stdout, takt as run, wait_for};
+use takt::{Beside, TAKT, folders, json, missing, read_json, root, stderr, stdout, takt as run, wait_for};
+use takt_kernels::guest::{Job, Order};
+use takt_kernels::machine::Settings;
+use takt_kernels::packages::Store;
+use takt_kernels::transport::JobEnding;
+use takt_kernels::{Brought, GuestRun, TAKT_PATH, run_in_guest};
 
 /// Whether guests can be made here: QEMU, and two kernels from the distribution or the cache.
 fn no_guests() -> bool {
@@ -240,6 +245,64 @@ fn an_interrupted_campaign_of_guests_goes_on_with_a_kernel_by_path() {
     }
     assert_eq!(seals().len(), 2);
     assert_eq!(fs::read(sealed[0].join("hashes.json")).unwrap(), first);
+}
+
+/// What a manager changes: control groups and their partitions, and the room for real-time threads.
+const SETTINGS: &str = "cd /sys/fs/cgroup; for group in . */ */*/; do [ -d $group ] || continue; read -r left < $group/cgroup.subtree_control; \
+                        echo $group: $left; for file in $group/cpuset.cpus.partition $group/cpuset.cpus.exclusive; do [ -f $file ] || \
+                        continue; read -r value < $file; echo $file: $value; done; done; read -r room < /proc/sys/kernel/sched_rt_runtime_us; \
+                        echo room: $room";
+
+/// The manager whole under a kernel with partition roots, whatever this machine's kernel has.
+#[test]
+fn a_manager_in_a_guest_reserves_and_restores() {
+    if no_guests() {
+        return;
+    }
+    // With `cpuset.cpus.exclusive`, which came with 6.7.
+    let kernel = Store::open(None).and_then(|store| store.get("6.12", &mut |_| {}));
+    if missing(&format!("no kernel 6.12: {:?}", kernel.as_ref().err()), kernel.is_ok()) {
+        return;
+    }
+    let desk = tempfile::tempdir().unwrap();
+    let goals = "/etc/takt/goals.toml";
+    let settings = |name: &str| Job::new(name, "/bin/sh", &["-c", SETTINGS]);
+    let manage = ["manage", goals, "--json", "--", TAKT_PATH, "workload", "--seconds", "9"];
+    let jobs = vec![
+        settings("before"),
+        Job::new("manage", TAKT_PATH, &manage),
+        settings("after"),
+        Job::new("restore", TAKT_PATH, &["manage", "--restore"]),
+    ];
+    let outcome = run_in_guest(
+        &GuestRun {
+            kernel: kernel.unwrap(),
+            settings: Settings { cpus: 2, memory_mib: 1024, ..Settings::default() },
+            init: TAKT.into(),
+            programs: vec![Brought::same("/bin/sh")],
+            files: vec![Brought { host: root().join("goals/turtlebot.toml"), guest: goals.to_owned() }],
+            modules: Vec::new(),
+            order: Order { jobs, ..Order::default() },
+            directory: desk.path().to_path_buf(),
+        },
+        &mut |_| true,
+    )
+    .unwrap();
+    let text = |file: &str| fs::read_to_string(outcome.results.join("jobs").join(file)).unwrap();
+    for job in &outcome.jobs {
+        let name = &job.name;
+        assert_eq!(job.ending, JobEnding::Exited { code: 0 }, "{name}: {}", text(&format!("{name}.stderr")));
+    }
+    let all: Value = serde_json::from_str(&text("manage.stdout")).unwrap();
+    let status = &all["status"];
+    assert!(status["mode"].as_str().unwrap().contains("partition roots"), "{status:#}");
+    assert!(!status["chains"].as_array().unwrap().iter().any(|chain| chain["state"] == "not_found"), "{status:#}");
+    let reserved = all["plan"]["reservations"].as_array().unwrap();
+    assert!(!reserved.is_empty(), "{:#}\n{}", all["plan"], text("manage.stderr"));
+    assert!(all["restored"].is_string(), "{:#}", all["restored"]);
+    assert_eq!(text("before.stdout"), text("after.stdout"));
+    assert!(text("before.stdout").contains("room: 950000"), "{}", text("before.stdout"));
+    assert!(text("restore.stdout").contains("no manager has left anything"), "{}", text("restore.stdout"));
 }
 
 #[test]

@@ -254,7 +254,7 @@ fn finish(
     file.flush()?;
     let header = &mut session.header;
     if let Some(reaction) = header.measures.first_mut() {
-        reaction.never = summary.unanswered_late;
+        reaction.never = summary.unanswered_late.saturating_add(summary.dropped_late);
         reaction.rate_hz =
             (summary.seconds > 0.0).then(|| summary.reaction_ms.count as f64 / summary.seconds);
     }
