@@ -11,7 +11,10 @@ use std::process::Command;
 use serde_json::Value;
 
 use rustix::process::Signal;
-use takt::{Beside, TAKT, folders, json, missing, read_json, root, stderr, stdout, takt as run, wait_for};
+use takt::{
+    Beside, Desk, TAKT, folders, has, json, missing, read_json, refusal, report, root, stderr, stdout, takt as run,
+    wait_for,
+};
 use takt_kernels::guest::{Job, Order};
 use takt_kernels::machine::Settings;
 use takt_kernels::packages::Store;
@@ -66,9 +69,7 @@ fn a_pair_of_kernels_is_compared_and_repeats() {
     assert_ne!(rows[0]["release"], rows[1]["release"]);
     // What a report says about such runs.
     let campaign = all["campaign"].as_str().unwrap();
-    let output = run(["report", campaign]).output().unwrap();
-    assert!(output.status.success(), "{}", stderr(&output));
-    let report = fs::read_to_string(Path::new(campaign).join("report.md")).unwrap();
+    let report = report(campaign);
     assert!(report.contains("What virtual time means") && report.contains("no bound"), "{report}");
 }
 
@@ -77,18 +78,15 @@ fn a_kernel_that_fails_is_a_labelled_row_and_the_others_go_on() {
     if no_guests() {
         return;
     }
-    let desk = tempfile::tempdir().unwrap();
-    let file = desk.path().join("campaign.toml");
-    fs::write(desk.path().join("vmlinuz"), "no kernel").unwrap();
+    let images = tempfile::tempdir().unwrap();
+    fs::write(images.path().join("vmlinuz"), "no kernel").unwrap();
     let text = format!(
         "name = \"broken\"\nrobot = \"cyclic\"\nseconds = 0.2\n[virtual]\nlimit_s = 300\n[set]\nlock_memory = \"off\"\n[[factor]]\n\
          name = \"kernel\"\nvalues = [\"rt\", \"{}/vmlinuz\"]\n[[factor]]\nname = \"boot.mem\"\nvalues = [\"default\", \"96M\"]\n",
-        desk.path().display()
+        images.path().display()
     );
-    fs::write(&file, text).unwrap();
-    let mut command = run(["campaign", "run"]);
-    command.arg(&file).arg("--json").arg("--runs").arg(desk.path().join("runs"));
-    let table = json(&command.output().unwrap());
+    let desk = Desk::new(&text);
+    let table = json(&desk.command(&["--json"]).output().unwrap());
     let rows = table["rows"].as_array().unwrap();
     assert_eq!(rows.len(), 4);
     assert_eq!(
@@ -118,8 +116,6 @@ fn boot_parameters_are_factors_and_more_cpus_are_there() {
     if no_guests() {
         return;
     }
-    let desk = tempfile::tempdir().unwrap();
-    let file = desk.path().join("campaign.toml");
     let text = r#"
         name = "tuned"
         robot = "cyclic"
@@ -140,10 +136,8 @@ fn boot_parameters_are_factors_and_more_cpus_are_there() {
         "boot.threadirqs" = true
         "boot.preempt" = "full"
     "#;
-    fs::write(&file, text).unwrap();
-    let mut command = run(["campaign", "run"]);
-    command.arg(&file).arg("--json").arg("--runs").arg(desk.path().join("runs"));
-    let table = json(&command.output().unwrap());
+    let desk = Desk::new(text);
+    let table = json(&desk.command(&["--json"]).output().unwrap());
     let rows = table["rows"].as_array().unwrap();
     let machine = |row: &Value| {
         assert_eq!((row["measured"].as_u64(), texts(row, "problems")), (Some(1), String::new()), "{row:#}");
@@ -205,23 +199,20 @@ fn an_interrupted_campaign_of_guests_goes_on_with_a_kernel_by_path() {
     if no_guests() {
         return;
     }
-    let desk = tempfile::tempdir().unwrap();
+    let images = tempfile::tempdir().unwrap();
     let listed = json(&run(["kernels", "list", "--json"]).output().unwrap());
     let cached = listed["kernels"].as_array().unwrap().iter();
     let is_rt = |kernel: &&Value| kernel["aliases"].as_array().unwrap().iter().any(|alias| alias == "rt");
     let vmlinuz = cached.filter(is_rt).find_map(|kernel| kernel["cached"].as_str()).unwrap();
-    fs::copy(vmlinuz, desk.path().join("vmlinuz")).unwrap();
-    let file = desk.path().join("campaign.toml");
+    fs::copy(vmlinuz, images.path().join("vmlinuz")).unwrap();
     let text = format!(
         "name = \"cut\"\nrobot = \"cyclic\"\nseconds = 0.2\norder = \"given\"\n[virtual]\nat_once = 1\nmemory_mib = 512\n[set]\n\
          kernel = \"{}/vmlinuz\"\n[[factor]]\nname = \"policy\"\nvalues = [\"fifo:80\", \"rr:80\"]\n",
-        desk.path().display()
+        images.path().display()
     );
-    fs::write(&file, text).unwrap();
-    let mut command = run(["campaign", "run"]);
-    command.arg(&file).arg("--runs").arg(desk.path().join("runs"));
-    let mut cut = Beside::start(command);
-    let dir = wait_for("the campaign", || folders(&desk.path().join("runs")).into_iter().next());
+    let desk = Desk::new(&text);
+    let mut cut = Beside::start(desk.command(&[]));
+    let dir = wait_for("the campaign", || folders(&desk.runs()).into_iter().next());
     let consoles = || folders(&dir.join("guests")).into_iter().map(|guest| guest.join("console.log"));
     // The second guest has begun to boot.
     wait_for("the second guest", || {
@@ -311,9 +302,7 @@ fn refusals_name_the_way_out() {
     let refused = |args: &[&str], words: &[&str]| {
         let output =
             run(["kernels"]).args(args).env("PATH", desk.path()).current_dir(&desk).output().unwrap();
-        let said = stderr(&output);
-        assert_eq!(output.status.code(), Some(2), "{said}");
-        assert!(words.iter().all(|word| said.contains(word)) && !said.contains("panicked"), "{said}");
+        has(&refusal(&output), words);
     };
     let cache = desk.path().to_str().unwrap();
     // No apt in this PATH.

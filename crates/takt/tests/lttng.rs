@@ -7,12 +7,11 @@
 mod recorder;
 mod takt;
 
-use std::fs;
 use std::path::Path;
 use std::process::Stdio;
 
 use recorder::Lttng;
-use takt::{alone, json, takt as run};
+use takt::{alone, goals_of, json, takt as run};
 
 #[test]
 fn a_rotating_session_is_followed_to_its_end() {
@@ -21,9 +20,7 @@ fn a_rotating_session_is_followed_to_its_end() {
     let Some(lttng) = Lttng::new("manage", Path::new(source), &[]) else { return };
     lttng.start();
     lttng.must(&["enable-rotation", &format!("--session={}", lttng.session), "--timer=1s"]);
-    let goals = lttng.scratch().join("goals.toml");
-    let text = "degradation_order = [\"beat\"]\n[[chain]]\nname = \"beat\"\nstart = \"/robot/talker\"\nend = \"/robot/talker\"\ngoal = \"100 ms\"\n";
-    fs::write(&goals, text).unwrap();
+    let goals = goals_of(lttng.scratch(), "beat", ["/robot/talker"; 2], "100 ms");
     let mut manager = run(["manage", "--observe", "--json", "--lttng"]);
     manager.arg(lttng.recording()).arg(&goals).stdout(Stdio::piped()).stderr(Stdio::piped());
     let manager = manager.spawn().unwrap();

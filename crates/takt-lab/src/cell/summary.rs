@@ -467,21 +467,22 @@ mod tests {
         ..Decision::STOPPED
     };
 
+    const BREACH: Decision = Decision {
+        separation_m: 1.0,
+        nearest_camera: Some(0),
+        stop_distance_m: 1.4,
+        breach: true,
+        ..Decision::STOPPED
+    };
+
     #[test]
     fn counts_what_lies_in_the_window_and_nothing_twice() {
         let frames = [frame(1, 50, 0), frame(2, 110, 0), frame(5, 200, 2), frame(6, 990, 0)];
-        let breach = Decision {
-            separation_m: 1.0,
-            nearest_camera: Some(0),
-            stop_distance_m: 1.4,
-            breach: true,
-            ..Decision::STOPPED
-        };
         let fault = Fault { kind: FaultKind::StaleFrame, camera: Some(0) };
         let stale = Decision { fault: Some(fault), ..Decision::STOPPED };
         let jobs = [
             job(1, 60, 1, MOVING),
-            job(2, 120, 2, breach),
+            job(2, 120, 2, BREACH),
             job(3, 122, 2, MOVING),
             job(5, 250, 5, stale),
             job(6, 252, 5, stale),
@@ -544,14 +545,7 @@ mod tests {
 
     #[test]
     fn breach_to_stop_is_counted_from_publication() {
-        let breach = Decision {
-            separation_m: 1.0,
-            nearest_camera: Some(0),
-            stop_distance_m: 1.4,
-            breach: true,
-            ..Decision::STOPPED
-        };
-        let jobs = [job(1, 200, 0, MOVING), job(2, 218, 1, breach)];
+        let jobs = [job(1, 200, 0, MOVING), job(2, 218, 1, BREACH)];
         let (s, _) = sum_up(&facts(), &[frame(1, 210, 0)], &jobs);
         assert_eq!(s.breach_to_stop_ms.count, 1);
         assert!(
