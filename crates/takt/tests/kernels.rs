@@ -7,6 +7,7 @@ mod takt;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
 use serde_json::Value;
 
@@ -81,7 +82,7 @@ fn a_kernel_that_fails_is_a_labelled_row_and_the_others_go_on() {
     let images = tempfile::tempdir().unwrap();
     fs::write(images.path().join("vmlinuz"), "no kernel").unwrap();
     let text = format!(
-        "name = \"broken\"\nrobot = \"cyclic\"\nseconds = 0.2\n[virtual]\nlimit_s = 300\n[set]\nlock_memory = \"off\"\n[[factor]]\n\
+        "name = \"broken\"\nrobot = \"cyclic\"\nseconds = 0.2\n[set]\nlock_memory = \"off\"\n[[factor]]\n\
          name = \"kernel\"\nvalues = [\"rt\", \"{}/vmlinuz\"]\n[[factor]]\nname = \"boot.mem\"\nvalues = [\"default\", \"96M\"]\n",
         images.path().display()
     );
@@ -214,12 +215,11 @@ fn an_interrupted_campaign_of_guests_goes_on_with_a_kernel_by_path() {
     let mut cut = Beside::start(desk.command(&[]));
     let dir = wait_for("the campaign", || folders(&desk.runs()).into_iter().next());
     let consoles = || folders(&dir.join("guests")).into_iter().map(|guest| guest.join("console.log"));
-    // The second guest has begun to boot.
-    wait_for("the second guest", || {
+    // The second guest has begun to boot, however long the first takes on a busy computer: the campaign has a limit of its own.
+    while consoles().filter(|console| fs::metadata(console).is_ok_and(|facts| facts.len() > 0)).count() < 2 {
         assert!(cut.runs(), "{}", cut.said("stderr"));
-        let booting = consoles().filter(|console| fs::metadata(console).is_ok_and(|facts| facts.len() > 0));
-        (booting.count() == 2).then_some(())
-    });
+        std::thread::sleep(Duration::from_millis(50));
+    }
     cut.signal(Signal::INT);
     assert_eq!(cut.end().code(), Some(2), "{}", cut.said("stderr"));
     assert!(cut.said("stderr").contains("campaign resume"), "{}", cut.said("stderr"));
