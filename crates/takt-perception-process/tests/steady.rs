@@ -2,6 +2,7 @@
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
+use std::sync::atomic::AtomicBool;
 
 use nalgebra::Isometry3;
 use takt_link_camera::{Frame, Intrinsics};
@@ -86,7 +87,7 @@ fn nothing_is_allocated_once_warm_answered_or_not() {
         detector_policy: Policy::Other { nice: 0 },
         lock_memory: false,
     };
-    let mut started = Supervisor::start(setup, program, vec![Some(fallback)], &mut |_| ()).expect("a worker");
+    let mut started = Supervisor::start(setup, program, vec![Some(fallback)], &mut |_| (), &AtomicBool::new(false)).expect("a worker");
     let mut frame = Frame::new(SIZE.0, SIZE.1);
     for (i, value) in frame.rgb.iter_mut().enumerate() {
         *value = (i % 251) as u8;
