@@ -1,7 +1,7 @@
 //! Drains the record rings into the run directory and tells views how the cell is doing. Best effort: the rings
 //! hold a minute of records, so that a collector that starves delays nobody and loses nothing.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -18,15 +18,13 @@ use takt_view::{CameraList, CellStatus, Label, ReactionStatus, ThreadSummary};
 use super::rows::{FRAMES, JOBS, JobRow, SSM_LATENESS, SSM_RESPONSE};
 use super::worker_rows::{GPU_EVENTS, GPU_FRAMES, WorkerRow};
 use crate::LabError;
+use crate::collect::until_stopped;
 use crate::jobs::Teller;
 use crate::keeper::{Late, Window};
 use takt_rundir::{Measure, RunDir, SampleFile};
 
 /// How often rings are drained: often enough for a live view.
 const PERIOD: Duration = Duration::from_millis(50);
-
-/// How often samples are handed to the kernel, at most this much is lost in a kill.
-const FLUSH_PERIOD: Duration = Duration::from_secs(1);
 
 /// Records taken from a ring at once.
 const BATCH: usize = 512;
@@ -122,31 +120,29 @@ impl Collector {
     }
 
     /// Collects until `stop` is set and the rings are empty.
-    pub(super) fn run(mut self, stop: &Arc<AtomicBool>) -> Result<Collected, LabError> {
-        let mut flushed = Instant::now();
-        loop {
-            // Before draining: whatever was pushed before the wish to stop is still taken.
-            let last = stop.load(Ordering::Acquire);
-            while self.drain()? {}
-            self.publish();
-            if last || flushed.elapsed() >= FLUSH_PERIOD {
-                self.jobs.flush()?;
-                self.frames.flush()?;
-                if let Some((answers, events)) = &mut self.worker {
-                    answers.flush()?;
-                    events.flush()?;
-                }
-                flushed = Instant::now();
-            }
-            if last {
-                let records = &self.records;
-                let lost = records.jobs.lost()
-                    + records.frames.iter().map(|f| f.lost()).sum::<u64>()
-                    + records.worker.iter().map(|w| w.lost()).sum::<u64>();
-                return Ok(Collected { lost });
-            }
-            std::thread::sleep(PERIOD);
+    pub(super) fn run(mut self, stop: &AtomicBool) -> Result<Collected, LabError> {
+        let empty = |this: &mut Self| {
+            while this.drain()? {}
+            this.publish();
+            Ok(())
+        };
+        until_stopped(&mut self, stop, PERIOD, empty, Self::save)?;
+        let records = &self.records;
+        let lost = records.jobs.lost()
+            + records.frames.iter().map(|f| f.lost()).sum::<u64>()
+            + records.worker.iter().map(|w| w.lost()).sum::<u64>();
+        Ok(Collected { lost })
+    }
+
+    /// Hands everything to the kernel.
+    fn save(&mut self) -> Result<(), LabError> {
+        self.jobs.flush()?;
+        self.frames.flush()?;
+        if let Some((answers, events)) = &mut self.worker {
+            answers.flush()?;
+            events.flush()?;
         }
+        Ok(())
     }
 
     /// Takes one batch; false when the rings were empty. Jobs are taken before frames and handled after them: a

@@ -260,7 +260,7 @@ fn finish(
     file.flush()?;
     let header = &mut session.header;
     if let Some(reaction) = header.measures.first_mut() {
-        reaction.never = summary.unanswered_late;
+        reaction.never = summary.unanswered_late.saturating_add(summary.dropped_late);
         reaction.rate_hz =
             (summary.seconds > 0.0).then(|| summary.reaction_ms.count as f64 / summary.seconds);
     }
@@ -270,8 +270,7 @@ fn finish(
         header.figures.extend(worker_figures(worker));
     }
     summary.reasons.extend(header.problems.iter().cloned());
-    session.seal_with(&summary)?;
-    Ok(summary)
+    Ok(session.seal_with(|_| Ok(summary))?.1)
 }
 
 /// Figures of the perception process that campaigns compare.
