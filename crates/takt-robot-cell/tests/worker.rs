@@ -196,8 +196,7 @@ fn a_start_that_is_stopped_while_it_waits_for_the_worker_ends_and_leaves_nothing
                 }
                 stop.store(true, Ordering::Release);
             });
-            let options =
-                StartOptions { worker: Some(worker), stop: Some(&stop), ..StartOptions::default() };
+            let options = StartOptions { worker: Some(worker), stop: Some(&stop), ..StartOptions::default() };
             let outcome = Cell::start(&config, options).map(drop);
             // The other thread ends, whatever came of it.
             stop.store(true, Ordering::Release);

@@ -81,8 +81,13 @@ impl Rig {
             lock_memory: false,
         };
         let fallback = cpu(config);
-        let started =
-            Supervisor::start(setup, program(fault, environment), vec![Some(fallback)], &mut |_| (), &AtomicBool::new(false))?;
+        let started = Supervisor::start(
+            setup,
+            program(fault, environment),
+            vec![Some(fallback)],
+            &mut |_| (),
+            &AtomicBool::new(false),
+        )?;
         let mut frame = Frame::new(96, 72);
         for (i, value) in frame.rgb.iter_mut().enumerate() {
             *value = (i % 251) as u8;

@@ -11,8 +11,8 @@ use takt_rt::census::CensusKeeper;
 use takt_rt::ring::Consumer;
 use takt_rt::thread;
 
-use super::{NEVER, StartOptions, unless_stopped};
 use super::prepare::{prepare_detector, settings};
+use super::{NEVER, StartOptions, unless_stopped};
 use crate::config::CellConfig;
 use crate::error::CellError;
 use crate::tasks::Role;
