@@ -102,6 +102,9 @@ pub enum WorkerError {
         /// How long was waited.
         waited: Duration,
     },
+    /// Whoever wanted it wants it no longer.
+    #[error("stopped before the perception process was ready")]
+    Stopped,
     /// A thread could not be started.
     #[error(transparent)]
     Thread(#[from] takt_rt::Error),
@@ -276,7 +279,7 @@ struct Keeper {
 
 impl Supervisor {
     /// Starts a worker and waits until it is ready. `fallbacks` are the cameras' own judges for frames over budget, as
-    /// the configuration asks for them. `progress` hears what takes long.
+    /// the configuration asks for them. `progress` hears what takes long; once `stop` is set, nothing is waited for any more.
     ///
     /// # Errors
     /// [`WorkerError`]; nothing is left running.
@@ -285,7 +288,9 @@ impl Supervisor {
         program: Program,
         fallbacks: Vec<Option<Perception>>,
         progress: &mut dyn FnMut(&str),
+        stop: &AtomicBool,
     ) -> Result<Started, WorkerError> {
+        let asked_to_stop = || stop.load(Ordering::Acquire);
         let config = setup.perception.gpu.clone();
         let memory = |source| WorkerError::Start { what: "shared memory".to_owned(), source };
         let cameras = setup.cameras.len();
@@ -337,11 +342,16 @@ impl Supervisor {
         })?;
         let supervisor = Self { shared, stop, facts, thread: Some(thread) };
         loop {
-            match told.recv() {
+            if asked_to_stop() {
+                // Dropping the supervisor ends what it has begun.
+                return Err(WorkerError::Stopped);
+            }
+            match told.recv_timeout(LOOK_EVERY) {
+                Err(mpsc::RecvTimeoutError::Timeout) => {}
                 Ok(First::Progress(text)) => progress(&text),
                 Ok(First::Ready) => return Ok(Started { supervisor, remotes, records }),
                 Ok(First::Failed(error)) => return Err(error),
-                Err(mpsc::RecvError) => {
+                Err(mpsc::RecvTimeoutError::Disconnected) => {
                     return Err(WorkerError::Refused("the supervisor ended".to_owned()));
                 }
             }

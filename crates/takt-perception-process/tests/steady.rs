@@ -1,5 +1,7 @@
 //! The cell's side in its steady state: no allocation, few system calls, and what the way through another process costs.
 
+use std::sync::atomic::AtomicBool;
+
 use nalgebra::Isometry3;
 use takt_link_camera::{Frame, Intrinsics};
 use takt_perception::{
@@ -64,7 +66,9 @@ fn nothing_is_allocated_once_warm_answered_or_not() {
         detector_policy: Policy::Other { nice: 0 },
         lock_memory: false,
     };
-    let mut started = Supervisor::start(setup, program, vec![Some(fallback)], &mut |_| ()).expect("a worker");
+    let mut started =
+        Supervisor::start(setup, program, vec![Some(fallback)], &mut |_| (), &AtomicBool::new(false))
+            .expect("a worker");
     let mut frame = Frame::new(SIZE.0, SIZE.1);
     for (i, value) in frame.rgb.iter_mut().enumerate() {
         *value = (i % 251) as u8;

@@ -134,6 +134,7 @@ pub fn run(
             masks: options.view == View::Web,
             worker: None,
             progress: Some(&mut |what| observe(RunEvent::Preparing { what })),
+            stop: Some(&options.stop),
         },
     );
     let mut cell = match started {

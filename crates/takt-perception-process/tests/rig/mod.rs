@@ -1,6 +1,7 @@
 //! A camera with a worker process, and what it leaves behind.
 
 use std::ffi::OsString;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use nalgebra::Isometry3;
@@ -80,8 +81,13 @@ impl Rig {
             lock_memory: false,
         };
         let fallback = cpu(config);
-        let started =
-            Supervisor::start(setup, program(fault, environment), vec![Some(fallback)], &mut |_| ())?;
+        let started = Supervisor::start(
+            setup,
+            program(fault, environment),
+            vec![Some(fallback)],
+            &mut |_| (),
+            &AtomicBool::new(false),
+        )?;
         let mut frame = Frame::new(96, 72);
         for (i, value) in frame.rgb.iter_mut().enumerate() {
             *value = (i % 251) as u8;
