@@ -267,7 +267,9 @@ fn a_manager_in_a_guest_reserves_and_restores() {
     let desk = tempfile::tempdir().unwrap();
     let goals = "/etc/takt/goals.toml";
     let settings = |name: &str| Job::new(name, "/bin/sh", &["-c", SETTINGS]);
-    let manage = ["manage", goals, "--json", "--", TAKT_PATH, "workload", "--seconds", "9"];
+    // The first plan comes after six seconds, within the first load phase of the nodes: more load is more for the host to emulate.
+    let manage =
+        ["manage", goals, "--json", "--seconds", "8", "--", TAKT_PATH, "workload", "--seconds", "30"];
     let jobs = vec![
         settings("before"),
         Job::new("manage", TAKT_PATH, &manage),
@@ -296,7 +298,10 @@ fn a_manager_in_a_guest_reserves_and_restores() {
     let all: Value = serde_json::from_str(&text("manage.stdout")).unwrap();
     let status = &all["status"];
     assert!(status["mode"].as_str().unwrap().contains("partition roots"), "{status:#}");
-    assert!(!status["chains"].as_array().unwrap().iter().any(|chain| chain["state"] == "not_found"), "{status:#}");
+    assert!(
+        !status["chains"].as_array().unwrap().iter().any(|chain| chain["state"] == "not_found"),
+        "{status:#}"
+    );
     let reserved = all["plan"]["reservations"].as_array().unwrap();
     assert!(!reserved.is_empty(), "{:#}\n{}", all["plan"], text("manage.stderr"));
     assert!(all["restored"].is_string(), "{:#}", all["restored"]);
