@@ -99,6 +99,10 @@ fn from_parquet(path: &Path, names: &[&str]) -> Result<Vec<Vec<u64>>, ParquetErr
     let schema = metadata.file_metadata().schema_descr();
     let rows = usize::try_from(metadata.file_metadata().num_rows()).unwrap_or(0);
     let mut columns = Vec::new();
+    // A journal without a row has no names either.
+    if rows == 0 && schema.num_columns() == 0 {
+        return Ok(vec![Vec::new(); names.len()]);
+    }
     for name in names {
         let index =
             (0..schema.num_columns()).find(|&i| schema.column(i).name() == *name).ok_or_else(|| {
@@ -140,15 +144,18 @@ fn from_parquet(path: &Path, names: &[&str]) -> Result<Vec<Vec<u64>>, ParquetErr
 fn from_journal(path: &Path, names: &[&str]) -> Result<Vec<Vec<u64>>, Error> {
     let damaged = |found: String| Error::Damaged { path: path.to_owned(), found, expected: SAMPLES };
     let mut columns = vec![Vec::new(); names.len()];
+    let find = |header: &csv::StringRecord| -> Result<Vec<usize>, Error> {
+        let index = |name: &&str| {
+            let there = || header.iter().collect::<Vec<_>>().join(", ");
+            let index = header.iter().position(|column| column == *name);
+            index.ok_or_else(|| damaged(format!("no column {name}; there are {}", there())))
+        };
+        names.iter().map(index).collect()
+    };
     let mut indices: Vec<usize> = Vec::new();
-    crate::parquet::rows(path, |header, record| {
+    let header = crate::parquet::rows(path, |header, record| {
         if indices.is_empty() {
-            for name in names {
-                let index = header.iter().position(|column| column == *name);
-                let there = || header.iter().collect::<Vec<_>>().join(", ");
-                indices
-                    .push(index.ok_or_else(|| damaged(format!("no column {name}; there are {}", there())))?);
-            }
+            indices = find(header)?;
         }
         for ((column, &index), name) in columns.iter_mut().zip(&indices).zip(names) {
             let field = record.get(index).unwrap_or_default();
@@ -159,5 +166,9 @@ fn from_journal(path: &Path, names: &[&str]) -> Result<Vec<Vec<u64>>, Error> {
         }
         Ok(())
     })?;
+    // Names come with the first row; before it there is nothing, and nothing is missing.
+    if !header.is_empty() {
+        find(&header)?;
+    }
     Ok(columns)
 }

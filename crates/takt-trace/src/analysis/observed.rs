@@ -1,5 +1,7 @@
 //! Jobs and slices as the kernel saw them: for threads that keep no job records, and for pictures of a window.
 
+use std::collections::HashMap;
+
 use serde::{Deserialize, Serialize};
 use takt_rt::jobs::JobRecord;
 
@@ -23,7 +25,9 @@ pub fn observed_jobs(trace: &Trace, tid: i32) -> Vec<JobRecord> {
             Kind::TimerStart { timer: address, expires_ns, .. } if event.tid == tid => {
                 timer = Some((address, expires_ns));
             }
-            Kind::TimerExpireEntry { timer: address, .. } if timer.is_some_and(|timer| timer.0 == address) => {
+            Kind::TimerExpireEntry { timer: address, .. }
+                if timer.is_some_and(|timer| timer.0 == address) =>
+            {
                 expiring_on = Some(event.cpu);
             }
             Kind::TimerExpireExit { timer: address } if timer.is_some_and(|timer| timer.0 == address) => {
