@@ -73,6 +73,12 @@ pub enum LabError {
     },
 }
 
+/// What a `takt` that failed said last, without its own name; `stderr` is all that it said there.
+pub fn last_words(stderr: &str) -> Option<&str> {
+    let line = stderr.lines().rev().find(|line| line.starts_with("takt: "))?;
+    Some(line.trim_start_matches("takt: "))
+}
+
 impl LabError {
     /// Something was taken twice: a mistake in this crate.
     pub(crate) fn internal(what: &str) -> Self {
@@ -88,5 +94,16 @@ impl LabError {
     /// `path` holds something else than it should.
     pub fn damaged(path: impl Into<PathBuf>, found: impl Into<String>, expected: &'static str) -> Self {
         Self::Files(takt_rundir::Error::Damaged { path: path.into(), found: found.into(), expected })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn last_words_are_the_programs_own() {
+        assert_eq!(last_words("takt: first\ntakt: second\nCaused by: a kernel\n"), Some("second"));
+        assert_eq!(last_words("a library said something"), None);
     }
 }

@@ -5,11 +5,12 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use takt_rt::jobs::{JobRecord, JobSink, TaskId};
-use takt_rundir::{Measure, RunDir, SampleFile};
+use takt_rundir::{Measure, RunDir};
 
 use crate::LabError;
+use crate::collect::{Recorders, Rows, Sample};
 use crate::jobs::{Task, Teller};
-use crate::keeper::{Keeper, MOST_ROWS, Window, recorder_file};
+use crate::keeper::{MOST_ROWS, Window};
 
 /// A kill loses at most this much.
 const FLUSH_EVERY: Duration = Duration::from_secs(1);
@@ -25,21 +26,13 @@ struct JobRow {
     skipped: u32,
 }
 
-/// A series of a task: its recorder, and what of a record it is.
-#[derive(Debug)]
-struct Kept {
-    keeper: Keeper,
-    value: fn(&JobRecord) -> u64,
-}
-
 /// Writes the records of the tasks that it is told of.
 #[derive(Debug)]
 pub struct Journal {
     dir: RunDir,
-    file: Option<SampleFile>,
-    rows: u64,
+    rows: Option<Rows>,
     most_rows: u64,
-    kept: Vec<Kept>,
+    recorders: Recorders<JobRecord>,
     flushed: Instant,
     window: Window,
     period_ns: u64,
@@ -51,11 +44,11 @@ pub struct Journal {
 }
 
 /// What the columns of a [`JobRow`] say of a measure that counts from the planned release.
-fn value_of(measure: &Measure) -> Option<fn(&JobRecord) -> u64> {
+fn sample(measure: &Measure) -> Option<Sample<JobRecord>> {
     match (measure.column.as_str(), measure.since_column.as_deref()) {
-        ("wake_ns", Some("planned_ns")) => Some(JobRecord::lateness_ns),
-        ("end_ns", Some("planned_ns")) => Some(JobRecord::response_ns),
-        ("end_ns", Some("start_ns")) => Some(JobRecord::execution_ns),
+        ("wake_ns", Some("planned_ns")) => Some(|record| (record.planned_ns, record.lateness_ns())),
+        ("end_ns", Some("planned_ns")) => Some(|record| (record.planned_ns, record.response_ns())),
+        ("end_ns", Some("start_ns")) => Some(|record| (record.planned_ns, record.execution_ns())),
         _ => None,
     }
 }
@@ -71,19 +64,11 @@ impl Journal {
         window: &Window,
         period: Duration,
     ) -> Result<Self, LabError> {
-        let mut kept = Vec::new();
-        for measure in measures {
-            if let Some(value) = value_of(measure) {
-                kept.push(Kept { keeper: Keeper::open(dir, measure, window)?, value });
-                measure.recorder = Some(recorder_file(&measure.name));
-            }
-        }
         Ok(Self {
             dir: dir.clone(),
-            file: None,
-            rows: 0,
+            rows: None,
             most_rows: MOST_ROWS,
-            kept,
+            recorders: Recorders::open(dir, measures, window, sample)?,
             flushed: Instant::now(),
             window: window.clone(),
             period_ns: (period.as_nanos() as u64).max(1),
@@ -104,10 +89,10 @@ impl Journal {
     /// # Errors
     /// The system's.
     pub fn close(&mut self) -> io::Result<()> {
-        if let Some(file) = &mut self.file {
-            file.flush().map_err(io_error)?;
+        if let Some(rows) = &mut self.rows {
+            rows.flush().map_err(io_error)?;
         }
-        self.kept.iter_mut().try_for_each(|kept| kept.keeper.checkpoint(true).map(drop).map_err(io_error))
+        self.recorders.save().map_err(io_error)
     }
 }
 
@@ -117,7 +102,7 @@ fn io_error(error: impl std::fmt::Display) -> io::Error {
 
 impl JobSink for Journal {
     fn task(&mut self, _: TaskId, name: &str) -> io::Result<()> {
-        self.file = Some(self.dir.samples(name).map_err(io_error)?);
+        self.rows = Some(Rows::bounded(&self.dir, name, self.most_rows).map_err(io_error)?);
         Ok(())
     }
 
@@ -130,14 +115,11 @@ impl JobSink for Journal {
             if let Some((teller, task)) = &mut self.told {
                 teller.job(task, 0, [record.planned_ns, record.start_ns, record.end_ns]);
             }
-            for kept in &mut self.kept {
-                kept.keeper.push(record.planned_ns, (kept.value)(record));
-            }
+            self.recorders.push(record);
             let JobRecord { index, planned_ns, wake_ns, start_ns, end_ns, skipped, .. } = *record;
-            if let Some(file) = self.file.as_mut().filter(|_| self.rows < self.most_rows) {
-                file.push(&JobRow { index, planned_ns, wake_ns, start_ns, end_ns, skipped })
-                    .map_err(io_error)?;
-                self.rows += 1;
+            let row = || JobRow { index, planned_ns, wake_ns, start_ns, end_ns, skipped };
+            if let Some(rows) = &mut self.rows {
+                rows.push(row).map_err(io_error)?;
             }
         }
         Ok(())
@@ -163,6 +145,8 @@ impl JobSink for Journal {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use takt_rundir::read_json;
+    use takt_stats::Streamed;
 
     /// Forty days at 1 kHz take too long, but the bounds do not depend on the length: rows and files stop growing.
     #[test]
@@ -197,7 +181,8 @@ mod tests {
         }
         // At 7, 1007, 2007 ...; of the two skipped before job 7, at 7 us, both lie in the window that opened at 5 us.
         assert_eq!(journal.skipped, 2 + 99 * 3);
-        let lateness = &journal.kept[0].keeper.streamed().recorder;
+        let lateness: Streamed = read_json(&dir.path().join("recorder-lateness.json")).unwrap();
+        let lateness = lateness.recorder;
         assert_eq!((lateness.count(), lateness.max_ns()), (100_000 - 5, 499));
         assert_eq!(lateness.misses().misses, (401..500).len() as u64 * 200);
         assert_eq!(sizes[1].0, sizes[19].0, "the sample file goes on growing");

@@ -6,6 +6,7 @@
 pub mod builtin;
 pub mod campaign;
 pub mod cell;
+mod collect;
 pub mod cyclic;
 pub mod daq;
 mod error;
@@ -22,7 +23,7 @@ pub mod summary;
 pub mod trace;
 pub mod uav;
 
-pub use error::LabError;
+pub use error::{LabError, last_words};
 pub use options::{Interference, RunOptions, Target, View};
 pub use robot::{Event, RobotFile};
 pub use summary::{RunSummary, SeriesSummary};

@@ -234,25 +234,24 @@ impl Session {
     ///
     /// # Errors
     /// [`LabError::Files`].
-    pub fn seal(mut self) -> Result<(RunDir, crate::summary::RunSummary), LabError> {
-        self.header.finished_utc = Some(utc_now());
-        self.write()?;
-        let summary = crate::summary::summarise(&self.dir)?;
-        self.dir.write_json(SUMMARY_FILE, &summary)?;
-        self.dir.seal()?;
-        Ok((self.dir, summary))
+    pub fn seal(self) -> Result<(RunDir, crate::summary::RunSummary), LabError> {
+        self.seal_with(crate::summary::summarise)
     }
 
     /// As [`seal`](Self::seal), with a summary of the robot's own.
     ///
     /// # Errors
     /// [`LabError::Files`].
-    pub fn seal_with<S: Serialize>(mut self, summary: &S) -> Result<RunDir, LabError> {
+    pub fn seal_with<S: Serialize>(
+        mut self,
+        summarise: impl FnOnce(&RunDir) -> Result<S, LabError>,
+    ) -> Result<(RunDir, S), LabError> {
         self.header.finished_utc = Some(utc_now());
         self.write()?;
-        self.dir.write_json(SUMMARY_FILE, summary)?;
+        let summary = summarise(&self.dir)?;
+        self.dir.write_json(SUMMARY_FILE, &summary)?;
         self.dir.seal()?;
-        Ok(self.dir)
+        Ok((self.dir, summary))
     }
 
     /// Takes away a directory that holds nothing: the robot could not start.

@@ -1,33 +1,11 @@
 //! Once built, the segment allocates nothing per frame: process data, state checks, mailbox transfers, faults.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
-
 use takt_link_ethercat::segment::{Outcome, Segment, SegmentConfig, When, WireFault};
-
-struct Counting;
-
-thread_local! {
-    static COUNT: Cell<u64> = const { Cell::new(0) };
-}
-
-// SAFETY: all is left to the system's allocator.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        COUNT.with(|count| count.set(count.get() + 1));
-        // SAFETY: as the caller promises.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: as the caller promises.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
+use takt_rt::proof::{AllocationCounter, allocations};
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static COUNTER: AllocationCounter = AllocationCounter;
 
 fn frame(command: u8, address: u32, data: &[u8]) -> Vec<u8> {
     let mut frame = vec![0x10; 12];
@@ -87,11 +65,11 @@ fn no_frame_allocates() {
     // The first frame carries out the order above, which takes the list of orders.
     let mut first = frame(7, 0, &[0]);
     assert!(matches!(segment.process(&mut first, 0), Outcome::Return { .. }));
-    let before = COUNT.with(Cell::get);
+    let before = allocations();
     for (at, buffer) in buffers.iter_mut().enumerate() {
         segment.process(buffer, at as u64 * 400_000);
     }
-    assert_eq!(COUNT.with(Cell::get) - before, 0);
+    assert_eq!(allocations() - before, 0);
     let last = buffers.last().unwrap();
     let counter = u16::from_le_bytes([last[38], last[39]]);
     assert!(counter == 3 || counter == 2, "in OP and perhaps corrupted: {counter}");

@@ -84,6 +84,15 @@ impl Watch {
     }
 }
 
+/// A camera's frames as the device knows them.
+fn register(gpu: &Gpu, memory: &PixelMemory) -> Result<Pinned<u8>, JudgeError> {
+    // SAFETY: the memory is the camera's part of the shared region, which the worker keeps mapped until the process
+    // ends; the cell writes into a slot only while the worker does not hold it, and what a device may still read
+    // for a frame that was given up is never used.
+    let registered = unsafe { gpu.register::<u8>(memory.start, memory.bytes) };
+    registered.map_err(|e| JudgeError::Lost(e.to_string()))
+}
+
 /// One camera on a stream of its own.
 struct GpuJudge {
     perception: GpuPerception,
@@ -95,11 +104,7 @@ struct GpuJudge {
 
 impl Judge for GpuJudge {
     fn adopt(&mut self, memory: PixelMemory) -> Result<(), JudgeError> {
-        // SAFETY: the memory is the camera's part of the shared region, which the worker keeps mapped until the process
-        // ends; the cell writes into a slot only while the worker does not hold it, and what a device may still read
-        // for a frame that was given up is never used.
-        let registered = unsafe { self.gpu.register::<u8>(memory.start, memory.bytes) };
-        self.memory = Some(registered.map_err(|e| JudgeError::Lost(e.to_string()))?);
+        self.memory = Some(register(&self.gpu, &memory)?);
         Ok(())
     }
 
@@ -144,9 +149,7 @@ fn emptied<'b>(mut list: Vec<BatchFrame<'_>>) -> Vec<BatchFrame<'b>> {
 impl Together for GpuTogether {
     fn adopt(&mut self, memory: &[PixelMemory]) -> Result<(), JudgeError> {
         for memory in memory {
-            // SAFETY: as for a single camera, above.
-            let registered = unsafe { self.gpu.register::<u8>(memory.start, memory.bytes) };
-            self.memory.push(registered.map_err(|e| JudgeError::Lost(e.to_string()))?);
+            self.memory.push(register(&self.gpu, memory)?);
         }
         Ok(())
     }

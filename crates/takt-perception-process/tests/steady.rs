@@ -1,8 +1,5 @@
 //! The cell's side in its steady state: no allocation, few system calls, and what the way through another process costs.
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
-
 use nalgebra::Isometry3;
 use takt_link_camera::{Frame, Intrinsics};
 use takt_perception::{
@@ -11,32 +8,13 @@ use takt_perception::{
 use takt_perception_process::{Judged, Program, Record, Setup, Started, Supervisor, worker};
 use takt_rt::clock::monotonic_ns;
 use takt_rt::policy::Policy;
+use takt_rt::proof::{AllocationCounter, allocations};
 use takt_rt::settings::ThreadSettings;
 
 const IS_WORKER: &str = "TAKT_TEST_IS_WORKER";
 
-struct Counting;
-
-thread_local! {
-    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-}
-
-// SAFETY: every call is passed on to the system allocator unchanged; counting touches no memory of it.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.with(|count| count.set(count.get() + 1));
-        // SAFETY: the caller's contract is the system allocator's.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the pointer came from `alloc` above, that is from the system allocator.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
-
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static COUNTER: AllocationCounter = AllocationCounter;
 
 #[test]
 fn worker_process() {
@@ -104,9 +82,9 @@ fn nothing_is_allocated_once_warm_answered_or_not() {
         frame.sequence = sequence;
         let start_ns = monotonic_ns();
         (frame.capture_ns, frame.arrival_ns) = (start_ns, start_ns);
-        let before = ALLOCATIONS.with(Cell::get);
+        let before = allocations();
         let judged = started.remotes[0].process(&frame, Some(&pose), start_ns, &mut out, Some(&mut overlay));
-        let allocations = ALLOCATIONS.with(Cell::get) - before;
+        let allocated = allocations() - before;
         let took_ns = monotonic_ns() - start_ns;
         match judged {
             Judged::Worker => {
@@ -114,11 +92,11 @@ fn nothing_is_allocated_once_warm_answered_or_not() {
                 let record = took(&mut started);
                 way_ns.push(took_ns.saturating_sub(record.done_ns - record.taken_ns));
                 answered += 1;
-                during += if answered > 20 { allocations } else { 0 };
+                during += if answered > 20 { allocated } else { 0 };
             }
             Judged::Fallback => {
                 fallen_back += 1;
-                during += if fallen_back > 20 { allocations } else { 0 };
+                during += if fallen_back > 20 { allocated } else { 0 };
             }
             other => panic!("{other:?}"),
         }

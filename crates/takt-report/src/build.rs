@@ -1,5 +1,6 @@
 //! From runs to a document: which sections there are, and what stands in them.
 
+use takt_rundir::KERNEL_FACTS;
 use takt_stats::Verdict;
 
 use crate::collect::{Collection, Group, Run, Seal};
@@ -323,19 +324,6 @@ fn warnings(collection: &Collection, contexts: &[Context<'_>]) -> Vec<String> {
 fn in_counted_time(run: &Run) -> bool {
     run.header.machine.virtual_machine.as_ref().is_some_and(|guest| guest.virtual_time)
 }
-
-/// Facts that another kernel changes with it.
-const KERNEL_FACTS: [&str; 9] = [
-    "kernel",
-    "kernel_version",
-    "preemption",
-    "boot_parameters",
-    "isolated_cpus",
-    "rt_runtime_us",
-    "idle_states",
-    "memory_kib",
-    "virtual_machine",
-];
 
 /// Facts in which the machines differ and that nobody varied on purpose: guests are made by their campaign, each with its kernel.
 fn unplanned(collection: &Collection) -> Vec<&str> {

@@ -1,23 +1,19 @@
 //! Real recordings: a small program with the tracepoints of ROS 2, recorded by LTTng-UST here and now, and read back.
 
+mod lttng;
+
 use std::collections::BTreeMap;
-use std::ffi::OsStr;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::path::Path;
+use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use lttng::{Lttng, skip};
 use takt_ros::ctf::{Live, Recording, Records};
 use takt_ros::{Event, Kind, Source};
-use tempfile::TempDir;
 
 /// Events that a thread records in one round, and those that the program records once.
 const PER_ROUND: u64 = 8;
 const ONCE: u64 = 2;
-
-fn skip(why: &str) {
-    assert!(std::env::var_os("TAKT_REQUIRE_OUTSIDE").is_none(), "{why}");
-    println!("SKIPPED: {why} (tools/install-outside gets lttng-tools, liblttng-ust-dev and gcc)");
-}
 
 /// One at a time: they share the session daemon.
 fn alone() -> MutexGuard<'static, ()> {
@@ -25,130 +21,10 @@ fn alone() -> MutexGuard<'static, ()> {
     ONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// LTTng with a session, and the program to be recorded; everything goes when this is dropped.
-struct Lttng {
-    scratch: TempDir,
-    /// A session daemon of our own, where none ran.
-    daemon: Option<Child>,
-    session: String,
-}
-
-impl Lttng {
-    /// A session with one channel; `None`: not possible here (the reason is printed).
-    fn new(name: &str, channel: &[&str]) -> Option<Self> {
-        let scratch = tempfile::tempdir().expect("a temporary folder");
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/lttng");
-        let built = Command::new("gcc")
-            .args(["-O2", "-Wall", "-o"])
-            .arg(scratch.path().join("workload"))
-            .arg("-I")
-            .arg(&source)
-            .arg(source.join("workload.c"))
-            .args(["-llttng-ust", "-lpthread", "-ldl"])
-            .output();
-        match built {
-            Ok(built) if built.status.success() => {}
-            Ok(built) => {
-                let errors = String::from_utf8_lossy(&built.stderr).into_owned();
-                assert!(errors.contains("lttng/tracepoint.h"), "{errors}");
-                skip("no headers of LTTng-UST");
-                return None;
-            }
-            Err(error) => {
-                skip(&format!("gcc: {error}"));
-                return None;
-            }
-        }
-        let mut this = Self { scratch, daemon: None, session: format!("takt-{name}-{}", std::process::id()) };
-        if Command::new("lttng").arg("--version").output().is_err() {
-            skip("no lttng");
-            return None;
-        }
-        if this.command(&["list"]).is_none() {
-            let daemon = Command::new("lttng-sessiond")
-                .arg("--no-kernel")
-                .env("LTTNG_HOME", this.scratch.path())
-                .stdout(Stdio::null())
-                .stderr(Stdio::null())
-                .spawn();
-            this.daemon = daemon.ok();
-            let runs = (0..100).any(|_| {
-                std::thread::sleep(std::time::Duration::from_millis(100));
-                this.command(&["list"]).is_some()
-            });
-            if !runs {
-                skip("lttng-sessiond does not start");
-                return None;
-            }
-        }
-        let output = format!("--output={}", this.recording().display());
-        this.must(&["create", &this.session.clone(), &output]);
-        let session = format!("--session={}", this.session);
-        this.must(&[&["enable-channel", "--userspace", &session, "c"], channel].concat());
-        for provider in ["ros2:*", "takt_test:*"] {
-            this.must(&["enable-event", "--userspace", &session, "--channel=c", provider]);
-        }
-        this.must(&[
-            "add-context",
-            "--userspace",
-            &session,
-            "--channel=c",
-            "--type=vpid",
-            "--type=vtid",
-            "--type=procname",
-        ]);
-        Some(this)
-    }
-
-    fn recording(&self) -> PathBuf {
-        self.scratch.path().join("recording")
-    }
-
-    /// `None`: it failed.
-    fn command(&self, arguments: &[&str]) -> Option<String> {
-        let output = Command::new("lttng")
-            .arg("--no-sessiond")
-            .args(arguments)
-            .env("LTTNG_HOME", self.scratch.path())
-            .output()
-            .ok()?;
-        output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
-    }
-
-    fn must(&self, arguments: &[&str]) {
-        assert!(self.command(arguments).is_some(), "lttng {arguments:?} failed");
-    }
-
-    /// The program, to be started.
-    fn workload<S: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = S>) -> Command {
-        let mut command = Command::new(self.scratch.path().join("workload"));
-        // Waits until it is registered, so that no event is missed.
-        command
-            .args(arguments)
-            .env("LTTNG_UST_REGISTER_TIMEOUT", "30000")
-            .env("LTTNG_HOME", self.scratch.path());
-        command
-    }
-
-    fn start(&self) {
-        self.must(&["start", &self.session]);
-    }
-
-    fn finish(&self) {
-        self.must(&["stop", &self.session]);
-        self.must(&["destroy", &self.session]);
-    }
-}
-
-impl Drop for Lttng {
-    fn drop(&mut self) {
-        let _ = self.command(&["destroy", &self.session]);
-        if let Some(mut daemon) = self.daemon.take() {
-            // SAFETY: a signal to a child that has not been waited for.
-            unsafe { libc::kill(daemon.id() as i32, libc::SIGTERM) };
-            let _ = daemon.wait();
-        }
-    }
+/// A session with that channel, and `workload.c`.
+fn recorder(name: &str, channel: &[&str]) -> Option<Lttng> {
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/lttng/workload.c");
+    Lttng::new(name, Path::new(source), channel)
 }
 
 fn read(folder: &Path) -> (Vec<Event>, Recording) {
@@ -207,10 +83,10 @@ fn check_threads(events: &[Event], threads: u64, rounds: u64) {
 #[test]
 fn all_events_and_fields_come_back() {
     let _alone = alone();
-    let Some(lttng) = Lttng::new("whole", &["--subbuf-size=1M", "--num-subbuf=8"]) else { return };
+    let Some(lttng) = recorder("whole", &["--subbuf-size=1M", "--num-subbuf=8"]) else { return };
     let session = format!("--session={}", lttng.session);
     let clock = ["add-context", "--userspace", &session, "--channel=c", "--type=perf:thread:task-clock"];
-    let has_clock = lttng.command(&clock).is_some();
+    let has_clock = lttng.command(&clock);
     lttng.start();
     assert!(lttng.workload(["3", "2000"]).status().expect("the workload runs").success());
     lttng.finish();
@@ -258,7 +134,7 @@ fn all_events_and_fields_come_back() {
 #[test]
 fn a_rotating_session_is_read_while_it_records() {
     let _alone = alone();
-    let Some(lttng) = Lttng::new("rotating", &["--subbuf-size=64k", "--num-subbuf=16"]) else { return };
+    let Some(lttng) = recorder("rotating", &["--subbuf-size=64k", "--num-subbuf=16"]) else { return };
     lttng.start();
     let mut live = Live::open(lttng.recording()).expect("the session's folder");
     let mut events = Vec::new();
@@ -301,7 +177,7 @@ fn a_rotating_session_is_read_while_it_records() {
 fn what_lttng_had_no_room_for_is_counted() {
     let _alone = alone();
     // Two small buffers for each processor.
-    let Some(lttng) = Lttng::new("flooded", &["--subbuf-size=4k", "--num-subbuf=2"]) else { return };
+    let Some(lttng) = recorder("flooded", &["--subbuf-size=4k", "--num-subbuf=2"]) else { return };
     lttng.start();
     assert!(lttng.workload(["3", "6000"]).status().expect("the workload runs").success());
     lttng.finish();

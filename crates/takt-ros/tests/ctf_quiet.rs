@@ -2,32 +2,12 @@
 
 mod support;
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicUsize, Ordering};
-
 use takt_ros::Source;
 use takt_ros::ctf::Recording;
-
-struct Counting;
-
-static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
-
-// SAFETY: hands everything on to the system's allocator.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: by the caller's contract.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        // SAFETY: by the caller's contract.
-        unsafe { System.dealloc(at, layout) }
-    }
-}
+use takt_rt::proof::{AllocationCounter, allocations};
 
 #[global_allocator]
-static COUNTING: Counting = Counting;
+static COUNTER: AllocationCounter = AllocationCounter;
 
 #[test]
 fn events_take_no_memory() {
@@ -36,11 +16,11 @@ fn events_take_no_memory() {
     let mut recording = Recording::open(scratch.path()).expect("a recording");
     let mut read = recording.poll(&mut |_| {}).expect("events");
     assert!(!recording.ended(), "more than one portion");
-    let before = ALLOCATIONS.load(Ordering::Relaxed);
+    let before = allocations();
     while !recording.ended() {
         read += recording.poll(&mut |_| {}).expect("events");
     }
-    let taken = ALLOCATIONS.load(Ordering::Relaxed) - before;
+    let taken = allocations() - before;
     // Two threads for each processor, each named once.
     assert_eq!(read as u64, made + 8);
     assert_eq!(taken, 0, "allocations for {read} events");

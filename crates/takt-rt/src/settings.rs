@@ -5,6 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
+use crate::latency::DmaLatency;
 use crate::memory::{self, MemoryLock};
 use crate::placement::{self, CpuSet};
 use crate::policy::Policy;
@@ -38,6 +39,47 @@ pub struct ThreadSettings {
     pub prefault_stack_bytes: usize,
     /// Whether a thread that does not get all of this is refused (else it runs and is labelled).
     pub strict: bool,
+}
+
+/// What is asked for the whole process of a robot, before its first thread starts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ProcessSettings {
+    /// Locks all memory.
+    pub lock_memory: bool,
+    /// Keeps all CPUs out of idle states.
+    pub hold_cpu_awake: bool,
+    /// Whether a refusal is an error, else it becomes a warning.
+    pub strict: bool,
+}
+
+impl ProcessSettings {
+    /// Applies everything and keeps the heap ([`memory::keep_heap`]). What is returned holds the CPUs awake for as long as it
+    /// lives. Warnings name the settings as the configurations of robots do: `tasks.lock_memory`.
+    ///
+    /// # Errors
+    /// The first refusal, where `strict` is set.
+    pub fn apply(&self, warnings: &mut Vec<String>) -> Result<Option<DmaLatency>, Error> {
+        let mut refuse = |what: &str, error: Error| {
+            if self.strict {
+                return Err(error);
+            }
+            warnings.push(format!("{what}: {error}"));
+            Ok(())
+        };
+        memory::keep_heap();
+        if self.lock_memory
+            && let Err(error) = MemoryLock::All.apply()
+        {
+            refuse("tasks.lock_memory", error)?;
+        }
+        if !self.hold_cpu_awake {
+            return Ok(None);
+        }
+        match DmaLatency::hold(0) {
+            Ok(awake) => Ok(Some(awake)),
+            Err(error) => refuse("tasks.hold_cpu_awake", error).map(|()| None),
+        }
+    }
 }
 
 impl ThreadSettings {

@@ -15,6 +15,7 @@ pub use dir::{
 pub use error::Error;
 pub use header::{Experiment, FORMAT, Factor, Measure, Phase, RunHeader, judged};
 pub use machine::{
-    CpuShare, CpuTime, FactDifference, GUEST_PARAMETER, Machine, VIRTUAL_MACHINE_FILE, VirtualMachine,
+    CpuShare, CpuTime, FactDifference, GUEST_PARAMETER, KERNEL_FACTS, Machine, VIRTUAL_MACHINE_FILE,
+    VirtualMachine,
 };
 pub use series::Series;

@@ -117,6 +117,20 @@ fn thermal_throttles() -> Option<u64> {
     counts.flatten().reduce(|a, b| a + b)
 }
 
+/// Facts of a [`Machine`] that another kernel changes with it: who varies the kernel on purpose expects them to differ.
+pub const KERNEL_FACTS: [&str; 9] = [
+    "kernel",
+    "kernel_version",
+    "preemption",
+    "boot_parameters",
+    "isolated_cpus",
+    "rt_runtime_us",
+    "idle_states",
+    // Of a guest: what the kernel leaves of it, and the guest's own description, which names the kernel.
+    "memory_kib",
+    "virtual_machine",
+];
+
 /// A fact that is not the same on two machines, or on one machine at two times.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FactDifference {

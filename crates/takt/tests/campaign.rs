@@ -11,7 +11,7 @@ use std::process::Command;
 use rustix::process::Signal;
 use serde_json::Value;
 
-use takt::{Beside, alone, folders, json, missing, read_json, stderr, stdout, takt as run, wait_for};
+use takt::{Beside, Desk, alone, folders, json, missing, read_json, stderr, stdout, takt as run, wait_for};
 
 /// A campaign of the bare cyclic task, short and without privileges.
 const SMALL: &str = r#"
@@ -35,41 +35,6 @@ values = [0, 100]
 name = "noise"
 values = [0, 2]
 "#;
-
-/// A folder with a campaign file.
-struct Desk(tempfile::TempDir);
-
-impl Desk {
-    fn new(text: &str) -> Self {
-        let desk = Self(tempfile::tempdir().unwrap());
-        fs::write(desk.file(), text).unwrap();
-        desk
-    }
-
-    fn file(&self) -> PathBuf {
-        self.0.path().join("campaign.toml")
-    }
-
-    fn runs(&self) -> PathBuf {
-        self.0.path().join("runs")
-    }
-
-    fn command(&self, more: &[&str]) -> Command {
-        let mut command = run(["campaign", "run"]);
-        command.arg(self.file()).args(more).arg("--runs").arg(self.runs());
-        command
-    }
-
-    /// What `takt` says to a campaign that it must refuse before anything runs.
-    fn refused(&self, more: &[&str]) -> String {
-        let output = self.command(more).output().unwrap();
-        let said = stderr(&output);
-        assert_eq!(output.status.code(), Some(2), "{said}");
-        assert!(said.starts_with("takt: ") && !said.contains("panicked"), "{said}");
-        assert!(folders(&self.runs()).is_empty(), "something ran");
-        said
-    }
-}
 
 fn factors(row: &Value) -> String {
     let words = row["factors"].as_array().unwrap().iter().map(|f| format!("{}={}", f["name"], f["value"]));

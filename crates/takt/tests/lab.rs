@@ -9,7 +9,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use takt::{alone, folders, json, read_json, stderr, stdout, takt as run};
+use takt::{alone, folders, json, read_json, refusal, stderr, stdout, takt as run};
 
 #[test]
 fn the_doctor_has_evidence_for_every_finding_and_a_fix_for_every_bad_one() {
@@ -193,7 +193,6 @@ fn any_robot_runs_from_its_file_and_leaves_a_verdict() {
         [&["--policy", "RR+RR"][..], &["--resume", "/tmp"], &["--stress", "heavy"], &["--load-cpus", "all"]]
     {
         let output = run(["run", file.to_str().unwrap(), "--seconds", "0.2"]).args(refused).output().unwrap();
-        assert_eq!(output.status.code(), Some(2), "{refused:?}: {}", stderr(&output));
-        assert!(!stderr(&output).contains("panicked"));
+        refusal(&output);
     }
 }

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use takt_rundir::{
-    FactDifference, HASHES_FILE, Machine, RunDir, read_json, set_aside, sha256_of, utc_name, utc_now,
-    write_json,
+    FactDifference, HASHES_FILE, KERNEL_FACTS, Machine, RunDir, read_json, set_aside, sha256_of, utc_name,
+    utc_now, write_json,
 };
 
 use super::apply::{BOOT, KERNEL};
@@ -32,20 +32,6 @@ const CONFIGS: &str = "configs";
 const OVERHEAD_GUESS: Duration = Duration::from_secs(2);
 /// The same of a guest, which boots first and whose second takes several of the host's under load.
 const GUEST_OVERHEAD_GUESS: Duration = Duration::from_secs(30);
-
-/// Facts that a kernel factor varies on purpose.
-const KERNEL_FACTS: [&str; 9] = [
-    "kernel",
-    "kernel_version",
-    "preemption",
-    "boot_parameters",
-    "isolated_cpus",
-    "rt_runtime_us",
-    "idle_states",
-    // Of a guest: what the kernel leaves of it, and the guest's own description, which names the kernel.
-    "memory_kib",
-    "virtual_machine",
-];
 
 /// `campaign.json`.
 #[derive(Debug, Serialize, Deserialize)]

@@ -1,7 +1,7 @@
 //! Drains the record rings into the run directory and tells views how the cell is doing. Best effort: the rings
 //! hold a minute of records, so that a collector that starves delays nobody and loses nothing.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -15,17 +15,16 @@ use takt_rt::clock::monotonic_ns;
 use takt_rt::exchange::{Reader, Writer};
 use takt_view::{CameraList, CellStatus, Label, ReactionStatus, ThreadSummary};
 
-use super::rows::{FRAMES, JOBS, JobRow};
+use super::rows::{FRAMES, JOBS, JobRow, SSM_LATENESS, SSM_RESPONSE};
 use super::worker_rows::{GPU_EVENTS, GPU_FRAMES, WorkerRow};
 use crate::LabError;
+use crate::collect::until_stopped;
 use crate::jobs::Teller;
-use takt_rundir::{RunDir, SampleFile};
+use crate::keeper::{Late, Window};
+use takt_rundir::{Measure, RunDir, SampleFile};
 
 /// How often rings are drained: often enough for a live view.
 const PERIOD: Duration = Duration::from_millis(50);
-
-/// How often samples are handed to the kernel, at most this much is lost in a kill.
-const FLUSH_PERIOD: Duration = Duration::from_secs(1);
 
 /// Records taken from a ring at once.
 const BATCH: usize = 512;
@@ -48,6 +47,17 @@ pub(super) struct Board {
     pub threads: Arc<Mutex<ThreadSummary>>,
 }
 
+/// What of an SSM job a measure is, nanoseconds since its release.
+type Since = fn(&SsmJob) -> u64;
+
+fn since_release(measure: &Measure) -> Option<Since> {
+    match measure.name.as_str() {
+        SSM_LATENESS => Some(|job| job.wake_ns.saturating_sub(job.planned_ns)),
+        SSM_RESPONSE => Some(|job| job.end_ns.saturating_sub(job.planned_ns)),
+        _ => None,
+    }
+}
+
 /// The collector's own state.
 pub(super) struct Collector {
     records: Records,
@@ -63,6 +73,8 @@ pub(super) struct Collector {
     begun: Instant,
     job_batch: Vec<SsmJob>,
     frame_batch: Vec<FrameRecord>,
+    /// Who is told of late jobs while the run goes on.
+    late: Vec<(Late, Since)>,
     teller: Teller,
 }
 
@@ -77,6 +89,8 @@ impl Collector {
         dir: &RunDir,
         records: Records,
         board: Board,
+        measures: &[Measure],
+        window: &Window,
         teller: Teller,
     ) -> Result<Self, LabError> {
         let mut live = CellStatus { policy: Label::new(&board.policy), ..CellStatus::default() };
@@ -100,36 +114,35 @@ impl Collector {
             begun: Instant::now(),
             job_batch: Vec::with_capacity(BATCH),
             frame_batch: Vec::with_capacity(BATCH),
+            late: measures.iter().filter_map(|m| Some((window.late(m), since_release(m)?))).collect(),
             teller,
         })
     }
 
     /// Collects until `stop` is set and the rings are empty.
-    pub(super) fn run(mut self, stop: &Arc<AtomicBool>) -> Result<Collected, LabError> {
-        let mut flushed = Instant::now();
-        loop {
-            // Before draining: whatever was pushed before the wish to stop is still taken.
-            let last = stop.load(Ordering::Acquire);
-            while self.drain()? {}
-            self.publish();
-            if last || flushed.elapsed() >= FLUSH_PERIOD {
-                self.jobs.flush()?;
-                self.frames.flush()?;
-                if let Some((answers, events)) = &mut self.worker {
-                    answers.flush()?;
-                    events.flush()?;
-                }
-                flushed = Instant::now();
-            }
-            if last {
-                let records = &self.records;
-                let lost = records.jobs.lost()
-                    + records.frames.iter().map(|f| f.lost()).sum::<u64>()
-                    + records.worker.iter().map(|w| w.lost()).sum::<u64>();
-                return Ok(Collected { lost });
-            }
-            std::thread::sleep(PERIOD);
+    pub(super) fn run(mut self, stop: &AtomicBool) -> Result<Collected, LabError> {
+        let empty = |this: &mut Self| {
+            while this.drain()? {}
+            this.publish();
+            Ok(())
+        };
+        until_stopped(&mut self, stop, PERIOD, empty, Self::save)?;
+        let records = &self.records;
+        let lost = records.jobs.lost()
+            + records.frames.iter().map(|f| f.lost()).sum::<u64>()
+            + records.worker.iter().map(|w| w.lost()).sum::<u64>();
+        Ok(Collected { lost })
+    }
+
+    /// Hands everything to the kernel.
+    fn save(&mut self) -> Result<(), LabError> {
+        self.jobs.flush()?;
+        self.frames.flush()?;
+        if let Some((answers, events)) = &mut self.worker {
+            answers.flush()?;
+            events.flush()?;
         }
+        Ok(())
     }
 
     /// Takes one batch; false when the rings were empty. Jobs are taken before frames and handled after them: a
@@ -152,6 +165,7 @@ impl Collector {
         for job in &jobs {
             self.jobs.push(&JobRow::from(job))?;
             self.teller.job(&crate::jobs::SSM, 0, [job.planned_ns, job.wake_ns, job.end_ns]);
+            self.late.iter().for_each(|(late, since)| late.see(job.planned_ns, since(job)));
             self.joiner.job(job, &mut |r| reactions.push(r));
         }
         reactions.iter().for_each(|reaction| self.see_reaction(reaction));

@@ -1,7 +1,7 @@
 //! Drains the humanoid's rings into the run directory. Best effort: the rings hold seconds of records.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use takt_link_ethercat::control::LinkEvent;
 use takt_link_ethercat::segment::Truth;
@@ -12,13 +12,12 @@ use takt_rundir::{Measure, RunDir, SampleFile};
 use super::latency::{Joiner, LatencyRow};
 use super::rows::{CYCLES, CycleRow, LATENCIES};
 use crate::LabError;
+use crate::collect::{Recorders, Rows, Sample, until_stopped};
 use crate::jobs::{self, Teller};
-use crate::keeper::{Keeper, MOST_ROWS, Window, recorder_file};
+use crate::keeper::Window;
 
 /// How often rings are drained.
 const PERIOD: Duration = Duration::from_millis(20);
-/// A kill loses at most this much.
-const FLUSH_PERIOD: Duration = Duration::from_secs(1);
 /// Records taken from a ring at once.
 const BATCH: usize = 1024;
 /// Events kept for the run's header; the rest is counted.
@@ -33,17 +32,8 @@ pub(super) struct Rings {
     pub truth: Option<Consumer<Truth>>,
 }
 
-struct Kept<R> {
-    keeper: Keeper,
-    /// When a record was, and its value.
-    value: fn(&R) -> (u64, u64),
-}
-
-type CycleValue = fn(&CycleRow) -> (u64, u64);
-type LatencyValue = fn(&LatencyRow) -> (u64, u64);
-
-fn cycle_value(name: &str) -> Option<CycleValue> {
-    match name {
+fn cycle_sample(measure: &Measure) -> Option<Sample<CycleRow>> {
+    match measure.name.as_str() {
         "period" => Some(|r| (r.planned_ns, r.wake_ns.saturating_sub(r.previous_wake_ns))),
         "lateness" => Some(|r| (r.planned_ns, r.wake_ns.saturating_sub(r.planned_ns))),
         "response" => Some(|r| (r.planned_ns, r.end_ns.saturating_sub(r.planned_ns))),
@@ -52,8 +42,8 @@ fn cycle_value(name: &str) -> Option<CycleValue> {
     }
 }
 
-fn latency_value(name: &str) -> Option<LatencyValue> {
-    match name {
+fn latency_sample(measure: &Measure) -> Option<Sample<LatencyRow>> {
+    match measure.name.as_str() {
         "sensor" => Some(|r| (r.seen_ns, r.seen_ns.saturating_sub(r.event_ns))),
         "command" => Some(|r| (r.applied_ns, r.applied_ns.saturating_sub(r.seen_ns))),
         "reaction" => Some(|r| (r.applied_ns, r.applied_ns.saturating_sub(r.event_ns))),
@@ -65,11 +55,10 @@ fn latency_value(name: &str) -> Option<LatencyValue> {
 pub(super) struct Collector {
     rings: Rings,
     window: Window,
-    cycles: SampleFile,
+    cycles: Rows,
     latencies: SampleFile,
-    rows: u64,
-    cycles_kept: Vec<Kept<CycleRow>>,
-    latencies_kept: Vec<Kept<LatencyRow>>,
+    cycle_recorders: Recorders<CycleRow>,
+    latency_recorders: Recorders<LatencyRow>,
     joiner: Joiner,
     previous_wake_ns: Option<u64>,
     collected: Collected,
@@ -108,25 +97,13 @@ impl Collector {
         window: &Window,
         teller: Teller,
     ) -> Result<Self, LabError> {
-        let (mut cycles_kept, mut latencies_kept) = (Vec::new(), Vec::new());
-        for measure in measures {
-            if let Some(value) = cycle_value(&measure.name) {
-                cycles_kept.push(Kept { keeper: Keeper::open(dir, measure, window)?, value });
-            } else if let Some(value) = latency_value(&measure.name) {
-                latencies_kept.push(Kept { keeper: Keeper::open(dir, measure, window)?, value });
-            } else {
-                continue;
-            }
-            measure.recorder = Some(recorder_file(&measure.name));
-        }
         Ok(Self {
             rings,
             window: window.clone(),
-            cycles: dir.samples(CYCLES)?,
+            cycles: Rows::new(dir, CYCLES)?,
             latencies: dir.samples(LATENCIES)?,
-            rows: 0,
-            cycles_kept,
-            latencies_kept,
+            cycle_recorders: Recorders::open(dir, measures, window, cycle_sample)?,
+            latency_recorders: Recorders::open(dir, measures, window, latency_sample)?,
             joiner: Joiner::default(),
             previous_wake_ns: None,
             collected: Collected::default(),
@@ -136,28 +113,20 @@ impl Collector {
 
     /// Collects until `stop` is set and the rings are empty.
     pub fn run(mut self, stop: &AtomicBool) -> Result<Collected, LabError> {
-        let mut flushed = Instant::now();
-        loop {
-            // Before draining: whatever was pushed before the wish to stop is still taken.
-            let last = stop.load(Ordering::Acquire);
-            while self.drain()? {}
-            if last || flushed.elapsed() >= FLUSH_PERIOD {
-                self.save()?;
-                flushed = Instant::now();
-            }
-            if last {
-                self.collected.lost = self.rings.records.lost();
-                return Ok(self.collected);
-            }
-            std::thread::sleep(PERIOD);
-        }
+        let empty = |this: &mut Self| {
+            while this.drain()? {}
+            Ok(())
+        };
+        until_stopped(&mut self, stop, PERIOD, empty, Self::save)?;
+        self.collected.lost = self.rings.records.lost();
+        Ok(self.collected)
     }
 
     fn save(&mut self) -> Result<(), LabError> {
         self.cycles.flush()?;
         self.latencies.flush()?;
-        self.cycles_kept.iter_mut().try_for_each(|kept| kept.keeper.checkpoint(true).map(drop))?;
-        self.latencies_kept.iter_mut().try_for_each(|kept| kept.keeper.checkpoint(true).map(drop))
+        self.cycle_recorders.save()?;
+        self.latency_recorders.save()
     }
 
     /// Takes one batch; false when the rings were empty.
@@ -202,25 +171,15 @@ impl Collector {
             u64::from(record.lost == 0 && record.working_counter != record.expected_counter);
         all.exchange_sum_ns += record.exchange_ns;
         let row = CycleRow::new(record, previous_wake_ns);
-        for kept in &mut self.cycles_kept {
-            let (at_ns, value_ns) = (kept.value)(&row);
-            kept.keeper.push(at_ns, value_ns);
-        }
-        if self.rows < MOST_ROWS {
-            self.rows += 1;
-            self.cycles.push(&row)?;
-        }
-        Ok(())
+        self.cycle_recorders.push(&row);
+        self.cycles.push(|| row)
     }
 
     fn latency(&mut self, row: LatencyRow) -> Result<(), LabError> {
         if self.window.elapsed_ns(row.event_ns).is_none() {
             return Ok(());
         }
-        for kept in &mut self.latencies_kept {
-            let (at_ns, value_ns) = (kept.value)(&row);
-            kept.keeper.push(at_ns, value_ns);
-        }
+        self.latency_recorders.push(&row);
         if self.collected.latencies.len() < MOST_LATENCIES {
             self.collected.latencies.push(row);
             self.latencies.push(&row)?;

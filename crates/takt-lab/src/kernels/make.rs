@@ -16,8 +16,8 @@ use takt_kernels::{Brought, GuestRun, TAKT_PATH, run_in_guest};
 use takt_rundir::{GUEST_PARAMETER, VIRTUAL_MACHINE_FILE, VirtualMachine, set_aside, write_json};
 
 use super::{Accelerator, GUESTS, Guests};
-use crate::LabError;
 use crate::campaign::{CellRun, RunOrder};
+use crate::{LabError, last_words};
 
 /// Where things lie in the guest.
 const ROBOT_FILE: &str = "/etc/takt/robot.toml";
@@ -240,14 +240,9 @@ fn judge(outcome: &Outcome) -> Result<(), String> {
     }
     let said = outcome.results.join(JOBS_DIRECTORY).join(format!("{JOB}.stderr"));
     let said = fs::read_to_string(said).unwrap_or_default();
-    let last = said
-        .lines()
-        .rev()
-        .find(|line| line.starts_with("takt: "))
-        .or(said.lines().last())
-        .unwrap_or_default();
+    let last = last_words(&said).or(said.lines().last()).unwrap_or_default();
     let console = outcome.console.display();
-    Err(format!("{}: {}. Console: {console}", end.ending, last.trim_start_matches("takt: ")))
+    Err(format!("{}: {last}. Console: {console}", end.ending))
 }
 
 /// The machine in words, with QEMU's own version.

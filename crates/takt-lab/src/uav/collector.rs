@@ -3,27 +3,24 @@
 //! delays nobody and loses nothing.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use takt_robot_uav::UavConfig;
 use takt_robot_uav::flight::Records;
 use takt_robot_uav::plant::Loss;
 use takt_robot_uav::records::{AttitudeRecord, PositionRecord};
 use takt_robot_uav::sim::Simulation;
-use takt_rundir::{Measure, RunDir, SampleFile};
+use takt_rundir::{Measure, RunDir};
 
 use super::rows::{ATTITUDE, AttitudeRow, POSITION, PositionRow, TELEMETRY, TelemetryRow};
 use crate::LabError;
+use crate::collect::{Recorders, Rows, Sample, until_stopped};
 use crate::jobs::{self, Teller};
-use crate::keeper::{Keeper, MOST_ROWS, Window, recorder_file};
+use crate::keeper::Window;
 
 /// How often rings are drained.
 const PERIOD: Duration = Duration::from_millis(50);
-
-/// A kill loses at most this much.
-const FLUSH_PERIOD: Duration = Duration::from_secs(1);
 
 /// Records taken from a ring at once.
 const BATCH: usize = 1024;
@@ -140,22 +137,6 @@ impl Flown {
     }
 }
 
-/// What of a record a measure is: when, and how much, nanoseconds.
-type Sample<R> = fn(&R) -> (u64, u64);
-
-/// A series of a task: its recorder, and what of a record it is.
-struct Kept<R> {
-    keeper: Keeper,
-    sample: Sample<R>,
-}
-
-impl<R> Kept<R> {
-    fn push(&mut self, record: &R) {
-        let (at_ns, value_ns) = (self.sample)(record);
-        self.keeper.push(at_ns, value_ns);
-    }
-}
-
 /// What of an attitude job a measure is.
 fn attitude_sample(measure: &Measure) -> Option<Sample<AttitudeRecord>> {
     match measure.name.as_str() {
@@ -174,34 +155,14 @@ fn position_sample(measure: &Measure) -> Option<Sample<PositionRecord>> {
     }
 }
 
-/// A sample file with an end.
-struct Rows {
-    file: SampleFile,
-    left: u64,
-}
-
-impl Rows {
-    fn new(dir: &RunDir, name: &str) -> Result<Self, LabError> {
-        Ok(Self { file: dir.samples(name)?, left: MOST_ROWS })
-    }
-
-    fn push<T: serde::Serialize>(&mut self, row: impl FnOnce() -> T) -> Result<(), LabError> {
-        if self.left > 0 {
-            self.left -= 1;
-            self.file.push(&row())?;
-        }
-        Ok(())
-    }
-}
-
 /// The collector.
 pub(super) struct Collector {
     records: Records,
     attitude: Rows,
     position: Rows,
     telemetry: Rows,
-    attitude_kept: Vec<Kept<AttitudeRecord>>,
-    position_kept: Vec<Kept<PositionRecord>>,
+    attitude_recorders: Recorders<AttitudeRecord>,
+    position_recorders: Recorders<PositionRecord>,
     flown: Flown,
     teller: Teller,
 }
@@ -223,24 +184,13 @@ impl Collector {
         window: &Window,
         teller: Teller,
     ) -> Result<Self, LabError> {
-        let (mut attitude_kept, mut position_kept) = (Vec::new(), Vec::new());
-        for measure in measures {
-            if let Some(sample) = attitude_sample(measure) {
-                attitude_kept.push(Kept { keeper: Keeper::open(dir, measure, window)?, sample });
-            } else if let Some(sample) = position_sample(measure) {
-                position_kept.push(Kept { keeper: Keeper::open(dir, measure, window)?, sample });
-            } else {
-                continue;
-            }
-            measure.recorder = Some(recorder_file(&measure.name));
-        }
         Ok(Self {
             records,
             attitude: Rows::new(dir, ATTITUDE)?,
             position: Rows::new(dir, POSITION)?,
             telemetry: Rows::new(dir, TELEMETRY)?,
-            attitude_kept,
-            position_kept,
+            attitude_recorders: Recorders::open(dir, measures, window, attitude_sample)?,
+            position_recorders: Recorders::open(dir, measures, window, position_sample)?,
             flown: Flown::new(config)?,
             teller,
         })
@@ -249,34 +199,26 @@ impl Collector {
     /// Collects until `stop` is set and the rings are empty. `epoch_ns` is asked once there are records.
     pub(super) fn run(
         mut self,
-        stop: &Arc<AtomicBool>,
+        stop: &AtomicBool,
         epoch_ns: impl Fn() -> u64,
     ) -> Result<Collected, LabError> {
-        let mut flushed = Instant::now();
-        loop {
-            // Before draining: whatever was pushed before the wish to stop is still taken.
-            let last = stop.load(Ordering::Acquire);
-            while self.drain(&epoch_ns)? {}
-            if last || flushed.elapsed() >= FLUSH_PERIOD {
-                self.save()?;
-                flushed = Instant::now();
-            }
-            if last {
-                let Records { attitude, position, telemetry } = &self.records;
-                let lost = attitude.lost() + position.lost() + telemetry.lost();
-                return Ok(Collected { flown: self.flown, lost });
-            }
-            std::thread::sleep(PERIOD);
-        }
+        let empty = |this: &mut Self| {
+            while this.drain(&epoch_ns)? {}
+            Ok(())
+        };
+        until_stopped(&mut self, stop, PERIOD, empty, Self::save)?;
+        let Records { attitude, position, telemetry } = &self.records;
+        let lost = attitude.lost() + position.lost() + telemetry.lost();
+        Ok(Collected { flown: self.flown, lost })
     }
 
     /// Hands everything to the kernel.
     fn save(&mut self) -> Result<(), LabError> {
         for rows in [&mut self.attitude, &mut self.position, &mut self.telemetry] {
-            rows.file.flush()?;
+            rows.flush()?;
         }
-        self.attitude_kept.iter_mut().try_for_each(|kept| kept.keeper.checkpoint(true).map(drop))?;
-        self.position_kept.iter_mut().try_for_each(|kept| kept.keeper.checkpoint(true).map(drop))
+        self.attitude_recorders.save()?;
+        self.position_recorders.save()
     }
 
     /// Takes one batch of each; false when the rings were empty.
@@ -289,13 +231,13 @@ impl Collector {
             self.teller.job(&jobs::ATTITUDE, 0, [job.planned_ns, job.wake_ns, job.end_ns]);
             let deviation_m = self.flown.see(job, epoch_ns());
             self.attitude.push(|| AttitudeRow::new(job, deviation_m))?;
-            self.attitude_kept.iter_mut().for_each(|kept| kept.push(job));
+            self.attitude_recorders.push(job);
         }
         for job in &positions {
             self.teller.job(&jobs::POSITION, 0, [job.planned_ns, job.wake_ns, job.end_ns]);
             self.flown.skipped[1] += job.skipped;
             self.position.push(|| PositionRow::from(job))?;
-            self.position_kept.iter_mut().for_each(|kept| kept.push(job));
+            self.position_recorders.push(job);
         }
         for line in &lines {
             self.telemetry.push(|| TelemetryRow::from(line))?;

@@ -3,13 +3,12 @@
 //! Source: Universal Robots, "Dashboard Server e-Series" (commands and answers). Powering on and releasing
 //! the brakes take no time here.
 
-use std::io::{self, Read};
+use std::io;
 use std::net::TcpStream;
-use std::os::fd::{AsFd, AsRawFd, RawFd};
 
 use super::RuntimeState;
+use super::connection::Connection;
 use super::controller::Controller;
-use crate::socket;
 use crate::{RobotMode, SafetyMode};
 
 const PROGRAM: &str = "takt_cell.urp";
@@ -22,29 +21,21 @@ const MAX_WAITING_BYTES: usize = 64 * 1024;
 
 #[derive(Debug)]
 pub(super) struct DashboardClient {
-    stream: TcpStream,
+    pub(super) connection: Connection,
     line: Vec<u8>,
-    waiting: Vec<u8>,
-    pub(super) open: bool,
 }
 
 impl DashboardClient {
     pub(super) fn new(stream: TcpStream) -> io::Result<Self> {
-        stream.set_nonblocking(true)?;
-        stream.set_nodelay(true)?;
-        let mut client = Self { stream, line: Vec::new(), waiting: Vec::new(), open: true };
+        let mut client = Self { connection: Connection::new(stream)?, line: Vec::new() };
         client.say("Connected: Universal Robots Dashboard Server");
         Ok(client)
     }
 
-    pub(super) fn fd(&self) -> RawFd {
-        self.stream.as_raw_fd()
-    }
-
     pub(super) fn serve(&mut self, controller: &mut Controller) {
         let mut buffer = [0; MAX_LINE_BYTES];
-        match self.stream.read(&mut buffer) {
-            Ok(0) => self.open = false,
+        match self.connection.read(&mut buffer) {
+            Ok(0) => self.connection.open = false,
             Ok(read) => {
                 for byte in &buffer[..read] {
                     if *byte == b'\n' {
@@ -54,36 +45,23 @@ impl DashboardClient {
                     } else if self.line.len() < MAX_LINE_BYTES {
                         self.line.push(*byte);
                     } else {
-                        self.open = false;
+                        self.connection.open = false;
                         return;
                     }
                 }
             }
             Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
-            Err(_) => self.open = false,
+            Err(_) => self.connection.open = false,
         }
     }
 
     fn say(&mut self, line: &str) {
-        self.waiting.extend_from_slice(line.as_bytes());
-        self.waiting.push(b'\n');
-        if self.waiting.len() > MAX_WAITING_BYTES {
-            self.open = false;
+        self.connection.keep(line.as_bytes());
+        self.connection.keep(b"\n");
+        if self.connection.waiting_bytes() > MAX_WAITING_BYTES {
+            self.connection.open = false;
         }
-        self.flush();
-    }
-
-    pub(super) fn flush(&mut self) {
-        if self.waiting.is_empty() {
-            return;
-        }
-        match socket::send_now(self.stream.as_fd(), &self.waiting) {
-            Ok(sent) => {
-                self.waiting.drain(..sent);
-            }
-            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
-            Err(_) => self.open = false,
-        }
+        self.connection.flush();
     }
 
     fn answer(&mut self, line: &str, controller: &mut Controller) -> String {
@@ -166,7 +144,7 @@ impl DashboardClient {
         } else if is("addtolog") {
             String::from("Added log message")
         } else if is("quit") {
-            self.open = false;
+            self.connection.open = false;
             String::from("Disconnected")
         } else if is("shutdown") {
             String::from("Shutting down")

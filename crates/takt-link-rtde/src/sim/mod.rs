@@ -11,6 +11,7 @@
 //! What it does not model: forces, dynamics, collisions, self-collision, tool payload, calibration.
 
 mod config;
+mod connection;
 mod controller;
 mod dashboard;
 mod motion;

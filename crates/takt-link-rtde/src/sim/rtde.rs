@@ -1,13 +1,12 @@
 //! One RTDE client of the simulated controller.
 
-use std::io::{self, Read};
+use std::io;
 use std::net::TcpStream;
-use std::os::fd::{AsFd, AsRawFd, RawFd};
 
 use super::CYCLE_HZ;
+use super::connection::Connection;
 use super::controller::Controller;
 use super::variables::{self, Input, Output};
-use crate::socket;
 use crate::wire::{
     Answer, ControllerVersion, FrameBuffer, HEADER_BYTES, MAX_NAMES_BYTES, Message, PROTOCOL_VERSION, Packet,
     PacketType, PacketWriter, Reply, Request, WireError, names,
@@ -46,37 +45,26 @@ pub(super) enum Turn {
 
 #[derive(Debug)]
 pub(super) struct Client {
-    stream: TcpStream,
+    pub(super) connection: Connection,
     frames: FrameBuffer,
     negotiated: bool,
     started: bool,
     every: u32,
     outputs: Option<Vec<Output>>,
     inputs: Vec<Vec<Input>>,
-    /// Bytes that the kernel has not taken yet.
-    waiting: Vec<u8>,
-    pub(super) open: bool,
 }
 
 impl Client {
     pub(super) fn new(stream: TcpStream) -> io::Result<Self> {
-        stream.set_nonblocking(true)?;
-        stream.set_nodelay(true)?;
         Ok(Self {
-            stream,
+            connection: Connection::new(stream)?,
             frames: FrameBuffer::new(MAX_REQUEST_BYTES),
             negotiated: false,
             started: false,
             every: 1,
             outputs: None,
             inputs: Vec::new(),
-            waiting: Vec::new(),
-            open: true,
         })
-    }
-
-    pub(super) fn fd(&self) -> RawFd {
-        self.stream.as_raw_fd()
     }
 
     pub(super) fn owns(&self, input: Input) -> bool {
@@ -94,16 +82,16 @@ impl Client {
         let mut refused = 0;
         // Bounded: a client that sends faster than we read must not stop the cycle.
         for _ in 0..16 {
-            let read = match self.frames.fill(|room| self.stream.read(room)) {
+            let read = match self.frames.fill(|room| self.connection.read(room)) {
                 Ok(0) => {
-                    self.open = false;
+                    self.connection.open = false;
                     break;
                 }
                 Ok(read) => read,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(_) => {
-                    self.open = false;
+                    self.connection.open = false;
                     break;
                 }
             };
@@ -121,14 +109,14 @@ impl Client {
                     Err(error) => {
                         refused += 1;
                         self.text(&error.to_string(), 0);
-                        self.open = false;
+                        self.connection.open = false;
                         break;
                     }
                 }
             }
             self.frames = frames;
             // A short read has emptied the socket; a full one may have left something.
-            if !self.open || read < MAX_REQUEST_BYTES / 2 {
+            if !self.connection.open || read < MAX_REQUEST_BYTES / 2 {
                 break;
             }
         }
@@ -145,7 +133,7 @@ impl Client {
         let request = Request::parse(packet)?;
         if !self.negotiated && !matches!(request, Request::ProtocolVersion(_)) {
             self.text("protocol version 2 has to be negotiated first: version 1 is not simulated", 0);
-            self.open = false;
+            self.connection.open = false;
             return Ok(());
         }
         match request {
@@ -237,7 +225,7 @@ impl Client {
         let mut buffer = [0; MAX_OUTPUT_BYTES];
         match reply.encode(&mut buffer) {
             Ok(size) => self.queue(&buffer[..size]),
-            Err(_) => self.open = false,
+            Err(_) => self.connection.open = false,
         }
     }
 
@@ -248,27 +236,13 @@ impl Client {
 
     /// Sends bytes as they are.
     pub(super) fn queue(&mut self, bytes: &[u8]) {
-        if self.waiting.len() + bytes.len() > MAX_WAITING_BYTES {
+        if self.connection.waiting_bytes() + bytes.len() > MAX_WAITING_BYTES {
             // Answers and texts are never left out silently: such a client is gone.
-            self.open = false;
+            self.connection.open = false;
             return;
         }
-        self.waiting.extend_from_slice(bytes);
-        self.flush();
-    }
-
-    /// Gives the kernel what it takes; never blocks.
-    pub(super) fn flush(&mut self) {
-        if self.waiting.is_empty() {
-            return;
-        }
-        match socket::send_now(self.stream.as_fd(), &self.waiting) {
-            Ok(sent) => {
-                self.waiting.drain(..sent);
-            }
-            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
-            Err(_) => self.open = false,
-        }
+        self.connection.keep(bytes);
+        self.connection.flush();
     }
 
     /// Sends this cycle's outputs, if they are due.
@@ -277,7 +251,7 @@ impl Client {
         if !cycle.is_multiple_of(u64::from(self.every)) {
             return Turn::NotDue;
         }
-        if !self.waiting.is_empty() {
+        if self.connection.waiting_bytes() > 0 {
             // Old values have no worth; new ones wait for a client that reads.
             return Turn::Dropped;
         }
@@ -288,27 +262,20 @@ impl Client {
             output.value(controller).write(&mut writer);
         }
         let Ok(size) = writer.finish() else {
-            self.open = false;
+            self.connection.open = false;
             return Turn::Dropped;
         };
         match delivery {
             Delivery::Whole => self.queue(&buffer[..size]),
             Delivery::Split => {
                 self.queue(&buffer[..size / 2]);
-                self.waiting.extend_from_slice(&buffer[size / 2..size]);
+                self.connection.keep(&buffer[size / 2..size]);
             }
             Delivery::Cut => {
                 self.queue(&buffer[..size / 2]);
-                self.open = false;
+                self.connection.open = false;
             }
         }
         Turn::Sent
-    }
-
-    /// Makes the close a reset, as a lost peer looks.
-    pub(super) fn reset(&mut self) {
-        // Without it the close is an orderly one: a milder fault, still a lost link.
-        let _ = socket::set_abortive_close(&self.stream);
-        self.open = false;
     }
 }

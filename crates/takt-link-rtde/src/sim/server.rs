@@ -122,8 +122,8 @@ impl Server {
             self.controller.step(now_ns);
         }
         self.send(steps);
-        self.clients.retain(|client| client.open);
-        self.dashboards.retain(|client| client.open);
+        self.clients.retain(|client| client.connection.open);
+        self.dashboards.retain(|client| client.connection.open);
         let mut state = lock(&shared.state);
         *state = SimState {
             clients: self.clients.len(),
@@ -144,8 +144,8 @@ impl Server {
         let entry = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
         self.polled.push(entry(self.rtde.as_raw_fd()));
         self.polled.push(entry(self.dashboard.as_raw_fd()));
-        self.polled.extend(self.clients.iter().map(|client| entry(client.fd())));
-        self.polled.extend(self.dashboards.iter().map(|client| entry(client.fd())));
+        self.polled.extend(self.clients.iter().map(|client| entry(client.connection.fd())));
+        self.polled.extend(self.dashboards.iter().map(|client| entry(client.connection.fd())));
         // SAFETY: pointer and length are those of a live vector of pollfd; the call only writes `revents`.
         let ready = unsafe { libc::poll(self.polled.as_mut_ptr(), self.polled.len() as libc::nfds_t, 0) };
         if ready <= 0 {
@@ -200,7 +200,7 @@ impl Server {
 
     fn send(&mut self, steps: u64) {
         for client in &mut self.dashboards {
-            client.flush();
+            client.connection.flush();
         }
         let texts = std::mem::take(&mut self.controller.texts);
         if self.frozen {
@@ -215,7 +215,7 @@ impl Server {
         };
         let mut split_sent = false;
         for client in &mut self.clients {
-            client.flush();
+            client.connection.flush();
             for text in &texts {
                 client.text(text, 2);
             }
@@ -239,7 +239,7 @@ impl Server {
 
     fn inject(&mut self, fault: Fault) {
         match fault {
-            Fault::DropLinks => self.clients.drain(..).for_each(|mut client| client.reset()),
+            Fault::DropLinks => self.clients.drain(..).for_each(|mut client| client.connection.reset()),
             Fault::RefuseLinks(refuse) => self.refusing = refuse,
             Fault::Freeze(freeze) => self.frozen = freeze,
             Fault::ProtectiveStop => self.controller.protective_stop(),
@@ -268,7 +268,8 @@ impl Server {
 fn serve(clients: &mut [Client], index: usize, controller: &mut Controller, now_ns: u64) -> u64 {
     let (before, rest) = clients.split_at_mut(index);
     let Some((client, after)) = rest.split_first_mut() else { return 0 };
-    let others = |input| before.iter().chain(after.iter()).any(|other| other.open && other.owns(input));
+    let others =
+        |input| before.iter().chain(after.iter()).any(|other| other.connection.open && other.owns(input));
     client.serve(controller, now_ns, others)
 }
 

@@ -13,7 +13,7 @@ use rten::{Dimension, Model, ModelOptions, NodeId, RunOptions, ThreadPool, Value
 use rten_tensor::NdTensorView;
 use rten_tensor::prelude::*;
 
-use super::{EngineError, Network, Tensor, fix_shape};
+use super::{EngineError, Network, Tensor, check_length, fix_shape};
 
 pub(super) const NAME: &str = "embedded engine (rten)";
 
@@ -71,10 +71,7 @@ impl Network for Embedded {
     }
 
     fn run(&mut self, input: &[f32]) -> Result<&[Tensor], EngineError> {
-        let expected = self.shape.iter().product();
-        if input.len() != expected {
-            return Err(EngineError::InputLength { expected, found: input.len() });
-        }
+        check_length(&self.shape, input)?;
         let view = NdTensorView::<f32, 4>::from_data(self.shape, input);
         let options = RunOptions::default().with_thread_pool(Some(Arc::clone(&self.pool)));
         let results = self

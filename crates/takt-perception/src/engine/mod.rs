@@ -399,6 +399,15 @@ impl fmt::Debug for LoadedNetwork {
     }
 }
 
+/// Whether there are as many values as the shape holds.
+fn check_length(shape: &[usize], input: &[f32]) -> Result<(), EngineError> {
+    let expected = shape.iter().product();
+    if input.len() == expected {
+        return Ok(());
+    }
+    Err(EngineError::InputLength { expected, found: input.len() })
+}
+
 /// Fixes the shape [1, 3, height, width] of an input whose open dimensions are `None`.
 fn fix_shape(
     model: &str,

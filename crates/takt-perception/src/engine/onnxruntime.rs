@@ -11,7 +11,7 @@ use ort::session::Session;
 use ort::session::builder::{GraphOptimizationLevel, SessionBuilder};
 use ort::value::{TensorElementType, TensorRef, ValueType};
 
-use super::{EngineConfig, EngineError, Network, Provider, Tensor, fix_shape};
+use super::{EngineConfig, EngineError, Network, Provider, Tensor, check_length, fix_shape};
 use crate::config::list;
 
 /// The library that this process uses; the first one that loads stays.
@@ -286,10 +286,7 @@ impl Network for OrtNetwork {
     }
 
     fn run(&mut self, input: &[f32]) -> Result<&[Tensor], EngineError> {
-        let expected = self.shape.iter().product();
-        if input.len() != expected {
-            return Err(EngineError::InputLength { expected, found: input.len() });
-        }
+        check_length(&self.shape, input)?;
         let failed = |error: ort::Error| EngineError::Run(error.to_string());
         let view = TensorRef::from_array_view((self.shape, input)).map_err(failed)?;
         let results = self.session.run(ort::inputs![view]).map_err(failed)?;

@@ -193,13 +193,7 @@ impl Stages for Run<'_> {
         }
         self.camera.copy_in(self.rig, host.queries, device.queries)?;
         self.launch(Kernel::Nearest, device.cells, 0)?;
-        self.rig.stream.download_part(
-            &self.rig.arena,
-            device.look.at,
-            &self.camera.down,
-            host.look.at,
-            host.look.bytes,
-        )?;
+        self.camera.copy_out(self.rig, device.look, host.look)?;
         self.rig.wait(&self.budget, "what is nearest in boxes")?;
         let down = self.camera.down.read()?;
         let look: &Look = bytemuck::from_bytes(&down[host.look.range()]);
@@ -234,13 +228,7 @@ impl Stages for Run<'_> {
             let mask = &self.camera.masks[slot];
             self.launch(Kernel::Coverage, (mask.width.div_ceil(8) * mask.height).max(1), slot)?;
         }
-        self.rig.stream.download_part(
-            &self.rig.arena,
-            device.look.at,
-            &self.camera.down,
-            host.look.at,
-            host.look.bytes,
-        )?;
+        self.camera.copy_out(self.rig, device.look, host.look)?;
         self.rig.stream.record(&self.camera.marks.masks_done)?;
         self.rig.wait(&self.budget, "masks")?;
         self.camera.times.add_masks(&self.camera.marks)?;

@@ -200,6 +200,10 @@ impl CameraState {
         Ok(rig.stream.upload_part(&self.up, from.at, &rig.arena, to.at, from.bytes.min(to.bytes))?)
     }
 
+    pub(super) fn copy_out(&self, rig: &Rig, from: Place, to: Place) -> Result<(), GpuPerceptionError> {
+        Ok(rig.stream.download_part(&rig.arena, from.at, &self.down, to.at, to.bytes)?)
+    }
+
     /// Puts the copies of what the first part found on the stream.
     pub(super) fn fetch_look(&self, rig: &Rig) -> Result<(), GpuPerceptionError> {
         let (device, host) = (&rig.places[self.index], &self.places);
@@ -209,7 +213,7 @@ impl CameraState {
             (device.candidates, host.candidates),
         ] {
             if to.at != host.candidates.at || self.detects {
-                rig.stream.download_part(&rig.arena, from.at, &self.down, to.at, to.bytes)?;
+                self.copy_out(rig, from, to)?;
             }
         }
         Ok(())

@@ -11,15 +11,15 @@ use takt_perception::{DetectorHandle, DetectorSchedule, DetectorService, Engine,
 use takt_rt::census;
 use takt_rt::exchange::Reader;
 use takt_rt::latency::DmaLatency;
-use takt_rt::memory::{self, MemoryLock};
-use takt_rt::settings::ThreadSettings;
+use takt_rt::memory::MemoryLock;
+use takt_rt::settings::{ProcessSettings, ThreadSettings};
 use takt_rt::thread;
 
 use super::ThreadReport;
 use crate::config::CellConfig;
 use crate::error::CellError;
 use crate::poses::PoseWindow;
-use crate::tasks::Role;
+use crate::tasks::{Role, TaskSet};
 
 /// Stack that is touched before a critical thread begins.
 const PREFAULT_STACK_BYTES: usize = 256 << 10;
@@ -47,29 +47,8 @@ pub(super) fn prepare_machine(
     config: &CellConfig,
     warnings: &mut Vec<String>,
 ) -> Result<Option<DmaLatency>, CellError> {
-    let mut refuse = |what: &str, error: takt_rt::Error| -> Result<(), CellError> {
-        if config.tasks.strict {
-            return Err(error.into());
-        }
-        warnings.push(format!("{what}: {error}"));
-        Ok(())
-    };
-    memory::keep_heap();
-    if config.tasks.lock_memory
-        && let Err(error) = MemoryLock::All.apply()
-    {
-        refuse("tasks.lock_memory", error)?;
-    }
-    if !config.tasks.hold_cpu_awake {
-        return Ok(None);
-    }
-    match DmaLatency::hold(0) {
-        Ok(awake) => Ok(Some(awake)),
-        Err(error) => {
-            refuse("tasks.hold_cpu_awake", error)?;
-            Ok(None)
-        }
-    }
+    let TaskSet { lock_memory, hold_cpu_awake, strict, .. } = config.tasks;
+    Ok(ProcessSettings { lock_memory, hold_cpu_awake, strict }.apply(warnings)?)
 }
 
 /// Starts the simulated controller and points the link at it. Its threads stand for a computer of their own, so

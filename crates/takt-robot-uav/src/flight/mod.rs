@@ -9,11 +9,11 @@ use serde::Serialize;
 use takt_rt::clock::{self, monotonic_ns};
 use takt_rt::exchange;
 use takt_rt::latency::DmaLatency;
-use takt_rt::memory::{self, MemoryLock};
+use takt_rt::memory::MemoryLock;
 use takt_rt::periodic::{Periodic, Release};
 use takt_rt::placement::CpuSet;
 use takt_rt::ring::{Consumer, ring};
-use takt_rt::settings::{Difference, Granted, ThreadSettings};
+use takt_rt::settings::{Difference, Granted, ProcessSettings, ThreadSettings};
 use takt_rt::thread;
 
 use crate::config::UavConfig;
@@ -299,27 +299,6 @@ fn unpinned(asked: &CpuSet, effective: Option<CpuSet>) -> Difference {
 
 /// Memory and idle states, for the whole process.
 fn prepare_machine(tasks: &TaskSet, warnings: &mut Vec<String>) -> Result<Option<DmaLatency>, UavError> {
-    let mut refuse = |what: &str, error: takt_rt::Error| -> Result<(), UavError> {
-        if tasks.strict {
-            return Err(error.into());
-        }
-        warnings.push(format!("{what}: {error}"));
-        Ok(())
-    };
-    memory::keep_heap();
-    if tasks.lock_memory
-        && let Err(error) = MemoryLock::All.apply()
-    {
-        refuse("tasks.lock_memory", error)?;
-    }
-    if !tasks.hold_cpu_awake {
-        return Ok(None);
-    }
-    match DmaLatency::hold(0) {
-        Ok(awake) => Ok(Some(awake)),
-        Err(error) => {
-            refuse("tasks.hold_cpu_awake", error)?;
-            Ok(None)
-        }
-    }
+    let TaskSet { lock_memory, hold_cpu_awake, strict, .. } = *tasks;
+    Ok(ProcessSettings { lock_memory, hold_cpu_awake, strict }.apply(warnings)?)
 }

@@ -1,6 +1,5 @@
 /*
- * Tracepoints for the tests of the CTF reader: the provider `ros2` with the fields that ROS 2's tracetools
- * documents.
+ * Tracepoints for the tests with LTTng: the provider `ros2` with the fields that ROS 2's tracetools documents.
  */
 #undef LTTNG_UST_TRACEPOINT_PROVIDER
 #define LTTNG_UST_TRACEPOINT_PROVIDER ros2
@@ -56,6 +55,16 @@ LTTNG_UST_TRACEPOINT_EVENT(ros2, rcl_timer_init,
     LTTNG_UST_TP_FIELDS(
         lttng_ust_field_integer_hex(const void *, timer_handle, timer)
         lttng_ust_field_integer(int64_t, period, period)))
+LTTNG_UST_TRACEPOINT_EVENT(ros2, rclcpp_timer_callback_added,
+    LTTNG_UST_TP_ARGS(const void *, timer, const void *, callback),
+    LTTNG_UST_TP_FIELDS(
+        lttng_ust_field_integer_hex(const void *, timer_handle, timer)
+        lttng_ust_field_integer_hex(const void *, callback, callback)))
+LTTNG_UST_TRACEPOINT_EVENT(ros2, rclcpp_timer_link_node,
+    LTTNG_UST_TP_ARGS(const void *, timer, const void *, node),
+    LTTNG_UST_TP_FIELDS(
+        lttng_ust_field_integer_hex(const void *, timer_handle, timer)
+        lttng_ust_field_integer_hex(const void *, node_handle, node)))
 LTTNG_UST_TRACEPOINT_EVENT(ros2, rmw_subscription_init,
     LTTNG_UST_TP_ARGS(const void *, subscription, const uint8_t *, gid),
     LTTNG_UST_TP_FIELDS(

@@ -209,17 +209,10 @@ impl Drop for Tracer {
     }
 }
 
-/// The CPUs that are online.
+/// The CPUs that are online; the first where the system does not say.
 fn online_cpus() -> Vec<u16> {
-    let text = std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
-    let mut cpus = Vec::new();
-    for part in text.trim().split(',') {
-        let mut ends = part.splitn(2, '-').map(str::parse::<u16>);
-        if let Some(Ok(first)) = ends.next() {
-            cpus.extend(first..=ends.next().and_then(Result::ok).unwrap_or(first));
-        }
-    }
-    if cpus.is_empty() { vec![0] } else { cpus }
+    let online = takt_rt::placement::online().map(|online| online.iter().map(|cpu| cpu as u16).collect());
+    online.unwrap_or_else(|_| vec![0])
 }
 
 /// State of the reader's thread.

@@ -62,5 +62,14 @@ pub fn read_bytes(file: &[u8]) -> Result<Trace, OfflineError> {
     Err(OfflineError::Unknown { received, hint })
 }
 
+/// Says how many records had to be left out.
+fn note_undecoded(trace: &mut Trace, records: u64) {
+    if records > 0 {
+        trace.notes.push(format!(
+            "{records} records of events that Takt does not use, or that are damaged, are left out"
+        ));
+    }
+}
+
 #[cfg(test)]
 mod tests;

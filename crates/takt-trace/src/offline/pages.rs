@@ -1,6 +1,7 @@
 //! Pages of the kernel's ring buffer (Documentation/trace/ring-buffer-design, libtraceevent's kbuffer).
 
 use super::bytes::{u32_at, u64_at};
+use super::note_undecoded;
 use super::tracing_data::PageLayout;
 use crate::event::{Event, Kind, Trace};
 use crate::format::Decoder;
@@ -117,12 +118,7 @@ impl Pages {
                 self.damaged
             ));
         }
-        if self.undecoded > 0 {
-            self.trace.notes.push(format!(
-                "{} records of events that Takt does not use, or that are damaged, are left out",
-                self.undecoded
-            ));
-        }
+        note_undecoded(&mut self.trace, self.undecoded);
         self.trace.sort();
         self.trace
     }

@@ -7,7 +7,7 @@ use zstd::stream::raw::Operation;
 
 use super::bytes::{Bytes, u32_at, u64_at};
 use super::error::OfflineError;
-use super::tracing_data;
+use super::{note_undecoded, tracing_data};
 use crate::event::{Clock, Event, Kind, Trace};
 use crate::format::{Decoder, note_name};
 
@@ -490,12 +490,7 @@ impl Reader {
                 self.lost_samples - self.lost
             ));
         }
-        if self.undecoded > 0 {
-            self.trace.notes.push(format!(
-                "{} records of events that Takt does not use, or that are damaged, are left out",
-                self.undecoded
-            ));
-        }
+        note_undecoded(&mut self.trace, self.undecoded);
         self.trace.sort();
         self.trace
     }

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use takt_lab::last_words;
 use takt_rundir::HASHES_FILE;
 
 /// Runs `takt run CONFIG` with `options`, leaving the run directory `dir`.
@@ -33,6 +34,5 @@ pub fn run(config: &Path, dir: &Path, options: &[OsString], stop: &AtomicBool) -
         return Ok(());
     }
     let said = String::from_utf8_lossy(&output.stderr);
-    let said = said.lines().rev().find(|line| line.starts_with("takt: ")).unwrap_or(said.trim());
-    Err(format!("{}: {}", output.status, said.trim_start_matches("takt: ")))
+    Err(format!("{}: {}", output.status, last_words(&said).unwrap_or(said.trim())))
 }

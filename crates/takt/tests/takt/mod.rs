@@ -38,6 +38,21 @@ pub fn demo_text() -> String {
     fs::read_to_string(demo()).unwrap()
 }
 
+/// The synthetic cell with `perception` added, without networks and with much patience, as a file in `folder`.
+pub fn patient_cell(folder: &Path, perception: &str) -> PathBuf {
+    let text = fs::read_to_string(root().join("robots/synthetic.toml")).unwrap();
+    let cell = "[perception.detector]\nenabled = false\n[perception.segmenter]\nenabled = false\n";
+    let text =
+        text.replacen("[perception.occupancy]", &format!("{perception}\n{cell}\n[perception.occupancy]"), 1);
+    let path = folder.join("cell.toml");
+    fs::write(
+        &path,
+        text.replacen("[ssm]", "[ssm]\nstale_after_ms = 1500.0\nrobot_stale_after_ms = 1000.0", 1),
+    )
+    .unwrap();
+    path
+}
+
 /// `takt` with arguments.
 pub fn takt<I: IntoIterator<Item = S>, S: AsRef<std::ffi::OsStr>>(args: I) -> Command {
     let mut command = Command::new(TAKT);
@@ -53,6 +68,23 @@ pub fn stdout(output: &Output) -> String {
 /// What was said on standard error.
 pub fn stderr(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+/// What was said by a command that refused: exit status 2 and no panic.
+#[track_caller]
+pub fn refusal(output: &Output) -> String {
+    let said = stderr(output);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(!said.contains("panicked"), "{said}");
+    said
+}
+
+/// Asserts that every one of `parts` was said.
+#[track_caller]
+pub fn has(said: &str, parts: &[&str]) {
+    for part in parts {
+        assert!(said.contains(part), "\"{part}\" is not in: {said}");
+    }
 }
 
 /// Standard output as one JSON value, after exit status 0.
@@ -79,6 +111,61 @@ pub fn folders(path: &Path) -> Vec<PathBuf> {
 pub fn rows(run_dir: &Path, name: &str) -> usize {
     let text = fs::read_to_string(run_dir.join("samples").join(name)).unwrap_or_default();
     text.lines().count().saturating_sub(1)
+}
+
+/// The Markdown that `takt report` writes about a folder.
+pub fn report(folder: &str) -> String {
+    let output = takt(["report", folder]).output().unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    fs::read_to_string(Path::new(folder).join("report.md")).unwrap()
+}
+
+/// A goals file with one chain, written into `folder`.
+pub fn goals_of(folder: &Path, chain: &str, [start, end]: [&str; 2], goal: &str) -> PathBuf {
+    let path = folder.join("goals.toml");
+    let text = format!(
+        "degradation_order = [\"{chain}\"]\n[[chain]]\nname = \"{chain}\"\nstart = \"{start}\"\nend = \"{end}\"\n\
+         goal = \"{goal}\"\n"
+    );
+    fs::write(&path, text).unwrap();
+    path
+}
+
+/// A folder with a campaign file.
+pub struct Desk(tempfile::TempDir);
+
+impl Desk {
+    /// With that text.
+    pub fn new(text: &str) -> Self {
+        let desk = Self(tempfile::tempdir().unwrap());
+        fs::write(desk.file(), text).unwrap();
+        desk
+    }
+
+    /// The campaign file.
+    pub fn file(&self) -> PathBuf {
+        self.0.path().join("campaign.toml")
+    }
+
+    /// Where its campaigns are.
+    pub fn runs(&self) -> PathBuf {
+        self.0.path().join("runs")
+    }
+
+    /// Makes its runs.
+    pub fn command(&self, more: &[&str]) -> Command {
+        let mut command = takt(["campaign", "run"]);
+        command.arg(self.file()).args(more).arg("--runs").arg(self.runs());
+        command
+    }
+
+    /// What `takt` says to a campaign that it must refuse before anything runs.
+    pub fn refused(&self, more: &[&str]) -> String {
+        let said = refusal(&self.command(more).output().unwrap());
+        assert!(said.starts_with("takt: "), "{said}");
+        assert!(folders(&self.runs()).is_empty(), "something ran");
+        said
+    }
 }
 
 /// Asks until there is an answer.
