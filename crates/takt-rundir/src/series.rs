@@ -152,10 +152,6 @@ fn from_parquet(path: &Path, names: &[&str]) -> Result<Vec<Vec<u64>>, ParquetErr
         return Ok(vec![Vec::new(); names.len()]);
     }
     let mut columns = Vec::new();
-    // A journal without a row has no names either.
-    if rows == 0 && schema.num_columns() == 0 {
-        return Ok(vec![Vec::new(); names.len()]);
-    }
     for name in names {
         let index = column_index(schema, name)?;
         let descriptor = schema.column(index);
@@ -192,18 +188,15 @@ fn from_journal<T: Clone>(
 ) -> Result<Vec<Vec<T>>, Error> {
     let damaged = |found: String| Error::Damaged { path: path.to_owned(), found, expected: SAMPLES };
     let mut columns = vec![Vec::new(); names.len()];
-    let find = |header: &csv::StringRecord| -> Result<Vec<usize>, Error> {
-        let index = |name: &&str| {
-            let there = || header.iter().collect::<Vec<_>>().join(", ");
-            let index = header.iter().position(|column| column == *name);
-            index.ok_or_else(|| damaged(format!("no column {name}; there are {}", there())))
-        };
-        names.iter().map(index).collect()
-    };
     let mut indices: Vec<usize> = Vec::new();
-    let header = crate::parquet::rows(path, |header, record| {
+    crate::parquet::rows(path, |header, record| {
         if indices.is_empty() {
-            indices = find(header)?;
+            for name in names {
+                let index = header.iter().position(|column| column == *name);
+                let there = || header.iter().collect::<Vec<_>>().join(", ");
+                indices
+                    .push(index.ok_or_else(|| damaged(format!("no column {name}; there are {}", there())))?);
+            }
         }
         for ((column, &index), name) in columns.iter_mut().zip(&indices).zip(names) {
             let field = record.get(index).unwrap_or_default();
@@ -214,9 +207,5 @@ fn from_journal<T: Clone>(
         }
         Ok(())
     })?;
-    // Names come with the first row; before it there is nothing, and nothing is missing.
-    if !header.is_empty() {
-        find(&header)?;
-    }
     Ok(columns)
 }

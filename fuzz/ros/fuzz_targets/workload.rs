@@ -7,7 +7,7 @@ use takt_ros_workload::System;
 fuzz_target!(|text: &str| {
     match System::parse(text) {
         Ok(system) => {
-            system.topics();
+            let _ = system.topics();
             assert!(system.node.iter().all(|node| system.node(&node.name).is_some()));
             system.validate().expect("accepted once");
         }
