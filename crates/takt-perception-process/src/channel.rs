@@ -361,8 +361,8 @@ impl Answerer {
     pub fn answer(&self, answer: &Answer) {
         let control = self.channel.control();
         // A predecessor that died while writing leaves an odd number.
-        let even = control.version.load(Ordering::Relaxed).next_multiple_of(2);
-        control.version.store(even + 1, Ordering::Relaxed);
+        let even = control.version.load(Ordering::Relaxed).wrapping_add(1) & !1;
+        control.version.store(even | 1, Ordering::Relaxed);
         fence(Ordering::Release);
         for (place, word) in control.answer.iter().zip(answer.words()) {
             place.store(word, Ordering::Relaxed);

@@ -19,6 +19,26 @@ unsafe impl Send for Memory {}
 // SAFETY: as above.
 unsafe impl Sync for Memory {}
 
+/// Where miri cannot follow, in memory of this process alone: it checks who touches which part when, which is the same there.
+#[cfg(miri)]
+impl Memory {
+    pub fn create(bytes: usize) -> io::Result<Self> {
+        let layout = std::alloc::Layout::from_size_align(bytes, 4096).map_err(io::Error::other)?;
+        // SAFETY: the layout is not empty; whoever makes a memory needs some.
+        let base = unsafe { std::alloc::alloc_zeroed(layout) };
+        let base = NonNull::new(base).ok_or(io::ErrorKind::OutOfMemory)?;
+        Ok(Self { base, bytes, file: File::open("/dev/null")?.into() })
+    }
+
+    fn release(&mut self) {
+        if let Ok(layout) = std::alloc::Layout::from_size_align(self.bytes, 4096) {
+            // SAFETY: allocated above with this layout, and whoever holds pointers into it holds this value as well.
+            unsafe { std::alloc::dealloc(self.base.as_ptr(), layout) };
+        }
+    }
+}
+
+#[cfg(not(miri))]
 impl Memory {
     /// New memory of zeros.
     pub fn create(bytes: usize) -> io::Result<Self> {
@@ -45,6 +65,13 @@ impl Memory {
         Ok(memory)
     }
 
+    fn release(&mut self) {
+        // SAFETY: the range is the mapping's own, and whoever holds pointers into it holds this value as well.
+        unsafe { libc::munmap(self.base.as_ptr().cast(), self.bytes) };
+    }
+}
+
+impl Memory {
     /// The memory behind a descriptor, whole.
     pub fn open(file: OwnedFd) -> io::Result<Self> {
         let file = File::from(file);
@@ -101,8 +128,7 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // SAFETY: the range is the mapping's own, and whoever holds pointers into it holds this value as well.
-        unsafe { libc::munmap(self.base.as_ptr().cast(), self.bytes) };
+        self.release();
     }
 }
 

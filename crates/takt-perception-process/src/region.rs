@@ -12,7 +12,7 @@ use takt_perception::{Device, PerceptionConfig};
 use takt_rt::policy::Policy;
 use takt_rt::settings::ThreadSettings;
 
-use crate::channel::Channel;
+use crate::channel::{Answerer, Asker, Channel};
 use crate::memory::Memory;
 
 /// "TAKTPERC" and the version of this layout.
@@ -58,6 +58,8 @@ struct Header {
 pub(crate) struct Region {
     memory: Arc<Memory>,
     header: NonNull<Header>,
+    /// Where each camera's channel begins. Kept here: what stands in the memory may change under the reader's eyes.
+    offsets: Vec<usize>,
     pub setup: Setup,
 }
 
@@ -70,6 +72,17 @@ fn invalid(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, format!("not a shared memory of this program: {what}"))
 }
 
+/// Sizes decide what memory is touched, so none is believed before this.
+fn check_sizes(setup: &Setup) -> Result<(), String> {
+    match setup.cameras.iter().find(|camera| !camera.has_plausible_size()) {
+        Some(camera) => {
+            Err(format!("a camera of {}x{}: accepted are 1 to 7680*4320 pixels", camera.width, camera.height))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Where the cameras' channels begin, and where the last one ends. Sizes are plausible ones.
 fn offsets(setup: &Setup, setup_bytes: usize) -> (Vec<usize>, usize) {
     let mut next = HEADER_BYTES + setup_bytes.next_multiple_of(4096);
     let offsets = setup.cameras.iter().map(|camera| {
@@ -83,20 +96,15 @@ fn offsets(setup: &Setup, setup_bytes: usize) -> (Vec<usize>, usize) {
 impl Region {
     /// A new memory for `setup`.
     pub fn create(setup: Setup) -> io::Result<Self> {
-        if let Some(camera) = setup.cameras.iter().find(|camera| !camera.has_plausible_size()) {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidInput,
-                format!("a camera of {}x{}: accepted are 1 to 7680*4320 pixels", camera.width, camera.height),
-            ));
-        }
+        check_sizes(&setup).map_err(|what| io::Error::new(io::ErrorKind::InvalidInput, what))?;
         let text = serde_json::to_vec(&setup).map_err(io::Error::other)?;
-        let (_, bytes) = offsets(&setup, text.len());
+        let (offsets, bytes) = offsets(&setup, text.len());
         let memory = Arc::new(Memory::create(bytes)?);
         let place = memory.at(HEADER_BYTES, text.len()).ok_or_else(|| invalid("too small"))?;
         // SAFETY: the range is inside the memory, and nobody else knows of it yet.
         unsafe { std::ptr::copy_nonoverlapping(text.as_ptr(), place.as_ptr(), text.len()) };
         let header = memory.at(0, size_of::<Header>()).ok_or_else(|| invalid("too small"))?.cast();
-        let region = Self { memory, header, setup };
+        let region = Self { memory, header, offsets, setup };
         let header = region.header();
         header.setup_bytes.store(text.len() as u64, Ordering::Relaxed);
         header.cell.store(std::process::id(), Ordering::Relaxed);
@@ -119,10 +127,12 @@ impl Region {
         // SAFETY: inside the mapping; the cell wrote it before it started this process and never writes it again.
         let text = unsafe { std::slice::from_raw_parts(place.as_ptr(), bytes) };
         let setup: Setup = serde_json::from_slice(text).map_err(|e| invalid(&e.to_string()))?;
-        if offsets(&setup, bytes).1 > memory.bytes() {
+        check_sizes(&setup).map_err(|what| invalid(&what))?;
+        let (offsets, end) = offsets(&setup, bytes);
+        if end > memory.bytes() {
             return Err(invalid("the cameras end outside"));
         }
-        Ok(Self { memory, header, setup })
+        Ok(Self { memory, header, offsets, setup })
     }
 
     fn header(&self) -> &Header {
@@ -132,9 +142,7 @@ impl Region {
 
     /// The channel of each camera.
     pub fn channels(&self) -> io::Result<Vec<Channel>> {
-        let bytes = self.header().setup_bytes.load(Ordering::Relaxed) as usize;
-        let (offsets, _) = offsets(&self.setup, bytes);
-        let cameras = self.setup.cameras.iter().zip(offsets);
+        let cameras = self.setup.cameras.iter().zip(self.offsets.iter().copied());
         cameras
             .map(|(camera, offset)| {
                 Channel::at(&self.memory, offset, camera.width, camera.height)
@@ -169,6 +177,31 @@ impl Region {
     pub fn set_stop(&self, stop: bool) {
         self.header().stop.store(u32::from(stop), Ordering::Release);
     }
+}
+
+/// Opens a memory of these bytes as the worker does, and reads what is in each camera's channel as the cell does: whole frames and
+/// answers that either are one or say why they are none. Returns how many of each. For tests and fuzzing.
+///
+/// # Errors
+/// The bytes are no shared memory of this program.
+pub fn read_image(bytes: &[u8]) -> io::Result<(usize, usize)> {
+    let memory = Memory::create(bytes.len().max(HEADER_BYTES))?;
+    let place = memory.at(0, bytes.len()).ok_or_else(|| invalid("too small"))?;
+    // SAFETY: the range is inside the memory, and nobody else knows of it yet.
+    unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), place.as_ptr(), bytes.len()) };
+    let region = Region::open(memory.descriptor()?)?;
+    let generation = region.generation();
+    let (mut frames, mut answers) = (0, 0);
+    for channel in region.channels()? {
+        let (mut asker, answerer) = (Asker::new(channel.again()), Answerer::new(channel, generation));
+        while let Some(taken) = answerer.take() {
+            let view = taken.seen().view;
+            frames += usize::from(view.rgb.len() == view.depth_mm.len() * 3);
+        }
+        // No answer bears the ticket of a question that was never asked, so that each is a late one.
+        asker.wait(0, 0, || true, |_, answer| answers += usize::from(answer.is_some()));
+    }
+    Ok((frames, answers))
 }
 
 #[cfg(test)]
@@ -218,5 +251,43 @@ mod tests {
         let mut absurd = setup();
         absurd.cameras[0].width = u32::MAX;
         assert!(Region::create(absurd).unwrap_err().to_string().contains("accepted"));
+    }
+
+    /// A memory whose setup is this text.
+    fn memory_of(text: &[u8], told: u64) -> Memory {
+        let memory = Memory::create(1 << 16).unwrap();
+        let header: NonNull<Header> = memory.at(0, HEADER_BYTES).unwrap().cast();
+        // SAFETY: inside the mapping and aligned; atomics are valid for every bit pattern.
+        let header = unsafe { header.as_ref() };
+        header.magic.store(MAGIC, Ordering::Relaxed);
+        header.layout.store(LAYOUT, Ordering::Relaxed);
+        header.setup_bytes.store(told, Ordering::Relaxed);
+        let place = memory.at(HEADER_BYTES, text.len()).unwrap();
+        // SAFETY: inside the mapping, and this test alone knows of it.
+        unsafe { std::ptr::copy_nonoverlapping(text.as_ptr(), place.as_ptr(), text.len()) };
+        memory
+    }
+
+    #[test]
+    fn sizes_that_the_memory_tells_are_checked_like_those_of_the_configuration() {
+        let opened = |setup: &Setup, more: u64| {
+            let text = serde_json::to_vec(setup).unwrap();
+            Region::open(memory_of(&text, text.len() as u64 + more).descriptor().unwrap())
+        };
+        assert_eq!(opened(&setup(), 0).unwrap().channels().unwrap().len(), 2);
+        // The product of such sizes is a small number where it overflows.
+        let mut absurd = setup();
+        (absurd.cameras[0].width, absurd.cameras[0].height) = (u32::MAX, u32::MAX);
+        assert!(opened(&absurd, 0).unwrap_err().to_string().contains("accepted"));
+        for more in [1 << 16, u64::MAX >> 1] {
+            assert!(opened(&setup(), more).unwrap_err().to_string().contains("outside"));
+        }
+    }
+
+    #[test]
+    fn what_changes_in_the_memory_later_moves_no_channel() {
+        let region = Region::create(setup()).unwrap();
+        region.header().setup_bytes.store(u64::MAX, Ordering::Relaxed);
+        assert_eq!(region.channels().unwrap().len(), 2);
     }
 }

@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
-use std::io::{self, BufRead, BufReader, Read};
+use std::io;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -22,6 +22,7 @@ use takt_rt::thread;
 use crate::breaker::{State, Trip};
 use crate::channel::{Asker, Channel};
 use crate::event::{EventKind, Record};
+use crate::hear::{MOST_WAITING, hear, keep_words};
 use crate::region::{Region, Setup};
 use crate::remote::{Remote, Rules};
 use crate::said::{About, Said, WorkerThread};
@@ -38,8 +39,6 @@ const KILL_PATIENCE: Duration = Duration::from_secs(5);
 const MOST_BACK_OFF: Duration = Duration::from_secs(30);
 /// A run of this length without a restart begins the count anew.
 const FORGET_AFTER: Duration = Duration::from_secs(3600);
-/// Lines of a worker's error output that are kept for the cause of its end.
-const KEPT_LINES: usize = 8;
 /// Records that a starving collector may fall behind: a camera at 30 FPS for half an hour.
 const RING_CAPACITY: usize = 1 << 12;
 
@@ -146,7 +145,7 @@ impl Process {
             .process_group(0)
             .spawn()
             .map_err(failed)?;
-        let (tell, said) = mpsc::channel();
+        let (tell, said) = mpsc::sync_channel(MOST_WAITING);
         let last_words = Arc::new(Mutex::new(VecDeque::new()));
         if let Some(out) = child.stdout.take() {
             listen("worker-out", move || hear(out, &tell))?;
@@ -194,40 +193,6 @@ fn listen(name: &str, body: impl FnOnce() + Send + 'static) -> Result<(), Worker
     // Ends with the pipe, that is with the worker.
     drop(thread::spawn_exempt(name, "reads what the perception process says", body)?);
     Ok(())
-}
-
-fn hear(out: impl Read, tell: &Sender<Said>) {
-    for line in BufReader::new(out).lines() {
-        let Ok(line) = line else { return };
-        // Libraries write to standard output as they please.
-        if let Ok(said) = serde_json::from_str(&line)
-            && tell.send(said).is_err()
-        {
-            return;
-        }
-    }
-}
-
-fn keep_words(err: impl Read, kept: &Mutex<VecDeque<String>>) {
-    let mut reader = BufReader::new(err);
-    let mut line = Vec::new();
-    loop {
-        line.clear();
-        // Bounded: a line without end must not fill the memory.
-        match reader.by_ref().take(4096).read_until(b'\n', &mut line) {
-            Ok(0) | Err(_) => return,
-            Ok(_) => {}
-        }
-        let text = String::from_utf8_lossy(&line).trim().to_owned();
-        if text.is_empty() {
-            continue;
-        }
-        let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
-        if kept.len() == KEPT_LINES {
-            kept.pop_front();
-        }
-        kept.push_back(text);
-    }
 }
 
 fn in_words(status: ExitStatus) -> String {

@@ -124,6 +124,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "maps a file")]
     fn what_was_written_is_read_once_and_in_order_round_the_end() {
         let page = 4096;
         let file = file(page + page);
@@ -155,6 +156,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "maps a file")]
     fn what_cannot_be_mapped_is_an_error() {
         let file = file(4096);
         assert!(PerfRing::map(file.as_fd(), usize::MAX).is_err());

@@ -10,7 +10,7 @@
 
 use std::fs::{self, File};
 use std::io::{BufWriter, ErrorKind, Write};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::time::SystemTime;
 
 use serde::Serialize;
@@ -198,8 +198,12 @@ impl RunDir {
     /// [`Error::Io`] or [`Error::Damaged`] where there is no seal.
     pub fn changed_files(&self) -> Result<Vec<String>, Error> {
         let hashes: std::collections::BTreeMap<String, String> = self.read_json(HASHES_FILE)?;
-        let changed =
-            |(name, hash): &(String, String)| sha256(&self.path.join(name)).ok().as_ref() != Some(hash);
+        let changed = |(name, hash): &(String, String)| {
+            // A name that leads out of the run is none of its files, and a device or a pipe may never end.
+            let inside = Path::new(name).components().all(|part| matches!(part, Component::Normal(_)));
+            let path = self.path.join(name);
+            !inside || !path.is_file() || sha256(&path).ok().as_ref() != Some(hash)
+        };
         Ok(hashes.into_iter().filter(changed).map(|(name, _)| name).collect())
     }
 
@@ -514,6 +518,24 @@ mod tests {
         assert_eq!(dir.changed_files().unwrap(), ["samples/jobs.parquet"]);
     }
 
+    /// A run directory may come from elsewhere: what its list of hashes names is not read outside of it, and nothing without end is.
+    #[test]
+    fn a_list_of_hashes_leads_nowhere_else() {
+        let root = tempfile::tempdir().unwrap();
+        let dir = RunDir::create(root.path(), "test").unwrap();
+        fs::write(root.path().join("outside"), "x").unwrap();
+        fs::write(dir.path().join("inside"), "x").unwrap();
+        std::os::unix::fs::symlink("/dev/zero", dir.path().join("zero")).unwrap();
+        let outside = root.path().join("outside").display().to_string();
+        let names = ["inside", "../outside", &outside, "samples/../../outside", "zero", "samples", ""];
+        let hashes: std::collections::BTreeMap<&str, String> =
+            names.iter().map(|&name| (name, sha256_of(b"x"))).collect();
+        dir.write_json(HASHES_FILE, &hashes).unwrap();
+        let mut expected: Vec<&str> = names[1..].to_vec();
+        expected.sort_unstable();
+        assert_eq!(dir.changed_files().unwrap(), expected);
+    }
+
     fn measure() -> Measure {
         let mut measure = Measure::new("lateness", "Lateness", "jobs", "lateness_ns");
         measure.time_column = Some("planned_ns".into());
@@ -565,6 +587,19 @@ mod tests {
         }
         fs::write(&sealed, "PAR1").unwrap();
         assert!(matches!(dir.series(&measure()), Err(Error::Damaged { .. })));
+    }
+
+    /// Found by fuzzing: the journal of a run that ended before its first sample was damaged once it was sealed.
+    #[test]
+    fn a_series_without_a_sample_is_the_same_before_and_after_the_seal() {
+        for text in ["", "planned_ns,lateness_ns\n", "planned_ns\n"] {
+            let root = tempfile::tempdir().unwrap();
+            let dir = RunDir::create(root.path(), "test").unwrap();
+            fs::write(dir.sample_path("jobs"), text).unwrap();
+            assert_eq!(dir.series(&measure()).unwrap(), Series::default(), "{text:?}");
+            dir.seal().unwrap();
+            assert_eq!(dir.series(&measure()).unwrap(), Series::default(), "{text:?}");
+        }
     }
 
     #[test]

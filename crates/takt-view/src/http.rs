@@ -175,7 +175,7 @@ impl Connection {
                         self.cut_short = true;
                         return Fate::Open;
                     }
-                    if let Some((reply, close)) = self.parse(hosts, answer) {
+                    if let Some((reply, close)) = parse(&mut self.received, hosts, answer) {
                         answered += 1;
                         let head = reply.head(close);
                         self.step =
@@ -227,34 +227,45 @@ impl Connection {
             }
         }
     }
+}
 
-    /// Takes one request off the input and answers it; `None` while it is incomplete. The flag says whether
-    /// the connection must close, which it does whenever it is unclear where the next request begins.
-    fn parse(
-        &mut self,
-        hosts: &[String],
-        answer: &mut dyn FnMut(&Request<'_>) -> Answer,
-    ) -> Option<(Answer, bool)> {
-        let mut headers = [httparse::EMPTY_HEADER; HEADERS];
-        let mut request = httparse::Request::new(&mut headers);
-        let length = match request.parse(&self.received) {
-            Ok(httparse::Status::Complete(length)) => length,
-            Ok(httparse::Status::Partial) if self.received.len() < HEAD_LIMIT => return None,
-            Ok(httparse::Status::Partial) => {
-                return Some((
-                    Answer::text(431, format!("the request head exceeds {HEAD_LIMIT} bytes")),
-                    true,
-                ));
-            }
-            Err(httparse::Error::TooManyHeaders) => {
-                return Some((Answer::text(431, format!("more than {HEADERS} header fields")), true));
-            }
-            Err(error) => return Some((Answer::text(400, format!("not an HTTP request: {error}")), true)),
-        };
-        let (reply, close) = respond(&request, hosts, answer);
-        self.received.drain(..length);
-        Some((reply, close))
+/// Takes one request off the input and answers it; `None` while it is incomplete. The flag says whether
+/// the connection must close, which it does whenever it is unclear where the next request begins.
+fn parse(
+    received: &mut Vec<u8>,
+    hosts: &[String],
+    answer: &mut dyn FnMut(&Request<'_>) -> Answer,
+) -> Option<(Answer, bool)> {
+    let mut headers = [httparse::EMPTY_HEADER; HEADERS];
+    let mut request = httparse::Request::new(&mut headers);
+    let length = match request.parse(received) {
+        Ok(httparse::Status::Complete(length)) => length,
+        Ok(httparse::Status::Partial) if received.len() < HEAD_LIMIT => return None,
+        Ok(httparse::Status::Partial) => {
+            return Some((Answer::text(431, format!("the request head exceeds {HEAD_LIMIT} bytes")), true));
+        }
+        Err(httparse::Error::TooManyHeaders) => {
+            return Some((Answer::text(431, format!("more than {HEADERS} header fields")), true));
+        }
+        Err(error) => return Some((Answer::text(400, format!("not an HTTP request: {error}")), true)),
+    };
+    let (reply, close) = respond(&request, hosts, answer);
+    received.drain(..length);
+    Some((reply, close))
+}
+
+/// The heads of the answers to all that a client of `localhost` sends on one connection, each page being empty. For tests and fuzzing.
+pub fn answer_heads(sent: &[u8]) -> Vec<String> {
+    let mut received = sent.to_vec();
+    let hosts = ["localhost".to_owned()];
+    let mut heads = Vec::new();
+    while let Some((reply, close)) = parse(&mut received, &hosts, &mut |_| Answer::text(200, "")) {
+        heads.push(reply.head(close));
+        if close {
+            break;
+        }
     }
+    heads
 }
 
 fn respond(

@@ -23,6 +23,7 @@ mod urgency;
 
 pub use error::Error;
 pub use histogram::ReactionHistogram;
+pub use http::answer_heads;
 pub use server::{CameraSource, ViewConfig, ViewServer, ViewSources};
 pub use status::{
     CameraList, CameraStatus, CellStatus, Label, Light, MAX_CAMERAS, ReactionStatus, RobotStatus,

@@ -87,6 +87,16 @@ pub(super) fn needs(bytes: &[u8]) -> Result<Needs, String> {
     Ok(needs)
 }
 
+/// How many libraries the program `bytes` names, and how many of them the linker's cache knows. For tests and fuzzing.
+///
+/// # Errors
+/// Why it is no program, a sentence.
+pub fn read_program(bytes: &[u8], cache: &[u8]) -> Result<(usize, usize), String> {
+    let (needs, cache) = (needs(bytes)?, ld_cache::parse(cache));
+    let known = needs.libraries.iter().filter(|library| cache.contains_key(*library)).count();
+    Ok((needs.libraries.len(), known))
+}
+
 /// Everything beside `program` itself that it needs: path in the guest, and the file of the host.
 pub(super) fn closure(program: &Path) -> Result<BTreeMap<PathBuf, PathBuf>, ImageError> {
     let cache = fs::read("/etc/ld.so.cache").map(|bytes| ld_cache::parse(&bytes)).unwrap_or_default();

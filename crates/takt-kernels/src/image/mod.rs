@@ -24,6 +24,7 @@ use flate2::write::GzEncoder;
 
 use crate::packages::{Kernel, modules};
 use cpio::{Mode, Writer};
+pub use elf::read_program;
 pub use error::ImageError;
 
 /// The list of modules in the image, in load order, one path a line: what the guest's first process loads.

@@ -26,6 +26,7 @@ use serde::{Deserialize, Serialize};
 
 pub use boot::{Ended, Event, Outcome};
 pub use console::{Judgement, judge};
+pub use payload::kernel_within;
 
 use crate::transport::{JobEnd, MessageError};
 

@@ -26,7 +26,14 @@ const PVH_ENTRY: u32 = 18;
 pub(super) fn unpack(path: &Path) -> io::Result<Option<Vec<u8>>> {
     let mut file = Vec::new();
     File::open(path)?.take(UNPACKED_MAX_BYTES).read_to_end(&mut file)?;
-    Ok(payload(&file).and_then(unpacked).filter(|elf| has_pvh_entry(elf)))
+    Ok(kernel_within(&file, UNPACKED_MAX_BYTES))
+}
+
+/// The kernel as an ELF file within a compressed kernel file, of at most `most_bytes`; `None` where there is none that starts by
+/// itself.
+#[must_use]
+pub fn kernel_within(file: &[u8], most_bytes: u64) -> Option<Vec<u8>> {
+    payload(file).and_then(|payload| unpacked(payload, most_bytes)).filter(|elf| has_pvh_entry(elf))
 }
 
 fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
@@ -50,20 +57,17 @@ fn payload(file: &[u8]) -> Option<&[u8]> {
     file.get(begin..begin.checked_add(length)?)
 }
 
-fn unpacked(payload: &[u8]) -> Option<Vec<u8>> {
+fn unpacked(payload: &[u8], most_bytes: u64) -> Option<Vec<u8>> {
     let mut elf = Vec::new();
     // The kernel's build appends the unpacked length to most formats; readers of one stream stop before it.
     let read = match payload {
-        [0x1f, 0x8b, ..] => {
-            flate2::bufread::GzDecoder::new(payload).take(UNPACKED_MAX_BYTES).read_to_end(&mut elf)
-        }
+        [0x1f, 0x8b, ..] => flate2::bufread::GzDecoder::new(payload).take(most_bytes).read_to_end(&mut elf),
         [0xfd, b'7', b'z', b'X', b'Z', 0, ..] => {
-            lzma_rust2::XzReader::new(payload, false).take(UNPACKED_MAX_BYTES).read_to_end(&mut elf)
+            lzma_rust2::XzReader::new(payload, false).take(most_bytes).read_to_end(&mut elf)
         }
-        [0x28, 0xb5, 0x2f, 0xfd, ..] => ruzstd::decoding::StreamingDecoder::new(payload)
-            .ok()?
-            .take(UNPACKED_MAX_BYTES)
-            .read_to_end(&mut elf),
+        [0x28, 0xb5, 0x2f, 0xfd, ..] => {
+            ruzstd::decoding::StreamingDecoder::new(payload).ok()?.take(most_bytes).read_to_end(&mut elf)
+        }
         _ => return None,
     };
     read.ok()?;
@@ -167,7 +171,7 @@ mod tests {
             let mut file = file(&gzip(&elf(PVH_ENTRY)));
             if let Some(byte) = file.get_mut(at) { *byte = value; }
             file.truncate(cut);
-            let _ = payload(&file).and_then(unpacked).map(|elf| has_pvh_entry(&elf));
+            let _ = kernel_within(&file, 1 << 20);
         }
     }
 }

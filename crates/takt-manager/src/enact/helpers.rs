@@ -15,7 +15,7 @@ use crate::system::{Attributes, Kernel, RESET_ON_FORK};
 /// A helper is not judged by a shorter time: whatever just woke has used all of the last millisecond.
 const LEAST_WATCHED_NS: u64 = 200_000_000;
 
-const WORKERS: &str = "/sys/devices/virtual/workqueue/cpumask";
+pub(crate) const WORKERS_FILE: &str = "/sys/devices/virtual/workqueue/cpumask";
 
 #[derive(Debug, Clone, Copy)]
 struct Helper {
@@ -123,7 +123,7 @@ impl<K: Kernel> Enactor<K> {
             match super::prepare::set(
                 &mut self.kernel,
                 &mut self.journal,
-                Path::new(WORKERS),
+                Path::new(WORKERS_FILE),
                 &mask(core),
                 None,
             ) {

@@ -25,8 +25,10 @@ mod reserve;
 mod spread;
 mod types;
 
+pub(crate) use helpers::WORKERS_FILE;
 pub use mode::{Mode, Refusal};
 pub use overrun::{Overrun, Soft};
+pub(crate) use partition::ADMISSION_FILE;
 pub use types::{Difference, Enacted, Error, Options, Reserved, Target, Wanted};
 
 use order::Held;

@@ -30,7 +30,8 @@ pub(super) fn at(path: &Path) -> impl FnOnce(io::Error) -> Trouble + '_ {
     move |error| Trouble::Closed(format!("{}: {error}", path.display()))
 }
 
-const SYSCTL: &str = "/proc/sys/kernel/sched_rt_runtime_us";
+/// Holds -1 while admission control is off.
+pub(crate) const ADMISSION_FILE: &str = "/proc/sys/kernel/sched_rt_runtime_us";
 
 /// The least budget that the kernel takes (`1 << DL_SCALE`).
 pub(super) const LEAST_BUDGET_NS: u64 = 1024;
@@ -61,7 +62,7 @@ impl Partition {
             Mode::PartitionRoots => partition.partition_roots(kernel, journal, cores)?,
             Mode::ExclusiveSets => partition.exclusive_sets(kernel, journal, cores)?,
             Mode::AdmissionOff => {
-                set(kernel, journal, Path::new(SYSCTL), "-1", None)?;
+                set(kernel, journal, Path::new(ADMISSION_FILE), "-1", None)?;
             }
             Mode::Global => {}
         }

@@ -16,6 +16,7 @@ use crate::system::{self, Attributes, GroupVersion, Identity, Kernel};
 
 mod hidden;
 mod journal;
+mod permitted;
 pub mod watchdog;
 
 pub use hidden::Hidden;
@@ -277,7 +278,10 @@ impl Undoing<'_> {
             let is_ours =
                 |group: Option<String>| group.is_some_and(|group| Path::new(&group).starts_with(&ours));
             let target = |group: &Option<String>, file: &str| {
-                let group = group.as_deref().filter(|group| !Path::new(group).starts_with(&ours));
+                let elsewhere = |group: &&str| {
+                    permitted::is_plain(Path::new(group)) && !Path::new(group).starts_with(&ours)
+                };
+                let group = group.as_deref().filter(elsewhere);
                 mount.join(group.unwrap_or("/").trim_start_matches('/')).join(file)
             };
             match version {
@@ -309,6 +313,10 @@ impl Undoing<'_> {
     }
 
     fn change(&mut self, change: &Change) {
+        if let Err(why) = permitted::permitted(self.kernel, change) {
+            let (Change::File { path, .. } | Change::Group { path, .. }) = change;
+            return self.restored.failures.push(format!("{}: {why}", path.display()));
+        }
         match change {
             Change::File { path, undo } => {
                 if self.kernel.read(path).is_ok_and(|now| now.trim() == undo.trim()) {

@@ -32,6 +32,45 @@ fn a_state_file_that_cannot_be_made_stops_everything_before_it_begins() {
     assert!(matches!(Journal::begin(&mut Sim::new(2), &path), Err(Error::File { .. })));
 }
 
+/// A state file is a person's word (`--state`), read by root: it undoes what a manager does, and is no way to write anything else.
+#[test]
+fn what_no_manager_changes_is_not_undone() {
+    let mut sim = Sim::new(2);
+    let manager = system::identify(&sim, std::process::id(), std::process::id()).unwrap();
+    let boot = journal::boot(&sim);
+    sim.files.insert("/etc/shadow".into(), "root:*".into());
+    let file = |path: &str, undo: &str| Change::File { path: path.into(), undo: undo.into() };
+    let group = |path: &str, heir: &str| Change::Group {
+        path: path.into(),
+        version: GroupVersion::V1,
+        heir: heir.into(),
+    };
+    let foreign = [
+        file("/etc/shadow", "root::"),
+        file("/cpuset/../etc/shadow", "root::"),
+        file("/proc/sys/kernel/sched_rt_runtime_us", "1\n2"),
+        group("/etc", "/cpuset"),
+        group("/cpuset/others", "/cpuset"),
+        group("/cpuset/takt-1", "/etc"),
+        group("/cpuset/x/../takt-1", "/cpuset"),
+    ];
+    for change in foreign {
+        let state = State {
+            version: VERSION,
+            boot: boot.clone(),
+            manager,
+            threads: Vec::new(),
+            processes: Vec::new(),
+            changes: vec![change.clone()],
+            given: Vec::new(),
+        };
+        let (files, changes) = (sim.files.clone(), sim.changes);
+        let restored = undo(&mut sim, &state);
+        assert_eq!((restored.failures.len(), restored.changes), (1, 0), "{change:?}");
+        assert!(sim.files == files && sim.changes == changes, "{change:?}");
+    }
+}
+
 proptest! {
     /// A file cut at any byte, or with any byte changed, is refused whole or read as something valid; nothing panics.
     #[test]

@@ -280,7 +280,8 @@ impl Process {
         self.info.events += (out.len() - before) as u64;
         self.info.threads = self.rings.iter().filter(|ring| ring.alive).count();
         self.info.rmw_publish_arguments = self.header().rmw_publish.load(Ordering::Relaxed);
-        self.info.lost = homeless + self.rings.iter().map(|ring| ring.lost).sum::<u64>();
+        // The process writes these numbers as it likes.
+        self.info.lost = self.rings.iter().fold(homeless, |lost, ring| lost.saturating_add(ring.lost));
         Ok(())
     }
 
@@ -405,4 +406,48 @@ fn open_pidfd(pid: u32) -> Option<OwnedFd> {
     let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
     // SAFETY: a descriptor that the kernel has just made for us.
     (fd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(fd as i32) })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::mem::offset_of;
+    use std::os::unix::fs::FileExt;
+
+    use super::super::ring::RingHeader;
+    use super::super::{Session, SessionOptions};
+    use super::*;
+    use crate::event::Source;
+    use crate::jobs::JobFile;
+
+    /// What a process writes into its file is its own affair: numbers beyond all sense end nothing.
+    #[test]
+    fn counters_beyond_all_sense_are_read() {
+        let session = Session::create(&SessionOptions::default()).unwrap();
+        let mut jobs = JobFile::create(session.directory()).unwrap();
+        let _tasks = [jobs.task("a", 1).unwrap(), jobs.task("b", 2).unwrap()];
+        let path = fs::read_dir(session.directory()).unwrap().flatten().map(|entry| entry.path());
+        let path = path.into_iter().find(|path| path.extension().is_some_and(|end| end == "ring")).unwrap();
+        let file = OpenOptions::new().read(true).write(true).open(path).unwrap();
+        let write = |at: usize, word: u64| file.write_all_at(&word.to_ne_bytes(), at as u64).unwrap();
+        let mut words = [0; 4];
+        file.read_exact_at(&mut words, offset_of!(FileHeader, ring_words) as u64).unwrap();
+        let words = u32::from_ne_bytes(words) as usize;
+        write(offset_of!(FileHeader, homeless), u64::MAX - 1);
+        for ring in 0..2 {
+            write(ring_offset(ring, words) + offset_of!(RingHeader, lost), u64::MAX - 1);
+        }
+        let mut probe = session.probe().unwrap();
+        let mut lost = Vec::new();
+        let mut keep = |event: Event| {
+            if let Kind::Lost { count } = event.kind {
+                lost.push(count);
+            }
+        };
+        probe.poll(&mut keep).unwrap();
+        assert_eq!(probe.processes().next().unwrap().lost, u64::MAX);
+        drop(jobs);
+        probe.finish();
+        probe.poll(&mut keep).unwrap();
+        assert_eq!(lost, [u64::MAX - 1; 3]);
+    }
 }

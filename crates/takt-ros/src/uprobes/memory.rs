@@ -50,6 +50,23 @@ pub trait Memory {
     fn forget(&mut self, _pid: u32) {}
 }
 
+/// The same bytes for every process, from address 0.
+#[derive(Debug)]
+pub struct Image<'a>(pub &'a [u8]);
+
+impl Memory for Image<'_> {
+    fn read(&mut self, _: u32, address: u64, to: &mut [u8]) -> usize {
+        let rest = usize::try_from(address).ok().and_then(|at| self.0.get(at..)).unwrap_or_default();
+        let count = rest.len().min(to.len());
+        to[..count].copy_from_slice(&rest[..count]);
+        count
+    }
+
+    fn thread_name(&mut self, _: u32, _: u32) -> Option<Arc<str>> {
+        None
+    }
+}
+
 /// `/proc/PID/mem`.
 #[derive(Debug, Default)]
 pub struct Processes {

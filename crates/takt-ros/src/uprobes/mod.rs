@@ -242,6 +242,19 @@ fn refused(what: String, source: io::Error) -> UprobeError {
     }
 }
 
+/// What a probe makes of records of the kernel's ring buffer, where the functions are numbered as they stand in the list and all
+/// processes have the memory `memory`, from address 0. For tests and fuzzing.
+#[must_use]
+pub fn read_image(records: &[u8], memory: &[u8]) -> Vec<Event> {
+    let mut translator = Translator::new(None, memory::Image(memory));
+    for (id, point) in (0..).zip(POINTS) {
+        translator.add(id, *point);
+    }
+    let mut events = Vec::new();
+    record::parse(records, |record| translator.record(record, &mut events));
+    events
+}
+
 impl Source for Probe {
     type Error = UprobeError;
 
@@ -272,5 +285,40 @@ impl Source for Probe {
 
     fn ended(&self) -> bool {
         self.translator.all_gone(self.settled_ns)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use perf_event_open_sys::bindings as b;
+
+    fn record(kind: u32, misc: u16, words: &[u64]) -> Vec<u8> {
+        let mut bytes = [kind.to_ne_bytes().as_slice(), &misc.to_ne_bytes()].concat();
+        bytes.extend((8 + words.len() as u16 * 8).to_ne_bytes());
+        words.iter().for_each(|word| bytes.extend(word.to_ne_bytes()));
+        bytes
+    }
+
+    /// Found by fuzzing: CPU time that adds up to more than a number holds.
+    #[test]
+    fn times_beyond_all_sense_end_nothing() {
+        let thread = 2 | 3 << 32;
+        let hit = |at_ns| record(b::PERF_RECORD_SAMPLE, 0, &[0, thread, at_ns, 2, 0, 0, 0, 0, 0]);
+        let switch = |misc, at_ns| record(b::PERF_RECORD_SWITCH, misc, &[thread, at_ns, 0]);
+        let out = b::PERF_RECORD_MISC_SWITCH_OUT as u16;
+        let lost = record(b::PERF_RECORD_LOST, 0, &[0, u64::MAX, thread, 9, 0]);
+        let records = [
+            hit(1),
+            switch(out, u64::MAX),
+            switch(0, 1),
+            switch(out, u64::MAX),
+            hit(u64::MAX),
+            lost.clone(),
+            lost,
+        ];
+        let used: Vec<_> =
+            read_image(&records.concat(), &[]).iter().filter_map(|event| event.cpu_ns).collect();
+        assert_eq!(used, [0, u64::MAX]);
     }
 }

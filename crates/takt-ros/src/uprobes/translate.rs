@@ -21,7 +21,8 @@ struct Thread {
 
 impl Thread {
     fn used_at(&self, at_ns: u64) -> u64 {
-        self.used_ns + self.on_since.map_or(0, |since| at_ns.saturating_sub(since))
+        // Times of torn records may be any.
+        self.used_ns.saturating_add(self.on_since.map_or(0, |since| at_ns.saturating_sub(since)))
     }
 }
 
@@ -142,7 +143,7 @@ impl<M: Memory> Translator<M> {
                 }
             }
             What::Lost { count } => {
-                self.lost += count;
+                self.lost = self.lost.saturating_add(count);
                 // Switches may be among them: CPU time starts anew at each thread's next event.
                 self.threads.values_mut().for_each(|thread| {
                     thread.used_ns = thread.used_at(at_ns);

@@ -418,7 +418,7 @@ fn decode(
     let word = |bytes: &[u8], at: usize| {
         bytes.get(at..at + 8).and_then(|word| word.try_into().ok()).map(u64::from_ne_bytes)
     };
-    let mut lost = 0;
+    let mut lost = 0_u64;
     let mut rest = data;
     while rest.len() >= 8 {
         // Type u32, misc u16, size u16.
@@ -450,7 +450,7 @@ fn decode(
             perf_event_open_sys::bindings::PERF_RECORD_LOST => {
                 // id, count, and the time of the sample_id trailer.
                 let (Some(count), Some(time_ns)) = (word(record, 8), word(record, 16)) else { continue };
-                lost += count;
+                lost = lost.saturating_add(count);
                 trace.events.push(Event { time_ns, tid: 0, cpu, kind: Kind::Lost { count } });
             }
             _ => {}

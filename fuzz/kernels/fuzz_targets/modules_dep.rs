@@ -6,7 +6,8 @@ use takt_kernels::packages::modules::Index;
 
 fuzz_target!(|text: &str| {
     let index = Index::parse(text);
-    let names: Vec<&str> = text.split([':', '/', ' ', '\n']).filter_map(|word| word.strip_suffix(".ko")).collect();
+    let names: Vec<&str> =
+        text.split([':', '/', ' ', '\n']).filter_map(|word| word.strip_suffix(".ko")).collect();
     if let Ok(order) = index.closure("6.1", &names) {
         let once: std::collections::BTreeSet<&String> = order.iter().collect();
         assert_eq!(once.len(), order.len());
