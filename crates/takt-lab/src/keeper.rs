@@ -51,10 +51,35 @@ impl Window {
         self.bounds[1].store(to_ns, Ordering::Release);
     }
 
+    /// Who is told of a measure's late values.
+    pub fn late(&self, measure: &Measure) -> Late {
+        let above_ns = self.watch.as_ref().and_then(|watch| watch.limit_ns(measure));
+        Late { window: self.clone(), above_ns: above_ns.unwrap_or(u64::MAX) }
+    }
+
     /// Time since the opening, for a time within the window.
     pub fn elapsed_ns(&self, at_ns: u64) -> Option<u64> {
         let [from, to] = [&self.bounds[0], &self.bounds[1]].map(|bound| bound.load(Ordering::Acquire));
         (at_ns < to).then(|| at_ns.checked_sub(from)).flatten()
+    }
+}
+
+/// Tells the window's watch of late values of one measure; nobody, where there is no watch or the measure is none of its.
+#[derive(Clone, Debug)]
+pub struct Late {
+    window: Window,
+    above_ns: u64,
+}
+
+impl Late {
+    /// Sees a value that was measured at `at_ns`; outside the window none is late.
+    pub fn see(&self, at_ns: u64, value_ns: u64) {
+        if value_ns > self.above_ns
+            && let Some(watch) = &self.window.watch
+            && self.window.elapsed_ns(at_ns).is_some()
+        {
+            watch.late(at_ns, value_ns);
+        }
     }
 }
 
@@ -72,8 +97,7 @@ pub struct Keeper {
     /// Time that had been measured before this process went on with it.
     before_ns: u64,
     written: Instant,
-    /// Values above this are told to the window's watch.
-    late_above_ns: u64,
+    late: Late,
 }
 
 impl Keeper {
@@ -91,11 +115,7 @@ impl Keeper {
         Ok(Self {
             before_ns: streamed.elapsed_ns,
             path,
-            late_above_ns: window
-                .watch
-                .as_ref()
-                .and_then(|watch| watch.limit_ns(measure))
-                .unwrap_or(u64::MAX),
+            late: window.late(measure),
             window: window.clone(),
             streamed,
             written: Instant::now(),
@@ -106,11 +126,7 @@ impl Keeper {
     pub fn push(&mut self, at_ns: u64, value_ns: u64) {
         if let Some(elapsed_ns) = self.window.elapsed_ns(at_ns) {
             self.streamed.push(self.before_ns + elapsed_ns, value_ns);
-            if value_ns > self.late_above_ns
-                && let Some(watch) = &self.window.watch
-            {
-                watch.late(at_ns, value_ns);
-            }
+            self.late.see(at_ns, value_ns);
         }
     }
 

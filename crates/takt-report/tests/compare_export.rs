@@ -69,6 +69,37 @@ fn what_changed_is_told_apart_from_chance() {
 }
 
 #[test]
+fn who_answers_less_is_not_better() {
+    let root = tempfile::tempdir().unwrap();
+    // Two frames in three are dropped there, and what is left is fast.
+    let with_never = |name: &str, median: f64, never: u64| {
+        let path = root.path().join(name);
+        let mut header = header(&[("noise", "32")], 1);
+        header.machine.kernel = Some("6.8".to_owned());
+        header.measures[0].never = never;
+        run(&path.join("001-r1"), &header, about(median, never + 1, 3000));
+        path
+    };
+    let (all, few) = (with_never("all", 50e3, 0), with_never("few", 30e3, 6000));
+    for (sides, never) in [([&all, &few], [0, 6000]), ([&few, &all], [6000, 0])] {
+        let comparison = compare(&sides.map(Clone::clone), &Options::default()).unwrap();
+        let pair = &comparison.pairs[0];
+        assert_eq!((pair.samples, pair.never), ([3000, 3000], never));
+        for change in &pair.changes {
+            assert_eq!(change.clear, None, "{change:?}");
+            assert!(change.warnings.iter().any(|warning| warning.contains("is no better for it")), "{change:?}");
+        }
+        let text = takt_report::text(&document(&comparison));
+        assert!(text.contains("6000 of 9000"), "{text}");
+        assert!(text.contains("6000 of 9000 never came"), "{text}");
+    }
+    // Slower and less: told as ever.
+    let slow = with_never("slow", 80e3, 6000);
+    let comparison = compare(&[all, slow], &Options::default()).unwrap();
+    assert_eq!(comparison.pairs[0].changes[0].clear, Some(true));
+}
+
+#[test]
 fn machines_that_differ_are_only_compared_when_asked() {
     let root = tempfile::tempdir().unwrap();
     let a = side(root.path(), "a", "6.8-generic", &[("fifo:50", 50e3)]);

@@ -167,6 +167,14 @@ impl RunDir {
         series::columns(&self.sample_base(file)?, names)
     }
 
+    /// Columns of a sample file as text, whatever they hold; gaps are empty. For files of few rows, with words in them.
+    ///
+    /// # Errors
+    /// As [`series`](Self::series).
+    pub fn texts(&self, file: &str, names: &[&str]) -> Result<Vec<Vec<String>>, Error> {
+        series::texts(&self.sample_base(file)?, names)
+    }
+
     /// A sample file without its extension. The name comes from a file: it must not lead out of the directory.
     fn sample_base(&self, name: &str) -> Result<PathBuf, Error> {
         let folder = self.path.join(SAMPLES_FOLDER);
@@ -320,6 +328,40 @@ mod tests {
     struct Row {
         index: u64,
         lateness_ns: i64,
+    }
+
+    #[test]
+    fn texts_are_the_same_before_and_after_the_seal() {
+        #[derive(Serialize)]
+        struct Event {
+            time_ns: u64,
+            camera: Option<u32>,
+            share: f64,
+            cause: String,
+        }
+        let root = tempfile::tempdir().unwrap();
+        let dir = RunDir::create(root.path(), "test").unwrap();
+        let names = ["cause", "camera", "time_ns", "share"];
+        let mut file = dir.samples("events").unwrap();
+        dir.samples("none").unwrap();
+        for (camera, cause) in [(Some(1), "late, \"so\""), (None, ""), (Some(0), "two\nlines")] {
+            let event = Event { time_ns: u64::MAX, camera, share: 0.5, cause: cause.to_owned() };
+            file.push(&event).unwrap();
+        }
+        file.flush().unwrap();
+        let before = dir.texts("events", &names).unwrap();
+        assert_eq!(before[0], ["late, \"so\"", "", "two\nlines"]);
+        assert_eq!(before[1], ["1", "", "0"]);
+        assert_eq!(before[2], vec![u64::MAX.to_string(); 3]);
+        assert_eq!(dir.texts("none", &names).unwrap(), vec![Vec::<String>::new(); 4]);
+        fs::write(dir.path().join(RUN_FILE), "{}").unwrap();
+        dir.seal().unwrap();
+        assert_eq!(dir.texts("events", &names).unwrap(), before);
+        assert_eq!(dir.texts("none", &names).unwrap(), vec![Vec::<String>::new(); 4]);
+        // A file that nothing was ever written to has no wrong columns, sealed or not.
+        assert_eq!(dir.columns("none", &["time_ns"]).unwrap(), vec![Vec::<u64>::new()]);
+        let error = dir.texts("events", &["colour"]).unwrap_err().to_string();
+        assert!(error.contains("no column colour"), "{error}");
     }
 
     #[test]

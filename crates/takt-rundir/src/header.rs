@@ -62,7 +62,7 @@ pub struct Measure {
     pub deadline_ns: Option<u64>,
     /// Samples per second when nothing is late: what makes an exceedance probability one per hour.
     pub rate_hz: Option<f64>,
-    /// Samples that never came to be and count as misses: skipped releases, unanswered frames.
+    /// Samples that never came to be and count as misses: skipped releases, frames dropped or unanswered.
     #[serde(default)]
     pub never: u64,
     /// File of a streaming recorder, in the run directory, that saw every value where the sample file keeps only the

@@ -8,6 +8,8 @@ use parquet::column::reader::get_typed_column_reader;
 use parquet::data_type::Int64Type;
 use parquet::errors::ParquetError;
 use parquet::file::reader::{FileReader, SerializedFileReader};
+use parquet::record::Field;
+use parquet::schema::types::SchemaDescriptor;
 
 use crate::{Error, Measure, Phase};
 
@@ -73,17 +75,64 @@ fn place<'a>(names: &mut Vec<&'a str>, name: &'a str) -> usize {
 pub(crate) fn columns(base: &Path, names: &[&str]) -> Result<Vec<Vec<u64>>, Error> {
     let sealed = with_suffix(base, "parquet");
     if sealed.is_file() {
-        // The reader of a damaged file may fail in ways of its own; none of them may end the program.
-        let outcome = catch_unwind(AssertUnwindSafe(|| from_parquet(&sealed, names)));
-        let damaged = |found: String| Error::Damaged { path: sealed.clone(), found, expected: SAMPLES };
-        return match outcome {
-            Ok(Ok(columns)) => Ok(columns),
-            Ok(Err(ParquetError::External(source))) => Err(damaged(source.to_string())),
-            Ok(Err(error)) => Err(damaged(error.to_string())),
-            Err(_) => Err(damaged("a broken Parquet file".to_owned())),
-        };
+        return guarded(&sealed, |path| from_parquet(path, names));
     }
-    from_journal(&with_suffix(base, "csv"), names)
+    from_journal(&with_suffix(base, "csv"), names, |name, field| {
+        field.parse().map_err(|_| format!("column {name}: \"{field}\" is no non-negative integer"))
+    })
+}
+
+/// Columns as text, in the order of `names`; gaps are empty.
+pub(crate) fn texts(base: &Path, names: &[&str]) -> Result<Vec<Vec<String>>, Error> {
+    let sealed = with_suffix(base, "parquet");
+    if sealed.is_file() {
+        return guarded(&sealed, |path| texts_from_parquet(path, names));
+    }
+    from_journal(&with_suffix(base, "csv"), names, |_, field| Ok(field.to_owned()))
+}
+
+/// The reader of a damaged file may fail in ways of its own; none of them may end the program.
+fn guarded<T>(path: &Path, read: impl FnOnce(&Path) -> Result<T, ParquetError>) -> Result<T, Error> {
+    let damaged = |found: String| Error::Damaged { path: path.to_owned(), found, expected: SAMPLES };
+    match catch_unwind(AssertUnwindSafe(|| read(path))) {
+        Ok(Ok(columns)) => Ok(columns),
+        Ok(Err(ParquetError::External(source))) => Err(damaged(source.to_string())),
+        Ok(Err(error)) => Err(damaged(error.to_string())),
+        Err(_) => Err(damaged("a broken Parquet file".to_owned())),
+    }
+}
+
+/// Place of a column in a file.
+fn column_index(schema: &SchemaDescriptor, name: &str) -> Result<usize, ParquetError> {
+    (0..schema.num_columns()).find(|&i| schema.column(i).name() == name).ok_or_else(|| {
+        let there: Vec<String> = schema.columns().iter().map(|c| c.name().to_owned()).collect();
+        ParquetError::General(format!("no column {name}; there are {}", there.join(", ")))
+    })
+}
+
+fn texts_from_parquet(path: &Path, names: &[&str]) -> Result<Vec<Vec<String>>, ParquetError> {
+    let reader = SerializedFileReader::new(File::open(path)?)?;
+    let metadata = reader.metadata().file_metadata();
+    let mut columns = vec![Vec::new(); names.len()];
+    // A journal without a row has no columns either.
+    if metadata.num_rows() == 0 {
+        return Ok(columns);
+    }
+    let schema = metadata.schema_descr();
+    let places =
+        names.iter().map(|name| column_index(schema, name)).collect::<Result<Vec<usize>, ParquetError>>()?;
+    for row in reader.get_row_iter(None)? {
+        let row = row?;
+        let fields: Vec<&Field> = row.get_column_iter().map(|(_, field)| field).collect();
+        for (column, &place) in columns.iter_mut().zip(&places) {
+            column.push(match fields.get(place) {
+                None | Some(Field::Null) => String::new(),
+                Some(Field::Str(text)) => text.clone(),
+                Some(other) => other.to_string(),
+            });
+        }
+    }
+    Ok(columns)
 }
 
 pub(crate) fn with_suffix(base: &Path, suffix: &str) -> PathBuf {
@@ -98,20 +147,15 @@ fn from_parquet(path: &Path, names: &[&str]) -> Result<Vec<Vec<u64>>, ParquetErr
     let metadata = reader.metadata();
     let schema = metadata.file_metadata().schema_descr();
     let rows = usize::try_from(metadata.file_metadata().num_rows()).unwrap_or(0);
+    // A journal without a row has no types, and one that was never written to no columns either.
+    if rows == 0 {
+        return Ok(vec![Vec::new(); names.len()]);
+    }
     let mut columns = Vec::new();
     for name in names {
-        let index =
-            (0..schema.num_columns()).find(|&i| schema.column(i).name() == *name).ok_or_else(|| {
-                let there: Vec<String> = schema.columns().iter().map(|c| c.name().to_owned()).collect();
-                ParquetError::General(format!("no column {name}; there are {}", there.join(", ")))
-            })?;
+        let index = column_index(schema, name)?;
         let descriptor = schema.column(index);
         if descriptor.physical_type() != parquet::basic::Type::INT64 {
-            // A journal without a row has no types.
-            if rows == 0 {
-                columns.push(Vec::new());
-                continue;
-            }
             let found = descriptor.physical_type();
             return Err(ParquetError::General(format!("column {name} holds {found}, not integers")));
         }
@@ -137,7 +181,11 @@ fn from_parquet(path: &Path, names: &[&str]) -> Result<Vec<Vec<u64>>, ParquetErr
     Ok(columns)
 }
 
-fn from_journal(path: &Path, names: &[&str]) -> Result<Vec<Vec<u64>>, Error> {
+fn from_journal<T: Clone>(
+    path: &Path,
+    names: &[&str],
+    value: impl Fn(&str, &str) -> Result<T, String>,
+) -> Result<Vec<Vec<T>>, Error> {
     let damaged = |found: String| Error::Damaged { path: path.to_owned(), found, expected: SAMPLES };
     let mut columns = vec![Vec::new(); names.len()];
     let mut indices: Vec<usize> = Vec::new();
@@ -152,9 +200,9 @@ fn from_journal(path: &Path, names: &[&str]) -> Result<Vec<Vec<u64>>, Error> {
         }
         for ((column, &index), name) in columns.iter_mut().zip(&indices).zip(names) {
             let field = record.get(index).unwrap_or_default();
-            column.push(field.parse().map_err(|_| {
+            column.push(value(name, field).map_err(|found| {
                 let line = record.position().map_or(0, csv::Position::line);
-                damaged(format!("line: {line}, column {name}: \"{field}\" is no non-negative integer"))
+                damaged(format!("line: {line}, {found}"))
             })?);
         }
         Ok(())

@@ -39,6 +39,8 @@ pub struct DeadlineEvidence {
     pub worst_ms: f64,
     /// Inputs whose reaction was not over when the run ended and that were already past the deadline.
     pub unfinished_late: u64,
+    /// Inputs that were never taken up, because a newer one took their place, and whose deadline was over when that was answered.
+    pub dropped_late: u64,
     /// Records that were lost on the way to the run directory.
     pub records_lost: u64,
     /// Settings that were asked for and not granted (a lenient run).
@@ -172,17 +174,25 @@ const MIN_SAMPLES: u64 = 300;
 pub fn judge(evidence: &DeadlineEvidence) -> VerdictReport {
     let e = evidence;
     let mut reasons = Vec::new();
-    let missed = e.misses + e.unfinished_late;
+    let never = e.unfinished_late.saturating_add(e.dropped_late);
+    let missed = e.misses.saturating_add(never);
     if missed > 0 {
         reasons.push(format!(
-            "{} of {} reactions missed the {} ms deadline; worst {:.1} ms",
+            "{} of {} reactions missed the {} ms deadline; {} {:.1} ms",
             missed,
-            e.samples + e.unfinished_late,
+            e.samples.saturating_add(never),
             e.deadline_ms,
+            if never > 0 { "worst of the answered ones" } else { "worst" },
             e.worst_ms
         ));
         if e.unfinished_late > 0 {
             reasons.push(format!("{} of them were still unanswered when the run ended", e.unfinished_late));
+        }
+        if e.dropped_late > 0 {
+            reasons.push(format!(
+                "{} of them were never looked at: a newer one took their place, and its answer came too late for them",
+                e.dropped_late
+            ));
         }
         return VerdictReport::new(Verdict::Fail, reasons);
     }
@@ -506,6 +516,7 @@ mod tests {
         misses: 0,
         worst_ms: 21.0,
         unfinished_late: 0,
+        dropped_late: 0,
         records_lost: 0,
         not_granted: 0,
     };
@@ -520,6 +531,7 @@ mod tests {
         for e in [
             DeadlineEvidence { misses: 1, ..CLEAN },
             DeadlineEvidence { unfinished_late: 1, ..CLEAN },
+            DeadlineEvidence { dropped_late: 1, ..CLEAN },
             DeadlineEvidence { misses: 1, samples: 5, records_lost: 9, ..CLEAN },
         ] {
             assert_eq!(judge(&e).verdict, Verdict::Fail);

@@ -169,8 +169,8 @@ pub struct Run {
     /// Go on in this run directory, which a kill left (robots that can: daq)
     #[arg(long, conflicts_with_all = ["runs", "run_dir"])]
     pub resume: Option<PathBuf>,
-    /// Record what the kernel does, keep the last seconds and the windows of late releases, and name their causes (uav,
-    /// cyclic, humanoid)
+    /// Record what the kernel does, keep the last seconds and the windows of late releases, and name their causes (cell,
+    /// uav, cyclic, humanoid)
     #[arg(long)]
     pub flight_recorder: bool,
     /// With the flight recorder: wake-ups later than this are late, microseconds

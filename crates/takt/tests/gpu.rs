@@ -4,31 +4,15 @@
 
 mod takt;
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
 
-use takt::{alone, folders, json, refusal, root, stderr, takt as run};
+use takt::{alone, folders, json, patient_cell as config, refusal, root, stderr, takt as run};
 
 /// No CUDA driver has this path, so that these tests say the same on a machine with a GPU.
 const NOWHERE: &str = "/nonexistent/libcuda.so.1";
-
-/// The synthetic cell with `perception` added, without networks and with much patience.
-fn config(folder: &Path, perception: &str) -> PathBuf {
-    let text = fs::read_to_string(root().join("robots/synthetic.toml")).unwrap();
-    let cell = "[perception.detector]\nenabled = false\n[perception.segmenter]\nenabled = false\n";
-    let text =
-        text.replacen("[perception.occupancy]", &format!("{perception}\n{cell}\n[perception.occupancy]"), 1);
-    let path = folder.join("cell.toml");
-    fs::write(
-        &path,
-        text.replacen("[ssm]", "[ssm]\nstale_after_ms = 1500.0\nrobot_stale_after_ms = 1000.0", 1),
-    )
-    .unwrap();
-    path
-}
 
 fn command(config: &Path, runs: &Path, seconds: &str) -> Command {
     let mut command = run(["run", config.to_str().unwrap(), "--view", "none", "--policy", "RR+RR", "--json"]);

@@ -133,9 +133,50 @@ fn a_flight_recorder_keeps_the_worst_windows() {
             assert!(dir.join(file).metadata().unwrap().len() > 1000, "{robot}: {file}");
         }
     }
-    let cell = recorded("demo.toml", "0");
-    assert_eq!(cell.status.code(), Some(2));
-    assert!(stderr(&cell).contains("not for the safety cell"), "{}", stderr(&cell));
+    // The DAQ loop polls: nothing is released late.
+    let daq = recorded("daq.toml", "0");
+    assert_eq!(daq.status.code(), Some(2));
+    assert!(stderr(&daq).contains("polls without releases"), "{}", stderr(&daq));
+}
+
+#[test]
+fn the_cell_has_a_flight_recorder_too() {
+    let _machine = alone();
+    let runs = tempfile::tempdir().unwrap();
+    let robot = takt::patient_cell(runs.path(), "");
+    let output = run(["run", robot.to_str().unwrap(), "--seconds", "3", "--json", "--view", "none"])
+        .args(["--policy", "RR+RR", "--flight-recorder", "--late-us", "0", "--runs"])
+        .arg(runs.path())
+        .output()
+        .unwrap();
+    let traced = json(&output);
+    let untraced = &traced["untraced"];
+    if missing(&format!("the kernel cannot be traced here: {untraced}"), untraced.is_null()) {
+        return;
+    }
+    // The SSM task at 500 Hz, later than nothing each time; a busy machine skips some releases.
+    assert_eq!(traced["task"], "ssm", "{traced}");
+    let late = traced["late"].as_u64().unwrap();
+    assert!(late > 100, "{traced}");
+    let causes = traced["causes"].as_array().unwrap();
+    assert_eq!(causes.iter().map(|cause| cause["count"].as_u64().unwrap()).sum::<u64>(), late);
+    assert_eq!(traced["windows"].as_array().unwrap().len(), 20);
+    // Its response counts against its own deadline, and not against that of the reactions.
+    assert_eq!(traced["thresholds"]["response_ns"], 2_000_000, "{}", traced["thresholds"]);
+    assert_eq!(traced["thresholds"]["lateness_ns"], 0);
+    // The summary is the cell's own.
+    assert!(traced["run"]["reaction_ms"]["count"].as_u64() > Some(0), "{}", traced["run"]);
+    let dir = Path::new(traced["run"]["run_dir"].as_str().unwrap());
+    let hashes = read_json(&dir.join("hashes.json"));
+    for file in ["trace.json", "late.perfetto-trace"] {
+        assert!(hashes[file].is_string(), "{file} is not sealed");
+        assert!(dir.join(file).metadata().unwrap().len() > 1000, "{file}");
+    }
+    let pages = runs.path().join("report");
+    let report = run(["report"]).arg(dir).arg("--out").arg(&pages).output().unwrap();
+    assert_eq!(report.status.code(), Some(0), "{}", stderr(&report));
+    let page = std::fs::read_to_string(pages.join("report.md")).unwrap();
+    assert!(page.contains("Causes of late releases"), "{page}");
 }
 
 #[test]

@@ -32,6 +32,9 @@ pub struct Row {
     pub deadline_us: Option<f64>,
     /// Values beyond the deadline, and those that never came.
     pub misses: u64,
+    /// Of these, the ones that never came: skipped releases, inputs dropped or unanswered. Mean to maximum are of the others.
+    #[serde(default)]
+    pub never: u64,
     /// Longest row of misses in one repetition.
     pub longest_miss_run: u64,
     /// Single figures: means over the repetitions, units in the names.
@@ -65,7 +68,8 @@ impl Row {
             self.measure.clone_from(&measure.name);
             let series = dir.series(measure)?;
             let misses = measure.deadline_ns.map(|ns| Misses::of(&series.values_ns, ns)).unwrap_or_default();
-            self.misses += misses.misses + measure.never;
+            self.misses = self.misses.saturating_add(misses.misses).saturating_add(measure.never);
+            self.never = self.never.saturating_add(measure.never);
             self.longest_miss_run = self.longest_miss_run.max(misses.longest_run);
             self.deadline_us = measure.deadline_ns.map(|ns| ns as f64 / 1e3);
             let mut own: Vec<f64> = series.values_ns.iter().map(|&ns| ns as f64 / 1e3).collect();

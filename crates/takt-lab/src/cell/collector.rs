@@ -15,12 +15,13 @@ use takt_rt::clock::monotonic_ns;
 use takt_rt::exchange::{Reader, Writer};
 use takt_view::{CameraList, CellStatus, Label, ReactionStatus, ThreadSummary};
 
-use super::rows::{FRAMES, JOBS, JobRow};
+use super::rows::{FRAMES, JOBS, JobRow, SSM_LATENESS, SSM_RESPONSE};
 use super::worker_rows::{GPU_EVENTS, GPU_FRAMES, WorkerRow};
 use crate::LabError;
 use crate::collect::until_stopped;
 use crate::jobs::Teller;
-use takt_rundir::{RunDir, SampleFile};
+use crate::keeper::{Late, Window};
+use takt_rundir::{Measure, RunDir, SampleFile};
 
 /// How often rings are drained: often enough for a live view.
 const PERIOD: Duration = Duration::from_millis(50);
@@ -46,6 +47,17 @@ pub(super) struct Board {
     pub threads: Arc<Mutex<ThreadSummary>>,
 }
 
+/// What of an SSM job a measure is, nanoseconds since its release.
+type Since = fn(&SsmJob) -> u64;
+
+fn since_release(measure: &Measure) -> Option<Since> {
+    match measure.name.as_str() {
+        SSM_LATENESS => Some(|job| job.wake_ns.saturating_sub(job.planned_ns)),
+        SSM_RESPONSE => Some(|job| job.end_ns.saturating_sub(job.planned_ns)),
+        _ => None,
+    }
+}
+
 /// The collector's own state.
 pub(super) struct Collector {
     records: Records,
@@ -61,6 +73,8 @@ pub(super) struct Collector {
     begun: Instant,
     job_batch: Vec<SsmJob>,
     frame_batch: Vec<FrameRecord>,
+    /// Who is told of late jobs while the run goes on.
+    late: Vec<(Late, Since)>,
     teller: Teller,
 }
 
@@ -75,6 +89,8 @@ impl Collector {
         dir: &RunDir,
         records: Records,
         board: Board,
+        measures: &[Measure],
+        window: &Window,
         teller: Teller,
     ) -> Result<Self, LabError> {
         let mut live = CellStatus { policy: Label::new(&board.policy), ..CellStatus::default() };
@@ -98,6 +114,7 @@ impl Collector {
             begun: Instant::now(),
             job_batch: Vec::with_capacity(BATCH),
             frame_batch: Vec::with_capacity(BATCH),
+            late: measures.iter().filter_map(|m| Some((window.late(m), since_release(m)?))).collect(),
             teller,
         })
     }
@@ -148,6 +165,7 @@ impl Collector {
         for job in &jobs {
             self.jobs.push(&JobRow::from(job))?;
             self.teller.job(&crate::jobs::SSM, 0, [job.planned_ns, job.wake_ns, job.end_ns]);
+            self.late.iter().for_each(|(late, since)| late.see(job.planned_ns, since(job)));
             self.joiner.job(job, &mut |r| reactions.push(r));
         }
         reactions.iter().for_each(|reaction| self.see_reaction(reaction));

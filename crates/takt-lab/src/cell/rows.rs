@@ -5,6 +5,10 @@ use takt_link_rtde::client::SendOutcome;
 use takt_robot_cell::records::SsmJob;
 use takt_robot_cell::ssm::{Decision, Fault, FaultKind, Light};
 
+/// Name of the measure of the SSM task's wake-ups.
+pub const SSM_LATENESS: &str = "ssm-lateness";
+/// Name of the measure of the SSM task's response times.
+pub const SSM_RESPONSE: &str = "ssm-response";
 /// Name of the sample file of SSM jobs.
 pub const JOBS: &str = "ssm_jobs";
 /// Name of the sample file of reactions: a [`super::summary::ReactionRow`] a line, written at the end of the run.

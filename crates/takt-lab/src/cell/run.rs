@@ -16,11 +16,12 @@ use takt_view::terminal::TerminalView;
 use takt_view::{CameraSource, CellStatus, ThreadSummary, Urgency, ViewServer, ViewSources};
 
 use super::collector::{Board, Collected, Collector};
-use super::rows::{JOBS, REACTIONS};
+use super::rows::{JOBS, REACTIONS, SSM_LATENESS, SSM_RESPONSE};
 use super::summary::{RunFacts, summarise};
 use super::worker_rows::{WorkerFactsShort, WorkerSummary};
 use super::{CellFile, CellSummary};
 use crate::LabError;
+use crate::keeper::Window;
 use crate::options::{RunOptions, View};
 use crate::session::{self, Session};
 
@@ -106,11 +107,11 @@ fn measures(file: &CellFile) -> Vec<Measure> {
         )
         .since("arrival_ns")
         .deadline_ns(ns(file.tasks.reaction_deadline_ms)),
-        Measure::new("ssm-lateness", "Wake-up lateness of the SSM task", JOBS, "wake_ns")
+        Measure::new(SSM_LATENESS, "Wake-up lateness of the SSM task", JOBS, "wake_ns")
             .since("planned_ns")
             .deadline_ns(ssm.deadline().as_nanos() as u64)
             .rate_hz(1e3 / ssm.period_ms),
-        Measure::new("ssm-response", "Response time of the SSM task", JOBS, "end_ns")
+        Measure::new(SSM_RESPONSE, "Response time of the SSM task", JOBS, "end_ns")
             .since("planned_ns")
             .deadline_ns(ssm.deadline().as_nanos() as u64)
             .rate_hz(1e3 / ssm.period_ms),
@@ -173,7 +174,9 @@ pub fn run(
         cameras: file.cameras.len(),
         threads: Arc::clone(&threads),
     };
-    let collector = Collector::new(&session.dir().clone(), records, board, session.teller())?;
+    let window = Window::watched(options.watch.clone());
+    let (dir, teller) = (session.dir().clone(), session.teller());
+    let collector = Collector::new(&dir, records, board, &session.header.measures, &window, teller)?;
     let stop_collector = Arc::new(AtomicBool::new(false));
     let collecting = {
         let stop = Arc::clone(&stop_collector);
@@ -194,6 +197,7 @@ pub fn run(
     std::thread::sleep(SETTLE.saturating_sub(session::SETTLE));
     running.session.start_load(&options.interference)?;
     running.facts.window_ns = [running.session.begin_window()?, u64::MAX];
+    window.open(running.facts.window_ns[0]);
     running.session.note("facts", &running.facts)?;
     running.session.write()?;
     let begun = Instant::now();
@@ -218,6 +222,7 @@ pub fn run(
         std::thread::sleep(length.map_or(TICK, |length| TICK.min(length.saturating_sub(elapsed))));
     }
     running.facts.window_ns[1] = running.session.end_window();
+    window.close(running.facts.window_ns[1]);
     running.facts.cpu = running.session.header.cpu;
     running.session.end_load()?;
     running.facts.not_granted = running.cell.not_granted();
@@ -254,7 +259,7 @@ fn finish(
     file.flush()?;
     let header = &mut session.header;
     if let Some(reaction) = header.measures.first_mut() {
-        reaction.never = summary.unanswered_late;
+        reaction.never = summary.unanswered_late.saturating_add(summary.dropped_late);
         reaction.rate_hz =
             (summary.seconds > 0.0).then(|| summary.reaction_ms.count as f64 / summary.seconds);
     }

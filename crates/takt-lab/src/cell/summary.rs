@@ -115,6 +115,10 @@ pub struct CellSummary {
     /// Those of them that were past their deadline when the run ended: counted among the misses.
     #[serde(default)]
     pub unanswered_late: u64,
+    /// Frames of the window that were never judged, because a newer one took their place, and whose deadline was over when that
+    /// one was answered. Not among the misses, which are of judged frames; the verdict counts both.
+    #[serde(default)]
+    pub dropped_late: u64,
     /// Stages of the reaction, milliseconds, by name in order.
     pub stages_ms: Vec<(String, Summary)>,
     /// From publication of a breach to the end of the job that stopped the robot, milliseconds.
@@ -200,7 +204,9 @@ fn sum_up(facts: &RunFacts, frames: &[FrameRecord], jobs: &[SsmJob]) -> (CellSum
 
     let mut joiner = Joiner::new();
     let mut reactions: Vec<Reaction> = Vec::with_capacity(frames.len());
+    let mut answered: HashMap<(u32, u64), u64> = HashMap::with_capacity(frames.len());
     let mut keep = |r: Reaction| {
+        answered.insert((r.frame.camera, r.frame.sequence), r.job_end_ns);
         if inside(r.frame.arrival_ns) {
             reactions.push(r);
         }
@@ -217,6 +223,18 @@ fn sum_up(facts: &RunFacts, frames: &[FrameRecord], jobs: &[SsmJob]) -> (CellSum
     let last_ns = jobs.last().map_or(to_ns, |j| j.end_ns);
     let unfinished_late =
         open.iter().filter(|f| late(last_ns.saturating_sub(f.arrival_ns) as f64 / NS_PER_MS)).count() as u64;
+
+    let answer_ns = |f: &FrameRecord| answered.get(&(f.camera, f.sequence)).copied().unwrap_or(last_ns);
+    let dropped_late = (0..facts.cameras)
+        .map(|camera| {
+            let judged: Vec<&FrameRecord> = frames.iter().filter(|f| f.camera == camera).collect();
+            let gaps = judged.windows(2).map(|pair| {
+                let late_ns = answer_ns(pair[1]).saturating_sub((facts.deadline_ms * NS_PER_MS) as u64);
+                dropped_between(pair[0], pair[1], from_ns, to_ns.min(late_ns))
+            });
+            gaps.fold(0, u64::saturating_add)
+        })
+        .fold(0, u64::saturating_add);
 
     let stages_ms = Stage::ALL
         .iter()
@@ -257,6 +275,7 @@ fn sum_up(facts: &RunFacts, frames: &[FrameRecord], jobs: &[SsmJob]) -> (CellSum
         misses,
         worst_ms: all.worst,
         unfinished_late,
+        dropped_late,
         records_lost: facts.records_lost,
         not_granted: facts.not_granted.len() as u64,
     });
@@ -281,6 +300,7 @@ fn sum_up(facts: &RunFacts, frames: &[FrameRecord], jobs: &[SsmJob]) -> (CellSum
         superseded: reactions.iter().filter(|r| r.superseded).count() as u64,
         unfinished: open.len() as u64,
         unanswered_late: unfinished_late,
+        dropped_late,
         stages_ms,
         breach_to_stop_ms: of(&mut motion.breach_to_stop_ms.into_iter()),
         breaches_not_stopped: window_jobs.iter().filter(|j| j.decision.breach && !j.decision.stop).count()
@@ -294,6 +314,25 @@ fn sum_up(facts: &RunFacts, frames: &[FrameRecord], jobs: &[SsmJob]) -> (CellSum
         run_dir: String::new(),
     };
     (summary, rows)
+}
+
+/// How many of the frames that were dropped between two judged ones arrived in `[from_ns, to_ns)`. Nobody saw them arrive; a camera
+/// sends at even distances.
+fn dropped_between(before: &FrameRecord, after: &FrameRecord, from_ns: u64, to_ns: u64) -> u64 {
+    let apart = after.sequence.saturating_sub(before.sequence);
+    // A source that restarted counts from 1 again.
+    let dropped = after.dropped.min(apart.saturating_sub(1));
+    let span_ns = after.arrival_ns.saturating_sub(before.arrival_ns);
+    if dropped == 0 || span_ns == 0 || to_ns <= from_ns {
+        return 0;
+    }
+    // Those before `at_ns`: frame k of them arrives at `before + span * k / apart`.
+    let earlier = |at_ns: u64| {
+        let into_ns = u128::from(at_ns.saturating_sub(before.arrival_ns));
+        let frames = (into_ns * u128::from(apart)).div_ceil(u128::from(span_ns)).saturating_sub(1);
+        u64::try_from(frames).unwrap_or(u64::MAX).min(dropped)
+    };
+    earlier(to_ns) - earlier(from_ns)
 }
 
 fn ssm(jobs: &[&SsmJob], deadline_ns: u64) -> SsmSummary {
@@ -358,6 +397,7 @@ impl Motion {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
     use takt_link_rtde::client::SendOutcome;
     use takt_perception::FrameHealth;
     use takt_robot_cell::ssm::{Decision, Fault, FaultKind, Light, MAX_CAMERAS};
@@ -463,6 +503,44 @@ mod tests {
         let jobs = [job(1, 210, 1, MOVING), job(2, 980, 1, MOVING)];
         let (s, _) = sum_up(&facts(), &frames, &jobs);
         assert_eq!((s.unfinished, s.misses, s.verdict), (1, 1, Verdict::Fail));
+    }
+
+    /// A camera at 50 FPS; only every fifth frame is judged, within 4 ms. Its figures look well, and yet what stood in the frames
+    /// between was answered up to 84 ms late.
+    #[test]
+    fn dropped_frames_that_were_answered_late_fail_the_run() {
+        let frames = [frame(1, 110, 0), frame(6, 210, 4), frame(11, 310, 4)];
+        let jobs = [job(1, 114, 1, MOVING), job(2, 214, 6, MOVING), job(3, 314, 11, MOVING)];
+        let (s, _) = sum_up(&facts(), &frames, &jobs);
+        assert_eq!((s.reaction_ms.count, s.misses, s.frames_dropped), (3, 0, 8));
+        // Of 130, 150, 170 and 190 ms, the last was answered within 24.005 ms.
+        assert_eq!((s.dropped_late, s.verdict), (6, Verdict::Fail), "{:?}", s.reasons);
+        assert!(s.reasons[0].starts_with("6 of 9 reactions"), "{:?}", s.reasons);
+        // Where the window ends before the others, they are no concern of it.
+        let short = RunFacts { window_ns: [140 * MS, 200 * MS], ..facts() };
+        assert_eq!(sum_up(&short, &frames, &jobs).0.dropped_late, 2);
+        // One frame in two is answered soon enough for both.
+        let frames = [frame(1, 110, 0), frame(3, 140, 1)];
+        let (s, _) = sum_up(&facts(), &frames, &[job(1, 114, 1, MOVING), job(2, 144, 3, MOVING)]);
+        assert_eq!((s.frames_dropped, s.dropped_late, s.verdict), (1, 0, Verdict::Inconclusive));
+    }
+
+    proptest! {
+        #[test]
+        fn no_more_frames_are_late_than_were_dropped(
+            sequences in (any::<u64>(), any::<u64>()), arrivals in (any::<u64>(), any::<u64>()), dropped in any::<u64>(),
+            window in (any::<u64>(), any::<u64>()), middle in any::<u64>(),
+        ) {
+            let at = |sequence, arrival_ns, dropped| FrameRecord { arrival_ns, ..frame(sequence, 1, dropped) };
+            let (before, after) = (at(sequences.0, arrivals.0, 0), at(sequences.1, arrivals.1, dropped));
+            let count = |from_ns, to_ns| dropped_between(&before, &after, from_ns, to_ns);
+            let (from_ns, to_ns) = (window.0.min(window.1), window.0.max(window.1));
+            let all = count(from_ns, to_ns);
+            prop_assert!(all <= dropped);
+            // Every one lies on one side of any moment.
+            let middle = middle.clamp(from_ns, to_ns);
+            prop_assert_eq!(count(from_ns, middle) + count(middle, to_ns), all);
+        }
     }
 
     #[test]

@@ -43,6 +43,8 @@ pub struct KernelRow {
     pub stddev: f64,
     /// Releases that missed their deadline or never came.
     pub misses: u64,
+    /// Of these, the ones that never came: skipped releases, frames dropped or unanswered. Mean to maximum are of the others.
+    pub never: u64,
     /// Of traced runs: releases by how the kernel activated them, all runs together.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub activations: BTreeMap<String, u64>,
@@ -96,6 +98,7 @@ fn kernel_row(row: &Row, kernel: &str) -> KernelRow {
         max_range: row.max_range_us,
         stddev: row.us.stddev,
         misses: row.misses,
+        never: row.never,
         activations,
         sequence,
         labels: row.not_granted.iter().chain(&row.problems).chain(&untraced).cloned().collect(),

@@ -90,7 +90,8 @@ pub struct Change {
     pub high_ns: Option<f64>,
     /// The difference in percent of before; null from 0.
     pub percent: Option<f64>,
-    /// Whether the interval excludes no difference; null without an interval.
+    /// Whether the interval excludes no difference; null without an interval, and for the better figure of the side on which more
+    /// never came.
     pub clear: Option<bool>,
     /// What to know about it.
     pub warnings: Vec<String>,
@@ -109,7 +110,9 @@ pub struct Pair {
     pub sides: [String; 2],
     /// Samples of each.
     pub samples: [u64; 2],
-    /// Misses of each; null without a deadline.
+    /// Samples of each that never came: skipped releases, inputs dropped or unanswered.
+    pub never: [u64; 2],
+    /// Misses of each, with those that never came; null without a deadline.
     pub misses: [Option<u64>; 2],
     /// Deadlines.
     pub deadline_ns: [Option<u64>; 2],
@@ -207,6 +210,7 @@ struct Match<'a> {
 /// The samples of one side of a pair, a series for each repetition.
 struct Samples {
     series: Vec<Vec<f64>>,
+    never: u64,
     misses: Option<u64>,
     deadline_ns: Option<u64>,
     remarks: Vec<String>,
@@ -216,6 +220,7 @@ impl Samples {
     fn read(collection: &Collection, members: &[(usize, Measure)], letter: &str) -> Self {
         let mut samples = Self {
             series: Vec::new(),
+            never: 0,
             misses: None,
             deadline_ns: members.first().and_then(|(_, m)| m.deadline_ns),
             remarks: Vec::new(),
@@ -251,6 +256,7 @@ impl Samples {
                 _ => {}
             }
             run.labels().into_iter().for_each(&mut remark);
+            samples.never = samples.never.saturating_add(measure.never);
             if let Some(deadline) = measure.deadline_ns {
                 let missed = Misses::of(&series.values_ns, deadline).misses.saturating_add(measure.never);
                 samples.misses = Some(samples.misses.unwrap_or(0).saturating_add(missed));
@@ -265,6 +271,23 @@ impl Samples {
     fn count(&self) -> u64 {
         self.series.iter().map(|s| s.len() as u64).sum()
     }
+
+    /// All that should have come.
+    fn due(&self) -> u64 {
+        self.count().saturating_add(self.never)
+    }
+
+    /// Whether a greater share never came than on the other side.
+    fn answers_less_than(&self, other: &Self) -> bool {
+        u128::from(self.never) * u128::from(other.due()) > u128::from(other.never) * u128::from(self.due())
+    }
+
+    fn about_never(&self, letter: &str) -> Option<String> {
+        (self.never > 0).then(|| {
+            let all = self.due();
+            format!("{letter}: {} of {all} never came (skipped, dropped or unanswered): its figures are of the others", self.never)
+        })
+    }
 }
 
 fn pair(first: &Collection, other: &Collection, found: &Match<'_>, letters: &[String; 2]) -> Pair {
@@ -275,22 +298,34 @@ fn pair(first: &Collection, other: &Collection, found: &Match<'_>, letters: &[St
     if before.deadline_ns != after.deadline_ns {
         remarks.push("the deadlines differ, so that the numbers of misses do not compare".to_owned());
     }
+    remarks.extend(before.about_never(&letters[0]));
+    remarks.extend(after.about_never(&letters[1]));
     let mut changes = Vec::new();
     let x: Vec<&[f64]> = before.series.iter().map(Vec::as_slice).collect();
     let y: Vec<&[f64]> = after.series.iter().map(Vec::as_slice).collect();
     for (statistic, name) in STATISTICS {
         match bootstrap::difference(&x, &y, statistic, SEED) {
-            Ok(d) => changes.push(Change {
-                figure: name.to_owned(),
-                before_ns: d.before,
-                after_ns: d.after,
-                difference_ns: d.difference,
-                low_ns: d.low,
-                high_ns: d.high,
-                percent: d.percent,
-                clear: d.is_clear(),
-                warnings: d.warnings,
-            }),
+            Ok(d) => {
+                // What was not answered is in no figure, and would have been the worst of all.
+                let flattered = (d.difference < 0.0 && after.answers_less_than(&before))
+                    || (d.difference > 0.0 && before.answers_less_than(&after));
+                let mut warnings = d.warnings.clone();
+                if flattered {
+                    let letter = if d.difference < 0.0 { &letters[1] } else { &letters[0] };
+                    warnings.push(format!("{letter} is no better for it: more of its samples never came"));
+                }
+                changes.push(Change {
+                    figure: name.to_owned(),
+                    before_ns: d.before,
+                    after_ns: d.after,
+                    difference_ns: d.difference,
+                    low_ns: d.low,
+                    high_ns: d.high,
+                    percent: d.percent,
+                    clear: d.is_clear().filter(|_| !flattered),
+                    warnings,
+                });
+            }
             Err(error) => {
                 remarks.push(clean(&format!("{name}: {error}")));
             }
@@ -302,6 +337,7 @@ fn pair(first: &Collection, other: &Collection, found: &Match<'_>, letters: &[St
         configuration: if a == b { a.clone() } else { format!("{a} → {b}") },
         sides: letters.clone(),
         samples: [before.count(), after.count()],
+        never: [before.never, after.never],
         misses: [before.misses, after.misses],
         deadline_ns: [before.deadline_ns, after.deadline_ns],
         changes,

@@ -118,7 +118,9 @@ fn changes(comparison: &Comparison, pairs: &[&Pair]) -> Table {
         let mut row = start();
         row.push(Cell::text("misses of samples"));
         row.extend([0, 1].map(|side| match pair.misses[side] {
-            Some(misses) => Cell::number(format!("{misses} of {}", pair.samples[side])),
+            Some(misses) => {
+                Cell::number(format!("{misses} of {}", pair.samples[side].saturating_add(pair.never[side])))
+            }
             None => Cell::gap("no deadline"),
         }));
         row.extend([Cell::text("–"), Cell::text("–"), Cell::text("–")]);

@@ -1,5 +1,6 @@
 //! What one CPU is doing: the thread that has it, the interrupts on top of it, and the software interrupts of its threads.
 
+use super::path::Handler;
 use crate::event::{Event, Kind, Softirq, State, Vector};
 
 /// What interrupts a CPU.
@@ -16,6 +17,8 @@ pub(super) struct TimerRaise {
     pub(super) irq_ns: Option<u64>,
     /// `Cpu::switches` then.
     pub(super) switches: u64,
+    /// The thread that the CPU had to switch to for it.
+    pub(super) handler: Option<Handler>,
 }
 
 /// A timer whose function runs.
@@ -50,6 +53,10 @@ pub(super) struct Cpu {
     expiry: Option<Expiry>,
     /// Timers wait for the software interrupt.
     raised: Option<TimerRaise>,
+    /// Wake-ups of threads since then, the first of each: one of them may be to run the software interrupt.
+    woken: Vec<(i32, u64)>,
+    /// When `tid` got the CPU.
+    switch_in_ns: u64,
     /// A fair thread runs although a real-time one is ready: the budget of real-time threads is exhausted.
     pub(super) denied: bool,
     /// Real-time threads that left this CPU ready, and have not come back.
@@ -95,13 +102,22 @@ impl Cpu {
             Kind::SoftirqRaise(Softirq::HRTIMER) if self.raised.is_none() => {
                 let irq_ns = self.interrupts.first().map(|interrupt| interrupt.1);
                 let switches = if irq_ns.is_some() { self.switches_before } else { self.switches };
-                self.raised = Some(TimerRaise { raise_ns: event.time_ns, irq_ns, switches });
+                self.raised = Some(TimerRaise { raise_ns: event.time_ns, irq_ns, switches, handler: None });
+                self.woken.clear();
+            }
+            Kind::Waking { tid, .. }
+                if self.raised.is_some() && !self.woken.iter().any(|woken| woken.0 == tid) =>
+            {
+                self.woken.push((tid, event.time_ns));
             }
             Kind::SoftirqEntry(softirq) => {
                 // They do not nest in one thread: the end of an earlier one was not recorded.
                 self.deferred.retain(|deferred| deferred.tid != event.tid);
                 // From here on it can be raised anew.
-                let raised = if softirq == Softirq::HRTIMER { self.raised.take() } else { None };
+                let mut raised = if softirq == Softirq::HRTIMER { self.raised.take() } else { None };
+                if let Some(raised) = &mut raised {
+                    raised.handler = self.handler(event.tid, raised.raise_ns);
+                }
                 self.deferred.push(Deferred { tid: event.tid, softirq, raised, expiry: None });
             }
             Kind::SoftirqExit(_) => self.deferred.retain(|deferred| deferred.tid != event.tid),
@@ -123,6 +139,7 @@ impl Cpu {
             }
             Kind::Switch { prev_tid, prev_state, prev_prio, next_tid, next_prio } => {
                 self.switches += 1;
+                self.switch_in_ns = event.time_ns;
                 self.preempted.retain(|&tid| tid != prev_tid && tid != next_tid);
                 if (0..100).contains(&prev_prio) && prev_state == State::Runnable {
                     self.preempted.push(prev_tid);
@@ -150,6 +167,12 @@ impl Cpu {
             }
             _ => {}
         }
+    }
+
+    /// The thread that begins the software interrupt, where it got the CPU after that was raised.
+    fn handler(&self, tid: i32, raise_ns: u64) -> Option<Handler> {
+        let waking_ns = self.woken.iter().find(|woken| woken.0 == tid).map(|woken| woken.1);
+        (self.switch_in_ns >= raise_ns).then_some(Handler { tid, waking_ns, switch_in_ns: self.switch_in_ns })
     }
 
     fn enter(&mut self, interrupt: Interrupt, now_ns: u64) {

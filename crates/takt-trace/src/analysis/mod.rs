@@ -8,7 +8,7 @@ use takt_rt::jobs::JobRecord;
 pub use self::cause::{Cause, Part};
 use self::cause::{Circumstances, main_cause, parts};
 pub use self::observed::{Slice, observed_jobs, timeline};
-pub use self::path::{Activation, Path, Segment, Step, table};
+pub use self::path::{Activation, Handler, Path, Segment, Step, table};
 use self::path::{Segments, sequence};
 use self::sweep::{Hidden, Sweep};
 use crate::error::TraceError;
@@ -272,7 +272,7 @@ pub fn analyse_with(
     }
     report.notes.extend(about_kept_awake(&trace.kept_awake));
     report.notes.extend(about_hidden(trace, &hidden));
-    report.sequence = sequence(&report.task, &paths);
+    report.sequence = sequence(trace, &report.task, &paths);
     report.segments_us = segments.finish();
 
     let usual_own_ns = median(&mut own).unwrap_or(0);

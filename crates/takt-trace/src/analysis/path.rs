@@ -1,10 +1,13 @@
 //! The activation path of a release, its segments, and the table of the paper (UAV, Table 6).
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use serde::{Deserialize, Serialize};
 use takt_rt::jobs::JobRecord;
 use takt_stats::Summary;
+
+use crate::event::Trace;
 
 /// What woke the thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -20,6 +23,18 @@ pub enum Activation {
     Awake,
 }
 
+/// The thread that ran the software interrupt of a deferred timer: `ktimers`, `ksoftirqd`, or whichever enabled software
+/// interrupts again first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Handler {
+    /// Its id.
+    pub tid: i32,
+    /// Its wake-up, where there was one after the software interrupt was raised.
+    pub waking_ns: Option<u64>,
+    /// It got the CPU.
+    pub switch_in_ns: u64,
+}
+
 /// How one release came about. Times are the trace's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Path {
@@ -31,6 +46,9 @@ pub struct Path {
     pub irq_ns: Option<u64>,
     /// The software interrupt was raised.
     pub raise_ns: Option<u64>,
+    /// The thread that the CPU was then given to; None where the one that had it ran the software interrupt.
+    #[serde(default)]
+    pub handler: Option<Handler>,
     /// The timer's function began.
     pub expire_ns: Option<u64>,
     /// The wake-up began.
@@ -54,6 +72,7 @@ impl Path {
             programmed_ns: None,
             irq_ns: None,
             raise_ns: None,
+            handler: None,
             expire_ns: None,
             waking_ns: since_ns,
             switch_in_ns: Some(since_ns),
@@ -157,7 +176,7 @@ pub struct Step {
 }
 
 /// The activation sequence from the interrupt to the job's end, over all releases that a timer woke.
-pub(super) fn sequence(task: &str, paths: &[(JobRecord, Path)]) -> Vec<Step> {
+pub(super) fn sequence(trace: &Trace, task: &str, paths: &[(JobRecord, Path)]) -> Vec<Step> {
     let timed: Vec<_> = paths.iter().filter_map(|(job, path)| Some((job, path, path.irq_ns?))).collect();
     let mut steps = Vec::new();
     let mut step = |event: String, time: &dyn Fn(&JobRecord, &Path) -> Option<u64>| {
@@ -180,12 +199,26 @@ pub(super) fn sequence(task: &str, paths: &[(JobRecord, Path)]) -> Vec<Step> {
     };
     step("interrupt entry".into(), &|_, path| path.irq_ns);
     step("softirq_raise (HRTIMER)".into(), &|_, path| path.raise_ns);
+    if let Some(name) = usual_handler(trace, paths) {
+        let handler = |path: &Path| path.handler.filter(|handler| trace.name(handler.tid) == name);
+        step(format!("sched_waking ({name})"), &|_, path| handler(path)?.waking_ns);
+        step(format!("sched_switch (to {name})"), &|_, path| Some(handler(path)?.switch_in_ns));
+    }
     step("hrtimer_expire_entry".into(), &|_, path| path.expire_ns);
     step(format!("sched_waking ({task})"), &|_, path| Some(path.waking_ns));
     step(format!("sched_switch (to {task})"), &|_, path| path.switch_in_ns);
     step("task execution begins".into(), &|job, _| Some(job.start_ns));
     step("task execution ends".into(), &|job, _| Some(job.end_ns));
     steps
+}
+
+/// The thread that ran most of the software interrupts: a sequence is of one way, and the rows' shares tell how common it is.
+fn usual_handler(trace: &Trace, paths: &[(JobRecord, Path)]) -> Option<String> {
+    let mut counts: BTreeMap<String, u64> = BTreeMap::new();
+    for handler in paths.iter().filter_map(|(_, path)| path.handler) {
+        *counts.entry(trace.name(handler.tid)).or_default() += 1;
+    }
+    counts.into_iter().max_by_key(|(_, count)| *count).map(|(name, _)| name)
 }
 
 /// The paper's Table 6 as Markdown: two sequences side by side.

@@ -478,6 +478,7 @@ impl<'a> Sweep<'a> {
             programmed_ns: None,
             irq_ns: cpu.interrupts.first().map(|interrupt| interrupt.1),
             raise_ns: None,
+            handler: None,
             expire_ns: None,
             waking_ns: event.time_ns,
             switch_in_ns: None,
@@ -494,6 +495,7 @@ impl<'a> Sweep<'a> {
                 path.activation = Activation::DeferredTimer;
                 path.raise_ns = Some(raised.raise_ns);
                 path.irq_ns = raised.irq_ns;
+                path.handler = raised.handler;
                 path.switches_before = raised.switches;
             }
         }

@@ -106,6 +106,7 @@ fn the_deferred_path_counts_its_switches() {
         .sleep(10, 1000)
         .at(1000, BUSY, Kind::VectorEntry(Vector::LocalTimer))
         .at(1005, BUSY, Kind::SoftirqRaise(hrtimer))
+        .at(1016, BUSY, Kind::Waking { tid: KTIMERS, prio: 98, target_cpu: 0 })
         .at(1017, BUSY, Kind::Wakeup { tid: KTIMERS, prio: 98, target_cpu: 0 })
         .at(1018, BUSY, Kind::VectorExit(Vector::LocalTimer))
         .switch(1054, BUSY, 120, State::Runnable, KTIMERS, 98)
@@ -127,6 +128,8 @@ fn the_deferred_path_counts_its_switches() {
         [
             ("interrupt entry", 0.0),
             ("softirq_raise (HRTIMER)", 5.0),
+            ("sched_waking (ktimers/0)", 16.0),
+            ("sched_switch (to ktimers/0)", 54.0),
             ("hrtimer_expire_entry", 92.0),
             ("sched_waking (fcs)", 93.0),
             ("sched_switch (to fcs)", 110.0),
@@ -137,6 +140,30 @@ fn the_deferred_path_counts_its_switches() {
     // 116 us late: most of it by the software interrupt and its thread.
     let late = &report.windows[0];
     assert_eq!(late.cause, Cause::Softirq, "{late:#?}");
+}
+
+/// A thread that had the CPU already is not switched to, whoever was woken for it.
+#[test]
+fn a_software_interrupt_in_the_thread_that_has_the_cpu_has_no_switch() {
+    let hrtimer = Softirq::HRTIMER;
+    let trace = Story::new()
+        .sleep(10, 1000)
+        .at(1000, BUSY, Kind::VectorEntry(Vector::LocalTimer))
+        .at(1005, BUSY, Kind::SoftirqRaise(hrtimer))
+        .at(1016, BUSY, Kind::Waking { tid: KTIMERS, prio: 98, target_cpu: 0 })
+        .at(1018, BUSY, Kind::VectorExit(Vector::LocalTimer))
+        .at(1060, BUSY, Kind::SoftirqEntry(hrtimer))
+        .at(1092, BUSY, Kind::TimerExpireEntry { timer: TIMER, function: 1, now_ns: 1_092_000 })
+        .at(1093, BUSY, Kind::Waking { tid: TASK, prio: PRIO, target_cpu: 0 })
+        .at(1095, BUSY, Kind::TimerExpireExit { timer: TIMER })
+        .at(1096, BUSY, Kind::SoftirqExit(hrtimer))
+        .switch(1110, BUSY, 120, State::Runnable, TASK, PRIO)
+        .end(1300);
+    let report = analyse(&trace, TASK, &[job(1000, 1116, 1117, 1168)]).unwrap();
+    assert_eq!(report.activations["deferred_timer"], 1);
+    let events: Vec<&str> = report.sequence.iter().map(|step| step.event.as_str()).collect();
+    assert!(events.contains(&"softirq_raise (HRTIMER)"), "{events:?}");
+    assert!(!events.iter().any(|event| event.contains("ktimers") || event.contains("busy")), "{events:?}");
 }
 
 /// On PREEMPT_RT the software interrupt is a thread: whoever comes into its midst takes the direct path still, keeps its own

@@ -1,4 +1,4 @@
-//! Work on a device beside the CPUs, such as a GPU: a track for each of its streams.
+//! Work on a device beside the CPUs, such as a GPU: a track for each of its streams, with marks for what went wrong.
 
 use std::io::Write;
 
@@ -20,7 +20,27 @@ pub struct DeviceWork {
     pub error_ns: u64,
 }
 
-/// A stream of a device that work is written to; see [`Writer::device`].
+/// A moment of a device or one of its streams: a budget that was overrun, a process that ended.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct DeviceMark {
+    /// What it was.
+    pub name: String,
+    /// When, as CLOCK_MONOTONIC.
+    pub time_ns: u64,
+    /// Details, with their names.
+    pub details: Vec<(String, Argument)>,
+}
+
+/// A device that work is written to; see [`Writer::device`].
+#[derive(Debug)]
+pub struct Device {
+    /// The device's own track, for what concerns all of its streams.
+    pub whole: DeviceStream,
+    /// Its streams, in the order of their names.
+    pub streams: Vec<DeviceStream>,
+}
+
+/// A stream of a device.
 #[derive(Debug)]
 pub struct DeviceStream {
     track: u64,
@@ -32,7 +52,7 @@ impl<W: Write> Writer<W> {
     ///
     /// # Errors
     /// [`PerfettoError::Write`].
-    pub fn device(&mut self, name: &str, streams: &[String]) -> Result<Vec<DeviceStream>, PerfettoError> {
+    pub fn device(&mut self, name: &str, streams: &[String]) -> Result<Device, PerfettoError> {
         let root = self.track(TrackDescriptor {
             name: Some(name.to_owned()),
             child_ordering: Some(3),
@@ -42,7 +62,7 @@ impl<W: Write> Writer<W> {
         for (rank, stream) in (0..).zip(streams) {
             tracks.push(DeviceStream { track: self.child(root, stream, rank)?, last_end_ns: 0 });
         }
-        Ok(tracks)
+        Ok(Device { whole: DeviceStream { track: root, last_end_ns: 0 }, streams: tracks })
     }
 
     /// Writes work of one stream, oldest first.
@@ -69,6 +89,23 @@ impl<W: Write> Writer<W> {
             self.event(start_ns, named(stream.track, proto::BEGIN, &piece.name, details))?;
             self.end(stream.track, end_ns)?;
             self.written.device_work += 1;
+        }
+        Ok(())
+    }
+
+    /// Marks moments of a stream, or of the whole device.
+    ///
+    /// # Errors
+    /// [`PerfettoError::Write`].
+    pub fn device_marks<'a>(
+        &mut self,
+        stream: &DeviceStream,
+        marks: impl IntoIterator<Item = &'a DeviceMark>,
+    ) -> Result<(), PerfettoError> {
+        for mark in marks {
+            let details = mark.details.iter().map(|(name, value)| argument(name, value.clone())).collect();
+            self.instant(stream.track, mark.time_ns, &mark.name, details)?;
+            self.written.device_marks += 1;
         }
         Ok(())
     }

@@ -13,7 +13,7 @@
 //! are ftrace events, which Perfetto knows. It has no such events for the CPU's own interrupts (except
 //! the timer's), page faults and lock contention; these are slices and instants on tracks of their own.
 //! `sched_stat_runtime` has no picture and is left out. Work on a GPU has a track for each of its streams, in the host's time with the
-//! error of the mapping beside every piece.
+//! error of the mapping beside every piece, and marks for what went wrong there.
 
 mod device;
 mod jobs;
@@ -21,7 +21,7 @@ mod kernel;
 mod proto;
 mod writer;
 
-pub use device::{DeviceStream, DeviceWork};
+pub use device::{Device, DeviceMark, DeviceStream, DeviceWork};
 pub use jobs::{Input, Task, export};
 pub use writer::{Argument, PerfettoError, Writer, Written};
 

@@ -290,7 +290,8 @@ fn work_on_a_device_has_a_track_for_each_stream_and_tells_its_error() {
         end_ns,
         error_ns: 700,
     };
-    let mut streams = writer.device("GPU", &["camera front".into(), "camera left".into()]).unwrap();
+    let mut device = writer.device("GPU", &["camera front".into(), "camera left".into()]).unwrap();
+    let streams = &mut device.streams;
     // The second begins before the first ends, by less than the error; the last is damaged.
     let front = [work("upload", 1, 100, 200), work("inference", 1, 190, 400), work("finish", 1, 500, 3)];
     writer.device_work(&mut streams[0], &front).unwrap();
@@ -312,6 +313,41 @@ fn work_on_a_device_has_a_track_for_each_stream_and_tells_its_error() {
     };
     assert_eq!(detail("error_ns"), proto::Value::Int(700));
     assert_eq!(detail("start_ns"), proto::Value::Int(190));
+}
+
+#[test]
+fn what_went_wrong_on_a_device_is_marked_on_its_track_with_the_cause() {
+    let mut writer = Writer::new(Vec::new(), &sample(), &[]).unwrap();
+    let device = writer.device("GPU", &["camera front".into()]).unwrap();
+    let mark = |name: &str, time_ns| DeviceMark {
+        name: name.into(),
+        time_ns,
+        details: vec![
+            ("cause".into(), Argument::Text(format!("cause of {name}"))),
+            ("frame".into(), Argument::Number(7)),
+        ],
+    };
+    writer.device_marks(&device.streams[0], &[mark("overrun", 150), mark("fallback", 160)]).unwrap();
+    writer.device_marks(&device.whole, &[mark("crashed", 170)]).unwrap();
+    let (bytes, written) = writer.finish().unwrap();
+    assert_eq!((written.device_marks, written.device_work), (3, 0));
+    assert_sound(&bytes);
+    let data = decode(&bytes);
+    let track = |name: &str| {
+        data.iter()
+            .find_map(|data| match data {
+                Data::TrackDescriptor(track) if track.name.as_deref() == Some(name) => track.uuid,
+                _ => None,
+            })
+            .unwrap()
+    };
+    for (name, on) in [("overrun", "camera front"), ("fallback", "camera front"), ("crashed", "GPU")] {
+        let events = track_events(&data);
+        let event = events.iter().find(|event| event.name.as_deref() == Some(name)).unwrap();
+        assert_eq!((event.r#type, event.track_uuid), (Some(proto::INSTANT), Some(track(on))), "{name}");
+        let cause = event.debug_annotations.iter().find(|d| d.name.as_deref() == Some("cause")).unwrap();
+        assert_eq!(cause.value, Some(proto::Value::Text(format!("cause of {name}"))));
+    }
 }
 
 #[test]

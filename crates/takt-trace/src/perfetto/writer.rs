@@ -77,6 +77,8 @@ pub struct Written {
     pub missed: u64,
     /// Pieces of work on devices.
     pub device_work: u64,
+    /// Marks on devices' tracks.
+    pub device_marks: u64,
     /// Bytes of the trace.
     pub bytes: u64,
 }

@@ -2,10 +2,11 @@
 
 use std::process::ExitCode;
 
+use serde::Serialize;
 use takt_lab::campaign::RunSetup;
 use takt_lab::cell::CellFile;
 use takt_lab::cell::run::{RunEvent, run as run_cell};
-use takt_lab::trace::{TraceRequest, trace};
+use takt_lab::trace::{TraceRequest, trace, trace_with};
 use takt_lab::{Interference, RobotFile, RunOptions, Target};
 use takt_load::Profile;
 use takt_stats::Verdict;
@@ -52,9 +53,6 @@ pub fn run(args: &Run) -> CommandResult {
         stop: stop_flag()?,
     };
     let verdict = match file {
-        RobotFile::Cell(_) if args.flight_recorder => {
-            return Err("--flight-recorder: not for the safety cell; `takt trace` traces its runs".into());
-        }
         RobotFile::Cell(file) => cell(file, &options, args)?,
         _ if args.policy.is_some() => {
             return Err("--policy: for the safety cell alone; the other robots name it in their files".into());
@@ -71,39 +69,53 @@ fn cell(mut file: CellFile, options: &RunOptions, args: &Run) -> Result<Verdict,
         file.tasks.validate()?;
     }
     let mut progress = print::RunProgress::new(args.seconds, args.view == Shown::Terminal);
-    let summary = run_cell(&file, options, &mut |event: RunEvent<'_>| progress.see(&event))?;
-    progress.clear();
-    if args.json {
-        println!("{}", serde_json::to_string_pretty(&summary)?);
-    } else {
-        print!("{}", print::summary(&summary));
+    let mut see = |event: RunEvent<'_>| progress.see(&event);
+    if let Some(request) = flight_recorder(args) {
+        let robot = RobotFile::Cell(file.clone());
+        let traced = trace_with(&robot, options, &request, |options| run_cell(&file, options, &mut see))?;
+        progress.clear();
+        tell(args, &traced, |traced| print::traced(traced, print::summary, None))?;
+        return Ok(traced.run.verdict);
     }
+    let summary = run_cell(&file, options, &mut see)?;
+    progress.clear();
+    tell(args, &summary, print::summary)?;
     Ok(summary.verdict)
 }
 
 fn other(file: &RobotFile, options: &RunOptions, args: &Run) -> Result<Verdict, Box<dyn std::error::Error>> {
     let mut progress = print::RobotProgress::new();
-    if args.flight_recorder {
-        let late_ns = args.late_us.clamp(0.0, 1e9) * 1e3;
-        let thresholds = Thresholds { lateness_ns: late_ns as u64, ..Thresholds::default() };
-        let request = TraceRequest::flight(thresholds);
+    if let Some(request) = flight_recorder(args) {
         let traced = trace(file, options, &request, &mut |event| progress.see(&event))?;
         progress.clear();
-        if args.json {
-            println!("{}", serde_json::to_string_pretty(&traced)?);
-        } else {
-            print!("{}", print::traced(&traced, None));
-        }
+        tell(args, &traced, |traced| print::traced(traced, print::run_summary, None))?;
         return Ok(traced.run.verdict);
     }
     let summary = file.run(options, &mut |event| progress.see(&event))?;
     progress.clear();
-    if args.json {
-        println!("{}", serde_json::to_string_pretty(&summary)?);
-    } else {
-        print!("{}", print::run_summary(&summary));
-    }
+    tell(args, &summary, print::run_summary)?;
     Ok(summary.verdict)
+}
+
+fn flight_recorder(args: &Run) -> Option<TraceRequest> {
+    args.flight_recorder.then(|| {
+        let late_ns = args.late_us.clamp(0.0, 1e9) * 1e3;
+        TraceRequest::flight(Thresholds { lateness_ns: late_ns as u64, ..Thresholds::default() })
+    })
+}
+
+/// Prints a summary as JSON or in words.
+fn tell<S: Serialize>(
+    args: &Run,
+    summary: &S,
+    words: impl FnOnce(&S) -> String,
+) -> Result<(), serde_json::Error> {
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(summary)?);
+    } else {
+        print!("{}", words(summary));
+    }
+    Ok(())
 }
 
 /// Lets the kernel end this process when its parent ends: a run of a killed bench would go on beside the resumed

@@ -51,7 +51,7 @@ pub fn run(args: &Trace) -> CommandResult {
     if args.json {
         println!("{}", serde_json::to_string_pretty(&traced)?);
     } else {
-        print!("{}", print::traced(&traced, before.as_ref()));
+        print!("{}", print::traced(&traced, print::run_summary, before.as_ref()));
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use indicatif::ProgressBar;
 use takt_lab::campaign::{ConditionRow, Plan, Progress, SchedulerRow, Table};
 
-use super::bar;
+use super::{bar, never};
 
 // Writing to a String cannot fail, so the results of `write!` are dropped throughout.
 
@@ -88,6 +88,7 @@ pub fn table(table: &Table) -> String {
             row.misses,
             100.0 * row.stolen
         );
+        out.extend(never(row.never, us.count));
         for refused in &row.not_granted {
             let _ = writeln!(out, "      NOT GRANTED {refused}");
         }

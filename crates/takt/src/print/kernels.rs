@@ -7,6 +7,8 @@ use takt_kernels::packages::Listed;
 use takt_lab::campaign::Table;
 use takt_lab::kernels::KernelRow;
 
+use super::never;
+
 // Writing to a String cannot fail, so the results of `write!` are dropped throughout.
 
 /// The list of kernels.
@@ -94,6 +96,7 @@ pub fn kernel_rows(rows: &[KernelRow], table: &Table) -> String {
             row.stddev,
             row.misses
         );
+        out.extend(never(row.never, row.count));
         for label in &row.labels {
             let _ = writeln!(out, "      {}", label.replace('\n', "\n        "));
         }

@@ -30,6 +30,14 @@ fn bar(length: u64, template: &str) -> ProgressBar {
     bar.with_style(ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()))
 }
 
+/// The line below a row whose figures are of survivors.
+fn never(never: u64, came: u64) -> Option<String> {
+    (never > 0).then(|| {
+        let all = came.saturating_add(never);
+        format!("      {never} of {all} NEVER CAME (skipped, dropped or unanswered): mean to maximum are of the others\n")
+    })
+}
+
 /// What a reader of a run's figures must know about the machine and the run, a line each.
 fn circumstances(cpu: CpuShare, records_lost: u64, not_granted: &[String]) -> String {
     let mut out = String::new();

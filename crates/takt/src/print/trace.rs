@@ -6,13 +6,15 @@ use takt_lab::trace::Traced;
 use takt_trace::TraceReport;
 use takt_trace::analysis::table;
 
-use super::run_summary;
-
 // Writing to a String cannot fail, so the results of `write!` are dropped throughout.
 
-/// A traced run; its activation sequence beside that of `before`, where there is one.
-pub fn traced(traced: &Traced, before: Option<&TraceReport>) -> String {
-    let mut out = run_summary(&traced.run);
+/// A traced run, whose summary `run` puts into words; its activation sequence beside that of `before`, where there is one.
+pub fn traced<R>(
+    traced: &Traced<R>,
+    run: impl FnOnce(&R) -> String,
+    before: Option<&TraceReport>,
+) -> String {
+    let mut out = run(&traced.run);
     if let Some(why) = &traced.untraced {
         let _ = writeln!(out, "\nNOT TRACED: {why}");
     }

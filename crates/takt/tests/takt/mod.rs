@@ -38,6 +38,21 @@ pub fn demo_text() -> String {
     fs::read_to_string(demo()).unwrap()
 }
 
+/// The synthetic cell with `perception` added, without networks and with much patience, as a file in `folder`.
+pub fn patient_cell(folder: &Path, perception: &str) -> PathBuf {
+    let text = fs::read_to_string(root().join("robots/synthetic.toml")).unwrap();
+    let cell = "[perception.detector]\nenabled = false\n[perception.segmenter]\nenabled = false\n";
+    let text =
+        text.replacen("[perception.occupancy]", &format!("{perception}\n{cell}\n[perception.occupancy]"), 1);
+    let path = folder.join("cell.toml");
+    fs::write(
+        &path,
+        text.replacen("[ssm]", "[ssm]\nstale_after_ms = 1500.0\nrobot_stale_after_ms = 1000.0", 1),
+    )
+    .unwrap();
+    path
+}
+
 /// `takt` with arguments.
 pub fn takt<I: IntoIterator<Item = S>, S: AsRef<std::ffi::OsStr>>(args: I) -> Command {
     let mut command = Command::new(TAKT);

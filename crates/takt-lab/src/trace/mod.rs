@@ -1,20 +1,22 @@
 //! A robot's run with the kernel traced meanwhile: how its critical thread was activated, and why it was late.
 
-use std::collections::{BTreeSet, HashMap};
-use std::fs::File;
-use std::io::BufWriter;
+mod device;
+mod picture;
+
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
-use takt_rt::jobs::{JobRecord, MAX_INPUTS};
+use takt_rt::jobs::JobRecord;
 use takt_rundir::{Measure, RunDir};
 use takt_trace::overhead::{self, Overhead};
-use takt_trace::perfetto::{Argument, DeviceWork, Input, PerfettoError, Task, Writer};
-use takt_trace::{Kind, Marker, Thresholds, Trace, TraceOptions, TraceReport, Tracer, analyse_with};
+use takt_trace::perfetto::Task;
+use takt_trace::{Marker, Thresholds, Trace, TraceOptions, TraceReport, Tracer, analyse_with};
 
+use self::picture::Picture;
 use crate::LabError;
+use crate::cell::CellSummary;
 use crate::options::RunOptions;
 use crate::robot::{Event, RobotFile};
 use crate::summary::RunSummary;
@@ -24,9 +26,6 @@ pub const TRACE_FILE: &str = "trace.json";
 
 /// File of a flight recorder's worst windows in the run directory, which ui.perfetto.dev opens.
 pub const LATE_FILE: &str = "late.perfetto-trace";
-
-/// Kept of the kernel's events around a late release in [`LATE_FILE`], before and after.
-const MARGIN_NS: u64 = 5_000_000;
 
 /// Tells a tracer which windows to keep while a robot runs.
 #[derive(Clone, Debug)]
@@ -134,16 +133,34 @@ pub struct TraceFile {
     pub overhead: Option<Overhead>,
 }
 
+/// What a run ends with.
+pub trait Ran {
+    /// Where it left its files.
+    fn run_dir(&self) -> &Path;
+}
+
+impl Ran for RunSummary {
+    fn run_dir(&self) -> &Path {
+        Path::new(&self.run_dir)
+    }
+}
+
+impl Ran for CellSummary {
+    fn run_dir(&self) -> &Path {
+        Path::new(&self.run_dir)
+    }
+}
+
 /// A traced run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Traced {
+pub struct Traced<R = RunSummary> {
     /// What the trace says; null when the run went on untraced.
     #[serde(flatten)]
     pub trace: Option<TraceFile>,
     /// Why there is no trace, with the way out; null when there is one.
     pub untraced: Option<String>,
     /// The run.
-    pub run: RunSummary,
+    pub run: R,
 }
 
 /// Runs `file` with the kernel traced. Where it cannot be traced, the run goes on and says why.
@@ -156,6 +173,20 @@ pub fn trace(
     request: &TraceRequest,
     observe: &mut dyn FnMut(Event<'_>),
 ) -> Result<Traced, LabError> {
+    trace_with(file, options, request, |options| file.run(options, observe))
+}
+
+/// As [`trace`], for a robot that has a runner of its own (the safety cell with its views): `run` gets the options with what
+/// watches for late releases.
+///
+/// # Errors
+/// As [`trace`].
+pub fn trace_with<R: Ran>(
+    file: &RobotFile,
+    options: &RunOptions,
+    request: &TraceRequest,
+    run: impl FnOnce(&RunOptions) -> Result<R, LabError>,
+) -> Result<Traced<R>, LabError> {
     let critical = critical(file)?;
     let tracer = match Tracer::start(&request.options) {
         Ok(tracer) => Ok(tracer),
@@ -166,10 +197,10 @@ pub fn trace(
         let lateness_ns = request.thresholds.lateness_ns;
         options.watch = Some(LateWatch { marker: tracer.marker(), file: critical.file, lateness_ns });
     }
-    let run = file.run(&options, observe)?;
+    let run = run(&options)?;
     // The run is good without a trace, and labelled.
-    let untraced = |why: String, run: RunSummary| {
-        let dir = RunDir::open(Path::new(&run.run_dir))?;
+    let untraced = |why: String, run: R| {
+        let dir = RunDir::open(run.run_dir())?;
         dir.write_json(TRACE_FILE, &UntracedFile { untraced: &why })?;
         dir.seal()?;
         Ok(Traced { trace: None, untraced: Some(why), run })
@@ -179,8 +210,10 @@ pub fn trace(
         Ok(Err(error)) => return untraced(error.to_string(), run),
         Err(why) => return untraced(why, run),
     };
-    let dir = RunDir::open(Path::new(&run.run_dir))?;
-    let thresholds = thresholds(&dir.header()?.measures, &critical, &request.thresholds);
+    let dir = RunDir::open(run.run_dir())?;
+    let deadline_ns = deadline_ns(&dir.header()?.measures, &critical);
+    let response_ns = request.thresholds.response_ns.or(deadline_ns);
+    let thresholds = Thresholds { response_ns, ..request.thresholds };
     let jobs = jobs(&dir, &critical, &trace, &thresholds)?;
     // By id: other programs may have threads of the same name.
     let Some(tid) = granted_tid(&dir, critical.thread)?.or_else(|| thread_of(&trace, critical.thread)) else {
@@ -189,24 +222,17 @@ pub fn trace(
             run,
         );
     };
-    let deadline_ns = dir.header()?.measures.first().and_then(|measure| measure.deadline_ns);
     let own = Task { name: critical.thread.to_owned(), tid: Some(tid), deadline_ns, ..Task::default() };
-    let mut device = Vec::new();
-    let tasks = match file {
-        RobotFile::Cell(cell) => {
-            let names: Vec<String> = cell.cameras.iter().map(|camera| camera.name.clone()).collect();
-            device = device_work(&dir, &names)?;
-            with_cameras(&dir, own, jobs.clone(), &names)?
-        }
-        _ => vec![(own, jobs.clone())],
-    };
+    let picture = Picture::of_run(file, &dir, own, &jobs)?;
     let report = match analyse_with(&trace, tid, &jobs, &thresholds) {
         Ok(report) => report,
         Err(error) => return untraced(error.to_string(), run),
     };
-    write_perfetto(request, &trace, &tasks, &device, &report)?;
+    if let Some(path) = &request.perfetto {
+        picture.write(path, &trace, &report)?;
+    }
     if request.flight {
-        write_late(&dir, trace, &report, &tasks, &device)?;
+        picture.write_late(&dir.path().join(LATE_FILE), trace, &report)?;
     }
     let overhead = match request.overhead_rounds {
         0 => None,
@@ -220,145 +246,13 @@ pub fn trace(
     Ok(Traced { trace: Some(file), untraced: None, run })
 }
 
-/// What counts as late, with the robot's own deadline where the request has none.
-fn thresholds(measures: &[Measure], critical: &Critical, asked: &Thresholds) -> Thresholds {
+/// The deadline of the critical thread's jobs, after their release.
+fn deadline_ns(measures: &[Measure], critical: &Critical) -> Option<u64> {
     let response = measures.iter().find(|measure| {
         let since_release = measure.since_column.as_deref() == Some(PLANNED);
         measure.file == critical.file && since_release && measure.column == critical.columns[3]
     });
-    let response_ns = asked.response_ns.or_else(|| response.and_then(|measure| measure.deadline_ns));
-    Thresholds { response_ns, ..*asked }
-}
-
-/// Keeps the worst windows for a person to look at: everything else of a long run's trace would be megabytes of nothing.
-fn write_late(
-    dir: &RunDir,
-    mut trace: Trace,
-    report: &TraceReport,
-    tasks: &[(Task, Vec<JobRecord>)],
-    device: &[(String, Vec<DeviceWork>)],
-) -> Result<(), LabError> {
-    let mut spans: Vec<(u64, u64)> = report
-        .windows
-        .iter()
-        .map(|late| (late.planned_ns.saturating_sub(MARGIN_NS), late.end_ns.saturating_add(MARGIN_NS)))
-        .collect();
-    spans.sort_unstable();
-    // Windows may overlap: ends in the order of begins, each at least the one before.
-    let mut latest = 0;
-    for span in &mut spans {
-        latest = latest.max(span.1);
-        span.1 = latest;
-    }
-    let within = |from_ns: u64, to_ns: u64| {
-        let begun = spans.partition_point(|span| span.0 <= to_ns);
-        begun.checked_sub(1).is_some_and(|last| spans[last].1 >= from_ns)
-    };
-    // Where events of a CPU are left out, a mark keeps slices from running through.
-    let mut left_out = BTreeSet::new();
-    let mut events = Vec::new();
-    for event in &trace.events {
-        if !within(event.time_ns, event.time_ns) {
-            left_out.insert(event.cpu);
-            continue;
-        }
-        if left_out.remove(&event.cpu) {
-            events.push(takt_trace::Event { tid: 0, kind: Kind::Lost { count: 0 }, ..*event });
-        }
-        events.push(*event);
-    }
-    if events.is_empty() {
-        return Ok(());
-    }
-    trace.events = events;
-    let tasks: Vec<(Task, Vec<JobRecord>)> = tasks
-        .iter()
-        .map(|(task, jobs)| {
-            let jobs = jobs.iter().filter(|job| within(job.planned_ns, job.end_ns)).copied();
-            (task.clone(), jobs.collect())
-        })
-        .collect();
-    let kept = |work: &&DeviceWork| within(work.start_ns, work.end_ns);
-    let device: Vec<(String, Vec<DeviceWork>)> = device
-        .iter()
-        .map(|(name, work)| (name.clone(), work.iter().filter(kept).cloned().collect()))
-        .collect();
-    export(&dir.path().join(LATE_FILE), &trace, &tasks, &device, report)
-}
-
-/// The safety cell's cameras as tasks, whose frames flow into the SSM task's jobs.
-fn with_cameras(
-    dir: &RunDir,
-    mut own: Task,
-    jobs: Vec<JobRecord>,
-    names: &[String],
-) -> Result<Vec<(Task, Vec<JobRecord>)>, LabError> {
-    let names: Vec<&String> = names.iter().take(MAX_INPUTS).collect();
-    let inputs: Vec<String> = (0..names.len()).map(|camera| format!("input{camera}")).collect();
-    let mut columns = vec!["index"];
-    columns.extend(inputs.iter().map(String::as_str));
-    let consumed = dir.columns(crate::cell::rows::JOBS, &columns)?;
-    let row_of: HashMap<u64, usize> =
-        consumed[0].iter().enumerate().map(|(row, index)| (*index, row)).collect();
-    let mut jobs = jobs;
-    for job in &mut jobs {
-        let Some(&row) = row_of.get(&job.index) else { continue };
-        for (slot, column) in job.input_sequences.iter_mut().zip(&consumed[1..]) {
-            *slot = column[row];
-        }
-    }
-    own.inputs = (0..names.len()).map(|slot| Input { slot, from: slot + 1 }).collect();
-    let frames = dir.columns(
-        crate::cell::rows::FRAMES,
-        &["camera", "sequence", "arrival_ns", "start_ns", "published_ns"],
-    )?;
-    let mut tasks = vec![(own, jobs)];
-    for (camera, name) in names.iter().enumerate() {
-        let mine = (0..frames[0].len()).filter(|&row| frames[0][row] == camera as u64);
-        let records = mine.map(|row| JobRecord {
-            index: frames[1][row],
-            planned_ns: frames[2][row],
-            wake_ns: frames[3][row],
-            start_ns: frames[3][row],
-            end_ns: frames[4][row],
-            output_sequence: frames[1][row],
-            ..JobRecord::default()
-        });
-        tasks.push((Task { name: format!("camera {name}"), ..Task::default() }, records.collect()));
-    }
-    Ok(tasks)
-}
-
-/// What the perception process did on its device for each camera, by the device's own clock. Nothing where there was no such
-/// process, or where it judged on the CPU and had no parts to tell of.
-fn device_work(dir: &RunDir, names: &[String]) -> Result<Vec<(String, Vec<DeviceWork>)>, LabError> {
-    const PARTS: [&str; takt_perception_process::PARTS] = takt_perception_process::Stages::NAMES;
-    let file = crate::cell::worker_rows::GPU_FRAMES;
-    let samples = dir.path().join(takt_rundir::SAMPLES_FOLDER).join(file);
-    if !["csv", "parquet"].iter().any(|extension| samples.with_extension(extension).exists()) {
-        return Ok(Vec::new());
-    }
-    let times: Vec<String> =
-        PARTS.iter().flat_map(|part| [format!("{part}_start_ns"), format!("{part}_end_ns")]).collect();
-    let mut columns = vec!["camera", "frame", "error_ns"];
-    columns.extend(times.iter().map(String::as_str));
-    let values = dir.columns(file, &columns)?;
-    let mut cameras: Vec<(String, Vec<DeviceWork>)> =
-        names.iter().map(|name| (format!("camera {name}"), Vec::new())).collect();
-    for (row, &camera) in values[0].iter().enumerate() {
-        let Some((_, work)) = usize::try_from(camera).ok().and_then(|at| cameras.get_mut(at)) else {
-            continue;
-        };
-        for (part, name) in PARTS.iter().enumerate() {
-            let (start_ns, end_ns) = (values[3 + 2 * part][row], values[4 + 2 * part][row]);
-            if end_ns > start_ns && start_ns > 0 {
-                let (name, index, error_ns) = ((*name).to_owned(), values[1][row], values[2][row]);
-                work.push(DeviceWork { name, index, start_ns, end_ns, error_ns });
-            }
-        }
-    }
-    let any = cameras.iter().any(|(_, work)| !work.is_empty());
-    Ok(if any { cameras } else { Vec::new() })
+    response.and_then(|measure| measure.deadline_ns)
 }
 
 /// Analyses a trace that `perf record` or `trace-cmd record` made, here or elsewhere. `thread` is a name or an id; its
@@ -412,59 +306,12 @@ fn of_thread(
     };
     let jobs = takt_trace::analysis::observed_jobs(trace, tid);
     let task = Task { name: trace.name(tid), tid: Some(tid), ..Task::default() };
-    let tasks = [(task, jobs)];
-    let report = analyse_with(trace, tid, &tasks[0].1, &request.thresholds)
+    let report = analyse_with(trace, tid, &jobs, &request.thresholds)
         .map_err(|error| LabError::Config(error.to_string()))?;
-    write_perfetto(request, trace, &tasks, &[], &report)?;
+    if let Some(path) = &request.perfetto {
+        Picture::of_task(task, jobs).write(path, trace, &report)?;
+    }
     Ok(report)
-}
-
-fn write_perfetto(
-    request: &TraceRequest,
-    trace: &Trace,
-    tasks: &[(Task, Vec<JobRecord>)],
-    device: &[(String, Vec<DeviceWork>)],
-    report: &TraceReport,
-) -> Result<(), LabError> {
-    match &request.perfetto {
-        Some(path) => export(path, trace, tasks, device, report),
-        None => Ok(()),
-    }
-}
-
-/// Writes events, jobs and work on a device; the causes of the worst late releases are marked at the first task.
-fn export(
-    path: &Path,
-    trace: &Trace,
-    tasks: &[(Task, Vec<JobRecord>)],
-    device: &[(String, Vec<DeviceWork>)],
-    report: &TraceReport,
-) -> Result<(), LabError> {
-    let out = BufWriter::new(File::create(path).map_err(LabError::io(path))?);
-    let failed = |error: PerfettoError| LabError::Config(format!("{}: {error}", path.display()));
-    let declared: Vec<Task> = tasks.iter().map(|task| task.0.clone()).collect();
-    let mut writer = Writer::new(out, trace, &declared).map_err(failed)?;
-    writer.events(&trace.events).map_err(failed)?;
-    for (index, (_, jobs)) in tasks.iter().enumerate() {
-        writer.jobs(index, jobs).map_err(failed)?;
-    }
-    if !device.is_empty() {
-        let names: Vec<String> = device.iter().map(|(name, _)| name.clone()).collect();
-        let mut streams = writer.device("GPU", &names).map_err(failed)?;
-        for (stream, (_, work)) in streams.iter_mut().zip(device) {
-            writer.device_work(stream, work).map_err(failed)?;
-        }
-    }
-    for late in report.windows.iter().filter(|_| !tasks.is_empty()) {
-        let name = format!("late: {}", late.cause.title());
-        let arguments = [
-            ("who", Argument::Text(late.who.clone())),
-            ("release", Argument::Number(i64::try_from(late.index).unwrap_or(i64::MAX))),
-            ("share_percent", Argument::Number((100.0 * late.share) as i64)),
-        ];
-        writer.mark(0, late.planned_ns, &name, &arguments).map_err(failed)?;
-    }
-    writer.finish().map(drop).map_err(failed)
 }
 
 /// The report that an earlier traced run left.

@@ -1,0 +1,150 @@
+//! What the safety cell's perception process did for each camera, and what went wrong there, as tracks of a Perfetto file.
+
+use std::io::Write;
+
+use takt_perception_process::{PARTS, Stages};
+use takt_rundir::{RUN_FILE, RunDir};
+use takt_trace::perfetto::{Argument, DeviceMark, DeviceWork, PerfettoError, Writer};
+
+use crate::LabError;
+use crate::cell::worker_rows::{GPU_EVENTS, GPU_FRAMES};
+
+/// A device with a track for each camera.
+#[derive(Debug)]
+pub(super) struct DeviceTracks {
+    name: &'static str,
+    /// What concerns no single camera: a process that ended, a breaker that the supervisor opened.
+    marks: Vec<DeviceMark>,
+    cameras: Vec<CameraTrack>,
+}
+
+#[derive(Debug)]
+struct CameraTrack {
+    name: String,
+    /// By the device's own clock.
+    work: Vec<DeviceWork>,
+    marks: Vec<DeviceMark>,
+}
+
+impl DeviceTracks {
+    /// Reads them from a run directory; none where there was no perception process, or it has nothing to show: judging on
+    /// the CPU has no parts to tell of.
+    pub(super) fn read(dir: &RunDir, cameras: &[String]) -> Result<Option<Self>, LabError> {
+        if !dir.has_samples(GPU_FRAMES)? {
+            return Ok(None);
+        }
+        let camera =
+            |name: &String| CameraTrack { name: format!("camera {name}"), work: Vec::new(), marks: Vec::new() };
+        let mut tracks =
+            Self { name: device_name(dir)?, marks: Vec::new(), cameras: cameras.iter().map(camera).collect() };
+        tracks.read_work(dir)?;
+        tracks.read_events(dir)?;
+        let any = tracks.cameras.iter().any(|camera| !(camera.work.is_empty() && camera.marks.is_empty()));
+        Ok((any || !tracks.marks.is_empty()).then_some(tracks))
+    }
+
+    fn read_work(&mut self, dir: &RunDir) -> Result<(), LabError> {
+        let times = part_columns();
+        let mut columns = vec!["camera", "frame", "error_ns"];
+        columns.extend(times.iter().map(String::as_str));
+        let values = dir.columns(GPU_FRAMES, &columns)?;
+        for (row, &camera) in values[0].iter().enumerate() {
+            let times: Vec<u64> = values[3..].iter().map(|column| column[row]).collect();
+            if let Some(camera) = self.camera(camera) {
+                camera.add_work(values[1][row], &times, values[2][row]);
+            }
+        }
+        Ok(())
+    }
+
+    /// Events, and the work of frames that were not answered in time.
+    fn read_events(&mut self, dir: &RunDir) -> Result<(), LabError> {
+        let times = part_columns();
+        let mut columns = vec!["time_ns", "kind", "cause", "camera", "frame", "process", "error_ns"];
+        columns.extend(times.iter().map(String::as_str));
+        let texts = dir.texts(GPU_EVENTS, &columns)?;
+        for row in 0..texts[0].len() {
+            let number = |column: usize| texts[column][row].parse::<u64>().ok();
+            let Some(time_ns) = number(0) else { continue };
+            let (frame, times) = (number(4).unwrap_or(0), (7..columns.len()).map(|at| number(at).unwrap_or(0)));
+            let mut details = vec![("cause".to_owned(), Argument::Text(texts[2][row].clone()))];
+            for (name, value) in [("frame", frame), ("process", number(5).unwrap_or(0))] {
+                if value > 0 {
+                    let value = i64::try_from(value).unwrap_or(i64::MAX);
+                    details.push((name.to_owned(), Argument::Number(value)));
+                }
+            }
+            let mark = DeviceMark { name: texts[1][row].clone(), time_ns, details };
+            match number(3).and_then(|camera| self.camera(camera)) {
+                Some(camera) => {
+                    camera.add_work(frame, &times.collect::<Vec<u64>>(), number(6).unwrap_or(0));
+                    camera.marks.push(mark);
+                }
+                None => self.marks.push(mark),
+            }
+        }
+        for camera in &mut self.cameras {
+            // Those of late answers came from another file.
+            camera.work.sort_by_key(|work| (work.start_ns, work.end_ns));
+        }
+        Ok(())
+    }
+
+    fn camera(&mut self, index: u64) -> Option<&mut CameraTrack> {
+        usize::try_from(index).ok().and_then(|index| self.cameras.get_mut(index))
+    }
+
+    /// What of it lies, in part, in times that are kept.
+    pub(super) fn within(&self, kept: impl Fn(u64, u64) -> bool) -> Self {
+        let marks = |marks: &[DeviceMark]| {
+            marks.iter().filter(|mark| kept(mark.time_ns, mark.time_ns)).cloned().collect()
+        };
+        let camera = |camera: &CameraTrack| CameraTrack {
+            name: camera.name.clone(),
+            work: camera.work.iter().filter(|work| kept(work.start_ns, work.end_ns)).cloned().collect(),
+            marks: marks(&camera.marks),
+        };
+        Self {
+            name: self.name,
+            marks: marks(&self.marks),
+            cameras: self.cameras.iter().map(camera).collect(),
+        }
+    }
+
+    pub(super) fn write(&self, writer: &mut Writer<impl Write>) -> Result<(), PerfettoError> {
+        let names: Vec<String> = self.cameras.iter().map(|camera| camera.name.clone()).collect();
+        let mut device = writer.device(self.name, &names)?;
+        writer.device_marks(&device.whole, &self.marks)?;
+        for (stream, camera) in device.streams.iter_mut().zip(&self.cameras) {
+            writer.device_work(stream, &camera.work)?;
+            writer.device_marks(stream, &camera.marks)?;
+        }
+        Ok(())
+    }
+}
+
+impl CameraTrack {
+    /// Adds the parts of a frame's work that there were: `times` are begin and end of each.
+    fn add_work(&mut self, index: u64, times: &[u64], error_ns: u64) {
+        for (name, span) in Stages::NAMES.iter().zip(times.chunks_exact(2)) {
+            if let &[start_ns, end_ns] = span
+                && end_ns > start_ns
+                && start_ns > 0
+            {
+                self.work.push(DeviceWork { name: (*name).to_owned(), index, start_ns, end_ns, error_ns });
+            }
+        }
+    }
+}
+
+fn part_columns() -> Vec<String> {
+    const NAMES: [&str; PARTS] = Stages::NAMES;
+    NAMES.iter().flat_map(|part| [format!("{part}_start_ns"), format!("{part}_end_ns")]).collect()
+}
+
+/// Only a device has a driver.
+fn device_name(dir: &RunDir) -> Result<&'static str, LabError> {
+    let run: serde_json::Value = dir.read_json(RUN_FILE)?;
+    let driver = run["perception_process"]["about"]["driver"].as_str().unwrap_or_default();
+    Ok(if driver.is_empty() { "perception process" } else { "GPU" })
+}
