@@ -87,7 +87,10 @@ fn who_answers_less_is_not_better() {
         assert_eq!((pair.samples, pair.never), ([3000, 3000], never));
         for change in &pair.changes {
             assert_eq!(change.clear, None, "{change:?}");
-            assert!(change.warnings.iter().any(|warning| warning.contains("is no better for it")), "{change:?}");
+            assert!(
+                change.warnings.iter().any(|warning| warning.contains("is no better for it")),
+                "{change:?}"
+            );
         }
         let text = takt_report::text(&document(&comparison));
         assert!(text.contains("6000 of 9000"), "{text}");

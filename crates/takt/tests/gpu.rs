@@ -9,7 +9,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use takt::{alone, folders, json, patient_cell as config, refusal, root, stderr, takt as run};
+use takt::{alone, folders, json, patient_cell as config, refusal, stderr, takt as run};
 
 /// No CUDA driver has this path, so that these tests say the same on a machine with a GPU.
 const NOWHERE: &str = "/nonexistent/libcuda.so.1";

@@ -13,8 +13,8 @@ use serde_json::Value;
 
 use rustix::process::Signal;
 use takt::{
-    Beside, Desk, TAKT, folders, has, json, missing, read_json, refusal, report, root, stderr, stdout, takt as run,
-    wait_for,
+    Beside, Desk, TAKT, folders, has, json, missing, read_json, refusal, report, root, stderr, stdout,
+    takt as run, wait_for,
 };
 use takt_kernels::guest::{Job, Order};
 use takt_kernels::machine::Settings;
@@ -287,7 +287,10 @@ fn a_manager_in_a_guest_reserves_and_restores() {
     let all: Value = serde_json::from_str(&text("manage.stdout")).unwrap();
     let status = &all["status"];
     assert!(status["mode"].as_str().unwrap().contains("partition roots"), "{status:#}");
-    assert!(!status["chains"].as_array().unwrap().iter().any(|chain| chain["state"] == "not_found"), "{status:#}");
+    assert!(
+        !status["chains"].as_array().unwrap().iter().any(|chain| chain["state"] == "not_found"),
+        "{status:#}"
+    );
     let reserved = all["plan"]["reservations"].as_array().unwrap();
     assert!(!reserved.is_empty(), "{:#}\n{}", all["plan"], text("manage.stderr"));
     assert!(all["restored"].is_string(), "{:#}", all["restored"]);

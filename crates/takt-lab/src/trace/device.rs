@@ -33,10 +33,16 @@ impl DeviceTracks {
         if !dir.has_samples(GPU_FRAMES)? {
             return Ok(None);
         }
-        let camera =
-            |name: &String| CameraTrack { name: format!("camera {name}"), work: Vec::new(), marks: Vec::new() };
-        let mut tracks =
-            Self { name: device_name(dir)?, marks: Vec::new(), cameras: cameras.iter().map(camera).collect() };
+        let camera = |name: &String| CameraTrack {
+            name: format!("camera {name}"),
+            work: Vec::new(),
+            marks: Vec::new(),
+        };
+        let mut tracks = Self {
+            name: device_name(dir)?,
+            marks: Vec::new(),
+            cameras: cameras.iter().map(camera).collect(),
+        };
         tracks.read_work(dir)?;
         tracks.read_events(dir)?;
         let any = tracks.cameras.iter().any(|camera| !(camera.work.is_empty() && camera.marks.is_empty()));
@@ -63,10 +69,11 @@ impl DeviceTracks {
         let mut columns = vec!["time_ns", "kind", "cause", "camera", "frame", "process", "error_ns"];
         columns.extend(times.iter().map(String::as_str));
         let texts = dir.texts(GPU_EVENTS, &columns)?;
-        for row in 0..texts[0].len() {
+        for (row, time) in texts[0].iter().enumerate() {
             let number = |column: usize| texts[column][row].parse::<u64>().ok();
-            let Some(time_ns) = number(0) else { continue };
-            let (frame, times) = (number(4).unwrap_or(0), (7..columns.len()).map(|at| number(at).unwrap_or(0)));
+            let Ok(time_ns) = time.parse::<u64>() else { continue };
+            let (frame, times) =
+                (number(4).unwrap_or(0), (7..columns.len()).map(|at| number(at).unwrap_or(0)));
             let mut details = vec![("cause".to_owned(), Argument::Text(texts[2][row].clone()))];
             for (name, value) in [("frame", frame), ("process", number(5).unwrap_or(0))] {
                 if value > 0 {

@@ -168,8 +168,7 @@ fn with_cameras(
         }
     }
     own.inputs = (0..names.len()).map(|slot| Input { slot, from: slot + 1 }).collect();
-    let frames =
-        dir.columns(FRAMES, &["camera", "sequence", "arrival_ns", "start_ns", "published_ns"])?;
+    let frames = dir.columns(FRAMES, &["camera", "sequence", "arrival_ns", "start_ns", "published_ns"])?;
     let mut tasks = vec![(own, jobs)];
     for (camera, name) in names.iter().enumerate() {
         let mine = (0..frames[0].len()).filter(|&row| frames[0][row] == camera as u64);
