@@ -8,17 +8,14 @@ use std::time::{Duration, Instant};
 
 use takt_perception::{Device, Fallback, PerceptionConfig, WhenOpen};
 use takt_perception_process::breaker::State;
-use takt_perception_process::{EventKind, Judged, WorkerError, worker};
+use takt_perception_process::{EventKind, Judged, WorkerError};
 
-use rig::{ALL, IS_WORKER, PATIENCE, Rig, perception};
+use rig::{ALL, PATIENCE, Rig, perception};
 
 /// The worker's entry: does nothing unless a test below started it.
 #[test]
 fn worker_process() {
-    if std::env::var_os(IS_WORKER).is_some() {
-        let code = worker::run(&worker::judges);
-        std::process::exit(i32::from(code != std::process::ExitCode::SUCCESS));
-    }
+    rig::be_worker();
 }
 
 #[test]
