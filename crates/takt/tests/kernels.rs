@@ -194,7 +194,8 @@ fn the_humanoid_has_its_wire_in_a_guest() {
     // Without the pair of interfaces it would say so.
     let row = &all["rows"][0];
     assert_eq!(texts(row, "labels"), "", "{row:#}");
-    assert!(row["count"].as_u64() >= Some(200), "{row:#}");
+    // Two hundred milliseconds at 1 kHz; where the window lies between two cycles is chance.
+    assert!(row["count"].as_u64() >= Some(198), "{row:#}");
 }
 
 #[test]
