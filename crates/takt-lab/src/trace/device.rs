@@ -69,7 +69,7 @@ impl DeviceTracks {
         let mut columns = vec!["time_ns", "kind", "cause", "camera", "frame", "process", "error_ns"];
         columns.extend(times.iter().map(String::as_str));
         let texts = dir.texts(GPU_EVENTS, &columns)?;
-        for row in 0..texts[0].len() {
+        for (row, kind) in texts[1].iter().enumerate() {
             let number = |column: usize| texts[column][row].parse::<u64>().ok();
             let Some(time_ns) = number(0) else { continue };
             let (frame, times) =
@@ -81,7 +81,7 @@ impl DeviceTracks {
                     details.push((name.to_owned(), Argument::Number(value)));
                 }
             }
-            let mark = DeviceMark { name: texts[1][row].clone(), time_ns, details };
+            let mark = DeviceMark { name: kind.clone(), time_ns, details };
             match number(3).and_then(|camera| self.camera(camera)) {
                 Some(camera) => {
                     camera.add_work(frame, &times.collect::<Vec<u64>>(), number(6).unwrap_or(0));
