@@ -1,10 +1,26 @@
 //! The configuration files that are shipped can be read, and what was read can be written and read again.
 
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use takt_lab::cell::CellFile;
+use takt_lab::cell::run::run;
+use takt_lab::{LabError, RunOptions};
 use takt_link_camera::CameraConfig;
 use takt_perception::MountFrame;
+use takt_robot_cell::CellError;
+
+#[test]
+fn a_run_that_is_stopped_before_the_cell_is_ready_leaves_no_directory() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../robots/synthetic.toml");
+    let file = CellFile::load(&path).expect("the shipped file");
+    let runs = tempfile::tempdir().expect("a folder");
+    let options = RunOptions::below(runs.path(), Arc::new(AtomicBool::new(true)));
+    let outcome = run(&file, &options, &mut |_| {}).map(drop);
+    assert!(matches!(outcome, Err(LabError::Cell(CellError::Stopped))), "{outcome:?}");
+    assert_eq!(std::fs::read_dir(runs.path()).expect("it is there").count(), 0);
+}
 
 #[test]
 fn the_synthetic_cell_is_good() {

@@ -65,6 +65,20 @@ impl View {
         TRIPS[(self.0 >> 8 & 0xff) as usize % TRIPS.len()]
     }
 
+    /// State and cause of an open one, in words.
+    pub fn in_words(self) -> &'static str {
+        match (self.state(), self.trip()) {
+            (State::Closed, _) => "closed",
+            (State::HalfOpen, _) => "half-open",
+            (State::GivenUp, _) => "open for the rest of the run",
+            (State::Open, Trip::Overruns) => "open after overruns",
+            (State::Open, Trip::Hung) => "open: the worker hung",
+            (State::Open, Trip::Crashed) => "open: the worker crashed",
+            (State::Open, Trip::Lost) => "open: the device was lost",
+            (State::Open, Trip::Garbled) => "open: an answer made no sense",
+        }
+    }
+
     /// Whether the worker is asked.
     pub fn asks(self) -> bool {
         matches!(self.state(), State::Closed | State::HalfOpen)

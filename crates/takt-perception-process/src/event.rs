@@ -13,6 +13,8 @@ pub enum EventKind {
     Answered,
     /// A frame was not answered within its budget.
     Overrun,
+    /// The fallback judged a frame that the worker was not asked about, or did not answer in time.
+    Fallback,
     /// An answer came after its budget and was discarded.
     Late,
     /// The worker could not judge a frame.
@@ -41,8 +43,9 @@ pub enum EventKind {
 
 impl EventKind {
     /// All kinds that are events.
-    pub const EVENTS: [Self; 13] = [
+    pub const EVENTS: [Self; 14] = [
         Self::Overrun,
+        Self::Fallback,
         Self::Late,
         Self::Failed,
         Self::Hung,
@@ -62,6 +65,7 @@ impl EventKind {
         match self {
             Self::Answered => "answered",
             Self::Overrun => "overrun",
+            Self::Fallback => "fallback",
             Self::Late => "late",
             Self::Failed => "failed",
             Self::Hung => "hung",

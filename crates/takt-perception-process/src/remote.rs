@@ -68,6 +68,8 @@ pub struct Remote {
     /// Since when frames wait without any answer; 0 when none does.
     silent_since_ns: u64,
     generation: u32,
+    /// Why the newest frame has no answer.
+    unanswered: Text,
 }
 
 impl Remote {
@@ -89,6 +91,7 @@ impl Remote {
             overruns: 0,
             silent_since_ns: 0,
             generation: 0,
+            unanswered: Text::EMPTY,
         }
     }
 
@@ -102,6 +105,9 @@ impl Remote {
         overlay: Option<&mut Overlay>,
     ) -> Judged {
         let view = self.shared.breaker.view();
+        if !view.asks() {
+            self.unanswered = Text::format(format_args!("not asked: the breaker is {}", view.in_words()));
+        }
         if view.asks() && self.ask(view, frame, pose, start_ns, out) {
             out.times.arrival_ns = frame.arrival_ns;
             out.times.start_ns = start_ns;
@@ -118,6 +124,7 @@ impl Remote {
         match &mut self.fallback {
             Some(perception) => {
                 perception.process(frame, pose, start_ns, out, overlay);
+                self.note(EventKind::Fallback, frame.sequence, start_ns, None, self.unanswered);
                 Judged::Fallback
             }
             None => Judged::Dropped,
@@ -194,6 +201,7 @@ impl Remote {
             }
             Waited::Abandoned => {
                 let cause = Text::new("not waited for any longer: the breaker opened meanwhile");
+                self.unanswered = cause;
                 self.note(EventKind::Overrun, frame.sequence, start_ns, None, cause);
                 false
             }
@@ -241,6 +249,7 @@ impl Remote {
                 false
             }
             Outcome::Lost(cause) => {
+                self.unanswered = cause;
                 self.note(EventKind::Lost, frame.sequence, start_ns, Some(answer), cause);
                 self.trip(Trip::Lost, cause);
                 false
@@ -258,6 +267,7 @@ impl Remote {
         answer: Option<&Answer>,
         cause: Text,
     ) {
+        self.unanswered = cause;
         self.note(kind, frame.sequence, start_ns, answer, cause);
         self.overruns = self.overruns.saturating_add(1);
         let silent_ns = match self.silent_since_ns {
@@ -279,6 +289,7 @@ impl Remote {
 
     fn refuse(&mut self, frame: &Frame, start_ns: u64, garbled: Garbled) {
         let cause = Text::format(format_args!("{garbled}"));
+        self.unanswered = cause;
         self.note(EventKind::Garbled, frame.sequence, start_ns, None, cause);
         self.trip(Trip::Garbled, cause);
     }

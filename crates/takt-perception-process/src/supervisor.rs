@@ -1,14 +1,13 @@
 //! Starts the worker process, looks after it, ends it, starts it again. An ordinary thread: nothing real-time waits for
 //! it, because the cameras' threads open the breaker themselves.
 
-use std::collections::VecDeque;
+mod process;
+
 use std::ffi::OsString;
 use std::io;
-use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
-use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
+use std::sync::mpsc::{self, Sender, TryRecvError};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -22,19 +21,17 @@ use takt_rt::thread;
 use crate::breaker::{State, Trip};
 use crate::channel::{Asker, Channel};
 use crate::event::{EventKind, Record};
-use crate::hear::{MOST_WAITING, hear, keep_words};
 use crate::region::{Region, Setup};
 use crate::remote::{Remote, Rules};
 use crate::said::{About, Said, WorkerThread};
 use crate::shared::Shared;
 use crate::text::Text;
+use process::{Process, in_words};
 
 /// How often the supervisor looks when nothing calls it.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// How long a worker may take to end when asked to, before it is killed.
 const END_PATIENCE: Duration = Duration::from_secs(3);
-/// How long a killed process may take to be gone before that is said.
-const KILL_PATIENCE: Duration = Duration::from_secs(5);
 /// Longest wait between two starts.
 const MOST_BACK_OFF: Duration = Duration::from_secs(30);
 /// A run of this length without a restart begins the count anew.
@@ -101,6 +98,9 @@ pub enum WorkerError {
         /// How long was waited.
         waited: Duration,
     },
+    /// Whoever wanted it wants it no longer.
+    #[error("stopped before the perception process was ready")]
+    Stopped,
     /// A thread could not be started.
     #[error(transparent)]
     Thread(#[from] takt_rt::Error),
@@ -119,85 +119,6 @@ pub struct WorkerFacts {
     pub threads: Vec<WorkerThread>,
     /// All its threads.
     pub census: Option<CensusReport>,
-}
-
-/// One running process.
-struct Process {
-    child: Child,
-    said: Receiver<Said>,
-    last_words: Arc<Mutex<VecDeque<String>>>,
-}
-
-impl Process {
-    fn start(program: &Program, region: &Region) -> Result<Self, WorkerError> {
-        let failed = |source| WorkerError::Start { what: program.path.display().to_string(), source };
-        let memory = region.descriptor().map_err(failed)?;
-        let mut child = Command::new(&program.path)
-            .args(&program.arguments)
-            .envs(program.variables.iter().map(|(name, value)| (name, value)))
-            .stdin(Stdio::from(memory))
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            // Ctrl-C is for the cell, which then ends this in order.
-            .process_group(0)
-            .spawn()
-            .map_err(failed)?;
-        let (tell, said) = mpsc::sync_channel(MOST_WAITING);
-        let last_words = Arc::new(Mutex::new(VecDeque::new()));
-        if let Some(out) = child.stdout.take() {
-            listen("worker-out", move || hear(out, &tell))?;
-        }
-        if let Some(err) = child.stderr.take() {
-            let kept = Arc::clone(&last_words);
-            listen("worker-err", move || keep_words(err, &kept))?;
-        }
-        Ok(Self { child, said, last_words })
-    }
-
-    /// How it ended, in words; `None` while it lives.
-    fn ended(&mut self) -> Option<String> {
-        self.child.try_wait().ok().flatten().map(|status| in_words(status) + &self.last_words())
-    }
-
-    fn last_words(&self) -> String {
-        let words = self.last_words.lock().unwrap_or_else(PoisonError::into_inner);
-        words.back().map(|line| format!(": {line}")).unwrap_or_default()
-    }
-
-    /// Kills it and waits until it is gone; false when the kernel still holds it after [`KILL_PATIENCE`].
-    fn kill(&mut self) -> bool {
-        // It may have ended by itself.
-        let _ = self.child.kill();
-        let until = Instant::now() + KILL_PATIENCE;
-        while Instant::now() < until {
-            if matches!(self.child.try_wait(), Ok(Some(_))) {
-                return true;
-            }
-            std::thread::sleep(Duration::from_millis(2));
-        }
-        false
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        // Reaped if it can be; a process that the kernel does not let go must not hold up the cell's end for ever.
-        self.kill();
-    }
-}
-
-fn listen(name: &str, body: impl FnOnce() + Send + 'static) -> Result<(), WorkerError> {
-    // Ends with the pipe, that is with the worker.
-    drop(thread::spawn_exempt(name, "reads what the perception process says", body)?);
-    Ok(())
-}
-
-fn in_words(status: ExitStatus) -> String {
-    match (status.signal(), status.code()) {
-        (Some(signal), _) => format!("ended by signal {signal}"),
-        (None, Some(code)) => format!("ended with exit code {code}"),
-        (None, None) => "ended".to_owned(),
-    }
 }
 
 /// A worker process under supervision.
@@ -241,7 +162,7 @@ struct Keeper {
 
 impl Supervisor {
     /// Starts a worker and waits until it is ready. `fallbacks` are the cameras' own judges for frames over budget, as
-    /// the configuration asks for them. `progress` hears what takes long.
+    /// the configuration asks for them. `progress` hears what takes long; once `stop` is set, nothing is waited for any more.
     ///
     /// # Errors
     /// [`WorkerError`]; nothing is left running.
@@ -250,7 +171,9 @@ impl Supervisor {
         program: Program,
         fallbacks: Vec<Option<Perception>>,
         progress: &mut dyn FnMut(&str),
+        stop: &AtomicBool,
     ) -> Result<Started, WorkerError> {
+        let asked_to_stop = || stop.load(Ordering::Acquire);
         let config = setup.perception.gpu.clone();
         let memory = |source| WorkerError::Start { what: "shared memory".to_owned(), source };
         let cameras = setup.cameras.len();
@@ -302,11 +225,16 @@ impl Supervisor {
         })?;
         let supervisor = Self { shared, stop, facts, thread: Some(thread) };
         loop {
-            match told.recv() {
+            if asked_to_stop() {
+                // Dropping the supervisor ends what it has begun.
+                return Err(WorkerError::Stopped);
+            }
+            match told.recv_timeout(LOOK_EVERY) {
+                Err(mpsc::RecvTimeoutError::Timeout) => {}
                 Ok(First::Progress(text)) => progress(&text),
                 Ok(First::Ready) => return Ok(Started { supervisor, remotes, records }),
                 Ok(First::Failed(error)) => return Err(error),
-                Err(mpsc::RecvError) => {
+                Err(mpsc::RecvTimeoutError::Disconnected) => {
                     return Err(WorkerError::Refused("the supervisor ended".to_owned()));
                 }
             }

@@ -6,16 +6,13 @@ mod rig;
 use takt_gpu::Interference;
 use takt_gpu::testing::{Emulator, emulator};
 use takt_perception::{Device, Streams};
-use takt_perception_process::{EventKind, Judged, worker};
+use takt_perception_process::{EventKind, Judged};
 
-use rig::{ALL, IS_WORKER, Rig, perception};
+use rig::{ALL, Rig, perception};
 
 #[test]
 fn worker_process() {
-    if std::env::var_os(IS_WORKER).is_some() {
-        let code = worker::run(&worker::judges);
-        std::process::exit(i32::from(code != std::process::ExitCode::SUCCESS));
-    }
+    rig::be_worker();
 }
 
 /// The emulated device; `None`, with the reason printed, where it cannot be compiled.

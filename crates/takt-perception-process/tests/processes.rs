@@ -8,17 +8,14 @@ use std::time::{Duration, Instant};
 
 use takt_perception::{Device, Fallback, PerceptionConfig, WhenOpen};
 use takt_perception_process::breaker::State;
-use takt_perception_process::{EventKind, Judged, WorkerError, worker};
+use takt_perception_process::{EventKind, Judged, WorkerError};
 
-use rig::{ALL, IS_WORKER, PATIENCE, Rig, perception};
+use rig::{ALL, PATIENCE, Rig, perception};
 
 /// The worker's entry: does nothing unless a test below started it.
 #[test]
 fn worker_process() {
-    if std::env::var_os(IS_WORKER).is_some() {
-        let code = worker::run(&worker::judges);
-        std::process::exit(i32::from(code != std::process::ExitCode::SUCCESS));
-    }
+    rig::be_worker();
 }
 
 #[test]
@@ -49,7 +46,11 @@ fn frames_over_budget_have_the_fallback_and_their_late_answers_never_count() {
     config.gpu.budget_ms = 30.0;
     config.gpu.breaker.overruns = 1000;
     let mut rig = Rig::start(&config, "sleep@5+3:120");
+    let mut fell_back = Vec::new();
     rig.until("all late answers came", &[Judged::Worker, Judged::Fallback], |rig, judged| {
+        if judged == Judged::Fallback {
+            fell_back.push(rig.frame.sequence);
+        }
         rig.count(EventKind::Late) >= 1 && rig.count(EventKind::Overrun) >= 3 && judged == Judged::Worker
     });
     assert_eq!(rig.started.supervisor.state(), State::Closed);
@@ -57,6 +58,10 @@ fn frames_over_budget_have_the_fallback_and_their_late_answers_never_count() {
     assert!(label.contains("planted fault: sleep"), "{label}");
     let overrun = rig.records.iter().find(|r| r.kind == EventKind::Overrun).unwrap();
     assert!(overrun.camera == Some(0) && overrun.frame > 0 && !overrun.cause.as_str().is_empty());
+    // Each frame that the fallback judged is there, with the reason.
+    let told: Vec<_> = rig.records.iter().filter(|r| r.kind == EventKind::Fallback).collect();
+    assert_eq!(told.iter().map(|r| r.frame).collect::<Vec<_>>(), fell_back);
+    assert!(told.iter().all(|r| r.camera == Some(0) && r.cause == overrun.cause), "{:#?}", rig.kinds());
 }
 
 #[test]
@@ -139,9 +144,18 @@ fn the_fallback_answers_while_the_breaker_is_open_if_so_configured() {
     let mut config = perception();
     config.gpu.breaker.when_open = WhenOpen::Fallback;
     let mut rig = Rig::start(&config, "lost@2");
-    rig.until("the breaker closed again", &[Judged::Worker, Judged::Fallback], |rig, _| {
+    let mut fell_back = 0;
+    rig.until("the breaker closed again", &[Judged::Worker, Judged::Fallback], |rig, judged| {
+        fell_back += usize::from(judged == Judged::Fallback);
         rig.count(EventKind::BreakerClosed) > 0
     });
+    assert_eq!(rig.count(EventKind::Fallback), fell_back);
+    assert!(rig.cause(EventKind::Fallback).contains("the device is lost"), "{:#?}", rig.kinds());
+    let causes = rig.records.iter().filter(|r| r.kind == EventKind::Fallback).map(|r| r.cause);
+    for cause in causes.skip(1) {
+        // Of those after it the breaker says why, unless they were trials.
+        assert!(!cause.as_str().is_empty(), "{:#?}", rig.kinds());
+    }
 }
 
 #[test]

@@ -1,27 +1,28 @@
 //! The cell's side in its steady state: no allocation, few system calls, and what the way through another process costs.
 
+// Not every test program uses all of the rig.
+#[allow(dead_code)]
+mod rig;
+
+use std::sync::atomic::AtomicBool;
+
 use nalgebra::Isometry3;
 use takt_link_camera::{Frame, Intrinsics};
 use takt_perception::{
     Backend, Detections, Device, Engine, FramePose, Overlay, Perception, PerceptionConfig,
 };
-use takt_perception_process::{Judged, Program, Record, Setup, Started, Supervisor, worker};
+use takt_perception_process::{Judged, Record, Setup, Started, Supervisor};
 use takt_rt::clock::monotonic_ns;
 use takt_rt::policy::Policy;
 use takt_rt::proof::{AllocationCounter, allocations};
 use takt_rt::settings::ThreadSettings;
-
-const IS_WORKER: &str = "TAKT_TEST_IS_WORKER";
 
 #[global_allocator]
 static COUNTER: AllocationCounter = AllocationCounter;
 
 #[test]
 fn worker_process() {
-    if std::env::var_os(IS_WORKER).is_some() {
-        let code = worker::run(&worker::judges);
-        std::process::exit(i32::from(code != std::process::ExitCode::SUCCESS));
-    }
+    rig::be_worker();
 }
 
 /// The newest record of the camera.
@@ -46,15 +47,8 @@ fn nothing_is_allocated_once_warm_answered_or_not() {
     config.gpu.breaker.overruns = 10_000;
     let engine = Engine::open(&config.engine).expect("the embedded engine needs nothing");
     let fallback = Perception::new(&config, 0, intrinsics, &engine, None).expect("perception");
-    let program = Program {
-        path: std::env::current_exe().unwrap(),
-        arguments: ["worker_process", "--exact", "--nocapture", "--test-threads=1"].map(Into::into).into(),
-        // From the 200th frame on nothing is answered in time, and the fallback answers.
-        variables: vec![
-            (IS_WORKER.into(), "1".into()),
-            (takt_perception_process::FAULT_VARIABLE.into(), "error@200+1000".into()),
-        ],
-    };
+    // From the 200th frame on nothing is answered in time, and the fallback answers.
+    let program = rig::program("error@200+1000", []);
     let setup = Setup {
         device: Device::Cpu,
         perception: config,
@@ -64,7 +58,9 @@ fn nothing_is_allocated_once_warm_answered_or_not() {
         detector_policy: Policy::Other { nice: 0 },
         lock_memory: false,
     };
-    let mut started = Supervisor::start(setup, program, vec![Some(fallback)], &mut |_| ()).expect("a worker");
+    let mut started =
+        Supervisor::start(setup, program, vec![Some(fallback)], &mut |_| (), &AtomicBool::new(false))
+            .expect("a worker");
     let mut frame = Frame::new(SIZE.0, SIZE.1);
     for (i, value) in frame.rgb.iter_mut().enumerate() {
         *value = (i % 251) as u8;

@@ -28,6 +28,9 @@ pub enum CellError {
         /// Why.
         source: takt_perception_process::WorkerError,
     },
+    /// Whoever started it wanted it no longer before it ran.
+    #[error("stopped before the cell ran: there is nothing to keep of it")]
+    Stopped,
     /// The robot could not be reached or simulated.
     #[error("robot: {0}")]
     Robot(#[from] takt_link_rtde::RtdeError),

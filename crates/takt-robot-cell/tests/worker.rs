@@ -2,6 +2,9 @@
 
 mod support;
 
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
 use takt_perception::{Device, FrameHealth, Streams, WhenOpen};
 use takt_perception_process::{EventKind, Program, worker};
 use takt_robot_cell::cell::StartOptions;
@@ -168,6 +171,52 @@ fn a_gpu_that_is_not_there_is_refused_by_name_and_replaced_under_auto() {
     running.until("the robot runs free", 0, |_, jobs| jobs.iter().any(runs_free));
     assert!(running.cell.worker().is_none());
     running.stop();
+}
+
+#[test]
+fn a_start_that_is_stopped_while_it_waits_for_the_worker_ends_and_leaves_nothing() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().expect("a folder");
+    for (device, process) in [(Device::Cpu, true), (Device::Auto, false)] {
+        let mut config = config();
+        (config.perception.device, config.perception.process) = (device, process);
+        // A worker that says its number and is never ready.
+        let said = folder.path().join(device.to_string());
+        let script = format!("echo $$ > '{0}.new' && mv '{0}.new' '{0}'; exec sleep 1000", said.display());
+        let worker = Program {
+            path: "/bin/sh".into(),
+            arguments: vec!["-c".into(), script.into()],
+            variables: Vec::new(),
+        };
+        let stop = AtomicBool::new(false);
+        let outcome = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !said.exists() && !stop.load(Ordering::Acquire) {
+                    std::thread::sleep(Duration::from_millis(2));
+                }
+                stop.store(true, Ordering::Release);
+            });
+            let options = StartOptions { worker: Some(worker), stop: Some(&stop), ..StartOptions::default() };
+            let outcome = Cell::start(&config, options).map(drop);
+            // The other thread ends, whatever came of it.
+            stop.store(true, Ordering::Release);
+            outcome
+        });
+        // Neither that the worker was too slow, nor a cell that judges on the CPU instead.
+        assert!(matches!(outcome, Err(CellError::Stopped)), "{device}: {outcome:?}");
+        let pid = std::fs::read_to_string(&said).expect("the worker had begun");
+        assert!(!std::path::Path::new(&format!("/proc/{}", pid.trim())).exists(), "worker {pid} is left");
+    }
+}
+
+#[test]
+fn a_start_that_is_stopped_before_it_begins_opens_no_camera() {
+    let _alone = alone();
+    let stop = AtomicBool::new(true);
+    let mut config = config();
+    config.perception.process = false;
+    let outcome = Cell::start(&config, StartOptions { stop: Some(&stop), ..StartOptions::default() });
+    assert!(matches!(outcome.map(drop), Err(CellError::Stopped)));
 }
 
 #[test]

@@ -8,15 +8,16 @@
 //! | `summary.json` | figures computed from the samples | at the end |
 //! | `hashes.json` | SHA-256 of every other file | last |
 
-use std::fs::{self, File};
-use std::io::{BufWriter, ErrorKind, Write};
+use std::fs;
+use std::io::ErrorKind;
 use std::path::{Component, Path, PathBuf};
 use std::time::SystemTime;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use sha2::{Digest, Sha256};
 
+use crate::files::{read_json, sha256, write_json};
+use crate::samples::SampleFile;
 use crate::series::{self, Series, with_suffix};
 use crate::{Error, Measure, RunHeader, parquet};
 
@@ -217,9 +218,7 @@ impl RunDir {
     /// # Errors
     /// [`Error::Io`] where it exists already: samples are never overwritten.
     pub fn samples(&self, name: &str) -> Result<SampleFile, Error> {
-        let path = self.sample_path(name);
-        let file = File::create_new(&path).map_err(Error::io(&path))?;
-        Ok(SampleFile { writer: csv::Writer::from_writer(BufWriter::with_capacity(1 << 16, file)), path })
+        SampleFile::create(self.sample_path(name))
     }
 
     /// Path of a sample file.
@@ -233,20 +232,7 @@ impl RunDir {
     /// # Errors
     /// [`Error::Io`].
     pub fn continue_samples(&self, name: &str) -> Result<(SampleFile, u64), Error> {
-        let path = self.sample_path(name);
-        let bytes = match fs::read(&path) {
-            Ok(bytes) => bytes,
-            Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
-            Err(source) => return Err(Error::Io { path, source }),
-        };
-        let whole = bytes.iter().rposition(|&b| b == b'\n').map_or(0, |end| end + 1);
-        let lines = bytes[..whole].iter().filter(|&&b| b == b'\n').count() as u64;
-        let file = File::options().create(true).append(true).open(&path).map_err(Error::io(&path))?;
-        file.set_len(whole as u64).map_err(Error::io(&path))?;
-        let writer = csv::WriterBuilder::new()
-            .has_headers(lines == 0)
-            .from_writer(BufWriter::with_capacity(1 << 16, file));
-        Ok((SampleFile { writer, path }, lines.saturating_sub(1)))
+        SampleFile::go_on(self.sample_path(name))
     }
 
     /// Turns the journals into Parquet, hashes every file and writes `hashes.json`, which marks the run as complete.
@@ -334,106 +320,14 @@ pub fn set_aside(path: &Path) -> Result<(), Error> {
     fs::rename(path, aside.unwrap_or_default()).map_err(Error::io(path))
 }
 
-/// SHA-256 of a file, in hexadecimal.
-///
-/// # Errors
-/// [`Error::Io`].
-pub fn sha256(path: &Path) -> Result<String, Error> {
-    let mut file = File::open(path).map_err(Error::io(path))?;
-    let mut hasher = Sha256::new();
-    std::io::copy(&mut file, &mut hasher).map_err(Error::io(path))?;
-    Ok(hex(&hasher.finalize()))
-}
-
-/// SHA-256 of bytes, in hexadecimal.
-pub fn sha256_of(bytes: &[u8]) -> String {
-    hex(&Sha256::digest(bytes))
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-/// Writes JSON whole or not at all.
-///
-/// # Errors
-/// [`Error::Io`].
-pub fn write_json<T: Serialize>(path: &Path, value: &T) -> Result<(), Error> {
-    let temporary = path.with_extension("json.tmp");
-    let write = || -> std::io::Result<()> {
-        let mut file = BufWriter::new(File::create(&temporary)?);
-        serde_json::to_writer_pretty(&mut file, value)?;
-        file.write_all(b"\n")?;
-        file.into_inner()?.sync_all()?;
-        fs::rename(&temporary, path)
-    };
-    write().map_err(Error::io(path))
-}
-
-/// Reads JSON.
-///
-/// # Errors
-/// [`Error::Io`], or [`Error::Damaged`] where it does not hold a `T`.
-pub fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T, Error> {
-    let text = fs::read_to_string(path).map_err(Error::io(path))?;
-    serde_json::from_str(&text).map_err(|error| Error::Damaged {
-        path: path.to_owned(),
-        found: error.to_string(),
-        expected: "a file written by this version of takt",
-    })
-}
-
-/// A CSV file that grows while the run goes on.
-#[derive(Debug)]
-pub struct SampleFile {
-    writer: csv::Writer<BufWriter<File>>,
-    path: PathBuf,
-}
-
-impl SampleFile {
-    /// Appends one line; the first one writes the column names.
-    ///
-    /// # Errors
-    /// [`Error::Io`].
-    pub fn push<T: Serialize>(&mut self, row: &T) -> Result<(), Error> {
-        self.writer.serialize(row).map_err(|e| Error::Io { path: self.path.clone(), source: e.into() })
-    }
-
-    /// Hands everything to the kernel, so that a kill loses nothing.
-    ///
-    /// # Errors
-    /// [`Error::Io`].
-    pub fn flush(&mut self) -> Result<(), Error> {
-        self.writer.flush().map_err(Error::io(&self.path))
-    }
-}
-
-/// Reads the rows of a sample file. A last line that a kill cut in half is left out; any other broken line is
-/// an error.
-///
-/// # Errors
-/// [`Error::Io`], or [`Error::Damaged`] with the line number.
-pub fn read_samples<T: DeserializeOwned>(path: &Path) -> Result<Vec<T>, Error> {
-    let mut bytes = fs::read(path).map_err(Error::io(path))?;
-    let whole = bytes.iter().rposition(|&b| b == b'\n').map_or(0, |end| end + 1);
-    bytes.truncate(whole);
-    let mut reader = csv::Reader::from_reader(bytes.as_slice());
-    reader
-        .deserialize()
-        .map(|row| {
-            row.map_err(|error| Error::Damaged {
-                path: path.to_owned(),
-                found: error.to_string(),
-                expected: "samples written by this version of takt",
-            })
-        })
-        .collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::files::sha256_of;
+    use crate::samples::read_samples;
     use serde::Deserialize;
+    use std::fs::File;
+    use std::io::Write;
 
     #[derive(Debug, PartialEq, Serialize, Deserialize)]
     struct Row {

@@ -3,19 +3,22 @@
 
 mod dir;
 mod error;
+mod files;
 mod header;
 mod machine;
 mod parquet;
+mod samples;
 mod series;
 
 pub use dir::{
-    HASHES_FILE, RUN_FILE, RunDir, SAMPLES_FOLDER, SUMMARY_FILE, SampleFile, find_runs, read_json,
-    read_samples, set_aside, sha256, sha256_of, utc_name, utc_now, write_json,
+    HASHES_FILE, RUN_FILE, RunDir, SAMPLES_FOLDER, SUMMARY_FILE, find_runs, set_aside, utc_name, utc_now,
 };
 pub use error::Error;
+pub use files::{read_json, sha256, sha256_of, write_json};
 pub use header::{Experiment, FORMAT, Factor, Measure, Phase, RunHeader, judged};
 pub use machine::{
     CpuShare, CpuTime, FactDifference, GUEST_PARAMETER, KERNEL_FACTS, Machine, VIRTUAL_MACHINE_FILE,
     VirtualMachine,
 };
+pub use samples::{SampleFile, read_samples};
 pub use series::Series;

@@ -8,7 +8,8 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use args::{Args, BenchRobot, Command};
+use args::bench::BenchRobot;
+use args::{Args, Command};
 
 fn main() -> ExitCode {
     // In a guest of `takt kernels`, this program is the first process.

@@ -9,7 +9,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use takt::{alone, folders, json, patient_cell as config, refusal, stderr, takt as run};
+use takt::{alone, folders, json, missing, patient_cell as config, refusal, stderr, takt as run};
 
 /// No CUDA driver has this path, so that these tests say the same on a machine with a GPU.
 const NOWHERE: &str = "/nonexistent/libcuda.so.1";
@@ -83,6 +83,44 @@ fn a_crash_of_the_perception_process_is_in_the_run_directory() {
     for name in ["gpu_frames.parquet", "gpu_events.parquet"] {
         assert!(dir.join("samples").join(name).is_file(), "{name}");
     }
+}
+
+#[test]
+fn what_goes_wrong_on_the_gpu_is_marked_in_the_picture() {
+    let emulator = match takt_gpu::testing::emulator() {
+        Ok(emulator) => emulator,
+        Err(reason) => {
+            missing(&reason, false);
+            return;
+        }
+    };
+    let _machine = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let perception = "[perception]\ndevice = \"cuda\"\n[perception.gpu]\nbudget_ms = 900.0\n[perception.gpu.breaker]\n\
+                      hang_ms = 60000.0\noverruns = 2\ncool_down_ms = 100.0\ntrials = 3\nwhen_open = \"fallback\"";
+    let config = config(folder.path(), perception);
+    let text = std::fs::read_to_string(&config).unwrap();
+    std::fs::write(&config, text.replacen("\"DL+RR\"", "\"RR+RR\"", 1)).unwrap();
+    let picture = folder.path().join("run.perfetto");
+    let output = run(["trace", config.to_str().unwrap(), "--seconds", "10", "--json", "--perfetto"])
+        .arg(&picture)
+        .args(["--runs", folder.path().to_str().unwrap()])
+        .envs(emulator.environment(""))
+        .env("TAKT_WORKER_FAULT", "sleep@10+3:1500")
+        .output()
+        .unwrap();
+    let traced = json(&output);
+    let untraced = &traced["untraced"];
+    if missing(&format!("the kernel cannot be traced here: {untraced}"), untraced.is_null()) {
+        return;
+    }
+    // The names of tracks and events, and their details, are plain text in this format.
+    let bytes = std::fs::read(&picture).unwrap();
+    let holds = |words: &str| bytes.windows(words.len()).any(|window| window == words.as_bytes());
+    for words in ["GPU", "upload", "overrun", "fallback", "breaker-open", "no answer within 900.0 ms"] {
+        assert!(holds(words), "\"{words}\" is not in the picture: {}", traced["run"]);
+    }
+    assert!(!holds("perception process"), "that would be its name on the CPU");
 }
 
 #[test]

@@ -134,6 +134,7 @@ pub fn run(
             masks: options.view == View::Web,
             worker: None,
             progress: Some(&mut |what| observe(RunEvent::Preparing { what })),
+            stop: Some(&options.stop),
         },
     );
     let mut cell = match started {
@@ -263,6 +264,8 @@ fn finish(
         reaction.rate_hz =
             (summary.seconds > 0.0).then(|| summary.reaction_ms.count as f64 / summary.seconds);
     }
+    // A skipped release is a job that never was.
+    header.measures.iter_mut().skip(1).for_each(|measure| measure.never = summary.ssm.skipped);
     header.figures.insert("frames_dropped".to_owned(), summary.frames_dropped as f64);
     header.figures.insert("stops".to_owned(), summary.stops as f64);
     if let Some(worker) = &summary.worker {

@@ -155,3 +155,78 @@ fn device_name(dir: &RunDir) -> Result<&'static str, LabError> {
     let driver = run["perception_process"]["about"]["driver"].as_str().unwrap_or_default();
     Ok(if driver.is_empty() { "perception process" } else { "GPU" })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cell::worker_rows::WorkerRow;
+    use takt_perception_process::{EventKind, Record, Text};
+
+    /// A run whose second camera has an answer, an overrun and a late answer, and whose process ended.
+    fn run(driver: &str, dir: &RunDir) {
+        let record = |kind, time_ns, camera, frame, upload: [u64; 2]| {
+            let mut record = Record { camera, frame, ..Record::of(kind, time_ns, 1, Text::new("why, so")) };
+            record.stages.spans[0] = upload;
+            record.stages.error_ns = 5;
+            WorkerRow::from(&record)
+        };
+        let mut answers = dir.samples(GPU_FRAMES).unwrap();
+        answers.push(&record(EventKind::Answered, 300, Some(1), 8, [210, 220])).unwrap();
+        // Of a camera that there is not: left out, and no panic.
+        answers.push(&record(EventKind::Answered, 300, Some(9), 8, [210, 220])).unwrap();
+        answers.flush().unwrap();
+        let mut events = dir.samples(GPU_EVENTS).unwrap();
+        events.push(&record(EventKind::Overrun, 150, Some(1), 7, [0, 0])).unwrap();
+        events.push(&record(EventKind::Late, 190, Some(1), 7, [110, 180])).unwrap();
+        events.push(&record(EventKind::Crashed, 400, None, 0, [0, 0])).unwrap();
+        events.flush().unwrap();
+        dir.write_json(RUN_FILE, &serde_json::json!({"perception_process": {"about": {"driver": driver}}}))
+            .unwrap();
+    }
+
+    fn times(marks: &[DeviceMark]) -> Vec<(&str, u64)> {
+        marks.iter().map(|mark| (mark.name.as_str(), mark.time_ns)).collect()
+    }
+
+    #[test]
+    fn events_are_marks_of_their_camera_or_of_the_whole_device() {
+        let root = tempfile::tempdir().unwrap();
+        let names = ["front".to_owned(), "left".to_owned()];
+        for (sealed, driver, name) in [(false, "12.4", "GPU"), (true, "", "perception process")] {
+            let dir = RunDir::create(root.path(), "test").unwrap();
+            run(driver, &dir);
+            if sealed {
+                dir.seal().unwrap();
+            }
+            let tracks = DeviceTracks::read(&dir, &names).unwrap().unwrap();
+            assert_eq!((tracks.name, times(&tracks.marks)), (name, vec![("crashed", 400)]));
+            let [front, left] = &tracks.cameras[..] else { panic!("two cameras") };
+            assert!(front.work.is_empty() && front.marks.is_empty());
+            assert_eq!(left.name, "camera left");
+            assert_eq!(times(&left.marks), [("overrun", 150), ("late", 190)]);
+            assert_eq!(left.marks[0].details[0], ("cause".to_owned(), Argument::Text("why, so".to_owned())));
+            assert!(left.marks[0].details.contains(&("frame".to_owned(), Argument::Number(7))));
+            // What came late was work, too, and stands in its place in time.
+            let work: Vec<_> =
+                left.work.iter().map(|work| (work.name.as_str(), work.index, work.start_ns)).collect();
+            assert_eq!(work, [("upload", 7, 110), ("upload", 8, 210)]);
+
+            let kept = tracks.within(|from_ns, to_ns| from_ns <= 200 && to_ns >= 185);
+            assert_eq!(times(&kept.cameras[1].marks), [("late", 190)]);
+            assert!(kept.marks.is_empty() && kept.cameras[1].work.is_empty());
+        }
+    }
+
+    #[test]
+    fn a_run_without_anything_to_show_has_no_device() {
+        let root = tempfile::tempdir().unwrap();
+        let dir = RunDir::create(root.path(), "test").unwrap();
+        assert!(DeviceTracks::read(&dir, &["front".to_owned()]).unwrap().is_none());
+        dir.write_json(RUN_FILE, &serde_json::json!({})).unwrap();
+        // There was a process, and it neither answered nor failed.
+        dir.samples(GPU_FRAMES).unwrap();
+        dir.samples(GPU_EVENTS).unwrap();
+        dir.seal().unwrap();
+        assert!(DeviceTracks::read(&dir, &["front".to_owned()]).unwrap().is_none());
+    }
+}

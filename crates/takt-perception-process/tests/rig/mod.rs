@@ -1,6 +1,7 @@
 //! A camera with a worker process, and what it leaves behind.
 
 use std::ffi::OsString;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use nalgebra::Isometry3;
@@ -10,18 +11,27 @@ use takt_perception::{
     PerceptionConfig,
 };
 use takt_perception_process::{
-    EventKind, FAULT_VARIABLE, Judged, Program, Record, Setup, Started, Supervisor, WorkerError,
+    EventKind, FAULT_VARIABLE, Judged, Program, Record, Setup, Started, Supervisor, WorkerError, worker,
 };
 use takt_rt::clock::monotonic_ns;
 use takt_rt::policy::Policy;
 use takt_rt::settings::ThreadSettings;
 
 /// Set for the processes that a rig starts: the test program itself, with its test `worker_process` selected.
-pub const IS_WORKER: &str = "TAKT_TEST_IS_WORKER";
+const IS_WORKER: &str = "TAKT_TEST_IS_WORKER";
 /// Ends a test that hangs; nothing is measured by it.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-fn program(fault: &str, environment: impl IntoIterator<Item = (&'static str, OsString)>) -> Program {
+/// Becomes a worker where a rig started this process; does nothing else.
+pub fn be_worker() {
+    if std::env::var_os(IS_WORKER).is_some() {
+        let code = worker::run(&worker::judges);
+        std::process::exit(i32::from(code != std::process::ExitCode::SUCCESS));
+    }
+}
+
+/// This test program as a worker.
+pub fn program(fault: &str, environment: impl IntoIterator<Item = (&'static str, OsString)>) -> Program {
     let mut variables = vec![(IS_WORKER.into(), "1".into())];
     variables.extend(environment.into_iter().map(|(name, value)| (name.into(), value)));
     if !fault.is_empty() {
@@ -80,8 +90,13 @@ impl Rig {
             lock_memory: false,
         };
         let fallback = cpu(config);
-        let started =
-            Supervisor::start(setup, program(fault, environment), vec![Some(fallback)], &mut |_| ())?;
+        let started = Supervisor::start(
+            setup,
+            program(fault, environment),
+            vec![Some(fallback)],
+            &mut |_| (),
+            &AtomicBool::new(false),
+        )?;
         let mut frame = Frame::new(96, 72);
         for (i, value) in frame.rgb.iter_mut().enumerate() {
             *value = (i % 251) as u8;

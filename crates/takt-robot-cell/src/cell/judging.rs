@@ -1,5 +1,7 @@
 //! Who judges the frames: the cameras' own threads, or a perception process, with a fallback in the cameras' threads.
 
+use std::sync::atomic::AtomicBool;
+
 use takt_link_camera::CameraFeed;
 use takt_perception::{
     Backend, DetectorService, Device, Engine, EngineConfig, Fallback, Perception, PerceptionConfig,
@@ -9,8 +11,8 @@ use takt_rt::census::CensusKeeper;
 use takt_rt::ring::Consumer;
 use takt_rt::thread;
 
-use super::StartOptions;
 use super::prepare::{prepare_detector, settings};
+use super::{NEVER, StartOptions, unless_stopped};
 use crate::config::CellConfig;
 use crate::error::CellError;
 use crate::tasks::Role;
@@ -37,12 +39,13 @@ pub(super) fn prepare_judging(
     options: StartOptions<'_>,
 ) -> Result<Prepared, CellError> {
     let device = config.perception.device;
+    let stop = options.stop.unwrap_or(&NEVER);
     if !device.wants_gpu() && !config.perception.process {
-        return here(config, feeds, census);
+        return here(config, feeds, census, stop);
     }
     match there(config, feeds, census, options) {
         Err(CellError::Worker { source, .. }) if device == Device::Auto => {
-            let mut prepared = here(config, feeds, census)?;
+            let mut prepared = here(config, feeds, census, stop)?;
             prepared.note =
                 Some(format!("perception.device = \"auto\": perception runs on the CPU, because: {source}"));
             Ok(prepared)
@@ -59,8 +62,15 @@ struct Local {
     engine: String,
 }
 
-fn local(config: &CellConfig, feeds: &[CameraFeed], census: &CensusKeeper) -> Result<Local, CellError> {
+fn local(
+    config: &CellConfig,
+    feeds: &[CameraFeed],
+    census: &CensusKeeper,
+    stop: &AtomicBool,
+) -> Result<Local, CellError> {
+    unless_stopped(stop)?;
     let engine = Engine::open(&config.perception.engine)?;
+    unless_stopped(stop)?;
     let mut detector_thread = None;
     // Threads that the detector's engine spawns share its lower priority: no camera driver queues behind them.
     let (detector, handles) = census.attribute_with("detector", config.tasks.detector_policy(), || {
@@ -70,15 +80,22 @@ fn local(config: &CellConfig, feeds: &[CameraFeed], census: &CensusKeeper) -> Re
         let cameras = handles.into_iter().zip(feeds).enumerate();
         cameras
             .map(|(index, (handle, feed))| {
-                Perception::new(&config.perception, index as u32, feed.intrinsics(), &engine, handle)
+                unless_stopped(stop)?;
+                let index = index as u32;
+                Ok(Perception::new(&config.perception, index, feed.intrinsics(), &engine, handle)?)
             })
-            .collect::<Result<_, _>>()
+            .collect::<Result<_, CellError>>()
     })?;
     Ok(Local { perceptions, detector, detector_thread, engine: engine.description() })
 }
 
-fn here(config: &CellConfig, feeds: &[CameraFeed], census: &CensusKeeper) -> Result<Prepared, CellError> {
-    let Local { perceptions, detector, detector_thread, engine } = local(config, feeds, census)?;
+fn here(
+    config: &CellConfig,
+    feeds: &[CameraFeed],
+    census: &CensusKeeper,
+    stop: &AtomicBool,
+) -> Result<Prepared, CellError> {
+    let Local { perceptions, detector, detector_thread, engine } = local(config, feeds, census, stop)?;
     Ok(Prepared {
         judging: perceptions.into_iter().map(|perception| Judging::Here(Box::new(perception))).collect(),
         detector,
@@ -109,7 +126,11 @@ fn there(
     options: StartOptions<'_>,
 ) -> Result<Prepared, CellError> {
     let asked = config.perception.device;
-    let failed = |source| CellError::Worker { device: asked, source };
+    let stop = options.stop.unwrap_or(&NEVER);
+    let failed = |source| match source {
+        WorkerError::Stopped => CellError::Stopped,
+        source => CellError::Worker { device: asked, source },
+    };
     let device = match asked {
         // TensorRT builds its engines for minutes: not without being asked for by name.
         Device::Auto => Device::Cuda,
@@ -137,13 +158,13 @@ fn there(
         Fallback::Drop => (feeds.iter().map(|_| None).collect(), None),
         Fallback::Geometry => (geometry(&config.perception, feeds)?.into_iter().map(Some).collect(), None),
         Fallback::Network => {
-            let mut local = local(config, feeds, census)?;
+            let mut local = local(config, feeds, census, stop)?;
             let perceptions = std::mem::take(&mut local.perceptions);
             (perceptions.into_iter().map(Some).collect(), Some(local))
         }
     };
     let Started { supervisor, remotes, records } =
-        Supervisor::start(setup, program, fallbacks, progress).map_err(failed)?;
+        Supervisor::start(setup, program, fallbacks, progress, stop).map_err(failed)?;
     let about = supervisor.facts().about;
     let engine = match about.driver.as_str() {
         "" => format!("{}: {} (in a process of its own)", about.device, about.engine),

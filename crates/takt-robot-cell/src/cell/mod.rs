@@ -63,6 +63,16 @@ pub struct StartOptions<'a> {
     pub worker: Option<Program>,
     /// Hears of what takes long before the first frame.
     pub progress: Option<&'a mut dyn FnMut(&str)>,
+    /// Ends the start: networks and devices may take minutes until they are ready.
+    pub stop: Option<&'a AtomicBool>,
+}
+
+/// The stop of those who have none.
+static NEVER: AtomicBool = AtomicBool::new(false);
+
+/// Ends the start where that is asked for.
+fn unless_stopped(stop: &AtomicBool) -> Result<(), CellError> {
+    if stop.load(Ordering::Acquire) { Err(CellError::Stopped) } else { Ok(()) }
 }
 
 /// What one camera shows to a view.
@@ -129,9 +139,10 @@ impl Cell {
     /// Starts everything.
     ///
     /// # Errors
-    /// [`CellError`]; whatever was started is ended again.
+    /// [`CellError`]; whatever was started is ended again. [`CellError::Stopped`] once [`StartOptions::stop`] is set.
     pub fn start(config: &CellConfig, options: StartOptions<'_>) -> Result<Self, CellError> {
         let masks = options.masks;
+        let stop = options.stop.unwrap_or(&NEVER);
         config.validate().map_err(CellError::Config)?;
         let mut warnings = Vec::new();
         let awake = prepare_machine(config, &mut warnings)?;
@@ -144,11 +155,13 @@ impl Cell {
         let (poses, pose_readers) = exchange::latest(2 * cameras, PoseWindow::default);
         let mut pose_readers = pose_readers.into_iter();
 
+        unless_stopped(stop)?;
         let gate = StartGate::new();
         let (feeds, frame_readers) =
             census.attribute("cameras", || open_feeds(config, &gate, &mut pose_readers))?;
         let Prepared { judging, detector, detector_thread, supervisor, worker_records, engine, note } =
             prepare_judging(config, &feeds, &census, options)?;
+        unless_stopped(stop)?;
         warnings.extend(note);
 
         let mut cell = Self {

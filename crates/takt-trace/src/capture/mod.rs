@@ -3,32 +3,28 @@
 //! The traced threads do nothing for it: no system call, no allocation. What the kernel writes costs it a few hundred
 //! nanoseconds per event, and there are about twenty events per release.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::ffi::CString;
-use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use takt_rt::clock::monotonic_ns;
-use takt_rt::jobs::{JobRecord, JobSink, TaskId};
 use takt_rt::signal::Signal;
 use takt_rt::thread::{self, Handle};
 
 pub use self::awake::KeepAwake;
-use self::awake::{IdleTime, IdleWatch, Keeper};
-use self::flight::{Chunk, Flight, Mark};
-use self::open::{Opened, open_all};
-use self::steal::StealLog;
+use self::flight::Mark;
+use self::open::open_all;
+use self::reader::Reader;
+pub use self::watched::Watched;
 use crate::error::TraceError;
-use crate::event::{Event, Kind, Span, Thread, Trace};
-use crate::format::{Decoder, note_name};
+use crate::event::{Span, Trace};
 
 pub(crate) mod awake;
 mod flight;
 mod open;
+mod reader;
 mod steal;
+mod watched;
 
 /// How to trace.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -112,6 +108,9 @@ pub struct Tracer {
 #[derive(Debug, Clone)]
 pub struct Marker(Arc<Control>);
 
+/// Kept before and after a late job.
+const MARGIN_NS: u64 = 5_000_000;
+
 /// Windows that wait to be kept at most: those of the worst releases. Each waits until its time would be forgotten.
 const MOST_MARKS: usize = 1000;
 
@@ -154,13 +153,7 @@ impl Tracer {
         let opened = open_all(&cpus, data_bytes)?;
         let control = Arc::new(Control::default());
         let mut reader = Reader::new(opened, options.clone());
-        for cpu in &reader.opened.cpus {
-            cpu.enable(true)?;
-        }
-        read_names(&mut reader.met);
-        reader.filter_faults();
-        reader.steal.read(true);
-        reader.drained_ns.fill(monotonic_ns());
+        reader.begin()?;
         if options.keep_awake == KeepAwake::Auto {
             awake::nap_everywhere(&cpus);
             reader.drain(&[]);
@@ -213,319 +206,4 @@ impl Drop for Tracer {
 fn online_cpus() -> Vec<u16> {
     let online = takt_rt::placement::online().map(|online| online.iter().map(|cpu| cpu as u16).collect());
     online.unwrap_or_else(|_| vec![0])
-}
-
-/// State of the reader's thread.
-#[derive(Debug)]
-struct Reader {
-    opened: Opened,
-    options: TraceOptions,
-    flights: Vec<Flight>,
-    /// When each CPU was drained last.
-    drained_ns: Vec<u64>,
-    /// Threads whose page faults are recorded.
-    threads: BTreeSet<i32>,
-    /// Names and processes of all threads met, also of those that have ended.
-    met: BTreeMap<i32, Thread>,
-    /// What the idle time of each CPU leaves, as far as it is judged.
-    watches: Vec<IdleWatch>,
-    keepers: Vec<Keeper>,
-    steal: StealLog,
-    /// Links of the watched processes' task directories when they were read last: they change with the threads.
-    links: u64,
-}
-
-/// More threads than this, and page faults of all are recorded.
-const MOST_FILTERED: usize = 100;
-
-impl Reader {
-    fn new(opened: Opened, options: TraceOptions) -> Self {
-        let count = opened.cpus.len();
-        let flights = (0..count).map(|_| Flight::default()).collect();
-        Self {
-            opened,
-            options,
-            flights,
-            drained_ns: vec![0; count],
-            threads: BTreeSet::new(),
-            met: BTreeMap::new(),
-            watches: vec![IdleWatch::default(); count],
-            keepers: Vec::new(),
-            steal: StealLog::new(is_guest()),
-            links: 0,
-        }
-    }
-
-    fn run(mut self, control: &Control) -> Self {
-        loop {
-            let seen = control.signal.value();
-            if control.stop.load(Ordering::Acquire) {
-                break;
-            }
-            if self.options.drain {
-                let marks = control.marks.lock().unwrap_or_else(PoisonError::into_inner).clone();
-                self.drain(&marks);
-                self.forget_marks(control);
-                self.filter_faults();
-                self.steal.read(false);
-            }
-            control.signal.wait(seen, self.options.period);
-        }
-        for cpu in &self.opened.cpus {
-            // Closing them ends them as well.
-            let _ = cpu.enable(false);
-        }
-        let marks = control.marks.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        self.drain(&marks);
-        self.steal.read(true);
-        self
-    }
-
-    /// Takes away marks of times that are forgotten or kept by now.
-    fn forget_marks(&self, control: &Control) {
-        let oldest_ns = self.flights.iter().map(Flight::oldest_ns).min().unwrap_or(0);
-        let mut marks = control.marks.lock().unwrap_or_else(PoisonError::into_inner);
-        marks.retain(|mark| mark.span.to_ns >= oldest_ns);
-    }
-
-    fn drain(&mut self, marks: &[Mark]) {
-        let limit = self.options.memory_bytes / self.flights.len().max(1);
-        let mut hidden = Vec::new();
-        for (index, cpu) in self.opened.cpus.iter_mut().enumerate() {
-            // Read before the head: events up to this time are in the ring when the head is read.
-            let to_ns = monotonic_ns();
-            let mut data = Vec::with_capacity(cpu.ring.waiting() + 4096);
-            cpu.ring.drain(&mut data);
-            let span = Span { from_ns: self.drained_ns[index], to_ns };
-            self.drained_ns[index] = to_ns;
-            if self.options.keep_awake == KeepAwake::Auto
-                && self.watches[index].verdict() == IdleTime::Unknown
-            {
-                watch(&self.opened.decoder, cpu.cpu, &data, &mut self.watches[index]);
-                if self.watches[index].verdict() == IdleTime::Hidden {
-                    hidden.push(cpu.cpu);
-                }
-            }
-            self.flights[index].push(Chunk { span, data }, limit, marks);
-        }
-        for cpu in hidden {
-            match Keeper::start(cpu) {
-                Ok(keeper) => self.keepers.push(keeper),
-                Err(error) => self.opened.notes.push(format!(
-                    "CPU {cpu} leaves no events while it is idle, and nothing keeps it awake: {error}"
-                )),
-            }
-        }
-    }
-
-    fn filter_faults(&mut self) {
-        let own = i32::try_from(std::process::id()).unwrap_or(0);
-        let processes = || self.options.processes.iter().copied().chain([own]);
-        let links = processes().filter_map(|pid| std::fs::metadata(format!("/proc/{pid}/task")).ok());
-        let links = links.map(|directory| directory.nlink()).sum();
-        if links == self.links {
-            return;
-        }
-        self.links = links;
-        let mut threads = BTreeSet::new();
-        for pid in processes() {
-            for tid in threads_of(pid) {
-                threads.insert(tid);
-                let thread = self.met.entry(tid).or_default();
-                thread.pid = Some(pid);
-            }
-        }
-        if threads == self.threads {
-            return;
-        }
-        let filter = if threads.len() > MOST_FILTERED {
-            "common_pid>0".to_owned()
-        } else {
-            threads.iter().map(|tid| format!("common_pid=={tid}")).collect::<Vec<_>>().join("||")
-        };
-        self.threads = threads;
-        let Ok(filter) = CString::new(filter) else { return };
-        for cpu in &mut self.opened.cpus {
-            if let Err(error) = cpu.filter_faults(&filter) {
-                let note = format!("page faults of new threads are not recorded: {error}");
-                if !self.opened.notes.contains(&note) {
-                    self.opened.notes.push(note);
-                }
-            }
-        }
-    }
-
-    fn into_trace(self, marked: u64) -> Trace {
-        let mut trace = Trace { notes: self.opened.notes, guest: is_guest(), ..Trace::default() };
-        trace.threads = self.met;
-        read_names(&mut trace.threads);
-        let decoder = self.opened.decoder;
-        // One CPU is decoded after the other, and a thread changes its name when it starts: the newest name counts.
-        let mut named_ns = HashMap::new();
-        let mut bytes = 0;
-        for ((cpu, flight), &end_ns) in self.opened.cpus.iter().zip(&self.flights).zip(&self.drained_ns) {
-            let mut told = 0;
-            for chunk in flight.all() {
-                bytes += chunk.data.len();
-                told += decode(&decoder, &mut named_ns, cpu.cpu, &chunk.data, &mut trace);
-            }
-            // The ring tells of losses when there is room again; what was lost at the end only the kernel's counter
-            // tells.
-            let lost = cpu.lost().max(told);
-            if lost > told {
-                let kind = Kind::Lost { count: lost - told };
-                trace.events.push(Event { time_ns: end_ns, tid: 0, cpu: cpu.cpu, kind });
-            }
-            trace.lost_events += lost;
-        }
-        trace.steal = self.steal.readings();
-        trace.kept_awake = self.keepers.iter().map(Keeper::cpu).collect();
-        trace.spans = flight::common(self.flights.iter().map(Flight::spans));
-        if self.flights.iter().any(|flight| flight.forgotten) {
-            let dropped: u64 = self.flights.iter().map(|flight| flight.dropped).sum();
-            trace.notes.push(format!(
-                "the flight recorder keeps {bytes} bytes: older events are forgotten except around {marked} late \
-                 releases ({dropped} pieces of these did not fit; raise memory_bytes)"
-            ));
-        }
-        trace.sort();
-        trace
-    }
-}
-
-/// Bytes of a chunk in which a CPU's idle time is looked for, some 150 events: a CPU that is never idle must not cost more.
-const WATCHED_BYTES: usize = 16 << 10;
-
-/// Lets `watch` see the first events of a chunk.
-fn watch(decoder: &Decoder, cpu: u16, data: &[u8], watch: &mut IdleWatch) {
-    let mut scratch = Trace::default();
-    let seen = &data[..data.len().min(WATCHED_BYTES)];
-    decode(decoder, &mut HashMap::new(), cpu, seen, &mut scratch);
-    scratch.events.iter().for_each(|event| watch.see(event));
-    if seen.len() < data.len() {
-        watch.interrupt();
-    }
-}
-
-/// Decodes the records of a chunk into the trace and returns how many losses they tell of.
-fn decode(
-    decoder: &Decoder,
-    named_ns: &mut HashMap<i32, u64>,
-    cpu: u16,
-    data: &[u8],
-    trace: &mut Trace,
-) -> u64 {
-    let word = |bytes: &[u8], at: usize| {
-        bytes.get(at..at + 8).and_then(|word| word.try_into().ok()).map(u64::from_ne_bytes)
-    };
-    let mut lost = 0_u64;
-    let mut rest = data;
-    while rest.len() >= 8 {
-        // Type u32, misc u16, size u16.
-        let kind = u32::from_ne_bytes([rest[0], rest[1], rest[2], rest[3]]);
-        let size = usize::from(u16::from_ne_bytes([rest[6], rest[7]]));
-        let Some(record) = rest.get(8..size) else {
-            trace.notes.push(format!("CPU {cpu}: a torn record, {} bytes left out", rest.len()));
-            break;
-        };
-        rest = &rest[size..];
-        match kind {
-            perf_event_open_sys::bindings::PERF_RECORD_SAMPLE => {
-                let Some(time_ns) = word(record, 0) else { continue };
-                // Time, period, size of the raw record, and that record.
-                let Some(size) = record.get(16..20).and_then(|size| size.try_into().ok()) else { continue };
-                let size = u32::from_ne_bytes(size) as usize;
-                let Some(raw) = record.get(20..20usize.saturating_add(size)) else { continue };
-                let mut note = |trace: &mut Trace, tid: i32, name: &[u8]| {
-                    let newest_ns = named_ns.entry(tid).or_default();
-                    if time_ns >= *newest_ns {
-                        *newest_ns = time_ns;
-                        note_name(trace, tid, name);
-                    }
-                };
-                if let Some((tid, kind)) = decoder.decode_named(raw, trace, &mut note) {
-                    trace.events.push(Event { time_ns, tid, cpu, kind });
-                }
-            }
-            perf_event_open_sys::bindings::PERF_RECORD_LOST => {
-                // id, count, and the time of the sample_id trailer.
-                let (Some(count), Some(time_ns)) = (word(record, 8), word(record, 16)) else { continue };
-                lost = lost.saturating_add(count);
-                trace.events.push(Event { time_ns, tid: 0, cpu, kind: Kind::Lost { count } });
-            }
-            _ => {}
-        }
-    }
-    lost
-}
-
-/// Whether a hypervisor runs this kernel (the CPU flag that hypervisors set).
-fn is_guest() -> bool {
-    let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let flags = info.lines().find(|line| line.starts_with("flags")).unwrap_or_default();
-    flags.split_whitespace().any(|flag| flag == "hypervisor")
-}
-
-/// Thread ids of a process.
-fn threads_of(pid: i32) -> Vec<i32> {
-    let Ok(entries) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
-    entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
-}
-
-/// Names and processes of the threads that live now; events bring the names of the others.
-fn read_names(threads: &mut BTreeMap<i32, Thread>) {
-    let Ok(entries) = std::fs::read_dir("/proc") else { return };
-    for pid in entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok()) {
-        for tid in threads_of(pid) {
-            let name = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/comm")).unwrap_or_default();
-            let thread = threads.entry(tid).or_default();
-            thread.name = name.trim_end().to_owned();
-            thread.pid = Some(pid);
-        }
-    }
-}
-
-/// A sink that hands job records on and keeps the windows of late releases.
-#[derive(Debug)]
-pub struct Watched<S> {
-    /// The sink behind.
-    pub inner: S,
-    marker: Marker,
-    lateness_ns: u64,
-    response_ns: u64,
-}
-
-impl<S> Watched<S> {
-    /// Keeps the window of every job whose wake-up is later than `lateness_ns`, or whose end is later than
-    /// `response_ns` after its release.
-    pub fn new(inner: S, marker: Marker, lateness_ns: u64, response_ns: u64) -> Self {
-        Self { inner, marker, lateness_ns, response_ns }
-    }
-}
-
-/// Kept before and after a late job.
-const MARGIN_NS: u64 = 5_000_000;
-
-impl<S: JobSink> JobSink for Watched<S> {
-    fn task(&mut self, task: TaskId, name: &str) -> std::io::Result<()> {
-        self.inner.task(task, name)
-    }
-
-    fn records(&mut self, task: TaskId, records: &[JobRecord]) -> std::io::Result<()> {
-        for job in records {
-            if job.lateness_ns() > self.lateness_ns || job.response_ns() > self.response_ns {
-                let weight_ns = job.lateness_ns().max(job.response_ns());
-                self.marker.mark_job(job.planned_ns, job.end_ns, weight_ns);
-            }
-        }
-        self.inner.records(task, records)
-    }
-
-    fn lost(&mut self, task: TaskId, total: u64) -> std::io::Result<()> {
-        self.inner.lost(task, total)
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        self.inner.flush()
-    }
 }

@@ -124,6 +124,17 @@ impl Plant<'_> {
                 let parts: Vec<_> =
                     late.parts.iter().map(|part| (part.cause, part.who.as_str(), part.ns / 1000)).collect();
                 println!("  {} {} {} us: {parts:?}", late.index, late.cause.title(), late.response_us);
+                // What the kernel said about the beginning of it: a wrong answer may be rare.
+                let since = trace.events.partition_point(|event| event.time_ns + 500_000 < late.planned_ns);
+                for event in &trace.events[since..trace.events.len().min(since + 80)] {
+                    let us = (event.time_ns as f64 - late.planned_ns as f64) / 1e3;
+                    println!(
+                        "    {us:+10.1} us, cpu {}, {}: {:?}",
+                        event.cpu,
+                        trace.name(event.tid),
+                        event.kind
+                    );
+                }
                 outcome.wrong.push(late.clone());
             }
         }

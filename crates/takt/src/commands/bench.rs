@@ -17,7 +17,7 @@ use crate::print;
 /// The configuration that the runs of a bench share, in the bench directory.
 const CONFIG: &str = "cell.toml";
 
-pub fn run(args: &args::Bench) -> CommandResult {
+pub fn run(args: &args::bench::Bench) -> CommandResult {
     let file = match &args.config {
         Some(path) => CellFile::load(path)?,
         None => CellFile::demo()?,

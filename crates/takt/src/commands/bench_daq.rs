@@ -5,7 +5,8 @@ use std::process::ExitCode;
 use takt_lab::campaign::{Campaign, Plan, condition_rows, shipped};
 
 use super::{CommandResult, campaign};
-use crate::args::{BenchDaq, CampaignCommon};
+use crate::args::CampaignCommon;
+use crate::args::bench::BenchDaq;
 use crate::print;
 
 pub fn run(args: &BenchDaq) -> CommandResult {

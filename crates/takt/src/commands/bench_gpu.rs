@@ -13,7 +13,8 @@ use takt_lab::cell::run::RunEvent;
 use takt_perception::Device;
 
 use super::{CommandResult, campaign, stop_flag};
-use crate::args::{BenchGpu, CampaignCommon};
+use crate::args::CampaignCommon;
+use crate::args::bench::BenchGpu;
 
 pub fn run(args: &BenchGpu) -> CommandResult {
     let same = format!(

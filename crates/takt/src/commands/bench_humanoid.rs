@@ -6,7 +6,7 @@ use takt_lab::humanoid::{WireKind, bench};
 use takt_lab::{RobotFile, RunOptions};
 
 use super::{CommandResult, stop_flag};
-use crate::args::BenchHumanoid;
+use crate::args::bench::BenchHumanoid;
 use crate::print;
 
 pub fn run(args: &BenchHumanoid) -> CommandResult {

@@ -7,7 +7,8 @@ use takt_lab::ros::manager_table;
 use takt_report::compare::{Options, compare, document};
 
 use super::{CommandResult, campaign};
-use crate::args::{BenchManager, CampaignCommon};
+use crate::args::CampaignCommon;
+use crate::args::bench::BenchManager;
 use crate::print;
 
 /// The campaign.

@@ -6,7 +6,8 @@ use takt_lab::campaign::{Campaign, Plan, shipped};
 use takt_lab::{RobotFile, uav};
 
 use super::{CommandResult, campaign};
-use crate::args::{BenchUav, CampaignCommon, Stress};
+use crate::args::CampaignCommon;
+use crate::args::bench::{BenchUav, Stress};
 use crate::print;
 
 pub fn run(args: &BenchUav) -> CommandResult {

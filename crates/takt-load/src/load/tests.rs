@@ -1,5 +1,11 @@
+use std::collections::BTreeMap;
+use std::fs;
+use std::time::Instant;
+
+use super::part::Engine;
 use super::*;
-use crate::processes;
+use crate::report::ComponentReport;
+use crate::{processes, tool};
 
 const CHILD: &str = "TAKT_LOAD_TEST_CHILD";
 

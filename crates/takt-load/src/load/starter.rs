@@ -1,0 +1,279 @@
+//! Starting the components of a profile: tools where they are, threads of Takt's own where not.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::thread::Builder;
+use std::time::{Duration, Instant};
+
+use takt_rt::clock;
+use takt_rt::signal::Signal;
+
+use super::part::{Engine, Part};
+use super::{Load, MIB, Shared, watch};
+use crate::builtin::{self, Job, Workers};
+use crate::error::LoadError;
+use crate::gpu::GpuLoad;
+use crate::guard::Guard;
+use crate::noise::NoiseThreads;
+use crate::profile::{Component, Profile};
+use crate::system::{self, Counters, Memory};
+use crate::tool::{self, HACKBENCH_SIDE, Hackbench, StressNg, Tools};
+
+/// How long the components of a profile may take to come to run, all together. On a small computer that a load of
+/// noise occupies already, 800 processes of hackbench take seconds.
+const START_LIMIT: Duration = Duration::from_secs(30);
+
+/// Most threads that stand in for hackbench: its 40 processes per group would be many stacks.
+const STAND_IN_PAIRS_PER_GROUP: usize = 4;
+
+pub(super) struct Starter<'a> {
+    pub(super) profile: &'a Profile,
+    pub(super) scratch: &'a Path,
+    pub(super) tools: &'a Tools,
+    pub(super) guard: Option<Guard>,
+}
+
+impl Starter<'_> {
+    pub(super) fn start(mut self) -> Result<Load, LoadError> {
+        let until = Instant::now() + START_LIMIT;
+        let oom_kills = system::oom_kills();
+        let mut parts = Vec::new();
+        for component in &self.profile.components {
+            parts.push(self.part(component)?);
+        }
+        for part in &mut parts {
+            part.await_running(until)?;
+        }
+        let started_ns = clock::monotonic_ns();
+        let shared = Arc::new(Shared { parts: Mutex::new(parts), oom_kills, stop: Signal::new() });
+        let mut load = Load {
+            profile: self.profile.name.clone(),
+            shared: Arc::clone(&shared),
+            watch: None,
+            guard: self.guard,
+            started_ns,
+            before: Counters::read(),
+        };
+        if !self.profile.is_off() {
+            let thread = Builder::new().name("load-watch".into()).spawn(move || watch(&shared, started_ns));
+            let error = |e: io::Error| LoadError::Thread { component: "load", reason: e.to_string() };
+            load.watch = Some(thread.map_err(error)?);
+        }
+        Ok(load)
+    }
+
+    /// The process group for tools.
+    fn group(&mut self) -> Result<i32, String> {
+        if self.guard.is_none() {
+            self.guard = Some(Guard::start().map_err(|error| format!("/bin/sh, which guards it: {error}"))?);
+        }
+        self.guard.as_ref().map(Guard::group).ok_or_else(|| "no guard".into())
+    }
+
+    fn part(&mut self, component: &Component) -> Result<Part, LoadError> {
+        let kind = component.kind();
+        let make = |engine, asked, version, stand_in| Part {
+            component: component.clone(),
+            version,
+            stand_in,
+            asked,
+            processes: 0,
+            engine,
+            died: None,
+        };
+        let threads = |jobs: io::Result<Vec<Job>>| {
+            jobs.and_then(|jobs| Workers::start(kind, jobs))
+                .map_err(|error| LoadError::Thread { component: kind, reason: error.to_string() })
+        };
+        match component {
+            Component::Noise { threads } => {
+                let noise = NoiseThreads::start(*threads)
+                    .map_err(|error| LoadError::Thread { component: kind, reason: error.to_string() })?;
+                Ok(make(Engine::Noise(noise), format!("{threads} noise threads"), None, None))
+            }
+            Component::Gpu(work) => {
+                let config = work.interference();
+                let (program, arguments) = &self.tools.gpu;
+                let refused = |reason| LoadError::Tool { tool: "the GPU's load", component: kind, reason };
+                let group = self.group().map_err(refused)?;
+                let (engine, asked) = GpuLoad::start(program, arguments, &config, group).map_err(refused)?;
+                Ok(make(Engine::Gpu(engine), asked, None, None))
+            }
+            Component::Disk { file_mib, mib_per_s } => {
+                let (bytes, asked) = self.disk_room(*file_mib, *mib_per_s)?;
+                let job = builtin::disk(self.scratch, bytes, mib_per_s * MIB).map_err(|source| {
+                    LoadError::File { component: kind, path: self.scratch.to_owned(), source }
+                })?;
+                Ok(make(Engine::Threads(threads(Ok(vec![job]))?), asked, None, None))
+            }
+            Component::Walk { folder } => {
+                let job = builtin::walk(folder.clone()).map_err(|source| LoadError::File {
+                    component: kind,
+                    path: folder.clone(),
+                    source,
+                })?;
+                let asked = format!("every file below {}, on its file system", folder.display());
+                Ok(make(Engine::Threads(threads(Ok(vec![job]))?), asked, None, None))
+            }
+            Component::Network { datagrams_per_s, payload_bytes } => {
+                let jobs = builtin::network(*datagrams_per_s, *payload_bytes).map(Vec::from);
+                let asked =
+                    format!("{datagrams_per_s} datagrams/s of {payload_bytes} bytes to an echo on 127.0.0.1");
+                Ok(make(Engine::Threads(threads(jobs)?), asked, None, None))
+            }
+            Component::Hackbench { groups, loops } => match self.look_for("hackbench")? {
+                Ok((version, group)) => {
+                    let engine = Hackbench::start(&self.tools.hackbench, *groups, *loops, group)
+                        .map_err(|error| LoadError::Thread { component: kind, reason: error.to_string() })?;
+                    let asked = format!("hackbench -g {groups} -l {loops}, over and over");
+                    Ok(make(Engine::Hackbench(engine), asked, Some(version), None))
+                }
+                Err(reason) => {
+                    let pairs = groups * STAND_IN_PAIRS_PER_GROUP;
+                    let jobs: io::Result<Vec<_>> = (0..pairs).map(|_| builtin::ping_pong(100)).collect();
+                    let jobs = jobs.map(|pairs| pairs.into_iter().flatten().collect());
+                    let asked = format!(
+                        "{pairs} pairs of threads with messages of 100 bytes, for hackbench's {} processes",
+                        groups * 2 * HACKBENCH_SIDE
+                    );
+                    Ok(make(Engine::Threads(threads(jobs)?), asked, None, Some(reason)))
+                }
+            },
+            Component::Matrix { workers }
+            | Component::Memory { workers, .. }
+            | Component::Switch { workers }
+            | Component::Fork { workers } => {
+                let memory = match component {
+                    Component::Memory { share, cap_mib, .. } => self.memory_room(*share, *cap_mib)?,
+                    _ => 0,
+                };
+                match self.look_for("stress-ng")? {
+                    Ok((version, group)) => {
+                        let (stressor, extra) = match component {
+                            Component::Memory { .. } => {
+                                // All workers together. A worker that the OOM killer takes stays dead, and is
+                                // reported.
+                                let bytes =
+                                    ["--vm-bytes".into(), format!("{}m", memory / MIB), "--oomable".into()];
+                                ("vm", bytes.to_vec())
+                            }
+                            other => (other.kind(), Vec::new()),
+                        };
+                        let mut arguments = vec![format!("--{stressor}"), workers.to_string()];
+                        arguments.extend(extra);
+                        // 0: until told to end.
+                        arguments.extend(["--timeout", "0", "--metrics-brief"].map(str::to_owned));
+                        arguments.extend(["--temp-path".to_owned(), self.scratch.display().to_string()]);
+                        let asked = format!("stress-ng {}", arguments.join(" "));
+                        let engine = StressNg::start(&self.tools.stress_ng, stressor, &arguments, group)
+                            .map_err(|error| LoadError::Tool {
+                                tool: "stress-ng",
+                                component: kind,
+                                reason: error.to_string(),
+                            })?;
+                        Ok(make(Engine::StressNg(engine), asked, Some(version), None))
+                    }
+                    Err(reason) => {
+                        let count = *workers;
+                        let (jobs, what): (io::Result<Vec<Job>>, String) = match component {
+                            Component::Matrix { .. } => (
+                                Ok((0..count).map(|_| builtin::matrix()).collect()),
+                                "matrix products".into(),
+                            ),
+                            Component::Memory { .. } => {
+                                let each = memory / count as u64;
+                                let jobs = (0..count).map(|_| builtin::memory(each)).collect();
+                                (Ok(jobs), format!("writing {} MiB each", each / MIB))
+                            }
+                            Component::Fork { .. } => {
+                                (Ok((0..count).map(|_| builtin::fork()).collect()), "starting `true`".into())
+                            }
+                            _ => {
+                                let pairs: io::Result<Vec<_>> =
+                                    (0..count).map(|_| builtin::ping_pong(1)).collect();
+                                (
+                                    pairs.map(|pairs| pairs.into_iter().flatten().collect()),
+                                    "waking a partner".into(),
+                                )
+                            }
+                        };
+                        let asked = format!("{count} threads (or pairs): {what}");
+                        Ok(make(Engine::Threads(threads(jobs)?), asked, None, Some(reason)))
+                    }
+                }
+            }
+        }
+    }
+
+    /// The tool's version and the process group for it; the reason for a stand-in when it is not there; an error when
+    /// the profile insists on it.
+    #[allow(clippy::type_complexity)]
+    fn look_for(&mut self, tool: &'static str) -> Result<Result<(String, i32), String>, LoadError> {
+        let (program, argument, package) = match tool {
+            "hackbench" => (&self.tools.hackbench, "--help", "rt-tests"),
+            _ => (&self.tools.stress_ng, "--version", "stress-ng"),
+        };
+        let found = tool::version(program, argument).and_then(|version| Ok((version, self.group()?)));
+        match found {
+            Err(reason) if self.profile.require_tools => {
+                Err(LoadError::ToolMissing { profile: self.profile.name.clone(), tool, reason, package })
+            }
+            found => Ok(found),
+        }
+    }
+
+    fn memory_room(&self, share: f64, cap_mib: Option<u64>) -> Result<u64, LoadError> {
+        let source = || io::Error::new(io::ErrorKind::InvalidData, "no MemTotal and MemAvailable in it");
+        let memory = Memory::read(Path::new("/")).ok_or_else(|| LoadError::File {
+            component: "memory",
+            path: "/proc/meminfo".into(),
+            source: source(),
+        })?;
+        // A MiB is the least that is worth a worker.
+        memory.budget(share, cap_mib.map(|mib| mib * MIB)).filter(|&bytes| bytes >= MIB).ok_or({
+            LoadError::NoRoom {
+                component: "memory",
+                what: "memory",
+                available: memory.available,
+                reserve: memory.reserve(),
+                fix: "end other programs, or leave the memory component out",
+            }
+        })
+    }
+
+    /// Size of the file, and what was asked in words.
+    fn disk_room(&self, file_mib: u64, mib_per_s: u64) -> Result<(u64, String), LoadError> {
+        let error =
+            |source: io::Error| LoadError::File { component: "disk", path: self.scratch.to_owned(), source };
+        let system = rustix::fs::statfs(self.scratch).map_err(|errno| error(errno.into()))?;
+        let free = (system.f_bavail as u64).saturating_mul(system.f_bsize as u64);
+        let bytes = (file_mib * MIB).min(free / 4);
+        if bytes < MIB {
+            return Err(LoadError::NoRoom {
+                component: "disk",
+                what: "disk space",
+                available: free,
+                reserve: free.saturating_sub(free / 4),
+                fix: "name a scratch folder on a disk with room",
+            });
+        }
+        // In such a file system the file would lie in memory, which only the memory component may fill.
+        if matches!(system.f_type as u64, TMPFS | RAMFS) {
+            let source = io::Error::other("is kept in memory (tmpfs or ramfs), so no disk would be written");
+            return Err(error(source));
+        }
+        let file = fs::canonicalize(self.scratch).unwrap_or_else(|_| self.scratch.to_owned());
+        let asked = format!(
+            "a nameless file of {} MiB in {}, at most {mib_per_s} MiB/s",
+            bytes / MIB,
+            file.display()
+        );
+        Ok((bytes, asked))
+    }
+}
+
+/// `f_type` of file systems in memory (statfs(2)).
+const TMPFS: u64 = 0x0102_1994;
+const RAMFS: u64 = 0x8584_58f6;
