@@ -63,6 +63,12 @@ pub struct Unpacked {
     pub modules: Option<PathBuf>,
 }
 
+/// How the outer archive begins, and how long the head of each of its parts is.
+const AR_MARK: &[u8; 8] = b"!<arch>\n";
+const AR_HEAD_BYTES: usize = 60;
+/// A package has three.
+const MOST_PARTS: usize = 16;
+
 /// Where a package's file goes, below the folder of the kernel; nothing for what is not kept.
 enum Place {
     Vmlinuz,
@@ -101,16 +107,27 @@ fn place(path: &Path) -> Option<Place> {
 
 /// Reads a package from `source` and writes what is kept of it below `folder`. An error is a sentence.
 pub fn unpack(source: impl Read, folder: &Path, limits: Limits) -> Result<Unpacked, String> {
-    let mut archive = ar::Archive::new(BufReader::with_capacity(1 << 16, source));
-    let mut members = 0;
-    while let Some(member) = archive.next_entry() {
-        let member = member.map_err(|error| format!("it is no Debian package: {error}"))?;
-        members += 1;
-        if members > 16 {
-            return Err("it has more than 16 parts, expected 3".into());
+    let mut archive = BufReader::with_capacity(1 << 16, source);
+    let cut = |error: io::Error| format!("it is no Debian package, or was cut short: {error}");
+    let mut mark = [0; AR_MARK.len()];
+    archive.read_exact(&mut mark).map_err(cut)?;
+    if mark != *AR_MARK {
+        return Err("it is no Debian package: it does not begin with !<arch>".into());
+    }
+    for _ in 0..MOST_PARTS {
+        let mut head = [0; AR_HEAD_BYTES];
+        match archive.read_exact(&mut head) {
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                return Err("it has no data.tar: it is no Debian package, or was cut short".into());
+            }
+            outcome => outcome.map_err(cut)?,
         }
-        let name = String::from_utf8_lossy(member.header().identifier()).trim_end_matches('/').to_owned();
+        let (name, size) = part(&head)?;
+        let mut member = archive.by_ref().take(size);
         if !name.starts_with("data.tar") {
+            // Parts begin at even places.
+            io::copy(&mut member, &mut io::sink()).map_err(cut)?;
+            io::copy(&mut archive.by_ref().take(size % 2), &mut io::sink()).map_err(cut)?;
             continue;
         }
         let packed = name.trim_start_matches("data.tar").trim_start_matches('.').to_owned();
@@ -121,7 +138,18 @@ pub fn unpack(source: impl Read, folder: &Path, limits: Limits) -> Result<Unpack
             unpacker(member, &name).map_err(|error| format!("its content does not unpack: {error}"))?;
         return unpack_tar(plain, folder, limits);
     }
-    Err("it has no data.tar: it is no Debian package, or was cut short".into())
+    Err(format!("it has more than {MOST_PARTS} parts, expected 3"))
+}
+
+/// Name and length of a part, from its head (deb(5): the common archive format, with names that fit in the head). The crate for
+/// such archives believes what a head says of names and lengths elsewhere.
+fn part(head: &[u8; AR_HEAD_BYTES]) -> Result<(String, u64), String> {
+    let text = |from: usize, to: usize| String::from_utf8_lossy(&head[from..to]).trim_end().to_owned();
+    let (name, size) = (text(0, 16), text(48, 58));
+    match size.parse() {
+        Ok(size) if head.ends_with(b"`\n") => Ok((name.trim_end_matches('/').to_owned(), size)),
+        _ => Err(format!("it is no Debian package: its part {name:?} has a broken head")),
+    }
 }
 
 fn unpack_tar(plain: impl Read, folder: &Path, limits: Limits) -> Result<Unpacked, String> {
@@ -245,6 +273,25 @@ pub(super) mod tests {
         assert!(unpack(deb.as_slice(), folder.path(), small).unwrap_err().contains("more than any kernel"));
         let small = Limits { file_bytes: 50_000, ..Limits::default() };
         assert!(unpack(deb.as_slice(), folder.path(), small).unwrap_err().contains("at most 50000"));
+    }
+
+    /// Found by fuzzing: a part whose name stands in a table of names that is not there.
+    #[test]
+    fn heads_of_parts_are_not_believed() {
+        let folder = tempfile::tempdir().unwrap();
+        let refused = |head: &str| {
+            let deb = format!("!<arch>\n{head:60}");
+            unpack(deb.as_bytes(), folder.path(), Limits::default()).unwrap_err()
+        };
+        let head =
+            |name: &str, size: &str| format!("{name:16}{:12}{:6}{:6}{:8}{size:10}`\n", 0, 0, 0, 100644);
+        assert!(refused(&head("/400", "4")).contains("no data.tar"));
+        assert!(refused(&head("//", "9999999999")).contains("no data.tar"));
+        assert!(refused(&head("debian-binary", "4x")).contains("broken head"));
+        assert!(refused("data.tar").contains("broken head"));
+        let many = format!("!<arch>\n{}", head("debian-binary", "0").repeat(17));
+        let error = unpack(many.as_bytes(), folder.path(), Limits::default()).unwrap_err();
+        assert!(error.contains("more than 16 parts"), "{error}");
     }
 
     #[test]
