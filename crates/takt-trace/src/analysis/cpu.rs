@@ -85,6 +85,11 @@ impl Cpu {
         }
     }
 
+    /// The timer whose function runs in an interrupt.
+    pub(super) fn expiry_in_interrupt(&self) -> Option<u64> {
+        self.expiry.filter(|_| !self.interrupts.is_empty()).map(|expiry| expiry.timer)
+    }
+
     /// Whether timers wait for the software interrupt, or it was preempted before it had done them all.
     pub(super) fn timers_deferred(&self) -> bool {
         self.raised.is_some() || self.deferred.iter().any(|deferred| deferred.softirq == Softirq::HRTIMER)

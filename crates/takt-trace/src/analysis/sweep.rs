@@ -9,7 +9,7 @@ use super::cause::{Bucket, is_stopper};
 use super::cpu::{Cpu, Interrupt};
 use super::path::{Activation, Path};
 use super::steal::{self, Gap, GapFinder};
-use crate::event::{Event, Kind, Softirq, Span, State, Trace};
+use crate::event::{Event, Kind, Softirq, Span, State, Trace, Vector};
 
 /// A stretch of a CPU without events, in which another thread than the one before and the one after had it: the kernel
 /// left out what it did.
@@ -64,6 +64,10 @@ pub(super) struct Sweep<'a> {
     timers: HashMap<u64, (u16, u64)>,
     sleeping_on: Option<u64>,
     last_timer: Option<u64>,
+    /// The timer that woke the thread last, in an interrupt of this CPU.
+    woken_by: Option<(u64, u16)>,
+    /// It is ready by inference: no event said so.
+    inferred: bool,
     boosted: Vec<i32>,
     fault_ns: u64,
     throttled: bool,
@@ -94,6 +98,8 @@ impl<'a> Sweep<'a> {
             timers: HashMap::new(),
             sleeping_on: None,
             last_timer: None,
+            woken_by: None,
+            inferred: false,
             boosted: Vec::new(),
             fault_ns: 0,
             throttled: false,
@@ -330,6 +336,7 @@ impl<'a> Sweep<'a> {
         let at = usize::from(event.cpu);
         let own = self.tid;
         let now_ns = event.time_ns;
+        let unseen = self.was_woken_unseen(event);
         if let Some(cpu) = self.cpus.get_mut(at) {
             if cpu.tid != event.tid && !matches!(event.kind, Kind::Lost { .. }) {
                 // First event of this CPU, or the first after a hole: one that is told of, or one that is not.
@@ -350,6 +357,10 @@ impl<'a> Sweep<'a> {
         if event.tid == own && matches!(self.now, Now::Unknown) {
             self.now = Now::Running { cpu: event.cpu };
         }
+        if unseen {
+            self.now = Now::Ready { cpu: event.cpu, queued: true };
+            self.inferred = true;
+        }
         match event.kind {
             Kind::TimerStart { timer, expires_ns, .. } => {
                 self.timers.insert(timer, (event.cpu, expires_ns));
@@ -365,8 +376,14 @@ impl<'a> Sweep<'a> {
                 self.prios.insert(tid, prio);
                 if tid == own {
                     self.prio = prio;
-                    if !matches!(self.now, Now::Running { .. } | Now::Ready { .. }) {
+                    if self.inferred || !matches!(self.now, Now::Running { .. } | Now::Ready { .. }) {
+                        self.inferred = false;
                         self.path = self.activation(event);
+                        self.woken_by = self
+                            .cpus
+                            .get(at)
+                            .and_then(Cpu::expiry_in_interrupt)
+                            .map(|timer| (timer, event.cpu));
                         self.now = Now::Ready { cpu: target_cpu, queued: false };
                     }
                 }
@@ -436,6 +453,23 @@ impl<'a> Sweep<'a> {
         }
     }
 
+    /// Whether the thread must have been woken although no event says so (a kernel may leave out what happens while some thread
+    /// has the CPU): an interrupt of the timer that began after the expiry runs all timers that are due, and the one that the
+    /// thread sleeps on woke it in such an interrupt of this CPU before.
+    fn was_woken_unseen(&self, event: &Event) -> bool {
+        let Kind::VectorExit(Vector::LocalTimer) = event.kind else { return false };
+        let Some(timer) = self.sleeping_on.filter(|_| matches!(self.now, Now::Asleep { .. })) else {
+            return false;
+        };
+        let interrupt = self.cpus.get(usize::from(event.cpu)).and_then(|cpu| cpu.interrupts.last());
+        let (Some(&(_, expires_ns)), Some(&(Interrupt::Vector(Vector::LocalTimer), entry_ns))) =
+            (self.timers.get(&timer), interrupt)
+        else {
+            return false;
+        };
+        self.woken_by == Some((timer, event.cpu)) && expires_ns < entry_ns
+    }
+
     fn leave(&mut self, cpu: u16, state: State, now_ns: u64) {
         self.throttled = false;
         self.moved = false;
@@ -455,6 +489,7 @@ impl<'a> Sweep<'a> {
 
     fn enter(&mut self, cpu: u16, prio: i16, now_ns: u64) {
         self.now = Now::Running { cpu };
+        self.inferred = false;
         self.prio = prio;
         self.throttled = false;
         self.moved = false;

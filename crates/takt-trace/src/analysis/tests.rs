@@ -338,6 +338,37 @@ fn a_fair_thread_that_took_over_while_this_one_slept_means_throttling_too() {
     assert_eq!(story(State::Sleeping), Cause::Unpreemptible);
 }
 
+/// What happens while some thread has the CPU may be left out, the wake-up too. The next interrupt of the timer proves that the
+/// thread is ready: it would have run what was due.
+#[test]
+fn a_wakeup_that_was_left_out_is_inferred_from_the_next_interrupt() {
+    let story = |tick: bool, wakeup: bool| {
+        let mut story = Story::new()
+            .sleep(10, 1000)
+            .wake(1001, BUSY)
+            .switch(1010, BUSY, 120, State::Runnable, TASK, PRIO)
+            .sleep(1100, 2000)
+            .switch(1200, BUSY, 120, State::Runnable, 55, 59)
+            .switch(1900, 55, 59, State::Runnable, BUSY, 120);
+        if tick {
+            story = story.at(2400, BUSY, Kind::VectorEntry(Vector::LocalTimer));
+            story = story.at(2405, BUSY, Kind::VectorExit(Vector::LocalTimer));
+        }
+        if wakeup {
+            story = story.wake(6800, BUSY);
+        }
+        let trace = story.switch(6900, BUSY, 120, State::Runnable, TASK, PRIO).end(9000);
+        let jobs = [job(1000, 1011, 1012, 1020), job(2000, 6901, 6902, 6910)];
+        let report = analyse(&trace, TASK, &jobs).unwrap();
+        (report.windows[0].cause, report.matched)
+    };
+    assert_eq!(story(true, false), (Cause::Throttled, 1));
+    // Nothing else came: a section with interrupts off would look the same.
+    assert_eq!(story(false, false), (Cause::InterruptsOff, 1));
+    // A wake-up that does come counts, whatever was inferred.
+    assert_eq!(story(true, true).1, 2);
+}
+
 #[test]
 fn only_the_wakeup_counts_where_the_job_made_good_for_it() {
     // 400 us late by an interrupt; then 500 us behind another thread, and still in time.
