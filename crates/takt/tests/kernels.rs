@@ -82,7 +82,7 @@ fn a_kernel_that_fails_is_a_labelled_row_and_the_others_go_on() {
     let images = tempfile::tempdir().unwrap();
     fs::write(images.path().join("vmlinuz"), "no kernel").unwrap();
     let text = format!(
-        "name = \"broken\"\nrobot = \"cyclic\"\nseconds = 0.2\n[set]\nlock_memory = \"off\"\n[[factor]]\n\
+        "name = \"broken\"\nrobot = \"cyclic\"\nseconds = 0.2\n[virtual]\n[set]\nlock_memory = \"off\"\n[[factor]]\n\
          name = \"kernel\"\nvalues = [\"rt\", \"{}/vmlinuz\"]\n[[factor]]\nname = \"boot.mem\"\nvalues = [\"default\", \"96M\"]\n",
         images.path().display()
     );
