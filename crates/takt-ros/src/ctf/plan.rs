@@ -200,6 +200,9 @@ pub struct Builder {
     block: Option<Block>,
     /// What the beginning of the block (or the place here, without a block) is known to be a multiple of, in bits.
     known: u32,
+    /// What the next part of the block is to begin at a multiple of, in bits. Padding that nothing follows is no content: a packet
+    /// may end before it.
+    pending: u32,
     /// The slot where the values begin that lengths and tags refer to.
     saved_at: u32,
 }
@@ -210,7 +213,7 @@ const MOST_BLOCK: u64 = 1 << 20;
 impl Builder {
     /// A plan that begins anywhere; values that lengths and tags refer to are kept from slot `saved_at` on.
     pub fn new(saved_at: u32) -> Self {
-        Self { steps: Vec::new(), block: None, known: 1, saved_at }
+        Self { steps: Vec::new(), block: None, known: 1, pending: 1, saved_at }
     }
 
     /// Adds a root type; `wanted` tells in which slots a field of its first level is to be kept.
@@ -239,6 +242,11 @@ impl Builder {
             self.known = self.known.min(behind);
             self.steps.push(Step::Block(block));
         }
+        let pending = std::mem::replace(&mut self.pending, 1);
+        if pending > self.known {
+            self.steps.push(Step::Align(pending));
+            self.known = pending;
+        }
     }
 
     fn align(&mut self, bits: u32) {
@@ -246,8 +254,8 @@ impl Builder {
             return;
         }
         if bits <= self.known {
-            if let Some(block) = &mut self.block {
-                block.bytes = block.bytes.next_multiple_of((bits / 8).max(1));
+            if self.block.is_some() {
+                self.pending = self.pending.max(bits);
             }
             return;
         }
@@ -263,8 +271,9 @@ impl Builder {
         if self.block.as_ref().is_some_and(|block| u64::from(block.bytes) + length > MOST_BLOCK) {
             self.close();
         }
+        let align = std::mem::replace(&mut self.pending, 1) / 8;
         let block = self.block.get_or_insert_default();
-        let at = block.bytes;
+        let at = block.bytes.next_multiple_of(align.max(1));
         block.bytes = at.saturating_add(u32::try_from(length).unwrap_or(u32::MAX));
         at
     }

@@ -155,6 +155,18 @@ fn metadata_cannot_fill_memory_or_stack() {
 }
 
 #[test]
+fn padding_that_nothing_follows_need_not_be_there() {
+    // An array of nothing is aligned all the same, and the packet ends before that place.
+    let of = "struct { uint8_t a; struct { integer { size = 8; align = 32; } b; } c[0]; } f[1];";
+    let metadata = tsdl::read(&with_fields("le", "", of)).expect("metadata");
+    let data = [7];
+    assert!(walk(&metadata, &data).0.is_ok());
+    let mut cursor = Cursor { data: &data, at: 0, end: 8 };
+    assert_eq!(plan_of(&metadata).run(&mut cursor, &mut [0; 32]), Ok(()));
+    assert_eq!(cursor.at, walk(&metadata, &data).1);
+}
+
+#[test]
 fn both_headers_of_lttng_are_recognised_and_no_other() {
     let recognised = |text: &str| {
         let metadata = tsdl::read(text).expect("metadata");
