@@ -109,3 +109,18 @@ fn check_threads(run: &Value, not_granted: &Value) {
     }
     assert!(subthreads >= 6, "five replays and the robot's receiver at least: {census}");
 }
+
+/// The README's first command names no binary.
+#[test]
+fn cargo_run_finds_one_binary() {
+    let mut cargo = std::process::Command::new(env!("CARGO"));
+    cargo.args(["metadata", "--no-deps", "--offline", "--format-version", "1"]).current_dir(takt::root());
+    let metadata = takt::json(&cargo.output().unwrap());
+    let defaults = metadata["workspace_default_members"].as_array().unwrap();
+    let packages =
+        metadata["packages"].as_array().unwrap().iter().filter(|package| defaults.contains(&package["id"]));
+    let targets = packages.flat_map(|package| package["targets"].as_array().unwrap());
+    let binaries = targets.filter(|target| target["kind"][0] == "bin");
+    let names: Vec<_> = binaries.map(|target| target["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["takt"]);
+}
