@@ -9,7 +9,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use takt::{alone, folders, json, missing, patient_cell as config, refusal, stderr, takt as run};
+use takt::{alone, folders, json, missing, patient_cell as config, refusal, stderr, takt as run, untraced};
 
 /// No CUDA driver has this path, so that these tests say the same on a machine with a GPU.
 const NOWHERE: &str = "/nonexistent/libcuda.so.1";
@@ -110,8 +110,7 @@ fn what_goes_wrong_on_the_gpu_is_marked_in_the_picture() {
         .output()
         .unwrap();
     let traced = json(&output);
-    let untraced = &traced["untraced"];
-    if missing(&format!("the kernel cannot be traced here: {untraced}"), untraced.is_null()) {
+    if untraced(&traced) {
         return;
     }
     // The names of tracks and events, and their details, are plain text in this format.

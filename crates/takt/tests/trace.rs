@@ -7,7 +7,7 @@ mod takt;
 use std::path::Path;
 use std::process::Command;
 
-use takt::{TAKT, alone, json, missing, read_json, root, stderr, takt as run, wait_for};
+use takt::{TAKT, alone, json, missing, read_json, root, stderr, takt as run, untraced, wait_for};
 
 #[test]
 fn releases_are_matched_and_late_ones_have_a_cause() {
@@ -21,10 +21,7 @@ fn releases_are_matched_and_late_ones_have_a_cause() {
         .output()
         .unwrap();
     let traced = json(&output);
-    if missing(
-        &format!("the kernel cannot be traced here: {}", traced["untraced"]),
-        traced["untraced"].is_null(),
-    ) {
+    if untraced(&traced) {
         assert!(!traced["run"]["verdict"].is_null(), "the run went on");
         return;
     }
@@ -117,8 +114,7 @@ fn a_flight_recorder_keeps_the_worst_windows() {
         // Everything is later than nothing.
         let output = recorded(robot, "0");
         let traced = json(&output);
-        let untraced = &traced["untraced"];
-        if missing(&format!("the kernel cannot be traced here: {untraced}"), untraced.is_null()) {
+        if untraced(&traced) {
             return;
         }
         let late = traced["late"].as_u64().unwrap();
@@ -150,8 +146,7 @@ fn the_cell_has_a_flight_recorder_too() {
         .output()
         .unwrap();
     let traced = json(&output);
-    let untraced = &traced["untraced"];
-    if missing(&format!("the kernel cannot be traced here: {untraced}"), untraced.is_null()) {
+    if untraced(&traced) {
         return;
     }
     // The SSM task at 500 Hz, later than nothing each time; a busy machine skips some releases.

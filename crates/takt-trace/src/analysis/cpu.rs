@@ -127,21 +127,16 @@ impl Cpu {
             }
             Kind::SoftirqExit(_) => self.deferred.retain(|deferred| deferred.tid != event.tid),
             Kind::TimerExpireEntry { timer, .. } => {
-                let mut expiry = Expiry { timer, began_ns: event.time_ns, raised: None };
-                match self.deferred.iter_mut().find(|deferred| deferred.tid == event.tid) {
-                    Some(deferred) if self.interrupts.is_empty() => {
-                        expiry.raised = deferred.raised;
-                        deferred.expiry = Some(expiry);
-                    }
-                    _ => self.expiry = Some(expiry),
+                let expiry = Expiry { timer, began_ns: event.time_ns, raised: None };
+                match self.running_deferred() {
+                    Some(deferred) => deferred.expiry = Some(Expiry { raised: deferred.raised, ..expiry }),
+                    None => self.expiry = Some(expiry),
                 }
             }
-            Kind::TimerExpireExit { .. } => {
-                match self.deferred.iter_mut().find(|deferred| deferred.tid == event.tid) {
-                    Some(deferred) if self.interrupts.is_empty() => deferred.expiry = None,
-                    _ => self.expiry = None,
-                }
-            }
+            Kind::TimerExpireExit { .. } => match self.running_deferred() {
+                Some(deferred) => deferred.expiry = None,
+                None => self.expiry = None,
+            },
             Kind::Switch { prev_tid, prev_state, prev_prio, next_tid, next_prio } => {
                 self.switches += 1;
                 self.switch_in_ns = event.time_ns;
@@ -172,6 +167,12 @@ impl Cpu {
             }
             _ => {}
         }
+    }
+
+    /// The software interrupt that the thread on this CPU runs, unless an interrupt came on top of it.
+    fn running_deferred(&mut self) -> Option<&mut Deferred> {
+        let running = self.interrupts.is_empty();
+        self.deferred.iter_mut().find(|deferred| running && deferred.tid == self.tid)
     }
 
     /// The thread that begins the software interrupt, where it got the CPU after that was raised.

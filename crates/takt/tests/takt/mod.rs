@@ -254,3 +254,9 @@ pub fn missing(what: &str, there: bool) -> bool {
     }
     !there
 }
+
+/// Whether a traced run could not be traced here; then as [`missing`].
+pub fn untraced(traced: &Value) -> bool {
+    let why = &traced["untraced"];
+    missing(&format!("the kernel cannot be traced here: {why}"), why.is_null())
+}
