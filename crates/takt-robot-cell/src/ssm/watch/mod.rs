@@ -1,10 +1,13 @@
 //! Whether the inputs of a job can be trusted at all.
 
-use serde::{Deserialize, Serialize};
-use takt_link_rtde::{RobotMode, RobotState, SafetyMode};
-use takt_perception::{Detections, FrameHealth};
+mod camera;
+mod robot;
 
-use super::SsmConfig;
+use serde::{Deserialize, Serialize};
+use takt_perception::Detections;
+
+pub(super) use camera::camera_fault;
+pub(super) use robot::robot_fault;
 
 /// What the monitor sees of one camera.
 #[derive(Clone, Copy, Debug)]
@@ -102,66 +105,3 @@ fn signed_gap_ns(later: u64, earlier: u64) -> i64 {
 }
 
 const NS_PER_MS: f64 = 1e6;
-
-/// Judges one camera. `last_sequence` is the greatest sequence number seen so far.
-pub(super) fn camera_fault(
-    config: &SsmConfig,
-    input: CameraInput<'_>,
-    now_ns: u64,
-    last_sequence: u64,
-) -> Option<FaultKind> {
-    let detections = input.detections;
-    if !input.alive {
-        return Some(FaultKind::PerceptionDead);
-    }
-    match detections.health {
-        FrameHealth::Ok => {}
-        FrameHealth::NoFrame => return Some(FaultKind::NoFrame),
-        FrameHealth::EmptyColour => return Some(FaultKind::EmptyColour),
-        FrameHealth::EmptyDepth => return Some(FaultKind::EmptyDepth),
-        FrameHealth::ImpossibleDepth => return Some(FaultKind::ImpossibleDepth),
-        FrameHealth::WrongSize => return Some(FaultKind::WrongSize),
-        FrameHealth::NoPose => return Some(FaultKind::NoPose),
-        FrameHealth::InferenceFailed => return Some(FaultKind::InferenceFailed),
-    }
-    if detections.frame_sequence < last_sequence {
-        return Some(FaultKind::SequenceBackwards);
-    }
-    let age_ms = signed_gap_ns(now_ns, detections.capture_ns) as f64 / NS_PER_MS;
-    if age_ms < -config.future_tolerance_ms {
-        return Some(FaultKind::FutureFrame);
-    }
-    if age_ms > config.stale_after_ms {
-        return Some(FaultKind::StaleFrame);
-    }
-    let impossible = |d: f32| !(d.is_finite() && d >= 0.0 && f64::from(d) <= config.farthest_m);
-    if detections.objects().iter().any(|o| impossible(o.distance_m)) {
-        return Some(FaultKind::ImpossibleDistance);
-    }
-    None
-}
-
-/// Judges the robot.
-pub(super) fn robot_fault(config: &SsmConfig, robot: &RobotState, now_ns: u64) -> Option<FaultKind> {
-    let age_ms = signed_gap_ns(now_ns, robot.received_ns) as f64 / NS_PER_MS;
-    if !robot.connected || robot.sequence == 0 || age_ms > config.robot_stale_after_ms {
-        return Some(FaultKind::RobotLinkLost);
-    }
-    if age_ms < -config.future_tolerance_ms {
-        return Some(FaultKind::RobotFutureDated);
-    }
-    if robot.robot_mode != RobotMode::Running {
-        return Some(FaultKind::RobotNotRunning);
-    }
-    if !matches!(robot.safety_mode, SafetyMode::Normal | SafetyMode::Reduced) {
-        return Some(FaultKind::RobotSafetyMode);
-    }
-    if config.require_program && !robot.program_running {
-        return Some(FaultKind::ProgramStopped);
-    }
-    let numbers = robot.tcp_pose.iter().chain(&robot.tcp_speed);
-    if numbers.into_iter().any(|v| !v.is_finite()) {
-        return Some(FaultKind::RobotNotANumber);
-    }
-    None
-}
