@@ -43,7 +43,7 @@ pub(super) fn follow(scene: &Scene, zone: &Zone, ray: &Vector3<f32>) -> Sight {
             to = to.min(known(entry, zone.least_m));
         }
     }
-    if !(from < to) {
+    if from >= to {
         return Sight::Outside;
     }
     let to_tcp = zone.tcp - origin;
