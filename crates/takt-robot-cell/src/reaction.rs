@@ -209,6 +209,8 @@ mod tests {
             people: 0,
             unexplained: 0,
             nearest_m: f32::INFINITY,
+            detected: false,
+            masks: 0,
             dropped: 0,
         }
     }

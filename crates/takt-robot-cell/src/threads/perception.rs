@@ -191,6 +191,8 @@ fn record(result: &Detections, dropped: u64) -> FrameRecord {
         people: count(ObjectKind::Person),
         unexplained: count(ObjectKind::Unexplained),
         nearest_m: result.nearest().map_or(f32::INFINITY, |o| o.distance_m),
+        detected: result.detected,
+        masks: result.masks,
         dropped,
     }
 }
