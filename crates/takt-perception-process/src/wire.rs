@@ -328,7 +328,7 @@ mod tests {
         d.health = FrameHealth::Ok;
         d.tcp_m = Vector3::new(0.1, -0.2, 0.3);
         d.times.inferred_ns = 5;
-        (d.left_out, d.masks, d.detected) = (5, distances.len() as u32, distances.len() % 2 == 0);
+        (d.left_out, d.masks, d.detected) = (5, distances.len() as u32, distances.len().is_multiple_of(2));
         for (index, &distance_m) in distances.iter().enumerate() {
             d.insert(Object {
                 track: index as u32 + 1,

@@ -5,11 +5,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-use takt_link_rtde::client::{Link, RtdeConfig};
+use takt_link_rtde::client::{Link, Opened, RtdeConfig};
 use takt_link_rtde::sim::{SimConfig, Simulator};
 use takt_perception::{Detections, FrameHealth, Object};
 use takt_robot_cell::config::LightOutputs;
-use takt_robot_cell::poses::PoseWindow;
 use takt_robot_cell::records::SsmJob;
 use takt_robot_cell::ssm::{Monitor, SsmConfig};
 use takt_robot_cell::threads::{SsmPorts, SsmTask};
@@ -67,8 +66,8 @@ fn fixture() -> Fixture {
         port: simulator.rtde_address().port(),
         ..RtdeConfig::default()
     };
-    let (link, commander, mut robots) = Link::open(&rtde, 1).expect("link");
-    let robot = robots.pop().expect("one reader");
+    let Opened { link, commander, mut states, .. } = Link::open(&rtde, 1, 0).expect("link");
+    let robot = states.pop().expect("one reader");
     let stop = Arc::new(AtomicBool::new(false));
     let mut writers = Vec::new();
     let mut detections = Vec::new();
@@ -77,7 +76,6 @@ fn fixture() -> Fixture {
         writers.push(writer);
         detections.push(readers.pop().expect("one reader"));
     }
-    let (poses, _) = latest(1, PoseWindow::default);
     let (records_in, records) = ring(1 << 13);
     {
         let stop = Arc::clone(&stop);
@@ -88,7 +86,6 @@ fn fixture() -> Fixture {
         alive: (0..CAMERAS).map(|_| Arc::new(AtomicBool::new(true))).collect(),
         robot,
         commander,
-        poses,
         records: records_in,
     };
     let config = SsmConfig { recover_after_s: 0.05, resume_after_s: 0.01, ..SsmConfig::default() };
