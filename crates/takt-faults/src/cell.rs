@@ -56,6 +56,8 @@ pub(crate) fn text(case: &Case, world: &World<'_>) -> String {
         ),
         ("perception.detector", vec![("enabled", "false".to_owned())]),
         ("perception.segmenter", vec![("enabled", "false".to_owned())]),
+        // What the sensor could not measure at its usual resolution, whatever the size of the test's images.
+        ("perception.health", vec![("min_depth_mm", "195".to_owned())]),
         ("perception.occupancy", vec![("floor_m", "-0.8".to_owned())]),
         (
             "perception.occupancy.volume",

@@ -51,6 +51,8 @@ pub enum Spoil {
     FrozenDepth,
     /// The left half repeats itself.
     FrozenHalf,
+    /// So many old frames in turn, as a driver shows them that goes round in buffers that nobody fills.
+    Ring(u64),
     /// Colour is black.
     BlackColour,
     /// Depth is missing everywhere.
@@ -217,6 +219,9 @@ pub(crate) fn write(path: &Path, what: Spoil, hold_ms: u64) -> Result<(), FaultE
         draw(&mut frame, number, (MARK..MARK + MARK_FRAMES).contains(&number));
         if number + 1 == FAULT {
             first.clone_from(&frame);
+        }
+        if let (Spoil::Ring(buffers), Some(nth)) = (what, faulty) {
+            draw(&mut frame, FAULT - buffers + nth % buffers, false);
         }
         if faulty.is_some() {
             spoil(what, &mut frame, &first, number);

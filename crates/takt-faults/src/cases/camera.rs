@@ -50,6 +50,11 @@ pub(super) fn cases() -> Vec<Case> {
             .hold_ms(1200)
             .named(FROZEN_WORDS)
             .fails(),
+        camera("old-frames-in-turn", Spoil::Ring(4))
+            .within_ms(FROZEN_MS)
+            .hold_ms(1200)
+            .named(FROZEN_WORDS)
+            .fails(),
         // What is not seen is not free.
         camera("colour-black", Spoil::BlackColour).named(&["colour", "blind"]),
         camera("depth-missing", Spoil::NoDepth).named(DEPTH_WORDS),

@@ -1,6 +1,6 @@
 //! The connection, and what becomes of commands on it.
 
-use super::limits::{CLOCK_MS, DISOBEDIENCE_MS, SILENCE_MS, STATE_MS};
+use super::limits::{CLOCK_MS, DISOBEDIENCE_MS, ECHO_MS, SILENCE_MS, STATE_MS};
 use crate::case::{After, Case, Kind, Plant, Spoil, Stop};
 use crate::cell::RECOVER_AFTER_MS;
 use crate::proxy::Direction::{ToCell, ToRobot};
@@ -110,8 +110,8 @@ fn delays() -> Vec<Case> {
             _ => [
                 states.within_ms(STATE_MS).named(AGE_WORDS).hold_ms(LONG_MS),
                 // A late command is known by its late echo, and the stop for it is late, too.
-                commands.within_ms(SILENCE_MS + ms).hold_ms(LONG_MS + ms),
-                both.within_ms(SILENCE_MS + ms).hold_ms(LONG_MS + ms),
+                commands.within_ms(ECHO_MS + ms).hold_ms(LONG_MS + ms),
+                both.within_ms(ECHO_MS + ms).hold_ms(LONG_MS + ms),
             ],
         });
     }
@@ -124,7 +124,7 @@ fn delays() -> Vec<Case> {
     );
     cases.push(
         link("commands-creep-to-500-ms", vec![Creep(ToRobot, 250, 500)])
-            .within_ms(1000 * (SILENCE_MS + 50) / 250 + 500)
+            .within_ms(1000 * 2 * ECHO_MS / 250 + 500)
             .hold_ms(2400),
     );
     let from_start = |name: &str, faults| {
@@ -187,9 +187,7 @@ fn damage() -> Vec<Case> {
             "acknowledg",
         ]),
     );
-    cases.push(
-        link("same-command-at-500-hz", vec![Replay(ToRobot)]).within_ms(SILENCE_MS + 50).hold_ms(LONG_MS),
-    );
+    cases.push(link("same-command-at-500-hz", vec![Replay(ToRobot)]).within_ms(SILENCE_MS).hold_ms(LONG_MS));
     cases
 }
 
@@ -217,17 +215,17 @@ fn commands() -> Vec<Case> {
             "stop-turned-into-full-speed-and-the-fraction-lies",
             vec![Map(ToRobot, slider, 0.0, 1.0), Set(ToCell, "target_speed_fraction", Value::Number(0.0))],
         ),
-        command("heartbeat-frozen", vec![Freeze(ToRobot, beat)]).within_ms(SILENCE_MS + 50).named(BEAT_WORDS),
+        command("heartbeat-frozen", vec![Freeze(ToRobot, beat)]).within_ms(ECHO_MS).named(BEAT_WORDS),
         command("heartbeat-echo-frozen", vec![Freeze(ToCell, beat)])
-            .within_ms(SILENCE_MS + 50)
+            .within_ms(ECHO_MS)
             .named(BEAT_WORDS)
             .hold_ms(LONG_MS),
         command("heartbeat-echo-is-another", vec![Add(ToCell, beat, 5_000.0)])
-            .within_ms(SILENCE_MS + 50)
+            .within_ms(ECHO_MS)
             .named(BEAT_WORDS)
             .hold_ms(LONG_MS),
         command("heartbeat-echo-runs-behind", vec![Add(ToCell, beat, -300.0)])
-            .within_ms(SILENCE_MS + 50)
+            .within_ms(ECHO_MS)
             .named(BEAT_WORDS)
             .hold_ms(LONG_MS),
         command("outputs-cleared", vec![Set(ToRobot, "standard_digital_output_mask", Value::Number(0.0))])

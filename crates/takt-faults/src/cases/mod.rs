@@ -10,6 +10,7 @@ use std::collections::BTreeSet;
 
 use crate::FaultError;
 use crate::case::{After, Case, Kind, Plant, Spoil, Stop};
+use crate::proxy::{Direction, Disturbance, Value, Which};
 
 /// The documented limits that no configuration key of the test's cell sets.
 pub mod limits {
@@ -21,14 +22,17 @@ pub mod limits {
     pub const FRAME_MS: u64 = CAMERA_STALE_MS;
     /// The controller's own watchdog.
     pub const SILENCE_MS: u64 = WATCHDOG_MS;
-    /// What the cell cannot reach by commands, it ends by falling silent, or through the dashboard: disobedience is seen
-    /// at the latest when the ramp should be over (250 ms), and silence or the dashboard act within the watchdog's time.
-    pub const DISOBEDIENCE_MS: u64 = 250 + 100 + WATCHDOG_MS;
+    /// A command's echo comes back within `ssm.ack_after_ms`; after it the controller's watchdog needs its time, where
+    /// only silence still reaches the robot.
+    pub const ECHO_MS: u64 = 40;
+    /// What the robot does not obey (`ssm.ack_after_ms`, `protective.controller_time_s`, `protective.stopping_time_s`) is
+    /// ended by silence or through the dashboard, within the watchdog's time.
+    pub const DISOBEDIENCE_MS: u64 = ECHO_MS + 10 + 300 + WATCHDOG_MS;
     /// A controller's clock that stands, runs back or runs wrong shows in the age of the state: the state's own limit,
     /// and as much again for the filter that follows the clock.
     pub const CLOCK_MS: u64 = 2 * ROBOT_STALE_MS + 20;
-    /// Content that does not change: the default of the check.
-    pub const FROZEN_MS: u64 = 500;
+    /// Content that does not change (`perception.health.frozen_after_ms`), and a frame's period until the next one shows it.
+    pub const FROZEN_MS: u64 = 120 + 34;
     /// What a frame shows is known with its judgement: half a frame's period more than the mark's took.
     pub const CONTENT_MS: u64 = 17;
 }
@@ -68,6 +72,40 @@ fn controls() -> Vec<Case> {
         Case::new(Kind::Control, "person-in-the-recording", Plant::Recording(Spoil::Person, Vec::new()))
             .within_ms(limits::CONTENT_MS)
             .is_near(),
+    ]
+}
+
+/// Cases that must end in violations: what is planted cannot be known, or nothing is planted where a stop is asked for.
+/// A test that finds nothing here would find nothing anywhere.
+pub fn mutations() -> Vec<Case> {
+    let command = |name| Disturbance::Set(Direction::ToRobot, name, Value::Number(1.0));
+    let freeze = |name| Disturbance::Freeze(Direction::ToCell, name);
+    let zero = |name| Disturbance::Set(Direction::ToCell, name, Value::Number(0.0));
+    // A controller that is deaf and lies: full speed is commanded on the wire, and everything that it says of the robot
+    // is what a robot would say that obeys.
+    let liar = vec![
+        Disturbance::Map(Direction::ToRobot, "speed_slider_fraction", 0.0, 1.0),
+        command("speed_slider_mask"),
+        zero("target_speed_fraction"),
+        zero("actual_TCP_speed"),
+        zero("actual_qd"),
+        freeze("actual_q"),
+        freeze("actual_TCP_pose"),
+    ];
+    let silent = |name: &str, plant| Case::new(Kind::Control, name, plant).within_ms(0);
+    vec![
+        silent("mutation-deaf-and-lying", Plant::Recording(Spoil::Person, liar)).hold_ms(1000),
+        silent("mutation-no-fault-where-a-stop-is-asked", Plant::Nothing),
+        silent(
+            "mutation-stop-that-comes-too-late",
+            Plant::Wire(vec![Disturbance::Drop(Direction::ToRobot, Which::Safety, 1)]),
+        ),
+        Case::new(
+            Kind::Control,
+            "mutation-fault-where-motion-is-asked",
+            Plant::Wire(vec![Disturbance::Refuse]),
+        )
+        .expect(Stop::Never, After::Moves),
     ]
 }
 

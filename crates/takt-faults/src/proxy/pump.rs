@@ -252,10 +252,8 @@ fn change(disturbance: &Disturbance, memory: &mut Memory, layout: &Layout, value
                 now.copy_from_slice(first);
             }
         }
-        Disturbance::Map(_, name, from, to) => {
-            if layout.get(values, name) == Some(from) {
-                layout.set(values, name, Value::Number(to));
-            }
+        Disturbance::Map(_, name, from, to) if layout.get(values, name) == Some(from) => {
+            layout.set(values, name, Value::Number(to));
         }
         Disturbance::Add(_, name, amount) => {
             if let Some(number) = layout.get(values, name) {

@@ -18,7 +18,8 @@ pub fn run(args: &BenchFaults) -> CommandResult {
     }
     let options =
         Options { takt: std::env::current_exe()?, jobs: usize::from(args.jobs), keep: args.keep.clone() };
-    let report = run_all(&cases, &options, &stop_flag()?, &|case| eprintln!("{}", line(case)))?;
+    let stop = stop_flag()?;
+    let report = run_all(&cases, &options, &stop, &|case| eprintln!("{}", line(case)))?;
     if args.json {
         println!("{}", serde_json::to_string_pretty(&report)?);
     } else {
