@@ -13,7 +13,7 @@ use crate::camera::{self, Camera, PoseSource};
 use crate::config::CameraConfig;
 use crate::error::CameraError;
 use crate::gate::StartGate;
-use crate::{Frame, Intrinsics};
+use crate::{Frame, Intrinsics, Streams};
 
 /// How a feed starts and what it does when its camera vanishes.
 #[derive(Clone, Debug)]
@@ -351,7 +351,13 @@ impl<O: FnMut() -> Result<Box<dyn Camera>, CameraError>> Driver<O> {
                     found_height: spare.height,
                 });
             }
-            spare.sequence += self.sequence_base;
+            // Saturating: numbers are the device's, and may be anything.
+            spare.sequence = spare.sequence.saturating_add(self.sequence_base);
+            if let Some(Streams { colour, depth }) = &mut spare.streams {
+                for stream in [colour, depth] {
+                    stream.number = stream.number.saturating_add(self.sequence_base);
+                }
+            }
             self.last_sequence = spare.sequence;
             spare.arrival_ns = monotonic_ns();
             // Swapping moves the buffers, not the pixels: the slot's old ones take the next frame.
@@ -372,7 +378,8 @@ impl<O: FnMut() -> Result<Box<dyn Camera>, CameraError>> Driver<O> {
     /// Opens the camera again, waiting longer after every failure; `None` when stopped.
     fn reopen(&mut self) -> Result<Option<Box<dyn Camera>>, CameraError> {
         // One number is left out: frames were lost, and consumers see that.
-        self.sequence_base = self.last_sequence + 1;
+        // Unless the camera's numbers were such that they cannot.
+        self.sequence_base = if self.last_sequence < u64::MAX / 2 { self.last_sequence + 1 } else { 0 };
         let mut wait = self.options.retry_first;
         loop {
             let seen = self.shared.wake.value();

@@ -135,7 +135,7 @@ impl Question {
     }
 }
 
-const HEALTHS: [FrameHealth; 8] = [
+const HEALTHS: [FrameHealth; 14] = [
     FrameHealth::Ok,
     FrameHealth::NoFrame,
     FrameHealth::EmptyColour,
@@ -144,6 +144,12 @@ const HEALTHS: [FrameHealth; 8] = [
     FrameHealth::WrongSize,
     FrameHealth::NoPose,
     FrameHealth::InferenceFailed,
+    FrameHealth::Frozen,
+    FrameHealth::FutureStamp,
+    FrameHealth::StampBackwards,
+    FrameHealth::SequenceRepeated,
+    FrameHealth::SequenceBackwards,
+    FrameHealth::StreamsApart,
 ];
 
 /// Why the words in the memory are no answer.

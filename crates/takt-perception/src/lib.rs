@@ -22,12 +22,14 @@ mod engine;
 pub mod gpu;
 mod health;
 mod image;
+mod frame_watch;
 mod judge;
 mod measure;
 mod mount;
 mod occupancy;
 mod overlay;
 mod perception;
+mod picture;
 mod result;
 mod segmenter;
 #[cfg(test)]
@@ -45,6 +47,7 @@ pub use engine::{
     BUILTIN_MODELS, Backend, BuiltinModel, Engine, EngineConfig, EngineError, LoadedNetwork, ModelSource,
     Network, Provider, Tensor, builtin_model,
 };
+pub use frame_watch::FrameWatch;
 pub use mount::{FramePose, Mount, MountFrame, PoseHistory};
 pub use occupancy::{Capsule, CapsuleFrame, StaticBox, Volume};
 pub use overlay::Overlay;

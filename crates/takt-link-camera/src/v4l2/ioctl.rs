@@ -288,7 +288,7 @@ impl Filled {
         }
         let seconds = u64::try_from(self.0.timestamp.tv_sec).ok()?;
         let micros = u64::try_from(self.0.timestamp.tv_usec).ok()?;
-        Some(seconds * 1_000_000_000 + micros * 1_000)
+        Some(seconds.saturating_mul(1_000_000_000).saturating_add(micros.saturating_mul(1_000)))
     }
 }
 
