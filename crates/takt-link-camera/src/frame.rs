@@ -66,7 +66,14 @@ pub struct Frame {
     /// When the sensor exposed the image, CLOCK_MONOTONIC nanoseconds (best estimate of the backend); with two
     /// sensors, the older of the two images.
     pub capture_ns: u64,
-    /// When the whole frame was in our memory, CLOCK_MONOTONIC nanoseconds. Reaction time starts here.
+    /// When driver or library had the whole frame, CLOCK_MONOTONIC nanoseconds. Reaction time starts here, so that
+    /// whatever user space then does with it counts: waking up, decoding, copying, in whichever thread.
+    ///
+    /// V4L2: the kernel's stamp of the buffer, which most drivers take when the last byte came; where it is that of the exposure's
+    /// start, the shortest time seen from there to the buffer's delivery is added. RealSense: the library's time of arrival, the
+    /// later one of colour and depth. Replay and synthetic scene: when the frame is due, which is when a camera would have
+    /// handed it over; decoding and rendering ahead of that stand for the camera and cost no reaction time, being late does.
+    /// A backend without a stamp leaves 0; the feed then stamps the frame when it is taken in.
     pub arrival_ns: u64,
     /// Time stamp of the source itself (recording time, device clock), nanoseconds of that clock.
     pub source_ns: u64,
@@ -107,5 +114,21 @@ impl Frame {
     pub fn stamps(&self) -> Streams {
         let one = StreamStamp { number: self.sequence, capture_ns: self.capture_ns, error_ns: 0 };
         self.streams.unwrap_or(Streams { colour: one, depth: one })
+    }
+
+    /// Copies `other`, pixels and all, into the buffers that are there already: no allocation when they are of its size.
+    pub fn copy_from(&mut self, other: &Self) {
+        let Self { rgb, depth_mm, .. } = self;
+        rgb.clear();
+        rgb.extend_from_slice(&other.rgb);
+        depth_mm.clear();
+        depth_mm.extend_from_slice(&other.depth_mm);
+        self.sequence = other.sequence;
+        self.capture_ns = other.capture_ns;
+        self.arrival_ns = other.arrival_ns;
+        self.source_ns = other.source_ns;
+        (self.width, self.height) = (other.width, other.height);
+        self.camera_in_base = other.camera_in_base;
+        self.streams = other.streams;
     }
 }

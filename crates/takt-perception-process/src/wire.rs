@@ -52,6 +52,8 @@ pub(crate) struct Question {
 /// Words of a question.
 pub(crate) const QUESTION_WORDS: usize = 7 + 14;
 const OBJECT_WORDS: usize = 9;
+/// Masks share a word with what was left out and whether a detector ran.
+const MOST_MASKS: u32 = u32::MAX >> 1;
 /// Words of an answer.
 pub(crate) const ANSWER_WORDS: usize =
     4 + 1 + TEXT_WORDS + 2 * PARTS + 1 + 3 + 5 + 1 + 2 + 2 + MAX_OBJECTS * OBJECT_WORDS;
@@ -225,7 +227,7 @@ impl Answer {
         put.pair(d.valid_depth, d.tcp_m.x);
         put.pair(d.tcp_m.y, d.tcp_m.z);
         put.word(d.objects().len() as u64);
-        put.word(u64::from(d.left_out));
+        put.word(u64::from(d.left_out) | u64::from(d.masks & MOST_MASKS) << 32 | u64::from(d.detected) << 63);
         for o in d.objects() {
             put.word(u64::from(o.track) | u64::from(o.points) << 32);
             put.word(u64::from(o.kind == ObjectKind::Person) | u64::from(o.segmented) << 1);
@@ -287,7 +289,7 @@ impl Answer {
         if count > MAX_OBJECTS as u64 {
             return Err(Garbled::Word { what: "a number of objects (0 to 16)", found: count });
         }
-        let left_out = take.word();
+        let networks = take.word();
         for _ in 0..count {
             let numbers = take.word();
             let flags = take.word();
@@ -313,7 +315,9 @@ impl Answer {
                 distance_m,
             });
         }
-        d.left_out = u32::try_from(left_out).unwrap_or(u32::MAX);
+        d.left_out = networks as u32;
+        d.masks = (networks >> 32) as u32 & MOST_MASKS;
+        d.detected = networks >> 63 == 1;
         Ok(Self { ticket, taken_ns, done_ns, outcome, stages, detections: d })
     }
 }
@@ -330,6 +334,7 @@ mod tests {
         d.health = FrameHealth::Ok;
         d.tcp_m = Vector3::new(0.1, -0.2, 0.3);
         d.times.inferred_ns = 5;
+        (d.left_out, d.masks, d.detected) = (5, distances.len() as u32, distances.len().is_multiple_of(2));
         for (index, &distance_m) in distances.iter().enumerate() {
             d.insert(Object {
                 track: index as u32 + 1,

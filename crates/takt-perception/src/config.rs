@@ -204,6 +204,9 @@ pub struct SegmenterConfig {
     /// less careful. Unset: every frame with ONNX Runtime, every third frame with the embedded engine, which
     /// takes five times as long for a mask: five cameras at 30 FPS then need about one core.
     pub every_frames: Option<u32>,
+    /// Segments the whole image where nobody was found, so that every frame costs a mask, as it does a network that detects and
+    /// segments in one pass (SentryRT-1). `false`: such a mask explains nobody.
+    pub empty_frames: bool,
     /// Side of the crop over the longer side of the box. 1.25 gives clean masks (on the whole frame the network
     /// misses and smears people).
     pub crop_factor: f32,
@@ -225,6 +228,7 @@ impl Default for SegmenterConfig {
             model: ModelSource::Builtin("selfie_landscape_144x256".into()),
             max_per_frame: 1,
             every_frames: None,
+            empty_frames: false,
             crop_factor: 1.25,
             threshold: 0.5,
             min_coverage: 0.10,

@@ -92,8 +92,7 @@ impl FrameWatch {
     /// What the next frame is compared with.
     fn measure(&self, mut seen: Seen, latest_ns: u64) -> Seen {
         let last = self.last.map(|last| last.streams).unwrap_or_default();
-        let pairs =
-            [(&mut seen.streams.colour, last.colour), (&mut seen.streams.depth, last.depth)];
+        let pairs = [(&mut seen.streams.colour, last.colour), (&mut seen.streams.depth, last.depth)];
         for (stream, last) in pairs {
             if stream.capture_ns > latest_ns {
                 stream.capture_ns = last.capture_ns;

@@ -226,6 +226,7 @@ impl Judge {
         out.valid_depth = 0.0;
         out.times.arrival_ns = frame.arrival_ns;
         out.times.start_ns = start_ns;
+        (out.detected, out.masks) = (false, 0);
         if let Some(pose) = pose {
             out.tcp_m = pose.tcp_in_base.translation.vector.cast();
         }
@@ -273,11 +274,12 @@ impl Judge {
         }
         stages.label(&self.question(frame, tcp));
         self.tracks.advance(frame.sequence, frame.capture_ns, stages.blobs(), frame.width, frame.height);
-        if !self.detect(stages, frame, detections)? {
+        if !self.detect(stages, frame, detections, &mut out.detected)? {
             return Ok(FrameHealth::InferenceFailed);
         }
         self.choose_people(stages, frame, tcp)?;
         self.segment(stages, frame, tcp)?;
+        out.masks = self.wanted.iter().filter(|mask| mask.coverage.is_some()).count() as u32;
         out.times.inferred_ns = monotonic_ns();
 
         self.measure(stages, frame, tcp, overlay.as_deref_mut())?;
@@ -296,12 +298,14 @@ impl Judge {
         stages: &mut S,
         frame: &FrameView,
         detections: Option<&DetectionSet>,
+        detected: &mut bool,
     ) -> Result<bool, S::Error> {
         let now_ns = frame.capture_ns;
         self.placed.clear();
         let mut own = DetectionSet::of_frame(frame.sequence, frame.capture_ns);
         if stages.detect(frame, &mut own)? {
             self.tracks.confirm(&own, now_ns, &mut self.placed);
+            *detected = true;
             return Ok(true);
         }
         if let Some(set) = detections {
@@ -396,6 +400,12 @@ impl Judge {
             self.wanted_by.push(index);
         }
         let config = &self.config.segmenter;
+        let segments = turn && stages.has_segmenter() && config.max_per_frame > 0;
+        if config.empty_frames && self.people.is_empty() && segments {
+            // Nobody's: it is made for its cost alone and explains nothing.
+            let box_px = [0.0, 0.0, frame.width as f32, frame.height as f32];
+            self.wanted.push(MaskRequest { source: MaskSource::Crop, box_px, coverage: None });
+        }
         if !self.wanted.is_empty() {
             let question = Question {
                 scene: &self.scene,

@@ -128,6 +128,10 @@ pub struct Detections {
     count: u32,
     /// Objects left out because more than [`MAX_OBJECTS`] were seen (the farthest ones).
     pub left_out: u32,
+    /// Whether a detector ran on this very frame, before the result: [`crate::DetectorSchedule::EveryFrame`].
+    pub detected: bool,
+    /// Masks that a network made of this very frame.
+    pub masks: u32,
 }
 
 impl Default for Detections {
@@ -143,6 +147,8 @@ impl Default for Detections {
             objects: [Object::default(); MAX_OBJECTS],
             count: 0,
             left_out: 0,
+            detected: false,
+            masks: 0,
         }
     }
 }

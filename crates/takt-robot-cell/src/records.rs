@@ -61,6 +61,12 @@ pub struct FrameRecord {
     pub unexplained: u32,
     /// Least distance, metres; infinite when nobody was seen.
     pub nearest_m: f32,
+    /// Whether a detector ran on this frame before its result was published.
+    #[serde(default)]
+    pub detected: bool,
+    /// Masks that a network made of this frame.
+    #[serde(default)]
+    pub masks: u32,
     /// Frames of this camera between the previous record and this one that were never judged.
     pub dropped: u64,
 }

@@ -102,7 +102,12 @@ impl SensorClock {
     ///
     /// # Errors
     /// A stamp that is no time, or a domain that is not known.
-    pub fn convert(&mut self, raw: RawStamp, arrival_ns: u64, clocks: &Clocks) -> Result<StreamStamp, String> {
+    pub fn convert(
+        &mut self,
+        raw: RawStamp,
+        arrival_ns: u64,
+        clocks: &Clocks,
+    ) -> Result<StreamStamp, String> {
         // The library hands an image out again when its sensor missed a frame.
         if let Some((last, stamp)) = self.last
             && last == raw
@@ -233,7 +238,8 @@ mod tests {
 
     #[test]
     fn the_latency_offset_dates_captures_back() {
-        let at = |offset, domain| capture_ms(&mut SensorClock::new(offset, 25), raw(1, 1.7e12, domain), 5_000_000);
+        let at =
+            |offset, domain| capture_ms(&mut SensorClock::new(offset, 25), raw(1, 1.7e12, domain), 5_000_000);
         assert_eq!(at(None, sys::DOMAIN_GLOBAL_TIME), 5e6);
         assert_eq!(at(Some(7.0), sys::DOMAIN_GLOBAL_TIME), 5e6 - 7.0);
         assert_eq!(at(None, sys::DOMAIN_SYSTEM_TIME), 5e6 - 40.0, "a period, where nobody measured it");

@@ -109,7 +109,10 @@ fn a_frozen_part_is_frozen() {
 fn one_repeated_image_and_a_part_without_depth_are_no_fault() {
     let mut scene = running();
     for _ in 0..20 {
-        assert_eq!((scene.live(), scene.next(), scene.next()), (FrameHealth::Ok, FrameHealth::Ok, FrameHealth::Ok));
+        assert_eq!(
+            (scene.live(), scene.next(), scene.next()),
+            (FrameHealth::Ok, FrameHealth::Ok, FrameHealth::Ok)
+        );
     }
     // A sky: no depth in the upper half, but for a few pixels that never change.
     scene.frame.depth_mm[..106 * 30].fill(0);

@@ -239,3 +239,30 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn both_networks_run_on_every_frame_where_that_is_asked_for() {
+    let mut config = PerceptionConfig::default();
+    config.detector.schedule = DetectorSchedule::EveryFrame;
+    config.segmenter.every_frames = Some(1);
+    config.segmenter.empty_frames = true;
+    let mut asked = perception(&config);
+    config.segmenter.empty_frames = false;
+    let mut plain = perception(&config);
+    // Detections of its own replace the given ones; nobody is in these images.
+    for sequence in 1..=3 {
+        let mut frame = wall(sequence);
+        put(&mut frame, [172, 100, 212, 240], 2_000);
+        let (with, without) = (run(&mut asked, &frame, None), run(&mut plain, &frame, None));
+        assert_eq!((with.detected, with.masks), (true, 1), "frame {sequence}");
+        assert_eq!((without.detected, without.masks), (true, 0), "frame {sequence}");
+        // A mask that is nobody's explains nothing.
+        assert_eq!(with.objects(), without.objects());
+        assert_eq!(with.objects()[0].kind, ObjectKind::Unexplained);
+    }
+    // What cannot be judged is not said to have been looked at.
+    let mut dark = wall(4);
+    dark.rgb.fill(0);
+    let out = run(&mut asked, &dark, None);
+    assert_eq!((out.health, out.detected, out.masks), (FrameHealth::EmptyColour, false, 0));
+}

@@ -189,8 +189,8 @@ impl Monitor {
         if inputs.cameras.len() != self.cameras {
             return Some(Fault { kind: super::FaultKind::NoFrame, camera: None });
         }
-        let mut found = robot_fault(&self.config, inputs.robot, inputs.now_ns)
-            .map(|kind| Fault { kind, camera: None });
+        let mut found =
+            robot_fault(&self.config, inputs.robot, inputs.now_ns).map(|kind| Fault { kind, camera: None });
         // Every camera is followed in every job, whatever else is wrong; the first fault is the one told of.
         for (index, (&camera, watch)) in inputs.cameras.iter().zip(&mut self.watches).enumerate() {
             let kind = watch.judge(&self.config, camera, inputs.now_ns);

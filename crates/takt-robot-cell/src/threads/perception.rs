@@ -1,10 +1,11 @@
-//! τ_p_i: waits for a frame of one camera, judges it, publishes what it says.
+//! τ_p_i: waits for a frame of one camera, or takes it in itself, judges it, publishes what it says.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use takt_link_camera::Frame;
+use takt_link_camera::{Acquisition, Frame};
+use takt_link_rtde::client::{STATE_HISTORY, StateHistory};
 use takt_perception::{
     Detections, FrameHealth, FramePose, FrameWatch, Mount, ObjectKind, Overlay, Perception, PoseHistory,
 };
@@ -14,17 +15,19 @@ use takt_rt::exchange::{Reader, Writer};
 use takt_rt::ring::Producer;
 use takt_rt::signal::Signal;
 
-use crate::poses::PoseWindow;
+use crate::poses::tool_poses;
 use crate::records::FrameRecord;
 
 /// What the task is connected to.
 pub struct PerceptionPorts {
+    /// The camera, where this task acquires its frames itself; they come back through `frames`, as the view's do.
+    pub acquisition: Option<Acquisition>,
     /// Frames of the camera.
     pub frames: Reader<Frame>,
     /// Notified with every frame.
     pub signal: Signal,
-    /// Recent poses of the robot.
-    pub poses: Reader<PoseWindow>,
+    /// Recent states of the robot, from the receiver of its packets.
+    pub robot: Reader<StateHistory>,
     /// Results.
     pub detections: Writer<Detections>,
     /// Masks for the view; absent where nobody looks.
@@ -111,7 +114,7 @@ impl Drop for AliveGuard {
 impl PerceptionTask {
     /// A task that has judged no frame yet.
     pub fn new(judging: Judging, mount: Mount, watch: FrameWatch, ports: PerceptionPorts) -> Self {
-        let history = PoseHistory::new(2 * crate::poses::WINDOW, POSE_HOLD_NS, POSE_GAP_NS);
+        let history = PoseHistory::new(2 * STATE_HISTORY, POSE_HOLD_NS, POSE_GAP_NS);
         Self { judging, mount, history, ports, watch, last_write: 0, last_sequence: 0, unjudged: 0 }
     }
 
@@ -126,15 +129,32 @@ impl PerceptionTask {
                 if stop {
                     return;
                 }
-                self.ports.signal.wait(seen, WAIT);
+                self.await_frame(seen);
             }
+        }
+    }
+
+    /// Takes a frame in, or waits until somebody else has, or a time that bounds the stop has passed.
+    fn await_frame(&mut self, seen: u32) {
+        let Some(acquisition) = &mut self.ports.acquisition else {
+            self.ports.signal.wait(seen, WAIT);
+            return;
+        };
+        if !acquisition.acquire() {
+            // The camera is over: what remains is to wait for the end.
+            self.ports.acquisition = None;
         }
     }
 
     /// Judges the newest frame if it is new; false when it is not.
     pub fn judge_newest(&mut self) -> bool {
         let ports = &mut self.ports;
-        for (t_ns, pose) in ports.poses.read().value.iter() {
+        let newest_ns = self.history.newest_ns();
+        let states = ports.robot.read().value;
+        // A pose of the future would keep out all that follow until then.
+        let now_ns = monotonic_ns();
+        let known = |(t_ns, _): &(u64, _)| newest_ns.is_some_and(|n| *t_ns <= n);
+        for (t_ns, pose) in tool_poses(states).skip_while(known).filter(|(t_ns, _)| *t_ns <= now_ns) {
             self.history.push(t_ns, &pose);
         }
         let snapshot = ports.frames.read();
@@ -205,6 +225,8 @@ fn record(result: &Detections, dropped: u64) -> FrameRecord {
         people: count(ObjectKind::Person),
         unexplained: count(ObjectKind::Unexplained),
         nearest_m: result.nearest().map_or(f32::INFINITY, |o| o.distance_m),
+        detected: result.detected,
+        masks: result.masks,
         dropped,
     }
 }
