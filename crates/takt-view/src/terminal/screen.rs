@@ -180,6 +180,7 @@ fn health_word(health: FrameHealth) -> &'static str {
         FrameHealth::SequenceRepeated => "number repeated",
         FrameHealth::SequenceBackwards => "number backwards",
         FrameHealth::StreamsApart => "colour and depth apart",
+        FrameHealth::Unseen => "unseen",
     }
 }
 

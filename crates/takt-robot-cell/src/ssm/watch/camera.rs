@@ -76,6 +76,7 @@ fn camera_fault(
         FrameHealth::SequenceRepeated => return Some(FaultKind::SequenceRepeated),
         FrameHealth::SequenceBackwards => return Some(FaultKind::SequenceBackwards),
         FrameHealth::StreamsApart => return Some(FaultKind::StreamsApart),
+        FrameHealth::Unseen => return Some(FaultKind::Unseen),
     }
     if is_future(config, detections.capture_ns, now_ns) {
         return Some(FaultKind::FutureFrame);
