@@ -9,7 +9,7 @@ use takt_rt::clock::monotonic_ns;
 use takt_rt::exchange::{self, Reader, Writer};
 
 use super::mailbox::{CommandSocket, Mailbox};
-use super::{Commander, RtdeConfig, StateHistory, recipe};
+use super::{ClockFollower, Commander, Content, RtdeConfig, StateHistory, recipe};
 use crate::session::Session;
 use crate::wire::{ControllerVersion, PacketType, Reply, WireError};
 use crate::{RobotState, RtdeError, socket};
@@ -132,6 +132,7 @@ impl Link {
             history_writer,
             state: RobotState::default(),
             history: StateHistory::default(),
+            clock: ClockFollower::default(),
         };
         let first = receiver.connect()?;
         let thread = std::thread::Builder::new()
@@ -190,6 +191,7 @@ struct Receiver {
     history_writer: Writer<StateHistory>,
     state: RobotState,
     history: StateHistory,
+    clock: ClockFollower,
 }
 
 impl Receiver {
@@ -220,6 +222,8 @@ impl Receiver {
             control.version = Some(session.version);
             control.connections += 1;
         }
+        // A controller that was started again counts from 0 again.
+        self.clock = ClockFollower::default();
         self.shared.record(LinkEvent::Connected { at_ns: monotonic_ns(), version: session.version });
         for text in session.texts.drain(..) {
             self.shared.record(LinkEvent::Message { at_ns: monotonic_ns(), text });
@@ -296,10 +300,19 @@ impl Receiver {
     }
 
     fn publish(&mut self, values: &[u8]) -> Result<(), WireError> {
+        let before = self.state;
         self.state.received_ns = monotonic_ns();
         self.state.connected = true;
         recipe::decode(values, &mut self.state)?;
-        self.state.measured_ns = self.state.received_ns;
+        let same = before.connected && before.has_the_values_of(&self.state);
+        let followed = self.clock.follow(self.state.controller_s, self.state.received_ns, same);
+        self.state.content = followed.content;
+        self.state.measured_ns = followed.measured_ns;
+        self.state.age_error_ns = followed.error_ns;
+        if matches!(followed.content, Content::ClockBackwards | Content::ClockLeapt) {
+            // Counted, because who looks at the newest state only may miss the packet itself.
+            self.state.clock_faults = self.state.clock_faults.wrapping_add(1);
+        }
         self.state.sequence += 1;
         // The history first: who sees a state finds it in the history as well.
         if self.history.push(&self.state) {

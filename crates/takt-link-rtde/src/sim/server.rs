@@ -255,6 +255,8 @@ impl Server {
             Fault::Stop => self.controller.stop(),
             Fault::SplitPackets(count) => self.split_left = count,
             Fault::CutPacket => self.cut = true,
+            Fault::IgnoreSlider(ignore) => self.controller.slider_ignored = ignore,
+            Fault::HangWatchdog(hang) => self.controller.program.hung = hang,
             Fault::RawBytes(bytes) => {
                 for client in &mut self.clients {
                     client.queue(&bytes);
