@@ -75,6 +75,8 @@ pub struct RobotState {
     pub content: Content,
     /// How often the controller's clock ran backwards or leapt so far; wraps around.
     pub clock_faults: u32,
+    /// What the newest of them was.
+    pub clock_fault: Content,
     /// Controller time in seconds (`timestamp`).
     pub controller_s: f64,
     /// Whether the connection is up now.
@@ -99,6 +101,10 @@ pub struct RobotState {
     pub digital_outputs: u64,
     /// Echo of the heartbeat register: the newest [`Command::heartbeat`] that the controller has taken in.
     pub heartbeat_echo: i32,
+    /// When `heartbeat_echo` was first seen to have its value, CLOCK_MONOTONIC nanoseconds.
+    pub heartbeat_echo_ns: u64,
+    /// When `script_echo` was first seen to have its value.
+    pub script_echo_ns: u64,
     /// Newest heartbeat that the program on the robot has read and copied back: see
     /// [`registers`](crate::arm::registers).
     pub script_echo: i32,

@@ -76,6 +76,8 @@ pub(super) struct Controller {
     moves_finished: u64,
     tcp_way_m: f64,
     pub(super) cycles: u64,
+    /// Cycles that the simulator was kept from: the arm stood still, the clock did not.
+    pub(super) cycles_lost: u64,
     /// What the controller has to say; the server sends it to all clients.
     pub(super) texts: Vec<String>,
 }
@@ -129,6 +131,7 @@ impl Controller {
             moves_finished: 0,
             tcp_way_m: 0.0,
             cycles: 0,
+            cycles_lost: 0,
             texts: Vec::new(),
             config,
         };

@@ -90,6 +90,7 @@ impl Server {
             // The grid is absolute; cycles that were slept through are made up for.
             let late = now_ns.saturating_sub(next_ns) / CYCLE_NS;
             next_ns += late * CYCLE_NS;
+            self.controller.cycles_lost += late.saturating_sub(MAX_CATCH_UP);
             self.cycle(shared, now_ns, 1 + late.min(MAX_CATCH_UP));
         }
     }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use takt_link_rtde::RobotState;
-use takt_link_rtde::client::SendOutcome;
+use takt_link_rtde::client::{Content, SendOutcome};
 
 use super::{FaultKind, SsmConfig};
 
@@ -61,11 +61,9 @@ pub struct Obedience {
     controller: Echo,
     script: Echo,
     challenges: [(i32, u64); 2],
-    proved_ns: u64,
     proved_ever: bool,
     clock_faults: Option<u32>,
     connected_since_ns: Option<u64>,
-    program_since_ns: Option<u64>,
     first_sent_ns: Option<u64>,
     delays: LinkDelays,
 }
@@ -80,11 +78,9 @@ impl Default for Obedience {
             controller: Echo::default(),
             script: Echo::default(),
             challenges: [(0, 0); 2],
-            proved_ns: 0,
             proved_ever: false,
             clock_faults: None,
             connected_since_ns: None,
-            program_since_ns: None,
             first_sent_ns: None,
             delays: LinkDelays::default(),
         }
@@ -106,7 +102,9 @@ impl Obedience {
         sent: SendOutcome,
     ) {
         self.unsent = if sent.is_sent() { 0 } else { self.unsent.saturating_add(1) };
-        self.first_sent_ns.get_or_insert(at_ns);
+        if sent.is_sent() {
+            self.first_sent_ns.get_or_insert(at_ns);
+        }
         // Also one that the kernel refused: what it asked for has not come back either, which is what counts.
         self.sent[self.next] = Sent { heartbeat, at_ns, speed_fraction };
         self.next = (self.next + 1) % REMEMBERED;
@@ -130,25 +128,20 @@ impl Obedience {
     pub fn see(&mut self, robot: &RobotState, now_ns: u64) {
         if !robot.connected || robot.sequence == 0 {
             self.connected_since_ns = None;
-            self.program_since_ns = None;
+            // What a lost link was asked is no command.
+            self.first_sent_ns = None;
             return;
         }
         self.connected_since_ns.get_or_insert(now_ns);
-        if robot.program_running {
-            self.program_since_ns.get_or_insert(now_ns);
-        } else {
-            self.program_since_ns = None;
-        }
-        let controller = self.follow(self.controller, robot.heartbeat_echo, robot.received_ns);
-        let script = self.follow(self.script, robot.script_echo, robot.received_ns);
+        let controller = self.follow(self.controller, robot.heartbeat_echo, robot.heartbeat_echo_ns);
+        let script = self.follow(self.script, robot.script_echo, robot.script_echo_ns);
         (self.controller, self.script) = (controller, script);
         if self.challenges.iter().any(|&(challenge, _)| challenge != 0 && robot.proves(challenge)) {
-            self.proved_ns = now_ns;
             self.proved_ever = true;
         }
     }
 
-    /// An echo after a packet of `received_ns` showed `value`.
+    /// An echo that has been `value` since a packet of `received_ns`.
     fn follow(&self, mut echo: Echo, value: i32, received_ns: u64) -> Echo {
         if value == echo.value {
             return echo;
@@ -207,7 +200,6 @@ impl Obedience {
         if self.first_sent_ns.is_none_or(|first| first > since_ns) {
             return None;
         }
-        // And after a link loss what the watchdog made of it.
         let mut greatest = 0.0f64;
         for back in 0..self.count {
             let sent = self.back(back);
@@ -250,7 +242,10 @@ impl Obedience {
     ) -> Option<FaultKind> {
         let leapt = self.clock_faults.replace(robot.clock_faults).is_some_and(|old| old != robot.clock_faults);
         if leapt {
-            return Some(FaultKind::RobotClockBackwards);
+            return Some(match robot.clock_fault {
+                Content::ClockLeapt => FaultKind::RobotClockLeapt,
+                _ => FaultKind::RobotClockBackwards,
+            });
         }
         if self.unsent >= config.send_failures {
             return Some(FaultKind::CommandNotSent);
@@ -259,7 +254,8 @@ impl Obedience {
         let kind = |echo: Echo, silent, slow| {
             let unanswered = self.unanswered_ns(echo, now_ns);
             // Silent: it has not moved on for as long; slow: it moves, but answers what is long past.
-            if unanswered > late && now_ns.saturating_sub(echo.changed_ns) > late {
+            let unknown = self.find_sent(echo.value).is_none();
+            if unanswered > late && (unknown || now_ns.saturating_sub(echo.changed_ns) > late) {
                 Some(silent)
             } else if unanswered > late || echo.trip_ns > late {
                 Some(slow)
@@ -277,8 +273,7 @@ impl Obedience {
         if !watchdog || !robot.program_running {
             return None;
         }
-        let running_ns = now_ns.saturating_sub(self.program_since_ns.unwrap_or(now_ns));
-        if self.script.answers_ns == 0 {
+        if self.script.answers_ns == 0 || self.find_sent(self.script.value).is_none() {
             return Some(FaultKind::WatchdogNotProven);
         }
         if let Some(kind) = kind(self.script, FaultKind::ScriptNotEchoing, FaultKind::ScriptEchoLate) {
@@ -288,7 +283,6 @@ impl Obedience {
         let asked_ns = self.challenges[0].1;
         let answered = robot.proves(self.challenges[0].0)
             || (now_ns.saturating_sub(asked_ns) <= late && robot.proves(self.challenges[1].0));
-        let _ = running_ns;
         (!answered).then_some(FaultKind::WatchdogNotProven)
     }
 }
