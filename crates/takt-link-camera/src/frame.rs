@@ -38,14 +38,42 @@ impl Intrinsics {
     }
 }
 
+/// One image of a frame, as the sensor that took it numbers and dates it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StreamStamp {
+    /// Number of the image at the source. The same number again is the same image again: the sensor has stalled.
+    pub number: u64,
+    /// When it was exposed, CLOCK_MONOTONIC nanoseconds.
+    pub capture_ns: u64,
+    /// How far `capture_ns` may be off because it was carried over from another clock, nanoseconds.
+    pub error_ns: u64,
+}
+
+/// The images of a frame whose colour and depth come from two sensors.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Streams {
+    /// The colour image.
+    pub colour: StreamStamp,
+    /// The depth image.
+    pub depth: StreamStamp,
+}
+
 /// One colour image with aligned depth. Buffers are allocated once and reused.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Frame {
     /// Counts from 1 at the source; a gap is a dropped frame. 0 means "no frame yet".
     pub sequence: u64,
-    /// When the sensor exposed the image, CLOCK_MONOTONIC nanoseconds (best estimate of the backend).
+    /// When the sensor exposed the image, CLOCK_MONOTONIC nanoseconds (best estimate of the backend); with two
+    /// sensors, the older of the two images.
     pub capture_ns: u64,
-    /// When the whole frame was in our memory, CLOCK_MONOTONIC nanoseconds. Reaction time starts here.
+    /// When driver or library had the whole frame, CLOCK_MONOTONIC nanoseconds. Reaction time starts here, so that
+    /// whatever user space then does with it counts: waking up, decoding, copying, in whichever thread.
+    ///
+    /// V4L2: the kernel's stamp of the buffer, which most drivers take when the last byte came; where it is that of the exposure's
+    /// start, the shortest time seen from there to the buffer's delivery is added. RealSense: the library's time of arrival, the
+    /// later one of colour and depth. Replay and synthetic scene: when the frame is due, which is when a camera would have
+    /// handed it over; decoding and rendering ahead of that stand for the camera and cost no reaction time, being late does.
+    /// A backend without a stamp leaves 0; the feed then stamps the frame when it is taken in.
     pub arrival_ns: u64,
     /// Time stamp of the source itself (recording time, device clock), nanoseconds of that clock.
     pub source_ns: u64,
@@ -60,6 +88,8 @@ pub struct Frame {
     /// Pose of the camera's optical frame in the robot base frame at capture, where the source knows it
     /// (the synthetic scene); `None` where the configured mounting and the robot's pose history give it.
     pub camera_in_base: Option<Isometry3<f64>>,
+    /// Colour and depth, each as its own sensor dates it; `None` where one exposure gave both.
+    pub streams: Option<Streams>,
 }
 
 impl Frame {
@@ -76,6 +106,29 @@ impl Frame {
             rgb: vec![0; pixels * 3],
             depth_mm: vec![0; pixels],
             camera_in_base: None,
+            streams: None,
         }
+    }
+
+    /// Number and capture of both images, whether they are told apart or not.
+    pub fn stamps(&self) -> Streams {
+        let one = StreamStamp { number: self.sequence, capture_ns: self.capture_ns, error_ns: 0 };
+        self.streams.unwrap_or(Streams { colour: one, depth: one })
+    }
+
+    /// Copies `other`, pixels and all, into the buffers that are there already: no allocation when they are of its size.
+    pub fn copy_from(&mut self, other: &Self) {
+        let Self { rgb, depth_mm, .. } = self;
+        rgb.clear();
+        rgb.extend_from_slice(&other.rgb);
+        depth_mm.clear();
+        depth_mm.extend_from_slice(&other.depth_mm);
+        self.sequence = other.sequence;
+        self.capture_ns = other.capture_ns;
+        self.arrival_ns = other.arrival_ns;
+        self.source_ns = other.source_ns;
+        (self.width, self.height) = (other.width, other.height);
+        self.camera_in_base = other.camera_in_base;
+        self.streams = other.streams;
     }
 }

@@ -253,6 +253,7 @@ fn finish(
     stop_collector: &AtomicBool,
 ) -> Result<CellSummary, LabError> {
     let Running { cell, mut session, mut facts, .. } = running;
+    let protective_distance = cell.protective_distance();
     session.header.problems.extend(cell.stop(DRAIN_PATIENCE));
     views.stop();
     stop_collector.store(true, Ordering::Release);
@@ -265,6 +266,7 @@ fn finish(
     session.note("facts", &facts)?;
     session.write()?;
     let (mut summary, reactions) = summarise(session.dir())?;
+    summary.protective_distance = protective_distance;
     let mut file = session.dir().samples(REACTIONS)?;
     reactions.iter().try_for_each(|row| file.push(row))?;
     file.flush()?;

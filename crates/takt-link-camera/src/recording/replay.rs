@@ -153,6 +153,7 @@ impl<R: Read + Seek> FrameReader<R> {
         frame.capture_ns = self.stamp_ns;
         frame.arrival_ns = self.stamp_ns;
         frame.camera_in_base = None;
+        frame.streams = None;
         Ok(())
     }
 }
@@ -229,7 +230,8 @@ impl Camera for ReplayCamera {
         clock::sleep_until(due_ns);
         frame.sequence += self.missed;
         frame.capture_ns = due_ns;
-        frame.arrival_ns = clock::monotonic_ns();
+        // A camera would have handed it over then, however late this thread wakes up.
+        frame.arrival_ns = due_ns;
         Ok(())
     }
 }

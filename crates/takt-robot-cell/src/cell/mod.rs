@@ -9,13 +9,13 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
-use takt_link_camera::{CameraFeed, Frame, StartGate};
+use takt_link_camera::{Acquisition, CameraFeed, Frame, StartGate};
 use takt_link_rtde::RobotState;
 use takt_link_rtde::arm::registers as reg;
 use takt_link_rtde::arm::{MissionProgress, MissionThread};
 use takt_link_rtde::client::{Link, LinkEvent, Opened, StateHistory};
 use takt_link_rtde::sim::Simulator;
-use takt_perception::{Detections, DetectorService, Overlay};
+use takt_perception::{Detections, DetectorService, FrameWatch, Overlay};
 use takt_perception_process::{Program, Record, Supervisor, WorkerFacts};
 use takt_rt::census::{CensusKeeper, CensusReport};
 use takt_rt::clock::monotonic_ns;
@@ -168,7 +168,7 @@ impl Cell {
 
         unless_stopped(stop)?;
         let gate = StartGate::new();
-        let (feeds, frame_readers) =
+        let (feeds, acquisitions, frame_readers) =
             census.attribute("cameras", || open_feeds(config, &gate, &mut histories))?;
         let Prepared { judging, detector, detector_thread, supervisor, worker_records, engine, note } =
             prepare_judging(config, &feeds, &census, options)?;
@@ -206,7 +206,7 @@ impl Cell {
         }
         let ssm_robot = states.next().ok_or(CellError::NoReader("robot state"))?;
         let view_robot = states.next().ok_or(CellError::NoReader("robot state"))?;
-        let wired = cell.start_perception(judging, frame_readers, &mut histories, masks)?;
+        let wired = cell.start_perception(judging, acquisitions, frame_readers, &mut histories, masks)?;
         let (jobs_in, jobs) = ring(RING_CAPACITY);
         let (alarm, alarms) = Alarm::new();
         if dashboard_port != 0 {
@@ -236,6 +236,7 @@ impl Cell {
     fn start_perception(
         &mut self,
         judging: Vec<Judging>,
+        acquisitions: Vec<Option<Acquisition>>,
         frame_readers: Vec<Vec<Reader<Frame>>>,
         histories: &mut impl Iterator<Item = Reader<StateHistory>>,
         masks: bool,
@@ -246,7 +247,8 @@ impl Cell {
             settings.policy = self.config.tasks.shared_perception_policy();
         }
         let cameras = self.config.cameras.clone();
-        for (index, (judging, readers)) in judging.into_iter().zip(frame_readers).enumerate() {
+        let cameras_in = judging.into_iter().zip(acquisitions).zip(frame_readers);
+        for (index, ((judging, acquisition), readers)) in cameras_in.enumerate() {
             let mut readers = readers.into_iter();
             let mut frames = || readers.next().ok_or(CellError::NoReader("frames"));
             let (detections, results) = exchange::latest(2, Detections::default);
@@ -263,6 +265,7 @@ impl Cell {
             let (records_in, records) = ring(RING_CAPACITY);
             let alive = Arc::new(AtomicBool::new(true));
             let ports = PerceptionPorts {
+                acquisition,
                 frames: frames()?,
                 signal: self.feeds[index].signal(),
                 robot: histories.next().ok_or(CellError::NoReader("robot history"))?,
@@ -272,7 +275,8 @@ impl Cell {
                 alive: Arc::clone(&alive),
                 stop: Arc::clone(&self.stop_perception),
             };
-            let task = PerceptionTask::new(judging, cameras[index].mount, ports);
+            let watch = FrameWatch::new(&self.config.perception.health);
+            let task = PerceptionTask::new(judging, cameras[index].mount, watch, ports);
             let handle = thread::spawn(&format!("perception-{index}"), &settings, move || task.run())?;
             self.keep(handle);
             self.perception_count += 1;

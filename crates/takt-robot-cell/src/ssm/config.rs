@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::ProtectiveDistance;
+use super::{ProtectiveDistance, ReactionTime};
+use crate::tasks::TaskSet;
 
 /// How a separation becomes a speed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -106,6 +107,19 @@ impl SsmConfig {
     /// to brake, and the stop has been driven.
     pub fn obey_within_ms(&self) -> f64 {
         self.ack_after_ms + (self.protective.controller_time_s + self.protective.stopping_time_s) * 1e3
+    }
+
+    /// The largest separation at which the robot is ever stopped, metres: at full speed, after the longest reaction
+    /// that is tolerated.
+    pub fn largest_stop_distance_m(&self) -> f64 {
+        match self.mode {
+            SsmMode::Fixed => self.stop_below_m,
+            SsmMode::SpeedDependent => {
+                let tolerated_s = ReactionTime::of(self, &TaskSet::default()).sum_s();
+                let reaction_s = self.protective.reaction_time_s.unwrap_or(0.0).max(tolerated_s);
+                self.protective.at(self.full_speed_m_s, 0.0, reaction_s)
+            }
+        }
     }
 
     /// Checks what the types cannot.
