@@ -133,14 +133,25 @@ fn a_new_connection_follows_the_controllers_clock_anew() {
 #[test]
 fn the_scripts_agree_with_the_registers() {
     for text in [WATCHDOG, PROGRAM] {
-        assert!(text.contains(&format!("write_output_integer_register({}, {})", reg::GUARD, reg::GUARD_ARMED)));
-        assert!(text.contains(&format!("write_output_integer_register({}, {})", reg::GUARD, reg::GUARD_WAITING)));
+        assert!(text.contains(&format!(
+            "write_output_integer_register({}, {})",
+            reg::GUARD,
+            reg::GUARD_ARMED
+        )));
+        assert!(text.contains(&format!(
+            "write_output_integer_register({}, {})",
+            reg::GUARD,
+            reg::GUARD_WAITING
+        )));
         assert!(text.contains(&format!(
             "write_output_integer_register({}, 3 * read_input_integer_register({}) + 7)",
             reg::ANSWER,
             reg::CHALLENGE
         )));
-        assert!(text.contains(&format!("rtde_set_watchdog(\"input_int_register_{}\", 10, \"stop\")", reg::HEARTBEAT)));
+        assert!(text.contains(&format!(
+            "rtde_set_watchdog(\"input_int_register_{}\", 10, \"stop\")",
+            reg::HEARTBEAT
+        )));
     }
     let starts = PROGRAM.find("takt_watchdog_start()\n\n").unwrap();
     assert!(starts < PROGRAM.find("movej(").unwrap(), "nothing moves before the watchdog stands");

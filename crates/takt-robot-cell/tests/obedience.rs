@@ -97,7 +97,11 @@ impl Bench {
             joint_speeds_rad_s: [speed, 0.0, 0.0, 0.0, 0.0, 0.0],
             tcp_speed: [0.9 * speed, 0.0, 0.0, 0.0, 0.0, 0.0],
             speed_fraction: bent.reports_fraction.unwrap_or(self.applied.fraction),
-            heartbeat_echo: if bent.controller_echo_stuck { last.heartbeat_echo } else { self.applied.heartbeat },
+            heartbeat_echo: if bent.controller_echo_stuck {
+                last.heartbeat_echo
+            } else {
+                self.applied.heartbeat
+            },
             script_echo: match bent {
                 Bent { foreign_program: true, .. } => 0,
                 Bent { script_stuck: true, .. } => last.script_echo,
@@ -287,7 +291,10 @@ fn a_state_that_creeps_to_half_a_second_is_old_long_before() {
         let (kind, delay_ms) = found.expect("found");
         println!("over {seconds} s: {kind:?} at {delay_ms} ms");
         // Slow creep reaches the round trip's limit first: it holds the delay of both directions.
-        assert!(matches!(kind, FaultKind::RobotStateOld | FaultKind::AcknowledgementLate | FaultKind::RobotLinkLost));
+        assert!(matches!(
+            kind,
+            FaultKind::RobotStateOld | FaultKind::AcknowledgementLate | FaultKind::RobotLinkLost
+        ));
         assert!(delay_ms <= 60, "{delay_ms} ms");
     }
 }

@@ -7,8 +7,10 @@ use crate::{RtdeError, session};
 pub const WATCHDOG: &str = include_str!("../../urscript/takt_watchdog.script");
 
 /// The program for the robot: [`WATCHDOG`], then `urscript/takt_cell.script`.
-pub const PROGRAM: &str =
-    concat!(include_str!("../../urscript/takt_watchdog.script"), include_str!("../../urscript/takt_cell.script"));
+pub const PROGRAM: &str = concat!(
+    include_str!("../../urscript/takt_watchdog.script"),
+    include_str!("../../urscript/takt_cell.script")
+);
 
 /// Sends a URScript program to the controller, which starts it at once; returns how many bytes were sent.
 ///

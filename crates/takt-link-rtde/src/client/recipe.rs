@@ -99,8 +99,13 @@ mod tests {
         for (asked, sent) in
             [(f64::NAN, 0.0), (-1.0, 0.0), (7.0, 1.0), (f64::NEG_INFINITY, 0.0), (0.25, 0.25)]
         {
-            let command =
-                Command { speed_fraction: asked, digital_outputs: 1, digital_outputs_mask: 7, heartbeat: -3, challenge: 5 };
+            let command = Command {
+                speed_fraction: asked,
+                digital_outputs: 1,
+                digital_outputs_mask: 7,
+                heartbeat: -3,
+                challenge: 5,
+            };
             encode(&command, 9, &mut buffer);
             assert_eq!(buffer[..4], [0, COMMAND_BYTES as u8, b'U', 9]);
             let mut fields = Fields::new(&buffer[4..]);

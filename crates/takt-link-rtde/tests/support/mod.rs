@@ -52,8 +52,13 @@ impl Cell {
     pub fn open(config: &RtdeConfig) -> Self {
         let Opened { link, commander, mut states, .. } = Link::open(config, 1, 0).unwrap();
         let reader = states.pop().unwrap();
-        let command =
-            Command { speed_fraction: 1.0, digital_outputs: 0, digital_outputs_mask: 0, heartbeat: 0, challenge: 1 };
+        let command = Command {
+            speed_fraction: 1.0,
+            digital_outputs: 0,
+            digital_outputs_mask: 0,
+            heartbeat: 0,
+            challenge: 1,
+        };
         Self { link, commander, reader, command }
     }
 

@@ -157,8 +157,7 @@ impl Cell {
         let mut rtde = config.robot.rtde.clone();
         let mut dashboard_port = config.robot.dashboard_port;
         let simulated = config.robot.simulator.as_ref();
-        let simulator =
-            simulated.map(|sim| simulate(sim, &mut rtde, &mut dashboard_port)).transpose()?;
+        let simulator = simulated.map(|sim| simulate(sim, &mut rtde, &mut dashboard_port)).transpose()?;
         let census = CensusKeeper::start(config.tasks.policy_of(Role::Subthread), CENSUS_PERIOD)?;
         // One history for each perception task, one for each scene that is rendered from the tool.
         let histories = 2 * config.cameras.len();
@@ -405,7 +404,14 @@ impl Cell {
             thread.error.as_ref().map(|error| format!("{}: fallback policy: {error}", thread.name))
         });
         let worker = self.worker().map_or_else(Vec::new, |facts| judging::not_granted(&facts));
-        self.warnings.iter().cloned().chain(self.watchdog_missing()).chain(refused).chain(fallback).chain(worker).collect()
+        self.warnings
+            .iter()
+            .cloned()
+            .chain(self.watchdog_missing())
+            .chain(refused)
+            .chain(fallback)
+            .chain(worker)
+            .collect()
     }
 
     /// All threads of the process, with the policy that each has.

@@ -247,13 +247,8 @@ impl Monitor {
         if inputs.cameras.len() != self.cameras {
             return Some(Fault { kind: super::FaultKind::NoFrame, camera: None });
         }
-        let robot = robot_fault(
-            &self.config,
-            &mut self.obedience,
-            self.watchdog,
-            inputs.robot,
-            inputs.now_ns,
-        );
+        let robot =
+            robot_fault(&self.config, &mut self.obedience, self.watchdog, inputs.robot, inputs.now_ns);
         let mut found = robot.map(|kind| Fault { kind, camera: None });
         // Every camera is followed in every job, whatever else is wrong; the first fault is the one told of.
         for (index, (&camera, watch)) in inputs.cameras.iter().zip(&mut self.watches).enumerate() {

@@ -240,7 +240,8 @@ impl Obedience {
         watchdog: bool,
         now_ns: u64,
     ) -> Option<FaultKind> {
-        let leapt = self.clock_faults.replace(robot.clock_faults).is_some_and(|old| old != robot.clock_faults);
+        let leapt =
+            self.clock_faults.replace(robot.clock_faults).is_some_and(|old| old != robot.clock_faults);
         if leapt {
             return Some(match robot.clock_fault {
                 Content::ClockLeapt => FaultKind::RobotClockLeapt,
@@ -267,7 +268,9 @@ impl Obedience {
         if self.controller.answers_ns == 0 {
             return Some(FaultKind::HeartbeatNotEchoed);
         }
-        if let Some(kind) = kind(self.controller, FaultKind::HeartbeatNotEchoed, FaultKind::AcknowledgementLate) {
+        if let Some(kind) =
+            kind(self.controller, FaultKind::HeartbeatNotEchoed, FaultKind::AcknowledgementLate)
+        {
             return Some(kind);
         }
         if !watchdog || !robot.program_running {

@@ -114,7 +114,11 @@ fn protective_distance(terms: &[ProtectiveTerm]) -> String {
         .iter()
         .filter_map(|symbol| value(symbol).map(|metres| format!("{symbol} {metres:.3}")))
         .collect();
-    let _ = writeln!(out, "\n  Protective separation distance at full speed: {} = {needed:.3} m", sum.join(" + "));
+    let _ = writeln!(
+        out,
+        "\n  Protective separation distance at full speed: {} = {needed:.3} m",
+        sum.join(" + ")
+    );
     let times = ["T_r", "T_tolerated", "T_measured", "T_s"];
     let times: Vec<_> = times
         .iter()

@@ -115,10 +115,7 @@ impl FaultKind {
 
     /// Whether the robot's own motion shows it.
     pub const fn is_motion(self) -> bool {
-        matches!(
-            self,
-            Self::MovesDespiteStop | Self::FasterThanCommanded | Self::SpeedFractionNotFollowed
-        )
+        matches!(self, Self::MovesDespiteStop | Self::FasterThanCommanded | Self::SpeedFractionNotFollowed)
     }
 
     /// A few words for a person.
