@@ -15,6 +15,7 @@ mod config;
 mod connection;
 mod controller;
 mod dashboard;
+mod log;
 mod motion;
 mod program;
 mod rtde;
@@ -28,6 +29,7 @@ use std::thread::JoinHandle;
 
 pub use config::{SimConfig, SimProgram, WatchdogAction};
 pub use controller::RuntimeState;
+pub use log::COLUMNS as LOG_COLUMNS;
 
 use crate::{RobotMode, RtdeError, SafetyMode};
 use server::Server;
