@@ -87,6 +87,7 @@ fn fixture() -> Fixture {
         robot,
         commander,
         records: records_in,
+        ending: Vec::new(),
     };
     let config = SsmConfig { recover_after_s: 0.05, resume_after_s: 0.01, ..SsmConfig::default() };
     let monitor = Monitor::new(config, CAMERAS).expect("valid");

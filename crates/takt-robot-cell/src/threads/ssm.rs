@@ -14,7 +14,7 @@ use takt_rt::ring::Producer;
 
 use crate::config::LightOutputs;
 use crate::records::SsmJob;
-use crate::ssm::{CameraInput, Inputs, MAX_CAMERAS, Monitor};
+use crate::ssm::{CameraInput, Inputs, Light, MAX_CAMERAS, Monitor};
 
 /// What the task is connected to.
 #[derive(Debug)]
@@ -29,6 +29,8 @@ pub struct SsmPorts {
     pub commander: Commander,
     /// All records, for the collector.
     pub records: Producer<SsmJob>,
+    /// Set when the run ends: whatever is decided from then on, the robot is commanded to stop.
+    pub ending: Vec<Arc<AtomicBool>>,
 }
 
 /// The task.
@@ -47,7 +49,9 @@ pub struct SsmTask {
 
 impl SsmTask {
     /// A task that has run no job yet.
-    pub fn new(monitor: Monitor, ports: SsmPorts, light: LightOutputs) -> Self {
+    pub fn new(monitor: Monitor, mut ports: SsmPorts, light: LightOutputs) -> Self {
+        // However this task ends, by a panic as well, that is the last that the robot hears of it.
+        ports.commander.at_end(command(&light, 0.0, Light::Red, -1));
         Self {
             monitor,
             ports,
@@ -62,6 +66,7 @@ impl SsmTask {
 
     /// One job.
     pub fn job(&mut self, release: &Release) -> SsmJob {
+        let ending = self.ports.ending.iter().any(|ending| ending.load(Ordering::Acquire));
         let robot = *self.ports.robot.read().value;
         let mut cameras = [CameraInput { detections: &self.nothing, alive: false }; MAX_CAMERAS];
         let mut count = 0;
@@ -77,19 +82,19 @@ impl SsmTask {
         let cameras = &cameras[..count];
         // After reading: no input can then lie in the future by honest clocks.
         let start_ns = monotonic_ns();
-        let decision = self.monitor.decide(&Inputs {
+        let mut decision = self.monitor.decide(&Inputs {
             now_ns: start_ns,
             cameras,
             robot: &robot,
             measured_worst_s: self.measured_worst_ns as f64 / 1e9,
         });
         self.heartbeat = self.heartbeat.wrapping_add(1);
-        let sent = self.ports.commander.send(&Command {
-            speed_fraction: decision.speed_fraction,
-            digital_outputs: 1 << self.light.output(decision.light),
-            digital_outputs_mask: 1 << self.light.green | 1 << self.light.orange | 1 << self.light.red,
-            heartbeat: self.heartbeat,
-        });
+        if ending {
+            // Before perception and collectors end, which takes its time. What was decided stays in the record.
+            (decision.speed_fraction, decision.light) = (0.0, Light::Red);
+        }
+        let asked = command(&self.light, decision.speed_fraction, decision.light, self.heartbeat);
+        let sent = self.ports.commander.send(&asked);
         let end_ns = monotonic_ns();
 
         let mut input_sequences = [0; MAX_CAMERAS];
@@ -123,5 +128,20 @@ impl SsmTask {
         };
         self.ports.records.push(record);
         record
+    }
+
+    /// Whether the robot says that it follows the stop (its target speed is 0), or there is none to ask.
+    pub fn stands_commanded(&mut self) -> bool {
+        let robot = self.ports.robot.read().value;
+        !robot.connected || robot.sequence == 0 || robot.speed_fraction <= 0.0
+    }
+}
+
+fn command(light: &LightOutputs, speed_fraction: f64, shown: Light, heartbeat: i32) -> Command {
+    Command {
+        speed_fraction,
+        digital_outputs: 1 << light.output(shown),
+        digital_outputs_mask: 1 << light.green | 1 << light.orange | 1 << light.red,
+        heartbeat,
     }
 }
