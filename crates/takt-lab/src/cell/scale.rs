@@ -434,6 +434,30 @@ mod tests {
     }
 
     #[test]
+    fn all_runs_of_a_campaign_share_one_decision() {
+        let mut campaign = crate::campaign::shipped("sentryrt1").unwrap();
+        let mut decisions = 0;
+        let mut decide_once = |file: &mut CellFile| {
+            decisions += 1;
+            // Another cost at every call: a second one would show.
+            let decided =
+                decide(&ScaleRule::default(), &asked(file), &costs(20.0, 12.0 * f64::from(decisions)), 2);
+            apply(file, decided);
+            Ok(())
+        };
+        let plan = crate::campaign::Plan::resolve_with(&campaign, &mut decide_once).unwrap();
+        assert_eq!((decisions, plan.runs.len(), plan.configs.len()), (1, 5 * 4 * 3, 4));
+        for (name, text) in &plan.configs {
+            let file = CellFile::parse(text, name, std::path::Path::new("")).unwrap();
+            assert_eq!((file.cameras.len(), file.scaled.as_ref()), (3, plan.scaled.as_ref()), "{name}");
+        }
+        // A guest's processors are not the ones that would be measured.
+        campaign.guests.get_or_insert_default();
+        let error = crate::campaign::Plan::resolve_with(&campaign, &mut |_| panic!("not asked")).unwrap_err();
+        assert!(error.to_string().contains("[scale] measures this machine"), "{error}");
+    }
+
+    #[test]
     fn a_decision_is_part_of_the_configuration_and_is_not_taken_again() {
         let mut file = CellFile::sentryrt1().unwrap();
         assert_eq!((file.cameras.len(), file.scaled.as_ref()), (5, None));
