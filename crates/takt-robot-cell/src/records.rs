@@ -57,7 +57,7 @@ pub struct FrameRecord {
     pub health: FrameHealth,
     /// People seen.
     pub people: u32,
-    /// Objects that nothing explained.
+    /// Objects that nothing explained, and holes in which something could be.
     pub unexplained: u32,
     /// Least distance, metres; infinite when nobody was seen.
     pub nearest_m: f32,

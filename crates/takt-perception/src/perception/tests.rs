@@ -166,8 +166,12 @@ fn a_person_without_depth_is_reported_at_the_nearest_place_they_could_stand() {
     let mut frame = wall(1);
     put(&mut frame, [160, 80, 220, 260], 0);
     let out = run(&mut perception, &frame, Some(&detections(1, &[[160.0, 80.0, 220.0, 260.0]])));
-    assert_eq!(out.objects().len(), 1);
-    let object = &out.objects()[0];
+    assert_eq!(out.objects().len(), 2);
+    // What has no depth could also be a hand at the lens.
+    let hole = &out.objects()[0];
+    assert_eq!((hole.kind, hole.points), (ObjectKind::Unseen, 0));
+    assert!(hole.distance_m < 0.01, "{hole:?}");
+    let object = &out.objects()[1];
     assert_eq!((object.kind, object.points), (ObjectKind::Person, 0));
     // 180 px high are at least 0.4 m: no nearer than 300 * 0.4 / 180 = 0.67 m.
     assert!((0.6..0.8).contains(&object.distance_m), "{object:?}");

@@ -192,7 +192,7 @@ fn record(result: &Detections, dropped: u64) -> FrameRecord {
         published_ns: result.times.published_ns,
         health: result.health,
         people: count(ObjectKind::Person),
-        unexplained: count(ObjectKind::Unexplained),
+        unexplained: count(ObjectKind::Unexplained) + count(ObjectKind::Unseen),
         nearest_m: result.nearest().map_or(f32::INFINITY, |o| o.distance_m),
         detected: result.detected,
         masks: result.masks,
