@@ -19,7 +19,7 @@ use super::collector::{Board, Collected, Collector};
 use super::rows::{JOBS, REACTIONS, SSM_LATENESS, SSM_RESPONSE};
 use super::summary::{RunFacts, summarise};
 use super::worker_rows::{WorkerFactsShort, WorkerSummary};
-use super::{CellFile, CellSummary};
+use super::{CellFile, CellSummary, scale};
 use crate::LabError;
 use crate::keeper::Window;
 use crate::options::{RunOptions, View};
@@ -127,6 +127,20 @@ pub fn run(
     options: &RunOptions,
     observe: &mut dyn FnMut(RunEvent<'_>),
 ) -> Result<CellSummary, LabError> {
+    // A bench or campaign has decided for all of its runs; a run alone decides for itself.
+    let settled = match file.scaled {
+        None if file.scale.is_some() => {
+            observe(RunEvent::Preparing { what: "measuring what a frame costs here" });
+            let mut settled = file.clone();
+            scale::settle(&mut settled)?;
+            Some(settled)
+        }
+        _ => None,
+    };
+    let file = settled.as_ref().unwrap_or(file);
+    if let Some(scaled) = &file.scaled {
+        observe(RunEvent::Preparing { what: &scaled.text() });
+    }
     let mut session = Session::create("cell", file.tasks.policy.name(), file, options)?;
     let started = Cell::start(
         &file.cell(),
@@ -156,6 +170,7 @@ pub fn run(
         records_lost: 0,
         not_granted: cell.not_granted(),
         cpu: CpuShare::default(),
+        scaled: file.scaled.clone(),
         worker: cell.worker().as_ref().map(WorkerFactsShort::from),
     };
     let records = cell.take_records().ok_or_else(|| LabError::internal("records"))?;
@@ -268,6 +283,10 @@ fn finish(
     header.measures.iter_mut().skip(1).for_each(|measure| measure.never = summary.ssm.skipped);
     header.figures.insert("frames_dropped".to_owned(), summary.frames_dropped as f64);
     header.figures.insert("stops".to_owned(), summary.stops as f64);
+    if let Some(scaled) = &summary.scaled {
+        header.figures.insert("scaled_cameras".to_owned(), f64::from(scaled.cameras));
+        header.figures.insert("scaled_rate_fps".to_owned(), scaled.rate_fps);
+    }
     if let Some(worker) = &summary.worker {
         header.figures.extend(worker_figures(worker));
     }

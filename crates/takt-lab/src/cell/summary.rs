@@ -8,6 +8,7 @@ use takt_robot_cell::records::{FrameRecord, SsmJob};
 use takt_stats::{DeadlineEvidence, Summary, Verdict, judge};
 
 use super::rows::{FRAMES, JOBS, JobRow};
+use super::scale::Scaled;
 use super::worker_rows::{GPU_EVENTS, GPU_FRAMES, WorkerFactsShort, WorkerRow, WorkerSummary};
 use crate::LabError;
 use takt_rundir::CpuShare;
@@ -34,6 +35,9 @@ pub struct RunFacts {
     pub not_granted: Vec<String>,
     /// Processor time during the window.
     pub cpu: CpuShare,
+    /// What was given up because this machine cannot carry it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scaled: Option<Scaled>,
     /// The perception process, where there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worker: Option<WorkerFactsShort>,
@@ -138,6 +142,9 @@ pub struct CellSummary {
     pub not_granted: Vec<String>,
     /// Processor time during the window.
     pub cpu: CpuShare,
+    /// What was given up because this machine cannot carry it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scaled: Option<Scaled>,
     /// The run directory.
     pub run_dir: String,
 }
@@ -311,6 +318,7 @@ fn sum_up(facts: &RunFacts, frames: &[FrameRecord], jobs: &[SsmJob]) -> (CellSum
         records_lost: facts.records_lost,
         not_granted: facts.not_granted.clone(),
         cpu: facts.cpu,
+        scaled: facts.scaled.clone(),
         run_dir: String::new(),
     };
     (summary, rows)
@@ -417,6 +425,7 @@ mod tests {
             records_lost: 0,
             not_granted: Vec::new(),
             cpu: CpuShare::default(),
+            scaled: None,
             worker: None,
         }
     }

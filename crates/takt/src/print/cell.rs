@@ -6,6 +6,7 @@ use std::time::Duration;
 use indicatif::ProgressBar;
 use takt_lab::cell::CellSummary;
 use takt_lab::cell::bench::{BenchRow, Progress, against_cfs};
+use takt_lab::cell::designs::{DesignRow, Side};
 use takt_lab::cell::run::RunEvent;
 use takt_lab::cell::worker_rows::WorkerSummary;
 use takt_robot_cell::tasks::PolicyMix;
@@ -98,6 +99,9 @@ pub fn summary(s: &CellSummary) -> String {
         );
     }
     out += &circumstances(s.cpu, s.records_lost, &s.not_granted);
+    if let Some(scaled) = &s.scaled {
+        let _ = writeln!(out, "\n  {}", scaled.text());
+    }
     let _ = writeln!(out, "\n{}\nRun directory: {}", verdict(s), s.run_dir);
     out
 }
@@ -157,6 +161,49 @@ pub fn rows(rows: &[BenchRow]) -> String {
         );
     }
     out
+}
+
+/// Two designs side by side.
+pub fn designs(own: &str, against: &str, rows: &[DesignRow]) -> String {
+    let mut out = String::new();
+    let _ = writeln!(out, "{own} against {against}, the same policies, noise, cameras, rate and networks:");
+    let _ = writeln!(
+        out,
+        "  {:<9}{:>6}{:>22}{:>22}   {own}: mean, worst",
+        "policy",
+        "noise",
+        format!("{} mean/worst", clipped(against)),
+        format!("{} mean/worst", clipped(own)),
+    );
+    for row in rows {
+        let side = |side: &Side| format!("{:.2} / {:.2}", side.mean_ms, side.worst_ms);
+        let lower = |percent: f64| {
+            let word = if percent < 0.0 { "higher" } else { "lower" };
+            format!("{:.0} % {word}", percent.abs())
+        };
+        let gain = match (row.mean_lower_percent, row.worst_lower_percent, &row.withheld) {
+            (Some(mean), Some(worst), _) => format!("{}, {}", lower(mean), lower(worst)),
+            (_, _, Some(why)) => format!("not compared: {why}"),
+            _ => "not compared".to_owned(),
+        };
+        let _ = writeln!(
+            out,
+            "  {:<9}{:>6}{:>22}{:>22}   {gain}",
+            row.policy,
+            row.noise,
+            side(&row.against),
+            side(&row.own)
+        );
+        let work =
+            |side: &Side| format!("{} judged, {} dropped, {} missed", side.judged, side.dropped, side.misses);
+        let _ = writeln!(out, "      {against}: {}; {own}: {}", work(&row.against), work(&row.own));
+    }
+    out
+}
+
+/// The first letters of a name, for the head of a column.
+fn clipped(name: &str) -> String {
+    name.chars().take(10).collect()
 }
 
 /// Progress of one run, on standard error.
