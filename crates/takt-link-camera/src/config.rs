@@ -31,6 +31,16 @@ impl CameraConfig {
             Self::Realsense(_) => "realsense",
         }
     }
+
+    /// Frames per second that the camera has to deliver; `None` for a recording that is paced by its own time stamps.
+    pub fn rate_fps(&self) -> Option<f64> {
+        match self {
+            Self::Replay(replay) => replay.rate_fps,
+            Self::Synthetic(scene) => Some(scene.rate_fps),
+            Self::V4l2(camera) => Some(f64::from(camera.rate_fps)),
+            Self::Realsense(camera) => Some(f64::from(camera.rate_fps)),
+        }
+    }
 }
 
 /// A camera of an MCAP recording.

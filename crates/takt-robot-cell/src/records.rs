@@ -34,7 +34,7 @@ pub struct SsmJob {
     pub echo_received_ns: u64,
 }
 
-/// One frame that perception judged.
+/// One frame that perception took up.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FrameRecord {
     /// Index of the camera.
@@ -61,6 +61,17 @@ pub struct FrameRecord {
     pub unexplained: u32,
     /// Least distance, metres; infinite when nobody was seen.
     pub nearest_m: f32,
-    /// Frames of this camera between the previous record and this one that were never judged.
+    /// Frames of this camera between the previous record and this one that were never taken up.
     pub dropped: u64,
+    /// People whose points a network's mask of this very frame chose.
+    #[serde(default)]
+    pub segmented: u32,
+}
+
+impl FrameRecord {
+    /// Whether the picture was judged. All else is a camera that is blind: the robot stops for it, but nobody has looked, so
+    /// that it is no reaction to what stood before the camera.
+    pub fn is_judged(&self) -> bool {
+        self.health == FrameHealth::Ok
+    }
 }

@@ -1,13 +1,17 @@
 //! The safety cell in the lab: run it, keep its samples, sum them up, compare policies under interference.
 
 pub mod bench;
-mod collector;
+pub mod collector;
 mod file;
 pub mod gpu_bench;
 pub mod record;
 pub mod rows;
 pub mod run;
 pub mod summary;
+pub mod tally;
+mod verdict;
+mod watch;
+pub mod work;
 pub mod worker_rows;
 
 /// The perception process: runs until its cell ends it. What `takt perception-worker` does.

@@ -381,7 +381,8 @@ impl Cell {
 
     /// Names of critical threads that have ended. Empty while all is well.
     pub fn ended_threads(&self) -> Vec<String> {
-        self.threads.iter().filter(|t| t.is_finished()).map(|t| t.name().to_owned()).collect()
+        let all = self.threads.iter().chain(&self.detector_thread);
+        all.filter(|t| t.is_finished()).map(|t| t.name().to_owned()).collect()
     }
 
     /// Ends the cameras, lets perception finish what has arrived and SSM answer it, then stops the robot and ends

@@ -178,5 +178,6 @@ fn record(result: &Detections, dropped: u64) -> FrameRecord {
         unexplained: count(ObjectKind::Unexplained),
         nearest_m: result.nearest().map_or(f32::INFINITY, |o| o.distance_m),
         dropped,
+        segmented: result.objects().iter().filter(|o| o.segmented).count() as u32,
     }
 }
