@@ -255,8 +255,9 @@ mod tests {
     #[test]
     fn only_the_window_counts() {
         let mut tally = WorkerTally::new().unwrap();
-        [5, 15, 16, 25].map(|at| tally.see(&record(EventKind::Answered, at), [10, 20]));
-        [9, 10, 19, 20].map(|at| tally.see(&record(EventKind::Overrun, at), [10, 20]));
+        for (kind, times) in [(EventKind::Answered, [5, 15, 16, 25]), (EventKind::Overrun, [9, 10, 19, 20])] {
+            times.iter().for_each(|&at| tally.see(&record(kind, at), [10, 20]));
+        }
         let tally: WorkerTally = serde_json::from_str(&serde_json::to_string(&tally).unwrap()).unwrap();
         let summary = tally.summary(&WorkerFactsShort::default());
         assert_eq!(

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use takt_robot_cell::records::SsmJob;
-use takt_robot_cell::ssm::{Decision, Fault};
+use takt_robot_cell::ssm::{Decision, Fault, Light};
 use takt_stats::{Recorder, RecorderError};
 
 use super::{CameraTally, Rules, StealTally, inside};
@@ -134,7 +134,15 @@ impl SsmTally {
         name: impl Fn(u32) -> String,
     ) {
         self.breaches_not_stopped += u64::from(decision.breach && !decision.stop);
-        *self.lights.entry(format!("{:?}", decision.light).to_lowercase()).or_default() += 1;
+        let light = match decision.light {
+            Light::Green => "green",
+            Light::Orange => "orange",
+            Light::Red => "red",
+        };
+        match self.lights.get_mut(light) {
+            Some(jobs) => *jobs += 1,
+            None => drop(self.lights.insert(light.to_owned(), 1)),
+        }
         let fault = decision.fault.map(|fault| fault_text(&fault, name));
         if let Some(fault) = &fault {
             self.distrusting += 1;

@@ -56,7 +56,9 @@ mod tests {
     fn a_miss_is_the_hypervisors_where_it_took_time_meanwhile() {
         const MS: u64 = 1_000_000;
         let mut steal = StealTally::default();
-        [(0, 5), (50, 5), (100, 7), (150, 7), (1000, 9)].map(|(at, ticks)| steal.reading(at * MS, ticks));
+        for (at, ticks) in [(0, 5), (50, 5), (100, 7), (150, 7), (1000, 9)] {
+            steal.reading(at * MS, ticks);
+        }
         steal.miss(10 * MS, 40 * MS, 1);
         steal.miss(60 * MS, 62 * MS, 3);
         steal.miss(40 * MS, 55 * MS, 1);
