@@ -131,8 +131,9 @@ impl Source {
                     people: if blind { 0 } else { 2 },
                     unexplained: 0,
                     nearest_m: 2.0,
+                    detected: false,
+                    masks: u32::from(!blind),
                     dropped: 0,
-                    segmented: u32::from(!blind),
                 };
                 assert!(self.frames[camera].push(frame));
             }

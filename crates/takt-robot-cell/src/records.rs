@@ -57,15 +57,18 @@ pub struct FrameRecord {
     pub health: FrameHealth,
     /// People seen.
     pub people: u32,
-    /// Objects that nothing explained.
+    /// Objects that nothing explained, and holes in which something could be.
     pub unexplained: u32,
     /// Least distance, metres; infinite when nobody was seen.
     pub nearest_m: f32,
+    /// Whether a detector ran on this frame before its result was published.
+    #[serde(default)]
+    pub detected: bool,
+    /// Masks that a network made of this frame.
+    #[serde(default)]
+    pub masks: u32,
     /// Frames of this camera between the previous record and this one that were never taken up.
     pub dropped: u64,
-    /// People whose points a network's mask of this very frame chose.
-    #[serde(default)]
-    pub segmented: u32,
 }
 
 impl FrameRecord {
@@ -73,5 +76,10 @@ impl FrameRecord {
     /// that it is no reaction to what stood before the camera.
     pub fn is_judged(&self) -> bool {
         self.health == FrameHealth::Ok
+    }
+
+    /// Whether a network ran on this frame before its result was published.
+    pub fn used_networks(&self) -> bool {
+        self.detected || self.masks > 0
     }
 }

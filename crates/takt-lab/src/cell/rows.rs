@@ -201,8 +201,9 @@ mod tests {
                 people: 9,
                 unexplained: 10,
                 nearest_m,
+                detected: true,
+                masks: 2,
                 dropped: 11,
-                segmented: 12,
             };
             let mut writer = csv::Writer::from_writer(Vec::new());
             writer.serialize(frame).unwrap();

@@ -26,8 +26,8 @@ pub struct Work {
     pub frames_delivered: u64,
     /// Frames judged.
     pub frames_judged: u64,
-    /// Judged frames in which a network's mask chose the points of somebody.
-    pub frames_segmented: u64,
+    /// Judged frames on which a network ran before their result was published.
+    pub frames_with_networks: u64,
     /// People found, summed over the judged frames.
     pub people_found: u64,
     /// Frames that the shared detector looked at; 0 where detection is part of judging.
@@ -42,7 +42,7 @@ type Item = (&'static str, &'static str, f64, fn(&Work) -> u64);
 const ITEMS: [Item; 6] = [
     ("frames_delivered", "frames delivered", COUNT_TOLERANCE, |w| w.frames_delivered),
     ("frames_judged", "frames judged", COUNT_TOLERANCE, |w| w.frames_judged),
-    ("frames_segmented", "frames with masks of a network", CONTENT_TOLERANCE, |w| w.frames_segmented),
+    ("frames_with_networks", "frames judged with networks", CONTENT_TOLERANCE, |w| w.frames_with_networks),
     ("people_found", "people found", CONTENT_TOLERANCE, |w| w.people_found),
     ("detector_runs", "frames looked at by the shared detector", CONTENT_TOLERANCE, |w| w.detector_runs),
     ("ssm_jobs", "SSM jobs run", COUNT_TOLERANCE, |w| w.ssm_jobs),
@@ -56,7 +56,7 @@ impl Work {
             seconds,
             frames_delivered: sum(|c| c.delivered()),
             frames_judged: sum(|c| c.judged),
-            frames_segmented: sum(|c| c.segmented),
+            frames_with_networks: sum(|c| c.with_networks),
             people_found: sum(|c| c.people),
             detector_runs,
             ssm_jobs: tally.ssm.jobs,
@@ -69,7 +69,7 @@ impl Work {
             seconds: sum.seconds + one.seconds,
             frames_delivered: sum.frames_delivered + one.frames_delivered,
             frames_judged: sum.frames_judged + one.frames_judged,
-            frames_segmented: sum.frames_segmented + one.frames_segmented,
+            frames_with_networks: sum.frames_with_networks + one.frames_with_networks,
             people_found: sum.people_found + one.people_found,
             detector_runs: sum.detector_runs + one.detector_runs,
             ssm_jobs: sum.ssm_jobs + one.ssm_jobs,
@@ -116,14 +116,14 @@ mod tests {
             seconds: 10.0,
             frames_delivered: 1500,
             frames_judged: 1500,
-            frames_segmented: 900,
+            frames_with_networks: 900,
             people_found: 2330,
             detector_runs: 100,
             ssm_jobs: 5000,
         };
         assert_eq!(whole.less_than(&whole), Vec::<String>::new());
         let shorter = Work { seconds: 1.0, frames_judged: 148, ..Work::default() };
-        let shorter = Work { frames_delivered: 150, frames_segmented: 88, people_found: 220, ..shorter };
+        let shorter = Work { frames_delivered: 150, frames_with_networks: 88, people_found: 220, ..shorter };
         let shorter = Work { detector_runs: 10, ssm_jobs: 495, ..shorter };
         assert_eq!(shorter.less_than(&whole), Vec::<String>::new(), "a shorter run is not less work");
         let blind = Work { frames_judged: 424, people_found: 0, ..whole };

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use nalgebra::Isometry3;
-use takt_link_camera::{CameraConfig, CameraFeed, FeedOptions, Frame, PoseSource, StartGate};
+use takt_link_camera::{Acquisition, CameraConfig, CameraFeed, FeedOptions, Frame, PoseSource, StartGate};
 use takt_link_rtde::client::{RtdeConfig, StateHistory};
 use takt_link_rtde::sim::Simulator;
 use takt_perception::{DetectorHandle, DetectorSchedule, DetectorService, Engine, Mount};
@@ -19,7 +19,7 @@ use super::ThreadReport;
 use crate::config::CellConfig;
 use crate::error::CellError;
 use crate::poses::tool_poses;
-use crate::tasks::{Role, TaskSet};
+use crate::tasks::{AcquiredBy, Role, TaskSet};
 
 /// Stack that is touched before a critical thread begins.
 const PREFAULT_STACK_BYTES: usize = 256 << 10;
@@ -69,7 +69,8 @@ pub(super) fn simulate(
     Ok(simulator)
 }
 
-pub(super) type Feeds = (Vec<CameraFeed>, Vec<Vec<Reader<Frame>>>);
+/// The cameras, who of the perception tasks acquires itself, and the readers of frames.
+pub(super) type Feeds = (Vec<CameraFeed>, Vec<Option<Acquisition>>, Vec<Vec<Reader<Frame>>>);
 
 /// Opens the cameras; they begin together when the gate opens, spread over one period, as unsynchronised cameras
 /// are.
@@ -79,6 +80,7 @@ pub(super) fn open_feeds(
     histories: &mut impl Iterator<Item = Reader<StateHistory>>,
 ) -> Result<Feeds, CellError> {
     let mut feeds = Vec::new();
+    let mut acquisitions = Vec::new();
     let mut frames = Vec::new();
     for (index, camera) in config.cameras.iter().enumerate() {
         let poses = match &camera.source {
@@ -93,12 +95,20 @@ pub(super) fn open_feeds(
             gate: Some(gate.clone()),
             ..FeedOptions::default()
         };
-        let (feed, readers) = CameraFeed::start(index as u32, &camera.source, poses, 2, options)
-            .map_err(|source| CellError::Camera { name: camera.name.clone(), source })?;
+        let (number, source) = (index as u32, &camera.source);
+        let started = match config.tasks.acquisition {
+            AcquiredBy::DriverThread => CameraFeed::start(number, source, poses, 2, options)
+                .map(|(feed, readers)| (feed, None, readers)),
+            AcquiredBy::InTask => CameraFeed::in_task(number, source, poses, 2, options)
+                .map(|(feed, acquisition, readers)| (feed, Some(acquisition), readers)),
+        };
+        let (feed, acquisition, readers) =
+            started.map_err(|source| CellError::Camera { name: camera.name.clone(), source })?;
         feeds.push(feed);
+        acquisitions.push(acquisition);
         frames.push(readers);
     }
-    Ok((feeds, frames))
+    Ok((feeds, acquisitions, frames))
 }
 
 /// Tells the synthetic scene where its camera is: the newest pose of the robot, through the mounting.

@@ -76,8 +76,9 @@ fn frame(sequence: u64, arrival_ms: u64, dropped: u64) -> FrameRecord {
         people: 2,
         unexplained: 0,
         nearest_m: 1.0,
+        detected: false,
+        masks: 1,
         dropped,
-        segmented: 1,
     }
 }
 
@@ -246,7 +247,7 @@ fn a_good_run_passes_and_all_its_tasks_are_told() {
     let tasks: Vec<_> = s.tasks.iter().map(|t| (&*t.name, t.deadline_ms, t.releases, t.jobs, t.misses)).collect();
     assert_eq!(tasks, [("ssm", 2.0, 7500, 7500, 0), ("perception-0", 33.0, 450, 450, 0)]);
     assert_eq!((s.work.frames_delivered, s.work.frames_judged, s.work.ssm_jobs), (450, 450, 7500));
-    assert_eq!((s.work.people_found, s.work.frames_segmented), (900, 450));
+    assert_eq!((s.work.people_found, s.work.frames_with_networks), (900, 450));
 }
 
 /// Every way in which a run was bad and could be called good nevertheless, each with its own sentence.
@@ -370,7 +371,7 @@ fn a_frame_without_a_judgement_is_a_loss_and_in_no_statistics() {
     let mut run = Run::good();
     for frame in run.frames.iter_mut().filter(|frame| frame.sequence % 2 == 0) {
         frame.health = FrameHealth::NoPose;
-        (frame.people, frame.segmented) = (0, 0);
+        (frame.people, frame.masks) = (0, 0);
         frame.published_ns = frame.arrival_ns + 3000;
     }
     run.consume();

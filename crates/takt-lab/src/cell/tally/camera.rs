@@ -53,8 +53,8 @@ pub struct CameraTally {
     pub longest_silence_ns: u64,
     /// People found, summed over the judged frames.
     pub people: u64,
-    /// Judged frames in which a network's mask chose the points of at least one person.
-    pub segmented: u64,
+    /// Judged frames on which a network ran before their result was published.
+    pub with_networks: u64,
     /// Frames judged and never seen by a job.
     pub unanswered: u64,
     /// Those of them that were past their deadline.
@@ -85,7 +85,7 @@ impl CameraTally {
             missing: 0,
             longest_silence_ns: 0,
             people: 0,
-            segmented: 0,
+            with_networks: 0,
             unanswered: 0,
             unanswered_late: 0,
             reaction: Recorder::compact(Some(rules.reaction_deadline_ns))?,
@@ -134,7 +134,7 @@ impl CameraTally {
         }
         self.judged += 1;
         self.people += u64::from(frame.people);
-        self.segmented += u64::from(frame.segmented > 0);
+        self.with_networks += u64::from(frame.used_networks());
         let response_ns = frame.published_ns.saturating_sub(arrival_ns);
         self.response.record(response_ns);
         if response_ns > deadline_ns {
