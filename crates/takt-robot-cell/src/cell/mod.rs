@@ -416,7 +416,8 @@ impl Cell {
 
     /// Names of critical threads that have ended. Empty while all is well.
     pub fn ended_threads(&self) -> Vec<String> {
-        self.threads.iter().filter(|t| t.is_finished()).map(|t| t.name().to_owned()).collect()
+        let all = self.threads.iter().chain(&self.detector_thread);
+        all.filter(|t| t.is_finished()).map(|t| t.name().to_owned()).collect()
     }
 
     /// Stops the robot, ends the cameras, lets perception finish what has arrived and SSM answer it, and ends
