@@ -8,11 +8,11 @@ use std::path::Path;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 
+use takt_lab::cell::CellSummary;
 use takt_lab::cell::collector::{Board, Collector};
 use takt_lab::cell::rows::{FRAMES, JOBS, REACTION, REACTIONS, SSM_RESPONSE};
 use takt_lab::cell::summary::{RunFacts, summarise};
 use takt_lab::cell::tally::{CameraRule, Rules};
-use takt_lab::cell::CellSummary;
 use takt_lab::keeper::Window;
 use takt_link_rtde::RobotState;
 use takt_link_rtde::client::SendOutcome;
@@ -71,7 +71,8 @@ struct Faults {
     echoes: bool,
 }
 
-const SOME: Faults = Faults { unjudged_every: 1000, skipped_every: 10_007, ssm_seconds: u64::MAX, echoes: true };
+const SOME: Faults =
+    Faults { unjudged_every: 1000, skipped_every: 10_007, ssm_seconds: u64::MAX, echoes: true };
 
 /// A made-up cell: pushes records as the cell's threads do.
 struct Source {
@@ -208,7 +209,8 @@ impl Bench {
         window.open(window_ns[0]);
         let records = Records { jobs, frames, worker: Vec::new() };
         let collector =
-            Collector::bounded(&dir, records, board, rules.clone(), &mut measures, &window, most_rows).unwrap();
+            Collector::bounded(&dir, records, board, rules.clone(), &mut measures, &window, most_rows)
+                .unwrap();
         let source = Source {
             jobs: jobs_in,
             frames: frames_in,
@@ -262,7 +264,11 @@ impl Bench {
 fn disk_bytes(dir: &Path) -> u64 {
     let sizes = std::fs::read_dir(dir).unwrap().map(|entry| {
         let entry = entry.unwrap();
-        if entry.file_type().unwrap().is_dir() { disk_bytes(&entry.path()) } else { entry.metadata().unwrap().len() }
+        if entry.file_type().unwrap().is_dir() {
+            disk_bytes(&entry.path())
+        } else {
+            entry.metadata().unwrap().len()
+        }
     });
     sizes.sum()
 }
@@ -300,7 +306,10 @@ fn a_day_of_running_takes_constant_memory_and_counts_every_record() {
     // The window opens a second after the first record: 500 jobs and 150 frames lie before it.
     let day = HOURS * 3600 - 1;
     assert_eq!(s.ssm.jobs + s.ssm.skipped, day * JOBS_A_SECOND);
-    assert_eq!((s.ssm.jobs, s.ssm.skipped, s.ssm.late), (source.pushed_jobs - JOBS_A_SECOND, source.skipped, 0));
+    assert_eq!(
+        (s.ssm.jobs, s.ssm.skipped, s.ssm.late),
+        (source.pushed_jobs - JOBS_A_SECOND, source.skipped, 0)
+    );
     assert_eq!(s.work.frames_delivered, day * FPS * CAMERAS);
     assert_eq!(s.losses["no-pose"], source.unjudged);
     assert_eq!(s.losses.get("not-delivered"), None, "{:?}", s.reasons);
@@ -327,7 +336,11 @@ fn what_waits_for_the_dead_does_not_fill_the_memory() {
         assert_eq!(s.frames, (HOURS * 3600 - 1) * FPS * CAMERAS - source.unjudged);
         assert_eq!(s.reaction_ms.count + s.unfinished, s.frames);
         if echoes {
-            assert!(s.unanswered_late > (HOURS * 3600 - 70) * FPS * CAMERAS - source.unjudged, "{}", s.unanswered_late);
+            assert!(
+                s.unanswered_late > (HOURS * 3600 - 70) * FPS * CAMERAS - source.unjudged,
+                "{}",
+                s.unanswered_late
+            );
             assert_eq!(s.ssm.jobs + s.ssm.skipped, (HOURS * 3600 - 1) * JOBS_A_SECOND);
         }
     }
@@ -359,7 +372,15 @@ fn figures_do_not_depend_on_how_many_rows_were_kept() {
     let times = columns[0].iter().zip(&columns[1]).filter(|(arrival, _)| **arrival >= BEGIN + SECOND);
     let mut ms: Vec<f64> = times.map(|(from, to)| (to - from) as f64 / 1e6).collect();
     let exact = takt_stats::Summary::of(&mut ms);
-    assert_eq!((s.reaction_ms.count, s.reaction_ms.min, s.reaction_ms.worst), (exact.count, exact.min, exact.worst));
+    assert_eq!(
+        (s.reaction_ms.count, s.reaction_ms.min, s.reaction_ms.worst),
+        (exact.count, exact.min, exact.worst)
+    );
     assert!((s.reaction_ms.mean - exact.mean).abs() < 1e-9);
-    assert!((s.reaction_ms.p99 - exact.p99).abs() / exact.p99 < 1e-3, "{} for {}", s.reaction_ms.p99, exact.p99);
+    assert!(
+        (s.reaction_ms.p99 - exact.p99).abs() / exact.p99 < 1e-3,
+        "{} for {}",
+        s.reaction_ms.p99,
+        exact.p99
+    );
 }

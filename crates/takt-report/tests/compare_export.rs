@@ -130,17 +130,25 @@ fn who_did_less_work_is_not_better() {
         let pair = &comparison.pairs[0];
         for change in &pair.changes {
             assert_eq!(change.clear, None, "{change:?}");
-            let told = format!("{letter} is no better for it: it did less work (frames judged: 50.0 a second against 150.0");
+            let told = format!(
+                "{letter} is no better for it: it did less work (frames judged: 50.0 a second against 150.0"
+            );
             assert!(change.warnings.iter().any(|warning| warning.starts_with(&told)), "{change:?}");
         }
         assert!(pair.work[0].counts.contains(&Some(1800)) && pair.work[1].counts.contains(&Some(0)));
         let text = takt_report::text(&document(&comparison));
-        assert!(text.contains("frames judged 1800 / 600") || text.contains("frames judged 600 / 1800"), "{text}");
+        assert!(
+            text.contains("frames judged 1800 / 600") || text.contains("frames judged 600 / 1800"),
+            "{text}"
+        );
         assert_eq!(serde_json::to_value(pair).unwrap()["work"][0]["name"], "frames_judged");
     }
     // Within the tolerance it is the same work; and who is slower with less is still slower.
     let near = with_work("near", 30e3, 1770, 2200);
-    assert_eq!(compare(&[all.clone(), near], &Options::default()).unwrap().pairs[0].changes[0].clear, Some(true));
+    assert_eq!(
+        compare(&[all.clone(), near], &Options::default()).unwrap().pairs[0].changes[0].clear,
+        Some(true)
+    );
     let slow = with_work("slow", 80e3, 600, 0);
     assert_eq!(compare(&[all, slow], &Options::default()).unwrap().pairs[0].changes[0].clear, Some(true));
 }

@@ -149,8 +149,8 @@ impl Joiner {
 
     /// Records that wait for their counterpart.
     pub fn waiting(&self) -> usize {
-        let of_cameras = (0..MAX_CAMERAS)
-            .map(|c| self.frames[c].len() + self.advances[c].len() + self.unjudged[c].len());
+        let of_cameras =
+            (0..MAX_CAMERAS).map(|c| self.frames[c].len() + self.advances[c].len() + self.unjudged[c].len());
         of_cameras.sum::<usize>() + self.unacknowledged.len()
     }
 
@@ -366,7 +366,8 @@ mod tests {
                 joiner = other;
             }
             assert!(joiner.finish(&mut |r| all.push(r)).is_empty());
-            let found: Vec<_> = all.iter().map(|r| (r.frame.sequence, r.superseded, r.reaction_ns())).collect();
+            let found: Vec<_> =
+                all.iter().map(|r| (r.frame.sequence, r.superseded, r.reaction_ns())).collect();
             assert_eq!(found, [(1, true, 122), (3, false, 22)], "blind first: {blind_first}");
         }
     }
@@ -377,13 +378,16 @@ mod tests {
         let mut joiner = Joiner::new();
         // No job ever comes, then a controller that echoes nothing, then jobs whose frames' records were lost.
         for sequence in 1..=10_000u64 {
-            given_up += u64::from(joiner.frame(frame(0, sequence, 100 * sequence), &mut |_| answered += 1).is_some());
+            given_up +=
+                u64::from(joiner.frame(frame(0, sequence, 100 * sequence), &mut |_| answered += 1).is_some());
             joiner.frame(blind(1, sequence, 100 * sequence), &mut |_| answered += 1);
         }
         assert_eq!((answered, given_up), (0, 10_000 - MOST_WAITING as u64));
-        let silent = |index, inputs: &[u64]| SsmJob { echo_received_ns: 0, ..job(index, 100 * index + 20, inputs, 0) };
+        let silent =
+            |index, inputs: &[u64]| SsmJob { echo_received_ns: 0, ..job(index, 100 * index + 20, inputs, 0) };
         for sequence in 10_001..=20_000u64 {
-            given_up += u64::from(joiner.frame(frame(0, sequence, 100 * sequence), &mut |_| answered += 1).is_some());
+            given_up +=
+                u64::from(joiner.frame(frame(0, sequence, 100 * sequence), &mut |_| answered += 1).is_some());
             joiner.job(&silent(sequence, &[sequence, 0, sequence]), &mut |_| answered += 1);
         }
         assert!(joiner.waiting() <= 4 * MOST_WAITING, "{}", joiner.waiting());

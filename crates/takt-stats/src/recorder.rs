@@ -381,7 +381,8 @@ mod tests {
     #[test]
     fn a_compact_recorder_is_small_and_exact_in_all_but_quantiles() {
         let values: Vec<u64> = (1..=20_000u64).map(|v| v * 7919 % 50_000_000).collect();
-        let (whole, mut compact) = (recorder(&values, Some(30_000)), Recorder::compact(Some(30_000)).unwrap());
+        let (whole, mut compact) =
+            (recorder(&values, Some(30_000)), Recorder::compact(Some(30_000)).unwrap());
         values.iter().for_each(|&v| compact.record(v));
         assert!(compact.memory_bytes() < 320 << 10, "{}", compact.memory_bytes());
         let again: Recorder = serde_json::from_str(&state(&compact)).unwrap();

@@ -409,7 +409,12 @@ mod tests {
             policy,
             noise: 128,
             repetitions: 1,
-            reaction_ms: ReactionRow { mean, worst: 2.0 * mean, mean_range: [mean; 2], worst_range: [mean; 3] },
+            reaction_ms: ReactionRow {
+                mean,
+                worst: 2.0 * mean,
+                mean_range: [mean; 2],
+                worst_range: [mean; 3],
+            },
             misses: 0,
             reactions: judged,
             frames_dropped: 0,
@@ -433,11 +438,18 @@ mod tests {
         };
         let [cfs, dl] = [PolicyMix::CfsCfs, PolicyMix::DlRr];
         let equal = against(row(cfs, 100.0, 1500), row(dl, 20.0, 1490));
-        assert_eq!((equal.mean_percent, equal.worst_percent, equal.refused.len()), (Some(80.0), Some(80.0), 0));
+        assert_eq!(
+            (equal.mean_percent, equal.worst_percent, equal.refused.len()),
+            (Some(80.0), Some(80.0), 0)
+        );
         // The faster side judged a third of the frames.
         let less = against(row(cfs, 100.0, 1500), row(dl, 20.0, 500));
         assert_eq!((less.mean_percent, less.worst_percent), (None, None));
-        assert!(less.refused[0].starts_with("DL+RR did less: frames judged: 50.0 a second"), "{:?}", less.refused);
+        assert!(
+            less.refused[0].starts_with("DL+RR did less: frames judged: 50.0 a second"),
+            "{:?}",
+            less.refused
+        );
         // And so may the baseline not be, whose few frames were answered soon.
         let blind = against(row(cfs, 5.0, 424), row(dl, 20.0, 1500));
         assert_eq!((blind.mean_percent, blind.worst_percent), (None, None));

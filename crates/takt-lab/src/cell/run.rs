@@ -8,18 +8,16 @@ use takt_perception_process::EventKind;
 use takt_robot_cell::Cell;
 use takt_robot_cell::cell::{StartOptions, ViewPorts};
 use takt_rt::census::{CensusEntry, Role};
+use takt_rt::clock::monotonic_ns;
 use takt_rt::exchange::{self, Reader};
 use takt_rt::policy::Policy;
 use takt_rt::thread;
 use takt_rundir::{CpuShare, Measure, RunDir, RunHeader};
-use takt_rt::clock::monotonic_ns;
 use takt_view::terminal::TerminalView;
 use takt_view::{CameraSource, CellStatus, ThreadSummary, Urgency, ViewServer, ViewSources};
 
 use super::collector::{Board, Collected, Collector};
-use super::rows::{
-    FRAMES, JOBS, PERCEPTION_RESPONSE, REACTION, REACTIONS, SSM_LATENESS, SSM_RESPONSE,
-};
+use super::rows::{FRAMES, JOBS, PERCEPTION_RESPONSE, REACTION, REACTIONS, SSM_LATENESS, SSM_RESPONSE};
 use super::summary::{RunFacts, summarise};
 use super::tally::{CameraRule, Rules};
 use super::watch::Watch;
@@ -145,7 +143,11 @@ fn measures(file: &CellFile) -> Vec<Measure> {
 fn rules(file: &CellFile) -> Rules {
     let camera = |camera: &takt_robot_cell::config::CellCamera| CameraRule {
         name: camera.name.clone(),
-        period_ns: camera.source.rate_fps().filter(|rate| *rate > 0.0).map(|rate| (1e9 / rate).round() as u64),
+        period_ns: camera
+            .source
+            .rate_fps()
+            .filter(|rate| *rate > 0.0)
+            .map(|rate| (1e9 / rate).round() as u64),
     };
     Rules {
         reaction_deadline_ns: ns(file.tasks.reaction_deadline_ms),
@@ -237,9 +239,8 @@ pub fn run(
     };
     let window = Window::watched(options.watch.clone());
     let (dir, teller) = (session.dir().clone(), session.teller());
-    let collector =
-        Collector::new(&dir, records, board, rules(file), &mut session.header.measures, &window)?
-            .telling(teller);
+    let collector = Collector::new(&dir, records, board, rules(file), &mut session.header.measures, &window)?
+        .telling(teller);
     let stop_collector = Arc::new(AtomicBool::new(false));
     let collecting = {
         let stop = Arc::clone(&stop_collector);

@@ -340,7 +340,12 @@ fn losses(tally: &Tally) -> BTreeMap<String, u64> {
 
 fn tasks(tally: &Tally) -> Vec<TaskSummary> {
     let ms = |ns: u64| ns as f64 / NS_PER_MS;
-    let task = |name: String, camera: Option<String>, deadline_ns: u64, jobs: u64, skipped: u64, response: &Recorder| {
+    let task = |name: String,
+                camera: Option<String>,
+                deadline_ns: u64,
+                jobs: u64,
+                skipped: u64,
+                response: &Recorder| {
         TaskSummary {
             name,
             camera,
@@ -358,7 +363,8 @@ fn tasks(tally: &Tally) -> Vec<TaskSummary> {
     let perception = tally.cameras.iter().enumerate().map(|(index, c)| {
         let name = tally.camera_name(index as u32);
         let deadline_ns = rules.perception_deadline_ns;
-        let one = task(format!("perception-{index}"), Some(name), deadline_ns, c.judged, c.dropped, &c.response);
+        let one =
+            task(format!("perception-{index}"), Some(name), deadline_ns, c.judged, c.dropped, &c.response);
         // A frame that could not be judged was released, too; it is told among the losses.
         TaskSummary { releases: c.delivered(), ..one }
     });

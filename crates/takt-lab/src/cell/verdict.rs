@@ -121,7 +121,8 @@ fn camera_lost(camera: &CameraSummary, period_ns: Option<u64>, seconds: f64) -> 
         return told;
     }
     if unjudged > 0 {
-        let reasons: Vec<String> = camera.unjudged.iter().map(|(why, count)| format!("{count} {why}")).collect();
+        let reasons: Vec<String> =
+            camera.unjudged.iter().map(|(why, count)| format!("{count} {why}")).collect();
         told.push(format!(
             "camera {name}: {unjudged} of {delivered} frames could not be judged ({}), so that nobody looked at them",
             reasons.join(", ")

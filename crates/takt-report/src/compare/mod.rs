@@ -328,7 +328,10 @@ fn pair(first: &Collection, other: &Collection, found: &Match<'_>, letters: &[St
                 let less = if d.difference == 0.0 { Vec::new() } else { work::less(&work, better) };
                 if !less.is_empty() {
                     let letter = &letters[better];
-                    warnings.push(format!("{letter} is no better for it: it did less work ({})", less.join("; ")));
+                    warnings.push(format!(
+                        "{letter} is no better for it: it did less work ({})",
+                        less.join("; ")
+                    ));
                 }
                 let flattered = flattered || !less.is_empty();
                 changes.push(Change {

@@ -97,9 +97,8 @@ pub(super) fn told(work: &[WorkOfSides], letters: &[String; 2]) -> Option<String
         return None;
     }
     let count = |count: Option<u64>| count.map_or_else(|| "not told".to_owned(), |count| count.to_string());
-    let kind = |kind: &WorkOfSides| {
-        format!("{} {} / {}", kind.title, count(kind.counts[0]), count(kind.counts[1]))
-    };
+    let kind =
+        |kind: &WorkOfSides| format!("{} {} / {}", kind.title, count(kind.counts[0]), count(kind.counts[1]));
     let kinds: Vec<String> = work.iter().map(kind).collect();
     Some(format!("work of {} / {}: {}", letters[0], letters[1], kinds.join(", ")))
 }

@@ -40,7 +40,12 @@ fn rules() -> Rules {
     }
 }
 
-fn tallied(facts: &RunFacts, rules: &Rules, frames: &[FrameRecord], jobs: &[SsmJob]) -> (Tally, Vec<Reaction>) {
+fn tallied(
+    facts: &RunFacts,
+    rules: &Rules,
+    frames: &[FrameRecord],
+    jobs: &[SsmJob],
+) -> (Tally, Vec<Reaction>) {
     let mut tally = Tally::new(rules.clone()).unwrap();
     let mut reactions = Vec::new();
     let mut keep = |reaction: &Reaction| reactions.push(*reaction);
@@ -175,10 +180,7 @@ fn breach_to_stop_is_counted_from_publication() {
     let jobs = [job(1, 200, 0, MOVING), job(2, 218, 1, BREACH)];
     let s = sum(&facts(), &rules(), &[frame(1, 210, 0)], &jobs);
     assert_eq!(s.breach_to_stop_ms.count, 1);
-    assert!(
-        (s.breach_to_stop_ms.worst - 2.005).abs() < 1e-9,
-        "published at 216 ms, job done at 218.005 ms"
-    );
+    assert!((s.breach_to_stop_ms.worst - 2.005).abs() < 1e-9, "published at 216 ms, job done at 218.005 ms");
     assert_eq!(s.stop_causes.get("separation"), Some(&1));
 }
 
@@ -205,7 +207,8 @@ impl Run {
         let facts = RunFacts { window_ns: [1000 * MS, 16_000 * MS], ..facts() };
         let camera = CameraRule { name: "west".to_owned(), period_ns: Some(PERIOD) };
         let rules = Rules { ssm_period_ns: 2 * MS, cameras: vec![camera], ..rules() };
-        let at = |n: u64| FrameRecord { arrival_ns: n * PERIOD, capture_ns: n * PERIOD - MS, ..frame(n, 1, 0) };
+        let at =
+            |n: u64| FrameRecord { arrival_ns: n * PERIOD, capture_ns: n * PERIOD - MS, ..frame(n, 1, 0) };
         let frames = (10..490u64).map(at).map(|f| FrameRecord {
             start_ns: f.arrival_ns + MS,
             inferred_ns: f.arrival_ns + 5 * MS,
@@ -245,7 +248,8 @@ fn a_good_run_passes_and_all_its_tasks_are_told() {
     let s = run.summary();
     assert_eq!(s.verdict, Verdict::Pass, "{:?}", s.reasons);
     assert_eq!((s.frames, s.frames_dropped, s.misses, s.losses.len()), (450, 0, 0, 0));
-    let tasks: Vec<_> = s.tasks.iter().map(|t| (&*t.name, t.deadline_ms, t.releases, t.jobs, t.misses)).collect();
+    let tasks: Vec<_> =
+        s.tasks.iter().map(|t| (&*t.name, t.deadline_ms, t.releases, t.jobs, t.misses)).collect();
     assert_eq!(tasks, [("ssm", 2.0, 7500, 7500, 0), ("perception-0", 33.0, 450, 450, 0)]);
     assert_eq!((s.work.frames_delivered, s.work.frames_judged, s.work.ssm_jobs), (450, 450, 7500));
     assert_eq!((s.work.people_found, s.work.frames_with_networks), (900, 450));
@@ -259,9 +263,12 @@ fn no_bad_run_passes() {
         ("the SSM task missed its 2 ms deadline in 1 of 7500 releases: 1 releases skipped, 0 late", |run| {
             run.jobs.remove(4000);
         }),
-        ("the SSM task missed its 2 ms deadline in 1 of 7500 releases: 0 releases skipped, 1 late (worst 2.1 ms)", |run| {
-            run.jobs[4000].end_ns = run.jobs[4000].planned_ns + 2_100_000;
-        }),
+        (
+            "the SSM task missed its 2 ms deadline in 1 of 7500 releases: 0 releases skipped, 1 late (worst 2.1 ms)",
+            |run| {
+                run.jobs[4000].end_ns = run.jobs[4000].planned_ns + 2_100_000;
+            },
+        ),
         // The SSM task died, in the middle or with the last release of the window.
         ("the SSM task missed its 2 ms deadline in 4500 of 7500 releases", |run| {
             run.jobs.retain(|job| job.planned_ns < 7000 * MS);
@@ -289,13 +296,17 @@ fn no_bad_run_passes() {
         ("camera west did not deliver 240 of 449 frames; longest time without one 8033 ms", |run| {
             run.frames.retain(|frame| seconds(frame) < 7.99);
         }),
-        ("camera west did not deliver 3 of 449 frames", |run| run.frames.retain(|frame| seconds(frame) < 15.89)),
+        ("camera west did not deliver 3 of 449 frames", |run| {
+            run.frames.retain(|frame| seconds(frame) < 15.89)
+        }),
         ("camera west delivered no frame in the measured window", |run| {
             run.frames.retain(|frame| seconds(frame) < 0.9);
         }),
         ("camera west delivered no frame in the measured window", |run| run.frames.clear()),
         // It began late, or stopped for a while.
-        ("camera west did not deliver 89 of 450 frames", |run| run.frames.retain(|frame| seconds(frame) > 3.99)),
+        ("camera west did not deliver 89 of 450 frames", |run| {
+            run.frames.retain(|frame| seconds(frame) > 3.99)
+        }),
         ("camera west did not deliver 30 of 450 frames", |run| {
             run.frames.retain(|frame| !(5.0..6.0).contains(&seconds(frame)));
             (10u64..).zip(&mut run.frames).for_each(|(n, frame)| frame.sequence = n);
@@ -313,13 +324,19 @@ fn no_bad_run_passes() {
                 }
             });
         }),
-        ("the perception task of camera west missed its 33 ms deadline in 1 of 450 releases: 1 frames never", |run| {
-            run.frames.remove(300);
-            run.frames[300].dropped = 1;
-        }),
-        ("the perception task of camera west missed its 33 ms deadline in 1 of 450 releases: 0 frames never taken up, 1 late", |run| {
-            run.frames[300].published_ns = run.frames[300].arrival_ns + 33_100_000;
-        }),
+        (
+            "the perception task of camera west missed its 33 ms deadline in 1 of 450 releases: 1 frames never",
+            |run| {
+                run.frames.remove(300);
+                run.frames[300].dropped = 1;
+            },
+        ),
+        (
+            "the perception task of camera west missed its 33 ms deadline in 1 of 450 releases: 0 frames never taken up, 1 late",
+            |run| {
+                run.frames[300].published_ns = run.frames[300].arrival_ns + 33_100_000;
+            },
+        ),
         ("2 commands could not be handed to the robot link whole", |run| {
             run.jobs[4000].sent = SendOutcome::WouldBlock;
             run.jobs[4001].sent = SendOutcome::Disconnected;

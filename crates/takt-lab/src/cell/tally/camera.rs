@@ -22,7 +22,8 @@ pub struct CameraRule {
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 struct Last {
     sequence: u64,
-    capture_ns: u64,
+    /// Only of judged frames: the stamps of others may be anything.
+    capture_ns: Option<u64>,
     arrival_ns: u64,
 }
 
@@ -117,6 +118,7 @@ impl CameraTally {
         steal: &mut StealTally,
     ) {
         let FrameRecord { sequence, capture_ns, arrival_ns, dropped, .. } = *frame;
+        let capture_ns = frame.is_judged().then_some(capture_ns);
         let now = Last { sequence, capture_ns, arrival_ns };
         self.taken += 1;
         self.since_last(now, dropped, rule, window_ns);
@@ -213,13 +215,7 @@ impl CameraTally {
     }
 
     /// The window is over: `end_ns` is when the last answer could have come.
-    pub(super) fn finish(
-        &mut self,
-        end_ns: u64,
-        rule: &CameraRule,
-        deadline_ns: u64,
-        window_ns: [u64; 2],
-    ) {
+    pub(super) fn finish(&mut self, end_ns: u64, rule: &CameraRule, deadline_ns: u64, window_ns: [u64; 2]) {
         let [from_ns, to_ns] = window_ns;
         for gap in std::mem::take(&mut self.gaps) {
             self.late(&gap, end_ns, deadline_ns, window_ns);
@@ -230,7 +226,11 @@ impl CameraTally {
         if let Some(period_ns) = rule.period_ns {
             let period_ns = period_ns.max(1);
             // Half a period is given to a frame that is on its way.
-            let due = if self.last.is_some() { (silence_ns + period_ns / 2) / period_ns } else { silence_ns / period_ns };
+            let due = if self.last.is_some() {
+                (silence_ns + period_ns / 2) / period_ns
+            } else {
+                silence_ns / period_ns
+            };
             self.missing += due.saturating_sub(u64::from(self.last.is_some()));
         }
     }
@@ -269,7 +269,9 @@ impl Gap {
     fn missing_within(&self, period_ns: u64, dropped_inside: u64, [from_ns, to_ns]: [u64; 2]) -> u64 {
         let period_ns = period_ns.max(1);
         let gap = |later: u64, earlier: u64| later.checked_sub(earlier).filter(|gap| *gap > 0);
-        let span_ns = gap(self.after.capture_ns, self.before.capture_ns)
+        let captures = self.after.capture_ns.zip(self.before.capture_ns);
+        let span_ns = captures
+            .and_then(|(after, before)| gap(after, before))
             .or_else(|| gap(self.after.arrival_ns, self.before.arrival_ns))
             .unwrap_or(0);
         let due = span_ns.saturating_add(period_ns / 2) / period_ns;
@@ -307,7 +309,11 @@ mod tests {
     const MS: u64 = 1_000_000;
 
     fn gap(sequences: [u64; 2], arrivals: [u64; 2], dropped: u64) -> Gap {
-        let at = |i: usize| Last { sequence: sequences[i], capture_ns: arrivals[i], arrival_ns: arrivals[i] };
+        let at = |i: usize| Last {
+            sequence: sequences[i],
+            capture_ns: Some(arrivals[i]),
+            arrival_ns: arrivals[i],
+        };
         Gap { place: 0, before: at(0), after: at(1), dropped }
     }
 
@@ -315,15 +321,26 @@ mod tests {
     fn what_the_camera_did_not_send_is_missing_and_what_nobody_took_up_is_not() {
         let all = [0, u64::MAX];
         let missing = |apart: u64, span_ms: u64, dropped: u64| {
-            gap([1, 1 + apart], [100 * MS, (100 + span_ms) * MS], dropped).missing_within(20 * MS, dropped, all)
+            gap([1, 1 + apart], [100 * MS, (100 + span_ms) * MS], dropped).missing_within(
+                20 * MS,
+                dropped,
+                all,
+            )
         };
-        assert_eq!((missing(1, 20, 0), missing(1, 29, 0), missing(1, 31, 0)), (0, 0, 1), "half a period of jitter");
+        assert_eq!(
+            (missing(1, 20, 0), missing(1, 29, 0), missing(1, 31, 0)),
+            (0, 0, 1),
+            "half a period of jitter"
+        );
         assert_eq!((missing(5, 100, 4), missing(1, 100, 0), missing(3, 100, 2)), (0, 4, 2));
         // Only those within the window.
         let half = gap([1, 2], [100 * MS, 300 * MS], 0);
-        assert_eq!((half.missing_within(20 * MS, 0, all), half.missing_within(20 * MS, 0, [200 * MS, u64::MAX])), (9, 5));
+        assert_eq!(
+            (half.missing_within(20 * MS, 0, all), half.missing_within(20 * MS, 0, [200 * MS, u64::MAX])),
+            (9, 5)
+        );
         // Stamps that stand still, or go backwards, do not hide it.
-        let frozen = Gap { after: Last { capture_ns: 100 * MS, ..half.after }, ..half };
+        let frozen = Gap { after: Last { capture_ns: Some(100 * MS), ..half.after }, ..half };
         assert_eq!(frozen.missing_within(20 * MS, 0, all), 9);
     }
 

@@ -121,7 +121,10 @@ impl SsmTally {
         }
         self.not_sent += u64::from(!job.sent.is_sent());
         let name = |camera: u32| {
-            rules.cameras.get(camera as usize).map_or_else(|| (camera + 1).to_string(), |rule| rule.name.clone())
+            rules
+                .cameras
+                .get(camera as usize)
+                .map_or_else(|| (camera + 1).to_string(), |rule| rule.name.clone())
         };
         self.decided(&job.decision, job.end_ns, published_ns, name);
     }
@@ -205,8 +208,11 @@ mod tests {
 
     #[test]
     fn a_grid_is_counted_without_walking_it() {
-        for (first, from, to) in [(0, 0, 100), (7, 0, 100), (7, 8, 100), (7, 17, 18), (50, 0, 50), (50, 60, 10)] {
-            let walked = (0..100u64).map(|k| first + k * 10).filter(|t| (from..to).contains(t)).count() as u64;
+        for (first, from, to) in
+            [(0, 0, 100), (7, 0, 100), (7, 8, 100), (7, 17, 18), (50, 0, 50), (50, 60, 10)]
+        {
+            let walked =
+                (0..100u64).map(|k| first + k * 10).filter(|t| (from..to).contains(t)).count() as u64;
             assert_eq!(grid(first, 10, from, to), walked, "{first} {from} {to}");
         }
         assert_eq!(grid(0, 0, 0, 5), 5, "a period of nothing ends nothing");
