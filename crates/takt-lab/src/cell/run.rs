@@ -97,6 +97,8 @@ impl Running {
         session
             .note("feeds", &cell.feeds().iter().map(|f| format!("{:?}", f.status())).collect::<Vec<_>>())?;
         session.note("robot_link", &watch.events)?;
+        session.note("protective_distance", &cell.protective_distance())?;
+        session.note("dashboard_stops", &cell.dashboard_stops())?;
         session.note("mission", &cell.mission().map(|m| format!("{m:?}")))?;
         session.write()
     }
@@ -301,6 +303,14 @@ pub fn run(
     let Running { watch, cell, facts, names, .. } = &mut running;
     facts.failures.extend(watch.troubles(cell, names));
     facts.longest_still_ms = watch.longest_still.as_secs_f64() * 1e3;
+    let stops = cell.dashboard_stops();
+    facts.failures.extend(stops.iter().map(|stop| {
+        format!(
+            "the robot did not obey ({}); the dashboard's stop was tried: {}",
+            stop.cause.kind.text(),
+            stop.answer
+        )
+    }));
     // Facts of the living: census and feeds are read before anything ends.
     running.write()?;
     finish(running, views, collecting, &stop_collector)
@@ -352,6 +362,7 @@ fn finish(
     stop_collector: &AtomicBool,
 ) -> Result<CellSummary, LabError> {
     let Running { cell, mut session, mut facts, .. } = running;
+    let protective_distance = cell.protective_distance();
     facts.failures.extend(cell.stop(DRAIN_PATIENCE));
     views.stop();
     stop_collector.store(true, Ordering::Release);
@@ -364,7 +375,8 @@ fn finish(
     session.header.problems.extend(facts.failures.iter().chain(&facts.doubts).cloned());
     session.note("facts", &facts)?;
     session.write()?;
-    let summary = summarise(session.dir())?;
+    let mut summary = summarise(session.dir())?;
+    summary.protective_distance = protective_distance;
     tell_header(&mut session.header, &summary);
     Ok(session.seal_with(|_| Ok(summary))?.1)
 }

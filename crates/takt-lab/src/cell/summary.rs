@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use takt_robot_cell::reaction::{Reaction, Stage};
+use takt_robot_cell::ssm::ProtectiveTerm;
 use takt_stats::{Recorder, Summary, Verdict};
 
 use super::scale::Scaled;
@@ -193,6 +194,9 @@ pub struct CellSummary {
     /// How much work was done.
     #[serde(default)]
     pub work: Work,
+    /// The protective separation distance at full speed: each term with its source and value of this run.
+    #[serde(default)]
+    pub protective_distance: Vec<ProtectiveTerm>,
     /// The perception process, where there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worker: Option<WorkerSummary>,
@@ -296,6 +300,7 @@ fn sum_up(facts: &RunFacts, tally: &Tally) -> CellSummary {
         breach_to_stop_ms: in_units_of(NS_PER_MS, &tally.ssm.breach_to_stop),
         breaches_not_stopped: tally.ssm.breaches_not_stopped,
         ssm: ssm(tally),
+        protective_distance: Vec::new(),
         tasks: tasks(tally),
         losses: losses(tally),
         work: Work::of(tally, facts.detector_runs, seconds),
