@@ -251,6 +251,7 @@ impl Bench {
             doubts: Vec::new(),
             longest_still_ms: 0.0,
             detector_runs: 0,
+            scaled: None,
             worker: None,
         };
         dir.write_json(RUN_FILE, &serde_json::json!({ "facts": facts })).unwrap();

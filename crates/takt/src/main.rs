@@ -1,7 +1,12 @@
 //! The takt command line: parses, wires, prints. Everything it does is in the libraries.
 
+// First: its macros are those of all files below.
+#[macro_use]
+mod out;
+
 mod args;
 mod commands;
+mod ending;
 mod print;
 
 use std::process::ExitCode;
@@ -36,17 +41,15 @@ fn main() -> ExitCode {
         Command::Record(record) => commands::record::run(&record),
         Command::Segment(segment) => commands::segment::run(&segment),
         Command::Simulate(simulate) => commands::simulate::run(&simulate),
+        Command::Bench { robot: BenchRobot::Faults(bench) } => commands::bench_faults::run(&bench),
         Command::Bench { robot: BenchRobot::Manager(bench) } => commands::bench_manager::run(&bench),
         Command::Manage(manage) => commands::manage::run(&manage),
         Command::Workload(workload) => commands::workload::run(&workload),
         Command::GpuLoad { config } => Ok(takt_gpu::interference_process::run(&config)),
         Command::PerceptionWorker => Ok(takt_lab::cell::perception_worker()),
     };
-    match result {
-        Ok(code) => code,
-        Err(error) => {
-            eprintln!("takt: {error}");
-            ExitCode::from(2)
-        }
-    }
+    out::finish(result.unwrap_or_else(|error| {
+        eprintln!("takt: {error}");
+        ExitCode::from(2)
+    }))
 }

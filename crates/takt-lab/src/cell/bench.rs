@@ -34,6 +34,9 @@ pub struct BenchPlan {
     pub repeat: u32,
     /// SHA-256 of the robot's configuration.
     pub config_sha256: String,
+    /// The same of another design that runs in every cell, too.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub against_sha256: Option<String>,
 }
 
 /// One run of the matrix.
@@ -45,24 +48,29 @@ pub struct BenchCell {
     pub noise: u32,
     /// Repetition, from 1.
     pub repetition: u32,
+    /// Whether it is of the other design.
+    pub against: bool,
 }
 
 impl BenchCell {
     /// Folder name of the run.
     pub fn name(&self) -> String {
-        format!("{}-noise{}-r{}", self.policy.name().replace('+', "-"), self.noise, self.repetition)
+        let design = if self.against { "against-" } else { "" };
+        format!("{design}{}-noise{}-r{}", self.policy.name().replace('+', "-"), self.noise, self.repetition)
     }
 }
 
 impl BenchPlan {
     /// All runs. Repetitions are the outermost loop, so that slow changes of the machine spread over all cells
-    /// instead of favouring the first.
+    /// instead of favouring the first. Two designs take turns in every cell.
     pub fn cells(&self) -> Vec<BenchCell> {
+        let designs = if self.against_sha256.is_some() { &[false, true][..] } else { &[false] };
         let mut cells = Vec::new();
         for repetition in 1..=self.repeat {
             for &noise in &self.noise {
                 for &policy in &self.policies {
-                    cells.push(BenchCell { policy, noise, repetition });
+                    let cell = |&against| BenchCell { policy, noise, repetition, against };
+                    cells.extend(designs.iter().map(cell));
                 }
             }
         }
@@ -277,11 +285,26 @@ impl Bench {
     /// # Errors
     /// [`LabError::Io`] or [`LabError::Damaged`].
     pub fn rows(&self) -> Result<Vec<BenchRow>, LabError> {
+        self.rows_of(false)
+    }
+
+    /// The same of the other design; none where there is no other.
+    ///
+    /// # Errors
+    /// As [`rows`](Self::rows).
+    pub fn against_rows(&self) -> Result<Vec<BenchRow>, LabError> {
+        if self.plan.against_sha256.is_none() {
+            return Ok(Vec::new());
+        }
+        self.rows_of(true)
+    }
+
+    fn rows_of(&self, against: bool) -> Result<Vec<BenchRow>, LabError> {
         let mut rows = Vec::new();
         for &noise in &self.plan.noise {
             for &policy in &self.plan.policies {
                 let runs: Vec<CellSummary> = (1..=self.plan.repeat)
-                    .map(|repetition| BenchCell { policy, noise, repetition })
+                    .map(|repetition| BenchCell { policy, noise, repetition, against })
                     .map(|cell| RunDir::open(&self.path.join(cell.name()))?.read_json(SUMMARY_FILE))
                     .collect::<Result<_, _>>()?;
                 rows.push(row(policy, noise, &runs));

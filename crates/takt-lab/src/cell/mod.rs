@@ -2,11 +2,13 @@
 
 pub mod bench;
 pub mod collector;
+pub mod designs;
 mod file;
 pub mod gpu_bench;
 pub mod record;
 pub mod rows;
 pub mod run;
+pub mod scale;
 pub mod summary;
 pub mod tally;
 mod verdict;
@@ -19,5 +21,5 @@ pub fn perception_worker() -> std::process::ExitCode {
     takt_perception_process::worker::run(&takt_perception_process::worker::judges)
 }
 
-pub use file::{CellFile, DEMO};
+pub use file::{CellFile, DEMO, SENTRYRT1};
 pub use summary::CellSummary;

@@ -22,7 +22,7 @@ use super::summary::{RunFacts, summarise};
 use super::tally::{CameraRule, Rules};
 use super::watch::Watch;
 use super::worker_rows::{WorkerFactsShort, WorkerSummary};
-use super::{CellFile, CellSummary};
+use super::{CellFile, CellSummary, scale};
 use crate::LabError;
 use crate::keeper::Window;
 use crate::options::{RunOptions, View};
@@ -97,6 +97,8 @@ impl Running {
         session
             .note("feeds", &cell.feeds().iter().map(|f| format!("{:?}", f.status())).collect::<Vec<_>>())?;
         session.note("robot_link", &watch.events)?;
+        session.note("protective_distance", &cell.protective_distance())?;
+        session.note("dashboard_stops", &cell.dashboard_stops())?;
         session.note("mission", &cell.mission().map(|m| format!("{m:?}")))?;
         session.write()
     }
@@ -172,6 +174,20 @@ pub fn run(
     options: &RunOptions,
     observe: &mut dyn FnMut(RunEvent<'_>),
 ) -> Result<CellSummary, LabError> {
+    // A bench or campaign has decided for all of its runs; a run alone decides for itself.
+    let settled = match file.scaled {
+        None if file.scale.is_some() => {
+            observe(RunEvent::Preparing { what: "measuring what a frame costs here" });
+            let mut settled = file.clone();
+            scale::settle(&mut settled)?;
+            Some(settled)
+        }
+        _ => None,
+    };
+    let file = settled.as_ref().unwrap_or(file);
+    if let Some(scaled) = &file.scaled {
+        observe(RunEvent::Preparing { what: &scaled.text() });
+    }
     let mut session = Session::create("cell", file.tasks.policy.name(), file, options)?;
     let started = Cell::start(
         &file.cell(),
@@ -199,6 +215,7 @@ pub fn run(
         records_lost: 0,
         not_granted: cell.not_granted(),
         cpu: CpuShare::default(),
+        scaled: file.scaled.clone(),
         failures: Vec::new(),
         doubts: Vec::new(),
         longest_still_ms: 0.0,
@@ -286,6 +303,14 @@ pub fn run(
     let Running { watch, cell, facts, names, .. } = &mut running;
     facts.failures.extend(watch.troubles(cell, names));
     facts.longest_still_ms = watch.longest_still.as_secs_f64() * 1e3;
+    let stops = cell.dashboard_stops();
+    facts.failures.extend(stops.iter().map(|stop| {
+        format!(
+            "the robot did not obey ({}); the dashboard's stop was tried: {}",
+            stop.cause.kind.text(),
+            stop.answer
+        )
+    }));
     // Facts of the living: census and feeds are read before anything ends.
     running.write()?;
     finish(running, views, collecting, &stop_collector)
@@ -337,6 +362,7 @@ fn finish(
     stop_collector: &AtomicBool,
 ) -> Result<CellSummary, LabError> {
     let Running { cell, mut session, mut facts, .. } = running;
+    let protective_distance = cell.protective_distance();
     facts.failures.extend(cell.stop(DRAIN_PATIENCE));
     views.stop();
     stop_collector.store(true, Ordering::Release);
@@ -349,7 +375,8 @@ fn finish(
     session.header.problems.extend(facts.failures.iter().chain(&facts.doubts).cloned());
     session.note("facts", &facts)?;
     session.write()?;
-    let summary = summarise(session.dir())?;
+    let mut summary = summarise(session.dir())?;
+    summary.protective_distance = protective_distance;
     tell_header(&mut session.header, &summary);
     Ok(session.seal_with(|_| Ok(summary))?.1)
 }
@@ -374,6 +401,10 @@ fn tell_header(header: &mut RunHeader, summary: &CellSummary) {
     header.figures.insert("frames_dropped".to_owned(), summary.frames_dropped as f64);
     header.figures.insert("frames_lost".to_owned(), lost as f64);
     header.figures.insert("stops".to_owned(), summary.stops as f64);
+    if let Some(scaled) = &summary.scaled {
+        header.figures.insert("scaled_cameras".to_owned(), f64::from(scaled.cameras));
+        header.figures.insert("scaled_rate_fps".to_owned(), scaled.rate_fps);
+    }
     if let Some(worker) = &summary.worker {
         header.figures.extend(worker_figures(worker));
     }

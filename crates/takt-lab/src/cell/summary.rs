@@ -4,8 +4,10 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use takt_robot_cell::reaction::{Reaction, Stage};
+use takt_robot_cell::ssm::ProtectiveTerm;
 use takt_stats::{Recorder, Summary, Verdict};
 
+use super::scale::Scaled;
 use super::tally::{CameraTally, TALLY_FILE, Tally, in_units_of};
 use super::verdict::verdict;
 use super::work::Work;
@@ -33,6 +35,9 @@ pub struct RunFacts {
     pub not_granted: Vec<String>,
     /// Processor time during the window.
     pub cpu: CpuShare,
+    /// What was given up because this machine cannot carry it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scaled: Option<Scaled>,
     /// What went wrong and fails the run, a sentence each: what left no record because nothing came.
     #[serde(default)]
     pub failures: Vec<String>,
@@ -189,6 +194,9 @@ pub struct CellSummary {
     /// How much work was done.
     #[serde(default)]
     pub work: Work,
+    /// The protective separation distance at full speed: each term with its source and value of this run.
+    #[serde(default)]
+    pub protective_distance: Vec<ProtectiveTerm>,
     /// The perception process, where there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worker: Option<WorkerSummary>,
@@ -200,6 +208,9 @@ pub struct CellSummary {
     pub not_granted: Vec<String>,
     /// Processor time during the window.
     pub cpu: CpuShare,
+    /// What was given up because this machine cannot carry it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scaled: Option<Scaled>,
     /// The run directory.
     pub run_dir: String,
 }
@@ -289,6 +300,7 @@ fn sum_up(facts: &RunFacts, tally: &Tally) -> CellSummary {
         breach_to_stop_ms: in_units_of(NS_PER_MS, &tally.ssm.breach_to_stop),
         breaches_not_stopped: tally.ssm.breaches_not_stopped,
         ssm: ssm(tally),
+        protective_distance: Vec::new(),
         tasks: tasks(tally),
         losses: losses(tally),
         work: Work::of(tally, facts.detector_runs, seconds),
@@ -297,6 +309,7 @@ fn sum_up(facts: &RunFacts, tally: &Tally) -> CellSummary {
         records_lost: facts.records_lost,
         not_granted: facts.not_granted.clone(),
         cpu: facts.cpu,
+        scaled: facts.scaled.clone(),
         run_dir: String::new(),
     };
     (summary.verdict, summary.reasons) = verdict(&summary, tally, facts);

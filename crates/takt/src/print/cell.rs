@@ -6,8 +6,10 @@ use std::time::Duration;
 use indicatif::ProgressBar;
 use takt_lab::cell::CellSummary;
 use takt_lab::cell::bench::{Against, BenchRow, Progress};
+use takt_lab::cell::designs::{DesignRow, Side};
 use takt_lab::cell::run::RunEvent;
 use takt_lab::cell::worker_rows::WorkerSummary;
+use takt_robot_cell::ssm::ProtectiveTerm;
 use takt_robot_cell::tasks::PolicyMix;
 
 use super::{bar, circumstances};
@@ -94,6 +96,7 @@ pub fn summary(s: &CellSummary) -> String {
     if let Some(worker) = &s.worker {
         out += &perception_process(worker);
     }
+    out += &protective_distance(&s.protective_distance);
     if s.breach_to_stop_ms.count > 0 {
         let _ = writeln!(
             out,
@@ -102,6 +105,9 @@ pub fn summary(s: &CellSummary) -> String {
         );
     }
     out += &circumstances(s.cpu, s.records_lost, &s.not_granted);
+    if let Some(scaled) = &s.scaled {
+        let _ = writeln!(out, "\n  {}", scaled.text());
+    }
     let _ = writeln!(out, "\n{}\nRun directory: {}", verdict(s), s.run_dir);
     out
 }
@@ -123,6 +129,37 @@ fn tasks(s: &CellSummary) -> String {
             out,
             "  {name:<22}{:>6} ms{:>10}{:>9}{:>9}{:>9}{:>11.2}",
             task.deadline_ms, task.releases, task.misses, task.skipped, task.late, task.worst_ms
+        );
+    }
+    out
+}
+
+/// The formula with the values of the run, and whether the threshold that stops the robot covers it.
+fn protective_distance(terms: &[ProtectiveTerm]) -> String {
+    let value = |symbol: &str| terms.iter().find(|term| term.symbol == symbol).map(|term| term.value);
+    let mut out = String::new();
+    let (Some(needed), Some(stop)) = (value("S_p"), value("S_stop")) else { return out };
+    let parts = ["S_h", "S_r", "S_s", "C", "Z_d", "Z_r"];
+    let sum: Vec<_> = parts
+        .iter()
+        .filter_map(|symbol| value(symbol).map(|metres| format!("{symbol} {metres:.3}")))
+        .collect();
+    let _ = writeln!(
+        out,
+        "\n  Protective separation distance at full speed: {} = {needed:.3} m",
+        sum.join(" + ")
+    );
+    let times = ["T_r", "T_tolerated", "T_measured", "T_s"];
+    let times: Vec<_> = times
+        .iter()
+        .filter_map(|symbol| value(symbol).map(|seconds| format!("{symbol} {:.1} ms", seconds * 1e3)))
+        .collect();
+    let _ = writeln!(out, "    with {}", times.join(", "));
+    if stop + 1e-9 < needed {
+        let _ = writeln!(
+            out,
+            "    the robot is stopped below {stop:.3} m only: less than the formula asks for, accepted by \
+             ssm.accept_short_stop_distance"
         );
     }
     out
@@ -218,6 +255,49 @@ pub fn rows(rows: &[BenchRow]) -> String {
         );
     }
     out
+}
+
+/// Two designs side by side.
+pub fn designs(own: &str, against: &str, rows: &[DesignRow]) -> String {
+    let mut out = String::new();
+    let _ = writeln!(out, "{own} against {against}, the same policies, noise, cameras, rate and networks:");
+    let _ = writeln!(
+        out,
+        "  {:<9}{:>6}{:>22}{:>22}   {own}: mean, worst",
+        "policy",
+        "noise",
+        format!("{} mean/worst", clipped(against)),
+        format!("{} mean/worst", clipped(own)),
+    );
+    for row in rows {
+        let side = |side: &Side| format!("{:.2} / {:.2}", side.mean_ms, side.worst_ms);
+        let lower = |percent: f64| {
+            let word = if percent < 0.0 { "higher" } else { "lower" };
+            format!("{:.0} % {word}", percent.abs())
+        };
+        let gain = match (row.mean_lower_percent, row.worst_lower_percent, &row.withheld) {
+            (Some(mean), Some(worst), _) => format!("{}, {}", lower(mean), lower(worst)),
+            (_, _, Some(why)) => format!("not compared: {why}"),
+            _ => "not compared".to_owned(),
+        };
+        let _ = writeln!(
+            out,
+            "  {:<9}{:>6}{:>22}{:>22}   {gain}",
+            row.policy,
+            row.noise,
+            side(&row.against),
+            side(&row.own)
+        );
+        let work =
+            |side: &Side| format!("{} judged, {} dropped, {} missed", side.judged, side.dropped, side.misses);
+        let _ = writeln!(out, "      {against}: {}; {own}: {}", work(&row.against), work(&row.own));
+    }
+    out
+}
+
+/// The first letters of a name, for the head of a column.
+fn clipped(name: &str) -> String {
+    name.chars().take(10).collect()
 }
 
 fn against(against: &Against) -> String {

@@ -24,6 +24,7 @@ fn facts() -> RunFacts {
         doubts: Vec::new(),
         longest_still_ms: 0.0,
         detector_runs: 0,
+        scaled: None,
         worker: None,
     }
 }
