@@ -14,7 +14,7 @@ use crate::config::CameraConfig;
 use crate::error::CameraError;
 use crate::gate::StartGate;
 use crate::handover::Handover;
-use crate::{Frame, Intrinsics};
+use crate::{Frame, Intrinsics, Streams};
 
 /// How a feed starts and what it does when its camera vanishes.
 #[derive(Clone, Debug)]
@@ -91,6 +91,7 @@ pub enum FeedStatus {
 struct Shared {
     state: AtomicU8,
     delivered: AtomicU64,
+    interruptions: AtomicU64,
     stop: AtomicBool,
     /// Wakes the driver thread from a wait between attempts.
     wake: Signal,
@@ -109,6 +110,10 @@ impl Shared {
     fn fail(&self, error: &str, state: FeedState) {
         // Only ever replaced as a whole, so a panic elsewhere leaves it valid.
         *self.message.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.into());
+        // Attempts to open it again are the same interruption.
+        if self.state() != FeedState::Retrying {
+            self.interruptions.fetch_add(1, Ordering::Release);
+        }
         self.set(state);
     }
 
@@ -299,6 +304,16 @@ impl CameraFeed {
         self.shared.delivered.load(Ordering::Acquire)
     }
 
+    /// How often the camera failed after it had been opened, whether it came back or not. The recording's end is none.
+    pub fn interruptions(&self) -> u64 {
+        self.shared.interruptions.load(Ordering::Acquire)
+    }
+
+    /// What the camera said when it failed last, even where it has come back since.
+    pub fn last_failure(&self) -> Option<Arc<str>> {
+        self.shared.message.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     /// Stops the driver thread and waits for it: at most the time to the next frame, or the camera's time-out. A thread that
     /// acquires itself is told and not waited for. Readers keep the last frame.
     pub fn stop(&mut self) {
@@ -442,7 +457,13 @@ impl Driver {
                 found_height: spare.height,
             });
         }
-        spare.sequence += self.sequence_base;
+        // Saturating: numbers are the device's, and may be anything.
+        spare.sequence = spare.sequence.saturating_add(self.sequence_base);
+        if let Some(Streams { colour, depth }) = &mut spare.streams {
+            for stream in [colour, depth] {
+                stream.number = stream.number.saturating_add(self.sequence_base);
+            }
+        }
         self.last_sequence = spare.sequence;
         // The backend's stamp lies before decoding and copying. Later than now it is of no clock of ours.
         let now_ns = monotonic_ns();
@@ -467,7 +488,8 @@ impl Driver {
     /// Opens the camera again, waiting longer after every failure; `None` when stopped.
     fn reopen(&mut self) -> Result<Option<Box<dyn Camera>>, CameraError> {
         // One number is left out: frames were lost, and consumers see that.
-        self.sequence_base = self.last_sequence + 1;
+        // Unless the camera's numbers were such that they cannot.
+        self.sequence_base = if self.last_sequence < u64::MAX / 2 { self.last_sequence + 1 } else { 0 };
         let mut wait = self.options.retry_first;
         loop {
             let seen = self.shared.wake.value();

@@ -2,9 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 use takt_link_rtde::RobotState;
+use takt_link_rtde::client::SendOutcome;
 
-use super::watch::{camera_fault, robot_fault};
-use super::{CameraInput, Fault, SsmConfig, SsmMode};
+use super::watch::{CameraWatch, robot_fault};
+use super::{CameraInput, Fault, LinkDelays, Obedience, ReactionTime, SsmConfig, SsmMode};
 
 /// Most cameras one monitor can watch.
 pub const MAX_CAMERAS: usize = 8;
@@ -77,11 +78,12 @@ impl Decision {
 #[derive(Clone, Debug)]
 pub struct Monitor {
     config: SsmConfig,
+    reaction: ReactionTime,
+    obedience: Obedience,
+    watchdog: bool,
     cameras: usize,
     speed_fraction: f64,
-    last_sequence: [u64; MAX_CAMERAS],
-    /// Capture time of the frame that each camera showed when the last fault was seen: recovery needs fresher.
-    at_fault_ns: [u64; MAX_CAMERAS],
+    watches: [CameraWatch; MAX_CAMERAS],
     valid_since_ns: Option<u64>,
     clear_since_ns: Option<u64>,
 }
@@ -97,14 +99,65 @@ impl Monitor {
             return Err(format!("{cameras} cameras: accepted are 1 to {MAX_CAMERAS}"));
         }
         Ok(Self {
+            reaction: ReactionTime::of(&config, &crate::tasks::TaskSet::default()),
+            obedience: Obedience::default(),
+            watchdog: config.require_watchdog,
             config,
             cameras,
             speed_fraction: 0.0,
-            last_sequence: [0; MAX_CAMERAS],
-            at_fault_ns: [0; MAX_CAMERAS],
+            watches: [CameraWatch::default(); MAX_CAMERAS],
             valid_since_ns: None,
             clear_since_ns: None,
         })
+    }
+
+    /// The time that the monitor tolerates under these tasks: the floor of T_r.
+    #[must_use]
+    pub fn with_reaction(mut self, reaction: ReactionTime) -> Self {
+        self.reaction = reaction;
+        self
+    }
+
+    /// Whether the program on the robot must prove its watchdog: `ssm.require_watchdog` until told otherwise. A lenient
+    /// run that found none at its start goes on without, and its verdict says so.
+    pub const fn expect_watchdog(&mut self, expected: bool) {
+        self.watchdog = expected;
+    }
+
+    /// Whether the program on the robot must prove its watchdog.
+    pub const fn expects_watchdog(&self) -> bool {
+        self.watchdog
+    }
+
+    /// Notes what was sent after a decision: the monitor judges what comes back.
+    pub fn commanded(
+        &mut self,
+        heartbeat: i32,
+        challenge: i32,
+        speed_fraction: f64,
+        at_ns: u64,
+        sent: SendOutcome,
+    ) {
+        self.obedience.commanded(heartbeat, challenge, speed_fraction, at_ns, sent);
+    }
+
+    /// The worst delays of the link so far.
+    pub const fn link_delays(&self) -> LinkDelays {
+        self.obedience.delays()
+    }
+
+    /// Whether the program on the robot has proved its watchdog since the start.
+    pub const fn watchdog_proved(&self) -> bool {
+        self.obedience.watchdog_proved()
+    }
+
+    /// T_r in use, seconds: what is tolerated, or what the run measured if that is more.
+    fn reaction_s(&self, inputs: &Inputs<'_>) -> f64 {
+        let delays = self.obedience.delays();
+        let link_ns = delays.acknowledged_worst_ns.saturating_add(delays.state_age_worst_ns);
+        let measured_s = inputs.measured_worst_s + link_ns as f64 / 1e9 + self.reaction.controller_s;
+        // `max` leaves a measurement that is no number out.
+        self.config.protective.reaction_time_s.unwrap_or(0.0).max(self.reaction.sum_s()).max(measured_s)
     }
 
     /// Decides. Never blocks, allocates or panics, whatever the inputs hold.
@@ -114,11 +167,13 @@ impl Monitor {
         let stop_distance_m = self.stop_distance(inputs, separation_m);
         let breach = separation_m < stop_distance_m;
         if fault.is_some() {
-            self.forget_validity(inputs);
+            self.forget_validity();
+        } else {
+            self.obedience.measure(inputs.robot, inputs.now_ns);
         }
         let valid_since_ns = *self.valid_since_ns.get_or_insert(inputs.now_ns);
         let recovered =
-            elapsed(inputs.now_ns, valid_since_ns, self.config.recover_after_s) && self.all_fresh(inputs);
+            elapsed(inputs.now_ns, valid_since_ns, self.config.recover_after_s) && self.all_fresh();
         let recovering = fault.is_none() && !recovered;
 
         self.speed_fraction = if fault.is_some() || recovering || breach {
@@ -170,7 +225,7 @@ impl Monitor {
             SsmMode::Fixed => 1.0,
             SsmMode::SpeedDependent => {
                 let speed_m_s =
-                    c.protective.allowed_speed(separation_m - c.slowdown_margin_m, inputs.measured_worst_s);
+                    c.protective.allowed_speed(separation_m - c.slowdown_margin_m, self.reaction_s(inputs));
                 let fraction = (speed_m_s / c.full_speed_m_s).min(1.0);
                 if fraction >= c.least_speed { fraction } else { 0.0 }
             }
@@ -183,7 +238,7 @@ impl Monitor {
             SsmMode::SpeedDependent => {
                 let [x, y, z, ..] = inputs.robot.tcp_speed;
                 let speed_m_s = (x * x + y * y + z * z).sqrt();
-                self.config.protective.at(speed_m_s, separation_m, inputs.measured_worst_s)
+                self.config.protective.at(speed_m_s, separation_m, self.reaction_s(inputs))
             }
         }
     }
@@ -192,31 +247,25 @@ impl Monitor {
         if inputs.cameras.len() != self.cameras {
             return Some(Fault { kind: super::FaultKind::NoFrame, camera: None });
         }
-        if let Some(kind) = robot_fault(&self.config, inputs.robot, inputs.now_ns) {
-            return Some(Fault { kind, camera: None });
+        let robot =
+            robot_fault(&self.config, &mut self.obedience, self.watchdog, inputs.robot, inputs.now_ns);
+        let mut found = robot.map(|kind| Fault { kind, camera: None });
+        // Every camera is followed in every job, whatever else is wrong; the first fault is the one told of.
+        for (index, (&camera, watch)) in inputs.cameras.iter().zip(&mut self.watches).enumerate() {
+            let kind = watch.judge(&self.config, camera, inputs.now_ns);
+            found = found.or(kind.map(|kind| Fault { kind, camera: Some(index as u32) }));
         }
-        for (index, &camera) in inputs.cameras.iter().enumerate() {
-            let last = &mut self.last_sequence[index];
-            let kind = camera_fault(&self.config, camera, inputs.now_ns, *last);
-            // A source that restarts counts from 1 again: accepted as the new order, after this one stop.
-            *last = camera.detections.frame_sequence;
-            if let Some(kind) = kind {
-                return Some(Fault { kind, camera: Some(index as u32) });
-            }
-        }
-        None
+        found
     }
 
-    fn forget_validity(&mut self, inputs: &Inputs<'_>) {
+    fn forget_validity(&mut self) {
         self.valid_since_ns = None;
-        for (at_fault, camera) in self.at_fault_ns.iter_mut().zip(inputs.cameras) {
-            *at_fault = camera.detections.capture_ns;
-        }
+        self.watches.iter_mut().for_each(CameraWatch::forget_validity);
     }
 
     /// Whether every camera shows a frame that was captured after the last fault.
-    fn all_fresh(&self, inputs: &Inputs<'_>) -> bool {
-        inputs.cameras.iter().zip(&self.at_fault_ns).all(|(c, &at_fault)| c.detections.capture_ns > at_fault)
+    fn all_fresh(&self) -> bool {
+        self.watches[..self.cameras].iter().all(CameraWatch::is_fresh)
     }
 }
 

@@ -20,8 +20,14 @@ pub enum BenchRobot {
     Humanoid(BenchHumanoid),
     /// Perception on a GPU: everything that it must reach, measured, or why it could not be
     Gpu(BenchGpu),
+    /// The safety cell under planted faults, judged by the controller's own log
+    Faults(BenchFaults),
     /// The latency manager: seven chains of a mobile robot under the manager, SCHED_RR and CFS
     Manager(BenchManager),
+}
+
+fn at_least_one(text: &str) -> Result<usize, String> {
+    text.parse().ok().filter(|n| *n >= 1).ok_or_else(|| "accepted are whole numbers from 1".to_owned())
 }
 
 /// `takt bench cell`
@@ -30,6 +36,13 @@ pub struct Bench {
     /// Configuration file; the shipped demonstration when absent
     #[arg(long)]
     pub config: Option<PathBuf>,
+    /// Also run another design in every cell of the matrix, at equal work, and say what this one gains over it: sentryrt1 (the
+    /// paper's own), or a configuration file
+    #[arg(long, value_name = "DESIGN")]
+    pub against: Option<String>,
+    /// Only the first so many cameras
+    #[arg(long, value_parser = at_least_one)]
+    pub cameras: Option<usize>,
     /// Length of one run in seconds
     #[arg(long, default_value_t = 30.0, value_parser = positive_seconds)]
     pub seconds: f64,
@@ -200,4 +213,27 @@ pub struct BenchManager {
     /// Print the rows as JSON
     #[arg(long)]
     pub json: bool,
+}
+
+/// `takt bench faults`
+#[derive(Debug, clap::Args)]
+pub struct BenchFaults {
+    /// Only cases with this in their name
+    #[arg(long)]
+    pub case: Option<String>,
+    /// Cases side by side: they mostly wait
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub jobs: u16,
+    /// Only list the cases
+    #[arg(long)]
+    pub list: bool,
+    /// Keep what every case leaves (the controller's log, configuration, words, run directory) in this folder
+    #[arg(long)]
+    pub keep: Option<PathBuf>,
+    /// Print the report as JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Exit with 1 when there are violations
+    #[arg(long)]
+    pub check: bool,
 }
