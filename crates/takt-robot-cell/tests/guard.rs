@@ -16,8 +16,8 @@ use takt_robot_cell::{Cell, CellConfig, CellError};
 const CHILD_PORT: &str = "TAKT_TEST_CELL_OF_PORT";
 
 fn robot(program: SimProgram) -> Simulator {
-    // Half a second: this machine has other work.
-    Simulator::start(SimConfig { program, watchdog_min_hz: 2.0, ..SimConfig::on_free_ports() })
+    // A second: this machine has other work.
+    Simulator::start(SimConfig { program, watchdog_min_hz: 1.0, ..SimConfig::on_free_ports() })
         .expect("free ports")
 }
 
