@@ -29,6 +29,7 @@ mod occupancy;
 mod overlay;
 mod perception;
 mod result;
+mod robot_shape;
 mod segmenter;
 #[cfg(test)]
 mod testing;
@@ -50,4 +51,5 @@ pub use occupancy::{Capsule, CapsuleFrame, StaticBox, Volume};
 pub use overlay::Overlay;
 pub use perception::{Perception, PerceptionError};
 pub use result::{Detections, FrameHealth, MAX_OBJECTS, Object, ObjectKind, StageTimes};
+pub use robot_shape::{MAX_ROBOT_CAPSULES, RobotShape, box_capsules};
 pub use view::FrameView;

@@ -9,6 +9,7 @@ use takt_rt::clock::{monotonic_ns, sleep_until, thread_cpu_ns};
 
 use super::controller::Controller;
 use super::dashboard::DashboardClient;
+use super::primary::Primary;
 use super::rtde::{Client, Delivery, Turn};
 use super::{CYCLE_HZ, Fault, Shared, SimConfig, SimState, lock};
 use crate::RtdeError;
@@ -20,11 +21,12 @@ const CYCLE_NS: u64 = 1_000_000_000 / CYCLE_HZ as u64;
 const MAX_CATCH_UP: u64 = 50;
 
 /// Clients of each kind at a time; more are closed at once.
-const MAX_CLIENTS: usize = 32;
+pub(super) const MAX_CLIENTS: usize = 32;
 
 pub(super) struct Server {
     rtde: TcpListener,
     dashboard: TcpListener,
+    primary: Primary,
     controller: Controller,
     clients: Vec<Client>,
     dashboards: Vec<DashboardClient>,
@@ -53,9 +55,11 @@ impl Server {
     pub(super) fn bind(config: SimConfig) -> Result<Self, RtdeError> {
         let rtde = bind(SocketAddr::new(config.address, config.rtde_port), "rtde_port")?;
         let dashboard = bind(SocketAddr::new(config.address, config.dashboard_port), "dashboard_port")?;
+        let primary = bind(SocketAddr::new(config.address, config.primary_port()), "primary_port")?;
         Ok(Self {
             rtde,
             dashboard,
+            primary: Primary::new(primary, &config.arm()),
             fifo_priority: config.fifo_priority,
             controller: Controller::new(config),
             clients: Vec::new(),
@@ -76,6 +80,10 @@ impl Server {
 
     pub(super) fn dashboard_address(&self) -> Result<SocketAddr, RtdeError> {
         address(&self.dashboard)
+    }
+
+    pub(super) fn primary_address(&self) -> Result<SocketAddr, RtdeError> {
+        address(self.primary.listener())
     }
 
     pub(super) fn run(mut self, shared: &Shared) {
@@ -122,6 +130,7 @@ impl Server {
             self.controller.step(now_ns);
         }
         self.send(steps);
+        self.primary.cycle();
         self.clients.retain(|client| client.connection.open);
         self.dashboards.retain(|client| client.connection.open);
         let mut state = lock(&shared.state);
@@ -273,7 +282,7 @@ fn serve(clients: &mut [Client], index: usize, controller: &mut Controller, now_
     client.serve(controller, now_ns, others)
 }
 
-fn accept(listener: &TcpListener) -> Option<(TcpStream, SocketAddr)> {
+pub(super) fn accept(listener: &TcpListener) -> Option<(TcpStream, SocketAddr)> {
     // Anything but a connection waits for the next cycle: nobody there, or out of descriptors.
     listener.accept().ok()
 }
