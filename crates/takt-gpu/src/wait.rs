@@ -1,7 +1,7 @@
 //! Waiting under a budget.
 
 use serde::{Deserialize, Serialize};
-use takt_rt::clock;
+use takt_rt::{clock, policy};
 
 use crate::error::GpuError;
 
@@ -17,8 +17,8 @@ const STEP_NS: u64 = 50_000;
 pub enum Wait {
     /// Asks again and again: soonest, at the cost of a whole CPU. Under a real-time policy nothing else runs there meanwhile.
     Spin,
-    /// As [`Wait::Spin`], but lets threads of the same priority run between. Under SCHED_DEADLINE it would give up the rest of the budget:
-    /// there it spins.
+    /// As [`Wait::Spin`], but lets threads of the same priority run between (SCHED_FIFO, SCHED_RR). Under SCHED_DEADLINE it would give up
+    /// the rest of the budget and under SCHED_OTHER its share of a whole rotation: there it spins.
     Yield,
     /// Sleeps between looks, 50 us each: costs next to nothing and comes up to 50 us late. A driver call that blocks knows no
     /// deadline, so this is no such call.
@@ -43,7 +43,7 @@ pub(crate) fn until(
     wait: Wait,
     mut reached: impl FnMut() -> Result<bool, GpuError>,
 ) -> Result<Waited, GpuError> {
-    let yields = wait == Wait::Yield && !is_deadline_thread();
+    let yields = wait == Wait::Yield && policy::by_fixed_priority();
     loop {
         let now_ns = clock::monotonic_ns();
         if reached()? {
@@ -58,12 +58,6 @@ pub(crate) fn until(
             Wait::Spin | Wait::Yield => std::hint::spin_loop(),
         }
     }
-}
-
-fn is_deadline_thread() -> bool {
-    const SCHED_DEADLINE: i32 = 6;
-    // SAFETY: asks for the calling thread's policy.
-    unsafe { libc::sched_getscheduler(0) == SCHED_DEADLINE }
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@
 use std::time::Duration;
 use takt_link_rtde::Command;
 use takt_link_rtde::arm::{Mission, MissionThread};
-use takt_link_rtde::client::{Link, RtdeConfig};
+use takt_link_rtde::client::{Link, Opened, RtdeConfig};
 use takt_link_rtde::sim::{SimConfig, Simulator};
 use takt_rt::clock::{monotonic_ns, process_cpu_ns, sleep_until, thread_cpu_ns};
 
@@ -33,8 +33,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let seconds: u64 = std::env::args().nth(1).map_or(Ok(10), |text| text.parse())?;
     let simulator = Simulator::start(SimConfig::on_free_ports())?;
     let config = RtdeConfig { port: simulator.rtde_address().port(), ..RtdeConfig::default() };
-    let (link, mut commander, mut readers) = Link::open(&config, 1)?;
-    let mut reader = readers.pop().ok_or("no reader")?;
+    let Opened { link, mut commander, mut states, .. } = Link::open(&config, 1, 0)?;
+    let mut reader = states.pop().ok_or("no reader")?;
     let mission = MissionThread::start(Mission::pick_and_place()?, config)?;
 
     let cycles = (seconds * 1_000_000_000 / PERIOD_NS) as usize;

@@ -63,6 +63,9 @@ pub struct RobotState {
     pub sequence: u64,
     /// When the packet was read, CLOCK_MONOTONIC nanoseconds.
     pub received_ns: u64,
+    /// When the controller measured it, CLOCK_MONOTONIC nanoseconds, never after `received_ns`; equal to it while
+    /// nothing better is known.
+    pub measured_ns: u64,
     /// Controller time in seconds (`timestamp`).
     pub controller_s: f64,
     /// Whether the connection is up now.
@@ -75,6 +78,8 @@ pub struct RobotState {
     pub program_running: bool,
     /// Joint angles in radians (`actual_q`).
     pub joints_rad: [f64; 6],
+    /// Joint speeds in rad/s (`actual_qd`).
+    pub joint_speeds_rad_s: [f64; 6],
     /// TCP position in metres and rotation vector in radians, base frame (`actual_TCP_pose`).
     pub tcp_pose: [f64; 6],
     /// TCP speed in m/s and rad/s, base frame (`actual_TCP_speed`).

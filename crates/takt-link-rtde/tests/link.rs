@@ -274,12 +274,12 @@ fn inputs_have_one_owner_until_it_leaves() {
     let simulator = simulator();
     let config = config_for(&simulator);
     let first = Cell::open(&config);
-    match Link::open(&config, 1) {
+    match Link::open(&config, 1, 0) {
         Err(RtdeError::InUse { name }) => assert_eq!(name, "speed_slider_mask"),
         other => panic!("expected IN_USE, got {other:?}"),
     }
     drop(first);
-    wait_for("the owner has left", || Link::open(&config, 1).ok());
+    wait_for("the owner has left", || Link::open(&config, 1, 0).ok());
 }
 
 #[test]
@@ -290,8 +290,10 @@ fn a_missing_variable_is_named() {
             ..SimConfig::on_free_ports()
         })
         .unwrap();
-        let error =
-            Link::open(&config_for(&simulator), 1).err().map(|error| error.to_string()).unwrap_or_default();
+        let error = Link::open(&config_for(&simulator), 1, 0)
+            .err()
+            .map(|error| error.to_string())
+            .unwrap_or_default();
         assert!(error.contains(missing) && error.contains(direction) && error.contains("5.12.2"), "{error}");
     }
 }
@@ -304,7 +306,7 @@ fn an_old_controller_is_refused() {
         let simulator =
             Simulator::start(SimConfig { controller_version: version, ..SimConfig::on_free_ports() })
                 .unwrap();
-        let opened = Link::open(&config_for(&simulator), 1);
+        let opened = Link::open(&config_for(&simulator), 1, 0);
         assert_eq!(opened.is_ok(), accepted, "{version:?}");
         assert!(accepted || matches!(opened, Err(RtdeError::ControllerTooOld { .. })));
     }
@@ -314,7 +316,7 @@ fn an_old_controller_is_refused() {
 fn nobody_there_is_a_clear_error() {
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let config = RtdeConfig { port: free.port(), ..RtdeConfig::default() };
-    let error = Link::open(&config, 1).err().unwrap();
+    let error = Link::open(&config, 1, 0).err().unwrap();
     assert!(matches!(error, RtdeError::Connect { .. }));
     assert!(error.to_string().contains(&free.to_string()), "{error}");
 }

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::clock;
 use crate::error::Error;
+use crate::{clock, policy};
 
 /// How a loop waits for its release.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -37,10 +37,10 @@ impl SleepStrategy {
         Self::Spin { margin: DEFAULT_MARGIN }
     }
 
-    /// Waits until `deadline_ns` of CLOCK_MONOTONIC and returns the time then. Gives the CPU away at least
-    /// once, even when the deadline has passed, so that a loop that is always late cannot starve others of its
-    /// priority (a SCHED_DEADLINE thread excepted: the kernel throttles it, and `sched_yield` would cost it
-    /// the rest of its budget).
+    /// Waits until `deadline_ns` of CLOCK_MONOTONIC and returns the time then. When the deadline has passed and
+    /// the thread runs under SCHED_FIFO or SCHED_RR it lets others of its priority run first
+    /// ([`policy::yield_to_equals`]), so that a loop that is always late cannot starve them; under the other
+    /// policies it goes on at once, as a plain `clock_nanosleep` loop does.
     pub fn sleep_until(self, deadline_ns: u64) -> u64 {
         let margin_ns = match self {
             Self::Kernel => 0,
@@ -52,7 +52,7 @@ impl SleepStrategy {
             clock::sleep_until(wake_ns);
             now_ns = clock::monotonic_ns();
         } else {
-            yield_unless_deadline();
+            policy::yield_to_equals();
             now_ns = clock::monotonic_ns().max(now_ns);
         }
         while now_ns < deadline_ns {
@@ -60,17 +60,6 @@ impl SleepStrategy {
             now_ns = clock::monotonic_ns();
         }
         now_ns
-    }
-}
-
-fn yield_unless_deadline() {
-    // SAFETY: both calls take no pointers and concern the calling thread.
-    unsafe {
-        // The kernel may set the reset-on-fork bit in the answer.
-        let policy = libc::sched_getscheduler(0) & !libc::SCHED_RESET_ON_FORK;
-        if policy != libc::SCHED_DEADLINE {
-            libc::sched_yield();
-        }
     }
 }
 
@@ -270,6 +259,7 @@ fn margin_of(lateness: &mut [u64], calibration: &Calibration) -> Margin {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::policy::Policy;
     use proptest::prelude::*;
 
     fn grid(first_ns: u64, period_ns: u64) -> Periodic {
@@ -312,9 +302,15 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_late_cycle_yields() {
-        let outcome = crate::proof::system_calls_beyond(&[libc::SYS_sched_getscheduler], || {
+    /// System calls of two late cycles under `policy`, beyond asking for the policy: how many and the first.
+    /// `None` where the machine does not let the test decide.
+    fn calls_of_late_cycles(policy: Policy) -> Option<(u64, Option<i64>)> {
+        if let Err(refusal) = std::thread::spawn(move || policy.apply(0)).join().unwrap() {
+            eprintln!("SKIPPED: {refusal}");
+            return None;
+        }
+        let outcome = crate::proof::system_calls_beyond(&[libc::SYS_sched_getscheduler], move || {
+            policy.apply(0).unwrap();
             || {
                 for strategy in [SleepStrategy::Kernel, SleepStrategy::spin()] {
                     strategy.sleep_until(0);
@@ -322,9 +318,45 @@ mod tests {
             }
         });
         match outcome {
-            Ok(calls) => assert_eq!((calls.calls, calls.first), (2, Some(libc::SYS_sched_yield))),
-            Err(error) => eprintln!("SKIPPED: no seccomp filter: {error}"),
+            Ok(calls) => Some((calls.calls, calls.first)),
+            Err(error) => {
+                eprintln!("SKIPPED: no seccomp filter: {error}");
+                None
+            }
         }
+    }
+
+    #[test]
+    fn a_late_cycle_yields_where_equal_priorities_would_starve_and_nowhere_else() {
+        let yields = Some((2, Some(libc::SYS_sched_yield)));
+        for (policy, expected) in [
+            ("other", Some((0, None))),
+            ("other:5", Some((0, None))),
+            ("deadline:2ms/100ms/100ms", Some((0, None))),
+            ("fifo:3", yields),
+            ("rr:3", yields),
+        ] {
+            let calls = calls_of_late_cycles(policy.parse().unwrap());
+            assert!(calls.is_none() || calls == expected, "{policy}: {calls:?}");
+        }
+    }
+
+    #[test]
+    fn the_policy_of_the_moment_decides() {
+        // Changed from outside while the loop runs, as a manager or chrt(1) does.
+        let fifo = Policy::Fifo { priority: 3 };
+        if let Err(refusal) = std::thread::spawn(move || fifo.apply(0)).join().unwrap() {
+            return eprintln!("SKIPPED: {refusal}");
+        }
+        std::thread::spawn(move || {
+            assert!(!policy::yield_to_equals());
+            fifo.apply(0).unwrap();
+            assert!(policy::yield_to_equals());
+            Policy::Other { nice: 0 }.apply(0).unwrap();
+            assert!(!policy::yield_to_equals());
+        })
+        .join()
+        .unwrap();
     }
 
     #[test]

@@ -9,7 +9,7 @@ use takt_rt::clock::monotonic_ns;
 use takt_rt::exchange::{self, Reader, Writer};
 
 use super::mailbox::{CommandSocket, Mailbox};
-use super::{Commander, RtdeConfig, recipe};
+use super::{Commander, RtdeConfig, StateHistory, recipe};
 use crate::session::Session;
 use crate::wire::{ControllerVersion, PacketType, Reply, WireError};
 use crate::{RobotState, RtdeError, socket};
@@ -88,6 +88,19 @@ impl Shared {
     }
 }
 
+/// What [`Link::open`] hands out.
+#[derive(Debug)]
+pub struct Opened {
+    /// Keeps the connection.
+    pub link: Link,
+    /// Sends the safety job's commands.
+    pub commander: Commander,
+    /// Readers of the newest state, as many as asked.
+    pub states: Vec<Reader<RobotState>>,
+    /// Readers of the recent states, as many as asked.
+    pub histories: Vec<Reader<StateHistory>>,
+}
+
 /// The connection to the robot; dropping it closes the connection and ends the receiver thread.
 #[derive(Debug)]
 pub struct Link {
@@ -98,33 +111,35 @@ pub struct Link {
 impl Link {
     /// Connects, sets the recipes up and starts the receiver thread `rtde-recv`.
     ///
-    /// `readers` is how many readers of the robot's state are handed out. Blocks for a few connect time-outs
-    /// at most. From the first state on, the link reconnects by itself.
+    /// `states` and `histories` are how many readers of the robot's newest state and of its recent states are
+    /// handed out. Blocks for a few connect time-outs at most. From the first state on, the link reconnects by
+    /// itself.
     ///
     /// # Errors
     /// A setting out of range, no connection, a controller that refuses, is too old, lacks a variable
     /// (`NOT_FOUND`) or has given an input to someone else (`IN_USE`).
-    pub fn open(
-        config: &RtdeConfig,
-        readers: usize,
-    ) -> Result<(Self, Commander, Vec<Reader<RobotState>>), RtdeError> {
+    pub fn open(config: &RtdeConfig, states: usize, histories: usize) -> Result<Opened, RtdeError> {
         config.check()?;
         let mailbox = Arc::new(Mailbox::default());
         let shared = Arc::new(Shared::default());
-        let (writer, readers) = exchange::latest(readers, RobotState::default);
+        let (writer, states) = exchange::latest(states, RobotState::default);
+        let (history_writer, histories) = exchange::latest(histories, StateHistory::default);
         let mut receiver = Receiver {
             config: config.clone(),
             shared: Arc::clone(&shared),
             mailbox: Arc::clone(&mailbox),
             writer,
+            history_writer,
             state: RobotState::default(),
+            history: StateHistory::default(),
         };
         let first = receiver.connect()?;
         let thread = std::thread::Builder::new()
             .name("rtde-recv".to_owned())
             .spawn(move || receiver.run(first))
             .map_err(RtdeError::io("starting the thread rtde-recv"))?;
-        Ok((Self { shared, thread: Some(thread) }, Commander::new(mailbox), readers))
+        let link = Self { shared, thread: Some(thread) };
+        Ok(Opened { link, commander: Commander::new(mailbox), states, histories })
     }
 
     /// Version of the controller of the newest connection.
@@ -172,7 +187,9 @@ struct Receiver {
     shared: Arc<Shared>,
     mailbox: Arc<Mailbox>,
     writer: Writer<RobotState>,
+    history_writer: Writer<StateHistory>,
     state: RobotState,
+    history: StateHistory,
 }
 
 impl Receiver {
@@ -282,7 +299,13 @@ impl Receiver {
         self.state.received_ns = monotonic_ns();
         self.state.connected = true;
         recipe::decode(values, &mut self.state)?;
+        self.state.measured_ns = self.state.received_ns;
         self.state.sequence += 1;
+        // The history first: who sees a state finds it in the history as well.
+        if self.history.push(&self.state) {
+            let history = &self.history;
+            self.history_writer.write(self.state.received_ns, |slot| slot.clone_from(history));
+        }
         self.writer.publish(self.state.received_ns, self.state);
         Ok(())
     }

@@ -3,7 +3,7 @@
 //! [`Link::open`] connects, sets the recipes up and splits the connection in two:
 //!
 //! - a receiver thread, `rtde-recv`, decodes every output packet and publishes it as [`RobotState`] into a
-//!   wait-free exchange buffer; it also reconnects;
+//!   wait-free exchange buffer, and the last ones as [`StateHistory`] into another; it also reconnects;
 //! - a [`Commander`], owned by the safety thread, sends one pre-laid-out packet per cycle with one
 //!   non-blocking `send(2)`: it never blocks, locks or allocates.
 //!
@@ -14,10 +14,12 @@
 
 mod commander;
 mod config;
+mod history;
 mod link;
 mod mailbox;
 mod recipe;
 
 pub use commander::{Commander, SendOutcome};
 pub use config::RtdeConfig;
-pub use link::{Link, LinkEvent};
+pub use history::{STATE_HISTORY, StateHistory, StateSample};
+pub use link::{Link, LinkEvent, Opened};

@@ -4,9 +4,10 @@ use crate::session::Variable;
 use crate::wire::{DataType, Fields, HEADER_BYTES, PacketType, PacketWriter, WireError};
 use crate::{Command, RobotMode, RobotState, SafetyMode};
 
-pub(super) const OUTPUTS: [Variable; 10] = [
+pub(super) const OUTPUTS: [Variable; 11] = [
     ("timestamp", DataType::Double),
     ("actual_q", DataType::Vector6d),
+    ("actual_qd", DataType::Vector6d),
     ("actual_TCP_pose", DataType::Vector6d),
     ("actual_TCP_speed", DataType::Vector6d),
     ("robot_mode", DataType::Int32),
@@ -31,15 +32,18 @@ pub(super) const COMMAND_BYTES: usize = HEADER_BYTES + 1 + 4 + 8 + 1 + 1 + 4;
 /// `runtime_state`: a program runs.
 const PLAYING: u32 = 2;
 
-/// Decodes the values of [`OUTPUTS`]. `sequence`, `received_ns` and `connected` are the caller's.
+/// Decodes the values of [`OUTPUTS`]. `sequence`, `received_ns`, `measured_ns` and `connected` are the
+/// caller's.
 pub(super) fn decode(values: &[u8], state: &mut RobotState) -> Result<(), WireError> {
     let mut fields = Fields::new(values);
     *state = RobotState {
         sequence: state.sequence,
         received_ns: state.received_ns,
+        measured_ns: state.measured_ns,
         connected: state.connected,
         controller_s: fields.f64()?,
         joints_rad: fields.doubles()?,
+        joint_speeds_rad_s: fields.doubles()?,
         tcp_pose: fields.doubles()?,
         tcp_speed: fields.doubles()?,
         robot_mode: RobotMode::from_rtde(fields.i32()?),

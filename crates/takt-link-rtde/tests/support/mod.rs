@@ -2,7 +2,7 @@
 #![allow(dead_code, reason = "every test binary uses a part of it")]
 
 use std::time::{Duration, Instant};
-use takt_link_rtde::client::{Commander, Link, RtdeConfig};
+use takt_link_rtde::client::{Commander, Link, Opened, RtdeConfig};
 use takt_link_rtde::sim::{SimConfig, SimState, Simulator};
 use takt_link_rtde::{Command, RobotState};
 use takt_rt::exchange::Reader;
@@ -50,8 +50,8 @@ pub struct Cell {
 
 impl Cell {
     pub fn open(config: &RtdeConfig) -> Self {
-        let (link, commander, mut readers) = Link::open(config, 1).unwrap();
-        let reader = readers.pop().unwrap();
+        let Opened { link, commander, mut states, .. } = Link::open(config, 1, 0).unwrap();
+        let reader = states.pop().unwrap();
         let command =
             Command { speed_fraction: 1.0, digital_outputs: 0, digital_outputs_mask: 0, heartbeat: 0 };
         Self { link, commander, reader, command }

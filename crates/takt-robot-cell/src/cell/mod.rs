@@ -11,7 +11,7 @@ use serde::Serialize;
 use takt_link_camera::{CameraFeed, Frame, StartGate};
 use takt_link_rtde::RobotState;
 use takt_link_rtde::arm::{MissionProgress, MissionThread};
-use takt_link_rtde::client::{Link, LinkEvent};
+use takt_link_rtde::client::{Link, LinkEvent, Opened, StateHistory};
 use takt_link_rtde::sim::Simulator;
 use takt_perception::{Detections, DetectorService, Overlay};
 use takt_perception_process::{Program, Record, Supervisor, WorkerFacts};
@@ -26,7 +26,6 @@ use takt_rt::thread;
 
 use crate::config::CellConfig;
 use crate::error::CellError;
-use crate::poses::PoseWindow;
 use crate::records::{FrameRecord, SsmJob};
 use crate::ssm::Monitor;
 use crate::tasks::{Role, SsmSleep};
@@ -149,16 +148,16 @@ impl Cell {
         let mut rtde = config.robot.rtde.clone();
         let simulator = config.robot.simulator.as_ref().map(|sim| simulate(sim, &mut rtde)).transpose()?;
         let census = CensusKeeper::start(config.tasks.policy_of(Role::Subthread), CENSUS_PERIOD)?;
-        let (link, commander, robot_readers) = census.attribute("robot link", || Link::open(&rtde, 2))?;
-        let mut robot_readers = robot_readers.into_iter();
-        let cameras = config.cameras.len();
-        let (poses, pose_readers) = exchange::latest(2 * cameras, PoseWindow::default);
-        let mut pose_readers = pose_readers.into_iter();
+        // One history for each perception task, one for each scene that is rendered from the tool.
+        let histories = 2 * config.cameras.len();
+        let Opened { link, commander, states, histories } =
+            census.attribute("robot link", || Link::open(&rtde, 2, histories))?;
+        let (mut states, mut histories) = (states.into_iter(), histories.into_iter());
 
         unless_stopped(stop)?;
         let gate = StartGate::new();
         let (feeds, frame_readers) =
-            census.attribute("cameras", || open_feeds(config, &gate, &mut pose_readers))?;
+            census.attribute("cameras", || open_feeds(config, &gate, &mut histories))?;
         let Prepared { judging, detector, detector_thread, supervisor, worker_records, engine, note } =
             prepare_judging(config, &feeds, &census, options)?;
         unless_stopped(stop)?;
@@ -190,16 +189,15 @@ impl Cell {
             cell.reports.push(report(&handle));
             cell.detector_thread = Some(handle);
         }
-        let ssm_robot = robot_readers.next().ok_or(CellError::NoReader("robot state"))?;
-        let view_robot = robot_readers.next().ok_or(CellError::NoReader("robot state"))?;
-        let wired = cell.start_perception(judging, frame_readers, &mut pose_readers, masks)?;
+        let ssm_robot = states.next().ok_or(CellError::NoReader("robot state"))?;
+        let view_robot = states.next().ok_or(CellError::NoReader("robot state"))?;
+        let wired = cell.start_perception(judging, frame_readers, &mut histories, masks)?;
         let (jobs_in, jobs) = ring(RING_CAPACITY);
         let ports = SsmPorts {
             detections: wired.detections,
             alive: wired.alive,
             robot: ssm_robot,
             commander,
-            poses,
             records: jobs_in,
         };
         cell.start_ssm(ports)?;
@@ -216,7 +214,7 @@ impl Cell {
         &mut self,
         judging: Vec<Judging>,
         frame_readers: Vec<Vec<Reader<Frame>>>,
-        pose_readers: &mut impl Iterator<Item = Reader<PoseWindow>>,
+        histories: &mut impl Iterator<Item = Reader<StateHistory>>,
         masks: bool,
     ) -> Result<Wired, CellError> {
         let mut wired = Wired::default();
@@ -244,7 +242,7 @@ impl Cell {
             let ports = PerceptionPorts {
                 frames: frames()?,
                 signal: self.feeds[index].signal(),
-                poses: pose_readers.next().ok_or(CellError::NoReader("poses"))?,
+                robot: histories.next().ok_or(CellError::NoReader("robot history"))?,
                 detections,
                 overlays,
                 records: records_in,

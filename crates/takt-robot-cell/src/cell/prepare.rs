@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use nalgebra::Isometry3;
 use takt_link_camera::{CameraConfig, CameraFeed, FeedOptions, Frame, PoseSource, StartGate};
-use takt_link_rtde::client::RtdeConfig;
+use takt_link_rtde::client::{RtdeConfig, StateHistory};
 use takt_link_rtde::sim::Simulator;
 use takt_perception::{DetectorHandle, DetectorSchedule, DetectorService, Engine, Mount};
 use takt_rt::census;
@@ -18,7 +18,7 @@ use takt_rt::thread;
 use super::ThreadReport;
 use crate::config::CellConfig;
 use crate::error::CellError;
-use crate::poses::PoseWindow;
+use crate::poses::tool_poses;
 use crate::tasks::{Role, TaskSet};
 
 /// Stack that is touched before a critical thread begins.
@@ -76,14 +76,14 @@ pub(super) type Feeds = (Vec<CameraFeed>, Vec<Vec<Reader<Frame>>>);
 pub(super) fn open_feeds(
     config: &CellConfig,
     gate: &StartGate,
-    pose_readers: &mut impl Iterator<Item = Reader<PoseWindow>>,
+    histories: &mut impl Iterator<Item = Reader<StateHistory>>,
 ) -> Result<Feeds, CellError> {
     let mut feeds = Vec::new();
     let mut frames = Vec::new();
     for (index, camera) in config.cameras.iter().enumerate() {
         let poses = match &camera.source {
             CameraConfig::Synthetic(_) => {
-                let reader = pose_readers.next().ok_or(CellError::NoReader("poses"))?;
+                let reader = histories.next().ok_or(CellError::NoReader("robot history"))?;
                 Some(pose_source(camera.mount, reader))
             }
             _ => None,
@@ -102,15 +102,15 @@ pub(super) fn open_feeds(
 }
 
 /// Tells the synthetic scene where its camera is: the newest pose of the robot, through the mounting.
-fn pose_source(mount: Mount, reader: Reader<PoseWindow>) -> PoseSource {
+fn pose_source(mount: Mount, reader: Reader<StateHistory>) -> PoseSource {
     // Only the camera's driver thread asks; the mutex makes that a `Fn`, nobody ever waits for it.
     let reader = Mutex::new(reader);
     Arc::new(move |at_ns| {
         let mut reader = reader.lock().unwrap_or_else(PoisonError::into_inner);
-        let window = reader.read().value;
-        let newest = window.iter().take_while(|(t_ns, _)| *t_ns <= at_ns).last();
+        let states = reader.read().value;
+        let newest = tool_poses(states).rev().find(|(t_ns, _)| *t_ns <= at_ns);
         let tcp_in_base =
-            newest.or_else(|| window.iter().next()).map_or(Isometry3::identity(), |(_, pose)| pose);
+            newest.or_else(|| tool_poses(states).next()).map_or(Isometry3::identity(), |(_, pose)| pose);
         mount.at(&tcp_in_base).camera_in_base
     })
 }

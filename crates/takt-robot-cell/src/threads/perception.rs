@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use takt_link_camera::Frame;
+use takt_link_rtde::client::{STATE_HISTORY, StateHistory};
 use takt_perception::{Detections, FramePose, Mount, ObjectKind, Overlay, Perception, PoseHistory};
 use takt_perception_process::{Judged, Remote};
 use takt_rt::clock::monotonic_ns;
@@ -12,7 +13,7 @@ use takt_rt::exchange::{Reader, Writer};
 use takt_rt::ring::Producer;
 use takt_rt::signal::Signal;
 
-use crate::poses::PoseWindow;
+use crate::poses::tool_poses;
 use crate::records::FrameRecord;
 
 /// What the task is connected to.
@@ -21,8 +22,8 @@ pub struct PerceptionPorts {
     pub frames: Reader<Frame>,
     /// Notified with every frame.
     pub signal: Signal,
-    /// Recent poses of the robot.
-    pub poses: Reader<PoseWindow>,
+    /// Recent states of the robot, from the receiver of its packets.
+    pub robot: Reader<StateHistory>,
     /// Results.
     pub detections: Writer<Detections>,
     /// Masks for the view; absent where nobody looks.
@@ -98,7 +99,7 @@ impl Drop for AliveGuard {
 impl PerceptionTask {
     /// A task that has judged no frame yet.
     pub fn new(judging: Judging, mount: Mount, ports: PerceptionPorts) -> Self {
-        let history = PoseHistory::new(2 * crate::poses::WINDOW, POSE_HOLD_NS, POSE_GAP_NS);
+        let history = PoseHistory::new(2 * STATE_HISTORY, POSE_HOLD_NS, POSE_GAP_NS);
         Self { judging, mount, history, ports, last_sequence: 0, unjudged: 0 }
     }
 
@@ -121,7 +122,9 @@ impl PerceptionTask {
     /// Judges the newest frame if it is new; false when it is not.
     pub fn judge_newest(&mut self) -> bool {
         let ports = &mut self.ports;
-        for (t_ns, pose) in ports.poses.read().value.iter() {
+        let newest_ns = self.history.newest_ns();
+        let states = ports.robot.read().value;
+        for (t_ns, pose) in tool_poses(states).skip_while(|(t_ns, _)| newest_ns.is_some_and(|n| *t_ns <= n)) {
             self.history.push(t_ns, &pose);
         }
         let frame = ports.frames.read().value;

@@ -8,12 +8,11 @@ use takt_link_rtde::client::Commander;
 use takt_link_rtde::{Command, RobotState};
 use takt_perception::Detections;
 use takt_rt::clock::monotonic_ns;
-use takt_rt::exchange::{Reader, Writer};
+use takt_rt::exchange::Reader;
 use takt_rt::periodic::Release;
 use takt_rt::ring::Producer;
 
 use crate::config::LightOutputs;
-use crate::poses::PoseWindow;
 use crate::records::SsmJob;
 use crate::ssm::{CameraInput, Inputs, MAX_CAMERAS, Monitor};
 
@@ -28,8 +27,6 @@ pub struct SsmPorts {
     pub robot: Reader<RobotState>,
     /// Commands to the robot.
     pub commander: Commander,
-    /// Recent poses for the cameras' threads.
-    pub poses: Writer<PoseWindow>,
     /// All records, for the collector.
     pub records: Producer<SsmJob>,
 }
@@ -40,7 +37,6 @@ pub struct SsmTask {
     monitor: Monitor,
     ports: SsmPorts,
     light: LightOutputs,
-    window: PoseWindow,
     heartbeat: i32,
     echo: (i32, u64),
     consumed: [u64; MAX_CAMERAS],
@@ -56,7 +52,6 @@ impl SsmTask {
             monitor,
             ports,
             light,
-            window: PoseWindow::default(),
             heartbeat: 0,
             echo: (0, 0),
             consumed: [0; MAX_CAMERAS],
@@ -126,9 +121,6 @@ impl SsmTask {
             echo: self.echo.0,
             echo_received_ns: self.echo.1,
         };
-        self.window.push(&robot);
-        let window = &self.window;
-        self.ports.poses.write(end_ns, |slot| *slot = *window);
         self.ports.records.push(record);
         record
     }
