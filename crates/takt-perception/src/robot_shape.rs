@@ -67,7 +67,8 @@ impl Capsule {
 }
 
 /// Capsules that hold a box and stand out of it by no more than they must: side by side along its longest side, as
-/// many as keep the overshoot below 15 mm, four at most.
+/// few of one to four as keep the overshoot beside it below 15 mm, else as many as have the least (a fifth of its side
+/// for a square bar). Beyond its ends they stand out by their radius.
 ///
 /// `centre` is the box's middle with its axes, `sides_m` its full lengths along them.
 pub fn box_capsules(
@@ -81,7 +82,9 @@ pub fn box_capsules(
     let [long, wide, thin] = order.map(|axis| (axis, sides_m[axis]));
     // Each capsule holds a bar of the box: its radius is half the bar's diagonal.
     let radius = move |bars: usize| (wide.1 / bars as f64).hypot(thin.1) / 2.0;
-    let bars = (1..4).find(|&bars| radius(bars) - thin.1 / 2.0 <= OVERSHOOT_M).unwrap_or(4);
+    let overshoot = |bars: usize| radius(bars) - thin.1.min(wide.1 / bars as f64) / 2.0;
+    let least = (1..=4).min_by(|&a, &b| overshoot(a).total_cmp(&overshoot(b))).unwrap_or(1);
+    let bars = (1..=4).find(|&bars| overshoot(bars) <= OVERSHOOT_M).unwrap_or(least);
     let centre = *centre;
     (0..bars).map(move |bar| {
         let mut middle = Vector3::zeros();
@@ -146,10 +149,15 @@ mod tests {
             let p = (centre * at).cast::<f32>();
             let held = capsules.iter().any(|c| Capsule { radius_m: c.radius_m + 1e-5, ..*c }.contains(&p));
             prop_assert!(held, "{:?} lies outside", p);
-            let mut thin = sides;
-            thin.sort_by(f64::total_cmp);
-            if thin[1] / 4.0 <= thin[0] {
-                prop_assert!(capsules.iter().all(|c| f64::from(c.radius_m) - thin[0] / 2.0 <= thin[0] * 0.21 + 0.015));
+            // Beside it, across the longest side, nothing stands out by more than is said.
+            let mut order = [0, 1, 2];
+            order.sort_by(|&a: &usize, &b: &usize| sides[b].total_cmp(&sides[a]));
+            for capsule in &capsules {
+                let middle = centre.inverse_transform_point(&nalgebra::center(&capsule.from_m, &capsule.to_m).cast());
+                for axis in [order[1], order[2]] {
+                    let out = middle[axis].abs() + f64::from(capsule.radius_m) - sides[axis] / 2.0;
+                    prop_assert!(out <= f64::max(0.015, 0.21 * sides[order[1]]) + 1e-5, "{out} beyond {sides:?}");
+                }
             }
         }
     }

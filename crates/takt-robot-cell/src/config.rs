@@ -7,6 +7,7 @@ use takt_link_rtde::client::RtdeConfig;
 use takt_link_rtde::sim::SimConfig;
 use takt_perception::{Mount, PerceptionConfig};
 
+use crate::arm::ShapeConfig;
 use crate::ssm::{Light, MAX_CAMERAS, SsmConfig};
 use crate::tasks::TaskSet;
 
@@ -34,6 +35,9 @@ pub struct RobotConfig {
     pub mission: Option<Mission>,
     /// The light: which standard digital output is which colour.
     pub light: LightOutputs,
+    /// The robot's own shape, so that it does not see itself; absent where no camera sees the arm.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shape: Option<ShapeConfig>,
 }
 
 /// Standard digital outputs of the signal light (SentryRT-1, section III).
@@ -100,6 +104,7 @@ impl CellConfig {
         self.ssm.validate()?;
         self.tasks.validate()?;
         self.robot.rtde.check().map_err(|e| format!("robot.rtde: {e}"))?;
+        self.robot.shape.as_ref().map_or(Ok(()), ShapeConfig::validate)?;
         let LightOutputs { green, orange, red } = self.robot.light;
         if [green, orange, red].iter().any(|&o| o > 7) || green == orange || orange == red || green == red {
             return Err(format!(

@@ -1,5 +1,7 @@
 //! Where the links are: a capsule for each, driven by the joint angles.
 
+use std::ops::Range;
+
 use nalgebra::{Isometry3, Matrix3, Point3, Rotation3, Translation3, UnitQuaternion, Vector3};
 
 use super::{Arm, Model};
@@ -128,10 +130,15 @@ impl Body {
 }
 
 impl Links {
-    /// How far a point that the first `joints` joints move can be from where it seems to be, when each joint's angle
-    /// is wrong by `errors_rad` at most: to first order, the sum over the joints of angle times lever.
-    pub fn displacement_m(&self, point: &Point3<f64>, joints: usize, errors_rad: &[f64; 6]) -> f64 {
-        (0..joints.min(6))
+    /// Direction of a joint's axis; joints count from 0. The last one's where there is no such joint.
+    pub fn axis(&self, joint: usize) -> Vector3<f64> {
+        self.axes[joint.min(5)]
+    }
+
+    /// How far a point that these joints (from 0) move can be from where it seems to be, when each joint's angle is
+    /// wrong by `errors_rad` at most: to first order, the sum over the joints of angle times lever.
+    pub fn displacement_m(&self, point: &Point3<f64>, joints: Range<usize>, errors_rad: &[f64; 6]) -> f64 {
+        (joints.start..joints.end.min(6))
             .map(|joint| {
                 let lever = self.axes[joint].cross(&(point - self.origins_m[joint])).norm();
                 lever * errors_rad[joint].abs()
@@ -142,7 +149,7 @@ impl Links {
     /// [`displacement_m`](Self::displacement_m) of a whole link: that of the end that moves more.
     pub fn link_displacement_m(&self, link: usize, errors_rad: &[f64; 6]) -> f64 {
         let capsule = &self.capsules[link];
-        let of = |end| self.displacement_m(end, Body::MOVED_BY[link], errors_rad);
+        let of = |end| self.displacement_m(end, 0..Body::MOVED_BY[link], errors_rad);
         of(&capsule.from_m).max(of(&capsule.to_m))
     }
 }

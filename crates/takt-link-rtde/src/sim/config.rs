@@ -67,6 +67,9 @@ pub struct SimConfig {
     pub model: Model,
     /// How this arm differs from the nominal one, as every real arm does. Default: not at all.
     pub calibration: Calibration,
+    /// Whether rendered cameras see this arm. Default false: a cell whose cameras do not look at the arm is cheaper
+    /// to render.
+    pub drawn: bool,
     /// Joint angles at the start, in radians. Default: tool down, in front of the base.
     pub start_joints_rad: [f64; 6],
     /// Tool centre point in the flange frame: metres and rotation vector. Default 0.2 m along the flange
@@ -107,6 +110,7 @@ impl Default for SimConfig {
             missing_variables: Vec::new(),
             model: Model::Ur10e,
             calibration: Calibration::default(),
+            drawn: false,
             start_joints_rad: [0.0, -FRAC_PI_2, -FRAC_PI_2, -FRAC_PI_2, FRAC_PI_2, 0.0],
             tcp: [0.0, 0.0, 0.2, 0.0, 0.0, 0.0],
             slider_rate_per_s: 4.0,
