@@ -31,6 +31,12 @@ impl CameraConfig {
             Self::Realsense(_) => "realsense",
         }
     }
+
+    /// Whether kernel or library receive the frames of this camera: whoever wants one need only wait for it. Recordings and
+    /// the synthetic scene need a thread that stands in for them.
+    pub(crate) fn has_own_threads(&self) -> bool {
+        matches!(self, Self::V4l2(_) | Self::Realsense(_))
+    }
 }
 
 /// A camera of an MCAP recording.

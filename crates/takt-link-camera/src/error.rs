@@ -161,6 +161,9 @@ pub enum CameraError {
         /// Intrinsics now.
         found: crate::Intrinsics,
     },
+    /// The thread that hands frames over ended.
+    #[error("{0}")]
+    Handover(std::sync::Arc<str>),
     /// The driver thread could not be started.
     #[error("cannot start the camera thread: {0}")]
     Thread(std::io::Error),

@@ -9,10 +9,11 @@ use takt_rt::clock::monotonic_ns;
 use takt_rt::exchange::{Reader, Writer, latest};
 use takt_rt::signal::Signal;
 
-use crate::camera::{self, Camera, PoseSource};
+use crate::camera::{self, Camera, Surroundings};
 use crate::config::CameraConfig;
 use crate::error::CameraError;
 use crate::gate::StartGate;
+use crate::handover::Handover;
 use crate::{Frame, Intrinsics};
 
 /// How a feed starts and what it does when its camera vanishes.
@@ -120,8 +121,9 @@ impl Shared {
 ///
 /// The driver thread, named for example `cam0-replay`, is a plain thread with ordinary scheduling, like those
 /// that vendors' libraries start (a *subthread*): the thread census finds it and gives it the policy configured
-/// for such threads. It decodes ahead, waits until the frame is due, stamps [`Frame::arrival_ns`], publishes
-/// and notifies. Consumers see dropped frames as gaps in [`Frame::sequence`].
+/// for such threads. It decodes ahead, waits until the frame is due, publishes and notifies. Consumers see dropped frames as
+/// gaps in [`Frame::sequence`]. [`in_task`](Self::in_task) does without that thread: whoever judges the frames acquires
+/// them, too.
 #[derive(Debug)]
 pub struct CameraFeed {
     index: u32,
@@ -143,7 +145,7 @@ impl CameraFeed {
     pub fn start(
         index: u32,
         config: &CameraConfig,
-        pose: Option<PoseSource>,
+        pose: Option<Surroundings>,
         readers: usize,
         options: FeedOptions,
     ) -> Result<(Self, Vec<Reader<Frame>>), CameraError> {
@@ -160,19 +162,82 @@ impl CameraFeed {
     pub fn start_with(
         index: u32,
         backend: &str,
-        mut open: impl FnMut() -> Result<Box<dyn Camera>, CameraError> + Send + 'static,
+        open: impl FnMut() -> Result<Box<dyn Camera>, CameraError> + Send + 'static,
         readers: usize,
         options: FeedOptions,
     ) -> Result<(Self, Vec<Reader<Frame>>), CameraError> {
+        let shared = Arc::new(Shared::default());
+        let (mut feed, driver, readers) = Self::assemble(index, Box::new(open), readers, options, shared)?;
+        let thread = std::thread::Builder::new()
+            .name(format!("cam{index}-{backend}"))
+            .spawn(move || driver.run())
+            .map_err(CameraError::Thread)?;
+        feed.thread = Some(thread);
+        Ok((feed, readers))
+    }
+
+    /// Opens the camera for a thread that acquires and judges in one, as in SentryRT-1 (section III): it calls
+    /// [`Acquisition::acquire`], which waits for the camera, decodes or copies, and publishes. No thread is started here
+    /// but those of the camera's own library; for replay and the synthetic scene, which have none, one stands in that
+    /// decodes ahead and hands frames over when they are due, as librealsense's threads do.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub fn in_task(
+        index: u32,
+        config: &CameraConfig,
+        pose: Option<Surroundings>,
+        readers: usize,
+        options: FeedOptions,
+    ) -> Result<(Self, Acquisition, Vec<Reader<Frame>>), CameraError> {
+        let shared = Arc::new(Shared::default());
+        let config = config.clone();
+        let outer = FeedOptions { phase: Duration::ZERO, gate: None, ..options.clone() };
+        let stopped = Arc::clone(&shared);
+        let open = move || -> Result<Box<dyn Camera>, CameraError> {
+            if config.has_own_threads() {
+                return camera::open(&config, pose.clone());
+            }
+            let stopped = Arc::clone(&stopped);
+            let ends = Box::new(move || stopped.stopping());
+            Ok(Box::new(Handover::start(index, &config, pose.clone(), options.clone(), ends)?))
+        };
+        let (feed, driver, readers) = Self::assemble(index, Box::new(open), readers, outer, shared)?;
+        Ok((feed, Acquisition(driver), readers))
+    }
+
+    /// Like [`in_task`](Self::in_task) with a camera of the caller's own.
+    ///
+    /// # Errors
+    /// What `open` says.
+    pub fn in_task_with(
+        index: u32,
+        open: impl FnMut() -> Result<Box<dyn Camera>, CameraError> + Send + 'static,
+        readers: usize,
+        options: FeedOptions,
+    ) -> Result<(Self, Acquisition, Vec<Reader<Frame>>), CameraError> {
+        let shared = Arc::new(Shared::default());
+        let (feed, driver, readers) = Self::assemble(index, Box::new(open), readers, options, shared)?;
+        Ok((feed, Acquisition(driver), readers))
+    }
+
+    fn assemble(
+        index: u32,
+        mut open: Open,
+        readers: usize,
+        options: FeedOptions,
+        shared: Arc<Shared>,
+    ) -> Result<(Self, Driver, Vec<Reader<Frame>>), CameraError> {
         let camera = open()?;
         let intrinsics = camera.intrinsics();
         let has_depth = camera.has_depth();
         let new_frame = || Frame::new(intrinsics.width, intrinsics.height);
         let (writer, readers) = latest(readers, new_frame);
-        let shared = Arc::new(Shared::default());
         let signal = Signal::new();
         let driver = Driver {
             intrinsics,
+            camera: Some(camera),
+            started: false,
             open,
             writer,
             spare: new_frame(),
@@ -182,11 +247,7 @@ impl CameraFeed {
             sequence_base: 0,
             last_sequence: 0,
         };
-        let thread = std::thread::Builder::new()
-            .name(format!("cam{index}-{backend}"))
-            .spawn(move || driver.run(camera))
-            .map_err(CameraError::Thread)?;
-        Ok((Self { index, intrinsics, has_depth, signal, shared, thread: Some(thread) }, readers))
+        Ok((Self { index, intrinsics, has_depth, signal, shared, thread: None }, driver, readers))
     }
 
     /// Number of the camera.
@@ -238,8 +299,8 @@ impl CameraFeed {
         self.shared.delivered.load(Ordering::Acquire)
     }
 
-    /// Stops the driver thread and waits for it: at most the time to the next frame, or the camera's time-out.
-    /// Readers keep the last frame.
+    /// Stops the driver thread and waits for it: at most the time to the next frame, or the camera's time-out. A thread that
+    /// acquires itself is told and not waited for. Readers keep the last frame.
     pub fn stop(&mut self) {
         self.shared.stop.store(true, Ordering::Release);
         self.shared.wake.notify();
@@ -256,10 +317,33 @@ impl Drop for CameraFeed {
     }
 }
 
-/// What the driver thread owns.
-struct Driver<O> {
+/// A camera whose frames are acquired by the thread that judges them.
+pub struct Acquisition(Driver);
+
+impl Acquisition {
+    /// Blocks until the camera has a frame, takes it in, publishes it, and says true; false when none will come any more
+    /// ([`CameraFeed::status`] says why) or the feed was stopped. A camera that vanished is opened again here.
+    pub fn acquire(&mut self) -> bool {
+        self.0.acquire()
+    }
+}
+
+impl std::fmt::Debug for Acquisition {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Acquisition").field("intrinsics", &self.0.intrinsics).finish_non_exhaustive()
+    }
+}
+
+type Open = Box<dyn FnMut() -> Result<Box<dyn Camera>, CameraError> + Send>;
+
+/// What the thread that acquires owns.
+struct Driver {
     intrinsics: Intrinsics,
-    open: O,
+    /// `None` once no frame will come any more.
+    camera: Option<Box<dyn Camera>>,
+    /// Whether the camera knows when its frames start.
+    started: bool,
+    open: Open,
     writer: Writer<Frame>,
     spare: Frame,
     options: FeedOptions,
@@ -270,48 +354,59 @@ struct Driver<O> {
     last_sequence: u64,
 }
 
-/// Reports a driver thread that ends by a panic; consumers would take a silent end for a slow camera.
-struct PanicGuard(Arc<Shared>, Signal);
-
-impl Drop for PanicGuard {
+/// Reports a thread that ends by a panic; consumers would take a silent end for a slow camera.
+impl Drop for Driver {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.0.fail("the camera's driver thread panicked", FeedState::Failed);
-            self.1.notify();
+            self.shared.fail("the camera's driver thread panicked", FeedState::Failed);
+            self.signal.notify();
         }
     }
 }
 
-impl<O: FnMut() -> Result<Box<dyn Camera>, CameraError>> Driver<O> {
-    fn run(mut self, mut camera: Box<dyn Camera>) {
-        let _guard = PanicGuard(Arc::clone(&self.shared), self.signal.clone());
-        let last = loop {
-            let Some(origin_ns) = self.origin_ns() else { break FeedState::Stopped };
-            camera.start_at(origin_ns, self.options.phase.as_nanos() as u64);
-            let Some(error) = self.deliver(camera.as_mut()) else { break FeedState::Stopped };
-            // The device must be closed before it can be opened again.
-            drop(camera);
-            match error {
-                CameraError::Ended => break FeedState::Ended,
-                error if error.may_recover() => {
+impl Driver {
+    fn run(mut self) {
+        while self.acquire() {}
+    }
+
+    /// Publishes one frame; false when none will come any more.
+    fn acquire(&mut self) -> bool {
+        while let Some(mut camera) = self.camera.take() {
+            if !self.started {
+                let Some(origin_ns) = self.origin_ns() else { return self.end(FeedState::Stopped) };
+                camera.start_at(origin_ns, self.options.phase.as_nanos() as u64);
+                self.started = true;
+            }
+            if self.shared.stopping() {
+                return self.end(FeedState::Stopped);
+            }
+            match self.deliver(camera.as_mut()) {
+                Ok(()) => {
+                    self.camera = Some(camera);
+                    return true;
+                }
+                Err(_) if self.shared.stopping() => return self.end(FeedState::Stopped),
+                Err(CameraError::Ended) => return self.end(FeedState::Ended),
+                Err(error) if error.may_recover() => {
+                    // The device must be closed before it can be opened again.
+                    drop(camera);
                     self.report(&error, FeedState::Retrying);
                     match self.reopen() {
-                        Ok(Some(again)) => camera = again,
-                        Ok(None) => break FeedState::Stopped,
-                        Err(error) => {
-                            self.report(&error, FeedState::Failed);
-                            return;
-                        }
+                        Ok(Some(again)) => (self.camera, self.started) = (Some(again), false),
+                        Ok(None) => return self.end(FeedState::Stopped),
+                        Err(error) => self.report(&error, FeedState::Failed),
                     }
                 }
-                error => {
-                    self.report(&error, FeedState::Failed);
-                    return;
-                }
+                Err(error) => self.report(&error, FeedState::Failed),
             }
-        };
+        }
+        false
+    }
+
+    fn end(&self, last: FeedState) -> bool {
         self.shared.set(last);
         self.signal.notify();
+        false
     }
 
     /// When frames start; `None` when stopped before.
@@ -328,40 +423,40 @@ impl<O: FnMut() -> Result<Box<dyn Camera>, CameraError>> Driver<O> {
         }
     }
 
-    /// Publishes frames until the camera fails (why) or the feed is stopped (`None`).
-    fn deliver(&mut self, camera: &mut dyn Camera) -> Option<CameraError> {
-        loop {
-            if self.shared.stopping() {
-                return None;
-            }
-            if let Err(error) = camera.next_frame(&mut self.spare) {
-                return Some(error);
-            }
-            let spare = &mut self.spare;
-            let size = (self.intrinsics.width, self.intrinsics.height);
-            if (spare.width, spare.height) != size
-                || spare.rgb.len() != self.intrinsics.pixels() * 3
-                || spare.depth_mm.len() != self.intrinsics.pixels()
-            {
-                return Some(CameraError::SizeMismatch {
-                    what: format!("frame {}", spare.sequence),
-                    width: size.0,
-                    height: size.1,
-                    found_width: spare.width,
-                    found_height: spare.height,
-                });
-            }
-            spare.sequence += self.sequence_base;
-            self.last_sequence = spare.sequence;
-            spare.arrival_ns = monotonic_ns();
-            // Swapping moves the buffers, not the pixels: the slot's old ones take the next frame.
-            self.writer.write(spare.arrival_ns, |slot| std::mem::swap(slot, spare));
-            self.shared.delivered.fetch_add(1, Ordering::Release);
-            if self.shared.state() != FeedState::Running {
-                self.shared.set(FeedState::Running);
-            }
-            self.signal.notify();
+    /// Publishes the camera's next frame.
+    fn deliver(&mut self, camera: &mut dyn Camera) -> Result<(), CameraError> {
+        // The buffers were another frame's: a backend that has no stamp must not inherit that one's.
+        self.spare.arrival_ns = 0;
+        camera.next_frame(&mut self.spare)?;
+        let spare = &mut self.spare;
+        let size = (self.intrinsics.width, self.intrinsics.height);
+        if (spare.width, spare.height) != size
+            || spare.rgb.len() != self.intrinsics.pixels() * 3
+            || spare.depth_mm.len() != self.intrinsics.pixels()
+        {
+            return Err(CameraError::SizeMismatch {
+                what: format!("frame {}", spare.sequence),
+                width: size.0,
+                height: size.1,
+                found_width: spare.width,
+                found_height: spare.height,
+            });
         }
+        spare.sequence += self.sequence_base;
+        self.last_sequence = spare.sequence;
+        // The backend's stamp lies before decoding and copying. Later than now it is of no clock of ours.
+        let now_ns = monotonic_ns();
+        if spare.arrival_ns == 0 || spare.arrival_ns > now_ns {
+            spare.arrival_ns = now_ns;
+        }
+        // Swapping moves the buffers, not the pixels: the slot's old ones take the next frame.
+        self.writer.write(spare.arrival_ns, |slot| std::mem::swap(slot, spare));
+        self.shared.delivered.fetch_add(1, Ordering::Release);
+        if self.shared.state() != FeedState::Running {
+            self.shared.set(FeedState::Running);
+        }
+        self.signal.notify();
+        Ok(())
     }
 
     fn report(&self, error: &CameraError, state: FeedState) {

@@ -45,7 +45,14 @@ pub struct Frame {
     pub sequence: u64,
     /// When the sensor exposed the image, CLOCK_MONOTONIC nanoseconds (best estimate of the backend).
     pub capture_ns: u64,
-    /// When the whole frame was in our memory, CLOCK_MONOTONIC nanoseconds. Reaction time starts here.
+    /// When driver or library had the whole frame, CLOCK_MONOTONIC nanoseconds. Reaction time starts here, so that
+    /// whatever user space then does with it counts: waking up, decoding, copying, in whichever thread.
+    ///
+    /// V4L2: the kernel's stamp of the buffer, which most drivers take when the last byte came; where it is that of the exposure's
+    /// start, the shortest time seen from there to the buffer's delivery is added. RealSense: the library's time of arrival, the
+    /// later one of colour and depth. Replay and synthetic scene: when the frame is due, which is when a camera would have
+    /// handed it over; decoding and rendering ahead of that stand for the camera and cost no reaction time, being late does.
+    /// A backend without a stamp leaves 0; the feed then stamps the frame when it is taken in.
     pub arrival_ns: u64,
     /// Time stamp of the source itself (recording time, device clock), nanoseconds of that clock.
     pub source_ns: u64,
@@ -77,5 +84,20 @@ impl Frame {
             depth_mm: vec![0; pixels],
             camera_in_base: None,
         }
+    }
+
+    /// Copies `other`, pixels and all, into the buffers that are there already: no allocation when they are of its size.
+    pub fn copy_from(&mut self, other: &Self) {
+        let Self { rgb, depth_mm, .. } = self;
+        rgb.clear();
+        rgb.extend_from_slice(&other.rgb);
+        depth_mm.clear();
+        depth_mm.extend_from_slice(&other.depth_mm);
+        self.sequence = other.sequence;
+        self.capture_ns = other.capture_ns;
+        self.arrival_ns = other.arrival_ns;
+        self.source_ns = other.source_ns;
+        (self.width, self.height) = (other.width, other.height);
+        self.camera_in_base = other.camera_in_base;
     }
 }

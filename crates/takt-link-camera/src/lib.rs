@@ -17,6 +17,7 @@ mod error;
 mod feed;
 mod frame;
 mod gate;
+mod handover;
 pub mod image;
 mod pacing;
 #[cfg(feature = "realsense")]
@@ -25,10 +26,10 @@ pub mod recording;
 pub mod synthetic;
 pub mod v4l2;
 
-pub use camera::{Camera, PoseSource, open};
+pub use camera::{Camera, PoseSource, Surroundings, open};
 pub use config::{CameraConfig, PixelFormat, RealsenseConfig, ReplayConfig, V4l2Config};
 pub use error::CameraError;
-pub use feed::{CameraFeed, FeedOptions, FeedState, FeedStatus};
+pub use feed::{Acquisition, CameraFeed, FeedOptions, FeedState, FeedStatus};
 pub use frame::{Frame, Intrinsics};
 pub use gate::StartGate;
 pub use pacing::Pacer;

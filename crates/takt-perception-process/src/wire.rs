@@ -3,8 +3,8 @@
 
 use nalgebra::{Isometry3, Point3, Quaternion, Translation3, UnitQuaternion, Vector3};
 use takt_perception::{
-    Capsule, CapsuleFrame, Detections, FrameHealth, FramePose, MAX_OBJECTS, MAX_ROBOT_CAPSULES, Object, ObjectKind,
-    RobotShape,
+    Capsule, CapsuleFrame, Detections, FrameHealth, FramePose, MAX_OBJECTS, MAX_ROBOT_CAPSULES, Object,
+    ObjectKind, RobotShape,
 };
 
 use crate::judge::{JudgeError, PARTS, Stages};
@@ -56,9 +56,11 @@ pub(crate) struct Question {
 pub(crate) const QUESTION_WORDS: usize = 7 + 14 + 1 + MAX_ROBOT_CAPSULES * CAPSULE_WORDS;
 const CAPSULE_WORDS: usize = 4;
 const OBJECT_WORDS: usize = 9;
+/// Masks share a word with what was left out and whether a detector ran.
+const MOST_MASKS: u32 = u32::MAX >> 1;
 /// Words of an answer.
 pub(crate) const ANSWER_WORDS: usize =
-    4 + 1 + TEXT_WORDS + 2 * PARTS + 1 + 3 + 5 + 1 + 2 + 2 + MAX_OBJECTS * OBJECT_WORDS;
+    4 + 1 + TEXT_WORDS + 2 * PARTS + 1 + 3 + 5 + 1 + 3 + 2 + MAX_OBJECTS * OBJECT_WORDS;
 
 /// Appends words to a fixed array.
 struct Put<'a>(&'a mut [u64], usize);
@@ -119,7 +121,8 @@ impl Take<'_> {
     fn robot(&mut self) -> RobotShape {
         let mut robot = RobotShape::default();
         for _ in 0..self.word().min(MAX_ROBOT_CAPSULES as u64) {
-            let ((ax, ay), (az, bx), (by, bz), (radius_m, _)) = (self.pair(), self.pair(), self.pair(), self.pair());
+            let ((ax, ay), (az, bx), (by, bz), (radius_m, _)) =
+                (self.pair(), self.pair(), self.pair(), self.pair());
             let (from_m, to_m) = (Point3::new(ax, ay, az), Point3::new(bx, by, bz));
             robot.push(Capsule { frame: CapsuleFrame::Base, from_m, to_m, radius_m });
         }
@@ -155,13 +158,16 @@ impl Question {
             sequence: take.word(),
             capture_ns: take.word(),
             arrival_ns: take.word(),
-            pose: (take.word() == 1)
-                .then(|| FramePose { camera_in_base: take.pose(), tcp_in_base: take.pose(), robot: take.robot() }),
+            pose: (take.word() == 1).then(|| FramePose {
+                camera_in_base: take.pose(),
+                tcp_in_base: take.pose(),
+                robot: take.robot(),
+            }),
         }
     }
 }
 
-const HEALTHS: [FrameHealth; 8] = [
+const HEALTHS: [FrameHealth; 9] = [
     FrameHealth::Ok,
     FrameHealth::NoFrame,
     FrameHealth::EmptyColour,
@@ -170,6 +176,7 @@ const HEALTHS: [FrameHealth; 8] = [
     FrameHealth::WrongSize,
     FrameHealth::NoPose,
     FrameHealth::InferenceFailed,
+    FrameHealth::Unseen,
 ];
 
 /// Why the words in the memory are no answer.
@@ -244,11 +251,17 @@ impl Answer {
         put.word(HEALTHS.iter().position(|h| *h == d.health).unwrap_or(HEALTHS.len()) as u64);
         put.pair(d.valid_depth, d.tcp_m.x);
         put.pair(d.tcp_m.y, d.tcp_m.z);
+        put.pair(d.unseen, 0.0);
         put.word(d.objects().len() as u64);
-        put.word(u64::from(d.left_out));
+        put.word(u64::from(d.left_out) | u64::from(d.masks & MOST_MASKS) << 32 | u64::from(d.detected) << 63);
         for o in d.objects() {
             put.word(u64::from(o.track) | u64::from(o.points) << 32);
-            put.word(u64::from(o.kind == ObjectKind::Person) | u64::from(o.segmented) << 1);
+            let kind = match o.kind {
+                ObjectKind::Unexplained => 0,
+                ObjectKind::Person => 1,
+                ObjectKind::Unseen => 2,
+            };
+            put.word(kind | u64::from(o.segmented) << 2);
             put.pair(o.confidence, o.distance_m);
             put.pair(o.box_px[0], o.box_px[1]);
             put.pair(o.box_px[2], o.box_px[3]);
@@ -298,21 +311,28 @@ impl Answer {
         d.health = usize::try_from(health)
             .ok()
             .and_then(|index| HEALTHS.get(index).copied())
-            .ok_or(Garbled::Word { what: "a frame's health (0 to 7)", found: health })?;
+            .ok_or(Garbled::Word { what: "a frame's health (0 to 8)", found: health })?;
         let (valid_depth, x) = take.pair();
         let (y, z) = take.pair();
         d.valid_depth = valid_depth;
+        (d.unseen, _) = take.pair();
         d.tcp_m = Vector3::new(x, y, z);
         let count = take.word();
         if count > MAX_OBJECTS as u64 {
             return Err(Garbled::Word { what: "a number of objects (0 to 16)", found: count });
         }
-        let left_out = take.word();
+        let networks = take.word();
         for _ in 0..count {
             let numbers = take.word();
             let flags = take.word();
-            if flags > 3 {
-                return Err(Garbled::Word { what: "an object's flags (0 to 3)", found: flags });
+            let kind = match flags & 3 {
+                0 => ObjectKind::Unexplained,
+                1 => ObjectKind::Person,
+                2 => ObjectKind::Unseen,
+                _ => return Err(Garbled::Word { what: "an object's kind (0 to 2)", found: flags }),
+            };
+            if flags > 7 {
+                return Err(Garbled::Word { what: "an object's flags (0 to 7)", found: flags });
             }
             let (confidence, distance_m) = take.pair();
             let (left, top) = take.pair();
@@ -323,17 +343,19 @@ impl Answer {
             take.word();
             d.insert(Object {
                 track: numbers as u32,
-                kind: if flags & 1 == 1 { ObjectKind::Person } else { ObjectKind::Unexplained },
+                kind,
                 confidence,
                 box_px: [left, top, right, bottom],
-                segmented: flags & 2 == 2,
+                segmented: flags & 4 == 4,
                 points: (numbers >> 32) as u32,
                 position_m: Point3::new(px, py, pz),
                 nearest_m: Point3::new(nx, ny, nz),
                 distance_m,
             });
         }
-        d.left_out = u32::try_from(left_out).unwrap_or(u32::MAX);
+        d.left_out = networks as u32;
+        d.masks = (networks >> 32) as u32 & MOST_MASKS;
+        d.detected = networks >> 63 == 1;
         Ok(Self { ticket, taken_ns, done_ns, outcome, stages, detections: d })
     }
 }
@@ -346,17 +368,18 @@ mod tests {
     fn detections(distances: &[f32]) -> Detections {
         let mut d = Detections::default();
         (d.camera, d.frame_sequence, d.capture_ns) = (3, 77, 1);
-        d.valid_depth = 0.75;
+        (d.valid_depth, d.unseen) = (0.75, 0.05);
         d.health = FrameHealth::Ok;
         d.tcp_m = Vector3::new(0.1, -0.2, 0.3);
         d.times.inferred_ns = 5;
+        (d.left_out, d.masks, d.detected) = (5, distances.len() as u32, distances.len().is_multiple_of(2));
         for (index, &distance_m) in distances.iter().enumerate() {
             d.insert(Object {
                 track: index as u32 + 1,
-                kind: if index % 2 == 0 { ObjectKind::Person } else { ObjectKind::Unexplained },
+                kind: [ObjectKind::Person, ObjectKind::Unexplained, ObjectKind::Unseen][index % 3],
                 confidence: 0.5,
                 box_px: [1.0, 2.0, 3.0, index as f32],
-                segmented: index % 3 == 0,
+                segmented: index % 2 == 0,
                 points: 1000 + index as u32,
                 position_m: Point3::new(1.0, 2.0, 3.0),
                 nearest_m: Point3::new(4.0, 5.0, 6.0),
@@ -419,7 +442,13 @@ mod tests {
     fn garbled_capsules_leave_nothing_out() {
         let pose = FramePose::new(Isometry3::identity(), Isometry3::identity());
         let question = Question {
-            ticket: 1, deadline_ns: 2, start_ns: 3, sequence: 4, capture_ns: 5, arrival_ns: 6, pose: Some(pose),
+            ticket: 1,
+            deadline_ns: 2,
+            start_ns: 3,
+            sequence: 4,
+            capture_ns: 5,
+            arrival_ns: 6,
+            pose: Some(pose),
         };
         let mut words = question.words();
         words[7 + 14..].fill(u64::MAX);

@@ -4,10 +4,13 @@ use std::path::PathBuf;
 
 use nalgebra::Point3;
 use serde::{Deserialize, Serialize};
+use takt_link_camera::Intrinsics;
 
 use crate::device::{Device, GpuConfig};
 use crate::engine::{EngineConfig, ModelSource};
 use crate::occupancy::{Capsule, StaticBox, Volume};
+use crate::sensor::SensorConfig;
+use crate::unseen::UnseenConfig;
 
 /// Settings of perception, one for all cameras of a cell.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -26,6 +29,12 @@ pub struct PerceptionConfig {
     pub health: HealthConfig,
     /// The monitored volume and what stands out in it.
     pub occupancy: OccupancyConfig,
+    /// When missing depth counts as occupied.
+    pub unseen: UnseenConfig,
+    /// The depth sensor of each camera, in the order of the cameras; a camera without an entry has the defaults. In a
+    /// cell's file each camera has its own `sensor` instead.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub sensors: Vec<SensorConfig>,
     /// The person detector.
     pub detector: DetectorConfig,
     /// The person segmenter.
@@ -41,10 +50,12 @@ pub struct HealthConfig {
     /// Least standard deviation of the grey values (0..255) of a usable colour image. Sensor noise alone gives
     /// more than the default 2.0; a covered lens or a dead imager gives less.
     pub min_grey_deviation: f32,
-    /// Nearest depth the sensor can measure, millimetres. D435 at 848×480: 195 mm (datasheet, minimum Z).
-    pub min_depth_mm: u16,
+    /// Nearest depth that the sensors can measure, millimetres. Unset: that of each camera's model at its resolution
+    /// (a D435: 105 mm at 424×240, 195 mm at 848×480). Nearer is no measurement, and no free space either.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub min_depth_mm: Option<u16>,
     /// Farthest depth taken as a measurement, millimetres. Depth noise grows with its square; 10 m is the
-    /// D435's stated limit.
+    /// D435's stated limit. What is farther counts as unseen: raise it where a camera looks across a hall.
     pub max_depth_mm: u16,
     /// Least share of valid depth samples, 0..1. Stereo depth in a textured cell gives 0.7 and more; below 0.3
     /// somebody could stand in the holes.
@@ -57,7 +68,7 @@ impl Default for HealthConfig {
     fn default() -> Self {
         Self {
             min_grey_deviation: 2.0,
-            min_depth_mm: 195,
+            min_depth_mm: None,
             max_depth_mm: 10_000,
             min_valid_depth: 0.3,
             max_impossible_depth: 0.5,
@@ -184,6 +195,9 @@ pub struct SegmenterConfig {
     /// less careful. Unset: every frame with ONNX Runtime, every third frame with the embedded engine, which
     /// takes five times as long for a mask: five cameras at 30 FPS then need about one core.
     pub every_frames: Option<u32>,
+    /// Segments the whole image where nobody was found, so that every frame costs a mask, as it does a network that detects and
+    /// segments in one pass (SentryRT-1). `false`: such a mask explains nobody.
+    pub empty_frames: bool,
     /// Side of the crop over the longer side of the box. 1.25 gives clean masks (on the whole frame the network
     /// misses and smears people).
     pub crop_factor: f32,
@@ -205,6 +219,7 @@ impl Default for SegmenterConfig {
             model: ModelSource::Builtin("selfie_landscape_144x256".into()),
             max_per_frame: 1,
             every_frames: None,
+            empty_frames: false,
             crop_factor: 1.25,
             threshold: 0.5,
             min_coverage: 0.10,
@@ -256,6 +271,20 @@ impl Default for TrackingConfig {
 }
 
 impl PerceptionConfig {
+    /// The depth sensor of a camera.
+    pub fn sensor(&self, camera: u32) -> SensorConfig {
+        self.sensors.get(camera as usize).cloned().unwrap_or_default()
+    }
+
+    /// Nearest and farthest depth that are measurements of a camera, millimetres.
+    pub fn depth_range_mm(&self, camera: u32, intrinsics: &Intrinsics) -> (u16, u16) {
+        let sensor = self.sensor(camera);
+        let least = sensor.min_depth_mm.or(self.health.min_depth_mm);
+        let least = least.unwrap_or_else(|| sensor.model.least_mm(intrinsics.width, intrinsics.height));
+        // 0 is "no measurement", whatever is configured.
+        (least.max(1), self.health.max_depth_mm)
+    }
+
     /// Checks ranges that types cannot express.
     ///
     /// # Errors
@@ -278,13 +307,17 @@ impl PerceptionConfig {
         self.gpu.validate()?;
         share("health.min_valid_depth", self.health.min_valid_depth)?;
         share("health.max_impossible_depth", self.health.max_impossible_depth)?;
-        if self.health.min_depth_mm >= self.health.max_depth_mm {
+        if let Some(least) = self.health.min_depth_mm
+            && least >= self.health.max_depth_mm
+        {
             return Err(ConfigError {
                 name: "health.min_depth_mm",
-                value: self.health.min_depth_mm.to_string(),
+                value: least.to_string(),
                 accepted: "less than health.max_depth_mm",
             });
         }
+        self.unseen.check()?;
+        self.sensors.iter().try_for_each(|sensor| sensor.check(self.health.max_depth_mm))?;
         let step = self.occupancy.step_px;
         if !(1..=32).contains(&step) {
             return Err(ConfigError {

@@ -15,6 +15,7 @@ use crate::overlay::Overlay;
 use crate::perception::PerceptionError;
 use crate::result::{Detections, FrameHealth, MAX_OBJECTS, StageTimes};
 use crate::track::Tracks;
+use crate::unseen::Unseen;
 use crate::view::FrameView;
 
 /// Most people measured as such in one frame; more are still measured, as unexplained.
@@ -101,6 +102,7 @@ pub(crate) struct Judge {
     segment_every: u64,
     detector_failed: bool,
     scene: Scene,
+    unseen: Unseen,
     tracks: Tracks,
     /// Track of each detection of the last set.
     placed: Vec<Option<u32>>,
@@ -132,7 +134,7 @@ impl Judge {
         }
         let step = config.occupancy.step_px;
         let cells = (intrinsics.width.div_ceil(step) * intrinsics.height.div_ceil(step)) as usize;
-        let (near, far) = (config.health.min_depth_mm, config.health.max_depth_mm);
+        let (near, far) = config.depth_range_mm(camera, &intrinsics);
         Ok(Self {
             camera,
             intrinsics,
@@ -140,6 +142,7 @@ impl Judge {
             segment_every,
             detector_failed: false,
             scene: Scene::new(&config.occupancy, &intrinsics, near, far),
+            unseen: Unseen::new(config, camera, &intrinsics)?,
             tracks: Tracks::new(&config.tracking, cells),
             placed: Vec::with_capacity(crate::MAX_DETECTIONS),
             people: Vec::with_capacity(MAX_PEOPLE),
@@ -178,7 +181,7 @@ impl Judge {
         out.camera = self.camera;
         out.frame_sequence = frame.sequence;
         out.capture_ns = frame.capture_ns;
-        out.valid_depth = 0.0;
+        (out.valid_depth, out.unseen) = (0.0, 0.0);
         out.health = FrameHealth::InferenceFailed;
         let now_ns = monotonic_ns();
         out.times = StageTimes {
@@ -223,9 +226,10 @@ impl Judge {
         out.camera = self.camera;
         out.frame_sequence = frame.sequence;
         out.capture_ns = frame.capture_ns;
-        out.valid_depth = 0.0;
+        (out.valid_depth, out.unseen) = (0.0, 0.0);
         out.times.arrival_ns = frame.arrival_ns;
         out.times.start_ns = start_ns;
+        (out.detected, out.masks) = (false, 0);
         if let Some(pose) = pose {
             out.tcp_m = pose.tcp_in_base.translation.vector.cast();
         }
@@ -271,13 +275,19 @@ impl Judge {
         if health != FrameHealth::Ok {
             return Ok(health);
         }
+        let sees = self.unseen.look(&self.scene, frame, pose);
+        out.unseen = self.unseen.share();
+        if !sees {
+            return Ok(FrameHealth::Unseen);
+        }
         stages.label(&self.question(frame, tcp));
         self.tracks.advance(frame.sequence, frame.capture_ns, stages.blobs(), frame.width, frame.height);
-        if !self.detect(stages, frame, detections)? {
+        if !self.detect(stages, frame, detections, &mut out.detected)? {
             return Ok(FrameHealth::InferenceFailed);
         }
         self.choose_people(stages, frame, tcp)?;
         self.segment(stages, frame, tcp)?;
+        out.masks = self.wanted.iter().filter(|mask| mask.coverage.is_some()).count() as u32;
         out.times.inferred_ns = monotonic_ns();
 
         self.measure(stages, frame, tcp, overlay.as_deref_mut())?;
@@ -296,12 +306,14 @@ impl Judge {
         stages: &mut S,
         frame: &FrameView,
         detections: Option<&DetectionSet>,
+        detected: &mut bool,
     ) -> Result<bool, S::Error> {
         let now_ns = frame.capture_ns;
         self.placed.clear();
         let mut own = DetectionSet::of_frame(frame.sequence, frame.capture_ns);
         if stages.detect(frame, &mut own)? {
             self.tracks.confirm(&own, now_ns, &mut self.placed);
+            *detected = true;
             return Ok(true);
         }
         if let Some(set) = detections {
@@ -396,6 +408,12 @@ impl Judge {
             self.wanted_by.push(index);
         }
         let config = &self.config.segmenter;
+        let segments = turn && stages.has_segmenter() && config.max_per_frame > 0;
+        if config.empty_frames && self.people.is_empty() && segments {
+            // Nobody's: it is made for its cost alone and explains nothing.
+            let box_px = [0.0, 0.0, frame.width as f32, frame.height as f32];
+            self.wanted.push(MaskRequest { source: MaskSource::Crop, box_px, coverage: None });
+        }
         if !self.wanted.is_empty() {
             let question = Question {
                 scene: &self.scene,
@@ -462,11 +480,15 @@ impl Judge {
         self.order.sort_unstable_by(|&a, &b| {
             items[a].object.distance_m.total_cmp(&items[b].object.distance_m).then(a.cmp(&b))
         });
+        let holes = self.unseen.objects();
+        holes.iter().for_each(|hole| out.insert(*hole));
         let mut place = [0u8; 256];
-        let mut next = 0u8;
-        for &index in &self.order {
-            out.insert(items[index].object);
-            next = next.saturating_add(1);
+        for (before, &index) in self.order.iter().enumerate() {
+            let object = &items[index].object;
+            out.insert(*object);
+            // Its place in the list; holes are not drawn, but they are in the list, too.
+            let holes = holes.iter().filter(|hole| hole.distance_m <= object.distance_m).count();
+            let next = u8::try_from(before + holes + 1).unwrap_or(u8::MAX);
             if usize::from(next) <= MAX_OBJECTS && index < 255 {
                 place[index + 1] = next;
             }

@@ -10,11 +10,14 @@
 //!    says which foreground is people; tracks carry that from frame to frame.
 //! 3. **Segmentation, every frame.** A small network cuts out the nearest people; mask and foreground together
 //!    choose the depth points.
-//! 4. **Measurement.** The least distance to the tool over every pixel of each person, and of everything that
+//! 4. **What is not seen.** Samples without depth whose lines of sight cross the volume near the tool are occupied, unless
+//!    known structure or valid neighbours explain them; too many, and the camera is blind.
+//! 5. **Measurement.** The least distance to the tool over every pixel of each person, and of everything that
 //!    is not explained: safety treats that as a person.
 //!
 //! Networks run in ONNX Runtime where it is installed and else in an embedded engine ([`Engine`]).
 
+mod background;
 mod config;
 mod detector;
 mod device;
@@ -31,11 +34,14 @@ mod perception;
 mod result;
 mod robot_shape;
 mod segmenter;
+mod sensor;
 #[cfg(test)]
 mod testing;
 mod track;
+mod unseen;
 mod view;
 
+pub use background::{Background, BackgroundLearner, LEAST_FRAMES, MAX_LEARNED};
 pub use config::{
     ConfigError, DetectorConfig, DetectorSchedule, HealthConfig, MAX_NEAREST_RANK, OccupancyConfig,
     PerceptionConfig, SegmenterConfig, TrackingConfig,
@@ -52,4 +58,6 @@ pub use overlay::Overlay;
 pub use perception::{Perception, PerceptionError};
 pub use result::{Detections, FrameHealth, MAX_OBJECTS, Object, ObjectKind, StageTimes};
 pub use robot_shape::{MAX_ROBOT_CAPSULES, RobotShape, box_capsules};
+pub use sensor::{DepthModel, SensorConfig};
+pub use unseen::UnseenConfig;
 pub use view::FrameView;

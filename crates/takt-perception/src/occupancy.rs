@@ -27,7 +27,7 @@ impl Volume {
             .all(|i| self.min_m[i].is_finite() && self.max_m[i].is_finite() && self.min_m[i] < self.max_m[i])
     }
 
-    fn contains(&self, p: &Point3<f32>) -> bool {
+    pub(crate) fn contains(&self, p: &Point3<f32>) -> bool {
         (0..3).all(|i| self.min_m[i] <= p[i] && p[i] <= self.max_m[i])
     }
 }
@@ -117,6 +117,7 @@ impl Capsule {
 }
 
 /// Back-projection of pixels into the base frame, and the test whether a point is foreground.
+#[derive(Debug)]
 pub(crate) struct Scene {
     volume: Volume,
     fixtures: Vec<Volume>,
@@ -215,6 +216,11 @@ impl Scene {
     /// Directions of the camera axes in the base frame, metres for each millimetre of depth.
     pub(crate) fn axes(&self) -> &[Vector3<f32>; 3] {
         &self.axes
+    }
+
+    /// Nearest and farthest depth that are measurements, millimetres.
+    pub(crate) fn range_mm(&self) -> (u16, u16) {
+        (self.min_depth_mm, self.max_depth_mm)
     }
 
     /// Whether a depth is a measurement.

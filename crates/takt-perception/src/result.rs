@@ -14,6 +14,9 @@ pub enum ObjectKind {
     Person,
     /// Something stands in the monitored volume that no detection explains yet. Safety treats it as a person.
     Unexplained,
+    /// A hole in the depth image in which somebody could be: no surface was measured, so the distance is the least
+    /// that the lines of sight allow. Safety treats it as a person.
+    Unseen,
 }
 
 /// A person, or something that may be one.
@@ -76,6 +79,8 @@ pub enum FrameHealth {
     NoPose,
     /// Inference failed.
     InferenceFailed,
+    /// Too much of the monitored volume lies in holes of the depth image.
+    Unseen,
 }
 
 /// Times of the stages of one frame, CLOCK_MONOTONIC nanoseconds. Stages follow each other in this order.
@@ -108,6 +113,8 @@ pub struct Detections {
     pub health: FrameHealth,
     /// Share of depth pixels that are valid, 0..1.
     pub valid_depth: f32,
+    /// Share of depth samples that lie in holes which nothing explains, with the monitored volume behind, 0..1.
+    pub unseen: f32,
     /// TCP position used for the distances, robot base frame, metres.
     pub tcp_m: Vector3<f32>,
     /// Objects seen, nearest first; only the first `count` are meaningful.
@@ -115,6 +122,10 @@ pub struct Detections {
     count: u32,
     /// Objects left out because more than [`MAX_OBJECTS`] were seen (the farthest ones).
     pub left_out: u32,
+    /// Whether a detector ran on this very frame, before the result: [`crate::DetectorSchedule::EveryFrame`].
+    pub detected: bool,
+    /// Masks that a network made of this very frame.
+    pub masks: u32,
 }
 
 impl Default for Detections {
@@ -126,10 +137,13 @@ impl Default for Detections {
             times: StageTimes::default(),
             health: FrameHealth::NoFrame,
             valid_depth: 0.0,
+            unseen: 0.0,
             tcp_m: Vector3::zeros(),
             objects: [Object::default(); MAX_OBJECTS],
             count: 0,
             left_out: 0,
+            detected: false,
+            masks: 0,
         }
     }
 }

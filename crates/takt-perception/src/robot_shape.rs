@@ -127,7 +127,11 @@ mod tests {
     #[test]
     fn what_is_no_capsule_leaves_nothing_out() {
         let mut shape = RobotShape::default();
-        assert!(!shape.push(capsule(0.0)) && !shape.push(capsule(f32::NAN)) && !shape.push(capsule(f32::INFINITY)));
+        assert!(
+            !shape.push(capsule(0.0))
+                && !shape.push(capsule(f32::NAN))
+                && !shape.push(capsule(f32::INFINITY))
+        );
         assert!(!shape.push(Capsule { from_m: Point3::new(f32::NAN, 0.0, 0.0), ..capsule(0.1) }));
         assert!(!shape.push(Capsule { frame: CapsuleFrame::Tcp, ..capsule(0.1) }));
         assert!(shape.capsules().is_empty());

@@ -5,7 +5,7 @@ use takt_link_camera::CameraConfig;
 use takt_link_rtde::arm::Mission;
 use takt_link_rtde::client::RtdeConfig;
 use takt_link_rtde::sim::SimConfig;
-use takt_perception::{Mount, PerceptionConfig};
+use takt_perception::{Mount, PerceptionConfig, SensorConfig};
 
 use crate::arm::ShapeConfig;
 use crate::ssm::{Light, MAX_CAMERAS, SsmConfig};
@@ -21,6 +21,9 @@ pub struct CellCamera {
     pub mount: Mount,
     /// Where its frames come from.
     pub source: CameraConfig,
+    /// Its depth sensor: how near it measures, and where it never does. A D435.
+    #[serde(default)]
+    pub sensor: SensorConfig,
 }
 
 /// The robot (`[robot]`).
@@ -87,6 +90,30 @@ pub struct CellConfig {
 }
 
 impl CellConfig {
+    /// Perception as it runs: with the sensors of the cameras, and with missing depth counted wherever the monitor
+    /// would stop.
+    pub fn perception_in_force(&self) -> PerceptionConfig {
+        let mut perception = self.perception.clone();
+        perception.sensors = self.cameras.iter().map(|camera| camera.sensor.clone()).collect();
+        perception.unseen.within_m.get_or_insert(self.ssm.largest_stop_distance_m() as f32);
+        perception
+    }
+
+    /// What is not seen must count wherever the robot stops for what is seen.
+    fn check_unseen(&self) -> Result<(), String> {
+        if !self.perception.sensors.is_empty() {
+            return Err("perception.sensors: accepted is `sensor` under each of [[cameras]]".into());
+        }
+        let stop_m = self.ssm.largest_stop_distance_m();
+        match self.perception.unseen.within_m {
+            Some(within_m) if f64::from(within_m) < stop_m - 1e-6 => Err(format!(
+                "perception.unseen.within_m = {within_m}: accepted are numbers from {stop_m:.2}, the largest \
+                 separation at which [ssm] stops, or no such key"
+            )),
+            _ => Ok(()),
+        }
+    }
+
     /// Checks what the types cannot.
     ///
     /// # Errors
@@ -102,6 +129,8 @@ impl CellConfig {
         }
         self.perception.check().map_err(|e| format!("perception.{e}"))?;
         self.ssm.validate()?;
+        self.check_unseen()?;
+        self.perception_in_force().check().map_err(|e| format!("cameras, {e}"))?;
         self.tasks.validate()?;
         self.robot.rtde.check().map_err(|e| format!("robot.rtde: {e}"))?;
         self.robot.shape.as_ref().map_or(Ok(()), ShapeConfig::validate)?;

@@ -49,9 +49,10 @@ impl Reaction {
 /// Stages of a reaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// Capture to arrival: exposure, transfer, decoding, driver thread.
+    /// Capture to arrival: exposure and transfer.
     Acquisition,
-    /// Arrival to the start of perception: the wake-up of the perception thread and its backlog.
+    /// Arrival to the start of perception: the driver or library thread, decoding and copying, the wake-up of the perception
+    /// thread and its backlog.
     Queue,
     /// Start of perception to the end of inference.
     Inference,
@@ -208,6 +209,8 @@ mod tests {
             people: 0,
             unexplained: 0,
             nearest_m: f32::INFINITY,
+            detected: false,
+            masks: 0,
             dropped: 0,
         }
     }

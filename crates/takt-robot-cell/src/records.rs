@@ -57,10 +57,16 @@ pub struct FrameRecord {
     pub health: FrameHealth,
     /// People seen.
     pub people: u32,
-    /// Objects that nothing explained.
+    /// Objects that nothing explained, and holes in which something could be.
     pub unexplained: u32,
     /// Least distance, metres; infinite when nobody was seen.
     pub nearest_m: f32,
+    /// Whether a detector ran on this frame before its result was published.
+    #[serde(default)]
+    pub detected: bool,
+    /// Masks that a network made of this frame.
+    #[serde(default)]
+    pub masks: u32,
     /// Frames of this camera between the previous record and this one that were never judged.
     pub dropped: u64,
 }

@@ -144,12 +144,26 @@ pub enum SsmSleep {
     SpinCalibrated,
 }
 
+/// Which thread takes frames in: waits for the camera, decodes or copies.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum AcquiredBy {
+    /// A driver thread of each camera's own, a subthread, which decodes while perception judges the frame before.
+    #[default]
+    DriverThread,
+    /// τ_p_i itself: one main thread acquires and judges, as in SentryRT-1 (section III). Only what the camera's library
+    /// spawns are subthreads; where there is no library (replay, synthetic scene) one thread stands in for it.
+    InTask,
+}
+
 /// `[tasks]`: timing, policies and placement of the cell's threads.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TaskSet {
     /// Scheduler configuration. `DL+RR`, the paper's best.
     pub policy: PolicyMix,
+    /// Which thread takes frames in. `driver-thread`: decoding overlaps with judging. `in-task` is the paper's.
+    pub acquisition: AcquiredBy,
     /// τ_ssm: 2 ms period and deadline (Table I). Runtime 0.4 ms: some ten times a measured job, since an
     /// exhausted budget costs a whole period.
     pub ssm: TaskTiming,
@@ -192,6 +206,7 @@ impl Default for TaskSet {
     fn default() -> Self {
         Self {
             policy: PolicyMix::DlRr,
+            acquisition: AcquiredBy::DriverThread,
             ssm: TaskTiming { period_ms: 2.0, deadline_ms: 2.0, runtime_ms: 0.4 },
             perception: TaskTiming { period_ms: 33.0, deadline_ms: 33.0, runtime_ms: 10.0 },
             reclaim: true,

@@ -68,6 +68,9 @@ impl CellFile {
         let mut file: Self = toml::from_str(text)
             .map_err(|e| LabError::Config(format!("{name}: {}", e.to_string().trim_end())))?;
         for camera in &mut file.cameras {
+            if let Some(background) = &mut camera.sensor.background {
+                *background = folder.join(&*background);
+            }
             if let CameraConfig::Replay(replay) = &mut camera.source {
                 replay.path = match replay.path.to_str().and_then(|p| p.strip_prefix(builtin::PREFIX)) {
                     Some(shipped) => builtin::unpack(shipped)?,

@@ -145,16 +145,16 @@ pub fn same_answers(ordinal: u32, frames: u64) -> Result<Same, String> {
     let gpu = Gpu::open(ordinal).map_err(|e| text(&e))?;
     let file = demonstration(Device::Cuda, ordinal).map_err(|e| text(&e))?;
     let engine = Engine::open(&file.perception.engine).map_err(|e| text(&e))?;
+    let in_force = file.cell().perception_in_force();
     let mut same = Same { least_overlap: 1.0, ..Same::default() };
     for (index, camera) in file.cameras.iter().enumerate() {
         let CameraConfig::Replay(replay) = &camera.source else { continue };
         let mut reader = FrameReader::open(replay).map_err(|e| text(&e))?;
         let intrinsics = reader.intrinsics();
         let number = index as u32;
-        let mut cpu =
-            Perception::new(&file.perception, number, intrinsics, &engine, None).map_err(|e| text(&e))?;
-        let mut device = GpuPerception::new(&gpu, &file.perception, number, intrinsics, None, &|_| ())
-            .map_err(|e| text(&e))?;
+        let mut cpu = Perception::new(&in_force, number, intrinsics, &engine, None).map_err(|e| text(&e))?;
+        let mut device =
+            GpuPerception::new(&gpu, &in_force, number, intrinsics, None, &|_| ()).map_err(|e| text(&e))?;
         let pose = camera.mount.at(&Isometry3::translation(0.0, 0.0, 1.0));
         let mut frame = Frame::new(intrinsics.width, intrinsics.height);
         let (mut a, mut b) = (Detections::default(), Detections::default());
@@ -213,6 +213,7 @@ pub fn growth(device: Device, ordinal: u32, seconds: f64, stop: &AtomicBool) -> 
     let text = |error: &dyn std::fmt::Display| error.to_string();
     let gpu = Gpu::open(ordinal).map_err(|e| text(&e))?;
     let file = demonstration(device, ordinal).map_err(|e| text(&e))?;
+    let in_force = file.cell().perception_in_force();
     let mut cameras = Vec::new();
     for (index, camera) in file.cameras.iter().enumerate() {
         let CameraConfig::Replay(replay) = &camera.source else { continue };
@@ -220,7 +221,7 @@ pub fn growth(device: Device, ordinal: u32, seconds: f64, stop: &AtomicBool) -> 
         replay.looped = true;
         let reader = FrameReader::open(&replay).map_err(|e| text(&e))?;
         let intrinsics = reader.intrinsics();
-        let perception = GpuPerception::new(&gpu, &file.perception, index as u32, intrinsics, None, &|_| ())
+        let perception = GpuPerception::new(&gpu, &in_force, index as u32, intrinsics, None, &|_| ())
             .map_err(|e| text(&e))?;
         let pose = camera.mount.at(&Isometry3::translation(0.0, 0.0, 1.0));
         cameras.push((reader, perception, pose, Frame::new(intrinsics.width, intrinsics.height)));

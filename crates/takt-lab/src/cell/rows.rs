@@ -195,6 +195,8 @@ mod tests {
                 people: 9,
                 unexplained: 10,
                 nearest_m,
+                detected: true,
+                masks: 2,
                 dropped: 11,
             };
             let mut writer = csv::Writer::from_writer(Vec::new());

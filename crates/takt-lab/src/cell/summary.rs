@@ -436,6 +436,8 @@ mod tests {
             people: 2,
             unexplained: 0,
             nearest_m: 1.0,
+            detected: false,
+            masks: 0,
             dropped,
         }
     }

@@ -46,7 +46,8 @@ impl Solid {
     pub fn distance_m(&self, p: &Point3<f64>) -> f64 {
         let axis = self.to_m - self.from_m;
         let length2 = axis.norm_squared();
-        let along = if length2 > 0.0 { ((p - self.from_m).dot(&axis) / length2).clamp(0.0, 1.0) } else { 0.0 };
+        let along =
+            if length2 > 0.0 { ((p - self.from_m).dot(&axis) / length2).clamp(0.0, 1.0) } else { 0.0 };
         (p - (self.from_m + axis * along)).norm() - self.radius_m
     }
 
@@ -65,7 +66,8 @@ impl Solid {
             let (along_ray, along_offset) = (axis.dot(ray), axis.dot(&offset));
             let a = ray.norm_squared() - along_ray * along_ray / length2;
             let b = ray.dot(&offset) - along_ray * along_offset / length2;
-            let c = offset.norm_squared() - along_offset * along_offset / length2 - self.radius_m * self.radius_m;
+            let c =
+                offset.norm_squared() - along_offset * along_offset / length2 - self.radius_m * self.radius_m;
             let root = b * b - a * c;
             if root >= 0.0 && a > 1e-12 {
                 let t = (-b - root.sqrt()) / a;
@@ -86,7 +88,11 @@ impl Solid {
     }
 
     /// Pixels that it may cover: left, top, right, bottom (the latter two exclusive); `None` where it is not in view.
-    pub(super) fn bounds(&self, intrinsics: &Intrinsics, camera_in_base: &Isometry3<f64>) -> Option<[usize; 4]> {
+    pub(super) fn bounds(
+        &self,
+        intrinsics: &Intrinsics,
+        camera_in_base: &Isometry3<f64>,
+    ) -> Option<[usize; 4]> {
         let Intrinsics { width, height, fx, fy, cx, cy } = *intrinsics;
         let ends = [self.from_m, self.to_m].map(|end| camera_in_base.inverse_transform_point(&end));
         let nearest = ends[0].z.min(ends[1].z) - self.radius_m;
@@ -117,7 +123,8 @@ impl Solid {
     pub(super) fn shade(&self, hit: &Point3<f64>) -> [u8; 3] {
         let axis = self.to_m - self.from_m;
         let length2 = axis.norm_squared();
-        let along = if length2 > 0.0 { ((hit - self.from_m).dot(&axis) / length2).clamp(0.0, 1.0) } else { 0.0 };
+        let along =
+            if length2 > 0.0 { ((hit - self.from_m).dot(&axis) / length2).clamp(0.0, 1.0) } else { 0.0 };
         let normal = (hit - (self.from_m + axis * along)) / self.radius_m.max(1e-9);
         let ring = ((along * length2.sqrt() / 0.03) as i64 & 3) as f64 * 4.0;
         let light = 0.72 + 0.28 * normal.z;
@@ -161,7 +168,8 @@ mod tests {
             for (v, u) in (0..120usize).flat_map(|v| (0..160usize).map(move |u| (v, u))) {
                 let ray = Vector3::new((u as f64 - 79.5) / 120.0, (v as f64 - 59.5) / 120.0, 1.0);
                 if solid.meet(&Point3::origin(), &ray).is_some() {
-                    let inside = bounds.is_some_and(|[l, t, r, b]| (l..r).contains(&u) && (t..b).contains(&v));
+                    let inside =
+                        bounds.is_some_and(|[l, t, r, b]| (l..r).contains(&u) && (t..b).contains(&v));
                     assert!(inside, "{solid:?}: {u}, {v} outside {bounds:?}");
                 }
             }

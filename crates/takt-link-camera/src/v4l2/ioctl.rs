@@ -19,6 +19,8 @@ const CAP_TIMEPERFRAME: u32 = 0x1000;
 const FLAG_ERROR: u32 = 0x0040;
 const FLAG_TIMESTAMP_MASK: u32 = 0xe000;
 const FLAG_TIMESTAMP_MONOTONIC: u32 = 0x2000;
+const FLAG_TIMESTAMP_SOURCE_MASK: u32 = 0x0007_0000;
+const FLAG_TIMESTAMP_START_OF_EXPOSURE: u32 = 0x0001_0000;
 
 /// YUV 4:2:2.
 pub const YUYV: u32 = u32::from_le_bytes(*b"YUYV");
@@ -290,6 +292,11 @@ impl Filled {
         let micros = u64::try_from(self.0.timestamp.tv_usec).ok()?;
         Some(seconds * 1_000_000_000 + micros * 1_000)
     }
+
+    /// Whether the stamp is that of the exposure's start (webcams), and not of the last byte (the kernel's default).
+    pub fn is_stamped_at_exposure(&self) -> bool {
+        self.0.flags & FLAG_TIMESTAMP_SOURCE_MASK == FLAG_TIMESTAMP_START_OF_EXPOSURE
+    }
 }
 
 fn buffer(index: u32) -> RawBuffer {
@@ -428,6 +435,10 @@ mod tests {
         raw.timestamp = libc::timeval { tv_sec: 2, tv_usec: 5 };
         assert_eq!(Filled(raw).capture_ns(), None);
         raw.flags = FLAG_TIMESTAMP_MONOTONIC;
+        assert_eq!(Filled(raw).capture_ns(), Some(2_000_005_000));
+        assert!(!Filled(raw).is_stamped_at_exposure(), "the end of the frame is the kernel's default");
+        raw.flags |= FLAG_TIMESTAMP_START_OF_EXPOSURE;
+        assert!(Filled(raw).is_stamped_at_exposure());
         assert_eq!(Filled(raw).capture_ns(), Some(2_000_005_000));
         raw.timestamp.tv_sec = -1;
         assert_eq!(Filled(raw).capture_ns(), None);

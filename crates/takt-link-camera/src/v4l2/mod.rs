@@ -22,9 +22,42 @@ use ioctl::{Device, MJPG, Stream, YUYV};
 /// then, mostly the first.
 const MAX_BROKEN: u32 = 10;
 
+/// Exposure and transfer together take no camera longer than this; beyond, the stamp is of something else.
+const LONGEST_TRANSIT_NS: u64 = 1_000_000_000;
+
+/// When a frame was complete in the kernel, which is before a thread that has to wait for a processor could see it.
+#[derive(Debug)]
+struct Arrivals {
+    /// The least time seen from the exposure's start to a thread that has the frame. What is more than that is delay of the
+    /// thread and not of the camera.
+    least_transit_ns: u64,
+}
+
+impl Arrivals {
+    const fn new() -> Self {
+        Self { least_transit_ns: LONGEST_TRANSIT_NS }
+    }
+
+    /// `stamp_ns` is the kernel's, `at_exposure` whether of the exposure's start, `now_ns` when the thread has the frame.
+    fn arrival_ns(&mut self, stamp_ns: Option<u64>, at_exposure: bool, now_ns: u64) -> u64 {
+        let Some((stamp_ns, transit_ns)) = stamp_ns.and_then(|ns| Some((ns, now_ns.checked_sub(ns)?))) else {
+            return now_ns;
+        };
+        if transit_ns > LONGEST_TRANSIT_NS {
+            return now_ns;
+        }
+        if !at_exposure {
+            return stamp_ns;
+        }
+        self.least_transit_ns = self.least_transit_ns.min(transit_ns);
+        stamp_ns + self.least_transit_ns
+    }
+}
+
 /// A camera that streams.
 pub struct V4l2Camera {
     stream: Stream,
+    arrivals: Arrivals,
     device: String,
     intrinsics: Intrinsics,
     mjpeg: bool,
@@ -99,6 +132,7 @@ impl V4l2Camera {
         let stream = Stream::start(device, format, config.buffers).map_err(|e| device_error(&name, e))?;
         Ok(Self {
             stream,
+            arrivals: Arrivals::new(),
             device: name,
             intrinsics: config.intrinsics,
             mjpeg,
@@ -127,7 +161,8 @@ impl Camera for V4l2Camera {
                     timeout_ms: self.timeout.as_millis() as u64,
                 });
             };
-            let arrival_ns = monotonic_ns();
+            // The thread's own time: the kernel has had the frame for as long as the thread waited for a processor.
+            let now_ns = monotonic_ns();
             let data = self.stream.data(&buffer);
             let converted = if buffer.is_broken() {
                 Err("the driver marks it as broken".to_string())
@@ -138,6 +173,7 @@ impl Camera for V4l2Camera {
                 image::yuyv_to_rgb(data, stride, width, height, &mut frame.rgb).map_err(|e| e.to_string())
             };
             let (sequence, capture_ns) = (buffer.sequence(), buffer.capture_ns());
+            let arrival_ns = self.arrivals.arrival_ns(capture_ns, buffer.is_stamped_at_exposure(), now_ns);
             self.stream.give_back(buffer).map_err(|e| device_error(&self.device, e))?;
             if let Err(reason) = converted {
                 broken += 1;
@@ -203,6 +239,24 @@ mod tests {
 
     fn message(config: &V4l2Config) -> String {
         V4l2Camera::open(config).err().expect("must fail").to_string()
+    }
+
+    #[test]
+    fn a_frame_arrived_when_the_kernel_had_it_and_not_when_a_thread_came_to_it() {
+        const MS: u64 = 1_000_000;
+        // A stamp of the last byte is the arrival, however late the thread.
+        let mut ends = Arrivals::new();
+        assert_eq!(ends.arrival_ns(Some(100 * MS), false, 140 * MS), 100 * MS);
+        // Exposure and transfer take 20 ms; what a late thread adds is no part of them.
+        let mut exposures = Arrivals::new();
+        assert_eq!(exposures.arrival_ns(Some(100 * MS), true, 125 * MS), 125 * MS);
+        assert_eq!(exposures.arrival_ns(Some(200 * MS), true, 220 * MS), 220 * MS);
+        assert_eq!(exposures.arrival_ns(Some(300 * MS), true, 390 * MS), 320 * MS);
+        // Stamps of another clock, of the future, or absurdly old ones say nothing.
+        for stamp_ns in [None, Some(5001 * MS), Some(0)] {
+            assert_eq!(exposures.arrival_ns(stamp_ns, true, 5000 * MS), 5000 * MS);
+            assert_eq!(ends.arrival_ns(stamp_ns, false, 5000 * MS), 5000 * MS);
+        }
     }
 
     #[test]

@@ -83,7 +83,8 @@ impl Body {
     pub fn new(model: Model, arm: &Arm) -> Self {
         let (shoulder_offset_m, elbow_offset_m) = model.offsets_m();
         let (nominal, real) = (joint_frames(&model.arm(), &[0.0; 6]), joint_frames(arm, &[0.0; 6]));
-        let frames = std::array::from_fn(|joint| real[joint].inverse() * anchor(&nominal[joint], &real[joint]));
+        let frames =
+            std::array::from_fn(|joint| real[joint].inverse() * anchor(&nominal[joint], &real[joint]));
         Self { arm: *arm, shapes: model.shapes(), shoulder_offset_m, elbow_offset_m, frames }
     }
 

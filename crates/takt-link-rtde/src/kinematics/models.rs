@@ -55,7 +55,15 @@ const HEAVY: [f64; 6] = [120.0, 120.0, 150.0, 210.0, 210.0, 210.0];
 impl Model {
     /// All of them.
     pub const ALL: [Self; 9] = [
-        Self::Ur3, Self::Ur5, Self::Ur10, Self::Ur3e, Self::Ur5e, Self::Ur10e, Self::Ur16e, Self::Ur20, Self::Ur30,
+        Self::Ur3,
+        Self::Ur5,
+        Self::Ur10,
+        Self::Ur3e,
+        Self::Ur5e,
+        Self::Ur10e,
+        Self::Ur16e,
+        Self::Ur20,
+        Self::Ur30,
     ];
 
     /// The nominal arm. A real one's calibration differs by millimetres.

@@ -19,7 +19,9 @@ const MAX_ANGLE_RAD: f64 = 4.0 * std::f64::consts::PI;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PrimaryError {
     /// A size that no message has.
-    #[error("a message of {received} bytes, accepted: 5 to {MAX_MESSAGE_BYTES}; is this the client interface's port?")]
+    #[error(
+        "a message of {received} bytes, accepted: 5 to {MAX_MESSAGE_BYTES}; is this the client interface's port?"
+    )]
     Size {
         /// As received.
         received: i64,
@@ -36,7 +38,9 @@ pub enum PrimaryError {
     #[error("kinematics info: {0}")]
     Short(#[from] WireError),
     /// Numbers that are no arm.
-    #[error("kinematics info with impossible {what}; accepted: finite, lengths within 10 m, angles within 4 pi")]
+    #[error(
+        "kinematics info with impossible {what}; accepted: finite, lengths within 10 m, angles within 4 pi"
+    )]
     Impossible {
         /// Which.
         what: &'static str,
@@ -216,7 +220,8 @@ mod tests {
     #[test]
     fn other_messages_and_sub_packages_are_passed_over() {
         let state = info(3).message();
-        let inner = [framed(0, &[1; 38]), framed(1, &[]), state[HEAD_BYTES..].to_vec(), framed(9, &[0; 4])].concat();
+        let inner =
+            [framed(0, &[1; 38]), framed(1, &[]), state[HEAD_BYTES..].to_vec(), framed(9, &[0; 4])].concat();
         let stream = [framed(20, &[5; 90]), framed(16, &framed(0, &[2; 38])), framed(16, &inner)].concat();
         assert_eq!(StateBuffer::default().take(&stream), Ok(Some(info(3))));
     }

@@ -47,16 +47,19 @@ pub fn trajectory(
             Step::Dwell { seconds } => *seconds,
             Step::Move { .. } => f64::INFINITY,
         };
-        let mut motion = match step {
-            Step::Move { to, speed_rad_s, acceleration_rad_s2 } => {
-                let to = mission.joints_rad(to).map_err(refused)?;
-                let speed = speed_rad_s.unwrap_or(mission.speed_rad_s);
-                let acceleration = acceleration_rad_s2.unwrap_or(mission.acceleration_rad_s2);
-                let motion = Move::new(arm, joints_rad, to, speed, acceleration);
-                Some(motion.ok_or_else(|| refused(String::from("angles or limits are out of the arm's range")))?)
-            }
-            _ => None,
-        };
+        let mut motion =
+            match step {
+                Step::Move { to, speed_rad_s, acceleration_rad_s2 } => {
+                    let to = mission.joints_rad(to).map_err(refused)?;
+                    let speed = speed_rad_s.unwrap_or(mission.speed_rad_s);
+                    let acceleration = acceleration_rad_s2.unwrap_or(mission.acceleration_rad_s2);
+                    let motion = Move::new(arm, joints_rad, to, speed, acceleration);
+                    Some(motion.ok_or_else(|| {
+                        refused(String::from("angles or limits are out of the arm's range"))
+                    })?)
+                }
+                _ => None,
+            };
         let mut elapsed_s = 0.0;
         while elapsed_s < duration_s && samples.len() < most {
             elapsed_s += step_s;

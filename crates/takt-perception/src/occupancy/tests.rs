@@ -4,7 +4,7 @@ use crate::testing::{intrinsics, pose, put, wall};
 
 fn scene(config: &OccupancyConfig) -> Scene {
     let health = HealthConfig::default();
-    let mut scene = Scene::new(config, &intrinsics(), health.min_depth_mm, health.max_depth_mm);
+    let mut scene = Scene::new(config, &intrinsics(), 195, health.max_depth_mm);
     scene.place(&pose());
     scene
 }

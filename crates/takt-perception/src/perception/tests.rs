@@ -166,8 +166,12 @@ fn a_person_without_depth_is_reported_at_the_nearest_place_they_could_stand() {
     let mut frame = wall(1);
     put(&mut frame, [160, 80, 220, 260], 0);
     let out = run(&mut perception, &frame, Some(&detections(1, &[[160.0, 80.0, 220.0, 260.0]])));
-    assert_eq!(out.objects().len(), 1);
-    let object = &out.objects()[0];
+    assert_eq!(out.objects().len(), 2);
+    // What has no depth could also be a hand at the lens.
+    let hole = &out.objects()[0];
+    assert_eq!((hole.kind, hole.points), (ObjectKind::Unseen, 0));
+    assert!(hole.distance_m < 0.01, "{hole:?}");
+    let object = &out.objects()[1];
     assert_eq!((object.kind, object.points), (ObjectKind::Person, 0));
     // 180 px high are at least 0.4 m: no nearer than 300 * 0.4 / 180 = 0.67 m.
     assert!((0.6..0.8).contains(&object.distance_m), "{object:?}");
@@ -238,4 +242,31 @@ proptest! {
             _ => {}
         }
     }
+}
+
+#[test]
+fn both_networks_run_on_every_frame_where_that_is_asked_for() {
+    let mut config = PerceptionConfig::default();
+    config.detector.schedule = DetectorSchedule::EveryFrame;
+    config.segmenter.every_frames = Some(1);
+    config.segmenter.empty_frames = true;
+    let mut asked = perception(&config);
+    config.segmenter.empty_frames = false;
+    let mut plain = perception(&config);
+    // Detections of its own replace the given ones; nobody is in these images.
+    for sequence in 1..=3 {
+        let mut frame = wall(sequence);
+        put(&mut frame, [172, 100, 212, 240], 2_000);
+        let (with, without) = (run(&mut asked, &frame, None), run(&mut plain, &frame, None));
+        assert_eq!((with.detected, with.masks), (true, 1), "frame {sequence}");
+        assert_eq!((without.detected, without.masks), (true, 0), "frame {sequence}");
+        // A mask that is nobody's explains nothing.
+        assert_eq!(with.objects(), without.objects());
+        assert_eq!(with.objects()[0].kind, ObjectKind::Unexplained);
+    }
+    // What cannot be judged is not said to have been looked at.
+    let mut dark = wall(4);
+    dark.rgb.fill(0);
+    let out = run(&mut asked, &dark, None);
+    assert_eq!((out.health, out.detected, out.masks), (FrameHealth::EmptyColour, false, 0));
 }

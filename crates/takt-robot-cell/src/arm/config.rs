@@ -228,7 +228,10 @@ impl PartShape {
         match (&self.capsule, &self.cuboid) {
             (Some(capsule), None) => {
                 if !(near(&capsule.from_m) && near(&capsule.to_m)) {
-                    return Err(format!("ends {:?}, {:?}: accepted within ±2 m", capsule.from_m, capsule.to_m));
+                    return Err(format!(
+                        "ends {:?}, {:?}: accepted within ±2 m",
+                        capsule.from_m, capsule.to_m
+                    ));
                 }
                 if !(0.001..=1.0).contains(&capsule.radius_m) {
                     return Err(format!("radius_m = {}: accepted are 0.001 to 1", capsule.radius_m));
@@ -255,7 +258,12 @@ impl PartShape {
         let frame = CapsuleFrame::Base;
         let point = |p: [f64; 3]| Point3::from(p).cast::<f32>();
         if let Some(PartCapsule { from_m, to_m, radius_m }) = self.capsule {
-            return vec![Capsule { frame, from_m: point(from_m), to_m: point(to_m), radius_m: radius_m as f32 }];
+            return vec![Capsule {
+                frame,
+                from_m: point(from_m),
+                to_m: point(to_m),
+                radius_m: radius_m as f32,
+            }];
         }
         let Some(PartBox { centre_m, rotation_rad, sides_m }) = self.cuboid else { return Vec::new() };
         let centre = Isometry3::new(Vector3::from(centre_m), Vector3::from(rotation_rad));
@@ -297,10 +305,8 @@ mod tests {
             let problem = config.validate().unwrap_err();
             assert!(problem.contains(names), "{problem}");
         }
-        let many: ShapeConfig = ShapeConfig {
-            gripper: vec![config.gripper[0].clone(); 30],
-            ..config.clone()
-        };
+        let many: ShapeConfig =
+            ShapeConfig { gripper: vec![config.gripper[0].clone(); 30], ..config.clone() };
         assert!(many.validate().unwrap_err().contains("accepted are 24"));
         let neither = PartShape { capsule: None, ..config.gripper[0].clone() };
         assert!(neither.check().is_err());

@@ -45,7 +45,10 @@ pub fn drawn(
         for capsule in part.capsules() {
             let at = |p: &Point3<f32>| frame * p.cast::<f64>();
             let radius_m = (f64::from(capsule.radius_m) - 0.002).max(0.001);
-            out.push(Solid { colour: [150, 120, 90], ..Solid::new(at(&capsule.from_m), at(&capsule.to_m), radius_m) });
+            out.push(Solid {
+                colour: [150, 120, 90],
+                ..Solid::new(at(&capsule.from_m), at(&capsule.to_m), radius_m)
+            });
         }
     }
 }

@@ -71,6 +71,7 @@ fn local(
     unless_stopped(stop)?;
     let engine = Engine::open(&config.perception.engine)?;
     unless_stopped(stop)?;
+    let in_force = config.perception_in_force();
     let mut detector_thread = None;
     // Threads that the detector's engine spawns share its lower priority: no camera driver queues behind them.
     let (detector, handles) = census.attribute_with("detector", config.tasks.detector_policy(), || {
@@ -82,7 +83,7 @@ fn local(
             .map(|(index, (handle, feed))| {
                 unless_stopped(stop)?;
                 let index = index as u32;
-                Ok(Perception::new(&config.perception, index, feed.intrinsics(), &engine, handle)?)
+                Ok(Perception::new(&in_force, index, feed.intrinsics(), &engine, handle)?)
             })
             .collect::<Result<_, CellError>>()
     })?;
@@ -108,8 +109,7 @@ fn here(
 }
 
 /// Depth alone: no network decides anything.
-fn geometry(config: &PerceptionConfig, feeds: &[CameraFeed]) -> Result<Vec<Perception>, CellError> {
-    let mut config = config.clone();
+fn geometry(mut config: PerceptionConfig, feeds: &[CameraFeed]) -> Result<Vec<Perception>, CellError> {
     config.detector.enabled = false;
     config.segmenter.enabled = false;
     let engine = Engine::open(&EngineConfig { backend: Backend::Embedded, ..EngineConfig::default() })?;
@@ -143,7 +143,7 @@ fn there(
     };
     let setup = Setup {
         device,
-        perception: config.perception.clone(),
+        perception: config.perception_in_force(),
         cameras: feeds.iter().map(CameraFeed::intrinsics).collect(),
         threads: worker_settings,
         library_policy: config.tasks.policy_of(Role::Subthread),
@@ -156,7 +156,9 @@ fn there(
     let progress = options.progress.unwrap_or(&mut silent);
     let (fallbacks, local) = match config.perception.gpu.fallback {
         Fallback::Drop => (feeds.iter().map(|_| None).collect(), None),
-        Fallback::Geometry => (geometry(&config.perception, feeds)?.into_iter().map(Some).collect(), None),
+        Fallback::Geometry => {
+            (geometry(config.perception_in_force(), feeds)?.into_iter().map(Some).collect(), None)
+        }
         Fallback::Network => {
             let mut local = local(config, feeds, census, stop)?;
             let perceptions = std::mem::take(&mut local.perceptions);

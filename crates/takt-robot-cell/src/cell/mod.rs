@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
-use takt_link_camera::{CameraFeed, Frame, StartGate};
+use takt_link_camera::{Acquisition, CameraFeed, Frame, StartGate};
 use takt_link_rtde::RobotState;
 use takt_link_rtde::arm::{MissionProgress, MissionThread};
 use takt_link_rtde::client::{Link, LinkEvent, Opened, StateHistory};
@@ -160,7 +160,7 @@ impl Cell {
         let arm = prepare_shape(config, &rtde, simulator.as_ref(), &mut warnings)?;
         unless_stopped(stop)?;
         let gate = StartGate::new();
-        let (feeds, frame_readers) =
+        let (feeds, acquisitions, frame_readers) =
             census.attribute("cameras", || open_feeds(config, &gate, &mut histories))?;
         let Prepared { judging, detector, detector_thread, supervisor, worker_records, engine, note } =
             prepare_judging(config, &feeds, &census, options)?;
@@ -196,7 +196,7 @@ impl Cell {
         }
         let ssm_robot = states.next().ok_or(CellError::NoReader("robot state"))?;
         let view_robot = states.next().ok_or(CellError::NoReader("robot state"))?;
-        let wired = cell.start_perception(judging, frame_readers, &mut histories, masks)?;
+        let wired = cell.start_perception(judging, acquisitions, frame_readers, &mut histories, masks)?;
         let (jobs_in, jobs) = ring(RING_CAPACITY);
         let ports = SsmPorts {
             detections: wired.detections,
@@ -218,6 +218,7 @@ impl Cell {
     fn start_perception(
         &mut self,
         judging: Vec<Judging>,
+        acquisitions: Vec<Option<Acquisition>>,
         frame_readers: Vec<Vec<Reader<Frame>>>,
         histories: &mut impl Iterator<Item = Reader<StateHistory>>,
         masks: bool,
@@ -228,7 +229,8 @@ impl Cell {
             settings.policy = self.config.tasks.shared_perception_policy();
         }
         let cameras = self.config.cameras.clone();
-        for (index, (judging, readers)) in judging.into_iter().zip(frame_readers).enumerate() {
+        let cameras_in = judging.into_iter().zip(acquisitions).zip(frame_readers);
+        for (index, ((judging, acquisition), readers)) in cameras_in.enumerate() {
             let mut readers = readers.into_iter();
             let mut frames = || readers.next().ok_or(CellError::NoReader("frames"));
             let (detections, results) = exchange::latest(2, Detections::default);
@@ -245,6 +247,7 @@ impl Cell {
             let (records_in, records) = ring(RING_CAPACITY);
             let alive = Arc::new(AtomicBool::new(true));
             let ports = PerceptionPorts {
+                acquisition,
                 frames: frames()?,
                 signal: self.feeds[index].signal(),
                 robot: histories.next().ok_or(CellError::NoReader("robot history"))?,

@@ -4,8 +4,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use nalgebra::Isometry3;
-use takt_link_camera::synthetic::{SolidSource, SyntheticCamera};
-use takt_link_camera::{Camera, CameraConfig, CameraFeed, FeedOptions, Frame, PoseSource, StartGate};
+use takt_link_camera::synthetic::SolidSource;
+use takt_link_camera::{
+    Acquisition, CameraConfig, CameraFeed, FeedOptions, Frame, PoseSource, StartGate, Surroundings,
+};
 use takt_link_rtde::client::{RtdeConfig, StateHistory};
 use takt_link_rtde::kinematics::Body;
 use takt_link_rtde::sim::{SimConfig, Simulator};
@@ -18,11 +20,11 @@ use takt_rt::settings::{ProcessSettings, ThreadSettings};
 use takt_rt::thread;
 
 use super::ThreadReport;
-use crate::config::CellConfig;
-use crate::error::CellError;
 use crate::arm::{ArmShape, drawn, prepare_arm};
+use crate::config::{CellCamera, CellConfig};
+use crate::error::CellError;
 use crate::poses::{isometry, tool_poses};
-use crate::tasks::{Role, TaskSet};
+use crate::tasks::{AcquiredBy, Role, TaskSet};
 
 /// Stack that is touched before a critical thread begins.
 const PREFAULT_STACK_BYTES: usize = 256 << 10;
@@ -86,7 +88,8 @@ pub(super) fn prepare_shape(
     Ok(Some(Arc::new(shape)))
 }
 
-pub(super) type Feeds = (Vec<CameraFeed>, Vec<Vec<Reader<Frame>>>);
+/// The cameras, who of the perception tasks acquires itself, and the readers of frames.
+pub(super) type Feeds = (Vec<CameraFeed>, Vec<Option<Acquisition>>, Vec<Vec<Reader<Frame>>>);
 
 /// Opens the cameras; they begin together when the gate opens, spread over one period, as unsynchronised cameras
 /// are.
@@ -96,37 +99,45 @@ pub(super) fn open_feeds(
     histories: &mut impl Iterator<Item = Reader<StateHistory>>,
 ) -> Result<Feeds, CellError> {
     let mut feeds = Vec::new();
+    let mut acquisitions = Vec::new();
     let mut frames = Vec::new();
     for (index, camera) in config.cameras.iter().enumerate() {
-        let mut history = || histories.next().ok_or(CellError::NoReader("robot history"));
         let options = FeedOptions {
             phase: config.tasks.perception.period() * index as u32 / config.cameras.len() as u32,
             gate: Some(gate.clone()),
             ..FeedOptions::default()
         };
-        let index = index as u32;
-        let started = match &camera.source {
-            CameraConfig::Synthetic(scene) => {
-                let (scene, poses) = (scene.clone(), pose_source(camera.mount, history()?));
-                let visible = config.robot.simulator.as_ref().filter(|simulator| simulator.drawn);
-                let solids = visible.map(|sim| history().map(|reader| arm_source(config, sim, reader))).transpose()?;
-                let open = move || {
-                    let camera = SyntheticCamera::new(&scene, poses.clone())?;
-                    Ok(match &solids {
-                        Some(solids) => Box::new(camera.with_solids(solids.clone())) as Box<dyn Camera>,
-                        None => Box::new(camera),
-                    })
-                };
-                CameraFeed::start_with(index, camera.source.backend(), open, 2, options)
-            }
-            source => CameraFeed::start(index, source, None, 2, options),
+        let around = surroundings(config, camera, histories)?;
+        let (number, source) = (index as u32, &camera.source);
+        let started = match config.tasks.acquisition {
+            AcquiredBy::DriverThread => CameraFeed::start(number, source, around, 2, options)
+                .map(|(feed, readers)| (feed, None, readers)),
+            AcquiredBy::InTask => CameraFeed::in_task(number, source, around, 2, options)
+                .map(|(feed, acquisition, readers)| (feed, Some(acquisition), readers)),
         };
-        let (feed, readers) =
+        let (feed, acquisition, readers) =
             started.map_err(|source| CellError::Camera { name: camera.name.clone(), source })?;
         feeds.push(feed);
+        acquisitions.push(acquisition);
         frames.push(readers);
     }
-    Ok((feeds, frames))
+    Ok((feeds, acquisitions, frames))
+}
+
+/// What a rendered scene is told: where its camera is and, where that is asked for, where the simulated arm is.
+fn surroundings(
+    config: &CellConfig,
+    camera: &CellCamera,
+    histories: &mut impl Iterator<Item = Reader<StateHistory>>,
+) -> Result<Option<Surroundings>, CellError> {
+    if !matches!(camera.source, CameraConfig::Synthetic(_)) {
+        return Ok(None);
+    }
+    let mut history = || histories.next().ok_or(CellError::NoReader("robot history"));
+    let pose = pose_source(camera.mount, history()?);
+    let visible = config.robot.simulator.as_ref().filter(|simulator| simulator.drawn);
+    let solids = visible.map(|sim| history().map(|reader| arm_source(config, sim, reader))).transpose()?;
+    Ok(Some(Surroundings { pose, solids }))
 }
 
 /// Tells the synthetic scene where its camera is: the newest pose of the robot, through the mounting.

@@ -81,6 +81,17 @@ impl Default for SsmConfig {
 }
 
 impl SsmConfig {
+    /// The largest separation at which the robot is ever stopped, metres: at full speed, after the longest reaction
+    /// that is tolerated.
+    pub fn largest_stop_distance_m(&self) -> f64 {
+        match self.mode {
+            SsmMode::Fixed => self.stop_below_m,
+            SsmMode::SpeedDependent => {
+                self.protective.at(self.full_speed_m_s, 0.0, self.stale_after_ms * 1e-3)
+            }
+        }
+    }
+
     /// Checks what the types cannot.
     ///
     /// # Errors

@@ -1,12 +1,14 @@
-//! τ_p_i: waits for a frame of one camera, judges it, publishes what it says.
+//! τ_p_i: waits for a frame of one camera, or takes it in itself, judges it, publishes what it says.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use takt_link_camera::Frame;
+use takt_link_camera::{Acquisition, Frame};
 use takt_link_rtde::client::{STATE_HISTORY, StateHistory};
-use takt_perception::{Detections, FramePose, Mount, MountFrame, ObjectKind, Overlay, Perception, PoseHistory};
+use takt_perception::{
+    Detections, FramePose, Mount, MountFrame, ObjectKind, Overlay, Perception, PoseHistory,
+};
 use takt_perception_process::{Judged, Remote};
 use takt_rt::clock::monotonic_ns;
 use takt_rt::exchange::{Reader, Writer};
@@ -19,6 +21,8 @@ use crate::records::FrameRecord;
 
 /// What the task is connected to.
 pub struct PerceptionPorts {
+    /// The camera, where this task acquires its frames itself; they come back through `frames`, as the view's do.
+    pub acquisition: Option<Acquisition>,
     /// Frames of the camera.
     pub frames: Reader<Frame>,
     /// Notified with every frame.
@@ -118,8 +122,20 @@ impl PerceptionTask {
                 if stop {
                     return;
                 }
-                self.ports.signal.wait(seen, WAIT);
+                self.await_frame(seen);
             }
+        }
+    }
+
+    /// Takes a frame in, or waits until somebody else has, or a time that bounds the stop has passed.
+    fn await_frame(&mut self, seen: u32) {
+        let Some(acquisition) = &mut self.ports.acquisition else {
+            self.ports.signal.wait(seen, WAIT);
+            return;
+        };
+        if !acquisition.acquire() {
+            // The camera is over: what remains is to wait for the end.
+            self.ports.acquisition = None;
         }
     }
 
@@ -188,8 +204,10 @@ fn record(result: &Detections, dropped: u64) -> FrameRecord {
         published_ns: result.times.published_ns,
         health: result.health,
         people: count(ObjectKind::Person),
-        unexplained: count(ObjectKind::Unexplained),
+        unexplained: count(ObjectKind::Unexplained) + count(ObjectKind::Unseen),
         nearest_m: result.nearest().map_or(f32::INFINITY, |o| o.distance_m),
+        detected: result.detected,
+        masks: result.masks,
         dropped,
     }
 }

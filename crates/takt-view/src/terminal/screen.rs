@@ -174,6 +174,7 @@ fn health_word(health: FrameHealth) -> &'static str {
         FrameHealth::WrongSize => "wrong size",
         FrameHealth::NoPose => "no pose",
         FrameHealth::InferenceFailed => "inference failed",
+        FrameHealth::Unseen => "unseen",
     }
 }
 

@@ -21,8 +21,12 @@ fn a_stretched_ur10e_lies_as_drawn() {
     }
     assert!(upper.from_m.x > -0.2 && upper.to_m.x > -0.6127 && upper.to_m.x < -0.5, "{upper:?}");
     assert!(forearm.from_m.x < -0.6127 && forearm.to_m.x > -1.1843, "{forearm:?}");
-    assert!((links.flange.translation.vector - UR10E.forward(&[0.0; 6], &Isometry3::identity()).translation.vector)
-        .norm() < 1e-12);
+    assert!(
+        (links.flange.translation.vector
+            - UR10E.forward(&[0.0; 6], &Isometry3::identity()).translation.vector)
+            .norm()
+            < 1e-12
+    );
 }
 
 /// Links that follow each other touch, whatever the pose: no gap in which a piece of arm would be unexplained.

@@ -25,6 +25,7 @@ pub(in crate::ssm) fn camera_fault(
         FrameHealth::WrongSize => return Some(FaultKind::WrongSize),
         FrameHealth::NoPose => return Some(FaultKind::NoPose),
         FrameHealth::InferenceFailed => return Some(FaultKind::InferenceFailed),
+        FrameHealth::Unseen => return Some(FaultKind::Unseen),
     }
     if detections.frame_sequence < last_sequence {
         return Some(FaultKind::SequenceBackwards);

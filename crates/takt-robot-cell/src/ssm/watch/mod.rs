@@ -44,6 +44,8 @@ pub enum FaultKind {
     NoPose,
     /// The network failed.
     InferenceFailed,
+    /// Too much of the monitored volume lies in holes of the depth image.
+    Unseen,
     /// A distance is NaN, negative or farther than the cell is wide.
     ImpossibleDistance,
     /// No packet from the robot for too long, or the link is down.
@@ -75,6 +77,7 @@ impl FaultKind {
             Self::WrongSize => "frame size is not the configured one",
             Self::NoPose => "camera pose unknown",
             Self::InferenceFailed => "inference failed",
+            Self::Unseen => "too much of the volume is unseen",
             Self::ImpossibleDistance => "impossible distance",
             Self::RobotLinkLost => "robot link lost",
             Self::RobotFutureDated => "robot state dated in the future",

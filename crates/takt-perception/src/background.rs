@@ -1,0 +1,216 @@
+//! Parts of a picture that never have depth: learned while nobody is there, kept in a file, used as long as the camera
+//! has not moved.
+
+use std::path::Path;
+
+use nalgebra::{Isometry3, Quaternion, Translation3, UnitQuaternion};
+use serde::{Deserialize, Serialize};
+use takt_link_camera::Intrinsics;
+
+use crate::config::{ConfigError, PerceptionConfig};
+use crate::mount::FramePose;
+use crate::occupancy::Scene;
+use crate::unseen::{Unseen, meets_robot};
+use crate::view::FrameView;
+
+/// Most of the samples that may be learned to have no depth, 0..1: a camera that sees less is badly placed, or was
+/// covered while it learned.
+pub const MAX_LEARNED: f32 = 0.25;
+/// Frames in which a sample must have been without depth.
+pub const LEAST_FRAMES: u32 = 60;
+/// Of these frames at least so many, 0..1.
+const LEAST_SHARE: f32 = 0.95;
+/// How far the camera may have moved since, metres and radians.
+const MOVED_M: f64 = 0.005;
+const MOVED_RAD: f64 = 0.005;
+
+/// Which samples of a camera that stands still never have depth.
+///
+/// There nothing is expected, so nothing is noticed but what has depth: a window or a mirror behind a place where people
+/// walk stays a blind spot. Learning is an act of its own, never done while the robot runs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Background {
+    /// Width, height and sampling step of the picture, pixels.
+    size_px: [u32; 3],
+    /// Where the camera was, base frame: position in metres, rotation as a quaternion i, j, k, w.
+    position_m: [f64; 3],
+    rotation: [f64; 4],
+    /// Frames that were looked at.
+    frames: u32,
+    /// The samples row by row: `#` never has depth, `.` has.
+    rows: Vec<String>,
+    #[serde(skip)]
+    holes: Vec<bool>,
+    #[serde(skip)]
+    camera_in_base: Isometry3<f64>,
+}
+
+impl Background {
+    /// Reads a file and checks that it is of a picture of that width, height and sampling step.
+    pub(crate) fn load(path: &Path, size_px: [u32; 3]) -> Result<Self, ConfigError> {
+        let error = |value: String, accepted| ConfigError { name: "sensors.background", value, accepted };
+        let text = std::fs::read_to_string(path).map_err(|e| {
+            error(format!("{} ({e})", path.display()), "a readable file written by learning, or no such key")
+        })?;
+        Self::parse(&text, size_px).map_err(|why| {
+            error(
+                format!("{} ({why})", path.display()),
+                "a background learned with this camera's size and `occupancy.step_px`: learn it again",
+            )
+        })
+    }
+
+    fn parse(text: &str, size_px: [u32; 3]) -> Result<Self, String> {
+        let mut found: Self = toml::from_str(text).map_err(|e| e.message().to_owned())?;
+        if found.size_px != size_px {
+            return Err(format!("it is of {:?} pixels and step, the camera has {size_px:?}", found.size_px));
+        }
+        let [columns, rows] = [0, 1].map(|side| size_px[side].div_ceil(size_px[2]) as usize);
+        let fits = |row: &String| row.len() == columns && row.bytes().all(|b| matches!(b, b'#' | b'.'));
+        if found.rows.len() != rows || !found.rows.iter().all(fits) {
+            return Err(format!("expected {rows} rows of {columns} characters `#` or `.`"));
+        }
+        let numbers = found.position_m.iter().chain(&found.rotation);
+        let [i, j, k, w] = found.rotation;
+        let rotation = Quaternion::new(w, i, j, k);
+        if !numbers.into_iter().all(|v| v.is_finite()) || (rotation.norm() - 1.0).abs() > 1e-3 {
+            return Err("the pose of the camera makes no sense".into());
+        }
+        found.holes = found.rows.iter().flat_map(|row| row.bytes().map(|b| b == b'#')).collect();
+        found.camera_in_base = Isometry3::from_parts(
+            Translation3::from(nalgebra::Vector3::from(found.position_m)),
+            UnitQuaternion::from_quaternion(rotation),
+        );
+        if found.share() > MAX_LEARNED {
+            return Err(format!("{:.0} % of the picture without depth are too much", found.share() * 100.0));
+        }
+        Ok(found)
+    }
+
+    /// Whether the camera still stands where it learned.
+    pub(crate) fn fits(&self, pose: &FramePose) -> bool {
+        let moved = self.camera_in_base.inverse() * pose.camera_in_base;
+        moved.translation.vector.norm() <= MOVED_M && moved.rotation.angle() <= MOVED_RAD
+    }
+
+    /// Whether a sample never has depth.
+    pub(crate) fn holds(&self, cell: usize) -> bool {
+        self.holes.get(cell).copied().unwrap_or(false)
+    }
+
+    /// Share of the samples that never have depth.
+    pub fn share(&self) -> f32 {
+        self.holes.iter().filter(|&&hole| hole).count() as f32 / self.holes.len().max(1) as f32
+    }
+
+    /// The text of the file.
+    ///
+    /// # Errors
+    /// What the format refuses.
+    pub fn to_text(&self) -> Result<String, String> {
+        toml::to_string(self).map_err(|e| e.to_string())
+    }
+}
+
+/// Learns the [`Background`] of one camera from frames in which nobody is near.
+#[derive(Debug)]
+pub struct BackgroundLearner {
+    unseen: Unseen,
+    scene: Scene,
+    size_px: [u32; 3],
+    /// Of each sample: frames in which the robot was not in its line of sight, and of these those without depth.
+    counts: Vec<[u32; 2]>,
+    frames: u32,
+    camera_in_base: Option<Isometry3<f64>>,
+}
+
+impl BackgroundLearner {
+    /// A learner for a camera with that number; a background that it has already is left aside.
+    ///
+    /// # Errors
+    /// A setting out of range.
+    pub fn new(config: &PerceptionConfig, camera: u32, intrinsics: &Intrinsics) -> Result<Self, ConfigError> {
+        let mut config = config.clone();
+        if let Some(sensor) = config.sensors.get_mut(camera as usize) {
+            sensor.background = None;
+        }
+        config.check()?;
+        let (near, far) = config.depth_range_mm(camera, intrinsics);
+        let unseen = Unseen::new(&config, camera, intrinsics)?;
+        Ok(Self {
+            scene: Scene::new(&config.occupancy, intrinsics, near, far),
+            size_px: [intrinsics.width, intrinsics.height, config.occupancy.step_px],
+            counts: vec![[0; 2]; unseen.cells()],
+            unseen,
+            frames: 0,
+            camera_in_base: None,
+        })
+    }
+
+    /// Looks at one frame.
+    ///
+    /// # Errors
+    /// A sentence: the camera moved, or the frame has another size.
+    pub fn add(&mut self, frame: &FrameView, pose: &FramePose) -> Result<(), String> {
+        let [width, height, _] = self.size_px;
+        if (frame.width, frame.height) != (width, height) || frame.depth_mm.len() != (width * height) as usize
+        {
+            return Err(format!("a frame of {}x{}: expected {width}x{height}", frame.width, frame.height));
+        }
+        let first = *self.camera_in_base.get_or_insert(pose.camera_in_base);
+        let moved = first.inverse() * pose.camera_in_base;
+        if moved.translation.vector.norm() > MOVED_M || moved.rotation.angle() > MOVED_RAD {
+            return Err(
+                "the camera moves: only cameras mounted in the base frame can learn a background".into()
+            );
+        }
+        self.scene.place(pose);
+        self.frames += 1;
+        self.unseen.mark(frame, pose);
+        for (cell, [looked, without]) in self.counts.iter_mut().enumerate() {
+            let (u, v) = self.unseen.pixel_of(cell);
+            if !meets_robot(&self.scene, &(self.scene.ray(u, v) * 1000.0)) {
+                *looked += 1;
+                *without += u32::from(self.unseen.is_missing(cell));
+            }
+        }
+        Ok(())
+    }
+
+    /// What was learned.
+    ///
+    /// # Errors
+    /// A sentence: too few frames, or too much without depth.
+    pub fn finish(self) -> Result<Background, String> {
+        let Some(camera_in_base) = self.camera_in_base.filter(|_| self.frames >= LEAST_FRAMES) else {
+            return Err(format!("{} frames: learning takes at least {LEAST_FRAMES}", self.frames));
+        };
+        let hole = |&[looked, without]: &[u32; 2]| {
+            looked >= LEAST_FRAMES && without as f32 >= LEAST_SHARE * looked as f32
+        };
+        let holes: Vec<bool> = self.counts.iter().map(hole).collect();
+        let columns = self.size_px[0].div_ceil(self.size_px[2]) as usize;
+        let [i, j, k, w] = camera_in_base.rotation.coords.into();
+        let learned = Background {
+            size_px: self.size_px,
+            position_m: camera_in_base.translation.vector.into(),
+            rotation: [i, j, k, w],
+            frames: self.frames,
+            rows: holes
+                .chunks(columns)
+                .map(|row| row.iter().map(|&h| if h { '#' } else { '.' }).collect())
+                .collect(),
+            holes,
+            camera_in_base,
+        };
+        if learned.share() > MAX_LEARNED {
+            return Err(format!(
+                "{:.0} % of the picture have no depth, accepted are {:.0} %: uncover the camera, or place it better",
+                learned.share() * 100.0,
+                MAX_LEARNED * 100.0
+            ));
+        }
+        Ok(learned)
+    }
+}
