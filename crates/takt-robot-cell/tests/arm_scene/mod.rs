@@ -9,7 +9,7 @@ use takt_link_rtde::client::StateHistory;
 use takt_link_rtde::kinematics::{Arm, Body, Model, pose_to_vector};
 use takt_link_rtde::sim::{Calibration, MissionSample, SimConfig, trajectory};
 use takt_perception::{
-    Backend, Capsule, Detections, Engine, EngineConfig, FrameHealth, FramePose, Mount, MountFrame, Perception,
+    Backend, Capsule, Detections, Engine, EngineConfig, FrameHealth, FramePose, Mount, MountFrame, Object, Perception,
     PerceptionConfig, Volume,
 };
 use takt_robot_cell::arm::{ArmShape, ShapeConfig, Viewpoint, drawn, joints_at};
@@ -42,12 +42,23 @@ impl Moment {
     }
 }
 
+/// How the state of the robot that a frame is judged with differs from the robot at capture.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct State {
+    /// The robot was there so long before the time that the state tells.
+    pub late_ms: f64,
+    /// The newest state is so much older than the frame.
+    pub held_ms: f64,
+}
+
 /// What a camera says.
 #[derive(Clone, Copy, Debug)]
 pub struct Seen {
     pub health: FrameHealth,
     pub objects: usize,
     pub nearest_m: f32,
+    /// The nearest thing.
+    pub nearest: Option<Object>,
     /// Looked-at pixels that show the arm, of one in 64.
     pub arm_samples: usize,
 }
@@ -132,7 +143,14 @@ impl Rig {
         let camera = SyntheticConfig {
             min_depth_m: 0.105,
             depth_noise_m: 0.0015,
-            scene: SceneConfig { floor_m: -0.8, people: Vec::new(), ..SceneConfig::default() },
+            // Every wall lies within the 10 m that the sensor can measure.
+            scene: SceneConfig {
+                room_x_m: [-5.0, 5.0],
+                room_y_m: [-5.0, 5.0],
+                floor_m: -0.8,
+                people: Vec::new(),
+                ..SceneConfig::default()
+            },
             ..SyntheticConfig::default()
         };
         let mut mounts: Vec<Mount> = shipped::<Vec<toml::Value>>("synthetic.toml", |file| file.get("cameras"))
@@ -214,12 +232,15 @@ impl Rig {
         self.true_arm.forward(joints_rad, &self.tcp)
     }
 
-    /// The states that the link has delivered around a moment, each `late_ms` older than its stamp says.
-    fn history(&self, t_s: f64, late_ms: f64) -> StateHistory {
+    /// The states that the link has delivered around a moment.
+    fn history(&self, t_s: f64, State { late_ms, held_ms }: State) -> StateHistory {
         let mut history = StateHistory::default();
         let first = (t_s / CYCLE_S) as i64 - 5;
         for cycle in first..first + 10 {
-            let stamp_s = cycle as f64 * CYCLE_S;
+            let stamp_s = cycle as f64 * CYCLE_S - held_ms / 1e3;
+            if held_ms > 0.0 && stamp_s > t_s - held_ms / 1e3 {
+                break;
+            }
             let state = self.truth(stamp_s - late_ms / 1e3);
             let measured_ns = ((10.0 + stamp_s) * 1e9) as u64;
             history.push(&RobotState {
@@ -252,10 +273,10 @@ impl Rig {
     }
 
     /// One frame of one camera, judged.
-    pub fn look(&mut self, camera: usize, moment: &Moment, late_ms: f64, hand: Option<Solid>) -> Seen {
+    pub fn look(&mut self, camera: usize, moment: &Moment, state: State, hand: Option<Solid>) -> Seen {
         let joints_rad = self.draw(moment, hand);
         let true_tcp = self.tcp_at(&joints_rad);
-        let history = self.history(moment.t_s, late_ms);
+        let history = self.history(moment.t_s, state);
         let capture_ns = ((10.0 + moment.t_s) * 1e9) as u64;
         let joints = joints_at(&history, capture_ns, 40_000_000, 50_000_000).unwrap();
         let believed_tcp = self.tcp_at(&joints.joints_rad);
@@ -280,6 +301,7 @@ impl Rig {
             health: out.health,
             objects: out.objects().len(),
             nearest_m: out.nearest().map_or(f32::INFINITY, |object| object.distance_m),
+            nearest: out.nearest().copied(),
             arm_samples,
         }
     }
@@ -336,7 +358,7 @@ impl Rig {
             }
             let cameras: Vec<usize> = (0..self.cameras())
                 .filter(|&camera| {
-                    self.look(camera, moment, 0.0, Some(hand));
+                    self.look(camera, moment, State::default(), Some(hand));
                     let truth = self.truth(moment.t_s);
                     let pose = self.views[camera].mount.at(&self.tcp_at(&truth.joints_rad)).camera_in_base;
                     let pixels = self.pixels_near(camera, &pose, &[hand], 2) * 4;
