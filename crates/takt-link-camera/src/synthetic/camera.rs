@@ -97,6 +97,7 @@ impl Camera for SyntheticCamera {
         if let Some(source) = &self.solids {
             self.scene.place_solids(|solids| source(exposure_ns, solids));
         }
+        frame.streams = None;
         self.renderer.render(&self.scene, &pose, frame.source_ns, frame);
         clock::sleep_until(due_ns);
         // A camera would have handed it over then, however late this thread is.

@@ -14,6 +14,7 @@ mod config;
 mod connection;
 mod controller;
 mod dashboard;
+mod log;
 mod motion;
 mod primary;
 mod rtde;
@@ -29,6 +30,7 @@ use std::thread::JoinHandle;
 pub use config::{Calibration, SimConfig, WatchdogAction};
 pub use controller::RuntimeState;
 pub use trajectory::{MissionSample, trajectory};
+pub use log::COLUMNS as LOG_COLUMNS;
 
 use crate::{RobotMode, RtdeError, SafetyMode};
 use server::Server;

@@ -10,6 +10,7 @@ use takt_rt::clock::{monotonic_ns, sleep_until, thread_cpu_ns};
 use super::controller::Controller;
 use super::dashboard::DashboardClient;
 use super::primary::Primary;
+use super::log::Log;
 use super::rtde::{Client, Delivery, Turn};
 use super::{CYCLE_HZ, Fault, Shared, SimConfig, SimState, lock};
 use crate::RtdeError;
@@ -28,6 +29,7 @@ pub(super) struct Server {
     dashboard: TcpListener,
     primary: Primary,
     controller: Controller,
+    log: Option<Log>,
     clients: Vec<Client>,
     dashboards: Vec<DashboardClient>,
     polled: Vec<libc::pollfd>,
@@ -61,6 +63,7 @@ impl Server {
             dashboard,
             primary: Primary::new(primary, &config.arm()),
             fifo_priority: config.fifo_priority,
+            log: config.log.as_deref().map(Log::create).transpose()?,
             controller: Controller::new(config),
             clients: Vec::new(),
             dashboards: Vec::new(),
@@ -128,6 +131,9 @@ impl Server {
         self.take_in(now_ns);
         for _ in 0..steps {
             self.controller.step(now_ns);
+        }
+        if let Some(log) = &mut self.log {
+            log.note(&self.controller, now_ns, steps, self.clients.len());
         }
         self.send(steps);
         self.primary.cycle();
