@@ -51,7 +51,9 @@ fn without_margin_growth_or_shape_the_arm_is_somebody() {
         let moments = rig.moments(2.0 * STEP_S);
         let somebody = moments
             .iter()
-            .filter(|moment| (0..rig.cameras()).any(|camera| !rig.look(camera, moment, state, None).is_nobody()))
+            .filter(|moment| {
+                (0..rig.cameras()).any(|camera| !rig.look(camera, moment, state, None).is_nobody())
+            })
             .count();
         eprintln!("{what}: the arm is somebody at {somebody} of {} moments", moments.len());
         assert_eq!(somebody > 0, expected, "{what}");

@@ -29,8 +29,8 @@ use std::thread::JoinHandle;
 
 pub use config::{Calibration, SimConfig, WatchdogAction};
 pub use controller::RuntimeState;
-pub use trajectory::{MissionSample, trajectory};
 pub use log::COLUMNS as LOG_COLUMNS;
+pub use trajectory::{MissionSample, trajectory};
 
 use crate::{RobotMode, RtdeError, SafetyMode};
 use server::Server;

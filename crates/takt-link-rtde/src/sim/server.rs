@@ -9,8 +9,8 @@ use takt_rt::clock::{monotonic_ns, sleep_until, thread_cpu_ns};
 
 use super::controller::Controller;
 use super::dashboard::DashboardClient;
-use super::primary::Primary;
 use super::log::Log;
+use super::primary::Primary;
 use super::rtde::{Client, Delivery, Turn};
 use super::{CYCLE_HZ, Fault, Shared, SimConfig, SimState, lock};
 use crate::RtdeError;

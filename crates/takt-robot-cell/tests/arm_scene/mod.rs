@@ -9,8 +9,8 @@ use takt_link_rtde::client::StateHistory;
 use takt_link_rtde::kinematics::{Arm, Body, Model, pose_to_vector};
 use takt_link_rtde::sim::{Calibration, MissionSample, SimConfig, trajectory};
 use takt_perception::{
-    Backend, Capsule, Detections, Engine, EngineConfig, FrameHealth, FramePose, Mount, MountFrame, Object, Perception,
-    PerceptionConfig, Volume,
+    Backend, Capsule, Detections, Engine, EngineConfig, FrameHealth, FramePose, Mount, MountFrame, Object,
+    Perception, PerceptionConfig, Volume,
 };
 use takt_robot_cell::arm::{ArmShape, ShapeConfig, Viewpoint, drawn, joints_at};
 use takt_robot_cell::poses::isometry;
@@ -57,7 +57,8 @@ pub struct Seen {
     pub health: FrameHealth,
     pub objects: usize,
     pub nearest_m: f32,
-    /// The nearest thing.
+    /// The nearest thing, for what a failed test prints.
+    #[allow(dead_code, reason = "it is printed")]
     pub nearest: Option<Object>,
     /// Looked-at pixels that show the arm, of one in 64.
     pub arm_samples: usize,
@@ -105,7 +106,10 @@ fn looking(eye: [f64; 3], at: [f64; 3]) -> Mount {
 }
 
 /// Part of a robot file of the project.
-fn shipped<T: serde::de::DeserializeOwned>(file: &str, part: impl Fn(&toml::Value) -> Option<&toml::Value>) -> T {
+fn shipped<T: serde::de::DeserializeOwned>(
+    file: &str,
+    part: impl Fn(&toml::Value) -> Option<&toml::Value>,
+) -> T {
     let path = format!("{}/../../robots/{file}", env!("CARGO_MANIFEST_DIR"));
     let all: toml::Value = toml::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
     part(&all).unwrap().clone().try_into().unwrap()
@@ -153,10 +157,11 @@ impl Rig {
             },
             ..SyntheticConfig::default()
         };
-        let mut mounts: Vec<Mount> = shipped::<Vec<toml::Value>>("synthetic.toml", |file| file.get("cameras"))
-            .into_iter()
-            .map(|camera| camera.get("mount").unwrap().clone().try_into().unwrap())
-            .collect();
+        let mut mounts: Vec<Mount> =
+            shipped::<Vec<toml::Value>>("synthetic.toml", |file| file.get("cameras"))
+                .into_iter()
+                .map(|camera| camera.get("mount").unwrap().clone().try_into().unwrap())
+                .collect();
         mounts.extend([
             looking([1.6, 1.4, 1.3], [0.1, 0.0, 0.3]),
             looking([1.6, -1.4, 1.3], [0.1, 0.0, 0.3]),
@@ -169,7 +174,8 @@ impl Rig {
         let views = mounts.into_iter().enumerate().map(|(index, mount)| View {
             mount,
             renderer: Renderer::new(&SyntheticConfig { seed: index as u64, ..camera.clone() }),
-            perception: Perception::new(&perception(), index as u32, camera.intrinsics, &engine, None).unwrap(),
+            perception: Perception::new(&perception(), index as u32, camera.intrinsics, &engine, None)
+                .unwrap(),
             frame: Frame::new(camera.intrinsics.width, camera.intrinsics.height),
         });
         Self {
@@ -352,7 +358,8 @@ impl Rig {
             let hand = self.hand(link, place, HAND_REACH_M, moment);
             let middle = nalgebra::center(&hand.from_m, &hand.to_m);
             self.draw(moment, Some(hand));
-            let nearest = self.solids.iter().map(|solid| solid.distance_m(&middle)).fold(f64::INFINITY, f64::min);
+            let nearest =
+                self.solids.iter().map(|solid| solid.distance_m(&middle)).fold(f64::INFINITY, f64::min);
             if nearest < HAND_REACH_M - 0.01 || middle.z < -0.5 || middle.z > 1.2 {
                 continue;
             }
