@@ -26,6 +26,7 @@ use takt_rt::ring::{Consumer, ring};
 use takt_rt::settings::Granted;
 use takt_rt::thread;
 
+use crate::arm::ArmShape;
 use crate::config::CellConfig;
 use crate::error::CellError;
 use crate::records::{FrameRecord, SsmJob};
@@ -34,7 +35,7 @@ use crate::tasks::{Role, SsmSleep};
 use crate::threads::{Judging, PerceptionPorts, PerceptionTask, SsmPorts, SsmTask};
 use guard::{Alarm, DashboardStop, DashboardStopper, SsmFacts};
 use judging::{Prepared, prepare_judging};
-use prepare::{open_feeds, prepare_machine, report, settings, simulate};
+use prepare::{open_feeds, prepare_machine, prepare_shape, report, settings, simulate};
 
 /// Records that a starving collector may fall behind: a minute of SSM jobs at 500 Hz and more.
 const RING_CAPACITY: usize = 1 << 16;
@@ -44,6 +45,12 @@ const PROOF_PATIENCE: Duration = Duration::from_secs(5);
 
 /// How often new threads of libraries are looked for.
 const CENSUS_PERIOD: Duration = Duration::from_millis(500);
+
+/// SSM jobs after its end for which the robot has time to say that it obeys the last stop: 0.2 s at 500 Hz.
+const JOBS_TO_STAND: u32 = 100;
+
+/// How long a cell that is dropped, not stopped, waits for its SSM task to command the stop.
+const LAST_STOP_PATIENCE: Duration = Duration::from_millis(500);
 
 /// Time between the last thread's start and the first frame.
 const START_DELAY_NS: u64 = 200_000_000;
@@ -68,8 +75,9 @@ pub struct StartOptions<'a> {
     pub worker: Option<Program>,
     /// Hears of what takes long before the first frame.
     pub progress: Option<&'a mut dyn FnMut(&str)>,
-    /// Ends the start: networks and devices may take minutes until they are ready.
-    pub stop: Option<&'a AtomicBool>,
+    /// Ends the start: networks and devices may take minutes until they are ready. Set later, it makes the next SSM job
+    /// command the robot to stop, and all after it.
+    pub stop: Option<&'a Arc<AtomicBool>>,
 }
 
 /// The stop of those who have none.
@@ -126,6 +134,9 @@ pub struct Cell {
     simulator: Option<Simulator>,
     stop_perception: Arc<AtomicBool>,
     stop_ssm: Arc<AtomicBool>,
+    /// From here on the SSM task commands nothing but the stop.
+    ending: Arc<AtomicBool>,
+    disobeyed: Arc<AtomicBool>,
     facts: Arc<SsmFacts>,
     without_watchdog: Arc<AtomicBool>,
     dashboard: Option<DashboardStopper>,
@@ -133,15 +144,26 @@ pub struct Cell {
     records: Option<Records>,
     ports: Option<ViewPorts>,
     engine: String,
+    arm: Option<Arc<ArmShape>>,
     _awake: Option<DmaLatency>,
 }
 
 impl Drop for Cell {
     fn drop(&mut self) {
+        // Unless `stop` has come before: an error or a panic of the thread that owns the cell. The process may end next, so
+        // the task that commands the robot is waited for.
+        self.ending.store(true, Ordering::Release);
         self.stop_perception.store(true, Ordering::Release);
         self.stop_ssm.store(true, Ordering::Release);
+        let until = Instant::now() + LAST_STOP_PATIENCE;
+        while self.threads.iter().any(|t| t.name() == SSM && !t.is_finished()) && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 }
+
+/// Name of the SSM task's thread.
+const SSM: &str = "ssm";
 
 impl Cell {
     /// Starts everything.
@@ -150,7 +172,8 @@ impl Cell {
     /// [`CellError`]; whatever was started is ended again. [`CellError::Stopped`] once [`StartOptions::stop`] is set.
     pub fn start(config: &CellConfig, options: StartOptions<'_>) -> Result<Self, CellError> {
         let masks = options.masks;
-        let stop = options.stop.unwrap_or(&NEVER);
+        let asked_to_stop = options.stop.cloned();
+        let stop = options.stop.map_or(&NEVER, |stop| &**stop);
         config.validate().map_err(CellError::Config)?;
         let mut warnings = Vec::new();
         let awake = prepare_machine(config, &mut warnings)?;
@@ -159,12 +182,14 @@ impl Cell {
         let simulated = config.robot.simulator.as_ref();
         let simulator = simulated.map(|sim| simulate(sim, &mut rtde, &mut dashboard_port)).transpose()?;
         let census = CensusKeeper::start(config.tasks.policy_of(Role::Subthread), CENSUS_PERIOD)?;
-        // One history for each perception task, one for each scene that is rendered from the tool.
-        let histories = 2 * config.cameras.len();
+        // One history for each perception task, two for each scene that is rendered: its camera's place, the arm in it.
+        let histories = 3 * config.cameras.len();
         let Opened { link, commander, states, histories } =
             census.attribute("robot link", || Link::open(&rtde, 2, histories))?;
         let (mut states, mut histories) = (states.into_iter(), histories.into_iter());
 
+        unless_stopped(stop)?;
+        let arm = prepare_shape(config, &rtde, simulator.as_ref(), &mut warnings)?;
         unless_stopped(stop)?;
         let gate = StartGate::new();
         let (feeds, acquisitions, frame_readers) =
@@ -190,6 +215,8 @@ impl Cell {
             simulator,
             stop_perception: Arc::default(),
             stop_ssm: Arc::default(),
+            ending: Arc::default(),
+            disobeyed: Arc::default(),
             facts: Arc::default(),
             without_watchdog: Arc::default(),
             dashboard: None,
@@ -197,6 +224,7 @@ impl Cell {
             records: None,
             ports: None,
             engine,
+            arm,
             _awake: awake,
         };
         if let Some(handle) = detector_thread {
@@ -217,6 +245,7 @@ impl Cell {
             robot: ssm_robot,
             commander,
             records: jobs_in,
+            ending: asked_to_stop.into_iter().chain([Arc::clone(&cell.ending)]).collect(),
             facts: Arc::clone(&cell.facts),
             alarm,
             without_watchdog: Arc::clone(&cell.without_watchdog),
@@ -275,7 +304,7 @@ impl Cell {
                 stop: Arc::clone(&self.stop_perception),
             };
             let watch = FrameWatch::new(&self.config.perception.health);
-            let task = PerceptionTask::new(judging, cameras[index].mount, watch, ports);
+            let task = PerceptionTask::new(judging, cameras[index].mount, self.arm.clone(), watch, ports);
             let handle = thread::spawn(&format!("perception-{index}"), &settings, move || task.run())?;
             self.keep(handle);
             self.perception_count += 1;
@@ -303,7 +332,8 @@ impl Cell {
         // Refused here, not in the thread: a period that the loop cannot have.
         Periodic::start_now(period, SleepStrategy::Kernel)?;
         let stop = Arc::clone(&self.stop_ssm);
-        let handle = thread::spawn("ssm", &settings(config, Role::Ssm), move || {
+        let disobeyed = Arc::clone(&self.disobeyed);
+        let handle = thread::spawn(SSM, &settings(config, Role::Ssm), move || {
             let sleep = match sleep {
                 SsmSleep::Kernel => SleepStrategy::Kernel,
                 SsmSleep::Spin => SleepStrategy::Spin { margin },
@@ -317,6 +347,14 @@ impl Cell {
                 let release = periodic.next();
                 task.job(&release);
             }
+            // `ending` is set by now: these jobs command the stop.
+            for _ in 0..JOBS_TO_STAND {
+                if task.stands_commanded() {
+                    return;
+                }
+                task.job(&periodic.next());
+            }
+            disobeyed.store(true, Ordering::Release);
         })?;
         self.keep(handle);
         Ok(())
@@ -439,8 +477,8 @@ impl Cell {
     }
 
     /// What the SSM job knows of the robot's link and program.
-    pub fn robot_facts(&self) -> &SsmFacts {
-        &self.facts
+    pub fn robot_facts(&self) -> Arc<SsmFacts> {
+        Arc::clone(&self.facts)
     }
 
     /// When the dashboard's stop was tried because the robot did not obey, and what came of it.
@@ -463,6 +501,11 @@ impl Cell {
         &self.feeds
     }
 
+    /// The camera drivers, to end one of them.
+    pub fn feeds_mut(&mut self) -> &mut [CameraFeed] {
+        &mut self.feeds
+    }
+
     /// Progress of the arm's mission.
     pub fn mission(&self) -> Option<MissionProgress> {
         self.mission.as_ref().map(MissionThread::progress)
@@ -480,13 +523,15 @@ impl Cell {
 
     /// Names of critical threads that have ended. Empty while all is well.
     pub fn ended_threads(&self) -> Vec<String> {
-        self.threads.iter().filter(|t| t.is_finished()).map(|t| t.name().to_owned()).collect()
+        let all = self.threads.iter().chain(&self.detector_thread);
+        all.filter(|t| t.is_finished()).map(|t| t.name().to_owned()).collect()
     }
 
-    /// Ends the cameras, lets perception finish what has arrived and SSM answer it, then stops the robot and ends
+    /// Stops the robot, ends the cameras, lets perception finish what has arrived and SSM answer it, and ends
     /// every thread. Returns what went wrong on the way, a sentence each.
     pub fn stop(mut self, patience: Duration) -> Vec<String> {
         let mut problems = Vec::new();
+        self.ending.store(true, Ordering::Release);
         self.feeds.iter_mut().for_each(CameraFeed::stop);
         self.stop_perception.store(true, Ordering::Release);
         let until = Instant::now() + patience;
@@ -504,7 +549,7 @@ impl Cell {
         self.threads.extend(self.detector_thread.take());
         for handle in self.threads.drain(..) {
             let name = handle.name().to_owned();
-            if !handle.is_finished() && Instant::now() >= until && name != "ssm" {
+            if !handle.is_finished() && Instant::now() >= until && name != SSM {
                 problems
                     .push(format!("{name} did not end within {patience:?}; its last frame is not recorded"));
                 continue;
@@ -512,6 +557,12 @@ impl Cell {
             if let Err(error) = handle.join() {
                 problems.push(format!("{name}: {error}"));
             }
+        }
+        if self.disobeyed.load(Ordering::Acquire) {
+            problems.push(format!(
+                "the robot did not follow the last stop within {:?}: its target speed stayed above 0",
+                self.config.tasks.ssm.period() * JOBS_TO_STAND
+            ));
         }
         problems
     }
