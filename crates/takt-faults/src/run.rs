@@ -465,7 +465,7 @@ impl<'a> Play<'a> {
     fn watch_afterwards(&mut self, times: &Times) -> Result<(), FaultError> {
         match self.case.after {
             // Full speed, so that a single flicker is no recovery. What it may do at most is judged afterwards.
-            After::Moves => self.wait(MOVES_WITHIN, |rows| moves_since(rows, times.ended_ns).is_some())?,
+            After::Moves => self.moves_again(times)?,
             After::Stands => {
                 let until = Instant::now() + WATCHED;
                 while Instant::now() < until {
@@ -476,6 +476,22 @@ impl<'a> Play<'a> {
             After::Free => self.wait(WATCHED / 2, |_| false)?,
         };
         Ok(())
+    }
+
+    /// Waits until the robot moves. A program that the watchdog or the dashboard's stop has ended needs a person to press
+    /// play, who does so once the cell has had its time.
+    fn moves_again(&mut self, times: &Times) -> Result<bool, FaultError> {
+        const PERSON_AFTER: Duration = Duration::from_millis(600);
+        let until = Instant::now() + MOVES_WITHIN;
+        while Instant::now() < until && self.cell.ended().is_none() {
+            if self.wait(PERSON_AFTER, |rows| moves_since(rows, times.ended_ns).is_some())? {
+                return Ok(true);
+            }
+            if self.log.rows.last().is_some_and(|row| !row.may_move()) {
+                self.controller.play()?;
+            }
+        }
+        Ok(false)
     }
 
     /// Ends the cell and the controller, and reads what they left.
