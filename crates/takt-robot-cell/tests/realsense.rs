@@ -142,9 +142,7 @@ fn every_trouble_of_the_library_stops_the_robot_and_ends_with_it() {
         let mut first = None;
         for n in 0..count {
             for decision in cell.play(|c, d| spoil(c, d, n)) {
-                if first.is_none() && decision.fault.is_some() {
-                    first = Some((n + 1, decision.fault.unwrap().kind));
-                }
+                first = first.or(decision.fault.map(|fault| (n + 1, fault.kind)));
                 if first.is_some() {
                     assert!(decision.stop && decision.light == Light::Red, "{what}, frame {n}: {decision:?}");
                 }
