@@ -113,7 +113,7 @@ fn a_camera_that_freezes_stops_the_robot_until_it_lives_again() {
             break;
         }
         let place = (frame.sequence - 1) % round % (LIVE + FROZEN);
-        let (live, long_frozen) = (place < LIVE, place > LIVE + 6);
+        let (live, long_frozen) = (place < LIVE, place > LIVE + 4);
         assert!(!live || frame.health == FrameHealth::Ok, "{frame:#?}");
         assert!(!long_frozen || frame.health == FrameHealth::Frozen, "{frame:#?}");
         judged += 1;
