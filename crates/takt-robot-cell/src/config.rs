@@ -128,6 +128,7 @@ impl CellConfig {
         self.check_unseen()?;
         self.perception_in_force().check().map_err(|e| format!("cameras, {e}"))?;
         self.tasks.validate()?;
+        crate::bounds::validate(self)?;
         self.robot.rtde.check().map_err(|e| format!("robot.rtde: {e}"))?;
         let LightOutputs { green, orange, red } = self.robot.light;
         if [green, orange, red].iter().any(|&o| o > 7) || green == orange || orange == red || green == red {

@@ -16,6 +16,7 @@ use takt_rt::exchange::{Reader, Writer};
 use takt_view::{CameraList, CellStatus, Label, ReactionStatus, ThreadSummary};
 
 use super::rows::{FRAMES, JOBS, JobRow, SSM_LATENESS, SSM_RESPONSE};
+use super::summary::camera_name;
 use super::worker_rows::{GPU_EVENTS, GPU_FRAMES, WorkerRow};
 use crate::LabError;
 use crate::collect::until_stopped;
@@ -43,6 +44,8 @@ pub(super) struct Board {
     pub deadline_ms: f64,
     /// Number of cameras.
     pub cameras: usize,
+    /// Their configured names, in order.
+    pub camera_names: Vec<String>,
     /// The census in short; the main thread renews it now and then.
     pub threads: Arc<Mutex<ThreadSummary>>,
 }
@@ -232,7 +235,7 @@ impl Collector {
             };
             live.speed_fraction = d.speed_fraction as f32;
             live.stop = d.stop;
-            live.stop_reason = Label::new(&stop_reason(d));
+            live.stop_reason = Label::new(&stop_reason(d, &self.board.camera_names));
             live.separation_m = d.separation_m.is_finite().then_some(d.separation_m as f32);
             live.protective_distance_m = d.stop_distance_m as f32;
         }
@@ -241,16 +244,21 @@ impl Collector {
 }
 
 /// Why the robot stands, for the person in front of the cell.
-pub(super) fn stop_reason(decision: &Decision) -> String {
+pub(super) fn stop_reason(decision: &Decision, names: &[String]) -> String {
     match decision.fault {
         _ if !decision.stop => String::new(),
         Some(fault) => match fault.camera {
-            Some(camera) => format!("camera {}: {}", camera + 1, fault.kind.text()),
+            Some(camera) => {
+                format!("camera {}: {}", camera_name(names, camera), fault.kind.text())
+            },
             None => fault.kind.text().to_owned(),
         },
         None if decision.recovering => "waiting for fresh data from every camera".to_owned(),
         None if decision.separation_m.is_finite() => match decision.nearest_camera {
-            Some(camera) => format!("somebody at {:.2} m (camera {})", decision.separation_m, camera + 1),
+            Some(camera) => {
+                let name = camera_name(names, camera);
+                format!("somebody at {:.2} m (camera {name})", decision.separation_m)
+            },
             None => format!("somebody at {:.2} m", decision.separation_m),
         },
         None => "waiting until the field stays clear".to_owned(),

@@ -149,6 +149,7 @@ pub fn run(
         policy: file.tasks.policy.name().to_owned(),
         noise: options.interference.noise,
         cameras: file.cameras.len() as u32,
+        camera_names: file.cameras.iter().map(|camera| camera.name.clone()).collect(),
         deadline_ms: file.tasks.reaction_deadline_ms,
         ssm_deadline_ns: file.tasks.ssm.deadline().as_nanos() as u64,
         // Until the window is known, everything counts: a run that is killed early can still be summed up.
@@ -173,6 +174,7 @@ pub fn run(
         ssm: file.ssm.clone(),
         deadline_ms: facts.deadline_ms,
         cameras: file.cameras.len(),
+        camera_names: facts.camera_names.clone(),
         threads: Arc::clone(&threads),
     };
     let window = Window::watched(options.watch.clone());

@@ -22,6 +22,9 @@ pub struct RunFacts {
     pub noise: u32,
     /// Number of cameras.
     pub cameras: u32,
+    /// Their configured names, in order.
+    #[serde(default)]
+    pub camera_names: Vec<String>,
     /// Deadline of the critical path, milliseconds.
     pub deadline_ms: f64,
     /// Deadline of the SSM job, nanoseconds.
@@ -44,6 +47,9 @@ pub struct RunFacts {
 pub struct CameraSummary {
     /// Index.
     pub camera: u32,
+    /// Its configured name.
+    #[serde(default)]
+    pub name: String,
     /// Frames judged.
     pub frames: u64,
     /// Frames of the source that were never judged: gaps in its sequence.
@@ -258,6 +264,7 @@ fn sum_up(facts: &RunFacts, frames: &[FrameRecord], jobs: &[SsmJob]) -> (CellSum
             }
             CameraSummary {
                 camera,
+                name: camera_name(&facts.camera_names, camera),
                 frames: count,
                 dropped,
                 people,
@@ -268,7 +275,7 @@ fn sum_up(facts: &RunFacts, frames: &[FrameRecord], jobs: &[SsmJob]) -> (CellSum
         .collect();
 
     let window_jobs: Vec<&SsmJob> = jobs.iter().filter(|j| inside(j.planned_ns)).collect();
-    let motion = Motion::of(&window_jobs, frames);
+    let motion = Motion::of(&window_jobs, frames, &facts.camera_names);
     let report = judge(&DeadlineEvidence {
         deadline_ms: facts.deadline_ms,
         samples: all.count,
@@ -354,6 +361,11 @@ fn ssm(jobs: &[&SsmJob], deadline_ns: u64) -> SsmSummary {
     }
 }
 
+/// What a camera is called for people: its configured name. Runs of before these were kept have numbers alone.
+pub(super) fn camera_name(names: &[String], camera: u32) -> String {
+    names.get(camera as usize).cloned().unwrap_or_else(|| camera.to_string())
+}
+
 /// When and why the robot was stopped.
 struct Motion {
     causes: BTreeMap<String, u64>,
@@ -362,7 +374,7 @@ struct Motion {
 }
 
 impl Motion {
-    fn of(jobs: &[&SsmJob], frames: &[FrameRecord]) -> Self {
+    fn of(jobs: &[&SsmJob], frames: &[FrameRecord], names: &[String]) -> Self {
         let published: HashMap<(u32, u64), u64> =
             frames.iter().map(|f| ((f.camera, f.sequence), f.published_ns)).collect();
         let mut motion =
@@ -375,7 +387,9 @@ impl Motion {
             if moving && decision.stop {
                 let cause = match decision.fault {
                     Some(fault) => match fault.camera {
-                        Some(camera) => format!("{} (camera {camera})", fault.kind.text()),
+                        Some(camera) => {
+                            format!("{} (camera {})", fault.kind.text(), camera_name(names, camera))
+                        }
                         None => fault.kind.text().to_owned(),
                     },
                     None => "separation".to_owned(),
@@ -411,6 +425,7 @@ mod tests {
             policy: "DL+RR".to_owned(),
             noise: 0,
             cameras: 1,
+            camera_names: vec!["west".to_owned()],
             deadline_ms: 37.3,
             ssm_deadline_ns: 2 * MS,
             window_ns: [100 * MS, 1000 * MS],
@@ -494,7 +509,7 @@ mod tests {
         assert_eq!((s.reaction_ms.count, s.misses, s.unfinished), (2, 1, 1));
         assert!((s.reaction_ms.worst - 50.005).abs() < 1e-9);
         // The stop before the window's first job is none: the robot did not move within the window before.
-        assert_eq!((s.stops, s.stop_causes.get("frames are stale (camera 0)")), (1, Some(&1)));
+        assert_eq!((s.stops, s.stop_causes.get("frames are stale (camera west)")), (1, Some(&1)));
         assert_eq!((s.ssm.jobs, s.ssm.skipped, s.breaches_not_stopped), (4, 1, 0));
         assert_eq!(s.verdict, Verdict::Fail);
     }

@@ -64,7 +64,7 @@ pub fn summary(s: &CellSummary) -> String {
         let _ = writeln!(
             out,
             "  {:<22}{:>9.2}{:>9.2}{:>9.2}{:>9.2}{:>9}   {} frames, {} dropped",
-            format!("camera {}", c.camera + 1),
+            format!("camera {}", c.name),
             r.mean,
             r.median,
             r.p99,

@@ -47,7 +47,7 @@ pub fn patient_cell(folder: &Path, perception: &str) -> PathBuf {
     let path = folder.join("cell.toml");
     fs::write(
         &path,
-        text.replacen("[ssm]", "[ssm]\nstale_after_ms = 1500.0\nrobot_stale_after_ms = 1000.0", 1),
+        text.replacen("[ssm]", "[ssm]\nstale_after_ms = 1000.0\nrobot_stale_after_ms = 1000.0", 1),
     )
     .unwrap();
     path
