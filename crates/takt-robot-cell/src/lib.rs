@@ -7,6 +7,7 @@
 //! The speed slider and the standard digital outputs that the cell commands are **not safety-rated**, and this is
 //! not a certified safety function.
 
+mod bounds;
 pub mod cell;
 pub mod config;
 mod error;

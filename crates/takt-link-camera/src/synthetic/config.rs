@@ -160,7 +160,7 @@ impl PersonConfig {
 
 impl SyntheticConfig {
     /// Checks every value.
-    pub(super) fn check(&self) -> Result<(), CameraError> {
+    pub(crate) fn check(&self) -> Result<(), CameraError> {
         let Intrinsics { width, height, fx, fy, cx, cy } = self.intrinsics;
         expect(
             "intrinsics",
