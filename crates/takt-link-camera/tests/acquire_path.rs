@@ -20,8 +20,7 @@ fn acquires_without_allocating(config: &CameraConfig) {
     let gate = StartGate::new();
     let options = FeedOptions { gate: Some(gate.clone()), ..FeedOptions::default() };
     let pose = Some(Arc::new(|_| Isometry3::identity()) as _);
-    let (mut feed, mut acquisition, mut readers) =
-        CameraFeed::in_task(0, config, pose, 2, options).unwrap();
+    let (mut feed, mut acquisition, mut readers) = CameraFeed::in_task(0, config, pose, 2, options).unwrap();
     assert!(gate.wait_arrived(1, Duration::from_secs(60)));
     gate.open(monotonic_ns());
     for _ in 0..6 {
