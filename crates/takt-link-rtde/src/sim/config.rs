@@ -1,6 +1,7 @@
 use serde::{Deserialize, Serialize};
 use std::f64::consts::{FRAC_PI_2, TAU};
 use std::net::{IpAddr, Ipv4Addr};
+use std::path::PathBuf;
 
 use crate::RtdeError;
 
@@ -57,6 +58,9 @@ pub struct SimConfig {
     /// controller has a computer of its own: under heavy interference give the simulator a priority, else it
     /// starves and looks like a lost link. Without the privilege the simulator runs without and says so.
     pub fifo_priority: u8,
+    /// Where the controller writes a log of its own, a CSV row for every cycle: commands as they arrived, what the arm
+    /// did, and when (CLOCK_MONOTONIC). Default none: 60 kB a second.
+    pub log: Option<PathBuf>,
 }
 
 impl Default for SimConfig {
@@ -77,6 +81,7 @@ impl Default for SimConfig {
             watchdog_action: WatchdogAction::Pause,
             watchdog_auto_resume: false,
             fifo_priority: 0,
+            log: None,
         }
     }
 }

@@ -371,6 +371,15 @@ impl Controller {
         self.slider_followed * self.run_scale
     }
 
+    pub(super) const fn tcp_way_m(&self) -> f64 {
+        self.tcp_way_m
+    }
+
+    /// Whether a heartbeat has been seen since the program started.
+    pub(super) const fn watchdog_armed(&self) -> bool {
+        self.heartbeat_ns.is_some()
+    }
+
     pub(super) fn fill(&self, state: &mut SimState) {
         *state = SimState {
             cycles: self.cycles,

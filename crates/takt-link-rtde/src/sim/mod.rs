@@ -14,6 +14,7 @@ mod config;
 mod connection;
 mod controller;
 mod dashboard;
+mod log;
 mod motion;
 mod rtde;
 mod server;
@@ -26,6 +27,7 @@ use std::thread::JoinHandle;
 
 pub use config::{SimConfig, WatchdogAction};
 pub use controller::RuntimeState;
+pub use log::COLUMNS as LOG_COLUMNS;
 
 use crate::{RobotMode, RtdeError, SafetyMode};
 use server::Server;

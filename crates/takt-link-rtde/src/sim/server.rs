@@ -9,6 +9,7 @@ use takt_rt::clock::{monotonic_ns, sleep_until, thread_cpu_ns};
 
 use super::controller::Controller;
 use super::dashboard::DashboardClient;
+use super::log::Log;
 use super::rtde::{Client, Delivery, Turn};
 use super::{CYCLE_HZ, Fault, Shared, SimConfig, SimState, lock};
 use crate::RtdeError;
@@ -26,6 +27,7 @@ pub(super) struct Server {
     rtde: TcpListener,
     dashboard: TcpListener,
     controller: Controller,
+    log: Option<Log>,
     clients: Vec<Client>,
     dashboards: Vec<DashboardClient>,
     polled: Vec<libc::pollfd>,
@@ -57,6 +59,7 @@ impl Server {
             rtde,
             dashboard,
             fifo_priority: config.fifo_priority,
+            log: config.log.as_deref().map(Log::create).transpose()?,
             controller: Controller::new(config),
             clients: Vec::new(),
             dashboards: Vec::new(),
@@ -120,6 +123,9 @@ impl Server {
         self.take_in(now_ns);
         for _ in 0..steps {
             self.controller.step(now_ns);
+        }
+        if let Some(log) = &mut self.log {
+            log.note(&self.controller, now_ns, steps, self.clients.len());
         }
         self.send(steps);
         self.clients.retain(|client| client.connection.open);
