@@ -126,7 +126,15 @@ pub struct V4l2Config {
     /// Longest wait for a frame, milliseconds, before the camera counts as lost.
     #[serde(default = "default_timeout_ms")]
     pub timeout_ms: u64,
+    /// How much later than the exposure the driver's stamps are, milliseconds, 0 to 1000: captures are dated back by
+    /// it. 0: UVC drivers with time stamps of the camera's own. A driver that stamps at the end of the transfer is
+    /// late by exposure and transfer: measure it by filming a clock.
+    #[serde(default)]
+    pub latency_offset_ms: f64,
 }
+
+/// Accepted values of `latency_offset_ms`.
+pub(crate) const LATENCY_OFFSETS_MS: std::ops::RangeInclusive<f64> = 0.0..=1000.0;
 
 /// Pixel formats that can be converted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -161,6 +169,12 @@ pub struct RealsenseConfig {
     /// Longest wait for a frame, milliseconds, before the camera counts as lost.
     #[serde(default = "default_timeout_ms")]
     pub timeout_ms: u64,
+    /// How much later than the exposure the camera's stamps are, milliseconds, 0 to 1000: captures are dated back by
+    /// it. Without: 0 where the library dates the exposure itself (domain "global time"), and one frame period where
+    /// it dates the arrival (domains "system time" and, by its least delay, "hardware clock"), because exposure,
+    /// readout and transfer take up to that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub latency_offset_ms: Option<f64>,
 }
 
 fn default_fps() -> u32 {

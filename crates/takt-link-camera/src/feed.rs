@@ -14,7 +14,7 @@ use crate::config::CameraConfig;
 use crate::error::CameraError;
 use crate::gate::StartGate;
 use crate::handover::Handover;
-use crate::{Frame, Intrinsics};
+use crate::{Frame, Intrinsics, Streams};
 
 /// How a feed starts and what it does when its camera vanishes.
 #[derive(Clone, Debug)]
@@ -442,7 +442,13 @@ impl Driver {
                 found_height: spare.height,
             });
         }
-        spare.sequence += self.sequence_base;
+        // Saturating: numbers are the device's, and may be anything.
+        spare.sequence = spare.sequence.saturating_add(self.sequence_base);
+        if let Some(Streams { colour, depth }) = &mut spare.streams {
+            for stream in [colour, depth] {
+                stream.number = stream.number.saturating_add(self.sequence_base);
+            }
+        }
         self.last_sequence = spare.sequence;
         // The backend's stamp lies before decoding and copying. Later than now it is of no clock of ours.
         let now_ns = monotonic_ns();
@@ -467,7 +473,8 @@ impl Driver {
     /// Opens the camera again, waiting longer after every failure; `None` when stopped.
     fn reopen(&mut self) -> Result<Option<Box<dyn Camera>>, CameraError> {
         // One number is left out: frames were lost, and consumers see that.
-        self.sequence_base = self.last_sequence + 1;
+        // Unless the camera's numbers were such that they cannot.
+        self.sequence_base = if self.last_sequence < u64::MAX / 2 { self.last_sequence + 1 } else { 0 };
         let mut wait = self.options.retry_first;
         loop {
             let seen = self.shared.wake.value();

@@ -38,12 +38,33 @@ impl Intrinsics {
     }
 }
 
+/// One image of a frame, as the sensor that took it numbers and dates it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StreamStamp {
+    /// Number of the image at the source. The same number again is the same image again: the sensor has stalled.
+    pub number: u64,
+    /// When it was exposed, CLOCK_MONOTONIC nanoseconds.
+    pub capture_ns: u64,
+    /// How far `capture_ns` may be off because it was carried over from another clock, nanoseconds.
+    pub error_ns: u64,
+}
+
+/// The images of a frame whose colour and depth come from two sensors.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Streams {
+    /// The colour image.
+    pub colour: StreamStamp,
+    /// The depth image.
+    pub depth: StreamStamp,
+}
+
 /// One colour image with aligned depth. Buffers are allocated once and reused.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Frame {
     /// Counts from 1 at the source; a gap is a dropped frame. 0 means "no frame yet".
     pub sequence: u64,
-    /// When the sensor exposed the image, CLOCK_MONOTONIC nanoseconds (best estimate of the backend).
+    /// When the sensor exposed the image, CLOCK_MONOTONIC nanoseconds (best estimate of the backend); with two
+    /// sensors, the older of the two images.
     pub capture_ns: u64,
     /// When driver or library had the whole frame, CLOCK_MONOTONIC nanoseconds. Reaction time starts here, so that
     /// whatever user space then does with it counts: waking up, decoding, copying, in whichever thread.
@@ -67,6 +88,8 @@ pub struct Frame {
     /// Pose of the camera's optical frame in the robot base frame at capture, where the source knows it
     /// (the synthetic scene); `None` where the configured mounting and the robot's pose history give it.
     pub camera_in_base: Option<Isometry3<f64>>,
+    /// Colour and depth, each as its own sensor dates it; `None` where one exposure gave both.
+    pub streams: Option<Streams>,
 }
 
 impl Frame {
@@ -83,7 +106,14 @@ impl Frame {
             rgb: vec![0; pixels * 3],
             depth_mm: vec![0; pixels],
             camera_in_base: None,
+            streams: None,
         }
+    }
+
+    /// Number and capture of both images, whether they are told apart or not.
+    pub fn stamps(&self) -> Streams {
+        let one = StreamStamp { number: self.sequence, capture_ns: self.capture_ns, error_ns: 0 };
+        self.streams.unwrap_or(Streams { colour: one, depth: one })
     }
 
     /// Copies `other`, pixels and all, into the buffers that are there already: no allocation when they are of its size.
@@ -99,5 +129,6 @@ impl Frame {
         self.source_ns = other.source_ns;
         (self.width, self.height) = (other.width, other.height);
         self.camera_in_base = other.camera_in_base;
+        self.streams = other.streams;
     }
 }

@@ -30,7 +30,7 @@ pub use camera::{Camera, PoseSource, open};
 pub use config::{CameraConfig, PixelFormat, RealsenseConfig, ReplayConfig, V4l2Config};
 pub use error::CameraError;
 pub use feed::{Acquisition, CameraFeed, FeedOptions, FeedState, FeedStatus};
-pub use frame::{Frame, Intrinsics};
+pub use frame::{Frame, Intrinsics, StreamStamp, Streams};
 pub use gate::StartGate;
 pub use pacing::Pacer;
 pub use synthetic::SyntheticConfig;

@@ -95,6 +95,11 @@ impl Remote {
         }
     }
 
+    /// Index of the camera.
+    pub fn camera(&self) -> u32 {
+        self.camera
+    }
+
     /// Judges one frame, as [`Perception::process`] does. `out` counts unless the frame was [`Judged::Dropped`].
     pub fn process(
         &mut self,

@@ -137,7 +137,7 @@ impl Question {
     }
 }
 
-const HEALTHS: [FrameHealth; 9] = [
+const HEALTHS: [FrameHealth; 15] = [
     FrameHealth::Ok,
     FrameHealth::NoFrame,
     FrameHealth::EmptyColour,
@@ -146,6 +146,12 @@ const HEALTHS: [FrameHealth; 9] = [
     FrameHealth::WrongSize,
     FrameHealth::NoPose,
     FrameHealth::InferenceFailed,
+    FrameHealth::Frozen,
+    FrameHealth::FutureStamp,
+    FrameHealth::StampBackwards,
+    FrameHealth::SequenceRepeated,
+    FrameHealth::SequenceBackwards,
+    FrameHealth::StreamsApart,
     FrameHealth::Unseen,
 ];
 

@@ -62,6 +62,22 @@ pub struct HealthConfig {
     pub min_valid_depth: f32,
     /// Most samples that may be non-zero but outside the sensor's range, as a share of all samples.
     pub max_impossible_depth: f32,
+    /// How long a tile of the image (a sixteenth) may show the very same depth samples, or the whole image the very
+    /// same colours, before the camera counts as frozen, milliseconds, 50 to 60000. 120: as long as a camera may be
+    /// silent, for a frozen picture shows no more than none. The noise of a living sensor changes some of a tile's
+    /// 400 samples in every frame; two equal frames in a row, as a library repeats them when a sensor is late, stay
+    /// below.
+    pub frozen_after_ms: u32,
+    /// Whether depth without noise is believed, for recordings with reconstructed depth. A tile then counts as alive
+    /// when its depth or its colour changes: depth that freezes alone goes unnoticed. `false`: every depth sensor
+    /// has noise.
+    pub depth_without_noise: bool,
+    /// Farthest that the captures of colour and depth may lie apart, milliseconds, 1 to 1000. 60: free-running
+    /// sensors at 30 FPS are up to 17 ms apart, and libraries repeat the image of a sensor that missed a frame, which
+    /// adds 33 ms; beyond, one of the two has stalled.
+    pub max_stream_gap_ms: f32,
+    /// How far in the future a stamp may lie, milliseconds, 0 to 100. 2: as `ssm.future_tolerance_ms`.
+    pub future_tolerance_ms: f32,
 }
 
 impl Default for HealthConfig {
@@ -72,6 +88,10 @@ impl Default for HealthConfig {
             max_depth_mm: 10_000,
             min_valid_depth: 0.3,
             max_impossible_depth: 0.5,
+            frozen_after_ms: 120,
+            depth_without_noise: false,
+            max_stream_gap_ms: 60.0,
+            future_tolerance_ms: 2.0,
         }
     }
 }
@@ -314,6 +334,27 @@ impl PerceptionConfig {
                 name: "health.min_depth_mm",
                 value: least.to_string(),
                 accepted: "less than health.max_depth_mm",
+            });
+        }
+        if !(50..=60_000).contains(&self.health.frozen_after_ms) {
+            return Err(ConfigError {
+                name: "health.frozen_after_ms",
+                value: self.health.frozen_after_ms.to_string(),
+                accepted: "50 to 60000",
+            });
+        }
+        if !(1.0..=1000.0).contains(&self.health.max_stream_gap_ms) {
+            return Err(ConfigError {
+                name: "health.max_stream_gap_ms",
+                value: self.health.max_stream_gap_ms.to_string(),
+                accepted: "1 to 1000",
+            });
+        }
+        if !(0.0..=100.0).contains(&self.health.future_tolerance_ms) {
+            return Err(ConfigError {
+                name: "health.future_tolerance_ms",
+                value: self.health.future_tolerance_ms.to_string(),
+                accepted: "0 to 100",
             });
         }
         self.unseen.check()?;

@@ -22,6 +22,7 @@ mod config;
 mod detector;
 mod device;
 mod engine;
+mod frame_watch;
 pub mod gpu;
 mod health;
 mod image;
@@ -31,6 +32,7 @@ mod mount;
 mod occupancy;
 mod overlay;
 mod perception;
+mod picture;
 mod result;
 mod segmenter;
 mod sensor;
@@ -51,6 +53,7 @@ pub use engine::{
     BUILTIN_MODELS, Backend, BuiltinModel, Engine, EngineConfig, EngineError, LoadedNetwork, ModelSource,
     Network, Provider, Tensor, builtin_model,
 };
+pub use frame_watch::FrameWatch;
 pub use mount::{FramePose, Mount, MountFrame, PoseHistory};
 pub use occupancy::{Capsule, CapsuleFrame, StaticBox, Volume};
 pub use overlay::Overlay;

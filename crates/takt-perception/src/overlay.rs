@@ -21,7 +21,7 @@ impl Overlay {
     }
 
     /// Empties it for a frame of that size.
-    pub(crate) fn reset(&mut self, frame_sequence: u64, width: u32, height: u32) {
+    pub fn reset(&mut self, frame_sequence: u64, width: u32, height: u32) {
         (self.frame_sequence, self.width, self.height) = (frame_sequence, width, height);
         self.mask.clear();
         self.mask.resize(width as usize * height as usize, 0);

@@ -86,6 +86,11 @@ impl Perception {
         Ok(Self { judge, stages })
     }
 
+    /// Index of the camera.
+    pub fn camera(&self) -> u32 {
+        self.judge.camera()
+    }
+
     /// Judges one frame.
     ///
     /// `pose` is camera and tool at capture time, `None` where the robot's pose then is not known. `start_ns`

@@ -2,6 +2,7 @@
 
 use nalgebra::{Point3, Vector3};
 use serde::{Deserialize, Serialize};
+use takt_link_camera::Frame;
 
 /// Most objects one camera reports; the nearest ones are kept.
 pub const MAX_OBJECTS: usize = 16;
@@ -79,6 +80,18 @@ pub enum FrameHealth {
     NoPose,
     /// Inference failed.
     InferenceFailed,
+    /// A part of the image shows the very same samples for longer than a living sensor can.
+    Frozen,
+    /// A stamp lies in the future.
+    FutureStamp,
+    /// A stamp does not lie after that of the image before.
+    StampBackwards,
+    /// The number of the image before, on another image.
+    SequenceRepeated,
+    /// A number below that of the image before.
+    SequenceBackwards,
+    /// Colour and depth were captured too far apart.
+    StreamsApart,
     /// Too much of the monitored volume lies in holes of the depth image.
     Unseen,
 }
@@ -149,6 +162,19 @@ impl Default for Detections {
 }
 
 impl Detections {
+    /// What a camera says of a frame that nobody looked at, because its `health` is not [`FrameHealth::Ok`].
+    pub fn blind(camera: u32, frame: &Frame, health: FrameHealth, start_ns: u64, now_ns: u64) -> Self {
+        let times = StageTimes {
+            arrival_ns: frame.arrival_ns,
+            start_ns,
+            inferred_ns: now_ns,
+            projected_ns: now_ns,
+            published_ns: now_ns,
+        };
+        let (frame_sequence, capture_ns) = (frame.sequence, frame.capture_ns);
+        Self { camera, frame_sequence, capture_ns, times, health, ..Self::default() }
+    }
+
     /// The objects, nearest first.
     pub fn objects(&self) -> &[Object] {
         &self.objects[..self.count as usize]

@@ -188,7 +188,7 @@ type Spoil = fn(&mut Cell);
 
 #[test]
 fn every_fault_stops_at_once_is_named_and_needs_fresh_data_to_recover() {
-    let spoils: [(FaultKind, Spoil, Spoil); 17] = [
+    let spoils: [(FaultKind, Spoil, Spoil); 20] = [
         (FaultKind::PerceptionDead, |c| c.alive[3] = false, |c| c.alive[3] = true),
         (FaultKind::NoFrame, |c| c.detections[1].health = FrameHealth::NoFrame, all_ok),
         (FaultKind::EmptyColour, |c| c.detections[1].health = FrameHealth::EmptyColour, all_ok),
@@ -197,6 +197,9 @@ fn every_fault_stops_at_once_is_named_and_needs_fresh_data_to_recover() {
         (FaultKind::WrongSize, |c| c.detections[1].health = FrameHealth::WrongSize, all_ok),
         (FaultKind::NoPose, |c| c.detections[1].health = FrameHealth::NoPose, all_ok),
         (FaultKind::InferenceFailed, |c| c.detections[1].health = FrameHealth::InferenceFailed, all_ok),
+        (FaultKind::Frozen, |c| c.detections[1].health = FrameHealth::Frozen, all_ok),
+        (FaultKind::StreamsApart, |c| c.detections[1].health = FrameHealth::StreamsApart, all_ok),
+        (FaultKind::SequenceRepeated, |c| c.detections[1].health = FrameHealth::SequenceRepeated, all_ok),
         (FaultKind::ImpossibleDistance, |c| c.person(0, f32::NAN), Cell::nobody),
         (FaultKind::ImpossibleDistance, |c| c.person(0, -1.0), Cell::nobody),
         (FaultKind::ImpossibleDistance, |c| c.person(0, f32::INFINITY), Cell::nobody),

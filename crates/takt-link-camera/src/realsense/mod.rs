@@ -4,18 +4,20 @@
 //! image by the library's align block in this thread; its own threads are helpers in the sense of the thread census.
 //! Colour is taken as an ideal pinhole image: the lens distortion left in a D4xx's colour is not corrected.
 
+mod stamp;
 mod sys;
 
 use std::ffi::{CString, c_int};
 use std::sync::Arc;
 
-use takt_rt::clock::{monotonic_ns, realtime_ns};
+use takt_rt::clock::monotonic_ns;
 
 use crate::camera::Camera;
-use crate::config::RealsenseConfig;
+use crate::config::{LATENCY_OFFSETS_MS, RealsenseConfig};
 use crate::error::CameraError;
 use crate::image::{self, ImageError};
-use crate::{Frame, Intrinsics};
+use crate::{Frame, Intrinsics, StreamStamp, Streams};
+use stamp::{Clocks, RawStamp, SensorClock};
 use sys::{Api, Handle, RawIntrinsics};
 
 /// An object of the library, deleted by its own function.
@@ -60,8 +62,11 @@ pub struct RealsenseCamera {
     device: String,
     timeout_ms: u32,
     intrinsics: Intrinsics,
-    /// Taken while opening, delivered first.
-    first_number: u64,
+    colour_clock: SensorClock,
+    depth_clock: SensorClock,
+    /// Of the set delivered last.
+    last: Option<Streams>,
+    sequence: u64,
 }
 
 // SAFETY: the objects are used by one thread at a time (all methods take `&mut self`), and librealsense2's objects
@@ -100,6 +105,15 @@ impl RealsenseCamera {
         if !(1..=60_000).contains(&config.timeout_ms) {
             return bad("timeout_ms", config.timeout_ms, "expected 1 to 60000");
         }
+        if let Some(offset_ms) = config.latency_offset_ms
+            && !LATENCY_OFFSETS_MS.contains(&offset_ms)
+        {
+            return Err(CameraError::BadConfig {
+                key: "latency_offset_ms",
+                value: offset_ms.to_string(),
+                expected: "expected 0 to 1000",
+            });
+        }
         let api = Arc::new(Api::load()?);
         let device = match &config.serial {
             Some(serial) => format!("RealSense {serial}"),
@@ -129,11 +143,14 @@ impl RealsenseCamera {
                 cx: 0.0,
                 cy: 0.0,
             },
-            first_number: 0,
+            colour_clock: SensorClock::new(config.latency_offset_ms, config.rate_fps),
+            depth_clock: SensorClock::new(config.latency_offset_ms, config.rate_fps),
+            last: None,
+            sequence: 0,
         };
         // The first frame tells the intrinsics; a camera takes up to some seconds for it.
-        let frames = camera.aligned(5_000)?;
-        let color = camera.part(&frames, sys::STREAM_COLOR)?;
+        let (frames, _) = camera.aligned(5_000)?;
+        let color = camera.part(&frames, sys::STREAM_COLOR, sys::FORMAT_RGB8)?;
         let raw = camera.intrinsics_of(&color).map_err(failed)?;
         camera.intrinsics = Intrinsics {
             fx: raw.fx.into(),
@@ -151,11 +168,6 @@ impl RealsenseCamera {
                 found_height: raw.height.unsigned_abs(),
             });
         }
-        // SAFETY: `color` is a live frame.
-        camera.first_number = camera
-            .api
-            .check(|e| unsafe { (camera.api.get_frame_number)(color.handle, e) })
-            .map_err(failed)?;
         Ok(camera)
     }
 
@@ -167,15 +179,16 @@ impl RealsenseCamera {
         }
     }
 
-    /// The next set of frames, depth aligned to colour.
-    fn aligned(&mut self, timeout_ms: u32) -> Result<Owned, CameraError> {
+    /// The next set of frames, depth aligned to colour, and when the library had it complete.
+    fn aligned(&mut self, timeout_ms: u32) -> Result<(Owned, u64), CameraError> {
         let api = &self.api;
         let timed_out =
             || CameraError::Timeout { device: self.device.clone(), timeout_ms: timeout_ms.into() };
         // SAFETY: the pipeline is started and alive.
         let raw = api
             .check(|e| unsafe { (api.pipeline_wait_for_frames)(self.pipeline.0.handle, timeout_ms, e) })
-            .map_err(|_| timed_out())?;
+            .map_err(|e| self.no_frame(e, timeout_ms))?;
+        let arrival_ns = monotonic_ns();
         let raw = Owned::new(api, raw, api.release_frame).map_err(|_| timed_out())?;
         // SAFETY: block and frame are alive; the block takes ownership of the frame.
         api.check(|e| unsafe { (api.process_frame)(self.align.handle, raw.release(), e) })
@@ -183,13 +196,25 @@ impl RealsenseCamera {
         // SAFETY: the queue is alive.
         let aligned = api
             .check(|e| unsafe { (api.wait_for_frame)(self.queue.handle, timeout_ms, e) })
-            .map_err(|_| timed_out())?;
-        Owned::new(api, aligned, api.release_frame).map_err(|_| timed_out())
+            .map_err(|e| self.no_frame(e, timeout_ms))?;
+        let aligned = Owned::new(api, aligned, api.release_frame).map_err(|_| timed_out())?;
+        Ok((aligned, arrival_ns))
+    }
+
+    /// Why a wait for a frame failed: the library says "Frame didn't arrive within N" when its time is up, and
+    /// something else when the device is gone.
+    fn no_frame(&self, reason: String, timeout_ms: u32) -> CameraError {
+        if reason.contains("arrive") {
+            CameraError::Timeout { device: self.device.clone(), timeout_ms: timeout_ms.into() }
+        } else {
+            self.unplugged(reason)
+        }
     }
 
     /// The frame of one stream in a set.
-    fn part(&self, set: &Owned, stream: c_int) -> Result<Owned, CameraError> {
+    fn part(&self, set: &Owned, stream: c_int, format: c_int) -> Result<Owned, CameraError> {
         let api = &self.api;
+        let wanted = format;
         let find = || -> Result<Option<Owned>, String> {
             // SAFETY: the set is alive.
             let count = api.check(|e| unsafe { (api.embedded_frames_count)(set.handle, e) })?;
@@ -206,6 +231,9 @@ impl RealsenseCamera {
                     (api.get_stream_profile_data)(profile, kind, format, number, id, rate, e)
                 })?;
                 if data[0] == stream {
+                    if data[1] != wanted {
+                        return Err(format!("stream {stream} has the format {}, expected {wanted}", data[1]));
+                    }
                     return Ok(Some(frame));
                 }
             }
@@ -230,7 +258,7 @@ impl RealsenseCamera {
     fn pixels<'a>(&self, frame: &'a Owned, bytes_per_pixel: usize) -> Result<(&'a [u8], usize), CameraError> {
         let api = &self.api;
         let get = || -> Result<_, String> {
-            // SAFETY: the frame is a live video frame, for all four calls.
+            // SAFETY: the frame is a live video frame, for all five calls.
             let width = api.check(|e| unsafe { (api.get_frame_width)(frame.handle, e) })?;
             // SAFETY: as above.
             let height = api.check(|e| unsafe { (api.get_frame_height)(frame.handle, e) })?;
@@ -238,14 +266,17 @@ impl RealsenseCamera {
             let stride = api.check(|e| unsafe { (api.get_frame_stride)(frame.handle, e) })?;
             // SAFETY: as above.
             let data = api.check(|e| unsafe { (api.get_frame_data)(frame.handle, e) })?;
-            Ok((width, height, stride, data))
+            // SAFETY: as above.
+            let size = api.check(|e| unsafe { (api.get_frame_data_size)(frame.handle, e) })?;
+            Ok((width, height, stride, data, size))
         };
-        let (width, height, stride, data) = get().map_err(|e| self.unplugged(e))?;
+        let (width, height, stride, data, size) = get().map_err(|e| self.unplugged(e))?;
         let Intrinsics { width: expected_width, height: expected_height, .. } = self.intrinsics;
         let stride = usize::try_from(stride).unwrap_or(0);
         if (width, height) != (expected_width as c_int, expected_height as c_int)
             || data.is_null()
             || stride < expected_width as usize * bytes_per_pixel
+            || usize::try_from(size).unwrap_or(0) < stride * expected_height as usize
         {
             return Err(CameraError::SizeMismatch {
                 what: self.device.clone(),
@@ -255,7 +286,7 @@ impl RealsenseCamera {
                 found_height: height.unsigned_abs(),
             });
         }
-        // SAFETY: the library's frame has `height` rows of `stride` bytes, which live as long as the frame.
+        // SAFETY: the library's frame has `height` rows of `stride` bytes, as its size says, which live as long as the frame.
         let bytes =
             unsafe { std::slice::from_raw_parts(data.cast::<u8>(), stride * expected_height as usize) };
         Ok((bytes, stride))
@@ -308,23 +339,37 @@ impl Camera for RealsenseCamera {
     }
 
     fn next_frame(&mut self, frame: &mut Frame) -> Result<(), CameraError> {
-        let set = self.aligned(self.timeout_ms)?;
-        let arrival_ns = monotonic_ns();
-        let color = self.part(&set, sys::STREAM_COLOR)?;
-        let depth = self.part(&set, sys::STREAM_DEPTH)?;
+        let (set, arrival_ns) = self.aligned(self.timeout_ms)?;
+        let color = self.part(&set, sys::STREAM_COLOR, sys::FORMAT_RGB8)?;
+        let depth = self.part(&set, sys::STREAM_DEPTH, sys::FORMAT_Z16)?;
         let api = &self.api;
-        let facts = || -> Result<_, String> {
-            // SAFETY: both are live frames, for all four calls.
-            let number = api.check(|e| unsafe { (api.get_frame_number)(color.handle, e) })?;
+        let stamp_of = |frame: &Owned| -> Result<RawStamp, String> {
+            // SAFETY: a live frame, for all three calls.
+            let number = api.check(|e| unsafe { (api.get_frame_number)(frame.handle, e) })?;
             // SAFETY: as above.
-            let stamp_ms = api.check(|e| unsafe { (api.get_frame_timestamp)(color.handle, e) })?;
+            let stamp_ms = api.check(|e| unsafe { (api.get_frame_timestamp)(frame.handle, e) })?;
             // SAFETY: as above.
-            let domain = api.check(|e| unsafe { (api.get_frame_timestamp_domain)(color.handle, e) })?;
-            // SAFETY: as above; an aligned depth frame is a depth frame.
-            let unit_m = api.check(|e| unsafe { (api.depth_frame_get_units)(depth.handle, e) })?;
-            Ok((number, stamp_ms, domain, unit_m))
+            let domain = api.check(|e| unsafe { (api.get_frame_timestamp_domain)(frame.handle, e) })?;
+            Ok(RawStamp { number, stamp_ms, domain })
         };
-        let (number, stamp_ms, domain, unit_m) = facts().map_err(|e| self.unplugged(e))?;
+        let facts = || -> Result<_, String> {
+            // SAFETY: a live frame; an aligned depth frame is a depth frame.
+            let unit_m = api.check(|e| unsafe { (api.depth_frame_get_units)(depth.handle, e) })?;
+            if !(1e-6..=0.1).contains(&unit_m) {
+                return Err(format!("the unit of depth is {unit_m} m, expected 0.000001 to 0.1"));
+            }
+            Ok((stamp_of(&color)?, stamp_of(&depth)?, unit_m))
+        };
+        let (color_stamp, depth_stamp, unit_m) = facts().map_err(|e| self.unplugged(e))?;
+        let clocks = Clocks::now();
+        let mut stamps = || -> Result<_, String> {
+            Ok(Streams {
+                colour: self.colour_clock.convert(color_stamp, arrival_ns, &clocks)?,
+                depth: self.depth_clock.convert(depth_stamp, arrival_ns, &clocks)?,
+            })
+        };
+        let stamps = stamps();
+        let streams = stamps.map_err(|e| self.unplugged(e))?;
         let Intrinsics { width, height, .. } = self.intrinsics;
         let short = |e: ImageError| self.unplugged(e.to_string());
         let (bytes, stride) = self.pixels(&color, 3)?;
@@ -334,14 +379,19 @@ impl Camera for RealsenseCamera {
         let scale = (unit_m * 1e6).round() / 1e3;
         image::copy_depth(bytes, stride, width, height, scale, &mut frame.depth_mm).map_err(short)?;
 
-        frame.sequence = number.saturating_sub(self.first_number).max(1);
-        frame.source_ns = (stamp_ms.max(0.0) * 1e6) as u64;
+        // A set is new when one of its images is; that the other one stands still shows in its own stamp, which is the
+        // older one. A number that goes backwards adds nothing, and shows in its own image, too.
+        let last = self.last.unwrap_or_default();
+        let advance = |new: StreamStamp, old: StreamStamp| new.number.saturating_sub(old.number);
+        let advance = advance(streams.colour, last.colour).max(advance(streams.depth, last.depth));
+        // Bounded: one wrong number must not use up all that follow.
+        self.sequence = self.sequence.saturating_add(advance.min(1 << 32));
+        self.last = Some(streams);
+        frame.sequence = self.sequence;
+        frame.capture_ns = streams.colour.capture_ns.min(streams.depth.capture_ns);
+        frame.source_ns = (color_stamp.stamp_ms * 1e6) as u64;
         frame.arrival_ns = arrival_ns;
-        // Stamps of the wall clock are carried over to our clock by the frame's age; an age that no frame has means
-        // that the clocks disagree.
-        let age_ns = realtime_ns().saturating_sub(frame.source_ns);
-        let usable = domain != sys::DOMAIN_HARDWARE_CLOCK && age_ns < 1_000_000_000;
-        frame.capture_ns = if usable { monotonic_ns().saturating_sub(age_ns) } else { arrival_ns };
+        frame.streams = Some(streams);
         (frame.width, frame.height) = (width, height);
         frame.camera_in_base = None;
         Ok(())
@@ -360,6 +410,7 @@ mod tests {
             height: 240,
             rate_fps: 30,
             timeout_ms: 1000,
+            latency_offset_ms: None,
         };
         match RealsenseCamera::open(&config).err().expect("there is no such camera") {
             CameraError::Library { library, advice, .. } => {

@@ -21,8 +21,12 @@ pub const STREAM_COLOR: c_int = 2;
 pub const FORMAT_Z16: c_int = 1;
 /// `RS2_FORMAT_RGB8`.
 pub const FORMAT_RGB8: c_int = 5;
-/// `RS2_TIMESTAMP_DOMAIN_HARDWARE_CLOCK`: any other domain counts milliseconds of the host's wall clock.
+/// `RS2_TIMESTAMP_DOMAIN_HARDWARE_CLOCK`: milliseconds of a clock of the device's own.
 pub const DOMAIN_HARDWARE_CLOCK: c_int = 0;
+/// `RS2_TIMESTAMP_DOMAIN_SYSTEM_TIME`: arrival at the host, milliseconds of its wall clock.
+pub const DOMAIN_SYSTEM_TIME: c_int = 1;
+/// `RS2_TIMESTAMP_DOMAIN_GLOBAL_TIME`: exposure by the device's clock, carried over to the host's wall clock.
+pub const DOMAIN_GLOBAL_TIME: c_int = 2;
 
 /// `rs2_intrinsics`.
 #[repr(C)]
@@ -108,6 +112,7 @@ api! {
     get_frame_width = rs2_get_frame_width(Handle, ErrorSlot) -> c_int;
     get_frame_height = rs2_get_frame_height(Handle, ErrorSlot) -> c_int;
     get_frame_stride = rs2_get_frame_stride_in_bytes(Handle, ErrorSlot) -> c_int;
+    get_frame_data_size = rs2_get_frame_data_size(Handle, ErrorSlot) -> c_int;
     get_frame_number = rs2_get_frame_number(Handle, ErrorSlot) -> c_ulonglong;
     get_frame_timestamp = rs2_get_frame_timestamp(Handle, ErrorSlot) -> f64;
     get_frame_timestamp_domain = rs2_get_frame_timestamp_domain(Handle, ErrorSlot) -> c_int;

@@ -153,6 +153,7 @@ impl<R: Read + Seek> FrameReader<R> {
         frame.capture_ns = self.stamp_ns;
         frame.arrival_ns = self.stamp_ns;
         frame.camera_in_base = None;
+        frame.streams = None;
         Ok(())
     }
 }

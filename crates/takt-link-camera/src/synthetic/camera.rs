@@ -84,6 +84,7 @@ impl Camera for SyntheticCamera {
         frame.sequence = self.next;
         frame.source_ns = due_ns - self.due_ns(0) + self.phase_ns;
         frame.capture_ns = exposure_ns;
+        frame.streams = None;
         self.renderer.render(&self.scene, &pose, frame.source_ns, frame);
         clock::sleep_until(due_ns);
         // A camera would have handed it over then, however late this thread is.

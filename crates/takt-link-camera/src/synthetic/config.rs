@@ -28,7 +28,8 @@ pub struct SyntheticConfig {
     #[serde(default = "default_max_depth_m")]
     pub max_depth_m: f64,
     /// Standard deviation of the depth at one metre, metres. It grows with the square of the depth, as that of
-    /// stereo cameras does. 0: exact depth, rounded to millimetres.
+    /// stereo cameras does. 0: exact depth, rounded to millimetres, and exact colour; else half of the pixels have
+    /// one grey level more or less of green. Pictures without any noise look frozen while nothing moves.
     #[serde(default)]
     pub depth_noise_m: f64,
     /// Seed of the noise. The same seed gives the same frames.

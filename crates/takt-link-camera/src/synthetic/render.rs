@@ -190,21 +190,28 @@ impl Renderer {
         for (pixel, (to, &depth_m)) in frame.depth_mm.iter_mut().zip(&self.depth_m).enumerate() {
             let mut mm = depth_m * 1e3;
             if noisy {
-                mm += normal(frame_seed.wrapping_add(pixel as u64)) * self.noise_m * depth_m * depth_m * 1e3;
+                let hash = hash(frame_seed.wrapping_add(pixel as u64));
+                // Every colour sensor has noise, too: one grey level of green is enough to show that it lives.
+                frame.rgb[pixel * 3 + 1] ^= (hash >> 63) as u8;
+                mm += normal(hash) * self.noise_m * depth_m * depth_m * 1e3;
             }
             *to = if mm >= self.min_mm && mm <= self.max_mm { (mm + 0.5) as u16 } else { 0 };
         }
     }
 }
 
-/// A normally distributed number from a seed: the sum of eight uniform bytes of a hash (splitmix64), which has
-/// no values beyond 4.9 standard deviations.
-fn normal(seed: u64) -> f32 {
+/// 64 well mixed bits from a seed (splitmix64).
+fn hash(seed: u64) -> u64 {
     let mut z = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^= z >> 31;
-    let sum: u32 = z.to_le_bytes().into_iter().map(u32::from).sum();
+    z ^ (z >> 31)
+}
+
+/// A normally distributed number from a hash: the sum of its eight uniform bytes, which has no values beyond 4.9
+/// standard deviations.
+fn normal(hash: u64) -> f32 {
+    let sum: u32 = hash.to_le_bytes().into_iter().map(u32::from).sum();
     // A byte has mean 127.5 and variance (256^2 - 1) / 12.
     (sum as f32 - 8.0 * 127.5) / (8.0f32 * 65_535.0 / 12.0).sqrt()
 }
@@ -236,7 +243,7 @@ mod tests {
     #[test]
     fn noise_has_unit_variance_and_no_bias() {
         let n = 100_000u32;
-        let values: Vec<f64> = (0..n).map(|i| f64::from(normal(u64::from(i)))).collect();
+        let values: Vec<f64> = (0..n).map(|i| f64::from(normal(hash(u64::from(i))))).collect();
         let mean = values.iter().sum::<f64>() / f64::from(n);
         let variance = values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / f64::from(n);
         assert!(mean.abs() < 0.02 && (variance - 1.0).abs() < 0.03, "mean {mean}, variance {variance}");

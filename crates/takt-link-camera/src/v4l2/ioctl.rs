@@ -290,7 +290,7 @@ impl Filled {
         }
         let seconds = u64::try_from(self.0.timestamp.tv_sec).ok()?;
         let micros = u64::try_from(self.0.timestamp.tv_usec).ok()?;
-        Some(seconds * 1_000_000_000 + micros * 1_000)
+        Some(seconds.saturating_mul(1_000_000_000).saturating_add(micros.saturating_mul(1_000)))
     }
 
     /// Whether the stamp is that of the exposure's start (webcams), and not of the last byte (the kernel's default).

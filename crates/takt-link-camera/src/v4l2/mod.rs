@@ -12,7 +12,7 @@ use std::time::Duration;
 use takt_rt::clock::monotonic_ns;
 
 use crate::camera::Camera;
-use crate::config::{PixelFormat, V4l2Config};
+use crate::config::{LATENCY_OFFSETS_MS, PixelFormat, V4l2Config};
 use crate::error::CameraError;
 use crate::image;
 use crate::{Frame, Intrinsics};
@@ -62,6 +62,8 @@ pub struct V4l2Camera {
     intrinsics: Intrinsics,
     mjpeg: bool,
     timeout: Duration,
+    /// How much later than the exposure the stamps are.
+    latency_ns: u64,
 }
 
 impl V4l2Camera {
@@ -84,6 +86,9 @@ impl V4l2Camera {
         }
         if !(1..=60_000).contains(&config.timeout_ms) {
             return bad("timeout_ms", config.timeout_ms.to_string(), "expected 1 to 60000");
+        }
+        if !LATENCY_OFFSETS_MS.contains(&config.latency_offset_ms) {
+            return bad("latency_offset_ms", config.latency_offset_ms.to_string(), "expected 0 to 1000");
         }
         let name = config.device.display().to_string();
         let device = Device::open(&config.device).map_err(|e| device_error(&name, e))?;
@@ -137,6 +142,7 @@ impl V4l2Camera {
             intrinsics: config.intrinsics,
             mjpeg,
             timeout: Duration::from_millis(config.timeout_ms),
+            latency_ns: (config.latency_offset_ms * 1e6) as u64,
         })
     }
 }
@@ -187,14 +193,16 @@ impl Camera for V4l2Camera {
                 });
             }
             frame.sequence = sequence;
-            // The kernel's stamp, where it is of our clock and not absurd.
-            frame.capture_ns = capture_ns.filter(|&ns| ns <= arrival_ns).unwrap_or(arrival_ns);
-            frame.source_ns = frame.capture_ns;
+            // The kernel's stamp, where it is of our clock; one of the future is passed on, as the fault that it is.
+            let stamp_ns = capture_ns.unwrap_or(arrival_ns);
+            frame.capture_ns = stamp_ns.saturating_sub(self.latency_ns);
+            frame.source_ns = stamp_ns;
             frame.arrival_ns = arrival_ns;
             (frame.width, frame.height) = (width, height);
             frame.depth_mm.clear();
             frame.depth_mm.resize(self.intrinsics.pixels(), 0);
             frame.camera_in_base = None;
+            frame.streams = None;
             return Ok(());
         }
     }
@@ -234,6 +242,7 @@ mod tests {
             format: PixelFormat::Auto,
             buffers: 4,
             timeout_ms: 500,
+            latency_offset_ms: 0.0,
         }
     }
 

@@ -13,7 +13,7 @@ use takt_link_rtde::RobotState;
 use takt_link_rtde::arm::{MissionProgress, MissionThread};
 use takt_link_rtde::client::{Link, LinkEvent, Opened, StateHistory};
 use takt_link_rtde::sim::Simulator;
-use takt_perception::{Detections, DetectorService, Overlay};
+use takt_perception::{Detections, DetectorService, FrameWatch, Overlay};
 use takt_perception_process::{Program, Record, Supervisor, WorkerFacts};
 use takt_rt::census::{CensusKeeper, CensusReport};
 use takt_rt::clock::monotonic_ns;
@@ -252,7 +252,8 @@ impl Cell {
                 alive: Arc::clone(&alive),
                 stop: Arc::clone(&self.stop_perception),
             };
-            let task = PerceptionTask::new(judging, cameras[index].mount, ports);
+            let watch = FrameWatch::new(&self.config.perception.health);
+            let task = PerceptionTask::new(judging, cameras[index].mount, watch, ports);
             let handle = thread::spawn(&format!("perception-{index}"), &settings, move || task.run())?;
             self.keep(handle);
             self.perception_count += 1;

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use takt_link_rtde::RobotState;
 
-use super::watch::{camera_fault, robot_fault};
+use super::watch::{CameraWatch, robot_fault};
 use super::{CameraInput, Fault, SsmConfig, SsmMode};
 
 /// Most cameras one monitor can watch.
@@ -79,9 +79,7 @@ pub struct Monitor {
     config: SsmConfig,
     cameras: usize,
     speed_fraction: f64,
-    last_sequence: [u64; MAX_CAMERAS],
-    /// Capture time of the frame that each camera showed when the last fault was seen: recovery needs fresher.
-    at_fault_ns: [u64; MAX_CAMERAS],
+    watches: [CameraWatch; MAX_CAMERAS],
     valid_since_ns: Option<u64>,
     clear_since_ns: Option<u64>,
 }
@@ -100,8 +98,7 @@ impl Monitor {
             config,
             cameras,
             speed_fraction: 0.0,
-            last_sequence: [0; MAX_CAMERAS],
-            at_fault_ns: [0; MAX_CAMERAS],
+            watches: [CameraWatch::default(); MAX_CAMERAS],
             valid_since_ns: None,
             clear_since_ns: None,
         })
@@ -114,11 +111,11 @@ impl Monitor {
         let stop_distance_m = self.stop_distance(inputs, separation_m);
         let breach = separation_m < stop_distance_m;
         if fault.is_some() {
-            self.forget_validity(inputs);
+            self.forget_validity();
         }
         let valid_since_ns = *self.valid_since_ns.get_or_insert(inputs.now_ns);
         let recovered =
-            elapsed(inputs.now_ns, valid_since_ns, self.config.recover_after_s) && self.all_fresh(inputs);
+            elapsed(inputs.now_ns, valid_since_ns, self.config.recover_after_s) && self.all_fresh();
         let recovering = fault.is_none() && !recovered;
 
         self.speed_fraction = if fault.is_some() || recovering || breach {
@@ -192,31 +189,24 @@ impl Monitor {
         if inputs.cameras.len() != self.cameras {
             return Some(Fault { kind: super::FaultKind::NoFrame, camera: None });
         }
-        if let Some(kind) = robot_fault(&self.config, inputs.robot, inputs.now_ns) {
-            return Some(Fault { kind, camera: None });
+        let mut found =
+            robot_fault(&self.config, inputs.robot, inputs.now_ns).map(|kind| Fault { kind, camera: None });
+        // Every camera is followed in every job, whatever else is wrong; the first fault is the one told of.
+        for (index, (&camera, watch)) in inputs.cameras.iter().zip(&mut self.watches).enumerate() {
+            let kind = watch.judge(&self.config, camera, inputs.now_ns);
+            found = found.or(kind.map(|kind| Fault { kind, camera: Some(index as u32) }));
         }
-        for (index, &camera) in inputs.cameras.iter().enumerate() {
-            let last = &mut self.last_sequence[index];
-            let kind = camera_fault(&self.config, camera, inputs.now_ns, *last);
-            // A source that restarts counts from 1 again: accepted as the new order, after this one stop.
-            *last = camera.detections.frame_sequence;
-            if let Some(kind) = kind {
-                return Some(Fault { kind, camera: Some(index as u32) });
-            }
-        }
-        None
+        found
     }
 
-    fn forget_validity(&mut self, inputs: &Inputs<'_>) {
+    fn forget_validity(&mut self) {
         self.valid_since_ns = None;
-        for (at_fault, camera) in self.at_fault_ns.iter_mut().zip(inputs.cameras) {
-            *at_fault = camera.detections.capture_ns;
-        }
+        self.watches.iter_mut().for_each(CameraWatch::forget_validity);
     }
 
     /// Whether every camera shows a frame that was captured after the last fault.
-    fn all_fresh(&self, inputs: &Inputs<'_>) -> bool {
-        inputs.cameras.iter().zip(&self.at_fault_ns).all(|(c, &at_fault)| c.detections.capture_ns > at_fault)
+    fn all_fresh(&self) -> bool {
+        self.watches[..self.cameras].iter().all(CameraWatch::is_fresh)
     }
 }
 

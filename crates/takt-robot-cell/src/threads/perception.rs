@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use takt_link_camera::{Acquisition, Frame};
 use takt_link_rtde::client::{STATE_HISTORY, StateHistory};
-use takt_perception::{Detections, FramePose, Mount, ObjectKind, Overlay, Perception, PoseHistory};
+use takt_perception::{
+    Detections, FrameHealth, FramePose, FrameWatch, Mount, ObjectKind, Overlay, Perception, PoseHistory,
+};
 use takt_perception_process::{Judged, Remote};
 use takt_rt::clock::monotonic_ns;
 use takt_rt::exchange::{Reader, Writer};
@@ -48,6 +50,13 @@ pub enum Judging {
 }
 
 impl Judging {
+    fn camera(&self) -> u32 {
+        match self {
+            Self::Here(perception) => perception.camera(),
+            Self::There(remote) => remote.camera(),
+        }
+    }
+
     /// Judges a frame; false when it has no result and nothing must be published.
     fn process(
         &mut self,
@@ -73,6 +82,10 @@ pub struct PerceptionTask {
     mount: Mount,
     history: PoseHistory,
     ports: PerceptionPorts,
+    watch: FrameWatch,
+    /// Which of the camera's frames was taken up last, by the exchange's own count: a frame's number is the camera's,
+    /// and may repeat.
+    last_write: u64,
     last_sequence: u64,
     /// Frames taken up since the last record that nobody judged.
     unjudged: u64,
@@ -100,9 +113,9 @@ impl Drop for AliveGuard {
 
 impl PerceptionTask {
     /// A task that has judged no frame yet.
-    pub fn new(judging: Judging, mount: Mount, ports: PerceptionPorts) -> Self {
+    pub fn new(judging: Judging, mount: Mount, watch: FrameWatch, ports: PerceptionPorts) -> Self {
         let history = PoseHistory::new(2 * STATE_HISTORY, POSE_HOLD_NS, POSE_GAP_NS);
-        Self { judging, mount, history, ports, last_sequence: 0, unjudged: 0 }
+        Self { judging, mount, history, ports, watch, last_write: 0, last_sequence: 0, unjudged: 0 }
     }
 
     /// Judges frames until asked to stop, and the newest one after that.
@@ -138,17 +151,35 @@ impl PerceptionTask {
         let ports = &mut self.ports;
         let newest_ns = self.history.newest_ns();
         let states = ports.robot.read().value;
-        for (t_ns, pose) in tool_poses(states).skip_while(|(t_ns, _)| newest_ns.is_some_and(|n| *t_ns <= n)) {
+        // A pose of the future would keep out all that follow until then.
+        let now_ns = monotonic_ns();
+        let known = |(t_ns, _): &(u64, _)| newest_ns.is_some_and(|n| *t_ns <= n);
+        for (t_ns, pose) in tool_poses(states).skip_while(known).filter(|(t_ns, _)| *t_ns <= now_ns) {
             self.history.push(t_ns, &pose);
         }
-        let frame = ports.frames.read().value;
-        if frame.sequence == 0 || frame.sequence == self.last_sequence {
+        let snapshot = ports.frames.read();
+        if snapshot.sequence == self.last_write {
             return false;
         }
+        self.last_write = snapshot.sequence;
+        let frame = snapshot.value;
         let start_ns = monotonic_ns();
-        // A source that restarts counts from 1 again; that is no loss that could be counted.
-        let dropped = frame.sequence.saturating_sub(self.last_sequence + 1);
+        // A source that restarts counts from 1 again; that is no loss that could be counted. A number may be anything:
+        // bounded, so that sums of losses stay sums.
+        let dropped = frame.sequence.saturating_sub(self.last_sequence.saturating_add(1)).min(1 << 32);
         self.last_sequence = frame.sequence;
+        let health = self.watch.judge(frame, start_ns);
+        if health != FrameHealth::Ok {
+            // A frame that is not even of its own size has nothing to draw on.
+            if let Some(overlays) = ports.overlays.as_mut().filter(|_| health != FrameHealth::WrongSize) {
+                overlays.write(start_ns, |overlay| overlay.reset(frame.sequence, frame.width, frame.height));
+            }
+            let result = Detections::blind(self.judging.camera(), frame, health, start_ns, monotonic_ns());
+            let dropped = dropped + std::mem::take(&mut self.unjudged);
+            ports.records.push(record(&result, dropped));
+            ports.detections.publish(result.times.published_ns, result);
+            return true;
+        }
         let pose = self.history.at(frame.capture_ns).map(|tcp_in_base| {
             let mut pose = self.mount.at(&tcp_in_base);
             if let Some(known) = frame.camera_in_base {

@@ -174,6 +174,12 @@ fn health_word(health: FrameHealth) -> &'static str {
         FrameHealth::WrongSize => "wrong size",
         FrameHealth::NoPose => "no pose",
         FrameHealth::InferenceFailed => "inference failed",
+        FrameHealth::Frozen => "image frozen",
+        FrameHealth::FutureStamp => "stamp of the future",
+        FrameHealth::StampBackwards => "stamp backwards",
+        FrameHealth::SequenceRepeated => "number repeated",
+        FrameHealth::SequenceBackwards => "number backwards",
+        FrameHealth::StreamsApart => "colour and depth apart",
         FrameHealth::Unseen => "unseen",
     }
 }

@@ -6,7 +6,7 @@ mod robot;
 use serde::{Deserialize, Serialize};
 use takt_perception::Detections;
 
-pub(super) use camera::camera_fault;
+pub(super) use camera::CameraWatch;
 pub(super) use robot::robot_fault;
 
 /// What the monitor sees of one camera.
@@ -30,8 +30,16 @@ pub enum FaultKind {
     StaleFrame,
     /// The newest capture lies in the future.
     FutureFrame,
+    /// The newest capture does not lie after the one before, although its number does.
+    StampBackwards,
     /// The sequence number went backwards.
     SequenceBackwards,
+    /// The sequence number of the frame before, on another frame.
+    SequenceRepeated,
+    /// Colour and depth of a frame were captured too far apart: one of the two sensors has stalled.
+    StreamsApart,
+    /// The image, or a part of it, does not change even by the sensor's noise.
+    Frozen,
     /// The colour image is empty.
     EmptyColour,
     /// Too little valid depth.
@@ -70,7 +78,11 @@ impl FaultKind {
             Self::NoFrame => "no frame yet",
             Self::StaleFrame => "frames are stale",
             Self::FutureFrame => "frame dated in the future",
+            Self::StampBackwards => "frame time stamps went backwards",
             Self::SequenceBackwards => "frame sequence went backwards",
+            Self::SequenceRepeated => "frame sequence number repeated",
+            Self::StreamsApart => "colour and depth too far apart",
+            Self::Frozen => "image is frozen",
             Self::EmptyColour => "colour image is empty",
             Self::EmptyDepth => "depth image is empty",
             Self::ImpossibleDepth => "impossible depths",
