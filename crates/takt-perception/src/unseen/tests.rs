@@ -195,7 +195,7 @@ fn structure_before_the_tool_explains_a_hole_and_structure_behind_does_not() {
     at = pose();
     assert_eq!(holes(&run_at(&config, &frame, &at)), [0.0f32; 0]);
     // A window behind the tool is known to give no depth.
-    config.occupancy.static_boxes = post(6.0, 6.1);
+    config.occupancy.static_boxes = post(3.9, 4.0);
     assert_eq!(holes(&run_at(&config, &frame, &at)).len(), 1);
     config.occupancy.static_boxes[0].without_depth = true;
     assert_eq!(holes(&run_at(&config, &frame, &at)), [0.0f32; 0]);
