@@ -522,15 +522,21 @@ pub struct Record {
 /// `takt simulate`
 #[derive(Debug, clap::Args)]
 pub struct Simulate {
-    /// Loopback address to listen on
-    #[arg(long, default_value = "127.0.0.1")]
-    pub address: IpAddr,
-    /// RTDE port; 0 takes a free one
-    #[arg(long, default_value_t = 30004)]
-    pub rtde_port: u16,
-    /// Dashboard port; 0 takes a free one
-    #[arg(long, default_value_t = 29999)]
-    pub dashboard_port: u16,
+    /// Settings of the simulated controller, as [robot.simulator] of a cell has them (TOML)
+    #[arg(long)]
+    pub config: Option<PathBuf>,
+    /// Loopback address to listen on; without, the configuration's or 127.0.0.1
+    #[arg(long)]
+    pub address: Option<IpAddr>,
+    /// RTDE port; 0 takes a free one; without, the configuration's or 30004
+    #[arg(long)]
+    pub rtde_port: Option<u16>,
+    /// Dashboard port; 0 takes a free one; without, the configuration's or 29999
+    #[arg(long)]
+    pub dashboard_port: Option<u16>,
+    /// Write the controller's own log here: a CSV row for every cycle
+    #[arg(long)]
+    pub log: Option<PathBuf>,
     /// Stop after so many seconds; without, Ctrl-C stops
     #[arg(long, value_parser = positive_seconds)]
     pub seconds: Option<f64>,

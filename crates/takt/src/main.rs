@@ -36,6 +36,7 @@ fn main() -> ExitCode {
         Command::Record(record) => commands::record::run(&record),
         Command::Segment(segment) => commands::segment::run(&segment),
         Command::Simulate(simulate) => commands::simulate::run(&simulate),
+        Command::Bench { robot: BenchRobot::Faults(bench) } => commands::bench_faults::run(&bench),
         Command::Bench { robot: BenchRobot::Manager(bench) } => commands::bench_manager::run(&bench),
         Command::Manage(manage) => commands::manage::run(&manage),
         Command::Workload(workload) => commands::workload::run(&workload),

@@ -89,6 +89,8 @@ impl Running {
             .note("feeds", &cell.feeds().iter().map(|f| format!("{:?}", f.status())).collect::<Vec<_>>())?;
         session
             .note("robot_link", &cell.link_events().iter().map(|e| format!("{e:?}")).collect::<Vec<_>>())?;
+        session.note("protective_distance", &cell.protective_distance())?;
+        session.note("dashboard_stops", &cell.dashboard_stops())?;
         session.note("mission", &cell.mission().map(|m| format!("{m:?}")))?;
         session.write()
     }
@@ -228,6 +230,14 @@ pub fn run(
     running.session.end_load()?;
     running.facts.not_granted = running.cell.not_granted();
     running.session.header.not_granted.clone_from(&running.facts.not_granted);
+    let stops = running.cell.dashboard_stops();
+    running.session.header.problems.extend(stops.iter().map(|stop| {
+        format!(
+            "the robot did not obey ({}); the dashboard's stop was tried: {}",
+            stop.cause.kind.text(),
+            stop.answer
+        )
+    }));
     // Facts of the living: census and feeds are read before anything ends.
     running.write()?;
     finish(running, views, collecting, &stop_collector)
@@ -243,6 +253,7 @@ fn finish(
     stop_collector: &AtomicBool,
 ) -> Result<CellSummary, LabError> {
     let Running { cell, mut session, mut facts, .. } = running;
+    let protective_distance = cell.protective_distance();
     session.header.problems.extend(cell.stop(DRAIN_PATIENCE));
     views.stop();
     stop_collector.store(true, Ordering::Release);
@@ -255,6 +266,7 @@ fn finish(
     session.note("facts", &facts)?;
     session.write()?;
     let (mut summary, reactions) = summarise(session.dir())?;
+    summary.protective_distance = protective_distance;
     let mut file = session.dir().samples(REACTIONS)?;
     reactions.iter().try_for_each(|row| file.push(row))?;
     file.flush()?;

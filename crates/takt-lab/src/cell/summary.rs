@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use serde::{Deserialize, Serialize};
 use takt_robot_cell::reaction::{Joiner, Reaction, Stage};
 use takt_robot_cell::records::{FrameRecord, SsmJob};
+use takt_robot_cell::ssm::ProtectiveTerm;
 use takt_stats::{DeadlineEvidence, Summary, Verdict, judge};
 
 use super::rows::{FRAMES, JOBS, JobRow};
@@ -127,6 +128,9 @@ pub struct CellSummary {
     pub breaches_not_stopped: u64,
     /// The SSM task.
     pub ssm: SsmSummary,
+    /// The protective separation distance at full speed: each term with its source and value of this run.
+    #[serde(default)]
+    pub protective_distance: Vec<ProtectiveTerm>,
     /// The perception process, where there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worker: Option<WorkerSummary>,
@@ -306,6 +310,7 @@ fn sum_up(facts: &RunFacts, frames: &[FrameRecord], jobs: &[SsmJob]) -> (CellSum
         breaches_not_stopped: window_jobs.iter().filter(|j| j.decision.breach && !j.decision.stop).count()
             as u64,
         ssm: ssm(&window_jobs, facts.ssm_deadline_ns),
+        protective_distance: Vec::new(),
         worker: None,
         per_camera,
         records_lost: facts.records_lost,

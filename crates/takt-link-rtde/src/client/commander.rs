@@ -122,7 +122,7 @@ mod tests {
     }
 
     fn command(heartbeat: i32) -> Command {
-        Command { speed_fraction: 1.0, digital_outputs: 0, digital_outputs_mask: 0, heartbeat }
+        Command { speed_fraction: 1.0, digital_outputs: 0, digital_outputs_mask: 0, heartbeat, challenge: 0 }
     }
 
     #[test]
@@ -154,8 +154,8 @@ mod tests {
             while let Ok(1..) = frames.fill(|room| far.read(room)) {
                 while let Some(packet) = frames.next_packet().unwrap() {
                     assert_eq!(packet.kind, PacketType::Data);
-                    let (_, tail) = packet.payload.split_last_chunk::<4>().unwrap();
-                    received.push(i32::from_be_bytes(*tail));
+                    let (_, tail) = packet.payload.split_last_chunk::<8>().unwrap();
+                    received.push(i32::from_be_bytes(*tail.first_chunk().unwrap()));
                 }
             }
         };

@@ -12,6 +12,7 @@
 //!
 //! The speed slider and ordinary outputs that this link sets are **not safety-rated**.
 
+mod clock;
 mod commander;
 mod config;
 mod history;
@@ -19,6 +20,7 @@ mod link;
 mod mailbox;
 mod recipe;
 
+pub use clock::{ClockFollower, Content, Followed, MAX_DRIFT_PPM};
 pub use commander::{Commander, SendOutcome};
 pub use config::RtdeConfig;
 pub use history::{STATE_HISTORY, StateHistory, StateSample};

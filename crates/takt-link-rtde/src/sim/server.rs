@@ -9,6 +9,7 @@ use takt_rt::clock::{monotonic_ns, sleep_until, thread_cpu_ns};
 
 use super::controller::Controller;
 use super::dashboard::DashboardClient;
+use super::log::Log;
 use super::rtde::{Client, Delivery, Turn};
 use super::{CYCLE_HZ, Fault, Shared, SimConfig, SimState, lock};
 use crate::RtdeError;
@@ -26,6 +27,7 @@ pub(super) struct Server {
     rtde: TcpListener,
     dashboard: TcpListener,
     controller: Controller,
+    log: Option<Log>,
     clients: Vec<Client>,
     dashboards: Vec<DashboardClient>,
     polled: Vec<libc::pollfd>,
@@ -57,6 +59,7 @@ impl Server {
             rtde,
             dashboard,
             fifo_priority: config.fifo_priority,
+            log: config.log.as_deref().map(Log::create).transpose()?,
             controller: Controller::new(config),
             clients: Vec::new(),
             dashboards: Vec::new(),
@@ -90,6 +93,7 @@ impl Server {
             // The grid is absolute; cycles that were slept through are made up for.
             let late = now_ns.saturating_sub(next_ns) / CYCLE_NS;
             next_ns += late * CYCLE_NS;
+            self.controller.cycles_lost += late.saturating_sub(MAX_CATCH_UP);
             self.cycle(shared, now_ns, 1 + late.min(MAX_CATCH_UP));
         }
     }
@@ -120,6 +124,9 @@ impl Server {
         self.take_in(now_ns);
         for _ in 0..steps {
             self.controller.step(now_ns);
+        }
+        if let Some(log) = &mut self.log {
+            log.note(&self.controller, now_ns, steps, self.clients.len());
         }
         self.send(steps);
         self.clients.retain(|client| client.connection.open);
@@ -255,6 +262,8 @@ impl Server {
             Fault::Stop => self.controller.stop(),
             Fault::SplitPackets(count) => self.split_left = count,
             Fault::CutPacket => self.cut = true,
+            Fault::IgnoreSlider(ignore) => self.controller.slider_ignored = ignore,
+            Fault::HangWatchdog(hang) => self.controller.program.hung = hang,
             Fault::RawBytes(bytes) => {
                 for client in &mut self.clients {
                     client.queue(&bytes);

@@ -20,6 +20,8 @@ pub enum BenchRobot {
     Humanoid(BenchHumanoid),
     /// Perception on a GPU: everything that it must reach, measured, or why it could not be
     Gpu(BenchGpu),
+    /// The safety cell under planted faults, judged by the controller's own log
+    Faults(BenchFaults),
     /// The latency manager: seven chains of a mobile robot under the manager, SCHED_RR and CFS
     Manager(BenchManager),
 }
@@ -200,4 +202,27 @@ pub struct BenchManager {
     /// Print the rows as JSON
     #[arg(long)]
     pub json: bool,
+}
+
+/// `takt bench faults`
+#[derive(Debug, clap::Args)]
+pub struct BenchFaults {
+    /// Only cases with this in their name
+    #[arg(long)]
+    pub case: Option<String>,
+    /// Cases side by side: they mostly wait
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub jobs: u16,
+    /// Only list the cases
+    #[arg(long)]
+    pub list: bool,
+    /// Keep what every case leaves (the controller's log, configuration, words, run directory) in this folder
+    #[arg(long)]
+    pub keep: Option<PathBuf>,
+    /// Print the report as JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Exit with 1 when there are violations
+    #[arg(long)]
+    pub check: bool,
 }

@@ -2,6 +2,7 @@
 
 pub mod bench;
 pub mod bench_daq;
+pub mod bench_faults;
 pub mod bench_gpu;
 pub mod bench_humanoid;
 pub mod bench_manager;

@@ -8,6 +8,7 @@ use takt_lab::cell::CellSummary;
 use takt_lab::cell::bench::{BenchRow, Progress, against_cfs};
 use takt_lab::cell::run::RunEvent;
 use takt_lab::cell::worker_rows::WorkerSummary;
+use takt_robot_cell::ssm::ProtectiveTerm;
 use takt_robot_cell::tasks::PolicyMix;
 
 use super::{bar, circumstances};
@@ -90,6 +91,7 @@ pub fn summary(s: &CellSummary) -> String {
     if let Some(worker) = &s.worker {
         out += &perception_process(worker);
     }
+    out += &protective_distance(&s.protective_distance);
     if s.breach_to_stop_ms.count > 0 {
         let _ = writeln!(
             out,
@@ -99,6 +101,37 @@ pub fn summary(s: &CellSummary) -> String {
     }
     out += &circumstances(s.cpu, s.records_lost, &s.not_granted);
     let _ = writeln!(out, "\n{}\nRun directory: {}", verdict(s), s.run_dir);
+    out
+}
+
+/// The formula with the values of the run, and whether the threshold that stops the robot covers it.
+fn protective_distance(terms: &[ProtectiveTerm]) -> String {
+    let value = |symbol: &str| terms.iter().find(|term| term.symbol == symbol).map(|term| term.value);
+    let mut out = String::new();
+    let (Some(needed), Some(stop)) = (value("S_p"), value("S_stop")) else { return out };
+    let parts = ["S_h", "S_r", "S_s", "C", "Z_d", "Z_r"];
+    let sum: Vec<_> = parts
+        .iter()
+        .filter_map(|symbol| value(symbol).map(|metres| format!("{symbol} {metres:.3}")))
+        .collect();
+    let _ = writeln!(
+        out,
+        "\n  Protective separation distance at full speed: {} = {needed:.3} m",
+        sum.join(" + ")
+    );
+    let times = ["T_r", "T_tolerated", "T_measured", "T_s"];
+    let times: Vec<_> = times
+        .iter()
+        .filter_map(|symbol| value(symbol).map(|seconds| format!("{symbol} {:.1} ms", seconds * 1e3)))
+        .collect();
+    let _ = writeln!(out, "    with {}", times.join(", "));
+    if stop + 1e-9 < needed {
+        let _ = writeln!(
+            out,
+            "    the robot is stopped below {stop:.3} m only: less than the formula asks for, accepted by \
+             ssm.accept_short_stop_distance"
+        );
+    }
     out
 }
 

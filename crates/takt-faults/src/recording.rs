@@ -1,0 +1,349 @@
+//! Recordings in which something goes wrong at a known frame.
+//!
+//! A recording is replayed by its own time stamps, but when it began only the cell knows. So every recording has a **mark**:
+//! a person who steps in front of the robot and away again. The controller's log shows when the robot was told to stand
+//! for it, and the fault's frame is due as much later as it lies behind the mark's. What the mark's own reaction took is
+//! thus given to the fault, too.
+
+use std::path::Path;
+
+use takt_link_camera::recording::{Recorder, RecorderOptions};
+use takt_link_camera::{Frame, Intrinsics};
+
+use crate::FaultError;
+
+/// Frames per second.
+pub(crate) const FPS: u64 = 30;
+/// First frame of the mark: the robot moves by then.
+const MARK: u64 = 60;
+/// Frames of the mark.
+const MARK_FRAMES: u64 = 8;
+/// First frame of the fault: the robot moves again by then.
+const FAULT: u64 = MARK + MARK_FRAMES + 37;
+/// Frames after the fault: the robot moves again, and the run ends before the recording does.
+const AFTER: u64 = 150;
+
+const WIDTH: u32 = 160;
+const HEIGHT: u32 = 120;
+/// The camera of all recordings, as `cell` mounts it.
+pub(crate) const INTRINSICS: Intrinsics =
+    Intrinsics { width: WIDTH, height: HEIGHT, fx: 130.0, fy: 130.0, cx: 79.5, cy: 59.5 };
+
+/// Depth of the wall, behind all that is watched, millimetres.
+const WALL_MM: u16 = 8_000;
+/// Depth of a person, near the arm, millimetres.
+const PERSON_MM: u16 = 1_400;
+/// Columns and rows of a person.
+const PERSON: (std::ops::Range<u32>, std::ops::Range<u32>) = (64..96, 20..110);
+
+/// What goes wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Spoil {
+    /// Nothing.
+    Nothing,
+    /// A person is there.
+    Person,
+    /// The recording ends.
+    Ended,
+    /// Colour and depth repeat themselves.
+    Frozen,
+    /// Depth repeats itself, colour does not.
+    FrozenDepth,
+    /// The left half repeats itself.
+    FrozenHalf,
+    /// So many old frames in turn, as a driver shows them that goes round in buffers that nobody fills.
+    Ring(u64),
+    /// Colour is black.
+    BlackColour,
+    /// Depth is missing everywhere.
+    NoDepth,
+    /// Both: a covered lens.
+    Covered,
+    /// So many per cent of the pixels measure this depth, millimetres, in one piece.
+    Near(u32, u16),
+    /// So many per cent of the pixels measure nothing, in one piece.
+    Hole(u32),
+    /// So many per cent of the pixels measure nothing, here and there.
+    Scattered(u32),
+    /// Nothing is measured where a person is: black clothes, a mirror.
+    BlackPerson,
+    /// A third is dazzled: white, and without depth.
+    Glare,
+    /// Depth is random.
+    RandomDepth,
+    /// Every depth is the greatest number.
+    GreatestDepth,
+    /// Frames of another size.
+    Resized,
+    /// The frames come this many milliseconds later than they should, all of them.
+    Pause(u64),
+    /// One frame is dated this many milliseconds into the future.
+    Future(u64),
+    /// One frame is dated this many milliseconds back.
+    Backwards(u64),
+    /// Every frame is there twice.
+    Twice,
+    /// Numbers stand still.
+    SameNumber,
+    /// Numbers begin again at 1.
+    NumbersRestart,
+    /// The file breaks off.
+    Truncated,
+    /// The file has other bytes in its middle.
+    Damaged,
+    /// The file is no recording at all.
+    Garbage,
+    /// The file is empty.
+    Empty,
+}
+
+/// How far the fault's first frame lies behind the mark's, nanoseconds.
+pub(crate) const FAULT_AFTER_MARK_NS: u64 = (FAULT - MARK) * 1_000_000_000 / FPS;
+
+/// How long a recording's fault of `hold_ms` lasts, nanoseconds.
+pub(crate) const fn fault_ns(hold_ms: u64) -> u64 {
+    hold_ms * FPS / 1000 * 1_000_000_000 / FPS
+}
+
+/// Random numbers of a small generator (SplitMix64): noise, the same in every run.
+struct Noise(u64);
+
+impl Noise {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+}
+
+/// A frame of the empty cell, or with a person in it.
+fn draw(frame: &mut Frame, number: u64, person: bool) {
+    let mut noise = Noise(number);
+    for (at, depth) in frame.depth_mm.iter_mut().enumerate() {
+        let (u, v) = (at as u32 % WIDTH, at as u32 / WIDTH);
+        let there = person && PERSON.0.contains(&u) && PERSON.1.contains(&v);
+        let random = noise.next();
+        let (base, spread) = if there { (PERSON_MM, 9) } else { (WALL_MM, 61) };
+        *depth = base + (random % spread) as u16;
+        let grey = if there { 200 } else { 60 + ((u / 8 + v / 8) % 2 * 80) as u8 };
+        frame.rgb[3 * at..3 * at + 3].fill(grey + (random >> 32) as u8 % 16);
+    }
+}
+
+fn spoil(what: Spoil, frame: &mut Frame, first: &Frame, number: u64) {
+    let pixels = frame.depth_mm.len();
+    let share = |per_cent: u32| pixels * per_cent as usize / 100;
+    match what {
+        Spoil::Person => draw(frame, number, true),
+        Spoil::Frozen => {
+            frame.rgb.clone_from(&first.rgb);
+            frame.depth_mm.clone_from(&first.depth_mm);
+        }
+        Spoil::FrozenDepth => frame.depth_mm.clone_from(&first.depth_mm),
+        Spoil::FrozenHalf => {
+            for at in (0..pixels).filter(|at| (at % WIDTH as usize) < WIDTH as usize / 2) {
+                frame.depth_mm[at] = first.depth_mm[at];
+                frame.rgb[3 * at..3 * at + 3].copy_from_slice(&first.rgb[3 * at..3 * at + 3]);
+            }
+        }
+        Spoil::BlackColour => frame.rgb.fill(0),
+        Spoil::NoDepth => frame.depth_mm.fill(0),
+        Spoil::Covered => {
+            frame.rgb.fill(0);
+            frame.depth_mm.fill(0);
+        }
+        Spoil::Near(per_cent, depth_mm) => frame.depth_mm[..share(per_cent)].fill(depth_mm),
+        Spoil::Hole(per_cent) => frame.depth_mm[..share(per_cent)].fill(0),
+        Spoil::Scattered(per_cent) => {
+            let mut noise = Noise(number ^ 0xabcd);
+            let holes = frame.depth_mm.iter_mut().filter(|_| noise.next() % 100 < u64::from(per_cent));
+            holes.for_each(|depth| *depth = 0);
+        }
+        Spoil::BlackPerson => {
+            for at in 0..pixels {
+                let (u, v) = (at as u32 % WIDTH, at as u32 / WIDTH);
+                if PERSON.0.contains(&u) && PERSON.1.contains(&v) {
+                    frame.depth_mm[at] = 0;
+                    frame.rgb[3 * at..3 * at + 3].fill(8);
+                }
+            }
+        }
+        Spoil::Glare => {
+            for at in (0..pixels).filter(|at| (at % WIDTH as usize) < WIDTH as usize / 3) {
+                frame.depth_mm[at] = 0;
+                frame.rgb[3 * at..3 * at + 3].fill(255);
+            }
+        }
+        Spoil::RandomDepth => {
+            let mut noise = Noise(number ^ 0x1234);
+            frame.depth_mm.iter_mut().for_each(|depth| *depth = noise.next() as u16);
+        }
+        Spoil::GreatestDepth => frame.depth_mm.fill(u16::MAX),
+        _ => {}
+    }
+}
+
+/// Stamp and number of a frame, and how often it is written.
+fn order(what: Spoil, number: u64, faulty: Option<u64>, faulty_frames: u64, behind: bool) -> (u64, u64, u32) {
+    let stamp_ns = 1_000_000_000 + number * 1_000_000_000 / FPS;
+    let sequence = number + 1;
+    match (what, faulty) {
+        (Spoil::Pause(ms), Some(_)) => (stamp_ns + ms * 1_000_000, sequence, 1),
+        (Spoil::Pause(ms), None) if behind => (stamp_ns + ms * 1_000_000, sequence, 1),
+        (Spoil::Future(ms), Some(0)) => (stamp_ns + ms * 1_000_000, sequence, 1),
+        (Spoil::Backwards(ms), Some(0)) => (stamp_ns.saturating_sub(ms * 1_000_000), sequence, 1),
+        (Spoil::Twice, Some(_)) => (stamp_ns, sequence, 2),
+        (Spoil::SameNumber, Some(nth)) => (stamp_ns, sequence - nth, 1),
+        (Spoil::NumbersRestart, Some(nth)) => (stamp_ns, nth + 1, 1),
+        (Spoil::NumbersRestart, None) if behind => (stamp_ns, number - FAULT - faulty_frames + 1, 1),
+        _ => (stamp_ns, sequence, 1),
+    }
+}
+
+/// Writes the recording `path` with a fault that lasts `hold_ms`; the camera is `/cam`.
+pub(crate) fn write(path: &Path, what: Spoil, hold_ms: u64) -> Result<(), FaultError> {
+    let faulty_frames = hold_ms * FPS / 1000;
+    let frames = FAULT + faulty_frames + AFTER;
+    let options = RecorderOptions { jpeg_quality: 80, frames_per_chunk: 3 };
+    let half = Intrinsics { width: WIDTH / 2, height: HEIGHT / 2, ..INTRINSICS };
+    let mut recorder = Recorder::create(path, &[("/cam", INTRINSICS)], options)?;
+    let mut frame = Frame::new(WIDTH, HEIGHT);
+    let mut first = frame.clone();
+    for number in 0..frames {
+        let faulty = (FAULT..FAULT + faulty_frames).contains(&number).then(|| number - FAULT);
+        if what == Spoil::Ended && faulty.is_some() {
+            break;
+        }
+        draw(&mut frame, number, (MARK..MARK + MARK_FRAMES).contains(&number));
+        if number + 1 == FAULT {
+            first.clone_from(&frame);
+        }
+        if let (Spoil::Ring(buffers), Some(nth)) = (what, faulty) {
+            draw(&mut frame, FAULT - buffers + nth % buffers, false);
+        }
+        if faulty.is_some() {
+            spoil(what, &mut frame, &first, number);
+        }
+        let behind = number >= FAULT + faulty_frames;
+        let (stamp_ns, sequence, times) = order(what, number, faulty, faulty_frames, behind);
+        (frame.capture_ns, frame.arrival_ns, frame.sequence) = (stamp_ns, stamp_ns, sequence);
+        for _ in 0..times {
+            recorder.write(0, &frame)?;
+        }
+    }
+    recorder.finish()?;
+    match what {
+        Spoil::Resized => resize(path, half, faulty_frames),
+        Spoil::Truncated => {
+            let whole = std::fs::read(path).map_err(FaultError::io("a recording"))?;
+            let end = whole.len() * (FAULT as usize) / (frames as usize);
+            std::fs::write(path, &whole[..end]).map_err(FaultError::io("a recording"))
+        }
+        Spoil::Damaged => {
+            let mut whole = std::fs::read(path).map_err(FaultError::io("a recording"))?;
+            let start = whole.len() * (FAULT as usize) / (frames as usize);
+            whole.iter_mut().skip(start).step_by(64).take(4_000).for_each(|byte| *byte ^= 0x55);
+            std::fs::write(path, whole).map_err(FaultError::io("a recording"))
+        }
+        Spoil::Garbage => {
+            let mut noise = Noise(7);
+            let bytes: Vec<u8> = (0..65_536).map(|_| noise.next() as u8).collect();
+            std::fs::write(path, bytes).map_err(FaultError::io("a recording"))
+        }
+        Spoil::Empty => std::fs::write(path, []).map_err(FaultError::io("a recording")),
+        _ => Ok(()),
+    }
+}
+
+/// Puts frames of another size in place of the fault's: messages of a second recording with the same stamps.
+fn resize(path: &Path, size: Intrinsics, faulty_frames: u64) -> Result<(), FaultError> {
+    let other = path.with_extension("other.mcap");
+    let options = RecorderOptions { jpeg_quality: 80, frames_per_chunk: 3 };
+    let mut recorder = Recorder::create(&other, &[("/cam", size)], options)?;
+    let mut frame = Frame::new(size.width, size.height);
+    let mut noise = Noise(3);
+    let mut stamps = Vec::new();
+    for number in FAULT..FAULT + faulty_frames {
+        frame.depth_mm.iter_mut().for_each(|depth| *depth = WALL_MM + (noise.next() % 60) as u16);
+        frame.rgb.iter_mut().for_each(|byte| *byte = noise.next() as u8);
+        let (stamp_ns, sequence, _) = order(Spoil::Resized, number, None, faulty_frames, false);
+        (frame.capture_ns, frame.arrival_ns, frame.sequence) = (stamp_ns, stamp_ns, sequence);
+        recorder.write(0, &frame)?;
+        stamps.push(stamp_ns);
+    }
+    recorder.finish()?;
+    let read = |path: &Path| std::fs::read(path).map_err(FaultError::io("a recording"));
+    let (whole, others) = (read(path)?, read(&other)?);
+    let joined = path.with_extension("joined.mcap");
+    let io = |error: mcap::McapError| FaultError::io("a recording")(std::io::Error::other(error));
+    let file = std::fs::File::create(&joined).map_err(FaultError::io("a recording"))?;
+    let mut writer = mcap::Writer::new(std::io::BufWriter::new(file)).map_err(io)?;
+    let (Some(&from_ns), Some(&to_ns)) = (stamps.first(), stamps.last()) else { return Ok(()) };
+    let faulty = |log_time: u64| (from_ns..=to_ns).contains(&log_time);
+    for message in mcap::MessageStream::new(&whole).map_err(io)? {
+        let message = message.map_err(io)?;
+        if !faulty(message.log_time) {
+            writer.write(&message).map_err(io)?;
+        } else if message.log_time == from_ns && message.channel.topic.ends_with("/color") {
+            for other in mcap::MessageStream::new(&others).map_err(io)? {
+                let other = other.map_err(io)?;
+                if !other.channel.topic.ends_with("/calibration") {
+                    writer.write(&other).map_err(io)?;
+                }
+            }
+        }
+    }
+    writer.finish().map_err(io)?;
+    std::fs::rename(joined, path).map_err(FaultError::io("a recording"))
+}
+
+#[cfg(test)]
+mod tests {
+    use takt_link_camera::ReplayConfig;
+    use takt_link_camera::recording::FrameReader;
+
+    use super::*;
+
+    fn frames(what: Spoil) -> Vec<Frame> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("cam.mcap");
+        write(&path, what, 200).unwrap();
+        let mut reader = FrameReader::open(&ReplayConfig::new(&path, "/cam")).unwrap();
+        let (mut all, mut frame) = (Vec::new(), Frame::new(0, 0));
+        while matches!(reader.read(&mut frame), Ok(true)) {
+            all.push(frame.clone());
+        }
+        all
+    }
+
+    #[test]
+    fn only_the_frames_of_the_fault_are_spoilt() {
+        let (good, bad) = (frames(Spoil::Nothing), frames(Spoil::NoDepth));
+        assert_eq!(good.len(), bad.len());
+        for (number, (good, bad)) in good.iter().zip(&bad).enumerate() {
+            let faulty = (FAULT..FAULT + 6).contains(&(number as u64));
+            assert_eq!(good.depth_mm != bad.depth_mm, faulty, "frame {number}");
+            assert_eq!(faulty, bad.depth_mm.iter().all(|&depth| depth == 0), "frame {number}");
+        }
+    }
+
+    #[test]
+    fn frozen_frames_repeat_the_last_good_one_and_good_ones_never_do() {
+        let frozen = frames(Spoil::Frozen);
+        let at = FAULT as usize;
+        assert!(frozen[at - 1..at + 6].windows(2).all(|two| two[0].depth_mm == two[1].depth_mm));
+        assert!(frozen[at - 1..at + 6].windows(2).all(|two| two[0].rgb == two[1].rgb));
+        assert!(frozen[..at].windows(2).all(|two| two[0].depth_mm != two[1].depth_mm));
+        let half = frames(Spoil::FrozenHalf);
+        assert!(half[at - 1..at + 6].windows(2).all(|two| two[0].depth_mm != two[1].depth_mm));
+    }
+
+    #[test]
+    fn a_recording_with_an_end_or_another_size_stops_being_read_at_the_fault() {
+        for what in [Spoil::Ended, Spoil::Resized] {
+            assert_eq!(frames(what).len() as u64, FAULT, "{what:?}");
+        }
+    }
+}

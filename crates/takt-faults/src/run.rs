@@ -1,0 +1,538 @@
+//! Runs cases: several side by side, each with processes, ports and a folder of its own.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, RwLock};
+use std::time::{Duration, Instant};
+
+use takt_rt::clock::monotonic_ns;
+
+use crate::case::{Act, After, Case, Denial, Plant, Stop, Words};
+use crate::children::{Controller, LOOK_AGAIN, PATIENCE, Process, address_space, limit, starve};
+use crate::judge::{Findings, Times, judge, leaves_a_stop};
+use crate::log::{Follower, Row};
+use crate::proxy::{Proxy, lock};
+use crate::recording::{self, FAULT_AFTER_MARK_NS};
+use crate::report::{CaseReport, Report, Violation};
+use crate::witness::Witness;
+use crate::{FaultError, cell};
+
+const NS_PER_MS: u64 = 1_000_000;
+
+/// How long the robot must have moved at full speed before a fault is planted.
+const MOVING_NS: u64 = 300 * NS_PER_MS;
+
+/// How long a robot that must stand is watched after the fault.
+const WATCHED: Duration = Duration::from_millis(900);
+
+/// How long a robot may take to move again: recovery, reconnection, and a busy machine.
+const MOVES_WITHIN: Duration = Duration::from_secs(12);
+
+/// How long a robot that must not move at all is watched.
+const NEVER_MOVES: Duration = Duration::from_millis(2500);
+
+/// How cases are run.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The program under test.
+    pub takt: PathBuf,
+    /// Cases side by side.
+    pub jobs: usize,
+    /// Keep every case's folder (logs, configuration, words) here.
+    pub keep: Option<PathBuf>,
+}
+
+/// Runs all `cases`; `progress` hears of each that is done.
+///
+/// # Errors
+/// The test itself cannot run: no folder, no processes. What the cell does wrong is in the report.
+pub fn run_all(
+    cases: &[Case],
+    options: &Options,
+    stop: &AtomicBool,
+    progress: &(dyn Fn(&CaseReport) + Sync),
+) -> Result<Report, FaultError> {
+    let since = Instant::now();
+    let folder = tempfile::tempdir().map_err(FaultError::io("a folder for the cases"))?;
+    let setting = Setting {
+        takt: &options.takt,
+        folder: options.keep.as_deref().unwrap_or(folder.path()),
+        witness: Witness::start(),
+        dashboard_known: knows_dashboard(&options.takt, folder.path()),
+        beside: RwLock::new(()),
+        recording: Mutex::new(()),
+    };
+    let (next, reports, failed) = (AtomicUsize::new(0), Mutex::new(Vec::new()), Mutex::new(None));
+    std::thread::scope(|scope| {
+        for _ in 0..options.jobs.clamp(1, cases.len().max(1)) {
+            scope.spawn(|| {
+                while !stop.load(Ordering::Acquire) && lock(&failed).is_none() {
+                    let Some(case) = cases.get(next.fetch_add(1, Ordering::Relaxed)) else { return };
+                    match setting.try_case(case) {
+                        Ok(report) => {
+                            progress(&report);
+                            lock(&reports).push(report);
+                        }
+                        Err(error) => *lock(&failed) = Some(error),
+                    }
+                }
+            });
+        }
+    });
+    if let Some(error) = lock(&failed).take() {
+        return Err(error);
+    }
+    let details = std::mem::take(&mut *lock(&reports));
+    Ok(Report::new(details, since.elapsed().as_secs_f64()))
+}
+
+/// Whether the program knows the table `robot.dashboard`: the cell's second way to stop the robot.
+fn knows_dashboard(takt: &Path, folder: &Path) -> bool {
+    let path = folder.join("dashboard.toml");
+    let text = "name = \"x\"\ncameras = []\n[robot.dashboard]\nhost = \"127.0.0.1\"\nport = 1\n";
+    let asked = fs::write(&path, text).and_then(|()| Command::new(takt).arg("check").arg(&path).output());
+    asked.is_ok_and(|said| !String::from_utf8_lossy(&said.stderr).contains("unknown field"))
+}
+
+struct Setting<'a> {
+    takt: &'a Path,
+    folder: &'a Path,
+    witness: Witness,
+    dashboard_known: bool,
+    /// Held for reading by cases that others may run beside.
+    beside: RwLock<()>,
+    /// Held while a recording is written.
+    recording: Mutex<()>,
+}
+
+/// What a case leaves for the judge.
+struct Scene {
+    rows: Vec<Row>,
+    times: Times,
+    /// Whether the cell ended because it was asked to.
+    in_order: bool,
+    findings: Vec<Violation>,
+    summary: Option<serde_json::Value>,
+    said: String,
+}
+
+impl Setting<'_> {
+    fn try_case(&self, case: &Case) -> Result<CaseReport, FaultError> {
+        let mut report = CaseReport {
+            name: case.name.clone(),
+            kind: case.kind,
+            skipped: None,
+            commanded_after_ms: None,
+            allowed_ms: None,
+            taken_ms: 0.0,
+            moved_after_ms: None,
+            verdict: String::new(),
+            violations: Vec::new(),
+        };
+        // A poisoned lock guards nothing but an order.
+        let _shared = (!case.alone).then(|| self.beside.read());
+        let _alone = case.alone.then(|| self.beside.write());
+        let folder = self.folder.join(case.name.replace('/', "-"));
+        fs::create_dir_all(&folder).map_err(FaultError::io("a folder for the case"))?;
+        let scene = match Play::start(self, case, &folder)?.perform()? {
+            Ok(scene) => scene,
+            Err(why) => {
+                report.skipped = Some(why);
+                return Ok(report);
+            }
+        };
+        let mut findings =
+            judge(case, &scene.rows, &scene.times, &|from, to| self.witness.taken_ns(case.urgency, from, to));
+        findings.violations.splice(0..0, scene.findings.iter().cloned());
+        if scene.in_order {
+            leaves_a_stop(&scene.rows, &mut findings);
+        }
+        hear_verdict(case, &scene, &mut findings);
+        let ms = |ns: u64| ns as f64 / 1e6;
+        report.commanded_after_ms = findings.commanded_after_ns.map(ms);
+        report.allowed_ms = findings.allowed_ns.map(ms);
+        report.taken_ms = ms(findings.taken_ns);
+        report.moved_after_ms = findings.moved_after_ns.map(ms);
+        report.verdict = verdict_words(&scene);
+        report.violations = findings.violations;
+        Ok(report)
+    }
+}
+
+fn verdict_words(scene: &Scene) -> String {
+    let Some(summary) = &scene.summary else {
+        return scene.said.lines().last().unwrap_or_default().to_owned();
+    };
+    format!("{} {} {}", summary["verdict"], summary["reasons"], summary["stop_causes"])
+}
+
+/// The only question to the cell itself.
+fn hear_verdict(case: &Case, scene: &Scene, findings: &mut Findings) {
+    let add =
+        |findings: &mut Findings, rule, evidence| findings.violations.push(Violation { rule, evidence });
+    let heard = match &scene.summary {
+        Some(summary) => summary.to_string().to_lowercase(),
+        None => scene.said.to_lowercase(),
+    };
+    if !case.words.is_empty() && !case.words.iter().any(|word| heard.contains(word)) {
+        let rule = "the verdict names what happened";
+        add(findings, rule, format!("none of {:?} in: {}", case.words, verdict_words(scene)));
+    }
+    if case.fails && scene.summary.as_ref().is_some_and(|summary| summary["verdict"] == "PASS") {
+        add(findings, "the run does not pass", verdict_words(scene));
+    }
+    if scene.said.contains("panicked") {
+        let line = scene.said.lines().find(|line| line.contains("panicked")).unwrap_or_default();
+        add(findings, "no panic", line.to_owned());
+    }
+}
+
+/// A case that goes on.
+struct Play<'a> {
+    case: &'a Case,
+    folder: &'a Path,
+    controller: Controller,
+    proxy: Proxy,
+    cell: Process,
+    log: Follower,
+    findings: Vec<Violation>,
+}
+
+type Skipped = String;
+
+impl<'a> Play<'a> {
+    fn start(setting: &Setting<'_>, case: &'a Case, folder: &'a Path) -> Result<Self, FaultError> {
+        let log_path = folder.join("controller.csv");
+        let controller = Controller::start(setting.takt, folder, &cell::controller(case), &log_path)?;
+        let proxy = Proxy::start(controller.rtde)?;
+        let recording = match case.plant {
+            Plant::Recording(spoil, _) | Plant::UnreadableRecording(spoil) => {
+                let path = folder.join("cam.mcap");
+                // One at a time: encoding takes a CPU, and nobody should starve for a recording.
+                let _turn = lock(&setting.recording);
+                recording::write(&path, spoil, case.hold_ms)?;
+                Some(path)
+            }
+            _ => None,
+        };
+        if let Plant::WireFromStart(disturbances) = &case.plant {
+            proxy.plant(disturbances);
+        }
+        let world = cell::World {
+            rtde: proxy.address(),
+            dashboard: controller.dashboard,
+            recording: recording.as_deref(),
+            dashboard_known: setting.dashboard_known,
+        };
+        let config = folder.join("cell.toml");
+        fs::write(&config, cell::text(case, &world)).map_err(FaultError::io("the cell's configuration"))?;
+        let cell = Process::start("the cell", command(setting.takt, case, folder, &config)?)?;
+        let log = Follower::open(&log_path)?;
+        Ok(Self { case, folder, controller, proxy, cell, log, findings: Vec::new() })
+    }
+
+    fn perform(mut self) -> Result<Result<Scene, Skipped>, FaultError> {
+        let case = self.case;
+        let moves = !matches!(case.stop, Stop::FromStart);
+        if moves && !(self.wait(PATIENCE, |log| moves_since(log, 0).is_some())? && self.is_measured()?) {
+            self.add("the robot moves before the fault", self.last_row());
+            return self.finish(Times::default()).map(Ok);
+        }
+        let mut times = match self.plant()? {
+            Ok(times) => times,
+            Err(why) => return Ok(Err(why)),
+        };
+        self.watch_afterwards(&times)?;
+        times.quit_ns = monotonic_ns();
+        self.finish(times).map(Ok)
+    }
+
+    /// Waits until the cell's verdict begins to count: what happened before would not be in it. A recording has its own
+    /// time, which is later.
+    fn is_measured(&mut self) -> Result<bool, FaultError> {
+        let path = self.folder.join("run/run.json");
+        if !path.exists() || matches!(self.case.plant, Plant::Recording(..)) {
+            return Ok(true);
+        }
+        let counts = || {
+            let text = fs::read_to_string(&path).unwrap_or_default();
+            let run: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
+            run["facts"]["window_ns"][0].as_u64() != Some(0)
+        };
+        self.wait(PATIENCE, |_| counts())
+    }
+
+    fn add(&mut self, rule: &'static str, evidence: String) {
+        self.findings.push(Violation { rule, evidence });
+    }
+
+    fn last_row(&self) -> String {
+        let said = fs::read_to_string(self.folder.join("cell.err")).unwrap_or_default();
+        let said = said.lines().last().unwrap_or_default();
+        self.log
+            .rows
+            .last()
+            .map_or_else(|| "no rows".to_owned(), |row| format!("{}; cell: {said}", row.words()))
+    }
+
+    /// Waits until the log shows something.
+    fn wait(&mut self, most: Duration, shows: impl Fn(&[Row]) -> bool) -> Result<bool, FaultError> {
+        let until = Instant::now() + most;
+        loop {
+            self.log.poll()?;
+            if shows(&self.log.rows) {
+                return Ok(true);
+            }
+            if Instant::now() > until || self.cell.ended().is_some() {
+                return Ok(false);
+            }
+            std::thread::sleep(LOOK_AGAIN);
+        }
+    }
+
+    fn hold(&self) {
+        std::thread::sleep(Duration::from_millis(self.case.hold_ms));
+    }
+
+    /// Plants the fault, holds it, ends it.
+    fn plant(&mut self) -> Result<Result<Times, Skipped>, FaultError> {
+        let mut times = Times::default();
+        match &self.case.plant {
+            Plant::Nothing => {
+                times.known_ns = monotonic_ns();
+                self.hold();
+                times.ended_ns = monotonic_ns();
+            }
+            Plant::Wire(disturbances) => {
+                times.known_ns = self.proxy.plant(disturbances);
+                self.hold();
+                times.ended_ns = monotonic_ns();
+                self.proxy.heal();
+            }
+            Plant::WireAndPlay(disturbances) => {
+                times.known_ns = self.proxy.plant(disturbances);
+                std::thread::sleep(Duration::from_millis(self.case.hold_ms / 2));
+                self.controller.play()?;
+                std::thread::sleep(Duration::from_millis(self.case.hold_ms / 2));
+                times.ended_ns = monotonic_ns();
+                self.proxy.heal();
+            }
+            Plant::WireFromStart(_) | Plant::UnreadableRecording(_) => {
+                self.wait(NEVER_MOVES, |_| false)?;
+                times.ended_ns = monotonic_ns();
+            }
+            Plant::Recording(_, disturbances) => {
+                let Some(fault_ns) = self.fault_of_recording()? else {
+                    self.add("the recording's person stops the robot", self.last_row());
+                    return Ok(Ok(times));
+                };
+                if !disturbances.is_empty() {
+                    self.proxy.plant(disturbances);
+                }
+                (times.known_ns, times.ended_ns) =
+                    (fault_ns, fault_ns + recording::fault_ns(self.case.hold_ms));
+                takt_rt::clock::sleep_until(times.ended_ns);
+                self.proxy.heal();
+            }
+            Plant::Process(act) => {
+                times.known_ns = monotonic_ns();
+                if let Err(why) = self.act(*act)? {
+                    return Ok(Err(why));
+                }
+                times.ended_ns = monotonic_ns();
+                self.cell.signal(libc::SIGCONT);
+            }
+            Plant::Machine(denial) => {
+                times.known_ns = monotonic_ns();
+                let pid = self.cell.pid();
+                match denial {
+                    Denial::FileSize => limit(pid, libc::RLIMIT_FSIZE, 1024)?,
+                    Denial::Memory => limit(pid, libc::RLIMIT_AS, address_space(pid)?)?,
+                    Denial::Descriptors => {
+                        limit(pid, libc::RLIMIT_NOFILE, 3)?;
+                        times.known_ns = self.proxy.plant(&[crate::proxy::Disturbance::Reset]);
+                    }
+                    Denial::Disk => {}
+                }
+                self.hold();
+                times.ended_ns = monotonic_ns();
+                if matches!(denial, Denial::Descriptors) && self.cell.ended().is_none() {
+                    limit(pid, libc::RLIMIT_NOFILE, 1024)?;
+                }
+            }
+            Plant::Output(_) => {
+                times.known_ns = monotonic_ns();
+                self.cell.take_pipes();
+                self.hold();
+                times.ended_ns = monotonic_ns();
+            }
+        }
+        Ok(Ok(times))
+    }
+
+    /// When the fault's first frame is due, from the stop for the recording's person.
+    fn fault_of_recording(&mut self) -> Result<Option<u64>, FaultError> {
+        let Some(moving_ns) = moves_since(&self.log.rows, 0) else { return Ok(None) };
+        let stops = |rows: &[Row]| {
+            rows.iter().find(|row| row.mono_ns > moving_ns && row.slider == 0.0).map(|row| row.mono_ns)
+        };
+        if !self.wait(PATIENCE, |rows| stops(rows).is_some())? {
+            return Ok(None);
+        }
+        let Some(mark_ns) = stops(&self.log.rows) else { return Ok(None) };
+        let fault_ns = mark_ns + FAULT_AFTER_MARK_NS;
+        // The robot moves again before the fault: else its stop would show nothing.
+        if !self.wait(PATIENCE, |rows| moves_since(rows, mark_ns).is_some())? || monotonic_ns() > fault_ns {
+            return Ok(None);
+        }
+        Ok(Some(fault_ns))
+    }
+
+    fn act(&mut self, act: Act) -> Result<Result<(), Skipped>, FaultError> {
+        match act {
+            Act::Pause => {
+                self.cell.signal(libc::SIGSTOP);
+                self.hold();
+            }
+            Act::Stutter(stopped_ms, running_ms) => {
+                let until = Instant::now() + Duration::from_millis(self.case.hold_ms);
+                while Instant::now() < until {
+                    self.cell.signal(libc::SIGSTOP);
+                    std::thread::sleep(Duration::from_millis(stopped_ms));
+                    self.cell.signal(libc::SIGCONT);
+                    std::thread::sleep(Duration::from_millis(running_ms));
+                }
+            }
+            Act::Signal(signal) => {
+                self.cell.signal(signal);
+                self.hold();
+            }
+            Act::KillAndPlay => {
+                self.cell.signal(libc::SIGKILL);
+                std::thread::sleep(Duration::from_millis(self.case.hold_ms / 2));
+                self.controller.play()?;
+                std::thread::sleep(Duration::from_millis(self.case.hold_ms / 2));
+            }
+            Act::Starve => {
+                if !starve(monotonic_ns() + self.case.hold_ms * NS_PER_MS) {
+                    return Ok(Err("real-time priorities are not granted to this process".to_owned()));
+                }
+            }
+        }
+        Ok(Ok(()))
+    }
+
+    fn watch_afterwards(&mut self, times: &Times) -> Result<(), FaultError> {
+        match self.case.after {
+            // Full speed, so that a single flicker is no recovery. What it may do at most is judged afterwards.
+            After::Moves => self.wait(MOVES_WITHIN, |rows| moves_since(rows, times.ended_ns).is_some())?,
+            After::Stands => {
+                let until = Instant::now() + WATCHED;
+                while Instant::now() < until {
+                    std::thread::sleep(LOOK_AGAIN);
+                }
+                false
+            }
+            After::Free => self.wait(WATCHED / 2, |_| false)?,
+        };
+        Ok(())
+    }
+
+    /// Ends the cell and the controller, and reads what they left.
+    fn finish(mut self, mut times: Times) -> Result<Scene, FaultError> {
+        if times.quit_ns == 0 {
+            times.quit_ns = monotonic_ns();
+        }
+        let gone = self.cell.ended();
+        let asked = gone.is_none();
+        if asked {
+            self.cell.signal(libc::SIGINT);
+        }
+        let status = self.cell.end();
+        if status.is_none() {
+            self.add("the cell ends when it is told to", format!("it still runs after {PATIENCE:?}"));
+        }
+        drop(self.cell);
+        // What the controller took in last is in its log two cycles later.
+        std::thread::sleep(Duration::from_millis(30));
+        self.controller.end()?;
+        self.log.poll()?;
+        let mut findings = self.findings;
+        if self.log.lost > 0 {
+            let evidence = format!("{} rows were lost", self.log.lost);
+            findings.push(Violation { rule: "the controller's log is whole", evidence });
+        }
+        let read = |name: &str| fs::read_to_string(self.folder.join(name)).unwrap_or_default();
+        let summary = serde_json::from_str(&read("cell.out")).ok();
+        let said = read("cell.err");
+        let broken = matches!(self.case.plant, Plant::Process(_) | Plant::Machine(_) | Plant::Output(_));
+        if moves(self.case) && !broken && (!asked || summary.is_none()) {
+            let last = said.lines().last().unwrap_or_default();
+            let evidence = format!("{gone:?}, {status:?}: {last}");
+            findings.push(Violation { rule: "the cell lives and reports", evidence });
+        }
+        let in_order = asked && status.is_some() && moves(self.case);
+        Ok(Scene { rows: self.log.rows, times, in_order, findings, summary, said })
+    }
+}
+
+fn moves(case: &Case) -> bool {
+    !matches!(case.stop, Stop::FromStart)
+}
+
+/// From when on the robot has moved at full speed until now, when this is long enough and after `from_ns`.
+fn moves_since(rows: &[Row], from_ns: u64) -> Option<u64> {
+    let newest = rows.last()?;
+    let mut since_ns = None;
+    for row in rows.iter().rev().take_while(|row| row.mono_ns > from_ns) {
+        if row.commanded_to_stand() || row.slider < 1.0 {
+            break;
+        }
+        since_ns = Some(row);
+    }
+    let since = since_ns?;
+    let long = newest.mono_ns - since.mono_ns >= MOVING_NS;
+    (long && newest.tcp_way_m > since.tcp_way_m).then_some(since.mono_ns)
+}
+
+fn command(takt: &Path, case: &Case, folder: &Path, config: &Path) -> Result<Command, FaultError> {
+    let run = folder.join("run");
+    let mut command = Command::new(takt);
+    if case.plant == Plant::Machine(Denial::Disk) {
+        // A small file system of its own, in a mount namespace of its own, which ends with the process.
+        let script = "mkdir -p \"$0\" && mount -t tmpfs -o size=300k none \"$0\" && exec \"$@\"";
+        command = Command::new("unshare");
+        command.args(["--mount", "sh", "-c", script]).arg(&run).arg(takt);
+    }
+    command.arg("run").arg(config).args(["--seconds", "120", "--view", "none", "--json"]);
+    if case.plant == Plant::Machine(Denial::Disk) {
+        command.arg("--runs").arg(&run);
+    } else {
+        command.arg("--run-dir").arg(&run);
+    }
+    let file = |name: &str| File::create(folder.join(name)).map_err(FaultError::io("the cell's words"));
+    let full = || File::options().write(true).open("/dev/full").map_err(FaultError::io("opening /dev/full"));
+    match case.plant {
+        Plant::Output(Words::Full) => command.stdout(full()?).stderr(full()?),
+        Plant::Output(Words::Broken) => command.stdout(Stdio::piped()).stderr(Stdio::piped()),
+        Plant::Output(Words::Closed) => close_streams(&mut command),
+        _ => command.stdout(file("cell.out")?).stderr(file("cell.err")?),
+    };
+    Ok(command)
+}
+
+/// Has the process start without standard output and error.
+fn close_streams(command: &mut Command) -> &mut Command {
+    use std::os::unix::process::CommandExt;
+    // SAFETY: between fork and exec only `close` is called, which is async-signal-safe, on descriptors that the child
+    // inherited and does not use before exec.
+    unsafe {
+        command.pre_exec(|| {
+            libc::close(1);
+            libc::close(2);
+            Ok(())
+        })
+    }
+}
