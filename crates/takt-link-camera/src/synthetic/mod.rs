@@ -6,6 +6,7 @@
 
 mod camera;
 mod config;
+mod flaws;
 mod render;
 mod scene;
 mod texture;
@@ -13,6 +14,7 @@ mod truth;
 
 pub use camera::SyntheticCamera;
 pub use config::{PersonConfig, SceneConfig, SyntheticConfig};
+pub use flaws::{Flaws, LensEvent, LensEventKind};
 pub use render::Renderer;
 pub use scene::Scene;
 pub use texture::LOOKS;
