@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use nalgebra::Isometry3;
 use takt_link_camera::{
-    CameraConfig, CameraFeed, FeedOptions, Intrinsics, ReplayConfig, StartGate, SyntheticConfig,
+    CameraConfig, CameraFeed, FeedOptions, Intrinsics, PoseSource, ReplayConfig, StartGate, SyntheticConfig,
 };
 use takt_rt::clock::monotonic_ns;
 use takt_rt::proof::{AllocationCounter, allocations};
@@ -19,7 +19,7 @@ static ALLOCATOR: AllocationCounter = AllocationCounter;
 fn acquires_without_allocating(config: &CameraConfig) {
     let gate = StartGate::new();
     let options = FeedOptions { gate: Some(gate.clone()), ..FeedOptions::default() };
-    let pose = Some(Arc::new(|_| Isometry3::identity()) as _);
+    let pose = Some((Arc::new(|_| Isometry3::identity()) as PoseSource).into());
     let (mut feed, mut acquisition, mut readers) = CameraFeed::in_task(0, config, pose, 2, options).unwrap();
     assert!(gate.wait_arrived(1, Duration::from_secs(60)));
     gate.open(monotonic_ns());

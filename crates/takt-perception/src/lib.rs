@@ -35,6 +35,7 @@ mod overlay;
 mod perception;
 mod picture;
 mod result;
+mod robot_shape;
 mod segmenter;
 mod sensor;
 #[cfg(test)]
@@ -60,6 +61,7 @@ pub use occupancy::{Capsule, CapsuleFrame, StaticBox, Volume};
 pub use overlay::Overlay;
 pub use perception::{Perception, PerceptionError};
 pub use result::{Detections, FrameHealth, MAX_OBJECTS, Object, ObjectKind, StageTimes};
+pub use robot_shape::{MAX_ROBOT_CAPSULES, RobotShape, box_capsules};
 pub use sensor::{DepthModel, SensorConfig};
 pub use unseen::UnseenConfig;
 pub use view::FrameView;

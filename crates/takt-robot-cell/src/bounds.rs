@@ -66,7 +66,7 @@ fn ssm(config: &CellConfig) -> Result<(), String> {
             ("protective.human_speed_m_s", p.human_speed_m_s, 0.5, 10.0),
             ("protective.near_human_speed_m_s", p.near_human_speed_m_s, 0.0, 10.0),
             ("protective.near_m", p.near_m, 0.0, 10.0),
-            ("protective.reaction_time_s", p.reaction_time_s, 0.0, 2.0),
+            ("protective.reaction_time_s", p.reaction_time_s.unwrap_or(0.0), 0.0, 2.0),
             ("protective.controller_time_s", p.controller_time_s, 0.0, 2.0),
             // No arm stands within a controller's cycle, and one that needs longer than 5 s is no arm.
             ("protective.stopping_time_s", p.stopping_time_s, 0.002, 5.0),
