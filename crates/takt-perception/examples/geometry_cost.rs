@@ -32,10 +32,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let engine = Engine::open(&config.engine)?;
     let mut perception = Perception::new(&config, 0, intrinsics, &engine, None)?;
     // 2 m behind the tool, looking at it.
-    let pose = FramePose {
-        camera_in_base: Isometry3::translation(0.0, 0.0, -2.0),
-        tcp_in_base: Isometry3::identity(),
-    };
+    let pose = FramePose::new(Isometry3::translation(0.0, 0.0, -2.0), Isometry3::identity());
     let mut dice = 1u32;
     let mut roll = move || {
         dice = dice.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
