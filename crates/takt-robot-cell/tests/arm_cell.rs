@@ -24,6 +24,7 @@ fn arm_in_view() -> CellConfig {
         ..config.cameras[1].clone()
     };
     set_people(&mut config, &[]);
+    config.robot.simulator.as_mut().expect("a simulated robot").drawn = true;
     for camera in &mut config.cameras {
         let scene = scene_of(camera);
         // Every wall within what the sensor measures: what is beyond is unseen, and no matter here.

@@ -17,26 +17,6 @@ pub enum WatchdogAction {
     Stop,
 }
 
-/// Which program the simulated controller has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum SimProgram {
-    /// `takt_watchdog.script` and `takt_cell.script`: moves as the mission says.
-    #[default]
-    TaktCell,
-    /// A user's own program that swings the base joint by itself and includes `takt_watchdog.script`.
-    OwnWithWatchdog,
-    /// A user's own program that swings the base joint by itself and knows nothing of Takt.
-    Own,
-}
-
-impl SimProgram {
-    /// Whether it includes `takt_watchdog.script`.
-    pub const fn has_watchdog(self) -> bool {
-        !matches!(self, Self::Own)
-    }
-}
-
 /// What is added to the nominal Denavit-Hartenberg parameters, joint by joint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -62,6 +42,26 @@ impl Calibration {
             alpha_rad: add(&nominal.alpha_rad, &self.alpha_rad),
             ..*nominal
         }
+    }
+}
+
+/// Which program the simulated controller has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SimProgram {
+    /// `takt_watchdog.script` and `takt_cell.script`: moves as the mission says.
+    #[default]
+    TaktCell,
+    /// A user's own program that swings the base joint by itself and includes `takt_watchdog.script`.
+    OwnWithWatchdog,
+    /// A user's own program that swings the base joint by itself and knows nothing of Takt.
+    Own,
+}
+
+impl SimProgram {
+    /// Whether it includes `takt_watchdog.script`.
+    pub const fn has_watchdog(self) -> bool {
+        !matches!(self, Self::Own)
     }
 }
 

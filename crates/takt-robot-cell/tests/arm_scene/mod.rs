@@ -9,7 +9,7 @@ use takt_link_rtde::client::StateHistory;
 use takt_link_rtde::kinematics::{Arm, Body, Model, pose_to_vector};
 use takt_link_rtde::sim::{Calibration, MissionSample, SimConfig, trajectory};
 use takt_perception::{
-    Backend, Capsule, Detections, Engine, EngineConfig, FrameHealth, FramePose, Mount, MountFrame,
+    Backend, Capsule, Detections, Engine, EngineConfig, FrameHealth, FramePose, Mount, MountFrame, Object,
     Perception, PerceptionConfig, Volume,
 };
 use takt_robot_cell::arm::{ArmShape, ShapeConfig, Viewpoint, drawn, joints_at};
@@ -57,6 +57,9 @@ pub struct Seen {
     pub health: FrameHealth,
     pub objects: usize,
     pub nearest_m: f32,
+    /// The nearest thing, for what a failed test prints.
+    #[allow(dead_code, reason = "it is printed")]
+    pub nearest: Option<Object>,
     /// Looked-at pixels that show the arm, of one in 64.
     pub arm_samples: usize,
 }
@@ -304,6 +307,7 @@ impl Rig {
             health: out.health,
             objects: out.objects().len(),
             nearest_m: out.nearest().map_or(f32::INFINITY, |object| object.distance_m),
+            nearest: out.nearest().copied(),
             arm_samples,
         }
     }
