@@ -96,8 +96,11 @@ fn design_row(row: &BenchRow, other: &BenchRow) -> DesignRow {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
     use crate::cell::bench::ReactionRow;
+    use crate::cell::work::Work;
 
     fn row(policy: PolicyMix, mean: f64, worst: f64, reactions: u64, frames_dropped: u64) -> BenchRow {
         BenchRow {
@@ -109,6 +112,11 @@ mod tests {
             reactions,
             frames_dropped,
             ssm_misses: 0,
+            tasks: Vec::new(),
+            losses: BTreeMap::new(),
+            verdicts: BTreeMap::new(),
+            work: Work::default(),
+            against_cfs: None,
             stolen: 0.0,
             not_granted: Vec::new(),
             run_dirs: Vec::new(),

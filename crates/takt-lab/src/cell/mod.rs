@@ -1,7 +1,7 @@
 //! The safety cell in the lab: run it, keep its samples, sum them up, compare policies under interference.
 
 pub mod bench;
-mod collector;
+pub mod collector;
 pub mod designs;
 mod file;
 pub mod gpu_bench;
@@ -10,6 +10,10 @@ pub mod rows;
 pub mod run;
 pub mod scale;
 pub mod summary;
+pub mod tally;
+mod verdict;
+mod watch;
+pub mod work;
 pub mod worker_rows;
 
 /// The perception process: runs until its cell ends it. What `takt perception-worker` does.

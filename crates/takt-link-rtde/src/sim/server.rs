@@ -1,6 +1,6 @@
 //! The simulator's one thread: once per cycle take inputs in, move, send outputs.
 
-use std::io;
+use std::io::{self, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
 use std::sync::atomic::Ordering;
@@ -93,6 +93,7 @@ impl Server {
             // The grid is absolute; cycles that were slept through are made up for.
             let late = now_ns.saturating_sub(next_ns) / CYCLE_NS;
             next_ns += late * CYCLE_NS;
+            self.controller.cycles_lost += late.saturating_sub(MAX_CATCH_UP);
             self.cycle(shared, now_ns, 1 + late.min(MAX_CATCH_UP));
         }
     }
@@ -105,7 +106,9 @@ impl Server {
         // SAFETY: `param` is a valid sched_param, and 0 names the calling thread.
         let rc = unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, &param) };
         if rc != 0 {
-            eprintln!(
+            // Whether somebody hears it or not: nothing here may end for a closed stream.
+            let _ = writeln!(
+                io::stderr(),
                 "ursim: SCHED_FIFO {} not granted ({}); it runs without. Give CAP_SYS_NICE or an rtprio limit",
                 self.fifo_priority,
                 io::Error::last_os_error()
@@ -187,7 +190,9 @@ impl Server {
             }
             match Client::new(stream) {
                 Ok(client) => self.clients.push(client),
-                Err(error) => eprintln!("ursim: RTDE client {peer} not accepted: {error}"),
+                Err(error) => {
+                    let _ = writeln!(io::stderr(), "ursim: RTDE client {peer} not accepted: {error}");
+                }
             }
         }
     }
@@ -199,7 +204,9 @@ impl Server {
             }
             match DashboardClient::new(stream) {
                 Ok(client) => self.dashboards.push(client),
-                Err(error) => eprintln!("ursim: dashboard client {peer} not accepted: {error}"),
+                Err(error) => {
+                    let _ = writeln!(io::stderr(), "ursim: dashboard client {peer} not accepted: {error}");
+                }
             }
         }
     }
@@ -261,6 +268,8 @@ impl Server {
             Fault::Stop => self.controller.stop(),
             Fault::SplitPackets(count) => self.split_left = count,
             Fault::CutPacket => self.cut = true,
+            Fault::IgnoreSlider(ignore) => self.controller.slider_ignored = ignore,
+            Fault::HangWatchdog(hang) => self.controller.program.hung = hang,
             Fault::RawBytes(bytes) => {
                 for client in &mut self.clients {
                     client.queue(&bytes);
