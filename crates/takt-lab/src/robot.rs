@@ -242,8 +242,10 @@ impl RobotFile {
     ) -> Result<RunSummary, LabError> {
         match self {
             Self::Cell(file) => {
-                let summary = crate::cell::run::run(file, options, &mut |_| {})?;
-                crate::summary::summarise(&RunDir::open(Path::new(&summary.run_dir))?)
+                let cell = crate::cell::run::run(file, options, &mut |_| {})?;
+                let summary = crate::summary::summarise(&RunDir::open(Path::new(&cell.run_dir))?)?;
+                // The measures do not know of cameras, links and losses.
+                Ok(RunSummary { verdict: cell.verdict, reasons: cell.reasons, ..summary })
             }
             Self::Cyclic(file) => cyclic::run(file, options, observe),
             Self::Uav(file) => uav::run(file, options, observe),

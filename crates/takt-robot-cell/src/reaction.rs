@@ -298,9 +298,9 @@ mod tests {
             };
             let mut joiner = Joiner::new();
             if frames_first {
-                frames.iter().for_each(|f| {
-                    joiner.frame(*f, &mut out);
-                });
+                for frame in &frames {
+                    joiner.frame(*frame, &mut out);
+                }
                 jobs.iter().for_each(|j| joiner.job(j, &mut out));
             } else {
                 // Acknowledgements are exact only while frames are not later than the job records by more
@@ -308,9 +308,9 @@ mod tests {
                 for (j, job) in jobs.iter().enumerate() {
                     joiner.job(job, &mut out);
                     let due = [vec![frames[0]], vec![frames[2]], vec![frames[1]], vec![]];
-                    due[j].iter().for_each(|f| {
-                        joiner.frame(*f, &mut out);
-                    });
+                    for frame in &due[j] {
+                        joiner.frame(*frame, &mut out);
+                    }
                 }
             }
             assert!(joiner.finish(&mut out).is_empty());

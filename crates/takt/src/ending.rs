@@ -111,18 +111,23 @@ fn handle_fatal(signal: i32, before: &AtomicU64) -> io::Result<()> {
     Ok(())
 }
 
-extern "C" fn fatal(signal: libc::c_int, _: *mut libc::siginfo_t, _: *mut libc::c_void) {
+extern "C" fn fatal(signal: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
     send_final_stop();
     let before = FATAL.iter().zip(&BEFORE).find(|(fatal, _)| **fatal == signal);
     let before = before.map_or(0, |(_, before)| before.load(Ordering::Acquire));
+    // SAFETY: the kernel passes a valid siginfo to a handler with SA_SIGINFO.
+    let is_fault = unsafe { (*info).si_code } > 0;
     // SAFETY: sigaction is plain data, for which zero is valid; it is the default action then.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
-    action.sa_sigaction = before as usize;
-    action.sa_flags = if before == 0 { 0 } else { libc::SA_SIGINFO | libc::SA_ONSTACK };
-    // SAFETY: installs what was installed before, by the runtime with these flags, or the default. Then the signal comes again:
-    // by itself where the instruction that faulted is tried again, else because it is raised.
-    unsafe {
-        libc::sigaction(signal, &action, std::ptr::null_mut());
-        libc::raise(signal);
+    if is_fault && before != 0 {
+        action.sa_sigaction = before as usize;
+        action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
+    }
+    // SAFETY: installs what was installed before, by the runtime with these flags, or the default.
+    unsafe { libc::sigaction(signal, &action, std::ptr::null_mut()) };
+    if !is_fault {
+        // Sent by somebody or by abort(3). The instruction of a fault is tried again and faults again by itself.
+        // SAFETY: raise takes an integer.
+        unsafe { libc::raise(signal) };
     }
 }
