@@ -8,6 +8,7 @@ mod camera;
 mod config;
 mod render;
 mod scene;
+mod solid;
 mod texture;
 mod truth;
 
@@ -15,5 +16,6 @@ pub use camera::SyntheticCamera;
 pub use config::{PersonConfig, SceneConfig, SyntheticConfig};
 pub use render::Renderer;
 pub use scene::Scene;
+pub use solid::{Solid, SolidSource};
 pub use texture::LOOKS;
 pub use truth::PersonTruth;

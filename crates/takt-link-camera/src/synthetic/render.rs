@@ -7,6 +7,7 @@ use nalgebra::{Isometry3, Point3, Vector3};
 
 use super::config::SyntheticConfig;
 use super::scene::{Billboard, Room, Scene};
+use super::solid::Solid;
 use super::texture::Texture;
 use crate::{Frame, Intrinsics};
 
@@ -70,7 +71,30 @@ impl Renderer {
                 self.draw_person(&billboard, &person.texture, camera_in_base, &mut frame.rgb);
             }
         }
+        for solid in scene.solids() {
+            self.draw_solid(solid, camera_in_base, &mut frame.rgb);
+        }
         self.write_depth(frame);
+    }
+
+    fn draw_solid(&mut self, solid: &Solid, camera_in_base: &Isometry3<f64>, rgb: &mut [u8]) {
+        let Some([left, top, right, bottom]) = solid.bounds(&self.intrinsics, camera_in_base) else { return };
+        let width = self.intrinsics.width as usize;
+        let eye = Point3::from(camera_in_base.translation.vector);
+        let step = self.direction(camera_in_base, 1.0, 0.0) - self.direction(camera_in_base, 0.0, 0.0);
+        for row in top..bottom {
+            let first = self.direction(camera_in_base, 0.0, row as f64);
+            for column in left..right {
+                let ray = first + step * column as f64;
+                let Some(t) = solid.meet(&eye, &ray) else { continue };
+                let pixel = row * width + column;
+                let behind = self.depth_m[pixel];
+                if behind == 0.0 || t < f64::from(behind) {
+                    self.depth_m[pixel] = t as f32;
+                    rgb[pixel * 3..pixel * 3 + 3].copy_from_slice(&solid.shade(&(eye + ray * t)));
+                }
+            }
+        }
     }
 
     /// Direction of a pixel's ray in the base frame, one metre along the optical axis.
