@@ -1,9 +1,9 @@
 //! Recordings in which something goes wrong at a known frame.
 //!
 //! A recording is replayed by its own time stamps, but when it began only the cell knows. So every recording has a **mark**:
-//! a person who steps in front of the robot and away again. The controller's log shows when the robot was told to stand
-//! for it, and the fault's frame is due as much later as it lies behind the mark's. What the mark's own reaction took is
-//! thus given to the fault, too.
+//! a person far behind the robot, there for a few frames. The controller's log shows when the robot was told to slow down
+//! for it, which no fault does, and the fault's frame is due as much later as it lies behind the mark's. What the mark's
+//! own reaction took is thus given to the fault, too.
 
 use std::path::Path;
 
@@ -33,6 +33,8 @@ pub(crate) const INTRINSICS: Intrinsics =
 const WALL_MM: u16 = 8_000;
 /// Depth of a person, near the arm, millimetres.
 const PERSON_MM: u16 = 1_400;
+/// Depth of the person that is the mark.
+const MARK_MM: u16 = 6_000;
 /// Columns and rows of a person.
 const PERSON: (std::ops::Range<u32>, std::ops::Range<u32>) = (64..96, 20..110);
 
@@ -119,13 +121,14 @@ impl Noise {
 }
 
 /// A frame of the empty cell, or with a person in it.
-fn draw(frame: &mut Frame, number: u64, person: bool) {
+fn draw(frame: &mut Frame, number: u64, person_mm: Option<u16>) {
     let mut noise = Noise(number);
     for (at, depth) in frame.depth_mm.iter_mut().enumerate() {
         let (u, v) = (at as u32 % WIDTH, at as u32 / WIDTH);
-        let there = person && PERSON.0.contains(&u) && PERSON.1.contains(&v);
+        let person_mm = person_mm.filter(|_| PERSON.0.contains(&u) && PERSON.1.contains(&v));
+        let there = person_mm.is_some();
         let random = noise.next();
-        let (base, spread) = if there { (PERSON_MM, 9) } else { (WALL_MM, 61) };
+        let (base, spread) = person_mm.map_or((WALL_MM, 61), |person_mm| (person_mm, 9));
         *depth = base + (random % spread) as u16;
         let grey = if there { 200 } else { 60 + ((u / 8 + v / 8) % 2 * 80) as u8 };
         frame.rgb[3 * at..3 * at + 3].fill(grey + (random >> 32) as u8 % 16);
@@ -136,7 +139,7 @@ fn spoil(what: Spoil, frame: &mut Frame, first: &Frame, number: u64) {
     let pixels = frame.depth_mm.len();
     let share = |per_cent: u32| pixels * per_cent as usize / 100;
     match what {
-        Spoil::Person => draw(frame, number, true),
+        Spoil::Person => draw(frame, number, Some(PERSON_MM)),
         Spoil::Frozen => {
             frame.rgb.clone_from(&first.rgb);
             frame.depth_mm.clone_from(&first.depth_mm);
@@ -216,12 +219,12 @@ pub(crate) fn write(path: &Path, what: Spoil, hold_ms: u64) -> Result<(), FaultE
         if what == Spoil::Ended && faulty.is_some() {
             break;
         }
-        draw(&mut frame, number, (MARK..MARK + MARK_FRAMES).contains(&number));
+        draw(&mut frame, number, (MARK..MARK + MARK_FRAMES).contains(&number).then_some(MARK_MM));
         if number + 1 == FAULT {
             first.clone_from(&frame);
         }
         if let (Spoil::Ring(buffers), Some(nth)) = (what, faulty) {
-            draw(&mut frame, FAULT - buffers + nth % buffers, false);
+            draw(&mut frame, FAULT - buffers + nth % buffers, None);
         }
         if faulty.is_some() {
             spoil(what, &mut frame, &first, number);

@@ -91,7 +91,7 @@ impl Fixture {
         let judging = Judging::Here(Box::new(Perception::new(&config, 0, SIZE, &engine, None).unwrap()));
         // So far away that it watches nothing.
         let mount = Mount { frame: MountFrame::Base, position_m: [1000.0, 0.0, 0.0], rotation_rad: [0.0; 3] };
-        let task = PerceptionTask::new(judging, mount, FrameWatch::new(&config.health), ports);
+        let task = PerceptionTask::new(judging, mount, None, FrameWatch::new(&config.health), ports);
         let results = results.into_iter().next().unwrap();
         let history = StateHistory::default();
         Self { script, acquisition, task, robot, history, records, results, _feed: feed, packets: 0 }
