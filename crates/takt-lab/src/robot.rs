@@ -65,13 +65,7 @@ struct Which {
     robot: Option<toml::Value>,
 }
 
-/// Refuses a number outside `low..=high`, and what is no number.
-pub(crate) fn within(key: &str, value: f64, low: f64, high: f64) -> Result<(), String> {
-    if (low..=high).contains(&value) {
-        return Ok(());
-    }
-    Err(format!("{key} = {value}: accepted are {low} to {high}"))
-}
+pub(crate) use takt_rt::range::within;
 
 fn unknown(robot: &str) -> String {
     format!("robot = \"{robot}\": there are {}", ROBOTS.join(", "))

@@ -373,7 +373,7 @@ struct Driver {
 impl Drop for Driver {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.shared.fail("the camera's driver thread panicked", FeedState::Failed);
+            self.shared.fail("the thread that acquires the frames panicked", FeedState::Failed);
             self.signal.notify();
         }
     }

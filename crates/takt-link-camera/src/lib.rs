@@ -11,6 +11,7 @@
 //! | `v4l2` | none (0 everywhere) | the device |
 //! | `realsense` (cargo feature) | measured, aligned to colour | the device |
 
+mod bounds;
 mod camera;
 mod config;
 mod error;

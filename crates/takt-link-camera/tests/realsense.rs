@@ -323,3 +323,30 @@ proptest! {
         prop_assert_eq!(standin.live(), 0);
     }
 }
+
+#[test]
+fn a_frame_arrived_when_the_library_had_its_later_image() {
+    let standin = Standin::load();
+    let mut camera = open(&standin);
+    // How long ago colour and depth came, and how long ago the frame was complete; without a stamp, when it was fetched.
+    for (number, (colour_ms, depth_ms, complete_ms)) in
+        (10..).zip([(40, 50, 40), (90, 30, 30), (0, 50, 0), (50, 0, 0), (5000, 40, 0), (-60_000, -60_000, 0)])
+    {
+        let at = Moment::now();
+        let mut set = Set::pair((number, at.realtime_ms), (number, at.realtime_ms), GLOBAL);
+        set.parts[0].arrived_ms_ago = colour_ms;
+        set.parts[1].arrived_ms_ago = depth_ms;
+        standin.push(set);
+        let before_ns = Moment::now().monotonic_ns;
+        let frame = next(&mut camera).unwrap();
+        let after_ns = Moment::now().monotonic_ns;
+        // Whole milliseconds are rounded down, and two clocks are read one after the other.
+        let ago_ns = complete_ms * 1_000_000;
+        let slack_ns = if complete_ms == 0 { 0 } else { 1_000_000 + CLOSE_NS };
+        assert!(
+            (before_ns - ago_ns - slack_ns..=after_ns - ago_ns + slack_ns).contains(&frame.arrival_ns),
+            "{colour_ms}, {depth_ms}: {} ns before the call",
+            before_ns as i64 - frame.arrival_ns as i64
+        );
+    }
+}

@@ -63,10 +63,10 @@ pub struct HealthConfig {
     /// Most samples that may be non-zero but outside the sensor's range, as a share of all samples.
     pub max_impossible_depth: f32,
     /// How long a tile of the image (a sixteenth) may show the very same depth samples, or the whole image the very
-    /// same colours, before the camera counts as frozen, milliseconds, 50 to 60000. 120: as long as a camera may be
-    /// silent, for a frozen picture shows no more than none. The noise of a living sensor changes some of a tile's
-    /// 400 samples in every frame; two equal frames in a row, as a library repeats them when a sensor is late, stay
-    /// below.
+    /// same colours, before the camera counts as frozen, milliseconds, 50 to 60000. 80: two equal frames at 30 FPS, as
+    /// a library repeats them when a sensor is late, stay below; three do not. The noise of a living sensor changes
+    /// some of a tile's 400 samples in every frame. A frame that repeats anything is as old as what it repeats, so
+    /// that `ssm.stale_after_ms` bounds what a longer time would let through.
     pub frozen_after_ms: u32,
     /// Whether depth without noise is believed, for recordings with reconstructed depth. A tile then counts as alive
     /// when its depth or its colour changes: depth that freezes alone goes unnoticed. `false`: every depth sensor
@@ -88,7 +88,7 @@ impl Default for HealthConfig {
             max_depth_mm: 10_000,
             min_valid_depth: 0.3,
             max_impossible_depth: 0.5,
-            frozen_after_ms: 120,
+            frozen_after_ms: 80,
             depth_without_noise: false,
             max_stream_gap_ms: 60.0,
             future_tolerance_ms: 2.0,
@@ -324,6 +324,7 @@ impl PerceptionConfig {
                 Err(ConfigError { name, value: value.to_string(), accepted: "a number above 0" })
             }
         };
+        crate::bounds::check(self)?;
         self.gpu.validate()?;
         share("health.min_valid_depth", self.health.min_valid_depth)?;
         share("health.max_impossible_depth", self.health.max_impossible_depth)?;

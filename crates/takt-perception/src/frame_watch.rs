@@ -5,7 +5,7 @@
 use takt_link_camera::{Frame, StreamStamp, Streams};
 
 use crate::config::HealthConfig;
-use crate::picture::PictureWatch;
+use crate::picture::{Moment, PictureWatch};
 use crate::result::FrameHealth;
 
 /// Watches the frames of one camera.
@@ -19,6 +19,7 @@ pub struct FrameWatch {
     max_stream_gap_ns: u64,
     last: Option<Seen>,
     picture: PictureWatch,
+    content_ns: u64,
 }
 
 /// What is kept of a frame.
@@ -37,6 +38,7 @@ impl FrameWatch {
             max_stream_gap_ns: ns(config.max_stream_gap_ms),
             last: None,
             picture: PictureWatch::new(config),
+            content_ns: 0,
         }
     }
 
@@ -54,11 +56,18 @@ impl FrameWatch {
         let stamps = self.judge_stamps(&seen, frame.capture_ns, latest_ns);
         self.last = Some(self.measure(seen, latest_ns));
         // Looked at in any case: the picture of a frame with a wrong stamp is the one before the next.
-        let frozen = self.picture.is_frozen(frame, now_ns);
+        let look = self.picture.look(frame, Moment { now_ns, capture_ns: frame.capture_ns.min(now_ns) });
+        self.content_ns = look.content_ns;
         match stamps {
-            FrameHealth::Ok if frozen => FrameHealth::Frozen,
+            FrameHealth::Ok if look.frozen => FrameHealth::Frozen,
             health => health,
         }
+    }
+
+    /// Capture of the newest content, CLOCK_MONOTONIC nanoseconds: a frame that repeats an earlier one in some part shows
+    /// the world of then. What ages by it is stale when a silent camera would be, whatever `frozen_after_ms` is.
+    pub fn content_ns(&self) -> u64 {
+        self.content_ns
     }
 
     fn judge_stamps(&self, seen: &Seen, capture_ns: u64, latest_ns: u64) -> FrameHealth {

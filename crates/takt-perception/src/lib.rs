@@ -18,6 +18,7 @@
 //! Networks run in ONNX Runtime where it is installed and else in an embedded engine ([`Engine`]).
 
 mod background;
+mod bounds;
 mod config;
 mod detector;
 mod device;

@@ -42,6 +42,11 @@ pub struct StaticBox {
     pub min_m: Point3<f32>,
     /// Highest corner, base frame, metres.
     pub max_m: Point3<f32>,
+    /// Whether it gives no depth: a window, a mirror, a black machine. Missing depth on lines of sight that end at it is
+    /// explained then, wherever the camera is. Who stands before it is noticed by valid depth alone: keep it tight.
+    /// `false`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub without_depth: bool,
 }
 
 impl StaticBox {
@@ -121,6 +126,8 @@ impl Capsule {
 pub(crate) struct Scene {
     volume: Volume,
     fixtures: Vec<Volume>,
+    /// Those fixtures that give no depth.
+    without_depth: Vec<Volume>,
     capsules: Vec<Capsule>,
     /// The capsules of this frame, base frame.
     capsules_now: Vec<Capsule>,
@@ -151,6 +158,12 @@ impl Scene {
         Self {
             volume,
             fixtures: config.static_boxes.iter().map(StaticBox::volume).collect(),
+            without_depth: config
+                .static_boxes
+                .iter()
+                .filter(|fixture| fixture.without_depth)
+                .map(StaticBox::volume)
+                .collect(),
             capsules: config.robot.clone(),
             capsules_now: Vec::with_capacity(config.robot.len() + MAX_ROBOT_CAPSULES),
             robot: Volume { min_m: Point3::origin(), max_m: Point3::origin() },
@@ -201,6 +214,11 @@ impl Scene {
 
     pub(crate) fn fixtures(&self) -> &[Volume] {
         &self.fixtures
+    }
+
+    /// Fixtures that give no depth.
+    pub(crate) fn without_depth(&self) -> &[Volume] {
+        &self.without_depth
     }
 
     /// The monitored volume, above the floor.

@@ -20,27 +20,45 @@ const LEAST_VALID: u32 = 16;
 /// few old pictures in turn. Video4Linux takes up to 32.
 const REMEMBERED: usize = 32;
 
+/// When something was seen.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Moment {
+    /// When the frame was judged.
+    pub(crate) now_ns: u64,
+    /// When it was captured.
+    pub(crate) capture_ns: u64,
+}
+
+/// What a look at a picture says.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Look {
+    /// Whether a part of it is frozen.
+    pub(crate) frozen: bool,
+    /// Capture of the frame that showed something new last, in the part that has been still for longest.
+    pub(crate) content_ns: u64,
+}
+
 /// Checksums of what a part of the image showed last, and since when it showed nothing new.
 #[derive(Clone, Debug)]
 struct Content {
     recent: [u64; REMEMBERED],
     next: usize,
     /// `None`: nothing was seen yet.
-    since_ns: Option<u64>,
+    since: Option<Moment>,
 }
 
 impl Content {
-    const NEW: Self = Self { recent: [0; REMEMBERED], next: 0, since_ns: None };
+    const NEW: Self = Self { recent: [0; REMEMBERED], next: 0, since: None };
 
-    /// Takes a content in and says for how long none was new.
-    fn still_for_ns(&mut self, sum: u64, now_ns: u64) -> u64 {
-        match self.since_ns {
-            Some(since_ns) if self.recent.contains(&sum) => now_ns.saturating_sub(since_ns),
+    /// Takes a content in and says when one was new.
+    fn still_since(&mut self, sum: u64, at: Moment) -> Moment {
+        match self.since {
+            Some(since) if self.recent.contains(&sum) => since,
             _ => {
                 self.recent[self.next] = sum;
                 self.next = (self.next + 1) % REMEMBERED;
-                self.since_ns = Some(now_ns);
-                0
+                self.since = Some(at);
+                at
             }
         }
     }
@@ -79,27 +97,36 @@ impl PictureWatch {
         }
     }
 
-    /// Takes in a frame with buffers of its size; true when a part of it is frozen.
-    pub(crate) fn is_frozen(&mut self, frame: &Frame, now_ns: u64) -> bool {
+    /// Takes in a frame with buffers of its size.
+    pub(crate) fn look(&mut self, frame: &Frame, at: Moment) -> Look {
         let sums = sample(frame);
         let mut whole = 0;
-        let mut frozen = false;
+        let mut longest = at;
+        let mut hold = |since: Moment| {
+            if since.now_ns < longest.now_ns {
+                longest = since;
+            }
+        };
         for (tile, sums) in sums.iter().enumerate() {
             whole = mix(whole, sums.colour);
             let depth = &mut self.depth[tile];
-            let mut still_ns = 0;
+            let mut since = at;
             if sums.valid >= LEAST_VALID {
-                still_ns = depth.still_for_ns(sums.depth, now_ns);
+                since = depth.still_since(sums.depth, at);
             } else {
-                depth.since_ns = None;
+                depth.since = None;
             }
             if self.depth_without_noise {
-                still_ns = still_ns.min(self.tile_colour[tile].still_for_ns(sums.colour, now_ns));
+                let colour = self.tile_colour[tile].still_since(sums.colour, at);
+                since = if colour.now_ns > since.now_ns { colour } else { since };
             }
-            frozen |= still_ns > self.frozen_after_ns;
+            hold(since);
         }
-        frozen |= self.colour.still_for_ns(whole, now_ns) > self.frozen_after_ns;
-        frozen
+        hold(self.colour.still_since(whole, at));
+        Look {
+            frozen: at.now_ns.saturating_sub(longest.now_ns) > self.frozen_after_ns,
+            content_ns: longest.capture_ns,
+        }
     }
 }
 

@@ -153,6 +153,7 @@ impl CellConfig {
         self.check_unseen()?;
         self.perception_in_force().check().map_err(|e| format!("cameras, {e}"))?;
         self.tasks.validate()?;
+        crate::bounds::validate(self)?;
         let slider_rate = self.robot.simulator.as_ref().map(|simulator| simulator.slider_rate_per_s);
         arithmetic(&self.ssm, &self.tasks, slider_rate)?;
         self.robot.rtde.check().map_err(|e| format!("robot.rtde: {e}"))?;

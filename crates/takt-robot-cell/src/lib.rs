@@ -8,6 +8,7 @@
 //! not a certified safety function.
 
 pub mod arm;
+mod bounds;
 pub mod cell;
 pub mod config;
 mod error;

@@ -136,6 +136,8 @@ fn a_camera_that_ends_stops_the_robot_and_the_task_ends_when_it_is_asked_to() {
     camera.mount = Mount { frame: MountFrame::Base, position_m: [1000.0, 0.0, 0.0], rotation_rad: [0.0; 3] };
     camera.source = CameraConfig::Replay(replay);
     config.perception.health.max_depth_mm = 41_000;
+    // Its depth is reconstructed.
+    config.perception.health.depth_without_noise = true;
     let mut running = Running::start(&config);
     running.until("the recording is over and the robot stands", 0, |cell, jobs| {
         cell.feeds()[0].state() == FeedState::Ended

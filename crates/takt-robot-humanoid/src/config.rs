@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use takt_link_ethercat::control::ControlConfig;
+use takt_link_ethercat::control::{ControlConfig, MOST_DEVICES};
+use takt_rt::range::within;
 
 use crate::safety::SafetyConfig;
 use crate::topology::{self, Device, DriveLayout, PAPER_DEVICES};
@@ -68,16 +69,12 @@ impl HumanoidConfig {
     /// # Errors
     /// A sentence with the key, its value and what is accepted.
     pub fn validate(&self) -> Result<(), String> {
-        let within = |key: &str, value: f64, low: f64, high: f64| {
-            // Also refuses NaN.
-            if (low..=high).contains(&value) {
-                return Ok(());
-            }
-            Err(format!("{key} = {value}: accepted are {low} to {high}"))
-        };
         within("rate_hz", self.rate_hz, 1.0, 10_000.0)?;
         within("walk_hz", self.walk_hz, 0.0, 5.0)?;
         within("ramp_s", self.ramp_s, 0.0, 60.0)?;
+        // Before they are made: each takes some hundred bytes, and one segment has no more addresses in one frame.
+        within("devices", self.devices as f64, 1.0, MOST_DEVICES as f64)?;
+        within("device (number of entries)", self.list.len() as f64, 0.0, MOST_DEVICES as f64)?;
         if !self.link.devices.is_empty() {
             return Err("link.devices: devices are listed as [[device]]; leave this out".to_owned());
         }

@@ -45,6 +45,7 @@ pub mod placement;
 pub mod policy;
 pub mod probe;
 pub mod proof;
+pub mod range;
 pub mod ring;
 pub mod settings;
 pub mod signal;

@@ -5,6 +5,7 @@ use takt_link_daq::LinkConfig;
 use takt_robot_daqloop::control::ControllerConfig;
 use takt_robot_daqloop::plant::{PlantConfig, Reference};
 use takt_robot_daqloop::{AcquisitionConfig, DaqConfig, PulseConfig, SavingConfig, StopConfig};
+use takt_rt::range::within;
 use takt_stats::TrendStop;
 
 /// The shipped configuration.
@@ -133,13 +134,6 @@ impl DaqFile {
     /// # Errors
     /// A sentence with the key, its value and what is accepted.
     pub fn validate(&self) -> Result<(), String> {
-        let within = |key: &str, value: f64, low: f64, high: f64| {
-            // Also refuses NaN.
-            if (low..=high).contains(&value) {
-                return Ok(());
-            }
-            Err(format!("{key} = {value}: accepted are {low} to {high}"))
-        };
         if self.robot != "daq" {
             return Err(format!("robot = \"{}\": this file is for \"daq\"", self.robot));
         }

@@ -20,6 +20,9 @@ use crate::{Frame, Intrinsics, StreamStamp, Streams};
 use stamp::{Clocks, RawStamp, SensorClock};
 use sys::{Api, Handle, RawIntrinsics};
 
+/// No image waits in the library for longer; beyond, its stamp is of another clock.
+const LONGEST_AGE_NS: u64 = 1_000_000_000;
+
 /// An object of the library, deleted by its own function.
 struct Owned {
     handle: Handle,
@@ -211,6 +214,25 @@ impl RealsenseCamera {
         }
     }
 
+    /// When the library had an image, where it says so: before any thread of ours woke up for it. Its whole milliseconds are rounded
+    /// down, which makes a reaction longer, never shorter. A wall clock that was set meanwhile says nothing.
+    fn library_arrival_ns(&self, image: &Owned, clocks: &Clocks) -> Option<u64> {
+        let api = &self.api;
+        // SAFETY: the image is alive, for both calls.
+        let supported = api
+            .check(|e| unsafe { (api.supports_frame_metadata)(image.handle, sys::TIME_OF_ARRIVAL, e) })
+            .ok()?;
+        if supported == 0 {
+            return None;
+        }
+        // SAFETY: as above.
+        let ms =
+            api.check(|e| unsafe { (api.get_frame_metadata)(image.handle, sys::TIME_OF_ARRIVAL, e) }).ok()?;
+        let wall_ns = u64::try_from(ms).ok()?.checked_mul(1_000_000)?;
+        let age_ns = clocks.realtime_ns.checked_sub(wall_ns).filter(|age_ns| *age_ns < LONGEST_AGE_NS)?;
+        clocks.monotonic_ns.checked_sub(age_ns)
+    }
+
     /// The frame of one stream in a set.
     fn part(&self, set: &Owned, stream: c_int, format: c_int) -> Result<Owned, CameraError> {
         let api = &self.api;
@@ -390,7 +412,12 @@ impl Camera for RealsenseCamera {
         frame.sequence = self.sequence;
         frame.capture_ns = streams.colour.capture_ns.min(streams.depth.capture_ns);
         frame.source_ns = (color_stamp.stamp_ms * 1e6) as u64;
-        frame.arrival_ns = arrival_ns;
+        // Complete when the later of the two images was; never later than this thread had them.
+        let arrivals = [&color, &depth].map(|image| self.library_arrival_ns(image, &clocks));
+        frame.arrival_ns = match arrivals {
+            [Some(colour_ns), Some(depth_ns)] => colour_ns.max(depth_ns).min(arrival_ns),
+            _ => arrival_ns,
+        };
         frame.streams = Some(streams);
         (frame.width, frame.height) = (width, height);
         frame.camera_in_base = None;

@@ -2,7 +2,7 @@
 //!
 //! Signatures are those of librealsense 2.39 and later; the interface is stable within major version 2.
 
-use std::ffi::{CStr, c_char, c_float, c_int, c_uint, c_ulonglong, c_void};
+use std::ffi::{CStr, c_char, c_float, c_int, c_longlong, c_uint, c_ulonglong, c_void};
 
 use libloading::Library;
 
@@ -21,6 +21,8 @@ pub const STREAM_COLOR: c_int = 2;
 pub const FORMAT_Z16: c_int = 1;
 /// `RS2_FORMAT_RGB8`.
 pub const FORMAT_RGB8: c_int = 5;
+/// `RS2_FRAME_METADATA_TIME_OF_ARRIVAL`: when the library had the image, milliseconds of the host's wall clock.
+pub const TIME_OF_ARRIVAL: c_int = 7;
 /// `RS2_TIMESTAMP_DOMAIN_HARDWARE_CLOCK`: milliseconds of a clock of the device's own.
 pub const DOMAIN_HARDWARE_CLOCK: c_int = 0;
 /// `RS2_TIMESTAMP_DOMAIN_SYSTEM_TIME`: arrival at the host, milliseconds of its wall clock.
@@ -116,6 +118,8 @@ api! {
     get_frame_number = rs2_get_frame_number(Handle, ErrorSlot) -> c_ulonglong;
     get_frame_timestamp = rs2_get_frame_timestamp(Handle, ErrorSlot) -> f64;
     get_frame_timestamp_domain = rs2_get_frame_timestamp_domain(Handle, ErrorSlot) -> c_int;
+    supports_frame_metadata = rs2_supports_frame_metadata(Handle, c_int, ErrorSlot) -> c_int;
+    get_frame_metadata = rs2_get_frame_metadata(Handle, c_int, ErrorSlot) -> c_longlong;
     depth_frame_get_units = rs2_depth_frame_get_units(Handle, ErrorSlot) -> c_float;
 }
 

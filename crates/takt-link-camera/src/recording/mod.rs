@@ -18,4 +18,5 @@ mod replay;
 mod source;
 
 pub use recorder::{Recorder, RecorderOptions};
+pub(crate) use replay::check;
 pub use replay::{FrameReader, ReplayCamera};

@@ -158,7 +158,7 @@ impl<R: Read + Seek> FrameReader<R> {
     }
 }
 
-fn check(config: &ReplayConfig) -> Result<(), CameraError> {
+pub(crate) fn check(config: &ReplayConfig) -> Result<(), CameraError> {
     let bad = |key, value: String, expected| Err(CameraError::BadConfig { key, value, expected });
     if let Some(rate) = config.rate_fps
         && !(1.0..=1000.0).contains(&rate)

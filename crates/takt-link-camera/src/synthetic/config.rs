@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::flaws::Flaws;
 use super::solid::Solid;
 use super::texture::LOOKS;
 use crate::Intrinsics;
@@ -21,7 +22,7 @@ pub struct SyntheticConfig {
     /// real camera. Rendering happens in this time.
     #[serde(default = "default_latency_ms")]
     pub latency_ms: f64,
-    /// Depths nearer than this are "no measurement", metres.
+    /// Depths nearer than this are "no measurement", metres. A D435 measures from 0.105 at 424x240.
     #[serde(default)]
     pub min_depth_m: f64,
     /// Depths farther than this are "no measurement", metres; at most 65.
@@ -35,6 +36,9 @@ pub struct SyntheticConfig {
     /// Seed of the noise. The same seed gives the same frames.
     #[serde(default)]
     pub seed: u64,
+    /// What the depth sensor does not measure, and what happens before its lens. None.
+    #[serde(default)]
+    pub flaws: Flaws,
     /// What there is to see. Give cameras of one cell the same scene.
     #[serde(default)]
     pub scene: SceneConfig,
@@ -50,6 +54,7 @@ impl Default for SyntheticConfig {
             max_depth_m: default_max_depth_m(),
             depth_noise_m: 0.0,
             seed: 0,
+            flaws: Flaws::default(),
             scene: SceneConfig::default(),
         }
     }
@@ -136,6 +141,9 @@ pub struct PersonConfig {
     /// How long the person stands at both ends of the path, seconds.
     #[serde(default)]
     pub pause_s: f64,
+    /// Whether the person gives no depth at all, only colour: black cloth or a mirror-like suit.
+    #[serde(default)]
+    pub without_depth: bool,
     /// Where on the way the person is at the start, as seconds already walked.
     #[serde(default)]
     pub start_s: f64,
@@ -158,6 +166,7 @@ impl PersonConfig {
             path_m: path_m.to_vec(),
             speed_m_s: default_speed_m_s(),
             pause_s: 0.0,
+            without_depth: false,
             start_s: 0.0,
         }
     }
@@ -165,7 +174,7 @@ impl PersonConfig {
 
 impl SyntheticConfig {
     /// Checks every value.
-    pub(super) fn check(&self) -> Result<(), CameraError> {
+    pub(crate) fn check(&self) -> Result<(), CameraError> {
         let Intrinsics { width, height, fx, fy, cx, cy } = self.intrinsics;
         expect(
             "intrinsics",
@@ -184,6 +193,7 @@ impl SyntheticConfig {
         within("max_depth_m", self.max_depth_m, 0.01, 65.0, "expected 0.01 to 65")?;
         within("min_depth_m", self.min_depth_m, 0.0, self.max_depth_m, "expected 0 to max_depth_m")?;
         within("depth_noise_m", self.depth_noise_m, 0.0, 1.0, "expected 0 to 1")?;
+        self.flaws.check()?;
         self.scene.check()
     }
 }
@@ -226,7 +236,7 @@ impl SceneConfig {
     }
 }
 
-fn expect(
+pub(super) fn expect(
     key: &'static str,
     holds: bool,
     value: impl FnOnce() -> String,
@@ -235,7 +245,7 @@ fn expect(
     if holds { Ok(()) } else { Err(CameraError::BadConfig { key, value: value(), expected }) }
 }
 
-fn within(
+pub(super) fn within(
     key: &'static str,
     value: f64,
     low: f64,

@@ -6,6 +6,7 @@
 
 mod camera;
 mod config;
+mod flaws;
 mod render;
 mod scene;
 mod solid;
@@ -14,6 +15,7 @@ mod truth;
 
 pub use camera::SyntheticCamera;
 pub use config::{PersonConfig, SceneConfig, SyntheticConfig};
+pub use flaws::{Flaws, LensEvent, LensEventKind};
 pub use render::Renderer;
 pub use scene::Scene;
 pub use solid::{Solid, SolidSource};

@@ -6,9 +6,9 @@
 use nalgebra::{Isometry3, Point3, Vector3};
 
 use super::config::SyntheticConfig;
-use super::scene::{Billboard, Room, Scene};
+use super::flaws::Flaws;
+use super::scene::{Billboard, Person, Room, Scene};
 use super::solid::Solid;
-use super::texture::Texture;
 use crate::{Frame, Intrinsics};
 
 /// Renders the frames of one camera.
@@ -18,6 +18,7 @@ pub struct Renderer {
     min_mm: f32,
     max_mm: f32,
     noise_m: f32,
+    flaws: Flaws,
     seed: u64,
     /// The empty room as seen from `background_pose`.
     background_rgb: Vec<u8>,
@@ -36,6 +37,7 @@ impl Renderer {
             min_mm: (config.min_depth_m * 1e3) as f32,
             max_mm: (config.max_depth_m * 1e3) as f32,
             noise_m: config.depth_noise_m as f32,
+            flaws: config.flaws.clone(),
             seed: config.seed,
             background_rgb: vec![0; pixels * 3],
             background_m: vec![0.0; pixels],
@@ -68,13 +70,22 @@ impl Renderer {
         let eye = Point3::from(camera_in_base.translation.vector);
         for (index, person) in scene.people.iter().enumerate() {
             if let Some(billboard) = scene.billboard(index, &eye, scene_ns) {
-                self.draw_person(&billboard, &person.texture, camera_in_base, &mut frame.rgb);
+                self.draw_person(&billboard, person, camera_in_base, &mut frame.rgb);
             }
         }
         for solid in scene.solids() {
             self.draw_solid(solid, camera_in_base, &mut frame.rgb);
         }
         self.write_depth(frame);
+        if !self.flaws.is_empty() {
+            let seed = self.seed ^ frame.sequence.wrapping_mul(0xd134_2543_de82_ef95);
+            let too_near = |pixel: usize| {
+                let mm = self.depth_m[pixel] * 1e3;
+                mm > 0.0 && mm < self.min_mm
+            };
+            let range_mm = [self.min_mm, self.max_mm];
+            self.flaws.spoil(&self.intrinsics, range_mm, scene_ns, seed, too_near, frame);
+        }
     }
 
     fn draw_solid(&mut self, solid: &Solid, camera_in_base: &Isometry3<f64>, rgb: &mut [u8]) {
@@ -136,7 +147,7 @@ impl Renderer {
     fn draw_person(
         &mut self,
         billboard: &Billboard,
-        texture: &Texture,
+        person: &Person,
         camera_in_base: &Isometry3<f64>,
         rgb: &mut [u8],
     ) {
@@ -151,9 +162,10 @@ impl Renderer {
                 let Some((t, u, v)) = billboard.meet(&eye, &ray) else { continue };
                 let pixel = row * width + column;
                 let behind = self.depth_m[pixel];
-                if (behind == 0.0 || t < f64::from(behind)) && texture.covers(u, v) {
-                    self.depth_m[pixel] = t as f32;
-                    rgb[pixel * 3..pixel * 3 + 3].copy_from_slice(&texture.colour(u, v));
+                if (behind == 0.0 || t < f64::from(behind.abs())) && person.texture.covers(u, v) {
+                    // Negative: something is there, but the sensor measures nothing.
+                    self.depth_m[pixel] = if person.without_depth() { -t as f32 } else { t as f32 };
+                    rgb[pixel * 3..pixel * 3 + 3].copy_from_slice(&person.texture.colour(u, v));
                 }
             }
         }

@@ -105,6 +105,11 @@ impl Person {
         Self { config: config.clone(), length_m, texture: Texture::built_in(config.look) }
     }
 
+    /// Whether the depth sensor sees nothing of this person.
+    pub fn without_depth(&self) -> bool {
+        self.config.without_depth
+    }
+
     /// The place on the path: out, pause, back, pause.
     fn place(&self, scene_ns: u64) -> [f64; 2] {
         let PersonConfig { path_m, speed_m_s, pause_s, start_s, .. } = &self.config;

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 enum { DEPTH = 1, COLOUR = 2 };
 enum { FRAMES, TIME_OUT, FAILURE, NOTHING };
@@ -14,7 +15,7 @@ struct part {
     unsigned long long number, seed;
     double stamp_ms;
     float unit_m;
-    int reserved;
+    int arrived_ms_ago; /* by the library's metadata; 0: it has none */
 };
 
 /* What one call of rs2_pipeline_wait_for_frames gives. Mirrored in mod.rs. */
@@ -200,6 +201,16 @@ int rs2_get_frame_stride_in_bytes(const struct object *o, struct object **e) { (
 unsigned long long rs2_get_frame_number(const struct object *o, struct object **e) { (void)e; return o->part.number; }
 double rs2_get_frame_timestamp(const struct object *o, struct object **e) { (void)e; return o->part.stamp_ms; }
 int rs2_get_frame_timestamp_domain(const struct object *o, struct object **e) { (void)e; return o->part.domain; }
+int rs2_supports_frame_metadata(const struct object *o, int key, struct object **e) {
+    (void)e;
+    return key == 7 && o->part.arrived_ms_ago != 0;
+}
+long long rs2_get_frame_metadata(const struct object *o, int key, struct object **e) {
+    if (!rs2_supports_frame_metadata(o, key, e)) { fail(e, "metadata not available"); return 0; }
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return now.tv_sec * 1000ll + now.tv_nsec / 1000000 - o->part.arrived_ms_ago;
+}
 float rs2_depth_frame_get_units(const struct object *o, struct object **e) {
     if (o->part.stream != DEPTH) fail(e, "not a depth frame");
     return o->part.unit_m;

@@ -34,7 +34,7 @@ pub struct Part {
     pub seed: u64,
     pub stamp_ms: f64,
     pub unit_m: f32,
-    pub reserved: i32,
+    pub arrived_ms_ago: i32,
 }
 
 impl Part {
@@ -54,7 +54,7 @@ impl Part {
             seed: number << 32,
             stamp_ms,
             unit_m: 0.001,
-            reserved: 0,
+            arrived_ms_ago: 0,
         }
     }
 }
@@ -99,7 +99,7 @@ impl Set {
             seed: 0,
             stamp_ms: 0.0,
             unit_m: 0.0,
-            reserved: 0,
+            arrived_ms_ago: 0,
         }; 4],
     };
 }

@@ -103,6 +103,20 @@ impl Mission {
         if self.steps.is_empty() {
             return refuse(0, String::from("there is no step; a mission needs at least one"));
         }
+        // Also where no step uses them.
+        for name in self.waypoints_deg.keys() {
+            if let Err(problem) = self.joints_rad(&Target::Named(name.clone())) {
+                return refuse(0, format!("waypoints_deg.{name}: {problem}"));
+            }
+        }
+        for (key, value, most) in [
+            ("speed_rad_s", self.speed_rad_s, MAX_SPEED_RAD_S),
+            ("acceleration_rad_s2", self.acceleration_rad_s2, MAX_ACCELERATION_RAD_S2),
+        ] {
+            if !(value > 0.0 && value <= most) {
+                return refuse(0, format!("{key} is {value}, accepted: above 0 to {most:.3}"));
+            }
+        }
         for (index, step) in self.steps.iter().enumerate() {
             if let Err(problem) = self.check_step(step) {
                 return refuse(index + 1, problem);

@@ -76,16 +76,32 @@ fn running() -> Scene {
 
 #[test]
 fn a_picture_that_stands_still_is_frozen_and_lives_again_with_the_next() {
-    // 120 ms are passed with the fourth frame after the last new one.
+    // 80 ms are passed with the third frame after the last new one.
     let mut scene = running();
-    assert_eq!(scene.until_fault(|_| ()), (3, FrameHealth::Frozen), "depth and colour");
+    assert_eq!(scene.until_fault(|_| ()), (2, FrameHealth::Frozen), "depth and colour");
     assert_eq!(scene.live(), FrameHealth::Ok);
     let depth_alone = scene.until_fault(|s| s.expose(|_, _| false, true));
-    assert_eq!(depth_alone, (3, FrameHealth::Frozen));
+    assert_eq!(depth_alone, (2, FrameHealth::Frozen));
     assert_eq!(scene.live(), FrameHealth::Ok);
     let colour_alone = scene.until_fault(|s| s.expose(|_, _| true, false));
-    assert_eq!(colour_alone, (3, FrameHealth::Frozen));
+    assert_eq!(colour_alone, (2, FrameHealth::Frozen));
     assert_eq!(scene.live(), FrameHealth::Ok);
+}
+
+#[test]
+fn content_ages_from_the_frame_that_showed_it_first() {
+    let mut scene = running();
+    let first_ns = scene.frame.capture_ns;
+    assert_eq!(scene.watch.content_ns(), first_ns);
+    for _ in 0..2 {
+        scene.expose(|u, _| u >= 53, true);
+        assert_eq!(
+            (scene.next(), scene.watch.content_ns()),
+            (FrameHealth::Ok, first_ns),
+            "one half repeats it"
+        );
+    }
+    assert_eq!((scene.live(), scene.watch.content_ns()), (FrameHealth::Ok, scene.frame.capture_ns));
 }
 
 #[test]
@@ -100,7 +116,7 @@ fn a_frozen_part_is_frozen() {
         ("one tile", |u, v| !((27..53).contains(&u) && (15..30).contains(&v))),
     ] {
         let mut scene = running();
-        assert_eq!(scene.until_fault(|s| s.expose(lives, true)), (3, FrameHealth::Frozen), "{what}");
+        assert_eq!(scene.until_fault(|s| s.expose(lives, true)), (2, FrameHealth::Frozen), "{what}");
         assert_eq!(scene.live(), FrameHealth::Ok, "{what}");
     }
 }
@@ -134,7 +150,7 @@ fn a_ring_of_old_pictures_is_frozen() {
         (s.frame.depth_mm, s.frame.rgb) = ring[next % 32].clone();
         next += 1;
     });
-    assert_eq!(health, (3, FrameHealth::Frozen));
+    assert_eq!(health, (2, FrameHealth::Frozen));
 }
 
 #[test]
@@ -153,7 +169,7 @@ fn without_depth_noise_colour_speaks_for_each_tile() {
             s.frame.rgb[row.clone()].copy_from_slice(&left[row]);
         }
     });
-    assert_eq!(half, (3, FrameHealth::Frozen), "not together with its colour");
+    assert_eq!(half, (2, FrameHealth::Frozen), "not together with its colour");
 }
 
 #[test]

@@ -155,6 +155,7 @@ proptest! {
     #[test]
     fn scenes_are_the_same_to_the_bit(
         things in prop::collection::vec((0u32..340, 10u32..240, 4u32..90, 4u32..120, 700u16..7_000), 1..9),
+        holes in prop::collection::vec((0u32..340, 10u32..240, 4u32..60, 4u32..60), 0..3),
         boxes in prop::collection::vec((0f32..380.0, 0f32..280.0, 1f32..200.0, 1f32..200.0), 0..6),
         rank in 1usize..20,
         step in 1u32..7,
@@ -172,6 +173,7 @@ proptest! {
             name: "table".into(),
             min_m: Point3::new(1.0, -0.5, 0.0),
             max_m: Point3::new(1.6, 0.5, 0.8),
+            without_depth: false,
         });
         config.occupancy.robot.push(Capsule {
             radius_m: 0.4,
@@ -184,6 +186,9 @@ proptest! {
         let mut state = 1u32;
         for &(left, top, width, height, depth) in &things {
             put(&mut frame, [left, top, (left + width).min(384), (top + height).min(288)], depth);
+        }
+        for &(left, top, width, height) in &holes {
+            put(&mut frame, [left, top, (left + width).min(384), (top + height).min(288)], 0);
         }
         for depth in &mut frame.depth_mm {
             state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);

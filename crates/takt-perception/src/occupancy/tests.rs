@@ -66,6 +66,7 @@ fn fixtures_and_the_robot_are_left_out() {
         name: "post".into(),
         min_m: Point3::new(1.9, -0.2, 0.8),
         max_m: Point3::new(2.1, 0.2, 1.2),
+        without_depth: false,
     }];
     assert!(blobs(&config, &frame).0.is_empty());
     config.static_boxes.clear();

@@ -81,7 +81,7 @@ const FILLED: [u32; 2] = [7, 8];
 const FILLED_WIDE: [u32; 2] = [1, 2];
 /// A window of samples this wide is enough for every purpose.
 const MAX_WINDOW: usize = 64;
-/// Above so many samples in holes only every second column is followed: holes are wide then.
+/// Above so many samples without depth one line of sight is followed for two by two of them: holes are wide then.
 const MANY: u32 = 4096;
 
 /// Why a sample's line of sight is or is not free. The order is that of the passes.
@@ -113,6 +113,8 @@ pub(crate) struct Unseen {
     sums: Vec<u32>,
     /// Nearest point of each sample in state [`NEAR`].
     near: Vec<(Point3<f32>, f32)>,
+    /// What a line of sight of this row, or block of rows, met.
+    sights: Vec<Option<Sight>>,
     stack: Vec<u32>,
     objects: Vec<Object>,
     share: f32,
@@ -153,6 +155,7 @@ impl Unseen {
             state: vec![SEEN; cells],
             sums: vec![0; (columns + 1) * (rows + 1)],
             near: vec![(Point3::origin(), 0.0); cells],
+            sights: vec![None; columns],
             stack: Vec::with_capacity(cells),
             objects: Vec::with_capacity(MAX_HOLES),
             share: 0.0,
@@ -165,22 +168,25 @@ impl Unseen {
         self.objects.clear();
         self.share = 0.0;
         self.take_samples(frame.depth_mm);
-        if self.find_missing(frame.depth_mm, pose) < LEAST_SAMPLES {
+        let missing = self.find_missing(frame.depth_mm, pose);
+        if missing < LEAST_SAMPLES {
             return true;
         }
+        self.sum_up();
         let zone = Zone {
             tcp: Point3::from(pose.tcp_in_base.translation.vector.cast()),
             radius_m: self.within_m,
             least_m: f32::from(self.min_mm) * 1e-3,
         };
-        let near = self.follow_holes(scene, &zone);
+        let near = self.follow_holes(scene, &zone, missing);
         if near > 0 {
             self.gather();
         }
         self.share <= self.max_share
     }
 
-    /// Share of all samples that are unseen, nothing explains it, and the volume lies behind: of the last frame.
+    /// Share of all samples of the last frame that are unseen, nothing explains it, and the volume lies behind. Of a blind
+    /// camera no more are counted than it takes.
     pub(crate) fn share(&self) -> f32 {
         self.share
     }
@@ -236,40 +242,68 @@ impl Unseen {
         }
     }
 
-    /// Marks samples without depth that agrees with what is around it, and sums them up.
+    /// Marks samples without depth that agrees with what is around it. Returns how many.
     fn find_missing(&mut self, depth_mm: &[u16], pose: &FramePose) -> u32 {
-        let stride = self.columns + 2;
+        let (stride, columns) = (self.columns + 2, self.columns);
+        for (row, states) in self.state.chunks_exact_mut(columns).enumerate() {
+            // Plain slices of one length, so that the compiler can look at many samples at once.
+            let line = |row: usize, column: usize| &self.samples[row * stride + column..][..columns];
+            let (here, above, below) = (line(row + 1, 1), line(row, 1), line(row + 2, 1));
+            let (left, right) = (line(row + 1, 0), line(row + 1, 2));
+            for column in 0..columns {
+                let depth = here[column];
+                let agreeing = agrees(depth, above[column])
+                    + agrees(depth, below[column])
+                    + agrees(depth, left[column])
+                    + agrees(depth, right[column]);
+                states[column] = if agreeing >= 2 { SEEN } else { MISSING };
+            }
+        }
         let [left, top, right, bottom] = self.expected;
         let background = self.background.take();
         let known = background.as_ref().filter(|known| known.fits(pose));
-        let mut all = 0;
-        self.sums[..=self.columns].fill(0);
-        for row in 0..self.rows {
-            let mut line = 0;
-            for column in 0..self.columns {
-                let at = (row + 1) * stride + column + 1;
-                let cell = row * self.columns + column;
-                let depth = self.samples[at];
-                let agree = |other: usize| u32::from(agrees(depth, self.samples[other]));
-                let seen = (depth != 0
-                    && agree(at - 1) + agree(at + 1) + agree(at - stride) + agree(at + stride) >= 2)
-                    || !((left..right).contains(&column) && (top..bottom).contains(&row))
-                    || self.is_closed(depth_mm, column, row)
-                    || known.is_some_and(|known| known.holds(cell));
-                self.state[cell] = if seen { SEEN } else { MISSING };
-                line += u32::from(!seen);
-                let sum = (row + 1) * (self.columns + 1) + column + 1;
-                self.sums[sum] = self.sums[sum - self.columns - 1] + line;
+        let mut missing = 0;
+        for cell in 0..self.state.len() {
+            if self.state[cell] == SEEN {
+                continue;
             }
-            all += line;
+            let (column, row) = (cell % columns, cell / columns);
+            let seen = !((left..right).contains(&column) && (top..bottom).contains(&row))
+                || self.is_closed(depth_mm, column, row)
+                || known.is_some_and(|known| known.holds(cell));
+            if seen {
+                self.state[cell] = SEEN;
+            } else {
+                missing += 1;
+            }
         }
         self.background = background;
-        all
+        missing
     }
 
-    /// Whether other pixels of a sample's patch have depth that agrees: three of five.
-    #[cold]
+    /// Sums up the missing samples above and to the left of each place.
+    fn sum_up(&mut self) {
+        let columns = self.columns;
+        let mut rows = self.sums.chunks_exact_mut(columns + 1);
+        let Some(mut above) = rows.next() else { return };
+        for (states, sums) in self.state.chunks_exact(columns).zip(rows) {
+            let mut line = 0;
+            for ((state, sum), above) in states.iter().zip(&mut sums[1..]).zip(&above[1..]) {
+                line += u32::from(*state != SEEN);
+                *sum = above + line;
+            }
+            above = sums;
+        }
+    }
+
+    /// Whether other pixels of a sample's patch have depth that agrees: three of five. Within a hole, with nothing on any
+    /// side, nobody looks.
     fn is_closed(&self, depth_mm: &[u16], column: usize, row: usize) -> bool {
+        let stride = self.columns + 2;
+        let at = (row + 1) * stride + column + 1;
+        if [at, at - 1, at + 1, at - stride, at + stride].iter().all(|&at| self.samples[at] == 0) {
+            return false;
+        }
         let (near, far) = (self.step / 4, self.step * 3 / 4);
         let (left, top) = (column as u32 * self.step, row as u32 * self.step);
         let at = |x: u32, y: u32| {
@@ -279,8 +313,8 @@ impl Unseen {
         let half = self.step / 2;
         let probes = [at(half, half), at(near, near), at(far, near), at(near, far), at(far, far)];
         probes.iter().any(|&one| {
-            let agreeing = |&other: &u16| self.is_usable(other) && agrees(one, other);
-            self.is_usable(one) && probes.iter().filter(|other| agreeing(other)).count() >= 3
+            let agreeing = |&&other: &&u16| self.is_usable(other) && agrees(one, other) == 1;
+            self.is_usable(one) && probes.iter().filter(agreeing).count() >= 3
         })
     }
 
@@ -312,7 +346,7 @@ impl Unseen {
     }
 
     /// Follows the lines of sight of all holes. Returns how many lead near the tool.
-    fn follow_holes(&mut self, scene: &Scene, zone: &Zone) -> u32 {
+    fn follow_holes(&mut self, scene: &Scene, zone: &Zone, missing: u32) -> u32 {
         let window = self.window(scene, zone);
         let is_hole = |unseen: &Self, column: usize, row: usize| {
             [(window, FILLED), (2 * window, FILLED_WIDE)].into_iter().any(|(window, [part, of])| {
@@ -320,20 +354,31 @@ impl Unseen {
                 missing >= LEAST_SAMPLES.max((all * part).div_ceil(of))
             })
         };
-        let missing = self.sums[self.sums.len() - 1];
         let every = if missing > MANY { 2 } else { 1 };
+        let cells = (self.columns * self.rows) as f32;
         let (mut near, mut unexplained) = (0, 0);
         for row in 0..self.rows {
-            let mut sight = Sight::Outside;
+            if row % every == 0 {
+                self.sights.fill(None);
+            }
+            // A blind camera stops the robot, wherever its holes are.
+            if unexplained as f32 > self.max_share * cells {
+                break;
+            }
             for column in 0..self.columns {
                 let cell = row * self.columns + column;
                 if self.state[cell] != MISSING || !is_hole(self, column, row) {
                     continue;
                 }
-                if column % every == 0 || column == 0 || self.state[cell - 1] == SEEN {
-                    let (u, v) = self.pixel(column, row);
-                    sight = follow(scene, zone, &(scene.ray(u, v) * 1000.0));
-                }
+                let sight = match self.sights[column / every] {
+                    Some(sight) if every > 1 => sight,
+                    _ => {
+                        let (u, v) = self.pixel(column, row);
+                        let sight = follow(scene, zone, &(scene.ray(u, v) * 1000.0));
+                        self.sights[column / every] = Some(sight);
+                        sight
+                    }
+                };
                 match sight {
                     Sight::Outside => {}
                     Sight::Far => unexplained += 1,
@@ -346,7 +391,7 @@ impl Unseen {
                 }
             }
         }
-        self.share = unexplained as f32 / (self.columns * self.rows) as f32;
+        self.share = unexplained as f32 / cells;
         near
     }
 
@@ -400,10 +445,11 @@ impl Unseen {
     }
 }
 
-/// Whether two depths may be of the same surface: within an eighth of the farther one, which a floor at a grazing angle
-/// keeps from one sample to the next. No depth agrees with nothing.
-fn agrees(a: u16, b: u16) -> bool {
-    a != 0 && b != 0 && u32::from(a.abs_diff(b)) * 8 <= u32::from(a.max(b))
+/// 1 when another depth may be of the same surface: within an eighth of the farther one, which a floor at a grazing angle
+/// keeps from one sample to the next. 0 for no depth.
+fn agrees(depth: u16, other: u16) -> u8 {
+    let (a, b) = (u32::from(depth), u32::from(other));
+    u8::from(a.abs_diff(b) * 8 <= a.max(b) && a != 0)
 }
 
 #[cfg(test)]

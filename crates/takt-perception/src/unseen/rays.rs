@@ -30,6 +30,10 @@ pub(super) struct Zone {
 pub(super) fn follow(scene: &Scene, zone: &Zone, ray: &Vector3<f32>) -> Sight {
     let origin = scene.origin();
     let Some([from, mut to]) = through(scene.volume(), &origin, ray) else { return Sight::Outside };
+    let ends_at = |fixture: &Volume| !fixture.contains(&origin) && through(fixture, &origin, ray).is_some();
+    if scene.without_depth().iter().any(ends_at) {
+        return Sight::Outside;
+    }
     for fixture in scene.fixtures() {
         if fixture.contains(&origin) {
             continue;

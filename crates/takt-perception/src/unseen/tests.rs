@@ -182,7 +182,7 @@ fn structure_before_the_tool_explains_a_hole_and_structure_behind_does_not() {
     at.tcp_in_base.translation.vector.x += 3.0;
     let post = |from_m: f32, to_m: f32| {
         let (min_m, max_m) = (Point3::new(from_m, -2.0, 0.0), Point3::new(to_m, 2.0, 2.5));
-        vec![StaticBox { name: "post".into(), min_m, max_m }]
+        vec![StaticBox { name: "post".into(), min_m, max_m, without_depth: false }]
     };
     assert_eq!(holes(&run_at(&config, &frame, &at)).len(), 1);
     config.occupancy.static_boxes = post(1.0, 1.2);
@@ -193,6 +193,11 @@ fn structure_before_the_tool_explains_a_hole_and_structure_behind_does_not() {
     // Nearer than the sensor measures no depth can be expected.
     config.occupancy.static_boxes = post(0.05, 0.1);
     at = pose();
+    assert_eq!(holes(&run_at(&config, &frame, &at)), [0.0f32; 0]);
+    // A window behind the tool is known to give no depth.
+    config.occupancy.static_boxes = post(3.9, 4.0);
+    assert_eq!(holes(&run_at(&config, &frame, &at)).len(), 1);
+    config.occupancy.static_boxes[0].without_depth = true;
     assert_eq!(holes(&run_at(&config, &frame, &at)), [0.0f32; 0]);
     // A camera inside of a box is fixed to it, and sees what is outside.
     config.occupancy.static_boxes = post(-0.1, 0.1);

@@ -219,6 +219,8 @@ impl PerceptionTask {
             return true;
         }
         let dropped = dropped + std::mem::take(&mut self.unjudged);
+        // What repeats an earlier picture is as old as that.
+        result.capture_ns = result.capture_ns.min(self.watch.content_ns());
         result.times.published_ns = monotonic_ns();
         // The record goes first: whoever sees the result in a job's record finds the frame's record as well.
         ports.records.push(record(&result, dropped));

@@ -43,7 +43,7 @@ pub fn config(cameras: usize) -> CellConfig {
         toml::from_str(text).expect("the shipped file");
     perception.detector.enabled = false;
     perception.segmenter.enabled = false;
-    ssm.stale_after_ms = 1500.0;
+    ssm.stale_after_ms = 1000.0;
     ssm.robot_stale_after_ms = 1000.0;
     ssm.robot_state_age_ms = 1000.0;
     ssm.ack_after_ms = 1000.0;

@@ -49,7 +49,7 @@ pub fn patient_cell(folder: &Path, perception: &str) -> PathBuf {
         &path,
         text.replacen(
             "[ssm]",
-            "[ssm]\nstale_after_ms = 1500.0\nrobot_stale_after_ms = 1000.0\nrobot_state_age_ms = 1000.0\n\
+            "[ssm]\nstale_after_ms = 1000.0\nrobot_stale_after_ms = 1000.0\nrobot_state_age_ms = 1000.0\n\
              ack_after_ms = 1000.0",
             1,
         ),

@@ -1,0 +1,77 @@
+//! What a camera's configuration may say, for all backends, before any camera is opened.
+
+use takt_rt::range::{all_within, within};
+
+use crate::{CameraConfig, Intrinsics};
+
+/// Images smaller than this resolve nobody: a person of 0.5 m at 5 m is 6 pixels wide in 64.
+const LEAST_SIZE: (f64, f64) = (64.0, 48.0);
+
+/// The greatest side that the decoders take.
+const GREATEST_SIDE: f64 = 8192.0;
+
+/// Focal length over image side: that of a field of view of 170 degrees (0.044) and of 2 degrees (28.6). Beyond, a number
+/// is wrong, and every distance that comes from it.
+const FOCAL_RATIO: (f64, f64) = (0.044, 28.7);
+
+/// Frames a second of the fastest cameras that are known; below 1 no stale limit that is accepted can be met.
+const RATE_FPS: (f64, f64) = (1.0, 1000.0);
+
+/// A camera that says nothing for so long is lost; five seconds suffice for the slowest start of a stream.
+const TIMEOUT_MS: (f64, f64) = (1.0, 5000.0);
+
+impl CameraConfig {
+    /// Checks what the types cannot, without touching a device or a file.
+    ///
+    /// # Errors
+    /// A sentence that names the key, the value and what is accepted.
+    pub fn validate(&self) -> Result<(), String> {
+        match self {
+            Self::Replay(replay) => {
+                crate::recording::check(replay).map_err(|error| error.to_string())?;
+                replay.intrinsics.iter().try_for_each(intrinsics)
+            }
+            Self::Synthetic(synthetic) => {
+                synthetic.check().map_err(|error| error.to_string())?;
+                within("scene.people", synthetic.scene.people.len() as f64, 0.0, 100.0)?;
+                intrinsics(&synthetic.intrinsics)
+            }
+            Self::V4l2(camera) => {
+                all_within(
+                    "",
+                    &[
+                        ("rate_fps", camera.rate_fps.into(), RATE_FPS.0, RATE_FPS.1),
+                        ("buffers", camera.buffers.into(), 2.0, 32.0),
+                        ("timeout_ms", camera.timeout_ms as f64, TIMEOUT_MS.0, TIMEOUT_MS.1),
+                    ],
+                )?;
+                intrinsics(&camera.intrinsics)
+            }
+            Self::Realsense(camera) => all_within(
+                "",
+                &[
+                    ("width", camera.width.into(), LEAST_SIZE.0, GREATEST_SIDE),
+                    ("height", camera.height.into(), LEAST_SIZE.1, GREATEST_SIDE),
+                    ("rate_fps", camera.rate_fps.into(), RATE_FPS.0, RATE_FPS.1),
+                    ("timeout_ms", camera.timeout_ms as f64, TIMEOUT_MS.0, TIMEOUT_MS.1),
+                ],
+            ),
+        }
+    }
+}
+
+/// Size, focal lengths and a principal point that lies within the image, give or take as much again.
+fn intrinsics(it: &Intrinsics) -> Result<(), String> {
+    let (width, height) = (f64::from(it.width), f64::from(it.height));
+    all_within(
+        "intrinsics.",
+        &[
+            ("width", width, LEAST_SIZE.0, GREATEST_SIDE),
+            ("height", height, LEAST_SIZE.1, GREATEST_SIDE),
+            ("fx", it.fx, FOCAL_RATIO.0 * width, FOCAL_RATIO.1 * width),
+            ("fy", it.fy, FOCAL_RATIO.0 * height, FOCAL_RATIO.1 * height),
+            ("cx", it.cx, -width, 2.0 * width),
+            ("cy", it.cy, -height, 2.0 * height),
+        ],
+    )
+}

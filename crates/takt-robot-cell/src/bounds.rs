@@ -1,0 +1,94 @@
+//! Ranges of the cell's numbers. Beyond them a configuration switches the safety off or cannot be meant; each bound has its
+//! reason here. Fails are sentences with the key, the value and what is accepted.
+
+use takt_rt::range::{all_within, within};
+
+use crate::config::CellConfig;
+
+/// A camera farther away than this has nobody near the robot within the 65 m that 16-bit millimetres hold.
+const FARTHEST_MOUNT_M: f64 = 100.0;
+
+/// Age beyond which an input counts as missing, milliseconds. In a second a person walks 1.6 m, more than any stop distance
+/// leaves.
+const OLDEST_MS: f64 = 1000.0;
+
+/// What 16-bit millimetres hold, metres.
+const FARTHEST_M: f64 = 65.6;
+
+pub(crate) fn validate(config: &CellConfig) -> Result<(), String> {
+    for camera in &config.cameras {
+        // It stands in tables, on the page and in a line of at most 95 bytes about why the robot stands.
+        within("cameras.name (bytes)", camera.name.len() as f64, 1.0, 40.0)?;
+        let place = |error| format!("cameras ({}): {error}", camera.name);
+        for value in camera.mount.position_m {
+            within("mount.position_m", value, -FARTHEST_MOUNT_M, FARTHEST_MOUNT_M).map_err(place)?;
+        }
+        // A rotation vector has at most half a turn; a whole one is a matter of taste.
+        for value in camera.mount.rotation_rad {
+            within("mount.rotation_rad", value, -6.3, 6.3).map_err(place)?;
+        }
+        camera.source.validate().map_err(|error| place(format!("source.{error}")))?;
+    }
+    ssm(config)?;
+    tasks(config)?;
+    let robot = &config.robot;
+    if let Some(simulator) = &robot.simulator {
+        simulator.check().map_err(|error| format!("robot.simulator: {error}"))?;
+    }
+    if let Some(mission) = &robot.mission {
+        mission.check().map_err(|error| format!("robot.mission: {error}"))?;
+    }
+    Ok(())
+}
+
+fn ssm(config: &CellConfig) -> Result<(), String> {
+    let ssm = &config.ssm;
+    let p = &ssm.protective;
+    all_within(
+        "ssm.",
+        &[
+            // Less than a forearm from the tool is no distance to stop in.
+            ("stop_below_m", ssm.stop_below_m, 0.2, FARTHEST_M),
+            ("reduce_below_m", ssm.reduce_below_m, 0.2, FARTHEST_M),
+            ("farthest_m", ssm.farthest_m, ssm.reduce_below_m, FARTHEST_M),
+            // The fastest collaborative arms reach 5 m/s at the tool.
+            ("full_speed_m_s", ssm.full_speed_m_s, 0.01, 5.0),
+            ("slowdown_margin_m", ssm.slowdown_margin_m, 0.0, 10.0),
+            ("hysteresis_m", ssm.hysteresis_m, 0.0, 10.0),
+            // Longer than ten minutes nobody waits for a robot that is free to move.
+            ("resume_after_s", ssm.resume_after_s, 0.0, 600.0),
+            ("recover_after_s", ssm.recover_after_s, 0.0, 600.0),
+            ("stale_after_ms", ssm.stale_after_ms, 1.0, OLDEST_MS),
+            ("robot_stale_after_ms", ssm.robot_stale_after_ms, 1.0, OLDEST_MS),
+            // Honest clocks of one machine differ by less than a frame.
+            ("future_tolerance_ms", ssm.future_tolerance_ms, 0.0, 50.0),
+            // From somebody who shuffles to somebody who sprints. ISO 13855 has 1.6 and 2.0.
+            ("protective.human_speed_m_s", p.human_speed_m_s, 0.5, 10.0),
+            ("protective.near_human_speed_m_s", p.near_human_speed_m_s, 0.0, 10.0),
+            ("protective.near_m", p.near_m, 0.0, 10.0),
+            ("protective.reaction_time_s", p.reaction_time_s.unwrap_or(0.0), 0.0, 2.0),
+            ("protective.controller_time_s", p.controller_time_s, 0.0, 2.0),
+            // No arm stands within a controller's cycle, and one that needs longer than 5 s is no arm.
+            ("protective.stopping_time_s", p.stopping_time_s, 0.002, 5.0),
+            ("protective.intrusion_m", p.intrusion_m, 0.0, 2.0),
+            ("protective.human_uncertainty_m", p.human_uncertainty_m, 0.0, 2.0),
+            ("protective.robot_uncertainty_m", p.robot_uncertainty_m, 0.0, 2.0),
+        ],
+    )
+}
+
+fn tasks(config: &CellConfig) -> Result<(), String> {
+    let tasks = &config.tasks;
+    all_within(
+        "tasks.",
+        &[
+            // The robot's watchdog wants ten heartbeats a second, one with every job.
+            ("ssm.period_ms", tasks.ssm.period_ms, 0.1, 100.0),
+            // A camera of one frame a second.
+            ("perception.period_ms", tasks.perception.period_ms, 1.0, 1000.0),
+            ("reaction_deadline_ms", tasks.reaction_deadline_ms, 0.1, OLDEST_MS),
+            // Every timer of the thread may come so late.
+            ("timer_slack_ns", tasks.timer_slack_ns as f64, 0.0, 1e6),
+        ],
+    )
+}
