@@ -79,7 +79,9 @@ fn is_harmless(path: &[String], hostile: &Value, robot: &str) -> bool {
     let key = path.iter().rev().find(|name| name.parse::<usize>().is_err()).unwrap().as_str();
     match hostile {
         Value::Integer(0) => true,
-        Value::Integer(-1) => names(MAY_BE_MINUS_ONE) || ANY_INTEGER.contains(&key) || harmless_elsewhere(robot, path),
+        Value::Integer(-1) => {
+            names(MAY_BE_MINUS_ONE) || ANY_INTEGER.contains(&key) || harmless_elsewhere(robot, path)
+        }
         Value::Integer(_) => ANY_INTEGER.contains(&key) || harmless_elsewhere(robot, path),
         // NaN, infinities and 1e308 mean nothing anywhere.
         _ => false,

@@ -250,7 +250,7 @@ pub(super) fn stop_reason(decision: &Decision, names: &[String]) -> String {
         Some(fault) => match fault.camera {
             Some(camera) => {
                 format!("camera {}: {}", camera_name(names, camera), fault.kind.text())
-            },
+            }
             None => fault.kind.text().to_owned(),
         },
         None if decision.recovering => "waiting for fresh data from every camera".to_owned(),
@@ -258,7 +258,7 @@ pub(super) fn stop_reason(decision: &Decision, names: &[String]) -> String {
             Some(camera) => {
                 let name = camera_name(names, camera);
                 format!("somebody at {:.2} m (camera {name})", decision.separation_m)
-            },
+            }
             None => format!("somebody at {:.2} m", decision.separation_m),
         },
         None => "waiting until the field stays clear".to_owned(),
