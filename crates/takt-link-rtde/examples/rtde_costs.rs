@@ -58,6 +58,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             digital_outputs: 1,
             digital_outputs_mask: 7,
             heartbeat: i32::try_from(beat)?,
+            challenge: 1 + i32::try_from(beat / 500)?,
         };
         let before = monotonic_ns();
         let outcome = commander.send(&command);

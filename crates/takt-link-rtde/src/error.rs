@@ -48,6 +48,15 @@ pub enum RtdeError {
         /// How long.
         waited_ms: u64,
     },
+    /// Nothing but old states came.
+    #[error(
+        "the controller's states have been older than 100 ms by their own time stamps for {seconds} s; a network or \
+         a proxy between queues them, or the controller's clock does not run: connecting anew"
+    )]
+    Aged {
+        /// For how long.
+        seconds: u64,
+    },
     /// The peer sent what RTDE does not allow.
     #[error(transparent)]
     Wire(#[from] WireError),

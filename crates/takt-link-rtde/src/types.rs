@@ -2,6 +2,9 @@
 
 use serde::Serialize;
 
+use crate::arm::registers as reg;
+use crate::client::Content;
+
 /// Robot mode (`robot_mode`, RTDE guide). Only `Running` means that the arm can move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -66,6 +69,14 @@ pub struct RobotState {
     /// When the controller measured it, CLOCK_MONOTONIC nanoseconds, never after `received_ns`; equal to it while
     /// nothing better is known.
     pub measured_ns: u64,
+    /// By how much the measurement may be older than `measured_ns`, beyond the least delay of the link.
+    pub age_error_ns: u64,
+    /// Whether this packet is a new measurement by its own time stamp.
+    pub content: Content,
+    /// How often the controller's clock ran backwards or leapt so far; wraps around.
+    pub clock_faults: u32,
+    /// What the newest of them was.
+    pub clock_fault: Content,
     /// Controller time in seconds (`timestamp`).
     pub controller_s: f64,
     /// Whether the connection is up now.
@@ -90,6 +101,17 @@ pub struct RobotState {
     pub digital_outputs: u64,
     /// Echo of the heartbeat register: the newest [`Command::heartbeat`] that the controller has taken in.
     pub heartbeat_echo: i32,
+    /// When `heartbeat_echo` was first seen to have its value, CLOCK_MONOTONIC nanoseconds.
+    pub heartbeat_echo_ns: u64,
+    /// When `script_echo` was first seen to have its value.
+    pub script_echo_ns: u64,
+    /// Newest heartbeat that the program on the robot has read and copied back: see
+    /// [`registers`](crate::arm::registers).
+    pub script_echo: i32,
+    /// The program's answer to the newest [`Command::challenge`].
+    pub script_answer: i32,
+    /// Version of the program's watchdog and whether it is armed.
+    pub script_guard: i32,
 }
 
 /// What the safety job asks for, sent in every SSM cycle.
@@ -104,6 +126,27 @@ pub struct Command {
     /// Grows with every command; feeds the robot-side watchdog and comes back as
     /// [`RobotState::heartbeat_echo`].
     pub heartbeat: i32,
+    /// A number that the program's watchdog answers, to prove that it is there.
+    pub challenge: i32,
+}
+
+impl RobotState {
+    /// Whether another packet has the same values, time stamp and all.
+    pub(crate) fn has_the_values_of(&self, other: &Self) -> bool {
+        let bits = |values: &[f64; 6]| values.map(f64::to_bits);
+        self.controller_s.to_bits() == other.controller_s.to_bits()
+            && bits(&self.joints_rad) == bits(&other.joints_rad)
+            && bits(&self.joint_speeds_rad_s) == bits(&other.joint_speeds_rad_s)
+            && bits(&self.tcp_pose) == bits(&other.tcp_pose)
+            && self.heartbeat_echo == other.heartbeat_echo
+            && self.script_echo == other.script_echo
+            && self.speed_fraction.to_bits() == other.speed_fraction.to_bits()
+    }
+
+    /// Whether the program on the robot has answered `challenge` with its watchdog armed.
+    pub const fn proves(&self, challenge: i32) -> bool {
+        self.script_answer == reg::answer(challenge) && self.script_guard == reg::GUARD_ARMED
+    }
 }
 
 impl RobotMode {

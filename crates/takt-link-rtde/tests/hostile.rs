@@ -164,7 +164,7 @@ fn values_that_are_no_fraction_or_too_few_leave_the_slider_alone() {
     raw.send(&Request::Data { recipe, values: &values });
     raw.send(&Request::ControllerVersion);
     assert_eq!(raw.reply().map(|(kind, _)| kind), Some(PacketType::ControllerVersion));
-    assert_eq!(simulator.state().slider, 1.0);
+    assert_eq!(simulator.state().slider, 0.0, "where the program left it at its start");
 }
 
 #[test]

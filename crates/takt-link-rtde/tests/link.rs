@@ -79,7 +79,7 @@ fn the_mission_picks_and_places() {
     let mission = MissionThread::start(Mission::pick_and_place().unwrap(), config).unwrap();
     let holding = cell.beat_until_sim("the gripper sucks", &simulator, |state| state.suction);
     assert!((holding.tcp_pose[2] - 0.05).abs() < 0.05, "it picks near the table: {:?}", holding.tcp_pose);
-    assert_eq!(holding.digital_outputs & 0xff, 0, "suction leaves the lights alone");
+    assert_eq!(holding.digital_outputs & 0xff, 0b100, "suction leaves the lights alone");
     wait_for("a whole cycle", || {
         cell.beat();
         (mission.progress().cycles_finished > 0).then_some(())
@@ -96,10 +96,12 @@ fn a_silent_client_stops_the_arm() {
     cell.beat_until_sim("the arm moves", &simulator, |state| state.tcp_speed != [0.0; 6]);
     assert!(simulator.state().watchdog_armed);
     // From here on: no heartbeat, though the connection is up.
-    let paused = wait_for("the watchdog pauses the program", || {
+    let paused = wait_for("the watchdog ends the program", || {
         let state = simulator.state();
-        (state.runtime == RuntimeState::Paused).then_some(state)
+        (state.runtime == RuntimeState::Stopped).then_some(state)
     });
+    // As `takt_watchdog.script` leaves it for whoever presses play: red light, slider at its stop.
+    assert_eq!((paused.slider, paused.digital_outputs & 0b111, paused.watchdog_armed), (0.0, 0b100, false));
     assert_eq!(paused.joint_speeds_rad_s, [0.0; 6]);
     assert_eq!(paused.watchdog_trips, 1);
     assert!(
@@ -113,7 +115,7 @@ fn a_silent_client_stops_the_arm() {
     // A heartbeat alone does not set the arm in motion: a person, or the dashboard, presses play.
     let cycle = paused.cycles;
     let still = cell.beat_until_sim("more cycles", &simulator, |state| state.cycles > cycle + 100);
-    assert_eq!(still.runtime, RuntimeState::Paused);
+    assert_eq!(still.runtime, RuntimeState::Stopped);
     let address = simulator.dashboard_address();
     let mut dashboard =
         Dashboard::connect(&address.ip().to_string(), address.port(), Duration::from_secs(10)).unwrap();

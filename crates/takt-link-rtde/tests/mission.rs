@@ -102,8 +102,8 @@ fn the_mission_survives_a_lost_link() {
     let before = mission.progress().steps_finished;
     wait_for("more steps", || {
         cell.beat();
-        // The watchdog may have paused the program while the link was down.
-        if simulator.state().runtime == RuntimeState::Paused {
+        // The watchdog may have ended the program while the link was down.
+        if simulator.state().runtime == RuntimeState::Stopped {
             simulator.inject(Fault::Play);
         }
         (mission.progress().steps_finished > before + 1).then_some(())
@@ -119,7 +119,7 @@ fn the_program_uses_the_registers_that_the_mission_writes() {
         "write_output_integer_register(25, takt_number)",
         "read_input_float_register(30)",
         "read_input_float_register(31)",
-        "rtde_set_watchdog(\"input_int_register_24\", 10, \"pause\")",
+        "rtde_set_watchdog(\"input_int_register_24\", 10, \"stop\")",
     ] {
         assert!(PROGRAM.contains(line), "{line}");
     }

@@ -9,7 +9,7 @@ mod support;
 use std::path::Path;
 use std::process::Command;
 use support::wait_for;
-use takt_link_rtde::sim::{SimConfig, Simulator};
+use takt_link_rtde::sim::{SimConfig, SimProgram, Simulator};
 
 /// Exit status of the script without `ur_rtde`.
 const NOT_INSTALLED: i32 = 3;
@@ -18,7 +18,12 @@ const NOT_INSTALLED: i32 = 3;
 fn simulator() -> Simulator {
     let mut errors = Vec::new();
     for last in 1..=8 {
-        match Simulator::start(SimConfig { address: [127, 0, 7, last].into(), ..SimConfig::default() }) {
+        match Simulator::start(SimConfig {
+            address: [127, 0, 7, last].into(),
+            // A robot as it is delivered: its program does not wait for Takt.
+            program: SimProgram::Own,
+            ..SimConfig::default()
+        }) {
             Ok(simulator) => return simulator,
             Err(error) => errors.push(error.to_string()),
         }

@@ -60,13 +60,15 @@ fn ssm(config: &CellConfig) -> Result<(), String> {
             ("recover_after_s", ssm.recover_after_s, 0.0, 600.0),
             ("stale_after_ms", ssm.stale_after_ms, 1.0, OLDEST_MS),
             ("robot_stale_after_ms", ssm.robot_stale_after_ms, 1.0, OLDEST_MS),
+            ("robot_state_age_ms", ssm.robot_state_age_ms, 1.0, OLDEST_MS),
+            ("ack_after_ms", ssm.ack_after_ms, 1.0, OLDEST_MS),
             // Honest clocks of one machine differ by less than a frame.
             ("future_tolerance_ms", ssm.future_tolerance_ms, 0.0, 50.0),
             // From somebody who shuffles to somebody who sprints. ISO 13855 has 1.6 and 2.0.
             ("protective.human_speed_m_s", p.human_speed_m_s, 0.5, 10.0),
             ("protective.near_human_speed_m_s", p.near_human_speed_m_s, 0.0, 10.0),
             ("protective.near_m", p.near_m, 0.0, 10.0),
-            ("protective.reaction_time_s", p.reaction_time_s, 0.0, 2.0),
+            ("protective.reaction_time_s", p.reaction_time_s.unwrap_or(0.0), 0.0, 2.0),
             ("protective.controller_time_s", p.controller_time_s, 0.0, 2.0),
             // No arm stands within a controller's cycle, and one that needs longer than 5 s is no arm.
             ("protective.stopping_time_s", p.stopping_time_s, 0.002, 5.0),

@@ -7,7 +7,7 @@ use takt_link_rtde::client::RtdeConfig;
 use takt_link_rtde::sim::SimConfig;
 use takt_perception::{Mount, PerceptionConfig, SensorConfig};
 
-use crate::ssm::{Light, MAX_CAMERAS, SsmConfig};
+use crate::ssm::{Light, MAX_CAMERAS, SsmConfig, arithmetic};
 use crate::tasks::TaskSet;
 
 /// One camera of the cell (`[[cameras]]`).
@@ -26,7 +26,7 @@ pub struct CellCamera {
 }
 
 /// The robot (`[robot]`).
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RobotConfig {
     /// How to reach the controller. With a simulator, host and port are the simulator's.
@@ -35,8 +35,23 @@ pub struct RobotConfig {
     pub simulator: Option<SimConfig>,
     /// What the arm does; absent where the controller's own program moves it.
     pub mission: Option<Mission>,
+    /// Port of the controller's dashboard server, where a stop is tried as well when the robot does not obey. Default
+    /// 29999, fixed on a real robot; with a simulator, the simulator's. 0 does without.
+    pub dashboard_port: u16,
     /// The light: which standard digital output is which colour.
     pub light: LightOutputs,
+}
+
+impl Default for RobotConfig {
+    fn default() -> Self {
+        Self {
+            rtde: RtdeConfig::default(),
+            simulator: None,
+            mission: None,
+            dashboard_port: 29999,
+            light: LightOutputs::default(),
+        }
+    }
 }
 
 /// Standard digital outputs of the signal light (SentryRT-1, section III).
@@ -58,6 +73,11 @@ impl Default for LightOutputs {
 }
 
 impl LightOutputs {
+    /// All of its outputs as a mask.
+    pub const fn mask(&self) -> u8 {
+        1 << self.green | 1 << self.orange | 1 << self.red
+    }
+
     /// The output of a colour.
     pub const fn output(&self, light: Light) -> u8 {
         match light {
@@ -129,6 +149,8 @@ impl CellConfig {
         self.perception_in_force().check().map_err(|e| format!("cameras, {e}"))?;
         self.tasks.validate()?;
         crate::bounds::validate(self)?;
+        let slider_rate = self.robot.simulator.as_ref().map(|simulator| simulator.slider_rate_per_s);
+        arithmetic(&self.ssm, &self.tasks, slider_rate)?;
         self.robot.rtde.check().map_err(|e| format!("robot.rtde: {e}"))?;
         let LightOutputs { green, orange, red } = self.robot.light;
         if [green, orange, red].iter().any(|&o| o > 7) || green == orange || orange == red || green == red {

@@ -31,6 +31,18 @@ pub enum CellError {
     /// Whoever started it wanted it no longer before it ran.
     #[error("stopped before the cell ran: there is nothing to keep of it")]
     Stopped,
+    /// Nothing would stop the robot if this computer died.
+    #[error(
+        "the program on the robot did not prove Takt's watchdog within {waited_s} s ({found}): load and play a program \
+         that includes takt_watchdog.script (crates/takt-link-rtde/urscript), or run with tasks.strict = false, whose \
+         verdict says that it is missing"
+    )]
+    NoWatchdog {
+        /// How long it was waited for.
+        waited_s: u64,
+        /// What was there instead.
+        found: String,
+    },
     /// The robot could not be reached or simulated.
     #[error("robot: {0}")]
     Robot(#[from] takt_link_rtde::RtdeError),

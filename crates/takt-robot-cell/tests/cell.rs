@@ -362,7 +362,7 @@ fn the_robot_stops_by_itself_when_takt_dies() {
     wait_until("the watchdog trips", || robot.state().watchdog_trips == 1);
     wait_until("the arm rests", || {
         let state = robot.state();
-        state.runtime == RuntimeState::Paused && state.joint_speeds_rad_s == [0.0; 6]
+        state.runtime == RuntimeState::Stopped && state.joint_speeds_rad_s == [0.0; 6]
     });
     let resting = robot.state();
     wait_until("hundreds of cycles have passed", || robot.state().cycles > resting.cycles + 300);

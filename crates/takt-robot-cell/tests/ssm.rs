@@ -2,6 +2,8 @@
 #![allow(clippy::unwrap_used, reason = "a failure here fails the test")]
 
 use proptest::prelude::*;
+use takt_link_rtde::arm::registers as reg;
+use takt_link_rtde::client::SendOutcome;
 use takt_link_rtde::{RobotMode, RobotState, SafetyMode};
 use takt_perception::{Detections, FrameHealth, Object};
 use takt_robot_cell::ssm::{CameraInput, Decision, FaultKind, Inputs, Light, Monitor, SsmConfig, SsmMode};
@@ -24,6 +26,7 @@ struct Cell {
     robot: RobotState,
     frozen_cameras: bool,
     frozen_robot: bool,
+    heartbeat: i32,
 }
 
 impl Cell {
@@ -43,6 +46,7 @@ impl Cell {
             },
             frozen_cameras: false,
             frozen_robot: false,
+            heartbeat: 1000,
         }
     }
 
@@ -62,12 +66,20 @@ impl Cell {
             .zip(&self.alive)
             .map(|(detections, &alive)| CameraInput { detections, alive })
             .collect();
-        self.monitor.decide(&Inputs {
+        let decision = self.monitor.decide(&Inputs {
             now_ns: self.now_ns,
             cameras: &cameras,
             robot: &self.robot,
             measured_worst_s: 0.0,
-        })
+        });
+        self.heartbeat += 1;
+        let (beat, challenge) = (self.heartbeat, self.challenge());
+        self.monitor.commanded(beat, challenge, decision.speed_fraction, self.now_ns, SendOutcome::Sent);
+        decision
+    }
+
+    fn challenge(&self) -> i32 {
+        1 + self.heartbeat / 256
     }
 
     /// One SSM period: new frames, new robot packet (unless frozen), one decision.
@@ -82,6 +94,12 @@ impl Cell {
         if !self.frozen_robot {
             self.robot.sequence += 1;
             self.robot.received_ns = self.now_ns - PERIOD_NS / 2;
+            self.robot.measured_ns = self.robot.received_ns;
+            let received_ns = self.robot.received_ns;
+            (self.robot.heartbeat_echo, self.robot.heartbeat_echo_ns) = (self.heartbeat, received_ns);
+            (self.robot.script_echo, self.robot.script_echo_ns) = (self.heartbeat, received_ns);
+            self.robot.script_answer = reg::answer(self.challenge());
+            self.robot.script_guard = reg::GUARD_ARMED;
         }
         self.decide()
     }
@@ -103,7 +121,10 @@ impl Cell {
 fn starts_stopped_and_moves_only_after_recovery_and_hold() {
     let mut cell = Cell::new(SsmConfig::default());
     let first = cell.step();
-    assert!(first.stop && first.light == Light::Red && first.recovering);
+    // Nothing was commanded yet, so nothing has come back.
+    assert!(first.stop && first.light == Light::Red);
+    assert_eq!(first.fault.map(|fault| fault.kind), Some(FaultKind::HeartbeatNotEchoed));
+    assert!(cell.step().recovering);
     assert!(cell.run(0.9).stop);
     assert_eq!(cell.run(1.0).light, Light::Green);
 }
@@ -180,7 +201,9 @@ fn measured_reaction_time_widens_the_distance() {
         robot: &cell.robot,
         measured_worst_s: 0.6,
     });
-    assert!((far.stop_distance_m - near - 1.6 * 0.5).abs() < 1e-9, "{} {near}", far.stop_distance_m);
+    // 0.6 s to the command, a round trip and a state's age of 1 ms each, 0.01 s of the controller; 0.245 s are tolerated.
+    let longer_s = 0.6 + 0.002 + 0.01 - 0.245;
+    assert!((far.stop_distance_m - near - 1.6 * longer_s).abs() < 1e-9, "{} {near}", far.stop_distance_m);
 }
 
 /// Spoils a running cell in one way.

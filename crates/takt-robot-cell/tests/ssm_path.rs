@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use takt_link_rtde::client::{Link, Opened, RtdeConfig};
 use takt_link_rtde::sim::{SimConfig, Simulator};
 use takt_perception::{Detections, FrameHealth, Object};
+use takt_robot_cell::cell::guard::Alarm;
 use takt_robot_cell::config::LightOutputs;
 use takt_robot_cell::records::SsmJob;
 use takt_robot_cell::ssm::{Monitor, SsmConfig};
@@ -88,6 +89,9 @@ fn fixture() -> Fixture {
         commander,
         records: records_in,
         ending: Vec::new(),
+        facts: Arc::default(),
+        alarm: Alarm::new().0,
+        without_watchdog: Arc::default(),
     };
     let config = SsmConfig { recover_after_s: 0.05, resume_after_s: 0.01, ..SsmConfig::default() };
     let monitor = Monitor::new(config, CAMERAS).expect("valid");

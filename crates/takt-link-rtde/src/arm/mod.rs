@@ -12,4 +12,4 @@ mod upload;
 
 pub use mission::{Mission, Step, Target};
 pub use runner::{Arm, MissionEvent, MissionProgress, MissionThread, StepOutcome, run};
-pub use upload::{PROGRAM, upload_program};
+pub use upload::{PROGRAM, WATCHDOG, upload_program};

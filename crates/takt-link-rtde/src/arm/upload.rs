@@ -3,8 +3,14 @@ use std::time::Duration;
 
 use crate::{RtdeError, session};
 
-/// The program for the robot, `urscript/takt_cell.script`.
-pub const PROGRAM: &str = include_str!("../../urscript/takt_cell.script");
+/// Takt's watchdog, `urscript/takt_watchdog.script`, to be included in any program that Takt is to supervise.
+pub const WATCHDOG: &str = include_str!("../../urscript/takt_watchdog.script");
+
+/// The program for the robot: [`WATCHDOG`], then `urscript/takt_cell.script`.
+pub const PROGRAM: &str = concat!(
+    include_str!("../../urscript/takt_watchdog.script"),
+    include_str!("../../urscript/takt_cell.script")
+);
 
 /// Sends a URScript program to the controller, which starts it at once; returns how many bytes were sent.
 ///

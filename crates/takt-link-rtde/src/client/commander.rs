@@ -135,11 +135,22 @@ impl Commander {
     }
 }
 
+/// How often the last command is tried.
+const LAST_TRIES: u32 = 20;
+
+/// How long a full socket is given between two tries of the last command.
+const LAST_PAUSE: std::time::Duration = std::time::Duration::from_millis(1);
+
 impl Drop for Commander {
     fn drop(&mut self) {
         if let Some(stop) = self.at_end.take() {
-            // Best effort: without a connection the robot's watchdog stops it.
-            let _ = self.send(&stop);
+            // Best effort: without a connection the robot's watchdog stops it. A full socket takes it a moment later.
+            for _ in 0..LAST_TRIES {
+                match self.send(&stop) {
+                    SendOutcome::WouldBlock | SendOutcome::Partial => std::thread::sleep(LAST_PAUSE),
+                    _ => return,
+                }
+            }
         }
     }
 }
@@ -163,7 +174,7 @@ mod tests {
     }
 
     fn command(heartbeat: i32) -> Command {
-        Command { speed_fraction: 1.0, digital_outputs: 0, digital_outputs_mask: 0, heartbeat }
+        Command { speed_fraction: 1.0, digital_outputs: 0, digital_outputs_mask: 0, heartbeat, challenge: 0 }
     }
 
     #[test]
@@ -195,8 +206,8 @@ mod tests {
             while let Ok(1..) = frames.fill(|room| far.read(room)) {
                 while let Some(packet) = frames.next_packet().unwrap() {
                     assert_eq!(packet.kind, PacketType::Data);
-                    let (_, tail) = packet.payload.split_last_chunk::<4>().unwrap();
-                    received.push(i32::from_be_bytes(*tail));
+                    let (_, tail) = packet.payload.split_last_chunk::<8>().unwrap();
+                    received.push(i32::from_be_bytes(*tail.first_chunk().unwrap()));
                 }
             }
         };
@@ -232,8 +243,13 @@ mod tests {
 
     #[test]
     fn the_last_command_is_the_stop_however_the_commander_ends() {
-        let stop =
-            Command { speed_fraction: 0.0, digital_outputs: 4, digital_outputs_mask: 7, heartbeat: -1 };
+        let stop = Command {
+            speed_fraction: 0.0,
+            digital_outputs: 4,
+            digital_outputs_mask: 7,
+            heartbeat: -1,
+            challenge: 1,
+        };
         let last_of = |mut far: TcpStream| {
             let mut bytes = Vec::new();
             far.read_to_end(&mut bytes).unwrap();

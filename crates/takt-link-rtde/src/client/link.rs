@@ -9,7 +9,7 @@ use takt_rt::clock::monotonic_ns;
 use takt_rt::exchange::{self, Reader, Writer};
 
 use super::mailbox::{CommandSocket, Mailbox};
-use super::{Commander, RtdeConfig, StateHistory, recipe};
+use super::{ClockFollower, Commander, Content, RtdeConfig, StateHistory, recipe};
 use crate::session::Session;
 use crate::wire::{ControllerVersion, PacketType, Reply, WireError};
 use crate::{RobotState, RtdeError, socket};
@@ -18,6 +18,14 @@ use crate::{RobotState, RtdeError, socket};
 /// pause is not fed with the past for long; large enough (some tens of small packets, each of which costs the
 /// kernel about a kilobyte) to ride out a pause of some tens of milliseconds without refusing the newest.
 const SEND_BUFFER_BYTES: i32 = 16 * 1024;
+
+/// A packet older than this by its content is no live state.
+const AGED_NS: u64 = 100_000_000;
+
+/// When only such packets came for so long, the link is set up anew: a queue that does not drain ends with its
+/// connection, and a clock that has lost time is followed afresh. The robot stands meanwhile, and the round
+/// trip of the heartbeat judges the new connection.
+const AGED_FOR_NS: u64 = 5_000_000_000;
 
 /// Events that are kept until someone asks for them; older ones go first.
 const MAX_EVENTS: usize = 256;
@@ -132,6 +140,8 @@ impl Link {
             history_writer,
             state: RobotState::default(),
             history: StateHistory::default(),
+            clock: ClockFollower::default(),
+            aged_since_ns: None,
         };
         let first = receiver.connect()?;
         let thread = std::thread::Builder::new()
@@ -190,6 +200,9 @@ struct Receiver {
     history_writer: Writer<StateHistory>,
     state: RobotState,
     history: StateHistory,
+    clock: ClockFollower,
+    /// Since when all packets have been older than [`AGED_NS`] by their content.
+    aged_since_ns: Option<u64>,
 }
 
 impl Receiver {
@@ -220,6 +233,9 @@ impl Receiver {
             control.version = Some(session.version);
             control.connections += 1;
         }
+        // A controller that was started again counts from 0 again.
+        self.clock = ClockFollower::default();
+        self.aged_since_ns = None;
         self.shared.record(LinkEvent::Connected { at_ns: monotonic_ns(), version: session.version });
         for text in session.texts.drain(..) {
             self.shared.record(LinkEvent::Message { at_ns: monotonic_ns(), text });
@@ -267,6 +283,10 @@ impl Receiver {
                     if let Err(error) = published {
                         return error.into();
                     }
+                    let aged_ns = self.aged_since_ns.map_or(0, |since| self.state.received_ns - since);
+                    if aged_ns > AGED_FOR_NS {
+                        return RtdeError::Aged { seconds: aged_ns / 1_000_000_000 };
+                    }
                 }
                 Ok(Some(packet)) => match Reply::parse(packet) {
                     Ok(Reply::Text(message)) => {
@@ -296,10 +316,29 @@ impl Receiver {
     }
 
     fn publish(&mut self, values: &[u8]) -> Result<(), WireError> {
+        let before = self.state;
         self.state.received_ns = monotonic_ns();
         self.state.connected = true;
         recipe::decode(values, &mut self.state)?;
-        self.state.measured_ns = self.state.received_ns;
+        let same = before.connected && before.has_the_values_of(&self.state);
+        let followed = self.clock.follow(self.state.controller_s, self.state.received_ns, same);
+        self.state.content = followed.content;
+        self.state.measured_ns = followed.measured_ns;
+        self.state.age_error_ns = followed.error_ns;
+        if matches!(followed.content, Content::ClockBackwards | Content::ClockLeapt) {
+            // Counted, because who looks at the newest state only may miss the packet itself.
+            self.state.clock_faults = self.state.clock_faults.wrapping_add(1);
+            self.state.clock_fault = followed.content;
+        }
+        // Here every packet is seen; who reads the newest one only would date an echo too late.
+        if self.state.heartbeat_echo != before.heartbeat_echo {
+            self.state.heartbeat_echo_ns = self.state.received_ns;
+        }
+        if self.state.script_echo != before.script_echo {
+            self.state.script_echo_ns = self.state.received_ns;
+        }
+        let age_ns = self.state.received_ns - self.state.measured_ns;
+        self.aged_since_ns = (age_ns > AGED_NS).then(|| self.aged_since_ns.unwrap_or(self.state.received_ns));
         self.state.sequence += 1;
         // The history first: who sees a state finds it in the history as well.
         if self.history.push(&self.state) {

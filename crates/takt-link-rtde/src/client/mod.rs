@@ -13,6 +13,7 @@
 //!
 //! The speed slider and ordinary outputs that this link sets are **not safety-rated**.
 
+mod clock;
 mod commander;
 mod config;
 mod final_stop;
@@ -21,6 +22,7 @@ mod link;
 mod mailbox;
 mod recipe;
 
+pub use clock::{ClockFollower, Content, Followed, MAX_DRIFT_PPM};
 pub use commander::{Commander, SendOutcome};
 pub use config::RtdeConfig;
 pub use final_stop::send_final_stop;

@@ -4,7 +4,7 @@ use crate::session::Variable;
 use crate::wire::{DataType, Fields, HEADER_BYTES, PacketType, PacketWriter, WireError};
 use crate::{Command, RobotMode, RobotState, SafetyMode};
 
-pub(super) const OUTPUTS: [Variable; 11] = [
+pub(super) const OUTPUTS: [Variable; 14] = [
     ("timestamp", DataType::Double),
     ("actual_q", DataType::Vector6d),
     ("actual_qd", DataType::Vector6d),
@@ -16,30 +16,39 @@ pub(super) const OUTPUTS: [Variable; 11] = [
     ("target_speed_fraction", DataType::Double),
     ("actual_digital_output_bits", DataType::Uint64),
     ("input_int_register_24", DataType::Int32),
+    ("output_int_register_26", DataType::Int32),
+    ("output_int_register_27", DataType::Int32),
+    ("output_int_register_28", DataType::Int32),
 ];
 
-pub(super) const INPUTS: [Variable; 5] = [
+pub(super) const INPUTS: [Variable; 6] = [
     ("speed_slider_mask", DataType::Uint32),
     ("speed_slider_fraction", DataType::Double),
     ("standard_digital_output_mask", DataType::Uint8),
     ("standard_digital_output", DataType::Uint8),
     ("input_int_register_24", DataType::Int32),
+    ("input_int_register_27", DataType::Int32),
 ];
 
 /// Size of a command packet: header, recipe, and [`INPUTS`] in order.
-pub(super) const COMMAND_BYTES: usize = HEADER_BYTES + 1 + 4 + 8 + 1 + 1 + 4;
+pub(super) const COMMAND_BYTES: usize = HEADER_BYTES + 1 + 4 + 8 + 1 + 1 + 4 + 4;
 
 /// `runtime_state`: a program runs.
 const PLAYING: u32 = 2;
 
-/// Decodes the values of [`OUTPUTS`]. `sequence`, `received_ns`, `measured_ns` and `connected` are the
-/// caller's.
+/// Decodes the values of [`OUTPUTS`]. What tells of time and connection is the caller's.
 pub(super) fn decode(values: &[u8], state: &mut RobotState) -> Result<(), WireError> {
     let mut fields = Fields::new(values);
     *state = RobotState {
         sequence: state.sequence,
         received_ns: state.received_ns,
         measured_ns: state.measured_ns,
+        age_error_ns: state.age_error_ns,
+        content: state.content,
+        clock_faults: state.clock_faults,
+        clock_fault: state.clock_fault,
+        heartbeat_echo_ns: state.heartbeat_echo_ns,
+        script_echo_ns: state.script_echo_ns,
         connected: state.connected,
         controller_s: fields.f64()?,
         joints_rad: fields.doubles()?,
@@ -52,6 +61,9 @@ pub(super) fn decode(values: &[u8], state: &mut RobotState) -> Result<(), WireEr
         speed_fraction: fields.f64()?,
         digital_outputs: fields.u64()?,
         heartbeat_echo: fields.i32()?,
+        script_echo: fields.i32()?,
+        script_answer: fields.i32()?,
+        script_guard: fields.i32()?,
     };
     fields.finish()
 }
@@ -66,6 +78,7 @@ pub(super) fn encode(command: &Command, recipe: u8, buffer: &mut [u8; COMMAND_BY
         .u8(command.digital_outputs_mask)
         .u8(command.digital_outputs)
         .i32(command.heartbeat)
+        .i32(command.challenge)
         .finish();
     debug_assert_eq!(packed, Ok(COMMAND_BYTES));
 }
@@ -86,15 +99,20 @@ mod tests {
         for (asked, sent) in
             [(f64::NAN, 0.0), (-1.0, 0.0), (7.0, 1.0), (f64::NEG_INFINITY, 0.0), (0.25, 0.25)]
         {
-            let command =
-                Command { speed_fraction: asked, digital_outputs: 1, digital_outputs_mask: 7, heartbeat: -3 };
+            let command = Command {
+                speed_fraction: asked,
+                digital_outputs: 1,
+                digital_outputs_mask: 7,
+                heartbeat: -3,
+                challenge: 5,
+            };
             encode(&command, 9, &mut buffer);
             assert_eq!(buffer[..4], [0, COMMAND_BYTES as u8, b'U', 9]);
             let mut fields = Fields::new(&buffer[4..]);
             assert_eq!(fields.u32(), Ok(1));
             assert_eq!(fields.f64(), Ok(sent));
             assert_eq!((fields.u8(), fields.u8()), (Ok(7), Ok(1)));
-            assert_eq!(fields.i32(), Ok(-3));
+            assert_eq!((fields.i32(), fields.i32()), (Ok(-3), Ok(5)));
         }
     }
 

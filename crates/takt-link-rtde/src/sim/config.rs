@@ -10,10 +10,30 @@ use crate::RtdeError;
 #[serde(rename_all = "kebab-case")]
 pub enum WatchdogAction {
     /// The program pauses; `play` goes on where it was.
-    #[default]
     Pause,
-    /// The program stops; `play` starts it afresh.
+    /// The program stops; `play` starts it afresh, and it waits for Takt before anything moves.
+    #[default]
     Stop,
+}
+
+/// Which program the simulated controller has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SimProgram {
+    /// `takt_watchdog.script` and `takt_cell.script`: moves as the mission says.
+    #[default]
+    TaktCell,
+    /// A user's own program that swings the base joint by itself and includes `takt_watchdog.script`.
+    OwnWithWatchdog,
+    /// A user's own program that swings the base joint by itself and knows nothing of Takt.
+    Own,
+}
+
+impl SimProgram {
+    /// Whether it includes `takt_watchdog.script`.
+    pub const fn has_watchdog(self) -> bool {
+        !matches!(self, Self::Own)
+    }
 }
 
 /// The simulated controller's settings.
@@ -46,10 +66,12 @@ pub struct SimConfig {
     pub emergency_rate_per_s: f64,
     /// Whether a program runs at the start. Default true: nobody stands at the simulated pendant.
     pub autoplay: bool,
-    /// Least rate of heartbeats in Hz, as in `takt_cell.script`. Default 10: a safety job at 500 Hz misses
+    /// The program that it plays. Default `takt-cell`.
+    pub program: SimProgram,
+    /// Least rate of heartbeats in Hz, as in `takt_watchdog.script`. Default 10: a safety job at 500 Hz misses
     /// 50 cycles before the robot stops by itself.
     pub watchdog_min_hz: f64,
-    /// What the watchdog does. Default pause.
+    /// What the watchdog does. Default stop, as the shipped script.
     pub watchdog_action: WatchdogAction,
     /// Whether the program plays again by itself once the heartbeat is back. Default false, as on a real
     /// robot, where a person or the dashboard presses play.
@@ -77,8 +99,9 @@ impl Default for SimConfig {
             pause_rate_per_s: 4.0,
             emergency_rate_per_s: 10.0,
             autoplay: true,
+            program: SimProgram::default(),
             watchdog_min_hz: 10.0,
-            watchdog_action: WatchdogAction::Pause,
+            watchdog_action: WatchdogAction::default(),
             watchdog_auto_resume: false,
             fifo_priority: 0,
             log: None,

@@ -3,7 +3,8 @@
 use nalgebra::Isometry3;
 
 use super::motion::{Move, approach};
-use super::{CYCLE_HZ, SimConfig, SimState, WatchdogAction};
+use super::program::Program;
+use super::{CYCLE_HZ, SimConfig, SimProgram, SimState, WatchdogAction};
 use crate::arm::registers as reg;
 use crate::kinematics::{UR10E, pose_from_vector, pose_to_vector};
 use crate::{RobotMode, SafetyMode};
@@ -65,6 +66,9 @@ pub(super) struct Controller {
     motion: Option<Move>,
     /// Move number that the program works on or has seen last.
     taken: i32,
+    pub(super) program: Program,
+    /// The arm disregards the slider: a fault.
+    pub(super) slider_ignored: bool,
     heartbeat_ns: Option<u64>,
     heartbeats_since_trip: u32,
     tripped: bool,
@@ -72,12 +76,18 @@ pub(super) struct Controller {
     moves_finished: u64,
     tcp_way_m: f64,
     pub(super) cycles: u64,
+    /// Cycles that the simulator was kept from: the arm stood still, the clock did not.
+    pub(super) cycles_lost: u64,
     /// What the controller has to say; the server sends it to all clients.
     pub(super) texts: Vec<String>,
 }
 
 /// Bit of tool digital output 0, the suction gripper's, in `actual_digital_output_bits`.
 const SUCTION_BIT: u64 = 1 << 16;
+
+/// Standard outputs of the light, and the red one among them, as `takt_watchdog.script` has them.
+const LIGHTS: u8 = 0b111;
+const RED: u8 = 0b100;
 
 /// Heartbeats after which a watchdog with automatic resume trusts the link again.
 const RESUME_HEARTBEATS: u32 = 5;
@@ -112,6 +122,8 @@ impl Controller {
             digital_outputs: 0,
             motion: None,
             taken: 0,
+            program: Program::default(),
+            slider_ignored: false,
             heartbeat_ns: None,
             heartbeats_since_trip: 0,
             tripped: false,
@@ -119,6 +131,7 @@ impl Controller {
             moves_finished: 0,
             tcp_way_m: 0.0,
             cycles: 0,
+            cycles_lost: 0,
             texts: Vec::new(),
             config,
         };
@@ -179,6 +192,10 @@ impl Controller {
                 self.registers.output_int[reg::TAKEN] = 0;
                 self.motion = None;
                 self.heartbeat_ns = None;
+                if self.config.program.has_watchdog() {
+                    self.program.begin(&mut self.registers);
+                    self.show_stop();
+                }
             }
         }
         self.tripped = false;
@@ -243,6 +260,12 @@ impl Controller {
         }
     }
 
+    /// What the script does at its start and when the heartbeat is silent: red light, slider at its stop.
+    fn show_stop(&mut self) {
+        self.set_outputs(0, LIGHTS, RED);
+        self.slider = 0.0;
+    }
+
     fn say(&mut self, text: String) {
         // Bounded: a client that sends nonsense 500 times a second must not fill the memory.
         if self.texts.len() < 16 {
@@ -263,7 +286,7 @@ impl Controller {
         {
             self.play();
         }
-        let Some(heard_ns) = self.heartbeat_ns else { return };
+        let Some(heard_ns) = self.heartbeat_ns.filter(|_| self.program.watches()) else { return };
         if self.runtime != RuntimeState::Playing {
             return;
         }
@@ -274,23 +297,40 @@ impl Controller {
         self.watchdog_trips += 1;
         self.heartbeats_since_trip = 0;
         self.tripped = true;
+        self.show_stop();
         match self.config.watchdog_action {
             WatchdogAction::Pause => {
                 self.pause();
             }
-            WatchdogAction::Stop => self.stop(),
+            WatchdogAction::Stop => {
+                self.program.end(&mut self.registers);
+                self.stop();
+            }
         }
         let least_hz = self.config.watchdog_min_hz;
         self.say(format!("RTDE watchdog: input_int_register_24 not updated at {least_hz} Hz"));
     }
 
-    /// What `takt_cell.script` does, one look per cycle.
+    /// What the program does, one look per cycle.
     fn run_program(&mut self) {
-        let registers = &mut self.registers;
-        // The script waits for the first heartbeat before it does anything.
-        if self.runtime != RuntimeState::Playing || self.heartbeat_ns.is_none() {
+        if self.runtime != RuntimeState::Playing {
             return;
         }
+        if self.config.program.has_watchdog() && !self.program.look(&mut self.registers) {
+            // Its first line waits for Takt.
+            return;
+        }
+        if self.config.program == SimProgram::TaktCell {
+            self.run_takt_cell();
+        } else if self.motion.as_ref().is_none_or(Move::is_done) {
+            self.moves_finished += u64::from(self.motion.is_some());
+            self.motion = self.program.swing(&UR10E, self.joints_rad, &self.config.start_joints_rad);
+        }
+    }
+
+    /// What `takt_cell.script` does once its watchdog is armed.
+    fn run_takt_cell(&mut self) {
+        let registers = &mut self.registers;
         if let Some(motion) = &self.motion {
             if !motion.is_done() {
                 return;
@@ -337,7 +377,7 @@ impl Controller {
         self.run_scale = approach(self.run_scale, if healthy && playing { 1.0 } else { 0.0 }, rate * dt_s);
         self.slider_followed =
             approach(self.slider_followed, self.slider, self.config.slider_rate_per_s * dt_s);
-        let fraction = self.speed_fraction();
+        let fraction = if self.slider_ignored { self.run_scale } else { self.speed_fraction() };
         let before = self.speeds_rad_s;
         if let Some(motion) = &mut self.motion {
             motion.advance(dt_s * fraction);
@@ -395,7 +435,7 @@ impl Controller {
             speed_fraction: self.speed_fraction(),
             digital_outputs: self.digital_outputs,
             heartbeat: self.registers.input_int[reg::HEARTBEAT],
-            watchdog_armed: self.heartbeat_ns.is_some(),
+            watchdog_armed: self.program.watches(),
             watchdog_trips: self.watchdog_trips,
             finished_move: self.registers.output_int[reg::FINISHED],
             moves_finished: self.moves_finished,

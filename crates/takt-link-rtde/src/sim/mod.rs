@@ -2,8 +2,9 @@
 //!
 //! It stands in for the robot, so that the whole cell runs where there is none: it speaks the same protocol
 //! as the controller (third-party clients connect to it), executes the registers of
-//! `urscript/takt_cell.script`, obeys the speed slider with a limited rate of change, so that stopping takes
-//! time and way, and stops when the heartbeat dries up.
+//! `urscript/takt_cell.script` and answers as `urscript/takt_watchdog.script` (or plays a program without it, on
+//! request), obeys the speed slider with a limited rate of change, so that stopping takes time and way, and
+//! stops when the heartbeat dries up.
 //!
 //! One thread, `ursim`, does everything once per 2 ms cycle, as the controller does: take inputs in, move,
 //! send outputs. It sleeps in between.
@@ -16,6 +17,7 @@ mod controller;
 mod dashboard;
 mod log;
 mod motion;
+mod program;
 mod rtde;
 mod server;
 mod variables;
@@ -25,7 +27,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-pub use config::{SimConfig, WatchdogAction};
+pub use config::{SimConfig, SimProgram, WatchdogAction};
 pub use controller::RuntimeState;
 pub use log::COLUMNS as LOG_COLUMNS;
 
@@ -62,6 +64,10 @@ pub enum Fault {
     SplitPackets(u32),
     /// Sends half a data packet to every client and closes the connection.
     CutPacket,
+    /// The arm disregards the speed slider while true, though the controller reports it as taken over.
+    IgnoreSlider(bool),
+    /// The thread of the program's watchdog hangs while true: no echo, no answer, no watch.
+    HangWatchdog(bool),
     /// Sends these bytes to every RTDE client as they are.
     RawBytes(Vec<u8>),
 }
@@ -95,7 +101,7 @@ pub struct SimState {
     pub digital_outputs: u64,
     /// Newest value of the heartbeat register.
     pub heartbeat: i32,
-    /// Whether the watchdog is armed: a heartbeat has been seen since the program started.
+    /// Whether the program's watchdog is armed: heartbeat and challenge have changed since the program started.
     pub watchdog_armed: bool,
     /// How often the watchdog has stopped the robot.
     pub watchdog_trips: u64,

@@ -93,6 +93,7 @@ impl Server {
             // The grid is absolute; cycles that were slept through are made up for.
             let late = now_ns.saturating_sub(next_ns) / CYCLE_NS;
             next_ns += late * CYCLE_NS;
+            self.controller.cycles_lost += late.saturating_sub(MAX_CATCH_UP);
             self.cycle(shared, now_ns, 1 + late.min(MAX_CATCH_UP));
         }
     }
@@ -267,6 +268,8 @@ impl Server {
             Fault::Stop => self.controller.stop(),
             Fault::SplitPackets(count) => self.split_left = count,
             Fault::CutPacket => self.cut = true,
+            Fault::IgnoreSlider(ignore) => self.controller.slider_ignored = ignore,
+            Fault::HangWatchdog(hang) => self.controller.program.hung = hang,
             Fault::RawBytes(bytes) => {
                 for client in &mut self.clients {
                     client.queue(&bytes);

@@ -52,8 +52,13 @@ impl Cell {
     pub fn open(config: &RtdeConfig) -> Self {
         let Opened { link, commander, mut states, .. } = Link::open(config, 1, 0).unwrap();
         let reader = states.pop().unwrap();
-        let command =
-            Command { speed_fraction: 1.0, digital_outputs: 0, digital_outputs_mask: 0, heartbeat: 0 };
+        let command = Command {
+            speed_fraction: 1.0,
+            digital_outputs: 0,
+            digital_outputs_mask: 0,
+            heartbeat: 0,
+            challenge: 1,
+        };
         Self { link, commander, reader, command }
     }
 
@@ -64,6 +69,7 @@ impl Cell {
     /// One cycle of a safety job.
     pub fn beat(&mut self) -> takt_link_rtde::client::SendOutcome {
         self.command.heartbeat += 1;
+        self.command.challenge = 1 + self.command.heartbeat / 50;
         self.commander.send(&self.command)
     }
 

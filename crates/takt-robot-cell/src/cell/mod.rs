@@ -1,5 +1,6 @@
 //! Starts the cell's threads, connects them, and ends them in an order that loses nothing.
 
+pub mod guard;
 mod judging;
 mod prepare;
 
@@ -10,6 +11,7 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 use takt_link_camera::{Acquisition, CameraFeed, Frame, StartGate};
 use takt_link_rtde::RobotState;
+use takt_link_rtde::arm::registers as reg;
 use takt_link_rtde::arm::{MissionProgress, MissionThread};
 use takt_link_rtde::client::{Link, LinkEvent, Opened, StateHistory};
 use takt_link_rtde::sim::Simulator;
@@ -27,14 +29,18 @@ use takt_rt::thread;
 use crate::config::CellConfig;
 use crate::error::CellError;
 use crate::records::{FrameRecord, SsmJob};
-use crate::ssm::Monitor;
+use crate::ssm::{Monitor, ProtectiveTerm, ReactionTime, terms};
 use crate::tasks::{Role, SsmSleep};
 use crate::threads::{Judging, PerceptionPorts, PerceptionTask, SsmPorts, SsmTask};
+use guard::{Alarm, DashboardStop, DashboardStopper, SsmFacts};
 use judging::{Prepared, prepare_judging};
 use prepare::{open_feeds, prepare_machine, report, settings, simulate};
 
 /// Records that a starving collector may fall behind: a minute of SSM jobs at 500 Hz and more.
 const RING_CAPACITY: usize = 1 << 16;
+
+/// How long the program on the robot may take to prove its watchdog: several challenges, half a second each.
+const PROOF_PATIENCE: Duration = Duration::from_secs(5);
 
 /// How often new threads of libraries are looked for.
 const CENSUS_PERIOD: Duration = Duration::from_millis(500);
@@ -130,6 +136,9 @@ pub struct Cell {
     /// From here on the SSM task commands nothing but the stop.
     ending: Arc<AtomicBool>,
     disobeyed: Arc<AtomicBool>,
+    facts: Arc<SsmFacts>,
+    without_watchdog: Arc<AtomicBool>,
+    dashboard: Option<DashboardStopper>,
     spin_margin: Arc<OnceLock<Margin>>,
     records: Option<Records>,
     ports: Option<ViewPorts>,
@@ -167,7 +176,9 @@ impl Cell {
         let mut warnings = Vec::new();
         let awake = prepare_machine(config, &mut warnings)?;
         let mut rtde = config.robot.rtde.clone();
-        let simulator = config.robot.simulator.as_ref().map(|sim| simulate(sim, &mut rtde)).transpose()?;
+        let mut dashboard_port = config.robot.dashboard_port;
+        let simulated = config.robot.simulator.as_ref();
+        let simulator = simulated.map(|sim| simulate(sim, &mut rtde, &mut dashboard_port)).transpose()?;
         let census = CensusKeeper::start(config.tasks.policy_of(Role::Subthread), CENSUS_PERIOD)?;
         // One history for each perception task, one for each scene that is rendered from the tool.
         let histories = 2 * config.cameras.len();
@@ -202,6 +213,9 @@ impl Cell {
             stop_ssm: Arc::default(),
             ending: Arc::default(),
             disobeyed: Arc::default(),
+            facts: Arc::default(),
+            without_watchdog: Arc::default(),
+            dashboard: None,
             spin_margin: Arc::default(),
             records: None,
             ports: None,
@@ -216,6 +230,10 @@ impl Cell {
         let view_robot = states.next().ok_or(CellError::NoReader("robot state"))?;
         let wired = cell.start_perception(judging, acquisitions, frame_readers, &mut histories, masks)?;
         let (jobs_in, jobs) = ring(RING_CAPACITY);
+        let (alarm, alarms) = Alarm::new();
+        if dashboard_port != 0 {
+            cell.dashboard = Some(DashboardStopper::start(rtde.host.clone(), dashboard_port, alarms)?);
+        }
         let ports = SsmPorts {
             detections: wired.detections,
             alive: wired.alive,
@@ -223,6 +241,9 @@ impl Cell {
             commander,
             records: jobs_in,
             ending: asked_to_stop.into_iter().chain([Arc::clone(&cell.ending)]).collect(),
+            facts: Arc::clone(&cell.facts),
+            alarm,
+            without_watchdog: Arc::clone(&cell.without_watchdog),
         };
         cell.start_ssm(ports)?;
         cell.records = Some(Records { jobs, frames: wired.frames, worker: worker_records });
@@ -230,6 +251,7 @@ impl Cell {
         if let Some(mission) = &config.robot.mission {
             cell.mission = Some(MissionThread::start(mission.clone(), rtde)?);
         }
+        cell.prove_watchdog(stop)?;
         gate.open(monotonic_ns() + START_DELAY_NS);
         Ok(cell)
     }
@@ -295,7 +317,9 @@ impl Cell {
 
     fn start_ssm(&mut self, ports: SsmPorts) -> Result<(), CellError> {
         let config = &self.config;
-        let monitor = Monitor::new(config.ssm.clone(), config.cameras.len()).map_err(CellError::Config)?;
+        let monitor = Monitor::new(config.ssm.clone(), config.cameras.len())
+            .map_err(CellError::Config)?
+            .with_reaction(ReactionTime::of(&config.ssm, &config.tasks));
         let mut task = SsmTask::new(monitor, ports, config.robot.light);
         let (sleep, period) = (config.tasks.ssm_sleep, config.tasks.ssm.period());
         let margin = Duration::from_secs_f64(config.tasks.spin_margin_us / 1e6);
@@ -331,6 +355,56 @@ impl Cell {
         Ok(())
     }
 
+    /// Waits for the program on the robot to prove its watchdog. Strict runs do not start without; others go on, and
+    /// say so.
+    fn prove_watchdog(&mut self, stop: &AtomicBool) -> Result<(), CellError> {
+        if !self.config.ssm.require_watchdog {
+            self.warnings.push(
+                "robot: ssm.require_watchdog = false: nobody has proved that the robot stops when this computer dies"
+                    .to_owned(),
+            );
+            return Ok(());
+        }
+        let until = Instant::now() + PROOF_PATIENCE;
+        while !self.facts.watchdog_proved() && Instant::now() < until {
+            unless_stopped(stop)?;
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        if self.facts.watchdog_proved() {
+            return Ok(());
+        }
+        if self.config.tasks.strict {
+            let found = self.ports.as_mut().map_or_else(String::new, |ports| {
+                let robot = ports.robot.read().value;
+                format!(
+                    "program running: {}, output_int_register_{} = {}, expected {}",
+                    robot.program_running,
+                    reg::GUARD,
+                    robot.script_guard,
+                    reg::GUARD_ARMED
+                )
+            });
+            return Err(CellError::NoWatchdog { waited_s: PROOF_PATIENCE.as_secs(), found });
+        }
+        self.without_watchdog.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    /// What the run lacks of the watchdog's proof, if anything.
+    fn watchdog_missing(&self) -> Option<String> {
+        if !self.config.ssm.require_watchdog {
+            return None;
+        }
+        let proved = self.facts.watchdog_proved();
+        (!proved || self.facts.moved_without_proof()).then(|| {
+            let when = if proved { "only after it had been let move" } else { "never" };
+            format!(
+                "robot: the program on the robot proved Takt's watchdog {when}: it does not stop when this computer \
+                 dies; include takt_watchdog.script in it"
+            )
+        })
+    }
+
     fn keep(&mut self, handle: thread::Handle) {
         self.reports.push(report(&handle));
         self.threads.push(handle);
@@ -363,7 +437,14 @@ impl Cell {
             thread.error.as_ref().map(|error| format!("{}: fallback policy: {error}", thread.name))
         });
         let worker = self.worker().map_or_else(Vec::new, |facts| judging::not_granted(&facts));
-        self.warnings.iter().cloned().chain(refused).chain(fallback).chain(worker).collect()
+        self.warnings
+            .iter()
+            .cloned()
+            .chain(self.watchdog_missing())
+            .chain(refused)
+            .chain(fallback)
+            .chain(worker)
+            .collect()
     }
 
     /// All threads of the process, with the policy that each has.
@@ -382,6 +463,22 @@ impl Cell {
     /// The perception process, where there is one.
     pub fn worker(&self) -> Option<WorkerFacts> {
         self.supervisor.as_ref().map(Supervisor::facts)
+    }
+
+    /// The protective separation distance at full speed, each term with its source and this run's value so far.
+    pub fn protective_distance(&self) -> Vec<ProtectiveTerm> {
+        let facts = &self.facts;
+        terms(&self.config.ssm, &self.config.tasks, facts.delays(), facts.capture_to_command_ns())
+    }
+
+    /// What the SSM job knows of the robot's link and program.
+    pub fn robot_facts(&self) -> &SsmFacts {
+        &self.facts
+    }
+
+    /// When the dashboard's stop was tried because the robot did not obey, and what came of it.
+    pub fn dashboard_stops(&self) -> Vec<DashboardStop> {
+        self.dashboard.as_ref().map_or_else(Vec::new, DashboardStopper::results)
     }
 
     /// Which inference engine runs, and why.
@@ -416,7 +513,8 @@ impl Cell {
 
     /// Names of critical threads that have ended. Empty while all is well.
     pub fn ended_threads(&self) -> Vec<String> {
-        self.threads.iter().filter(|t| t.is_finished()).map(|t| t.name().to_owned()).collect()
+        let all = self.threads.iter().chain(&self.detector_thread);
+        all.filter(|t| t.is_finished()).map(|t| t.name().to_owned()).collect()
     }
 
     /// Stops the robot, ends the cameras, lets perception finish what has arrived and SSM answer it, and ends

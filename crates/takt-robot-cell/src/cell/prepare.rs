@@ -56,6 +56,7 @@ pub(super) fn prepare_machine(
 pub(super) fn simulate(
     sim: &takt_link_rtde::sim::SimConfig,
     rtde: &mut RtdeConfig,
+    dashboard_port: &mut u16,
 ) -> Result<Simulator, CellError> {
     let simulator = Simulator::start(sim.clone())?;
     let until = Instant::now() + Duration::from_secs(1);
@@ -66,6 +67,7 @@ pub(super) fn simulate(
     let address = simulator.rtde_address();
     rtde.host = address.ip().to_string();
     rtde.port = address.port();
+    *dashboard_port = simulator.dashboard_address().port();
     Ok(simulator)
 }
 

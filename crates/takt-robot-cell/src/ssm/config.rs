@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::ProtectiveDistance;
+use super::{ProtectiveDistance, ReactionTime};
+use crate::tasks::TaskSet;
 
 /// How a separation becomes a speed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -27,8 +28,9 @@ pub struct SsmConfig {
     pub stop_below_m: f64,
     /// `fixed`: speed fraction between the two thresholds. 0.3.
     pub reduced_speed: f64,
-    /// `speed-dependent`: TCP speed at speed fraction 1, m/s; the fraction is scaled by it. 1.0: the UR10e's
-    /// usual limit in a collaborative cell.
+    /// TCP speed at speed fraction 1 that the program never exceeds, m/s. `speed-dependent` scales the fraction by it,
+    /// and in either mode a tool that moves faster than the commanded share of it is a fault. 1.0: the UR10e's usual
+    /// limit in a collaborative cell.
     pub full_speed_m_s: f64,
     /// `speed-dependent`: fractions below this are a stop, because an arm that creeps neither works nor
     /// looks dangerous. 0.1.
@@ -51,8 +53,23 @@ pub struct SsmConfig {
     pub future_tolerance_ms: f64,
     /// Age of the robot's last packet beyond which the link counts as lost, milliseconds. 40: twenty packets.
     pub robot_stale_after_ms: f64,
+    /// Age of the robot's state by its content (the controller's own clock, followed) beyond which it is not used,
+    /// milliseconds. 40: twenty packets; an e-Series controller sends one every 2 ms.
+    pub robot_state_age_ms: f64,
+    /// Time from a command until its heartbeat must have come back, through the controller and through the program on
+    /// the robot, milliseconds. 40: a round trip takes 4 to 8.
+    pub ack_after_ms: f64,
+    /// Commands in a row that may fail to leave this computer. 5: 10 ms at 500 Hz.
+    pub send_failures: u32,
     /// Whether a robot whose program does not run is a fault. `true`.
     pub require_program: bool,
+    /// Whether the program on the robot must prove Takt's watchdog (`takt_watchdog.script`) by answering challenges.
+    /// `true`: nothing else stops the robot when this computer dies. A strict run does not start without the proof;
+    /// a lenient one that found none at its start goes on and its verdict says so.
+    pub require_watchdog: bool,
+    /// `fixed`: accepts a `stop_below_m` below S_p at full speed. `false`: such a threshold stops the robot after it may
+    /// have touched somebody. With `true` the thresholds come from your own risk assessment; the run says so.
+    pub accept_short_stop_distance: bool,
     /// Distances above this are impossible in this cell, metres. 60: what 16-bit millimetres can hold.
     pub farthest_m: f64,
 }
@@ -74,20 +91,33 @@ impl Default for SsmConfig {
             stale_after_ms: 120.0,
             future_tolerance_ms: 2.0,
             robot_stale_after_ms: 40.0,
+            robot_state_age_ms: 40.0,
+            ack_after_ms: 40.0,
+            send_failures: 5,
             require_program: true,
+            require_watchdog: true,
+            accept_short_stop_distance: false,
             farthest_m: 60.0,
         }
     }
 }
 
 impl SsmConfig {
+    /// Within what time the robot's motion must show a command, milliseconds: it has arrived, the controller has begun
+    /// to brake, and the stop has been driven.
+    pub fn obey_within_ms(&self) -> f64 {
+        self.ack_after_ms + (self.protective.controller_time_s + self.protective.stopping_time_s) * 1e3
+    }
+
     /// The largest separation at which the robot is ever stopped, metres: at full speed, after the longest reaction
     /// that is tolerated.
     pub fn largest_stop_distance_m(&self) -> f64 {
         match self.mode {
             SsmMode::Fixed => self.stop_below_m,
             SsmMode::SpeedDependent => {
-                self.protective.at(self.full_speed_m_s, 0.0, self.stale_after_ms * 1e-3)
+                let tolerated_s = ReactionTime::of(self, &TaskSet::default()).sum_s();
+                let reaction_s = self.protective.reaction_time_s.unwrap_or(0.0).max(tolerated_s);
+                self.protective.at(self.full_speed_m_s, 0.0, reaction_s)
             }
         }
     }
@@ -104,6 +134,8 @@ impl SsmConfig {
             ("full_speed_m_s", self.full_speed_m_s),
             ("stale_after_ms", self.stale_after_ms),
             ("robot_stale_after_ms", self.robot_stale_after_ms),
+            ("robot_state_age_ms", self.robot_state_age_ms),
+            ("ack_after_ms", self.ack_after_ms),
             ("farthest_m", self.farthest_m),
             ("protective.human_speed_m_s", p.human_speed_m_s),
             ("protective.stopping_time_s", p.stopping_time_s),
@@ -120,7 +152,7 @@ impl SsmConfig {
             ("future_tolerance_ms", self.future_tolerance_ms),
             ("protective.near_human_speed_m_s", p.near_human_speed_m_s),
             ("protective.near_m", p.near_m),
-            ("protective.reaction_time_s", p.reaction_time_s),
+            ("protective.reaction_time_s", p.reaction_time_s.unwrap_or(0.0)),
             ("protective.controller_time_s", p.controller_time_s),
             ("protective.intrusion_m", p.intrusion_m),
             ("protective.human_uncertainty_m", p.human_uncertainty_m),
@@ -134,6 +166,16 @@ impl SsmConfig {
             if !(value > 0.0 && value <= 1.0) {
                 return Err(format!("ssm.{key} = {value}: accepted are numbers above 0 and up to 1"));
             }
+        }
+        if !(1..=500).contains(&self.send_failures) {
+            return Err(format!("ssm.send_failures = {}: accepted are 1 to 500", self.send_failures));
+        }
+        if !(self.obey_within_ms() <= 10_000.0) {
+            return Err(format!(
+                "ssm.ack_after_ms = {}, ssm.protective.controller_time_s = {}, ssm.protective.stopping_time_s = {}: a \
+                 stop that may take longer than 10 s is none",
+                self.ack_after_ms, p.controller_time_s, p.stopping_time_s
+            ));
         }
         if self.stop_below_m >= self.reduce_below_m {
             return Err(format!(

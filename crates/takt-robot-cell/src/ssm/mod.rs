@@ -6,9 +6,11 @@
 mod config;
 mod distance;
 mod monitor;
+mod obedience;
 mod watch;
 
 pub use config::{SsmConfig, SsmMode};
-pub use distance::ProtectiveDistance;
+pub use distance::{ProtectiveDistance, ProtectiveTerm, ReactionTime, arithmetic, terms};
 pub use monitor::{Decision, Inputs, Light, MAX_CAMERAS, Monitor};
+pub use obedience::{LinkDelays, Obedience};
 pub use watch::{CameraInput, Fault, FaultKind};

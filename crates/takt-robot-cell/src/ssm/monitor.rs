@@ -2,9 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 use takt_link_rtde::RobotState;
+use takt_link_rtde::client::SendOutcome;
 
 use super::watch::{CameraWatch, robot_fault};
-use super::{CameraInput, Fault, SsmConfig, SsmMode};
+use super::{CameraInput, Fault, LinkDelays, Obedience, ReactionTime, SsmConfig, SsmMode};
 
 /// Most cameras one monitor can watch.
 pub const MAX_CAMERAS: usize = 8;
@@ -77,6 +78,9 @@ impl Decision {
 #[derive(Clone, Debug)]
 pub struct Monitor {
     config: SsmConfig,
+    reaction: ReactionTime,
+    obedience: Obedience,
+    watchdog: bool,
     cameras: usize,
     speed_fraction: f64,
     watches: [CameraWatch; MAX_CAMERAS],
@@ -95,6 +99,9 @@ impl Monitor {
             return Err(format!("{cameras} cameras: accepted are 1 to {MAX_CAMERAS}"));
         }
         Ok(Self {
+            reaction: ReactionTime::of(&config, &crate::tasks::TaskSet::default()),
+            obedience: Obedience::default(),
+            watchdog: config.require_watchdog,
             config,
             cameras,
             speed_fraction: 0.0,
@@ -102,6 +109,55 @@ impl Monitor {
             valid_since_ns: None,
             clear_since_ns: None,
         })
+    }
+
+    /// The time that the monitor tolerates under these tasks: the floor of T_r.
+    #[must_use]
+    pub fn with_reaction(mut self, reaction: ReactionTime) -> Self {
+        self.reaction = reaction;
+        self
+    }
+
+    /// Whether the program on the robot must prove its watchdog: `ssm.require_watchdog` until told otherwise. A lenient
+    /// run that found none at its start goes on without, and its verdict says so.
+    pub const fn expect_watchdog(&mut self, expected: bool) {
+        self.watchdog = expected;
+    }
+
+    /// Whether the program on the robot must prove its watchdog.
+    pub const fn expects_watchdog(&self) -> bool {
+        self.watchdog
+    }
+
+    /// Notes what was sent after a decision: the monitor judges what comes back.
+    pub fn commanded(
+        &mut self,
+        heartbeat: i32,
+        challenge: i32,
+        speed_fraction: f64,
+        at_ns: u64,
+        sent: SendOutcome,
+    ) {
+        self.obedience.commanded(heartbeat, challenge, speed_fraction, at_ns, sent);
+    }
+
+    /// The worst delays of the link so far.
+    pub const fn link_delays(&self) -> LinkDelays {
+        self.obedience.delays()
+    }
+
+    /// Whether the program on the robot has proved its watchdog since the start.
+    pub const fn watchdog_proved(&self) -> bool {
+        self.obedience.watchdog_proved()
+    }
+
+    /// T_r in use, seconds: what is tolerated, or what the run measured if that is more.
+    fn reaction_s(&self, inputs: &Inputs<'_>) -> f64 {
+        let delays = self.obedience.delays();
+        let link_ns = delays.acknowledged_worst_ns.saturating_add(delays.state_age_worst_ns);
+        let measured_s = inputs.measured_worst_s + link_ns as f64 / 1e9 + self.reaction.controller_s;
+        // `max` leaves a measurement that is no number out.
+        self.config.protective.reaction_time_s.unwrap_or(0.0).max(self.reaction.sum_s()).max(measured_s)
     }
 
     /// Decides. Never blocks, allocates or panics, whatever the inputs hold.
@@ -112,6 +168,8 @@ impl Monitor {
         let breach = separation_m < stop_distance_m;
         if fault.is_some() {
             self.forget_validity();
+        } else {
+            self.obedience.measure(inputs.robot, inputs.now_ns);
         }
         let valid_since_ns = *self.valid_since_ns.get_or_insert(inputs.now_ns);
         let recovered =
@@ -167,7 +225,7 @@ impl Monitor {
             SsmMode::Fixed => 1.0,
             SsmMode::SpeedDependent => {
                 let speed_m_s =
-                    c.protective.allowed_speed(separation_m - c.slowdown_margin_m, inputs.measured_worst_s);
+                    c.protective.allowed_speed(separation_m - c.slowdown_margin_m, self.reaction_s(inputs));
                 let fraction = (speed_m_s / c.full_speed_m_s).min(1.0);
                 if fraction >= c.least_speed { fraction } else { 0.0 }
             }
@@ -180,7 +238,7 @@ impl Monitor {
             SsmMode::SpeedDependent => {
                 let [x, y, z, ..] = inputs.robot.tcp_speed;
                 let speed_m_s = (x * x + y * y + z * z).sqrt();
-                self.config.protective.at(speed_m_s, separation_m, inputs.measured_worst_s)
+                self.config.protective.at(speed_m_s, separation_m, self.reaction_s(inputs))
             }
         }
     }
@@ -189,8 +247,9 @@ impl Monitor {
         if inputs.cameras.len() != self.cameras {
             return Some(Fault { kind: super::FaultKind::NoFrame, camera: None });
         }
-        let mut found =
-            robot_fault(&self.config, inputs.robot, inputs.now_ns).map(|kind| Fault { kind, camera: None });
+        let robot =
+            robot_fault(&self.config, &mut self.obedience, self.watchdog, inputs.robot, inputs.now_ns);
+        let mut found = robot.map(|kind| Fault { kind, camera: None });
         // Every camera is followed in every job, whatever else is wrong; the first fault is the one told of.
         for (index, (&camera, watch)) in inputs.cameras.iter().zip(&mut self.watches).enumerate() {
             let kind = watch.judge(&self.config, camera, inputs.now_ns);

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use takt_link_rtde::arm::registers::MAX_CHALLENGE;
 use takt_link_rtde::client::Commander;
 use takt_link_rtde::{Command, RobotState};
 use takt_perception::Detections;
@@ -12,6 +13,7 @@ use takt_rt::exchange::Reader;
 use takt_rt::periodic::Release;
 use takt_rt::ring::Producer;
 
+use crate::cell::guard::{Alarm, SsmFacts};
 use crate::config::LightOutputs;
 use crate::records::SsmJob;
 use crate::ssm::{CameraInput, Inputs, Light, MAX_CAMERAS, Monitor};
@@ -31,6 +33,26 @@ pub struct SsmPorts {
     pub records: Producer<SsmJob>,
     /// Set when the run ends: whatever is decided from then on, the robot is commanded to stop.
     pub ending: Vec<Arc<AtomicBool>>,
+    /// What the job knows of the robot.
+    pub facts: Arc<SsmFacts>,
+    /// Hears of disobedience.
+    pub alarm: Alarm,
+    /// Set by a lenient start that found no watchdog: goes on without, until one has proved itself.
+    pub without_watchdog: Arc<AtomicBool>,
+}
+
+/// Heartbeats between two challenges: half a second. A program that starts waits for the next one.
+const CHALLENGE_EVERY: i32 = 256;
+
+/// The challenge that goes with a heartbeat: never 0, and another one than the last run left behind.
+const fn challenge(heartbeat: i32) -> i32 {
+    1 + (heartbeat / CHALLENGE_EVERY).wrapping_abs() % MAX_CHALLENGE
+}
+
+/// First heartbeat of a run. Registers keep what the last run wrote: counted in milliseconds of the clock, a later run
+/// begins above what an earlier one, at 500 Hz, can have reached.
+fn first_heartbeat() -> i32 {
+    (monotonic_ns() / 1_000_000 % (1 << 30)) as i32
 }
 
 /// The task.
@@ -43,6 +65,8 @@ pub struct SsmTask {
     echo: (i32, u64),
     consumed: [u64; MAX_CAMERAS],
     measured_worst_ns: u64,
+    /// Whether a watchdog is asked for at all.
+    watchdog: bool,
     /// Stands in for cameras that are not there.
     nothing: Detections,
 }
@@ -53,14 +77,15 @@ impl SsmTask {
         // However this task ends, by a panic as well, that is the last that the robot hears of it.
         ports.commander.at_end(command(&light, 0.0, Light::Red, -1));
         Self {
-            monitor,
-            ports,
-            light,
-            heartbeat: 0,
+            heartbeat: first_heartbeat(),
             echo: (0, 0),
             consumed: [0; MAX_CAMERAS],
             measured_worst_ns: 0,
+            watchdog: monitor.expects_watchdog(),
             nothing: Detections::default(),
+            monitor,
+            ports,
+            light,
         }
     }
 
@@ -80,6 +105,10 @@ impl SsmTask {
             count += 1;
         }
         let cameras = &cameras[..count];
+        let proved = self.monitor.watchdog_proved();
+        if proved || self.ports.without_watchdog.load(Ordering::Acquire) {
+            self.monitor.expect_watchdog(proved && self.watchdog);
+        }
         // After reading: no input can then lie in the future by honest clocks.
         let start_ns = monotonic_ns();
         let mut decision = self.monitor.decide(&Inputs {
@@ -96,6 +125,15 @@ impl SsmTask {
         let asked = command(&self.light, decision.speed_fraction, decision.light, self.heartbeat);
         let sent = self.ports.commander.send(&asked);
         let end_ns = monotonic_ns();
+        // With its start: the echo cannot then be found too young.
+        self.monitor.commanded(
+            self.heartbeat,
+            challenge(self.heartbeat),
+            decision.speed_fraction,
+            start_ns,
+            sent,
+        );
+        self.ports.alarm.see(decision.fault.map(|fault| fault.kind), end_ns);
 
         let mut input_sequences = [0; MAX_CAMERAS];
         for ((sequence, consumed), camera) in input_sequences.iter_mut().zip(&mut self.consumed).zip(cameras)
@@ -111,7 +149,7 @@ impl SsmTask {
             }
         }
         if robot.heartbeat_echo != self.echo.0 && robot.sequence > 0 {
-            self.echo = (robot.heartbeat_echo, robot.received_ns);
+            self.echo = (robot.heartbeat_echo, robot.heartbeat_echo_ns);
         }
         let record = SsmJob {
             index: release.index,
@@ -126,6 +164,8 @@ impl SsmTask {
             echo: self.echo.0,
             echo_received_ns: self.echo.1,
         };
+        let facts = &self.ports.facts;
+        facts.tell(proved, !decision.stop, self.monitor.link_delays(), self.measured_worst_ns);
         self.ports.records.push(record);
         record
     }
@@ -141,7 +181,8 @@ fn command(light: &LightOutputs, speed_fraction: f64, shown: Light, heartbeat: i
     Command {
         speed_fraction,
         digital_outputs: 1 << light.output(shown),
-        digital_outputs_mask: 1 << light.green | 1 << light.orange | 1 << light.red,
+        digital_outputs_mask: light.mask(),
         heartbeat,
+        challenge: challenge(heartbeat),
     }
 }

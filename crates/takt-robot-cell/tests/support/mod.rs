@@ -45,6 +45,9 @@ pub fn config(cameras: usize) -> CellConfig {
     perception.segmenter.enabled = false;
     ssm.stale_after_ms = 1000.0;
     ssm.robot_stale_after_ms = 1000.0;
+    ssm.robot_state_age_ms = 1000.0;
+    ssm.ack_after_ms = 1000.0;
+    ssm.send_failures = 500;
     ssm.recover_after_s = 0.3;
     ssm.resume_after_s = 0.1;
     tasks.policy = PolicyMix::RrRr;

@@ -47,7 +47,12 @@ pub fn patient_cell(folder: &Path, perception: &str) -> PathBuf {
     let path = folder.join("cell.toml");
     fs::write(
         &path,
-        text.replacen("[ssm]", "[ssm]\nstale_after_ms = 1000.0\nrobot_stale_after_ms = 1000.0", 1),
+        text.replacen(
+            "[ssm]",
+            "[ssm]\nstale_after_ms = 1000.0\nrobot_stale_after_ms = 1000.0\nrobot_state_age_ms = 1000.0\n\
+             ack_after_ms = 1000.0",
+            1,
+        ),
     )
     .unwrap();
     path

@@ -68,9 +68,56 @@ pub enum FaultKind {
     ProgramStopped,
     /// The robot's speed or pose is not a number.
     RobotNotANumber,
+    /// The same packet comes again and again: its content is old.
+    RobotStateRepeated,
+    /// The controller's time stamp stands still while its values change.
+    RobotClockFrozen,
+    /// The controller's time stamp runs backwards.
+    RobotClockBackwards,
+    /// The controller's time stamp leaps ahead of the time that passed.
+    RobotClockLeapt,
+    /// Packets come, but what they say was measured too long ago.
+    RobotStateOld,
+    /// Several commands in a row did not leave this computer.
+    CommandNotSent,
+    /// The controller's echo of the heartbeat does not change, or shows what was never sent.
+    HeartbeatNotEchoed,
+    /// The controller's echo answers commands that are too old.
+    AcknowledgementLate,
+    /// The program on the robot does not copy the heartbeat: its watchdog does not run.
+    ScriptNotEchoing,
+    /// The program on the robot copies heartbeats that are too old.
+    ScriptEchoLate,
+    /// The program on the robot does not answer the challenge: it is not ours, or its watchdog is not armed.
+    WatchdogNotProven,
+    /// A stop is commanded, and the robot moves after its stopping time.
+    MovesDespiteStop,
+    /// The tool moves faster than commanded.
+    FasterThanCommanded,
+    /// The controller follows a greater speed fraction than commanded.
+    SpeedFractionNotFollowed,
 }
 
 impl FaultKind {
+    /// Whether the robot does other things than it is told, or does not hear: the dashboard's stop is tried, too.
+    pub const fn is_disobedience(self) -> bool {
+        self.is_motion()
+            || matches!(
+                self,
+                Self::CommandNotSent
+                    | Self::HeartbeatNotEchoed
+                    | Self::AcknowledgementLate
+                    | Self::ScriptNotEchoing
+                    | Self::ScriptEchoLate
+                    | Self::WatchdogNotProven
+            )
+    }
+
+    /// Whether the robot's own motion shows it.
+    pub const fn is_motion(self) -> bool {
+        matches!(self, Self::MovesDespiteStop | Self::FasterThanCommanded | Self::SpeedFractionNotFollowed)
+    }
+
     /// A few words for a person.
     pub const fn text(self) -> &'static str {
         match self {
@@ -97,6 +144,20 @@ impl FaultKind {
             Self::RobotSafetyMode => "robot safety stop",
             Self::ProgramStopped => "robot program is not running",
             Self::RobotNotANumber => "robot state is not a number",
+            Self::RobotStateRepeated => "the robot's state repeats itself",
+            Self::RobotClockFrozen => "the controller's clock stands still",
+            Self::RobotClockBackwards => "the controller's clock runs backwards",
+            Self::RobotClockLeapt => "the controller's clock leaps",
+            Self::RobotStateOld => "the robot's state is old",
+            Self::CommandNotSent => "commands cannot be sent",
+            Self::HeartbeatNotEchoed => "the controller does not echo the heartbeat",
+            Self::AcknowledgementLate => "commands are acknowledged late",
+            Self::ScriptNotEchoing => "the robot's program does not echo the heartbeat",
+            Self::ScriptEchoLate => "the robot's program echoes the heartbeat late",
+            Self::WatchdogNotProven => "the robot's program has no armed watchdog",
+            Self::MovesDespiteStop => "the robot moves although stop is commanded",
+            Self::FasterThanCommanded => "the robot moves faster than commanded",
+            Self::SpeedFractionNotFollowed => "the controller follows another speed than commanded",
         }
     }
 }
