@@ -51,6 +51,11 @@ impl Window {
         self.bounds[1].store(to_ns, Ordering::Release);
     }
 
+    /// Both bounds, CLOCK_MONOTONIC nanoseconds; `u64::MAX` where one is not known yet.
+    pub fn bounds(&self) -> [u64; 2] {
+        [&self.bounds[0], &self.bounds[1]].map(|bound| bound.load(Ordering::Acquire))
+    }
+
     /// Who is told of a measure's late values.
     pub fn late(&self, measure: &Measure) -> Late {
         let above_ns = self.watch.as_ref().and_then(|watch| watch.limit_ns(measure));
@@ -59,7 +64,7 @@ impl Window {
 
     /// Time since the opening, for a time within the window.
     pub fn elapsed_ns(&self, at_ns: u64) -> Option<u64> {
-        let [from, to] = [&self.bounds[0], &self.bounds[1]].map(|bound| bound.load(Ordering::Acquire));
+        let [from, to] = self.bounds();
         (at_ns < to).then(|| at_ns.checked_sub(from)).flatten()
     }
 }

@@ -107,6 +107,7 @@ impl Session {
             measures: Vec::new(),
             phases: Vec::new(),
             figures: Default::default(),
+            work: Vec::new(),
         };
         let mut session = Self {
             dir,
@@ -203,7 +204,8 @@ impl Session {
         now_ns
     }
 
-    fn window(&mut self, window_ns: [u64; 2]) {
+    /// Sets the bounds of the window for all measures.
+    pub(crate) fn window(&mut self, window_ns: [u64; 2]) {
         for measure in self.header.measures.iter_mut().filter(|m| m.time_column.is_some()) {
             measure.window_ns = Some(window_ns);
         }

@@ -32,6 +32,16 @@ impl CameraConfig {
         }
     }
 
+    /// Frames per second that the camera has to deliver; `None` for a recording that is paced by its own time stamps.
+    pub fn rate_fps(&self) -> Option<f64> {
+        match self {
+            Self::Replay(replay) => replay.rate_fps,
+            Self::Synthetic(scene) => Some(scene.rate_fps),
+            Self::V4l2(camera) => Some(f64::from(camera.rate_fps)),
+            Self::Realsense(camera) => Some(f64::from(camera.rate_fps)),
+        }
+    }
+
     /// Whether kernel or library receive the frames of this camera: whoever wants one need only wait for it. Recordings and
     /// the synthetic scene need a thread that stands in for them.
     pub(crate) fn has_own_threads(&self) -> bool {

@@ -91,6 +91,7 @@ pub enum FeedStatus {
 struct Shared {
     state: AtomicU8,
     delivered: AtomicU64,
+    interruptions: AtomicU64,
     stop: AtomicBool,
     /// Wakes the driver thread from a wait between attempts.
     wake: Signal,
@@ -109,6 +110,10 @@ impl Shared {
     fn fail(&self, error: &str, state: FeedState) {
         // Only ever replaced as a whole, so a panic elsewhere leaves it valid.
         *self.message.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.into());
+        // Attempts to open it again are the same interruption.
+        if self.state() != FeedState::Retrying {
+            self.interruptions.fetch_add(1, Ordering::Release);
+        }
         self.set(state);
     }
 
@@ -297,6 +302,16 @@ impl CameraFeed {
     /// Frames published so far.
     pub fn delivered(&self) -> u64 {
         self.shared.delivered.load(Ordering::Acquire)
+    }
+
+    /// How often the camera failed after it had been opened, whether it came back or not. The recording's end is none.
+    pub fn interruptions(&self) -> u64 {
+        self.shared.interruptions.load(Ordering::Acquire)
+    }
+
+    /// What the camera said when it failed last, even where it has come back since.
+    pub fn last_failure(&self) -> Option<Arc<str>> {
+        self.shared.message.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Stops the driver thread and waits for it: at most the time to the next frame, or the camera's time-out. A thread that

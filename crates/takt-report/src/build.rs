@@ -7,6 +7,7 @@ use crate::collect::{Collection, Group, Run, Seal};
 use crate::digest::{Digest, digests};
 use crate::document::{Block, Document, Section};
 use crate::pictures;
+use crate::questions::{Point, answers};
 use crate::table::{Cell, Table};
 use crate::tables::{self, Context, spread};
 use crate::traces::{traces, worst};
@@ -36,6 +37,7 @@ pub fn build(collection: &Collection) -> Document {
         robots.push(&context.group.robot);
         sections.push(measure(context, number + 1, main));
     }
+    sections.extend(questions(&contexts));
     sections.extend(gpu(collection, &contexts));
     let figures = tables::figures_by_phase(collection).into_iter().chain(tables::figures(collection));
     let figures: Vec<Block> = figures.map(Block::Table).collect();
@@ -52,6 +54,41 @@ fn section(id: &str, title: &str, blocks: Vec<Block>) -> Section {
     let mut section = Section::new(id, title);
     blocks.into_iter().for_each(|block| section.add(block));
     section
+}
+
+/// The questions of SentryRT-1, where reaction times were measured by policy and noise.
+fn questions(contexts: &[Context<'_>]) -> Option<Section> {
+    let context = contexts.iter().find(|context| context.group.name == "reaction")?;
+    let factor = |digest: &Digest, name: &str| {
+        let factors = &context.collection.configurations[digest.configuration].factors;
+        factors.iter().find(|f| f.name == name).map(|f| f.value.clone())
+    };
+    let point = |digest: &Digest| {
+        let (summary, never) = (&digest.summary, digest.never());
+        Some(Point {
+            policy: factor(digest, "policy")?,
+            noise: factor(digest, "noise")?.parse().ok()?,
+            kernel: factor(digest, "kernel").unwrap_or_default(),
+            count: summary.count,
+            never,
+            misses: digest.misses().saturating_add(never),
+            mean_ms: summary.mean / 1e6,
+            worst_ms: summary.worst / 1e6,
+            stddev_ms: summary.stddev / 1e6,
+            p99_ms: summary.p99 / 1e6,
+        })
+    };
+    let points: Vec<Point> =
+        context.digests.iter().filter(|d| d.summary.count > 0).filter_map(point).collect();
+    let blocks: Vec<Block> = answers(&points)
+        .into_iter()
+        .flat_map(|answer| {
+            let question = format!("{}: {}", answer.name, clean(&answer.question));
+            let sentences = answer.sentences.iter().map(|sentence| clean(sentence)).collect();
+            [Block::Paragraph(question), Block::List(sentences)]
+        })
+        .collect();
+    (!blocks.is_empty()).then(|| section("questions", "The paper's three questions", blocks))
 }
 
 /// What the GPU did to the reaction time, and what was done about it.

@@ -21,6 +21,7 @@ mod markdown;
 mod phase;
 mod pictures;
 mod plan;
+pub mod questions;
 pub mod table;
 pub mod tables;
 mod terminal;

@@ -55,6 +55,11 @@ fn parts<T>(items: &[T], size: usize) -> impl Iterator<Item = (String, String, &
     })
 }
 
+/// A remark for the reaction times of the safety cell.
+fn of_the_paper(context: &Context<'_>, remark: &'static str) -> &'static str {
+    if context.group.name == "reaction" { remark } else { "" }
+}
+
 /// Bars, boxes, distributions: a row for each configuration that has samples.
 pub fn rows(context: &Context<'_>, id: &str) -> Vec<Figure> {
     let axis = Axis { quantity: &context.group.title, unit: context.unit };
@@ -74,7 +79,8 @@ pub fn rows(context: &Context<'_>, id: &str) -> Vec<Figure> {
                 "Bars: median over the repetitions; whiskers: least and greatest repetition.".to_owned()
             } else {
                 "One run per configuration, so that the whiskers have no length.".to_owned()
-            } + " On a logarithmic axis the lengths of bars do not compare; their ends do.",
+            } + " On a logarithmic axis the lengths of bars do not compare; their ends do."
+                + of_the_paper(context, " SentryRT-1, Fig. 3, has the same bars."),
         };
         let rows: Vec<BarRow> = chunk
             .iter()
@@ -110,7 +116,8 @@ pub fn rows(context: &Context<'_>, id: &str) -> Vec<Figure> {
             title: format!("{title}: distribution{part}"),
             caption: "All repetitions together, bins of equal ratio. Heights are logarithmic, so that a single sample far out is \
                       seen beside a million in the middle."
-                .to_owned(),
+                .to_owned()
+                + of_the_paper(context, " SentryRT-1, Fig. 4, shows one run of each kernel so."),
         };
         let rows: Vec<RidgeRow> = chunk
             .iter()

@@ -103,6 +103,57 @@ fn who_answers_less_is_not_better() {
 }
 
 #[test]
+fn who_did_less_work_is_not_better() {
+    let root = tempfile::tempdir().unwrap();
+    // 12 s each; one side judges a third of the frames, and those soon.
+    let with_work = |name: &str, median: f64, judged: u64, found: u64| {
+        let path = root.path().join(name);
+        let mut header = header(&[("noise", "32")], 1);
+        header.machine.kernel = Some("6.8".to_owned());
+        header.measures[0].window_ns = Some([5_000_000_000, 17_000_000_000]);
+        let work = |name: &str, title: &str, count, tolerance| takt_rundir::Work {
+            name: name.to_owned(),
+            title: title.to_owned(),
+            count,
+            tolerance,
+        };
+        header.work = vec![
+            work("frames_judged", "frames judged", judged, 0.02),
+            work("people_found", "people found", found, 0.1),
+        ];
+        run(&path.join("001-r1"), &header, about(median, judged, 3000));
+        path
+    };
+    let (all, few) = (with_work("all", 50e3, 1800, 2330), with_work("few", 30e3, 600, 0));
+    for (sides, letter) in [([&all, &few], "B"), ([&few, &all], "A")] {
+        let comparison = compare(&sides.map(Clone::clone), &Options::default()).unwrap();
+        let pair = &comparison.pairs[0];
+        for change in &pair.changes {
+            assert_eq!(change.clear, None, "{change:?}");
+            let told = format!(
+                "{letter} is no better for it: it did less work (frames judged: 50.0 a second against 150.0"
+            );
+            assert!(change.warnings.iter().any(|warning| warning.starts_with(&told)), "{change:?}");
+        }
+        assert!(pair.work[0].counts.contains(&Some(1800)) && pair.work[1].counts.contains(&Some(0)));
+        let text = takt_report::text(&document(&comparison));
+        assert!(
+            text.contains("frames judged 1800 / 600") || text.contains("frames judged 600 / 1800"),
+            "{text}"
+        );
+        assert_eq!(serde_json::to_value(pair).unwrap()["work"][0]["name"], "frames_judged");
+    }
+    // Within the tolerance it is the same work; and who is slower with less is still slower.
+    let near = with_work("near", 30e3, 1770, 2200);
+    assert_eq!(
+        compare(&[all.clone(), near], &Options::default()).unwrap().pairs[0].changes[0].clear,
+        Some(true)
+    );
+    let slow = with_work("slow", 80e3, 600, 0);
+    assert_eq!(compare(&[all, slow], &Options::default()).unwrap().pairs[0].changes[0].clear, Some(true));
+}
+
+#[test]
 fn machines_that_differ_are_only_compared_when_asked() {
     let root = tempfile::tempdir().unwrap();
     let a = side(root.path(), "a", "6.8-generic", &[("fifo:50", 50e3)]);

@@ -103,12 +103,22 @@ struct Advance {
     heartbeat: i32,
 }
 
+/// Most records of a camera, or jobs, that wait for their counterpart: over two minutes at 30 FPS, far beyond every deadline. What
+/// waits longer (the SSM task is dead, or the controller echoes nothing) is handed out as it is, so that a run of any
+/// length takes constant memory.
+pub const MOST_WAITING: usize = 4096;
+
 /// Joins the two record streams. Each stream must come in its own order; how they interleave does not matter.
+///
+/// Frames that nobody judged are answered by no job, and a job that consumed one answers nothing: it stopped the robot because
+/// it was blind, and the frames before wait for the next judgement.
 #[derive(Debug, Default)]
 pub struct Joiner {
     seen: [u64; MAX_CAMERAS],
     frames: [VecDeque<FrameRecord>; MAX_CAMERAS],
     advances: [VecDeque<Advance>; MAX_CAMERAS],
+    /// Sequence numbers of frames without a judgement that no job has consumed yet.
+    unjudged: [VecDeque<u64>; MAX_CAMERAS],
     unacknowledged: VecDeque<(i32, Reaction)>,
     echo: Option<(i32, u64)>,
 }
@@ -119,13 +129,29 @@ impl Joiner {
         Self::default()
     }
 
-    /// Takes one frame record.
-    pub fn frame(&mut self, frame: FrameRecord, out: &mut impl FnMut(Reaction)) {
+    /// Takes one frame record. Returns the oldest frame of the camera when more wait than [`MOST_WAITING`]: no job will
+    /// answer it any more.
+    pub fn frame(&mut self, frame: FrameRecord, out: &mut impl FnMut(Reaction)) -> Option<FrameRecord> {
         let camera = frame.camera as usize;
-        if camera < MAX_CAMERAS {
-            self.frames[camera].push_back(frame);
-            self.join(camera, out);
+        if camera >= MAX_CAMERAS {
+            return None;
         }
+        if !frame.is_judged() {
+            // The job's record may have come first.
+            self.advances[camera].retain(|advance| advance.to != frame.sequence);
+            push_bounded(&mut self.unjudged[camera], frame.sequence);
+            return None;
+        }
+        let given_up = push_bounded(&mut self.frames[camera], frame);
+        self.join(camera, out);
+        given_up
+    }
+
+    /// Records that wait for their counterpart.
+    pub fn waiting(&self) -> usize {
+        let of_cameras =
+            (0..MAX_CAMERAS).map(|c| self.frames[c].len() + self.advances[c].len() + self.unjudged[c].len());
+        of_cameras.sum::<usize>() + self.unacknowledged.len()
     }
 
     /// Takes one job record.
@@ -135,8 +161,16 @@ impl Joiner {
             // A source that restarted counts from 1 again.
             if to != 0 && to != self.seen[camera] {
                 self.seen[camera] = to;
+                let unjudged = &mut self.unjudged[camera];
+                // Those before it were replaced before a job read them.
+                while unjudged.front().is_some_and(|&sequence| sequence < to) {
+                    unjudged.pop_front();
+                }
+                if unjudged.front() == Some(&to) {
+                    continue;
+                }
                 let (start_ns, end_ns, heartbeat) = (job.start_ns, job.end_ns, job.heartbeat);
-                self.advances[camera].push_back(Advance { to, start_ns, end_ns, heartbeat });
+                push_bounded(&mut self.advances[camera], Advance { to, start_ns, end_ns, heartbeat });
                 self.join(camera, out);
             }
         }
@@ -160,7 +194,9 @@ impl Joiner {
                 superseded: frame.sequence < advance.to,
                 acknowledged_ns: None,
             };
-            self.unacknowledged.push_back((advance.heartbeat, reaction));
+            if let Some((_, oldest)) = push_bounded(&mut self.unacknowledged, (advance.heartbeat, reaction)) {
+                out(oldest);
+            }
             frames.pop_front();
         }
         self.acknowledge(out);
@@ -185,6 +221,13 @@ impl Joiner {
         self.unacknowledged.into_iter().for_each(|(_, reaction)| out(reaction));
         self.frames.into_iter().flatten().collect()
     }
+}
+
+/// Adds to a queue; what no longer fits is its oldest entry.
+fn push_bounded<T>(queue: &mut VecDeque<T>, item: T) -> Option<T> {
+    let oldest = if queue.len() >= MOST_WAITING { queue.pop_front() } else { None };
+    queue.push_back(item);
+    oldest
 }
 
 #[cfg(test)]
@@ -213,6 +256,10 @@ mod tests {
             masks: 0,
             dropped: 0,
         }
+    }
+
+    fn blind(camera: u32, sequence: u64, arrival_ns: u64) -> FrameRecord {
+        FrameRecord { health: FrameHealth::NoPose, ..frame(camera, sequence, arrival_ns) }
     }
 
     fn job(index: u64, start_ns: u64, inputs: &[u64], echo: i32) -> SsmJob {
@@ -251,7 +298,9 @@ mod tests {
             };
             let mut joiner = Joiner::new();
             if frames_first {
-                frames.iter().for_each(|f| joiner.frame(*f, &mut out));
+                for frame in &frames {
+                    joiner.frame(*frame, &mut out);
+                }
                 jobs.iter().for_each(|j| joiner.job(j, &mut out));
             } else {
                 // Acknowledgements are exact only while frames are not later than the job records by more
@@ -259,7 +308,9 @@ mod tests {
                 for (j, job) in jobs.iter().enumerate() {
                     joiner.job(job, &mut out);
                     let due = [vec![frames[0]], vec![frames[2]], vec![frames[1]], vec![]];
-                    due[j].iter().for_each(|f| joiner.frame(*f, &mut out));
+                    for frame in &due[j] {
+                        joiner.frame(*frame, &mut out);
+                    }
                 }
             }
             assert!(joiner.finish(&mut out).is_empty());
@@ -293,5 +344,59 @@ mod tests {
         let superseded: Vec<_> =
             all.iter().map(|r| (r.frame.sequence, r.superseded, r.reaction_ns())).collect();
         assert_eq!(superseded, [(1, true, 252), (2, true, 152), (3, false, 52)]);
+    }
+
+    /// The job that consumed a frame without a judgement stopped the robot because it was blind. It is no reaction, neither to that
+    /// frame nor to the one before, which the next judgement answers.
+    #[test]
+    fn a_frame_without_a_judgement_is_no_reaction_and_answers_none() {
+        for blind_first in [true, false] {
+            let mut all = Vec::new();
+            let mut joiner = Joiner::new();
+            joiner.frame(frame(0, 1, 100), &mut |r| all.push(r));
+            let second = blind(0, 2, 150);
+            if blind_first {
+                joiner.frame(second, &mut |r| all.push(r));
+                joiner.job(&job(1, 160, &[2], 0), &mut |r| all.push(r));
+                joiner.frame(frame(0, 3, 200), &mut |r| all.push(r));
+                joiner.job(&job(2, 220, &[3], 0), &mut |r| all.push(r));
+            } else {
+                let mut other = Joiner::new();
+                other.job(&job(1, 160, &[2], 0), &mut |r| all.push(r));
+                other.frame(second, &mut |r| all.push(r));
+                other.job(&job(2, 220, &[3], 0), &mut |r| all.push(r));
+                other.frame(frame(0, 1, 100), &mut |r| all.push(r));
+                other.frame(frame(0, 3, 200), &mut |r| all.push(r));
+                joiner = other;
+            }
+            assert!(joiner.finish(&mut |r| all.push(r)).is_empty());
+            let found: Vec<_> =
+                all.iter().map(|r| (r.frame.sequence, r.superseded, r.reaction_ns())).collect();
+            assert_eq!(found, [(1, true, 122), (3, false, 22)], "blind first: {blind_first}");
+        }
+    }
+
+    #[test]
+    fn what_waits_for_a_dead_task_is_bounded_and_counted() {
+        let (mut answered, mut given_up) = (0u64, 0u64);
+        let mut joiner = Joiner::new();
+        // No job ever comes, then a controller that echoes nothing, then jobs whose frames' records were lost.
+        for sequence in 1..=10_000u64 {
+            given_up +=
+                u64::from(joiner.frame(frame(0, sequence, 100 * sequence), &mut |_| answered += 1).is_some());
+            joiner.frame(blind(1, sequence, 100 * sequence), &mut |_| answered += 1);
+        }
+        assert_eq!((answered, given_up), (0, 10_000 - MOST_WAITING as u64));
+        let silent =
+            |index, inputs: &[u64]| SsmJob { echo_received_ns: 0, ..job(index, 100 * index + 20, inputs, 0) };
+        for sequence in 10_001..=20_000u64 {
+            given_up +=
+                u64::from(joiner.frame(frame(0, sequence, 100 * sequence), &mut |_| answered += 1).is_some());
+            joiner.job(&silent(sequence, &[sequence, 0, sequence]), &mut |_| answered += 1);
+        }
+        assert!(joiner.waiting() <= 4 * MOST_WAITING, "{}", joiner.waiting());
+        let mut last = 0u64;
+        assert!(joiner.finish(&mut |_| last += 1).is_empty());
+        assert_eq!(answered + last + given_up, 20_000, "every frame is told of once");
     }
 }

@@ -34,7 +34,7 @@ pub struct SsmJob {
     pub echo_received_ns: u64,
 }
 
-/// One frame that perception judged.
+/// One frame that perception took up.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FrameRecord {
     /// Index of the camera.
@@ -67,6 +67,19 @@ pub struct FrameRecord {
     /// Masks that a network made of this frame.
     #[serde(default)]
     pub masks: u32,
-    /// Frames of this camera between the previous record and this one that were never judged.
+    /// Frames of this camera between the previous record and this one that were never taken up.
     pub dropped: u64,
+}
+
+impl FrameRecord {
+    /// Whether the picture was judged. All else is a camera that is blind: the robot stops for it, but nobody has looked, so
+    /// that it is no reaction to what stood before the camera.
+    pub fn is_judged(&self) -> bool {
+        self.health == FrameHealth::Ok
+    }
+
+    /// Whether a network ran on this frame before its result was published.
+    pub fn used_networks(&self) -> bool {
+        self.detected || self.masks > 0
+    }
 }

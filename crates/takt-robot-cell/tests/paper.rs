@@ -116,7 +116,9 @@ fn every_judged_frame_went_through_both_networks_and_none_is_counted_faster_than
         assert!(reaction.reaction_ns() >= judging_ns + (frame.start_ns - frame.arrival_ns), "{reaction:?}");
         answered += 1;
     };
-    finished.frames.iter().for_each(|frame| joiner.frame(*frame, &mut see));
+    for frame in &finished.frames {
+        joiner.frame(*frame, &mut see);
+    }
     finished.jobs.iter().for_each(|job| joiner.job(job, &mut see));
     joiner.finish(&mut see);
     assert!(answered >= judged.len() - 1, "{answered} of {} answered", judged.len());

@@ -88,6 +88,7 @@ fn fixture() -> Fixture {
         robot,
         commander,
         records: records_in,
+        ending: Vec::new(),
         facts: Arc::default(),
         alarm: Alarm::new().0,
         without_watchdog: Arc::default(),

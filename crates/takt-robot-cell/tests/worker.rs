@@ -188,7 +188,7 @@ fn a_start_that_is_stopped_while_it_waits_for_the_worker_ends_and_leaves_nothing
             arguments: vec!["-c".into(), script.into()],
             variables: Vec::new(),
         };
-        let stop = AtomicBool::new(false);
+        let stop = std::sync::Arc::new(AtomicBool::new(false));
         let outcome = std::thread::scope(|scope| {
             scope.spawn(|| {
                 while !said.exists() && !stop.load(Ordering::Acquire) {
@@ -212,7 +212,7 @@ fn a_start_that_is_stopped_while_it_waits_for_the_worker_ends_and_leaves_nothing
 #[test]
 fn a_start_that_is_stopped_before_it_begins_opens_no_camera() {
     let _alone = alone();
-    let stop = AtomicBool::new(true);
+    let stop = std::sync::Arc::new(AtomicBool::new(true));
     let mut config = config();
     config.perception.process = false;
     let outcome = Cell::start(&config, StartOptions { stop: Some(&stop), ..StartOptions::default() });

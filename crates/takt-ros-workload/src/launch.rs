@@ -217,12 +217,13 @@ impl Running {
 /// [`Failure`].
 pub fn serve(system: &System, node: &str, directory: &Path) -> Result<(), Failure> {
     let losses = crate::node::run(system, node, directory, || {
-        println!("ready");
+        // A parent that is gone is no reason to panic: then the window does not come either.
+        writeln!(io::stdout(), "ready").ok()?;
         let mut line = String::new();
         io::stdin().lock().read_line(&mut line).ok()?;
         parse_window(&line)
     })?;
-    println!("{losses}");
+    let _ = writeln!(io::stdout(), "{losses}");
     Ok(())
 }
 

@@ -196,4 +196,20 @@ pub struct RunHeader {
     /// Single figures of the run, units in the names: `position_rms_m`.
     #[serde(default)]
     pub figures: BTreeMap<String, f64>,
+    /// How much work the run did: a comparison tells it, and calls no side better that did less.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub work: Vec<Work>,
+}
+
+/// One kind of work that a run did.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Work {
+    /// Short name: `frames_judged`.
+    pub name: String,
+    /// For people, plural: "frames judged".
+    pub title: String,
+    /// How much, over the measured window.
+    pub count: u64,
+    /// How much less (a share) is still the same work; the robot knows why.
+    pub tolerance: f64,
 }

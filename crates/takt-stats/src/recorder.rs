@@ -24,6 +24,9 @@ pub const RANGE_NS: u64 = (1 << 42) - 1;
 /// Significant decimal digits of the histogram.
 const DIGITS: u8 = 4;
 
+/// Those of a compact recorder: exact to the nanosecond below 2.048 us, to 0.05 % above, in 0.3 MiB.
+const COMPACT_DIGITS: u8 = 3;
+
 /// Why recorders could not be joined or read back.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RecorderError {
@@ -65,7 +68,20 @@ pub struct Recorder {
 impl Recorder {
     /// A recorder that counts misses against a deadline, where there is one. All its memory is allocated here.
     pub fn new(deadline_ns: Option<u64>) -> Result<Self, RecorderError> {
-        let histogram = Histogram::new_with_bounds(1, RANGE_NS, DIGITS)
+        Self::with_digits(deadline_ns, DIGITS)
+    }
+
+    /// A recorder of a twelfth of the memory, for figures that are one of many: its quantiles are exact to 0.05 %; count,
+    /// mean, deviation, extremes and misses stay exact.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn compact(deadline_ns: Option<u64>) -> Result<Self, RecorderError> {
+        Self::with_digits(deadline_ns, COMPACT_DIGITS)
+    }
+
+    fn with_digits(deadline_ns: Option<u64>, digits: u8) -> Result<Self, RecorderError> {
+        let histogram = Histogram::new_with_bounds(1, RANGE_NS, digits)
             .map_err(|e| RecorderError::Histogram { what: e.to_string() })?;
         Ok(Self { deadline_ns, moments: Moments::default(), misses: Misses::default(), beyond: 0, histogram })
     }
@@ -304,14 +320,15 @@ impl TryFrom<Checkpoint> for Recorder {
         let read: Histogram<u64> = HdrReader::new()
             .deserialize(&mut bytes.as_slice())
             .map_err(|e| damaged(format!("its histogram: {e:?}")))?;
-        let mut recorder = Self::new(c.deadline_ns)?;
-        if (read.high(), read.sigfig()) != (RANGE_NS, DIGITS) {
+        let digits = read.sigfig();
+        if read.high() != RANGE_NS || ![DIGITS, COMPACT_DIGITS].contains(&digits) {
             return Err(damaged(format!(
-                "a histogram to {} ns with {} digits, where {RANGE_NS} ns and {DIGITS} were expected",
+                "a histogram to {} ns with {digits} digits, where {RANGE_NS} ns and {DIGITS} or {COMPACT_DIGITS} were \
+                 expected",
                 read.high(),
-                read.sigfig()
             )));
         }
+        let mut recorder = Self::with_digits(c.deadline_ns, digits)?;
         let mut inside = 0u64;
         for item in read.iter_recorded() {
             inside = inside
@@ -359,6 +376,23 @@ mod tests {
     #[test]
     fn stays_below_four_mebibytes() {
         assert!(recorder(&[], None).memory_bytes() < 4 << 20);
+    }
+
+    #[test]
+    fn a_compact_recorder_is_small_and_exact_in_all_but_quantiles() {
+        let values: Vec<u64> = (1..=20_000u64).map(|v| v * 7919 % 50_000_000).collect();
+        let (whole, mut compact) =
+            (recorder(&values, Some(30_000)), Recorder::compact(Some(30_000)).unwrap());
+        values.iter().for_each(|&v| compact.record(v));
+        assert!(compact.memory_bytes() < 320 << 10, "{}", compact.memory_bytes());
+        let again: Recorder = serde_json::from_str(&state(&compact)).unwrap();
+        let exact = |r: &Recorder| {
+            let s = r.summary();
+            (s.count, s.mean, s.stddev, s.min, s.worst, r.misses())
+        };
+        assert_eq!((exact(&again), again.summary()), (exact(&whole), compact.summary()));
+        let (expected, found) = (whole.quantile(0.99).unwrap(), compact.quantile(0.99).unwrap());
+        assert!((found - expected).abs() / expected < 1e-3, "{found} for {expected}");
     }
 
     #[test]

@@ -104,6 +104,8 @@ pub struct CameraStatus {
     pub frames: u64,
     /// Frames that were lost: gaps in the sequence of the source and frames overwritten before perception read them.
     pub dropped: u64,
+    /// Frames that perception took up and could not judge: no pose, no depth, failed inference.
+    pub unjudged: u64,
     /// Reaction time of the newest frame, milliseconds; `None` before the first.
     pub last_reaction_ms: Option<f32>,
     /// Worst reaction time so far, milliseconds; `None` before the first.

@@ -1,7 +1,12 @@
 //! The takt command line: parses, wires, prints. Everything it does is in the libraries.
 
+// First: its macros are those of all files below.
+#[macro_use]
+mod out;
+
 mod args;
 mod commands;
+mod ending;
 mod print;
 
 use std::process::ExitCode;
@@ -43,11 +48,8 @@ fn main() -> ExitCode {
         Command::GpuLoad { config } => Ok(takt_gpu::interference_process::run(&config)),
         Command::PerceptionWorker => Ok(takt_lab::cell::perception_worker()),
     };
-    match result {
-        Ok(code) => code,
-        Err(error) => {
-            eprintln!("takt: {error}");
-            ExitCode::from(2)
-        }
-    }
+    out::finish(result.unwrap_or_else(|error| {
+        eprintln!("takt: {error}");
+        ExitCode::from(2)
+    }))
 }

@@ -52,6 +52,65 @@ fn a_bench_has_a_row_for_every_cell_of_the_matrix() {
     }
 }
 
+#[test]
+fn two_designs_take_turns_in_every_cell_at_equal_work() {
+    let _machine = alone();
+    let runs = tempfile::tempdir().unwrap();
+    let matrix =
+        ["bench", "cell", "--against", "sentryrt1", "--cameras", "2", "--seconds", "2", "--repeat", "1"];
+    let rest = ["--policies", "CFS+CFS,RR+RR", "--noise", "0", "--json", "--runs"];
+    let output = run(matrix).args(rest).arg(runs.path()).output().unwrap();
+    let answer = json(&output);
+    assert_eq!(cells(&answer), [("CFS+CFS", 0), ("RR+RR", 0)]);
+    assert_eq!(cells(&answer["against"]), [("CFS+CFS", 0), ("RR+RR", 0)]);
+    assert_eq!(answer["against"]["name"], "sentryrt1");
+    let scaled = &answer["scaled"];
+    assert!((1..=2).contains(&scaled["cameras"].as_u64().unwrap()), "{scaled}");
+    assert!(scaled["cost"][0]["ms"].as_f64() > Some(0.0) && scaled["why"].as_str().is_some(), "{scaled}");
+    assert!(stderr(&output).contains("caled down"), "it is said before the first run");
+    // What the runs were told, from their own folders.
+    let asked = |side: &Value| -> Vec<Value> {
+        let dirs =
+            side["rows"].as_array().unwrap().iter().flat_map(|row| row["run_dirs"].as_array().unwrap());
+        dirs.map(|dir| takt::read_json(&Path::new(dir.as_str().unwrap()).join("run.json"))["asked"].clone())
+            .collect()
+    };
+    let (ours, papers) = (asked(&answer), asked(&answer["against"]));
+    assert_eq!((ours.len(), papers.len()), (2, 2));
+    for (side, acquisition, schedule) in
+        [(&ours, "driver-thread", "shared"), (&papers, "in-task", "every-frame")]
+    {
+        for asked in side.iter() {
+            assert_eq!(asked["tasks"]["acquisition"], acquisition);
+            assert_eq!(asked["perception"]["detector"]["schedule"], schedule);
+            assert_eq!(&asked["scaled"], scaled, "one decision for all runs");
+            let cameras = asked["cameras"].as_array().unwrap();
+            assert_eq!(cameras.len() as u64, scaled["cameras"].as_u64().unwrap());
+            assert!(
+                cameras.iter().all(|camera| camera["source"]["rate_fps"] == scaled["rate_fps"]),
+                "{cameras:?}"
+            );
+            assert_eq!(asked["perception"]["segmenter"]["model"], scaled["model"]);
+        }
+    }
+    for row in answer["comparison"].as_array().unwrap() {
+        let said =
+            row["mean_lower_percent"].as_f64().is_some() && row["worst_lower_percent"].as_f64().is_some();
+        assert_ne!(said, row["withheld"].as_str().is_some(), "a gain, or why there is none: {row}");
+        let lower = row["against"]["mean_ms"].as_f64().unwrap() / row["own"]["mean_ms"].as_f64().unwrap();
+        assert!(
+            row["mean_lower_percent"].as_f64().is_none_or(|percent| (percent > 0.0) == (lower > 1.0)),
+            "{row}"
+        );
+    }
+
+    // Going on decides nothing anew and measures nothing again.
+    let dir = answer["bench_dir"].as_str().unwrap();
+    let mut again = run(matrix);
+    let again = json(&again.args(&rest[..5]).args(["--resume", dir]).output().unwrap());
+    assert_eq!((&again["scaled"], &again["comparison"]), (scaled, &answer["comparison"]));
+}
+
 /// Every file of a folder with its time and content.
 fn state(dir: &Path) -> Vec<(PathBuf, SystemTime, Vec<u8>)> {
     let mut all = Vec::new();

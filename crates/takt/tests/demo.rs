@@ -35,7 +35,7 @@ fn the_demonstration_runs_headless_and_keeps_what_it_measured() {
         .output()
         .unwrap();
     let demo = json(&output);
-    assert!(["PASS", "FAIL"].contains(&demo["verdict"].as_str().unwrap()), "{}", demo["verdict"]);
+    check_verdict(&demo);
     assert_eq!(demo["cameras"], 5);
     for keys in [&["deadline_ms"][..], &["frames"], &["people_detected"], &["reaction_ms", "mean"]] {
         positive(&demo, keys);
@@ -49,25 +49,70 @@ fn the_demonstration_runs_headless_and_keeps_what_it_measured() {
     let cells: Vec<_> =
         bench.iter().map(|row| (row["policy"].as_str().unwrap(), row["noise"].as_u64().unwrap())).collect();
     assert_eq!(cells, [("CFS+CFS", 0), ("DL+RR", 0), ("CFS+CFS", 128), ("DL+RR", 128)]);
+    for row in bench {
+        assert!(row["work"]["frames_judged"].is_u64() && row["tasks"][0]["name"] == "ssm", "{row}");
+        assert_eq!(row["against_cfs"].is_null(), row["policy"] == "CFS+CFS", "{row}");
+        // Who did less is not called better.
+        let against = &row["against_cfs"];
+        let told = |key: &str| against[key].as_f64().is_some_and(|percent| percent > 0.0);
+        let refused = against["refused"].as_array().map_or(&[][..], Vec::as_slice);
+        let did_less = refused.iter().any(|why| why.as_str().unwrap().starts_with("DL+RR did less"));
+        assert!(!(did_less && (told("mean_percent") || told("worst_percent"))), "{against}");
+    }
 
     let dir = Path::new(demo["run_dir"].as_str().unwrap());
     assert!(dir.starts_with(runs.path()), "{}", dir.display());
     let hashes = read_json(&dir.join("hashes.json"));
     let hashes = hashes.as_object().unwrap();
     let samples = ["frames", "ssm_jobs", "reactions"].map(|name| format!("samples/{name}.parquet"));
-    for name in samples.iter().map(String::as_str).chain(["run.json", "summary.json"]) {
+    for name in samples.iter().map(String::as_str).chain(["run.json", "summary.json", "cell-tally.json"]) {
         assert!(hashes.contains_key(name), "{name} is not in hashes.json");
     }
     for (name, hash) in hashes {
         assert_eq!(sha256sum(&dir.join(name)), hash.as_str().unwrap(), "{name}");
     }
-    assert_eq!(fs::read_dir(dir.join("samples")).unwrap().count() + 2, hashes.len(), "a file has no hash");
+    let count = |dir: &Path| {
+        fs::read_dir(dir).unwrap().filter(|entry| entry.as_ref().unwrap().path().is_file()).count()
+    };
+    // All but the file of the hashes itself.
+    assert_eq!(count(&dir.join("samples")) + count(dir) - 1, hashes.len(), "a file has no hash");
 
     let mut summary = demo.clone();
     summary.as_object_mut().unwrap().remove("bench");
     assert_eq!(read_json(&dir.join("summary.json")), summary);
 
     check_threads(&read_json(&dir.join("run.json")), &demo["not_granted"]);
+}
+
+/// The verdict is no better than the tasks, the cameras and the frames: a machine that loses time fails, and says so.
+fn check_verdict(demo: &Value) {
+    let count = |value: &Value| value.as_u64().unwrap_or_else(|| panic!("{value} is no count"));
+    let tasks = demo["tasks"].as_array().unwrap();
+    let names: Vec<&str> = tasks.iter().map(|task| task["name"].as_str().unwrap()).collect();
+    assert_eq!(
+        names,
+        ["ssm", "perception-0", "perception-1", "perception-2", "perception-3", "perception-4"]
+    );
+    assert_eq!((&tasks[0]["deadline_ms"], &tasks[1]["deadline_ms"]), (&2.0.into(), &33.0.into()));
+    for task in tasks {
+        assert_eq!(count(&task["misses"]), count(&task["late"]) + count(&task["skipped"]), "{task}");
+        assert!(count(&task["jobs"]) > 0 && count(&task["releases"]) >= count(&task["jobs"]), "{task}");
+    }
+    let task_misses: u64 = tasks.iter().map(|task| count(&task["misses"])).sum();
+    let losses: u64 = demo["losses"].as_object().unwrap().values().map(count).sum();
+    let bad = task_misses + losses + count(&demo["misses"]) + count(&demo["ssm"]["not_sent"]);
+    let verdict = demo["verdict"].as_str().unwrap();
+    assert!(["PASS", "FAIL", "INCONCLUSIVE"].contains(&verdict), "{verdict}");
+    if bad > 0 {
+        assert_eq!(verdict, "FAIL", "{} bad events: {}", bad, demo["reasons"]);
+    }
+    if verdict == "PASS" {
+        assert_eq!((bad, demo["not_granted"].as_array().unwrap().len()), (0, 0), "{demo}");
+    }
+    let reasons = demo["reasons"].as_array().unwrap();
+    assert!(!reasons.is_empty() && reasons.iter().all(|reason| reason.as_str() != Some("")), "{reasons:?}");
+    assert_eq!(demo["work"]["frames_judged"], demo["frames"]);
+    assert!(count(&demo["work"]["ssm_jobs"]) > 0);
 }
 
 /// What every thread asked for and got, and that the census found no thread without its policy.

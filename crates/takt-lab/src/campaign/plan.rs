@@ -15,6 +15,8 @@ use takt_rundir::{Experiment, Factor, sha256_of};
 use super::apply::{KERNEL, apply};
 use super::file::{CampaignFile, Level, Order};
 use crate::LabError;
+use crate::cell::CellFile;
+use crate::cell::scale::{self, Scaled};
 use crate::options::Interference;
 use crate::robot::{RobotFile, shipped_text};
 use crate::session::file_name;
@@ -83,7 +85,13 @@ pub struct Plan {
     pub runs: Vec<CellRun>,
     /// Resolved configurations: name and TOML text.
     pub configs: Vec<(String, String)>,
+    /// What all runs give up because this machine cannot carry it, where the robot's configuration asks for that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scaled: Option<Scaled>,
 }
+
+/// Decides what a configuration gives up here; it may measure for some seconds.
+pub type Decide<'a> = &'a mut dyn FnMut(&mut CellFile) -> Result<(), LabError>;
 
 /// A configuration of the matrix before it is repeated.
 struct Combination {
@@ -100,6 +108,15 @@ impl Plan {
     /// # Errors
     /// [`LabError::Config`] with the combination and its error; [`LabError::Files`].
     pub fn resolve(file: &CampaignFile) -> Result<Self, LabError> {
+        Self::resolve_with(file, &mut scale::settle)
+    }
+
+    /// As [`resolve`](Self::resolve), with a decision of the caller's own about configurations with a `[scale]`. It is made once,
+    /// before the factors, so that all runs do the same work.
+    ///
+    /// # Errors
+    /// As [`resolve`](Self::resolve).
+    pub fn resolve_with(file: &CampaignFile, decide: Decide<'_>) -> Result<Self, LabError> {
         let config_error =
             |what: &str, error: String| LabError::Config(format!("campaign {}: {what}{error}", file.name));
         let (text, name, folder) = match (&file.robot, &file.config) {
@@ -115,8 +132,9 @@ impl Plan {
         };
         // Errors of the base itself name their lines; those of combinations name the combination.
         let robot = RobotFile::parse(&text, &name, &folder)?.robot();
-        let base: toml::Table =
+        let mut base: toml::Table =
             toml::from_str(&text).map_err(|e| config_error("", e.to_string().trim_end().to_owned()))?;
+        let scaled = Self::scale(file, robot, &mut base, &folder, decide)?;
         let mut combinations: Vec<Combination> = Vec::new();
         for levels in product(file) {
             let mut config = base.clone();
@@ -154,7 +172,44 @@ impl Plan {
                 factors: experiment.factors,
             });
         }
-        Ok(Self::of(file, robot, combinations))
+        Ok(Self { scaled, ..Self::of(file, robot, combinations) })
+    }
+
+    /// Fits the configuration that all runs share to this machine, where it asks for that.
+    fn scale(
+        file: &CampaignFile,
+        robot: &str,
+        base: &mut toml::Table,
+        folder: &Path,
+        decide: Decide<'_>,
+    ) -> Result<Option<Scaled>, LabError> {
+        let name = &file.name;
+        let text = |table: &toml::Table| {
+            toml::to_string(table).map_err(|e| LabError::Config(format!("campaign {name}: {e}")))
+        };
+        let mut shared = base.clone();
+        let mut setup = RunSetup::default();
+        for (key, value) in &file.set {
+            apply(robot, &mut shared, &mut setup, file.guests.is_some(), key, value)
+                .map_err(|e| LabError::Config(format!("campaign {name}: [set]: {e}")))?;
+        }
+        let what = format!("campaign {name}: [set]");
+        let RobotFile::Cell(mut cell) = RobotFile::parse(&text(&shared)?, &what, folder)? else {
+            return Ok(None);
+        };
+        if cell.scale.is_none() || cell.scaled.is_some() {
+            return Ok(cell.scaled);
+        }
+        if file.guests.is_some() {
+            return Err(LabError::Config(format!(
+                "campaign {name}: [scale] measures this machine, and a guest's time is another: take a configuration without \
+                 [scale], such as robot = \"cell\""
+            )));
+        }
+        decide(&mut cell)?;
+        let settled = RobotFile::Cell(cell.clone()).to_toml()?;
+        *base = toml::from_str(&settled).map_err(|e| LabError::Config(format!("campaign {name}: {e}")))?;
+        Ok(cell.scaled)
     }
 
     fn of(file: &CampaignFile, robot: &str, combinations: Vec<Combination>) -> Self {
@@ -192,7 +247,7 @@ impl Plan {
                 });
             }
         }
-        Self { file: file.clone(), robot: robot.to_owned(), runs, configs }
+        Self { file: file.clone(), robot: robot.to_owned(), runs, configs, scaled: None }
     }
 
     /// Every label that the campaign asks for has one of its values, and there is no other.

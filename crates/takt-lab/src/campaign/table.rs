@@ -8,8 +8,10 @@ use takt_stats::Summary;
 use takt_stats::misses::Misses;
 
 use super::engine::Campaign;
-use super::plan::CellRun;
+use super::plan::{CellRun, Plan};
 use crate::LabError;
+use crate::cell::scale::Scaled;
+use takt_report::questions::{Answer, Point, answers};
 
 /// A configuration over its repetitions.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -111,6 +113,12 @@ pub struct Table {
     pub machine_differences: Vec<FactDifference>,
     /// The campaign's folder.
     pub dir: String,
+    /// What all runs gave up because this machine cannot carry it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scaled: Option<Scaled>,
+    /// The questions of the paper that the campaign reproduces, answered from the rows.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub questions: Vec<Answer>,
 }
 
 impl Table {
@@ -138,7 +146,10 @@ impl Table {
             row.not_granted.dedup();
             rows.push(row);
         }
+        let questions = if asks_the_papers_questions(plan) { answers(&points(&rows)) } else { Vec::new() };
         Ok(Self {
+            scaled: plan.scaled.clone(),
+            questions,
             campaign: plan.file.name.clone(),
             robot: plan.robot.clone(),
             rows,
@@ -146,6 +157,31 @@ impl Table {
             dir: campaign.path().display().to_string(),
         })
     }
+}
+
+/// Whether reaction times of the cell were measured by policy and noise.
+fn asks_the_papers_questions(plan: &Plan) -> bool {
+    let varies = |name: &str| plan.file.factors.iter().any(|factor| factor.name == name);
+    plan.robot == "cell" && varies("policy") && varies("noise")
+}
+
+/// The rows as the questions want them.
+fn points(rows: &[Row]) -> Vec<Point> {
+    let point = |row: &Row| {
+        Some(Point {
+            policy: row.factor("policy")?.to_owned(),
+            noise: row.factor("noise")?.parse().ok()?,
+            kernel: row.factor("kernel").unwrap_or_default().to_owned(),
+            count: row.us.count,
+            never: row.never,
+            misses: row.misses,
+            mean_ms: row.us.mean / 1e3,
+            worst_ms: row.us.worst / 1e3,
+            stddev_ms: row.us.stddev / 1e3,
+            p99_ms: row.us.p99 / 1e3,
+        })
+    };
+    rows.iter().filter_map(point).filter(|point| point.count > 0).collect()
 }
 
 fn add(

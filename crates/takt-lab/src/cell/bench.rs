@@ -3,6 +3,7 @@
 //! A bench directory holds `bench.json` (what was asked) and one run directory per cell and repetition. A cell
 //! with a sealed run directory is never measured again, so that a killed bench goes on where it stopped.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -11,6 +12,7 @@ use takt_robot_cell::tasks::PolicyMix;
 use takt_stats::{Summary, reduction};
 
 use super::CellSummary;
+use super::work::Work;
 use crate::LabError;
 use takt_rundir::{RunDir, SUMMARY_FILE, read_json, set_aside, utc_name, utc_now, write_json};
 
@@ -32,6 +34,9 @@ pub struct BenchPlan {
     pub repeat: u32,
     /// SHA-256 of the robot's configuration.
     pub config_sha256: String,
+    /// The same of another design that runs in every cell, too.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub against_sha256: Option<String>,
 }
 
 /// One run of the matrix.
@@ -43,24 +48,29 @@ pub struct BenchCell {
     pub noise: u32,
     /// Repetition, from 1.
     pub repetition: u32,
+    /// Whether it is of the other design.
+    pub against: bool,
 }
 
 impl BenchCell {
     /// Folder name of the run.
     pub fn name(&self) -> String {
-        format!("{}-noise{}-r{}", self.policy.name().replace('+', "-"), self.noise, self.repetition)
+        let design = if self.against { "against-" } else { "" };
+        format!("{design}{}-noise{}-r{}", self.policy.name().replace('+', "-"), self.noise, self.repetition)
     }
 }
 
 impl BenchPlan {
     /// All runs. Repetitions are the outermost loop, so that slow changes of the machine spread over all cells
-    /// instead of favouring the first.
+    /// instead of favouring the first. Two designs take turns in every cell.
     pub fn cells(&self) -> Vec<BenchCell> {
+        let designs = if self.against_sha256.is_some() { &[false, true][..] } else { &[false] };
         let mut cells = Vec::new();
         for repetition in 1..=self.repeat {
             for &noise in &self.noise {
                 for &policy in &self.policies {
-                    cells.push(BenchCell { policy, noise, repetition });
+                    let cell = |&against| BenchCell { policy, noise, repetition, against };
+                    cells.extend(designs.iter().map(cell));
                 }
             }
         }
@@ -92,14 +102,55 @@ pub struct BenchRow {
     pub reactions: u64,
     /// Frames that were delivered and never judged, all repetitions.
     pub frames_dropped: u64,
-    /// SSM jobs that missed their own deadline, all repetitions.
+    /// SSM releases that missed their own deadline, skipped ones too, all repetitions.
     pub ssm_misses: u64,
+    /// Every task that has a deadline, over all repetitions.
+    #[serde(default)]
+    pub tasks: Vec<BenchTask>,
+    /// Frames without a judgement by reason, all repetitions.
+    #[serde(default)]
+    pub losses: BTreeMap<String, u64>,
+    /// Runs by verdict.
+    #[serde(default)]
+    pub verdicts: BTreeMap<String, u32>,
+    /// How much work was done, all repetitions.
+    #[serde(default)]
+    pub work: Work,
+    /// What the comparison with CFS+CFS under the same noise says; null for CFS+CFS itself, and without it.
+    #[serde(default)]
+    pub against_cfs: Option<Against>,
     /// Greatest share of the processor time that the hypervisor took in one repetition.
     pub stolen: f64,
     /// Settings that were asked for and not granted.
     pub not_granted: Vec<String>,
     /// The run directories.
     pub run_dirs: Vec<String>,
+}
+
+/// A task over the repetitions of a cell.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct BenchTask {
+    /// Name of its thread.
+    pub name: String,
+    /// Its deadline, milliseconds.
+    pub deadline_ms: f64,
+    /// Releases.
+    pub releases: u64,
+    /// Those that missed the deadline, skipped ones too.
+    pub misses: u64,
+    /// Longest response time, milliseconds.
+    pub worst_ms: f64,
+}
+
+/// By how much the reaction time of a cell lies below that of CFS+CFS under the same noise.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Against {
+    /// Mean, percent; null where the side that would be better did less work.
+    pub mean_percent: Option<f64>,
+    /// Worst, percent; null likewise.
+    pub worst_percent: Option<f64>,
+    /// Why neither side is called better: less work, each kind beyond its tolerance.
+    pub refused: Vec<String>,
 }
 
 /// Reaction time of a cell: maximum and mean across repetitions, with their spread (SentryRT-1, V.D and Fig. 3).
@@ -234,16 +285,33 @@ impl Bench {
     /// # Errors
     /// [`LabError::Io`] or [`LabError::Damaged`].
     pub fn rows(&self) -> Result<Vec<BenchRow>, LabError> {
+        self.rows_of(false)
+    }
+
+    /// The same of the other design; none where there is no other.
+    ///
+    /// # Errors
+    /// As [`rows`](Self::rows).
+    pub fn against_rows(&self) -> Result<Vec<BenchRow>, LabError> {
+        if self.plan.against_sha256.is_none() {
+            return Ok(Vec::new());
+        }
+        self.rows_of(true)
+    }
+
+    fn rows_of(&self, against: bool) -> Result<Vec<BenchRow>, LabError> {
         let mut rows = Vec::new();
         for &noise in &self.plan.noise {
             for &policy in &self.plan.policies {
                 let runs: Vec<CellSummary> = (1..=self.plan.repeat)
-                    .map(|repetition| BenchCell { policy, noise, repetition })
+                    .map(|repetition| BenchCell { policy, noise, repetition, against })
                     .map(|cell| RunDir::open(&self.path.join(cell.name()))?.read_json(SUMMARY_FILE))
                     .collect::<Result<_, _>>()?;
                 rows.push(row(policy, noise, &runs));
             }
         }
+        let against: Vec<_> = rows.iter().map(|row| against_cfs(row, &rows)).collect();
+        rows.iter_mut().zip(against).for_each(|(row, against)| row.against_cfs = against);
         Ok(rows)
     }
 }
@@ -268,25 +336,126 @@ fn row(policy: PolicyMix, noise: u32, runs: &[CellSummary]) -> BenchRow {
         reactions: runs.iter().map(|r| r.reaction_ms.count).sum(),
         frames_dropped: runs.iter().map(|r| r.frames_dropped).sum(),
         ssm_misses: runs.iter().map(|r| r.ssm.misses).sum(),
+        tasks: tasks(runs),
+        losses: counts(runs.iter().flat_map(|r| &r.losses).map(|(why, count)| (why.clone(), *count))),
+        verdicts: counts(runs.iter().map(|r| (r.verdict.to_string(), 1))),
+        work: Work::sum(runs.iter().map(|r| &r.work)),
+        against_cfs: None,
         stolen: runs.iter().map(|r| r.cpu.stolen).fold(0.0, f64::max),
         not_granted,
         run_dirs: runs.iter().map(|r| r.run_dir.clone()).collect(),
     }
 }
 
-/// By how much a row's reaction lies below that of CFS+CFS under the same noise, percent: (mean, worst). `None` for
-/// CFS+CFS itself and where it was not measured; and where the row dropped a greater share of its frames, since who answers only
-/// what he can is not faster.
-pub fn against_cfs(row: &BenchRow, rows: &[BenchRow]) -> Option<(f64, f64)> {
+fn counts<N: std::ops::AddAssign + Default>(all: impl Iterator<Item = (String, N)>) -> BTreeMap<String, N> {
+    all.fold(BTreeMap::new(), |mut counts, (name, count)| {
+        *counts.entry(name).or_default() += count;
+        counts
+    })
+}
+
+/// The tasks of the runs, those of the same name together.
+fn tasks(runs: &[CellSummary]) -> Vec<BenchTask> {
+    let mut tasks: Vec<BenchTask> = Vec::new();
+    for task in runs.iter().flat_map(|run| &run.tasks) {
+        match tasks.iter_mut().find(|known| known.name == task.name) {
+            Some(known) => {
+                known.releases += task.releases;
+                known.misses += task.misses;
+                known.worst_ms = known.worst_ms.max(task.worst_ms);
+            }
+            None => tasks.push(BenchTask {
+                name: task.name.clone(),
+                deadline_ms: task.deadline_ms,
+                releases: task.releases,
+                misses: task.misses,
+                worst_ms: task.worst_ms,
+            }),
+        }
+    }
+    tasks
+}
+
+/// What a row is against CFS+CFS under the same noise; `None` for CFS+CFS itself and where it was not measured. Neither side is called
+/// better by a figure when it did less work than the other.
+pub fn against_cfs(row: &BenchRow, rows: &[BenchRow]) -> Option<Against> {
     let cfs = rows.iter().find(|r| r.policy == PolicyMix::CfsCfs && r.noise == row.noise)?;
     if row.policy == PolicyMix::CfsCfs {
         return None;
     }
-    // Compared crosswise: dropped / (dropped + answered) without a division.
-    let product = |one: u64, other: u64| u128::from(one) * u128::from(other);
-    if product(row.frames_dropped, cfs.reactions) > product(cfs.frames_dropped, row.reactions) {
-        return None;
-    }
     let (before, now) = (&cfs.reaction_ms, &row.reaction_ms);
-    Some((reduction(before.mean, now.mean)?, reduction(before.worst, now.worst)?))
+    let mean = reduction(before.mean, now.mean);
+    let worst = reduction(before.worst, now.worst);
+    let better = |percent: Option<f64>, sign: f64| percent.is_some_and(|percent| percent * sign > 0.0);
+    let mut against = Against { mean_percent: mean, worst_percent: worst, refused: Vec::new() };
+    for (side, other, sign) in [(row, cfs, 1.0), (cfs, row, -1.0)] {
+        let less = side.work.less_than(&other.work);
+        if less.is_empty() || !(better(mean, sign) || better(worst, sign)) {
+            continue;
+        }
+        against.mean_percent = against.mean_percent.filter(|_| !better(mean, sign));
+        against.worst_percent = against.worst_percent.filter(|_| !better(worst, sign));
+        against.refused.extend(less.into_iter().map(|why| format!("{} did less: {why}", side.policy)));
+    }
+    Some(against)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(policy: PolicyMix, mean: f64, judged: u64) -> BenchRow {
+        BenchRow {
+            policy,
+            noise: 128,
+            repetitions: 1,
+            reaction_ms: ReactionRow {
+                mean,
+                worst: 2.0 * mean,
+                mean_range: [mean; 2],
+                worst_range: [mean; 3],
+            },
+            misses: 0,
+            reactions: judged,
+            frames_dropped: 0,
+            ssm_misses: 0,
+            tasks: Vec::new(),
+            losses: BTreeMap::new(),
+            verdicts: BTreeMap::new(),
+            work: Work { seconds: 10.0, frames_judged: judged, ssm_jobs: 5000, ..Work::default() },
+            against_cfs: None,
+            stolen: 0.0,
+            not_granted: Vec::new(),
+            run_dirs: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn no_side_is_called_better_that_did_less() {
+        let against = |cfs: BenchRow, dl: BenchRow| {
+            assert!(against_cfs(&cfs, &[cfs.clone(), dl.clone()]).is_none());
+            against_cfs(&dl, &[cfs, dl.clone()]).unwrap()
+        };
+        let [cfs, dl] = [PolicyMix::CfsCfs, PolicyMix::DlRr];
+        let equal = against(row(cfs, 100.0, 1500), row(dl, 20.0, 1490));
+        assert_eq!(
+            (equal.mean_percent, equal.worst_percent, equal.refused.len()),
+            (Some(80.0), Some(80.0), 0)
+        );
+        // The faster side judged a third of the frames.
+        let less = against(row(cfs, 100.0, 1500), row(dl, 20.0, 500));
+        assert_eq!((less.mean_percent, less.worst_percent), (None, None));
+        assert!(
+            less.refused[0].starts_with("DL+RR did less: frames judged: 50.0 a second"),
+            "{:?}",
+            less.refused
+        );
+        // And so may the baseline not be, whose few frames were answered soon.
+        let blind = against(row(cfs, 5.0, 424), row(dl, 20.0, 1500));
+        assert_eq!((blind.mean_percent, blind.worst_percent), (None, None));
+        assert!(blind.refused[0].starts_with("CFS+CFS did less"), "{:?}", blind.refused);
+        // Slower although the other did less: that is said.
+        let slower = against(row(cfs, 10.0, 1500), row(dl, 20.0, 500));
+        assert_eq!((slower.mean_percent, slower.refused.len()), (Some(-100.0), 0));
+    }
 }

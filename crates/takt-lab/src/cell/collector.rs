@@ -1,5 +1,6 @@
-//! Drains the record rings into the run directory and tells views how the cell is doing. Best effort: the rings
-//! hold a minute of records, so that a collector that starves delays nobody and loses nothing.
+//! Drains the record rings into the run directory and tells views how the cell is doing: the first records one by one, all of
+//! them in a tally and recorders of constant size, so that a run of any length takes constant memory and bounded disk. Best
+//! effort: the rings hold a minute of records, so that a collector that starves delays nobody and loses nothing.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,20 +9,24 @@ use std::time::{Duration, Instant};
 use takt_link_rtde::RobotState;
 use takt_perception_process::{EventKind, Record};
 use takt_robot_cell::cell::Records;
-use takt_robot_cell::reaction::{Joiner, Reaction};
+use takt_robot_cell::reaction::Reaction;
 use takt_robot_cell::records::{FrameRecord, SsmJob};
 use takt_robot_cell::ssm::{Decision, Light, SsmConfig};
 use takt_rt::clock::monotonic_ns;
 use takt_rt::exchange::{Reader, Writer};
 use takt_view::{CameraList, CellStatus, Label, ReactionStatus, ThreadSummary};
 
-use super::rows::{FRAMES, JOBS, JobRow, SSM_LATENESS, SSM_RESPONSE};
+use super::rows::{
+    FRAMES, JOBS, JobRow, PERCEPTION_RESPONSE, REACTION, REACTIONS, SSM_LATENESS, SSM_RESPONSE, UNJUDGED,
+};
+use super::summary::ReactionRow;
+use super::tally::{Rules, TALLY_FILE, Tally};
 use super::worker_rows::{GPU_EVENTS, GPU_FRAMES, WorkerRow};
 use crate::LabError;
-use crate::collect::until_stopped;
+use crate::collect::{Recorders, Rows, Sample, until_stopped};
 use crate::jobs::Teller;
-use crate::keeper::{Late, Window};
-use takt_rundir::{Measure, RunDir, SampleFile};
+use crate::keeper::{MOST_ROWS, Window};
+use takt_rundir::{CpuTime, Measure, RunDir};
 
 /// How often rings are drained: often enough for a live view.
 const PERIOD: Duration = Duration::from_millis(50);
@@ -30,7 +35,8 @@ const PERIOD: Duration = Duration::from_millis(50);
 const BATCH: usize = 512;
 
 /// What the views are told besides records.
-pub(super) struct Board {
+#[derive(Debug)]
+pub struct Board {
     /// Where the status goes.
     pub status: Writer<CellStatus>,
     /// The robot.
@@ -47,86 +53,189 @@ pub(super) struct Board {
     pub threads: Arc<Mutex<ThreadSummary>>,
 }
 
-/// What of an SSM job a measure is, nanoseconds since its release.
-type Since = fn(&SsmJob) -> u64;
-
-fn since_release(measure: &Measure) -> Option<Since> {
+/// What of a job a measure is.
+fn job_sample(measure: &Measure) -> Option<Sample<SsmJob>> {
     match measure.name.as_str() {
-        SSM_LATENESS => Some(|job| job.wake_ns.saturating_sub(job.planned_ns)),
-        SSM_RESPONSE => Some(|job| job.end_ns.saturating_sub(job.planned_ns)),
+        SSM_LATENESS => Some(|job| (job.planned_ns, job.wake_ns.saturating_sub(job.planned_ns))),
+        SSM_RESPONSE => Some(|job| (job.planned_ns, job.end_ns.saturating_sub(job.planned_ns))),
         _ => None,
     }
 }
 
-/// The collector's own state.
-pub(super) struct Collector {
-    records: Records,
-    jobs: SampleFile,
-    frames: SampleFile,
+/// What of a judged frame a measure is.
+fn frame_sample(measure: &Measure) -> Option<Sample<FrameRecord>> {
+    match measure.name.as_str() {
+        PERCEPTION_RESPONSE => {
+            Some(|frame| (frame.arrival_ns, frame.published_ns.saturating_sub(frame.arrival_ns)))
+        }
+        _ => None,
+    }
+}
+
+/// What of a reaction a measure is.
+fn reaction_sample(measure: &Measure) -> Option<Sample<Reaction>> {
+    match measure.name.as_str() {
+        REACTION => Some(|reaction| (reaction.frame.arrival_ns, reaction.reaction_ns())),
+        _ => None,
+    }
+}
+
+/// The sample files.
+#[derive(Debug)]
+struct Files {
+    jobs: Rows,
+    frames: Rows,
+    unjudged: Rows,
+    reactions: Rows,
     /// Answers and events of the perception process, where there is one.
-    worker: Option<(SampleFile, SampleFile)>,
+    worker: Option<(Rows, Rows)>,
+}
+
+impl Files {
+    fn open(dir: &RunDir, worker: bool, most: u64) -> Result<Self, LabError> {
+        let rows = |name| Rows::bounded(dir, name, most);
+        Ok(Self {
+            jobs: rows(JOBS)?,
+            frames: rows(FRAMES)?,
+            unjudged: rows(UNJUDGED)?,
+            reactions: rows(REACTIONS)?,
+            worker: if worker { Some((rows(GPU_FRAMES)?, rows(GPU_EVENTS)?)) } else { None },
+        })
+    }
+
+    fn flush(&mut self) -> Result<(), LabError> {
+        let Self { jobs, frames, unjudged, reactions, worker } = self;
+        let worker = worker.iter_mut().flat_map(|(answers, events)| [answers, events]);
+        [jobs, frames, unjudged, reactions].into_iter().chain(worker).try_for_each(Rows::flush)
+    }
+}
+
+/// The recorders of the measures that reports read.
+#[derive(Debug)]
+struct Series {
+    jobs: Recorders<SsmJob>,
+    frames: Recorders<FrameRecord>,
+    reactions: Recorders<Reaction>,
+}
+
+/// The collector's own state.
+#[derive(Debug)]
+pub struct Collector {
+    dir: RunDir,
+    records: Records,
+    files: Files,
+    series: Series,
+    tally: Tally,
+    window: Window,
     worker_batch: Vec<Record>,
     board: Board,
-    joiner: Joiner,
     live: CellStatus,
     last_job: Option<SsmJob>,
     begun: Instant,
     job_batch: Vec<SsmJob>,
     frame_batch: Vec<FrameRecord>,
-    /// Who is told of late jobs while the run goes on.
-    late: Vec<(Late, Since)>,
+    reaction_batch: Vec<Reaction>,
     teller: Teller,
 }
 
 /// What the collector ends with.
-pub(super) struct Collected {
+#[derive(Clone, Copy, Debug)]
+pub struct Collected {
     /// Records that found their ring full.
     pub lost: u64,
 }
 
 impl Collector {
-    pub(super) fn new(
+    /// A collector for `measures`, which then name their recorders' files.
+    ///
+    /// # Errors
+    /// [`LabError`] when its files cannot be made.
+    pub fn new(
         dir: &RunDir,
         records: Records,
         board: Board,
-        measures: &[Measure],
+        rules: Rules,
+        measures: &mut [Measure],
         window: &Window,
-        teller: Teller,
+    ) -> Result<Self, LabError> {
+        Self::bounded(dir, records, board, rules, measures, window, MOST_ROWS)
+    }
+
+    /// As [`new`](Self::new), with at most so many rows in each sample file.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn bounded(
+        dir: &RunDir,
+        records: Records,
+        board: Board,
+        rules: Rules,
+        measures: &mut [Measure],
+        window: &Window,
+        most_rows: u64,
     ) -> Result<Self, LabError> {
         let mut live = CellStatus { policy: Label::new(&board.policy), ..CellStatus::default() };
         live.reaction = ReactionStatus { deadline_ms: board.deadline_ms as f32, ..ReactionStatus::default() };
         live.reduce_distance_m = board.ssm.reduce_below_m as f32;
         live.cameras = CameraList::new(board.cameras);
-        let worker = match records.worker.is_empty() {
-            true => None,
-            false => Some((dir.samples(GPU_FRAMES)?, dir.samples(GPU_EVENTS)?)),
-        };
         Ok(Self {
+            dir: dir.clone(),
+            files: Files::open(dir, !records.worker.is_empty(), most_rows)?,
+            series: Series {
+                jobs: Recorders::open(dir, measures, window, job_sample)?,
+                frames: Recorders::open(dir, measures, window, frame_sample)?,
+                reactions: Recorders::open(dir, measures, window, reaction_sample)?,
+            },
+            tally: Tally::new(rules).map_err(|error| LabError::Config(error.to_string()))?,
+            window: window.clone(),
             records,
-            worker,
             worker_batch: Vec::with_capacity(BATCH),
-            jobs: dir.samples(JOBS)?,
-            frames: dir.samples(FRAMES)?,
             board,
-            joiner: Joiner::new(),
             live,
             last_job: None,
             begun: Instant::now(),
             job_batch: Vec::with_capacity(BATCH),
             frame_batch: Vec::with_capacity(BATCH),
-            late: measures.iter().filter_map(|m| Some((window.late(m), since_release(m)?))).collect(),
-            teller,
+            reaction_batch: Vec::with_capacity(BATCH),
+            teller: Teller::default(),
         })
     }
 
+    /// Also tells the jobs to a manager.
+    pub(crate) fn telling(mut self, teller: Teller) -> Self {
+        self.teller = teller;
+        self
+    }
+
     /// Collects until `stop` is set and the rings are empty.
-    pub(super) fn run(mut self, stop: &AtomicBool) -> Result<Collected, LabError> {
-        let empty = |this: &mut Self| {
-            while this.drain()? {}
-            this.publish();
-            Ok(())
-        };
-        until_stopped(&mut self, stop, PERIOD, empty, Self::save)?;
+    ///
+    /// # Errors
+    /// [`LabError`] when a file cannot be written.
+    pub fn run(mut self, stop: &AtomicBool) -> Result<Collected, LabError> {
+        until_stopped(&mut self, stop, PERIOD, Self::turn, Self::save)?;
+        self.finish()
+    }
+
+    /// Empties the rings and tells the views.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub fn turn(&mut self) -> Result<(), LabError> {
+        self.tally.steal.reading(monotonic_ns(), CpuTime::read().steal);
+        while self.drain()? {}
+        self.publish();
+        Ok(())
+    }
+
+    /// Counts what lies between the last records and the window's end, and saves all.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub fn finish(mut self) -> Result<Collected, LabError> {
+        let mut reactions = std::mem::take(&mut self.reaction_batch);
+        self.tally.finish(self.window.bounds(), &mut |reaction| reactions.push(*reaction));
+        self.keep_reactions(&mut reactions)?;
+        self.save()?;
         let records = &self.records;
         let lost = records.jobs.lost()
             + records.frames.iter().map(|f| f.lost()).sum::<u64>()
@@ -135,14 +244,15 @@ impl Collector {
     }
 
     /// Hands everything to the kernel.
-    fn save(&mut self) -> Result<(), LabError> {
-        self.jobs.flush()?;
-        self.frames.flush()?;
-        if let Some((answers, events)) = &mut self.worker {
-            answers.flush()?;
-            events.flush()?;
-        }
-        Ok(())
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub fn save(&mut self) -> Result<(), LabError> {
+        self.files.flush()?;
+        self.series.jobs.save()?;
+        self.series.frames.save()?;
+        self.series.reactions.save()?;
+        Ok(self.dir.write_json(TALLY_FILE, &self.tally)?)
     }
 
     /// Takes one batch; false when the rings were empty. Jobs are taken before frames and handled after them: a
@@ -150,36 +260,51 @@ impl Collector {
     fn drain(&mut self) -> Result<bool, LabError> {
         let mut jobs = std::mem::take(&mut self.job_batch);
         let mut frames = std::mem::take(&mut self.frame_batch);
+        let mut reactions = std::mem::take(&mut self.reaction_batch);
+        let window_ns = self.window.bounds();
         self.records.jobs.take_into(&mut jobs, BATCH);
         for ring in &mut self.records.frames {
             ring.take_into(&mut frames, BATCH);
         }
-        let mut reactions = Vec::new();
         for frame in &frames {
-            self.frames.push(frame)?;
-            let times_ns = [frame.arrival_ns, frame.start_ns, frame.published_ns];
-            self.teller.job(&crate::jobs::PERCEPTION, frame.camera, times_ns);
+            if frame.is_judged() {
+                self.files.frames.push(|| *frame)?;
+                self.series.frames.push(frame);
+                let times_ns = [frame.arrival_ns, frame.start_ns, frame.published_ns];
+                self.teller.job(&crate::jobs::PERCEPTION, frame.camera, times_ns);
+            } else {
+                self.files.unjudged.push(|| *frame)?;
+            }
             self.see_frame(frame);
-            self.joiner.frame(*frame, &mut |r| reactions.push(r));
+            self.tally.frame(frame, window_ns, &mut |reaction| reactions.push(*reaction));
         }
         for job in &jobs {
-            self.jobs.push(&JobRow::from(job))?;
+            self.files.jobs.push(|| JobRow::from(job))?;
             self.teller.job(&crate::jobs::SSM, 0, [job.planned_ns, job.wake_ns, job.end_ns]);
-            self.late.iter().for_each(|(late, since)| late.see(job.planned_ns, since(job)));
-            self.joiner.job(job, &mut |r| reactions.push(r));
+            self.series.jobs.push(job);
+            self.tally.job(job, window_ns, &mut |reaction| reactions.push(*reaction));
         }
-        reactions.iter().for_each(|reaction| self.see_reaction(reaction));
+        self.keep_reactions(&mut reactions)?;
         self.last_job = jobs.last().copied().or(self.last_job);
-        let any = !(jobs.is_empty() && frames.is_empty()) | self.drain_worker()?;
+        let any = !(jobs.is_empty() && frames.is_empty()) | self.drain_worker(window_ns)?;
         jobs.clear();
         frames.clear();
-        (self.job_batch, self.frame_batch) = (jobs, frames);
+        (self.job_batch, self.frame_batch, self.reaction_batch) = (jobs, frames, reactions);
         Ok(any)
     }
 
+    fn keep_reactions(&mut self, reactions: &mut Vec<Reaction>) -> Result<(), LabError> {
+        for reaction in reactions.drain(..) {
+            self.see_reaction(&reaction);
+            self.series.reactions.push(&reaction);
+            self.files.reactions.push(|| ReactionRow::from(&reaction))?;
+        }
+        Ok(())
+    }
+
     /// Takes what the perception process left; false when there was nothing.
-    fn drain_worker(&mut self) -> Result<bool, LabError> {
-        let Some((answers, events)) = &mut self.worker else { return Ok(false) };
+    fn drain_worker(&mut self, window_ns: [u64; 2]) -> Result<bool, LabError> {
+        let Some((answers, events)) = &mut self.files.worker else { return Ok(false) };
         let batch = &mut self.worker_batch;
         batch.clear();
         for ring in &mut self.records.worker {
@@ -187,7 +312,8 @@ impl Collector {
         }
         for record in batch.iter() {
             let file = if record.kind == EventKind::Answered { &mut *answers } else { &mut *events };
-            file.push(&WorkerRow::from(record))?;
+            file.push(|| WorkerRow::from(record))?;
+            self.tally.worker.see(record, window_ns);
         }
         Ok(!batch.is_empty())
     }
@@ -199,6 +325,7 @@ impl Collector {
             camera.objects = frame.people + frame.unexplained;
             camera.frames += 1;
             camera.dropped += frame.dropped;
+            camera.unjudged += u64::from(!frame.is_judged());
         }
     }
 
@@ -232,7 +359,7 @@ impl Collector {
             };
             live.speed_fraction = d.speed_fraction as f32;
             live.stop = d.stop;
-            live.stop_reason = Label::new(&stop_reason(d));
+            live.stop_reason = Label::new(&stop_reason(d, |camera| self.tally.camera_name(camera)));
             live.separation_m = d.separation_m.is_finite().then_some(d.separation_m as f32);
             live.protective_distance_m = d.stop_distance_m as f32;
         }
@@ -241,16 +368,16 @@ impl Collector {
 }
 
 /// Why the robot stands, for the person in front of the cell.
-pub(super) fn stop_reason(decision: &Decision) -> String {
+pub(super) fn stop_reason(decision: &Decision, name: impl Fn(u32) -> String) -> String {
     match decision.fault {
         _ if !decision.stop => String::new(),
         Some(fault) => match fault.camera {
-            Some(camera) => format!("camera {}: {}", camera + 1, fault.kind.text()),
+            Some(camera) => format!("camera {}: {}", name(camera), fault.kind.text()),
             None => fault.kind.text().to_owned(),
         },
         None if decision.recovering => "waiting for fresh data from every camera".to_owned(),
         None if decision.separation_m.is_finite() => match decision.nearest_camera {
-            Some(camera) => format!("somebody at {:.2} m (camera {})", decision.separation_m, camera + 1),
+            Some(camera) => format!("somebody at {:.2} m (camera {})", decision.separation_m, name(camera)),
             None => format!("somebody at {:.2} m", decision.separation_m),
         },
         None => "waiting until the field stays clear".to_owned(),

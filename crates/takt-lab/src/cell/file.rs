@@ -12,10 +12,14 @@ use takt_robot_cell::ssm::SsmConfig;
 use takt_robot_cell::tasks::TaskSet;
 use takt_view::ViewConfig;
 
+use super::scale::{ScaleRule, Scaled};
 use crate::{LabError, builtin};
 
 /// The shipped demonstration: five replayed cameras, the simulated robot.
 pub const DEMO: &str = include_str!("../../../../robots/demo.toml");
+
+/// The paper's own configuration, replayed.
+pub const SENTRYRT1: &str = include_str!("../../../../robots/sentryrt1.toml");
 
 /// A configuration file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -40,6 +44,13 @@ pub struct CellFile {
     /// The web view.
     #[serde(default)]
     pub view: ViewConfig,
+    /// The rule by which less is run where a machine cannot carry this configuration. Absent: everything is run, and what a machine
+    /// cannot carry is late.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scale: Option<ScaleRule>,
+    /// What that rule decided; benches, campaigns and runs write it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scaled: Option<Scaled>,
 }
 
 impl CellFile {
@@ -58,6 +69,14 @@ impl CellFile {
     /// [`LabError::Io`] when the recording cannot be unpacked.
     pub fn demo() -> Result<Self, LabError> {
         Self::parse(DEMO, "demo.toml (built in)", Path::new(""))
+    }
+
+    /// The paper's own configuration, replayed; [`super::scale::settle`] fits it to the machine.
+    ///
+    /// # Errors
+    /// [`LabError::Io`] when the recording cannot be unpacked.
+    pub fn sentryrt1() -> Result<Self, LabError> {
+        Self::parse(SENTRYRT1, "sentryrt1.toml (built in)", Path::new(""))
     }
 
     /// Reads a text. `name` stands for it in errors; `folder` is what its paths are relative to.
@@ -79,6 +98,9 @@ impl CellFile {
             }
         }
         file.cell().validate().map_err(|error| LabError::Config(format!("{name}: {error}")))?;
+        let scale = file.scale.as_ref().map_or(Ok(()), ScaleRule::validate);
+        let scaled = file.scaled.as_ref().map_or(Ok(()), |scaled| scaled.validate(file.cameras.len()));
+        scale.and(scaled).map_err(|error| LabError::Config(format!("{name}: {error}")))?;
         file.view.check().map_err(|error| LabError::Config(format!("{name}: view: {error}")))?;
         Ok(file)
     }

@@ -9,12 +9,18 @@ use takt_robot_cell::ssm::{Decision, Fault, FaultKind, Light};
 pub const SSM_LATENESS: &str = "ssm-lateness";
 /// Name of the measure of the SSM task's response times.
 pub const SSM_RESPONSE: &str = "ssm-response";
+/// Name of the measure of reaction times.
+pub const REACTION: &str = "reaction";
+/// Name of the measure of the perception tasks' response times.
+pub const PERCEPTION_RESPONSE: &str = "perception-response";
 /// Name of the sample file of SSM jobs.
 pub const JOBS: &str = "ssm_jobs";
-/// Name of the sample file of reactions: a [`super::summary::ReactionRow`] a line, written at the end of the run.
+/// Name of the sample file of reactions: a [`super::summary::ReactionRow`] a line.
 pub const REACTIONS: &str = "reactions";
 /// Name of the sample file of judged frames: a [`takt_robot_cell::records::FrameRecord`] a line.
 pub const FRAMES: &str = "frames";
+/// Name of the sample file of frames that were taken up and could not be judged, with the reason: they are in no measure.
+pub const UNJUDGED: &str = "frames_unjudged";
 
 /// What became of a command, as one word: `sent`, `partial`, `would-block`, `disconnected`, or `failed-` and the
 /// error number.

@@ -8,18 +8,21 @@ use takt_perception_process::EventKind;
 use takt_robot_cell::Cell;
 use takt_robot_cell::cell::{StartOptions, ViewPorts};
 use takt_rt::census::{CensusEntry, Role};
+use takt_rt::clock::monotonic_ns;
 use takt_rt::exchange::{self, Reader};
 use takt_rt::policy::Policy;
 use takt_rt::thread;
-use takt_rundir::{CpuShare, Measure, RunDir};
+use takt_rundir::{CpuShare, Measure, RunDir, RunHeader};
 use takt_view::terminal::TerminalView;
 use takt_view::{CameraSource, CellStatus, ThreadSummary, Urgency, ViewServer, ViewSources};
 
 use super::collector::{Board, Collected, Collector};
-use super::rows::{JOBS, REACTIONS, SSM_LATENESS, SSM_RESPONSE};
+use super::rows::{FRAMES, JOBS, PERCEPTION_RESPONSE, REACTION, REACTIONS, SSM_LATENESS, SSM_RESPONSE};
 use super::summary::{RunFacts, summarise};
+use super::tally::{CameraRule, Rules};
+use super::watch::Watch;
 use super::worker_rows::{WorkerFactsShort, WorkerSummary};
-use super::{CellFile, CellSummary};
+use super::{CellFile, CellSummary, scale};
 use crate::LabError;
 use crate::keeper::Window;
 use crate::options::{RunOptions, View};
@@ -28,6 +31,9 @@ use crate::session::{self, Session};
 /// Time between the start of the last thread, or of the noise, and the measured window: the first frames, the first
 /// detections, and the noise threads' way onto the CPUs.
 const SETTLE: Duration = Duration::from_millis(1000);
+
+/// The window opens and closes so much later than that is decided, so that collectors know its bounds before a record of it can come.
+const AHEAD: Duration = Duration::from_millis(50);
 
 /// How long perception may take over its last frames under full interference.
 const DRAIN_PATIENCE: Duration = Duration::from_secs(20);
@@ -71,12 +77,15 @@ struct Running {
     session: Session,
     cell: Cell,
     facts: RunFacts,
+    watch: Watch,
+    names: Vec<String>,
 }
 
 impl Running {
     /// Writes `run.json` anew. Asks /proc for every thread: not while noise threads run.
     fn write(&mut self) -> Result<(), LabError> {
-        let Self { session, cell, facts, .. } = self;
+        let Self { session, cell, facts, watch, .. } = self;
+        watch.turn(cell);
         session.note("facts", &facts)?;
         session.note("engine", &cell.engine())?;
         if let Some(worker) = cell.worker() {
@@ -87,8 +96,7 @@ impl Running {
         session.note("census", &cell.census()?)?;
         session
             .note("feeds", &cell.feeds().iter().map(|f| format!("{:?}", f.status())).collect::<Vec<_>>())?;
-        session
-            .note("robot_link", &cell.link_events().iter().map(|e| format!("{e:?}")).collect::<Vec<_>>())?;
+        session.note("robot_link", &watch.events)?;
         session.note("protective_distance", &cell.protective_distance())?;
         session.note("dashboard_stops", &cell.dashboard_stops())?;
         session.note("mission", &cell.mission().map(|m| format!("{m:?}")))?;
@@ -96,28 +104,65 @@ impl Running {
     }
 }
 
-/// What reports read: reactions, joined from frames and jobs at the end of the run, and the SSM task's own times.
+fn ns(ms: f64) -> u64 {
+    (ms * 1e6).round() as u64
+}
+
+/// What reports read: reactions, joined from frames and jobs, and the response times of the tasks that have a deadline.
 fn measures(file: &CellFile) -> Vec<Measure> {
-    let ns = |ms: f64| (ms * 1e6).round() as u64;
-    let ssm = &file.tasks.ssm;
+    let (ssm, perception) = (&file.tasks.ssm, &file.tasks.perception);
+    let ssm_measure = |name, title, column| {
+        Measure::new(name, title, JOBS, column)
+            .since("planned_ns")
+            .deadline_ns(ssm.deadline().as_nanos() as u64)
+            .rate_hz(1e3 / ssm.period_ms)
+    };
     vec![
         Measure::new(
-            "reaction",
+            REACTION,
             "Reaction time, frame arrival to end of the SSM job",
             REACTIONS,
             "answered_ns",
         )
         .since("arrival_ns")
-        .deadline_ns(ns(file.tasks.reaction_deadline_ms)),
-        Measure::new(SSM_LATENESS, "Wake-up lateness of the SSM task", JOBS, "wake_ns")
-            .since("planned_ns")
-            .deadline_ns(ssm.deadline().as_nanos() as u64)
-            .rate_hz(1e3 / ssm.period_ms),
-        Measure::new(SSM_RESPONSE, "Response time of the SSM task", JOBS, "end_ns")
-            .since("planned_ns")
-            .deadline_ns(ssm.deadline().as_nanos() as u64)
-            .rate_hz(1e3 / ssm.period_ms),
+        .deadline_ns(ns(file.tasks.reaction_deadline_ms))
+        .judged(),
+        ssm_measure(SSM_LATENESS, "Wake-up lateness of the SSM task", "wake_ns"),
+        ssm_measure(SSM_RESPONSE, "Response time of the SSM task", "end_ns").judged(),
+        Measure::new(
+            PERCEPTION_RESPONSE,
+            "Response time of the perception tasks, frame arrival to publication",
+            FRAMES,
+            "published_ns",
+        )
+        .since("arrival_ns")
+        .deadline_ns(perception.deadline().as_nanos() as u64)
+        .judged(),
     ]
+}
+
+/// What records are measured against.
+fn rules(file: &CellFile) -> Rules {
+    let camera = |camera: &takt_robot_cell::config::CellCamera| CameraRule {
+        name: camera.name.clone(),
+        period_ns: camera
+            .source
+            .rate_fps()
+            .filter(|rate| *rate > 0.0)
+            .map(|rate| (1e9 / rate).round() as u64),
+    };
+    Rules {
+        reaction_deadline_ns: ns(file.tasks.reaction_deadline_ms),
+        ssm_period_ns: file.tasks.ssm.period().as_nanos() as u64,
+        ssm_deadline_ns: file.tasks.ssm.deadline().as_nanos() as u64,
+        perception_deadline_ns: file.tasks.perception.deadline().as_nanos() as u64,
+        cameras: file.cameras.iter().map(camera).collect(),
+    }
+}
+
+/// Time until `at_ns`, CLOCK_MONOTONIC.
+fn until(at_ns: u64) -> Duration {
+    Duration::from_nanos(at_ns.saturating_sub(monotonic_ns()))
 }
 
 /// Runs the cell and leaves a sealed run directory.
@@ -129,6 +174,20 @@ pub fn run(
     options: &RunOptions,
     observe: &mut dyn FnMut(RunEvent<'_>),
 ) -> Result<CellSummary, LabError> {
+    // A bench or campaign has decided for all of its runs; a run alone decides for itself.
+    let settled = match file.scaled {
+        None if file.scale.is_some() => {
+            observe(RunEvent::Preparing { what: "measuring what a frame costs here" });
+            let mut settled = file.clone();
+            scale::settle(&mut settled)?;
+            Some(settled)
+        }
+        _ => None,
+    };
+    let file = settled.as_ref().unwrap_or(file);
+    if let Some(scaled) = &file.scaled {
+        observe(RunEvent::Preparing { what: &scaled.text() });
+    }
     let mut session = Session::create("cell", file.tasks.policy.name(), file, options)?;
     let started = Cell::start(
         &file.cell(),
@@ -152,12 +211,15 @@ pub fn run(
         noise: options.interference.noise,
         cameras: file.cameras.len() as u32,
         deadline_ms: file.tasks.reaction_deadline_ms,
-        ssm_deadline_ns: file.tasks.ssm.deadline().as_nanos() as u64,
-        // Until the window is known, everything counts: a run that is killed early can still be summed up.
-        window_ns: [0, u64::MAX],
+        window_ns: [u64::MAX; 2],
         records_lost: 0,
         not_granted: cell.not_granted(),
         cpu: CpuShare::default(),
+        scaled: file.scaled.clone(),
+        failures: Vec::new(),
+        doubts: Vec::new(),
+        longest_still_ms: 0.0,
+        detector_runs: 0,
         worker: cell.worker().as_ref().map(WorkerFactsShort::from),
     };
     let records = cell.take_records().ok_or_else(|| LabError::internal("records"))?;
@@ -179,7 +241,8 @@ pub fn run(
     };
     let window = Window::watched(options.watch.clone());
     let (dir, teller) = (session.dir().clone(), session.teller());
-    let collector = Collector::new(&dir, records, board, &session.header.measures, &window, teller)?;
+    let collector = Collector::new(&dir, records, board, rules(file), &mut session.header.measures, &window)?
+        .telling(teller);
     let stop_collector = Arc::new(AtomicBool::new(false));
     let collecting = {
         let stop = Arc::clone(&stop_collector);
@@ -188,7 +251,9 @@ pub fn run(
     };
     let views = Views::start(file, options.view, cameras, shown)?;
     session.header.not_granted.clone_from(&facts.not_granted);
-    let mut running = Running { session, cell, facts };
+    let names = file.cameras.iter().map(|camera| camera.name.clone()).collect();
+    let watch = Watch::new(file.cameras.len());
+    let mut running = Running { session, cell, facts, watch, names };
     running.write()?;
     observe(RunEvent::Started {
         dir: running.session.dir(),
@@ -199,21 +264,25 @@ pub fn run(
 
     std::thread::sleep(SETTLE.saturating_sub(session::SETTLE));
     running.session.start_load(&options.interference)?;
-    running.facts.window_ns = [running.session.begin_window()?, u64::MAX];
-    window.open(running.facts.window_ns[0]);
-    running.session.note("facts", &running.facts)?;
-    running.session.write()?;
+    let length_ns = options.seconds.map(|seconds| (seconds * 1e9).ceil() as u64);
+    let from_ns = running.open(&window, length_ns)?;
     let begun = Instant::now();
-    let length = options.seconds.map(Duration::from_secs_f64);
     let mut counted: Option<Instant> = None;
+    running.watch.begin();
     while !options.stop.load(Ordering::Acquire) && !views.user_quit() {
-        let elapsed = begun.elapsed();
-        if length.is_some_and(|length| elapsed >= length) {
+        let left = length_ns.map(|length_ns| until(from_ns.saturating_add(length_ns)));
+        if left.is_some_and(|left| left.is_zero()) {
             break;
         }
+        running.watch.punctual_turn(&running.cell);
         let ended = running.cell.ended_threads();
         if !ended.is_empty() {
-            running.session.header.problems.push(format!("ended before their time: {}", ended.join(", ")));
+            running.fail(format!("ended before their time: {}", ended.join(", ")));
+            break;
+        }
+        // A run that nobody records any more proves nothing: why is in the collector's result.
+        if collecting.is_finished() {
+            running.fail("the collector of the samples ended before its time".to_owned());
             break;
         }
         // Counting reads /proc: for views only, and seldom.
@@ -221,17 +290,21 @@ pub fn run(
             *threads.lock().unwrap_or_else(PoisonError::into_inner) = count_threads(&running.cell)?;
             counted = Some(Instant::now());
         }
-        observe(RunEvent::Tick { elapsed, status: watched.read().value });
-        std::thread::sleep(length.map_or(TICK, |length| TICK.min(length.saturating_sub(elapsed))));
+        observe(RunEvent::Tick { elapsed: begun.elapsed(), status: watched.read().value });
+        std::thread::sleep(left.map_or(TICK, |left| TICK.min(left)));
     }
-    running.facts.window_ns[1] = running.session.end_window();
-    window.close(running.facts.window_ns[1]);
-    running.facts.cpu = running.session.header.cpu;
+    running.watch.punctual_turn(&running.cell);
+    running.close(&window);
     running.session.end_load()?;
     running.facts.not_granted = running.cell.not_granted();
     running.session.header.not_granted.clone_from(&running.facts.not_granted);
-    let stops = running.cell.dashboard_stops();
-    running.session.header.problems.extend(stops.iter().map(|stop| {
+    // Until here problems are those of the interference and of whoever is told of jobs.
+    running.facts.doubts = std::mem::take(&mut running.session.header.problems);
+    let Running { watch, cell, facts, names, .. } = &mut running;
+    facts.failures.extend(watch.troubles(cell, names));
+    facts.longest_still_ms = watch.longest_still.as_secs_f64() * 1e3;
+    let stops = cell.dashboard_stops();
+    facts.failures.extend(stops.iter().map(|stop| {
         format!(
             "the robot did not obey ({}); the dashboard's stop was tried: {}",
             stop.cause.kind.text(),
@@ -241,6 +314,42 @@ pub fn run(
     // Facts of the living: census and feeds are read before anything ends.
     running.write()?;
     finish(running, views, collecting, &stop_collector)
+}
+
+impl Running {
+    /// Opens the window, which closes by itself where the length of the run is known. Returns its beginning.
+    fn open(&mut self, window: &Window, length_ns: Option<u64>) -> Result<u64, LabError> {
+        let from_ns = monotonic_ns() + AHEAD.as_nanos() as u64;
+        let to_ns = length_ns.map_or(u64::MAX, |length_ns| from_ns.saturating_add(length_ns));
+        window.close(to_ns);
+        window.open(from_ns);
+        std::thread::sleep(until(from_ns));
+        self.session.begin_window()?;
+        self.facts.window_ns = [from_ns, to_ns];
+        self.facts.detector_runs = self.cell.detector_runs();
+        self.session.window(self.facts.window_ns);
+        self.session.note("facts", &self.facts)?;
+        self.session.write()?;
+        Ok(from_ns)
+    }
+
+    /// Closes the window now, unless it is closed already.
+    fn close(&mut self, window: &Window) {
+        let [from_ns, to_ns] = self.facts.window_ns;
+        let to_ns = to_ns.min(monotonic_ns() + AHEAD.as_nanos() as u64);
+        window.close(to_ns);
+        std::thread::sleep(until(to_ns));
+        self.session.end_window();
+        self.facts.window_ns = [from_ns, to_ns];
+        self.session.window(self.facts.window_ns);
+        self.facts.cpu = self.session.header.cpu;
+        self.facts.detector_runs = self.cell.detector_runs().saturating_sub(self.facts.detector_runs);
+    }
+
+    /// What fails the run whatever was measured.
+    fn fail(&mut self, why: String) {
+        self.facts.failures.push(why);
+    }
 }
 
 /// Ends everything in order: cameras, perception and SSM, views, collector; then sums up and seals. The noise has ended
@@ -254,37 +363,51 @@ fn finish(
 ) -> Result<CellSummary, LabError> {
     let Running { cell, mut session, mut facts, .. } = running;
     let protective_distance = cell.protective_distance();
-    session.header.problems.extend(cell.stop(DRAIN_PATIENCE));
+    facts.failures.extend(cell.stop(DRAIN_PATIENCE));
     views.stop();
     stop_collector.store(true, Ordering::Release);
     match collecting.join() {
         Ok(Ok(collected)) => facts.records_lost = collected.lost,
         Ok(Err(error)) => return Err(error),
-        Err(error) => session.header.problems.push(format!("collector: {error}")),
+        Err(error) => facts.failures.push(format!("collector: {error}")),
     }
     session.header.records_lost = facts.records_lost;
+    session.header.problems.extend(facts.failures.iter().chain(&facts.doubts).cloned());
     session.note("facts", &facts)?;
     session.write()?;
-    let (mut summary, reactions) = summarise(session.dir())?;
+    let mut summary = summarise(session.dir())?;
     summary.protective_distance = protective_distance;
-    let mut file = session.dir().samples(REACTIONS)?;
-    reactions.iter().try_for_each(|row| file.push(row))?;
-    file.flush()?;
-    let header = &mut session.header;
-    if let Some(reaction) = header.measures.first_mut() {
-        reaction.never = summary.unanswered_late.saturating_add(summary.dropped_late);
-        reaction.rate_hz =
-            (summary.seconds > 0.0).then(|| summary.reaction_ms.count as f64 / summary.seconds);
+    tell_header(&mut session.header, &summary);
+    Ok(session.seal_with(|_| Ok(summary))?.1)
+}
+
+/// What reports and comparisons read of the summary.
+fn tell_header(header: &mut RunHeader, summary: &CellSummary) {
+    let skipped: u64 = summary.tasks.iter().skip(1).map(|task| task.skipped).sum();
+    let lost: u64 = summary.losses.values().sum();
+    for measure in &mut header.measures {
+        // A skipped release is a job that never was, and a frame that nobody judged a reaction that never came.
+        measure.never = match measure.name.as_str() {
+            REACTION => summary.unanswered_late.saturating_add(summary.dropped_late).saturating_add(lost),
+            PERCEPTION_RESPONSE => skipped.saturating_add(lost),
+            _ => summary.ssm.skipped,
+        };
+        if summary.seconds > 0.0 && [REACTION, PERCEPTION_RESPONSE].contains(&measure.name.as_str()) {
+            let count = if measure.name == REACTION { summary.reaction_ms.count } else { summary.frames };
+            measure.rate_hz = Some(count as f64 / summary.seconds);
+        }
     }
-    // A skipped release is a job that never was.
-    header.measures.iter_mut().skip(1).for_each(|measure| measure.never = summary.ssm.skipped);
+    header.work = summary.work.header();
     header.figures.insert("frames_dropped".to_owned(), summary.frames_dropped as f64);
+    header.figures.insert("frames_lost".to_owned(), lost as f64);
     header.figures.insert("stops".to_owned(), summary.stops as f64);
+    if let Some(scaled) = &summary.scaled {
+        header.figures.insert("scaled_cameras".to_owned(), f64::from(scaled.cameras));
+        header.figures.insert("scaled_rate_fps".to_owned(), scaled.rate_fps);
+    }
     if let Some(worker) = &summary.worker {
         header.figures.extend(worker_figures(worker));
     }
-    summary.reasons.extend(header.problems.iter().cloned());
-    Ok(session.seal_with(|_| Ok(summary))?.1)
 }
 
 /// Figures of the perception process that campaigns compare.

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use takt_perception_process::{EventKind, PARTS, Record, Stages, WorkerFacts};
-use takt_stats::Summary;
+use takt_stats::{Recorder, RecorderError, Summary};
+
+use super::tally::{in_units_of, inside};
 
 /// Name of the sample file of frames that the perception process answered in time.
 pub const GPU_FRAMES: &str = "gpu_frames";
@@ -121,54 +123,77 @@ impl WorkerSummary {
     pub fn count(&self, kind: EventKind) -> u64 {
         self.events.get(kind.name()).copied().unwrap_or(0)
     }
+}
 
-    /// Sums up what lies in the window.
-    pub fn of(
-        facts: &WorkerFactsShort,
-        frames: &[WorkerRow],
-        events: &[WorkerRow],
-        window_ns: [u64; 2],
-    ) -> Self {
-        let inside = |row: &&WorkerRow| (window_ns[0]..window_ns[1]).contains(&row.time_ns);
-        let frames: Vec<&WorkerRow> = frames.iter().filter(inside).collect();
-        let of = |value: &dyn Fn(&WorkerRow) -> Option<u64>| {
-            let values = frames.iter().filter_map(|row| value(row)).map(|ns| ns as f64 / 1e6);
-            Summary::of(&mut values.collect::<Vec<_>>())
+/// What the perception process did within the window, counted in constant memory.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct WorkerTally {
+    answer: Recorder,
+    work: Recorder,
+    stages: Vec<Recorder>,
+    worst_error_ns: u64,
+    events: BTreeMap<String, u64>,
+    /// First cause of each kind.
+    causes: BTreeMap<String, String>,
+    answered: u64,
+}
+
+impl WorkerTally {
+    pub(super) fn new() -> Result<Self, RecorderError> {
+        Ok(Self {
+            answer: Recorder::compact(None)?,
+            work: Recorder::compact(None)?,
+            stages: (0..PARTS).map(|_| Recorder::compact(None)).collect::<Result<_, _>>()?,
+            worst_error_ns: 0,
+            events: BTreeMap::new(),
+            causes: BTreeMap::new(),
+            answered: 0,
+        })
+    }
+
+    /// Takes an answer or an event, if it lies in the window.
+    pub fn see(&mut self, record: &Record, window_ns: [u64; 2]) {
+        if !inside(window_ns, record.time_ns) {
+            return;
+        }
+        if record.kind != EventKind::Answered {
+            let name = record.kind.name();
+            *self.events.entry(name.to_owned()).or_default() += 1;
+            self.causes.entry(name.to_owned()).or_insert_with(|| record.cause.to_string());
+            return;
+        }
+        self.answered += 1;
+        let keep = |recorder: &mut Recorder, [from, to]: [u64; 2]| {
+            if to > from && from > 0 {
+                recorder.record(to - from);
+            }
         };
-        let span = |from: u64, to: u64| (to > from && from > 0).then(|| to - from);
-        type Part = fn(&WorkerRow) -> (u64, u64);
-        let parts: [Part; PARTS] = [
-            |r| (r.upload_start_ns, r.upload_end_ns),
-            |r| (r.prepare_start_ns, r.prepare_end_ns),
-            |r| (r.detect_start_ns, r.detect_end_ns),
-            |r| (r.decode_start_ns, r.decode_end_ns),
-            |r| (r.masks_start_ns, r.masks_end_ns),
-            |r| (r.measure_start_ns, r.measure_end_ns),
-        ];
-        let stages_ms = Stages::NAMES.iter().zip(parts).map(|(name, part)| {
-            let summary = of(&|row| {
-                let (from, to) = part(row);
-                span(from, to)
-            });
-            ((*name).to_owned(), summary)
-        });
-        let mut summary = Self {
+        keep(&mut self.answer, [record.asked_ns, record.done_ns]);
+        keep(&mut self.work, [record.taken_ns, record.done_ns]);
+        self.stages.iter_mut().zip(record.stages.spans).for_each(|(stage, span)| keep(stage, span));
+        self.worst_error_ns = self.worst_error_ns.max(record.stages.error_ns);
+    }
+
+    /// Its figures.
+    pub fn summary(&self, facts: &WorkerFactsShort) -> WorkerSummary {
+        const NS_PER_MS: f64 = 1e6;
+        let stages_ms = Stages::NAMES
+            .iter()
+            .zip(&self.stages)
+            .filter(|(_, stage)| stage.count() > 0)
+            .map(|(name, stage)| ((*name).to_owned(), in_units_of(NS_PER_MS, stage)));
+        WorkerSummary {
             device: facts.device.clone(),
             driver: facts.driver.clone(),
             engine: facts.engine.clone(),
-            answered: frames.len() as u64,
-            answer_ms: of(&|row| span(row.asked_ns, row.done_ns)),
-            work_ms: of(&|row| span(row.taken_ns, row.done_ns)),
-            clock_error_us: frames.iter().map(|row| row.error_ns).max().unwrap_or(0) as f64 / 1e3,
-            stages_ms: stages_ms.filter(|(_, summary)| summary.count > 0).collect(),
-            ..Self::default()
-        };
-        for event in events.iter().filter(inside) {
-            let name = event.kind.name();
-            *summary.events.entry(name.to_owned()).or_default() += 1;
-            summary.causes.entry(name.to_owned()).or_insert_with(|| event.cause.clone());
+            answered: self.answered,
+            answer_ms: in_units_of(NS_PER_MS, &self.answer),
+            work_ms: in_units_of(NS_PER_MS, &self.work),
+            stages_ms: stages_ms.collect(),
+            clock_error_us: self.worst_error_ns as f64 / 1e3,
+            events: self.events.clone(),
+            causes: self.causes.clone(),
         }
-        summary
     }
 }
 
@@ -229,12 +254,12 @@ mod tests {
 
     #[test]
     fn only_the_window_counts() {
-        let rows = |kind, times: &[u64]| -> Vec<WorkerRow> {
-            times.iter().map(|&t| WorkerRow::from(&record(kind, t))).collect()
-        };
-        let frames = rows(EventKind::Answered, &[5, 15, 16, 25]);
-        let events = rows(EventKind::Overrun, &[9, 10, 19, 20]);
-        let summary = WorkerSummary::of(&WorkerFactsShort::default(), &frames, &events, [10, 20]);
+        let mut tally = WorkerTally::new().unwrap();
+        for (kind, times) in [(EventKind::Answered, [5, 15, 16, 25]), (EventKind::Overrun, [9, 10, 19, 20])] {
+            times.iter().for_each(|&at| tally.see(&record(kind, at), [10, 20]));
+        }
+        let tally: WorkerTally = serde_json::from_str(&serde_json::to_string(&tally).unwrap()).unwrap();
+        let summary = tally.summary(&WorkerFactsShort::default());
         assert_eq!(
             (summary.answered, summary.count(EventKind::Overrun), summary.count(EventKind::Late)),
             (2, 2, 0)

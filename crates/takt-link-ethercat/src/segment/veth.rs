@@ -3,6 +3,7 @@
 //! [`VethPair`] makes two interfaces with a cable between them; [`serve`] puts the segment at one end. A master must not
 //! open its end before the segment is bound, else its first frames meet nobody.
 
+use std::io::Write;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -102,7 +103,13 @@ impl Drop for VethPair {
     fn drop(&mut self) {
         // Removing one end removes both.
         if let Err(error) = ip(&["link", "del", &self.master]) {
-            eprintln!("the interfaces {} and {} are left behind: {error}", self.master, self.segment);
+            // Standard error may be closed, and this may run while a panic unwinds.
+            let _ = writeln!(
+                std::io::stderr(),
+                "the interfaces {} and {} are left behind: {error}",
+                self.master,
+                self.segment
+            );
         }
     }
 }

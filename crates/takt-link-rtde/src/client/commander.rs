@@ -2,6 +2,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
+use super::final_stop::{self, FinalStop};
 use super::mailbox::{CommandSocket, Mailbox};
 use super::recipe::{self, COMMAND_BYTES};
 use crate::Command;
@@ -35,6 +36,9 @@ impl SendOutcome {
 /// Sends the safety job's commands; owned by the safety thread.
 #[derive(Debug)]
 pub struct Commander {
+    /// First, so that it is dropped before the descriptor that it names.
+    final_stop: FinalStop,
+    at_end: Option<Command>,
     mailbox: Arc<Mailbox>,
     current: Option<CommandSocket>,
     broken: bool,
@@ -45,7 +49,31 @@ pub struct Commander {
 
 impl Commander {
     pub(super) fn new(mailbox: Arc<Mailbox>) -> Self {
-        Self { mailbox, current: None, broken: false, pending: [0; 2 * COMMAND_BYTES], pending_bytes: 0 }
+        Self {
+            final_stop: FinalStop::new(),
+            at_end: None,
+            mailbox,
+            current: None,
+            broken: false,
+            pending: [0; 2 * COMMAND_BYTES],
+            pending_bytes: 0,
+        }
+    }
+
+    /// What the robot is to be told last, a stop: when this is dropped, when its thread panics, and by
+    /// [`send_final_stop`](super::send_final_stop). Without it the last command stays in force until the robot's own
+    /// watchdog ends it.
+    pub fn at_end(&mut self, command: Command) {
+        self.at_end = Some(command);
+        self.arm();
+    }
+
+    /// Puts the last command where it can be sent without this.
+    fn arm(&self) {
+        let (Some(command), Some(current)) = (&self.at_end, &self.current) else { return };
+        let mut packet = [0; COMMAND_BYTES];
+        recipe::encode(command, current.recipe, &mut packet);
+        self.final_stop.arm(&current.socket, &packet);
     }
 
     /// Sends a command: at most one `send(2)` with `MSG_DONTWAIT`, no lock, no allocation, no close.
@@ -53,7 +81,11 @@ impl Commander {
     /// A speed fraction that is no number is sent as 0 (stop); others are cut to 0 to 1. The stream stays
     /// whole whatever the kernel takes: a packet that was begun is finished first.
     pub fn send(&mut self, command: &Command) -> SendOutcome {
+        if final_stop::is_over() {
+            return SendOutcome::Disconnected;
+        }
         if self.mailbox.renew(&mut self.current) {
+            self.arm();
             // A new stream: the rest of an old packet has no place in it.
             self.pending_bytes = 0;
             self.broken = false;
@@ -100,6 +132,26 @@ impl Commander {
         self.pending.copy_within(sent..rest_end, 0);
         self.pending_bytes = rest_end - sent;
         outcome
+    }
+}
+
+/// How often the last command is tried.
+const LAST_TRIES: u32 = 20;
+
+/// How long a full socket is given between two tries of the last command.
+const LAST_PAUSE: std::time::Duration = std::time::Duration::from_millis(1);
+
+impl Drop for Commander {
+    fn drop(&mut self) {
+        if let Some(stop) = self.at_end.take() {
+            // Best effort: without a connection the robot's watchdog stops it. A full socket takes it a moment later.
+            for _ in 0..LAST_TRIES {
+                match self.send(&stop) {
+                    SendOutcome::WouldBlock | SendOutcome::Partial => std::thread::sleep(LAST_PAUSE),
+                    _ => return,
+                }
+            }
+        }
     }
 }
 
@@ -186,6 +238,36 @@ mod tests {
                 assert_eq!(second + left + dropped, begun + COMMAND_BYTES);
                 assert!(left < COMMAND_BYTES);
             }
+        }
+    }
+
+    #[test]
+    fn the_last_command_is_the_stop_however_the_commander_ends() {
+        let stop = Command {
+            speed_fraction: 0.0,
+            digital_outputs: 4,
+            digital_outputs_mask: 7,
+            heartbeat: -1,
+            challenge: 1,
+        };
+        let last_of = |mut far: TcpStream| {
+            let mut bytes = Vec::new();
+            far.read_to_end(&mut bytes).unwrap();
+            bytes[bytes.len() - COMMAND_BYTES..].to_vec()
+        };
+        let mut expected = [0; COMMAND_BYTES];
+        recipe::encode(&stop, 3, &mut expected);
+        for panics in [false, true] {
+            let (mut commander, far) = commander();
+            commander.at_end(stop);
+            let thread = std::thread::spawn(move || {
+                for heartbeat in 0..5 {
+                    assert_eq!(commander.send(&command(heartbeat)), SendOutcome::Sent);
+                }
+                assert!(!panics, "a job that panics");
+            });
+            assert_eq!(thread.join().is_err(), panics);
+            assert_eq!(last_of(far), expected);
         }
     }
 

@@ -5,7 +5,8 @@
 //! - a receiver thread, `rtde-recv`, decodes every output packet and publishes it as [`RobotState`] into a
 //!   wait-free exchange buffer, and the last ones as [`StateHistory`] into another; it also reconnects;
 //! - a [`Commander`], owned by the safety thread, sends one pre-laid-out packet per cycle with one
-//!   non-blocking `send(2)`: it never blocks, locks or allocates.
+//!   non-blocking `send(2)`: it never blocks, locks or allocates. Its last command is the stop it was given, however
+//!   it ends; [`send_final_stop`] is for handlers of fatal signals.
 //!
 //! When the link is lost, a state with `connected = false` is published at once and the commander answers
 //! [`SendOutcome::Disconnected`]; the robot-side watchdog (see `urscript/takt_cell.script`) stops the robot.
@@ -15,6 +16,7 @@
 mod clock;
 mod commander;
 mod config;
+mod final_stop;
 mod history;
 mod link;
 mod mailbox;
@@ -23,5 +25,6 @@ mod recipe;
 pub use clock::{ClockFollower, Content, Followed, MAX_DRIFT_PPM};
 pub use commander::{Commander, SendOutcome};
 pub use config::RtdeConfig;
+pub use final_stop::send_final_stop;
 pub use history::{STATE_HISTORY, StateHistory, StateSample};
 pub use link::{Link, LinkEvent, Opened};

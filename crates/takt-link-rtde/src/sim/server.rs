@@ -1,6 +1,6 @@
 //! The simulator's one thread: once per cycle take inputs in, move, send outputs.
 
-use std::io;
+use std::io::{self, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
 use std::sync::atomic::Ordering;
@@ -106,7 +106,9 @@ impl Server {
         // SAFETY: `param` is a valid sched_param, and 0 names the calling thread.
         let rc = unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, &param) };
         if rc != 0 {
-            eprintln!(
+            // Whether somebody hears it or not: nothing here may end for a closed stream.
+            let _ = writeln!(
+                io::stderr(),
                 "ursim: SCHED_FIFO {} not granted ({}); it runs without. Give CAP_SYS_NICE or an rtprio limit",
                 self.fifo_priority,
                 io::Error::last_os_error()
@@ -188,7 +190,9 @@ impl Server {
             }
             match Client::new(stream) {
                 Ok(client) => self.clients.push(client),
-                Err(error) => eprintln!("ursim: RTDE client {peer} not accepted: {error}"),
+                Err(error) => {
+                    let _ = writeln!(io::stderr(), "ursim: RTDE client {peer} not accepted: {error}");
+                }
             }
         }
     }
@@ -200,7 +204,9 @@ impl Server {
             }
             match DashboardClient::new(stream) {
                 Ok(client) => self.dashboards.push(client),
-                Err(error) => eprintln!("ursim: dashboard client {peer} not accepted: {error}"),
+                Err(error) => {
+                    let _ = writeln!(io::stderr(), "ursim: dashboard client {peer} not accepted: {error}");
+                }
             }
         }
     }

@@ -97,7 +97,7 @@ impl Log {
         if let Err(error) = outcome {
             // A full disk must not end the manager; it is said once where it can be.
             self.broken = true;
-            eprintln!("takt manage: the log ends here: {error}");
+            let _ = writeln!(std::io::stderr(), "takt manage: the log ends here: {error}");
         }
     }
 

@@ -5,6 +5,7 @@
 
 mod show;
 mod sides;
+mod work;
 
 use std::path::PathBuf;
 
@@ -18,6 +19,7 @@ use crate::collect::{Collection, Fact, Group, Run};
 use crate::words::{Unit, clean};
 
 pub use show::document;
+pub use work::WorkOfSides;
 
 /// What is compared, and its name.
 const STATISTICS: [(Statistic, &str); 5] = [
@@ -91,7 +93,7 @@ pub struct Change {
     /// The difference in percent of before; null from 0.
     pub percent: Option<f64>,
     /// Whether the interval excludes no difference; null without an interval, and for the better figure of the side on which more
-    /// never came.
+    /// never came, or which did less work.
     pub clear: Option<bool>,
     /// What to know about it.
     pub warnings: Vec<String>,
@@ -116,6 +118,9 @@ pub struct Pair {
     pub misses: [Option<u64>; 2],
     /// Deadlines.
     pub deadline_ns: [Option<u64>; 2],
+    /// How much work each side did, where its runs tell: who did less is not called better.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub work: Vec<WorkOfSides>,
     /// The figures; empty where a side has no samples.
     pub changes: Vec<Change>,
     /// Why there are none, or what must be known about the samples.
@@ -300,6 +305,11 @@ fn pair(first: &Collection, other: &Collection, found: &Match<'_>, letters: &[St
     }
     remarks.extend(before.about_never(&letters[0]));
     remarks.extend(after.about_never(&letters[1]));
+    let work = work::of_sides(
+        [(&first.runs, found.before), (&other.runs, found.after)]
+            .map(|(runs, members)| members.iter().map(|(index, measure)| (&runs[*index].header, measure))),
+    );
+    remarks.extend(work::told(&work, letters));
     let mut changes = Vec::new();
     let x: Vec<&[f64]> = before.series.iter().map(Vec::as_slice).collect();
     let y: Vec<&[f64]> = after.series.iter().map(Vec::as_slice).collect();
@@ -314,6 +324,16 @@ fn pair(first: &Collection, other: &Collection, found: &Match<'_>, letters: &[St
                     let letter = if d.difference < 0.0 { &letters[1] } else { &letters[0] };
                     warnings.push(format!("{letter} is no better for it: more of its samples never came"));
                 }
+                let better = usize::from(d.difference < 0.0);
+                let less = if d.difference == 0.0 { Vec::new() } else { work::less(&work, better) };
+                if !less.is_empty() {
+                    let letter = &letters[better];
+                    warnings.push(format!(
+                        "{letter} is no better for it: it did less work ({})",
+                        less.join("; ")
+                    ));
+                }
+                let flattered = flattered || !less.is_empty();
                 changes.push(Change {
                     figure: name.to_owned(),
                     before_ns: d.before,
@@ -340,6 +360,7 @@ fn pair(first: &Collection, other: &Collection, found: &Match<'_>, letters: &[St
         never: [before.never, after.never],
         misses: [before.misses, after.misses],
         deadline_ns: [before.deadline_ns, after.deadline_ns],
+        work,
         changes,
         remarks,
     }

@@ -84,6 +84,7 @@ pub fn header(factors: &[(&str, &str)], repetition: u32) -> RunHeader {
         measures: vec![measure()],
         phases: vec![],
         figures: BTreeMap::new(),
+        work: Vec::new(),
     }
 }
 

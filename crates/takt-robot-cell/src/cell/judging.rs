@@ -39,7 +39,7 @@ pub(super) fn prepare_judging(
     options: StartOptions<'_>,
 ) -> Result<Prepared, CellError> {
     let device = config.perception.device;
-    let stop = options.stop.unwrap_or(&NEVER);
+    let stop = options.stop.map_or(&NEVER, |stop| &**stop);
     if !device.wants_gpu() && !config.perception.process {
         return here(config, feeds, census, stop);
     }
@@ -126,7 +126,7 @@ fn there(
     options: StartOptions<'_>,
 ) -> Result<Prepared, CellError> {
     let asked = config.perception.device;
-    let stop = options.stop.unwrap_or(&NEVER);
+    let stop = options.stop.map_or(&NEVER, |stop| &**stop);
     let failed = |source| match source {
         WorkerError::Stopped => CellError::Stopped,
         source => CellError::Worker { device: asked, source },

@@ -45,6 +45,12 @@ const PROOF_PATIENCE: Duration = Duration::from_secs(5);
 /// How often new threads of libraries are looked for.
 const CENSUS_PERIOD: Duration = Duration::from_millis(500);
 
+/// SSM jobs after its end for which the robot has time to say that it obeys the last stop: 0.2 s at 500 Hz.
+const JOBS_TO_STAND: u32 = 100;
+
+/// How long a cell that is dropped, not stopped, waits for its SSM task to command the stop.
+const LAST_STOP_PATIENCE: Duration = Duration::from_millis(500);
+
 /// Time between the last thread's start and the first frame.
 const START_DELAY_NS: u64 = 200_000_000;
 
@@ -68,8 +74,9 @@ pub struct StartOptions<'a> {
     pub worker: Option<Program>,
     /// Hears of what takes long before the first frame.
     pub progress: Option<&'a mut dyn FnMut(&str)>,
-    /// Ends the start: networks and devices may take minutes until they are ready.
-    pub stop: Option<&'a AtomicBool>,
+    /// Ends the start: networks and devices may take minutes until they are ready. Set later, it makes the next SSM job
+    /// command the robot to stop, and all after it.
+    pub stop: Option<&'a Arc<AtomicBool>>,
 }
 
 /// The stop of those who have none.
@@ -126,6 +133,9 @@ pub struct Cell {
     simulator: Option<Simulator>,
     stop_perception: Arc<AtomicBool>,
     stop_ssm: Arc<AtomicBool>,
+    /// From here on the SSM task commands nothing but the stop.
+    ending: Arc<AtomicBool>,
+    disobeyed: Arc<AtomicBool>,
     facts: Arc<SsmFacts>,
     without_watchdog: Arc<AtomicBool>,
     dashboard: Option<DashboardStopper>,
@@ -138,10 +148,20 @@ pub struct Cell {
 
 impl Drop for Cell {
     fn drop(&mut self) {
+        // Unless `stop` has come before: an error or a panic of the thread that owns the cell. The process may end next, so
+        // the task that commands the robot is waited for.
+        self.ending.store(true, Ordering::Release);
         self.stop_perception.store(true, Ordering::Release);
         self.stop_ssm.store(true, Ordering::Release);
+        let until = Instant::now() + LAST_STOP_PATIENCE;
+        while self.threads.iter().any(|t| t.name() == SSM && !t.is_finished()) && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 }
+
+/// Name of the SSM task's thread.
+const SSM: &str = "ssm";
 
 impl Cell {
     /// Starts everything.
@@ -150,7 +170,8 @@ impl Cell {
     /// [`CellError`]; whatever was started is ended again. [`CellError::Stopped`] once [`StartOptions::stop`] is set.
     pub fn start(config: &CellConfig, options: StartOptions<'_>) -> Result<Self, CellError> {
         let masks = options.masks;
-        let stop = options.stop.unwrap_or(&NEVER);
+        let asked_to_stop = options.stop.cloned();
+        let stop = options.stop.map_or(&NEVER, |stop| &**stop);
         config.validate().map_err(CellError::Config)?;
         let mut warnings = Vec::new();
         let awake = prepare_machine(config, &mut warnings)?;
@@ -190,6 +211,8 @@ impl Cell {
             simulator,
             stop_perception: Arc::default(),
             stop_ssm: Arc::default(),
+            ending: Arc::default(),
+            disobeyed: Arc::default(),
             facts: Arc::default(),
             without_watchdog: Arc::default(),
             dashboard: None,
@@ -217,6 +240,7 @@ impl Cell {
             robot: ssm_robot,
             commander,
             records: jobs_in,
+            ending: asked_to_stop.into_iter().chain([Arc::clone(&cell.ending)]).collect(),
             facts: Arc::clone(&cell.facts),
             alarm,
             without_watchdog: Arc::clone(&cell.without_watchdog),
@@ -303,7 +327,8 @@ impl Cell {
         // Refused here, not in the thread: a period that the loop cannot have.
         Periodic::start_now(period, SleepStrategy::Kernel)?;
         let stop = Arc::clone(&self.stop_ssm);
-        let handle = thread::spawn("ssm", &settings(config, Role::Ssm), move || {
+        let disobeyed = Arc::clone(&self.disobeyed);
+        let handle = thread::spawn(SSM, &settings(config, Role::Ssm), move || {
             let sleep = match sleep {
                 SsmSleep::Kernel => SleepStrategy::Kernel,
                 SsmSleep::Spin => SleepStrategy::Spin { margin },
@@ -317,6 +342,14 @@ impl Cell {
                 let release = periodic.next();
                 task.job(&release);
             }
+            // `ending` is set by now: these jobs command the stop.
+            for _ in 0..JOBS_TO_STAND {
+                if task.stands_commanded() {
+                    return;
+                }
+                task.job(&periodic.next());
+            }
+            disobeyed.store(true, Ordering::Release);
         })?;
         self.keep(handle);
         Ok(())
@@ -480,13 +513,15 @@ impl Cell {
 
     /// Names of critical threads that have ended. Empty while all is well.
     pub fn ended_threads(&self) -> Vec<String> {
-        self.threads.iter().filter(|t| t.is_finished()).map(|t| t.name().to_owned()).collect()
+        let all = self.threads.iter().chain(&self.detector_thread);
+        all.filter(|t| t.is_finished()).map(|t| t.name().to_owned()).collect()
     }
 
-    /// Ends the cameras, lets perception finish what has arrived and SSM answer it, then stops the robot and ends
+    /// Stops the robot, ends the cameras, lets perception finish what has arrived and SSM answer it, and ends
     /// every thread. Returns what went wrong on the way, a sentence each.
     pub fn stop(mut self, patience: Duration) -> Vec<String> {
         let mut problems = Vec::new();
+        self.ending.store(true, Ordering::Release);
         self.feeds.iter_mut().for_each(CameraFeed::stop);
         self.stop_perception.store(true, Ordering::Release);
         let until = Instant::now() + patience;
@@ -504,7 +539,7 @@ impl Cell {
         self.threads.extend(self.detector_thread.take());
         for handle in self.threads.drain(..) {
             let name = handle.name().to_owned();
-            if !handle.is_finished() && Instant::now() >= until && name != "ssm" {
+            if !handle.is_finished() && Instant::now() >= until && name != SSM {
                 problems
                     .push(format!("{name} did not end within {patience:?}; its last frame is not recorded"));
                 continue;
@@ -512,6 +547,12 @@ impl Cell {
             if let Err(error) = handle.join() {
                 problems.push(format!("{name}: {error}"));
             }
+        }
+        if self.disobeyed.load(Ordering::Acquire) {
+            problems.push(format!(
+                "the robot did not follow the last stop within {:?}: its target speed stayed above 0",
+                self.config.tasks.ssm.period() * JOBS_TO_STAND
+            ));
         }
         problems
     }

@@ -4,7 +4,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use takt_link_rtde::client::{Commander, SendOutcome};
+use takt_link_rtde::arm::registers::MAX_CHALLENGE;
+use takt_link_rtde::client::Commander;
 use takt_link_rtde::{Command, RobotState};
 use takt_perception::Detections;
 use takt_rt::clock::monotonic_ns;
@@ -16,7 +17,6 @@ use crate::cell::guard::{Alarm, SsmFacts};
 use crate::config::LightOutputs;
 use crate::records::SsmJob;
 use crate::ssm::{CameraInput, Inputs, Light, MAX_CAMERAS, Monitor};
-use takt_link_rtde::arm::registers::MAX_CHALLENGE;
 
 /// What the task is connected to.
 #[derive(Debug)]
@@ -31,6 +31,8 @@ pub struct SsmPorts {
     pub commander: Commander,
     /// All records, for the collector.
     pub records: Producer<SsmJob>,
+    /// Set when the run ends: whatever is decided from then on, the robot is commanded to stop.
+    pub ending: Vec<Arc<AtomicBool>>,
     /// What the job knows of the robot.
     pub facts: Arc<SsmFacts>,
     /// Hears of disobedience.
@@ -71,7 +73,9 @@ pub struct SsmTask {
 
 impl SsmTask {
     /// A task that has run no job yet.
-    pub fn new(monitor: Monitor, ports: SsmPorts, light: LightOutputs) -> Self {
+    pub fn new(monitor: Monitor, mut ports: SsmPorts, light: LightOutputs) -> Self {
+        // However this task ends, by a panic as well, that is the last that the robot hears of it.
+        ports.commander.at_end(command(&light, 0.0, Light::Red, -1));
         Self {
             heartbeat: first_heartbeat(),
             echo: (0, 0),
@@ -87,6 +91,7 @@ impl SsmTask {
 
     /// One job.
     pub fn job(&mut self, release: &Release) -> SsmJob {
+        let ending = self.ports.ending.iter().any(|ending| ending.load(Ordering::Acquire));
         let robot = *self.ports.robot.read().value;
         let mut cameras = [CameraInput { detections: &self.nothing, alive: false }; MAX_CAMERAS];
         let mut count = 0;
@@ -106,20 +111,19 @@ impl SsmTask {
         }
         // After reading: no input can then lie in the future by honest clocks.
         let start_ns = monotonic_ns();
-        let decision = self.monitor.decide(&Inputs {
+        let mut decision = self.monitor.decide(&Inputs {
             now_ns: start_ns,
             cameras,
             robot: &robot,
             measured_worst_s: self.measured_worst_ns as f64 / 1e9,
         });
         self.heartbeat = self.heartbeat.wrapping_add(1);
-        let sent = self.ports.commander.send(&Command {
-            speed_fraction: decision.speed_fraction,
-            digital_outputs: 1 << self.light.output(decision.light),
-            digital_outputs_mask: self.light.mask(),
-            heartbeat: self.heartbeat,
-            challenge: challenge(self.heartbeat),
-        });
+        if ending {
+            // Before perception and collectors end, which takes its time. What was decided stays in the record.
+            (decision.speed_fraction, decision.light) = (0.0, Light::Red);
+        }
+        let asked = command(&self.light, decision.speed_fraction, decision.light, self.heartbeat);
+        let sent = self.ports.commander.send(&asked);
         let end_ns = monotonic_ns();
         // With its start: the echo cannot then be found too young.
         self.monitor.commanded(
@@ -165,28 +169,20 @@ impl SsmTask {
         self.ports.records.push(record);
         record
     }
-}
 
-impl Drop for SsmTask {
-    /// However the job ends, a panic included: its last command is stop.
-    fn drop(&mut self) {
-        // A full socket takes it a moment later; the robot-side watchdog stands behind this.
-        for _ in 0..LAST_COMMANDS {
-            self.heartbeat = self.heartbeat.wrapping_add(1);
-            let sent = self.ports.commander.send(&Command {
-                speed_fraction: 0.0,
-                digital_outputs: 1 << self.light.output(Light::Red),
-                digital_outputs_mask: self.light.mask(),
-                heartbeat: self.heartbeat,
-                challenge: challenge(self.heartbeat),
-            });
-            if sent.is_sent() || sent == SendOutcome::Disconnected {
-                return;
-            }
-            std::thread::sleep(std::time::Duration::from_millis(1));
-        }
+    /// Whether the robot says that it follows the stop (its target speed is 0), or there is none to ask.
+    pub fn stands_commanded(&mut self) -> bool {
+        let robot = self.ports.robot.read().value;
+        !robot.connected || robot.sequence == 0 || robot.speed_fraction <= 0.0
     }
 }
 
-/// How often the last command is tried.
-const LAST_COMMANDS: u32 = 20;
+fn command(light: &LightOutputs, speed_fraction: f64, shown: Light, heartbeat: i32) -> Command {
+    Command {
+        speed_fraction,
+        digital_outputs: 1 << light.output(shown),
+        digital_outputs_mask: light.mask(),
+        heartbeat,
+        challenge: challenge(heartbeat),
+    }
+}

@@ -185,6 +185,7 @@ impl Cell {
                 objects: people(number) as u32,
                 frames: sequence,
                 dropped: [0, 0, 2, 0, 1][number],
+                unjudged: 0,
                 last_reaction_ms: Some(21.0),
                 worst_reaction_ms: Some([28.4, 31.0, 41.2, 26.8, 39.5][number]),
             };

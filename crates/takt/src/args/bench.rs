@@ -26,12 +26,23 @@ pub enum BenchRobot {
     Manager(BenchManager),
 }
 
+fn at_least_one(text: &str) -> Result<usize, String> {
+    text.parse().ok().filter(|n| *n >= 1).ok_or_else(|| "accepted are whole numbers from 1".to_owned())
+}
+
 /// `takt bench cell`
 #[derive(Debug, clap::Args)]
 pub struct Bench {
     /// Configuration file; the shipped demonstration when absent
     #[arg(long)]
     pub config: Option<PathBuf>,
+    /// Also run another design in every cell of the matrix, at equal work, and say what this one gains over it: sentryrt1 (the
+    /// paper's own), or a configuration file
+    #[arg(long, value_name = "DESIGN")]
+    pub against: Option<String>,
+    /// Only the first so many cameras
+    #[arg(long, value_parser = at_least_one)]
+    pub cameras: Option<usize>,
     /// Length of one run in seconds
     #[arg(long, default_value_t = 30.0, value_parser = positive_seconds)]
     pub seconds: f64,

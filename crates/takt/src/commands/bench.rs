@@ -6,8 +6,11 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use takt_lab::RobotFile;
 use takt_lab::cell::CellFile;
 use takt_lab::cell::bench::{Bench, BenchCell, BenchPlan, BenchRow};
+use takt_lab::cell::designs;
+use takt_lab::cell::scale::{self, Scaled};
 use takt_rundir::sha256_of;
 
 use super::{CommandResult, child, stop_flag};
@@ -16,33 +19,96 @@ use crate::print;
 
 /// The configuration that the runs of a bench share, in the bench directory.
 const CONFIG: &str = "cell.toml";
+/// That of the other design.
+const AGAINST: &str = "against.toml";
 
 pub fn run(args: &args::bench::Bench) -> CommandResult {
-    let file = match &args.config {
+    let mut file = match &args.config {
         Some(path) => CellFile::load(path)?,
         None => CellFile::demo()?,
     };
+    if let Some(cameras) = args.cameras {
+        file.cameras.truncate(cameras);
+    }
+    let mut against = args.against.as_deref().map(design).transpose()?;
+    // A bench that goes on has decided already.
+    let before = match &args.resume {
+        Some(dir) => decided(dir)?,
+        None => None,
+    };
+    let scaled = scale::settle_both(&mut file, against.as_mut(), before)?;
+    if let Some(scaled) = &scaled {
+        eprintln!("{}", scaled.text());
+    }
     let text = toml::to_string(&file)?;
+    let against_text = against.as_ref().map(toml::to_string).transpose()?;
     let plan = BenchPlan {
         policies: args.policies.clone(),
         noise: args.noise.clone(),
         seconds: args.seconds,
         repeat: args.repeat,
         config_sha256: sha256_of(text.as_bytes()),
+        against_sha256: against_text.as_ref().map(|text| sha256_of(text.as_bytes())),
     };
     let bench = match &args.resume {
         Some(dir) => Bench::resume(dir, plan)?,
         None => Bench::create(&args.runs, plan)?,
     };
+    if let Some(text) = &against_text {
+        std::fs::write(bench.path().join(AGAINST), text)?;
+    }
     let rows = measure(&bench, &text, args.seconds, &stop_flag()?)?;
+    let against_rows = bench.against_rows()?;
+    let comparison = designs::compare(&rows, &against_rows);
     if args.json {
-        let dir = bench.path().display().to_string();
-        println!("{}", serde_json::to_string_pretty(&serde_json::json!({ "rows": rows, "bench_dir": dir }))?);
+        let mut answer = serde_json::json!({ "rows": rows, "bench_dir": bench.path().display().to_string() });
+        if let Some(scaled) = &scaled {
+            answer["scaled"] = serde_json::to_value(scaled)?;
+        }
+        if let Some(against) = &against {
+            answer["against"] = serde_json::json!({ "name": against.name, "rows": against_rows });
+            answer["comparison"] = serde_json::to_value(&comparison)?;
+        }
+        println!("{}", serde_json::to_string_pretty(&answer)?);
     } else {
         print!("{}", print::rows(&rows));
+        if let Some(against) = &against {
+            println!("\n{}, the same matrix:", against.name);
+            print!("{}", print::rows(&against_rows));
+            print!("\n{}", print::designs(&file.name, &against.name, &comparison));
+        }
+        if let Some(scaled) = &scaled {
+            println!("{}", scaled.text());
+        }
         println!("Run directories: {}", bench.path().display());
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The other design: the name of a shipped configuration of the cell, or a file.
+fn design(name: &str) -> Result<CellFile, Box<dyn std::error::Error>> {
+    let path = Path::new(name);
+    let file = if path.is_file() { RobotFile::load(path)? } else { RobotFile::shipped(name)? };
+    match file {
+        RobotFile::Cell(file) => Ok(file),
+        other => {
+            Err(format!("--against {name}: a configuration of {}, and not of the safety cell", other.robot())
+                .into())
+        }
+    }
+}
+
+/// What the runs of a bench have in common, from its folder.
+fn decided(dir: &Path) -> Result<Option<Scaled>, Box<dyn std::error::Error>> {
+    for name in [AGAINST, CONFIG] {
+        let path = dir.join(name);
+        if path.is_file()
+            && let Some(scaled) = CellFile::load(&path)?.scaled
+        {
+            return Ok(Some(scaled));
+        }
+    }
+    Ok(None)
 }
 
 /// Measures a bench; every run is a process of its own, so that no run inherits threads, locked memory or warm
@@ -56,9 +122,12 @@ pub fn measure(
     let config_path = bench.path().join(CONFIG);
     std::fs::write(&config_path, config)?;
     let mut progress = print::BenchProgress::new(seconds);
-    let rows = bench.measure(&mut |cell, dir| one(&config_path, cell, seconds, dir, stop), &mut |event| {
-        progress.see(&event)
-    })?;
+    let against_path = bench.path().join(AGAINST);
+    let mut run = |cell: &BenchCell, dir: &Path| {
+        let config = if cell.against { &against_path } else { &config_path };
+        one(config, cell, seconds, dir, stop)
+    };
+    let rows = bench.measure(&mut run, &mut |event| progress.see(&event))?;
     progress.clear();
     Ok(rows)
 }

@@ -46,10 +46,21 @@ fn new(args: &CampaignRun) -> CommandResult {
     for only in &args.only {
         file.keep_only(only)?;
     }
-    let plan = Plan::resolve(&file)?;
     if args.dry_run {
+        // Nothing is measured for a look: runs are shown as configured.
+        let plan = Plan::resolve_with(&file, &mut |cell| {
+            eprintln!(
+                "{}: what this machine cannot carry is decided when the campaign begins ([scale])",
+                cell.name
+            );
+            Ok(())
+        })?;
         print!("{}", print::plan(&plan));
         return Ok(ExitCode::SUCCESS);
+    }
+    let plan = Plan::resolve(&file)?;
+    if let Some(scaled) = &plan.scaled {
+        eprintln!("{}", scaled.text());
     }
     plan.check_labels(&labels(&args.common))?;
     let table = measure(&Campaign::create(&args.runs, plan)?, &args.common)?;

@@ -40,6 +40,7 @@ pub fn run(args: &Demo) -> CommandResult {
         seconds: args.bench_seconds,
         repeat: 1,
         config_sha256: sha256_of(config.as_bytes()),
+        against_sha256: None,
     };
     let short = Bench::create(&args.runs, plan)?;
     let rows = bench::measure(&short, &config, args.bench_seconds, &stop)?;

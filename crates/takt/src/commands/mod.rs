@@ -25,19 +25,8 @@ pub mod trace;
 pub mod workload;
 
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+
+pub use crate::ending::flag as stop_flag;
 
 /// What a command ends with.
 pub type CommandResult = Result<ExitCode, Box<dyn std::error::Error>>;
-
-/// A flag that Ctrl-C and a polite kill set. A second Ctrl-C ends the process at once.
-pub fn stop_flag() -> std::io::Result<Arc<AtomicBool>> {
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        // First: end the process if the flag is set already. Then: set the flag.
-        signal_hook::flag::register_conditional_shutdown(signal, 130, Arc::clone(&stop))?;
-        signal_hook::flag::register(signal, Arc::clone(&stop))?;
-    }
-    Ok(stop)
-}

@@ -14,6 +14,7 @@ use takt_trace::Thresholds;
 
 use super::{CommandResult, stop_flag};
 use crate::args::{Run, Shown};
+use crate::ending::PARENT_GONE;
 use crate::print;
 
 pub fn run(args: &Run) -> CommandResult {
@@ -122,7 +123,7 @@ fn tell<S: Serialize>(
 /// one, and both would be measured wrong. A kill and not a request, so that the run stays unsealed. Asked for here
 /// and not between fork and exec, because an exec with file capabilities takes it back (prctl(2)).
 fn end_with(parent: u32) -> std::io::Result<()> {
-    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
+    rustix::process::set_parent_process_death_signal(Some(PARENT_GONE))?;
     if std::os::unix::process::parent_id() == parent {
         return Ok(());
     }

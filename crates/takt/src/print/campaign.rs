@@ -99,6 +99,15 @@ pub fn table(table: &Table) -> String {
     for d in &table.machine_differences {
         let _ = writeln!(out, "NOT THE SAME MACHINE: {} was {} and {}", d.fact, d.before, d.after);
     }
+    if let Some(scaled) = &table.scaled {
+        let _ = writeln!(out, "{}", scaled.text());
+    }
+    for answer in &table.questions {
+        let _ = writeln!(out, "\n{} {}", answer.name, answer.question);
+        for sentence in &answer.sentences {
+            let _ = writeln!(out, "  {sentence}");
+        }
+    }
     let _ = writeln!(out, "Run directories: {}", table.dir);
     out
 }

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use indicatif::ProgressBar;
 use takt_lab::cell::CellSummary;
-use takt_lab::cell::bench::{BenchRow, Progress, against_cfs};
+use takt_lab::cell::bench::{Against, BenchRow, Progress};
+use takt_lab::cell::designs::{DesignRow, Side};
 use takt_lab::cell::run::RunEvent;
 use takt_lab::cell::worker_rows::WorkerSummary;
 use takt_robot_cell::ssm::ProtectiveTerm;
@@ -37,6 +38,9 @@ pub fn summary(s: &CellSummary) -> String {
         s.people_at_once,
         s.stops
     );
+    for (why, count) in &s.losses {
+        let _ = writeln!(out, "  {count:>4} frames lost: {why}");
+    }
     for (cause, count) in &s.stop_causes {
         let _ = writeln!(out, "  {count:>4} x {cause}");
     }
@@ -65,7 +69,7 @@ pub fn summary(s: &CellSummary) -> String {
         let _ = writeln!(
             out,
             "  {:<22}{:>9.2}{:>9.2}{:>9.2}{:>9.2}{:>9}   {} frames, {} dropped",
-            format!("camera {}", c.camera + 1),
+            format!("camera {}", c.name),
             r.mean,
             r.median,
             r.p99,
@@ -82,12 +86,13 @@ pub fn summary(s: &CellSummary) -> String {
          worst {:.0} us",
         ssm.jobs,
         ssm.skipped,
-        ssm.misses,
+        ssm.late,
         ssm.lateness_us.median,
         ssm.lateness_us.p999,
         ssm.lateness_us.worst,
         ssm.response_us.worst
     );
+    out += &tasks(s);
     if let Some(worker) = &s.worker {
         out += &perception_process(worker);
     }
@@ -100,7 +105,32 @@ pub fn summary(s: &CellSummary) -> String {
         );
     }
     out += &circumstances(s.cpu, s.records_lost, &s.not_granted);
+    if let Some(scaled) = &s.scaled {
+        let _ = writeln!(out, "\n  {}", scaled.text());
+    }
     let _ = writeln!(out, "\n{}\nRun directory: {}", verdict(s), s.run_dir);
+    out
+}
+
+/// Every task against its deadline.
+fn tasks(s: &CellSummary) -> String {
+    let mut out = String::new();
+    let _ = writeln!(
+        out,
+        "\n  {:<22}{:>9}{:>10}{:>9}{:>9}{:>9}{:>11}",
+        "task", "deadline", "releases", "misses", "skipped", "late", "worst ms"
+    );
+    for task in &s.tasks {
+        let name = match &task.camera {
+            Some(camera) => format!("{} ({camera})", task.name),
+            None => task.name.clone(),
+        };
+        let _ = writeln!(
+            out,
+            "  {name:<22}{:>6} ms{:>10}{:>9}{:>9}{:>9}{:>11.2}",
+            task.deadline_ms, task.releases, task.misses, task.skipped, task.late, task.worst_ms
+        );
+    }
     out
 }
 
@@ -159,28 +189,63 @@ pub fn rows(rows: &[BenchRow]) -> String {
     let mut out = String::new();
     let _ = writeln!(
         out,
-        "  {:<9}{:>6}{:>11}{:>11}{:>11}{:>9}{:>9}{:>9}   against CFS+CFS: mean, worst",
-        "policy", "noise", "mean ms", "worst ms", "reactions", "misses", "dropped", "stolen"
+        "  {:<9}{:>6}{:>11}{:>11}{:>9}{:>9}{:>9}{:>11}{:>9}{:>9}{:>10}{:>9}   against CFS+CFS: mean, worst",
+        "policy",
+        "noise",
+        "mean ms",
+        "worst ms",
+        "judged",
+        "networks",
+        "people",
+        "reactions",
+        "misses",
+        "dropped",
+        "SSM jobs",
+        "stolen"
     );
+    let mut refused = Vec::new();
     for row in rows {
-        let against = match against_cfs(row, rows) {
-            Some((mean, worst)) => format!("{mean:.0} % lower, {worst:.0} % lower"),
-            None => String::new(),
-        };
+        let against = row.against_cfs.as_ref().map(against).unwrap_or_default();
         let _ = writeln!(
             out,
-            "  {:<9}{:>6}{:>11.2}{:>11.2}{:>11}{:>9}{:>9}{:>8.2}%   {}{}",
+            "  {:<9}{:>6}{:>11.2}{:>11.2}{:>9}{:>9}{:>9}{:>11}{:>9}{:>9}{:>10}{:>8.2}%   {}{}",
             row.policy,
             row.noise,
             row.reaction_ms.mean,
             row.reaction_ms.worst,
+            row.work.frames_judged,
+            row.work.frames_with_networks,
+            row.work.people_found,
             row.reactions,
             row.misses,
             row.frames_dropped,
+            row.work.ssm_jobs,
             100.0 * row.stolen,
             against,
             if row.not_granted.is_empty() { "" } else { "  (lenient: not all settings granted)" }
         );
+        let why = row.against_cfs.iter().flat_map(|against| &against.refused);
+        refused.extend(why.map(|why| format!("  {} under {} noise threads: {why}", row.policy, row.noise)));
+    }
+    refused.iter().for_each(|line| out += &format!("{line}\n"));
+    for row in rows {
+        let missed: Vec<String> = row
+            .tasks
+            .iter()
+            .filter(|task| task.misses > 0)
+            .map(|task| format!("{} {} of {}", task.name, task.misses, task.releases))
+            .collect();
+        let lost: Vec<String> = row.losses.iter().map(|(why, count)| format!("{count} {why}")).collect();
+        if !missed.is_empty() || !lost.is_empty() {
+            let _ = writeln!(
+                out,
+                "  {} under {} noise threads: deadline misses: {}; frames lost: {}",
+                row.policy,
+                row.noise,
+                if missed.is_empty() { "none".to_owned() } else { missed.join(", ") },
+                if lost.is_empty() { "none".to_owned() } else { lost.join(", ") }
+            );
+        }
     }
     let paper = rows.iter().any(|r| r.noise == 128 && r.policy == PolicyMix::CfsCfs)
         && rows.iter().any(|r| r.noise == 128 && r.policy == PolicyMix::DlRr);
@@ -190,6 +255,59 @@ pub fn rows(rows: &[BenchRow]) -> String {
         );
     }
     out
+}
+
+/// Two designs side by side.
+pub fn designs(own: &str, against: &str, rows: &[DesignRow]) -> String {
+    let mut out = String::new();
+    let _ = writeln!(out, "{own} against {against}, the same policies, noise, cameras, rate and networks:");
+    let _ = writeln!(
+        out,
+        "  {:<9}{:>6}{:>22}{:>22}   {own}: mean, worst",
+        "policy",
+        "noise",
+        format!("{} mean/worst", clipped(against)),
+        format!("{} mean/worst", clipped(own)),
+    );
+    for row in rows {
+        let side = |side: &Side| format!("{:.2} / {:.2}", side.mean_ms, side.worst_ms);
+        let lower = |percent: f64| {
+            let word = if percent < 0.0 { "higher" } else { "lower" };
+            format!("{:.0} % {word}", percent.abs())
+        };
+        let gain = match (row.mean_lower_percent, row.worst_lower_percent, &row.withheld) {
+            (Some(mean), Some(worst), _) => format!("{}, {}", lower(mean), lower(worst)),
+            (_, _, Some(why)) => format!("not compared: {why}"),
+            _ => "not compared".to_owned(),
+        };
+        let _ = writeln!(
+            out,
+            "  {:<9}{:>6}{:>22}{:>22}   {gain}",
+            row.policy,
+            row.noise,
+            side(&row.against),
+            side(&row.own)
+        );
+        let work =
+            |side: &Side| format!("{} judged, {} dropped, {} missed", side.judged, side.dropped, side.misses);
+        let _ = writeln!(out, "      {against}: {}; {own}: {}", work(&row.against), work(&row.own));
+    }
+    out
+}
+
+/// The first letters of a name, for the head of a column.
+fn clipped(name: &str) -> String {
+    name.chars().take(10).collect()
+}
+
+fn against(against: &Against) -> String {
+    let figure = |percent: Option<f64>| match percent {
+        Some(percent) if percent < 0.0 => format!("{:.0} % higher", -percent),
+        Some(percent) => format!("{percent:.0} % lower"),
+        None => "not told".to_owned(),
+    };
+    let refused = if against.refused.is_empty() { "" } else { " (less work, see below)" };
+    format!("{}, {}{refused}", figure(against.mean_percent), figure(against.worst_percent))
 }
 
 /// Progress of one run, on standard error.

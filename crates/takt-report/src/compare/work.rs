@@ -1,0 +1,104 @@
+//! How much work two sides did. A side that judged fewer frames, or ran fewer jobs, answered the others sooner: that is not better.
+
+use serde::Serialize;
+use takt_rundir::{Measure, RunHeader};
+
+/// One kind of work on both sides.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct WorkOfSides {
+    /// Short name: `frames_judged`.
+    pub name: String,
+    /// For people.
+    pub title: String,
+    /// How much, over all repetitions; null where a side does not tell.
+    pub counts: [Option<u64>; 2],
+    /// The same a second, where the length of the windows is known.
+    pub per_second: [Option<f64>; 2],
+    /// How much less (a share) is still the same work.
+    pub tolerance: f64,
+}
+
+/// The work of one side: counts and seconds, by name in the order of the first run.
+struct Side {
+    items: Vec<(takt_rundir::Work, u64)>,
+    seconds: Option<f64>,
+}
+
+impl Side {
+    fn of<'a>(runs: impl Iterator<Item = (&'a RunHeader, &'a Measure)>) -> Self {
+        let mut side = Self { items: Vec::new(), seconds: Some(0.0) };
+        for (header, measure) in runs {
+            let window = measure.window_ns.filter(|[_, to]| *to != u64::MAX);
+            let seconds = window.map(|[from, to]| to.saturating_sub(from) as f64 / 1e9);
+            side.seconds = side.seconds.zip(seconds).map(|(sum, one)| sum + one);
+            for work in &header.work {
+                match side.items.iter_mut().find(|(known, _)| known.name == work.name) {
+                    Some((_, count)) => *count = count.saturating_add(work.count),
+                    None => side.items.push((work.clone(), work.count)),
+                }
+            }
+        }
+        side
+    }
+
+    fn count(&self, name: &str) -> Option<u64> {
+        self.items.iter().find(|(work, _)| work.name == name).map(|(_, count)| *count)
+    }
+}
+
+/// What both sides did: every kind of work that at least one of them tells.
+pub(super) fn of_sides<'a, I>(sides: [I; 2]) -> Vec<WorkOfSides>
+where
+    I: Iterator<Item = (&'a RunHeader, &'a Measure)>,
+{
+    let sides = sides.map(Side::of);
+    let mut kinds: Vec<&takt_rundir::Work> = Vec::new();
+    for (work, _) in sides.iter().flat_map(|side| &side.items) {
+        if !kinds.iter().any(|known| known.name == work.name) {
+            kinds.push(work);
+        }
+    }
+    let of_kind = |work: &takt_rundir::Work| {
+        let counts = [0, 1].map(|side| sides[side].count(&work.name));
+        let per_second = [0, 1].map(|side| {
+            let seconds = sides[side].seconds.filter(|seconds| *seconds > 0.0)?;
+            Some(counts[side]? as f64 / seconds)
+        });
+        WorkOfSides {
+            name: crate::words::clean(&work.name),
+            title: crate::words::clean(&work.title),
+            counts,
+            per_second,
+            // A share from a file: no run may allow itself everything.
+            tolerance: if (0.0..=0.5).contains(&work.tolerance) { work.tolerance } else { 0.0 },
+        }
+    };
+    kinds.into_iter().map(of_kind).collect()
+}
+
+/// Where `side` did less than the other, beyond the tolerance; nothing where either does not tell.
+pub(super) fn less(work: &[WorkOfSides], side: usize) -> Vec<String> {
+    let less = |kind: &WorkOfSides| {
+        let (mine, theirs) = (kind.per_second[side]?, kind.per_second[1 - side]?);
+        (mine < theirs * (1.0 - kind.tolerance)).then(|| {
+            format!(
+                "{}: {mine:.1} a second against {theirs:.1}, {:.0} % less is the same work",
+                kind.title,
+                100.0 * kind.tolerance
+            )
+        })
+    };
+    work.iter().filter_map(less).collect()
+}
+
+/// The work of both sides in a sentence.
+pub(super) fn told(work: &[WorkOfSides], letters: &[String; 2]) -> Option<String> {
+    if work.is_empty() {
+        return None;
+    }
+    let count = |count: Option<u64>| count.map_or_else(|| "not told".to_owned(), |count| count.to_string());
+    let kind =
+        |kind: &WorkOfSides| format!("{} {} / {}", kind.title, count(kind.counts[0]), count(kind.counts[1]));
+    let kinds: Vec<String> = work.iter().map(kind).collect();
+    Some(format!("work of {} / {}: {}", letters[0], letters[1], kinds.join(", ")))
+}
