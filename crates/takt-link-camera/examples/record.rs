@@ -18,7 +18,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let config: CameraConfig = toml::from_str(&std::fs::read_to_string(config)?)?;
     let pose =
         Isometry3::face_towards(&Point3::new(0.0, 0.0, 1.0), &Point3::new(1.0, 0.0, 1.0), &-Vector3::z());
-    let mut camera = open(&config, Some(Arc::new(move |_| pose)))?;
+    let pose: takt_link_camera::PoseSource = Arc::new(move |_| pose);
+    let mut camera = open(&config, Some(pose.into()))?;
     let intrinsics = camera.intrinsics();
     let mut recorder = Recorder::create(out, &[("/cam0", intrinsics)], RecorderOptions::default())?;
     let mut frame = Frame::new(intrinsics.width, intrinsics.height);

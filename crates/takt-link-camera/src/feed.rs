@@ -9,7 +9,7 @@ use takt_rt::clock::monotonic_ns;
 use takt_rt::exchange::{Reader, Writer, latest};
 use takt_rt::signal::Signal;
 
-use crate::camera::{self, Camera, PoseSource};
+use crate::camera::{self, Camera, Surroundings};
 use crate::config::CameraConfig;
 use crate::error::CameraError;
 use crate::gate::StartGate;
@@ -150,7 +150,7 @@ impl CameraFeed {
     pub fn start(
         index: u32,
         config: &CameraConfig,
-        pose: Option<PoseSource>,
+        pose: Option<Surroundings>,
         readers: usize,
         options: FeedOptions,
     ) -> Result<(Self, Vec<Reader<Frame>>), CameraError> {
@@ -191,7 +191,7 @@ impl CameraFeed {
     pub fn in_task(
         index: u32,
         config: &CameraConfig,
-        pose: Option<PoseSource>,
+        pose: Option<Surroundings>,
         readers: usize,
         options: FeedOptions,
     ) -> Result<(Self, Acquisition, Vec<Reader<Frame>>), CameraError> {

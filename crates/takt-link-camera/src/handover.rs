@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use takt_rt::exchange::Reader;
 
-use crate::camera::{Camera, PoseSource};
+use crate::camera::{Camera, Surroundings};
 use crate::config::CameraConfig;
 use crate::error::CameraError;
 use crate::feed::{CameraFeed, FeedOptions, FeedState, FeedStatus};
@@ -28,7 +28,7 @@ impl Handover {
     pub(crate) fn start(
         index: u32,
         config: &CameraConfig,
-        pose: Option<PoseSource>,
+        pose: Option<Surroundings>,
         options: FeedOptions,
         ends: Box<dyn Fn() -> bool + Send>,
     ) -> Result<Self, CameraError> {

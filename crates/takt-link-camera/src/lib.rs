@@ -26,7 +26,7 @@ pub mod recording;
 pub mod synthetic;
 pub mod v4l2;
 
-pub use camera::{Camera, PoseSource, open};
+pub use camera::{Camera, PoseSource, Surroundings, open};
 pub use config::{CameraConfig, PixelFormat, RealsenseConfig, ReplayConfig, V4l2Config};
 pub use error::CameraError;
 pub use feed::{Acquisition, CameraFeed, FeedOptions, FeedState, FeedStatus};

@@ -122,14 +122,9 @@ fn threads_named(prefix: &str) -> usize {
 fn a_scene_is_handed_over_by_a_thread_of_its_own_and_copied_by_the_one_that_waits() {
     let gate = StartGate::new();
     let options = FeedOptions { gate: Some(gate.clone()), ..FeedOptions::default() };
-    let (mut feed, mut acquisition, mut readers) = CameraFeed::in_task(
-        77,
-        &CameraConfig::Synthetic(scene()),
-        Some(Arc::new(|_| Isometry3::identity())),
-        2,
-        options,
-    )
-    .unwrap();
+    let pose: takt_link_camera::PoseSource = Arc::new(|_| Isometry3::identity());
+    let (mut feed, mut acquisition, mut readers) =
+        CameraFeed::in_task(77, &CameraConfig::Synthetic(scene()), Some(pose.into()), 2, options).unwrap();
     // At the gate it has its name.
     assert!(gate.wait_arrived(1, Duration::from_secs(60)));
     assert_eq!(threads_named("cam77-synthetic"), 1, "the library's stand-in, and no other");

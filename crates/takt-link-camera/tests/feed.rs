@@ -9,7 +9,7 @@ use std::time::Duration;
 use nalgebra::Isometry3;
 use takt_link_camera::{
     Camera, CameraConfig, CameraError, CameraFeed, FeedOptions, FeedState, FeedStatus, Frame, Intrinsics,
-    StartGate, SyntheticConfig,
+    PoseSource, StartGate, SyntheticConfig,
 };
 
 const SIZE: Intrinsics = Intrinsics { width: 8, height: 4, fx: 8.0, fy: 8.0, cx: 3.5, cy: 1.5 };
@@ -168,8 +168,8 @@ fn the_gate_starts_all_cameras_at_one_origin_with_their_phases() {
                 phase: Duration::from_millis(2 * index),
                 ..FeedOptions::default()
             };
-            let pose = Arc::new(|_| Isometry3::identity());
-            CameraFeed::start(index as u32, &config, Some(pose), 1, options).unwrap()
+            let pose: PoseSource = Arc::new(|_| Isometry3::identity());
+            CameraFeed::start(index as u32, &config, Some(pose.into()), 1, options).unwrap()
         })
         .collect();
     assert!(gate.wait_arrived(2, Duration::from_secs(60)));
@@ -193,8 +193,8 @@ fn the_gate_starts_all_cameras_at_one_origin_with_their_phases() {
 #[test]
 fn the_driver_thread_is_a_named_plain_thread() {
     let config = CameraConfig::Synthetic(SyntheticConfig::default());
-    let (feed, _readers) =
-        CameraFeed::start(7, &config, Some(Arc::new(|_| Isometry3::identity())), 1, quick()).unwrap();
+    let pose: PoseSource = Arc::new(|_| Isometry3::identity());
+    let (feed, _readers) = CameraFeed::start(7, &config, Some(pose.into()), 1, quick()).unwrap();
     wait_for(&feed, FeedState::Running);
     let names: Vec<_> = std::fs::read_dir("/proc/self/task")
         .unwrap()

@@ -60,6 +60,9 @@ pub enum RtdeError {
     /// The peer sent what RTDE does not allow.
     #[error(transparent)]
     Wire(#[from] WireError),
+    /// The peer sent what the client interface does not send.
+    #[error(transparent)]
+    Primary(#[from] crate::primary::PrimaryError),
     /// The peer speaks RTDE, but answers another question.
     #[error("expected the controller's answer to '{expected}', received '{received}'")]
     UnexpectedReply {

@@ -1,11 +1,18 @@
 //! Forward kinematics of Universal Robots arms and the speed of their tool.
 //!
 //! Source of the numbers: Universal Robots, "DH Parameters for calculations of kinematics and dynamics"
-//! (standard Denavit-Hartenberg convention). A real arm's calibration differs from them by about a
-//! millimetre; Takt reads `actual_TCP_pose` from the controller and needs these only for the simulator.
+//! (standard Denavit-Hartenberg convention). A real arm's calibration differs from them by millimetres and can be
+//! read from its controller ([`crate::primary`]). The tool's pose comes from the controller (`actual_TCP_pose`);
+//! these are for the simulator, and for where the links are ([`Body`]).
+
+mod body;
+mod models;
+
+pub use body::{Body, LINKS, LinkCapsule, LinkShape, Links};
+pub use models::Model;
 
 use nalgebra::{Isometry3, Matrix6, Translation3, UnitQuaternion, Vector3, Vector6};
-use std::f64::consts::{FRAC_PI_2, FRAC_PI_3, PI};
+use std::f64::consts::FRAC_PI_2;
 
 /// One arm's Denavit-Hartenberg parameters, base to flange.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -16,24 +23,23 @@ pub struct Arm {
     pub d_m: [f64; 6],
     /// Link twists in radians.
     pub alpha_rad: [f64; 6],
+    /// What is added to the joint angles, radians: 0 but for a calibrated arm.
+    pub theta_rad: [f64; 6],
     /// Largest joint speeds in rad/s.
     pub joint_speed_max_rad_s: [f64; 6],
     /// Largest angle of every joint, either way, in radians.
     pub joint_range_rad: f64,
 }
 
-/// The UR10e. Joint speeds: 120 degrees/s for base and shoulder, 180 degrees/s for the others (data sheet).
-pub const UR10E: Arm = Arm {
-    a_m: [0.0, -0.6127, -0.57155, 0.0, 0.0, 0.0],
-    d_m: [0.1807, 0.0, 0.0, 0.17415, 0.11985, 0.11655],
-    alpha_rad: [FRAC_PI_2, 0.0, 0.0, FRAC_PI_2, -FRAC_PI_2, 0.0],
-    joint_speed_max_rad_s: [2.0 * FRAC_PI_3, 2.0 * FRAC_PI_3, PI, PI, PI, PI],
-    joint_range_rad: std::f64::consts::TAU,
-};
+/// Twists of every UR arm.
+const TWISTS_RAD: [f64; 6] = [FRAC_PI_2, 0.0, 0.0, FRAC_PI_2, -FRAC_PI_2, 0.0];
+
+/// The UR10e, the simulator's arm where nothing else is asked.
+pub const UR10E: Arm = Model::Ur10e.arm();
 
 impl Arm {
     fn link(&self, joint: usize, angle_rad: f64) -> Isometry3<f64> {
-        let about_z = UnitQuaternion::from_axis_angle(&Vector3::z_axis(), angle_rad);
+        let about_z = UnitQuaternion::from_axis_angle(&Vector3::z_axis(), angle_rad + self.theta_rad[joint]);
         let along_z = Translation3::new(0.0, 0.0, self.d_m[joint]);
         let along_x = Translation3::new(self.a_m[joint], 0.0, 0.0);
         let about_x = UnitQuaternion::from_axis_angle(&Vector3::x_axis(), self.alpha_rad[joint]);
@@ -90,6 +96,7 @@ pub fn pose_from_vector(vector: &[f64; 6]) -> Isometry3<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::f64::consts::PI;
 
     fn close(left: &[f64], right: &[f64], tolerance: f64) {
         for (a, b) in left.iter().zip(right) {

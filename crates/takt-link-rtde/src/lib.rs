@@ -4,8 +4,9 @@
 //! - [`client`]: state in, commands out, for the safety job;
 //! - [`arm`]: missions for the program on the robot (`urscript/takt_cell.script`), best effort;
 //! - [`dashboard`]: the controller's dashboard server (play, stop, version);
+//! - [`primary`]: the controller's client interface, for the arm's calibrated kinematics;
 //! - [`sim`]: a simulated controller on loopback;
-//! - [`kinematics`]: where the tool is and how fast it moves.
+//! - [`kinematics`]: where the tool and the links are and how fast they move.
 //!
 //! **The speed slider and ordinary digital outputs of a UR are not safety-rated.** They slow and stop the arm
 //! in normal operation; a risk assessment cannot count on them. Safety functions of the robot go through its
@@ -16,6 +17,7 @@ pub mod client;
 pub mod dashboard;
 mod error;
 pub mod kinematics;
+pub mod primary;
 mod session;
 pub mod sim;
 mod socket;

@@ -2,7 +2,10 @@
 //! no bit pattern can be more than a wrong answer, and none that is not whole is taken.
 
 use nalgebra::{Isometry3, Point3, Quaternion, Translation3, UnitQuaternion, Vector3};
-use takt_perception::{Detections, FrameHealth, FramePose, MAX_OBJECTS, Object, ObjectKind};
+use takt_perception::{
+    Capsule, CapsuleFrame, Detections, FrameHealth, FramePose, MAX_OBJECTS, MAX_ROBOT_CAPSULES, Object,
+    ObjectKind, RobotShape,
+};
 
 use crate::judge::{JudgeError, PARTS, Stages};
 use crate::text::{TEXT_WORDS, Text};
@@ -50,7 +53,8 @@ pub(crate) struct Question {
 }
 
 /// Words of a question.
-pub(crate) const QUESTION_WORDS: usize = 7 + 14;
+pub(crate) const QUESTION_WORDS: usize = 7 + 14 + 1 + MAX_ROBOT_CAPSULES * CAPSULE_WORDS;
+const CAPSULE_WORDS: usize = 4;
 const OBJECT_WORDS: usize = 9;
 /// Masks share a word with what was left out and whether a detector ran.
 const MOST_MASKS: u32 = u32::MAX >> 1;
@@ -78,6 +82,16 @@ impl Put<'_> {
             self.word(value.to_bits());
         }
     }
+
+    fn robot(&mut self, robot: &RobotShape) {
+        self.word(robot.capsules().len() as u64);
+        for Capsule { from_m, to_m, radius_m, .. } in robot.capsules() {
+            self.pair(from_m.x, from_m.y);
+            self.pair(from_m.z, to_m.x);
+            self.pair(to_m.y, to_m.z);
+            self.pair(*radius_m, 0.0);
+        }
+    }
 }
 
 /// Takes words from a fixed array.
@@ -102,6 +116,18 @@ impl Take<'_> {
         let (i, j, k, w) = (value(), value(), value(), value());
         Isometry3::from_parts(translation, UnitQuaternion::new_unchecked(Quaternion::new(w, i, j, k)))
     }
+
+    /// What is no capsule is left out: the robot is then seen, and stops.
+    fn robot(&mut self) -> RobotShape {
+        let mut robot = RobotShape::default();
+        for _ in 0..self.word().min(MAX_ROBOT_CAPSULES as u64) {
+            let ((ax, ay), (az, bx), (by, bz), (radius_m, _)) =
+                (self.pair(), self.pair(), self.pair(), self.pair());
+            let (from_m, to_m) = (Point3::new(ax, ay, az), Point3::new(bx, by, bz));
+            robot.push(Capsule { frame: CapsuleFrame::Base, from_m, to_m, radius_m });
+        }
+        robot
+    }
 }
 
 impl Question {
@@ -118,6 +144,7 @@ impl Question {
         if let Some(pose) = &self.pose {
             put.pose(&pose.camera_in_base);
             put.pose(&pose.tcp_in_base);
+            put.robot(&pose.robot);
         }
         words
     }
@@ -131,8 +158,11 @@ impl Question {
             sequence: take.word(),
             capture_ns: take.word(),
             arrival_ns: take.word(),
-            pose: (take.word() == 1)
-                .then(|| FramePose { camera_in_base: take.pose(), tcp_in_base: take.pose() }),
+            pose: (take.word() == 1).then(|| FramePose {
+                camera_in_base: take.pose(),
+                tcp_in_base: take.pose(),
+                robot: take.robot(),
+            }),
         }
     }
 }
@@ -391,17 +421,44 @@ mod tests {
         }
 
         #[test]
-        fn questions_survive_the_memory(x in -9.0f64..9.0, angle in -3.0f64..3.0, posed: bool) {
+        fn questions_survive_the_memory(
+            x in -9.0f64..9.0,
+            angle in -3.0f64..3.0,
+            posed: bool,
+            links in 0usize..=MAX_ROBOT_CAPSULES,
+        ) {
             let pose = Isometry3::from_parts(
                 Translation3::new(x, -x, 0.5),
                 UnitQuaternion::from_scaled_axis(Vector3::new(0.0, angle, 0.1)),
             );
+            let mut asked = FramePose::new(pose, pose.inverse());
+            for link in 0..links {
+                let (from_m, to_m) = (Point3::new(x as f32, link as f32, 0.25), Point3::new(1.0, angle as f32, -2.0));
+                asked.robot.push(Capsule { frame: CapsuleFrame::Base, from_m, to_m, radius_m: 0.1 });
+            }
             let question = Question {
                 ticket: 1, deadline_ns: 2, start_ns: 3, sequence: 4, capture_ns: 5, arrival_ns: 6,
-                pose: posed.then_some(FramePose { camera_in_base: pose, tcp_in_base: pose.inverse() }),
+                pose: posed.then_some(asked),
             };
             prop_assert_eq!(Question::from_words(&question.words()), question);
         }
+    }
+
+    #[test]
+    fn garbled_capsules_leave_nothing_out() {
+        let pose = FramePose::new(Isometry3::identity(), Isometry3::identity());
+        let question = Question {
+            ticket: 1,
+            deadline_ns: 2,
+            start_ns: 3,
+            sequence: 4,
+            capture_ns: 5,
+            arrival_ns: 6,
+            pose: Some(pose),
+        };
+        let mut words = question.words();
+        words[7 + 14..].fill(u64::MAX);
+        assert!(Question::from_words(&words).pose.unwrap().robot.capsules().is_empty(), "all of it NaN");
     }
 
     #[test]

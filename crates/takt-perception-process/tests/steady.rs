@@ -66,10 +66,7 @@ fn nothing_is_allocated_once_warm_answered_or_not() {
         *value = (i % 251) as u8;
     }
     frame.depth_mm.fill(9_000);
-    let pose = FramePose {
-        camera_in_base: Isometry3::translation(0.0, 0.0, -1.0),
-        tcp_in_base: Isometry3::identity(),
-    };
+    let pose = FramePose::new(Isometry3::translation(0.0, 0.0, -1.0), Isometry3::identity());
     let mut overlay = Overlay::new(SIZE.0, SIZE.1);
     let mut out = Detections::default();
     let mut way_ns = Vec::with_capacity(400);

@@ -87,7 +87,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         views.push(View {
             frame: Frame::new(intrinsics.width, intrinsics.height),
             reader,
-            pose: FramePose { camera_in_base, tcp_in_base: Isometry3::translation(0.0, 0.0, 1.0) },
+            pose: FramePose::new(camera_in_base, Isometry3::translation(0.0, 0.0, 1.0)),
             perception: Perception::new(&config, index as u32, intrinsics, &engine, Some(handle))?,
         });
     }

@@ -165,7 +165,7 @@ impl BackgroundLearner {
                 "the camera moves: only cameras mounted in the base frame can learn a background".into()
             );
         }
-        self.scene.place(&pose.camera_in_base, &pose.tcp_in_base);
+        self.scene.place(pose);
         self.frames += 1;
         self.unseen.mark(frame, pose);
         for (cell, [looked, without]) in self.counts.iter_mut().enumerate() {

@@ -170,7 +170,7 @@ impl Judge {
         if frame.sequence == 0 || !self.fits(frame) {
             return None;
         }
-        self.scene.place(&pose.camera_in_base, &pose.tcp_in_base);
+        self.scene.place(pose);
         let tcp: nalgebra::Vector3<f32> = pose.tcp_in_base.translation.vector.cast();
         Some(self.question(frame, Point3::from(tcp)))
     }
@@ -268,7 +268,7 @@ impl Judge {
         mut overlay: Option<&mut Overlay>,
     ) -> Result<FrameHealth, S::Error> {
         let tcp = Point3::from(out.tcp_m);
-        self.scene.place(&pose.camera_in_base, &pose.tcp_in_base);
+        self.scene.place(pose);
         let counts = stages.look(&self.question(frame, tcp))?;
         out.valid_depth = counts.valid as f32 / counts.samples.max(1) as f32;
         let health = health::judge(&self.config.health, counts, || stages.grey(frame));

@@ -34,6 +34,7 @@ mod overlay;
 mod perception;
 mod picture;
 mod result;
+mod robot_shape;
 mod segmenter;
 mod sensor;
 #[cfg(test)]
@@ -59,6 +60,7 @@ pub use occupancy::{Capsule, CapsuleFrame, StaticBox, Volume};
 pub use overlay::Overlay;
 pub use perception::{Perception, PerceptionError};
 pub use result::{Detections, FrameHealth, MAX_OBJECTS, Object, ObjectKind, StageTimes};
+pub use robot_shape::{MAX_ROBOT_CAPSULES, RobotShape, box_capsules};
 pub use sensor::{DepthModel, SensorConfig};
 pub use unseen::UnseenConfig;
 pub use view::FrameView;

@@ -3,6 +3,8 @@
 use nalgebra::{Isometry3, Translation3, UnitQuaternion, Vector3};
 use serde::{Deserialize, Serialize};
 
+use crate::robot_shape::RobotShape;
+
 /// Poses of one frame.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FramePose {
@@ -10,6 +12,15 @@ pub struct FramePose {
     pub camera_in_base: Isometry3<f64>,
     /// The tool centre point in the robot base frame, at capture.
     pub tcp_in_base: Isometry3<f64>,
+    /// What the robot occupied at capture. Empty where nothing of it is known: all of it that is seen then counts.
+    pub robot: RobotShape,
+}
+
+impl FramePose {
+    /// Camera and tool; nothing is known of the robot.
+    pub fn new(camera_in_base: Isometry3<f64>, tcp_in_base: Isometry3<f64>) -> Self {
+        Self { camera_in_base, tcp_in_base, robot: RobotShape::default() }
+    }
 }
 
 /// What the camera is fixed to.
@@ -51,7 +62,7 @@ impl Mount {
             MountFrame::Tcp => tcp_in_base * self.isometry(),
             MountFrame::Base => self.isometry(),
         };
-        FramePose { camera_in_base, tcp_in_base: *tcp_in_base }
+        FramePose::new(camera_in_base, *tcp_in_base)
     }
 }
 

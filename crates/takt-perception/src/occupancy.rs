@@ -8,6 +8,8 @@ use serde::{Deserialize, Serialize};
 use takt_link_camera::Intrinsics;
 
 use crate::config::OccupancyConfig;
+use crate::mount::FramePose;
+use crate::robot_shape::{self, MAX_ROBOT_CAPSULES};
 
 /// An axis-aligned box in the base frame.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -129,6 +131,8 @@ pub(crate) struct Scene {
     capsules: Vec<Capsule>,
     /// The capsules of this frame, base frame.
     capsules_now: Vec<Capsule>,
+    /// What holds all of them.
+    robot: Volume,
     min_depth_mm: u16,
     max_depth_mm: u16,
     fx: f64,
@@ -161,7 +165,8 @@ impl Scene {
                 .map(StaticBox::volume)
                 .collect(),
             capsules: config.robot.clone(),
-            capsules_now: config.robot.clone(),
+            capsules_now: Vec::with_capacity(config.robot.len() + MAX_ROBOT_CAPSULES),
+            robot: Volume { min_m: Point3::origin(), max_m: Point3::origin() },
             min_depth_mm,
             max_depth_mm,
             fx: intrinsics.fx,
@@ -177,21 +182,34 @@ impl Scene {
         }
     }
 
-    /// Places camera and tool for one frame.
-    pub(crate) fn place(&mut self, camera_in_base: &Isometry3<f64>, tcp_in_base: &Isometry3<f64>) {
+    /// Places camera, tool and robot for one frame.
+    pub(crate) fn place(&mut self, pose: &FramePose) {
+        let FramePose { camera_in_base, tcp_in_base, robot } = pose;
         let rotation = camera_in_base.rotation.to_rotation_matrix();
         let column = |i: usize| rotation.matrix().column(i).into_owned().cast::<f32>() * 1e-3;
         self.axes = [column(0), column(1), column(2)];
         self.origin = Point3::from(camera_in_base.translation.vector.cast::<f32>());
         let tcp = tcp_in_base.cast::<f32>();
-        for (now, capsule) in self.capsules_now.iter_mut().zip(&self.capsules) {
-            *now = capsule.at(&tcp);
-        }
+        self.capsules_now.clear();
+        self.capsules_now.extend(self.capsules.iter().map(|capsule| capsule.at(&tcp)));
+        self.capsules_now.extend_from_slice(robot.capsules());
+        let [min_m, max_m] = robot_shape::bounds(&self.capsules_now);
+        self.robot = Volume { min_m, max_m };
     }
 
     /// The capsules of this frame, base frame.
     pub(crate) fn capsules_now(&self) -> &[Capsule] {
         &self.capsules_now
+    }
+
+    /// Most capsules of a frame.
+    pub(crate) fn capsules_room(&self) -> usize {
+        self.capsules.len() + MAX_ROBOT_CAPSULES
+    }
+
+    /// What holds all capsules of this frame.
+    pub(crate) fn robot(&self) -> &Volume {
+        &self.robot
     }
 
     pub(crate) fn fixtures(&self) -> &[Volume] {
@@ -247,7 +265,7 @@ impl Scene {
     pub(crate) fn is_foreground(&self, p: &Point3<f32>) -> bool {
         self.volume.contains(p)
             && !self.fixtures.iter().any(|fixture| fixture.contains(p))
-            && !self.capsules_now.iter().any(|capsule| capsule.contains(p))
+            && !(self.robot.contains(p) && self.capsules_now.iter().any(|capsule| capsule.contains(p)))
     }
 
     /// The point of a pixel if its depth is valid and it is foreground.

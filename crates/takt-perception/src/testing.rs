@@ -35,7 +35,7 @@ pub(crate) fn pose() -> FramePose {
         Translation3::new(0.0, 0.0, 1.0),
         UnitQuaternion::from_rotation_matrix(&rotation),
     );
-    FramePose { camera_in_base, tcp_in_base: Isometry3::translation(0.0, 0.0, 1.0) }
+    FramePose::new(camera_in_base, Isometry3::translation(0.0, 0.0, 1.0))
 }
 
 /// A frame with a wall 8 m ahead (outside the default volume), textured.

@@ -53,7 +53,7 @@ fn frame(sequence: u64) -> Frame {
 }
 
 fn pose() -> FramePose {
-    FramePose { camera_in_base: Isometry3::translation(0.0, 0.0, 1.0), tcp_in_base: Isometry3::identity() }
+    FramePose::new(Isometry3::translation(0.0, 0.0, 1.0), Isometry3::identity())
 }
 
 fn job<'a>(frame: &'a Frame, pose: &'a FramePose, budget_ns: u64) -> GpuFrame<'a> {

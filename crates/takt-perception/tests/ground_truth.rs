@@ -69,7 +69,7 @@ fn measure(config: &PerceptionConfig, start_s: f64, noise_m: f64, x_m: f64) -> O
     }
     let mut perception = Perception::new(config, 0, intrinsics, &engine, None).expect("perception");
     let mut out = Detections::default();
-    let pose = FramePose { camera_in_base: pose, tcp_in_base };
+    let pose = FramePose::new(pose, tcp_in_base);
     perception.process_with_detections(&frame, Some(&pose), 0, Some(&set), &mut out, None);
     assert_eq!(out.health, FrameHealth::Ok);
     let nearest = truth.first()?;

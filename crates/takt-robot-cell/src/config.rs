@@ -7,6 +7,7 @@ use takt_link_rtde::client::RtdeConfig;
 use takt_link_rtde::sim::SimConfig;
 use takt_perception::{Mount, PerceptionConfig, SensorConfig};
 
+use crate::arm::ShapeConfig;
 use crate::ssm::{Light, MAX_CAMERAS, SsmConfig, arithmetic};
 use crate::tasks::TaskSet;
 
@@ -40,6 +41,9 @@ pub struct RobotConfig {
     pub dashboard_port: u16,
     /// The light: which standard digital output is which colour.
     pub light: LightOutputs,
+    /// The robot's own shape, so that it does not see itself; absent where no camera sees the arm.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shape: Option<ShapeConfig>,
 }
 
 impl Default for RobotConfig {
@@ -50,6 +54,7 @@ impl Default for RobotConfig {
             mission: None,
             dashboard_port: 29999,
             light: LightOutputs::default(),
+            shape: None,
         }
     }
 }
@@ -151,6 +156,7 @@ impl CellConfig {
         let slider_rate = self.robot.simulator.as_ref().map(|simulator| simulator.slider_rate_per_s);
         arithmetic(&self.ssm, &self.tasks, slider_rate)?;
         self.robot.rtde.check().map_err(|e| format!("robot.rtde: {e}"))?;
+        self.robot.shape.as_ref().map_or(Ok(()), ShapeConfig::validate)?;
         let LightOutputs { green, orange, red } = self.robot.light;
         if [green, orange, red].iter().any(|&o| o > 7) || green == orange || orange == red || green == red {
             return Err(format!(

@@ -52,7 +52,7 @@ pub fn record(
         // Without the robot the camera stands where its mounting says.
         let pose: takt_link_camera::PoseSource = std::sync::Arc::new(move |_| mount);
         let (feed, readers) =
-            CameraFeed::start(index as u32, &camera.source, Some(pose), 1, FeedOptions::default())
+            CameraFeed::start(index as u32, &camera.source, Some(pose.into()), 1, FeedOptions::default())
                 .map_err(failed)?;
         let path = folder.join(format!("{}.mcap", camera.name));
         let prefix = format!("/cam{index}");

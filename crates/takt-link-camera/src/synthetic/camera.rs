@@ -5,6 +5,7 @@ use takt_rt::clock;
 use super::config::SyntheticConfig;
 use super::render::Renderer;
 use super::scene::Scene;
+use super::solid::SolidSource;
 use crate::camera::{Camera, PoseSource};
 use crate::error::CameraError;
 use crate::pacing::Pacer;
@@ -19,6 +20,7 @@ pub struct SyntheticCamera {
     scene: Scene,
     renderer: Renderer,
     pose: PoseSource,
+    solids: Option<SolidSource>,
     intrinsics: Intrinsics,
     pacer: Pacer,
     latency_ns: u64,
@@ -39,12 +41,20 @@ impl SyntheticCamera {
             scene: Scene::new(&config.scene)?,
             renderer: Renderer::new(config),
             pose,
+            solids: None,
             intrinsics: config.intrinsics,
             pacer: Pacer::new(Some(config.rate_fps)),
             latency_ns: (config.latency_ms * 1e6) as u64,
             phase_ns: 0,
             next: 0,
         })
+    }
+
+    /// Shows bodies that move, too, where they are at the moment of exposure.
+    #[must_use]
+    pub fn with_solids(mut self, source: SolidSource) -> Self {
+        self.solids = Some(source);
+        self
     }
 
     /// The scene, for its ground truth.
@@ -84,6 +94,9 @@ impl Camera for SyntheticCamera {
         frame.sequence = self.next;
         frame.source_ns = due_ns - self.due_ns(0) + self.phase_ns;
         frame.capture_ns = exposure_ns;
+        if let Some(source) = &self.solids {
+            self.scene.place_solids(|solids| source(exposure_ns, solids));
+        }
         frame.streams = None;
         self.renderer.render(&self.scene, &pose, frame.source_ns, frame);
         clock::sleep_until(due_ns);

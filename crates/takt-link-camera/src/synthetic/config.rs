@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::flaws::Flaws;
+use super::solid::Solid;
 use super::texture::LOOKS;
 use crate::Intrinsics;
 use crate::error::CameraError;
@@ -94,6 +95,9 @@ pub struct SceneConfig {
     /// The people.
     #[serde(default)]
     pub people: Vec<PersonConfig>,
+    /// Round bodies that stand still: a post, a hand.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub solids: Vec<Solid>,
 }
 
 fn default_side() -> [f64; 2] {
@@ -113,6 +117,7 @@ impl Default for SceneConfig {
             floor_m: 0.0,
             ceiling_m: default_ceiling_m(),
             people: vec![PersonConfig::walking(0, &[[5.0, 0.5], [0.9, 0.5]])],
+            solids: Vec::new(),
         }
     }
 }
@@ -206,6 +211,14 @@ impl SceneConfig {
         }
         within("floor_m", self.floor_m, -100.0, 100.0, "expected -100 to 100")?;
         within("ceiling_m", self.ceiling_m, 0.1, 100.0, "expected 0.1 to 100")?;
+        for solid in &self.solids {
+            expect(
+                "solids",
+                solid.is_valid(),
+                || format!("{solid:?}"),
+                "expected ends within -1000 to 1000 and a radius of 0.0001 to 100",
+            )?;
+        }
         for person in &self.people {
             expect("look", person.look < LOOKS, || person.look.to_string(), "expected 0 to 3")?;
             within("height_m", person.height_m, 0.2, 3.0, "expected 0.2 to 3")?;

@@ -9,6 +9,7 @@ mod config;
 mod flaws;
 mod render;
 mod scene;
+mod solid;
 mod texture;
 mod truth;
 
@@ -17,5 +18,6 @@ pub use config::{PersonConfig, SceneConfig, SyntheticConfig};
 pub use flaws::{Flaws, LensEvent, LensEventKind};
 pub use render::Renderer;
 pub use scene::Scene;
+pub use solid::{Solid, SolidSource};
 pub use texture::LOOKS;
 pub use truth::PersonTruth;

@@ -8,6 +8,7 @@ use nalgebra::{Isometry3, Point3, Vector3};
 use super::config::SyntheticConfig;
 use super::flaws::Flaws;
 use super::scene::{Billboard, Person, Room, Scene};
+use super::solid::Solid;
 use crate::{Frame, Intrinsics};
 
 /// Renders the frames of one camera.
@@ -72,6 +73,9 @@ impl Renderer {
                 self.draw_person(&billboard, person, camera_in_base, &mut frame.rgb);
             }
         }
+        for solid in scene.solids() {
+            self.draw_solid(solid, camera_in_base, &mut frame.rgb);
+        }
         self.write_depth(frame);
         if !self.flaws.is_empty() {
             let seed = self.seed ^ frame.sequence.wrapping_mul(0xd134_2543_de82_ef95);
@@ -81,6 +85,26 @@ impl Renderer {
             };
             let range_mm = [self.min_mm, self.max_mm];
             self.flaws.spoil(&self.intrinsics, range_mm, scene_ns, seed, too_near, frame);
+        }
+    }
+
+    fn draw_solid(&mut self, solid: &Solid, camera_in_base: &Isometry3<f64>, rgb: &mut [u8]) {
+        let Some([left, top, right, bottom]) = solid.bounds(&self.intrinsics, camera_in_base) else { return };
+        let width = self.intrinsics.width as usize;
+        let eye = Point3::from(camera_in_base.translation.vector);
+        let step = self.direction(camera_in_base, 1.0, 0.0) - self.direction(camera_in_base, 0.0, 0.0);
+        for row in top..bottom {
+            let first = self.direction(camera_in_base, 0.0, row as f64);
+            for column in left..right {
+                let ray = first + step * column as f64;
+                let Some(t) = solid.meet(&eye, &ray) else { continue };
+                let pixel = row * width + column;
+                let behind = self.depth_m[pixel];
+                if behind == 0.0 || t < f64::from(behind.abs()) {
+                    self.depth_m[pixel] = t as f32;
+                    rgb[pixel * 3..pixel * 3 + 3].copy_from_slice(&solid.shade(&(eye + ray * t)));
+                }
+            }
         }
     }
 

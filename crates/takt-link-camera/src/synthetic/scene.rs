@@ -3,6 +3,7 @@
 use nalgebra::{Point3, Vector3};
 
 use super::config::{PersonConfig, SceneConfig};
+use super::solid::Solid;
 use super::texture::Texture;
 use crate::error::CameraError;
 
@@ -11,6 +12,8 @@ use crate::error::CameraError;
 pub struct Scene {
     pub(super) room: Room,
     pub(super) people: Vec<Person>,
+    still: Vec<Solid>,
+    moving: Vec<Solid>,
 }
 
 /// The room's walls, floor and ceiling.
@@ -52,7 +55,22 @@ impl Scene {
             low: Point3::new(config.room_x_m[0], config.room_y_m[0], config.floor_m),
             high: Point3::new(config.room_x_m[1], config.room_y_m[1], config.floor_m + config.ceiling_m),
         };
-        Ok(Self { room, people: config.people.iter().map(Person::new).collect() })
+        let people = config.people.iter().map(Person::new).collect();
+        // Room for an arm: nothing is allocated per frame.
+        Ok(Self { room, people, still: config.solids.clone(), moving: Vec::with_capacity(64) })
+    }
+
+    /// Sets the bodies of this moment anew, beside those that always stand in the scene. What cannot be drawn is
+    /// left out.
+    pub fn place_solids(&mut self, fill: impl FnOnce(&mut Vec<Solid>)) {
+        self.moving.clear();
+        fill(&mut self.moving);
+        self.moving.retain(Solid::is_valid);
+    }
+
+    /// All bodies of this moment.
+    pub(super) fn solids(&self) -> impl Iterator<Item = &Solid> {
+        self.still.iter().chain(&self.moving)
     }
 
     /// Number of people.

@@ -59,6 +59,11 @@ impl Scene {
                     seen = (t, Some(person));
                 }
             }
+            for solid in self.solids() {
+                if let Some(t) = solid.meet(&eye, &ray).filter(|t| *t < seen.0) {
+                    seen = (t, None);
+                }
+            }
             let (t, Some(person)) = seen else { continue };
             let truth = &mut all[person];
             truth.mask[pixel] = true;

@@ -135,7 +135,7 @@ impl Mission {
     }
 
     /// Joint angles of a target, in radians.
-    pub(super) fn joints_rad(&self, target: &Target) -> Result<[f64; 6], String> {
+    pub(crate) fn joints_rad(&self, target: &Target) -> Result<[f64; 6], String> {
         let degrees = match target {
             Target::JointsDeg(angles) => angles,
             Target::Named(name) => self.waypoints_deg.get(name).ok_or_else(|| {

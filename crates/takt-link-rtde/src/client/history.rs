@@ -23,6 +23,8 @@ pub struct StateSample {
     pub joint_speeds_rad_s: [f64; 6],
     /// TCP position in metres and rotation vector in radians, base frame.
     pub tcp_pose: [f64; 6],
+    /// Digital outputs, as [`RobotState::digital_outputs`].
+    pub digital_outputs: u64,
 }
 
 /// The last [`STATE_HISTORY`] states: a plain value, for an exchange.
@@ -54,6 +56,7 @@ impl StateHistory {
             joints_rad: state.joints_rad,
             joint_speeds_rad_s: state.joint_speeds_rad_s,
             tcp_pose: state.tcp_pose,
+            digital_outputs: state.digital_outputs,
         };
         self.next = (self.next + 1) % STATE_HISTORY;
         self.count = (self.count + 1).min(STATE_HISTORY);

@@ -4,6 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 
 use crate::RtdeError;
+use crate::kinematics::{Arm, Model};
 
 /// What the robot-side watchdog does when the heartbeat dries up (`rtde_set_watchdog`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -14,6 +15,34 @@ pub enum WatchdogAction {
     /// The program stops; `play` starts it afresh, and it waits for Takt before anything moves.
     #[default]
     Stop,
+}
+
+/// What is added to the nominal Denavit-Hartenberg parameters, joint by joint.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Calibration {
+    /// To the joint angles, radians.
+    pub theta_rad: [f64; 6],
+    /// To the link lengths, metres.
+    pub a_m: [f64; 6],
+    /// To the link offsets, metres.
+    pub d_m: [f64; 6],
+    /// To the link twists, radians.
+    pub alpha_rad: [f64; 6],
+}
+
+impl Calibration {
+    /// The arm that a nominal one is with it.
+    pub fn of(&self, nominal: &Arm) -> Arm {
+        let add = |to: &[f64; 6], delta: &[f64; 6]| std::array::from_fn(|joint| to[joint] + delta[joint]);
+        Arm {
+            theta_rad: add(&nominal.theta_rad, &self.theta_rad),
+            a_m: add(&nominal.a_m, &self.a_m),
+            d_m: add(&nominal.d_m, &self.d_m),
+            alpha_rad: add(&nominal.alpha_rad, &self.alpha_rad),
+            ..*nominal
+        }
+    }
 }
 
 /// Which program the simulated controller has.
@@ -46,11 +75,22 @@ pub struct SimConfig {
     pub rtde_port: u16,
     /// Dashboard port. Default 29999, as on a robot; 0 takes a free one.
     pub dashboard_port: u16,
+    /// Port of the primary client interface, which tells the arm's kinematics. Default: 30001 as on a robot, where
+    /// `rtde_port` is a robot's, too; else, and for 0, a free one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub primary_port: Option<u16>,
     /// Version that the controller tells: major, minor, bug fix, build. Default 5.12.2.1101534, an e-Series
     /// version that current clients accept.
     pub controller_version: [u32; 4],
     /// Variables that this controller lacks, to see how clients take it. Default none.
     pub missing_variables: Vec<String>,
+    /// Which arm it is. Default `ur10e`.
+    pub model: Model,
+    /// How this arm differs from the nominal one, as every real arm does. Default: not at all.
+    pub calibration: Calibration,
+    /// Whether rendered cameras see this arm. Default false: a cell whose cameras do not look at the arm is cheaper
+    /// to render.
+    pub drawn: bool,
     /// Joint angles at the start, in radians. Default: tool down, in front of the base.
     pub start_joints_rad: [f64; 6],
     /// Tool centre point in the flange frame: metres and rotation vector. Default 0.2 m along the flange
@@ -91,8 +131,12 @@ impl Default for SimConfig {
             address: IpAddr::V4(Ipv4Addr::LOCALHOST),
             rtde_port: 30004,
             dashboard_port: 29999,
+            primary_port: None,
             controller_version: [5, 12, 2, 1_101_534],
             missing_variables: Vec::new(),
+            model: Model::Ur10e,
+            calibration: Calibration::default(),
+            drawn: false,
             start_joints_rad: [0.0, -FRAC_PI_2, -FRAC_PI_2, -FRAC_PI_2, FRAC_PI_2, 0.0],
             tcp: [0.0, 0.0, 0.2, 0.0, 0.0, 0.0],
             slider_rate_per_s: 4.0,
@@ -113,6 +157,17 @@ impl SimConfig {
     /// The default on free ports, for tests and for several simulators at once.
     pub fn on_free_ports() -> Self {
         Self { rtde_port: 0, dashboard_port: 0, ..Self::default() }
+    }
+
+    /// The arm that is simulated.
+    pub fn arm(&self) -> Arm {
+        self.calibration.of(&self.model.arm())
+    }
+
+    pub(super) fn primary_port(&self) -> u16 {
+        let fixed = SimConfig::default().rtde_port;
+        let default = if self.rtde_port == fixed { crate::primary::PRIMARY_PORT } else { 0 };
+        self.primary_port.unwrap_or(default)
     }
 
     /// Judges the values.
@@ -146,6 +201,11 @@ impl SimConfig {
         }
         if self.tcp.iter().any(|value| !(-10.0..=10.0).contains(value)) {
             return refuse("tcp", format!("{:?}", self.tcp), "metres and radians within ±10");
+        }
+        let Calibration { theta_rad, a_m, d_m, alpha_rad } = &self.calibration;
+        let mut deltas = theta_rad.iter().chain(a_m).chain(d_m).chain(alpha_rad);
+        if deltas.any(|delta| !(-1.0..=1.0).contains(delta)) {
+            return refuse("calibration", format!("{:?}", self.calibration), "metres and radians within ±1");
         }
         if self.fifo_priority > 99 {
             return refuse("fifo_priority", self.fifo_priority.to_string(), "0 (none) to 99");

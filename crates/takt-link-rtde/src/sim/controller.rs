@@ -6,7 +6,7 @@ use super::motion::{Move, approach};
 use super::program::Program;
 use super::{CYCLE_HZ, SimConfig, SimProgram, SimState, WatchdogAction};
 use crate::arm::registers as reg;
-use crate::kinematics::{UR10E, pose_from_vector, pose_to_vector};
+use crate::kinematics::{Arm, pose_from_vector, pose_to_vector};
 use crate::{RobotMode, SafetyMode};
 
 /// Program state (`runtime_state`, RTDE guide). Resuming (5) is not modelled: play takes effect at once.
@@ -45,6 +45,7 @@ pub(super) struct Registers {
 #[derive(Clone, Debug)]
 pub(super) struct Controller {
     config: SimConfig,
+    pub(super) arm: Arm,
     tcp: Isometry3<f64>,
     pub(super) registers: Registers,
     pub(super) robot_mode: RobotMode,
@@ -96,7 +97,9 @@ impl Controller {
     pub(super) fn new(config: SimConfig) -> Self {
         let tcp = pose_from_vector(&config.tcp);
         let joints_rad = config.start_joints_rad;
+        let arm = config.arm();
         let mut controller = Self {
+            arm,
             tcp,
             registers: Registers {
                 input_int: [0; REGISTERS],
@@ -114,7 +117,7 @@ impl Controller {
             joints_rad,
             speeds_rad_s: [0.0; 6],
             accelerations_rad_s2: [0.0; 6],
-            tcp_pose: pose_to_vector(&UR10E.forward(&joints_rad, &tcp)),
+            tcp_pose: pose_to_vector(&arm.forward(&joints_rad, &tcp)),
             tcp_speed: [0.0; 6],
             slider: 1.0,
             slider_followed: 1.0,
@@ -324,7 +327,7 @@ impl Controller {
             self.run_takt_cell();
         } else if self.motion.as_ref().is_none_or(Move::is_done) {
             self.moves_finished += u64::from(self.motion.is_some());
-            self.motion = self.program.swing(&UR10E, self.joints_rad, &self.config.start_joints_rad);
+            self.motion = self.program.swing(&self.arm, self.joints_rad, &self.config.start_joints_rad);
         }
     }
 
@@ -350,7 +353,7 @@ impl Controller {
                 let to = std::array::from_fn(|joint| registers.input_double[reg::JOINTS + joint]);
                 let speed = registers.input_double[reg::SPEED];
                 let acceleration = registers.input_double[reg::ACCELERATION];
-                self.motion = Move::new(&UR10E, self.joints_rad, to, speed, acceleration);
+                self.motion = Move::new(&self.arm, self.joints_rad, to, speed, acceleration);
                 if self.motion.is_none() {
                     // As the controller does when it is asked for what it cannot do.
                     self.stop();
@@ -389,11 +392,11 @@ impl Controller {
         }
         self.accelerations_rad_s2 =
             std::array::from_fn(|joint| (self.speeds_rad_s[joint] - before[joint]) / dt_s);
-        let pose = pose_to_vector(&UR10E.forward(&self.joints_rad, &self.tcp));
+        let pose = pose_to_vector(&self.arm.forward(&self.joints_rad, &self.tcp));
         let way = |axis: usize| (pose[axis] - self.tcp_pose[axis]).powi(2);
         self.tcp_way_m += (way(0) + way(1) + way(2)).sqrt();
         self.tcp_pose = pose;
-        self.tcp_speed = UR10E.tcp_speed(&self.joints_rad, &self.speeds_rad_s, &self.tcp);
+        self.tcp_speed = self.arm.tcp_speed(&self.joints_rad, &self.speeds_rad_s, &self.tcp);
         if self.run_scale == 0.0 {
             match self.runtime {
                 RuntimeState::Pausing => self.runtime = RuntimeState::Paused,

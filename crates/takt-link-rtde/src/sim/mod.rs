@@ -1,4 +1,4 @@
-//! A simulated UR10e controller on loopback: RTDE, a dashboard server and an arm that moves.
+//! A simulated controller on loopback: RTDE, a dashboard server, the arm's kinematics and an arm that moves.
 //!
 //! It stands in for the robot, so that the whole cell runs where there is none: it speaks the same protocol
 //! as the controller (third-party clients connect to it), executes the registers of
@@ -9,7 +9,7 @@
 //! One thread, `ursim`, does everything once per 2 ms cycle, as the controller does: take inputs in, move,
 //! send outputs. It sleeps in between.
 //!
-//! What it does not model: forces, dynamics, collisions, self-collision, tool payload, calibration.
+//! What it does not model: forces, dynamics, collisions, self-collision, tool payload.
 
 mod config;
 mod connection;
@@ -17,9 +17,11 @@ mod controller;
 mod dashboard;
 mod log;
 mod motion;
+mod primary;
 mod program;
 mod rtde;
 mod server;
+mod trajectory;
 mod variables;
 
 use std::net::SocketAddr;
@@ -27,9 +29,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-pub use config::{SimConfig, SimProgram, WatchdogAction};
+pub use config::{Calibration, SimConfig, SimProgram, WatchdogAction};
 pub use controller::RuntimeState;
 pub use log::COLUMNS as LOG_COLUMNS;
+pub use trajectory::{MissionSample, trajectory};
 
 use crate::{RobotMode, RtdeError, SafetyMode};
 use server::Server;
@@ -140,6 +143,7 @@ pub struct Simulator {
     shared: Arc<Shared>,
     rtde: SocketAddr,
     dashboard: SocketAddr,
+    primary: SocketAddr,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -153,6 +157,7 @@ impl Simulator {
         let shared = Arc::new(Shared::default());
         let server = Server::bind(config)?;
         let (rtde, dashboard) = (server.rtde_address()?, server.dashboard_address()?);
+        let primary = server.primary_address()?;
         let thread = std::thread::Builder::new()
             .name("ursim".to_owned())
             .spawn({
@@ -160,7 +165,7 @@ impl Simulator {
                 move || server.run(&shared)
             })
             .map_err(RtdeError::io("starting the thread ursim"))?;
-        Ok(Self { shared, rtde, dashboard, thread: Some(thread) })
+        Ok(Self { shared, rtde, dashboard, primary, thread: Some(thread) })
     }
 
     /// Where RTDE is served.
@@ -171,6 +176,11 @@ impl Simulator {
     /// Where the dashboard server is.
     pub const fn dashboard_address(&self) -> SocketAddr {
         self.dashboard
+    }
+
+    /// Where the primary client interface is.
+    pub const fn primary_address(&self) -> SocketAddr {
+        self.primary
     }
 
     /// Lets something go wrong, or a person act, in the next cycle.

@@ -10,6 +10,7 @@ use takt_rt::clock::{monotonic_ns, sleep_until, thread_cpu_ns};
 use super::controller::Controller;
 use super::dashboard::DashboardClient;
 use super::log::Log;
+use super::primary::Primary;
 use super::rtde::{Client, Delivery, Turn};
 use super::{CYCLE_HZ, Fault, Shared, SimConfig, SimState, lock};
 use crate::RtdeError;
@@ -21,11 +22,12 @@ const CYCLE_NS: u64 = 1_000_000_000 / CYCLE_HZ as u64;
 const MAX_CATCH_UP: u64 = 50;
 
 /// Clients of each kind at a time; more are closed at once.
-const MAX_CLIENTS: usize = 32;
+pub(super) const MAX_CLIENTS: usize = 32;
 
 pub(super) struct Server {
     rtde: TcpListener,
     dashboard: TcpListener,
+    primary: Primary,
     controller: Controller,
     log: Option<Log>,
     clients: Vec<Client>,
@@ -55,9 +57,11 @@ impl Server {
     pub(super) fn bind(config: SimConfig) -> Result<Self, RtdeError> {
         let rtde = bind(SocketAddr::new(config.address, config.rtde_port), "rtde_port")?;
         let dashboard = bind(SocketAddr::new(config.address, config.dashboard_port), "dashboard_port")?;
+        let primary = bind(SocketAddr::new(config.address, config.primary_port()), "primary_port")?;
         Ok(Self {
             rtde,
             dashboard,
+            primary: Primary::new(primary, &config.arm()),
             fifo_priority: config.fifo_priority,
             log: config.log.as_deref().map(Log::create).transpose()?,
             controller: Controller::new(config),
@@ -79,6 +83,10 @@ impl Server {
 
     pub(super) fn dashboard_address(&self) -> Result<SocketAddr, RtdeError> {
         address(&self.dashboard)
+    }
+
+    pub(super) fn primary_address(&self) -> Result<SocketAddr, RtdeError> {
+        address(self.primary.listener())
     }
 
     pub(super) fn run(mut self, shared: &Shared) {
@@ -131,6 +139,7 @@ impl Server {
             log.note(&self.controller, now_ns, steps, self.clients.len());
         }
         self.send(steps);
+        self.primary.cycle();
         self.clients.retain(|client| client.connection.open);
         self.dashboards.retain(|client| client.connection.open);
         let mut state = lock(&shared.state);
@@ -288,7 +297,7 @@ fn serve(clients: &mut [Client], index: usize, controller: &mut Controller, now_
     client.serve(controller, now_ns, others)
 }
 
-fn accept(listener: &TcpListener) -> Option<(TcpStream, SocketAddr)> {
+pub(super) fn accept(listener: &TcpListener) -> Option<(TcpStream, SocketAddr)> {
     // Anything but a connection waits for the next cycle: nobody there, or out of descriptors.
     listener.accept().ok()
 }

@@ -172,7 +172,7 @@ pub const ALL: [Judged; 3] = [Judged::Worker, Judged::Fallback, Judged::Blind];
 
 /// The camera and the tool, always.
 fn pose() -> FramePose {
-    FramePose { camera_in_base: Isometry3::translation(0.0, 0.0, -1.0), tcp_in_base: Isometry3::identity() }
+    FramePose::new(Isometry3::translation(0.0, 0.0, -1.0), Isometry3::identity())
 }
 
 fn cpu(config: &PerceptionConfig) -> Perception {

@@ -32,7 +32,11 @@ struct Pose {
     float axes[9];
     float origin[3];
     float tcp[3];
+    // What holds all capsules; inside out without any.
+    float robot[6];
     u32 active;
+    u32 capsules;
+    u32 padding;
 };
 
 // A window of the image as a network's input.
@@ -172,7 +176,7 @@ struct Camera {
     float *planes;
     double area_scale;
     u32 width, height, step, columns, rows, cells;
-    u32 fixture_count, capsule_count;
+    u32 fixture_count;
     u32 min_depth_mm, max_depth_mm;
     float volume[6];
     float link2, min_area_m2;
@@ -185,7 +189,6 @@ struct Camera {
     u32 head_cells[3], head_columns[3];
     u32 proto_width, proto_height, input_width, input_height;
     u32 blob_room, candidate_room;
-    u32 padding;
 };
 
 // ---- small helpers ---------------------------------------------------------------------------------------
@@ -275,8 +278,9 @@ __device__ bool is_foreground(const Camera &c, Vec3 p) {
     if (!in_box(c.volume, p)) return false;
     for (u32 i = 0; i < c.fixture_count; i++)
         if (in_box(c.fixtures + 6 * i, p)) return false;
+    if (!in_box(c.pose->robot, p)) return true;
     const float *capsules = (const float *)(c.pose + 1);
-    for (u32 i = 0; i < c.capsule_count; i++)
+    for (u32 i = 0; i < c.pose->capsules; i++)
         if (in_capsule(capsules + 7 * i, p)) return false;
     return true;
 }

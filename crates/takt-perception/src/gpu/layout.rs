@@ -17,7 +17,10 @@ pub(super) struct Pose {
     pub(super) axes: [f32; 9],
     pub(super) origin: [f32; 3],
     pub(super) tcp: [f32; 3],
+    pub(super) robot: [f32; 6],
     pub(super) active: u32,
+    pub(super) capsules: u32,
+    pub(super) padding: u32,
 }
 
 #[derive(Clone, Copy, Debug, Default, Pod, Zeroable)]
@@ -206,7 +209,6 @@ pub(super) struct CameraBlock {
     pub(super) rows: u32,
     pub(super) cells: u32,
     pub(super) fixture_count: u32,
-    pub(super) capsule_count: u32,
     pub(super) min_depth_mm: u32,
     pub(super) max_depth_mm: u32,
     pub(super) volume: [f32; 6],
@@ -227,7 +229,6 @@ pub(super) struct CameraBlock {
     pub(super) input_height: u32,
     pub(super) blob_room: u32,
     pub(super) candidate_room: u32,
-    pub(super) padding: u32,
 }
 
 /// Sizes in the order in which `takt_layout` writes them.

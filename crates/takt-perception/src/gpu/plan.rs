@@ -70,7 +70,7 @@ pub(super) fn plan(
     };
     // A blob that counts has at least so many cells.
     let blob_room = cells / (config.occupancy.min_samples.max(1) as usize) + 1;
-    let capsules = camera.scene.capsules_now().len();
+    let capsules = camera.scene.capsules_room();
     let fixtures: Vec<f32> = camera.scene.fixtures().iter().flat_map(corners).collect();
     let place = CameraPlaces {
         pose: all.take::<u8>(size_of::<Pose>() + capsules * 7 * size_of::<f32>()),
@@ -138,7 +138,6 @@ pub(super) fn plan(
         rows,
         cells: cells as u32,
         fixture_count: (fixtures.len() / 6) as u32,
-        capsule_count: capsules as u32,
         min_depth_mm: camera.scene.range_mm().0.into(),
         max_depth_mm: camera.scene.range_mm().1.into(),
         volume: corners(camera.scene.volume()),
@@ -191,7 +190,7 @@ pub(super) fn window(
     }
 }
 
-fn corners(volume: &crate::occupancy::Volume) -> [f32; 6] {
+pub(super) fn corners(volume: &crate::occupancy::Volume) -> [f32; 6] {
     let (low, high) = (volume.min_m, volume.max_m);
     [low.x, low.y, low.z, high.x, high.y, high.z]
 }

@@ -8,7 +8,7 @@ use super::layout::{
     Queries, Report, Window,
 };
 use super::network::Budget;
-use super::plan::{CameraPlaces, FIRST, detector_window};
+use super::plan::{CameraPlaces, FIRST, corners, detector_window};
 use super::rig::{CameraMarks, Rig};
 use super::times::Parts;
 use super::{DeviceTimes, GpuPerceptionError, Resident};
@@ -162,7 +162,10 @@ impl CameraState {
                 axes: std::array::from_fn(|i| axes[i / 3][i % 3]),
                 origin: scene.origin().coords.into(),
                 tcp: question.tcp.coords.into(),
+                robot: corners(scene.robot()),
                 active: 1,
+                capsules: scene.capsules_now().len() as u32,
+                padding: 0,
             };
             let capsules: &mut [f32] = bytemuck::cast_slice_mut(capsules);
             for (out, capsule) in capsules.chunks_exact_mut(7).zip(scene.capsules_now()) {

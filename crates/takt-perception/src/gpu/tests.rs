@@ -16,7 +16,7 @@ use crate::overlay::Overlay;
 use crate::perception::Perception;
 use crate::result::{Detections, FrameHealth, Object, ObjectKind};
 use crate::testing::{intrinsics, pose, put, wall};
-use crate::{Capsule, FrameView, StaticBox, Volume};
+use crate::{Capsule, CapsuleFrame, FrameView, MAX_ROBOT_CAPSULES, RobotShape, StaticBox, Volume};
 
 fn geometry() -> PerceptionConfig {
     let mut config = PerceptionConfig::default();
@@ -161,6 +161,7 @@ proptest! {
         step in 1u32..7,
         turn in -0.6f64..0.6,
         noise in 0u16..60,
+        robot in 0usize..MAX_ROBOT_CAPSULES + 1,
         graphs in any::<bool>(),
     ) {
         let mut config = geometry();
@@ -204,6 +205,17 @@ proptest! {
             frame.sequence = sequence;
             frame.capture_ns = sequence * 33_000_000;
             pose.tcp_in_base.translation.x += 0.05;
+            // Another robot in every frame, from none to as much as there is room for.
+            pose.robot = RobotShape::default();
+            for link in 0..robot * sequence as usize / 3 {
+                let along = link as f32 * 0.11 + sequence as f32 * 0.03;
+                pose.robot.push(Capsule {
+                    frame: CapsuleFrame::Base,
+                    from_m: Point3::new(1.0 + along, -0.6 + along, 0.4),
+                    to_m: Point3::new(1.8, 0.5 - along, 0.5 + along),
+                    radius_m: 0.05 + 0.01 * link as f32,
+                });
+            }
             compare((&mut cpu, &mut device), &frame, &pose, (sequence == 2).then_some(&set));
         }
     }
@@ -323,7 +335,7 @@ fn the_synthetic_room_is_the_same_and_near_the_truth() {
     config.occupancy.volume =
         Volume { min_m: Point3::new(-5.5, -5.5, -2.0), max_m: Point3::new(5.5, 5.5, 3.0) };
     let tcp_in_base = nalgebra::Isometry3::translation(0.1, 0.0, 1.1);
-    let pose = FramePose { camera_in_base, tcp_in_base };
+    let pose = FramePose::new(camera_in_base, tcp_in_base);
     let synthetic = SyntheticConfig {
         rate_fps: 1000.0,
         latency_ms: 0.0,

@@ -5,8 +5,7 @@ use crate::testing::{intrinsics, pose, put, wall};
 fn scene(config: &OccupancyConfig) -> Scene {
     let health = HealthConfig::default();
     let mut scene = Scene::new(config, &intrinsics(), 195, health.max_depth_mm);
-    let pose = pose();
-    scene.place(&pose.camera_in_base, &pose.tcp_in_base);
+    scene.place(&pose());
     scene
 }
 

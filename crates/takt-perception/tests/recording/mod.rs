@@ -39,7 +39,7 @@ pub fn cameras() -> Vec<(FrameReader<std::fs::File>, FramePose)> {
             Translation3::from(Vector3::from(camera.translation_m)),
             UnitQuaternion::from_quaternion(Quaternion::new(w, x, y, z)),
         );
-        let pose = FramePose { camera_in_base, tcp_in_base: Isometry3::translation(0.0, 0.0, 1.0) };
+        let pose = FramePose::new(camera_in_base, Isometry3::translation(0.0, 0.0, 1.0));
         (FrameReader::open(&replay).unwrap(), pose)
     };
     calibration.camera.iter().map(open).collect()

@@ -15,10 +15,7 @@ pub fn config() -> PerceptionConfig {
 /// The camera, where it hangs, and a frame with some colour.
 pub fn scene() -> (Intrinsics, FramePose, Frame) {
     let intrinsics = Intrinsics { width: 384, height: 288, fx: 300.0, fy: 300.0, cx: 191.5, cy: 143.5 };
-    let pose = FramePose {
-        camera_in_base: Isometry3::translation(0.0, 0.0, -1.0),
-        tcp_in_base: Isometry3::identity(),
-    };
+    let pose = FramePose::new(Isometry3::translation(0.0, 0.0, -1.0), Isometry3::identity());
     let mut frame = Frame::new(384, 288);
     for (i, value) in frame.rgb.iter_mut().enumerate() {
         *value = (i % 251) as u8;

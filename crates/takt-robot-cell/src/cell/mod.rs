@@ -26,6 +26,7 @@ use takt_rt::ring::{Consumer, ring};
 use takt_rt::settings::Granted;
 use takt_rt::thread;
 
+use crate::arm::ArmShape;
 use crate::config::CellConfig;
 use crate::error::CellError;
 use crate::records::{FrameRecord, SsmJob};
@@ -34,7 +35,7 @@ use crate::tasks::{Role, SsmSleep};
 use crate::threads::{Judging, PerceptionPorts, PerceptionTask, SsmPorts, SsmTask};
 use guard::{Alarm, DashboardStop, DashboardStopper, SsmFacts};
 use judging::{Prepared, prepare_judging};
-use prepare::{open_feeds, prepare_machine, report, settings, simulate};
+use prepare::{open_feeds, prepare_machine, prepare_shape, report, settings, simulate};
 
 /// Records that a starving collector may fall behind: a minute of SSM jobs at 500 Hz and more.
 const RING_CAPACITY: usize = 1 << 16;
@@ -143,6 +144,7 @@ pub struct Cell {
     records: Option<Records>,
     ports: Option<ViewPorts>,
     engine: String,
+    arm: Option<Arc<ArmShape>>,
     _awake: Option<DmaLatency>,
 }
 
@@ -180,12 +182,14 @@ impl Cell {
         let simulated = config.robot.simulator.as_ref();
         let simulator = simulated.map(|sim| simulate(sim, &mut rtde, &mut dashboard_port)).transpose()?;
         let census = CensusKeeper::start(config.tasks.policy_of(Role::Subthread), CENSUS_PERIOD)?;
-        // One history for each perception task, one for each scene that is rendered from the tool.
-        let histories = 2 * config.cameras.len();
+        // One history for each perception task, two for each scene that is rendered: its camera's place, the arm in it.
+        let histories = 3 * config.cameras.len();
         let Opened { link, commander, states, histories } =
             census.attribute("robot link", || Link::open(&rtde, 2, histories))?;
         let (mut states, mut histories) = (states.into_iter(), histories.into_iter());
 
+        unless_stopped(stop)?;
+        let arm = prepare_shape(config, &rtde, simulator.as_ref(), &mut warnings)?;
         unless_stopped(stop)?;
         let gate = StartGate::new();
         let (feeds, acquisitions, frame_readers) =
@@ -220,6 +224,7 @@ impl Cell {
             records: None,
             ports: None,
             engine,
+            arm,
             _awake: awake,
         };
         if let Some(handle) = detector_thread {
@@ -299,7 +304,7 @@ impl Cell {
                 stop: Arc::clone(&self.stop_perception),
             };
             let watch = FrameWatch::new(&self.config.perception.health);
-            let task = PerceptionTask::new(judging, cameras[index].mount, watch, ports);
+            let task = PerceptionTask::new(judging, cameras[index].mount, self.arm.clone(), watch, ports);
             let handle = thread::spawn(&format!("perception-{index}"), &settings, move || task.run())?;
             self.keep(handle);
             self.perception_count += 1;
@@ -472,8 +477,8 @@ impl Cell {
     }
 
     /// What the SSM job knows of the robot's link and program.
-    pub fn robot_facts(&self) -> &SsmFacts {
-        &self.facts
+    pub fn robot_facts(&self) -> Arc<SsmFacts> {
+        Arc::clone(&self.facts)
     }
 
     /// When the dashboard's stop was tried because the robot did not obey, and what came of it.
@@ -494,6 +499,11 @@ impl Cell {
     /// The camera drivers.
     pub fn feeds(&self) -> &[CameraFeed] {
         &self.feeds
+    }
+
+    /// The camera drivers, to end one of them.
+    pub fn feeds_mut(&mut self) -> &mut [CameraFeed] {
+        &mut self.feeds
     }
 
     /// Progress of the arm's mission.

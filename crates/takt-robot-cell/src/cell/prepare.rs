@@ -4,9 +4,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use nalgebra::Isometry3;
-use takt_link_camera::{Acquisition, CameraConfig, CameraFeed, FeedOptions, Frame, PoseSource, StartGate};
+use takt_link_camera::synthetic::SolidSource;
+use takt_link_camera::{
+    Acquisition, CameraConfig, CameraFeed, FeedOptions, Frame, PoseSource, StartGate, Surroundings,
+};
 use takt_link_rtde::client::{RtdeConfig, StateHistory};
-use takt_link_rtde::sim::Simulator;
+use takt_link_rtde::kinematics::Body;
+use takt_link_rtde::sim::{SimConfig, Simulator};
 use takt_perception::{DetectorHandle, DetectorSchedule, DetectorService, Engine, Mount};
 use takt_rt::census;
 use takt_rt::exchange::Reader;
@@ -16,9 +20,10 @@ use takt_rt::settings::{ProcessSettings, ThreadSettings};
 use takt_rt::thread;
 
 use super::ThreadReport;
-use crate::config::CellConfig;
+use crate::arm::{ArmShape, drawn, prepare_arm};
+use crate::config::{CellCamera, CellConfig};
 use crate::error::CellError;
-use crate::poses::tool_poses;
+use crate::poses::{isometry, tool_poses};
 use crate::tasks::{AcquiredBy, Role, TaskSet};
 
 /// Stack that is touched before a critical thread begins.
@@ -71,6 +76,20 @@ pub(super) fn simulate(
     Ok(simulator)
 }
 
+/// The robot's own shape, where one is configured.
+pub(super) fn prepare_shape(
+    config: &CellConfig,
+    rtde: &RtdeConfig,
+    simulator: Option<&Simulator>,
+    warnings: &mut Vec<String>,
+) -> Result<Option<Arc<ArmShape>>, CellError> {
+    let Some(shape) = &config.robot.shape else { return Ok(None) };
+    let port = simulator.map_or(shape.primary_port, |simulator| simulator.primary_address().port());
+    let (shape, note) = prepare_arm(shape, &rtde.host, port)?;
+    warnings.extend(note);
+    Ok(Some(Arc::new(shape)))
+}
+
 /// The cameras, who of the perception tasks acquires itself, and the readers of frames.
 pub(super) type Feeds = (Vec<CameraFeed>, Vec<Option<Acquisition>>, Vec<Vec<Reader<Frame>>>);
 
@@ -85,23 +104,17 @@ pub(super) fn open_feeds(
     let mut acquisitions = Vec::new();
     let mut frames = Vec::new();
     for (index, camera) in config.cameras.iter().enumerate() {
-        let poses = match &camera.source {
-            CameraConfig::Synthetic(_) => {
-                let reader = histories.next().ok_or(CellError::NoReader("robot history"))?;
-                Some(pose_source(camera.mount, reader))
-            }
-            _ => None,
-        };
         let options = FeedOptions {
             phase: config.tasks.perception.period() * index as u32 / config.cameras.len() as u32,
             gate: Some(gate.clone()),
             ..FeedOptions::default()
         };
+        let around = surroundings(config, camera, histories)?;
         let (number, source) = (index as u32, &camera.source);
         let started = match config.tasks.acquisition {
-            AcquiredBy::DriverThread => CameraFeed::start(number, source, poses, 2, options)
+            AcquiredBy::DriverThread => CameraFeed::start(number, source, around, 2, options)
                 .map(|(feed, readers)| (feed, None, readers)),
-            AcquiredBy::InTask => CameraFeed::in_task(number, source, poses, 2, options)
+            AcquiredBy::InTask => CameraFeed::in_task(number, source, around, 2, options)
                 .map(|(feed, acquisition, readers)| (feed, Some(acquisition), readers)),
         };
         let (feed, acquisition, readers) =
@@ -111,6 +124,22 @@ pub(super) fn open_feeds(
         frames.push(readers);
     }
     Ok((feeds, acquisitions, frames))
+}
+
+/// What a rendered scene is told: where its camera is and, where that is asked for, where the simulated arm is.
+fn surroundings(
+    config: &CellConfig,
+    camera: &CellCamera,
+    histories: &mut impl Iterator<Item = Reader<StateHistory>>,
+) -> Result<Option<Surroundings>, CellError> {
+    if !matches!(camera.source, CameraConfig::Synthetic(_)) {
+        return Ok(None);
+    }
+    let mut history = || histories.next().ok_or(CellError::NoReader("robot history"));
+    let pose = pose_source(camera.mount, history()?);
+    let visible = config.robot.simulator.as_ref().filter(|simulator| simulator.drawn);
+    let solids = visible.map(|sim| history().map(|reader| arm_source(config, sim, reader))).transpose()?;
+    Ok(Some(Surroundings { pose, solids }))
 }
 
 /// Tells the synthetic scene where its camera is: the newest pose of the robot, through the mounting.
@@ -124,6 +153,25 @@ fn pose_source(mount: Mount, reader: Reader<StateHistory>) -> PoseSource {
         let tcp_in_base =
             newest.or_else(|| tool_poses(states).next()).map_or(Isometry3::identity(), |(_, pose)| pose);
         mount.at(&tcp_in_base).camera_in_base
+    })
+}
+
+/// Draws the simulated arm into the scene, where it truly is: its newest state, carried on by its speed.
+fn arm_source(config: &CellConfig, simulator: &SimConfig, reader: Reader<StateHistory>) -> SolidSource {
+    let (arm, tcp) = (simulator.arm(), isometry(simulator.tcp));
+    let body = Body::new(simulator.model, &arm);
+    let shape = config.robot.shape.clone();
+    let reader = Mutex::new(reader);
+    Arc::new(move |at_ns, solids| {
+        let mut reader = reader.lock().unwrap_or_else(PoisonError::into_inner);
+        let states = reader.read().value;
+        let newest = states.iter().rev().find(|state| state.measured_ns <= at_ns).or_else(|| states.newest());
+        let Some(state) = newest else { return };
+        let on_s = at_ns.saturating_sub(state.measured_ns) as f64 / 1e9;
+        let joints: [f64; 6] =
+            std::array::from_fn(|joint| state.joints_rad[joint] + on_s * state.joint_speeds_rad_s[joint]);
+        let tcp_in_base = arm.forward(&joints, &tcp);
+        drawn(&body, shape.as_ref(), &joints, &tcp_in_base, state.digital_outputs, solids);
     })
 }
 

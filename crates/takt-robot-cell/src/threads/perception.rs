@@ -7,7 +7,8 @@ use std::time::Duration;
 use takt_link_camera::{Acquisition, Frame};
 use takt_link_rtde::client::{STATE_HISTORY, StateHistory};
 use takt_perception::{
-    Detections, FrameHealth, FramePose, FrameWatch, Mount, ObjectKind, Overlay, Perception, PoseHistory,
+    Detections, FrameHealth, FramePose, FrameWatch, Mount, MountFrame, ObjectKind, Overlay, Perception,
+    PoseHistory,
 };
 use takt_perception_process::{Judged, Remote};
 use takt_rt::clock::monotonic_ns;
@@ -15,6 +16,7 @@ use takt_rt::exchange::{Reader, Writer};
 use takt_rt::ring::Producer;
 use takt_rt::signal::Signal;
 
+use crate::arm::{ArmShape, Viewpoint, joints_at};
 use crate::poses::tool_poses;
 use crate::records::FrameRecord;
 
@@ -80,6 +82,7 @@ impl Judging {
 pub struct PerceptionTask {
     judging: Judging,
     mount: Mount,
+    arm: Option<Arc<ArmShape>>,
     history: PoseHistory,
     ports: PerceptionPorts,
     watch: FrameWatch,
@@ -113,9 +116,17 @@ impl Drop for AliveGuard {
 
 impl PerceptionTask {
     /// A task that has judged no frame yet.
-    pub fn new(judging: Judging, mount: Mount, watch: FrameWatch, ports: PerceptionPorts) -> Self {
+    ///
+    /// With an `arm`, what the robot occupied is left out of every frame; a frame without its joints has no pose.
+    pub fn new(
+        judging: Judging,
+        mount: Mount,
+        arm: Option<Arc<ArmShape>>,
+        watch: FrameWatch,
+        ports: PerceptionPorts,
+    ) -> Self {
         let history = PoseHistory::new(2 * STATE_HISTORY, POSE_HOLD_NS, POSE_GAP_NS);
-        Self { judging, mount, history, ports, watch, last_write: 0, last_sequence: 0, unjudged: 0 }
+        Self { judging, mount, arm, history, ports, watch, last_write: 0, last_sequence: 0, unjudged: 0 }
     }
 
     /// Judges frames until asked to stop, and the newest one after that.
@@ -180,12 +191,18 @@ impl PerceptionTask {
             ports.detections.publish(result.times.published_ns, result);
             return true;
         }
-        let pose = self.history.at(frame.capture_ns).map(|tcp_in_base| {
+        let pose = self.history.at(frame.capture_ns).and_then(|tcp_in_base| {
             let mut pose = self.mount.at(&tcp_in_base);
             if let Some(known) = frame.camera_in_base {
                 pose.camera_in_base = known;
             }
-            pose
+            if let Some(arm) = &self.arm {
+                let joints = joints_at(states, frame.capture_ns, POSE_HOLD_NS, POSE_GAP_NS)?;
+                let rides = self.mount.frame == MountFrame::Tcp && frame.camera_in_base.is_none();
+                let viewpoint = if rides { Viewpoint::Tcp } else { Viewpoint::Base };
+                pose.robot = arm.at(&joints, &tcp_in_base, &pose.camera_in_base, viewpoint);
+            }
+            Some(pose)
         });
         let mut result = Detections::default();
         let mut judged = true;
