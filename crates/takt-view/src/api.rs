@@ -4,7 +4,9 @@ use serde::Serialize;
 use takt_perception::{Detections, FrameHealth, ObjectKind};
 
 use crate::histogram::ReactionHistogram;
-use crate::status::{CameraStatus, CellStatus, Label, Light, RobotStatus, ThreadSummary, Zone};
+use crate::status::{
+    CameraStatus, CellStatus, Label, Light, ProtectiveStatus, RobotStatus, ThreadSummary, Zone,
+};
 
 /// Answer to `/api/status`. An invalid number (NaN) becomes `null`.
 #[derive(Serialize)]
@@ -23,6 +25,7 @@ pub(crate) struct StatusReply<'a> {
     zone: Zone,
     protective_distance_m: f32,
     reduce_distance_m: f32,
+    protective: ProtectiveStatus,
     robot: RobotStatus,
     reaction: ReactionReply<'a>,
     threads: ThreadSummary,
@@ -82,6 +85,7 @@ impl<'a> StatusReply<'a> {
             zone: zone(status.separation_m),
             protective_distance_m: status.protective_distance_m,
             reduce_distance_m: status.reduce_distance_m,
+            protective: status.protective,
             robot: status.robot,
             reaction: ReactionReply {
                 deadline_ms: status.reaction.deadline_ms,

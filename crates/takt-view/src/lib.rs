@@ -26,8 +26,8 @@ pub use histogram::ReactionHistogram;
 pub use http::answer_heads;
 pub use server::{CameraSource, ViewConfig, ViewServer, ViewSources};
 pub use status::{
-    CameraList, CameraStatus, CellStatus, Label, Light, MAX_CAMERAS, ReactionStatus, RobotStatus,
-    ThreadSummary, Zone,
+    CameraList, CameraStatus, CellStatus, Label, Light, MAX_CAMERAS, ProtectiveStatus, ReactionStatus,
+    RobotStatus, ThreadSummary, Zone,
 };
 pub use terminal::ViewExit;
 pub use urgency::Urgency;

@@ -237,6 +237,8 @@ pub struct CellStatus {
     pub protective_distance_m: f32,
     /// Below this distance the robot slows down, metres.
     pub reduce_distance_m: f32,
+    /// Where the protective distance at full speed comes from.
+    pub protective: ProtectiveStatus,
     /// The robot.
     pub robot: RobotStatus,
     /// Reaction times over all cameras.
@@ -247,6 +249,28 @@ pub struct CellStatus {
     pub policy: Label,
     /// The cameras, in the order of the configuration.
     pub cameras: CameraList,
+}
+
+/// Terms of the protective separation distance at full speed, `v_h (T_r + T_s) + v_r (T_r + T_s) + C + Z`, with the
+/// values of the run so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct ProtectiveStatus {
+    /// Speed of the person v_h, m/s.
+    pub human_speed_m_s: f32,
+    /// Speed of the robot at full speed v_r, m/s.
+    pub robot_speed_m_s: f32,
+    /// Reaction time in use T_r, seconds.
+    pub reaction_s: f32,
+    /// What of it the monitor tolerates, seconds.
+    pub tolerated_s: f32,
+    /// What the run measured at worst, seconds.
+    pub measured_s: f32,
+    /// Stopping time T_s, seconds.
+    pub stopping_s: f32,
+    /// Intrusion and uncertainties C + Z, metres.
+    pub constants_m: f32,
+    /// The distance, metres.
+    pub distance_m: f32,
 }
 
 impl CellStatus {

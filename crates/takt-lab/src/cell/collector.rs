@@ -9,12 +9,14 @@ use std::time::{Duration, Instant};
 use takt_link_rtde::RobotState;
 use takt_perception_process::{EventKind, Record};
 use takt_robot_cell::cell::Records;
+use takt_robot_cell::cell::guard::SsmFacts;
 use takt_robot_cell::reaction::Reaction;
 use takt_robot_cell::records::{FrameRecord, SsmJob};
-use takt_robot_cell::ssm::{Decision, Light, SsmConfig};
+use takt_robot_cell::ssm::{Decision, Light, SsmConfig, terms};
+use takt_robot_cell::tasks::TaskSet;
 use takt_rt::clock::monotonic_ns;
 use takt_rt::exchange::{Reader, Writer};
-use takt_view::{CameraList, CellStatus, Label, ReactionStatus, ThreadSummary};
+use takt_view::{CameraList, CellStatus, Label, ProtectiveStatus, ReactionStatus, ThreadSummary};
 
 use super::rows::{
     FRAMES, JOBS, JobRow, PERCEPTION_RESPONSE, REACTION, REACTIONS, SSM_LATENESS, SSM_RESPONSE, UNJUDGED,
@@ -45,6 +47,10 @@ pub struct Board {
     pub policy: String,
     /// Thresholds.
     pub ssm: SsmConfig,
+    /// The task set, for the reaction time that is tolerated.
+    pub tasks: TaskSet,
+    /// What the SSM job measures of the robot's link.
+    pub facts: Arc<SsmFacts>,
     /// Deadline of the critical path, milliseconds.
     pub deadline_ms: f64,
     /// Number of cameras.
@@ -350,6 +356,7 @@ impl Collector {
         live.robot.tcp_pose = robot.tcp_pose;
         let [x, y, z, ..] = robot.tcp_speed;
         live.robot.tcp_speed_m_s = (x * x + y * y + z * z).sqrt() as f32;
+        live.protective = protective(&self.board);
         if let Some(job) = &self.last_job {
             let d = &job.decision;
             live.light = match d.light {
@@ -364,6 +371,25 @@ impl Collector {
             live.protective_distance_m = d.stop_distance_m as f32;
         }
         self.board.status.publish(monotonic_ns(), *live);
+    }
+}
+
+/// The formula for the page.
+fn protective(board: &Board) -> ProtectiveStatus {
+    let facts = &board.facts;
+    let terms = terms(&board.ssm, &board.tasks, facts.delays(), facts.capture_to_command_ns());
+    let value = |symbol: &str| {
+        terms.iter().find(|term| term.symbol == symbol).map_or(f32::NAN, |term| term.value as f32)
+    };
+    ProtectiveStatus {
+        human_speed_m_s: value("v_h"),
+        robot_speed_m_s: value("v_r"),
+        reaction_s: value("T_r"),
+        tolerated_s: value("T_tolerated"),
+        measured_s: value("T_measured"),
+        stopping_s: value("T_s"),
+        constants_m: value("C") + value("Z_d") + value("Z_r"),
+        distance_m: value("S_p"),
     }
 }
 

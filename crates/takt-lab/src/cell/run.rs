@@ -235,6 +235,8 @@ pub fn run(
         robot,
         policy: facts.policy.clone(),
         ssm: file.ssm.clone(),
+        tasks: file.tasks.clone(),
+        facts: cell.robot_facts(),
         deadline_ms: facts.deadline_ms,
         cameras: file.cameras.len(),
         threads: Arc::clone(&threads),

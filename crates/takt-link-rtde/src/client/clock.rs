@@ -68,7 +68,7 @@ impl ClockFollower {
         let received = i64::try_from(received_ns).unwrap_or(i64::MAX);
         // A century of uptime: what is no such number is no time.
         let stamp = (controller_s.is_finite() && (0.0..=3.2e9).contains(&controller_s))
-            .then(|| (controller_s * 1e9) as i64);
+            .then_some((controller_s * 1e9) as i64);
         let Some(controller_ns) = stamp else {
             return self.old(received, Content::ClockBackwards);
         };

@@ -105,6 +105,8 @@ pub struct Alarm {
     events: Producer<Disobedience>,
     since_ns: Option<u64>,
     told: bool,
+    /// The robot has obeyed once.
+    obeyed: bool,
 }
 
 /// An echo that is late for a moment stops the robot and no more; one that stays away for so long is an event.
@@ -114,12 +116,16 @@ impl Alarm {
     /// An alarm and where its events come out.
     pub fn new() -> (Self, Consumer<Disobedience>) {
         let (events, consumer) = ring(WAITING);
-        (Self { events, since_ns: None, told: false }, consumer)
+        (Self { events, since_ns: None, told: false, obeyed: false }, consumer)
     }
 
-    /// Takes the fault of a job. Wait-free.
-    pub(crate) fn see(&mut self, fault: Option<FaultKind>, now_ns: u64) {
-        let Some(kind) = fault.filter(|kind| kind.is_disobedience()) else {
+    /// Takes the fault of a job; `waits` says that the program on the robot waits for Takt, so that nothing moves and a
+    /// stop would only keep it from starting. Wait-free.
+    pub(crate) fn see(&mut self, fault: Option<FaultKind>, waits: bool, now_ns: u64) {
+        self.obeyed |= fault.is_none();
+        // Who has not obeyed yet is starting: what does not answer then is no event, what moves is.
+        let counts = |kind: &FaultKind| kind.is_motion() || (self.obeyed && !waits && kind.is_disobedience());
+        let Some(kind) = fault.filter(counts) else {
             // A fault of another kind hides it; it is over when there is none.
             if fault.is_none() {
                 (self.since_ns, self.told) = (None, false);

@@ -477,8 +477,8 @@ impl Cell {
     }
 
     /// What the SSM job knows of the robot's link and program.
-    pub fn robot_facts(&self) -> &SsmFacts {
-        &self.facts
+    pub fn robot_facts(&self) -> Arc<SsmFacts> {
+        Arc::clone(&self.facts)
     }
 
     /// When the dashboard's stop was tried because the robot did not obey, and what came of it.
@@ -499,6 +499,11 @@ impl Cell {
     /// The camera drivers.
     pub fn feeds(&self) -> &[CameraFeed] {
         &self.feeds
+    }
+
+    /// The camera drivers, to end one of them.
+    pub fn feeds_mut(&mut self) -> &mut [CameraFeed] {
+        &mut self.feeds
     }
 
     /// Progress of the arm's mission.

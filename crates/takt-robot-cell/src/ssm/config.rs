@@ -170,7 +170,7 @@ impl SsmConfig {
         if !(1..=500).contains(&self.send_failures) {
             return Err(format!("ssm.send_failures = {}: accepted are 1 to 500", self.send_failures));
         }
-        if !(self.obey_within_ms() <= 10_000.0) {
+        if self.obey_within_ms().is_nan() || self.obey_within_ms() > 10_000.0 {
             return Err(format!(
                 "ssm.ack_after_ms = {}, ssm.protective.controller_time_s = {}, ssm.protective.stopping_time_s = {}: a \
                  stop that may take longer than 10 s is none",

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use takt_link_rtde::arm::registers::MAX_CHALLENGE;
+use takt_link_rtde::arm::registers::{GUARD_WAITING, MAX_CHALLENGE};
 use takt_link_rtde::client::Commander;
 use takt_link_rtde::{Command, RobotState};
 use takt_perception::Detections;
@@ -133,7 +133,8 @@ impl SsmTask {
             start_ns,
             sent,
         );
-        self.ports.alarm.see(decision.fault.map(|fault| fault.kind), end_ns);
+        let waits = robot.script_guard == GUARD_WAITING;
+        self.ports.alarm.see(decision.fault.map(|fault| fault.kind), waits, end_ns);
 
         let mut input_sequences = [0; MAX_CAMERAS];
         for ((sequence, consumed), camera) in input_sequences.iter_mut().zip(&mut self.consumed).zip(cameras)

@@ -207,6 +207,16 @@ function showState() {
   put("separation", distance(state.separation_m, state.zone !== "clear"), tones[state.zone]);
   put("protective", metres(state.protective_distance_m));
   put("reduce", metres(state.reduce_distance_m));
+  const p = state.protective;
+  if (p?.distance_m > 0) {
+    const ms = (seconds) => `${Math.round(seconds * 1000)} ms`;
+    put(
+      "formula",
+      `S_p at full speed: (${p.human_speed_m_s.toFixed(1)} + ${p.robot_speed_m_s.toFixed(1)} m/s) × ` +
+        `(T_r ${ms(p.reaction_s)} + T_s ${ms(p.stopping_s)}) + ${p.constants_m.toFixed(2)} m = ` +
+        `${p.distance_m.toFixed(2)} m; T_r: tolerated ${ms(p.tolerated_s)}, measured ${ms(p.measured_s)}`,
+    );
+  }
   const percent = Math.round(Math.min(Math.max(state.speed_fraction ?? 0, 0), 1) * 100);
   put("speed", percent + " %");
   $("speed-bar").setAttribute("aria-valuenow", percent);
