@@ -3,9 +3,12 @@
 #![cfg(feature = "realsense")]
 #![allow(clippy::unwrap_used, reason = "a failure here fails the test")]
 
+#[path = "support/obedient.rs"]
+mod obedient;
 #[path = "../../takt-link-camera/tests/standin/mod.rs"]
 mod standin;
 
+use obedient::Obedient;
 use standin::{COLOUR, DEPTH, GLOBAL, Moment, Part, Set, Standin};
 use takt_link_camera::realsense::RealsenseCamera;
 use takt_link_camera::{Camera, Frame};
@@ -30,6 +33,7 @@ struct Cell {
     begin: Moment,
     frames: u64,
     robot: RobotState,
+    obedient: Obedient,
 }
 
 impl Cell {
@@ -55,6 +59,7 @@ impl Cell {
                 program_running: true,
                 ..RobotState::default()
             },
+            obedient: Obedient::new(),
         };
         for _ in 0..60 {
             cell.play(|_, _| ());
@@ -87,12 +92,10 @@ impl Cell {
         (0..(PERIOD_MS / JOB_MS) as u64)
             .map(|job| {
                 let now_ns = at.after(1.0 + job as f64 * JOB_MS).monotonic_ns;
-                self.robot.sequence += 1;
-                self.robot.received_ns = now_ns - 1_000_000;
-                self.robot.measured_ns = self.robot.received_ns;
+                self.obedient.packet(&mut self.robot, now_ns - 1_000_000);
                 let cameras = [CameraInput { detections: &self.newest, alive: true }];
                 let inputs = Inputs { now_ns, cameras: &cameras, robot: &self.robot, measured_worst_s: 0.0 };
-                self.monitor.decide(&inputs)
+                self.obedient.decide(&mut self.monitor, &inputs)
             })
             .collect()
     }
@@ -141,8 +144,10 @@ fn every_trouble_of_the_library_stops_the_robot_and_ends_with_it() {
     for (what, spoil, count, within, kind) in cases {
         let mut cell = Cell::running();
         let mut first = None;
+        let mut named = false;
         for n in 0..count {
             for decision in cell.play(|c, d| spoil(c, d, n)) {
+                named |= decision.fault.is_some_and(|fault| fault.kind == kind);
                 first = first.or(decision.fault.map(|fault| (n + 1, fault.kind)));
                 if first.is_some() {
                     assert!(decision.stop && decision.light == Light::Red, "{what}, frame {n}: {decision:?}");
@@ -150,7 +155,9 @@ fn every_trouble_of_the_library_stops_the_robot_and_ends_with_it() {
             }
         }
         let (frame, found) = first.unwrap_or_else(|| panic!("{what} passed as green"));
-        assert_eq!(found, kind, "{what}");
+        // What repeats itself ages, and may be stale some jobs before the frame that makes it frozen.
+        let aged = kind == FaultKind::Frozen && found == FaultKind::StaleFrame;
+        assert!(named && (found == kind || aged), "{what}: first {found:?}");
         assert!(frame <= within, "{what}: noticed with frame {frame}");
         // Ordinary recovery: a second, a half, and two frames.
         let good = (0..200).find(|_| cell.play(|_, _| ()).last().unwrap().light == Light::Green);

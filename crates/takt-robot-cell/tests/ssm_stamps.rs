@@ -1,6 +1,10 @@
 //! The monitor against odd numbers and stamps: every one is a fault, and none locks a camera out.
 #![allow(clippy::unwrap_used, reason = "a failure here fails the test")]
 
+#[path = "support/obedient.rs"]
+mod obedient;
+
+use obedient::Obedient;
 use proptest::prelude::*;
 use takt_link_rtde::{RobotMode, RobotState, SafetyMode};
 use takt_perception::{Detections, FrameHealth};
@@ -17,6 +21,7 @@ struct Cell {
     jobs: u64,
     cameras: [Detections; 2],
     robot: RobotState,
+    obedient: Obedient,
 }
 
 impl Cell {
@@ -36,21 +41,18 @@ impl Cell {
                 program_running: true,
                 ..RobotState::default()
             },
+            obedient: Obedient::new(),
         }
     }
 
     fn decide(&mut self) -> Decision {
         self.now_ns += PERIOD_NS;
         self.jobs += 1;
-        self.robot.sequence += 1;
-        self.robot.received_ns = self.now_ns - PERIOD_NS / 2;
+        self.obedient.packet(&mut self.robot, self.now_ns - PERIOD_NS / 2);
         let cameras = self.cameras.each_ref().map(|detections| CameraInput { detections, alive: true });
-        self.monitor.decide(&Inputs {
-            now_ns: self.now_ns,
-            cameras: &cameras,
-            robot: &self.robot,
-            measured_worst_s: 0.0,
-        })
+        let inputs =
+            Inputs { now_ns: self.now_ns, cameras: &cameras, robot: &self.robot, measured_worst_s: 0.0 };
+        self.obedient.decide(&mut self.monitor, &inputs)
     }
 
     /// A job; every sixteenth sees new frames that are good in themselves, 30 ms old.
