@@ -34,14 +34,14 @@ pub(crate) struct World<'a> {
     pub(crate) dashboard: SocketAddr,
     /// The recording; without, the camera renders an empty room.
     pub(crate) recording: Option<&'a Path>,
-    /// Whether the cell's program knows `robot.dashboard`.
+    /// Whether the cell's program knows `robot.dashboard_port`.
     pub(crate) dashboard_known: bool,
 }
 
 /// The configuration of a case.
 pub(crate) fn text(case: &Case, world: &World<'_>) -> String {
     let mut tables: Vec<(&str, Vec<(&str, String)>)> = vec![
-        ("tasks", vec![("policy", quoted("RR+RR")), ("lock_memory", "false".to_owned())]),
+        ("tasks", vec![("policy", quoted("RR+RR"))]),
         (
             "ssm",
             vec![
@@ -75,13 +75,7 @@ pub(crate) fn text(case: &Case, world: &World<'_>) -> String {
         ),
     ];
     if world.dashboard_known {
-        tables.push((
-            "robot.dashboard",
-            vec![
-                ("host", quoted(&world.dashboard.ip().to_string())),
-                ("port", world.dashboard.port().to_string()),
-            ],
-        ));
+        tables.push(("robot", vec![("dashboard_port", world.dashboard.port().to_string())]));
     }
     for (table, key, value) in &case.keys {
         match tables.iter_mut().find(|(name, _)| name == table) {

@@ -97,10 +97,10 @@ pub fn run_all(
     Ok(Report::new(details, since.elapsed().as_secs_f64()))
 }
 
-/// Whether the program knows the table `robot.dashboard`: the cell's second way to stop the robot.
+/// Whether the program knows `robot.dashboard_port`: the cell's second way to stop the robot. Older builds do not.
 fn knows_dashboard(takt: &Path, folder: &Path) -> bool {
     let path = folder.join("dashboard.toml");
-    let text = "name = \"x\"\ncameras = []\n[robot.dashboard]\nhost = \"127.0.0.1\"\nport = 1\n";
+    let text = "name = \"x\"\ncameras = []\n[robot]\ndashboard_port = 1\n";
     let asked = fs::write(&path, text).and_then(|()| Command::new(takt).arg("check").arg(&path).output());
     asked.is_ok_and(|said| !String::from_utf8_lossy(&said.stderr).contains("unknown field"))
 }
