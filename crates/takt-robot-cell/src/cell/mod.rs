@@ -46,9 +46,6 @@ const PROOF_PATIENCE: Duration = Duration::from_secs(5);
 /// How often new threads of libraries are looked for.
 const CENSUS_PERIOD: Duration = Duration::from_millis(500);
 
-/// SSM jobs after its end for which the robot has time to say that it obeys the last stop: 0.2 s at 500 Hz.
-const JOBS_TO_STAND: u32 = 100;
-
 /// How long a cell that is dropped, not stopped, waits for its SSM task to command the stop.
 const LAST_STOP_PATIENCE: Duration = Duration::from_millis(500);
 
@@ -333,6 +330,7 @@ impl Cell {
         Periodic::start_now(period, SleepStrategy::Kernel)?;
         let stop = Arc::clone(&self.stop_ssm);
         let disobeyed = Arc::clone(&self.disobeyed);
+        let jobs_to_stand = jobs_to_stand(config);
         let handle = thread::spawn(SSM, &settings(config, Role::Ssm), move || {
             let sleep = match sleep {
                 SsmSleep::Kernel => SleepStrategy::Kernel,
@@ -348,7 +346,7 @@ impl Cell {
                 task.job(&release);
             }
             // `ending` is set by now: these jobs command the stop.
-            for _ in 0..JOBS_TO_STAND {
+            for _ in 0..jobs_to_stand {
                 if task.stands_commanded() {
                     return;
                 }
@@ -561,11 +559,18 @@ impl Cell {
         if self.disobeyed.load(Ordering::Acquire) {
             problems.push(format!(
                 "the robot did not follow the last stop within {:?}: its target speed stayed above 0",
-                self.config.tasks.ssm.period() * JOBS_TO_STAND
+                self.config.tasks.ssm.period() * jobs_to_stand(&self.config)
             ));
         }
         problems
     }
+}
+
+/// Jobs after the wish to end within which the robot must show the stop: the time in which any command must show, the
+/// controller's ramp included.
+fn jobs_to_stand(config: &CellConfig) -> u32 {
+    let period_ms = config.tasks.ssm.period_ms.max(0.1);
+    (config.ssm.obey_within_ms() / period_ms).ceil().clamp(1.0, 100_000.0) as u32
 }
 
 /// What `start_perception` hands on.
