@@ -187,6 +187,8 @@ impl Bench {
             robot: robot.into_iter().next().unwrap(),
             policy: "DL+RR".to_owned(),
             ssm: SsmConfig::default(),
+            tasks: takt_robot_cell::tasks::TaskSet::default(),
+            facts: Arc::default(),
             deadline_ms: 37.3,
             cameras: CAMERAS as usize,
             threads: Arc::default(),

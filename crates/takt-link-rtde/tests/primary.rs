@@ -1,7 +1,5 @@
 //! The primary client interface: the simulated controller tells its own calibration, and only that.
 
-mod support;
-
 use std::io::Write;
 use std::net::TcpStream;
 use std::time::Duration;

@@ -60,6 +60,8 @@ fn ssm(config: &CellConfig) -> Result<(), String> {
             ("recover_after_s", ssm.recover_after_s, 0.0, 600.0),
             ("stale_after_ms", ssm.stale_after_ms, 1.0, OLDEST_MS),
             ("robot_stale_after_ms", ssm.robot_stale_after_ms, 1.0, OLDEST_MS),
+            ("robot_state_age_ms", ssm.robot_state_age_ms, 1.0, OLDEST_MS),
+            ("ack_after_ms", ssm.ack_after_ms, 1.0, OLDEST_MS),
             // Honest clocks of one machine differ by less than a frame.
             ("future_tolerance_ms", ssm.future_tolerance_ms, 0.0, 50.0),
             // From somebody who shuffles to somebody who sprints. ISO 13855 has 1.6 and 2.0.

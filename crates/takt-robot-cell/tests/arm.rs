@@ -4,6 +4,8 @@
 //! out, on an arm whose calibration is not the nominal one, with noise on the depth. What the cell believes of the
 //! robot comes from the states that its link delivers, late by a given time. The mission is the demonstration's.
 
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
 mod arm_scene;
 
 use arm_scene::{HAND_REACH_M, Moment, Rig, State};

@@ -1,5 +1,7 @@
 //! The running cell with its own arm in view: judged by the simulated controller, which moves or does not.
 
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
 mod support;
 
 use takt_link_camera::synthetic::Solid;

@@ -100,7 +100,7 @@ impl Renderer {
                 let Some(t) = solid.meet(&eye, &ray) else { continue };
                 let pixel = row * width + column;
                 let behind = self.depth_m[pixel];
-                if behind == 0.0 || t < f64::from(behind) {
+                if behind == 0.0 || t < f64::from(behind.abs()) {
                     self.depth_m[pixel] = t as f32;
                     rgb[pixel * 3..pixel * 3 + 3].copy_from_slice(&solid.shade(&(eye + ray * t)));
                 }
