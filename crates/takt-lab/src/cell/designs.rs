@@ -19,7 +19,7 @@ pub struct Side {
     pub worst_ms: f64,
     /// Frames judged and answered.
     pub judged: u64,
-    /// Frames that nobody judged.
+    /// Frames that nobody judged: dropped, lost, or without a judgement.
     pub dropped: u64,
     /// Reactions later than the deadline.
     pub misses: u64,
@@ -31,7 +31,7 @@ impl Side {
             mean_ms: row.reaction_ms.mean,
             worst_ms: row.reaction_ms.worst,
             judged: row.reactions,
-            dropped: row.frames_dropped,
+            dropped: row.losses.values().fold(row.frames_dropped, |sum, lost| sum.saturating_add(*lost)),
             misses: row.misses,
         }
     }
