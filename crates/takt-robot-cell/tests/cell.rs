@@ -303,7 +303,7 @@ fn a_camera_that_ends_stops_the_robot_for_good() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../recordings/pedestrians");
     let mut ending = config.cameras[0].clone();
     ending.name = "ending".into();
-    ending.mount = Mount { frame: MountFrame::Base, position_m: [1000.0, 0.0, 0.0], rotation_rad: [0.0; 3] };
+    ending.mount = Mount { frame: MountFrame::Base, position_m: [90.0, 0.0, 0.0], rotation_rad: [0.0; 3] };
     let mut replay = ReplayConfig::new(folder.join("cam0.mcap"), "/cam0");
     replay.start_offset_s = 12.0;
     ending.source = CameraConfig::Replay(replay);

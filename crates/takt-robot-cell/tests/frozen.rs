@@ -82,7 +82,7 @@ fn a_camera_that_freezes_stops_the_robot_until_it_lives_again() {
     let mut camera = config.cameras[0].clone();
     camera.name = "freezes".into();
     // So far away that it watches nothing: only its life counts.
-    camera.mount = Mount { frame: MountFrame::Base, position_m: [1000.0, 0.0, 0.0], rotation_rad: [0.0; 3] };
+    camera.mount = Mount { frame: MountFrame::Base, position_m: [90.0, 0.0, 0.0], rotation_rad: [0.0; 3] };
     let mut replay = ReplayConfig::new(&path, "/cam");
     (replay.rate_fps, replay.looped) = (Some(30.0), true);
     camera.source = CameraConfig::Replay(replay);

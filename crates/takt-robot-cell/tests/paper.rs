@@ -133,7 +133,7 @@ fn a_camera_that_ends_stops_the_robot_and_the_task_ends_when_it_is_asked_to() {
     let mut replay = ReplayConfig::new(folder.join("cam0.mcap"), "/cam0");
     replay.start_offset_s = 12.0;
     let camera = &mut config.cameras[0];
-    camera.mount = Mount { frame: MountFrame::Base, position_m: [1000.0, 0.0, 0.0], rotation_rad: [0.0; 3] };
+    camera.mount = Mount { frame: MountFrame::Base, position_m: [90.0, 0.0, 0.0], rotation_rad: [0.0; 3] };
     camera.source = CameraConfig::Replay(replay);
     config.perception.health.max_depth_mm = 41_000;
     // Its depth is reconstructed.
