@@ -28,7 +28,32 @@ const MAY_BE_MINUS_ONE: &[&str] = &[
     "from_m",
     "to_m",
     "floor_m",
+    "centre_m",
+    "calibration",
+    // The principal point of a cropped view lies outside of it.
+    "cx",
+    "cy",
+    "nice",
+    // Simulated plants and signals.
+    "plant",
+    "low_v",
+    "reference",
 ];
+
+/// Counts and lengths by which nothing is allocated: ten million seconds, microseconds, releases or edges.
+const MAY_BE_TEN_MILLION: &[&str] = &[
+    "deadline_us",
+    "drop_every",
+    "event_period_us",
+    "input_limit",
+    "iterations",
+    "keep_edges",
+    "lost_in_a_row",
+    "seconds",
+];
+
+/// One edge in so many is shown: the largest number shows none.
+const ANY_COUNT: &[&str] = &["every"];
 
 fn robots() -> Vec<(String, String)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../robots");
@@ -79,17 +104,12 @@ fn is_harmless(path: &[String], hostile: &Value, robot: &str) -> bool {
     let key = path.iter().rev().find(|name| name.parse::<usize>().is_err()).unwrap().as_str();
     match hostile {
         Value::Integer(0) => true,
-        Value::Integer(-1) => {
-            names(MAY_BE_MINUS_ONE) || ANY_INTEGER.contains(&key) || harmless_elsewhere(robot, path)
-        }
-        Value::Integer(_) => ANY_INTEGER.contains(&key) || harmless_elsewhere(robot, path),
+        Value::Integer(-1) => names(MAY_BE_MINUS_ONE) || ANY_INTEGER.contains(&key),
+        Value::Integer(10_000_000) if robot != "cell" && MAY_BE_TEN_MILLION.contains(&key) => true,
+        Value::Integer(_) => ANY_INTEGER.contains(&key) || (robot == "daq" && ANY_COUNT.contains(&key)),
         // NaN, infinities and 1e308 mean nothing anywhere.
         _ => false,
     }
-}
-
-fn harmless_elsewhere(_robot: &str, _path: &[String]) -> bool {
-    false
 }
 
 /// Greatest memory that this process has had, bytes.

@@ -273,8 +273,9 @@ impl DaqConfig {
         self.pulse.validate()?;
         let rings = [("acquisition.ring", self.acquisition.ring), ("saving.ring", self.saving.ring)];
         for (key, ring) in rings {
-            if !(2..=1 << 24).contains(&ring) {
-                return Err(DaqError::config(key, ring, "accepted are 2 to 16777216 records"));
+            // A million edges is a minute at the fastest rate of the paper, and tens of megabytes.
+            if !(2..=1 << 20).contains(&ring) {
+                return Err(DaqError::config(key, ring, "accepted are 2 to 1048576 records"));
             }
         }
         if !(Duration::from_micros(10)..=Duration::from_secs(10)).contains(&self.saving.period) {

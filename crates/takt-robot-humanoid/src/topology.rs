@@ -58,6 +58,12 @@ impl DriveLayout {
             }
             Err(format!("{key} = {offset}: {width} bytes do not fit the {bytes} bytes of process data"))
         };
+        // A frame holds 1486 bytes of process data (ETG.1000.4), so that no device of a segment has more.
+        for (key, bytes) in [("input_bytes", self.input_bytes), ("output_bytes", self.output_bytes)] {
+            if bytes > 1486 {
+                return Err(format!("{key} = {bytes}: accepted are 0 to 1486, what one frame holds"));
+            }
+        }
         fits("statusword", self.statusword, 2, self.input_bytes)?;
         fits("position", self.position, 4, self.input_bytes)?;
         fits("controlword", self.controlword, 2, self.output_bytes)?;
