@@ -72,10 +72,11 @@ fn index_at(rows: &[Row], ns: u64) -> usize {
 /// Judges a case. `taken_ns` tells what was taken from everybody between two times.
 pub fn judge(case: &Case, rows: &[Row], times: &Times, taken_ns: &dyn Fn(u64, u64) -> u64) -> Findings {
     let mut findings = Findings::default();
-    // Cycles that the controller itself missed are seen by nobody else.
+    // Cycles that the controller itself missed are seen by nobody else; what took them from it took them from the witness,
+    // too, so that they are not added.
     let taken = |from_ns: u64, to_ns: u64| {
         let missed = rows[index_at(rows, from_ns)..index_at(rows, to_ns + 1)].iter();
-        taken_ns(from_ns, to_ns) + missed.map(|row| row.steps.saturating_sub(1) * CYCLE_NS).sum::<u64>()
+        taken_ns(from_ns, to_ns).max(missed.map(|row| row.steps.saturating_sub(1) * CYCLE_NS).sum::<u64>())
     };
     let planted = index_at(rows, times.known_ns);
     let ended = index_at(rows, times.ended_ns).max(planted);
@@ -185,13 +186,16 @@ fn moves_though_stopped(rows: &[Row]) -> Option<&Row> {
 }
 
 fn moves_on(findings: &mut Findings, fault: &[Row], taken: &dyn Fn(u64, u64) -> u64) {
-    if let Some(row) = fault.iter().find(|row| row.commanded_to_stand()) {
-        let excuse = taken(row.mono_ns.saturating_sub(SHORTLY_NS), row.mono_ns);
-        if excuse < EXCUSE_NS {
-            findings.add("the robot moves on", format!("it was commanded to stand: {}", row.words()));
-        }
-    } else if !fault.iter().any(|row| row.moves()) {
-        findings.add("the robot moves on", "it stood, though nobody commanded it".to_owned());
+    let begins = |index: usize| index == 0 || !fault[index - 1].commanded_to_stand();
+    let stops = fault.iter().enumerate().filter(|(index, row)| row.commanded_to_stand() && begins(*index));
+    let unexcused = stops
+        .map(|(_, row)| row)
+        .find(|row| taken(row.mono_ns.saturating_sub(SHORTLY_NS), row.mono_ns) < EXCUSE_NS);
+    if let Some(row) = unexcused {
+        findings.add("the robot moves on", format!("it was commanded to stand: {}", row.words()));
+    }
+    if !fault.iter().any(|row| row.moves()) {
+        findings.add("the robot moves on", "it never moved".to_owned());
     }
 }
 

@@ -188,8 +188,12 @@ fn hear_verdict(case: &Case, scene: &Scene, findings: &mut Findings) {
     let add =
         |findings: &mut Findings, rule, evidence| findings.violations.push(Violation { rule, evidence });
     let heard = match &scene.summary {
-        Some(summary) => summary.to_string().to_lowercase(),
-        None => scene.said.to_lowercase(),
+        // Not the whole summary: its keys, and the name of its folder, hold every word.
+        Some(summary) => format!("{} {}", summary["reasons"], summary["stop_causes"]).to_lowercase(),
+        None => {
+            let told = scene.said.lines().filter(|line| !line.contains("/run"));
+            told.collect::<Vec<_>>().join("\n").to_lowercase()
+        }
     };
     if !case.words.is_empty() && !case.words.iter().any(|word| heard.contains(word)) {
         let rule = "the verdict names what happened";

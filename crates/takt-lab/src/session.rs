@@ -108,6 +108,7 @@ impl Session {
             phases: Vec::new(),
             figures: Default::default(),
             work: Vec::new(),
+            failures: Vec::new(),
         };
         let mut session = Self {
             dir,

@@ -116,7 +116,7 @@ impl Source {
                 if published_ns >= until_ns || k / FPS > second {
                     break;
                 }
-                let blind = camera == 0 && sequence % self.faults.unjudged_every == 0;
+                let blind = camera == 0 && sequence.is_multiple_of(self.faults.unjudged_every);
                 self.unjudged += u64::from(blind);
                 self.newest[camera] = sequence;
                 let frame = FrameRecord {
@@ -153,7 +153,7 @@ impl Source {
             input_sequences: self.newest,
             decision: Decision {
                 speed_fraction: 1.0,
-                stop: index % 5000 == 0,
+                stop: index.is_multiple_of(5000),
                 light: Light::Green,
                 separation_m: 3.0,
                 ..Decision::STOPPED

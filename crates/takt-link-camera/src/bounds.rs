@@ -43,6 +43,7 @@ impl CameraConfig {
                         ("rate_fps", camera.rate_fps.into(), RATE_FPS.0, RATE_FPS.1),
                         ("buffers", camera.buffers.into(), 2.0, 32.0),
                         ("timeout_ms", camera.timeout_ms as f64, TIMEOUT_MS.0, TIMEOUT_MS.1),
+                        ("latency_offset_ms", camera.latency_offset_ms, 0.0, 1000.0),
                     ],
                 )?;
                 intrinsics(&camera.intrinsics)
@@ -54,6 +55,7 @@ impl CameraConfig {
                     ("height", camera.height.into(), LEAST_SIZE.1, GREATEST_SIDE),
                     ("rate_fps", camera.rate_fps.into(), RATE_FPS.0, RATE_FPS.1),
                     ("timeout_ms", camera.timeout_ms as f64, TIMEOUT_MS.0, TIMEOUT_MS.1),
+                    ("latency_offset_ms", camera.latency_offset_ms.unwrap_or(0.0), 0.0, 1000.0),
                 ],
             ),
         }

@@ -43,7 +43,7 @@ pub(crate) fn check(config: &PerceptionConfig) -> Result<(), ConfigError> {
         ("occupancy.link_m", occupancy.link_m.into(), 0.01, 2.0, "0.01 to 2"),
         // A hand has 0.015 m² and some tens of samples; beyond, people are overlooked.
         ("occupancy.min_samples", occupancy.min_samples.into(), 1.0, 64.0, "1 to 64"),
-        ("occupancy.min_area_m2", occupancy.min_area_m2.into(), 0.0, 0.1, "above 0, up to 0.1"),
+        ("occupancy.min_area_m2", occupancy.min_area_m2.into(), 0.0, 0.015, "above 0, up to 0.015"),
         ("detector.person_class", detector.person_class as f64, 0.0, 10_000.0, "0 to 10000"),
         // Unseen for so long, a person is unexplained anyway: a minute is a mistake.
         ("detector.interval_ms", detector.interval_ms.into(), 0.0, 60_000.0, "0 to 60000"),
@@ -60,6 +60,15 @@ pub(crate) fn check(config: &PerceptionConfig) -> Result<(), ConfigError> {
         .into_iter()
         .try_for_each(|(name, value, low, high, accepted)| within(name, value, low, high, accepted))?;
     within("engine.device", engine.device.into(), 0.0, 1023.0, "0 to 1023")?;
+    // A person who fills less than this of the picture is no blob: a tenth of a 424 pixels wide one.
+    let least_blob = f64::from(occupancy.step_px).powi(2) * f64::from(occupancy.min_samples);
+    within(
+        "occupancy.min_samples times the square of occupancy.step_px",
+        least_blob,
+        1.0,
+        1024.0,
+        "1 to 1024",
+    )?;
     if let Some(frames) = segmenter.every_frames {
         within("segmenter.every_frames", frames.into(), 1.0, 1000.0, "1 to 1000")?;
     }
@@ -75,9 +84,13 @@ fn is_near(corner: &nalgebra::Point3<f32>, most_m: f32) -> bool {
 
 fn shapes(config: &PerceptionConfig) -> Result<(), ConfigError> {
     let Volume { min_m, max_m } = &config.occupancy.volume;
-    let large_enough = (0..3).all(|i| max_m[i] - min_m[i] >= LEAST_SIDE_M);
+    // What occupancy really watches begins above the floor.
+    let mut low = *min_m;
+    low.z = low.z.max(config.occupancy.floor_m + config.occupancy.min_height_m);
+    let large_enough = (0..3).all(|i| max_m[i] - low[i] >= LEAST_SIDE_M);
     if !(large_enough && is_near(min_m, FARTHEST_M) && is_near(max_m, FARTHEST_M)) {
-        let accepted = "corners within 200 m, min_m at least 0.1 m below max_m on every axis";
+        let accepted = "corners within 200 m, min_m at least 0.1 m below max_m on every axis, and max_m as much above \
+                        occupancy.floor_m + occupancy.min_height_m";
         return Err(refused("occupancy.volume", (min_m, max_m), accepted));
     }
     for fixture in &config.occupancy.static_boxes {

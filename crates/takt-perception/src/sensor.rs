@@ -87,11 +87,11 @@ impl SensorConfig {
                 accepted: "less than health.max_depth_mm",
             });
         }
-        if self.border_px.iter().any(|&side| side > 4096) {
+        if self.border_px.iter().any(|&side| side > 512) {
             return Err(ConfigError {
                 name: "sensors.border_px",
                 value: format!("{:?}", self.border_px),
-                accepted: "left, top, right, bottom; each 0 to 4096",
+                accepted: "left, top, right, bottom; each 0 to 512, and a quarter of the picture together",
             });
         }
         match self.max_unseen {

@@ -10,7 +10,7 @@ use takt_stats::recorder::Recorder;
 use takt_stats::trend::{MaxPoint, MaxTrend, MeanPoint, MeanTrend};
 use takt_stats::{SeriesEvidence, Streamed, Summary, VerdictReport, judge_series};
 
-use crate::collect::{Collection, Group, Run};
+use crate::collect::{Collection, Group, Run, Seal};
 use crate::figure::{BoxRow, COLUMNS};
 use crate::phase::{PhaseDigest, phases};
 use crate::values::Values;
@@ -414,6 +414,24 @@ fn judge(collection: &Collection, digest: &Digest, deadline_ns: u64) -> VerdictR
         report
             .reasons
             .insert(at, format!("{never} of them never came: skipped releases or unanswered inputs"));
+    }
+    // What leaves no sample of this measure: a link that was lost, a robot that did not obey, another task that was late.
+    let failures: Vec<_> = runs().filter_map(|header| header.failures.first()).collect();
+    if let Some(first) = failures.first() {
+        let words = crate::words::count(
+            failures.len(),
+            "run failed by its own verdict",
+            "runs failed by their own verdict",
+        );
+        report.reasons.push(format!("{words}: {}", crate::words::clean(first)));
+        report.verdict = takt_stats::Verdict::Fail;
+    }
+    let unfinished = digest.runs.iter().filter(|r| collection.runs[r.run].seal == Seal::Missing).count();
+    if unfinished > 0 && report.verdict == takt_stats::Verdict::Pass {
+        let words =
+            crate::words::count(unfinished, "run was not ended in order", "runs were not ended in order");
+        report.reasons.push(format!("{words}, so that what never came is not known"));
+        report.verdict = takt_stats::Verdict::Inconclusive;
     }
     if !digest.failed.is_empty() {
         // What could not be read cannot be a PASS.

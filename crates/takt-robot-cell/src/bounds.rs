@@ -1,12 +1,17 @@
 //! Ranges of the cell's numbers. Beyond them a configuration switches the safety off or cannot be meant; each bound has its
 //! reason here. Fails are sentences with the key, the value and what is accepted.
 
+use takt_perception::{MountFrame, Volume};
 use takt_rt::range::{all_within, within};
 
 use crate::config::CellConfig;
+use crate::ssm::REMEMBERED;
 
 /// A camera farther away than this has nobody near the robot within the 65 m that 16-bit millimetres hold.
 const FARTHEST_MOUNT_M: f64 = 100.0;
+
+/// No arm carries a camera farther from its tool: 80 that was meant to be 0.080 is refused.
+const FARTHEST_ON_ARM_M: f64 = 2.0;
 
 /// Age beyond which an input counts as missing, milliseconds. In a second a person walks 1.6 m, more than any stop distance
 /// leaves.
@@ -20,8 +25,12 @@ pub(crate) fn validate(config: &CellConfig) -> Result<(), String> {
         // It stands in tables, on the page and in a line of at most 95 bytes about why the robot stands.
         within("cameras.name (bytes)", camera.name.len() as f64, 1.0, 40.0)?;
         let place = |error| format!("cameras ({}): {error}", camera.name);
+        let farthest_m = match camera.mount.frame {
+            MountFrame::Tcp => FARTHEST_ON_ARM_M,
+            MountFrame::Base => FARTHEST_MOUNT_M,
+        };
         for value in camera.mount.position_m {
-            within("mount.position_m", value, -FARTHEST_MOUNT_M, FARTHEST_MOUNT_M).map_err(place)?;
+            within("mount.position_m", value, -farthest_m, farthest_m).map_err(place)?;
         }
         // A rotation vector has at most half a turn; a whole one is a matter of taste.
         for value in camera.mount.rotation_rad {
@@ -29,14 +38,62 @@ pub(crate) fn validate(config: &CellConfig) -> Result<(), String> {
         }
         camera.source.validate().map_err(|error| place(format!("source.{error}")))?;
     }
+    volume(config)?;
     ssm(config)?;
     tasks(config)?;
+    obedience(config)?;
+    if config.tasks.strict && !(config.ssm.require_watchdog && config.ssm.require_program) {
+        return Err(format!(
+            "tasks.strict = true with ssm.require_watchdog = {}, ssm.require_program = {}: a strict run proves that a \
+             program with the watchdog runs; set both to true, or run leniently",
+            config.ssm.require_watchdog, config.ssm.require_program
+        ));
+    }
     let robot = &config.robot;
     if let Some(simulator) = &robot.simulator {
         simulator.check().map_err(|error| format!("robot.simulator: {error}"))?;
     }
     if let Some(mission) = &robot.mission {
         mission.check().map_err(|error| format!("robot.mission: {error}"))?;
+    }
+    Ok(())
+}
+
+/// People come to the robot, so that the volume which is watched holds the robot's base, and fixtures leave most of it.
+fn volume(config: &CellConfig) -> Result<(), String> {
+    let Volume { min_m, max_m } = &config.perception.occupancy.volume;
+    if !(0..2).all(|axis| min_m[axis] <= 0.0 && max_m[axis] >= 0.0) {
+        return Err(format!(
+            "perception.occupancy.volume from {min_m} to {max_m}: it must hold x = 0, y = 0, where the robot stands"
+        ));
+    }
+    let size = |low: [f32; 3], high: [f32; 3]| -> f64 {
+        (0..3).map(|axis| f64::from((high[axis] - low[axis]).max(0.0))).product()
+    };
+    let whole = size((*min_m).into(), (*max_m).into());
+    let boxes = config.perception.occupancy.static_boxes.iter();
+    let taken: f64 =
+        boxes.map(|fixture| size(fixture.min_m.sup(min_m).into(), fixture.max_m.inf(max_m).into())).sum();
+    if taken > 0.5 * whole {
+        return Err(format!(
+            "perception.occupancy.static_boxes take {:.0} % of perception.occupancy.volume: accepted are up to 50 %, \
+             nobody is seen within them",
+            100.0 * taken / whole
+        ));
+    }
+    Ok(())
+}
+
+/// Commands are remembered for so many jobs: a stop that may take longer could not be told from disobedience.
+fn obedience(config: &CellConfig) -> Result<(), String> {
+    let most_ms = 0.9 * REMEMBERED as f64 * config.tasks.ssm.period_ms;
+    let needed_ms = config.ssm.obey_within_ms() + config.ssm.robot_state_age_ms;
+    if needed_ms > most_ms {
+        return Err(format!(
+            "ssm.ack_after_ms, ssm.robot_state_age_ms, ssm.protective.controller_time_s and ssm.protective.stopping_time_s \
+             sum up to {needed_ms:.0} ms: accepted are up to {most_ms:.0} ms at tasks.ssm.period_ms = {}",
+            config.tasks.ssm.period_ms
+        ));
     }
     Ok(())
 }

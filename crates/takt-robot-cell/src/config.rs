@@ -116,7 +116,7 @@ impl CellConfig {
     pub fn perception_in_force(&self) -> PerceptionConfig {
         let mut perception = self.perception.clone();
         perception.sensors = self.cameras.iter().map(|camera| camera.sensor.clone()).collect();
-        perception.unseen.within_m.get_or_insert(self.ssm.largest_stop_distance_m() as f32);
+        perception.unseen.within_m.get_or_insert(self.ssm.largest_stop_distance_m(&self.tasks) as f32);
         perception
     }
 
@@ -125,7 +125,7 @@ impl CellConfig {
         if !self.perception.sensors.is_empty() {
             return Err("perception.sensors: accepted is `sensor` under each of [[cameras]]".into());
         }
-        let stop_m = self.ssm.largest_stop_distance_m();
+        let stop_m = self.ssm.largest_stop_distance_m(&self.tasks);
         match self.perception.unseen.within_m {
             Some(within_m) if f64::from(within_m) < stop_m - 1e-6 => Err(format!(
                 "perception.unseen.within_m = {within_m}: accepted are numbers from {stop_m:.2}, the largest \

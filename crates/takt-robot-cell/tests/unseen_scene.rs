@@ -47,6 +47,9 @@ fn synthetic(cell: &mut CellConfig, camera: usize) -> &mut SyntheticConfig {
     config
 }
 
+/// Health, share of unseen samples, and the objects with their distances.
+type SeenFrame = (FrameHealth, f32, Vec<(ObjectKind, f32)>);
+
 /// A camera with what judges its pictures.
 struct View {
     config: SyntheticConfig,
@@ -168,7 +171,7 @@ impl Rig {
         assert_eq!((last.speed_fraction, last.fault), (1.0, None), "{last:?} {:?}", self.seen());
     }
 
-    fn seen(&self) -> Vec<(FrameHealth, f32, Vec<(ObjectKind, f32)>)> {
+    fn seen(&self) -> Vec<SeenFrame> {
         let kinds = |view: &View| view.out.objects().iter().map(|o| (o.kind, o.distance_m)).collect();
         self.views.iter().map(|view| (view.out.health, view.out.unseen, kinds(view))).collect()
     }

@@ -199,6 +199,9 @@ pub struct RunHeader {
     /// How much work the run did: a comparison tells it, and calls no side better that did less.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub work: Vec<Work>,
+    /// Why the robot's own verdict is FAIL, a sentence each; a report of its measures cannot say otherwise.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub failures: Vec<String>,
 }
 
 /// One kind of work that a run did.

@@ -22,10 +22,22 @@ use takt_rt::clock::monotonic_ns;
 /// What the kernel sends a run whose bench or campaign has ended.
 pub const PARENT_GONE: Signal = Signal::USR2;
 
-/// Ask for the end in order. The last two are of limits (RLIMIT_CPU, RLIMIT_RTTIME, RLIMIT_FSIZE) that would end the
+/// Ask for the end in order. SIGXCPU and SIGXFSZ are of limits (RLIMIT_CPU, RLIMIT_RTTIME, RLIMIT_FSIZE) that would end the
 /// process without a word.
-const ORDERED: [i32; 6] =
-    [consts::SIGINT, consts::SIGTERM, consts::SIGHUP, consts::SIGQUIT, consts::SIGXCPU, consts::SIGXFSZ];
+const ORDERED: [i32; 11] = [
+    consts::SIGINT,
+    consts::SIGTERM,
+    consts::SIGHUP,
+    consts::SIGQUIT,
+    consts::SIGXCPU,
+    consts::SIGXFSZ,
+    // They would end the process as well, and some people send them.
+    consts::SIGUSR1,
+    consts::SIGALRM,
+    consts::SIGVTALRM,
+    consts::SIGPROF,
+    libc::SIGPWR,
+];
 
 /// Typed by somebody who will not wait.
 const IMPATIENT: [i32; 2] = [consts::SIGINT, consts::SIGQUIT];
@@ -35,7 +47,8 @@ const IMPATIENT: [i32; 2] = [consts::SIGINT, consts::SIGQUIT];
 const SAME_REQUEST_NS: u64 = 500_000_000;
 
 /// After these the process dies.
-const FATAL: [i32; 5] = [libc::SIGABRT, libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE];
+const FATAL: [i32; 7] =
+    [libc::SIGABRT, libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE, libc::SIGSYS, libc::SIGTRAP];
 
 /// When the end was asked for first; 0: not yet.
 static ASKED_NS: AtomicU64 = AtomicU64::new(0);

@@ -67,7 +67,7 @@ fn two_designs_take_turns_in_every_cell_at_equal_work() {
     let scaled = &answer["scaled"];
     assert!((1..=2).contains(&scaled["cameras"].as_u64().unwrap()), "{scaled}");
     assert!(scaled["cost"][0]["ms"].as_f64() > Some(0.0) && scaled["why"].as_str().is_some(), "{scaled}");
-    assert!(stderr(&output).contains("caled down"), "it is said before the first run");
+    assert!(stderr(&output).to_lowercase().contains("scaled down"), "it is said before the first run");
     // What the runs were told, from their own folders.
     let asked = |side: &Value| -> Vec<Value> {
         let dirs =

@@ -317,8 +317,10 @@ impl Bench {
 }
 
 fn row(policy: PolicyMix, noise: u32, runs: &[CellSummary]) -> BenchRow {
-    let means = Summary::of(&mut runs.iter().map(|r| r.reaction_ms.mean).collect::<Vec<_>>());
-    let worsts = Summary::of(&mut runs.iter().map(|r| r.reaction_ms.worst).collect::<Vec<_>>());
+    // A repetition that answered nothing has no reaction time.
+    let answered = || runs.iter().map(|r| r.reaction_ms).filter(|reaction| reaction.count > 0);
+    let means = Summary::of(&mut answered().map(|reaction| reaction.mean).collect::<Vec<_>>());
+    let worsts = Summary::of(&mut answered().map(|reaction| reaction.worst).collect::<Vec<_>>());
     let mut not_granted: Vec<String> = runs.iter().flat_map(|r| r.not_granted.clone()).collect();
     not_granted.sort();
     not_granted.dedup();

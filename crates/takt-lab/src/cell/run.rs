@@ -13,6 +13,7 @@ use takt_rt::exchange::{self, Reader};
 use takt_rt::policy::Policy;
 use takt_rt::thread;
 use takt_rundir::{CpuShare, Measure, RunDir, RunHeader};
+use takt_stats::Verdict;
 use takt_view::terminal::TerminalView;
 use takt_view::{CameraSource, CellStatus, ThreadSummary, Urgency, ViewServer, ViewSources};
 
@@ -400,6 +401,9 @@ fn tell_header(header: &mut RunHeader, summary: &CellSummary) {
         }
     }
     header.work = summary.work.header();
+    if summary.verdict == Verdict::Fail {
+        header.failures.clone_from(&summary.reasons);
+    }
     header.figures.insert("frames_dropped".to_owned(), summary.frames_dropped as f64);
     header.figures.insert("frames_lost".to_owned(), lost as f64);
     header.figures.insert("stops".to_owned(), summary.stops as f64);

@@ -85,6 +85,7 @@ pub fn header(factors: &[(&str, &str)], repetition: u32) -> RunHeader {
         phases: vec![],
         figures: BTreeMap::new(),
         work: Vec::new(),
+        failures: Vec::new(),
     }
 }
 

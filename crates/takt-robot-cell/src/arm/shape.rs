@@ -59,14 +59,15 @@ impl ArmShape {
         &self.body
     }
 
-    /// What the robot occupied for a camera at `camera_in_base`. Allocates nothing.
+    /// What the robot occupied for a camera at `camera_in_base`; nothing where its links turn too fast to tell. Allocates
+    /// nothing.
     pub fn at(
         &self,
         joints: &JointsAt,
         tcp_in_base: &Isometry3<f64>,
         camera_in_base: &Isometry3<f64>,
         viewpoint: Viewpoint,
-    ) -> RobotShape {
+    ) -> Option<RobotShape> {
         let links = self.body.at(&joints.joints_rad);
         let errors_rad = joints.errors_rad(self.time_error_s, self.acceleration_rad_s2);
         let grow = Grow { shape: self, links: &links, errors_rad, camera: camera_in_base, viewpoint };
@@ -78,7 +79,7 @@ impl ArmShape {
                 to_m: capsule.to_m.cast(),
                 radius_m: capsule.radius_m as f32,
             };
-            robot.push(grow.grown(&capsule, Body::MOVED_BY[link]));
+            robot.push(grow.grown(&capsule, Body::MOVED_BY[link])?);
         }
         let holds = self.held_when == HeldWhen::Always || joints.outputs & self.held_bit != 0;
         let held = self.held.iter().filter(|_| holds);
@@ -87,11 +88,15 @@ impl ArmShape {
                 PartFrame::Tcp => tcp_in_base,
                 PartFrame::Flange => &links.flange,
             };
-            robot.push(grow.grown(&capsule.placed(frame, 0.0), 6));
+            robot.push(grow.grown(&capsule.placed(frame, 0.0), 6)?);
         }
-        robot
+        Some(robot)
     }
 }
+
+/// Where a link may be farther from its place than this, the robot's shape is not known: half a metre of nothing but
+/// robot would hide whoever stands beside it.
+const MOST_GROWTH_M: f64 = 0.5;
 
 /// By how much capsules grow in one frame.
 struct Grow<'a> {
@@ -104,7 +109,8 @@ struct Grow<'a> {
 
 impl Grow<'_> {
     /// A capsule of the base frame that the first `moved_by` joints move, grown.
-    fn grown(&self, capsule: &Capsule, moved_by: usize) -> Capsule {
+    /// Nothing where its place is too uncertain.
+    fn grown(&self, capsule: &Capsule, moved_by: usize) -> Option<Capsule> {
         let joints: Range<usize> = match self.viewpoint {
             Viewpoint::Base => 0..moved_by,
             Viewpoint::Tcp => moved_by..6,
@@ -114,7 +120,8 @@ impl Grow<'_> {
         let moved_m = most(&|end| self.links.displacement_m(end, joints.clone(), &self.errors_rad));
         let far_m = most(&|end| (end.coords - self.camera.translation.vector).norm());
         let noise_m = NOISE_DEVIATIONS * self.shape.depth_noise_m * far_m * far_m;
-        capsule.placed(&Isometry3::identity(), self.shape.margin_m + noise_m + moved_m)
+        let grown_m = self.shape.margin_m + noise_m + moved_m;
+        (grown_m <= MOST_GROWTH_M).then(|| capsule.placed(&Isometry3::identity(), grown_m))
     }
 }
 
@@ -142,7 +149,7 @@ mod tests {
         let camera = Isometry3::translation(0.0, 0.0, 0.5);
         let tcp = Isometry3::identity();
         let robot = shape.at(joints, &tcp, &camera, viewpoint);
-        robot.capsules().iter().map(|c| f64::from(c.radius_m)).collect()
+        robot.expect("known").capsules().iter().map(|c| f64::from(c.radius_m)).collect()
     }
 
     #[test]

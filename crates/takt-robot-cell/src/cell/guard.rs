@@ -105,6 +105,8 @@ pub struct Alarm {
     events: Producer<Disobedience>,
     since_ns: Option<u64>,
     told: bool,
+    /// The robot has been seen to move against its command since the last job without a fault.
+    told_motion: bool,
     /// The robot has obeyed once.
     obeyed: bool,
 }
@@ -116,7 +118,7 @@ impl Alarm {
     /// An alarm and where its events come out.
     pub fn new() -> (Self, Consumer<Disobedience>) {
         let (events, consumer) = ring(WAITING);
-        (Self { events, since_ns: None, told: false, obeyed: false }, consumer)
+        (Self { events, since_ns: None, told: false, told_motion: false, obeyed: false }, consumer)
     }
 
     /// Takes the fault of a job; `waits` says that the program on the robot waits for Takt, so that nothing moves and a
@@ -128,14 +130,16 @@ impl Alarm {
         let Some(kind) = fault.filter(counts) else {
             // A fault of another kind hides it; it is over when there is none.
             if fault.is_none() {
-                (self.since_ns, self.told) = (None, false);
+                (self.since_ns, self.told, self.told_motion) = (None, false, false);
             }
             return;
         };
         let since_ns = *self.since_ns.get_or_insert(now_ns);
         let lasting = kind.is_motion() || now_ns.saturating_sub(since_ns) >= PERSISTS_NS;
-        if lasting && !self.told {
-            self.told = true;
+        // An echo that failed first must not hide a robot that moves on.
+        let told = if kind.is_motion() { &mut self.told_motion } else { &mut self.told };
+        if lasting && !*told {
+            *told = true;
             self.events.push(Disobedience { at_ns: now_ns, kind });
         }
     }

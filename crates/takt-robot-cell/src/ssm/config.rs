@@ -111,11 +111,11 @@ impl SsmConfig {
 
     /// The largest separation at which the robot is ever stopped, metres: at full speed, after the longest reaction
     /// that is tolerated.
-    pub fn largest_stop_distance_m(&self) -> f64 {
+    pub fn largest_stop_distance_m(&self, tasks: &TaskSet) -> f64 {
         match self.mode {
             SsmMode::Fixed => self.stop_below_m,
             SsmMode::SpeedDependent => {
-                let tolerated_s = ReactionTime::of(self, &TaskSet::default()).sum_s();
+                let tolerated_s = ReactionTime::of(self, tasks).sum_s();
                 let reaction_s = self.protective.reaction_time_s.unwrap_or(0.0).max(tolerated_s);
                 self.protective.at(self.full_speed_m_s, 0.0, reaction_s)
             }

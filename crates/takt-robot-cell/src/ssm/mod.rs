@@ -12,5 +12,6 @@ mod watch;
 pub use config::{SsmConfig, SsmMode};
 pub use distance::{ProtectiveDistance, ProtectiveTerm, ReactionTime, arithmetic, terms};
 pub use monitor::{Decision, Inputs, Light, MAX_CAMERAS, Monitor};
+pub(crate) use obedience::REMEMBERED;
 pub use obedience::{LinkDelays, Obedience};
 pub use watch::{CameraInput, Fault, FaultKind};

@@ -6,8 +6,8 @@ use takt_link_rtde::client::{Content, SendOutcome};
 
 use super::{FaultKind, SsmConfig};
 
-/// Commands that are remembered: 2 s at 500 Hz, several times any bound.
-const REMEMBERED: usize = 1024;
+/// Commands that are remembered: 8 s at 500 Hz. Configurations whose bounds reach farther back are refused.
+pub(crate) const REMEMBERED: usize = 4096;
 
 /// What may differ between a speed fraction as commanded and as echoed: the controller keeps it in its own type.
 const FRACTION_TOLERANCE: f64 = 0.02;
@@ -198,6 +198,10 @@ impl Obedience {
         let since_ns = robot.measured_ns.checked_sub(bound_ns)?;
         // Before the first command of this run the robot did what somebody else had asked.
         if self.first_sent_ns.is_none_or(|first| first > since_ns) {
+            return None;
+        }
+        if self.count == REMEMBERED && self.back(REMEMBERED - 1).at_ns > since_ns {
+            // Nothing is known of the commands of then.
             return None;
         }
         let mut greatest = 0.0f64;

@@ -200,7 +200,7 @@ impl PerceptionTask {
                 let joints = joints_at(states, frame.capture_ns, POSE_HOLD_NS, POSE_GAP_NS)?;
                 let rides = self.mount.frame == MountFrame::Tcp && frame.camera_in_base.is_none();
                 let viewpoint = if rides { Viewpoint::Tcp } else { Viewpoint::Base };
-                pose.robot = arm.at(&joints, &tcp_in_base, &pose.camera_in_base, viewpoint);
+                pose.robot = arm.at(&joints, &tcp_in_base, &pose.camera_in_base, viewpoint)?;
             }
             Some(pose)
         });

@@ -298,7 +298,9 @@ impl Rig {
             MountFrame::Base => Viewpoint::Base,
         };
         if let Some(shape) = &self.shape {
-            pose.robot = shape.at(&joints, &believed_tcp, &pose.camera_in_base, viewpoint);
+            pose.robot = shape
+                .at(&joints, &believed_tcp, &pose.camera_in_base, viewpoint)
+                .expect("a place that is known well enough");
         }
         let mut out = Detections::default();
         view.perception.process(&view.frame, Some(&pose), capture_ns, &mut out, None);
