@@ -191,7 +191,7 @@ fn hear_verdict(case: &Case, scene: &Scene, findings: &mut Findings) {
         // Not the whole summary: its keys, and the name of its folder, hold every word.
         Some(summary) => format!("{} {}", summary["reasons"], summary["stop_causes"]).to_lowercase(),
         None => {
-            let told = scene.said.lines().filter(|line| !line.contains("/run"));
+            let told = scene.said.lines().filter(|line| !line.starts_with("Run directory"));
             told.collect::<Vec<_>>().join("\n").to_lowercase()
         }
     };

@@ -11,78 +11,15 @@ use takt_faults::{Case, Options, Report, cases, run_all};
 
 use takt::{TAKT, alone, stderr, stdout, takt as run};
 
-/// Cases that the program does not pass yet.
-const NOT_YET: &[&str] = &[
-    "camera/45-per-cent-at-600-mm",
-    "camera/depth-frozen",
-    "command/heartbeat-echo-frozen",
-    "command/heartbeat-echo-is-another",
-    "command/heartbeat-echo-runs-behind",
-    "command/heartbeat-frozen",
-    "command/slider-always-at-1",
-    "command/slider-frozen",
-    "command/slider-is-no-number",
-    "command/slider-mask-cleared",
-    "command/stop-turned-into-full-speed",
-    "command/stop-turned-into-full-speed-and-the-fraction-lies",
-    "command/stop-turned-into-half-speed",
-    "link/all-lost",
-    "link/bit-flipped-in-the-recipe-of-commands",
-    "link/bit-flipped-in-the-recipe-of-states",
-    "link/bit-flipped-in-the-size-of-commands",
-    "link/bit-flipped-in-the-size-of-states",
-    "link/bit-flipped-in-the-type-of-commands",
-    "link/bit-flipped-in-the-type-of-states",
-    "link/both-100-ms-late",
-    "link/both-20-ms-late",
-    "link/both-200-ms-late",
-    "link/both-500-ms-late",
-    "link/commands-100-ms-late",
-    "link/commands-20-times",
-    "link/commands-200-ms-late",
-    "link/commands-60-ms-late",
-    "link/commands-creep-to-500-ms",
-    "link/commands-lost",
-    "link/commands-stalled",
-    "link/cut-in-a-command",
-    "link/cut-in-a-state",
-    "link/garbage-among-commands",
-    "link/garbage-among-states",
-    "link/half-open",
-    "link/same-command-at-500-hz",
-    "link/states-100-ms-late",
-    "link/states-200-ms-late",
-    "link/states-500-ms-late",
-    "link/states-stalled",
-    "output/broken-pipe",
-    "output/closed",
-    "output/full",
-    "process/aborted",
-    "process/hung-up",
-    "process/illegal-instruction",
-    "process/interrupted",
-    "process/killed",
-    "process/killed-and-a-person-plays",
-    "process/quit",
-    "process/starved-200-of-205-ms",
-    "process/starved-by-fifo-threads",
-    "process/stopped-for-1000-ms",
-    "process/stopped-for-1500-ms",
-    "process/stopped-for-300-ms",
-    "process/stopped-for-500-ms",
-    "process/terminated",
-    "resource/disk-full",
-    "resource/files-may-not-grow",
-    "resource/no-descriptors",
-    "resource/no-memory",
-    "state/speed-of-1e9-m-s",
-];
-
 /// Cases mostly wait: eight of them share two cores.
 const JOBS: usize = 8;
 
 fn try_all(cases: &[Case]) -> Report {
-    let options = Options { takt: PathBuf::from(TAKT), jobs: JOBS, keep: None };
+    try_with(cases, JOBS)
+}
+
+fn try_with(cases: &[Case], jobs: usize) -> Report {
+    let options = Options { takt: PathBuf::from(TAKT), jobs, keep: None };
     run_all(cases, &options, &AtomicBool::new(false), &|case| {
         if let Some(why) = &case.skipped {
             eprintln!("SKIPPED: {}: {why}", case.name);
@@ -94,11 +31,22 @@ fn try_all(cases: &[Case]) -> Report {
 #[test]
 fn planted_faults_stop_the_robot_by_the_controllers_own_log() {
     let _machine = alone();
-    let cases: Vec<Case> =
-        cases::all().into_iter().filter(|case| !NOT_YET.contains(&case.name.as_str())).collect();
+    let cases = cases::all();
     assert!(cases.len() >= 100, "{} cases", cases.len());
     let report = try_all(&cases);
-    let wrong: Vec<String> = report
+    // Eight cases beside each other on two shared cores take more from each other than any witness sees: whoever failed is tried
+    // again alone. A defect shows again.
+    let failed: Vec<&str> = report
+        .details
+        .iter()
+        .filter(|case| !case.violations.is_empty())
+        .map(|case| case.name.as_str())
+        .collect();
+    assert!(failed.len() <= 10, "{} cases failed: {failed:?}", failed.len());
+    let again: Vec<Case> =
+        cases::all().into_iter().filter(|case| failed.contains(&case.name.as_str())).collect();
+    let confirmed = try_with(&again, 1);
+    let wrong: Vec<String> = confirmed
         .details
         .iter()
         .flat_map(|case| case.violations.iter().map(move |violation| (case, violation)))
