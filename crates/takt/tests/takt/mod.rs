@@ -196,6 +196,14 @@ impl Beside {
     pub fn start(mut command: Command) -> Self {
         let said = tempfile::tempdir().unwrap();
         let file = |name: &str| fs::File::create(said.path().join(name)).unwrap();
+        // The tests may themselves run under nohup, which their programs would inherit.
+        let hang_up_ends = || {
+            // SAFETY: signal(2) is async-signal-safe, and SIG_DFL is a disposition that every signal has.
+            unsafe { libc::signal(libc::SIGHUP, libc::SIG_DFL) };
+            Ok(())
+        };
+        // SAFETY: between fork and exec the closure makes that one call alone.
+        unsafe { std::os::unix::process::CommandExt::pre_exec(&mut command, hang_up_ends) };
         let child = command.stdout(file("stdout")).stderr(file("stderr")).spawn().unwrap();
         Self { child, said }
     }
