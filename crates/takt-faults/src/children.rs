@@ -25,12 +25,14 @@ pub(crate) struct Process {
 
 impl Process {
     pub(crate) fn start(name: &'static str, mut command: Command) -> Result<Self, FaultError> {
-        // SAFETY: between fork and exec only `prctl` and `setrlimit` are called, which are async-signal-safe, the latter
-        // with a live rlimit that it only reads.
+        // SAFETY: between fork and exec only `prctl`, `signal` and `setrlimit` are called, which are async-signal-safe, the
+        // last with a live rlimit that it only reads.
         unsafe {
             command.pre_exec(|| {
                 // Nothing of a case outlives the test, not even when it is killed.
                 libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+                // The test may run under nohup, which the cell would inherit.
+                libc::signal(libc::SIGHUP, libc::SIG_DFL);
                 // A process that dies of a signal is gone at once: dumping it takes longer than the watchdog's limit.
                 let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
                 libc::setrlimit(libc::RLIMIT_CORE, &raw const none);
