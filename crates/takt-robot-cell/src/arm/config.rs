@@ -191,7 +191,7 @@ impl ShapeConfig {
         };
         within("margin_m", self.margin_m, 0.0, 0.1, "; people are not seen within it")?;
         within("depth_noise_m", self.depth_noise_m, 0.0, 0.01, "")?;
-        within("time_error_ms", self.time_error_ms, 0.0, 50.0, "")?;
+        within("time_error_ms", self.time_error_ms, 0.0, 100.0, "")?;
         within("joint_acceleration_rad_s2", self.joint_acceleration_rad_s2, 0.0, 40.0, "")?;
         if self.primary_port == 0 {
             return Err("robot.shape.primary_port = 0: accepted are 1 to 65535; a robot's is 30001".into());
