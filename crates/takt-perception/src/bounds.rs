@@ -43,7 +43,7 @@ pub(crate) fn check(config: &PerceptionConfig) -> Result<(), ConfigError> {
         ("occupancy.link_m", occupancy.link_m.into(), 0.01, 2.0, "0.01 to 2"),
         // A hand has 0.015 m² and some tens of samples; beyond, people are overlooked.
         ("occupancy.min_samples", occupancy.min_samples.into(), 1.0, 64.0, "1 to 64"),
-        ("occupancy.min_area_m2", occupancy.min_area_m2.into(), 0.0, 0.015, "above 0, up to 0.015"),
+        ("occupancy.min_area_m2", occupancy.min_area_m2.into(), 0.0, 0.02, "above 0, up to 0.02"),
         ("detector.person_class", detector.person_class as f64, 0.0, 10_000.0, "0 to 10000"),
         // Unseen for so long, a person is unexplained anyway: a minute is a mistake.
         ("detector.interval_ms", detector.interval_ms.into(), 0.0, 60_000.0, "0 to 60000"),
