@@ -109,6 +109,8 @@ impl Session {
             figures: Default::default(),
             work: Vec::new(),
             failures: Vec::new(),
+            doubts: Vec::new(),
+            verdict: Default::default(),
         };
         let mut session = Self {
             dir,
