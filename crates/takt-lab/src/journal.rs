@@ -10,7 +10,7 @@ use takt_rundir::{Measure, RunDir};
 use crate::LabError;
 use crate::collect::{Recorders, Rows, Sample};
 use crate::jobs::{Task, Teller};
-use crate::keeper::{MOST_ROWS, Window};
+use crate::keeper::{MOST_ROWS, Window, rows_kept};
 
 /// A kill loses at most this much.
 const FLUSH_EVERY: Duration = Duration::from_secs(1);
@@ -67,7 +67,7 @@ impl Journal {
         Ok(Self {
             dir: dir.clone(),
             rows: None,
-            most_rows: MOST_ROWS,
+            most_rows: rows_kept(MOST_ROWS)?,
             recorders: Recorders::open(dir, measures, window, sample)?,
             flushed: Instant::now(),
             window: window.clone(),

@@ -191,6 +191,7 @@ impl Session {
     /// # Errors
     /// [`LabError::Files`].
     pub fn begin_window(&mut self) -> Result<u64, LabError> {
+        self.header.judge_claims().map_err(LabError::Config)?;
         self.cpu_before = CpuTime::read();
         let now_ns = monotonic_ns();
         self.window([now_ns, u64::MAX]);

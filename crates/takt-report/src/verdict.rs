@@ -3,7 +3,7 @@
 
 use takt_rundir::{Measure, RunDir, RunHeader, judged};
 use takt_stats::evt::Tail;
-use takt_stats::{Part, SeriesEvidence, Verdict, VerdictReport, judge_series, overall};
+use takt_stats::{Part, SeriesEvidence, Verdict, VerdictReport, judge_series, overall, stolen_words};
 
 use crate::Error;
 use crate::figures::{Figures, Pool};
@@ -35,7 +35,6 @@ pub fn of_measure(runs: &[(&RunHeader, &Measure)], pool: &Pool) -> Option<Judged
         unfinished_late: pool.never(),
         records_lost: runs.iter().fold(0, |sum, (h, _)| sum.saturating_add(h.records_lost)),
         not_granted: runs.iter().map(|(h, _)| h.not_granted.len() as u64).sum(),
-        stolen: runs.iter().map(|(h, _)| h.cpu.stolen).reduce(f64::max),
         claim: header.verdict.claim(&measure.name),
         ..SeriesEvidence::default()
     };
@@ -66,7 +65,17 @@ pub fn concluded(report: VerdictReport, runs: &[&RunHeader]) -> VerdictReport {
         let words = count(unfinished, "run was not ended in order", "runs were not ended in order");
         doubts.push(format!("{words}, so that what never came is not known"));
     }
-    report.concluded(&failures, &doubts)
+    let mut report = report.concluded(&failures, &doubts);
+    // What went wrong besides, without a say in the verdict.
+    let mut others: Vec<Vec<String>> = Vec::new();
+    for header in runs {
+        let told = |problem: &&String| !header.failures.contains(problem) && !header.doubts.contains(problem);
+        let besides: Vec<String> = header.problems.iter().filter(told).cloned().collect();
+        others.extend((!besides.is_empty()).then_some(besides));
+    }
+    report.reasons.extend(gather(others.iter().map(Vec::as_slice).collect(), "had problems"));
+    report.reasons.extend(runs.iter().map(|h| h.cpu.stolen).reduce(f64::max).and_then(stolen_words));
+    report
 }
 
 /// All sentences of one run; of several, how many and the first.
@@ -123,6 +132,66 @@ pub fn of_run(dir: &RunDir) -> Result<RunVerdict, Error> {
         .collect();
     let report = concluded(of_parts(&parts), &[&header]);
     Ok(RunVerdict { figures: all, report, measures, header })
+}
+
+/// Repetitions of a configuration together.
+#[derive(Debug)]
+pub struct RunsVerdict {
+    /// The main measure over all runs.
+    pub main: Pool,
+    /// The verdict; `None` where no measure has a deadline.
+    pub report: Option<VerdictReport>,
+}
+
+/// Judges repetitions of one configuration together. `None` without a run, or a measure.
+///
+/// # Errors
+/// [`Error::RunDir`] for samples that cannot be read, [`Error::MixedMeasure`] where runs have not the same measures.
+pub fn of_runs(runs: &[(RunHeader, RunDir)]) -> Result<Option<RunsVerdict>, Error> {
+    let Some((first, _)) = runs.first() else { return Ok(None) };
+    let mut reports: Vec<(&Measure, VerdictReport)> = Vec::new();
+    let mut main = None;
+    let places = judged(&first.measures);
+    for (index, measure) in first.measures.iter().enumerate() {
+        if index != 0 && !places.contains(&index) {
+            continue;
+        }
+        let (mut pool, mut sources) = (Pool::new(measure.deadline_ns), Vec::new());
+        for (header, dir) in runs {
+            let own = header.measures.iter().find(|own| own.name == measure.name);
+            let Some(own) = own.filter(|own| own.deadline_ns == measure.deadline_ns) else {
+                let show =
+                    |d: Option<u64>| d.map_or("no deadline".to_owned(), |d| crate::words::time(d as f64));
+                return Err(Error::MixedMeasure {
+                    measure: measure.name.clone(),
+                    expected: show(measure.deadline_ns),
+                    found: own.map_or("missing".to_owned(), |own| show(own.deadline_ns)),
+                });
+            };
+            let add = pool.add(&Figures::read(dir, own)?);
+            add.map_err(|why| Error::Recorder { run: dir.path().display().to_string(), why })?;
+            sources.push((header, own));
+        }
+        if places.contains(&index) {
+            reports.extend(of_measure(&sources, &pool).map(|judged| (measure, judged.report)));
+        }
+        if index == 0 {
+            main = Some(pool);
+        }
+    }
+    let excuse = |name: &str| -> Option<&str> {
+        let own = |(header, _): &'_ (RunHeader, RunDir)| header.measures.iter().position(|m| m.name == name);
+        let all = runs.iter().all(|run| own(run).is_some_and(|i| run.0.measures[i].excused.is_some()));
+        let measure = &runs[0].0.measures[own(&runs[0])?];
+        measure.excused.as_deref().filter(|_| all)
+    };
+    let parts: Vec<Part<'_>> = reports
+        .iter()
+        .map(|(measure, report)| Part { name: &measure.name, report, excused: excuse(&measure.name) })
+        .collect();
+    let headers: Vec<&RunHeader> = runs.iter().map(|(header, _)| header).collect();
+    let report = (!parts.is_empty()).then(|| concluded(of_parts(&parts), &headers));
+    Ok(main.map(|main| RunsVerdict { main, report }))
 }
 
 /// One verdict about several measures, before what is in no series.

@@ -34,4 +34,6 @@ pub use stop::{Stop, StopConfig, StopError, Stopped, TrendStop};
 pub use streamed::Streamed;
 pub use summary::{Summary, reduction};
 pub use trend::{MaxPoint, MaxTrend, MeanPoint, MeanTrend};
-pub use verdict::{Part, SeriesEvidence, Verdict, VerdictReport, judge_series, overall, sentence};
+pub use verdict::{
+    Part, SeriesEvidence, Verdict, VerdictReport, judge_series, overall, sentence, stolen_words,
+};

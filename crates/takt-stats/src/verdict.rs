@@ -540,11 +540,17 @@ fn burst_note(e: &SeriesEvidence, counted: &Counted) -> String {
 }
 
 fn stolen_note(e: &SeriesEvidence) -> Option<String> {
-    let stolen = e.stolen.filter(|s| *s >= STOLEN_TOLD)?;
-    Some(format!(
-        "a hypervisor took {:.1} % of the CPU time: late values may be its doing, and another host's would differ",
-        100.0 * stolen
-    ))
+    stolen_words(e.stolen?)
+}
+
+/// What is told of the share of CPU time (0 to 1) that a hypervisor took; `None` where it is too small to matter.
+pub fn stolen_words(share: f64) -> Option<String> {
+    (share >= STOLEN_TOLD).then(|| {
+        format!(
+            "a hypervisor took {:.1} % of the CPU time: late values may be its doing, and another host's would differ",
+            100.0 * share
+        )
+    })
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use takt_rt::periodic::SleepStrategy;
 use takt_rt::placement::CpuSet;
 use takt_rt::policy::Policy;
 use takt_rt::settings::ThreadSettings;
+use takt_stats::VerdictConfig;
 
 use crate::robot::within;
 
@@ -90,6 +91,9 @@ pub struct HumanoidFile {
     pub readers: u32,
     /// The motion controller.
     pub motion: HumanoidConfig,
+    /// What the robot needs: how rarely it may miss, with which confidence. Nothing is claimed by default: any miss is a FAIL then.
+    #[serde(default, skip_serializing_if = "VerdictConfig::is_default")]
+    pub verdict: VerdictConfig,
 }
 
 impl Default for HumanoidFile {
@@ -109,6 +113,7 @@ impl Default for HumanoidFile {
             segment: SegmentOptions::default(),
             readers: 1,
             motion: HumanoidConfig::default(),
+            verdict: VerdictConfig::default(),
         }
     }
 }
@@ -146,6 +151,7 @@ impl HumanoidFile {
         if self.robot != "humanoid" {
             return Err(format!("robot = \"{}\": this file is for \"humanoid\"", self.robot));
         }
+        self.verdict.validate()?;
         within("seconds", self.seconds, 0.01, 40.0 * 86_400.0)?;
         within("segment.watchdog_ms", self.segment.watchdog_ms.into(), 0.0, 6553.0)?;
         within("segment.update_us", self.segment.update_us.into(), 1.0, 1e6)?;
