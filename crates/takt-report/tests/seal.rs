@@ -16,9 +16,9 @@ fn sealed(path: &Path, faster_ns: u64) {
 }
 
 fn verdict(path: &Path) -> (Verdict, String) {
-    let collection = collect(&[path]).unwrap();
+    let collection = collect(&[path]).expect("a run");
     let digest = &digests(&collection, &collection.groups[0])[0];
-    (digest.verdict.as_ref().unwrap().verdict, markdown(&build(&collection)))
+    (digest.verdict.as_ref().expect("a deadline").verdict, markdown(&build(&collection)))
 }
 
 #[test]
