@@ -61,6 +61,14 @@ impl Seen {
         self.marks.load(Ordering::Relaxed) > 1
     }
 
+    fn forget(&self) {
+        self.last.store(NOWHERE, Ordering::Relaxed);
+        self.changes.store(0, Ordering::Relaxed);
+        for word in &self.cpus {
+            word.store(0, Ordering::Relaxed);
+        }
+    }
+
     fn note(&self, cpu: usize) {
         let last = self.last.swap(cpu, Ordering::Relaxed);
         if last == cpu {
@@ -140,11 +148,12 @@ pub(crate) fn begin(name: &str, granted: &Granted) {
     mark();
 }
 
-/// Tells that thread `tid` was placed anew after it started: what was asked, and what it has now.
+/// Tells that a thread was placed anew after it started: what was asked, and what it has now. Where it was before is forgotten.
 pub fn placed(granted: &Granted) {
     let mut list = known();
     if let Some(known) = list.iter_mut().rev().find(|known| known.tid == granted.effective.tid) {
         (known.asked, known.granted) = (granted.requested.cpus, granted.effective.cpus);
+        known.seen.forget();
     }
 }
 
@@ -170,8 +179,10 @@ pub struct ThreadCpus {
 }
 
 impl ThreadCpus {
-    /// A sentence where it ran on a CPU that was not asked for.
+    /// A sentence where it ran on a CPU that was not asked for, although the kernel had granted what was: somebody moved it, or took
+    /// its CPU away. (What was not granted is told by [`Granted`].)
     pub fn strayed(&self) -> Option<String> {
+        self.asked.filter(|_| self.asked == self.granted)?;
         let elsewhere = self.ran_on.without(&self.asked?);
         (!elsewhere.is_empty())
             .then(|| format!("{}: ran on CPUs {elsewhere} beside those asked for", self.name))
@@ -330,13 +341,15 @@ mod tests {
             name: "loop".into(),
             tid: 1,
             asked: "1".parse().ok(),
-            granted: "0-1".parse().ok(),
+            granted: "1".parse().ok(),
             ran_on: "0-1".parse().unwrap(),
             changes: 3,
             seen: 100,
             every_release: true,
         };
         assert!(strayed.strayed().unwrap().contains("CPUs 0"));
+        let refused = ThreadCpus { granted: "0-1".parse().ok(), ..strayed.clone() };
+        assert!(refused.strayed().is_none(), "told as not granted");
         assert!(ThreadCpus { asked: None, ..strayed }.strayed().is_none());
     }
 }
