@@ -108,6 +108,7 @@ impl Session {
             phases: Vec::new(),
             figures: Default::default(),
             work: Vec::new(),
+            losses: Vec::new(),
             failures: Vec::new(),
         };
         let mut session = Self {
@@ -250,6 +251,8 @@ impl Session {
         summarise: impl FnOnce(&RunDir) -> Result<S, LabError>,
     ) -> Result<(RunDir, S), LabError> {
         self.header.finished_utc = Some(utc_now());
+        let exceeded = self.header.losses.iter().filter(|loss| loss.is_exceeded());
+        self.header.failures.extend(exceeded.filter_map(takt_rundir::Loss::sentence));
         self.write()?;
         let summary = summarise(&self.dir)?;
         self.dir.write_json(SUMMARY_FILE, &summary)?;

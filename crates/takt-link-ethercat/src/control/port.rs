@@ -226,6 +226,11 @@ impl Port {
         &self.places
     }
 
+    /// Frames of process data in each cycle.
+    pub fn frames_per_cycle(&self) -> usize {
+        self.pieces.len()
+    }
+
     /// Length of the process image.
     pub fn image_bytes(&self) -> usize {
         self.next.len()
