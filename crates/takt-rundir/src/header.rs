@@ -213,6 +213,13 @@ pub struct RunHeader {
     pub failures: Vec<String>,
 }
 
+impl RunHeader {
+    /// What was lost within what is allowed, a sentence each: it stands beside a verdict and decides nothing.
+    pub fn loss_notes(&self) -> Vec<String> {
+        self.losses.iter().filter(|loss| !loss.is_exceeded()).filter_map(Loss::sentence).collect()
+    }
+}
+
 /// One kind of work that a run did.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Work {

@@ -35,6 +35,20 @@ impl Loss {
         self.lost > self.allowed
     }
 
+    /// Adds the losses of a further run to those of the runs before it.
+    pub fn add_all(sum: &mut Vec<Self>, more: &[Self]) {
+        for loss in more {
+            match sum.iter_mut().find(|known| known.name == loss.name) {
+                Some(known) => {
+                    known.lost = known.lost.saturating_add(loss.lost);
+                    known.of = known.of.saturating_add(loss.of);
+                    known.allowed = known.allowed.saturating_add(loss.allowed);
+                }
+                None => sum.push(loss.clone()),
+            }
+        }
+    }
+
     /// What was lost, as a sentence: what failed a run, or what stands beside a PASS. `None` where nothing was lost.
     pub fn sentence(&self) -> Option<String> {
         let Self { title, lost, of, allowed, key, .. } = self;
@@ -58,13 +72,15 @@ mod tests {
         assert_eq!((loss(0, 0).sentence(), loss(0, 0).is_exceeded()), (None, false));
         let five = loss(5, 0);
         assert!(five.is_exceeded());
-        assert_eq!(
-            five.sentence().unwrap(),
-            "5 of 5003 frames were lost; losses.most_lost_frames allows 0"
-        );
+        assert_eq!(five.sentence().unwrap(), "5 of 5003 frames were lost; losses.most_lost_frames allows 0");
         // What is allowed is still said.
         assert!(!loss(5, 5).is_exceeded() && loss(5, 5).sentence().is_some());
         assert!(loss(6, 5).is_exceeded());
+        let mut sum = Vec::new();
+        Loss::add_all(&mut sum, &[loss(1, 2), Loss { name: "other".to_owned(), ..loss(3, 0) }]);
+        Loss::add_all(&mut sum, &[loss(u64::MAX, 2)]);
+        let sums: Vec<_> = sum.iter().map(|l| (l.name.as_str(), l.lost, l.of, l.allowed)).collect();
+        assert_eq!(sums, [("lost_frames", u64::MAX, 10_006, 4), ("other", 3, 5003, 0)]);
         let unknown = Loss { of: 0, ..five };
         assert_eq!(unknown.sentence().unwrap(), "5 frames were lost; losses.most_lost_frames allows 0");
     }
