@@ -235,7 +235,7 @@ pub fn analyse_with(
     let mut segments = Segments::default();
     let mut paths = Vec::new();
     let mut own: Vec<u64> = Vec::new();
-    let mut faults: Vec<u32> = Vec::new();
+    let mut fault_own: Vec<u64> = Vec::new();
     let left_out = |index: usize| {
         let before_ns = index.checked_sub(1).map_or(0, |before| jobs[before].end_ns);
         let first = hidden.partition_point(|hidden| hidden.span.to_ns < before_ns);
@@ -244,7 +244,7 @@ pub fn analyse_with(
     for (index, (job, found)) in jobs.iter().zip(&found).enumerate().filter(|(index, _)| recorded[*index]) {
         report.releases += 1;
         own.push(found.own_ns);
-        faults.push(found.faults);
+        fault_own.push(found.fault_own_ns);
         let missing = match &found.path {
             _ if found.lost => Some(Unmatched::EventsLost),
             None if left_out(index) => Some(Unmatched::LeftOut),
@@ -276,7 +276,7 @@ pub fn analyse_with(
     report.segments_us = segments.finish();
 
     let usual_own_ns = median(&mut own).unwrap_or(0);
-    let usual_faults = median(&mut faults).unwrap_or(0);
+    let usual_fault_own_ns = median(&mut fault_own).unwrap_or(0);
     let pid = trace.threads.get(&tid).and_then(|thread| thread.pid);
     let same_process =
         |other: i32| pid.is_some() && trace.threads.get(&other).and_then(|thread| thread.pid) == pid;
@@ -290,7 +290,8 @@ pub fn analyse_with(
         let (Some(delayed_to_ns), found) = (delayed[index], &found[index]) else { continue };
         let known = Circumstances {
             faults: found.faults,
-            usual_faults,
+            fault_own_ns: found.fault_own_ns,
+            usual_fault_own_ns,
             // Up to the wake-up it has nothing to do.
             usual_own_ns: if delayed_to_ns == job.end_ns { usual_own_ns } else { 0 },
             migrations: found.migrations,

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use takt_rt::jobs::JobRecord;
 
-use super::cause::{Bucket, is_stopper};
+use super::cause::{Bucket, is_stopper, most_fault_ns};
 use super::cpu::{Cpu, Interrupt};
 use super::path::{Activation, Path};
 use super::steal::{self, Gap, GapFinder};
@@ -46,6 +46,8 @@ pub(super) struct Found {
     /// Time of a late job by where it went; empty for the others.
     pub(super) account: BTreeMap<Bucket, u64>,
     pub(super) faults: u32,
+    /// Of `own_ns`, what followed its page faults closely enough to be their handling.
+    pub(super) fault_own_ns: u64,
     pub(super) migrations: u32,
     pub(super) frequency_changed: bool,
     /// CPU time between start and end.
@@ -70,6 +72,8 @@ pub(super) struct Sweep<'a> {
     inferred: bool,
     boosted: Vec<i32>,
     fault_ns: u64,
+    /// Of the thread's own time, the next so much is taken for the handling of its last page fault.
+    handling_ns: u64,
     throttled: bool,
     moved: bool,
     asleep_since: u64,
@@ -102,6 +106,7 @@ impl<'a> Sweep<'a> {
             inferred: false,
             boosted: Vec::new(),
             fault_ns: 0,
+            handling_ns: 0,
             throttled: false,
             moved: false,
             asleep_since: 0,
@@ -212,7 +217,7 @@ impl<'a> Sweep<'a> {
 
     /// Charges the time since the last event, as far as it belongs to the job.
     fn attribute(
-        &self,
+        &mut self,
         job: &JobRecord,
         previous: Option<&JobRecord>,
         until_ns: u64,
@@ -226,7 +231,11 @@ impl<'a> Sweep<'a> {
             && state.softirq().is_none()
             && self.boosted.is_empty()
         {
-            found.own_ns += until_ns.saturating_sub(self.last_ns.max(job.start_ns));
+            let own_ns = until_ns.saturating_sub(self.last_ns.max(job.start_ns));
+            let handling_ns = own_ns.min(self.handling_ns);
+            self.handling_ns -= handling_ns;
+            found.own_ns += own_ns;
+            found.fault_own_ns += handling_ns;
         }
         let Some(account_to_ns) = account_to_ns else { return };
         let until_ns = until_ns.min(account_to_ns);
@@ -371,7 +380,10 @@ impl<'a> Sweep<'a> {
                     }
                 }
             }
-            Kind::PageFault { .. } if event.tid == own => self.fault_ns = now_ns,
+            Kind::PageFault { .. } if event.tid == own => {
+                self.fault_ns = now_ns;
+                self.handling_ns = most_fault_ns(self.trace.guest);
+            }
             Kind::Waking { tid, prio, target_cpu } | Kind::WakeupNew { tid, prio, target_cpu } => {
                 self.prios.insert(tid, prio);
                 if tid == own {
@@ -444,6 +456,7 @@ impl<'a> Sweep<'a> {
                 self.sleeping_on = None;
                 self.last_timer = None;
                 self.fault_ns = 0;
+                self.handling_ns = 0;
                 self.throttled = false;
                 self.moved = false;
                 // It may have slept in the hole.
@@ -478,6 +491,10 @@ impl<'a> Sweep<'a> {
             State::Stopped | State::Traced => Now::Stopped,
             state => {
                 self.asleep_since = now_ns;
+                // Only a fault that waits for its page goes on afterwards.
+                if state == State::Sleeping {
+                    self.handling_ns = 0;
+                }
                 self.sleeping_on = self.last_timer.take();
                 Now::Asleep { blocked: state == State::Blocked }
             }

@@ -531,6 +531,64 @@ fn threads_without_records_have_jobs_too() {
     );
 }
 
+/// Its cause and the parts in microseconds of a job of 20 ms with `faults` page faults, `apart_ns` apart.
+fn of_faults(guest: bool, faults: u64, apart_ns: u64) -> (Cause, Vec<(Cause, u64)>) {
+    let mut story = Story::new().sleep(10, 1000).wake(1001, BUSY);
+    story = story.switch(1010, BUSY, 120, State::Runnable, TASK, PRIO);
+    for fault in 0..faults {
+        let kind = Kind::PageFault { address: 0x7f00_0000 + fault * 4096, ip: 1, user: true };
+        let time_ns = 1_020_000 + fault * apart_ns;
+        story.0.push(Event { time_ns, tid: TASK, cpu: 0, kind });
+        // What happens elsewhere meanwhile ends no fault.
+        let switch = Kind::Switch {
+            prev_tid: 0,
+            prev_prio: 120,
+            prev_state: State::Runnable,
+            next_tid: 9,
+            next_prio: 120,
+        };
+        story.0.push(Event { time_ns: time_ns + apart_ns / 2, tid: 0, cpu: 1, kind: switch });
+    }
+    let trace = Trace { guest, ..story.sleep(21_030, 22_000).end(21_050) };
+    let report = analyse(&trace, TASK, &[job(1000, 1015, 1016, 21_016), job(0, 1, 2, 3)]).unwrap();
+    let late = &report.windows[0];
+    (late.cause, late.parts.iter().map(|part| (part.cause, part.ns / 1000)).collect())
+}
+
+/// 8192 faults of 2.7 us each were once told as "the job itself", because a fault was taken to cost no more than 2.5 us.
+#[test]
+fn faults_are_charged_what_followed_them_on_slow_and_fast_machines() {
+    for (guest, faults, apart_ns) in [
+        (false, 40_000, 490),
+        (false, 8192, 2_440),
+        (true, 8192, 2_440),
+        (true, 1600, 12_400),
+        (true, 900, 22_000),
+    ] {
+        let (cause, parts) = of_faults(guest, faults, apart_ns);
+        assert_eq!(cause, Cause::PageFault, "{faults} faults {apart_ns} ns apart: {parts:?}");
+    }
+    // What lies between two of them, and no more than 5 us after the last one.
+    assert_eq!(of_faults(false, 5000, 2000).1[0], (Cause::PageFault, 4999 * 2 + 5));
+}
+
+#[test]
+fn few_faults_in_a_long_computation_are_the_computation() {
+    for (guest, faults, apart_ns) in
+        [(false, 10, 100_000), (true, 100, 150_000), (true, 600, 33_000), (false, 1, 1)]
+    {
+        let (cause, parts) = of_faults(guest, faults, apart_ns);
+        assert_eq!(cause, Cause::Execution, "{faults} faults {apart_ns} ns apart: {parts:?}");
+    }
+    // The rest is still named.
+    let (_, parts) = of_faults(true, 100, 150_000);
+    assert_eq!(
+        parts.iter().find(|part| part.0 == Cause::PageFault),
+        Some(&(Cause::PageFault, 1500)),
+        "{parts:?}"
+    );
+}
+
 #[test]
 fn another_clock_is_refused() {
     let trace = Trace { clock: Clock::Other("local".into()), ..Trace::default() };
