@@ -190,9 +190,9 @@ impl Port {
         &self.places
     }
 
-    /// Frames of process data in each cycle.
+    /// What [`Exchanged::lost`] counts: this many pieces of process data in each cycle.
     pub fn frames_per_cycle(&self) -> usize {
-        self.pieces.len()
+        self.cyclic.pieces.len()
     }
 
     /// Length of the process image.
