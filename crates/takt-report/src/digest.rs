@@ -433,6 +433,16 @@ fn judge(collection: &Collection, digest: &Digest, deadline_ns: u64) -> VerdictR
         report.reasons.push(format!("{words}, so that what never came is not known"));
         report.verdict = takt_stats::Verdict::Inconclusive;
     }
+    let doubted: Vec<String> =
+        digest.runs.iter().filter_map(|r| collection.runs[r.run].seal.doubt()).collect();
+    if let Some(first) = doubted.first() {
+        // Whoever changed one file may have changed the misses away. Those that are still there stay a FAIL.
+        let words = crate::words::count(doubted.len(), "run proves nothing", "runs prove nothing");
+        report.reasons.insert(0, format!("{words}: {}", crate::words::clean(first)));
+        if report.verdict == takt_stats::Verdict::Pass {
+            report.verdict = takt_stats::Verdict::Inconclusive;
+        }
+    }
     if !digest.failed.is_empty() {
         // What could not be read cannot be a PASS.
         let words =

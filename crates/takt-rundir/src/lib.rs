@@ -1,16 +1,22 @@
 //! Run directories: what was asked, what the kernel really granted, the machine, the samples, the figures; in files
 //! that outlive a kill. Whatever measures writes one, and whatever reports, compares or exports reads nothing else.
 
+mod checkpoint;
 mod dir;
 mod error;
 mod files;
 mod header;
+#[cfg(test)]
+mod kills;
 mod loss;
 mod machine;
 mod parquet;
 mod samples;
+mod seal;
 mod series;
+mod steps;
 
+pub use checkpoint::{CHECKPOINT_FILE, Checkpoint, Draft};
 pub use dir::{
     HASHES_FILE, RUN_FILE, RunDir, SAMPLES_FOLDER, SUMMARY_FILE, find_runs, set_aside, utc_name, utc_now,
 };
@@ -23,4 +29,5 @@ pub use machine::{
     VirtualMachine,
 };
 pub use samples::{SampleFile, read_samples};
+pub use seal::SealState;
 pub use series::Series;

@@ -204,6 +204,10 @@ fn add(
         });
         return Ok(None);
     };
+    if let Some(doubt) = dir.seal_state().doubt() {
+        row.problems.push(format!("{}: left out, it proves nothing: {doubt}", run.name));
+        return Ok(None);
+    }
     match row.add(&dir, values_us) {
         Ok(header) => {
             row.problems.extend(header.problems.iter().map(|problem| format!("{}: {problem}", run.name)));
