@@ -120,6 +120,7 @@ impl Session {
             phases: Vec::new(),
             figures: Default::default(),
             work: Vec::new(),
+            losses: Vec::new(),
             failures: Vec::new(),
         };
         let mut session = Self {
@@ -272,6 +273,8 @@ impl Session {
         let strayed = placement.threads.iter().filter_map(ran_on::ThreadCpus::strayed);
         self.header.problems.extend(strayed);
         self.note("placement", &placement)?;
+        let exceeded = self.header.losses.iter().filter(|loss| loss.is_exceeded());
+        self.header.failures.extend(exceeded.filter_map(takt_rundir::Loss::sentence));
         self.write()?;
         let summary = summarise(&self.dir)?;
         self.dir.write_json(SUMMARY_FILE, &summary)?;
