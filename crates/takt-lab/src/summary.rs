@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use takt_report::Figures;
 use takt_report::verdict::{RunVerdict, of_run};
-use takt_rundir::{CpuShare, Experiment, Measure, RunDir};
+use takt_rundir::{CpuShare, Experiment, Loss, Measure, RunDir};
 use takt_stats::{Summary, Verdict};
 
 use crate::LabError;
@@ -62,6 +62,9 @@ pub struct RunSummary {
     pub problems: Vec<String>,
     /// Records lost on their way to the samples.
     pub records_lost: u64,
+    /// What was lost on the robot's wires, and what of it is allowed.
+    #[serde(default)]
+    pub losses: Vec<Loss>,
     /// The run directory.
     pub run_dir: String,
 }
@@ -103,6 +106,7 @@ pub fn summarise(dir: &RunDir) -> Result<RunSummary, LabError> {
         not_granted: header.not_granted,
         problems: header.problems,
         records_lost: header.records_lost,
+        losses: header.losses,
         run_dir: dir.path().display().to_string(),
     })
 }

@@ -291,8 +291,8 @@ fn digest(collection: &Collection, configuration: usize, members: &[(usize, Meas
     digest.verdict = verdict.map(|report| {
         // Where several measures are judged, what is in none of them belongs to the verdict over all.
         let several = members.iter().any(|(run, _)| judged_places(&header(run).measures).len() > 1);
-        let runs: Vec<_> =
-            if several { Vec::new() } else { members.iter().map(|(run, _)| header(run)).collect() };
+        let own = || members.iter().map(|(run, _)| collection.runs[*run].verdict_source());
+        let runs: Vec<_> = if several { Vec::new() } else { own().collect() };
         unread(verdict::concluded(report, &runs), &digest)
     });
     digest

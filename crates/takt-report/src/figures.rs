@@ -55,7 +55,8 @@ impl Figures {
             let series = series?;
             return Ok(Self {
                 summary: Summary::of(&mut in_floats(&series.values_ns)),
-                misses: deadline.map(|deadline_ns| Misses::of(&series.values_ns, deadline_ns)),
+                misses: deadline
+                    .map(|deadline_ns| along_the_grid(Misses::of(&series.values_ns, deadline_ns), measure)),
                 never: measure.never,
                 seconds: span_s(measure, &series),
                 series,
@@ -65,7 +66,7 @@ impl Figures {
         };
         Ok(Self {
             summary: all.recorder.summary(),
-            misses: deadline.map(|_| all.recorder.misses()),
+            misses: deadline.map(|_| along_the_grid(all.recorder.misses(), measure)),
             never: measure.never,
             seconds: match all.elapsed_ns {
                 0 => rate_of(measure).map(|rate| all.recorder.count() as f64 / rate),
@@ -112,6 +113,11 @@ impl Figures {
         }
         Ok(())
     }
+}
+
+/// The row of misses may be longer than the values that came tell: releases that never ran are in it.
+fn along_the_grid(misses: Misses, measure: &Measure) -> Misses {
+    Misses { longest_run: misses.longest_run.max(measure.longest_miss_run.unwrap_or(0)), ..misses }
 }
 
 fn rate_of(measure: &Measure) -> Option<f64> {

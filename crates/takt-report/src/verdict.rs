@@ -54,21 +54,40 @@ pub fn of_measure(runs: &[(&RunHeader, &Measure)], pool: &Pool) -> Option<Judged
     Some(Judged { report: judge_series(&evidence), tail })
 }
 
+/// What of a run a verdict needs beside its series.
+#[derive(Clone, Debug)]
+pub struct Source<'a> {
+    /// What the run says about itself.
+    pub header: &'a RunHeader,
+    /// Why its files prove nothing ([`takt_rundir::SealState::doubt`]); `None` for a run before its seal.
+    pub doubt: Option<String>,
+}
+
 /// What of runs is in no series: what failed them, and what keeps them from a PASS.
-pub fn concluded(report: VerdictReport, runs: &[&RunHeader]) -> VerdictReport {
+pub fn concluded(report: VerdictReport, sources: &[Source<'_>]) -> VerdictReport {
+    let runs: Vec<&RunHeader> = sources.iter().map(|source| source.header).collect();
+    // Whoever changed one file may have changed the misses away. Those that are still there stay a FAIL.
+    let changed: Vec<&String> = sources.iter().filter_map(|source| source.doubt.as_ref()).collect();
     let failed = runs.iter().filter(|header| !header.failures.is_empty());
     let failures = gather(failed.map(|header| &header.failures[..]).collect(), "failed");
     let unfinished = runs.iter().filter(|header| header.finished_utc.is_none()).count();
     let doubted = runs.iter().filter(|header| !header.doubts.is_empty());
     let mut doubts = gather(doubted.map(|header| &header.doubts[..]).collect(), "left doubts");
+    if let Some(first) = changed.first() {
+        let words = count(changed.len(), "run proves nothing", "runs prove nothing");
+        doubts.push(format!("{words}: {}", clean(first)));
+    }
     if unfinished > 0 {
         let words = count(unfinished, "run was not ended in order", "runs were not ended in order");
         doubts.push(format!("{words}, so that what never came is not known"));
     }
     let mut report = report.concluded(&failures, &doubts);
+    let allowed: Vec<Vec<String>> = runs.iter().map(|header| header.loss_notes()).collect();
+    let allowed = allowed.iter().filter(|notes| !notes.is_empty());
+    report.reasons.extend(gather(allowed.map(Vec::as_slice).collect(), "lost what is allowed"));
     // What went wrong besides, without a say in the verdict.
     let mut others: Vec<Vec<String>> = Vec::new();
-    for header in runs {
+    for header in &runs {
         let told = |problem: &&String| !header.failures.contains(problem) && !header.doubts.contains(problem);
         let besides: Vec<String> = header.problems.iter().filter(told).cloned().collect();
         others.extend((!besides.is_empty()).then_some(besides));
@@ -130,7 +149,7 @@ pub fn of_run(dir: &RunDir) -> Result<RunVerdict, Error> {
             Part { name, report, excused: excused.as_deref() }
         })
         .collect();
-    let report = concluded(of_parts(&parts), &[&header]);
+    let report = concluded(of_parts(&parts), &[Source { header: &header, doubt: dir.seal_state().doubt() }]);
     Ok(RunVerdict { figures: all, report, measures, header })
 }
 
@@ -189,8 +208,9 @@ pub fn of_runs(runs: &[(RunHeader, RunDir)]) -> Result<Option<RunsVerdict>, Erro
         .iter()
         .map(|(measure, report)| Part { name: &measure.name, report, excused: excuse(&measure.name) })
         .collect();
-    let headers: Vec<&RunHeader> = runs.iter().map(|(header, _)| header).collect();
-    let report = (!parts.is_empty()).then(|| concluded(of_parts(&parts), &headers));
+    let sources: Vec<Source<'_>> =
+        runs.iter().map(|(header, dir)| Source { header, doubt: dir.seal_state().doubt() }).collect();
+    let report = (!parts.is_empty()).then(|| concluded(of_parts(&parts), &sources));
     Ok(main.map(|main| RunsVerdict { main, report }))
 }
 

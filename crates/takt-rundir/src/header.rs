@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use takt_stats::VerdictConfig;
 
+use crate::loss::Loss;
 use crate::machine::{CpuShare, Machine};
 
 /// Version of the layout of run directories. 1 had CSV samples and no measures.
@@ -67,6 +68,10 @@ pub struct Measure {
     /// Samples that never came to be and count as misses: skipped releases, frames dropped or unanswered.
     #[serde(default)]
     pub never: u64,
+    /// Longest row of misses on the release grid, those included that never came to be; absent where the samples have no
+    /// grid, or nobody counted along it: then only the values that came tell of rows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub longest_miss_run: Option<u64>,
     /// File of a streaming recorder, in the run directory, that saw every value where the sample file keeps only the
     /// first ones (long runs).
     pub recorder: Option<String>,
@@ -96,6 +101,7 @@ impl Measure {
             deadline_ns: None,
             rate_hz: None,
             never: 0,
+            longest_miss_run: None,
             recorder: None,
             judged: false,
             excused: None,
@@ -212,6 +218,9 @@ pub struct RunHeader {
     /// How much work the run did: a comparison tells it, and calls no side better that did less.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub work: Vec<Work>,
+    /// What was lost between the run's computers, sensors and drives, and what of it is allowed; also where nothing was lost.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub losses: Vec<Loss>,
     /// What fails the run whatever its measures say, a sentence each: a link that was lost, a robot that did not obey, frames that
     /// never came. Part of the one verdict.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -251,6 +260,13 @@ impl RunHeader {
             anyway.into_iter().for_each(|index| self.measures[index].judged = true);
         }
         Ok(())
+    }
+}
+
+impl RunHeader {
+    /// What was lost within what is allowed, a sentence each: it stands beside a verdict and decides nothing.
+    pub fn loss_notes(&self) -> Vec<String> {
+        self.losses.iter().filter(|loss| !loss.is_exceeded()).filter_map(Loss::sentence).collect()
     }
 }
 

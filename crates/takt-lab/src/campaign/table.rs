@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use takt_report::Figures;
-use takt_rundir::{FactDifference, Factor, RunDir, RunHeader};
+use takt_rundir::{FactDifference, Factor, Loss, RunDir, RunHeader};
 use takt_stats::{Summary, Verdict};
 
 use super::engine::Campaign;
@@ -51,6 +51,9 @@ pub struct Row {
     pub stolen: Option<f64>,
     /// Records lost.
     pub records_lost: Option<u64>,
+    /// What was lost on the robot's wires over all repetitions, and what of it is allowed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub losses: Vec<Loss>,
     /// Settings asked for and not granted.
     pub not_granted: Vec<String>,
     /// What went wrong: runs that failed, tools that died; with the name of the run.
@@ -83,6 +86,7 @@ impl Row {
         self.measured += 1;
         self.stolen = Some(self.stolen.map_or(header.cpu.stolen, |before| before.max(header.cpu.stolen)));
         self.records_lost = Some(self.records_lost.unwrap_or(0) + header.records_lost);
+        Loss::add_all(&mut self.losses, &header.losses);
         self.not_granted.extend(header.not_granted.iter().cloned());
         for (name, value) in &header.figures {
             *self.figures.entry(name.clone()).or_default() += value;
@@ -215,6 +219,10 @@ fn add(
         });
         return false;
     };
+    if let Some(doubt) = dir.seal_state().doubt() {
+        row.problems.push(format!("{}: left out, it proves nothing: {doubt}", run.name));
+        return false;
+    }
     if let Err(error) = row.add(dir, read) {
         row.problems.push(format!("{}: {error}", run.name));
         return false;

@@ -95,8 +95,8 @@ pub struct Change {
     pub high_ns: Option<f64>,
     /// The difference in percent of before; null from 0.
     pub percent: Option<f64>,
-    /// Whether the interval excludes no difference; null without an interval, and for the better figure of the side on which more
-    /// never came, or which did less work.
+    /// Whether the interval excludes no difference; null without an interval, for the better figure of the side on which more
+    /// never came, or which did less work, and where a run's files were changed after its seal.
     pub clear: Option<bool>,
     /// What to know about it.
     pub warnings: Vec<String>,
@@ -256,7 +256,11 @@ fn pair(first: &Collection, other: &Collection, found: &Match<'_>, letters: &[St
                         less.join("; ")
                     ));
                 }
-                let flattered = flattered || !less.is_empty();
+                let doubted = before.doubted || after.doubted;
+                if doubted {
+                    warnings.push("it proves nothing: files of a run were changed after the seal".to_owned());
+                }
+                let flattered = flattered || !less.is_empty() || doubted;
                 changes.push(Change {
                     figure: name.to_owned(),
                     before_ns: d.before,

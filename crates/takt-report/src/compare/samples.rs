@@ -20,12 +20,15 @@ pub(super) struct Samples {
     /// The verdict on this side.
     pub verdict: Option<VerdictReport>,
     pub remarks: Vec<String>,
+    /// Whether files of a run are not what it left.
+    pub doubted: bool,
 }
 
 impl Samples {
     pub fn read(collection: &Collection, members: &[(usize, Measure)], letter: &str) -> Self {
         let deadline_ns = members.first().and_then(|(_, m)| m.deadline_ns);
         let (mut series, mut remarks, mut read) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut sources, mut doubted) = (Vec::new(), false);
         let mut pool = Pool::new(deadline_ns);
         for (index, measure) in members {
             let run: &Run = &collection.runs[*index];
@@ -50,14 +53,17 @@ impl Samples {
             if !figures.series.values_ns.is_empty() {
                 series.push(figures.series.values_ns.iter().map(|v| *v as f64).collect());
             }
+            doubted |= run.seal.doubt().is_some();
+            sources.push(run.verdict_source());
             read.push((&run.header, measure));
         }
         let several = read.iter().any(|(header, _)| takt_rundir::judged(&header.measures).len() > 1);
-        let headers: Vec<_> =
-            if several { Vec::new() } else { read.iter().map(|(header, _)| *header).collect() };
+        if several {
+            sources.clear();
+        }
         let judged = verdict::of_measure(&read, &pool);
-        let verdict = judged.map(|judged| verdict::concluded(judged.report, &headers));
-        Self { series, summary: pool.summary(), pool, deadline_ns, verdict, remarks }
+        let verdict = judged.map(|judged| verdict::concluded(judged.report, &sources));
+        Self { series, summary: pool.summary(), pool, deadline_ns, verdict, remarks, doubted }
     }
 
     /// Values measured.

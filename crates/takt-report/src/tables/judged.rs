@@ -46,7 +46,7 @@ pub fn overalls(contexts: &[&Context<'_>]) -> Vec<(usize, VerdictReport)> {
         let runs: Vec<_> = collection.configurations[configuration]
             .runs
             .iter()
-            .map(|run| &collection.runs[*run].header)
+            .map(|run| collection.runs[*run].verdict_source())
             .collect();
         (!parts.is_empty()).then(|| (configuration, concluded(of_parts(&parts), &runs)))
     };

@@ -88,6 +88,7 @@ pub fn header(factors: &[(&str, &str)], repetition: u32) -> RunHeader {
         failures: Vec::new(),
         doubts: Vec::new(),
         verdict: Default::default(),
+        losses: Vec::new(),
     }
 }
 
