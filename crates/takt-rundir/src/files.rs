@@ -1,6 +1,5 @@
 //! Single files: JSON that is written whole or not at all, and hashes.
 
-use std::fs::{self, File};
 use std::io::{BufWriter, Write};
 use std::path::Path;
 
@@ -15,7 +14,7 @@ use crate::Error;
 /// # Errors
 /// [`Error::Io`].
 pub fn sha256(path: &Path) -> Result<String, Error> {
-    let mut file = File::open(path).map_err(Error::io(path))?;
+    let mut file = takt_files::open(path).map_err(Error::io(path))?;
     let mut hasher = Sha256::new();
     std::io::copy(&mut file, &mut hasher).map_err(Error::io(path))?;
     Ok(hex(&hasher.finalize()))
@@ -35,13 +34,12 @@ fn hex(bytes: &[u8]) -> String {
 /// # Errors
 /// [`Error::Io`].
 pub fn write_json<T: Serialize>(path: &Path, value: &T) -> Result<(), Error> {
-    let temporary = path.with_extension("json.tmp");
     let write = || -> std::io::Result<()> {
-        let mut file = BufWriter::new(File::create(&temporary)?);
+        let (folder, name) = takt_files::Folder::of(path)?;
+        let mut file = BufWriter::new(folder.draft(name)?);
         serde_json::to_writer_pretty(&mut file, value)?;
         file.write_all(b"\n")?;
-        file.into_inner()?.sync_all()?;
-        fs::rename(&temporary, path)
+        file.into_inner().map_err(std::io::IntoInnerError::into_error)?.finish_on_disk()
     };
     write().map_err(Error::io(path))
 }
@@ -51,7 +49,7 @@ pub fn write_json<T: Serialize>(path: &Path, value: &T) -> Result<(), Error> {
 /// # Errors
 /// [`Error::Io`], or [`Error::Damaged`] where it does not hold a `T`.
 pub fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T, Error> {
-    let text = fs::read_to_string(path).map_err(Error::io(path))?;
+    let text = takt_files::read_to_string(path, takt_files::FIGURES_BYTES).map_err(Error::io(path))?;
     serde_json::from_str(&text).map_err(|error| Error::Damaged {
         path: path.to_owned(),
         found: error.to_string(),

@@ -1,6 +1,6 @@
 //! Sample files while a run goes on: CSV, so that a kill costs at most half a line.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{BufWriter, ErrorKind};
 use std::path::{Path, PathBuf};
 
@@ -25,14 +25,14 @@ impl SampleFile {
 
     /// Goes on with the file at `path`, or begins it; how many rows it holds, too.
     pub(crate) fn go_on(path: PathBuf) -> Result<(Self, u64), Error> {
-        let bytes = match fs::read(&path) {
+        let bytes = match takt_files::read(&path, takt_files::SAMPLES_BYTES) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
             Err(source) => return Err(Error::Io { path, source }),
         };
         let whole = bytes.iter().rposition(|&b| b == b'\n').map_or(0, |end| end + 1);
         let lines = bytes[..whole].iter().filter(|&&b| b == b'\n').count() as u64;
-        let file = File::options().create(true).append(true).open(&path).map_err(Error::io(&path))?;
+        let file = takt_files::append(&path).map_err(Error::io(&path))?;
         file.set_len(whole as u64).map_err(Error::io(&path))?;
         let writer = csv::WriterBuilder::new()
             .has_headers(lines == 0)
@@ -63,7 +63,7 @@ impl SampleFile {
 /// # Errors
 /// [`Error::Io`], or [`Error::Damaged`] with the line number.
 pub fn read_samples<T: DeserializeOwned>(path: &Path) -> Result<Vec<T>, Error> {
-    let mut bytes = fs::read(path).map_err(Error::io(path))?;
+    let mut bytes = takt_files::read(path, takt_files::SAMPLES_BYTES).map_err(Error::io(path))?;
     let whole = bytes.iter().rposition(|&b| b == b'\n').map_or(0, |end| end + 1);
     bytes.truncate(whole);
     let mut reader = csv::Reader::from_reader(bytes.as_slice());
