@@ -1,7 +1,9 @@
 //! Errors that quote their input, cut to what a person reads.
 
-/// Most characters of a line of a message.
+/// Most characters of a quoted line: one with a mark below.
 const LINE: usize = 160;
+/// Most characters of any other line: lists of accepted keys are long.
+const PROSE: usize = 4000;
 /// Of a longer one, how many are kept before the place that is marked.
 const BEFORE: usize = 40;
 /// Most lines.
@@ -10,7 +12,7 @@ const LINES: usize = 40;
 /// `message` with each line cut to what can be read, for errors that quote a line of a file: it may be megabytes long. Where a line
 /// of blanks and carets below marks a place (as TOML's errors do), the cut keeps that place.
 pub fn shortened(message: &str) -> String {
-    if message.len() <= LINE {
+    if message.len() <= LINE && message.lines().count() <= LINES {
         return message.to_owned();
     }
     let mut lines: Vec<&str> = message.lines().take(LINES + 1).collect();
@@ -26,17 +28,17 @@ pub fn shortened(message: &str) -> String {
                 let from = place.saturating_sub(BEFORE).max(head);
                 if from > head {
                     let kept: String = line.chars().take(head).collect();
-                    told.push(format!("{kept}…{}", cut(line, from)));
+                    told.push(format!("{kept}…{}", cut(line, from, LINE)));
                     let mark: String = below.chars().take(head).collect();
-                    told.push(format!("{mark} {}", cut(below, from)));
+                    told.push(format!("{mark} {}", cut(below, from, LINE)));
                 } else {
-                    told.push(cut(line, 0));
-                    told.push(cut(below, 0));
+                    told.push(cut(line, 0, LINE));
+                    told.push(cut(below, 0, LINE));
                 }
                 at += 2;
             }
             None => {
-                told.push(cut(line, 0));
+                told.push(cut(line, 0, PROSE));
                 at += 1;
             }
         }
@@ -54,10 +56,10 @@ fn mark(line: &str) -> Option<(usize, &str)> {
         .then(|| (line.chars().count() - carets.chars().count(), line))
 }
 
-/// [`LINE`] characters of `line` from `from` on.
-fn cut(line: &str, from: usize) -> String {
+/// `most` characters of `line` from `from` on.
+fn cut(line: &str, from: usize, most: usize) -> String {
     let mut rest = line.chars().skip(from);
-    let kept: String = rest.by_ref().take(LINE).collect();
+    let kept: String = rest.by_ref().take(most).collect();
     match rest.count() {
         0 => kept,
         more => format!("{kept}… ({more} characters more)"),
