@@ -11,7 +11,7 @@ mod read;
 mod text;
 mod write;
 
-pub use read::{append, create_output, open, open_own, read, read_own, read_to_string};
+pub use read::{append, create_output, open, open_for_change, open_own, read, read_own, read_to_string};
 pub use text::shortened;
 pub use write::{Draft, Folder, check_folder, private_folder, state_folder, write};
 

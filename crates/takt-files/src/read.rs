@@ -83,6 +83,17 @@ pub fn append(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
+/// Opens a regular file that is there for writing, as it is; a symbolic link is not followed.
+///
+/// # Errors
+/// As [`append`]; [`ErrorKind::NotFound`].
+pub fn open_for_change(path: &Path) -> io::Result<File> {
+    let flags = libc::O_NONBLOCK | libc::O_NOCTTY | libc::O_NOFOLLOW;
+    let file = OpenOptions::new().write(true).custom_flags(flags).open(path)?;
+    regular(&file.metadata()?)?;
+    Ok(file)
+}
+
 /// Opens an output that the user named, emptied. It may be a device or a pipe (`/dev/stdout`), and a symbolic link that this user
 /// or root made; one that somebody else made is not followed.
 ///

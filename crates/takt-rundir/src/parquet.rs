@@ -284,8 +284,9 @@ pub fn convert(journal: &Path, sealed: &Path) -> Result<u64, Error> {
     if waiting > 0 {
         flush(&mut writer, &mut buffers).map_err(failed)?;
     }
-    writer.into_inner().map_err(failed)?;
-    draft.finish_on_disk().map_err(Error::io(sealed))?;
+    let file = writer.into_inner().map_err(failed)?;
+    file.sync_all().map_err(Error::io(&temporary))?;
+    crate::steps::finish(draft, sealed)?;
     Ok(count)
 }
 

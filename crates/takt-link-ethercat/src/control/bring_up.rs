@@ -9,13 +9,14 @@ use takt_rt::ring::{self, Consumer};
 
 use super::cache::{CacheReader, cache};
 use super::config::{ControlConfig, ExchangeMode, Identity, MOST_DEVICES};
+use super::cyclic::{Cyclic, cut};
 use super::error::{ControlError, Mismatch};
 use super::event::{EventKind, LinkEvent, state_name};
-use super::lanes::lanes;
-use super::master::{Limits, MOST_DATA, Master};
+use super::master::{Limits, Master};
 use super::port::{Parts, Place, Port};
 use super::stats::{TimingReader, channel};
 use super::wire::Wire;
+use crate::frame::MOST_DATA;
 
 /// Most process data: four frames.
 const MOST_IMAGE: usize = 4 * MOST_DATA;
@@ -175,13 +176,14 @@ pub fn bring_up(
     let (events_in, mut events) = ring::ring(EVENTS);
     let (timing_out, timing) = channel();
     let places: Vec<Place> = devices.iter().map(|found| found.place.clone()).collect();
-    let pieces = image_bytes.div_ceil(MOST_DATA);
+    let cyclic = Cyclic::new(cut(&places, image_bytes, config.process));
     let wait_us = match config.mode {
         ExchangeMode::Pipelined => config.grace_us,
         ExchangeMode::Waiting => config.timeout_us,
     };
     let mut port = Port::new(Parts {
-        lanes: lanes(device, pieces + 2),
+        cyclic,
+        status_cycles: config.status_cycles,
         master,
         places,
         addresses: devices.iter().map(|found| found.address).collect(),

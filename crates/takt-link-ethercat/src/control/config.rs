@@ -84,6 +84,18 @@ pub enum ExchangeMode {
     Waiting,
 }
 
+/// How process data travel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ProcessCommands {
+    /// One logical read-write of the whole image: the least bytes on the wire.
+    #[default]
+    Lrw,
+    /// A logical read of the inputs and a logical write of the outputs, in one frame where they fit: for devices that cannot
+    /// do LRW (those with two separate process data interfaces, and some gateways).
+    LrdLwr,
+}
+
 /// How other threads see the data of the last cycle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -105,6 +117,11 @@ pub struct ControlConfig {
     pub devices: Vec<DeviceConfig>,
     /// When answers are fetched. Pipelined, as the paper.
     pub mode: ExchangeMode,
+    /// How process data travel. `lrw`; `lrd_lwr` for devices that cannot do LRW.
+    pub process: ProcessCommands,
+    /// Cycles from one status request to all devices to the next. 1: working counters do not tell of a device in SAFE-OP, whose
+    /// outputs nobody applies; the request is a broadcast read of 14 bytes in the same frame.
+    pub status_cycles: u32,
     /// How long a cycle waits for a frame of the cycle before that is not there yet, microseconds. 50: a tenth of what
     /// the motion controller may use; a frame on a wire of 59 devices takes about 150, long over by then.
     pub grace_us: u32,
@@ -134,6 +151,8 @@ impl Default for ControlConfig {
         Self {
             devices: Vec::new(),
             mode: ExchangeMode::Pipelined,
+            process: ProcessCommands::Lrw,
+            status_cycles: 1,
             grace_us: 50,
             timeout_us: 500,
             silence_ms: 100,
@@ -175,6 +194,7 @@ impl ControlConfig {
             }
         }
         within("grace_us", self.grace_us, 0, 100_000)?;
+        within("status_cycles", self.status_cycles, 1, 1_000_000)?;
         within("timeout_us", self.timeout_us, 1, 1_000_000)?;
         within("silence_ms", self.silence_ms, 1, 10_000)?;
         within("bring_up_ms", self.bring_up_ms, 10, 600_000)?;

@@ -1,7 +1,7 @@
 //! The master (`ethercrab`) with its frames carried in the calling thread: no thread, timer or wake-up of its own.
 //!
 //! The master's futures are polled here. A first poll queues a frame, which [`Master::send_all`] hands to the wire; the poll
-//! after [`Master::receive_all`] has found the answer completes the future. So sending and fetching are split by holding the future
+//! after [`Master::receive`] has found the answer completes the future. So sending and fetching are split by holding the future
 //! in between, which is what lets a frame return in the next cycle.
 //!
 //! The master's own time-outs are switched off (`Duration::MAX` makes its timers ones that never fire): a timer would
@@ -16,14 +16,13 @@ use ethercrab::error::Error;
 use ethercrab::{MainDevice, MainDeviceConfig, PduRx, PduStorage, PduTx, ReceiveAction, Timeouts};
 use takt_rt::clock::monotonic_ns;
 
+use super::cyclic;
 use super::error::ControlError;
 use super::wire::{MOST_FRAME_BYTES, Wire};
+use crate::frame::{MOST_DATA, has_passed};
 
 /// Frames that can be under way: those of a cycle and its predecessor, with room.
 const FRAMES: usize = 16;
-/// Most data of one datagram: 1500 bytes less the headers of frame and datagram and the working counter.
-pub(super) const MOST_DATA: usize = 1486;
-
 type Storage = PduStorage<FRAMES, { PduStorage::element_size(MOST_DATA) }>;
 
 /// Frames taken at a time. A flood of foreign frames cannot hold a cycle up for longer.
@@ -61,14 +60,6 @@ pub(super) struct Carried {
     pub received: u64,
     /// EtherCAT frames that belonged to no request: too late, twice, or broken.
     pub strays: u64,
-}
-
-/// The working counter of a datagram that came back, and which it is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Heard {
-    pub command: u8,
-    pub address: u32,
-    pub working_counter: u16,
 }
 
 pub(super) struct Master {
@@ -140,9 +131,21 @@ impl Master {
         }
     }
 
-    /// Takes what has come back; tells `heard` of every datagram that belonged to a request. True if there was one.
-    pub fn receive_all(&mut self, mut heard: impl FnMut(Heard)) -> bool {
-        let before = self.carried.received;
+    /// Sends a frame that is not the master's.
+    pub fn send(&mut self, frame: &[u8]) {
+        match self.wire.send(frame) {
+            Ok(()) => self.carried.sent += 1,
+            Err(error) => {
+                self.carried.send_errors += 1;
+                self.carried.last_errno = error.raw_os_error().unwrap_or(libc::EIO);
+            }
+        }
+    }
+
+    /// Takes frames that have come back until `enough` says so or none is there; `enough` is given the cyclic ones. The
+    /// master's own go to its requests. True if one came.
+    pub fn receive(&mut self, mut enough: impl FnMut(&[u8]) -> bool) -> bool {
+        let mut came = false;
         for _ in 0..MOST_TAKEN {
             let length = match self.wire.receive(&mut self.buffer[..]) {
                 Ok(Some(length)) => length.min(MOST_FRAME_BYTES),
@@ -153,19 +156,28 @@ impl Master {
                 }
             };
             let frame = &self.buffer[..length];
+            if cyclic::is_cyclic(frame) {
+                // Kernels before 5.4 give back what was sent: it has not been through the devices.
+                if !has_passed(frame) {
+                    continue;
+                }
+                came = true;
+                if enough(frame) {
+                    break;
+                }
+                continue;
+            }
             match self.rx.receive_frame(frame) {
                 Ok(ReceiveAction::Processed) => {
                     self.carried.received += 1;
-                    if let Some(datagram) = first_datagram(frame) {
-                        heard(datagram);
-                    }
+                    came = true;
                 }
                 // Another protocol, or our own frame.
                 Ok(ReceiveAction::Ignored) => {}
                 Err(_) => self.carried.strays += 1,
             }
         }
-        self.carried.received > before
+        came
     }
 
     /// Waits for the wire until `deadline_ns`.
@@ -200,11 +212,11 @@ impl Master {
                 }
             }
             self.send_all();
-            let mut came = self.receive_all(|_| {});
+            let mut came = self.receive(|_| false);
             let mut now_ns = monotonic_ns();
             if !came {
                 self.wait((heard_ns + silence_ns).min(limits.deadline_ns));
-                came = self.receive_all(|_| {});
+                came = self.receive(|_| false);
                 now_ns = monotonic_ns();
             }
             if came {
@@ -225,41 +237,4 @@ pub(super) struct Limits {
     pub deadline_ns: u64,
     pub allowed: Duration,
     pub silence: Duration,
-}
-
-/// Reads the first datagram of an Ethernet frame. The master compares working counters and keeps them to itself.
-pub(super) fn first_datagram(frame: &[u8]) -> Option<Heard> {
-    let datagram = frame.get(16..)?;
-    let head = datagram.first_chunk::<10>()?;
-    let length = usize::from(u16::from_le_bytes([head[6], head[7]]) & 0x07FF);
-    let tail = datagram.get(10 + length..)?.first_chunk::<2>()?;
-    Some(Heard {
-        command: head[0],
-        address: u32::from_le_bytes([head[2], head[3], head[4], head[5]]),
-        working_counter: u16::from_le_bytes(*tail),
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    #[test]
-    fn working_counters_are_read() {
-        let mut frame = vec![0u8; 14];
-        frame.extend([0x0E, 0x10]);
-        frame.extend([12, 7, 0x00, 0x01, 0x00, 0x00, 0x02, 0x00, 0, 0, 0xAA, 0xBB, 0xB1, 0x00]);
-        let expected = Heard { command: 12, address: 0x100, working_counter: 177 };
-        assert_eq!(first_datagram(&frame), Some(expected));
-        frame.pop();
-        assert_eq!(first_datagram(&frame), None);
-    }
-
-    proptest! {
-        #[test]
-        fn no_frame_is_read_beyond_its_end(frame in proptest::collection::vec(any::<u8>(), 0..100)) {
-            let _ = first_datagram(&frame);
-        }
-    }
 }

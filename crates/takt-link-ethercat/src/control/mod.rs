@@ -8,9 +8,9 @@
 //!
 //! **Why not the master's `tx_rx`.** It sends the process data and a status request per device (14 bytes each), one frame after
 //! the other, and holds a spin lock over the process image from sending to receiving. With 59 devices that is two round trips a
-//! cycle, and readers that spin. Here a cycle sends one logical read-write of the whole image and one broadcast read of the
-//! states, both at once, and fetches both in the next cycle; the image belongs to the controller alone. Frames, datagrams, state
-//! changes, EEPROM, mailboxes and mapping stay the master's.
+//! cycle, and readers that spin. Here a cycle sends the whole image and one broadcast read of the states in one frame where they
+//! fit, and fetches it in the next cycle; the image belongs to the controller alone. State changes, EEPROM, mailboxes and mapping
+//! stay the master's. Its public interface puts one datagram into a frame, so cyclic frames are made here.
 //!
 //! **Why no thread for the wire.** The controller sends and fetches by two system calls each; the socket's buffer keeps the answer until the
 //! next cycle, as the network card's did for the paper's polled driver. A thread would add two context switches a cycle.
@@ -18,9 +18,9 @@
 mod bring_up;
 mod cache;
 mod config;
+mod cyclic;
 mod error;
 mod event;
-mod lanes;
 mod master;
 mod port;
 mod stats;
@@ -28,7 +28,10 @@ mod wire;
 
 pub use bring_up::{Found, Link, Progress, bring_up};
 pub use cache::{CacheReader, Published, Publisher, Snapshot, cache};
-pub use config::{CacheKind, ControlConfig, DeviceConfig, ExchangeMode, Identity, MOST_DEVICES, ObjectWrite};
+pub use config::{
+    CacheKind, ControlConfig, DeviceConfig, ExchangeMode, Identity, MOST_DEVICES, ObjectWrite,
+    ProcessCommands,
+};
 pub use error::{ControlError, Mismatch};
 pub use event::{EventKind, LinkEvent, state_name};
 pub use port::{Exchanged, Place, Port, Totals};

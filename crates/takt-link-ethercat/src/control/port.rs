@@ -7,9 +7,9 @@ use takt_rt::ring::Producer;
 
 use super::cache::{Publisher, Snapshot};
 use super::config::ExchangeMode;
+use super::cyclic::{Came, Cyclic};
 use super::event::{EventKind, LinkEvent};
-use super::lanes::{Answer, Lanes, Payload, Request};
-use super::master::{Carried, Heard, MOST_DATA, Master};
+use super::master::{Carried, Master};
 use super::stats::{Timing, TimingWriter};
 
 /// Where a device's data lie in the process image.
@@ -19,38 +19,6 @@ pub struct Place {
     pub inputs: Range<usize>,
     /// To the device.
     pub outputs: Range<usize>,
-}
-
-/// A piece of the process image that fits a frame.
-pub(super) struct Piece {
-    pub range: Range<usize>,
-    /// Working counter when all devices take part: 1 for a device that is read, 2 for one that is written.
-    pub expected: u16,
-    pub heard: Option<u16>,
-    pub came: bool,
-}
-
-impl Piece {
-    /// Cuts the image of `places` into pieces.
-    pub fn cut(places: &[Place], image_bytes: usize) -> Vec<Self> {
-        let touches = |part: &Range<usize>, piece: &Range<usize>| {
-            !part.is_empty() && part.start < piece.end && piece.start < part.end
-        };
-        (0..image_bytes)
-            .step_by(MOST_DATA)
-            .map(|start| {
-                let range = start..(start + MOST_DATA).min(image_bytes);
-                let expected = places
-                    .iter()
-                    .map(|place| {
-                        u16::from(touches(&place.inputs, &range))
-                            + 2 * u16::from(touches(&place.outputs, &range))
-                    })
-                    .sum();
-                Self { range, expected, heard: None, came: false }
-            })
-            .collect()
-    }
 }
 
 /// What an exchange brought.
@@ -120,9 +88,8 @@ const LINK_LOST_AFTER: u32 = 3;
 /// After the bring-up nothing here allocates, takes a lock other than the cache's, or blocks, but for the wire's own system
 /// calls and the waits that the configuration allows (see `tests/control.rs`, which counts both).
 pub struct Port {
-    // Before `master`: its futures refer to the master.
-    lanes: Box<dyn Lanes>,
-    pieces: Vec<Piece>,
+    cyclic: Cyclic,
+    status_cycles: u64,
     places: Vec<Place>,
     addresses: Vec<u16>,
     mode: ExchangeMode,
@@ -154,12 +121,11 @@ struct Watch {
     states: Vec<u8>,
     /// The device looked at, while not all are well.
     scanned: usize,
-    status_heard: Option<u16>,
-    device_heard: Option<u16>,
 }
 
 pub(super) struct Parts {
-    pub lanes: Box<dyn Lanes>,
+    pub cyclic: Cyclic,
+    pub status_cycles: u32,
     pub master: Master,
     pub places: Vec<Place>,
     pub addresses: Vec<u16>,
@@ -174,7 +140,8 @@ pub(super) struct Parts {
 impl Port {
     pub(super) fn new(parts: Parts) -> Self {
         let Parts {
-            lanes,
+            cyclic,
+            status_cycles,
             master,
             places,
             addresses,
@@ -185,9 +152,8 @@ impl Port {
             events,
             timing_out,
         } = parts;
-        let pieces = Piece::cut(&places, image_bytes);
         let mut current = Snapshot::empty(image_bytes);
-        current.expected_counter = pieces.iter().map(|piece| piece.expected).sum();
+        current.expected_counter = cyclic.expected();
         let watch = Watch {
             counter_wrong: false,
             lost_in_row: 0,
@@ -198,12 +164,10 @@ impl Port {
             send_errors: 0,
             states: vec![OP; addresses.len()],
             scanned: 0,
-            status_heard: None,
-            device_heard: None,
         };
         Self {
-            lanes,
-            pieces,
+            cyclic,
+            status_cycles: status_cycles.max(1).into(),
             input_bytes: places.iter().map(|place| place.inputs.end).max().unwrap_or(0),
             places,
             addresses,
@@ -224,6 +188,11 @@ impl Port {
     /// Where each device's data lie, in the order of the wire.
     pub fn places(&self) -> &[Place] {
         &self.places
+    }
+
+    /// What [`Exchanged::lost`] counts: this many pieces of process data in each cycle.
+    pub fn frames_per_cycle(&self) -> usize {
+        self.cyclic.pieces.len()
     }
 
     /// Length of the process image.
@@ -299,83 +268,62 @@ impl Port {
 
     /// Sends all frames of a cycle.
     fn launch(&mut self) {
-        for (lane, piece) in self.pieces.iter_mut().enumerate() {
-            (piece.heard, piece.came) = (None, false);
-            let mut payload = Payload { length: piece.range.len(), bytes: [0; MOST_DATA] };
-            payload.bytes[..piece.range.len()].copy_from_slice(&self.next[piece.range.clone()]);
-            self.lanes.start(lane, Request::Process { address: piece.range.start as u32, payload });
-        }
-        let status = self.pieces.len();
-        self.watch.status_heard = None;
-        self.lanes.start(status, Request::Status);
+        let mut one = None;
         if !self.watch.all_op && !self.addresses.is_empty() {
             self.watch.scanned = (self.watch.scanned + 1) % self.addresses.len();
-            self.watch.device_heard = None;
-            self.lanes.start(status + 1, Request::Device { address: self.addresses[self.watch.scanned] });
+            one = Some(self.addresses[self.watch.scanned]);
         }
-        self.master.send_all();
+        let all = !self.watch.all_op || self.totals.cycles.is_multiple_of(self.status_cycles);
+        let master = &mut self.master;
+        self.cyclic.launch(&self.next, all, one, |frame| master.send(frame));
         // Outputs as sent belong to what readers see.
         let outputs = self.input_bytes..self.next.len();
         self.current.image[outputs.clone()].copy_from_slice(&self.next[outputs]);
     }
 
-    /// Takes the answers of the frames under way, waiting for them until `deadline_ns`; gives up the rest.
+    /// Takes the answers of the frames under way, waiting for them until `deadline_ns`. Once everything expected has come the
+    /// wire is not asked again.
     fn collect(&mut self, deadline_ns: u64) {
-        let lanes = self.pieces.len() + 2;
+        let Self { cyclic, current, next, totals, input_bytes, master, .. } = self;
         loop {
-            let (pieces, watch) = (&mut self.pieces, &mut self.watch);
-            self.master.receive_all(|heard| note(pieces, watch, heard));
-            for lane in 0..lanes {
-                if let Some(Ok(answer)) = self.lanes.fetch(lane) {
-                    self.take(lane, &answer);
-                }
-            }
-            // The status frames are not waited for.
-            let waiting = (0..self.pieces.len()).any(|lane| self.lanes.busy(lane));
-            if !waiting || monotonic_ns() >= deadline_ns {
+            master.receive(|frame| {
+                let came = cyclic.take(frame, |range, data| {
+                    // Inputs lie first. Those of devices that did not take part come back as they were sent: as before.
+                    let length = range.end.min(*input_bytes).saturating_sub(range.start);
+                    if let Some(data) = data.get(..length) {
+                        current.image[range.start..range.start + length].copy_from_slice(data);
+                        next[range.start..range.start + length].copy_from_slice(data);
+                    }
+                });
+                totals.stray_frames += u64::from(matches!(came, Came::Late(_)));
+                cyclic.under_way == 0
+            });
+            if cyclic.waited_for == 0 || monotonic_ns() >= deadline_ns {
                 break;
             }
-            self.master.wait(deadline_ns);
+            master.wait(deadline_ns);
         }
-        for lane in 0..lanes {
-            self.lanes.give_up(lane);
+        if let Some((devices, states)) = self.cyclic.status {
+            self.status(devices, states);
+        }
+        if let Some((answered, state, code)) = self.cyclic.device {
+            let (state, code) = if answered { (state, code) } else { (0, 0) };
+            self.device_state(self.watch.scanned, state, code);
         }
     }
 
-    fn take(&mut self, lane: usize, answer: &Answer) {
-        let data = &answer.bytes[..answer.length];
-        if let Some(piece) = self.pieces.get_mut(lane) {
-            // Another length than was sent: no data of ours.
-            if data.len() != piece.range.len() {
-                return;
-            }
-            piece.came = true;
-            // Inputs lie first. Those of devices that did not take part come back as they were sent: as before.
-            let end = piece.range.end.min(self.input_bytes);
-            if piece.range.start < end {
-                let length = end - piece.range.start;
-                self.current.image[piece.range.start..end].copy_from_slice(&data[..length]);
-                self.next[piece.range.start..end].copy_from_slice(&data[..length]);
-            }
-        } else if lane == self.pieces.len() {
-            if let (Some(devices), &[low, ..]) = (self.watch.status_heard, data) {
-                let before = self.watch.devices;
-                self.watch.devices = devices;
-                // States are ORed on the way: OP alone means that every device is in OP.
-                self.watch.all_op = low == OP && usize::from(devices) == self.addresses.len();
-                if before != devices {
-                    let expected = self.addresses.len() as u16;
-                    self.tell(EventKind::DeviceCount { expected, got: devices });
-                }
-                if self.watch.all_op {
-                    self.all_well();
-                }
-            }
-        } else if let &[low, _, _, _, code_low, code_high] = data {
-            let answered = self.watch.device_heard.is_some_and(|counter| counter > 0);
-            let (state, code) =
-                if answered { (low & 0x1F, u16::from_le_bytes([code_low, code_high])) } else { (0, 0) };
-            self.device_state(self.watch.scanned, state, code);
+    /// The status of all devices.
+    fn status(&mut self, devices: u16, states: u8) {
+        let before = self.watch.devices;
+        self.watch.devices = devices;
+        // States are ORed on the way: OP alone means that every device is in OP.
+        self.watch.all_op = states == OP && usize::from(devices) == self.addresses.len();
+        if before != devices {
+            let expected = self.addresses.len() as u16;
+            self.tell(EventKind::DeviceCount { expected, got: devices });
+        }
+        if self.watch.all_op {
+            self.all_well();
         }
     }
 
@@ -395,13 +343,14 @@ impl Port {
 
     /// Judges a fetch, and counts.
     fn judge(&mut self, at_ns: u64) -> Exchanged {
-        let lost = self.pieces.iter().filter(|piece| !piece.came).count() as u32;
+        let lost = self.cyclic.missing();
         let fresh = lost == 0;
-        let counter: u16 =
-            self.pieces.iter().filter(|piece| piece.came).filter_map(|piece| piece.heard).sum();
+        let heard = self.cyclic.pieces.iter().filter_map(|piece| piece.heard);
+        let counter = heard.fold(0, u16::saturating_add);
         self.totals.lost_frames += u64::from(lost);
-        let Carried { strays, send_errors, last_errno, .. } = self.master.carried;
-        (self.totals.stray_frames, self.totals.send_errors) = (strays, send_errors);
+        let Carried { send_errors, last_errno, .. } = self.master.carried;
+        self.totals.send_errors = send_errors;
+        self.totals.stray_frames += std::mem::take(&mut self.master.carried.strays);
         if send_errors > self.watch.send_errors && last_errno != self.watch.errno {
             self.watch.errno = last_errno;
             self.tell(EventKind::SendFailed { errno: last_errno });
@@ -485,30 +434,8 @@ impl Port {
         self.timing = Timing::default();
         self.master.carried = Carried::default();
         self.watch.send_errors = 0;
-        // A frame of the bring-up is still under way; the first exchange expects none.
-        for lane in 0..self.pieces.len() + 2 {
-            self.lanes.give_up(lane);
-        }
     }
 }
 
 const OP: u8 = 8;
 const SAFE_OP: u8 = 4;
-const BRD: u8 = 7;
-const FPRD: u8 = 4;
-const LRW: u8 = 12;
-
-/// Notes a working counter.
-fn note(pieces: &mut [Piece], watch: &mut Watch, heard: Heard) {
-    match heard.command {
-        LRW => {
-            let meant = pieces.iter_mut().find(|piece| piece.range.start as u32 == heard.address);
-            if let Some(piece) = meant {
-                piece.heard = Some(heard.working_counter);
-            }
-        }
-        BRD => watch.status_heard = Some(heard.working_counter),
-        FPRD => watch.device_heard = Some(heard.working_counter),
-        _ => {}
-    }
-}

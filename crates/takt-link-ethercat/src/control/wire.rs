@@ -12,8 +12,7 @@ use crate::segment::{Outcome, Segment};
 /// Longest Ethernet frame, without its checksum.
 pub const MOST_FRAME_BYTES: usize = 1518;
 
-/// EtherType of EtherCAT.
-pub const ETHERCAT: u16 = 0x88A4;
+pub use crate::frame::ETHERCAT;
 
 /// Carries Ethernet frames to a segment and back. None of its methods may allocate or lock: they run in the motion
 /// controller's thread.

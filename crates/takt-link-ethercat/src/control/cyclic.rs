@@ -1,0 +1,279 @@
+//! The frames of a cycle: what goes out together, and what came back of it.
+//!
+//! Process data, the status of all devices and the status of one share a frame as long as they fit. The frames of a cycle have a
+//! source address of their own, which tells them from the master's, and carry the cycle's number (its low 8 bits) in every
+//! datagram's index, so that an answer says which cycle it belongs to.
+
+use std::ops::Range;
+
+use super::config::ProcessCommands;
+use super::port::Place;
+use crate::frame::{self, FrameBuilder, MOST_DATA, command};
+
+/// Source address of cyclic frames. The master's own have `10:10:10:10:10:10`.
+const SOURCE: [u8; 6] = [0x10, 0x10, 0x10, 0x10, 0x10, 0x20];
+
+/// AL status of a device, and its status code at 0x0134.
+const AL_STATUS: u16 = 0x0130;
+
+/// Whether a frame is one of a cycle that has come back.
+pub(super) fn is_cyclic(frame: &[u8]) -> bool {
+    frame.get(7..12) == Some(&SOURCE[1..]) && frame.get(6).is_some_and(|byte| byte & !2 == SOURCE[0])
+}
+
+/// A piece of the process image: one datagram.
+pub(super) struct Piece {
+    pub command: u8,
+    pub range: Range<usize>,
+    /// Working counter when all devices take part: reading 1; writing 1, and 2 in a datagram that reads, too.
+    pub expected: u16,
+    pub heard: Option<u16>,
+}
+
+/// Cuts the image of `places` into datagrams. Inputs lie before outputs.
+pub(super) fn cut(places: &[Place], image_bytes: usize, commands: ProcessCommands) -> Vec<Piece> {
+    let inputs_end = places.iter().map(|place| place.inputs.end).max().unwrap_or(0).min(image_bytes);
+    let parts: &[(u8, Range<usize>)] = match commands {
+        ProcessCommands::Lrw => &[(command::LRW, 0..image_bytes)],
+        ProcessCommands::LrdLwr => &[(command::LRD, 0..inputs_end), (command::LWR, inputs_end..image_bytes)],
+    };
+    let mut pieces = Vec::new();
+    for (command, part) in parts {
+        for start in part.clone().step_by(MOST_DATA) {
+            let range = start..(start + MOST_DATA).min(part.end);
+            let expected = places.iter().map(|place| counts(*command, place, &range)).sum();
+            pieces.push(Piece { command: *command, range, expected, heard: None });
+        }
+    }
+    pieces
+}
+
+/// What a device adds to the working counter of a datagram.
+fn counts(command: u8, place: &Place, range: &Range<usize>) -> u16 {
+    let touches = |part: &Range<usize>| !part.is_empty() && part.start < range.end && range.start < part.end;
+    let (reads, writes) = (u16::from(touches(&place.inputs)), u16::from(touches(&place.outputs)));
+    match command {
+        command::LRD => reads,
+        command::LWR => writes,
+        _ => reads + 2 * writes,
+    }
+}
+
+/// What came back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Came {
+    /// A frame of the cycle waited for.
+    Current,
+    /// A frame of a cycle so many before it (1 to 255), or one of the current cycle for a second time (0).
+    Late(u8),
+}
+
+/// The cycle's frames.
+pub(super) struct Cyclic {
+    pub pieces: Vec<Piece>,
+    frame: FrameBuilder,
+    index: u8,
+    /// Frames under way.
+    pub under_way: usize,
+    /// Those of them with process data; the others are not waited for.
+    pub waited_for: usize,
+    /// Status of all devices: how many answered, and their states ORed.
+    pub status: Option<(u16, u8)>,
+    /// Status of the device asked: whether it answered, its state, its status code.
+    pub device: Option<(bool, u8, u16)>,
+}
+
+impl Cyclic {
+    pub fn new(pieces: Vec<Piece>) -> Self {
+        let frame = FrameBuilder::new(SOURCE);
+        Self { pieces, frame, index: 0, under_way: 0, waited_for: 0, status: None, device: None }
+    }
+
+    /// Working counter over all datagrams of process data when all devices take part.
+    pub fn expected(&self) -> u16 {
+        self.pieces.iter().map(|piece| piece.expected).sum()
+    }
+
+    /// Datagrams of process data that have not come back.
+    pub fn missing(&self) -> u32 {
+        self.pieces.iter().filter(|piece| piece.heard.is_none()).count() as u32
+    }
+
+    /// Makes the next cycle's frames out of `image` and hands them to `send`. `all` asks for the status of all devices, `one`
+    /// for that of a device by its station address.
+    pub fn launch(&mut self, image: &[u8], all: bool, one: Option<u16>, mut send: impl FnMut(&[u8])) {
+        self.index = self.index.wrapping_add(1);
+        (self.status, self.device, self.under_way, self.waited_for) = (None, None, 0, 0);
+        let Self { frame, index, .. } = self;
+        frame.clear();
+        let mut with_data = false;
+        for piece in &mut self.pieces {
+            piece.heard = None;
+            let (start, length) = (piece.range.start, piece.range.len());
+            if !frame.fits(length) {
+                send(frame.finish());
+                self.under_way += 1;
+                self.waited_for += 1;
+                frame.clear();
+            }
+            with_data = true;
+            if let Some(data) = frame.push(piece.command, *index, start as u32, length)
+                && let Some(bytes) = image.get(piece.range.clone())
+            {
+                data.copy_from_slice(bytes);
+            }
+        }
+        let asked = [
+            (command::BRD, frame::address(0, AL_STATUS), 2, all),
+            (command::FPRD, frame::address(one.unwrap_or(0), AL_STATUS), 6, one.is_some()),
+        ];
+        for (command, address, length, _) in asked.into_iter().filter(|asked| asked.3) {
+            if !frame.fits(length) {
+                send(frame.finish());
+                self.under_way += 1;
+                self.waited_for += usize::from(with_data);
+                with_data = false;
+                frame.clear();
+            }
+            if let Some(data) = frame.push(command, *index, address, length) {
+                data.fill(0);
+            }
+        }
+        if !frame.is_empty() {
+            send(frame.finish());
+            self.under_way += 1;
+            self.waited_for += usize::from(with_data);
+        }
+    }
+
+    /// Takes a frame for which [`is_cyclic`] holds; inputs go to `inputs`, which begins where the image does.
+    pub fn take(&mut self, bytes: &[u8], mut inputs: impl FnMut(Range<usize>, &[u8])) -> Came {
+        let Some(first) = frame::datagrams(bytes).next() else { return Came::Late(0) };
+        let age = self.index.wrapping_sub(first.index);
+        if age != 0 {
+            return Came::Late(age);
+        }
+        let (mut with_data, mut new) = (false, false);
+        for datagram in frame::datagrams(bytes) {
+            match datagram.command {
+                command::LRD | command::LWR | command::LRW => {
+                    // Of another length than was sent: no data of ours.
+                    let Some(piece) = self.pieces.iter_mut().find(|piece| {
+                        piece.command == datagram.command
+                            && piece.range.start as u32 == datagram.address
+                            && piece.range.len() == datagram.data.len()
+                            && piece.heard.is_none()
+                    }) else {
+                        continue;
+                    };
+                    piece.heard = Some(datagram.working_counter);
+                    with_data = true;
+                    if piece.command != command::LWR {
+                        inputs(piece.range.clone(), datagram.data);
+                    }
+                }
+                command::BRD => {
+                    if let (None, &[low, ..]) = (self.status, datagram.data) {
+                        self.status = Some((datagram.working_counter, low));
+                        new = true;
+                    }
+                }
+                command::FPRD => {
+                    if let (None, &[low, _, _, _, code_low, code_high]) = (self.device, datagram.data) {
+                        let code = u16::from_le_bytes([code_low, code_high]);
+                        self.device = Some((datagram.working_counter > 0, low & 0x1F, code));
+                        new = true;
+                    }
+                }
+                _ => {}
+            }
+        }
+        if !with_data && !new {
+            return Came::Late(0);
+        }
+        self.under_way = self.under_way.saturating_sub(1);
+        self.waited_for -= usize::from(with_data).min(self.waited_for);
+        Came::Current
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn places(devices: usize, inputs: usize, outputs: usize) -> Vec<Place> {
+        (0..devices)
+            .map(|at| Place {
+                inputs: at * inputs..(at + 1) * inputs,
+                outputs: devices * inputs + at * outputs..devices * inputs + (at + 1) * outputs,
+            })
+            .collect()
+    }
+
+    fn sent(cyclic: &mut Cyclic, image: &[u8], one: Option<u16>) -> Vec<Vec<u8>> {
+        let mut frames = Vec::new();
+        cyclic.launch(image, true, one, |frame| frames.push(frame.to_vec()));
+        frames
+    }
+
+    #[test]
+    fn one_frame_a_cycle_where_it_fits() {
+        for commands in [ProcessCommands::Lrw, ProcessCommands::LrdLwr] {
+            let mut cyclic = Cyclic::new(cut(&places(59, 6, 6), 708, commands));
+            let frames = sent(&mut cyclic, &[7; 708], Some(0x1003));
+            assert_eq!((frames.len(), cyclic.waited_for), (1, 1), "{commands:?}");
+            assert_eq!(cyclic.expected(), if commands == ProcessCommands::Lrw { 177 } else { 118 });
+            let datagrams = frame::datagrams(&frames[0]).count();
+            assert_eq!(datagrams, if commands == ProcessCommands::Lrw { 3 } else { 4 });
+            let mut inputs = 0;
+            assert_eq!(cyclic.take(&frames[0], |_, data| inputs += data.len()), Came::Current);
+            assert_eq!((cyclic.missing(), cyclic.waited_for), (0, 0));
+            assert_eq!(inputs, if commands == ProcessCommands::Lrw { 708 } else { 354 });
+        }
+    }
+
+    #[test]
+    fn a_full_frame_of_process_data_leaves_the_status_to_another() {
+        let image = vec![1; 2 * MOST_DATA];
+        let mut cyclic =
+            Cyclic::new(cut(&places(2, MOST_DATA / 2, MOST_DATA / 2), image.len(), ProcessCommands::Lrw));
+        let frames = sent(&mut cyclic, &image, None);
+        assert_eq!((frames.len(), cyclic.under_way, cyclic.waited_for), (3, 3, 2));
+        assert!(frames.iter().all(|frame| frame.len() <= frame::MOST_FRAME));
+        for frame in frames.iter().rev() {
+            assert_eq!(cyclic.take(frame, |_, _| {}), Came::Current);
+        }
+        assert_eq!((cyclic.missing(), cyclic.under_way, cyclic.waited_for), (0, 0, 0));
+        // For a second time.
+        assert_eq!(cyclic.take(&frames[0], |_, _| panic!("taken twice")), Came::Late(0));
+    }
+
+    #[test]
+    fn answers_tell_their_cycle() {
+        let mut cyclic = Cyclic::new(cut(&places(1, 4, 4), 8, ProcessCommands::Lrw));
+        let old = sent(&mut cyclic, &[0; 8], None);
+        let mut new = Vec::new();
+        cyclic.launch(&[0; 8], false, None, |frame| new.push(frame.to_vec()));
+        assert_eq!(cyclic.take(&old[0], |_, _| panic!("an old answer")), Came::Late(1));
+        assert_eq!(cyclic.take(&new[0], |_, _| {}), Came::Current);
+        assert_eq!(cyclic.take(&new[0], |_, _| panic!("taken twice")), Came::Late(0));
+        assert!(!is_cyclic(&[0x10; 60]) && is_cyclic(&new[0]));
+        new[0][6] |= 2;
+        assert!(is_cyclic(&new[0]));
+    }
+
+    proptest! {
+        #[test]
+        fn no_answer_is_taken_beyond_its_end(cut_at in 0_usize..80, flip in 0_usize..80, bit in 0_u8..8) {
+            let mut cyclic = Cyclic::new(cut(&places(3, 6, 6), 36, ProcessCommands::LrdLwr));
+            let frames = sent(&mut cyclic, &[0; 36], Some(1));
+            let mut frame = frames[0].clone();
+            if let Some(byte) = frame.get_mut(flip) {
+                *byte ^= 1 << bit;
+            }
+            frame.truncate(cut_at.max(20));
+            let _ = cyclic.take(&frame, |range, data| assert_eq!(range.len(), data.len()));
+        }
+    }
+}
