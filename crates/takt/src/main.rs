@@ -21,6 +21,8 @@ fn main() -> ExitCode {
     if takt_kernels::guest::is_init() {
         takt_kernels::guest::run();
     }
+    // Whatever changes the machine for a run has this program undo it when the run is killed.
+    takt_reserve::pin::undo_after_a_kill_with(takt_lab::ros::watchdog_command);
     let args = Args::parse();
     let result = match args.command {
         Command::Run(run) => commands::run::run(&run),

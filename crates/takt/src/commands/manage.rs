@@ -17,6 +17,7 @@ use takt_manager::restore::{self, watchdog};
 use takt_manager::system::{Linux, platform};
 use takt_manager::{Goals, recorded};
 use takt_model::Model;
+use takt_reserve::pin::PinOptions;
 use takt_ros::Source;
 use takt_ros::ctf::{Live as Parts, Recording};
 use takt_ros::preload::{Session, SessionOptions};
@@ -31,7 +32,7 @@ use crate::print;
 pub fn run(args: &args::Manage) -> CommandResult {
     if let Some(state) = &args.watchdog {
         if let Some(restored) = watchdog::run(state)? {
-            eprintln!("takt: the manager was killed: {restored}");
+            eprintln!("takt: the program that had changed the machine was killed: {restored}");
         }
         return Ok(ExitCode::SUCCESS);
     }
@@ -40,6 +41,12 @@ pub fn run(args: &args::Manage) -> CommandResult {
         match restore::restore(&mut Linux::new(), &state)? {
             Some(restored) => println!("{restored}"),
             None => println!("{}: no manager has left anything to be restored", state.display()),
+        }
+        // What a run's placement left, where even its watchdog was killed.
+        if args.state.is_none()
+            && let Some(restored) = restore::restore(&mut Linux::new(), &PinOptions::default().state)?
+        {
+            println!("a run's placement: {restored}");
         }
         return Ok(ExitCode::SUCCESS);
     }
