@@ -334,10 +334,10 @@ fn start_sync0(
         };
         let read = Command::fprd(devices[first].address, DC_SYSTEM_TIME).receive::<u64>(device);
         let now = cycling.run(PHASE, limits, read)?;
-        let bus_us = config.clock.cycle_us;
-        let cycle_ns = u64::from(if sync0.cycle_us == 0 { bus_us } else { sync0.cycle_us }) * 1000;
-        let shift_ns = u64::from(sync0.shift_us.unwrap_or(bus_us / 2)) * 1000;
-        let grid_ns = cycle_ns.max(u64::from(bus_us) * 1000);
+        let bus_ns = config.clock.cycle_ns;
+        let cycle_ns = if sync0.cycle_us == 0 { bus_ns.into() } else { u64::from(sync0.cycle_us) * 1000 };
+        let shift_ns = sync0.shift_us.map_or(u64::from(bus_ns / 2), |shift_us| u64::from(shift_us) * 1000);
+        let grid_ns = cycle_ns.max(bus_ns.into());
         let start =
             (now / grid_ns * grid_ns).wrapping_add(SYNC0_AHEAD_NS / grid_ns * grid_ns + grid_ns + shift_ns);
         let write = async {

@@ -15,8 +15,8 @@ pub struct ClockConfig {
     /// Whether the cycle follows the reference clock. True: drives that act at Sync0 want their outputs in the same phase of each
     /// cycle, and two quartzes drift through a cycle of 1 ms within seconds. Without effect where no device has a clock.
     pub follow: bool,
-    /// The cycle, microseconds. 1000. The humanoid fills in its own.
-    pub cycle_us: u32,
+    /// The cycle, nanoseconds. 1000000: 1 ms. The humanoid fills in its own.
+    pub cycle_ns: u32,
     /// Most that a release is moved by, nanoseconds a cycle. 10000: 1 % of 1 ms, which drives' interpolation does not feel, and a
     /// hundred times what quartzes drift.
     pub most_shift_ns: u32,
@@ -24,7 +24,7 @@ pub struct ClockConfig {
 
 impl Default for ClockConfig {
     fn default() -> Self {
-        Self { follow: true, cycle_us: 1000, most_shift_ns: 10_000 }
+        Self { follow: true, cycle_ns: 1_000_000, most_shift_ns: 10_000 }
     }
 }
 
@@ -34,10 +34,10 @@ impl ClockConfig {
     /// # Errors
     /// A sentence with the key, its value and what is accepted.
     pub fn validate(&self) -> Result<(), String> {
-        if !(50..=1_000_000).contains(&self.cycle_us) {
-            return Err(format!("clock.cycle_us = {}: accepted are 50 to 1000000", self.cycle_us));
+        if !(50_000..=1_000_000_000).contains(&self.cycle_ns) {
+            return Err(format!("clock.cycle_ns = {}: accepted are 50000 to 1000000000", self.cycle_ns));
         }
-        let most = self.cycle_us * 1000 / 10;
+        let most = self.cycle_ns / 10;
         if !(1..=most).contains(&self.most_shift_ns) {
             return Err(format!(
                 "clock.most_shift_ns = {}: accepted are 1 to {most}, a tenth of the cycle",
@@ -120,7 +120,7 @@ pub(super) struct ClockLock {
 impl ClockLock {
     pub fn new(config: &ClockConfig) -> Self {
         Self {
-            period_ns: i64::from(config.cycle_us) * 1000,
+            period_ns: i64::from(config.cycle_ns),
             most_shift_ns: config.most_shift_ns.into(),
             reference_ns: 0,
             local_ns: 0,
@@ -175,7 +175,7 @@ impl ClockLock {
         self.drift += gain * gain / 4.0 * innovation / (elapsed_ns as f64).max(self.period_ns as f64);
         self.drift = self.drift.clamp(-0.001, 0.001);
         totals.drift_ppb = (self.drift * 1e9) as i64;
-        self.phase.frame_ns = self.from_grid(self.reference_ns);
+        self.phase.frame_ns = self.off_grid(self.reference_ns);
         if self.phase.locked {
             let farthest = &mut self.totals.farthest_frame_ns;
             *farthest = (*farthest).max(self.phase.frame_ns.unsigned_abs());
@@ -197,7 +197,7 @@ impl ClockLock {
     }
 
     /// How far a time of the reference clock is from the nearest whole cycle.
-    fn from_grid(&self, reference_ns: u64) -> i32 {
+    fn off_grid(&self, reference_ns: u64) -> i32 {
         let phase = (reference_ns % self.period_ns as u64) as i64;
         (if phase > self.period_ns / 2 { phase - self.period_ns } else { phase }) as i32
     }
@@ -207,7 +207,7 @@ impl ClockLock {
         if self.totals.answers < LEAST_ANSWERS {
             return 0;
         }
-        let phase = i64::from(self.from_grid(self.at(next_ns)));
+        let phase = i64::from(self.off_grid(self.at(next_ns)));
         let shift = (-phase).clamp(-self.most_shift_ns, self.most_shift_ns);
         let left = phase + shift;
         self.phase.release_ns = left as i32;
@@ -229,7 +229,7 @@ impl ClockLock {
         if self.totals.answers < LEAST_ANSWERS {
             return from_ns;
         }
-        let phase = i64::from(self.from_grid(self.at(from_ns)));
+        let phase = i64::from(self.off_grid(self.at(from_ns)));
         let left = if phase > 0 { self.period_ns - phase } else { -phase };
         from_ns.saturating_add_signed(left)
     }

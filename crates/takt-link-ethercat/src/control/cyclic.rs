@@ -152,6 +152,11 @@ impl Cyclic {
         self.pieces.iter().filter(|piece| piece.heard.is_none()).count() as u32
     }
 
+    /// Frames with process data in a cycle.
+    pub fn frames(&self) -> usize {
+        self.pieces.iter().map(|piece| usize::from(piece.frame) + 1).max().unwrap_or(0)
+    }
+
     /// Cycles by which the oldest inputs in use are behind those of the cycle waited for.
     pub fn behind(&self) -> u64 {
         let newest = self.pieces.iter().map(|piece| piece.newest).min();

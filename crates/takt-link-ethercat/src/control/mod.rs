@@ -24,6 +24,7 @@ mod delays;
 mod error;
 mod event;
 mod flights;
+mod idle;
 mod master;
 mod port;
 mod simulated;
@@ -40,6 +41,7 @@ pub use config::{
 };
 pub use error::{ControlError, Mismatch};
 pub use event::{EventKind, LinkEvent, state_name};
+pub use idle::Idle;
 pub use port::{Exchanged, Place, Port, Strays, Totals};
 pub use simulated::{SimulatedTime, in_simulated_time};
 pub use stats::{Exporter, Spread, Timing, TimingReader};

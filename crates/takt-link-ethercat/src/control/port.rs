@@ -247,9 +247,9 @@ impl Port {
         &self.places
     }
 
-    /// What [`Exchanged::lost`] counts: this many pieces of process data in each cycle.
+    /// What [`Exchanged::lost`] and [`Exchanged::late`] count: this many frames with process data in each cycle.
     pub fn frames_per_cycle(&self) -> usize {
-        self.cyclic.pieces.len()
+        self.cyclic.frames()
     }
 
     /// Length of the process image.
