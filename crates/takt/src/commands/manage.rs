@@ -1,7 +1,6 @@
 //! `takt manage`: latency goals kept on running ROS 2 processes.
 
 use std::ffi::OsString;
-use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -222,7 +221,8 @@ fn until(args: &args::Manage) -> Option<Instant> {
 fn options(args: &args::Manage) -> Result<Options, Box<dyn std::error::Error>> {
     let json = match &args.log {
         Some(path) => {
-            let file = File::create(path).map_err(|error| format!("{}: {error}", path.display()))?;
+            let file =
+                takt_files::create_output(path).map_err(|error| format!("{}: {error}", path.display()))?;
             Some(Box::new(file) as Box<dyn Write + Send>)
         }
         None => None,
@@ -314,5 +314,7 @@ fn report(args: &args::Manage, finished: &Finished) -> Result<(), Box<dyn std::e
 fn write_dot(args: &args::Manage, model: &Model) -> Result<(), String> {
     let Some(path) = &args.dot else { return Ok(()) };
     let dot = model.to_dot(takt_model::DotOptions::default());
-    std::fs::write(path, dot).map_err(|error| format!("{}: {error}", path.display()))
+    takt_files::create_output(path)
+        .and_then(|mut file| file.write_all(dot.as_bytes()))
+        .map_err(|error| format!("{}: {error}", path.display()))
 }
