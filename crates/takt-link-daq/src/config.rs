@@ -85,6 +85,11 @@ impl LinkConfig {
         }
     }
 
+    /// Whether a plant at the far end is simulated; behind a board stands a real one, or none.
+    pub fn simulates_plant(&self) -> bool {
+        !matches!(self, Self::Comedi(_))
+    }
+
     /// Whether other threads (an echo thread, the kernel's workers) must run for an edge to arrive.
     pub fn needs_other_threads(&self) -> bool {
         !matches!(self, Self::Simulated(_) | Self::Comedi(_))
@@ -356,6 +361,10 @@ pub struct ComediConfig {
     pub output: ComediChannel,
     /// The input.
     pub input: ComediChannel,
+    /// The output that drives the plant, where a controller runs. Channel 1, beside the pulse.
+    pub drive: ComediChannel,
+    /// The inputs of the plant's sensors, position and speed, where a controller runs. Channels 1 and 2, beside the pulse.
+    pub sensors: [ComediChannel; 2],
     /// Pause between choosing the input channel and converting. 0: one channel alone needs none, and the paper has
     /// none. The library rounds it up to microseconds.
     #[serde(with = "takt_rt::duration")]
@@ -369,6 +378,8 @@ impl Default for ComediConfig {
             device: "/dev/comedi0".into(),
             output: ComediChannel::default(),
             input: ComediChannel::default(),
+            drive: ComediChannel { channel: 1, ..ComediChannel::default() },
+            sensors: [1, 2].map(|channel| ComediChannel { channel, ..ComediChannel::default() }),
             settling: Duration::ZERO,
         }
     }

@@ -40,6 +40,20 @@ pub enum LinkError {
         /// Why.
         reason: String,
     },
+    /// The plant's process could not be had.
+    #[error("the plant at the far end of the link: {reason}")]
+    Plant {
+        /// What was tried and the answer.
+        reason: String,
+    },
+    /// The link has nothing at its far end that a controller could steer.
+    #[error("{link} link: {reason}")]
+    NoPlant {
+        /// The kind of link.
+        link: &'static str,
+        /// Why, with the way out.
+        reason: &'static str,
+    },
     /// The comedi library could not be loaded.
     #[error(
         "comedi link: cannot load {library}: {reason}. Fix: install it (`sudo apt install libcomedi0t64` or \

@@ -38,6 +38,7 @@ pub mod exchange;
 pub mod jobs;
 pub mod latency;
 pub mod memory;
+pub mod offline;
 pub mod perf_ring;
 pub mod periodic;
 pub mod pi_mutex;
