@@ -18,7 +18,7 @@ use takt_rt::policy::Policy;
 use takt_rundir::{CpuTime, FORMAT, Machine, RUN_FILE, RunDir, RunHeader, SUMMARY_FILE, utc_now};
 
 use crate::LabError;
-use crate::options::{Interference, RunOptions};
+use crate::options::{Interference, RunOptions, Target};
 
 /// Time between the start of the interference, or of the robot, and the measured window.
 pub const SETTLE: Duration = Duration::from_millis(500);
@@ -36,6 +36,8 @@ pub struct Session {
     cpu_before: CpuTime,
     load: Option<Load>,
     punctual: Option<Punctual>,
+    /// Whether the folder holds measured samples, or may.
+    begun: bool,
 }
 
 /// The thread that times the run has the lowest real-time priority while interference competes for the CPUs: else a
@@ -108,6 +110,7 @@ impl Session {
             phases: Vec::new(),
             figures: Default::default(),
             work: Vec::new(),
+            losses: Vec::new(),
             failures: Vec::new(),
         };
         let mut session = Self {
@@ -117,6 +120,7 @@ impl Session {
             cpu_before: CpuTime::default(),
             load: None,
             punctual: None,
+            begun: matches!(options.target, Target::Resume(_)),
         };
         session.note("asked", asked)?;
         Ok(session)
@@ -189,6 +193,7 @@ impl Session {
     /// # Errors
     /// [`LabError::Files`].
     pub fn begin_window(&mut self) -> Result<u64, LabError> {
+        self.begun = true;
         self.cpu_before = CpuTime::read();
         let now_ns = monotonic_ns();
         self.window([now_ns, u64::MAX]);
@@ -250,6 +255,8 @@ impl Session {
         summarise: impl FnOnce(&RunDir) -> Result<S, LabError>,
     ) -> Result<(RunDir, S), LabError> {
         self.header.finished_utc = Some(utc_now());
+        let exceeded = self.header.losses.iter().filter(|loss| loss.is_exceeded());
+        self.header.failures.extend(exceeded.filter_map(takt_rundir::Loss::sentence));
         self.write()?;
         let summary = summarise(&self.dir)?;
         self.dir.write_json(SUMMARY_FILE, &summary)?;
@@ -257,9 +264,11 @@ impl Session {
         Ok((self.dir, summary))
     }
 
-    /// Takes away a directory that holds nothing: the robot could not start.
+    /// Takes away the directory of a run that measured nothing, because the robot could not start. What was measured stays.
     pub fn discard(self) {
-        self.dir.discard_empty();
+        if !self.begun {
+            self.dir.discard();
+        }
     }
 }
 

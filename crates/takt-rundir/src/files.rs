@@ -1,14 +1,13 @@
 //! Single files: JSON that is written whole or not at all, and hashes.
 
 use std::fs::{self, File};
-use std::io::{BufWriter, Write};
 use std::path::Path;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use sha2::{Digest, Sha256};
 
-use crate::Error;
+use crate::{Error, steps};
 
 /// SHA-256 of a file, in hexadecimal.
 ///
@@ -30,20 +29,18 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Writes JSON whole or not at all.
+/// Writes JSON whole or not at all, also when the power fails.
 ///
 /// # Errors
 /// [`Error::Io`].
 pub fn write_json<T: Serialize>(path: &Path, value: &T) -> Result<(), Error> {
-    let temporary = path.with_extension("json.tmp");
-    let write = || -> std::io::Result<()> {
-        let mut file = BufWriter::new(File::create(&temporary)?);
-        serde_json::to_writer_pretty(&mut file, value)?;
-        file.write_all(b"\n")?;
-        file.into_inner()?.sync_all()?;
-        fs::rename(&temporary, path)
-    };
-    write().map_err(Error::io(path))
+    steps::replace(path, &json_text(path, value)?.into_bytes(), true)
+}
+
+/// A value as the text of a JSON file.
+pub(crate) fn json_text<T: Serialize>(path: &Path, value: &T) -> Result<String, Error> {
+    let text = serde_json::to_string_pretty(value).map_err(|error| Error::io(path)(error.into()))?;
+    Ok(text + "\n")
 }
 
 /// Reads JSON.

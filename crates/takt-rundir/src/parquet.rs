@@ -284,7 +284,7 @@ pub fn convert(journal: &Path, sealed: &Path) -> Result<u64, Error> {
     }
     let file = writer.into_inner().map_err(failed)?;
     file.sync_all().map_err(Error::io(&temporary))?;
-    std::fs::rename(&temporary, sealed).map_err(Error::io(sealed))?;
+    crate::steps::rename(&temporary, sealed)?;
     Ok(count)
 }
 
