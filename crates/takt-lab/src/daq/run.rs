@@ -113,6 +113,10 @@ pub fn run(
         }
         std::thread::sleep(READ.min(length.saturating_sub(elapsed)));
     }
+    // In a campaign it is shorter than asked: it stays open and goes on when the campaign does.
+    let cut_off = options.stop.load(Ordering::Acquire)
+        && !session.header.experiment.campaign.is_empty()
+        && before + begun.elapsed() < length;
     window.close();
     session.end_window();
     session.end_load()?;
@@ -131,6 +135,10 @@ pub fn run(
     state.write(session.dir())?;
     let whole = kept.load(Ordering::Relaxed) == state.recorder.count();
     conclude(&mut session, file, &state, &outcome, reader.stopped, whole)?;
+    if cut_off {
+        session.write()?;
+        return Err(LabError::Stopped { dir: session.dir().path().to_owned() });
+    }
     Ok(session.seal()?.1)
 }
 
