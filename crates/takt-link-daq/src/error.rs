@@ -90,6 +90,24 @@ pub enum LinkError {
         /// What the board has, with what to choose instead.
         found: String,
     },
+    /// No such converter in the Industrial I/O subsystem.
+    #[error("iio link: {reason}. Fix: {fix}")]
+    Iio {
+        /// What was looked for and what there is.
+        reason: String,
+        /// The way out.
+        fix: &'static str,
+    },
+    /// A conversion of an Industrial I/O converter failed.
+    #[error(
+        "iio link: {path}: {source}. Fix: see the kernel's log (`dmesg | tail`) and the converter's range"
+    )]
+    IioConversion {
+        /// The attribute.
+        path: PathBuf,
+        /// The system's answer.
+        source: io::Error,
+    },
     /// A conversion failed.
     #[error(
         "comedi link: {device}: {doing}: {reason}. Fix: see the kernel's log (`dmesg | tail`) and the board's cable"

@@ -1,7 +1,8 @@
 //! Analog output to analog input: one level out, one level in, and what lies between them.
 //!
 //! The DAQ paper wires AO0 of a board to AI0 and measures how long an edge takes. [`Link`] is that wire with its two
-//! converters. Behind it is a board ([`comedi`](LinkConfig::Comedi), its library loaded at run time), a converter
+//! converters. Behind it is a board ([`comedi`](LinkConfig::Comedi), its library loaded at run time; [`iio`](LinkConfig::Iio),
+//! with the feature of that name), a converter
 //! computed from a data sheet ([`simulated`](LinkConfig::Simulated)), or, where there is no hardware at all, a way
 //! through the kernel and back: [`udp`](LinkConfig::Udp) through the network stack, [`pty`](LinkConfig::Pty) through
 //! the tty layer, [`eventfd`](LinkConfig::Eventfd) through the scheduler alone.
@@ -26,6 +27,8 @@ mod error;
 mod eventfd;
 pub mod far_end;
 mod frame;
+#[cfg(feature = "iio")]
+mod iio;
 mod pty;
 mod simulated;
 #[cfg(test)]
@@ -33,8 +36,8 @@ mod testing;
 mod udp;
 
 pub use config::{
-    Aref, ComediChannel, ComediConfig, EchoConfig, EventfdConfig, LinkConfig, PtyConfig, PtyEcho,
-    SimulatedConfig, UdpConfig, Waiting,
+    Aref, ComediChannel, ComediConfig, EchoConfig, EventfdConfig, IioChannel, IioConfig, LinkConfig,
+    PtyConfig, PtyEcho, SimulatedConfig, UdpConfig, Waiting,
 };
 pub use error::LinkError;
 pub use far_end::{FarEnd, FarEndSetup};
@@ -143,5 +146,13 @@ fn open_either(config: &LinkConfig, plant: Option<&FarEndSetup>) -> Result<Box<d
         LinkConfig::Eventfd(config) => Box::new(eventfd::Eventfd::open(config, plant)?),
         LinkConfig::Simulated(config) => Box::new(Simulated::open(config, plant)?),
         LinkConfig::Comedi(config) => Box::new(comedi::Comedi::open(config, plant.is_some())?),
+        #[cfg(feature = "iio")]
+        LinkConfig::Iio(config) => Box::new(iio::Iio::open(config, plant.is_some())?),
+        #[cfg(not(feature = "iio"))]
+        LinkConfig::Iio(_) => {
+            let way_out = "this takt was built without Industrial I/O: build it with `--features takt/iio` (libiio-dev), or use \
+                           comedi";
+            return Err(LinkError::config("kind", "\"iio\"", way_out));
+        }
     })
 }

@@ -38,7 +38,7 @@ fn polite(text: &str) -> DaqConfig {
         LinkConfig::Udp(udp) => udp.echo.policy = Default::default(),
         LinkConfig::Pty(pty) => pty.echo.policy = Default::default(),
         LinkConfig::Eventfd(eventfd) => eventfd.echo.policy = Default::default(),
-        LinkConfig::Simulated(_) | LinkConfig::Comedi(_) => {}
+        LinkConfig::Simulated(_) | LinkConfig::Comedi(_) | LinkConfig::Iio(_) => {}
     }
     config
 }

@@ -41,6 +41,9 @@ struct Stored {
     plan: Plan,
 }
 
+/// Length of a run from which on it goes on after a cut, seconds. Ten minutes: what a person would rather not lose.
+const LONG_S: f64 = 600.0;
+
 /// What to do about a run.
 #[derive(Debug)]
 pub struct Order<'a> {
@@ -111,7 +114,7 @@ impl Campaign {
         fs::create_dir_all(path.join(CONFIGS)).map_err(LabError::io(&path))?;
         for (name, text) in &plan.configs {
             let file = path.join(CONFIGS).join(format!("{name}.toml"));
-            fs::write(&file, text).map_err(LabError::io(&file))?;
+            takt_files::write(&file, text).map_err(LabError::io(&file))?;
         }
         // Last: a folder with this file is whole.
         let stored =
@@ -133,7 +136,8 @@ impl Campaign {
         let Stored { plan, .. } = read_json(&file)?;
         for (name, text) in &plan.configs {
             let file = path.join(CONFIGS).join(format!("{name}.toml"));
-            let there = fs::read(&file).map_err(LabError::io(&file))?;
+            let there =
+                takt_files::read(&file, takt_files::CONFIGURATION_BYTES).map_err(LabError::io(&file))?;
             if sha256_of(&there) != sha256_of(text.as_bytes()) {
                 return Err(LabError::damaged(
                     file,
@@ -252,11 +256,12 @@ impl Campaign {
         Err("the run ended without a seal".to_owned())
     }
 
-    /// Whether a run that was cut off goes on where it was: a test of weeks must not begin anew after a power cut. One that failed
-    /// begins anew.
+    /// Whether a run that was cut off goes on where it was: a test of weeks must not begin anew after a power cut. A short one
+    /// begins anew, because uncut runs compare better; and one that failed, because it would fail again.
     fn goes_on(&self, run: &CellRun, config: &Path, dir: &Path) -> bool {
         let failed: BTreeMap<String, String> = read_json(&self.path.join(FAILURES_FILE)).unwrap_or_default();
-        self.plan.file.guests.is_none()
+        run.expected_s >= LONG_S
+            && self.plan.file.guests.is_none()
             && !failed.contains_key(&run.name)
             && RunDir::open(dir).and_then(|dir| dir.header()).is_ok()
             && RobotFile::load(config).is_ok_and(|file| file.can_resume())

@@ -131,7 +131,7 @@ impl DaqFile {
             LinkConfig::Udp(link) => link.echo.strict = true,
             LinkConfig::Pty(link) => link.echo.strict = true,
             LinkConfig::Eventfd(link) => link.echo.strict = true,
-            LinkConfig::Simulated(_) | LinkConfig::Comedi(_) => {}
+            LinkConfig::Simulated(_) | LinkConfig::Comedi(_) | LinkConfig::Iio(_) => {}
         }
     }
 
