@@ -7,7 +7,7 @@ use takt_robot_daqloop::plant::{PlantConfig, Reference};
 use takt_robot_daqloop::{AcquisitionConfig, DaqConfig, PulseConfig, SavingConfig, StopConfig};
 use takt_rt::placement::CpuSet;
 use takt_rt::range::within;
-use takt_stats::TrendStop;
+use takt_stats::{TrendStop, VerdictConfig};
 
 /// The shipped configuration.
 pub const SHIPPED: &str = include_str!("../../../../robots/daq.toml");
@@ -63,6 +63,9 @@ pub struct DaqFile {
     pub offline_cpus: Option<CpuSet>,
     /// When the run ends before its time.
     pub stop: StopRules,
+    /// What the robot needs: how rarely it may miss, with which confidence. Nothing is claimed by default: any miss is a FAIL then.
+    #[serde(default, skip_serializing_if = "VerdictConfig::is_default")]
+    pub verdict: VerdictConfig,
 }
 
 impl Default for DaqFile {
@@ -84,6 +87,7 @@ impl Default for DaqFile {
             reference,
             offline_cpus: None,
             stop: StopRules::default(),
+            verdict: VerdictConfig::default(),
         }
     }
 }
@@ -143,6 +147,7 @@ impl DaqFile {
         if self.robot != "daq" {
             return Err(format!("robot = \"{}\": this file is for \"daq\"", self.robot));
         }
+        self.verdict.validate()?;
         within("seconds", self.seconds, 0.01, 40.0 * 86_400.0)?;
         if let Some(us) = self.deadline_us {
             within("deadline_us", us, 0.001, 60e6)?;

@@ -50,6 +50,7 @@ pub fn run(
         session.discard();
         return Err(LabError::Config(format!("offline_cpus: {}", online.join("; "))));
     }
+    session.header.verdict = file.verdict.clone();
     let started = start(file, left.as_ref(), &session);
     let Started { daq, records, mut keep, kept, window } = match started {
         Ok(started) => started,
