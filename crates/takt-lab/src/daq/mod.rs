@@ -14,8 +14,9 @@ mod file;
 mod keep;
 mod resume;
 mod run;
+mod standing;
 mod state;
 
-pub use file::{DaqFile, SHIPPED, StopRules};
+pub use file::{DaqFile, Losses, SHIPPED, StopRules};
 pub use run::run;
 pub use state::{STATE_FILE, State};
