@@ -278,11 +278,17 @@ fn read(mut reader: CacheReader, done: &AtomicBool) -> u64 {
     reads
 }
 
-/// Where the shield's state is kept: in /run, or in the folder for temporary files where that is not writable.
+/// Where the shield's state is kept: in /run, or in the user's own folder of states where that is not writable.
 fn shield_state() -> PathBuf {
     let path = shield::default_state();
     let writable = path.parent().is_some_and(|run| std::fs::metadata(run).is_ok_and(|_| tempfile_works(run)));
-    if writable { path } else { std::env::temp_dir().join("takt-shield.state") }
+    if writable {
+        return path;
+    }
+    let folder = takt_files::state_folder();
+    // Where it cannot be made, writing the state says why.
+    let _ = takt_files::private_folder(&folder);
+    folder.join("takt-shield.state")
 }
 
 fn tempfile_works(folder: &std::path::Path) -> bool {

@@ -72,6 +72,10 @@ pub fn run(
     session.header.measures = measures;
     session.header.not_granted = flight.not_granted();
     session.note("threads", &flight.threads())?;
+    session.note("reservations", &flight.placed())?;
+    if let Some(placed) = flight.placed() {
+        session.header.label = format!("{}, {}", session.header.label, placed.says);
+    }
     session.write()?;
     observe(Event::Started { dir: session.dir(), not_granted: &session.header.not_granted });
 
