@@ -122,6 +122,8 @@ impl Session {
             work: Vec::new(),
             losses: Vec::new(),
             failures: Vec::new(),
+            doubts: Vec::new(),
+            verdict: Default::default(),
         };
         let mut session = Self {
             dir,
@@ -205,6 +207,7 @@ impl Session {
     /// # Errors
     /// [`LabError::Files`].
     pub fn begin_window(&mut self) -> Result<u64, LabError> {
+        self.header.judge_claims().map_err(LabError::Config)?;
         self.begun = true;
         self.threads.look();
         self.cpu_before = CpuTime::read();

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use takt_perception_process::EventKind;
+use takt_report::verdict::of_run;
 use takt_robot_cell::Cell;
 use takt_robot_cell::cell::{StartOptions, ViewPorts};
 use takt_rt::census::{CensusEntry, Role};
@@ -13,14 +14,14 @@ use takt_rt::exchange::{self, Reader};
 use takt_rt::policy::Policy;
 use takt_rt::thread;
 use takt_rundir::{CpuShare, Measure, RunDir, RunHeader};
-use takt_stats::Verdict;
 use takt_view::terminal::TerminalView;
 use takt_view::{CameraSource, CellStatus, ThreadSummary, Urgency, ViewServer, ViewSources};
 
 use super::collector::{Board, Collected, Collector};
 use super::rows::{FRAMES, JOBS, PERCEPTION_RESPONSE, REACTION, REACTIONS, SSM_LATENESS, SSM_RESPONSE};
-use super::summary::{RunFacts, summarise};
+use super::summary::{RunFacts, besides, summarise};
 use super::tally::{CameraRule, Rules};
+use super::verdict::Found;
 use super::watch::Watch;
 use super::worker_rows::{WorkerFactsShort, WorkerSummary};
 use super::{CellFile, CellSummary, scale};
@@ -127,6 +128,7 @@ fn measures(file: &CellFile) -> Vec<Measure> {
         )
         .since("arrival_ns")
         .deadline_ns(ns(file.tasks.reaction_deadline_ms))
+        .unit("reactions")
         .judged(),
         ssm_measure(SSM_LATENESS, "Wake-up lateness of the SSM task", "wake_ns"),
         ssm_measure(SSM_RESPONSE, "Response time of the SSM task", "end_ns").judged(),
@@ -138,6 +140,7 @@ fn measures(file: &CellFile) -> Vec<Measure> {
         )
         .since("arrival_ns")
         .deadline_ns(perception.deadline().as_nanos() as u64)
+        .unit("frames")
         .judged(),
     ]
 }
@@ -190,6 +193,7 @@ pub fn run(
         observe(RunEvent::Preparing { what: &scaled.text() });
     }
     let mut session = Session::create("cell", file.tasks.policy.name(), file, options)?;
+    session.header.verdict = file.verdict.clone();
     let started = Cell::start(
         &file.cell(),
         StartOptions {
@@ -380,8 +384,15 @@ fn finish(
     session.write()?;
     let mut summary = summarise(session.dir())?;
     summary.protective_distance = protective_distance;
+    let Found { failures, doubts } = besides(session.dir(), &summary)?;
+    (session.header.failures, session.header.doubts) = (failures, doubts);
     tell_header(&mut session.header, &summary);
-    Ok(session.seal_with(|_| Ok(summary))?.1)
+    // The header says all now that the verdict needs; the sentence is that of reports.
+    let judged = |dir: &RunDir| {
+        summary.tell(of_run(dir)?.report);
+        Ok(summary)
+    };
+    Ok(session.seal_with(judged)?.1)
 }
 
 /// What reports and comparisons read of the summary.
@@ -401,9 +412,6 @@ fn tell_header(header: &mut RunHeader, summary: &CellSummary) {
         }
     }
     header.work = summary.work.header();
-    if summary.verdict == Verdict::Fail {
-        header.failures.clone_from(&summary.reasons);
-    }
     header.figures.insert("frames_dropped".to_owned(), summary.frames_dropped as f64);
     header.figures.insert("frames_lost".to_owned(), lost as f64);
     header.figures.insert("stops".to_owned(), summary.stops as f64);

@@ -6,7 +6,7 @@ use takt_robot_daqloop::control::ControllerConfig;
 use takt_robot_daqloop::plant::{PlantConfig, Reference};
 use takt_robot_daqloop::{AcquisitionConfig, DaqConfig, PulseConfig, SavingConfig, StopConfig};
 use takt_rt::range::within;
-use takt_stats::TrendStop;
+use takt_stats::{TrendStop, VerdictConfig};
 
 /// The shipped configuration.
 pub const SHIPPED: &str = include_str!("../../../../robots/daq.toml");
@@ -69,6 +69,9 @@ pub struct DaqFile {
     pub reference: Reference,
     /// When the run ends before its time.
     pub stop: StopRules,
+    /// What the robot needs: how rarely it may miss, with which confidence. Nothing is claimed by default: any miss is a FAIL then.
+    #[serde(default, skip_serializing_if = "VerdictConfig::is_default")]
+    pub verdict: VerdictConfig,
 }
 
 impl Default for DaqFile {
@@ -90,6 +93,7 @@ impl Default for DaqFile {
             plant,
             reference,
             stop: StopRules::default(),
+            verdict: VerdictConfig::default(),
         }
     }
 }
@@ -149,6 +153,7 @@ impl DaqFile {
         if self.robot != "daq" {
             return Err(format!("robot = \"{}\": this file is for \"daq\"", self.robot));
         }
+        self.verdict.validate()?;
         within("seconds", self.seconds, 0.01, 40.0 * 86_400.0)?;
         if let Some(us) = self.deadline_us {
             within("deadline_us", us, 0.001, 60e6)?;

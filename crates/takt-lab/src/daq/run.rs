@@ -41,6 +41,7 @@ pub fn run(
         Target::Below(_) | Target::Exactly(_) => None,
     };
     let mut session = Session::create("daq", &file.label(), file, options)?;
+    session.header.verdict = file.verdict.clone();
     let started = start(file, left.as_ref(), &session);
     let Started { daq, records, mut keep, kept, window } = match started {
         Ok(started) => started,

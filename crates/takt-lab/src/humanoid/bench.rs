@@ -5,8 +5,9 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use serde::Serialize;
+use takt_report::Figures;
 use takt_rundir::RunDir;
-use takt_stats::low::{self, LowRow};
+use takt_stats::low::LowRow;
 
 use super::HumanoidFile;
 use crate::LabError;
@@ -55,10 +56,7 @@ pub fn bench(
         let Some(measure) = header.measures.iter().find(|measure| measure.name == name) else {
             return Ok(Vec::new());
         };
-        let mut values: Vec<f64> =
-            dir.series(measure)?.values_ns.iter().map(|&value| value as f64 / 1e3).collect();
-        values.sort_by(f64::total_cmp);
-        Ok(low::table(&values))
+        Ok(Figures::read(&dir, measure)?.low().into_iter().map(in_us).collect())
     };
     let figure = |name: &str| run.figures.get(name).copied().unwrap_or(0.0);
     let mut latency_cycles = BTreeMap::new();
@@ -86,6 +84,12 @@ pub fn bench(
         latency_cycles,
         run,
     })
+}
+
+/// Nanoseconds as microseconds.
+fn in_us(row: LowRow) -> LowRow {
+    let LowRow { percent, count, min, max, mean, stddev } = row;
+    LowRow { percent, count, min: min / 1e3, max: max / 1e3, mean: mean / 1e3, stddev: stddev / 1e3 }
 }
 
 impl HumanoidBench {
@@ -138,6 +142,7 @@ impl HumanoidBench {
         for problem in &self.run.problems {
             let _ = writeln!(text, "problem: {problem}");
         }
+        let _ = writeln!(text, "{}", self.run.sentence);
         text
     }
 }

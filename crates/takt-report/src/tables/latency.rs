@@ -55,7 +55,12 @@ pub fn verdicts(context: &Context<'_>) -> Table {
                 Cell::number(time(digest.summary.worst))
             },
             Cell::number(digest.misses().saturating_add(digest.never())),
-            Cell::text(verdict.reasons.join("; ")),
+            Cell::text(match digest.excuse() {
+                Some(why) => {
+                    format!("{}; given up, so that it does not count: {why}", verdict.reasons.join("; "))
+                }
+                None => verdict.reasons.join("; "),
+            }),
             match (verdict.measure_more_s, verdict.measure_more_samples) {
                 (Some(seconds), _) if seconds > 0.0 => Cell::text(words::duration(seconds)),
                 (_, Some(samples)) if samples > 0 => Cell::text(format!("{samples} samples")),
