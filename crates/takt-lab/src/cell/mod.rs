@@ -5,6 +5,7 @@ pub mod collector;
 pub mod designs;
 mod file;
 pub mod gpu_bench;
+mod losses;
 pub mod record;
 pub mod rows;
 pub mod run;
@@ -21,5 +22,6 @@ pub fn perception_worker() -> std::process::ExitCode {
     takt_perception_process::worker::run(&takt_perception_process::worker::judges)
 }
 
+pub use losses::CellLosses;
 pub use file::{CellFile, DEMO, SENTRYRT1};
 pub use summary::CellSummary;

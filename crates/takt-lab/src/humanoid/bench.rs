@@ -24,7 +24,9 @@ pub struct HumanoidBench {
     pub bring_up_s: f64,
     /// Cycles in the measured window.
     pub cycles: u64,
-    /// Frames that did not come back in time.
+    /// Releases in it that never ran.
+    pub skipped_cycles: u64,
+    /// Frames that never came back.
     pub lost_frames: u64,
     /// Cycles whose working counter was wrong.
     pub working_counter_errors: u64,
@@ -76,6 +78,7 @@ pub fn bench(
         devices_op: figure("devices_op") as u64,
         bring_up_s: figure("bring_up_s"),
         cycles: figure("cycles") as u64,
+        skipped_cycles: figure("skipped_cycles") as u64,
         lost_frames: figure("lost_frames") as u64,
         working_counter_errors: figure("working_counter_errors") as u64,
         tuning: file.tuning(),
@@ -98,10 +101,11 @@ impl HumanoidBench {
         let mut text = String::new();
         let _ = writeln!(
             text,
-            "{} devices in OP after {:.2} s, {} cycles, {} frames lost, {} working counters wrong; tuning {}",
+            "{} devices in OP after {:.2} s, {} cycles, {} never ran, {} frames lost, {} working counters wrong; tuning {}",
             self.devices_op,
             self.bring_up_s,
             self.cycles,
+            self.skipped_cycles,
             self.lost_frames,
             self.working_counter_errors,
             self.tuning
