@@ -126,8 +126,7 @@ fn the_humanoid_stops_when_nobody_controls_it() {
     // Other processes may keep the controller from its CPU for a while, and only the freeze is to stop it.
     let patient = "\n[motion.safety]\nmost_late = 1000\nmost_late_in_row = 1000\nmost_away_ms = 400\nenable_ms = 20000\n";
     let text = shipped("humanoid.toml", &changes);
-    let (summary, still_s) =
-        frozen(folder.path(), "humanoid.toml", &format!("{text}{patient}"), "1.6");
+    let (summary, still_s) = frozen(folder.path(), "humanoid.toml", &format!("{text}{patient}"), "1.6");
     told(&summary, "lateness", 500.0, still_s);
     told(&summary, "response", 500.0, still_s);
     let reasons = summary["reasons"].to_string();
@@ -138,8 +137,7 @@ fn the_humanoid_stops_when_nobody_controls_it() {
     // One that may be without control for longer walks on, and the misses say what happened all the same.
     let folder = tempfile::tempdir().unwrap();
     let patient = patient.replace("most_away_ms = 400", "most_away_ms = 60000");
-    let (summary, still_s) =
-        frozen(folder.path(), "humanoid.toml", &format!("{text}{patient}"), "1.6");
+    let (summary, still_s) = frozen(folder.path(), "humanoid.toml", &format!("{text}{patient}"), "1.6");
     told(&summary, "lateness", 500.0, still_s);
     assert!(!summary["reasons"].to_string().contains("the robot stopped"), "{summary:#}");
 }

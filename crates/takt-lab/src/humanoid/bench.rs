@@ -28,6 +28,8 @@ pub struct HumanoidBench {
     pub skipped_cycles: u64,
     /// Frames that never came back.
     pub lost_frames: u64,
+    /// Frames that came back after the cycle that waited for them.
+    pub late_frames: u64,
     /// Cycles whose working counter was wrong.
     pub working_counter_errors: u64,
     /// The tuning as the paper writes it.
@@ -80,6 +82,7 @@ pub fn bench(
         cycles: figure("cycles") as u64,
         skipped_cycles: figure("skipped_cycles") as u64,
         lost_frames: figure("lost_frames") as u64,
+        late_frames: figure("late_frames") as u64,
         working_counter_errors: figure("working_counter_errors") as u64,
         tuning: file.tuning(),
         period_low_us: table("period")?,
@@ -101,12 +104,13 @@ impl HumanoidBench {
         let mut text = String::new();
         let _ = writeln!(
             text,
-            "{} devices in OP after {:.2} s, {} cycles, {} never ran, {} frames lost, {} working counters wrong; tuning {}",
+            "{} devices in OP after {:.2} s, {} cycles, {} never ran, {} frames lost, {} late, {} working counters wrong; tuning {}",
             self.devices_op,
             self.bring_up_s,
             self.cycles,
             self.skipped_cycles,
             self.lost_frames,
+            self.late_frames,
             self.working_counter_errors,
             self.tuning
         );
