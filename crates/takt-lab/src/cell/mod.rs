@@ -22,6 +22,6 @@ pub fn perception_worker() -> std::process::ExitCode {
     takt_perception_process::worker::run(&takt_perception_process::worker::judges)
 }
 
-pub use losses::CellLosses;
 pub use file::{CellFile, DEMO, SENTRYRT1};
+pub use losses::CellLosses;
 pub use summary::CellSummary;

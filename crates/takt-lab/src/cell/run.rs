@@ -17,8 +17,8 @@ use takt_rundir::{CpuShare, Measure, RunDir, RunHeader};
 use takt_view::terminal::TerminalView;
 use takt_view::{CameraSource, CellStatus, ThreadSummary, Urgency, ViewServer, ViewSources};
 
-use super::losses::missing;
 use super::collector::{Board, Collected, Collector};
+use super::losses::missing;
 use super::rows::{FRAMES, JOBS, PERCEPTION_RESPONSE, REACTION, REACTIONS, SSM_LATENESS, SSM_RESPONSE};
 use super::summary::{RunFacts, besides, summarise};
 use super::tally::{CameraRule, Rules};
@@ -410,7 +410,9 @@ fn tell_header(header: &mut RunHeader, summary: &CellSummary, facts: &RunFacts) 
     for measure in &mut header.measures {
         // A skipped release is a job that never was, and a frame that nobody judged a reaction that never came.
         measure.never = match measure.name.as_str() {
-            REACTION => summary.unanswered_late.saturating_add(summary.dropped_late).saturating_add(unanswered),
+            REACTION => {
+                summary.unanswered_late.saturating_add(summary.dropped_late).saturating_add(unanswered)
+            }
             PERCEPTION_RESPONSE => skipped.saturating_add(unanswered),
             _ => summary.ssm.skipped,
         };
