@@ -27,6 +27,15 @@ pub struct StopRules {
     pub trend: Option<TrendStop>,
 }
 
+/// What may be lost between output and input within the measured window; more fails the run, and what is allowed is named all the
+/// same.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Losses {
+    /// Edges that never came. 0: a wire from an output to an input loses none.
+    pub most_lost_edges: u64,
+}
+
 /// A run of the DAQ loop.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -43,6 +52,8 @@ pub struct DaqFile {
     /// Edges that are kept one by one; all others are counted. 1,000,000: some ten seconds of a fast link, 60 MB while
     /// the run goes on, and a disk that a run of weeks does not fill.
     pub keep_edges: u64,
+    /// What may be lost between output and input.
+    pub losses: Losses,
     /// What lies between output and input.
     pub link: LinkConfig,
     /// The pulse train.
@@ -78,6 +89,7 @@ impl Default for DaqFile {
             seconds: 10.0,
             deadline_us: None,
             keep_edges: 1_000_000,
+            losses: Losses::default(),
             link,
             pulse,
             acquisition,
