@@ -12,6 +12,7 @@ use takt_robot_cell::tasks::TaskSet;
 use takt_stats::VerdictConfig;
 use takt_view::ViewConfig;
 
+use super::losses::CellLosses;
 use super::scale::{ScaleRule, Scaled};
 use crate::{LabError, builtin};
 
@@ -44,6 +45,9 @@ pub struct CellFile {
     /// The web view.
     #[serde(default)]
     pub view: ViewConfig,
+    /// What may be lost between the cell and its cameras and controller.
+    #[serde(default)]
+    pub losses: CellLosses,
     /// What the robot needs: how rarely it may miss, with which confidence. Nothing is claimed by default: any miss is a FAIL then.
     #[serde(default, skip_serializing_if = "VerdictConfig::is_default")]
     pub verdict: VerdictConfig,

@@ -18,6 +18,7 @@ use takt_view::terminal::TerminalView;
 use takt_view::{CameraSource, CellStatus, ThreadSummary, Urgency, ViewServer, ViewSources};
 
 use super::collector::{Board, Collected, Collector};
+use super::losses::missing;
 use super::rows::{FRAMES, JOBS, PERCEPTION_RESPONSE, REACTION, REACTIONS, SSM_LATENESS, SSM_RESPONSE};
 use super::summary::{RunFacts, besides, summarise};
 use super::tally::{CameraRule, Rules};
@@ -224,6 +225,8 @@ pub fn run(
         failures: Vec::new(),
         doubts: Vec::new(),
         longest_still_ms: 0.0,
+        losses: file.losses,
+        link_losses: 0,
         detector_runs: 0,
         worker: cell.worker().as_ref().map(WorkerFactsShort::from),
     };
@@ -308,7 +311,8 @@ pub fn run(
     // Until here problems are those of the interference and of whoever is told of jobs.
     running.facts.doubts = std::mem::take(&mut running.session.header.problems);
     let Running { watch, cell, facts, names, .. } = &mut running;
-    facts.failures.extend(watch.troubles(cell, names));
+    facts.failures.extend(watch.troubles(cell, names, facts.losses.most_link_losses));
+    facts.link_losses = watch.lost;
     facts.longest_still_ms = watch.longest_still.as_secs_f64() * 1e3;
     let stops = cell.dashboard_stops();
     facts.failures.extend(stops.iter().map(|stop| {
@@ -386,7 +390,7 @@ fn finish(
     summary.protective_distance = protective_distance;
     let Found { failures, doubts } = besides(session.dir(), &summary)?;
     (session.header.failures, session.header.doubts) = (failures, doubts);
-    tell_header(&mut session.header, &summary);
+    tell_header(&mut session.header, &summary, &facts);
     // The header says all now that the verdict needs; the sentence is that of reports.
     let judged = |dir: &RunDir| {
         summary.tell(of_run(dir)?.report);
@@ -396,14 +400,20 @@ fn finish(
 }
 
 /// What reports and comparisons read of the summary.
-fn tell_header(header: &mut RunHeader, summary: &CellSummary) {
+fn tell_header(header: &mut RunHeader, summary: &CellSummary, facts: &RunFacts) {
     let skipped: u64 = summary.tasks.iter().skip(1).map(|task| task.skipped).sum();
     let lost: u64 = summary.losses.values().sum();
+    // What is allowed to be missing is named, and no miss.
+    let allowed = if facts.losses.allow_missing(summary) { missing(summary) } else { 0 };
+    let unanswered = lost.saturating_sub(allowed);
+    header.losses = facts.losses.judge(summary, facts.link_losses);
     for measure in &mut header.measures {
         // A skipped release is a job that never was, and a frame that nobody judged a reaction that never came.
         measure.never = match measure.name.as_str() {
-            REACTION => summary.unanswered_late.saturating_add(summary.dropped_late).saturating_add(lost),
-            PERCEPTION_RESPONSE => skipped.saturating_add(lost),
+            REACTION => {
+                summary.unanswered_late.saturating_add(summary.dropped_late).saturating_add(unanswered)
+            }
+            PERCEPTION_RESPONSE => skipped.saturating_add(unanswered),
             _ => summary.ssm.skipped,
         };
         if summary.seconds > 0.0 && [REACTION, PERCEPTION_RESPONSE].contains(&measure.name.as_str()) {

@@ -7,6 +7,7 @@ use takt_robot_cell::reaction::{Reaction, Stage};
 use takt_robot_cell::ssm::ProtectiveTerm;
 use takt_stats::{Recorder, Summary, Verdict, VerdictReport};
 
+use super::losses::{CellLosses, NOT_DELIVERED};
 use super::scale::Scaled;
 use super::tally::{CameraTally, TALLY_FILE, Tally, in_units_of};
 use super::verdict::{Found, found, verdict};
@@ -50,6 +51,12 @@ pub struct RunFacts {
     /// Frames that the shared detector looked at within the window.
     #[serde(default)]
     pub detector_runs: u64,
+    /// What may be lost.
+    #[serde(default)]
+    pub losses: CellLosses,
+    /// How often the robot link was lost.
+    #[serde(default)]
+    pub link_losses: u64,
     /// The perception process, where there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worker: Option<WorkerFactsShort>,
@@ -357,7 +364,7 @@ fn camera(index: usize, camera: &CameraTally, tally: &Tally) -> CameraSummary {
 fn losses(tally: &Tally) -> BTreeMap<String, u64> {
     let mut losses = BTreeMap::new();
     for camera in &tally.cameras {
-        let missing = ("not-delivered".to_owned(), camera.missing);
+        let missing = (NOT_DELIVERED.to_owned(), camera.missing);
         let unjudged = camera.unjudged.iter().map(|(why, count)| (why.clone(), *count));
         for (why, count) in unjudged.chain([missing]).filter(|(_, count)| *count > 0) {
             *losses.entry(why).or_default() += count;

@@ -54,7 +54,8 @@ pub(super) fn found(summary: &CellSummary, tally: &Tally, facts: &RunFacts) -> F
         failures.extend(stolen_misses(tally));
     }
     for (camera, rule) in summary.per_camera.iter().zip(&tally.rules.cameras) {
-        failures.extend(camera_lost(camera, rule.period_ns, summary.seconds));
+        let allowed = facts.losses.allow_missing(summary);
+        failures.extend(camera_lost(camera, rule.period_ns, summary.seconds, allowed));
     }
     failures.extend(distrust(summary, tally));
     if summary.breaches_not_stopped > 0 {
@@ -63,7 +64,7 @@ pub(super) fn found(summary: &CellSummary, tally: &Tally, facts: &RunFacts) -> F
             summary.breaches_not_stopped
         ));
     }
-    if summary.ssm.not_sent > 0 {
+    if summary.ssm.not_sent > facts.losses.most_unsent_commands {
         failures
             .push(format!("{} commands could not be handed to the robot link whole", summary.ssm.not_sent));
     }
@@ -104,7 +105,7 @@ fn task_missed(task: &TaskSummary, summary: &CellSummary) -> Option<String> {
     ))
 }
 
-fn camera_lost(camera: &CameraSummary, period_ns: Option<u64>, seconds: f64) -> Vec<String> {
+fn camera_lost(camera: &CameraSummary, period_ns: Option<u64>, seconds: f64, allowed: bool) -> Vec<String> {
     let name = &camera.name;
     let mut told = Vec::new();
     let unjudged: u64 = camera.unjudged.values().sum();
@@ -121,7 +122,7 @@ fn camera_lost(camera: &CameraSummary, period_ns: Option<u64>, seconds: f64) -> 
             reasons.join(", ")
         ));
     }
-    if camera.missing > 0 {
+    if camera.missing > 0 && !allowed {
         told.push(format!(
             "camera {name} did not deliver {} of {} frames; longest time without one {:.0} ms",
             camera.missing,

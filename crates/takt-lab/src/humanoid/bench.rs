@@ -24,6 +24,8 @@ pub struct HumanoidBench {
     pub bring_up_s: f64,
     /// Cycles in the measured window.
     pub cycles: u64,
+    /// Releases in it that never ran.
+    pub skipped_cycles: u64,
     /// Frames that never came back.
     pub lost_frames: u64,
     /// Frames that came back after the cycle that waited for them.
@@ -78,6 +80,7 @@ pub fn bench(
         devices_op: figure("devices_op") as u64,
         bring_up_s: figure("bring_up_s"),
         cycles: figure("cycles") as u64,
+        skipped_cycles: figure("skipped_cycles") as u64,
         lost_frames: figure("lost_frames") as u64,
         late_frames: figure("late_frames") as u64,
         working_counter_errors: figure("working_counter_errors") as u64,
@@ -101,10 +104,11 @@ impl HumanoidBench {
         let mut text = String::new();
         let _ = writeln!(
             text,
-            "{} devices in OP after {:.2} s, {} cycles, {} frames lost, {} late, {} working counters wrong; tuning {}",
+            "{} devices in OP after {:.2} s, {} cycles, {} never ran, {} frames lost, {} late, {} working counters wrong; tuning {}",
             self.devices_op,
             self.bring_up_s,
             self.cycles,
+            self.skipped_cycles,
             self.lost_frames,
             self.late_frames,
             self.working_counter_errors,

@@ -126,8 +126,8 @@ pub fn latency(context: &Context<'_>) -> Table {
     );
     if context.digests.iter().any(|d| d.never() > 0) {
         table.note(
-            "Samples that never came to be (skipped releases, unanswered inputs) count as misses; the longest run of misses \
-             counts only those that came.",
+            "Samples that never came to be (skipped releases, unanswered inputs) count as misses; they are in the longest run \
+             of misses where the run counted along its release grid.",
         );
     }
     let counted = context.digests.iter().filter_map(|d| d.resolution.as_ref().map(|r| (context.name(d), r)));
