@@ -9,7 +9,7 @@ use takt_robot_daqloop::saving::{Discard, EdgeSink};
 use takt_robot_daqloop::{DaqLoop, DaqOutcome, EdgeRecord};
 use takt_rt::offline::Offline;
 use takt_rt::ring::Consumer;
-use takt_rundir::Measure;
+use takt_rundir::{Loss, Measure};
 use takt_stats::Stopped;
 
 use super::DaqFile;
@@ -50,6 +50,7 @@ pub fn run(
         session.discard();
         return Err(LabError::Config(format!("offline_cpus: {}", online.join("; "))));
     }
+    session.header.verdict = file.verdict.clone();
     let started = start(file, left.as_ref(), &session);
     let Started { daq, records, mut keep, kept, window } = match started {
         Ok(started) => started,
@@ -245,19 +246,31 @@ fn conclude(
     for measure in &mut session.header.measures {
         measure.rate_hz = (rate_hz > 0.0).then_some(rate_hz);
     }
+    let loss = Loss::new(
+        "lost_edges",
+        "edges",
+        [state.lost_edges, state.next_index],
+        ("losses.most_lost_edges", file.losses.most_lost_edges),
+    );
     if let Some(latency) = session.header.measures.first_mut() {
-        latency.never = state.lost_edges;
+        // What is allowed to be lost is named, and no miss.
+        let lost = if loss.is_exceeded() { state.lost_edges } else { 0 };
+        latency.never = state.standing.skipped.saturating_add(lost);
+        latency.longest_miss_run = latency.deadline_ns.map(|_| state.standing.longest_row);
         latency.recorder = (!whole).then(|| STATE_FILE.to_owned());
     }
     let header = &mut session.header;
     header.records_lost = outcome.records_lost;
     header.problems.extend(outcome.ended.problem().map(str::to_owned));
+    header.problems.extend(state.standing.stood_still());
+    header.losses = vec![loss];
     let mut figure = |name: &str, value: f64| {
         header.figures.insert(name.to_owned(), value);
     };
     figure("edges", edges as f64);
     figure("edges_per_s", rate_hz);
     figure("lost_edges", state.lost_edges as f64);
+    figure("skipped_releases", state.standing.skipped as f64);
     figure("resends", state.resends as f64);
     if state.resumed > 0 {
         figure("resumed", f64::from(state.resumed));
