@@ -354,7 +354,7 @@ fn no_bad_run_passes() {
             run.facts.failures.push("the robot link was lost 1 times; first: end of stream".to_owned());
         }),
         ("3 records were lost", |run| run.facts.records_lost = 3),
-        ("of 450 reactions missed the 37.3 ms deadline", |run| run.rules.reaction_deadline_ns = 5 * MS),
+        ("of 450 reactions missed the 5.000 ms deadline", |run| run.rules.reaction_deadline_ns = 5 * MS),
     ];
     for (expected, break_it) in cases {
         let mut run = Run::good();
