@@ -3,17 +3,17 @@
 use std::io;
 use std::time::{Duration, Instant};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use takt_rt::jobs::{JobRecord, JobSink, TaskId};
 use takt_rundir::{Measure, RunDir};
 
 use crate::LabError;
-use crate::collect::{Recorders, Rows, Sample};
+use crate::collect::{FLUSH_PERIOD, Recorders, Rows, Sample};
 use crate::jobs::{Task, Teller};
 use crate::keeper::{MOST_ROWS, Window};
 
-/// A kill loses at most this much.
-const FLUSH_EVERY: Duration = Duration::from_secs(1);
+/// File of what the journal counts besides its recorders.
+pub const JOURNAL_FILE: &str = "journal.json";
 
 /// One line: the times of a job. CLOCK_MONOTONIC nanoseconds.
 #[derive(Debug, Serialize)]
@@ -26,6 +26,15 @@ struct JobRow {
     skipped: u32,
 }
 
+/// What a journal counts besides its recorders.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counts {
+    /// Releases skipped within the window.
+    pub skipped: u64,
+    /// Records lost.
+    pub lost: u64,
+}
+
 /// Writes the records of the tasks that it is told of.
 #[derive(Debug)]
 pub struct Journal {
@@ -36,10 +45,10 @@ pub struct Journal {
     flushed: Instant,
     window: Window,
     period_ns: u64,
-    /// Releases skipped within the window.
-    pub skipped: u64,
-    /// Records lost.
-    pub lost: u64,
+    /// What it has counted.
+    pub counts: Counts,
+    /// Records lost before this part of the run.
+    lost_before: u64,
     told: Option<(Teller, &'static Task)>,
 }
 
@@ -72,10 +81,17 @@ impl Journal {
             flushed: Instant::now(),
             window: window.clone(),
             period_ns: (period.as_nanos() as u64).max(1),
-            skipped: 0,
-            lost: 0,
+            counts: Counts::default(),
+            lost_before: 0,
             told: None,
         })
+    }
+
+    /// Goes on counting after a resumption.
+    pub(crate) fn going_on(mut self, counts: Option<Counts>) -> Self {
+        self.counts = counts.unwrap_or_default();
+        self.lost_before = self.counts.lost;
+        self
     }
 
     /// Also tells the jobs to a manager.
@@ -84,15 +100,18 @@ impl Journal {
         self
     }
 
-    /// Hands everything to the kernel now.
+    /// Hands everything to the kernel now, with a checkpoint.
     ///
     /// # Errors
     /// The system's.
     pub fn close(&mut self) -> io::Result<()> {
+        let mut draft = self.window.draft();
         if let Some(rows) = &mut self.rows {
-            rows.flush().map_err(io_error)?;
+            rows.keep(&mut draft).map_err(io_error)?;
         }
-        self.recorders.save().map_err(io_error)
+        self.recorders.keep(&mut draft).map_err(io_error)?;
+        draft.file(JOURNAL_FILE, &self.counts).map_err(io_error)?;
+        self.dir.checkpoint(&draft).map_err(io_error)
     }
 }
 
@@ -110,7 +129,7 @@ impl JobSink for Journal {
         for record in records {
             if let Some(elapsed_ns) = self.window.elapsed_ns(record.planned_ns) {
                 // Of those before the first job of the window, only the ones within it.
-                self.skipped += u64::from(record.skipped).min(elapsed_ns / self.period_ns);
+                self.counts.skipped += u64::from(record.skipped).min(elapsed_ns / self.period_ns);
             }
             if let Some((teller, task)) = &mut self.told {
                 teller.job(task, 0, [record.planned_ns, record.start_ns, record.end_ns]);
@@ -118,7 +137,7 @@ impl JobSink for Journal {
             self.recorders.push(record);
             let JobRecord { index, planned_ns, wake_ns, start_ns, end_ns, skipped, .. } = *record;
             let row = || JobRow { index, planned_ns, wake_ns, start_ns, end_ns, skipped };
-            if let Some(rows) = &mut self.rows {
+            if let Some(rows) = self.rows.as_mut().filter(|_| self.window.keeps(planned_ns)) {
                 rows.push(row).map_err(io_error)?;
             }
         }
@@ -127,14 +146,14 @@ impl JobSink for Journal {
 
     fn lost(&mut self, _: TaskId, total: u64) -> io::Result<()> {
         if let Some((teller, task)) = &mut self.told {
-            teller.lost(task, total.saturating_sub(self.lost));
+            teller.lost(task, total.saturating_sub(self.counts.lost - self.lost_before));
         }
-        self.lost = total;
+        self.counts.lost = self.lost_before + total;
         Ok(())
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        if self.flushed.elapsed() >= FLUSH_EVERY {
+        if self.flushed.elapsed() >= FLUSH_PERIOD {
             self.flushed = Instant::now();
             self.close()?;
         }
@@ -180,7 +199,7 @@ mod tests {
             sizes.push((size("samples/cyclic.csv"), size("recorder-lateness.json")));
         }
         // At 7, 1007, 2007 ...; of the two skipped before job 7, at 7 us, both lie in the window that opened at 5 us.
-        assert_eq!(journal.skipped, 2 + 99 * 3);
+        assert_eq!(journal.counts.skipped, 2 + 99 * 3);
         let lateness: Streamed = read_json(&dir.path().join("recorder-lateness.json")).unwrap();
         let lateness = lateness.recorder;
         assert_eq!((lateness.count(), lateness.max_ns()), (100_000 - 5, 499));

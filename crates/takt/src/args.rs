@@ -166,7 +166,7 @@ pub struct Run {
     /// This very run directory, which must not exist
     #[arg(long, conflicts_with = "runs")]
     pub run_dir: Option<PathBuf>,
-    /// Go on in this run directory, which a kill left (robots that can: daq)
+    /// Go on in this run directory, which a kill left (all robots but ros)
     #[arg(long, conflicts_with_all = ["runs", "run_dir"])]
     pub resume: Option<PathBuf>,
     /// Record what the kernel does, keep the last seconds and the windows of late releases, and name their causes (cell,

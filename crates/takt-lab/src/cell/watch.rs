@@ -65,14 +65,23 @@ impl Watch {
         self.last_turn = Instant::now();
     }
 
+    /// What went wrong until now and stays wrong whatever comes, for a checkpoint.
+    pub(super) fn so_far(&self, cell: &Cell, names: &[String]) -> Vec<String> {
+        let delivers = |feed: &CameraFeed| feed.status() != FeedStatus::Starting;
+        let feeds = cell.feeds().iter().zip(names).zip(&self.ended).filter(|((feed, _), _)| delivers(feed));
+        let cameras = feeds.filter_map(|((feed, name), ended)| camera(feed, name, *ended));
+        self.link_lost().into_iter().chain(cameras).collect()
+    }
+
+    fn link_lost(&self) -> Option<String> {
+        let why = self.first_loss.as_deref().unwrap_or("unknown");
+        (self.lost > 0).then(|| format!("the robot link was lost {} times; first: {why}", self.lost))
+    }
+
     /// What went wrong, a sentence each.
     pub(super) fn troubles(&mut self, cell: &Cell, names: &[String]) -> Vec<String> {
         self.turn(cell);
-        let mut told = Vec::new();
-        if self.lost > 0 {
-            let why = self.first_loss.as_deref().unwrap_or("unknown");
-            told.push(format!("the robot link was lost {} times; first: {why}", self.lost));
-        }
+        let mut told: Vec<String> = self.link_lost().into_iter().collect();
         for ((feed, name), ended) in cell.feeds().iter().zip(names).zip(&self.ended) {
             told.extend(camera(feed, name, *ended));
         }

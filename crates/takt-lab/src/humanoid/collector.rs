@@ -3,11 +3,12 @@
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use takt_link_ethercat::control::LinkEvent;
 use takt_link_ethercat::segment::Truth;
 use takt_robot_humanoid::run::CycleRecord;
 use takt_rt::ring::Consumer;
-use takt_rundir::{Measure, RunDir, SampleFile};
+use takt_rundir::{Measure, RunDir};
 
 use super::latency::{Joiner, LatencyRow};
 use super::rows::{CYCLES, CycleRow, LATENCIES};
@@ -23,7 +24,7 @@ const BATCH: usize = 1024;
 /// Events kept for the run's header; the rest is counted.
 const MOST_EVENTS: usize = 1000;
 /// Latencies kept for the figures.
-const MOST_LATENCIES: usize = 1 << 20;
+const MOST_LATENCIES: u64 = 1 << 20;
 
 /// What is drained.
 pub(super) struct Rings {
@@ -56,24 +57,28 @@ pub(super) struct Collector {
     rings: Rings,
     window: Window,
     cycles: Rows,
-    latencies: SampleFile,
+    latencies: Rows,
     cycle_recorders: Recorders<CycleRow>,
     latency_recorders: Recorders<LatencyRow>,
     joiner: Joiner,
     previous_wake_ns: Option<u64>,
     collected: Collected,
+    dir: RunDir,
+    lost_before: u64,
     teller: Teller,
 }
 
-/// What the collector ends with.
-#[derive(Default)]
+/// File of what is counted.
+pub(super) const COUNTS_FILE: &str = "humanoid.json";
+
+/// What the collector counts, over all parts of a resumed run.
+#[derive(Clone, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub(super) struct Collected {
     /// Events of the wire.
-    pub events: Vec<LinkEvent>,
+    pub events: Vec<String>,
     /// Events beyond those.
     pub more_events: u64,
-    /// Latencies within the window.
-    pub latencies: Vec<LatencyRow>,
     /// Cycles within the window.
     pub cycles: u64,
     /// Releases skipped within the window.
@@ -95,18 +100,22 @@ impl Collector {
         rings: Rings,
         measures: &mut [Measure],
         window: &Window,
+        before: Option<Collected>,
         teller: Teller,
     ) -> Result<Self, LabError> {
+        let collected = before.unwrap_or_default();
         Ok(Self {
+            dir: dir.clone(),
+            lost_before: collected.lost,
             rings,
             window: window.clone(),
             cycles: Rows::new(dir, CYCLES)?,
-            latencies: dir.samples(LATENCIES)?,
+            latencies: Rows::bounded(dir, LATENCIES, MOST_LATENCIES)?,
             cycle_recorders: Recorders::open(dir, measures, window, cycle_sample)?,
             latency_recorders: Recorders::open(dir, measures, window, latency_sample)?,
             joiner: Joiner::default(),
             previous_wake_ns: None,
-            collected: Collected::default(),
+            collected,
             teller,
         })
     }
@@ -118,15 +127,18 @@ impl Collector {
             Ok(())
         };
         until_stopped(&mut self, stop, PERIOD, empty, Self::save)?;
-        self.collected.lost = self.rings.records.lost();
         Ok(self.collected)
     }
 
     fn save(&mut self) -> Result<(), LabError> {
-        self.cycles.flush()?;
-        self.latencies.flush()?;
-        self.cycle_recorders.save()?;
-        self.latency_recorders.save()
+        self.collected.lost = self.lost_before + self.rings.records.lost();
+        let mut draft = self.window.draft();
+        self.cycles.keep(&mut draft)?;
+        self.latencies.keep(&mut draft)?;
+        self.cycle_recorders.keep(&mut draft)?;
+        self.latency_recorders.keep(&mut draft)?;
+        draft.file(COUNTS_FILE, &self.collected)?;
+        Ok(self.dir.checkpoint(&draft)?)
     }
 
     /// Takes one batch; false when the rings were empty.
@@ -139,7 +151,7 @@ impl Collector {
         }
         for event in events {
             if self.collected.events.len() < MOST_EVENTS {
-                self.collected.events.push(event);
+                self.collected.events.push(event.to_string());
             } else {
                 self.collected.more_events += 1;
             }
@@ -180,10 +192,6 @@ impl Collector {
             return Ok(());
         }
         self.latency_recorders.push(&row);
-        if self.collected.latencies.len() < MOST_LATENCIES {
-            self.collected.latencies.push(row);
-            self.latencies.push(&row)?;
-        }
-        Ok(())
+        self.latencies.push(|| row)
     }
 }

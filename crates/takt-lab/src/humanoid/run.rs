@@ -12,11 +12,11 @@ use takt_robot_humanoid::shield::{self, Shield};
 use takt_rt::latency::DmaLatency;
 use takt_rt::ring;
 use takt_rt::thread::{self, Handle};
-use takt_rundir::Measure;
+use takt_rundir::{Measure, RunDir};
 
 use super::HumanoidFile;
-use super::collector::{Collected, Collector, Rings};
-use super::latency::in_cycles;
+use super::collector::{COUNTS_FILE, Collected, Collector, Rings};
+use super::latency::{LatencyRow, in_cycles};
 use super::rows::{CYCLES, LATENCIES};
 use super::wire;
 use crate::LabError;
@@ -88,15 +88,15 @@ pub fn run(
     session.start_load(&options.interference)?;
     robot.window.open(session.begin_window()?);
     let length = Duration::from_secs_f64(options.seconds.unwrap_or(file.seconds));
-    let begun = Instant::now();
+    let (before, begun) = (session.before(), Instant::now());
     let mut trouble = None;
-    while begun.elapsed() < length
+    while before + begun.elapsed() < length
         && !options.stop.load(Ordering::Acquire)
         && trouble.is_none()
         && !robot.running.is_finished()
     {
-        observe(Event::Tick { elapsed: begun.elapsed(), of: Some(length), line: robot.line() });
-        std::thread::sleep(TICK.min(length.saturating_sub(begun.elapsed())));
+        observe(Event::Tick { elapsed: before + begun.elapsed(), of: Some(length), line: robot.line() });
+        std::thread::sleep(TICK.min(length.saturating_sub(before + begun.elapsed())));
         trouble = session.load_trouble();
     }
     robot.window.close(session.end_window());
@@ -163,11 +163,12 @@ impl Robot {
         };
         let (records_in, records) = ring::ring((RING_S * file.motion.rate_hz) as usize + 64);
         session.header.measures = measures(file, behind.truth.is_some());
-        let window = Window::watched(options.watch.clone());
+        let window = session.new_window(options.watch.clone());
+        let before: Option<Collected> = session.restored(COUNTS_FILE)?;
         let dir = session.dir().clone();
         let teller = session.teller();
         let rings = Rings { records, events, truth: behind.truth.take() };
-        let collector = Collector::new(&dir, rings, &mut session.header.measures, &window, teller)?;
+        let collector = Collector::new(&dir, rings, &mut session.header.measures, &window, before, teller)?;
         let done = Arc::new(AtomicBool::new(false));
         let stop = Arc::clone(&done);
         let collecting =
@@ -237,6 +238,7 @@ impl Robot {
         }
         let collected = self.collecting.join()??;
         drop(self.behind);
+        let latencies = latencies(session.dir())?;
         let header = &mut session.header;
         if let Some(why) = motion::why(finished.mode) {
             header.problems.push(format!("the robot stopped: {why}"));
@@ -251,9 +253,8 @@ impl Robot {
                 measure.never = collected.skipped;
             }
         }
-        header.figures = figures(file, &finished, &collected, self.devices, self.bring_up, reads);
-        let told: Vec<String> = collected.events.iter().map(ToString::to_string).collect();
-        session.note("events", &told)?;
+        header.figures = figures(file, &finished, &collected, &latencies, self.devices, self.bring_up, reads);
+        session.note("events", &collected.events)?;
         session.note("more_events", &collected.more_events)?;
         session.note("mode", &finished.mode)?;
         session.note("timing", finished.port.timing())
@@ -289,10 +290,26 @@ fn tempfile_works(folder: &std::path::Path) -> bool {
     works
 }
 
+/// The latencies of all parts of the run.
+fn latencies(dir: &RunDir) -> Result<Vec<LatencyRow>, LabError> {
+    let columns = dir.columns(LATENCIES, &["event_ns", "sampled_ns", "seen_ns", "applied_ns"])?;
+    let [event, sampled, seen, applied] = &columns[..] else { return Ok(Vec::new()) };
+    let rows = event.iter().zip(sampled).zip(seen.iter().zip(applied));
+    let row = |((&event_ns, &sampled_ns), (&seen_ns, &applied_ns))| LatencyRow {
+        count: 0,
+        event_ns,
+        sampled_ns,
+        seen_ns,
+        applied_ns,
+    };
+    Ok(rows.map(row).collect())
+}
+
 fn figures(
     file: &HumanoidFile,
     finished: &Finished,
     collected: &Collected,
+    latencies: &[LatencyRow],
     devices: usize,
     bring_up: Duration,
     reads: u64,
@@ -321,7 +338,7 @@ fn figures(
     ]
     .map(|(name, value)| (name.to_owned(), value))
     .into();
-    let latencies = in_cycles(&collected.latencies, file.motion.period().as_nanos() as f64);
+    let latencies = in_cycles(latencies, file.motion.period().as_nanos() as f64);
     for (name, latency) in ["sensor_latency", "command_latency", "reaction"].iter().zip(latencies) {
         if let Some(latency) = latency {
             figures.insert(format!("{name}_cycles"), latency.mean);
