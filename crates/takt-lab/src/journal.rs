@@ -11,6 +11,7 @@ use crate::LabError;
 use crate::collect::{FLUSH_PERIOD, Recorders, Rows, Sample};
 use crate::jobs::{Task, Teller};
 use crate::keeper::{MOST_ROWS, Window};
+use crate::releases::{Job, Releases, Seen};
 
 /// File of what the journal counts besides its recorders.
 pub const JOURNAL_FILE: &str = "journal.json";
@@ -27,12 +28,12 @@ struct JobRow {
 }
 
 /// What a journal counts besides its recorders.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
-    /// Releases skipped within the window.
-    pub skipped: u64,
     /// Records lost.
     pub lost: u64,
+    /// Releases within the window.
+    releases: Option<Seen>,
 }
 
 /// Writes the records of the tasks that it is told of.
@@ -44,8 +45,9 @@ pub struct Journal {
     recorders: Recorders<JobRecord>,
     flushed: Instant,
     window: Window,
-    period_ns: u64,
-    /// What it has counted.
+    /// The releases of the window.
+    pub(crate) releases: Releases,
+    /// What else it has counted.
     pub counts: Counts,
     /// Records lost before this part of the run.
     lost_before: u64,
@@ -73,14 +75,15 @@ impl Journal {
         window: &Window,
         period: Duration,
     ) -> Result<Self, LabError> {
+        let period_ns = u64::try_from(period.as_nanos()).unwrap_or(u64::MAX);
         Ok(Self {
             dir: dir.clone(),
             rows: None,
             most_rows: MOST_ROWS,
+            releases: Releases::new(period_ns, window, measures, &["lateness", "response"]),
             recorders: Recorders::open(dir, measures, window, sample)?,
             flushed: Instant::now(),
             window: window.clone(),
-            period_ns: (period.as_nanos() as u64).max(1),
             counts: Counts::default(),
             lost_before: 0,
             told: None,
@@ -91,6 +94,7 @@ impl Journal {
     pub(crate) fn going_on(mut self, counts: Option<Counts>) -> Self {
         self.counts = counts.unwrap_or_default();
         self.lost_before = self.counts.lost;
+        self.releases = self.releases.going_on(self.counts.releases.as_ref());
         self
     }
 
@@ -110,6 +114,7 @@ impl Journal {
             rows.keep(&mut draft).map_err(io_error)?;
         }
         self.recorders.keep(&mut draft).map_err(io_error)?;
+        self.counts.releases = Some(self.releases.seen());
         draft.file(JOURNAL_FILE, &self.counts).map_err(io_error)?;
         self.dir.checkpoint(&draft).map_err(io_error)
     }
@@ -127,10 +132,12 @@ impl JobSink for Journal {
 
     fn records(&mut self, _: TaskId, records: &[JobRecord]) -> io::Result<()> {
         for record in records {
-            if let Some(elapsed_ns) = self.window.elapsed_ns(record.planned_ns) {
-                // Of those before the first job of the window, only the ones within it.
-                self.counts.skipped += u64::from(record.skipped).min(elapsed_ns / self.period_ns);
-            }
+            let JobRecord { planned_ns, wake_ns, .. } = *record;
+            let job = Job { planned_ns, wake_ns, skipped: record.skipped.into() };
+            self.releases.job(job, |measure| match measure {
+                "lateness" => Some(record.lateness_ns()),
+                _ => Some(record.response_ns()),
+            });
             if let Some((teller, task)) = &mut self.told {
                 teller.job(task, 0, [record.planned_ns, record.start_ns, record.end_ns]);
             }
@@ -199,7 +206,7 @@ mod tests {
             sizes.push((size("samples/cyclic.csv"), size("recorder-lateness.json")));
         }
         // At 7, 1007, 2007 ...; of the two skipped before job 7, at 7 us, both lie in the window that opened at 5 us.
-        assert_eq!(journal.counts.skipped, 2 + 99 * 3);
+        assert_eq!(journal.releases.never, 2 + 99 * 3);
         let lateness: Streamed = read_json(&dir.path().join("recorder-lateness.json")).unwrap();
         let lateness = lateness.recorder;
         assert_eq!((lateness.count(), lateness.max_ns()), (100_000 - 5, 499));

@@ -14,8 +14,10 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use takt_load::{Load, LoadReport};
 use takt_rt::clock::monotonic_ns;
+use takt_rt::cpus::MachineCpus;
 use takt_rt::placement::{affinity, set_affinity};
 use takt_rt::policy::Policy;
+use takt_rt::ran_on;
 use takt_rundir::{
     Claim, CpuTime, Draft, FORMAT, Machine, RUN_FILE, RunDir, RunHeader, SUMMARY_FILE, utc_now,
 };
@@ -32,6 +34,13 @@ pub const SETTLE: Duration = Duration::from_millis(500);
 /// Folder in the run directory for what disk stress writes; empty and gone afterwards.
 const SCRATCH: &str = "scratch";
 
+/// The machine's CPUs, and where each thread of the run was to run, may run and ran: `placement` of `run.json`.
+#[derive(Debug, Serialize)]
+struct Placement {
+    machine: Option<MachineCpus>,
+    threads: Vec<ran_on::ThreadCpus>,
+}
+
 /// A run from its first file to its seal.
 #[derive(Debug)]
 pub struct Session {
@@ -40,6 +49,7 @@ pub struct Session {
     pub header: RunHeader,
     extra: Map<String, Value>,
     cpu_before: CpuTime,
+    threads: ran_on::Watch,
     load: Option<Load>,
     punctual: Option<Punctual>,
     /// Whether the folder holds measured samples, or may.
@@ -134,6 +144,7 @@ impl Session {
             phases: Vec::new(),
             figures: Default::default(),
             work: Vec::new(),
+            losses: Vec::new(),
             failures: Vec::new(),
         };
         let durable = Durable::start(&dir)?;
@@ -142,6 +153,7 @@ impl Session {
             header,
             extra: Map::new(),
             cpu_before: CpuTime::default(),
+            threads: ran_on::Watch::begin(),
             load: None,
             punctual: None,
             begun: resumed.is_some(),
@@ -247,6 +259,7 @@ impl Session {
 
     /// What of the interference has died, in a sentence.
     pub fn load_trouble(&mut self) -> Option<String> {
+        self.threads.look();
         self.load.as_mut().and_then(|load| load.check().err()).map(|error| error.to_string())
     }
 
@@ -256,6 +269,7 @@ impl Session {
     /// [`LabError::Files`].
     pub fn begin_window(&mut self) -> Result<u64, LabError> {
         self.begun = true;
+        self.threads.look();
         self.cpu_before = CpuTime::read();
         let now_ns = monotonic_ns();
         self.window([now_ns, u64::MAX]);
@@ -266,6 +280,7 @@ impl Session {
     /// The measured window ends now. Returns CLOCK_MONOTONIC nanoseconds.
     pub fn end_window(&mut self) -> u64 {
         let now_ns = monotonic_ns();
+        self.threads.look();
         self.header.cpu = CpuTime::read().since(&self.cpu_before);
         let from_ns = self.header.measures.first().and_then(|m| m.window_ns).map_or(0, |w| w[0]);
         self.window([from_ns, now_ns]);
@@ -327,6 +342,12 @@ impl Session {
             self.header.figures.insert("resumed".to_owned(), f64::from(self.resumed()));
         }
         self.durable.stop();
+        let placement = Placement { machine: MachineCpus::read().ok(), threads: self.threads.report() };
+        let strayed = placement.threads.iter().filter_map(ran_on::ThreadCpus::strayed);
+        self.header.problems.extend(strayed);
+        self.note("placement", &placement)?;
+        let exceeded = self.header.losses.iter().filter(|loss| loss.is_exceeded());
+        self.header.failures.extend(exceeded.filter_map(takt_rundir::Loss::sentence));
         self.write()?;
         let summary = summarise(&self.dir)?;
         self.dir.write_json(SUMMARY_FILE, &summary)?;

@@ -140,6 +140,7 @@ impl Periodic {
         let (index, skipped) = self.take(clock::monotonic_ns());
         let planned_ns = self.planned_ns(index);
         let wake_ns = self.sleep.sleep_until(planned_ns);
+        crate::ran_on::mark();
         Release { index, planned_ns, wake_ns, skipped }
     }
 

@@ -1,6 +1,5 @@
 //! Single files: JSON that is written whole or not at all, and hashes.
 
-use std::fs::{self, File};
 use std::path::Path;
 
 use serde::Serialize;
@@ -14,7 +13,7 @@ use crate::{Error, steps};
 /// # Errors
 /// [`Error::Io`].
 pub fn sha256(path: &Path) -> Result<String, Error> {
-    let mut file = File::open(path).map_err(Error::io(path))?;
+    let mut file = takt_files::open(path).map_err(Error::io(path))?;
     let mut hasher = Sha256::new();
     std::io::copy(&mut file, &mut hasher).map_err(Error::io(path))?;
     Ok(hex(&hasher.finalize()))
@@ -48,7 +47,7 @@ pub(crate) fn json_text<T: Serialize>(path: &Path, value: &T) -> Result<String, 
 /// # Errors
 /// [`Error::Io`], or [`Error::Damaged`] where it does not hold a `T`.
 pub fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T, Error> {
-    let text = fs::read_to_string(path).map_err(Error::io(path))?;
+    let text = takt_files::read_to_string(path, takt_files::FIGURES_BYTES).map_err(Error::io(path))?;
     serde_json::from_str(&text).map_err(|error| Error::Damaged {
         path: path.to_owned(),
         found: error.to_string(),

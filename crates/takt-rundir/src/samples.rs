@@ -1,6 +1,6 @@
 //! Sample files while a run goes on: CSV, so that a kill costs at most half a line.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{BufRead, BufReader, BufWriter, ErrorKind};
 use std::path::{Path, PathBuf};
 
@@ -32,7 +32,7 @@ impl SampleFile {
             true => whole_rows(&path, u64::MAX)?,
             false => (0, 0),
         };
-        let file = File::options().create(true).append(true).open(&path).map_err(Error::io(&path))?;
+        let file = takt_files::append(&path).map_err(Error::io(&path))?;
         file.set_len(whole).map_err(Error::io(&path))?;
         let writer = csv::WriterBuilder::new()
             .has_headers(whole == 0)
@@ -84,7 +84,7 @@ fn refuse_sealed(journal: &Path) -> Result<(), Error> {
 /// Bytes of the header and the first `most` rows of a journal that are whole, and how many rows those are. A field may hold line
 /// ends within quotes, so that lines are not rows.
 fn whole_rows(path: &Path, most: u64) -> Result<(u64, u64), Error> {
-    let file = File::open(path).map_err(Error::io(path))?;
+    let file = takt_files::open(path).map_err(Error::io(path))?;
     let mut reader = BufReader::with_capacity(1 << 18, file);
     let (mut quoted, mut place) = (false, 0u64);
     // The first line names the columns.
@@ -129,7 +129,7 @@ pub(crate) fn place_after(path: &Path, rows: u64) -> Result<Option<u64>, Error> 
 /// # Errors
 /// [`Error::Io`], or [`Error::Damaged`] with the line number.
 pub fn read_samples<T: DeserializeOwned>(path: &Path) -> Result<Vec<T>, Error> {
-    let mut bytes = fs::read(path).map_err(Error::io(path))?;
+    let mut bytes = takt_files::read(path, takt_files::SAMPLES_BYTES).map_err(Error::io(path))?;
     let whole = bytes.iter().rposition(|&b| b == b'\n').map_or(0, |end| end + 1);
     bytes.truncate(whole);
     let mut reader = csv::Reader::from_reader(bytes.as_slice());

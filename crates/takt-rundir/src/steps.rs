@@ -15,10 +15,10 @@ fn before(what: &str, path: &Path) {
     let _ = (what, path);
 }
 
-/// Puts `from` in the place of `to`, and the change of the folder onto the disk.
-pub(crate) fn rename(from: &Path, to: &Path) -> Result<(), Error> {
+/// Gives a draft its name `to`, and puts the change of the folder onto the disk.
+pub(crate) fn finish(draft: takt_files::Draft, to: &Path) -> Result<(), Error> {
     before("rename", to);
-    fs::rename(from, to).map_err(Error::io(to))?;
+    draft.finish().map_err(Error::io(to))?;
     sync_folder(to)
 }
 
@@ -55,7 +55,7 @@ pub(crate) fn sync_folder(path: &Path) -> Result<(), Error> {
 pub(crate) fn cut(path: &Path, length: u64) -> Result<(), Error> {
     before("cut", path);
     let cut = || -> std::io::Result<()> {
-        let file = File::options().write(true).open(path)?;
+        let file = takt_files::open_for_change(path)?;
         if file.metadata()?.len() == length {
             return Ok(());
         }
@@ -67,19 +67,20 @@ pub(crate) fn cut(path: &Path, length: u64) -> Result<(), Error> {
 
 /// Writes a file whole or not at all. `durable`: also when the power fails; otherwise when this process is killed.
 pub(crate) fn replace(path: &Path, bytes: &[u8], durable: bool) -> Result<(), Error> {
-    let mut name = path.as_os_str().to_owned();
-    name.push(".tmp");
-    let temporary = Path::new(&name);
     before("write", path);
-    let write = || -> std::io::Result<()> {
-        let mut file = File::create(temporary)?;
-        file.write_all(bytes)?;
-        if durable { file.sync_all() } else { Ok(()) }
+    let write = || -> std::io::Result<takt_files::Draft> {
+        let (folder, name) = takt_files::Folder::of(path)?;
+        let mut draft = folder.draft(name)?;
+        draft.write_all(bytes)?;
+        if durable {
+            draft.file()?.sync_all()?;
+        }
+        Ok(draft)
     };
-    write().map_err(Error::io(path))?;
+    let draft = write().map_err(Error::io(path))?;
     if durable {
-        return rename(temporary, path);
+        return finish(draft, path);
     }
     before("rename", path);
-    fs::rename(temporary, path).map_err(Error::io(path))
+    draft.finish().map_err(Error::io(path))
 }

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::process::Signal;
-use rustix::time::{ClockId, clock_gettime};
+use takt_rt::clock::monotonic_ns;
 use takt_rundir::{RunDir, SealState};
 
 use takt::{Beside, alone, json, patient_cell, read_json, refusal, rows, takt as run, wait_for};
@@ -25,11 +25,6 @@ struct Case {
     rate_hz: f64,
 }
 
-fn now_ns() -> u64 {
-    let now = clock_gettime(ClockId::Monotonic);
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
-}
-
 /// Samples that the killed run has on the disk.
 fn left(dir: &Path, case: &Case) -> BTreeSet<u64> {
     let columns = RunDir::open(dir).unwrap().columns(case.samples, &[case.column]).unwrap();
@@ -39,7 +34,8 @@ fn left(dir: &Path, case: &Case) -> BTreeSet<u64> {
 /// Starts or goes on, kills once there are samples of this part, and `after` more. Returns what was sampled a second before the kill or
 /// earlier.
 fn kill(case: &Case, dir: &Path, seconds: f64, first: bool, after: Duration) -> BTreeSet<u64> {
-    let mut command = run(["run", case.config.to_str().unwrap(), "--seconds", &seconds.to_string(), "--json"]);
+    let mut command =
+        run(["run", case.config.to_str().unwrap(), "--seconds", &seconds.to_string(), "--json"]);
     command.args([if first { "--run-dir" } else { "--resume" }.as_ref(), dir.as_os_str()]);
     let journal = format!("{}.csv", case.samples);
     let mut alive = Beside::start(command);
@@ -52,7 +48,7 @@ fn kill(case: &Case, dir: &Path, seconds: f64, first: bool, after: Duration) -> 
         (rows(dir, &journal) > begun).then_some(())
     });
     std::thread::sleep(after);
-    let second_ago_ns = now_ns() - 1_000_000_000;
+    let second_ago_ns = monotonic_ns() - 1_000_000_000;
     alive.signal(Signal::KILL);
     assert_eq!(alive.end().code(), None, "it ended by itself: {}", alive.said("stderr"));
     left(dir, case).into_iter().filter(|at_ns| *at_ns < second_ago_ns).collect()
@@ -71,7 +67,9 @@ fn check(case: &Case, kills: &[u64]) {
     let other = root.path().join("other.toml");
     let text = fs::read_to_string(&case.config).unwrap();
     fs::write(&other, text.replacen("name = \"", "name = \"other ", 1)).unwrap();
-    let said = refusal(&run(["run".as_ref(), other.as_os_str(), "--resume".as_ref(), dir.as_os_str()]).output().unwrap());
+    let said = refusal(
+        &run(["run".as_ref(), other.as_os_str(), "--resume".as_ref(), dir.as_os_str()]).output().unwrap(),
+    );
     assert!(said.contains("another \"name\""), "{said}");
 
     let checkpoint = read_json(&dir.join("checkpoint.json"));
@@ -118,7 +116,8 @@ fn written(folder: &Path, text: &str) -> PathBuf {
 fn the_cyclic_task_goes_on() {
     let _machine = alone();
     let folder = tempfile::tempdir().unwrap();
-    let text = "robot = \"cyclic\"\nname = \"c\"\nrate_hz = 500\npolicy = \"other:0\"\nlock_memory = \"off\"\n";
+    let text =
+        "robot = \"cyclic\"\nname = \"c\"\nrate_hz = 500\npolicy = \"other:0\"\nlock_memory = \"off\"\n";
     let config = written(folder.path(), text);
     check(&Case { config, samples: "cyclic", column: "planned_ns", rate_hz: 500.0 }, &[1300, 200, 900]);
 }
@@ -166,7 +165,8 @@ fn the_safety_cell_goes_on() {
 fn a_run_that_is_alive_is_not_taken_up() {
     let _machine = alone();
     let folder = tempfile::tempdir().unwrap();
-    let text = "robot = \"cyclic\"\nname = \"c\"\nrate_hz = 100\npolicy = \"other:0\"\nlock_memory = \"off\"\n";
+    let text =
+        "robot = \"cyclic\"\nname = \"c\"\nrate_hz = 100\npolicy = \"other:0\"\nlock_memory = \"off\"\n";
     let config = written(folder.path(), text);
     let dir = folder.path().join("run");
     let mut command = run(["run", config.to_str().unwrap(), "--seconds", "60", "--run-dir"]);
@@ -208,7 +208,8 @@ fn a_refused_strict_run_leaves_no_folder() {
         let refused = run(["run", config.to_str().unwrap(), "--strict", "--seconds", "0.5", "--runs"]);
         let mut refused = refused;
         let said = refusal(&refused.arg(&runs).output().unwrap());
-        let there: Vec<_> = fs::read_dir(&runs).map(|all| all.map(|e| e.unwrap().path()).collect()).unwrap_or_default();
+        let there: Vec<_> =
+            fs::read_dir(&runs).map(|all| all.map(|e| e.unwrap().path()).collect()).unwrap_or_default();
         assert_eq!(there, Vec::<PathBuf>::new(), "{text}: {said}");
     }
 }

@@ -16,6 +16,7 @@ use crate::LabError;
 use crate::collect::{Recorders, Rows, Sample, until_stopped};
 use crate::jobs::{self, Teller};
 use crate::keeper::Window;
+use crate::releases::{Job, Releases, Seen};
 
 /// How often rings are drained.
 const PERIOD: Duration = Duration::from_millis(20);
@@ -62,6 +63,7 @@ pub(super) struct Collector {
     latency_recorders: Recorders<LatencyRow>,
     joiner: Joiner,
     previous_wake_ns: Option<u64>,
+    releases: Releases,
     collected: Collected,
     dir: RunDir,
     lost_before: u64,
@@ -81,8 +83,6 @@ pub(super) struct Collected {
     pub more_events: u64,
     /// Cycles within the window.
     pub cycles: u64,
-    /// Releases skipped within the window.
-    pub skipped: u64,
     /// Frames lost within the window.
     pub lost_frames: u64,
     /// Cycles within the window whose working counter was wrong though the frames came.
@@ -91,6 +91,8 @@ pub(super) struct Collected {
     pub exchange_sum_ns: u64,
     /// Records that found their ring full.
     pub lost: u64,
+    /// Releases of the controller.
+    releases: Option<Seen>,
 }
 
 impl Collector {
@@ -99,15 +101,19 @@ impl Collector {
         dir: &RunDir,
         rings: Rings,
         measures: &mut [Measure],
+        period_ns: u64,
         window: &Window,
         before: Option<Collected>,
         teller: Teller,
     ) -> Result<Self, LabError> {
         let collected = before.unwrap_or_default();
+        let releases = Releases::new(period_ns, window, measures, &["lateness", "response"])
+            .going_on(collected.releases.as_ref());
         Ok(Self {
             dir: dir.clone(),
             lost_before: collected.lost,
             rings,
+            releases,
             window: window.clone(),
             cycles: Rows::new(dir, CYCLES)?,
             latencies: Rows::bounded(dir, LATENCIES, MOST_LATENCIES)?,
@@ -121,17 +127,19 @@ impl Collector {
     }
 
     /// Collects until `stop` is set and the rings are empty.
-    pub fn run(mut self, stop: &AtomicBool) -> Result<Collected, LabError> {
+    pub fn run(mut self, stop: &AtomicBool) -> Result<(Collected, Releases), LabError> {
         let empty = |this: &mut Self| {
             while this.drain()? {}
             Ok(())
         };
         until_stopped(&mut self, stop, PERIOD, empty, Self::save)?;
-        Ok(self.collected)
+        self.releases.finish();
+        Ok((self.collected, self.releases))
     }
 
     fn save(&mut self) -> Result<(), LabError> {
         self.collected.lost = self.lost_before + self.rings.records.lost();
+        self.collected.releases = Some(self.releases.seen());
         let mut draft = self.window.draft();
         self.cycles.keep(&mut draft)?;
         self.latencies.keep(&mut draft)?;
@@ -171,13 +179,17 @@ impl Collector {
     fn cycle(&mut self, record: &CycleRecord) -> Result<(), LabError> {
         self.joiner.cycle(record);
         self.teller.job(&jobs::HUMANOID, 0, [record.planned_ns, record.wake_ns, record.end_ns]);
+        let CycleRecord { planned_ns, wake_ns, end_ns, skipped, .. } = *record;
+        self.releases.job(Job { planned_ns, wake_ns, skipped: skipped.into() }, |measure| match measure {
+            "lateness" => Some(wake_ns.saturating_sub(planned_ns)),
+            _ => Some(end_ns.saturating_sub(planned_ns)),
+        });
         let Some(previous_wake_ns) = self.previous_wake_ns.replace(record.wake_ns) else { return Ok(()) };
         if self.window.elapsed_ns(record.planned_ns).is_none() {
             return Ok(());
         }
         let all = &mut self.collected;
         all.cycles += 1;
-        all.skipped += u64::from(record.skipped);
         all.lost_frames += u64::from(record.lost);
         all.counter_errors +=
             u64::from(record.lost == 0 && record.working_counter != record.expected_counter);

@@ -19,6 +19,7 @@ use crate::LabError;
 use crate::collect::{Recorders, Rows, Sample, until_stopped};
 use crate::jobs::{self, Teller};
 use crate::keeper::Window;
+use crate::releases::{Job, Releases, Seen};
 
 /// How often rings are drained.
 const PERIOD: Duration = Duration::from_millis(50);
@@ -50,13 +51,13 @@ pub(super) struct Counts {
     errors: Errors,
     deviations: Errors,
     at_limit: u64,
-    /// Releases skipped by the attitude loop, and by the position loop.
-    pub skipped: [u64; 2],
     loss: Option<(f64, Loss)>,
     oldest_force_ns: u64,
     latest_ns: u64,
     /// Records that found their ring full.
     pub lost: u64,
+    /// Releases of the attitude loop, and of the position loop.
+    releases: [Seen; 2],
 }
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -89,7 +90,6 @@ impl Flown {
     fn see(&mut self, job: &AttitudeRecord, epoch_ns: u64) -> f64 {
         let counts = &mut self.counts;
         counts.done += 1;
-        counts.skipped[0] += job.skipped;
         let time_ns = job.wake_ns.saturating_sub(epoch_ns);
         let ideal_m = self.ideal.punctual_at(time_ns).position_m;
         let deviation_m =
@@ -180,12 +180,15 @@ pub(super) struct Collector {
     dir: RunDir,
     window: Window,
     lost_before: u64,
+    releases: [Releases; 2],
     teller: Teller,
 }
 
 /// What the collector ends with.
 pub(super) struct Collected {
     pub flown: Flown,
+    /// Releases of the attitude loop, and of the position loop.
+    pub releases: [Releases; 2],
     /// Records that found their ring full.
     pub lost: u64,
 }
@@ -201,10 +204,18 @@ impl Collector {
         before: Option<Counts>,
         teller: Teller,
     ) -> Result<Self, LabError> {
+        let releases = |period: Duration, names: &[&str]| {
+            let period_ns = u64::try_from(period.as_nanos()).unwrap_or(u64::MAX);
+            Releases::new(period_ns, window, measures, names)
+        };
+        let seen = |task: usize| before.as_ref().map(|counts| &counts.releases[task]);
+        let attitude = releases(config.attitude.period(), &["lateness", "response"]).going_on(seen(0));
+        let position = releases(config.position.period(), &["position-lateness"]).going_on(seen(1));
         Ok(Self {
             dir: dir.clone(),
             window: window.clone(),
             lost_before: before.as_ref().map_or(0, |counts| counts.lost),
+            releases: [attitude, position],
             records,
             attitude: Rows::new(dir, ATTITUDE)?,
             position: Rows::new(dir, POSITION)?,
@@ -227,13 +238,14 @@ impl Collector {
             Ok(())
         };
         until_stopped(&mut self, stop, PERIOD, empty, Self::save)?;
-        Ok(Collected { lost: self.flown.counts.lost, flown: self.flown })
+        Ok(Collected { lost: self.flown.counts.lost, flown: self.flown, releases: self.releases })
     }
 
     /// Hands everything to the kernel, with a checkpoint.
     fn save(&mut self) -> Result<(), LabError> {
         let Records { attitude, position, telemetry } = &self.records;
         self.flown.counts.lost = self.lost_before + attitude.lost() + position.lost() + telemetry.lost();
+        self.flown.counts.releases = [self.releases[0].seen(), self.releases[1].seen()];
         let mut draft = self.window.draft();
         for rows in [&mut self.attitude, &mut self.position, &mut self.telemetry] {
             rows.keep(&mut draft)?;
@@ -253,6 +265,11 @@ impl Collector {
         for job in &attitudes {
             self.teller.job(&jobs::ATTITUDE, 0, [job.planned_ns, job.wake_ns, job.end_ns]);
             let deviation_m = self.flown.see(job, epoch_ns());
+            let AttitudeRecord { planned_ns, wake_ns, skipped, .. } = *job;
+            self.releases[0].job(Job { planned_ns, wake_ns, skipped }, |measure| match measure {
+                "lateness" => Some(job.lateness_ns()),
+                _ => Some(job.response_ns()),
+            });
             if self.window.keeps(job.planned_ns) {
                 self.attitude.push(|| AttitudeRow::new(job, deviation_m))?;
             }
@@ -260,7 +277,9 @@ impl Collector {
         }
         for job in &positions {
             self.teller.job(&jobs::POSITION, 0, [job.planned_ns, job.wake_ns, job.end_ns]);
-            self.flown.counts.skipped[1] += job.skipped;
+            let PositionRecord { planned_ns, wake_ns, skipped, .. } = *job;
+            let lateness_ns = wake_ns.saturating_sub(planned_ns);
+            self.releases[1].job(Job { planned_ns, wake_ns, skipped }, |_| Some(lateness_ns));
             if self.window.keeps(job.planned_ns) {
                 self.position.push(|| PositionRow::from(job))?;
             }
