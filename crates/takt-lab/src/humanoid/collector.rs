@@ -34,21 +34,22 @@ pub(super) struct Rings {
     pub truth: Option<Consumer<Truth>>,
 }
 
+/// When a value was measured is the time column of its measure, so that recorder and samples count the same.
 fn cycle_sample(measure: &Measure) -> Option<Sample<CycleRow>> {
     match measure.name.as_str() {
-        "period" => Some(|r| (r.planned_ns, r.wake_ns.saturating_sub(r.previous_wake_ns))),
+        "period" => Some(|r| (r.previous_wake_ns, r.wake_ns.saturating_sub(r.previous_wake_ns))),
         "lateness" => Some(|r| (r.planned_ns, r.wake_ns.saturating_sub(r.planned_ns))),
         "response" => Some(|r| (r.planned_ns, r.end_ns.saturating_sub(r.planned_ns))),
-        "exchange" => Some(|r| (r.planned_ns, r.exchanged_ns.saturating_sub(r.wake_ns))),
+        "exchange" => Some(|r| (r.wake_ns, r.exchanged_ns.saturating_sub(r.wake_ns))),
         _ => None,
     }
 }
 
 fn latency_sample(measure: &Measure) -> Option<Sample<LatencyRow>> {
     match measure.name.as_str() {
-        "sensor" => Some(|r| (r.seen_ns, r.seen_ns.saturating_sub(r.event_ns))),
-        "command" => Some(|r| (r.applied_ns, r.applied_ns.saturating_sub(r.seen_ns))),
-        "reaction" => Some(|r| (r.applied_ns, r.applied_ns.saturating_sub(r.event_ns))),
+        "sensor" => Some(|r| (r.event_ns, r.seen_ns.saturating_sub(r.event_ns))),
+        "command" => Some(|r| (r.seen_ns, r.applied_ns.saturating_sub(r.seen_ns))),
+        "reaction" => Some(|r| (r.event_ns, r.applied_ns.saturating_sub(r.event_ns))),
         _ => None,
     }
 }
@@ -193,7 +194,9 @@ impl Collector {
             _ => Some(end_ns.saturating_sub(planned_ns)),
         });
         let Some(previous_wake_ns) = self.previous_wake_ns.replace(record.wake_ns) else { return Ok(()) };
-        if self.window.elapsed_ns(record.planned_ns).is_none() {
+        // A period counts where it began within the window; so does its cycle, so that rows and recorders hold the same.
+        if [record.planned_ns, previous_wake_ns].iter().any(|at_ns| self.window.elapsed_ns(*at_ns).is_none())
+        {
             return Ok(());
         }
         let all = &mut self.collected;
