@@ -15,7 +15,8 @@ pub(super) struct Watch {
     /// The first events of the link, in words.
     pub events: Vec<String>,
     events_left_out: u64,
-    lost: u64,
+    /// How often the robot link was lost.
+    pub lost: u64,
     first_loss: Option<String>,
     ended: Vec<bool>,
     last_turn: Instant,
@@ -66,22 +67,23 @@ impl Watch {
     }
 
     /// What went wrong until now and stays wrong whatever comes, for a checkpoint.
-    pub(super) fn so_far(&self, cell: &Cell, names: &[String]) -> Vec<String> {
+    pub(super) fn so_far(&self, cell: &Cell, names: &[String], most_link_losses: u64) -> Vec<String> {
         let delivers = |feed: &CameraFeed| feed.status() != FeedStatus::Starting;
         let feeds = cell.feeds().iter().zip(names).zip(&self.ended).filter(|((feed, _), _)| delivers(feed));
         let cameras = feeds.filter_map(|((feed, name), ended)| camera(feed, name, *ended));
-        self.link_lost().into_iter().chain(cameras).collect()
+        self.link_lost(most_link_losses).into_iter().chain(cameras).collect()
     }
 
-    fn link_lost(&self) -> Option<String> {
+    fn link_lost(&self, most_link_losses: u64) -> Option<String> {
         let why = self.first_loss.as_deref().unwrap_or("unknown");
-        (self.lost > 0).then(|| format!("the robot link was lost {} times; first: {why}", self.lost))
+        (self.lost > most_link_losses)
+            .then(|| format!("the robot link was lost {} times; first: {why}", self.lost))
     }
 
-    /// What went wrong, a sentence each.
-    pub(super) fn troubles(&mut self, cell: &Cell, names: &[String]) -> Vec<String> {
+    /// What went wrong, a sentence each. The robot link may be lost so often.
+    pub(super) fn troubles(&mut self, cell: &Cell, names: &[String], most_link_losses: u64) -> Vec<String> {
         self.turn(cell);
-        let mut told: Vec<String> = self.link_lost().into_iter().collect();
+        let mut told: Vec<String> = self.link_lost(most_link_losses).into_iter().collect();
         for ((feed, name), ended) in cell.feeds().iter().zip(names).zip(&self.ended) {
             told.extend(camera(feed, name, *ended));
         }

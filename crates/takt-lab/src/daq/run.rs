@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 use takt_link_daq::Waiting;
 use takt_robot_daqloop::saving::{Discard, EdgeSink};
 use takt_robot_daqloop::{DaqLoop, DaqOutcome, EdgeRecord};
+use takt_rt::offline::Offline;
 use takt_rt::ring::Consumer;
-use takt_rundir::{Draft, Measure, RunDir};
+use takt_rundir::{Draft, Loss, Measure, RunDir};
 use takt_stats::Stopped;
 
 use super::DaqFile;
@@ -44,9 +45,19 @@ pub fn run(
     state.resumed = session.resumed();
     if state.resumed > 0 {
         let replayed = replay(session.dir(), &mut state)?;
+        state.standing.goes_on();
         session.note("resumed", &state.resumed)?;
         session.note("edges_found_in_samples", &replayed)?;
     }
+    let (offline, online) = match &file.offline_cpus {
+        Some(cpus) => Offline::take(cpus),
+        None => Default::default(),
+    };
+    if file.acquisition.strict && !online.is_empty() {
+        session.discard();
+        return Err(LabError::Config(format!("offline_cpus: {}", online.join("; "))));
+    }
+    session.header.verdict = file.verdict.clone();
     let started = start(file, state.next_index, &session);
     let Started { daq, records, mut keep, kept, flushed, window } = match started {
         Ok(started) => started,
@@ -56,6 +67,10 @@ pub fn run(
         }
     };
     describe(&mut session, file, &daq)?;
+    if file.offline_cpus.is_some() {
+        session.note("offline_cpus", &offline.taken())?;
+        session.header.not_granted.extend(online.iter().map(|why| format!("offline_cpus: {why}")));
+    }
     session.write()?;
     observe(Event::Started { dir: session.dir(), not_granted: &session.header.not_granted });
 
@@ -95,10 +110,17 @@ pub fn run(
         checkpoints.turn(&state)?;
         std::thread::sleep(READ.min(length.saturating_sub(elapsed)));
     }
+    // In a campaign it is shorter than asked: it stays open and goes on when the campaign does.
+    let cut_off = options.stop.load(Ordering::Acquire)
+        && !session.header.experiment.campaign.is_empty()
+        && before + begun.elapsed() < length;
     window.close();
     session.end_window();
     session.end_load()?;
-    let outcome = daq.stop().map_err(|error| LabError::Config(error.to_string()))?;
+    let outcome = daq.stop();
+    // Before anything can fail.
+    session.header.problems.extend(offline.restore());
+    let outcome = outcome.map_err(|error| LabError::Config(error.to_string()))?;
     // What was in the ring when the loop ended.
     reader.read(&mut state, keep.as_mut());
     if let Some(keep) = &mut keep {
@@ -107,6 +129,10 @@ pub fn run(
     checkpoints.write(&state)?;
     let whole = kept.load(Ordering::Relaxed) == state.recorder.count();
     conclude(&mut session, file, &state, &outcome, reader.stopped, whole)?;
+    if cut_off {
+        session.write()?;
+        return Err(LabError::Stopped { dir: session.dir().path().to_owned() });
+    }
     Ok(session.seal()?.1)
 }
 
@@ -241,19 +267,31 @@ fn conclude(
     for measure in &mut session.header.measures {
         measure.rate_hz = (rate_hz > 0.0).then_some(rate_hz);
     }
+    let loss = Loss::new(
+        "lost_edges",
+        "edges",
+        [state.lost_edges, state.next_index],
+        ("losses.most_lost_edges", file.losses.most_lost_edges),
+    );
     if let Some(latency) = session.header.measures.first_mut() {
-        latency.never = state.lost_edges;
+        // What is allowed to be lost is named, and no miss.
+        let lost = if loss.is_exceeded() { state.lost_edges } else { 0 };
+        latency.never = state.standing.skipped.saturating_add(lost);
+        latency.longest_miss_run = latency.deadline_ns.map(|_| state.standing.longest_row);
         latency.recorder = (!whole).then(|| STATE_FILE.to_owned());
     }
     let header = &mut session.header;
     header.records_lost = outcome.records_lost;
     header.problems.extend(outcome.ended.problem().map(str::to_owned));
+    header.problems.extend(state.standing.stood_still());
+    header.losses = vec![loss];
     let mut figure = |name: &str, value: f64| {
         header.figures.insert(name.to_owned(), value);
     };
     figure("edges", edges as f64);
     figure("edges_per_s", rate_hz);
     figure("lost_edges", state.lost_edges as f64);
+    figure("skipped_releases", state.standing.skipped as f64);
     figure("resends", state.resends as f64);
     if state.resumed > 0 {
         figure("resumed", f64::from(state.resumed));

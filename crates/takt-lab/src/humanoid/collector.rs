@@ -10,12 +10,12 @@ use takt_robot_humanoid::run::CycleRecord;
 use takt_rt::ring::Consumer;
 use takt_rundir::{Measure, RunDir};
 
-use super::latency::{Joiner, LatencyRow};
+use super::latency::{Joiner, Latencies, LatencyRow};
 use super::rows::{CYCLES, CycleRow, LATENCIES};
 use crate::LabError;
 use crate::collect::{Recorders, Rows, Sample, until_stopped};
 use crate::jobs::{self, Teller};
-use crate::keeper::Window;
+use crate::keeper::{Window, rows_kept};
 use crate::releases::{Job, Releases, Seen};
 
 /// How often rings are drained.
@@ -24,7 +24,7 @@ const PERIOD: Duration = Duration::from_millis(20);
 const BATCH: usize = 1024;
 /// Events kept for the run's header; the rest is counted.
 const MOST_EVENTS: usize = 1000;
-/// Latencies kept for the figures.
+/// Rows of latencies that are kept; the figures are of all.
 const MOST_LATENCIES: u64 = 1 << 20;
 
 /// What is drained.
@@ -82,6 +82,8 @@ pub(super) struct Collected {
     pub events: Vec<String>,
     /// Events beyond those.
     pub more_events: u64,
+    /// Latencies within the window.
+    pub latencies: Latencies,
     /// Cycles within the window.
     pub cycles: u64,
     /// Frames lost within the window.
@@ -125,7 +127,7 @@ impl Collector {
             releases,
             window: window.clone(),
             cycles: Rows::new(dir, CYCLES)?,
-            latencies: Rows::bounded(dir, LATENCIES, MOST_LATENCIES)?,
+            latencies: Rows::bounded(dir, LATENCIES, rows_kept(MOST_LATENCIES)?)?,
             cycle_recorders: Recorders::open(dir, measures, window, cycle_sample)?,
             latency_recorders: Recorders::open(dir, measures, window, latency_sample)?,
             joiner: Joiner::default(),
@@ -220,6 +222,7 @@ impl Collector {
             return Ok(());
         }
         self.latency_recorders.push(&row);
+        self.collected.latencies.push(&row);
         self.latencies.push(|| row)
     }
 }

@@ -13,11 +13,10 @@ use takt_rt::latency::DmaLatency;
 use takt_rt::ring;
 use takt_rt::settings::ThreadSettings;
 use takt_rt::thread::{self, Handle};
-use takt_rundir::{Measure, RunDir};
+use takt_rundir::Measure;
 
 use super::HumanoidFile;
 use super::collector::{COUNTS_FILE, Collected, Collector, Rings};
-use super::latency::{LatencyRow, in_cycles};
 use super::rows::{CYCLES, LATENCIES};
 use super::wire;
 use crate::LabError;
@@ -72,6 +71,7 @@ pub fn run(
     observe: &mut dyn FnMut(Event<'_>),
 ) -> Result<RunSummary, LabError> {
     let mut session = Session::create("humanoid", &file.tuning(), file, options)?;
+    session.header.verdict = file.verdict.clone();
     let robot = match Robot::start(file, options, &mut session, observe) {
         Ok(robot) => robot,
         Err(error) => {
@@ -245,7 +245,6 @@ impl Robot {
         }
         let (collected, releases) = self.collecting.join()??;
         drop(self.behind);
-        let latencies = latencies(session.dir())?;
         let header = &mut session.header;
         if let Some(why) = motion::why(finished.mode) {
             // A robot that stopped by itself did not do its work, however punctual its last cycles were.
@@ -263,7 +262,7 @@ impl Robot {
         releases.tell(&mut header.measures);
         header.problems.extend(releases.stood_still("the motion controller"));
         header.losses = file.losses.judge(&collected, finished.port.frames_per_cycle() as u64);
-        let seen = (&collected, &latencies[..], &releases);
+        let seen = (&collected, &releases);
         header.figures = figures(file, &finished, seen, self.devices, self.bring_up, reads);
         session.note("events", &collected.events)?;
         session.note("more_events", &collected.more_events)?;
@@ -307,25 +306,10 @@ fn tempfile_works(folder: &std::path::Path) -> bool {
     works
 }
 
-/// The latencies of all parts of the run.
-fn latencies(dir: &RunDir) -> Result<Vec<LatencyRow>, LabError> {
-    let columns = dir.columns(LATENCIES, &["event_ns", "sampled_ns", "seen_ns", "applied_ns"])?;
-    let [event, sampled, seen, applied] = &columns[..] else { return Ok(Vec::new()) };
-    let rows = event.iter().zip(sampled).zip(seen.iter().zip(applied));
-    let row = |((&event_ns, &sampled_ns), (&seen_ns, &applied_ns))| LatencyRow {
-        count: 0,
-        event_ns,
-        sampled_ns,
-        seen_ns,
-        applied_ns,
-    };
-    Ok(rows.map(row).collect())
-}
-
 fn figures(
     file: &HumanoidFile,
     finished: &Finished,
-    (collected, latencies, releases): (&Collected, &[LatencyRow], &Releases),
+    (collected, releases): (&Collected, &Releases),
     devices: usize,
     bring_up: Duration,
     reads: u64,
@@ -365,7 +349,7 @@ fn figures(
     ]
     .map(|(name, value)| (name.to_owned(), value))
     .into();
-    let latencies = in_cycles(latencies, file.motion.period().as_nanos() as f64);
+    let latencies = collected.latencies.in_cycles(file.motion.period().as_nanos() as f64);
     for (name, latency) in ["sensor_latency", "command_latency", "reaction"].iter().zip(latencies) {
         if let Some(latency) = latency {
             figures.insert(format!("{name}_cycles"), latency.mean);

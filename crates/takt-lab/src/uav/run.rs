@@ -60,6 +60,7 @@ pub fn run(
     // The whole run has so many jobs; a flight that goes on begins at its start again.
     let all = config.iterations;
     config.iterations = all.saturating_sub(before.as_ref().map_or(0, |counts| counts.done)).max(1);
+    session.header.verdict = file.verdict.clone();
     let mut flight = match Flight::prepare(&config) {
         Ok(flight) => flight,
         Err(error) => {
