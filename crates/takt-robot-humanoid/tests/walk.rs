@@ -3,8 +3,8 @@
 
 use std::time::{Duration, Instant};
 
-use takt_link_ethercat::control::{Link, bring_up, in_process};
-use takt_link_ethercat::segment::{Segment, SegmentConfig, SegmentControl};
+use takt_link_ethercat::control::{Idle, Link, bring_up, in_process};
+use takt_link_ethercat::segment::{AlState, Segment, SegmentConfig, SegmentControl};
 use takt_robot_humanoid::run::{self, CycleRecord, Finished, Running};
 use takt_robot_humanoid::{HumanoidConfig, Mode, StopReason};
 use takt_rt::periodic::SleepStrategy;
@@ -71,13 +71,18 @@ fn all_59_walk_and_stop_when_asked() {
     std::thread::sleep(Duration::from_millis(500));
     robot.running.shared.stop();
     robot.until(3);
+    let control = robot.control.clone();
     let (finished, records) = robot.end();
     assert_eq!(finished.mode, Mode::Stopped(StopReason::Asked));
     assert!(finished.safe);
     assert_eq!(finished.enabled, (43, 43));
     let totals = finished.port.totals();
     assert_eq!((totals.lost_frames, totals.working_counter_errors), (0, 0), "{totals:?}");
-    assert_eq!(records.len() as u64, totals.cycles);
+    // The cycles while devices were asked down are not the controller's.
+    assert!((records.len() as u64..records.len() as u64 + 200).contains(&totals.cycles), "{totals:?}");
+    assert_eq!(finished.not_down, None);
+    let devices = control.devices();
+    assert!(devices.iter().all(|device| device.state < AlState::SafeOp && device.clock.expired == 0));
     assert!(records.windows(2).all(|pair| pair[1].index == pair[0].index + 1 + u64::from(pair[1].skipped)));
     // The probe's events were seen and answered.
     assert!(records.last().unwrap().events > 0);
@@ -106,4 +111,23 @@ fn a_drive_fault_stops_the_others() {
     robot.until(3);
     let (finished, _) = robot.end();
     assert_eq!(finished.mode, Mode::Stopped(StopReason::DriveFault));
+}
+
+#[test]
+fn devices_stay_in_op_between_bring_up_and_control() {
+    let config = config(59);
+    // What a busy test machine may hold a thread up for lies between the two.
+    let description = SegmentConfig { watchdog_ms: 700, ..SegmentConfig::humanoid(59) };
+    let segment = Segment::new(&description).unwrap();
+    let control = segment.control();
+    let Link { port, .. } = bring_up(in_process(segment), &config.control(), &mut |_| {}).unwrap();
+    let idle = Idle::start(port, config.period(), &ThreadSettings::default()).unwrap();
+    let before = control.counts().cyclic;
+    std::thread::sleep(Duration::from_millis(2000));
+    assert!(control.counts().cyclic > before + 100, "the wire is not silent");
+    let devices = control.devices();
+    assert!(devices.iter().all(|device| device.state == AlState::Op && device.clock.expired == 0));
+    // Nobody took it: devices are asked down all the same.
+    drop(idle);
+    assert!(control.devices().iter().all(|device| device.state < AlState::SafeOp));
 }

@@ -31,6 +31,16 @@ pub trait Wire: Send {
 
     /// Waits until a frame may have come, or `deadline_ns` of CLOCK_MONOTONIC has passed.
     fn wait(&mut self, deadline_ns: u64);
+
+    /// The time that deadlines and cycles are told in: CLOCK_MONOTONIC, but for a simulation in a time of its own.
+    fn now_ns(&self) -> u64 {
+        monotonic_ns()
+    }
+
+    /// Sleeps until `at_ns` of that time.
+    fn sleep_until(&mut self, at_ns: u64) {
+        takt_rt::clock::sleep_until(at_ns);
+    }
 }
 
 /// A network interface, through a packet socket.
