@@ -7,7 +7,7 @@
 //! Whoever breaks off between two steps leaves a run directory with what was known until then.
 
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -17,13 +17,16 @@ use takt_rt::cpus::MachineCpus;
 use takt_rt::placement::{affinity, set_affinity};
 use takt_rt::policy::Policy;
 use takt_rt::ran_on;
-use takt_rundir::{CpuTime, FORMAT, Machine, RUN_FILE, RunDir, RunHeader, SUMMARY_FILE, utc_now};
+use takt_rundir::{CpuTime, FORMAT, Machine, Measure, RUN_FILE, RunDir, RunHeader, SUMMARY_FILE, utc_now};
 
 use crate::LabError;
 use crate::options::{Interference, RunOptions, Target};
 
 /// Time between the start of the interference, or of the robot, and the measured window.
 pub const SETTLE: Duration = Duration::from_millis(500);
+
+/// Least time between two looks at where threads run.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// Folder in the run directory for what disk stress writes; empty and gone afterwards.
 const SCRATCH: &str = "scratch";
@@ -44,6 +47,7 @@ pub struct Session {
     extra: Map<String, Value>,
     cpu_before: CpuTime,
     threads: ran_on::Watch,
+    looked: Option<Instant>,
     load: Option<Load>,
     punctual: Option<Punctual>,
     /// Whether the folder holds measured samples, or may.
@@ -122,6 +126,8 @@ impl Session {
             work: Vec::new(),
             losses: Vec::new(),
             failures: Vec::new(),
+            doubts: Vec::new(),
+            verdict: Default::default(),
         };
         let mut session = Self {
             dir,
@@ -129,6 +135,7 @@ impl Session {
             extra: Map::new(),
             cpu_before: CpuTime::default(),
             threads: ran_on::Watch::begin(),
+            looked: None,
             load: None,
             punctual: None,
             begun: matches!(options.target, Target::Resume(_)),
@@ -194,9 +201,19 @@ impl Session {
         Ok(())
     }
 
+    /// Looks where threads are, once a second, and not while interference is there: this thread has real-time priority then, and reading a
+    /// file for each of a hundred noise threads would hold up a loop that has none.
+    fn look_at_threads(&mut self) {
+        let due = self.looked.is_none_or(|at| at.elapsed() >= LOOK);
+        if due && self.punctual.is_none() {
+            self.threads.look();
+            self.looked = Some(Instant::now());
+        }
+    }
+
     /// What of the interference has died, in a sentence.
     pub fn load_trouble(&mut self) -> Option<String> {
-        self.threads.look();
+        self.look_at_threads();
         self.load.as_mut().and_then(|load| load.check().err()).map(|error| error.to_string())
     }
 
@@ -205,6 +222,7 @@ impl Session {
     /// # Errors
     /// [`LabError::Files`].
     pub fn begin_window(&mut self) -> Result<u64, LabError> {
+        self.header.judge_claims().map_err(LabError::Config)?;
         self.begun = true;
         self.threads.look();
         self.cpu_before = CpuTime::read();
@@ -273,6 +291,7 @@ impl Session {
         let strayed = placement.threads.iter().filter_map(ran_on::ThreadCpus::strayed);
         self.header.problems.extend(strayed);
         self.note("placement", &placement)?;
+        self.header.failures.extend(never_ran(&self.header));
         let exceeded = self.header.losses.iter().filter(|loss| loss.is_exceeded());
         self.header.failures.extend(exceeded.filter_map(takt_rundir::Loss::sentence));
         self.write()?;
@@ -288,6 +307,23 @@ impl Session {
             self.dir.discard();
         }
     }
+}
+
+/// Releases that never ran of tasks that the verdict is not about: nothing else of it would tell. Where the robot's file claims how
+/// rarely it may miss, that decides instead.
+fn never_ran(header: &RunHeader) -> Vec<String> {
+    if !header.verdict.is_default() {
+        return Vec::new();
+    }
+    let judged: Vec<&Measure> =
+        takt_rundir::judged(&header.measures).into_iter().map(|index| &header.measures[index]).collect();
+    let mut told: Vec<&Measure> = Vec::new();
+    for measure in header.measures.iter().filter(|measure| measure.never > 0) {
+        if !judged.iter().chain(&told).any(|known| known.file == measure.file) {
+            told.push(measure);
+        }
+    }
+    told.iter().map(|m| format!("{}: {} releases never ran", m.title, m.never)).collect()
 }
 
 /// A name for a folder: letters, digits, `.`, `-` and `_` alone.

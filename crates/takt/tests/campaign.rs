@@ -234,6 +234,8 @@ fn shipped_campaigns_resolve_to_the_papers_matrices() {
         ("humanoid", 18),
         ("manager", 3),
         ("daq", 7),
+        ("daq-cores", 7),
+        ("daq-long", 8),
     ] {
         let output = run(["campaign", "run", name, "--dry-run"]).output().unwrap();
         assert_eq!(output.status.code(), Some(0), "{name}: {}", stderr(&output));
