@@ -1,10 +1,11 @@
 //! Changing settings for a while: every value from before is in a state file before the first one is written.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Component, Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use takt_files::Folder;
 
 use crate::error::DoctorError;
 use crate::report::Report;
@@ -60,6 +61,12 @@ struct Saved {
     before: String,
 }
 
+/// Where the state file is unless said otherwise: a folder of this user's alone, never one of everybody's, because what the file
+/// says is written to the kernel.
+pub fn default_state() -> PathBuf {
+    takt_files::state_folder().join("doctor.json")
+}
+
 /// Makes the changes of all safe findings of `report`. The values from before go to `state_file`; one that is there
 /// already keeps its values, so that [`revert`] leads back to the state before the first call. Settings that are as
 /// wanted are left alone. A setting that the kernel refuses is told by [`Changed::error`]; the others are made.
@@ -68,6 +75,10 @@ struct Saved {
 /// [`DoctorError::StateFile`] or [`DoctorError::ForeignState`] when the values from before cannot be kept; nothing is
 /// changed then.
 pub fn apply(report: &Report, state_file: &Path) -> Result<Vec<Changed>, DoctorError> {
+    if let (true, Some(folder)) = (state_file == default_state(), state_file.parent()) {
+        takt_files::private_folder(folder)
+            .map_err(|source| DoctorError::StateFile { path: state_file.to_owned(), source })?;
+    }
     apply_below(Path::new("/"), report, state_file)
 }
 
@@ -218,10 +229,15 @@ fn permitted(path: &Path, value: &str) -> Result<(), String> {
 
 fn load(state_file: &Path) -> Result<Option<State>, DoctorError> {
     let foreign = |reason: String| DoctorError::ForeignState { path: state_file.to_owned(), reason };
-    let text = match fs::read_to_string(state_file) {
+    let text = match takt_files::read_own(state_file, takt_files::CONFIGURATION_BYTES) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) if error.kind() == io::ErrorKind::InvalidData => return Err(foreign(error.to_string())),
+        // What was written by others leads nowhere, whatever it says.
+        Err(error)
+            if matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::PermissionDenied) =>
+        {
+            return Err(foreign(error.to_string()));
+        }
         Err(source) => return Err(DoctorError::StateFile { path: state_file.to_owned(), source }),
     };
     let state: State = serde_json::from_str(&text).map_err(|error| foreign(error.to_string()))?;
@@ -238,19 +254,12 @@ fn load(state_file: &Path) -> Result<Option<State>, DoctorError> {
 fn save(state_file: &Path, state: &State) -> Result<(), DoctorError> {
     let error = |source: io::Error| DoctorError::StateFile { path: state_file.to_owned(), source };
     let text = serde_json::to_string_pretty(state).map_err(|e| error(io::Error::other(e)))?;
-    let mut name = state_file.file_name().unwrap_or_default().to_owned();
-    name.push(".new");
-    let new = state_file.with_file_name(name);
-    let folder = match state_file.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() => folder,
-        _ => Path::new("."),
-    };
     let write = || {
-        let mut file = File::create(&new)?;
-        file.write_all(text.as_bytes())?;
-        file.sync_all()?;
-        fs::rename(&new, state_file)?;
-        File::open(folder)?.sync_all()
+        takt_files::check_folder(state_file.parent().unwrap_or(Path::new("")))?;
+        let (folder, name) = Folder::of(state_file)?;
+        let mut draft = folder.private_draft(name)?;
+        draft.write_all(text.as_bytes())?;
+        draft.finish_on_disk()
     };
     write().map_err(error)
 }

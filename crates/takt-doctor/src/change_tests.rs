@@ -123,6 +123,54 @@ fn a_foreign_state_file_writes_nothing() {
     assert_eq!(all(root.path()), ["950000", "always", "powersave"]);
 }
 
+/// Root's `--apply` and `--revert` with a state file in a folder that others write to, too.
+#[test]
+fn what_another_user_planted_is_neither_followed_nor_believed() {
+    use std::os::unix::fs::{PermissionsExt, chown, symlink};
+    let root = machine();
+    let shared = root.path().join("shared");
+    fs::create_dir(&shared).unwrap();
+    fs::set_permissions(&shared, fs::Permissions::from_mode(0o1777)).unwrap();
+    let victim = root.path().join("victim");
+    fs::write(&victim, "precious").unwrap();
+    let state = shared.join("state.json");
+    for draft in ["state.json.new", "state.json.tmp"] {
+        symlink(&victim, shared.join(draft)).unwrap();
+    }
+    apply_below(root.path(), &report(&[(RT, "-1")]), &state).unwrap();
+    assert_eq!(fs::read_to_string(&victim).unwrap(), "precious");
+    assert_eq!(fs::metadata(&state).unwrap().permissions().mode() & 0o777, 0o600);
+    revert_below(root.path(), &state).unwrap();
+
+    // A state that somebody else wrote, or could have: `--revert` must not write what it says.
+    let planted = "{\"format\": 1, \"settings\": [{\"path\": \"/proc/sys/kernel/sched_rt_runtime_us\", \"before\": \"1\"}]}";
+    fs::write(&state, planted).unwrap();
+    fs::set_permissions(&state, fs::Permissions::from_mode(0o666)).unwrap();
+    let refused = |why: &str| {
+        let error = revert_below(root.path(), &state).unwrap_err();
+        assert!(
+            matches!(error, DoctorError::ForeignState { .. }) && error.to_string().contains(why),
+            "{error}"
+        );
+        let error = apply_below(root.path(), &report(&[(RT, "-1")]), &state).unwrap_err();
+        assert!(matches!(error, DoctorError::ForeignState { .. }), "{error}");
+        assert_eq!(all(root.path())[0], "950000");
+    };
+    refused("others may write");
+    fs::set_permissions(&state, fs::Permissions::from_mode(0o644)).unwrap();
+    if chown(&state, Some(65_534), None).is_err() {
+        eprintln!("SKIPPED: a second user needs root");
+        return;
+    }
+    refused("the file of user 65534");
+    // A folder of somebody else's: the file could be replaced between writing and reading.
+    fs::remove_file(&state).unwrap();
+    chown(&shared, Some(65_534), None).unwrap();
+    let error = apply_below(root.path(), &report(&[(RT, "-1")]), &state).unwrap_err().to_string();
+    assert!(error.contains("belongs to user 65534"), "{error}");
+    assert_eq!(all(root.path())[0], "950000");
+}
+
 #[test]
 fn findings_that_are_not_safe_are_left_alone() {
     let root = machine();

@@ -11,8 +11,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use takt_rt::clock::{self, monotonic_ns};
+use takt_rt::cpus::MachineCpus;
 use takt_rt::memory::thread_switches;
-use takt_rt::placement::{self, CpuSet};
+use takt_rt::placement::CpuSet;
 use takt_rt::policy::Policy;
 use takt_rt::settings::ThreadSettings;
 use takt_rt::thread;
@@ -43,7 +44,7 @@ pub struct GapOptions {
     /// The loop's priority (SCHED_FIFO). Default 90: above what robots use, below the kernel's own threads of highest
     /// urgency (99: migration, watchdog).
     pub priority: u8,
-    /// On which CPUs, at the same time. `None`: all online ones that the caller may use.
+    /// On which CPUs, at the same time. `None`: all that the caller may use, isolated ones too.
     pub cpus: Option<CpuSet>,
 }
 
@@ -113,7 +114,8 @@ pub fn detect_gaps(options: &GapOptions) -> Result<Vec<CpuGaps>, DoctorError> {
     if !(Duration::from_millis(1)..=Duration::from_secs(3600)).contains(&options.duration) {
         return Err(error("duration", format!("{:?}", options.duration), "1ms..=1h"));
     }
-    let cpus = options.cpus.or_else(|| placement::affinity(0).ok()).unwrap_or(CpuSet::EMPTY);
+    let usable = || MachineCpus::read().ok().map(|machine| machine.usable);
+    let cpus = options.cpus.or_else(usable).unwrap_or(CpuSet::EMPTY);
     // All begin together, when the last thread is there.
     let start_ns = monotonic_ns() + 20_000_000;
     let end_ns = start_ns + options.duration.as_nanos() as u64;
@@ -128,13 +130,15 @@ pub fn detect_gaps(options: &GapOptions) -> Result<Vec<CpuGaps>, DoctorError> {
             let name: String = format!("takt-gap-{cpu}").chars().take(15).collect();
             let body = move |granted: &takt_rt::settings::Granted| {
                 let real_time = granted.effective.policy.is_some_and(|policy| policy.is_real_time());
-                look(cpu, start_ns, end_ns, threshold_ns, real_time)
+                // Without its CPU, it would tell of another one.
+                let placed = granted.effective.cpus == CpuSet::single(cpu).ok();
+                placed.then(|| look(cpu, start_ns, end_ns, threshold_ns, real_time))
             };
             // A CPU that went offline meanwhile has no gaps.
             thread::spawn_with(&name, &settings, body).ok()
         })
         .collect();
-    Ok(handles.into_iter().filter_map(|handle| handle.join().ok()).collect())
+    Ok(handles.into_iter().filter_map(|handle| handle.join().ok().flatten()).collect())
 }
 
 fn look(cpu: usize, start_ns: u64, end_ns: u64, threshold_ns: u64, real_time: bool) -> CpuGaps {
@@ -238,7 +242,7 @@ mod tests {
         let options =
             GapOptions { duration: Duration::from_millis(60), priority: 2, ..GapOptions::default() };
         let found = detect_gaps(&options).unwrap();
-        assert_eq!(found.len(), placement::affinity(0).unwrap().len());
+        assert_eq!(found.len(), MachineCpus::read().unwrap().usable.len());
         for cpu in &found {
             // Under load without a right to real-time priority, a single gap may fill all of the time.
             assert!(cpu.looked_ns > 0, "{cpu:?}");
@@ -252,7 +256,7 @@ mod tests {
     #[test]
     fn another_task_on_the_cpu_is_told_from_the_hardware() {
         let _machine = crate::alone();
-        let cpu = placement::affinity(0).unwrap().iter().next().unwrap();
+        let cpu = MachineCpus::read().unwrap().usable.iter().next().unwrap();
         let set = CpuSet::single(cpu).unwrap();
         // Preempts the loop, of priority 2, for half a millisecond now and then.
         let settings = ThreadSettings {

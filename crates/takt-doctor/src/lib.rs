@@ -25,7 +25,7 @@ mod rights;
 mod text;
 mod tree;
 
-pub use change::{Change, Changed, apply, revert};
+pub use change::{Change, Changed, apply, default_state, revert};
 pub use error::DoctorError;
 pub use examine::{Options, examine};
 pub use gaps::{CpuGaps, GapOptions, detect_gaps};

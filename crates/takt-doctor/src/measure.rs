@@ -2,8 +2,9 @@
 
 use std::time::{Duration, Instant};
 
+use takt_rt::cpus::MachineCpus;
 use takt_rt::periodic::SleepStrategy;
-use takt_rt::placement::{self, CpuSet};
+use takt_rt::placement::CpuSet;
 use takt_rt::policy::Policy;
 use takt_rt::probe::{Lateness, Probe, wakeup_lateness};
 use takt_rt::settings::ThreadSettings;
@@ -58,7 +59,7 @@ pub(crate) fn measure(tree: &Tree, options: &Options) -> Result<Measured, Doctor
     let ticks = cpu_ticks(tree);
     let clock = clocks::measure_reading();
     let half = Duration::from_secs_f64(options.seconds * 0.48);
-    let cpus = placement::affinity(0).unwrap_or(CpuSet::EMPTY);
+    let cpus = MachineCpus::read().map_or(CpuSet::EMPTY, |machine| machine.usable);
     let (since, before) = (Instant::now(), Interrupts::read(tree));
     let (lateness, other) = lateness(&cpus, options.priority, half);
     let rates = Interrupts::read(tree).zip(before);
@@ -101,7 +102,12 @@ fn lateness(cpus: &CpuSet, priority: u8, duration: Duration) -> (Vec<(usize, Lat
         let other = probe(Policy::default(), None);
         let other = scope.spawn(move || wakeup_lateness(&other).ok());
         let found = threads.into_iter().filter_map(|(cpu, thread)| Some((cpu, thread.join().ok()??)));
-        (found.collect(), other.join().ok().flatten())
+        // Without its CPU, a probe would tell of another one.
+        let placed = |(cpu, lateness): &(usize, Lateness)| {
+            let granted = lateness.granted.as_ref().and_then(|granted| granted.effective.cpus);
+            granted == CpuSet::single(*cpu).ok()
+        };
+        (found.filter(placed).collect(), other.join().ok().flatten())
     })
 }
 
@@ -138,9 +144,9 @@ pub(crate) fn wakeups(measured: Option<&Measured>) -> Check {
     let count: usize = measured.lateness.iter().map(|(_, lateness)| lateness.samples_ns.len()).sum();
     let skipped: u64 = measured.lateness.iter().map(|(_, lateness)| lateness.skipped).sum();
     let evidence = format!(
-        "{count} wake-ups at 2 kHz on {} CPUs: median {:.1} us, 99 % within {:.1} us, worst {:.1} us (CPU {cpu}), {skipped} \
+        "{count} wake-ups at 2 kHz on CPUs {}: median {:.1} us, 99 % within {:.1} us, worst {:.1} us (CPU {cpu}), {skipped} \
          periods lost{}",
-        measured.lateness.len(),
+        CpuSet::from_cpus(measured.lateness.iter().map(|(cpu, _)| *cpu)).unwrap_or(CpuSet::EMPTY),
         us(median),
         us(p99),
         us(worst),
@@ -150,6 +156,10 @@ pub(crate) fn wakeups(measured: Option<&Measured>) -> Check {
         .with_number("median_us", us(median))
         .with_number("p99_us", us(p99))
         .with_number("worst_us", us(worst));
+    let check = measured.lateness.iter().fold(check, |check, (cpu, lateness)| {
+        let worst = lateness.quantile_ns(1.0).map_or(f64::NAN, us);
+        check.with_number(&format!("cpu{cpu}_worst_us"), worst)
+    });
     let fix = "see the other findings; `takt bench` measures your robot under load";
     match worst {
         // Other programs may have been the cause: nothing is said against the machine.
@@ -184,9 +194,9 @@ fn judge_gaps(check: Check, gaps: &[CpuGaps], is_virtual: bool, threshold: Durat
     let looked_s = sum(|cpu| cpu.looked_ns) as f64 / 1e9;
     let real_time = gaps.iter().all(|cpu| cpu.real_time);
     let mut evidence = format!(
-        "in {looked_s:.2} s of spinning on {} CPUs: {count} gaps above {threshold:?}, {preempted} of them another task; longest \
+        "in {looked_s:.2} s of spinning on CPUs {}: {count} gaps above {threshold:?}, {preempted} of them another task; longest \
          other gap {:.1} us (CPU {}); {} jumps above 1 us in all",
-        gaps.len(),
+        CpuSet::from_cpus(gaps.iter().map(|gaps| gaps.cpu)).unwrap_or(CpuSet::EMPTY),
         us(worst.worst_alone_ns),
         worst.cpu,
         sum(|cpu| cpu.stalls),

@@ -16,7 +16,9 @@ const HEAD: usize = 8 + 32 + 32;
 
 /// `$XDG_CACHE_HOME/takt/gpu` or `~/.cache/takt/gpu`; `None` without a home.
 pub(crate) fn folder() -> Option<PathBuf> {
-    let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let absolute = |name: &str| {
+        takt_files::environment::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute())
+    };
     let base = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")))?;
     Some(base.join("takt/gpu"))
 }

@@ -8,6 +8,7 @@ use std::sync::Mutex;
 
 use libloading::Library;
 use libloading::os::unix::{self, RTLD_LOCAL, RTLD_NOW};
+use takt_files::environment;
 
 use crate::api::{Api, NEEDED};
 use crate::error::{CudaVersion, GpuError};
@@ -51,7 +52,9 @@ pub fn set_libraries(cuda: Option<PathBuf>, nvrtc: Option<PathBuf>) {
 }
 
 fn candidates(chosen: Option<PathBuf>, variable: &str, usual: &[&str]) -> Vec<PathBuf> {
-    match chosen.or_else(|| std::env::var_os(variable).filter(|value| !value.is_empty()).map(PathBuf::from)) {
+    match chosen
+        .or_else(|| environment::var_os(variable).filter(|value| !value.is_empty()).map(PathBuf::from))
+    {
         Some(path) => vec![path],
         None => usual.iter().map(PathBuf::from).collect(),
     }
@@ -61,6 +64,14 @@ fn candidates(chosen: Option<PathBuf>, variable: &str, usual: &[&str]) -> Vec<Pa
 pub(crate) fn open_first(paths: &[PathBuf]) -> Result<Library, Vec<String>> {
     let mut looked = Vec::new();
     for path in paths {
+        // A plain name is the dynamic linker's to find, which believes nobody in a program with capabilities from its file.
+        if path.components().count() > 1
+            && let Err(error) = environment::check_library(path)
+        {
+            let missing = error.kind() == std::io::ErrorKind::NotFound;
+            looked.push(if missing { path.display().to_string() } else { error.to_string() });
+            continue;
+        }
         // SAFETY: the driver and NVRTC are meant to be opened so; their initialisers have no conditions.
         match unsafe { unix::Library::open(Some(path), RTLD_NOW | RTLD_LOCAL) } {
             Ok(library) => return Ok(library.into()),
@@ -82,7 +93,7 @@ pub(crate) fn compilers() -> Vec<PathBuf> {
     let mut paths = candidates(chosen, NVRTC_LIBRARY_VARIABLE, COMPILERS);
     // A Python environment in use: `pip install nvidia-cuda-nvrtc-cu12` puts it there.
     if paths.len() > 1
-        && let Some(environment) = std::env::var_os("VIRTUAL_ENV")
+        && let Some(environment) = environment::var_os("VIRTUAL_ENV")
         && let Ok(versions) = std::fs::read_dir(PathBuf::from(environment).join("lib"))
     {
         for version in versions.flatten() {

@@ -56,8 +56,8 @@ fn unpack_into(cache: &Path, name: &str) -> Result<PathBuf, LabError> {
     let folder = path.parent().unwrap_or(cache);
     fs::create_dir_all(folder).map_err(LabError::io(folder))?;
     // Several processes may unpack at once: each renames a whole file of its own into place.
-    let temporary = path.with_extension(format!("{}.tmp", std::process::id()));
-    fs::write(&temporary, recording.bytes).map_err(LabError::io(&temporary))?;
+    let temporary = path.with_extension(format!("{}", std::process::id()));
+    takt_files::write(&temporary, recording.bytes).map_err(LabError::io(&temporary))?;
     fs::rename(&temporary, &path).map_err(LabError::io(&path))?;
     Ok(path)
 }
@@ -69,11 +69,10 @@ fn shipped_sum(name: &str) -> &'static str {
 }
 
 fn cache_folder() -> PathBuf {
-    let set = |key: &str| std::env::var_os(key).filter(|v| !v.is_empty()).map(PathBuf::from);
+    let set = |key: &str| takt_files::environment::var_os(key).filter(|v| !v.is_empty()).map(PathBuf::from);
     set("XDG_CACHE_HOME")
         .or_else(|| set("HOME").map(|home| home.join(".cache")))
-        .unwrap_or_else(std::env::temp_dir)
-        .join("takt")
+        .map_or_else(takt_files::state_folder, |cache| cache.join("takt"))
 }
 
 #[cfg(test)]

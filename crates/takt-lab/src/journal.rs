@@ -11,6 +11,7 @@ use crate::LabError;
 use crate::collect::{Recorders, Rows, Sample};
 use crate::jobs::{Task, Teller};
 use crate::keeper::{MOST_ROWS, Window};
+use crate::releases::{Job, Releases};
 
 /// A kill loses at most this much.
 const FLUSH_EVERY: Duration = Duration::from_secs(1);
@@ -34,10 +35,8 @@ pub struct Journal {
     most_rows: u64,
     recorders: Recorders<JobRecord>,
     flushed: Instant,
-    window: Window,
-    period_ns: u64,
-    /// Releases skipped within the window.
-    pub skipped: u64,
+    /// The releases of the window.
+    pub(crate) releases: Releases,
     /// Records lost.
     pub lost: u64,
     told: Option<(Teller, &'static Task)>,
@@ -64,15 +63,14 @@ impl Journal {
         window: &Window,
         period: Duration,
     ) -> Result<Self, LabError> {
+        let period_ns = u64::try_from(period.as_nanos()).unwrap_or(u64::MAX);
         Ok(Self {
             dir: dir.clone(),
             rows: None,
             most_rows: MOST_ROWS,
+            releases: Releases::new(period_ns, window, measures, &["lateness", "response"]),
             recorders: Recorders::open(dir, measures, window, sample)?,
             flushed: Instant::now(),
-            window: window.clone(),
-            period_ns: (period.as_nanos() as u64).max(1),
-            skipped: 0,
             lost: 0,
             told: None,
         })
@@ -108,10 +106,12 @@ impl JobSink for Journal {
 
     fn records(&mut self, _: TaskId, records: &[JobRecord]) -> io::Result<()> {
         for record in records {
-            if let Some(elapsed_ns) = self.window.elapsed_ns(record.planned_ns) {
-                // Of those before the first job of the window, only the ones within it.
-                self.skipped += u64::from(record.skipped).min(elapsed_ns / self.period_ns);
-            }
+            let JobRecord { planned_ns, wake_ns, .. } = *record;
+            let job = Job { planned_ns, wake_ns, skipped: record.skipped.into() };
+            self.releases.job(job, |measure| match measure {
+                "lateness" => Some(record.lateness_ns()),
+                _ => Some(record.response_ns()),
+            });
             if let Some((teller, task)) = &mut self.told {
                 teller.job(task, 0, [record.planned_ns, record.start_ns, record.end_ns]);
             }
@@ -180,7 +180,7 @@ mod tests {
             sizes.push((size("samples/cyclic.csv"), size("recorder-lateness.json")));
         }
         // At 7, 1007, 2007 ...; of the two skipped before job 7, at 7 us, both lie in the window that opened at 5 us.
-        assert_eq!(journal.skipped, 2 + 99 * 3);
+        assert_eq!(journal.releases.never, 2 + 99 * 3);
         let lateness: Streamed = read_json(&dir.path().join("recorder-lateness.json")).unwrap();
         let lateness = lateness.recorder;
         assert_eq!((lateness.count(), lateness.max_ns()), (100_000 - 5, 499));

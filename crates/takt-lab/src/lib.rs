@@ -16,6 +16,7 @@ mod journal;
 pub mod keeper;
 pub mod kernels;
 pub mod options;
+mod releases;
 pub mod robot;
 pub mod ros;
 mod session;

@@ -1,6 +1,5 @@
 //! Any robot from its configuration file: the key `robot` at the top says which; without it, the safety cell.
 
-use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
@@ -77,7 +76,8 @@ impl RobotFile {
     /// # Errors
     /// [`LabError::Files`] or [`LabError::Config`], which names file, line and what is accepted.
     pub fn load(path: &Path) -> Result<Self, LabError> {
-        let text = fs::read_to_string(path).map_err(LabError::io(path))?;
+        let text =
+            takt_files::read_to_string(path, takt_files::CONFIGURATION_BYTES).map_err(LabError::io(path))?;
         Self::parse(&text, &path.display().to_string(), path.parent().unwrap_or(Path::new("")))
     }
 
@@ -94,7 +94,8 @@ impl RobotFile {
     /// # Errors
     /// As [`load`](Self::load).
     pub fn parse(text: &str, name: &str, folder: &Path) -> Result<Self, LabError> {
-        let config = |error: String| LabError::Config(format!("{name}: {}", error.trim_end()));
+        let config =
+            |error: String| LabError::Config(format!("{name}: {}", takt_files::shortened(error.trim_end())));
         let which: Which = toml::from_str(text).map_err(|e| config(e.to_string()))?;
         match which.robot.as_ref().and_then(toml::Value::as_str).unwrap_or("cell") {
             "cell" => CellFile::parse(text, name, folder).map(Self::Cell),

@@ -13,18 +13,27 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 use takt_load::{Load, LoadReport};
 use takt_rt::clock::monotonic_ns;
+use takt_rt::cpus::MachineCpus;
 use takt_rt::placement::{affinity, set_affinity};
 use takt_rt::policy::Policy;
+use takt_rt::ran_on;
 use takt_rundir::{CpuTime, FORMAT, Machine, RUN_FILE, RunDir, RunHeader, SUMMARY_FILE, utc_now};
 
 use crate::LabError;
-use crate::options::{Interference, RunOptions};
+use crate::options::{Interference, RunOptions, Target};
 
 /// Time between the start of the interference, or of the robot, and the measured window.
 pub const SETTLE: Duration = Duration::from_millis(500);
 
 /// Folder in the run directory for what disk stress writes; empty and gone afterwards.
 const SCRATCH: &str = "scratch";
+
+/// The machine's CPUs, and where each thread of the run was to run, may run and ran: `placement` of `run.json`.
+#[derive(Debug, Serialize)]
+struct Placement {
+    machine: Option<MachineCpus>,
+    threads: Vec<ran_on::ThreadCpus>,
+}
 
 /// A run from its first file to its seal.
 #[derive(Debug)]
@@ -34,8 +43,11 @@ pub struct Session {
     pub header: RunHeader,
     extra: Map<String, Value>,
     cpu_before: CpuTime,
+    threads: ran_on::Watch,
     load: Option<Load>,
     punctual: Option<Punctual>,
+    /// Whether the folder holds measured samples, or may.
+    begun: bool,
 }
 
 /// The thread that times the run has the lowest real-time priority while interference competes for the CPUs: else a
@@ -108,6 +120,7 @@ impl Session {
             phases: Vec::new(),
             figures: Default::default(),
             work: Vec::new(),
+            losses: Vec::new(),
             failures: Vec::new(),
         };
         let mut session = Self {
@@ -115,8 +128,10 @@ impl Session {
             header,
             extra: Map::new(),
             cpu_before: CpuTime::default(),
+            threads: ran_on::Watch::begin(),
             load: None,
             punctual: None,
+            begun: matches!(options.target, Target::Resume(_)),
         };
         session.note("asked", asked)?;
         Ok(session)
@@ -181,6 +196,7 @@ impl Session {
 
     /// What of the interference has died, in a sentence.
     pub fn load_trouble(&mut self) -> Option<String> {
+        self.threads.look();
         self.load.as_mut().and_then(|load| load.check().err()).map(|error| error.to_string())
     }
 
@@ -189,6 +205,8 @@ impl Session {
     /// # Errors
     /// [`LabError::Files`].
     pub fn begin_window(&mut self) -> Result<u64, LabError> {
+        self.begun = true;
+        self.threads.look();
         self.cpu_before = CpuTime::read();
         let now_ns = monotonic_ns();
         self.window([now_ns, u64::MAX]);
@@ -199,6 +217,7 @@ impl Session {
     /// The measured window ends now. Returns CLOCK_MONOTONIC nanoseconds.
     pub fn end_window(&mut self) -> u64 {
         let now_ns = monotonic_ns();
+        self.threads.look();
         self.header.cpu = CpuTime::read().since(&self.cpu_before);
         let from_ns = self.header.measures.first().and_then(|m| m.window_ns).map_or(0, |w| w[0]);
         self.window([from_ns, now_ns]);
@@ -250,6 +269,12 @@ impl Session {
         summarise: impl FnOnce(&RunDir) -> Result<S, LabError>,
     ) -> Result<(RunDir, S), LabError> {
         self.header.finished_utc = Some(utc_now());
+        let placement = Placement { machine: MachineCpus::read().ok(), threads: self.threads.report() };
+        let strayed = placement.threads.iter().filter_map(ran_on::ThreadCpus::strayed);
+        self.header.problems.extend(strayed);
+        self.note("placement", &placement)?;
+        let exceeded = self.header.losses.iter().filter(|loss| loss.is_exceeded());
+        self.header.failures.extend(exceeded.filter_map(takt_rundir::Loss::sentence));
         self.write()?;
         let summary = summarise(&self.dir)?;
         self.dir.write_json(SUMMARY_FILE, &summary)?;
@@ -257,9 +282,11 @@ impl Session {
         Ok((self.dir, summary))
     }
 
-    /// Takes away a directory that holds nothing: the robot could not start.
+    /// Takes away the directory of a run that measured nothing, because the robot could not start. What was measured stays.
     pub fn discard(self) {
-        self.dir.discard_empty();
+        if !self.begun {
+            self.dir.discard();
+        }
     }
 }
 

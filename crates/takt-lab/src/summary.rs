@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use takt_rundir::{CpuShare, Experiment, Measure, RunDir, RunHeader, Series, judged};
+use takt_rundir::{CpuShare, Experiment, Loss, Measure, RunDir, RunHeader, Series, judged};
 use takt_stats::misses::Misses;
 use takt_stats::{Part, SeriesEvidence, Streamed, Summary, Verdict, VerdictReport, judge_series, overall};
 
@@ -57,6 +57,9 @@ pub struct RunSummary {
     pub problems: Vec<String>,
     /// Records lost on their way to the samples.
     pub records_lost: u64,
+    /// What was lost on the robot's wires, and what of it is allowed.
+    #[serde(default)]
+    pub losses: Vec<Loss>,
     /// The run directory.
     pub run_dir: String,
 }
@@ -98,8 +101,13 @@ pub fn summarise(dir: &RunDir) -> Result<RunSummary, LabError> {
     if parts.is_empty() {
         report.reasons = vec!["no measure has a deadline".to_owned()];
     }
+    if !header.failures.is_empty() {
+        report.verdict = Verdict::Fail;
+        report.reasons.extend(header.failures.iter().cloned());
+    }
     let VerdictReport { verdict, mut reasons, measure_more_s, .. } = report;
-    reasons.extend(header.problems.iter().cloned());
+    reasons.extend(header.loss_notes());
+    reasons.extend(header.problems.iter().filter(|problem| !header.failures.contains(problem)).cloned());
     Ok(RunSummary {
         robot: header.robot,
         label: header.label,
@@ -115,6 +123,7 @@ pub fn summarise(dir: &RunDir) -> Result<RunSummary, LabError> {
         not_granted: header.not_granted,
         problems: header.problems,
         records_lost: header.records_lost,
+        losses: header.losses,
         run_dir: dir.path().display().to_string(),
     })
 }
@@ -153,7 +162,7 @@ fn series_summary(measure: &Measure, us: Summary, misses: Misses) -> SeriesSumma
         deadline_us: measure.deadline_ns.map(|ns| ns as f64 / 1e3),
         us,
         misses: misses.misses + measure.never,
-        longest_miss_run: misses.longest_run,
+        longest_miss_run: misses.longest_run.max(measure.longest_miss_run.unwrap_or(0)),
     }
 }
 

@@ -51,7 +51,7 @@ fn a_run_keeps_every_edge_with_saving_on_and_off() {
         let (summary, dir) = run(&file(&text), root.path());
         assert!(dir.is_complete());
         let header = dir.header().unwrap();
-        assert_eq!((header.robot.as_str(), header.measures.len()), ("daq", 2));
+        assert_eq!((header.robot.as_str(), header.measures.len()), ("daq", 3));
         let latencies = dir.series(&header.measures[0]).unwrap().values_ns;
         let state = state(&dir);
         assert!(!latencies.is_empty());

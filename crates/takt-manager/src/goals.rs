@@ -191,7 +191,7 @@ impl Goals {
     /// It cannot be read, or says nothing that could be kept.
     pub fn read(path: &Path) -> Result<Self, GoalsError> {
         let name = path.display().to_string();
-        let text = std::fs::read_to_string(path)
+        let text = takt_files::read_to_string(path, takt_files::CONFIGURATION_BYTES)
             .map_err(|source| GoalsError::Read { path: name.clone(), source })?;
         Self::parse(&text, &name)
     }
@@ -203,8 +203,10 @@ impl Goals {
     /// It says nothing that could be kept.
     pub fn parse(text: &str, path: &str) -> Result<Self, GoalsError> {
         let at = Text { path, text };
-        let raw: RawGoals = toml::from_str(text)
-            .map_err(|error| GoalsError::Syntax { path: path.to_owned(), message: error.to_string() })?;
+        let raw: RawGoals = toml::from_str(text).map_err(|error| {
+            let message = takt_files::shortened(&error.to_string());
+            GoalsError::Syntax { path: path.to_owned(), message }
+        })?;
         let options = match raw.options {
             Some(options) => {
                 let found = options.get_ref().clone();

@@ -17,7 +17,7 @@ pub mod manager;
 pub mod partition;
 pub mod plan;
 pub mod recorded;
-pub mod restore;
+pub use takt_reserve::restore;
 pub mod simulate;
 pub mod system;
 pub mod words;

@@ -50,7 +50,7 @@ impl Background {
     /// Reads a file and checks that it is of a picture of that width, height and sampling step.
     pub(crate) fn load(path: &Path, size_px: [u32; 3]) -> Result<Self, ConfigError> {
         let error = |value: String, accepted| ConfigError { name: "sensors.background", value, accepted };
-        let text = std::fs::read_to_string(path).map_err(|e| {
+        let text = takt_files::read_to_string(path, takt_files::FIGURES_BYTES).map_err(|e| {
             error(format!("{} ({e})", path.display()), "a readable file written by learning, or no such key")
         })?;
         Self::parse(&text, size_px).map_err(|why| {

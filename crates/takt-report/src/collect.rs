@@ -16,15 +16,7 @@ use crate::plan::{self, Absent};
 use crate::words::{clean, short_hash};
 
 /// Whether a run's files are what the run left.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Seal {
-    /// Every file has the hash that it was sealed with; the hash that stands for them all.
-    Whole(String),
-    /// Files that are not what they were when the run was sealed.
-    Changed(Vec<String>),
-    /// The run never came to its end, or it still runs.
-    Missing,
-}
+pub use takt_rundir::SealState as Seal;
 
 /// A run that could be read.
 #[derive(Clone, Debug)]
@@ -185,7 +177,7 @@ pub fn collect(paths: &[impl AsRef<Path>]) -> Result<Collection, Error> {
         );
         match dir.header() {
             Ok(header) => {
-                let seal = seal(&dir);
+                let seal = dir.seal_state();
                 runs.push(Run { key: format!("R{}", runs.len() + 1), name: clean(&name), header, seal, dir });
             }
             Err(error) => gaps
@@ -197,15 +189,6 @@ pub fn collect(paths: &[impl AsRef<Path>]) -> Result<Collection, Error> {
         return Err(Error::NothingReadable { found: total, reasons: reasons.join("; ") });
     }
     Ok(group(runs, absent, gaps))
-}
-
-fn seal(dir: &RunDir) -> Seal {
-    match (dir.seal_hash(), dir.changed_files()) {
-        (Some(hash), Ok(changed)) if changed.is_empty() => Seal::Whole(hash),
-        (Some(_), Ok(changed)) => Seal::Changed(changed),
-        (Some(_), Err(_)) => Seal::Changed(vec![HASHES_FILE.to_owned()]),
-        (None, _) => Seal::Missing,
-    }
 }
 
 /// Looks for what is not a readable run: folders that look like runs and say nothing about themselves, what a kill left

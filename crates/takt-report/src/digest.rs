@@ -281,7 +281,7 @@ impl Pool {
         let series = series.unwrap_or_default();
         let mut digest = of_series(run, measure, &series);
         digest.summary = streamed.recorder.summary();
-        digest.misses = measure.deadline_ns.map(|_| streamed.recorder.misses());
+        digest.misses = measure.deadline_ns.map(|_| along_the_grid(streamed.recorder.misses(), measure));
         digest.raw_samples = Some(raw);
         if streamed.elapsed_ns > 0 {
             digest.duration_s = Some(streamed.elapsed_ns as f64 / 1e9);
@@ -433,6 +433,16 @@ fn judge(collection: &Collection, digest: &Digest, deadline_ns: u64) -> VerdictR
         report.reasons.push(format!("{words}, so that what never came is not known"));
         report.verdict = takt_stats::Verdict::Inconclusive;
     }
+    let doubted: Vec<String> =
+        digest.runs.iter().filter_map(|r| collection.runs[r.run].seal.doubt()).collect();
+    if let Some(first) = doubted.first() {
+        // Whoever changed one file may have changed the misses away. Those that are still there stay a FAIL.
+        let words = crate::words::count(doubted.len(), "run proves nothing", "runs prove nothing");
+        report.reasons.insert(0, format!("{words}: {}", crate::words::clean(first)));
+        if report.verdict == takt_stats::Verdict::Pass {
+            report.verdict = takt_stats::Verdict::Inconclusive;
+        }
+    }
     if !digest.failed.is_empty() {
         // What could not be read cannot be a PASS.
         let words =
@@ -443,6 +453,11 @@ fn judge(collection: &Collection, digest: &Digest, deadline_ns: u64) -> VerdictR
         }
     }
     report
+}
+
+/// The row of misses may be longer than the values that came tell: releases that never ran are in it.
+fn along_the_grid(misses: Misses, measure: &Measure) -> Misses {
+    Misses { longest_run: misses.longest_run.max(measure.longest_miss_run.unwrap_or(0)), ..misses }
 }
 
 fn of_series(run: usize, measure: &Measure, series: &Series) -> RunDigest {
@@ -470,7 +485,7 @@ fn of_series(run: usize, measure: &Measure, series: &Series) -> RunDigest {
     RunDigest {
         run,
         summary: Summary::of(&mut copy),
-        misses: measure.deadline_ns.map(|deadline| Misses::of(values, deadline)),
+        misses: measure.deadline_ns.map(|deadline| along_the_grid(Misses::of(values, deadline), measure)),
         never: measure.never,
         duration_s,
         timed,

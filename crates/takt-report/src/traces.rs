@@ -3,7 +3,6 @@
 //! The file is read by structures of its own, in which everything may be missing: a trace of an older or newer version, or
 //! one that was cut off, costs a labelled gap and never the report. Keys that are not known are skipped.
 
-use std::fs::File;
 use std::io::Read;
 
 use serde::Deserialize;
@@ -210,12 +209,8 @@ pub fn traces(collection: &Collection) -> Vec<Traced> {
 }
 
 fn read(path: &std::path::Path) -> Result<Trace, String> {
-    let kind = std::fs::metadata(path).map_err(|error| error.to_string())?;
-    if !kind.is_file() {
-        return Err("not a file".to_owned());
-    }
     let mut bytes = Vec::new();
-    let file = File::open(path).map_err(|error| error.to_string())?;
+    let file = takt_files::open(path).map_err(|error| error.to_string())?;
     file.take(LONGEST + 1).read_to_end(&mut bytes).map_err(|error| error.to_string())?;
     parse(&bytes)
 }

@@ -1,7 +1,8 @@
 //! Writing a report into a folder.
 
-use std::fs;
 use std::path::{Path, PathBuf};
+
+use takt_files::Folder;
 
 use crate::build::build;
 use crate::collect::{Collection, collect};
@@ -31,17 +32,21 @@ pub struct Written {
 pub fn write(paths: &[impl AsRef<Path>], out: &Path) -> Result<Written, Error> {
     let collection = collect(paths)?;
     let document = build(&collection);
-    let figures_folder = out.join(FIGURES_FOLDER);
-    fs::create_dir_all(&figures_folder).map_err(Error::io(&figures_folder))?;
-    let put = |path: PathBuf, text: &str| -> Result<PathBuf, Error> {
-        fs::write(&path, text).map_err(Error::io(&path))?;
+    std::fs::create_dir_all(out).map_err(Error::io(out))?;
+    // The folder may be another user's, and this may be root: what is written takes the place of links, and follows none.
+    let folder = Folder::open(out).map_err(Error::io(out))?;
+    let figures_path = out.join(FIGURES_FOLDER);
+    let figures_folder = folder.subfolder(FIGURES_FOLDER).map_err(Error::io(&figures_path))?;
+    let put = |folder: &Folder, at: &Path, name: &str, text: &str| -> Result<PathBuf, Error> {
+        let path = at.join(name);
+        folder.write(name, text).map_err(Error::io(&path))?;
         Ok(path)
     };
     let figures = document
         .figures()
-        .map(|figure| put(figures_folder.join(format!("{}.svg", figure.id)), &figure.svg))
+        .map(|figure| put(&figures_folder, &figures_path, &format!("{}.svg", figure.id), &figure.svg))
         .collect::<Result<_, _>>()?;
-    let html = put(out.join("report.html"), &html(&document))?;
-    let markdown = put(out.join("report.md"), &markdown(&document))?;
+    let html = put(&folder, out, "report.html", &html(&document))?;
+    let markdown = put(&folder, out, "report.md", &markdown(&document))?;
     Ok(Written { html, markdown, figures, document, collection })
 }

@@ -15,6 +15,32 @@ fn steady(count: usize) -> impl Iterator<Item = u64> {
     (0..count).map(move |_| dice.latency(40e3, 0.3, 1e9, 0.0))
 }
 
+/// `takt report DIR` as root, in a folder where another user has planted links in the places of what is written.
+#[test]
+fn planted_links_are_replaced_and_not_followed() {
+    let root = tempfile::tempdir().unwrap();
+    let runs = root.path().join("runs");
+    campaign(&runs, 1, 60);
+    let victim = root.path().join("victim");
+    std::fs::write(&victim, "precious").unwrap();
+    let out = root.path().join("out");
+    std::fs::create_dir(&out).unwrap();
+    for name in ["report.html", "report.html.tmp", "report.md", "report.md.tmp"] {
+        std::os::unix::fs::symlink(&victim, out.join(name)).unwrap();
+    }
+    write(&[&runs], &out).unwrap();
+    assert_eq!(std::fs::read_to_string(&victim).unwrap(), "precious");
+    assert!(out.join("report.html").symlink_metadata().unwrap().is_file());
+
+    // A link in the place of the folder of figures leads into a folder that is not ours to write to.
+    std::fs::remove_dir_all(out.join("figures")).unwrap();
+    let elsewhere = root.path().join("elsewhere");
+    std::fs::create_dir(&elsewhere).unwrap();
+    std::os::unix::fs::symlink(&elsewhere, out.join("figures")).unwrap();
+    assert!(write(&[&runs], &out).is_err());
+    assert_eq!(elsewhere.read_dir().unwrap().count(), 0);
+}
+
 #[test]
 fn a_campaign_becomes_a_page_its_twin_and_pictures() {
     let root = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! The first task of the paper, its Algorithm 1: write a level, read until it arrives, time both, flip.
+//! The first task of the paper, its Algorithm 1: read until the level arrives, run the controller, sleep, write the other level.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -103,6 +103,8 @@ impl Acquisition {
             if self.edges.is_some_and(|edges| index >= edges) {
                 return Ended::Edges;
             }
+            // Algorithm 1 and section 4.3: input, controller, sleep, output.
+            let controller_ns = self.steer();
             let now_ns = if wait_ns > 0 {
                 sleep_until(monotonic_ns() + wait_ns);
                 monotonic_ns()
@@ -114,9 +116,10 @@ impl Acquisition {
             }
             let level_v = if high { self.pulse.high_v } else { self.pulse.low_v };
             let resent = self.link.counts().resent;
-            let sent_ns = match self.pulse.stamp {
-                Stamp::Write => monotonic_ns(),
+            let sent_ns = monotonic_ns();
+            let since_ns = match self.pulse.stamp {
                 Stamp::Receive => received_ns,
+                Stamp::Write => sent_ns,
             };
             let seen = match self.send_and_await(level_v, high) {
                 Ok(seen) => seen,
@@ -134,12 +137,11 @@ impl Acquisition {
                 // An edge under way when the loop is stopped is none.
                 Seen::Asked => return Ended::Asked,
             };
-            let controller_ns = self.steer();
             let edge = EdgeRecord {
                 index,
                 sent_ns,
                 received_ns,
-                latency_ns: received_ns.saturating_sub(sent_ns),
+                latency_ns: received_ns.saturating_sub(since_ns),
                 controller_ns,
                 level_v: level_v as f32,
                 resends: u32::try_from(self.link.counts().resent - resent).unwrap_or(u32::MAX),

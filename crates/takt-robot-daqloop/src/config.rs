@@ -35,16 +35,17 @@ pub struct DaqConfig {
     pub stop: StopConfig,
 }
 
-/// From where an edge's latency counts.
+/// From where an edge's latency counts. The time from the output's write to the arrival is a measure of its own (`link`)
+/// either way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Stamp {
-    /// From just before the output is written.
+    /// From the arrival of the edge before, as in Algorithm 1 (`LastSentTime = ReceiveTime`): what the paper calls latency is
+    /// input, controller, the sleep between edges, output, and the way back to the input.
     #[default]
-    Write,
-    /// From the arrival of the edge before, as Algorithm 1 is printed: the controller and the wait between edges
-    /// count as latency too.
     Receive,
+    /// From just before the output is written: the bare link, without controller and sleep.
+    Write,
 }
 
 /// The pulse train (`[pulse]`).

@@ -7,13 +7,13 @@ use serde::{Deserialize, Serialize};
 pub struct EdgeRecord {
     /// Number of the edge, from 0.
     pub index: u64,
-    /// When it was sent (CLOCK_MONOTONIC); what that means is [`Stamp`](crate::Stamp)'s to say.
+    /// When it was written to the output (CLOCK_MONOTONIC).
     pub sent_ns: u64,
     /// When it was seen at the input; for an edge that never came, when waiting for it ended.
     pub received_ns: u64,
-    /// From the one to the other.
+    /// What the paper measures, by [`Stamp`](crate::Stamp): from the arrival of the edge before, or from the write.
     pub latency_ns: u64,
-    /// Execution time of the controller in this turn of the loop; 0 without one.
+    /// Execution time of the controller that ran before this edge was written; 0 without one.
     pub controller_ns: u64,
     /// The level that was sent, volts.
     pub level_v: f32,
@@ -21,6 +21,13 @@ pub struct EdgeRecord {
     pub resends: u32,
     /// Whether it came. An edge that did not counts as a miss, never as a short latency.
     pub arrived: bool,
+}
+
+impl EdgeRecord {
+    /// From the output's write to the arrival: output, wire and input alone.
+    pub fn link_ns(&self) -> u64 {
+        self.received_ns.saturating_sub(self.sent_ns)
+    }
 }
 
 /// Why a loop has ended.

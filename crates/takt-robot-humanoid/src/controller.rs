@@ -7,7 +7,7 @@ use takt_link_ethercat::control::{Exchanged, Port};
 
 use crate::cia402::{Drive, DriveState, Goal};
 use crate::config::HumanoidConfig;
-use crate::safety::{StopReason, Watch};
+use crate::safety::{Punctuality, StopReason, Watch};
 use crate::topology::{Device, DriveLayout, Kind};
 use crate::trajectory::Reference;
 
@@ -171,16 +171,16 @@ impl Controller {
         self.probe.map(|_| self.probe_view)
     }
 
-    /// One cycle: reads what the exchange brought, and fills what the next one takes. `late` tells whether the cycle before ended
-    /// after its period; `asked` whether to stop.
+    /// One cycle: reads what the exchange brought, and fills what the next one takes. `punctuality` tells how the cycle
+    /// came; `asked` whether to stop.
     pub fn step(
         &mut self,
         exchanged: &Exchanged,
-        late: bool,
+        punctuality: Punctuality,
         asked: bool,
         data: &mut impl ProcessData,
     ) -> Mode {
-        let found = self.watch.judge(exchanged, late);
+        let found = self.watch.judge(exchanged, punctuality);
         let before = self.mode;
         self.mode = self.decide(found, asked);
         self.cycles = if self.mode == before { self.cycles + 1 } else { 0 };
@@ -371,7 +371,7 @@ mod tests {
         let (mut controller, mut plant) = (Controller::new(&config), Plant::new(&config));
         let mut farthest = 0;
         for cycle in 1..5000 {
-            controller.step(&well(cycle), false, false, &mut plant);
+            controller.step(&well(cycle), Punctuality::default(), false, &mut plant);
             plant.react();
             let elbow = i32::from_le_bytes(plant.outputs[10][2..6].try_into().unwrap());
             farthest = farthest.max(elbow.abs());
@@ -385,13 +385,13 @@ mod tests {
         assert_eq!(controller.probe().unwrap().command, 9);
         assert_eq!(plant.outputs[0][..2], [9, 0]);
         for cycle in 5000..5010 {
-            controller.step(&well(cycle), false, true, &mut plant);
+            controller.step(&well(cycle), Punctuality::default(), true, &mut plant);
             plant.react();
         }
         // The plant's drives never end their quick stop: torque goes off after the configured time.
         assert_eq!(controller.mode(), Mode::Stopping(StopReason::Asked));
         for cycle in 5010..5600 {
-            controller.step(&well(cycle), false, false, &mut plant);
+            controller.step(&well(cycle), Punctuality::default(), false, &mut plant);
             plant.react();
         }
         assert_eq!(controller.mode(), Mode::Stopped(StopReason::Asked));
@@ -405,7 +405,7 @@ mod tests {
         plant.stuck = true;
         let stopped = (1..4000).find(|&cycle| {
             matches!(
-                controller.step(&well(cycle), false, false, &mut plant),
+                controller.step(&well(cycle), Punctuality::default(), false, &mut plant),
                 Mode::Stopped(StopReason::NotEnabled)
             )
         });
@@ -419,7 +419,7 @@ mod tests {
         plant.inputs.iter_mut().for_each(|inputs| inputs.truncate(1));
         plant.outputs.iter_mut().for_each(Vec::clear);
         for cycle in 1..50 {
-            controller.step(&well(cycle), false, false, &mut plant);
+            controller.step(&well(cycle), Punctuality::default(), false, &mut plant);
         }
     }
 }

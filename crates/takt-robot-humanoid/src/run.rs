@@ -14,7 +14,7 @@ use takt_rt::thread::{self, Handle};
 
 use crate::config::HumanoidConfig;
 use crate::controller::{Controller, Mode, ProbeView};
-use crate::safety::StopReason;
+use crate::safety::{Punctuality, StopReason};
 
 /// What one cycle did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -86,7 +86,7 @@ pub struct Finished {
     pub safe: bool,
     /// Most drives that were in operation at once, of all.
     pub enabled: (usize, usize),
-    /// Late cycles: those that ended after their period.
+    /// Late cycles: those that ended after their period, and those that never ran.
     pub late: u64,
     /// Page faults of the thread while it cycled.
     pub faults: Faults,
@@ -179,12 +179,14 @@ pub fn cycles(parts: Loop, shared: &Shared) -> Finished {
         let exchanged = port.exchange(release.planned_ns.saturating_add(period_ns));
         let exchanged_ns = monotonic_ns();
         let asked = shared.stop.load(Ordering::Acquire);
-        let mode = controller.step(&exchanged, late || release.skipped > 0, asked, &mut port);
+        let away_ns = release.lateness_ns().saturating_add(release.skipped.saturating_mul(period_ns));
+        let punctuality = Punctuality { late, skipped: release.skipped, away_ns };
+        let mode = controller.step(&exchanged, punctuality, asked, &mut port);
         shared.mode.store(mode.code(), Ordering::Release);
         most_enabled = most_enabled.max(controller.enabled().0);
         let end_ns = monotonic_ns();
         late = end_ns > release.planned_ns.saturating_add(period_ns);
-        late_cycles += u64::from(late);
+        late_cycles += u64::from(late).saturating_add(release.skipped);
         let probe = controller.probe().unwrap_or_default();
         records.push(record(&release, exchanged_ns, end_ns, &exchanged, mode, probe));
     }

@@ -15,6 +15,8 @@ pub enum StopReason {
     LinkLost,
     /// Cycles were late too often.
     Late,
+    /// Nobody controlled the robot for too long.
+    Away,
     /// A reader kept the cache.
     ReaderHeld,
     /// A drive reported a fault.
@@ -30,6 +32,7 @@ impl std::fmt::Display for StopReason {
             Self::DevicesLost => "devices do not take part in the exchange, or left OP",
             Self::LinkLost => "frames do not come back",
             Self::Late => "cycles were late too often",
+            Self::Away => "nobody controlled it for longer than safety.most_away_ms",
             Self::ReaderHeld => "a reader held the cache for too long, too often",
             Self::DriveFault => "a drive reported a fault",
             Self::NotEnabled => "drives did not come into operation in time",
@@ -44,10 +47,14 @@ pub struct SafetyConfig {
     /// Cycles in a row without a complete exchange (a frame that came back with its working counter right). 3: one lost frame is
     /// a hiccup that the drives' interpolation bridges; 3 ms without control is what walking allows.
     pub most_incomplete: u32,
-    /// Late cycles (end of the job after the next release, or a release skipped) among the last 1000. 20: 2 %.
+    /// Late cycles among the last 1000: jobs that ended after the next release, and releases that did not run at all, each of
+    /// them. 20: 2 %.
     pub most_late: u32,
-    /// Late cycles in a row. 5.
+    /// Late cycles in a row, those included that did not run. 5.
     pub most_late_in_row: u32,
+    /// Time without control, milliseconds: how long the oldest release that had not run was overdue when the next job ran. 5: as
+    /// long as `most_late_in_row` at 1 kHz; until then the drives hold their last targets, a thousandth of a step of the walk away.
+    pub most_away_ms: u32,
     /// Cycles in a row that a reader kept the cache. 3.
     pub most_held: u32,
     /// Time for all drives to come into operation, milliseconds. 2000; real drives take some hundred.
@@ -64,6 +71,7 @@ impl Default for SafetyConfig {
             most_incomplete: 3,
             most_late: 20,
             most_late_in_row: 5,
+            most_away_ms: 5,
             most_held: 3,
             enable_ms: 2000,
             most_resets: 3,
@@ -82,6 +90,7 @@ impl SafetyConfig {
             ("most_incomplete", self.most_incomplete, 1, 1000),
             ("most_late", self.most_late, 1, 1000),
             ("most_late_in_row", self.most_late_in_row, 1, 1000),
+            ("most_away_ms", self.most_away_ms, 1, 60_000),
             ("most_held", self.most_held, 1, 1000),
             ("enable_ms", self.enable_ms, 10, 60_000),
             ("most_resets", self.most_resets, 0, 100),
@@ -98,6 +107,17 @@ impl SafetyConfig {
 
 /// Cycles of the window for late ones.
 const WINDOW: usize = 1000;
+
+/// How punctual a cycle came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Punctuality {
+    /// Whether the job before ended after its period.
+    pub late: bool,
+    /// Releases since the job before that did not run.
+    pub skipped: u64,
+    /// How long the oldest release that had not run was overdue when this job woke up: the time without control.
+    pub away_ns: u64,
+}
 
 /// Watches exchanges and cycles; pure.
 #[derive(Debug, Clone)]
@@ -127,8 +147,8 @@ impl Watch {
         }
     }
 
-    /// Judges the exchange of this cycle, and whether the cycle before was late.
-    pub fn judge(&mut self, exchanged: &Exchanged, late: bool) -> Option<StopReason> {
+    /// Judges the exchange of this cycle, and how punctual it came.
+    pub fn judge(&mut self, exchanged: &Exchanged, punctuality: Punctuality) -> Option<StopReason> {
         let config = self.config;
         // The first frame comes back with the second exchange.
         if exchanged.cycle > 1 {
@@ -137,13 +157,20 @@ impl Watch {
             self.lost = if exchanged.fresh { 0 } else { self.lost + 1 };
             self.held = if exchanged.published { 0 } else { self.held + 1 };
         }
+        let Punctuality { late, skipped, away_ns } = punctuality;
         self.note_late(late);
+        // Each release that did not run is late for itself; more than the window holds cannot make it worse.
+        for _ in 0..skipped.min(WINDOW as u64) {
+            self.note_late(true);
+        }
         if self.lost >= config.most_incomplete {
             Some(StopReason::LinkLost)
         } else if self.incomplete >= config.most_incomplete {
             Some(StopReason::DevicesLost)
         } else if self.held >= config.most_held {
             Some(StopReason::ReaderHeld)
+        } else if away_ns > u64::from(config.most_away_ms) * 1_000_000 {
+            Some(StopReason::Away)
         } else if self.late_in_row >= config.most_late_in_row || self.late >= config.most_late {
             Some(StopReason::Late)
         } else {
@@ -180,7 +207,37 @@ mod tests {
     fn run(cycles: impl Iterator<Item = (Exchanged, bool)>) -> Option<StopReason> {
         let mut watch = Watch::new(SafetyConfig::default());
         let mut cycles = cycles;
-        cycles.find_map(|(exchanged, late)| watch.judge(&exchanged, late))
+        cycles.find_map(|(exchanged, late)| {
+            watch.judge(&exchanged, Punctuality { late, ..Punctuality::default() })
+        })
+    }
+
+    /// Judges punctual cycles but for cycle 100, with that limit on late ones in a row.
+    fn once(config: SafetyConfig, punctuality: Punctuality) -> Option<StopReason> {
+        let mut watch = Watch::new(config);
+        let of = |cycle| if cycle == 100 { punctuality } else { Punctuality::default() };
+        (1..2000).find_map(|cycle| watch.judge(&well(cycle), of(cycle)))
+    }
+
+    #[test]
+    fn time_without_control_stops_at_once_and_every_release_that_did_not_run_is_late() {
+        let shipped = SafetyConfig::default();
+        let away = |away_ns| Punctuality { away_ns, ..Punctuality::default() };
+        // Nothing was skipped yet when the frozen controller wakes up: only its lateness tells.
+        assert_eq!(once(shipped, away(608_000_000)), Some(StopReason::Away));
+        assert_eq!(once(shipped, away(5_000_001)), Some(StopReason::Away));
+        assert_eq!(once(shipped, away(5_000_000)), None);
+        assert_eq!(once(SafetyConfig { most_away_ms: 1000, ..shipped }, away(608_000_000)), None);
+        // One job that overran four releases is five late cycles, and not one.
+        let skipped = |skipped| Punctuality { late: true, skipped, ..Punctuality::default() };
+        assert_eq!(once(shipped, skipped(3)), None);
+        assert_eq!(once(shipped, skipped(4)), Some(StopReason::Late));
+        // In sum, too, where rows are allowed; and no count overflows.
+        let rows = SafetyConfig { most_late_in_row: 1000, ..shipped };
+        assert_eq!(once(rows, skipped(18)), None);
+        assert_eq!(once(rows, skipped(19)), Some(StopReason::Late));
+        let all = SafetyConfig { most_late_in_row: 1000, most_late: 1000, ..shipped };
+        assert_eq!(once(all, skipped(u64::MAX)), Some(StopReason::Late));
     }
 
     #[test]

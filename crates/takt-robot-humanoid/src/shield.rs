@@ -8,6 +8,7 @@
 use std::fmt::Write as _;
 use std::fs;
 use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use takt_rt::placement::{self, CpuSet};
@@ -167,7 +168,7 @@ impl Drop for Shield {
 /// # Errors
 /// [`ShieldError::Taken`] when its process lives; [`ShieldError::State`].
 pub fn recover(path: &Path) -> Result<(), ShieldError> {
-    let text = match fs::read_to_string(path) {
+    let text = match takt_files::read_own(path, takt_files::FIGURES_BYTES) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         Err(source) => return Err(ShieldError::State { path: path.to_owned(), source }),
@@ -186,7 +187,7 @@ pub fn recover(path: &Path) -> Result<(), ShieldError> {
 
 /// Moves back what the state file tells, and removes it.
 fn undo(path: &Path) -> io::Result<()> {
-    let text = fs::read_to_string(path)?;
+    let text = takt_files::read_own(path, takt_files::FIGURES_BYTES)?;
     let shielded = text.lines().find_map(|line| line.strip_prefix("shielded ")?.parse::<CpuSet>().ok());
     for entry in text.lines().filter_map(parse) {
         match entry {
@@ -269,7 +270,8 @@ fn write_state(path: &Path, cpus: &CpuSet, entries: &[Entry]) -> io::Result<()> 
         };
     }
     // Never over another's: a file that came meanwhile is an error.
-    let mut file = fs::OpenOptions::new().write(true).create_new(true).open(path)?;
+    takt_files::check_folder(path.parent().unwrap_or(Path::new("")))?;
+    let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
     file.write_all(text.as_bytes())?;
     file.sync_all()
 }

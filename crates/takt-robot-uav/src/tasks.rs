@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, Serialize};
+use takt_rt::cpus::MachineCpus;
 use takt_rt::periodic::SleepStrategy;
-use takt_rt::placement::{self, CpuSet};
+use takt_rt::placement::CpuSet;
 use takt_rt::policy::Policy;
 
 /// One periodic task.
@@ -120,11 +121,12 @@ impl Task {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TaskSet {
-    /// Gives the attitude loop the highest CPU that the process may use and the other tasks the rest, as the paper does
-    /// with cores 2 and 3. `true`. Nothing is pinned where there is one CPU only. CPUs named at a task win.
+    /// Gives the attitude loop a CPU of its own and the other tasks others: isolated CPUs (`isolcpus=`) first, as the paper does with
+    /// its isolated cores 2 and 3; without any, the highest CPU and the rest. `true`. Nothing is pinned where there is one CPU only.
+    /// CPUs named at a task win.
     ///
-    /// The kernel refuses SCHED_DEADLINE to a thread that may not run on all CPUs of its root domain; such a task is
-    /// left unpinned, and the run says so.
+    /// The kernel refuses SCHED_DEADLINE to a thread that may not run on all CPUs of its root domain; such a task is pinned in the
+    /// first of several ways that holds ([`takt_reserve::pin`]), else left unpinned, and the run says which.
     pub isolate: bool,
     /// Locks all memory. `true`, as in the paper.
     pub lock_memory: bool,
@@ -145,44 +147,18 @@ impl Default for TaskSet {
     }
 }
 
-/// Where a task may run.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Placement {
-    /// CPUs to ask for; `None` leaves what the process has.
-    pub cpus: Option<CpuSet>,
-    /// CPUs that the task should have had and does not ask for, since the kernel would refuse its policy there.
-    pub given_up: Option<CpuSet>,
-}
-
-/// The paper's placement for CPUs that the process may use: the attitude loop's, and the other tasks'.
-fn isolated(allowed: &CpuSet) -> Option<(CpuSet, CpuSet)> {
-    let last = allowed.iter().last().filter(|_| allowed.len() > 1)?;
-    let own = CpuSet::from_cpus([last])?;
-    Some((own, allowed.without(&own)))
-}
-
-/// Where the attitude loop, the position loop and telemetry may run, when the process may use `allowed`.
-pub fn placements(tasks: [&Task; 3], isolate: bool, allowed: &CpuSet) -> [Placement; 3] {
-    let chosen = if isolate { isolated(allowed) } else { None };
-    let place = |task: &Task, default: Option<CpuSet>| {
-        let cpus = task.cpus.or(default);
-        // An exclusive cpuset can make one CPU a root domain; then the process may use no other.
-        let refused = matches!(task.policy, Policy::Deadline { .. })
-            && cpus.is_some_and(|cpus| !allowed.without(&cpus).is_empty());
-        if refused { Placement { cpus: None, given_up: cpus } } else { Placement { cpus, given_up: None } }
-    };
-    let own = chosen.map(|(own, _)| own);
-    let rest = chosen.map(|(_, rest)| rest);
+/// Where the attitude loop, the position loop and telemetry shall run; `None` leaves what the process has.
+pub fn placements(tasks: [&Task; 3], isolate: bool, machine: &MachineCpus) -> [Option<CpuSet>; 3] {
+    let division = if isolate { machine.divide() } else { None };
+    let (own, rest) = (division.map(|d| d.own), division.map(|d| d.rest));
     let [attitude, position, telemetry] = tasks;
-    [place(attitude, own), place(position, rest), place(telemetry, rest)]
+    [attitude.cpus.or(own), position.cpus.or(rest), telemetry.cpus.or(rest)]
 }
 
-/// The CPUs that this process may use.
-///
-/// # Errors
-/// When the kernel does not tell.
-pub fn allowed() -> Result<CpuSet, takt_rt::Error> {
-    placement::affinity(0)
+/// Whether a task needs a way around the kernel's rule to have its policy on these CPUs.
+pub fn needs_a_way(policy: &Policy, cpus: Option<CpuSet>, machine: &MachineCpus) -> bool {
+    let part = cpus.is_some_and(|cpus| !machine.online.without(&cpus).is_empty());
+    part && matches!(policy, Policy::Deadline { .. })
 }
 
 #[cfg(test)]
@@ -193,31 +169,46 @@ mod tests {
         text.parse().unwrap()
     }
 
-    fn place(attitude: &Task, isolate: bool, allowed: &str) -> [Placement; 3] {
-        placements([attitude, &Task::position(), &Task::telemetry()], isolate, &cpus(allowed))
+    fn machine(online: &str, isolated: CpuSet) -> MachineCpus {
+        let online = cpus(online);
+        MachineCpus::of(online, isolated, CpuSet::EMPTY, online.without(&isolated), online)
+    }
+
+    fn place(attitude: &Task, isolate: bool, machine: &MachineCpus) -> [Option<CpuSet>; 3] {
+        placements([attitude, &Task::position(), &Task::telemetry()], isolate, machine)
     }
 
     #[test]
     fn the_attitude_loop_has_a_cpu_of_its_own() {
-        let places = place(&Task::attitude(), true, "0-3");
+        let plain = machine("0-3", CpuSet::EMPTY);
+        let rest = Some(cpus("0-2"));
+        assert_eq!(place(&Task::attitude(), true, &plain), [Some(cpus("3")), rest, rest]);
+        assert_eq!(place(&Task::attitude(), false, &plain), [None; 3]);
         assert_eq!(
-            places.clone().map(|place| place.cpus),
-            [Some(cpus("3")), Some(cpus("0-2")), Some(cpus("0-2"))]
+            place(&Task::attitude(), true, &machine("2", CpuSet::EMPTY)),
+            [None; 3],
+            "nothing to divide"
         );
-        assert!(places.iter().all(|place| place.given_up.is_none()));
-        let single = place(&Task::attitude(), true, "2");
-        assert!(single.iter().all(|place| place.cpus.is_none()), "nothing to divide");
-        assert!(place(&Task::attitude(), false, "0-3").iter().all(|place| place.cpus.is_none()));
     }
 
     #[test]
-    fn reservations_are_left_unpinned_and_say_so() {
+    fn isolated_cpus_come_first_as_in_the_paper() {
+        let one = machine("0-1", cpus("1"));
+        assert_eq!(place(&Task::attitude(), true, &one), [Some(cpus("1")), Some(cpus("0")), Some(cpus("0"))]);
+        let two = machine("0-3", cpus("2-3"));
+        assert_eq!(place(&Task::attitude(), true, &two), [Some(cpus("2")), Some(cpus("3")), Some(cpus("3"))]);
+        let named = Task { cpus: Some(cpus("0")), ..Task::attitude() };
+        assert_eq!(place(&named, true, &two)[0], Some(cpus("0")), "CPUs named at a task win");
+    }
+
+    #[test]
+    fn only_a_reservation_on_some_of_the_cpus_needs_a_way() {
+        let machine = machine("0-1", CpuSet::EMPTY);
         let mut task = Task { policy: "deadline:400us/4ms/4ms".parse().unwrap(), ..Task::attitude() };
-        let [attitude, position, _] = place(&task, true, "0-1");
-        assert_eq!((attitude.cpus, attitude.given_up), (None, Some(cpus("1"))));
-        assert_eq!(position.cpus, Some(cpus("0")));
-        task.cpus = Some(cpus("0-1"));
-        assert_eq!(place(&task, true, "0-1")[0].cpus, Some(cpus("0-1")), "the whole domain is accepted");
+        assert!(needs_a_way(&task.policy, Some(cpus("1")), &machine));
+        assert!(!needs_a_way(&task.policy, Some(cpus("0-1")), &machine), "the whole domain is accepted");
+        assert!(!needs_a_way(&task.policy, None, &machine));
+        assert!(!needs_a_way(&Task::attitude().policy, Some(cpus("1")), &machine));
         task.validate("attitude").unwrap();
         task.rate_hz = 200.0;
         assert!(task.validate("attitude").unwrap_err().contains("5ms at 200 Hz"));

@@ -201,31 +201,6 @@ fn impossible_flights_do_not_start() {
 }
 
 #[test]
-fn a_reservation_is_not_pinned_and_the_run_says_so() {
-    let allowed = takt_rt::placement::affinity(0).unwrap();
-    if allowed.len() < 2 {
-        eprintln!("SKIPPED: one CPU only, nothing would be pinned");
-        return;
-    }
-    let mut config = unprivileged(20);
-    config.attitude.policy = "deadline:400us/4ms/4ms".parse().unwrap();
-    let flight = Flight::start(&config).unwrap();
-    let attitude = flight.threads()[0].granted.clone();
-    let told = flight.not_granted().join("\n");
-    fly_out(&flight);
-    flight.stop();
-    assert_eq!(attitude.effective.cpus, Some(allowed));
-    assert!(told.contains("uav-attitude: cpus") && told.contains("root domain"), "{told}");
-    match attitude.effective.policy {
-        Some(Policy::Deadline { .. }) => {}
-        _ => {
-            assert!(told.contains("uav-attitude: policy"), "{told}");
-            eprintln!("SKIPPED in part: SCHED_DEADLINE was refused here: {told}");
-        }
-    }
-}
-
-#[test]
 fn jobs_neither_allocate_nor_fault() {
     let settings = ThreadSettings {
         policy: Policy::Fifo { priority: 40 },

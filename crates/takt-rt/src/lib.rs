@@ -32,12 +32,14 @@
 
 pub mod census;
 pub mod clock;
+pub mod cpus;
 pub mod duration;
 mod error;
 pub mod exchange;
 pub mod jobs;
 pub mod latency;
 pub mod memory;
+pub mod net;
 pub mod perf_ring;
 pub mod periodic;
 pub mod pi_mutex;
@@ -45,6 +47,7 @@ pub mod placement;
 pub mod policy;
 pub mod probe;
 pub mod proof;
+pub mod ran_on;
 pub mod range;
 pub mod ring;
 pub mod settings;

@@ -68,7 +68,7 @@ impl SleepStrategy {
 pub struct Release {
     /// Number of this release on the grid, from 0; skipped ones count.
     pub index: u64,
-    /// When it was planned: `first + index * period`, exactly.
+    /// When it was planned: `first + index * period`, exactly, but for what [`Periodic::shift`] moved.
     pub planned_ns: u64,
     /// When the loop was awake for it.
     pub wake_ns: u64,
@@ -140,6 +140,7 @@ impl Periodic {
         let (index, skipped) = self.take(clock::monotonic_ns());
         let planned_ns = self.planned_ns(index);
         let wake_ns = self.sleep.sleep_until(planned_ns);
+        crate::ran_on::mark();
         Release { index, planned_ns, wake_ns, skipped }
     }
 
@@ -159,6 +160,17 @@ impl Periodic {
         let index = self.next + skipped;
         self.next = index + 1;
         (index, skipped)
+    }
+
+    /// Moves all releases to come by `by_ns`: for a loop that follows another clock, as the reference clock of a field
+    /// bus. At most a period at once, so that no release is passed over or comes twice; what was granted is returned.
+    /// Releases that have been keep their times in their [`Release`]s, and overruns still move nothing.
+    pub fn shift(&mut self, by_ns: i64) -> i64 {
+        let most = self.period_ns.min(i64::MAX as u64) as i64;
+        let moved = self.first_ns.saturating_add_signed(by_ns.clamp(-most, most));
+        let by_ns = moved.wrapping_sub(self.first_ns) as i64;
+        self.first_ns = moved;
+        by_ns
     }
 
     /// When release `index` is planned.
@@ -279,6 +291,21 @@ mod tests {
         // Exactly at the release is late by nothing, and still an overrun of the job before.
         assert_eq!(periodic.take(1600), (6, 0));
         assert_eq!(periodic.overruns(), 2);
+    }
+
+    #[test]
+    fn a_shift_moves_what_is_to_come_and_no_more_than_a_period() {
+        let mut periodic = grid(1000, 100);
+        assert_eq!(periodic.take(900), (0, 0));
+        assert_eq!(periodic.shift(-30), -30);
+        assert_eq!((periodic.planned_ns(1), periodic.take(1050)), (1070, (1, 0)));
+        assert_eq!(periodic.shift(i64::MAX), 100);
+        assert_eq!((periodic.planned_ns(2), periodic.take(1200)), (1270, (2, 0)));
+        assert_eq!(periodic.shift(i64::MIN), -100);
+        // An overrun after it is counted on the moved grid.
+        assert_eq!(periodic.take(1571), (6, 3));
+        let mut early = grid(10, 100);
+        assert_eq!((early.shift(-50), early.planned_ns(0)), (-10, 0));
     }
 
     #[test]

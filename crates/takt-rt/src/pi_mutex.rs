@@ -7,6 +7,8 @@ use std::io;
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::ops::{Deref, DerefMut};
+use std::sync::OnceLock;
+use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
 use crate::clock;
@@ -32,6 +34,82 @@ pub enum LockError {
     System(io::Error),
 }
 
+/// By which clock a bounded wait for a [`PiMutex`] ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WaitClock {
+    /// CLOCK_MONOTONIC.
+    Monotonic,
+    /// CLOCK_REALTIME in steps of [`WALL_CLOCK_STEP_NS`]: setting that clock back while a thread waits lengthens the step under way by
+    /// as much.
+    WallClock,
+}
+
+/// Longest single wait by the wall clock. 10 ms: some hundred times what a contended lock is held for, and few enough wake-ups.
+pub const WALL_CLOCK_STEP_NS: u64 = 10_000_000;
+
+/// By which clock [`PiMutex::lock_for`] waits here.
+///
+/// FUTEX_LOCK_PI reads every time-out as one of CLOCK_REALTIME; FUTEX_LOCK_PI2 (Linux 5.14) has a flag for the clock, and glibc
+/// uses it for `pthread_mutex_clocklock` with priority inheritance from 2.35 on (before, EINVAL).
+pub fn wait_clock() -> WaitClock {
+    if monotonic_lock().is_some() { WaitClock::Monotonic } else { WaitClock::WallClock }
+}
+
+type ClockLock =
+    unsafe extern "C" fn(*mut libc::pthread_mutex_t, libc::clockid_t, *const libc::timespec) -> libc::c_int;
+
+/// `pthread_mutex_clocklock`, where it takes CLOCK_MONOTONIC for a mutex with priority inheritance. Looked for once, when the first mutex
+/// is made.
+fn monotonic_lock() -> Option<ClockLock> {
+    static FOUND: OnceLock<Option<ClockLock>> = OnceLock::new();
+    *FOUND.get_or_init(|| {
+        // Not linked to, so that the program starts with older C libraries.
+        // SAFETY: both are C strings; the handle is the program's own.
+        let symbol = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"pthread_mutex_clocklock".as_ptr()) };
+        if symbol.is_null() || !kernel_has_lock_pi2() {
+            return None;
+        }
+        // SAFETY: the C library's function of this name has this signature (pthread.h).
+        let lock = unsafe { std::mem::transmute::<*mut libc::c_void, ClockLock>(symbol) };
+        takes_monotonic(lock).then_some(lock)
+    })
+}
+
+/// Tries FUTEX_LOCK_PI2 on a futex of its own that nobody holds: taken at once, or the kernel does not know the operation.
+fn kernel_has_lock_pi2() -> bool {
+    let futex = AtomicU32::new(0);
+    let operation = |operation: libc::c_int| {
+        let none = std::ptr::null::<libc::timespec>();
+        // SAFETY: the futex outlives the call, and no time-out is given.
+        unsafe {
+            libc::syscall(libc::SYS_futex, futex.as_ptr(), operation | libc::FUTEX_PRIVATE_FLAG, 0, none)
+        }
+    };
+    let taken = operation(FUTEX_LOCK_PI2) == 0;
+    if taken {
+        operation(libc::FUTEX_UNLOCK_PI);
+    }
+    taken
+}
+
+/// `FUTEX_LOCK_PI2` of linux/futex.h.
+const FUTEX_LOCK_PI2: libc::c_int = 13;
+
+/// Tries it on a mutex that another thread holds, with a time that has passed: ETIMEDOUT where the clock is taken.
+fn takes_monotonic(lock: ClockLock) -> bool {
+    let Ok(mutex) = PiMutex::make(()) else { return false };
+    let Ok(held) = mutex.lock() else { return false };
+    let outcome = std::thread::scope(|scope| {
+        let attempt = scope.spawn(|| {
+            // A nanosecond after the boot.
+            mutex.lock_until(lock, 1)
+        });
+        attempt.join().unwrap_or(libc::EINVAL)
+    });
+    drop(held);
+    outcome == libc::ETIMEDOUT
+}
+
 /// A mutual exclusion lock with priority inheritance. A panic while it is held does not poison it.
 pub struct PiMutex<T> {
     /// Boxed: a pthread mutex must not move.
@@ -55,11 +133,17 @@ fn check(rc: libc::c_int) -> Result<(), LockError> {
 }
 
 impl<T> PiMutex<T> {
-    /// Makes an unlocked mutex.
+    /// Makes an unlocked mutex, and finds out by the way how a bounded wait works here: no real-time thread has to.
     ///
     /// # Errors
     /// [`LockError::System`] where the system has no priority inheritance.
     pub fn new(value: T) -> Result<Self, LockError> {
+        let made = Self::make(value)?;
+        monotonic_lock();
+        Ok(made)
+    }
+
+    fn make(value: T) -> Result<Self, LockError> {
         let raw = Box::new(UnsafeCell::new(libc::PTHREAD_MUTEX_INITIALIZER));
         let mut attributes = MaybeUninit::<libc::pthread_mutexattr_t>::uninit();
         let attributes = attributes.as_mut_ptr();
@@ -102,18 +186,42 @@ impl<T> PiMutex<T> {
         Ok(self.guard())
     }
 
-    /// Locks; waits at most `timeout`, by the wall clock (CLOCK_REALTIME, as `pthread_mutex_timedlock` does):
-    /// setting that clock lengthens or shortens the wait.
+    /// Locks; waits at most `timeout` on the clock that [`wait_clock`] tells: CLOCK_MONOTONIC, which nobody sets, wherever kernel and
+    /// C library can.
     ///
     /// # Errors
     /// [`LockError::TimedOut`], [`LockError::Deadlock`].
     pub fn lock_for(&self, timeout: Duration) -> Result<PiGuard<'_, T>, LockError> {
         let timeout_ns = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
-        let deadline = clock::timespec(clock::realtime_ns().saturating_add(timeout_ns).min(i64::MAX as u64));
-        // SAFETY: as in `lock`; the timespec outlives the call.
-        match unsafe { libc::pthread_mutex_timedlock(self.raw.get(), &deadline) } {
+        let end_ns = clock::monotonic_ns().saturating_add(timeout_ns).min(i64::MAX as u64);
+        let rc = match monotonic_lock() {
+            Some(lock) => self.lock_until(lock, end_ns),
+            None => self.lock_by_wall_clock(end_ns),
+        };
+        match rc {
             libc::ETIMEDOUT => Err(LockError::TimedOut { timeout }),
             rc => check(rc).map(|()| self.guard()),
+        }
+    }
+
+    /// Waits until `end_ns` of CLOCK_MONOTONIC.
+    fn lock_until(&self, lock: ClockLock, end_ns: u64) -> libc::c_int {
+        let end = clock::timespec(end_ns);
+        // SAFETY: as in `lock`; the timespec outlives the call, and the function has this signature.
+        unsafe { lock(self.raw.get(), libc::CLOCK_MONOTONIC, &raw const end) }
+    }
+
+    /// Waits by the wall clock in short steps, until `end_ns` of CLOCK_MONOTONIC: a clock set forward ends a step early, and the next
+    /// begins; one set back lengthens the step under way, and no other.
+    fn lock_by_wall_clock(&self, end_ns: u64) -> libc::c_int {
+        loop {
+            let left_ns = end_ns.saturating_sub(clock::monotonic_ns());
+            let step = clock::timespec(clock::realtime_ns().saturating_add(left_ns.min(WALL_CLOCK_STEP_NS)));
+            // SAFETY: as in `lock`; the timespec outlives the call.
+            let rc = unsafe { libc::pthread_mutex_timedlock(self.raw.get(), &raw const step) };
+            if rc != libc::ETIMEDOUT || clock::monotonic_ns() >= end_ns {
+                return rc;
+            }
         }
     }
 
@@ -220,6 +328,86 @@ mod tests {
         }));
         assert!(broken.is_err());
         drop(mutex.try_lock().unwrap());
+    }
+
+    /// What the kernel shows of a thread that waits: the futex operation, from /proc/self/task/TID/syscall.
+    fn futex_operation_of_a_waiter(
+        timeout: Duration,
+        by: impl Fn(&PiMutex<()>, Duration) + Sync,
+    ) -> Option<i64> {
+        let mutex = PiMutex::new(()).unwrap();
+        let guard = mutex.lock().unwrap();
+        std::thread::scope(|scope| {
+            let (send, receive) = mpsc::channel();
+            let (mutex, by) = (&mutex, &by);
+            let waiter = scope.spawn(move || {
+                send.send(sys::gettid()).unwrap();
+                by(mutex, timeout);
+            });
+            let tid = receive.recv().unwrap();
+            let mut seen = None;
+            while seen.is_none() && !waiter.is_finished() {
+                let line =
+                    std::fs::read_to_string(format!("/proc/self/task/{tid}/syscall")).unwrap_or_default();
+                let words: Vec<&str> = line.split_whitespace().collect();
+                if let [number, _, operation, ..] = words[..]
+                    && number.parse() == Ok(libc::SYS_futex)
+                {
+                    let operation = i64::from_str_radix(operation.trim_start_matches("0x"), 16).unwrap();
+                    // The thread may still be in a futex of the channel's: those are no PI operations.
+                    let plain = operation & !i64::from(libc::FUTEX_PRIVATE_FLAG | libc::FUTEX_CLOCK_REALTIME);
+                    seen = [libc::FUTEX_LOCK_PI, FUTEX_LOCK_PI2]
+                        .map(i64::from)
+                        .contains(&plain)
+                        .then_some(operation);
+                }
+                std::thread::yield_now();
+            }
+            drop(guard);
+            waiter.join().unwrap();
+            seen
+        })
+    }
+
+    #[test]
+    fn a_bounded_wait_is_one_on_the_monotonic_clock_by_the_kernels_own_word() {
+        let waits = |mutex: &PiMutex<()>, timeout| drop(mutex.lock_for(timeout));
+        let Some(operation) = futex_operation_of_a_waiter(Duration::from_secs(20), waits) else {
+            eprintln!("SKIPPED: the kernel does not show the system call of a waiting thread");
+            return;
+        };
+        let by_wall_clock = operation & i64::from(libc::FUTEX_CLOCK_REALTIME) != 0;
+        let plain = operation & !i64::from(libc::FUTEX_PRIVATE_FLAG | libc::FUTEX_CLOCK_REALTIME);
+        match wait_clock() {
+            WaitClock::Monotonic => {
+                assert!(plain == i64::from(FUTEX_LOCK_PI2) && !by_wall_clock, "{operation:#x}")
+            }
+            WaitClock::WallClock => {
+                eprintln!(
+                    "SKIPPED in part: kernel or C library has no monotonic wait with priority inheritance"
+                );
+                assert!(plain == i64::from(libc::FUTEX_LOCK_PI) || by_wall_clock, "{operation:#x}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_fall_back_ends_by_the_monotonic_clock_too() {
+        let mutex = PiMutex::new(()).unwrap();
+        let guard = mutex.lock().unwrap();
+        std::thread::scope(|scope| {
+            let waited = scope.spawn(|| {
+                let begun_ns = clock::monotonic_ns();
+                let rc = mutex.lock_by_wall_clock(begun_ns + 3 * WALL_CLOCK_STEP_NS);
+                (rc, clock::monotonic_ns() - begun_ns)
+            });
+            let (rc, waited_ns) = waited.join().unwrap();
+            assert_eq!(rc, libc::ETIMEDOUT);
+            assert!(waited_ns >= 3 * WALL_CLOCK_STEP_NS, "{waited_ns}");
+        });
+        drop(guard);
+        assert_eq!(mutex.lock_by_wall_clock(0), 0, "free: taken although the time has passed");
+        drop(mutex.guard());
     }
 
     /// Field 18 of /proc/self/task/TID/stat: the priority with inheritance; negative is real-time.

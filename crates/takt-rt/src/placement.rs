@@ -68,6 +68,16 @@ impl CpuSet {
         self.words == [0; WORDS]
     }
 
+    /// The CPUs that are in this set and in `other`.
+    pub fn both(&self, other: &Self) -> Self {
+        Self { words: std::array::from_fn(|i| self.words[i] & other.words[i]) }
+    }
+
+    /// The CPUs that are in this set or in `other`.
+    pub fn or(&self, other: &Self) -> Self {
+        Self { words: std::array::from_fn(|i| self.words[i] | other.words[i]) }
+    }
+
     /// The CPUs of this set that are not in `other`.
     pub fn without(&self, other: &Self) -> Self {
         Self { words: std::array::from_fn(|i| self.words[i] & !other.words[i]) }
@@ -181,6 +191,14 @@ pub fn affinity(tid: i32) -> Result<CpuSet, Error> {
             })
         }
     }
+}
+
+/// Lets the calling thread run wherever its cpuset permits, isolated CPUs included.
+pub(crate) fn ask_for_all_cpus() -> io::Result<()> {
+    let all = [u64::MAX; WORDS];
+    // SAFETY: the kernel reads the given size of bytes from the array.
+    let rc = unsafe { libc::sched_setaffinity(0, size_of_val(&all), all.as_ptr().cast::<libc::cpu_set_t>()) };
+    if rc == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// Binds thread `tid` (0: the calling one) to `cpus`; the effective set is what [`affinity`] reads back.

@@ -224,6 +224,18 @@ impl Granted {
         self.differences.is_empty()
     }
 
+    /// Reads back policy and CPUs of the thread, which somebody has changed from outside since it started, and compares them with
+    /// what was asked.
+    pub fn reread(&mut self) {
+        let tid = self.effective.tid;
+        self.effective.policy = Policy::read(tid).ok();
+        self.effective.cpus = placement::affinity(tid).ok();
+        self.differences.retain(|difference| !matches!(difference.setting.as_str(), "policy" | "cpus"));
+        let mut differences = std::mem::take(&mut self.differences);
+        self.requested.compare(&self.effective, &mut differences);
+        self.differences = differences;
+    }
+
     /// Refuses strict settings that were not granted whole.
     pub fn check(&self, thread: &str) -> Result<(), Error> {
         if self.requested.strict && !self.is_complete() {

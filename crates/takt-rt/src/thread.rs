@@ -60,6 +60,9 @@ where
         let _registration = census::Registration::main(sys::gettid(), &own_name);
         let granted = settings.apply();
         let refused = granted.check(&own_name).is_err();
+        if !refused {
+            crate::ran_on::begin(&own_name, &granted);
+        }
         // A send fails only when the spawner is gone, and it waits for this message.
         let _ = report.send(granted.clone());
         drop(report);

@@ -6,11 +6,12 @@
 //! | `samples/*.csv` | raw samples, one line each, units in the column names | while running, flushed every second |
 //! | `samples/*.parquet` | the same, sealed; the CSV is gone then | at the end |
 //! | `summary.json` | figures computed from the samples | at the end |
-//! | `hashes.json` | SHA-256 of every other file | last |
+//! | `checkpoint.json` | what a killed run goes on from | while running; gone with the seal |
+//! | `hashes.json` | SHA-256 of every other file, and of the list itself | last |
 
 use std::fs;
 use std::io::ErrorKind;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use serde::Serialize;
@@ -18,8 +19,8 @@ use serde::de::DeserializeOwned;
 
 use crate::files::{read_json, sha256, write_json};
 use crate::samples::SampleFile;
-use crate::series::{self, Series, with_suffix};
-use crate::{Error, Measure, RunHeader, parquet};
+use crate::series::{self, Series};
+use crate::{Error, Measure, RunHeader, SealState, seal};
 
 /// File of facts and settings.
 pub const RUN_FILE: &str = "run.json";
@@ -106,11 +107,10 @@ impl RunDir {
         })
     }
 
-    /// Removes the directory of a run that could not begin; one that holds anything stays.
-    pub fn discard_empty(&self) {
-        // remove_dir refuses what is not empty, and that is wanted.
-        let _ = fs::remove_dir(self.path.join(SAMPLES_FOLDER));
-        let _ = fs::remove_dir(&self.path);
+    /// Removes the directory of a run that could not begin, with what was prepared in it. Only for whoever made it and has measured
+    /// nothing: a folder that holds half a run would be in the way of every report beside it.
+    pub fn discard(&self) {
+        let _ = fs::remove_dir_all(&self.path);
     }
 
     /// Where it is.
@@ -193,19 +193,22 @@ impl RunDir {
         sha256(&self.path.join(HASHES_FILE)).ok()
     }
 
-    /// Whether every file is what it was when the run was sealed; the names of those that are not.
+    /// Files that are not what they were when the run was sealed, that are gone, or that are evidence and were never sealed.
     ///
     /// # Errors
     /// [`Error::Io`] or [`Error::Damaged`] where there is no seal.
     pub fn changed_files(&self) -> Result<Vec<String>, Error> {
-        let hashes: std::collections::BTreeMap<String, String> = self.read_json(HASHES_FILE)?;
-        let changed = |(name, hash): &(String, String)| {
-            // A name that leads out of the run is none of its files, and a device or a pipe may never end.
-            let inside = Path::new(name).components().all(|part| matches!(part, Component::Normal(_)));
-            let path = self.path.join(name);
-            !inside || !path.is_file() || sha256(&path).ok().as_ref() != Some(hash)
-        };
-        Ok(hashes.into_iter().filter(changed).map(|(name, _)| name).collect())
+        seal::changed(&self.path)
+    }
+
+    /// Whether the files are what the run left. Reads all of them.
+    pub fn seal_state(&self) -> SealState {
+        match (self.seal_hash(), self.changed_files()) {
+            (Some(hash), Ok(changed)) if changed.is_empty() => SealState::Whole(hash),
+            (Some(_), Ok(changed)) => SealState::Changed(changed),
+            (Some(_), Err(_)) => SealState::Changed(vec![HASHES_FILE.to_owned()]),
+            (None, _) => SealState::Missing,
+        }
     }
 
     /// Whether the run came to its end.
@@ -216,7 +219,7 @@ impl RunDir {
     /// Opens a new sample file.
     ///
     /// # Errors
-    /// [`Error::Io`] where it exists already: samples are never overwritten.
+    /// [`Error::Io`] where it exists already, sealed or not: samples are never overwritten.
     pub fn samples(&self, name: &str) -> Result<SampleFile, Error> {
         SampleFile::create(self.sample_path(name))
     }
@@ -235,38 +238,13 @@ impl RunDir {
         SampleFile::go_on(self.sample_path(name))
     }
 
-    /// Turns the journals into Parquet, hashes every file and writes `hashes.json`, which marks the run as complete.
+    /// Turns the journals into Parquet, hashes every file and writes `hashes.json`, which marks the run as complete. Killed at any
+    /// step, it has sealed the run or it has not, and no sample is lost; called again, it goes on.
     ///
     /// # Errors
     /// [`Error::Io`]; [`Error::Damaged`] for a broken journal.
     pub fn seal(&self) -> Result<(), Error> {
-        self.seal_samples()?;
-        let mut hashes = serde_json::Map::new();
-        for folder in [self.path.clone(), self.path.join(SAMPLES_FOLDER)] {
-            let mut files: Vec<PathBuf> = fs::read_dir(&folder)
-                .map_err(Error::io(&folder))?
-                .filter_map(|entry| Some(entry.ok()?.path()))
-                .filter(|path| path.is_file() && path.file_name().is_some_and(|n| n != HASHES_FILE))
-                .collect();
-            files.sort();
-            for file in files {
-                let name = file.strip_prefix(&self.path).unwrap_or(&file).display().to_string();
-                hashes.insert(name, sha256(&file)?.into());
-            }
-        }
-        self.write_json(HASHES_FILE, &hashes)
-    }
-
-    fn seal_samples(&self) -> Result<(), Error> {
-        let folder = self.path.join(SAMPLES_FOLDER);
-        for entry in fs::read_dir(&folder).map_err(Error::io(&folder))? {
-            let journal = entry.map_err(Error::io(&folder))?.path();
-            if journal.extension().is_some_and(|e| e == "csv") {
-                parquet::convert(&journal, &with_suffix(&journal.with_extension(""), "parquet"))?;
-                fs::remove_file(&journal).map_err(Error::io(&journal))?;
-            }
-        }
-        Ok(())
+        seal::seal(&self.path)
     }
 }
 
@@ -425,7 +403,8 @@ mod tests {
         let hashes: std::collections::BTreeMap<&str, String> =
             names.iter().map(|&name| (name, sha256_of(b"x"))).collect();
         dir.write_json(HASHES_FILE, &hashes).unwrap();
-        let mut expected: Vec<&str> = names[1..].to_vec();
+        // Neither does the list say that it is whole.
+        let mut expected: Vec<&str> = [&names[1..], &[HASHES_FILE]].concat();
         expected.sort_unstable();
         assert_eq!(dir.changed_files().unwrap(), expected);
     }

@@ -1,21 +1,19 @@
 //! Single files: JSON that is written whole or not at all, and hashes.
 
-use std::fs::{self, File};
-use std::io::{BufWriter, Write};
 use std::path::Path;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use sha2::{Digest, Sha256};
 
-use crate::Error;
+use crate::{Error, steps};
 
 /// SHA-256 of a file, in hexadecimal.
 ///
 /// # Errors
 /// [`Error::Io`].
 pub fn sha256(path: &Path) -> Result<String, Error> {
-    let mut file = File::open(path).map_err(Error::io(path))?;
+    let mut file = takt_files::open(path).map_err(Error::io(path))?;
     let mut hasher = Sha256::new();
     std::io::copy(&mut file, &mut hasher).map_err(Error::io(path))?;
     Ok(hex(&hasher.finalize()))
@@ -30,20 +28,18 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Writes JSON whole or not at all.
+/// Writes JSON whole or not at all, also when the power fails.
 ///
 /// # Errors
 /// [`Error::Io`].
 pub fn write_json<T: Serialize>(path: &Path, value: &T) -> Result<(), Error> {
-    let temporary = path.with_extension("json.tmp");
-    let write = || -> std::io::Result<()> {
-        let mut file = BufWriter::new(File::create(&temporary)?);
-        serde_json::to_writer_pretty(&mut file, value)?;
-        file.write_all(b"\n")?;
-        file.into_inner()?.sync_all()?;
-        fs::rename(&temporary, path)
-    };
-    write().map_err(Error::io(path))
+    steps::replace(path, &json_text(path, value)?.into_bytes(), true)
+}
+
+/// A value as the text of a JSON file.
+pub(crate) fn json_text<T: Serialize>(path: &Path, value: &T) -> Result<String, Error> {
+    let text = serde_json::to_string_pretty(value).map_err(|error| Error::io(path)(error.into()))?;
+    Ok(text + "\n")
 }
 
 /// Reads JSON.
@@ -51,7 +47,7 @@ pub fn write_json<T: Serialize>(path: &Path, value: &T) -> Result<(), Error> {
 /// # Errors
 /// [`Error::Io`], or [`Error::Damaged`] where it does not hold a `T`.
 pub fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T, Error> {
-    let text = fs::read_to_string(path).map_err(Error::io(path))?;
+    let text = takt_files::read_to_string(path, takt_files::FIGURES_BYTES).map_err(Error::io(path))?;
     serde_json::from_str(&text).map_err(|error| Error::Damaged {
         path: path.to_owned(),
         found: error.to_string(),

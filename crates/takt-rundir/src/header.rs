@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::loss::Loss;
 use crate::machine::{CpuShare, Machine};
 
 /// Version of the layout of run directories. 1 had CSV samples and no measures.
@@ -65,6 +66,10 @@ pub struct Measure {
     /// Samples that never came to be and count as misses: skipped releases, frames dropped or unanswered.
     #[serde(default)]
     pub never: u64,
+    /// Longest row of misses on the release grid, those included that never came to be; absent where the samples have no
+    /// grid, or nobody counted along it: then only the values that came tell of rows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub longest_miss_run: Option<u64>,
     /// File of a streaming recorder, in the run directory, that saw every value where the sample file keeps only the
     /// first ones (long runs).
     pub recorder: Option<String>,
@@ -91,6 +96,7 @@ impl Measure {
             deadline_ns: None,
             rate_hz: None,
             never: 0,
+            longest_miss_run: None,
             recorder: None,
             judged: false,
             excused: None,
@@ -199,9 +205,19 @@ pub struct RunHeader {
     /// How much work the run did: a comparison tells it, and calls no side better that did less.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub work: Vec<Work>,
+    /// What was lost between the run's computers, sensors and drives, and what of it is allowed; also where nothing was lost.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub losses: Vec<Loss>,
     /// Why the robot's own verdict is FAIL, a sentence each; a report of its measures cannot say otherwise.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub failures: Vec<String>,
+}
+
+impl RunHeader {
+    /// What was lost within what is allowed, a sentence each: it stands beside a verdict and decides nothing.
+    pub fn loss_notes(&self) -> Vec<String> {
+        self.losses.iter().filter(|loss| !loss.is_exceeded()).filter_map(Loss::sentence).collect()
+    }
 }
 
 /// One kind of work that a run did.

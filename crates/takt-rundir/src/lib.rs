@@ -1,24 +1,33 @@
 //! Run directories: what was asked, what the kernel really granted, the machine, the samples, the figures; in files
 //! that outlive a kill. Whatever measures writes one, and whatever reports, compares or exports reads nothing else.
 
+mod checkpoint;
 mod dir;
 mod error;
 mod files;
 mod header;
+#[cfg(test)]
+mod kills;
+mod loss;
 mod machine;
 mod parquet;
 mod samples;
+mod seal;
 mod series;
+mod steps;
 
+pub use checkpoint::{CHECKPOINT_FILE, Checkpoint, Draft};
 pub use dir::{
     HASHES_FILE, RUN_FILE, RunDir, SAMPLES_FOLDER, SUMMARY_FILE, find_runs, set_aside, utc_name, utc_now,
 };
 pub use error::Error;
 pub use files::{read_json, sha256, sha256_of, write_json};
 pub use header::{Experiment, FORMAT, Factor, Measure, Phase, RunHeader, Work, judged};
+pub use loss::Loss;
 pub use machine::{
     CpuShare, CpuTime, FactDifference, GUEST_PARAMETER, KERNEL_FACTS, Machine, VIRTUAL_MACHINE_FILE,
     VirtualMachine,
 };
 pub use samples::{SampleFile, read_samples};
+pub use seal::SealState;
 pub use series::Series;

@@ -69,7 +69,7 @@ impl Kind {
 }
 
 fn reader(path: &Path) -> Result<csv::Reader<BufReader<File>>, Error> {
-    let file = File::open(path).map_err(Error::io(path))?;
+    let file = takt_files::open(path).map_err(Error::io(path))?;
     Ok(csv::ReaderBuilder::new().flexible(true).from_reader(BufReader::with_capacity(1 << 18, file)))
 }
 
@@ -108,7 +108,7 @@ pub fn rows(
 
 fn ends_with_newline(path: &Path) -> Result<bool, Error> {
     use std::io::{Read, Seek, SeekFrom};
-    let mut file = File::open(path).map_err(Error::io(path))?;
+    let mut file = takt_files::open(path).map_err(Error::io(path))?;
     let length = file.metadata().map_err(Error::io(path))?.len();
     if length == 0 {
         return Ok(true);
@@ -263,7 +263,9 @@ pub fn convert(journal: &Path, sealed: &Path) -> Result<u64, Error> {
         }
         other => Error::Io { path: temporary.clone(), source: std::io::Error::other(other.to_string()) },
     };
-    let file = File::create(&temporary).map_err(Error::io(&temporary))?;
+    let (folder, name) = takt_files::Folder::of(sealed).map_err(Error::io(sealed))?;
+    let draft = folder.draft(name).map_err(Error::io(&temporary))?;
+    let file = draft.file().map_err(Error::io(&temporary))?;
     let schema = schema(&columns, &kinds).map_err(failed)?;
     let properties = Arc::new(properties(&columns, &kinds));
     let mut writer = SerializedFileWriter::new(file, Arc::new(schema), properties).map_err(failed)?;
@@ -284,7 +286,7 @@ pub fn convert(journal: &Path, sealed: &Path) -> Result<u64, Error> {
     }
     let file = writer.into_inner().map_err(failed)?;
     file.sync_all().map_err(Error::io(&temporary))?;
-    std::fs::rename(&temporary, sealed).map_err(Error::io(sealed))?;
+    crate::steps::finish(draft, sealed)?;
     Ok(count)
 }
 

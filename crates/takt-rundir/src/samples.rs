@@ -1,7 +1,7 @@
 //! Sample files while a run goes on: CSV, so that a kill costs at most half a line.
 
-use std::fs::{self, File};
-use std::io::{BufWriter, ErrorKind};
+use std::fs::File;
+use std::io::{BufRead, BufReader, BufWriter, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
@@ -14,30 +14,40 @@ use crate::Error;
 pub struct SampleFile {
     writer: csv::Writer<BufWriter<File>>,
     path: PathBuf,
+    rows: u64,
 }
 
 impl SampleFile {
     /// Begins the file at `path`.
     pub(crate) fn create(path: PathBuf) -> Result<Self, Error> {
+        refuse_sealed(&path)?;
         let file = File::create_new(&path).map_err(Error::io(&path))?;
-        Ok(Self { writer: csv::Writer::from_writer(BufWriter::with_capacity(1 << 16, file)), path })
+        Ok(Self { writer: csv::Writer::from_writer(BufWriter::with_capacity(1 << 16, file)), path, rows: 0 })
     }
 
     /// Goes on with the file at `path`, or begins it; how many rows it holds, too.
     pub(crate) fn go_on(path: PathBuf) -> Result<(Self, u64), Error> {
-        let bytes = match fs::read(&path) {
-            Ok(bytes) => bytes,
-            Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
-            Err(source) => return Err(Error::Io { path, source }),
+        refuse_sealed(&path)?;
+        let (whole, rows) = match path.is_file() {
+            true => whole_rows(&path, u64::MAX)?,
+            false => (0, 0),
         };
-        let whole = bytes.iter().rposition(|&b| b == b'\n').map_or(0, |end| end + 1);
-        let lines = bytes[..whole].iter().filter(|&&b| b == b'\n').count() as u64;
-        let file = File::options().create(true).append(true).open(&path).map_err(Error::io(&path))?;
-        file.set_len(whole as u64).map_err(Error::io(&path))?;
+        let file = takt_files::append(&path).map_err(Error::io(&path))?;
+        file.set_len(whole).map_err(Error::io(&path))?;
         let writer = csv::WriterBuilder::new()
-            .has_headers(lines == 0)
+            .has_headers(whole == 0)
             .from_writer(BufWriter::with_capacity(1 << 16, file));
-        Ok((Self { writer, path }, lines.saturating_sub(1)))
+        Ok((Self { writer, path, rows }, rows))
+    }
+
+    /// Rows that it holds, those that were not yet handed to the kernel included.
+    pub fn rows(&self) -> u64 {
+        self.rows
+    }
+
+    /// Its name, without folder and extension.
+    pub(crate) fn name(&self) -> String {
+        self.path.file_stem().unwrap_or_default().to_string_lossy().into_owned()
     }
 
     /// Appends one line; the first one writes the column names.
@@ -45,7 +55,9 @@ impl SampleFile {
     /// # Errors
     /// [`Error::Io`].
     pub fn push<T: Serialize>(&mut self, row: &T) -> Result<(), Error> {
-        self.writer.serialize(row).map_err(|e| Error::Io { path: self.path.clone(), source: e.into() })
+        self.writer.serialize(row).map_err(|e| Error::Io { path: self.path.clone(), source: e.into() })?;
+        self.rows += 1;
+        Ok(())
     }
 
     /// Hands everything to the kernel, so that a kill loses nothing.
@@ -57,13 +69,67 @@ impl SampleFile {
     }
 }
 
+/// A new journal would take the place of sealed samples at the next seal.
+fn refuse_sealed(journal: &Path) -> Result<(), Error> {
+    let mut sealed = journal.with_extension("").into_os_string();
+    sealed.push(".parquet");
+    let sealed = PathBuf::from(sealed);
+    if journal.is_file() || !sealed.is_file() {
+        return Ok(());
+    }
+    let source = std::io::Error::new(ErrorKind::AlreadyExists, "samples are sealed and never overwritten");
+    Err(Error::Io { path: sealed, source })
+}
+
+/// Bytes of the header and the first `most` rows of a journal that are whole, and how many rows those are. A field may hold line
+/// ends within quotes, so that lines are not rows.
+fn whole_rows(path: &Path, most: u64) -> Result<(u64, u64), Error> {
+    let file = takt_files::open(path).map_err(Error::io(path))?;
+    let mut reader = BufReader::with_capacity(1 << 18, file);
+    let (mut quoted, mut place) = (false, 0u64);
+    // The first line names the columns.
+    let (mut whole, mut lines) = (0u64, 0u64);
+    while lines <= most {
+        let bytes = reader.fill_buf().map_err(Error::io(path))?;
+        if bytes.is_empty() {
+            break;
+        }
+        for byte in bytes {
+            place += 1;
+            match byte {
+                b'"' => quoted = !quoted,
+                b'\n' if !quoted => {
+                    (whole, lines) = (place, lines + 1);
+                    if lines > most {
+                        break;
+                    }
+                }
+                _ => {}
+            }
+        }
+        let count = bytes.len();
+        reader.consume(count);
+    }
+    Ok((whole, lines.saturating_sub(1)))
+}
+
+/// After how many bytes a journal holds `rows` rows; `None` where it holds fewer.
+pub(crate) fn place_after(path: &Path, rows: u64) -> Result<Option<u64>, Error> {
+    match path.is_file() {
+        true if rows == 0 => Ok(Some(0)),
+        true => whole_rows(path, rows).map(|(bytes, found)| (found == rows).then_some(bytes)),
+        // Nothing was ever written to it.
+        false => Ok((rows == 0).then_some(0)),
+    }
+}
+
 /// Reads the rows of a sample file. A last line that a kill cut in half is left out; any other broken line is
 /// an error.
 ///
 /// # Errors
 /// [`Error::Io`], or [`Error::Damaged`] with the line number.
 pub fn read_samples<T: DeserializeOwned>(path: &Path) -> Result<Vec<T>, Error> {
-    let mut bytes = fs::read(path).map_err(Error::io(path))?;
+    let mut bytes = takt_files::read(path, takt_files::SAMPLES_BYTES).map_err(Error::io(path))?;
     let whole = bytes.iter().rposition(|&b| b == b'\n').map_or(0, |end| end + 1);
     bytes.truncate(whole);
     let mut reader = csv::Reader::from_reader(bytes.as_slice());

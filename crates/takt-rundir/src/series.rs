@@ -1,6 +1,5 @@
 //! Reading measured series back, sealed or not.
 
-use std::fs::File;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
@@ -111,7 +110,7 @@ fn column_index(schema: &SchemaDescriptor, name: &str) -> Result<usize, ParquetE
 }
 
 fn texts_from_parquet(path: &Path, names: &[&str]) -> Result<Vec<Vec<String>>, ParquetError> {
-    let reader = SerializedFileReader::new(File::open(path)?)?;
+    let reader = SerializedFileReader::new(takt_files::open(path)?)?;
     let metadata = reader.metadata().file_metadata();
     let mut columns = vec![Vec::new(); names.len()];
     // A journal without a row has no columns either.
@@ -143,7 +142,7 @@ pub(crate) fn with_suffix(base: &Path, suffix: &str) -> PathBuf {
 }
 
 fn from_parquet(path: &Path, names: &[&str]) -> Result<Vec<Vec<u64>>, ParquetError> {
-    let reader = SerializedFileReader::new(File::open(path)?)?;
+    let reader = SerializedFileReader::new(takt_files::open(path)?)?;
     let metadata = reader.metadata();
     let schema = metadata.file_metadata().schema_descr();
     let rows = usize::try_from(metadata.file_metadata().num_rows()).unwrap_or(0);

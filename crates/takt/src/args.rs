@@ -366,9 +366,9 @@ pub struct Doctor {
     /// Put back what --apply changed
     #[arg(long)]
     pub revert: bool,
-    /// File that keeps the settings from before --apply
-    #[arg(long, default_value = "/var/tmp/takt-doctor-state.json")]
-    pub state: PathBuf,
+    /// File that keeps the settings from before --apply; for root /var/lib/takt/doctor.json unless said otherwise
+    #[arg(long)]
+    pub state: Option<PathBuf>,
     /// Print the findings as JSON
     #[arg(long)]
     pub json: bool,

@@ -16,11 +16,26 @@ use clap::Parser;
 use args::bench::BenchRobot;
 use args::{Args, Command};
 
+/// Variables that a user sets to choose libraries, worth a word when they are not believed.
+const LOADS: [&str; 4] = ["ORT_DYLIB_PATH", "VIRTUAL_ENV", "TAKT_CUDA_LIBRARY", "TAKT_NVRTC_LIBRARY"];
+
 fn main() -> ExitCode {
+    // Whoever starts a binary with capabilities must not choose what it loads and runs.
+    // SAFETY: no other thread has been started yet.
+    let dropped = unsafe { takt_files::environment::drop_untrusted() };
+    if dropped.iter().any(|name| LOADS.iter().any(|loads| name == loads)) {
+        eprintln!(
+            "takt: this binary has capabilities from its file, so the environment does not say what it loads or runs: {} and \
+             PATH are not believed",
+            LOADS.join(", ")
+        );
+    }
     // In a guest of `takt kernels`, this program is the first process.
     if takt_kernels::guest::is_init() {
         takt_kernels::guest::run();
     }
+    // Whatever changes the machine for a run has this program undo it when the run is killed.
+    takt_reserve::pin::undo_after_a_kill_with(takt_lab::ros::watchdog_command);
     let args = Args::parse();
     let result = match args.command {
         Command::Run(run) => commands::run::run(&run),
@@ -49,7 +64,7 @@ fn main() -> ExitCode {
         Command::PerceptionWorker => Ok(takt_lab::cell::perception_worker()),
     };
     out::finish(result.unwrap_or_else(|error| {
-        eprintln!("takt: {error}");
+        eprintln!("takt: {}", takt_files::shortened(&error.to_string()));
         ExitCode::from(2)
     }))
 }

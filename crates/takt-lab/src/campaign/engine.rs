@@ -109,7 +109,7 @@ impl Campaign {
         fs::create_dir_all(path.join(CONFIGS)).map_err(LabError::io(&path))?;
         for (name, text) in &plan.configs {
             let file = path.join(CONFIGS).join(format!("{name}.toml"));
-            fs::write(&file, text).map_err(LabError::io(&file))?;
+            takt_files::write(&file, text).map_err(LabError::io(&file))?;
         }
         // Last: a folder with this file is whole.
         let stored =
@@ -131,7 +131,8 @@ impl Campaign {
         let Stored { plan, .. } = read_json(&file)?;
         for (name, text) in &plan.configs {
             let file = path.join(CONFIGS).join(format!("{name}.toml"));
-            let there = fs::read(&file).map_err(LabError::io(&file))?;
+            let there =
+                takt_files::read(&file, takt_files::CONFIGURATION_BYTES).map_err(LabError::io(&file))?;
             if sha256_of(&there) != sha256_of(text.as_bytes()) {
                 return Err(LabError::damaged(
                     file,

@@ -41,7 +41,6 @@
 //! values = ["default", "1"]
 //! ```
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -184,7 +183,8 @@ impl CampaignFile {
     /// # Errors
     /// [`LabError::Files`] or [`LabError::Config`] with line and accepted keys.
     pub fn load(path: &Path) -> Result<Self, LabError> {
-        let text = fs::read_to_string(path).map_err(LabError::io(path))?;
+        let text =
+            takt_files::read_to_string(path, takt_files::CONFIGURATION_BYTES).map_err(LabError::io(path))?;
         let mut file = Self::parse(&text, &path.display().to_string())?;
         if let Some(config) = &mut file.config {
             *config = path.parent().unwrap_or(Path::new("")).join(&*config);
@@ -197,8 +197,9 @@ impl CampaignFile {
     /// # Errors
     /// [`LabError::Config`].
     pub fn parse(text: &str, name: &str) -> Result<Self, LabError> {
-        let file: Self = toml::from_str(text)
-            .map_err(|e| LabError::Config(format!("{name}: {}", e.to_string().trim_end())))?;
+        let file: Self = toml::from_str(text).map_err(|e| {
+            LabError::Config(takt_files::shortened(&format!("{name}: {}", e.to_string().trim_end())))
+        })?;
         file.validate().map_err(|e| LabError::Config(format!("{name}: {e}")))?;
         Ok(file)
     }

@@ -1,7 +1,6 @@
 //! The plan: every run of a campaign, resolved and validated before the first one begins.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
 use std::path::Path;
 
 use rand::SeedableRng;
@@ -121,7 +120,8 @@ impl Plan {
             |what: &str, error: String| LabError::Config(format!("campaign {}: {what}{error}", file.name));
         let (text, name, folder) = match (&file.robot, &file.config) {
             (_, Some(path)) => (
-                fs::read_to_string(path).map_err(LabError::io(path))?,
+                takt_files::read_to_string(path, takt_files::CONFIGURATION_BYTES)
+                    .map_err(LabError::io(path))?,
                 path.display().to_string(),
                 path.parent().unwrap_or(Path::new("")).to_owned(),
             ),

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use takt_rundir::{FactDifference, Factor, Measure, RunDir, RunHeader};
+use takt_rundir::{FactDifference, Factor, Loss, Measure, RunDir, RunHeader};
 use takt_stats::Summary;
 use takt_stats::misses::Misses;
 
@@ -45,6 +45,9 @@ pub struct Row {
     pub stolen: f64,
     /// Records lost.
     pub records_lost: u64,
+    /// What was lost on the robot's wires over all repetitions, and what of it is allowed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub losses: Vec<Loss>,
     /// Settings asked for and not granted.
     pub not_granted: Vec<String>,
     /// What went wrong: runs that failed, tools that died; with the name of the run.
@@ -72,7 +75,8 @@ impl Row {
             let misses = measure.deadline_ns.map(|ns| Misses::of(&series.values_ns, ns)).unwrap_or_default();
             self.misses = self.misses.saturating_add(misses.misses).saturating_add(measure.never);
             self.never = self.never.saturating_add(measure.never);
-            self.longest_miss_run = self.longest_miss_run.max(misses.longest_run);
+            let row = misses.longest_run.max(measure.longest_miss_run.unwrap_or(0));
+            self.longest_miss_run = self.longest_miss_run.max(row);
             self.deadline_us = measure.deadline_ns.map(|ns| ns as f64 / 1e3);
             let mut own: Vec<f64> = series.values_ns.iter().map(|&ns| ns as f64 / 1e3).collect();
             let one = Summary::of(&mut own);
@@ -90,6 +94,7 @@ impl Row {
         self.measured += 1;
         self.stolen = self.stolen.max(header.cpu.stolen);
         self.records_lost += header.records_lost;
+        Loss::add_all(&mut self.losses, &header.losses);
         self.not_granted.extend(header.not_granted.iter().cloned());
         for (name, value) in &header.figures {
             *self.figures.entry(name.clone()).or_default() += value;
@@ -199,6 +204,10 @@ fn add(
         });
         return Ok(None);
     };
+    if let Some(doubt) = dir.seal_state().doubt() {
+        row.problems.push(format!("{}: left out, it proves nothing: {doubt}", run.name));
+        return Ok(None);
+    }
     match row.add(&dir, values_us) {
         Ok(header) => {
             row.problems.extend(header.problems.iter().map(|problem| format!("{}: {problem}", run.name)));

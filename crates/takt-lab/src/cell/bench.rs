@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use takt_robot_cell::tasks::PolicyMix;
-use takt_stats::{Summary, reduction};
+use takt_stats::{Summary, Verdict, reduction};
 
 use super::CellSummary;
 use super::work::Work;
@@ -305,7 +305,7 @@ impl Bench {
             for &policy in &self.plan.policies {
                 let runs: Vec<CellSummary> = (1..=self.plan.repeat)
                     .map(|repetition| BenchCell { policy, noise, repetition, against })
-                    .map(|cell| RunDir::open(&self.path.join(cell.name()))?.read_json(SUMMARY_FILE))
+                    .map(|cell| believed(&self.path.join(cell.name())))
                     .collect::<Result<_, _>>()?;
                 rows.push(row(policy, noise, &runs));
             }
@@ -314,6 +314,17 @@ impl Bench {
         rows.iter_mut().zip(against).for_each(|(row, against)| row.against_cfs = against);
         Ok(rows)
     }
+}
+
+/// A run's own summary. Where its files are not what the run left, it has no verdict.
+fn believed(path: &Path) -> Result<CellSummary, LabError> {
+    let dir = RunDir::open(path)?;
+    let mut summary: CellSummary = dir.read_json(SUMMARY_FILE)?;
+    if let Some(doubt) = dir.seal_state().doubt() {
+        summary.verdict = Verdict::Inconclusive;
+        summary.reasons.insert(0, format!("it proves nothing: {doubt}"));
+    }
+    Ok(summary)
 }
 
 fn row(policy: PolicyMix, noise: u32, runs: &[CellSummary]) -> BenchRow {

@@ -1,6 +1,5 @@
 //! Configuration files of the cell (TOML). Unknown keys are errors; every error names file and line.
 
-use std::fs;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
@@ -59,7 +58,8 @@ impl CellFile {
     /// # Errors
     /// [`LabError::Io`] or [`LabError::Config`], which names file, line and what is accepted.
     pub fn load(path: &Path) -> Result<Self, LabError> {
-        let text = fs::read_to_string(path).map_err(LabError::io(path))?;
+        let text =
+            takt_files::read_to_string(path, takt_files::CONFIGURATION_BYTES).map_err(LabError::io(path))?;
         Self::parse(&text, &path.display().to_string(), path.parent().unwrap_or(Path::new("")))
     }
 
@@ -84,8 +84,9 @@ impl CellFile {
     /// # Errors
     /// As [`load`](Self::load).
     pub fn parse(text: &str, name: &str, folder: &Path) -> Result<Self, LabError> {
-        let mut file: Self = toml::from_str(text)
-            .map_err(|e| LabError::Config(format!("{name}: {}", e.to_string().trim_end())))?;
+        let mut file: Self = toml::from_str(text).map_err(|e| {
+            LabError::Config(takt_files::shortened(&format!("{name}: {}", e.to_string().trim_end())))
+        })?;
         for camera in &mut file.cameras {
             if let Some(background) = &mut camera.sensor.background {
                 *background = folder.join(&*background);

@@ -92,8 +92,9 @@ pub fn run(
     let mut journal = collected.sink;
     journal.close().map_err(LabError::io(session.dir().path()))?;
     session.header.records_lost = journal.lost;
-    // A skipped release is a job that never was.
-    session.header.measures.iter_mut().for_each(|measure| measure.never = journal.skipped);
+    journal.releases.finish();
+    journal.releases.tell(&mut session.header.measures);
+    session.header.problems.extend(journal.releases.stood_still("the task"));
     drop(held);
     Ok(session.seal()?.1)
 }

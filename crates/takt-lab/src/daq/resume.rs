@@ -1,6 +1,5 @@
 //! Going on with a run that was killed.
 
-use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 
@@ -92,7 +91,7 @@ fn replay(dir: &RunDir, state: &mut State) -> Result<u64, LabError> {
 
 /// The rows of a sample file from number `from` on. A last line that the kill cut in half is none.
 fn newer(path: &Path, from: u64, take: &mut dyn FnMut(EdgeRow)) -> Result<(), LabError> {
-    let file = match File::open(path) {
+    let file = match takt_files::open(path) {
         Ok(file) => file,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
         Err(source) => return Err(LabError::io(path)(source)),

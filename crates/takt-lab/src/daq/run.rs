@@ -184,7 +184,9 @@ fn describe(
     let latency = Measure::new("latency", "Latency of an edge", EDGES, "latency_ns");
     let timed = |measure: Measure| Measure { time_column: Some("sent_ns".to_owned()), ..measure };
     let latency = Measure { deadline_ns: file.deadline_ns(), ..latency };
-    session.header.measures = vec![timed(latency)];
+    // From the write to the arrival: what the paper's latency has beside controller and sleep.
+    let link = Measure::new("link", "Latency of the bare link", EDGES, "received_ns").since("sent_ns");
+    session.header.measures = vec![timed(latency), link];
     if file.controller.kind() != "none" {
         let controller =
             Measure::new("controller", "Execution time of the controller", EDGES, "controller_ns");
@@ -235,6 +237,10 @@ fn conclude(
     figure("resends", state.resends as f64);
     if state.resumed > 0 {
         figure("resumed", f64::from(state.resumed));
+    }
+    if let Some(link) = state.link.as_ref().filter(|link| link.count() > 0) {
+        figure("link_mean_us", link.mean_ns() / 1e3);
+        figure("link_max_us", link.max_ns() as f64 / 1e3);
     }
     if let Some(controller) = &state.controller {
         figure("controller_mean_us", controller.mean_ns() / 1e3);

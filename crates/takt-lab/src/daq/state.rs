@@ -26,6 +26,9 @@ pub struct State {
     pub mean_trend: MeanTrend,
     /// Measured time, nanoseconds, without the gaps between a kill and a resumption.
     pub elapsed_ns: u64,
+    /// Times from the output's write to the arrival; none in states of earlier versions.
+    #[serde(default)]
+    pub link: Option<Recorder>,
     /// Execution times of the controller; absent without one.
     pub controller: Option<Recorder>,
     /// The stop rules.
@@ -55,6 +58,7 @@ impl State {
             max_trend: MaxTrend::default(),
             mean_trend: MeanTrend::default(),
             elapsed_ns: 0,
+            link: Some(recorder(None)?),
             controller: if file.controller.kind() == "none" { None } else { Some(recorder(None)?) },
             stop: Stop::new(file.stop_config()).map_err(|e| config(e.to_string()))?,
             next_index: 0,
@@ -80,6 +84,9 @@ impl State {
             return None;
         }
         self.recorder.record(edge.latency_ns);
+        if let Some(link) = &mut self.link {
+            link.record(edge.link_ns());
+        }
         self.max_trend.push(elapsed_ns, edge.latency_ns);
         self.mean_trend.push(elapsed_ns, edge.latency_ns);
         self.stop.push(elapsed_ns, edge.latency_ns)

@@ -15,6 +15,7 @@ use crate::LabError;
 use crate::collect::{Recorders, Rows, Sample, until_stopped};
 use crate::jobs::{self, Teller};
 use crate::keeper::Window;
+use crate::releases::{Job, Releases};
 
 /// How often rings are drained.
 const PERIOD: Duration = Duration::from_millis(20);
@@ -61,6 +62,7 @@ pub(super) struct Collector {
     latency_recorders: Recorders<LatencyRow>,
     joiner: Joiner,
     previous_wake_ns: Option<u64>,
+    releases: Releases,
     collected: Collected,
     teller: Teller,
 }
@@ -76,8 +78,6 @@ pub(super) struct Collected {
     pub latencies: Vec<LatencyRow>,
     /// Cycles within the window.
     pub cycles: u64,
-    /// Releases skipped within the window.
-    pub skipped: u64,
     /// Frames lost within the window.
     pub lost_frames: u64,
     /// Cycles within the window whose working counter was wrong though the frames came.
@@ -94,11 +94,14 @@ impl Collector {
         dir: &RunDir,
         rings: Rings,
         measures: &mut [Measure],
+        period_ns: u64,
         window: &Window,
         teller: Teller,
     ) -> Result<Self, LabError> {
+        let releases = Releases::new(period_ns, window, measures, &["lateness", "response"]);
         Ok(Self {
             rings,
+            releases,
             window: window.clone(),
             cycles: Rows::new(dir, CYCLES)?,
             latencies: dir.samples(LATENCIES)?,
@@ -112,14 +115,15 @@ impl Collector {
     }
 
     /// Collects until `stop` is set and the rings are empty.
-    pub fn run(mut self, stop: &AtomicBool) -> Result<Collected, LabError> {
+    pub fn run(mut self, stop: &AtomicBool) -> Result<(Collected, Releases), LabError> {
         let empty = |this: &mut Self| {
             while this.drain()? {}
             Ok(())
         };
         until_stopped(&mut self, stop, PERIOD, empty, Self::save)?;
         self.collected.lost = self.rings.records.lost();
-        Ok(self.collected)
+        self.releases.finish();
+        Ok((self.collected, self.releases))
     }
 
     fn save(&mut self) -> Result<(), LabError> {
@@ -159,13 +163,17 @@ impl Collector {
     fn cycle(&mut self, record: &CycleRecord) -> Result<(), LabError> {
         self.joiner.cycle(record);
         self.teller.job(&jobs::HUMANOID, 0, [record.planned_ns, record.wake_ns, record.end_ns]);
+        let CycleRecord { planned_ns, wake_ns, end_ns, skipped, .. } = *record;
+        self.releases.job(Job { planned_ns, wake_ns, skipped: skipped.into() }, |measure| match measure {
+            "lateness" => Some(wake_ns.saturating_sub(planned_ns)),
+            _ => Some(end_ns.saturating_sub(planned_ns)),
+        });
         let Some(previous_wake_ns) = self.previous_wake_ns.replace(record.wake_ns) else { return Ok(()) };
         if self.window.elapsed_ns(record.planned_ns).is_none() {
             return Ok(());
         }
         let all = &mut self.collected;
         all.cycles += 1;
-        all.skipped += u64::from(record.skipped);
         all.lost_frames += u64::from(record.lost);
         all.counter_errors +=
             u64::from(record.lost == 0 && record.working_counter != record.expected_counter);

@@ -7,7 +7,9 @@ use takt_rt::periodic::SleepStrategy;
 use takt_rt::placement::CpuSet;
 use takt_rt::policy::Policy;
 use takt_rt::settings::ThreadSettings;
+use takt_rundir::Loss;
 
+use super::collector::Collected;
 use crate::robot::within;
 
 /// The shipped configuration.
@@ -58,6 +60,38 @@ impl Default for SegmentOptions {
     }
 }
 
+/// What may be lost on the wire within the measured window; more fails the run, and what is allowed is named all the same.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Losses {
+    /// Frames of process data that never came back. 0: a wire that loses frames is broken or overloaded, and each is a cycle in
+    /// which the controller knew nothing new. A frame that comes late is not lost.
+    pub most_lost_frames: u64,
+    /// Cycles whose working counter was wrong: a device did not take part. 0, likewise.
+    pub most_working_counter_errors: u64,
+}
+
+impl Losses {
+    /// What was lost, beside what is allowed.
+    pub(super) fn judge(&self, collected: &Collected, frames_per_cycle: u64) -> Vec<Loss> {
+        let frames = collected.cycles.saturating_mul(frames_per_cycle);
+        vec![
+            Loss::new(
+                "lost_frames",
+                "frames of process data",
+                [collected.lost_frames, frames],
+                ("losses.most_lost_frames", self.most_lost_frames),
+            ),
+            Loss::new(
+                "working_counter_errors",
+                "exchanges with all devices",
+                [collected.counter_errors, collected.cycles],
+                ("losses.most_working_counter_errors", self.most_working_counter_errors),
+            ),
+        ]
+    }
+}
+
 /// The humanoid's file. P, M, C and S of the paper are `policy`, `lock_memory`, `cpus` with `shield`, and `sleep`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -88,6 +122,8 @@ pub struct HumanoidFile {
     pub segment: SegmentOptions,
     /// Readers of the cache beside the controller, each reading without pause but for 1 ms. 1: telemetry.
     pub readers: u32,
+    /// What may be lost on the wire.
+    pub losses: Losses,
     /// The motion controller.
     pub motion: HumanoidConfig,
 }
@@ -108,6 +144,7 @@ impl Default for HumanoidFile {
             wire: WireKind::Veth,
             segment: SegmentOptions::default(),
             readers: 1,
+            losses: Losses::default(),
             motion: HumanoidConfig::default(),
         }
     }

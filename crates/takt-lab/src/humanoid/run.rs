@@ -22,6 +22,7 @@ use super::wire;
 use crate::LabError;
 use crate::keeper::Window;
 use crate::options::RunOptions;
+use crate::releases::Releases;
 use crate::robot::Event;
 use crate::session::Session;
 use crate::summary::RunSummary;
@@ -109,7 +110,7 @@ pub fn run(
 struct Robot {
     running: motion::Running,
     window: Window,
-    collecting: Handle<Result<Collected, LabError>>,
+    collecting: Handle<Result<(Collected, Releases), LabError>>,
     exporter: Exporter,
     readers: Vec<Handle<u64>>,
     /// For collector and readers.
@@ -167,7 +168,9 @@ impl Robot {
         let dir = session.dir().clone();
         let teller = session.teller();
         let rings = Rings { records, events, truth: behind.truth.take() };
-        let collector = Collector::new(&dir, rings, &mut session.header.measures, &window, teller)?;
+        let period_ns = file.motion.period().as_nanos() as u64;
+        let measures = &mut session.header.measures;
+        let collector = Collector::new(&dir, rings, measures, period_ns, &window, teller)?;
         let done = Arc::new(AtomicBool::new(false));
         let stop = Arc::clone(&done);
         let collecting =
@@ -235,23 +238,23 @@ impl Robot {
         if let Err(error) = self.exporter.stop()? {
             session.header.problems.push(format!("{TIMING_FILE}: {error}"));
         }
-        let collected = self.collecting.join()??;
+        let (collected, releases) = self.collecting.join()??;
         drop(self.behind);
         let header = &mut session.header;
         if let Some(why) = motion::why(finished.mode) {
-            header.problems.push(format!("the robot stopped: {why}"));
+            // A robot that stopped by itself did not do its work, however punctual its last cycles were.
+            let stopped = format!("the robot stopped: {why}");
+            header.failures.push(stopped.clone());
+            header.problems.push(stopped);
         }
         if !finished.safe {
             header.problems.push("some drives held torque when the cycles ended".to_owned());
         }
         header.records_lost = collected.lost.max(finished.records_lost);
-        for measure in &mut header.measures {
-            // A skipped release is a cycle that never was.
-            if matches!(measure.name.as_str(), "lateness" | "response") {
-                measure.never = collected.skipped;
-            }
-        }
-        header.figures = figures(file, &finished, &collected, self.devices, self.bring_up, reads);
+        releases.tell(&mut header.measures);
+        header.problems.extend(releases.stood_still("the motion controller"));
+        header.losses = file.losses.judge(&collected, finished.port.frames_per_cycle() as u64);
+        header.figures = figures(file, &finished, &collected, &releases, self.devices, self.bring_up, reads);
         let told: Vec<String> = collected.events.iter().map(ToString::to_string).collect();
         session.note("events", &told)?;
         session.note("more_events", &collected.more_events)?;
@@ -275,11 +278,17 @@ fn read(mut reader: CacheReader, done: &AtomicBool) -> u64 {
     reads
 }
 
-/// Where the shield's state is kept: in /run, or in the folder for temporary files where that is not writable.
+/// Where the shield's state is kept: in /run, or in the user's own folder of states where that is not writable.
 fn shield_state() -> PathBuf {
     let path = shield::default_state();
     let writable = path.parent().is_some_and(|run| std::fs::metadata(run).is_ok_and(|_| tempfile_works(run)));
-    if writable { path } else { std::env::temp_dir().join("takt-shield.state") }
+    if writable {
+        return path;
+    }
+    let folder = takt_files::state_folder();
+    // Where it cannot be made, writing the state says why.
+    let _ = takt_files::private_folder(&folder);
+    folder.join("takt-shield.state")
 }
 
 fn tempfile_works(folder: &std::path::Path) -> bool {
@@ -293,6 +302,7 @@ fn figures(
     file: &HumanoidFile,
     finished: &Finished,
     collected: &Collected,
+    releases: &Releases,
     devices: usize,
     bring_up: Duration,
     reads: u64,
@@ -310,6 +320,8 @@ fn figures(
         ("drives", finished.enabled.1 as f64),
         ("safe_at_end", f64::from(u8::from(finished.safe))),
         ("late_cycles", finished.late as f64),
+        ("skipped_cycles", releases.never as f64),
+        ("longest_time_without_control_ms", releases.longest_gap_ns as f64 / 1e6),
         ("exchange_mean_us", collected.exchange_sum_ns as f64 / cycles / 1e3),
         ("cpu_per_cycle_us", finished.cpu_ns as f64 / totals.cycles.max(1) as f64 / 1e3),
         ("page_faults", (finished.faults.minor + finished.faults.major) as f64),

@@ -178,8 +178,8 @@ impl Maker {
         directory: &Path,
         described: PathBuf,
     ) -> Result<GuestRun, String> {
-        let config =
-            fs::read_to_string(order.config).map_err(|e| format!("{}: {e}", order.config.display()))?;
+        let config = takt_files::read_to_string(order.config, takt_files::CONFIGURATION_BYTES)
+            .map_err(|e| format!("{}: {e}", order.config.display()))?;
         let mut files: Vec<Brought> = files_named_in(&config)
             .into_iter()
             .map(|path| Brought { guest: path.to_string_lossy().into_owned(), host: path })

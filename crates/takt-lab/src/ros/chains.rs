@@ -1,6 +1,5 @@
 //! The chains of a run: their samples, their picture, and how the manager stood by them.
 
-use std::fs::File;
 use std::path::Path;
 
 use serde::Serialize;
@@ -178,7 +177,7 @@ impl Chains {
             ..Task::default()
         };
         let tasks: Vec<_> = self.chains.iter().map(|chain| (task(chain), chain.shown.as_slice())).collect();
-        let file = File::create(path).map_err(|error| error.to_string())?;
+        let file = takt_files::create_output(path).map_err(|error| error.to_string())?;
         export(std::io::BufWriter::new(file), &Trace::default(), &tasks)
             .map_err(|error| error.to_string())?;
         Ok(())

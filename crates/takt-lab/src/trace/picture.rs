@@ -1,7 +1,6 @@
 //! The Perfetto files of a traced run: which tracks a robot has, and what goes onto them.
 
 use std::collections::{BTreeSet, HashMap};
-use std::fs::File;
 use std::io::BufWriter;
 use std::path::Path;
 
@@ -49,7 +48,7 @@ impl Picture {
 
     /// Writes everything to `path`; the causes of the worst late releases are marked at the first task.
     pub(super) fn write(&self, path: &Path, trace: &Trace, report: &TraceReport) -> Result<(), LabError> {
-        let out = BufWriter::new(File::create(path).map_err(LabError::io(path))?);
+        let out = BufWriter::new(takt_files::create_output(path).map_err(LabError::io(path))?);
         self.export(out, trace, report)
             .map_err(|error| LabError::Config(format!("{}: {error}", path.display())))
     }

@@ -18,6 +18,7 @@ use crate::LabError;
 use crate::collect::{Recorders, Rows, Sample, until_stopped};
 use crate::jobs::{self, Teller};
 use crate::keeper::Window;
+use crate::releases::{Job, Releases};
 
 /// How often rings are drained.
 const PERIOD: Duration = Duration::from_millis(50);
@@ -33,8 +34,6 @@ pub(super) struct Flown {
     errors: Errors,
     deviations: Errors,
     at_limit: u64,
-    /// Releases skipped by the attitude loop, and by the position loop.
-    pub skipped: [u64; 2],
     loss: Option<(f64, Loss)>,
     /// Number of the newest force command, and since when it has been used.
     force: (u64, u64),
@@ -67,7 +66,6 @@ impl Flown {
             errors: Errors::default(),
             deviations: Errors::default(),
             at_limit: 0,
-            skipped: [0; 2],
             loss: None,
             force: (0, 0),
             oldest_force_ns: 0,
@@ -77,7 +75,6 @@ impl Flown {
 
     /// Counts a job, and returns how far the vehicle is from where punctual jobs would have brought it.
     fn see(&mut self, job: &AttitudeRecord, epoch_ns: u64) -> f64 {
-        self.skipped[0] += job.skipped;
         let time_ns = job.wake_ns.saturating_sub(epoch_ns);
         let ideal_m = self.ideal.punctual_at(time_ns).position_m;
         let deviation_m =
@@ -164,12 +161,15 @@ pub(super) struct Collector {
     attitude_recorders: Recorders<AttitudeRecord>,
     position_recorders: Recorders<PositionRecord>,
     flown: Flown,
+    releases: [Releases; 2],
     teller: Teller,
 }
 
 /// What the collector ends with.
 pub(super) struct Collected {
     pub flown: Flown,
+    /// Releases of the attitude loop, and of the position loop.
+    pub releases: [Releases; 2],
     /// Records that found their ring full.
     pub lost: u64,
 }
@@ -184,7 +184,14 @@ impl Collector {
         window: &Window,
         teller: Teller,
     ) -> Result<Self, LabError> {
+        let releases = |period: Duration, names: &[&str]| {
+            let period_ns = u64::try_from(period.as_nanos()).unwrap_or(u64::MAX);
+            Releases::new(period_ns, window, measures, names)
+        };
+        let attitude = releases(config.attitude.period(), &["lateness", "response"]);
+        let position = releases(config.position.period(), &["position-lateness"]);
         Ok(Self {
+            releases: [attitude, position],
             records,
             attitude: Rows::new(dir, ATTITUDE)?,
             position: Rows::new(dir, POSITION)?,
@@ -209,7 +216,7 @@ impl Collector {
         until_stopped(&mut self, stop, PERIOD, empty, Self::save)?;
         let Records { attitude, position, telemetry } = &self.records;
         let lost = attitude.lost() + position.lost() + telemetry.lost();
-        Ok(Collected { flown: self.flown, lost })
+        Ok(Collected { flown: self.flown, releases: self.releases, lost })
     }
 
     /// Hands everything to the kernel.
@@ -230,12 +237,19 @@ impl Collector {
         for job in &attitudes {
             self.teller.job(&jobs::ATTITUDE, 0, [job.planned_ns, job.wake_ns, job.end_ns]);
             let deviation_m = self.flown.see(job, epoch_ns());
+            let AttitudeRecord { planned_ns, wake_ns, skipped, .. } = *job;
+            self.releases[0].job(Job { planned_ns, wake_ns, skipped }, |measure| match measure {
+                "lateness" => Some(job.lateness_ns()),
+                _ => Some(job.response_ns()),
+            });
             self.attitude.push(|| AttitudeRow::new(job, deviation_m))?;
             self.attitude_recorders.push(job);
         }
         for job in &positions {
             self.teller.job(&jobs::POSITION, 0, [job.planned_ns, job.wake_ns, job.end_ns]);
-            self.flown.skipped[1] += job.skipped;
+            let PositionRecord { planned_ns, wake_ns, skipped, .. } = *job;
+            let lateness_ns = wake_ns.saturating_sub(planned_ns);
+            self.releases[1].job(Job { planned_ns, wake_ns, skipped }, |_| Some(lateness_ns));
             self.position.push(|| PositionRow::from(job))?;
             self.position_recorders.push(job);
         }

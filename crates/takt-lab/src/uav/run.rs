@@ -72,6 +72,10 @@ pub fn run(
     session.header.measures = measures;
     session.header.not_granted = flight.not_granted();
     session.note("threads", &flight.threads())?;
+    session.note("reservations", &flight.placed())?;
+    if let Some(placed) = flight.placed() {
+        session.header.label = format!("{}, {}", session.header.label, placed.says);
+    }
     session.write()?;
     observe(Event::Started { dir: session.dir(), not_granted: &session.header.not_granted });
 
@@ -110,13 +114,9 @@ pub fn run(
         session.header.problems.push(format!("ended after {jobs} of {} attitude jobs", config.iterations));
     }
     session.header.figures = flown.figures();
-    for measure in &mut session.header.measures {
-        // A skipped release is a job that never was.
-        measure.never = match measure.name.as_str() {
-            "lateness" | "response" => flown.skipped[0],
-            "position-lateness" => flown.skipped[1],
-            _ => 0,
-        };
+    for (releases, task) in collected.releases.iter().zip(["the attitude loop", "the position loop"]) {
+        releases.tell(&mut session.header.measures);
+        session.header.problems.extend(releases.stood_still(task));
     }
     Ok(session.seal()?.1)
 }

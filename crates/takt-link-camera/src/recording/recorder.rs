@@ -90,7 +90,8 @@ impl Recorder {
                 return bad("intrinsics", value, "expected a size of 1x1 to 65535x65535");
             }
         }
-        let file = File::create(&path).map_err(|source| CameraError::File { path: path.clone(), source })?;
+        let file = takt_files::create_output(&path)
+            .map_err(|source| CameraError::File { path: path.clone(), source })?;
         let build = |file| -> Result<_, McapError> {
             let mut writer = WriteOptions::new()
                 .compression(Some(Compression::Zstd))

@@ -41,7 +41,7 @@ impl FrameReader<File> {
     /// # Errors
     /// When the file is foreign, truncated or lacks the camera, or a value of the configuration is impossible.
     pub fn open(config: &ReplayConfig) -> Result<Self, CameraError> {
-        let file = File::open(&config.path)
+        let file = takt_files::open(&config.path)
             .map_err(|source| CameraError::File { path: config.path.clone(), source })?;
         Self::new(file, config)
     }

@@ -130,6 +130,12 @@ impl Api {
             library: path.to_owned(),
             reason: std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string),
         };
+        if path.components().count() > 1 {
+            takt_files::environment::check_library(path).map_err(|error| LinkError::Library {
+                library: path.to_owned(),
+                reason: error.to_string(),
+            })?;
+        }
         // SAFETY: loading runs the library's initialisers; comedilib's do nothing but set up a version string.
         let library = unsafe { Library::new(path) }.map_err(failed)?;
         Self::bind(library).map_err(failed)

@@ -195,6 +195,11 @@ impl Port {
         &self.places
     }
 
+    /// What [`Exchanged::lost`] counts: this many pieces of process data in each cycle.
+    pub fn frames_per_cycle(&self) -> usize {
+        self.cyclic.pieces.len()
+    }
+
     /// Length of the process image.
     pub fn image_bytes(&self) -> usize {
         self.next.len()

@@ -178,7 +178,5 @@ impl Exporter {
 }
 
 fn replace(path: &Path, text: &str) -> io::Result<()> {
-    let beside = path.with_extension("new");
-    std::fs::write(&beside, text)?;
-    std::fs::rename(&beside, path)
+    takt_files::write(path, text)
 }

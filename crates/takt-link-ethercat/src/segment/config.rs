@@ -196,6 +196,9 @@ pub struct SegmentConfig {
     /// How much the fastest device's clock is faster than the fastest's opposite, in parts per 10⁹. Default 20000
     /// (20 ppm): common quartzes.
     pub clock_drift_ppb: i64,
+    /// Period in which each clock's drift swings between its greatest and the opposite, seconds; 0: it stays. Default 0.
+    /// Quartzes drift with their temperature, which changes in minutes.
+    pub clock_swing_s: u32,
     /// Time of a frame through one device. Default 300 ns: MII ports, ET1100 data sheet.
     pub hop_ns: u32,
     /// Between two events at an event probe; 0: only events that are asked for. Default 7.3 ms: not a multiple of a
@@ -213,6 +216,7 @@ impl Default for SegmentConfig {
             watchdog_ms: 100,
             distributed_clocks: true,
             clock_drift_ppb: 20_000,
+            clock_swing_s: 0,
             hop_ns: 300,
             event_period_us: 7_300,
             seed: 1,
@@ -270,6 +274,7 @@ impl SegmentConfig {
         value("update", i64::from(period), 1..=1_000_000, "1 to 1000000 us")?;
         value("watchdog_ms", i64::from(self.watchdog_ms), 0..=6553, "0 (off) to 6553 ms")?;
         value("clock_drift_ppb", self.clock_drift_ppb, -1_000_000..=1_000_000, "-1000000 to 1000000")?;
+        value("clock_swing_s", i64::from(self.clock_swing_s), 0..=1_000_000, "0 (off) to 1000000 s")?;
         value("hop_ns", i64::from(self.hop_ns), 0..=100_000, "0 to 100000 ns")
     }
 

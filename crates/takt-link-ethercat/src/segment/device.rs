@@ -1,14 +1,15 @@
 //! One sub-device: its ESC, EEPROM, state machine and the micro-controller behind it.
 
 use super::app::App;
+use super::clock::{Clock, Sync0};
 use super::coe::Coe;
 use super::config::{DeviceConfig, SegmentConfig};
 use super::esc::{Esc, Events};
 use super::fault::Refusal;
 use super::objects::{DeviceKind, Pdo, Profile};
 use super::registers::{
-    AL_CONTROL, AL_STATUS, AL_STATUS_CODE, DC_DELAY, DC_DIFFERENCE, DC_OFFSET, DC_SYSTEM_TIME, PDI_CONTROL,
-    WATCHDOG_DIVIDER, WATCHDOG_EXPIRED, WATCHDOG_PROCESS_DATA, WATCHDOG_STATUS,
+    AL_CONTROL, AL_STATUS, AL_STATUS_CODE, PDI_CONTROL, WATCHDOG_DIVIDER, WATCHDOG_EXPIRED,
+    WATCHDOG_PROCESS_DATA, WATCHDOG_STATUS,
 };
 use super::sii::{INPUTS, Identity, MAILBOX, OUTPUTS, REQUEST, RESPONSE, Sii};
 use super::truth::Log;
@@ -55,26 +56,10 @@ pub mod status_code {
     pub const OUTPUTS: u16 = 0x001D;
     /// Invalid input configuration.
     pub const INPUTS: u16 = 0x001E;
+    /// No Sync0 pulse comes though it is switched on.
+    pub const NO_SYNC: u16 = 0x002D;
     /// Set from outside: "no valid outputs".
     pub const NO_VALID_OUTPUTS: u16 = 0x001C;
-}
-
-/// A device's own clock against the one that tells `now_ns`.
-#[derive(Debug, Clone, Copy)]
-struct Clock {
-    /// What it showed when the other showed 0.
-    start_ns: u64,
-    /// How much faster it runs.
-    drift_ppb: i64,
-    /// What the control loop of the distributed clock has added.
-    correction_ns: i64,
-}
-
-impl Clock {
-    fn local_ns(&self, now_ns: u64) -> u64 {
-        let drift = (i128::from(now_ns) * i128::from(self.drift_ppb) / 1_000_000_000) as i64;
-        self.start_ns.wrapping_add(now_ns).wrapping_add_signed(drift)
-    }
 }
 
 /// One simulated device.
@@ -95,11 +80,14 @@ pub(super) struct Device {
     /// Reachable by frames; unplugged devices and all behind them are not.
     pub(super) present: bool,
     pub(super) refusal: Option<Refusal>,
-    clock: Clock,
+    pub(super) clock: Clock,
+    pub(super) sync0: Sync0,
+    /// When a frame passes here, after the time at which it comes to the segment.
+    pub(super) pass_ns: u64,
     /// When the micro-controller runs next.
     pub(super) tick_ns: Option<u64>,
     ran_ns: Option<u64>,
-    outputs_ns: u64,
+    pub(super) outputs_ns: u64,
 }
 
 impl Device {
@@ -122,12 +110,9 @@ impl Device {
             app: App::new(config, segment, index),
             present: true,
             refusal: None,
-            clock: Clock {
-                // Clocks start when their device gets power: some microseconds apart and at no common zero.
-                start_ns: 1_000_000 + 37_013 * index as u64,
-                drift_ppb: segment.clock_drift_ppb * ((index as i64 * 7) % 11 - 5) / 5,
-                correction_ns: 0,
-            },
+            clock: Clock::new(index, segment),
+            sync0: Sync0::default(),
+            pass_ns: 0,
             tick_ns: None,
             ran_ns: None,
             outputs_ns: 0,
@@ -157,6 +142,7 @@ impl Device {
         self.coe.reset();
         self.app.lose_master();
         self.tick_ns = None;
+        self.sync0 = Sync0::default();
         self.power_on(watchdog_ms);
     }
 
@@ -169,10 +155,13 @@ impl Device {
     /// Runs what the access has set off. Returns whether the segment must look at the routing again.
     pub(super) fn handle(&mut self, events: Events, now_ns: u64) -> bool {
         if events.has(Events::CLOCK_RESET) {
-            self.clock.correction_ns = 0;
+            self.clock.restart();
         }
         if events.has(Events::SYSTEM_TIME) {
-            self.compare_system_time(now_ns);
+            self.compare_system_time(now_ns + self.pass_ns);
+        }
+        if events.has(Events::ACTIVATION) {
+            self.switch_sync0(now_ns + self.pass_ns);
         }
         if events.has(Events::SII) {
             self.sii.command(&mut self.esc);
@@ -186,7 +175,10 @@ impl Device {
         if events.has(Events::MAILBOX_WRITTEN) || events.has(Events::MAILBOX_READ) {
             self.serve_mailbox();
         }
-        events.has(Events::ROUTING) || events.has(Events::AL_CONTROL) || events.has(Events::STATION)
+        events.has(Events::ROUTING)
+            || events.has(Events::AL_CONTROL)
+            || events.has(Events::STATION)
+            || events.has(Events::ACTIVATION)
     }
 
     /// The master has written AL control.
@@ -232,6 +224,8 @@ impl Device {
             (AlState::PreOp, AlState::SafeOp) if !self.is_set_up(3, INPUTS, self.tx, false) => {
                 Err(status_code::INPUTS)
             }
+            // Switched on with a start time that had passed: no pulse ever comes.
+            (AlState::SafeOp, AlState::Op) if self.sync0.is_dead() => Err(status_code::NO_SYNC),
             (AlState::PreOp, AlState::SafeOp) | (AlState::SafeOp, AlState::Op) => Ok(()),
             _ => Err(status_code::INVALID_CHANGE),
         }
@@ -292,6 +286,7 @@ impl Device {
     pub(super) fn process_data_passed(&mut self, events: Events, now_ns: u64) {
         if events.has(Events::OUTPUTS) {
             self.outputs_ns = now_ns;
+            self.sync0.outputs_came(now_ns + self.pass_ns);
         }
     }
 
@@ -324,6 +319,10 @@ impl Device {
             self.fall(AlState::SafeOp, status_code::WATCHDOG, now_ns);
         }
         while let Some(tick) = self.tick_ns.filter(|tick| *tick <= now_ns) {
+            if self.has_sync0() {
+                self.pulse(tick, now_ns, log, index);
+                continue;
+            }
             self.run(tick, log, index);
             self.tick_ns = free_period_ns.map(|period| {
                 // Long silence: the micro-controller has run all the time, but nobody could tell.
@@ -335,7 +334,7 @@ impl Device {
     }
 
     /// One round of the micro-controller: fetch outputs, act, sample, put inputs.
-    fn run(&mut self, tick_ns: u64, log: &mut Log, index: u16) {
+    pub(super) fn run(&mut self, tick_ns: u64, log: &mut Log, index: u16) {
         let dt_ns = self.ran_ns.map_or(0, |ran| tick_ns.saturating_sub(ran));
         self.ran_ns = Some(tick_ns);
         let dt_s = dt_ns as f64 * 1e-9;
@@ -366,38 +365,5 @@ impl Device {
             self.esc.set(at, &value.to_le_bytes()[..usize::from(bytes)]);
             at += bytes;
         }
-    }
-
-    /// System time as the device would tell it.
-    fn system_time_ns(&self, now_ns: u64) -> u64 {
-        self.clock
-            .local_ns(now_ns)
-            .wrapping_add(self.esc.u64(DC_OFFSET))
-            .wrapping_add_signed(self.clock.correction_ns)
-    }
-
-    pub(super) fn local_time_ns(&self, now_ns: u64) -> u64 {
-        self.clock.local_ns(now_ns)
-    }
-
-    /// Puts the clock's time where a read will find it.
-    pub(super) fn show_system_time(&mut self, now_ns: u64) {
-        let time = self.system_time_ns(now_ns);
-        self.esc.set(DC_SYSTEM_TIME, &time.to_le_bytes());
-    }
-
-    /// The reference clock's time has come by (ARMW, FRMW): tell the difference, and close an eighth of it, as the
-    /// filter of a real clock does over some rounds.
-    fn compare_system_time(&mut self, now_ns: u64) {
-        let delay = u64::from(super::wire::u32_at(&self.esc.memory, usize::from(DC_DELAY)));
-        // 32 bits are compared: a master may write no more.
-        let told = (self.esc.u64(DC_SYSTEM_TIME) as u32).wrapping_add(delay as u32);
-        let difference = (self.system_time_ns(now_ns) as u32).wrapping_sub(told) as i32;
-        let magnitude = difference.unsigned_abs().min(0x7FFF_FFFF);
-        let register = magnitude | u32::from(difference > 0) << 31;
-        self.esc.set(DC_DIFFERENCE, &register.to_le_bytes());
-        let step = i64::from(difference) / 8;
-        let step = if step == 0 { i64::from(difference.signum()) } else { step };
-        self.clock.correction_ns -= step;
     }
 }

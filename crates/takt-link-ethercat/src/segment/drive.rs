@@ -25,8 +25,16 @@ pub struct JointConfig {
     pub min_position_rad: f64,
     /// Upper end stop. Default 2.8 rad.
     pub max_position_rad: f64,
-    /// Encoder increments per turn of the joint. Default 131072 (17 bit).
+    /// Encoder increments per turn of the encoder. Default 131072 (17 bit).
     pub counts_per_turn: u32,
+    /// Turns of the encoder per turn of the joint. Default 1: the encoder sits on the joint.
+    pub gear: f64,
+    /// What the encoder shows when the joint stands at 0 rad. Default 0; absolute encoders show what they were mounted at.
+    pub encoder_zero_counts: i32,
+    /// Whether the encoder counts down when the joint turns in its positive direction. Torque and speed are reversed with it.
+    pub encoder_reversed: bool,
+    /// Where the joint stands at power-on. Default 0 rad.
+    pub start_rad: f64,
     /// Bandwidth of the position control. Default 25 Hz.
     pub bandwidth_hz: f64,
     /// Greatest following error (0x6065). Default 0.35 rad: far beyond any lag of a sound reference.
@@ -50,6 +58,10 @@ impl Default for JointConfig {
             min_position_rad: -2.8,
             max_position_rad: 2.8,
             counts_per_turn: 131_072,
+            gear: 1.0,
+            encoder_zero_counts: 0,
+            encoder_reversed: false,
+            start_rad: 0.0,
             bandwidth_hz: 25.0,
             following_error_rad: 0.35,
             following_error_ms: 50,
@@ -77,6 +89,11 @@ impl JointConfig {
             .or_else(|| positive("following_error_rad", self.following_error_rad))
             .or_else(|| positive("quick_stop_rad_s2", self.quick_stop_rad_s2))
             .or_else(|| positive("counts_per_turn", f64::from(self.counts_per_turn)))
+            .or_else(|| positive("gear", self.gear))
+            .or_else(|| {
+                let inside = (self.min_position_rad..=self.max_position_rad).contains(&self.start_rad);
+                (!inside).then_some(("start_rad", self.start_rad, "min_position_rad to max_position_rad"))
+            })
             .or_else(|| {
                 let range = self.bandwidth_hz.is_finite() && (0.1..=100.0).contains(&self.bandwidth_hz);
                 (!range).then_some(("bandwidth_hz", self.bandwidth_hz, "0.1 to 100"))
@@ -84,7 +101,7 @@ impl JointConfig {
             .or_else(|| {
                 let span = self.max_position_rad - self.min_position_rad;
                 // Positions must fit the 32 bits of 0x6064.
-                let counts = f64::from(self.counts_per_turn) / TAU;
+                let counts = self.counts_per_rad();
                 let most = self.max_position_rad.abs().max(self.min_position_rad.abs()) * counts;
                 (!(span > 0.0 && most < f64::from(i32::MAX))).then_some((
                     "max_position_rad",
@@ -94,9 +111,9 @@ impl JointConfig {
             })
     }
 
-    /// Encoder increments per radian.
+    /// Encoder increments per radian of the joint.
     pub fn counts_per_rad(&self) -> f64 {
-        f64::from(self.counts_per_turn) / TAU
+        f64::from(self.counts_per_turn) * self.gear / TAU
     }
 }
 
@@ -171,8 +188,10 @@ pub(super) struct Drive {
 
 impl Drive {
     pub(super) fn new(joint: JointConfig) -> Self {
-        let start = 0.0_f64.clamp(joint.min_position_rad, joint.max_position_rad);
-        let counts_per_rad = joint.counts_per_rad();
+        let start = joint.start_rad;
+        // Reversed encoders count down: all that leaves or enters the drive has the other sign.
+        let counts_per_rad = joint.counts_per_rad() * if joint.encoder_reversed { -1.0 } else { 1.0 };
+        let target_position = joint.encoder_zero_counts.wrapping_add((start * counts_per_rad).round() as i32);
         Self {
             joint,
             counts_per_rad,
@@ -180,7 +199,7 @@ impl Drive {
             controlword: 0,
             error: 0,
             mode: POSITION,
-            target_position: (start * counts_per_rad) as i32,
+            target_position,
             target_velocity: 0,
             target_torque: 0,
             position_rad: start,
@@ -242,7 +261,11 @@ impl Drive {
                     joint.inertia_kg_m2 * TAU * joint.bandwidth_hz * (target - self.velocity_rad_s)
                         + joint.viscous_nm_s_per_rad * target
                 }
-                TORQUE => f64::from(self.target_torque) / 1000.0 * joint.rated_torque_nm,
+                TORQUE => {
+                    f64::from(self.target_torque) / 1000.0
+                        * joint.rated_torque_nm
+                        * self.counts_per_rad.signum()
+                }
                 _ => {
                     let omega = TAU * joint.bandwidth_hz;
                     let lag = self.reference_rad - self.position_rad;
@@ -293,7 +316,9 @@ impl Drive {
 
     /// Takes over the outputs that [`set`](Self::set) has written; `dt_s` since the last time.
     pub(super) fn apply(&mut self, dt_s: f64) {
-        let target = f64::from(self.target_position) / self.counts_per_rad;
+        // An absolute encoder may show any number, and pass its greatest one.
+        let counts = self.target_position.wrapping_sub(self.joint.encoder_zero_counts);
+        let target = f64::from(counts) / self.counts_per_rad;
         let target = target.clamp(self.joint.min_position_rad, self.joint.max_position_rad);
         if self.state == DriveState::OperationEnabled && dt_s > 0.0 {
             let most = self.joint.max_velocity_rad_s;
@@ -349,12 +374,24 @@ impl Drive {
         word
     }
 
+    /// Of a difference, speed or acceleration.
     fn counts(&self, value: f64) -> i32 {
         (value * self.counts_per_rad).round() as i32
     }
 
+    /// What the encoder shows at a position.
+    fn encoder(&self, position_rad: f64) -> i32 {
+        self.joint.encoder_zero_counts.wrapping_add(self.counts(position_rad))
+    }
+
     fn per_mille(&self, torque_nm: f64) -> i16 {
-        (torque_nm / self.joint.rated_torque_nm * 1000.0).round() as i16
+        (torque_nm * self.counts_per_rad.signum() / self.joint.rated_torque_nm * 1000.0).round() as i16
+    }
+
+    /// Position limits as the encoder shows them, the smaller first.
+    fn limits(&self) -> [i32; 2] {
+        let ends = [self.encoder(self.joint.min_position_rad), self.encoder(self.joint.max_position_rad)];
+        if self.joint.encoder_reversed { [ends[1], ends[0]] } else { ends }
     }
 
     /// Value of an object, sign-extended, and its length in bytes.
@@ -369,7 +406,7 @@ impl Drive {
             // Quick stop: slow down, then switch on disabled.
             (0x605A, 0) => (2, 2),
             (0x6060 | 0x6061, 0) => (u32::from(self.mode as u8), 1),
-            (0x6064, 0) => signed(self.counts(self.position_rad)),
+            (0x6064, 0) => signed(self.encoder(self.position_rad)),
             (0x6065, 0) => (self.counts(joint.following_error_rad).unsigned_abs(), 4),
             (0x6066, 0) => (joint.following_error_ms.min(0xFFFF), 2),
             (0x606C, 0) => signed(self.counts(self.velocity_rad_s)),
@@ -379,8 +416,8 @@ impl Drive {
             (0x6077, 0) => short(self.per_mille(self.torque_nm)),
             (0x607A, 0) => signed(self.target_position),
             (0x607D, 0) => (2, 1),
-            (0x607D, 1) => signed(self.counts(joint.min_position_rad)),
-            (0x607D, 2) => signed(self.counts(joint.max_position_rad)),
+            (0x607D, 1) => signed(self.limits()[0]),
+            (0x607D, 2) => signed(self.limits()[1]),
             (0x6080, 0) => (self.counts(joint.max_velocity_rad_s).unsigned_abs(), 4),
             (0x6085, 0) => (self.counts(joint.quick_stop_rad_s2).unsigned_abs(), 4),
             (0x608F, 0) => (2, 1),

@@ -2,8 +2,8 @@
 
 use super::fmmu::{Fmmu, copy_bits};
 use super::registers::{
-    AL_CONTROL, DC_END, DC_OFFSET, DC_RECEIVE, DC_SPEED_START, DC_SYSTEM_TIME, FMMU, FMMU_END, FMMUS, MEMORY,
-    RAM, SII_CONTROL, STATION, SYNC_MANAGER, SYNC_MANAGER_END, SYNC_MANAGERS, WATCHDOG_STATUS,
+    AL_CONTROL, DC_ACTIVATION, DC_END, DC_OFFSET, DC_RECEIVE, DC_SPEED_START, DC_SYSTEM_TIME, FMMU, FMMU_END,
+    FMMUS, MEMORY, RAM, SII_CONTROL, STATION, SYNC_MANAGER, SYNC_MANAGER_END, SYNC_MANAGERS, WATCHDOG_STATUS,
     is_sync_manager_status, is_writable,
 };
 use super::wire::u16_at;
@@ -27,6 +27,8 @@ impl Events {
     pub(super) const REPEAT: Self = Self(1 << 10);
     /// Offset or speed counter of the clock written: its control loop starts afresh.
     pub(super) const CLOCK_RESET: Self = Self(1 << 11);
+    /// The cyclic unit (Sync0) switched.
+    pub(super) const ACTIVATION: Self = Self(1 << 12);
 
     pub(super) fn has(self, other: Self) -> bool {
         self.0 & other.0 != 0
@@ -263,6 +265,9 @@ impl Esc {
         }
         if hits(DC_SYSTEM_TIME, DC_SYSTEM_TIME + 4) {
             events.add(Events::SYSTEM_TIME);
+        }
+        if hits(DC_ACTIVATION, DC_ACTIVATION + 1) {
+            events.add(Events::ACTIVATION);
         }
         if hits(DC_OFFSET, DC_OFFSET + 8) || hits(DC_SPEED_START, DC_SPEED_START + 2) {
             events.add(Events::CLOCK_RESET);

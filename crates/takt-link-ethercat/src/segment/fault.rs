@@ -169,6 +169,27 @@ pub struct DeviceView {
     pub present: bool,
     /// For drives.
     pub drive: Option<DriveView>,
+    /// Its distributed clock.
+    pub clock: ClockView,
+}
+
+/// A device's distributed clock seen from outside, in the time that the segment is given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ClockView {
+    /// When the last Sync0 pulse was; 0 before the first.
+    pub sync0_ns: u64,
+    /// Sync0 pulses so far.
+    pub pulses: u64,
+    /// Sync0 pulses in OP at which no new outputs had come since the pulse before.
+    pub starved: u64,
+    /// When outputs came last; 0 before the first.
+    pub outputs_ns: u64,
+    /// Time from the segment's first device to this one, as frames take it.
+    pub pass_ns: u64,
+    /// The same as the master has told the device (0x0928).
+    pub told_delay_ns: u32,
+    /// Watchdogs of process data that have expired.
+    pub expired: u8,
 }
 
 /// A drive seen from outside: the joint as it is, not as the master sees it.

@@ -10,6 +10,7 @@
 //! really took effect, so that a master's latencies can be told in cycles.
 
 mod app;
+mod clock;
 mod coe;
 mod config;
 mod device;
@@ -36,7 +37,7 @@ mod wire;
 pub use config::{ConfigError, DeviceConfig, MAX_DEVICES, SegmentConfig, Update};
 pub use device::{AlState, status_code};
 pub use drive::{DriveState, JointConfig};
-pub use fault::{ControlError, Counts, DeviceView, DriveView, SegmentControl, When, WireFault};
+pub use fault::{ClockView, ControlError, Counts, DeviceView, DriveView, SegmentControl, When, WireFault};
 pub use objects::{DeviceKind, Entry, Pdo, Profile, VENDOR};
 pub use process::{Outcome, Segment};
 pub use sii::{Identity, SiiDefect};

@@ -71,5 +71,6 @@ pub(super) fn view(device: &Device) -> DeviceView {
         code: device.esc.u16(super::registers::AL_STATUS_CODE),
         present: device.present,
         drive,
+        clock: device.clock_view(),
     }
 }

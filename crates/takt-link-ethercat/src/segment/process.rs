@@ -306,7 +306,7 @@ impl Segment {
         let mut hits = 0;
         let mut events = Events::default();
         if access.reads() && touches_system_time(offset, data.len()) {
-            device.show_system_time(now_ns);
+            device.show_system_time(now_ns + device.pass_ns);
         }
         match access {
             Access::Read => {
@@ -350,7 +350,7 @@ impl Segment {
             let mut events = Events::default();
             if access.reads() {
                 if touches_system_time(offset, length) {
-                    device.show_system_time(now_ns);
+                    device.show_system_time(now_ns + device.pass_ns);
                 }
                 if let Some(set_off) = device.esc.read_or(offset, data) {
                     events.add(set_off);
@@ -423,7 +423,8 @@ impl Segment {
         if events.has(Events::OUTPUTS) || events.has(Events::INPUTS) {
             device.process_data_passed(events, now_ns);
             let trigger = if device.rx.is_some() { Events::OUTPUTS } else { Events::INPUTS };
-            if self.free_period_ns.is_none() && device.tick_ns.is_none() && events.has(trigger) {
+            let runs_by_frames = self.free_period_ns.is_none() && !device.has_sync0();
+            if runs_by_frames && device.tick_ns.is_none() && events.has(trigger) {
                 let tick = now_ns.saturating_add(self.delay_ns);
                 device.tick_ns = Some(tick);
                 self.next_due_ns = self.next_due_ns.min(tick);
@@ -450,6 +451,7 @@ impl Segment {
             let device = &mut self.devices[index];
             if let Some(period) = self.free_period_ns
                 && device.tick_ns.is_none()
+                && !device.has_sync0()
             {
                 // Phases spread over the period.
                 device.tick_ns = Some(now_ns + period * (index as u64 * 7 % 59) / 59);
@@ -468,6 +470,7 @@ impl Segment {
     /// Renews what is derived from registers and topology.
     pub(super) fn rebuild(&mut self) {
         self.stale = false;
+        self.topology.time(&mut self.devices);
         self.present.clear();
         self.stations.clear();
         self.routes.clear();

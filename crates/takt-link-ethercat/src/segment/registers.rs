@@ -26,6 +26,12 @@ pub(super) const DC_OFFSET: u16 = 0x0920;
 pub(super) const DC_DELAY: u16 = 0x0928;
 pub(super) const DC_DIFFERENCE: u16 = 0x092C;
 pub(super) const DC_SPEED_START: u16 = 0x0930;
+/// Activation of the cyclic unit: bit 0 the unit, bit 1 Sync0.
+pub(super) const DC_ACTIVATION: u16 = 0x0981;
+/// System time of the first Sync0 pulse; then of the next.
+pub(super) const DC_SYNC_START: u16 = 0x0990;
+/// Time between Sync0 pulses, nanoseconds.
+pub(super) const DC_SYNC0_CYCLE: u16 = 0x09A0;
 pub(super) const DC_END: u16 = 0x0A00;
 /// Start of the memory behind the registers.
 pub(super) const RAM: u16 = 0x1000;

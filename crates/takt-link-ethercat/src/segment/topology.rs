@@ -70,33 +70,52 @@ impl Topology {
         }
     }
 
-    /// Puts the receive times of a frame that came at `now_ns` into all reachable devices.
-    pub(super) fn latch(&self, devices: &mut [Device], now_ns: u64) {
+    /// Tells every device when a frame reaches it, after the time at which it came to the segment.
+    pub(super) fn time(&self, devices: &mut [Device]) {
         if !self.nodes.is_empty() && devices[0].present {
-            self.visit(devices, 0, 0, now_ns);
+            self.visit(devices, 0, 0, &mut |device, stamps| device.pass_ns = stamps[0]);
         }
     }
 
-    /// The frame reaches `index` `after` nanoseconds after it came; returns when it leaves towards the master.
-    fn visit(&self, devices: &mut [Device], index: usize, after: u64, now_ns: u64) -> u64 {
-        let local = |devices: &[Device], after: u64| devices[index].local_time_ns(now_ns).wrapping_add(after);
-        let mut stamps = [0_u32; 4];
-        let entry = local(devices, after);
-        stamps[0] = entry as u32;
+    /// Puts the receive times of a frame that came at `now_ns` into all reachable devices.
+    pub(super) fn latch(&self, devices: &mut [Device], now_ns: u64) {
+        if self.nodes.is_empty() || !devices[0].present {
+            return;
+        }
+        self.visit(devices, 0, 0, &mut |device, after| {
+            if !device.esc.clocks {
+                return;
+            }
+            let entry = device.local_time_ns(now_ns + after[0]);
+            for (port, after) in after.into_iter().enumerate() {
+                // A closed port has none.
+                let open = port == 0 || after > 0;
+                let stamp = if open { device.local_time_ns(now_ns + after) as u32 } else { 0 };
+                device.esc.set(DC_RECEIVE + 4 * port as u16, &stamp.to_le_bytes());
+            }
+            device.esc.set(DC_RECEIVE_UNIT, &entry.to_le_bytes());
+        });
+    }
+
+    /// The frame reaches `index` `after` nanoseconds after it came; returns when it leaves towards the master. `tell` gets
+    /// each device and when the frame comes in at its ports; 0 for closed ones.
+    fn visit(
+        &self,
+        devices: &mut [Device],
+        index: usize,
+        after: u64,
+        tell: &mut impl FnMut(&mut Device, [u64; 4]),
+    ) -> u64 {
+        let mut stamps = [0_u64; 4];
+        stamps[0] = after;
         let mut at = after + self.hop_ns;
         for (port, child) in PORTS.iter().zip(self.nodes[index].children) {
             let Some(child) = child.filter(|child| devices[*child].present) else { continue };
-            at = self.visit(devices, child, at + CABLE_NS, now_ns) + CABLE_NS;
-            stamps[*port] = local(devices, at) as u32;
+            at = self.visit(devices, child, at + CABLE_NS, tell) + CABLE_NS;
+            stamps[*port] = at;
             at += self.hop_ns;
         }
-        let esc = &mut devices[index].esc;
-        if esc.clocks {
-            for (port, stamp) in stamps.iter().enumerate() {
-                esc.set(DC_RECEIVE + 4 * port as u16, &stamp.to_le_bytes());
-            }
-            esc.set(DC_RECEIVE_UNIT, &entry.to_le_bytes());
-        }
+        tell(&mut devices[index], stamps);
         at
     }
 }

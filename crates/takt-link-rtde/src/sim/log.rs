@@ -4,7 +4,6 @@
 //! The simulator's thread only pushes a row into a ring; another thread, `ursim-log`, writes the file. Rows that did not
 //! fit are counted in the column `lost`, and whoever judges a log refuses one with losses.
 
-use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 use std::sync::Arc;
@@ -65,7 +64,8 @@ impl Log {
     /// # Errors
     /// The file cannot be created, or the thread cannot be started.
     pub(super) fn create(path: &Path) -> Result<Self, RtdeError> {
-        let mut file = BufWriter::new(File::create(path).map_err(RtdeError::io("creating the log (log)"))?);
+        let mut file =
+            BufWriter::new(takt_files::create_output(path).map_err(RtdeError::io("creating the log (log)"))?);
         writeln!(file, "{COLUMNS}").map_err(RtdeError::io("writing the log (log)"))?;
         let (producer, consumer) = ring(CAPACITY);
         let stop = Arc::new(AtomicBool::new(false));

@@ -8,14 +8,12 @@ use std::time::Instant;
 use takt_rt::placement::CpuSet;
 use takt_rt::policy::Policy;
 
-use super::partition::{self, Trouble};
 use super::{Difference, Enacted, Enactor, Error};
 use crate::system::{Attributes, Kernel, RESET_ON_FORK};
+use takt_reserve::{Trouble, WORKERS_FILE, partition};
 
 /// A helper is not judged by a shorter time: whatever just woke has used all of the last millisecond.
 const LEAST_WATCHED_NS: u64 = 200_000_000;
-
-pub(crate) const WORKERS_FILE: &str = "/sys/devices/virtual/workqueue/cpumask";
 
 #[derive(Debug, Clone, Copy)]
 struct Helper {
@@ -120,7 +118,7 @@ impl<K: Kernel> Enactor<K> {
     pub(super) fn kernel_helpers(&mut self, report: &mut Enacted) -> Result<(), Error> {
         let core = self.platform.system_core;
         if self.options.kernel_workers {
-            match super::prepare::set(
+            match takt_reserve::set(
                 &mut self.kernel,
                 &mut self.journal,
                 Path::new(WORKERS_FILE),

@@ -16,23 +16,18 @@ use crate::restore::{Journal, Restored, ThreadBefore};
 use crate::system::{self, Identity, Kernel};
 
 mod helpers;
-mod mode;
 pub mod order;
 pub mod overrun;
-mod partition;
-mod prepare;
 mod reserve;
 mod spread;
 mod types;
 
-pub(crate) use helpers::WORKERS_FILE;
-pub use mode::{Mode, Refusal};
 pub use overrun::{Overrun, Soft};
-pub(crate) use partition::ADMISSION_FILE;
+pub use takt_reserve::{Mode, Refusal};
 pub use types::{Difference, Enacted, Error, Options, Reserved, Target, Wanted};
 
 use order::Held;
-use partition::Partition;
+use takt_reserve::partition::{self, Partition};
 
 /// A thread with a reservation of ours.
 #[derive(Debug, Clone)]

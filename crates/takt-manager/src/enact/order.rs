@@ -7,14 +7,7 @@
 
 use std::collections::BTreeMap;
 
-/// The kernel's unit of bandwidth: `to_ratio` of kernel/sched/core.c, rounded down as there.
-#[must_use]
-pub fn ratio(budget_ns: u64, period_ns: u64) -> u64 {
-    if period_ns == 0 {
-        return 0;
-    }
-    u64::try_from((u128::from(budget_ns) << 20) / u128::from(period_ns)).unwrap_or(u64::MAX)
-}
+pub use takt_reserve::ratio;
 
 /// A reservation on a core.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

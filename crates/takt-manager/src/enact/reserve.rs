@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::order::{self, Held, Step};
-use super::{Difference, Enacted, Enactor, Kept, Wanted, partition};
+use super::{Difference, Enacted, Enactor, Kept, Wanted};
 use crate::restore::ThreadBefore;
 use crate::system::{self, Attributes, Identity, Kernel};
+use takt_reserve::partition;
 
 impl<K: Kernel> Enactor<K> {
     pub(super) fn reservations(&mut self, wanted: &BTreeMap<u32, (Identity, &Wanted)>, report: &mut Enacted) {
@@ -58,7 +59,7 @@ impl<K: Kernel> Enactor<K> {
         held: &Held,
         before: Option<&ThreadBefore>,
     ) -> std::io::Result<()> {
-        let least = Attributes::reservation(partition::LEAST_BUDGET_NS, held.period_ns, self.reclaims());
+        let least = Attributes::reservation(takt_reserve::LEAST_BUDGET_NS, held.period_ns, self.reclaims());
         // Refused where the thread sleeps on a CPU that is no longer its own; then it holds nothing there either.
         let _ = self.kernel.set_attributes(tid, &least);
         let mut was = before.map_or(Attributes::other(0), |before| before.attributes);

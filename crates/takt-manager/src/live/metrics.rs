@@ -1,21 +1,16 @@
 //! The status as Prometheus metrics, over HTTP on a loopback address.
 //!
-//! One connection at a time, with a limit on its size and its time: a client that dawdles delays the next scrape by two seconds at
-//! most, and nothing else. The thread has the lowest urgency that still runs.
+//! A client that dawdles delays nobody, and only requests that name this address are answered: a page in a browser on this machine
+//! could have been led here otherwise. The thread has the lowest urgency that still runs.
 
 use std::fmt::Write as _;
-use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::os::unix::net::UnixStream;
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
 
+use super::serve::{Reply, serve};
 use super::status::{Board, Status};
-
-/// Time for a whole request and its answer.
-const PATIENCE: Duration = Duration::from_secs(2);
-const HEAD_LIMIT: usize = 8192;
 
 /// Why there are no metrics.
 #[derive(Debug, thiserror::Error)]
@@ -40,7 +35,8 @@ pub enum Error {
 #[derive(Debug)]
 pub struct Server {
     address: SocketAddr,
-    stop: Arc<AtomicBool>,
+    /// Closing this end ends the thread.
+    stop: Option<UnixStream>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -57,19 +53,11 @@ impl Server {
         let failed = |source| Error::Listen { address, source };
         let listener = TcpListener::bind(address).map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
-        let stop = Arc::new(AtomicBool::new(false));
-        let stopped = Arc::clone(&stop);
-        let serve = move || {
-            for stream in listener.incoming() {
-                if stopped.load(Ordering::Acquire) {
-                    return;
-                }
-                // A client that breaks off is its own affair.
-                let _ = stream.and_then(|stream| answer(stream, &board.read()));
-            }
-        };
-        let thread = std::thread::Builder::new().name("takt-metrics".into()).spawn(serve).map_err(failed)?;
-        Ok(Self { address, stop, thread: Some(thread) })
+        listener.set_nonblocking(true).map_err(failed)?;
+        let (stop, stopped) = UnixStream::pair().map_err(failed)?;
+        let run = move || serve(&listener, &stopped, |path| answer(path, &board.read()));
+        let thread = std::thread::Builder::new().name("takt-metrics".into()).spawn(run).map_err(failed)?;
+        Ok(Self { address, stop: Some(stop), thread: Some(thread) })
     }
 
     /// Where it listens.
@@ -81,49 +69,28 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        self.stop.store(true, Ordering::Release);
-        // Wakes the thread; without it there is nobody to wait for.
-        if TcpStream::connect_timeout(&self.address, PATIENCE).is_ok()
-            && let Some(thread) = self.thread.take()
-        {
+        // Closed: the thread ends.
+        self.stop = None;
+        if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
     }
 }
 
-fn answer(mut stream: TcpStream, status: &Status) -> io::Result<()> {
-    let until = Instant::now() + PATIENCE;
-    let mut head = Vec::new();
-    while !head.windows(4).any(|end| end == b"\r\n\r\n") {
-        let left = until.saturating_duration_since(Instant::now());
-        if left.is_zero() || head.len() > HEAD_LIMIT {
-            return Err(io::ErrorKind::TimedOut.into());
-        }
-        stream.set_read_timeout(Some(left))?;
-        let mut buffer = [0; 1024];
-        match stream.read(&mut buffer)? {
-            0 => return Ok(()),
-            count => head.extend_from_slice(&buffer[..count]),
-        }
+fn answer(path: &str, status: &Status) -> Reply {
+    match path {
+        "/metrics" | "/" => Reply {
+            code: "200 OK",
+            kind: "text/plain; version=0.0.4; charset=utf-8",
+            body: prometheus(status),
+        },
+        "/status" => Reply {
+            code: "200 OK",
+            kind: "application/json",
+            body: serde_json::to_string(status).unwrap_or_default(),
+        },
+        _ => Reply::text("404 Not Found", "/metrics and /status are here"),
     }
-    let head = String::from_utf8_lossy(&head);
-    let mut words = head.split_whitespace();
-    let (code, kind, body) = match (words.next(), words.next()) {
-        (Some("GET"), Some("/metrics" | "/")) => {
-            ("200 OK", "text/plain; version=0.0.4; charset=utf-8", prometheus(status))
-        }
-        (Some("GET"), Some("/status")) => {
-            ("200 OK", "application/json", serde_json::to_string(status).unwrap_or_default())
-        }
-        (Some("GET"), _) => ("404 Not Found", "text/plain", "/metrics and /status are here\n".into()),
-        _ => ("405 Method Not Allowed", "text/plain", "only GET\n".into()),
-    };
-    stream.set_write_timeout(Some(PATIENCE))?;
-    let length = body.len();
-    write!(
-        stream,
-        "HTTP/1.1 {code}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"
-    )
 }
 
 /// A label's value, with what the format wants escaped.
@@ -280,6 +247,9 @@ fn histograms(text: &mut String, status: &Status) {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read, Write};
+    use std::net::TcpStream;
+
     use super::super::{ChainStatus, ReservationStatus};
     use super::*;
 
@@ -378,25 +348,75 @@ mod tests {
         }
     }
 
+    fn ask(address: SocketAddr, request: &str) -> String {
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        text
+    }
+
+    #[test]
+    fn only_requests_for_this_address_are_answered() {
+        let server = Server::start(([127, 0, 0, 1], 0).into(), Board::default()).unwrap();
+        let address = server.address();
+        let port = address.port();
+        let code = |host: &str| {
+            let answer = ask(address, &format!("GET /metrics HTTP/1.1\r\n{host}\r\n"));
+            assert!(!answer.contains("takt_") || answer.starts_with("HTTP/1.1 200"), "{answer}");
+            answer[9..12].to_owned()
+        };
+        // A foreign page whose name server now says 127.0.0.1.
+        assert_eq!(code(&format!("Host: evil.example:{port}\r\n")), "403");
+        assert_eq!(code("Host: evil.example\r\n"), "403");
+        assert_eq!(code(""), "400");
+        assert_eq!(code(&format!("Host: {address}\r\nHost: evil.example\r\n")), "400");
+        assert_eq!(code(&format!("Host: {address}\r\n")), "200");
+        assert_eq!(code(&format!("host: LocalHost:{port}\r\n")), "200");
+        assert!(ask(address, &format!("POST / HTTP/1.1\r\nHost: {address}\r\n\r\n")).contains(" 405 "));
+    }
+
+    /// Five silent clients once delayed a scrape by ten seconds: two for each, until each was given up.
+    #[test]
+    fn silent_clients_delay_no_scrape() {
+        let server = Server::start(([127, 0, 0, 1], 0).into(), Board::default()).unwrap();
+        let address = server.address();
+        let scrape = || ask(address, &format!("GET / HTTP/1.1\r\nHost: {address}\r\n\r\n"));
+        let silent = || {
+            let mut stream = TcpStream::connect(address).unwrap();
+            let _ = stream.write_all(b"GET /metrics HTT");
+            stream
+        };
+        // Answered while all five still have their time: nobody was waited for. The machine may stall for that long by itself.
+        let answered_beside = || {
+            let mut clients: Vec<TcpStream> = (0..5).map(|_| silent()).collect();
+            assert!(scrape().contains(" 200 "));
+            clients.iter_mut().all(|client| {
+                client.set_nonblocking(true).unwrap();
+                client.read(&mut [0; 16]).is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
+            })
+        };
+        assert!((0..5).any(|_| answered_beside()));
+        // More than are kept at once.
+        let clients: Vec<TcpStream> = (0..100).map(|_| silent()).collect();
+        assert!(scrape().contains(" 200 "));
+        drop(clients);
+    }
+
     #[test]
     fn served_over_http_and_ended_with_the_server() {
         let board = Board::default();
         board.put(status());
         let server = Server::start(([127, 0, 0, 1], 0).into(), board).unwrap();
-        let get = |path: &str| {
-            let mut stream = TcpStream::connect(server.address()).unwrap();
-            write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
-            let mut text = String::new();
-            stream.read_to_string(&mut text).unwrap();
-            text
-        };
+        let address = server.address();
+        let get = |path: &str| ask(address, &format!("GET {path} HTTP/1.1\r\nHost: {address}\r\n\r\n"));
         assert!(get("/metrics").contains("takt_plan_holds"));
         let answer = get("/status");
         let json = answer.split_once("\r\n\r\n").unwrap().1;
         assert_eq!(serde_json::from_str::<Status>(json).unwrap(), status());
         assert!(get("/etc/passwd").starts_with("HTTP/1.1 404"));
         // Garbage and a client that says nothing harm nobody.
-        TcpStream::connect(server.address()).unwrap().write_all(&[0xff; 10_000]).unwrap();
+        let _ = TcpStream::connect(server.address()).unwrap().write_all(&[0xff; 10_000]);
         drop(TcpStream::connect(server.address()).unwrap());
         assert!(get("/").starts_with("HTTP/1.1 200"));
         drop(server);

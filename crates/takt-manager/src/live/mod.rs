@@ -25,6 +25,7 @@ pub mod launch;
 mod log;
 mod measure;
 pub mod metrics;
+mod serve;
 mod status;
 mod types;
 

@@ -27,7 +27,7 @@ pub struct Options {
     pub model: takt_model::Options,
     /// Where to tell what happens.
     pub log: Log,
-    /// The program that calls [`crate::restore::watchdog::run`] with the state file, as `takt manage --watchdog FILE`; without it only the state
+    /// The program that calls [`takt_reserve::restore::watchdog::run`] with the state file, as `takt manage --watchdog FILE`; without it only the state
     /// file remains of a killed manager.
     pub watchdog: Option<fn(&std::path::Path) -> io::Result<Command>>,
 }

@@ -360,7 +360,7 @@ pub(crate) fn read(source: &ModelSource) -> Result<Cow<'static, [u8]>, EngineErr
             Some(model) => Ok(model.bytes.into()),
             None => Err(EngineError::unknown_builtin(name)),
         },
-        ModelSource::File(path) => match std::fs::read(path) {
+        ModelSource::File(path) => match takt_files::read(path, takt_files::SAMPLES_BYTES) {
             Ok(bytes) => Ok(bytes.into()),
             Err(source) => Err(EngineError::ReadModel { path: path.display().to_string(), source }),
         },

@@ -11,6 +11,8 @@ use ort::session::Session;
 use ort::session::builder::{GraphOptimizationLevel, SessionBuilder};
 use ort::value::{TensorElementType, TensorRef, ValueType};
 
+use takt_files::environment;
+
 use super::{EngineConfig, EngineError, Network, Provider, Tensor, check_length, fix_shape};
 use crate::config::list;
 
@@ -39,6 +41,7 @@ impl Library {
         }
         let path = find(configured)?;
         let unusable = |reason: String| EngineError::Library { path: path.display().to_string(), reason };
+        takt_files::environment::check_library(&path).map_err(|error| unusable(error.to_string()))?;
         let environment = ort::init_from(&path)
             .map_err(|error| unusable(error.to_string()))?
             .with_name("takt")
@@ -85,14 +88,16 @@ fn preload_cuda(library: &Library) {
     let name_of = |path: &Path| path.file_name().map(|name| name.to_string_lossy().into_owned());
     for start in IN_ORDER {
         for file in files.iter().filter(|file| name_of(file).is_some_and(|name| name.starts_with(start))) {
-            let _ = ort::util::preload_dylib(file);
+            if environment::check_library(file).is_ok() {
+                let _ = ort::util::preload_dylib(file);
+            }
         }
     }
 }
 
 /// Where the library is. A path that was named must exist; the usual places are only tried.
 fn find(configured: Option<&Path>) -> Result<PathBuf, EngineError> {
-    let variable = env::var_os("ORT_DYLIB_PATH").filter(|value| !value.is_empty()).map(PathBuf::from);
+    let variable = environment::var_os("ORT_DYLIB_PATH").filter(|value| !value.is_empty()).map(PathBuf::from);
     if let Some(named) = configured.map(Path::to_path_buf).or(variable) {
         let found = if named.is_dir() { library_in(&named) } else { Some(named.clone()) };
         return match found.filter(|path| path.is_file()) {
@@ -122,7 +127,7 @@ fn library_in(folder: &Path) -> Option<PathBuf> {
 /// Loader paths, system folders, and the `onnxruntime` package of the Pythons around.
 fn usual_places() -> Vec<PathBuf> {
     let mut places: Vec<PathBuf> = Vec::new();
-    if let Some(paths) = env::var_os("LD_LIBRARY_PATH") {
+    if let Some(paths) = environment::var_os("LD_LIBRARY_PATH") {
         places.extend(env::split_paths(&paths).filter(|path| path.is_absolute()));
     }
     for folder in ["/usr/local/lib", "/usr/lib", "/usr/lib64", "/opt/onnxruntime/lib"] {
@@ -132,9 +137,9 @@ fn usual_places() -> Vec<PathBuf> {
 
     let mut prefixes: Vec<PathBuf> = ["VIRTUAL_ENV", "CONDA_PREFIX"]
         .iter()
-        .filter_map(|name| env::var_os(name).map(PathBuf::from))
+        .filter_map(|name| environment::var_os(name).map(PathBuf::from))
         .collect();
-    if let Some(paths) = env::var_os("PATH") {
+    if let Some(paths) = environment::var_os("PATH") {
         for folder in env::split_paths(&paths) {
             if let Ok(python) = folder.join("python3").canonicalize()
                 && let Some(prefix) = python.parent().and_then(Path::parent)
@@ -143,7 +148,7 @@ fn usual_places() -> Vec<PathBuf> {
             }
         }
     }
-    if let Some(home) = env::var_os("HOME").map(PathBuf::from) {
+    if let Some(home) = environment::var_os("HOME").map(PathBuf::from) {
         prefixes.push(home.join(".local"));
         let versions = home.join(".pyenv/versions");
         prefixes.extend(versions.read_dir().into_iter().flatten().flatten().map(|entry| entry.path()));

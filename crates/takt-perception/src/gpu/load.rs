@@ -218,8 +218,10 @@ fn engines_in(folder: &Path) -> Vec<PathBuf> {
 }
 
 fn default_cache() -> Option<PathBuf> {
-    let base = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
-    let home = || std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache"));
+    let base = takt_files::environment::var_os("XDG_CACHE_HOME")
+        .map(PathBuf::from)
+        .filter(|path| path.is_absolute());
+    let home = || takt_files::environment::var_os("HOME").map(|home| PathBuf::from(home).join(".cache"));
     base.or_else(home).map(|base| base.join("takt/gpu"))
 }
 

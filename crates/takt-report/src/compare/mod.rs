@@ -92,8 +92,8 @@ pub struct Change {
     pub high_ns: Option<f64>,
     /// The difference in percent of before; null from 0.
     pub percent: Option<f64>,
-    /// Whether the interval excludes no difference; null without an interval, and for the better figure of the side on which more
-    /// never came, or which did less work.
+    /// Whether the interval excludes no difference; null without an interval, for the better figure of the side on which more
+    /// never came, or which did less work, and where a run's files were changed after its seal.
     pub clear: Option<bool>,
     /// What to know about it.
     pub warnings: Vec<String>,
@@ -219,6 +219,8 @@ struct Samples {
     misses: Option<u64>,
     deadline_ns: Option<u64>,
     remarks: Vec<String>,
+    /// Runs whose files are not what they left.
+    doubted: u64,
 }
 
 impl Samples {
@@ -229,9 +231,11 @@ impl Samples {
             misses: None,
             deadline_ns: members.first().and_then(|(_, m)| m.deadline_ns),
             remarks: Vec::new(),
+            doubted: 0,
         };
         for (index, measure) in members {
             let run: &Run = &collection.runs[*index];
+            samples.doubted += u64::from(run.seal.doubt().is_some());
             let mut remark =
                 |text: String| samples.remarks.push(clean(&format!("{letter} {}: {text}", run.name)));
             let series = match run.dir.series(measure) {
@@ -333,7 +337,11 @@ fn pair(first: &Collection, other: &Collection, found: &Match<'_>, letters: &[St
                         less.join("; ")
                     ));
                 }
-                let flattered = flattered || !less.is_empty();
+                let doubted = before.doubted + after.doubted > 0;
+                if doubted {
+                    warnings.push("it proves nothing: files of a run were changed after the seal".to_owned());
+                }
+                let flattered = flattered || !less.is_empty() || doubted;
                 changes.push(Change {
                     figure: name.to_owned(),
                     before_ns: d.before,

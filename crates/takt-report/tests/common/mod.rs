@@ -86,6 +86,7 @@ pub fn header(factors: &[(&str, &str)], repetition: u32) -> RunHeader {
         figures: BTreeMap::new(),
         work: Vec::new(),
         failures: Vec::new(),
+        losses: Vec::new(),
     }
 }
 

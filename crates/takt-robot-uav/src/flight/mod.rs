@@ -1,5 +1,6 @@
 //! Starts the tasks, connects them, and ends them.
 
+mod place;
 mod threads;
 
 use std::sync::Arc;
@@ -7,13 +8,15 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use serde::Serialize;
 use takt_rt::clock::{self, monotonic_ns};
+use takt_rt::cpus::MachineCpus;
 use takt_rt::exchange;
 use takt_rt::latency::DmaLatency;
 use takt_rt::memory::MemoryLock;
 use takt_rt::periodic::{Periodic, Release};
 use takt_rt::placement::CpuSet;
+use takt_rt::policy::Policy;
 use takt_rt::ring::{Consumer, ring};
-use takt_rt::settings::{Difference, Granted, ProcessSettings, ThreadSettings};
+use takt_rt::settings::{Granted, ProcessSettings, ThreadSettings};
 use takt_rt::thread;
 
 use crate::config::UavConfig;
@@ -21,9 +24,10 @@ use crate::control::{AttitudeLaw, ForceCommand, PositionController};
 use crate::error::UavError;
 use crate::plant::Plant;
 use crate::records::{AttitudeRecord, PositionRecord, TelemetryRecord};
-use crate::tasks::{self, Placement, Task, TaskSet};
+use crate::tasks::{self, Task, TaskSet};
 use crate::vehicle::Vehicle;
 
+pub use place::Placed;
 pub use threads::{AttitudeTask, PositionTask, TelemetryTask};
 
 /// Records that a starving collector may fall behind: four minutes of attitude jobs.
@@ -70,6 +74,8 @@ pub struct Flight {
     /// First release, CLOCK_MONOTONIC nanoseconds; 0 before the beginning.
     epoch_ns: Arc<AtomicU64>,
     records: Option<Records>,
+    machine: MachineCpus,
+    placed: Option<Placed>,
     _awake: Option<DmaLatency>,
 }
 
@@ -149,11 +155,13 @@ impl Flight {
             jobs: Arc::default(),
             epoch_ns: Arc::default(),
             records: Some(Records { attitude, position, telemetry }),
+            machine: MachineCpus::read()?,
+            placed: None,
             _awake: awake,
         };
         let set = [&config.attitude, &config.position, &config.telemetry];
         let [attitude_place, position_place, telemetry_place] =
-            tasks::placements(set, tasks.isolate, &tasks::allowed()?);
+            tasks::placements(set, tasks.isolate, &flight.machine);
         // The least urgent first: each finds what it reads already prepared, and none is starved while starting.
         flight.start_periodic("uav-telemetry", &config.telemetry, tasks, telemetry_place, move |_, _| {
             telemetry_task.job();
@@ -188,6 +196,7 @@ impl Flight {
                 left > 0
             },
         )?;
+        flight.place_reservations()?;
         Ok(flight)
     }
 
@@ -197,17 +206,23 @@ impl Flight {
         name: &str,
         task: &Task,
         set: &TaskSet,
-        place: Placement,
+        cpus: Option<CpuSet>,
         mut job: impl FnMut(&Release, u64) -> bool + Send + 'static,
     ) -> Result<(), UavError> {
-        let settings = ThreadSettings {
+        let asked = ThreadSettings {
             policy: task.policy,
-            cpus: place.cpus,
+            cpus,
             timer_slack_ns: set.timer_slack_ns.filter(|_| !task.policy.is_real_time()),
             // Locked once, before any thread starts.
             lock_memory: MemoryLock::Off,
             prefault_stack_bytes: PREFAULT_STACK_BYTES,
             strict: set.strict,
+        };
+        // A reservation on some of the CPUs is given from outside, once the thread is there.
+        let later = tasks::needs_a_way(&task.policy, cpus, &self.machine);
+        let settings = match later {
+            true => ThreadSettings { policy: Policy::default(), cpus: None, strict: false, ..asked.clone() },
+            false => asked.clone(),
         };
         let (period, sleep) = (task.period(), task.sleep);
         // Refused here, not in the thread: a period that the loop cannot have.
@@ -227,10 +242,7 @@ impl Flight {
             while !over() && job(&periodic.next(), epoch_ns) {}
         })?;
         let mut granted = handle.granted().clone();
-        if let Some(asked) = place.given_up {
-            granted.requested.cpus = Some(asked);
-            granted.differences.push(unpinned(&asked, granted.effective.cpus));
-        }
+        granted.requested = asked;
         self.reports.insert(0, ThreadReport { name: name.to_owned(), granted });
         self.threads.push(handle);
         Ok(())
@@ -253,6 +265,11 @@ impl Flight {
             report.granted.differences.iter().map(move |difference| format!("{}: {difference}", report.name))
         });
         self.warnings.iter().cloned().chain(refused).collect()
+    }
+
+    /// How reservations and their CPUs came together; `None` where no task asked for both.
+    pub fn placed(&self) -> Option<&Placed> {
+        self.placed.as_ref()
     }
 
     /// First release, CLOCK_MONOTONIC nanoseconds: time 0 of the flight; `None` before its beginning.
@@ -282,18 +299,6 @@ impl Flight {
             }
         }
         problems
-    }
-}
-
-fn unpinned(asked: &CpuSet, effective: Option<CpuSet>) -> Difference {
-    Difference {
-        setting: "cpus".into(),
-        requested: asked.to_string(),
-        effective: effective.map_or_else(|| "unreadable".into(), |cpus| cpus.to_string()),
-        reason: "the kernel refuses SCHED_DEADLINE to a thread that may not run on all CPUs of its root domain, so it \
-                 was not pinned"
-            .into(),
-        fix: "give the process an exclusive cpuset of that CPU, or set tasks.isolate = false".into(),
     }
 }
 

@@ -1,6 +1,5 @@
 //! The metadata file: plain text, or text in packets as LTTng writes it.
 
-use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
@@ -19,7 +18,7 @@ pub fn load(folder: &Path) -> Result<Vec<u8>, Error> {
     let path = folder.join("metadata");
     let io = |source| Error::Io { path: path.clone(), source };
     let mut bytes = Vec::new();
-    File::open(&path).map_err(io)?.take(MOST_BYTES + 1).read_to_end(&mut bytes).map_err(io)?;
+    takt_files::open(&path).map_err(io)?.take(MOST_BYTES + 1).read_to_end(&mut bytes).map_err(io)?;
     if bytes.len() as u64 > MOST_BYTES {
         let problem = MetadataProblem::Large { bytes: bytes.len() as u64, most: MOST_BYTES };
         return Err(Error::MetadataFile { path, at: 0, problem });

@@ -1,6 +1,5 @@
 //! A stream file: packets of events, read one after the other.
 
-use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -99,7 +98,7 @@ impl Stream {
     pub fn open(path: &Path, trace: &Trace, window: u64) -> io::Result<Self> {
         Ok(Self {
             path: path.to_owned(),
-            length: File::open(path)?.metadata()?.len(),
+            length: takt_files::open(path)?.metadata()?.len(),
             window,
             buffer: Vec::new(),
             buffer_at: 0,
@@ -295,7 +294,7 @@ impl Stream {
             self.buffer_at = at;
             self.read = 0;
             // Opened each time: a recording may have more streams than a process may have open files.
-            File::open(&self.path)?.read_exact_at(&mut self.buffer[..size], at)?;
+            takt_files::open(&self.path)?.read_exact_at(&mut self.buffer[..size], at)?;
             self.read = size as u64;
         }
         Ok(usize::try_from(at - self.buffer_at).unwrap_or(usize::MAX))

@@ -57,7 +57,9 @@ impl JobFile {
     ///
     /// As [`create`](Self::create).
     pub fn from_environment() -> Result<Option<Self>, JobFileError> {
-        std::env::var_os("TAKT_PROBE_DIR").map(|directory| Self::create(Path::new(&directory))).transpose()
+        takt_files::environment::var_os("TAKT_PROBE_DIR")
+            .map(|directory| Self::create(Path::new(&directory)))
+            .transpose()
     }
 
     /// Makes this process's file in the session's directory.

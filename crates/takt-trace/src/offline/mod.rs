@@ -33,7 +33,8 @@ use crate::event::Trace;
 /// # Errors
 /// [`OfflineError`].
 pub fn read(path: &Path) -> Result<Trace, OfflineError> {
-    let file = std::fs::read(path).map_err(|source| OfflineError::Read { path: path.to_owned(), source })?;
+    let file = takt_files::read(path, takt_files::TRACE_BYTES)
+        .map_err(|source| OfflineError::Read { path: path.to_owned(), source })?;
     read_bytes(&file)
 }
 

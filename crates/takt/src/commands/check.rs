@@ -9,7 +9,8 @@ use takt_lab::campaign::{CampaignFile, Plan};
 use super::CommandResult;
 
 pub fn run(config: &Path) -> CommandResult {
-    let text = std::fs::read_to_string(config).map_err(|error| format!("{}: {error}", config.display()))?;
+    let text = takt_files::read_to_string(config, takt_files::CONFIGURATION_BYTES)
+        .map_err(|error| format!("{}: {error}", config.display()))?;
     let what = if is_campaign(&text) {
         let plan = Plan::resolve_with(&CampaignFile::load(config)?, &mut |_| Ok(()))?;
         format!("campaign {} of {}: {} runs", plan.file.name, plan.robot, plan.runs.len())

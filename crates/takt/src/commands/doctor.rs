@@ -1,21 +1,23 @@
 //! `takt doctor`
 
+use std::path::Path;
 use std::process::ExitCode;
 
-use takt_doctor::{Changed, Options, Status, apply, examine, revert};
+use takt_doctor::{Changed, Options, Status, apply, default_state, examine, revert};
 
 use super::CommandResult;
 use crate::args::Doctor;
 
 pub fn run(args: &Doctor) -> CommandResult {
+    let state = args.state.clone().unwrap_or_else(default_state);
     if args.revert {
-        let changed = revert(&args.state)?;
-        return changes(args, &changed, "put back");
+        let changed = revert(&state)?;
+        return changes(args, &state, &changed, "put back");
     }
     let report = examine(&Options { seconds: args.seconds, ..Options::default() })?;
     if args.apply {
-        let changed = apply(&report, &args.state)?;
-        return changes(args, &changed, "changed");
+        let changed = apply(&report, &state)?;
+        return changes(args, &state, &changed, "changed");
     }
     if args.json {
         println!("{}", serde_json::to_string_pretty(&report)?);
@@ -26,7 +28,7 @@ pub fn run(args: &Doctor) -> CommandResult {
     Ok(if unfit { ExitCode::from(1) } else { ExitCode::SUCCESS })
 }
 
-fn changes(args: &Doctor, changed: &[Changed], what: &str) -> CommandResult {
+fn changes(args: &Doctor, state: &Path, changed: &[Changed], what: &str) -> CommandResult {
     if args.json {
         println!("{}", serde_json::to_string_pretty(changed)?);
     } else if changed.is_empty() {
@@ -39,7 +41,7 @@ fn changes(args: &Doctor, changed: &[Changed], what: &str) -> CommandResult {
         if what == "changed" && changed.iter().any(|change| change.error.is_none()) {
             println!(
                 "`takt doctor --revert` puts all back; the values from before are in {}.",
-                args.state.display()
+                state.display()
             );
         }
     }

@@ -1,6 +1,5 @@
 //! `takt export`
 
-use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
 
@@ -17,7 +16,9 @@ pub fn run(args: &Export) -> CommandResult {
         Format::Csv => None,
     };
     let mut out: Box<dyn Write> = match &args.out {
-        Some(path) => Box::new(File::create(path).map_err(|error| format!("{}: {error}", path.display()))?),
+        Some(path) => {
+            Box::new(takt_files::create_output(path).map_err(|error| format!("{}: {error}", path.display()))?)
+        }
         None => Box::new(io::stdout().lock()),
     };
     let mut out = BufWriter::new(&mut out);

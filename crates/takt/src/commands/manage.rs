@@ -1,7 +1,6 @@
 //! `takt manage`: latency goals kept on running ROS 2 processes.
 
 use std::ffi::OsString;
-use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -17,6 +16,7 @@ use takt_manager::restore::{self, watchdog};
 use takt_manager::system::{Linux, platform};
 use takt_manager::{Goals, recorded};
 use takt_model::Model;
+use takt_reserve::pin::PinOptions;
 use takt_ros::Source;
 use takt_ros::ctf::{Live as Parts, Recording};
 use takt_ros::preload::{Session, SessionOptions};
@@ -31,7 +31,7 @@ use crate::print;
 pub fn run(args: &args::Manage) -> CommandResult {
     if let Some(state) = &args.watchdog {
         if let Some(restored) = watchdog::run(state)? {
-            eprintln!("takt: the manager was killed: {restored}");
+            eprintln!("takt: the program that had changed the machine was killed: {restored}");
         }
         return Ok(ExitCode::SUCCESS);
     }
@@ -40,6 +40,12 @@ pub fn run(args: &args::Manage) -> CommandResult {
         match restore::restore(&mut Linux::new(), &state)? {
             Some(restored) => println!("{restored}"),
             None => println!("{}: no manager has left anything to be restored", state.display()),
+        }
+        // What a run's placement left, where even its watchdog was killed.
+        if args.state.is_none()
+            && let Some(restored) = restore::restore(&mut Linux::new(), &PinOptions::default().state)?
+        {
+            println!("a run's placement: {restored}");
         }
         return Ok(ExitCode::SUCCESS);
     }
@@ -215,7 +221,8 @@ fn until(args: &args::Manage) -> Option<Instant> {
 fn options(args: &args::Manage) -> Result<Options, Box<dyn std::error::Error>> {
     let json = match &args.log {
         Some(path) => {
-            let file = File::create(path).map_err(|error| format!("{}: {error}", path.display()))?;
+            let file =
+                takt_files::create_output(path).map_err(|error| format!("{}: {error}", path.display()))?;
             Some(Box::new(file) as Box<dyn Write + Send>)
         }
         None => None,
@@ -307,5 +314,7 @@ fn report(args: &args::Manage, finished: &Finished) -> Result<(), Box<dyn std::e
 fn write_dot(args: &args::Manage, model: &Model) -> Result<(), String> {
     let Some(path) = &args.dot else { return Ok(()) };
     let dot = model.to_dot(takt_model::DotOptions::default());
-    std::fs::write(path, dot).map_err(|error| format!("{}: {error}", path.display()))
+    takt_files::create_output(path)
+        .and_then(|mut file| file.write_all(dot.as_bytes()))
+        .map_err(|error| format!("{}: {error}", path.display()))
 }

@@ -15,8 +15,8 @@ pub fn run(args: &args::Segment) -> CommandResult {
     let stop = stop_flag()?;
     let config = match &args.config {
         Some(path) => {
-            let text =
-                std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
+            let text = takt_files::read_to_string(path, takt_files::CONFIGURATION_BYTES)
+                .map_err(|error| format!("{}: {error}", path.display()))?;
             toml::from_str(&text)
                 .map_err(|error| format!("{}: {}", path.display(), error.to_string().trim_end()))?
         }

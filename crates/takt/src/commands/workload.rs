@@ -18,8 +18,8 @@ pub fn run(args: &args::Workload) -> CommandResult {
     }
     let system = match &args.system {
         Some(path) => {
-            let text =
-                std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
+            let text = takt_files::read_to_string(path, takt_files::CONFIGURATION_BYTES)
+                .map_err(|error| format!("{}: {error}", path.display()))?;
             System::parse(&text).map_err(|error| format!("{}: {error}", path.display()))?
         }
         None => System::turtlebot(),

@@ -8,6 +8,7 @@ use takt_robot_cell::ssm::{Decision, Fault, Light};
 use takt_stats::{Recorder, RecorderError};
 
 use super::{CameraTally, Rules, StealTally, inside};
+use crate::releases::grid;
 
 /// The counts of the SSM task, of releases planned within the window.
 #[derive(Debug, Serialize, Deserialize)]
@@ -55,12 +56,6 @@ pub(crate) fn fault_text(fault: &Fault, name: impl Fn(u32) -> String) -> String 
         Some(camera) => format!("{} (camera {})", fault.kind.text(), name(camera)),
         None => fault.kind.text().to_owned(),
     }
-}
-
-/// Points of the grid `first_ns + k * period_ns` within `[from_ns, to_ns)`.
-fn grid(first_ns: u64, period_ns: u64, from_ns: u64, to_ns: u64) -> u64 {
-    let before = |at_ns: u64| at_ns.saturating_sub(first_ns).div_ceil(period_ns.max(1));
-    before(to_ns).saturating_sub(before(from_ns))
 }
 
 impl SsmTally {
@@ -199,23 +194,5 @@ impl SsmTally {
                 self.pause(from_ns, to_ns, window_ns);
             }
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_grid_is_counted_without_walking_it() {
-        for (first, from, to) in
-            [(0, 0, 100), (7, 0, 100), (7, 8, 100), (7, 17, 18), (50, 0, 50), (50, 60, 10)]
-        {
-            let walked =
-                (0..100u64).map(|k| first + k * 10).filter(|t| (from..to).contains(t)).count() as u64;
-            assert_eq!(grid(first, 10, from, to), walked, "{first} {from} {to}");
-        }
-        assert_eq!(grid(0, 0, 0, 5), 5, "a period of nothing ends nothing");
-        grid(u64::MAX, 1, 0, u64::MAX);
     }
 }

@@ -35,6 +35,8 @@ fn the_reference_clock_pulls_the_others() {
         let offset = (1_u64 << 40).wrapping_sub(local);
         bench.write(station, 0x0920, &offset.to_le_bytes());
     }
+    // Seven hops behind the reference, as a frame takes them.
+    bench.write(0x1007, 0x0928, &2450_u32.to_le_bytes());
     let difference = |bench: &mut Bench, station: u16| {
         let word = u32::from_le_bytes(bench.read(station, 0x092C, 4).try_into().unwrap());
         word & 0x7FFF_FFFF
@@ -49,7 +51,10 @@ fn the_reference_clock_pulls_the_others() {
         }
     }
     let last = difference(&mut bench, 0x1007);
-    assert!((1000..5000).contains(&first), "latched seven hops apart: {first} ns");
+    assert!(
+        (1000..5000).contains(&first),
+        "latched seven hops apart, which the delay makes up for: {first} ns"
+    );
     assert!(last < 300, "{last} ns after 2000 rounds with up to 40 ppm between two clocks");
 }
 
@@ -116,4 +121,88 @@ fn lists_that_are_no_tree_are_refused() {
     bad[0].joint.inertia_kg_m2 = f64::NAN;
     let error = refused(bad).to_string();
     assert_eq!(error, "device \"knee\": joint.inertia_kg_m2 = NaN, expected a number above 0");
+}
+
+#[test]
+fn sync0_pulses_come_by_the_devices_own_clock_and_run_its_application() {
+    let mut bench = Bench::new(&SegmentConfig { clock_drift_ppb: 100_000, ..SegmentConfig::humanoid(4) });
+    bench.address(4);
+    bench.one(physical(BWR, 0, 0x0900, &[0; 4]));
+    bench.bring_to_op(0x1003, true, 6, 6);
+    let time = |bench: &mut Bench| u64::from_le_bytes(bench.read(0x1003, 0x0910, 8).try_into().unwrap());
+    let view = |bench: &Bench| bench.segment.devices().nth(3).unwrap().clock;
+    // A start that has passed never comes, and the device will not work like that.
+    let now = time(&mut bench);
+    bench.write(0x1003, 0x0990, &(now - 1).to_le_bytes());
+    bench.write(0x1003, 0x09A0, &1_000_000_u32.to_le_bytes());
+    bench.write(0x1003, 0x0981, &[3]);
+    assert_eq!(bench.request(0x1003, 0x04), (0x04, 0));
+    assert_eq!(bench.request(0x1003, 0x08), (0x14, 0x2D));
+    bench.write(0x1003, 0x0981, &[0]);
+    let start = time(&mut bench) + 5 * MS;
+    bench.write(0x1003, 0x0990, &start.to_le_bytes());
+    bench.write(0x1003, 0x0981, &[3]);
+    assert_eq!(bench.request(0x1003, 0x14), (0x04, 0));
+    assert_eq!(bench.request(0x1003, 0x08), (0x08, 0));
+    assert_eq!(view(&bench).pulses, 0);
+    let mut pulses = Vec::new();
+    for _ in 0..1000 {
+        bench.now_ns += MS;
+        bench.one(logical(LRW, 0, &[0; 12]));
+        pulses.push((view(&bench).pulses, view(&bench).sync0_ns));
+    }
+    let (count, last) = *pulses.last().unwrap();
+    let (_, first) = pulses.iter().find(|pulse| pulse.0 == 1).copied().unwrap();
+    // Device 3 runs at 100 ppm times (3 * 7 % 11 - 5) / 5 against the time of the segment.
+    let ppb = 100_000 * (21 % 11 - 5) / 5;
+    assert!((990..=1005).contains(&count), "{count}");
+    let expected = (count - 1) * MS - ((count - 1) as i64 * ppb / 1000) as u64;
+    assert!((last - first).abs_diff(expected) < 200, "{} against {expected}", last - first);
+    // Frames come every 1.001 ms: a pulse now and then falls between two.
+    let before = view(&bench).starved;
+    assert!(before <= 2, "{before}");
+    // Without outputs its application goes on, and counts.
+    bench.now_ns += 10 * MS;
+    bench.read(0x1003, 0x0130, 2);
+    assert!((8..=10).contains(&(view(&bench).starved - before)), "{:?}", view(&bench));
+    // A clock that is set forward by an hour sets off no flood of pulses, nor does the shortest cycle.
+    bench.write(0x1003, 0x0920, &3_600_000_000_000_u64.to_le_bytes());
+    bench.now_ns += MS;
+    bench.read(0x1003, 0x0130, 2);
+    let start = time(&mut bench) + 1000;
+    bench.write(0x1003, 0x0981, &[0]);
+    bench.write(0x1003, 0x0990, &(start + 2000).to_le_bytes());
+    bench.write(0x1003, 0x09A0, &[1, 0, 0, 0]);
+    bench.write(0x1003, 0x0981, &[3]);
+    bench.now_ns += 3_600_000 * MS;
+    bench.read(0x1003, 0x0130, 2);
+    assert!(view(&bench).pulses < 2000, "{:?}", view(&bench));
+}
+
+#[test]
+fn an_absolute_encoder_shows_its_own_zero_and_direction() {
+    use crate::segment::JointConfig;
+    let joint = JointConfig {
+        start_rad: 1.0,
+        gear: 50.0,
+        counts_per_turn: 4096,
+        encoder_zero_counts: i32::MAX - 100,
+        encoder_reversed: true,
+        ..JointConfig::default()
+    };
+    let devices = vec![DeviceConfig { joint, ..DeviceConfig::new("knee", DeviceKind::Drive) }];
+    let mut bench = Bench::new(&SegmentConfig { devices, ..SegmentConfig::default() });
+    bench.address(1);
+    bench.bring_to_op(0x1000, true, 6, 6);
+    let position = |bench: &mut Bench| {
+        bench.now_ns += MS;
+        let data = bench.one(logical(LRW, 0, &[0; 12])).data;
+        i32::from_le_bytes(data[8..12].try_into().unwrap())
+    };
+    position(&mut bench);
+    let expected = (i32::MAX - 100).wrapping_sub((1.0 * 50.0 * 4096.0 / std::f64::consts::TAU) as i32);
+    assert!(position(&mut bench).wrapping_sub(expected).abs() <= 1);
+    let mut bad = vec![DeviceConfig::new("knee", DeviceKind::Drive)];
+    bad[0].joint.start_rad = 3.0;
+    assert!(Segment::new(&SegmentConfig { devices: bad, ..SegmentConfig::default() }).is_err());
 }

@@ -1,6 +1,8 @@
 //! A kernel in memory: threads, cpusets of v1 with root domains, the admission test, and a thread's sleep on the CPU where it fell asleep. It stops
 //! after a given number of changes, as a killed manager does.
 
+#![allow(missing_docs, clippy::unwrap_used, reason = "for tests alone")]
+
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::io;
@@ -8,11 +10,11 @@ use std::path::{Path, PathBuf};
 
 use takt_rt::placement::CpuSet;
 
+use super::ratio;
 use super::{Attributes, GroupVersion, Kernel};
-use crate::enact::order::ratio;
 
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct SimThread {
+pub struct SimThread {
     pub pid: u32,
     pub name: String,
     pub start_ticks: u64,
@@ -26,7 +28,7 @@ pub(crate) struct SimThread {
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Sim {
+pub struct Sim {
     pub threads: BTreeMap<u32, SimThread>,
     pub files: BTreeMap<PathBuf, String>,
     /// Cpusets below the root, by path.

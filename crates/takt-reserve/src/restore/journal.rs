@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use takt_rt::placement::CpuSet;
@@ -11,14 +10,15 @@ use super::hidden::{Asked, Hidden};
 use super::{Change, Error, ProcessBefore, Restored, State, ThreadBefore, VERSION, undo_and_forget};
 use crate::system::{self, GroupVersion, Identity, Kernel};
 
-/// Where the state file is unless said otherwise: `/run/takt` for root, else the user's run-time directory.
+/// Where the state file is unless said otherwise: `/run/takt` for root, else the user's run-time directory or folder of states:
+/// never a folder that is everybody's.
 #[must_use]
 pub fn default_path() -> PathBuf {
     // SAFETY: geteuid has no preconditions.
-    let folder = match (unsafe { libc::geteuid() }, std::env::var_os("XDG_RUNTIME_DIR")) {
+    let folder = match (unsafe { libc::geteuid() }, takt_files::environment::var_os("XDG_RUNTIME_DIR")) {
         (0, _) => PathBuf::from("/run/takt"),
         (_, Some(folder)) => PathBuf::from(folder).join("takt"),
-        (user, None) => std::env::temp_dir().join(format!("takt-{user}")),
+        (_, None) => takt_files::state_folder(),
     };
     folder.join("manage.json")
 }
@@ -30,7 +30,7 @@ pub(super) fn boot(kernel: &dyn Kernel) -> String {
 
 /// The state at `path`; `None` where there is none.
 pub(super) fn load(path: &Path) -> Result<Option<State>, Error> {
-    let text = match fs::read_to_string(path) {
+    let text = match takt_files::read_own(path, takt_files::FIGURES_BYTES) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(source) => return Err(Error::File { path: path.to_owned(), source }),
@@ -84,8 +84,7 @@ impl Journal {
         };
         let journal = Self { path: path.to_owned(), state, asked: None };
         if let Some(folder) = path.parent() {
-            let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(folder);
-            made.map_err(|source| journal.error(source))?;
+            takt_files::private_folder(folder).map_err(|source| journal.error(source))?;
         }
         journal.save()?;
         Ok((journal, left))
@@ -231,12 +230,11 @@ impl Journal {
 
     fn save(&self) -> Result<(), Error> {
         let text = serde_json::to_vec_pretty(&self.state).map_err(|error| self.error(error.into()))?;
-        let next = self.path.with_extension("json.next");
         let write = || -> io::Result<()> {
-            let mut options = fs::OpenOptions::new();
-            let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&next)?;
-            file.write_all(&text)?;
-            fs::rename(&next, &self.path)
+            let (folder, name) = takt_files::Folder::of(&self.path)?;
+            let mut draft = folder.private_draft(name)?;
+            draft.write_all(&text)?;
+            draft.finish()
         };
         write().map_err(|source| self.error(source))
     }

@@ -3,8 +3,8 @@
 use std::path::{Component, Path};
 
 use super::Change;
-use crate::enact::{ADMISSION_FILE, WORKERS_FILE};
 use crate::system::{GroupVersion, Kernel};
+use crate::{ADMISSION_FILE, WORKERS_FILE};
 
 /// Longest value that is written back: masks of CPUs are the longest that are read.
 const MOST_BYTES: usize = 4096;

@@ -7,13 +7,14 @@ use std::path::{Path, PathBuf};
 
 use takt_rt::placement::CpuSet;
 
-use super::mode::{Mode, Refusal};
-use super::prepare::set;
+use crate::mode::{Mode, Refusal};
+use crate::prepare::set;
 use crate::restore::{self, Hidden, Journal, ThreadBefore};
 use crate::system::{self, Attributes, GroupVersion, Kernel};
 
 /// What went wrong within one way.
-pub(super) enum Trouble {
+#[derive(Debug)]
+pub enum Trouble {
     /// This way is closed; another may be open.
     Closed(String),
     /// The state file cannot be written, so nothing may be changed.
@@ -26,27 +27,28 @@ impl From<restore::Error> for Trouble {
     }
 }
 
-pub(super) fn at(path: &Path) -> impl FnOnce(io::Error) -> Trouble + '_ {
+pub(crate) fn at(path: &Path) -> impl FnOnce(io::Error) -> Trouble + '_ {
     move |error| Trouble::Closed(format!("{}: {error}", path.display()))
 }
 
 /// Holds -1 while admission control is off.
-pub(crate) const ADMISSION_FILE: &str = "/proc/sys/kernel/sched_rt_runtime_us";
+pub const ADMISSION_FILE: &str = "/proc/sys/kernel/sched_rt_runtime_us";
 
 /// The least budget that the kernel takes (`1 << DL_SCALE`).
-pub(super) const LEAST_BUDGET_NS: u64 = 1024;
+pub const LEAST_BUDGET_NS: u64 = 1024;
 
 /// Cores made ready for reservations.
 #[derive(Debug)]
-pub(super) struct Partition {
+pub struct Partition {
+    /// The way.
     pub mode: Mode,
     /// Groups by core.
-    pub(super) groups: BTreeMap<usize, PathBuf>,
+    pub(crate) groups: BTreeMap<usize, PathBuf>,
     /// Where managed processes live with cgroup v2.
-    pub(super) home: Option<PathBuf>,
-    pub(super) mount: Option<PathBuf>,
+    pub(crate) home: Option<PathBuf>,
+    pub(crate) mount: Option<PathBuf>,
     /// With cgroup v2.
-    pub(super) hidden: Option<Hidden>,
+    pub(crate) hidden: Option<Hidden>,
 }
 
 impl Partition {
@@ -312,13 +314,13 @@ fn single(core: usize) -> Result<CpuSet, takt_rt::Error> {
     CpuSet::single(core)
 }
 
-pub(super) fn cpu_set(cores: &[usize]) -> Result<CpuSet, Trouble> {
+pub(crate) fn cpu_set(cores: &[usize]) -> Result<CpuSet, Trouble> {
     CpuSet::from_cpus(cores.iter().copied())
         .ok_or_else(|| Trouble::Closed(format!("core list {cores:?} exceeds CPU {}", CpuSet::MAX_CPU)))
 }
 
 /// Makes the cores ready in the first way that works.
-pub(super) fn establish(
+pub fn establish(
     kernel: &mut dyn Kernel,
     journal: &mut Journal,
     modes: &[Mode],
@@ -340,6 +342,6 @@ pub(super) fn establish(
 }
 
 /// Whether the thread is gone, by the error of an operation on it.
-pub(super) fn gone(error: &io::Error) -> bool {
+pub fn gone(error: &io::Error) -> bool {
     system::is_gone(error)
 }

@@ -8,10 +8,19 @@ use serde::{Deserialize, Serialize};
 use takt_rt::placement::CpuSet;
 
 mod linux;
-#[cfg(test)]
-pub(crate) mod sim;
+#[cfg(any(test, feature = "simulated"))]
+pub mod sim;
 
-pub use linux::{Linux, deadline_room, platform};
+pub use linux::{Linux, deadline_room};
+
+/// The kernel's unit of bandwidth: `to_ratio` of kernel/sched/core.c, rounded down as there.
+#[must_use]
+pub fn ratio(budget_ns: u64, period_ns: u64) -> u64 {
+    if period_ns == 0 {
+        return 0;
+    }
+    u64::try_from((u128::from(budget_ns) << 20) / u128::from(period_ns)).unwrap_or(u64::MAX)
+}
 
 /// A thread that is meant and no other: thread numbers are used again, numbers with the start time are not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -167,18 +176,21 @@ pub enum GroupVersion {
 }
 
 /// Whether the answer means that the thread or process is gone, which is never an error here.
-pub(crate) fn is_gone(error: &io::Error) -> bool {
+#[must_use]
+pub fn is_gone(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ESRCH | libc::ENOENT))
         || error.kind() == io::ErrorKind::NotFound
 }
 
 /// The thread's identity now; `None` when it is gone.
-pub(crate) fn identify(kernel: &dyn Kernel, pid: u32, tid: u32) -> Option<Identity> {
+#[must_use]
+pub fn identify(kernel: &dyn Kernel, pid: u32, tid: u32) -> Option<Identity> {
     let start_ticks = kernel.start_ticks(pid, tid).ok()?;
     Some(Identity { pid, tid, start_ticks })
 }
 
 /// Whether the thread meant is still there.
-pub(crate) fn is_alive(kernel: &dyn Kernel, of: &Identity) -> bool {
+#[must_use]
+pub fn is_alive(kernel: &dyn Kernel, of: &Identity) -> bool {
     kernel.start_ticks(of.pid, of.tid).is_ok_and(|ticks| ticks == of.start_ticks)
 }

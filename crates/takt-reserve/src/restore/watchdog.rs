@@ -5,7 +5,7 @@
 //! ends in order has undone everything itself; then no state file is there and nothing is left to do.
 
 use std::io::{self, Read};
-use std::os::unix::process::CommandExt;
+use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
@@ -28,13 +28,9 @@ impl Watchdog {
         command.stdin(Stdio::piped()).stdout(Stdio::null());
         // A preloaded probe has no business here.
         command.env_remove("LD_PRELOAD");
-        // SAFETY: setsid is async-signal-safe and touches no memory. The watchdog must not get the terminal's Ctrl-C or hang-up.
-        unsafe {
-            command.pre_exec(|| {
-                libc::setsid();
-                Ok(())
-            });
-        }
+        // A group of its own: it must not get the terminal's Ctrl-C. Not `setsid` before exec, for which the library would fork: the
+        // pages of a process with locked memory would then fault once more under its real-time threads.
+        command.process_group(0);
         Ok(Self { child: command.spawn()? })
     }
 

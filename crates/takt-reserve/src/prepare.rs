@@ -5,12 +5,12 @@ use std::path::Path;
 
 use takt_rt::placement::CpuSet;
 
-use super::partition::{Partition, Trouble, at, cpu_set};
+use crate::partition::{Partition, Trouble, at, cpu_set};
 use crate::restore::{Change, Hidden, Journal};
 use crate::system::{GroupVersion, Kernel};
 
 impl Partition {
-    pub(super) fn exclusive_sets(
+    pub(crate) fn exclusive_sets(
         &mut self,
         kernel: &mut dyn Kernel,
         journal: &mut Journal,
@@ -54,7 +54,7 @@ impl Partition {
         Ok(())
     }
 
-    pub(super) fn partition_roots(
+    pub(crate) fn partition_roots(
         &mut self,
         kernel: &mut dyn Kernel,
         journal: &mut Journal,
@@ -121,7 +121,11 @@ impl Partition {
 }
 
 /// Writes a setting after recording what undoes it: `undo`, or what is there now.
-pub(super) fn set(
+///
+/// # Errors
+///
+/// The file cannot be read or written, or the journal cannot.
+pub fn set(
     kernel: &mut dyn Kernel,
     journal: &mut Journal,
     path: &Path,

@@ -32,6 +32,40 @@ fn a_state_file_that_cannot_be_made_stops_everything_before_it_begins() {
     assert!(matches!(Journal::begin(&mut Sim::new(2), &path), Err(Error::File { .. })));
 }
 
+/// `manage --restore` as root, with a state file that another user wrote or planted.
+#[test]
+fn what_another_user_wrote_is_neither_read_nor_followed() {
+    use std::os::unix::fs::{PermissionsExt, chown, symlink};
+    let folder = tempfile::tempdir().unwrap();
+    let victim = folder.path().join("victim");
+    std::fs::write(&victim, "precious").unwrap();
+    let path = folder.path().join("state.json");
+    for draft in ["state.json.next", "state.json.tmp"] {
+        symlink(&victim, folder.path().join(draft)).unwrap();
+    }
+    let mut sim = Sim::new(2);
+    drop(Journal::begin(&mut sim, &path).unwrap());
+    assert_eq!(std::fs::read_to_string(&victim).unwrap(), "precious");
+
+    // The manager that wrote it is said to be another boot's, so that nothing but the owner speaks against it.
+    sim.files.insert("/proc/sys/kernel/random/boot_id".into(), "another\n".into());
+    let refused = |sim: &mut Sim, why: &str| {
+        let error = restore(sim, &path).unwrap_err().to_string();
+        assert!(error.contains(why), "{error}");
+        assert!(path.exists());
+    };
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o622)).unwrap();
+    refused(&mut sim, "others may write");
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+    if chown(&path, Some(65_534), None).is_ok() {
+        refused(&mut sim, "the file of user 65534");
+        chown(&path, Some(0), None).unwrap();
+    } else {
+        eprintln!("SKIPPED the part that needs root: a file of another user");
+    }
+    assert_eq!(restore(&mut sim, &path).unwrap(), Some(Restored::default()));
+}
+
 /// A state file is a person's word (`--state`), read by root: it undoes what a manager does, and is no way to write anything else.
 #[test]
 fn what_no_manager_changes_is_not_undone() {

@@ -1,0 +1,98 @@
+//! Environment variables that decide what is loaded or run.
+//!
+//! A program that got rights from its file (set-user-ID, or capabilities by `setcap`) is started by somebody who lacks them. The
+//! kernel says so in the auxiliary vector (AT_SECURE, getauxval(3)), and then nothing that the starter names may be loaded into it:
+//! the dynamic linker drops LD_PRELOAD and LD_LIBRARY_PATH, and [`var_os`] does the same for ours, as secure_getenv(3).
+
+use std::ffi::OsString;
+use std::io::{self, Error, ErrorKind};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+/// Where programs are looked for when PATH is not believed.
+pub const SAFE_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// What is kept in a process that has more rights than its starter: how to print, and nothing that names a file.
+const HARMLESS: [&str; 9] =
+    ["TERM", "LANG", "LC_ALL", "LC_CTYPE", "COLUMNS", "LINES", "NO_COLOR", "COLORTERM", "RUST_BACKTRACE"];
+
+/// Whether this process has rights that who started it may not have.
+pub fn is_secure() -> bool {
+    // SAFETY: getauxval has no preconditions.
+    unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
+}
+
+/// The variable, where it may be believed: `None` in a process with rights from its file.
+pub fn var_os(name: &str) -> Option<OsString> {
+    if is_secure() { None } else { std::env::var_os(name) }
+}
+
+/// In a process with rights from its file: drops all variables but those that only say how to print, and sets PATH to
+/// [`SAFE_PATH`], for this process, the libraries in it and the processes that it starts. The names of what was dropped.
+///
+/// # Safety
+/// No other thread may run: to be called first in `main`.
+pub unsafe fn drop_untrusted() -> Vec<OsString> {
+    if !is_secure() {
+        return Vec::new();
+    }
+    let untrusted = |name: &OsString| !HARMLESS.iter().any(|kept| name == kept);
+    let dropped: Vec<OsString> = std::env::vars_os().map(|(name, _)| name).filter(untrusted).collect();
+    for name in &dropped {
+        // SAFETY: the caller's: no other thread reads the environment.
+        unsafe { std::env::remove_var(name) };
+    }
+    // SAFETY: as above.
+    unsafe { std::env::set_var("PATH", SAFE_PATH) };
+    dropped
+}
+
+/// Whether `library` may be loaded into this process. With rights from its file, only what root alone can have put there may.
+///
+/// # Errors
+/// The system's answer, or [`ErrorKind::PermissionDenied`] that names the part of the path that others can change.
+pub fn check_library(library: &Path) -> io::Result<()> {
+    if is_secure() { only_root_writes(library) } else { Ok(()) }
+}
+
+/// Whether the file and all folders above it belong to root and nobody else may write to them, links resolved.
+fn only_root_writes(file: &Path) -> io::Result<()> {
+    let file = file.canonicalize()?;
+    for part in file.ancestors() {
+        let metadata = part.symlink_metadata()?;
+        if metadata.uid() != 0 || metadata.mode() & 0o022 != 0 {
+            let text = format!(
+                "{} can be changed by others than root (user {}, mode {:04o}), and this program has capabilities from its \
+                 file: install the library as root, or run as root",
+                part.display(),
+                metadata.uid(),
+                metadata.mode() & 0o7777
+            );
+            return Err(Error::new(ErrorKind::PermissionDenied, text));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn what_others_can_change_is_no_library_of_a_privileged_program() {
+        let folder = tempfile::tempdir().unwrap();
+        let library = folder.path().join("lib.so");
+        fs::write(&library, "").unwrap();
+        // A folder of everybody's, sticky or not, lets anybody put a file there.
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).unwrap();
+        assert_eq!(only_root_writes(&library).unwrap_err().kind(), ErrorKind::PermissionDenied);
+        assert!(only_root_writes(Path::new("/nowhere/lib.so")).is_err());
+        assert!(check_library(&library).is_ok(), "an ordinary program loads what its user says");
+        if let Ok(()) = only_root_writes(Path::new("/usr/lib")) {
+            assert!(only_root_writes(Path::new("/proc/self/root/usr/lib")).is_ok(), "links are resolved");
+        }
+    }
+}

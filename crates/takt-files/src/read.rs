@@ -1,0 +1,154 @@
+//! Reading what may be no file at all, or not ours.
+
+use std::fs::{self, File, Metadata, OpenOptions};
+use std::io::{self, Error, ErrorKind, Read};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::Path;
+
+/// Opens a regular file for reading. Symbolic links are followed: who may read the target may name it.
+///
+/// # Errors
+/// The system's answer, or [`ErrorKind::InvalidInput`] that says what is there instead.
+pub fn open(path: &Path) -> io::Result<File> {
+    // Asked before as well: to open a device may already do something.
+    regular(&fs::metadata(path)?)?;
+    // O_NONBLOCK: a FIFO that took its place in between is not waited for; without effect on a regular file.
+    let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path)?;
+    regular(&file.metadata()?)?;
+    Ok(file)
+}
+
+/// Reads a regular file of at most `most_bytes` whole.
+///
+/// # Errors
+/// As [`open`]; [`ErrorKind::FileTooLarge`].
+pub fn read(path: &Path, most_bytes: u64) -> io::Result<Vec<u8>> {
+    whole(&open(path)?, most_bytes)
+}
+
+/// Reads a regular text file of at most `most_bytes` whole.
+///
+/// # Errors
+/// As [`read`]; [`ErrorKind::InvalidData`] where it is not UTF-8.
+pub fn read_to_string(path: &Path, most_bytes: u64) -> io::Result<String> {
+    text(read(path, most_bytes)?)
+}
+
+/// Opens a file that this user (or root) wrote and nobody else can have: no symbolic link, no second name, not writable by
+/// group or others. What is acted upon with our rights must come from us.
+///
+/// # Errors
+/// The system's answer, or [`ErrorKind::PermissionDenied`] that says why the file is not trusted.
+pub fn open_own(path: &Path) -> io::Result<File> {
+    regular(&fs::symlink_metadata(path)?)?;
+    let flags = libc::O_NONBLOCK | libc::O_NOCTTY | libc::O_NOFOLLOW;
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+    let metadata = file.metadata()?;
+    regular(&metadata)?;
+    let own = rustix::process::geteuid().as_raw();
+    let denied = |why: String| {
+        Err(Error::new(
+            ErrorKind::PermissionDenied,
+            format!("not trusted: {why}; look at it, and remove it or give another path"),
+        ))
+    };
+    if metadata.uid() != own && metadata.uid() != 0 {
+        return denied(format!("it is the file of user {}, this is user {own}", metadata.uid()));
+    }
+    if metadata.mode() & 0o022 != 0 {
+        return denied(format!("group or others may write to it (mode {:04o})", metadata.mode() & 0o7777));
+    }
+    if metadata.nlink() != 1 {
+        return denied(format!("it has {} names (hard links)", metadata.nlink()));
+    }
+    Ok(file)
+}
+
+/// Reads a text file that this user (or root) wrote, as [`open_own`].
+///
+/// # Errors
+/// As [`open_own`] and [`read_to_string`].
+pub fn read_own(path: &Path, most_bytes: u64) -> io::Result<String> {
+    text(whole(&open_own(path)?, most_bytes)?)
+}
+
+/// Opens a regular file for appending, or makes it; a symbolic link is not followed.
+///
+/// # Errors
+/// The system's answer ([`ErrorKind::FilesystemLoop`] for a symbolic link), or [`ErrorKind::InvalidInput`].
+pub fn append(path: &Path) -> io::Result<File> {
+    let flags = libc::O_NONBLOCK | libc::O_NOCTTY | libc::O_NOFOLLOW;
+    let file = OpenOptions::new().create(true).append(true).custom_flags(flags).open(path)?;
+    regular(&file.metadata()?)?;
+    Ok(file)
+}
+
+/// Opens a regular file that is there for writing, as it is; a symbolic link is not followed.
+///
+/// # Errors
+/// As [`append`]; [`ErrorKind::NotFound`].
+pub fn open_for_change(path: &Path) -> io::Result<File> {
+    let flags = libc::O_NONBLOCK | libc::O_NOCTTY | libc::O_NOFOLLOW;
+    let file = OpenOptions::new().write(true).custom_flags(flags).open(path)?;
+    regular(&file.metadata()?)?;
+    Ok(file)
+}
+
+/// Opens an output that the user named, emptied. It may be a device or a pipe (`/dev/stdout`), and a symbolic link that this user
+/// or root made; one that somebody else made is not followed.
+///
+/// # Errors
+/// The system's answer, or [`ErrorKind::PermissionDenied`].
+pub fn create_output(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(true);
+    match fs::symlink_metadata(path) {
+        Ok(link) if link.file_type().is_symlink() => {
+            let own = rustix::process::geteuid().as_raw();
+            if link.uid() != own && link.uid() != 0 {
+                return Err(Error::new(
+                    ErrorKind::PermissionDenied,
+                    format!("a symbolic link of user {}, which is not followed; name its target", link.uid()),
+                ));
+            }
+            options.open(path)
+        }
+        _ => options.custom_flags(libc::O_NOFOLLOW).open(path),
+    }
+}
+
+fn whole(file: &File, most_bytes: u64) -> io::Result<Vec<u8>> {
+    let too_large = |bytes: &str| {
+        Error::new(ErrorKind::FileTooLarge, format!("{bytes} bytes; at most {most_bytes} are read here"))
+    };
+    let length = file.metadata()?.len();
+    if length > most_bytes {
+        return Err(too_large(&length.to_string()));
+    }
+    let mut bytes = Vec::with_capacity(usize::try_from(length).unwrap_or(0));
+    // It may grow while it is read, and files of /proc and /sys have no length.
+    file.take(most_bytes.saturating_add(1)).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > most_bytes {
+        return Err(too_large(&format!("more than {most_bytes}")));
+    }
+    Ok(bytes)
+}
+
+fn text(bytes: Vec<u8>) -> io::Result<String> {
+    String::from_utf8(bytes).map_err(|error| {
+        Error::new(ErrorKind::InvalidData, format!("no text (UTF-8): {}", error.utf8_error()))
+    })
+}
+
+fn regular(metadata: &Metadata) -> io::Result<()> {
+    let kind = metadata.file_type();
+    let found = match () {
+        () if kind.is_file() => return Ok(()),
+        () if kind.is_dir() => return Err(ErrorKind::IsADirectory.into()),
+        () if kind.is_fifo() => "a FIFO",
+        () if kind.is_socket() => "a socket",
+        () if kind.is_symlink() => "a symbolic link",
+        () => "a device",
+    };
+    Err(Error::new(ErrorKind::InvalidInput, format!("{found}; a regular file is needed, copy it into one")))
+}

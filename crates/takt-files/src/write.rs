@@ -1,0 +1,218 @@
+//! Writing into folders that others may write to.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{self, Error, ErrorKind, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, Mode, OFlags, fsync, mkdirat, open, openat, renameat, unlinkat};
+
+use crate::environment;
+
+/// An open folder. It stays this folder, whatever its path comes to mean.
+#[derive(Debug)]
+pub struct Folder(OwnedFd);
+
+impl Folder {
+    /// Opens the folder at `path`, which the user named: symbolic links are followed.
+    ///
+    /// # Errors
+    /// The system's answer.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
+        Ok(Self(open(path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?))
+    }
+
+    /// Opens the folder that holds `path`, with the last part of `path`.
+    ///
+    /// # Errors
+    /// The system's answer, or [`ErrorKind::InvalidInput`] where `path` does not end in a name.
+    pub fn of(path: &Path) -> io::Result<(Self, &OsStr)> {
+        let name = path.file_name().ok_or_else(|| Error::new(ErrorKind::InvalidInput, "no file name"))?;
+        Ok((Self::open(path.parent().unwrap_or(Path::new("")))?, name))
+    }
+
+    /// Opens the folder `name` in this one, and makes it where there is none. A symbolic link is not followed.
+    ///
+    /// # Errors
+    /// The system's answer ([`ErrorKind::NotADirectory`] for a symbolic link).
+    pub fn subfolder(&self, name: impl AsRef<OsStr>) -> io::Result<Self> {
+        let name = plain(name.as_ref())?;
+        match mkdirat(&self.0, name, Mode::from_raw_mode(0o777)) {
+            Err(error) if error != rustix::io::Errno::EXIST => return Err(error.into()),
+            _ => {}
+        }
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        Ok(Self(openat(&self.0, name, flags, Mode::empty())?))
+    }
+
+    /// Begins a file that will be `name` once it is whole.
+    ///
+    /// # Errors
+    /// The system's answer.
+    pub fn draft(&self, name: impl AsRef<OsStr>) -> io::Result<Draft> {
+        self.draft_with_mode(name, 0o666)
+    }
+
+    /// As [`Self::draft`], for this user alone.
+    ///
+    /// # Errors
+    /// The system's answer.
+    pub fn private_draft(&self, name: impl AsRef<OsStr>) -> io::Result<Draft> {
+        self.draft_with_mode(name, 0o600)
+    }
+
+    fn draft_with_mode(&self, name: impl AsRef<OsStr>, mode: u32) -> io::Result<Draft> {
+        let name = plain(name.as_ref())?;
+        let mut temporary = name.to_owned();
+        temporary.push(".tmp");
+        // Always the same name, so that a kill leaves one such file at most; whatever is there is not opened, but removed.
+        match unlinkat(&self.0, &temporary, AtFlags::empty()) {
+            Err(error) if error != rustix::io::Errno::NOENT => return Err(error.into()),
+            _ => {}
+        }
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = openat(&self.0, &temporary, flags, Mode::from_raw_mode(mode))?;
+        let folder = self.0.as_fd().try_clone_to_owned()?;
+        Ok(Draft { folder, file: file.into(), temporary, name: name.to_owned(), done: false })
+    }
+
+    /// Writes the file `name` whole or not at all.
+    ///
+    /// # Errors
+    /// The system's answer.
+    pub fn write(&self, name: impl AsRef<OsStr>, bytes: impl AsRef<[u8]>) -> io::Result<()> {
+        let mut draft = self.draft(name)?;
+        draft.write_all(bytes.as_ref())?;
+        draft.finish()
+    }
+}
+
+/// Makes the folder at `path` (for this user alone) where there is none, and refuses one in which somebody else could replace
+/// our files: it is this user's or root's, no symbolic link of another's, and others may not write to it unless it is sticky (as /tmp).
+///
+/// # Errors
+/// The system's answer, or [`ErrorKind::PermissionDenied`] that says why the folder is not trusted.
+pub fn private_folder(path: &Path) -> io::Result<()> {
+    let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path)?;
+    check_folder(path)
+}
+
+/// As [`private_folder`] for a folder that the user named: it must be there.
+///
+/// # Errors
+/// As [`private_folder`].
+pub fn check_folder(path: &Path) -> io::Result<()> {
+    let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
+    let metadata = path.symlink_metadata()?;
+    let own = rustix::process::geteuid().as_raw();
+    let denied = |why: String| {
+        let text = format!("the folder {} is not trusted: {why}; choose another path", path.display());
+        Err(Error::new(ErrorKind::PermissionDenied, text))
+    };
+    if !metadata.is_dir() && metadata.uid() != own && metadata.uid() != 0 {
+        return denied(format!("it is a symbolic link of user {}", metadata.uid()));
+    }
+    // A link of one's own, or of root's (/var/run), leads where its maker wants.
+    let metadata = path.metadata()?;
+    if metadata.uid() != own && metadata.uid() != 0 {
+        return denied(format!("it belongs to user {}, this is user {own}", metadata.uid()));
+    }
+    if metadata.mode() & 0o022 != 0 && metadata.mode() & 0o1000 == 0 {
+        return denied(format!("others may write to it (mode {:04o})", metadata.mode() & 0o7777));
+    }
+    Ok(())
+}
+
+/// Where programs of this user keep what must outlive them: `/var/lib/takt` for root, else `$XDG_STATE_HOME/takt` or
+/// `~/.local/state/takt` (XDG Base Directory Specification). Never a folder that is everybody's.
+pub fn state_folder() -> PathBuf {
+    let absolute =
+        |name: &str| environment::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let base = match rustix::process::geteuid().is_root() {
+        true => None,
+        false => absolute("XDG_STATE_HOME").or_else(|| Some(absolute("HOME")?.join(".local/state"))),
+    };
+    base.unwrap_or_else(|| "/var/lib".into()).join("takt")
+}
+
+/// Writes the file at `path` whole or not at all. What was there before, a symbolic link too, is replaced.
+///
+/// # Errors
+/// The system's answer.
+pub fn write(path: &Path, bytes: impl AsRef<[u8]>) -> io::Result<()> {
+    let (folder, name) = Folder::of(path)?;
+    folder.write(name, bytes)
+}
+
+/// A new file beside the one that it will replace. Dropped before [`Draft::finish`], it is removed.
+#[derive(Debug)]
+pub struct Draft {
+    folder: OwnedFd,
+    file: File,
+    temporary: OsString,
+    name: OsString,
+    done: bool,
+}
+
+impl Draft {
+    /// The file, for writers that want to own it.
+    ///
+    /// # Errors
+    /// The system's answer.
+    pub fn file(&self) -> io::Result<File> {
+        self.file.try_clone()
+    }
+
+    /// Gives the file its name, in place of whatever has that name: a kill at any point leaves the old or the new file.
+    ///
+    /// # Errors
+    /// The system's answer; the name is what it was then.
+    pub fn finish(mut self) -> io::Result<()> {
+        renameat(&self.folder, &self.temporary, &self.folder, &self.name)?;
+        self.done = true;
+        Ok(())
+    }
+
+    /// As [`Self::finish`], and on the disk before this returns: a loss of power leaves the old or the new file, too.
+    ///
+    /// # Errors
+    /// The system's answer; the name is what it was then.
+    pub fn finish_on_disk(self) -> io::Result<()> {
+        self.file.sync_all()?;
+        let folder = self.folder.try_clone()?;
+        self.finish()?;
+        // Some file systems cannot; the file itself is on the disk.
+        let _ = fsync(&folder);
+        Ok(())
+    }
+}
+
+impl Write for Draft {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.file.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+impl Drop for Draft {
+    fn drop(&mut self) {
+        if !self.done {
+            let _ = unlinkat(&self.folder, &self.temporary, AtFlags::empty());
+        }
+    }
+}
+
+/// A name is one part of a path, and none that leads elsewhere.
+fn plain(name: &OsStr) -> io::Result<&OsStr> {
+    if Path::new(name).file_name() == Some(name) {
+        return Ok(name);
+    }
+    Err(Error::new(ErrorKind::InvalidInput, format!("`{}` is no plain file name", Path::new(name).display())))
+}

@@ -1,0 +1,228 @@
+//! Checkpoints: what a run that is killed goes on from, the same for every robot.
+//!
+//! A checkpoint is one file, written whole or not at all: how many rows each sample file held, and the text of every file that
+//! accumulates (recorders, tallies). Going on cuts the sample files to those rows and puts the accumulating files back, so that both
+//! hold the same samples: none is counted twice, and none is lost but those after the checkpoint.
+//!
+//! Two files, for two dangers. `checkpoint.json` is replaced twice a second and outlives a kill. `checkpoint.durable.json` is a copy that
+//! was put onto the disk together with its rows, seldom and by another thread, because fsync waits for the disk: after a power
+//! failure, when the first may be empty or name rows that never reached the disk, the run goes on from there.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::ErrorKind;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use crate::dir::{RunDir, SUMMARY_FILE};
+use crate::files::{json_text, read_json};
+use crate::samples::{SampleFile, place_after};
+use crate::series::with_suffix;
+use crate::{Error, steps};
+
+/// The newest checkpoint.
+pub const CHECKPOINT_FILE: &str = "checkpoint.json";
+/// The newest that is on the disk.
+const DURABLE_FILE: &str = "checkpoint.durable.json";
+
+/// Whether this is a file of checkpoints, which are of no use once the run is sealed.
+pub(crate) fn is_checkpoint(name: &str) -> bool {
+    [CHECKPOINT_FILE, DURABLE_FILE].contains(&name)
+}
+
+/// What a run goes on from.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Checkpoint {
+    /// Measured time, nanoseconds, without the gaps between a kill and a resumption.
+    pub elapsed_ns: u64,
+    /// How often the run was taken up again.
+    pub resumed: u32,
+    /// Rows of each sample file.
+    pub rows: BTreeMap<String, u64>,
+    /// Files that accumulate, by name, with their text.
+    pub files: BTreeMap<String, String>,
+}
+
+/// A checkpoint while it is put together; see [`RunDir::checkpoint`].
+#[derive(Debug, Default)]
+pub struct Draft {
+    inner: Checkpoint,
+}
+
+impl Draft {
+    /// Nothing yet, of a run that was taken up so often.
+    pub fn new(resumed: u32) -> Self {
+        Self { inner: Checkpoint { resumed, ..Checkpoint::default() } }
+    }
+
+    /// Measured time; the greatest of those that are told.
+    pub fn elapsed_ns(&mut self, elapsed_ns: u64) {
+        self.inner.elapsed_ns = self.inner.elapsed_ns.max(elapsed_ns);
+    }
+
+    /// Hands a sample file to the kernel and keeps how many rows it has then.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn samples(&mut self, file: &mut SampleFile) -> Result<(), Error> {
+        file.flush()?;
+        self.inner.rows.insert(file.name(), file.rows());
+        Ok(())
+    }
+
+    /// Keeps a value as the JSON file `name` of the run directory.
+    ///
+    /// # Errors
+    /// [`Error::Io`] for a value that JSON cannot hold.
+    pub fn file<T: Serialize>(&mut self, name: &str, value: &T) -> Result<(), Error> {
+        self.inner.files.insert(name.to_owned(), json_text(Path::new(name), value)?);
+        Ok(())
+    }
+}
+
+impl RunDir {
+    /// Makes `draft` what the run goes on from when it is killed now, and writes its files, which readers of a run that is not sealed
+    /// look into. Does not wait for the disk.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn checkpoint(&self, draft: &Draft) -> Result<(), Error> {
+        let path = self.path().join(CHECKPOINT_FILE);
+        steps::replace(&path, json_text(&path, &draft.inner)?.as_bytes(), false)?;
+        self.put_files(&draft.inner, false)
+    }
+
+    fn put_files(&self, checkpoint: &Checkpoint, durable: bool) -> Result<(), Error> {
+        checkpoint
+            .files
+            .iter()
+            .try_for_each(|(name, text)| steps::replace(&self.path().join(name), text.as_bytes(), durable))
+    }
+
+    /// Puts the newest checkpoint onto the disk, with the rows that it names: what a power failure leaves. Waits for the disk.
+    ///
+    /// # Errors
+    /// [`Error::Io`]; [`Error::Damaged`] where there is no checkpoint.
+    pub fn make_durable(&self) -> Result<(), Error> {
+        let checkpoint: Checkpoint = read_json(&self.path().join(CHECKPOINT_FILE))?;
+        for name in checkpoint.rows.keys() {
+            steps::sync(&self.sample_path(name))?;
+        }
+        steps::sync_folder(&self.sample_path("any"))?;
+        let path = self.path().join(DURABLE_FILE);
+        steps::replace(&path, json_text(&path, &checkpoint)?.as_bytes(), true)
+    }
+
+    /// Takes up a run that a kill ended: sample files and accumulating files become what they were at the newest checkpoint, and what a
+    /// seal had begun is undone. A kill meanwhile changes nothing: the next call does the same again. The caller makes sure that
+    /// no other process writes ([`RunDir::claim`]).
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] for a sealed run, and for one without a checkpoint that its sample files fit; then nothing was changed.
+    pub fn resume(&self) -> Result<Checkpoint, Error> {
+        let damaged = |found: String| Error::Damaged {
+            path: self.path().to_owned(),
+            found,
+            expected: "a run that was killed, with its checkpoint; nothing was changed. Fix: start a new run; `takt report` reads this one",
+        };
+        if self.is_complete() {
+            return Err(damaged("the run has come to its end and is sealed".to_owned()));
+        }
+        let (mut checkpoint, cuts) = self.newest().map_err(damaged)?;
+        for (name, length) in &cuts {
+            steps::remove(&with_suffix(&self.sample_path(name).with_extension(""), "parquet"))?;
+            steps::cut(&self.sample_path(name), *length)?;
+        }
+        steps::remove(&self.path().join(SUMMARY_FILE))?;
+        checkpoint.resumed += 1;
+        self.put_files(&checkpoint, true)?;
+        let path = self.path().join(CHECKPOINT_FILE);
+        steps::replace(&path, json_text(&path, &checkpoint)?.as_bytes(), true)?;
+        Ok(checkpoint)
+    }
+
+    /// The newest checkpoint that the sample files fit, and after how many bytes each of them ends there.
+    fn newest(&self) -> Result<(Checkpoint, Vec<(String, u64)>), String> {
+        let mut reasons = Vec::new();
+        for name in [CHECKPOINT_FILE, DURABLE_FILE] {
+            let path = self.path().join(name);
+            match fs::symlink_metadata(&path) {
+                Err(error) if error.kind() == ErrorKind::NotFound => {
+                    reasons.push(format!("no {name}"));
+                    continue;
+                }
+                _ => {}
+            }
+            let fits = read_json::<Checkpoint>(&path)
+                .map_err(|error| error.to_string())
+                .and_then(|checkpoint| Ok((self.cuts(&checkpoint)?, checkpoint)));
+            match fits {
+                Ok((cuts, checkpoint)) => return Ok((checkpoint, cuts)),
+                Err(why) => reasons.push(format!("{name}: {why}")),
+            }
+        }
+        Err(reasons.join("; "))
+    }
+
+    fn cuts(&self, checkpoint: &Checkpoint) -> Result<Vec<(String, u64)>, String> {
+        // It comes from a file: it must not lead out of the directory.
+        let plain =
+            |name: &String| !name.is_empty() && !name.contains(['/', '\\', '\0']) && !name.starts_with('.');
+        if let Some(name) = checkpoint.rows.keys().chain(checkpoint.files.keys()).find(|name| !plain(name)) {
+            return Err(format!("\"{name}\" is no plain name"));
+        }
+        let mut cuts = Vec::new();
+        for entry in
+            fs::read_dir(self.path().join(crate::SAMPLES_FOLDER)).map_err(|error| error.to_string())?
+        {
+            let path = entry.map_err(|error| error.to_string())?.path();
+            let (name, kind) = (path.file_stem(), path.extension());
+            let (Some(name), Some(kind)) = (name.and_then(|n| n.to_str()), kind.and_then(|k| k.to_str()))
+            else {
+                continue;
+            };
+            match kind {
+                // Begun after the checkpoint: no row of it counts.
+                "csv" if !checkpoint.rows.contains_key(name) => cuts.push((name.to_owned(), 0)),
+                // Its journal is what the run goes on with.
+                "parquet" if !self.sample_path(name).is_file() => {
+                    return Err(format!("{name}.parquet is sealed and has no journal"));
+                }
+                _ => {}
+            }
+        }
+        for (name, &rows) in &checkpoint.rows {
+            let there = place_after(&self.sample_path(name), rows).map_err(|error| error.to_string())?;
+            let length =
+                there.ok_or_else(|| format!("{name}.csv holds less than the {rows} rows that it had"))?;
+            cuts.push((name.clone(), length));
+        }
+        Ok(cuts)
+    }
+
+    /// Makes this process the only one that writes the run, until the value is dropped or the process ends, however it ends.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] where another one writes it.
+    pub fn claim(&self) -> Result<Claim, Error> {
+        let folder = fs::File::open(self.path()).map_err(Error::io(self.path()))?;
+        match folder.try_lock() {
+            Ok(()) => Ok(Claim { _folder: Some(folder) }),
+            Err(fs::TryLockError::WouldBlock) => Err(Error::Damaged {
+                path: self.path().to_owned(),
+                found: "another process writes this run".to_owned(),
+                expected: "a run that has ended. Fix: end that process, or wait for its end",
+            }),
+            // A file system without locks: nobody can be told apart.
+            Err(fs::TryLockError::Error(_)) => Ok(Claim { _folder: None }),
+        }
+    }
+}
+
+/// See [`RunDir::claim`].
+#[derive(Debug)]
+pub struct Claim {
+    _folder: Option<fs::File>,
+}
