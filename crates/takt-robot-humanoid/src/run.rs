@@ -25,6 +25,10 @@ pub struct CycleRecord {
     pub planned_ns: u64,
     /// When the thread was awake.
     pub wake_ns: u64,
+    /// When the frame was about to be handed to the wire.
+    pub sent_ns: u64,
+    /// When the answer fetched in this cycle had been taken; 0 when it was not there.
+    pub taken_ns: u64,
     /// When the exchange was over: fetched, sent, published.
     pub exchanged_ns: u64,
     /// When the plan of the next cycle was made.
@@ -216,6 +220,8 @@ fn record(
         index: release.index,
         planned_ns: release.planned_ns,
         wake_ns: release.wake_ns,
+        sent_ns: exchanged.sent_at_ns,
+        taken_ns: exchanged.taken_at_ns,
         exchanged_ns,
         end_ns,
         exchange_ns: exchanged.fetch_ns + exchanged.send_ns,

@@ -247,12 +247,7 @@ impl<W: Write> Writer<W> {
 /// [`cut`](CaptureFacts::cut) says so.
 pub fn read(path: &Path, each: &mut dyn FnMut(Packet<'_>)) -> Result<CaptureFacts, CaptureError> {
     let failed = |source| CaptureError::File { path: path.to_owned(), source };
-    let about = std::fs::metadata(path).map_err(failed)?;
-    if !about.is_file() {
-        // A FIFO would block, a device never end.
-        return Err(CaptureError::Format { path: path.to_owned(), reason: "not a regular file".to_owned() });
-    }
-    let file = BufReader::new(File::open(path).map_err(failed)?);
+    let file = BufReader::new(takt_files::open(path).map_err(failed)?);
     read_from(file, each).map_err(|error| error.in_file(path))
 }
 
@@ -474,7 +469,7 @@ mod tests {
             let error = read_from(what, &mut |_| {}).unwrap_err().to_string();
             assert!(error.contains("pcapng"), "{error}");
         }
-        assert!(read(Path::new("/dev/zero"), &mut |_| {}).unwrap_err().to_string().contains("regular"));
+        assert!(read(Path::new("/dev/zero"), &mut |_| {}).unwrap_err().to_string().contains("/dev/zero"));
     }
 
     #[test]
