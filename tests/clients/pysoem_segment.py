@@ -5,6 +5,7 @@ Usage: pysoem_segment.py INTERFACE DEVICES MODE SECONDS [LOG]
 
 MODE check: DEVICES sub-devices reach OP, SDO transfers (expedited, normal, segmented, both ways), process data: all
 drives are enabled and one joint moves. MODE bench: cycles for SECONDS as fast as they go, then for SECONDS at 1 kHz, then with all data used.
+MODE cost: CPU time of a cycle at 1 kHz, and of a loop that only sleeps.
 MODE plant: cycles at 250 Hz with a stretch for each place where somebody plants a delay: before it, "plant PLACE" is printed and a
 line awaited; in the last one this program itself is late by SECONDS. Its own stamps go to LOG (CSV, CLOCK_MONOTONIC).
 MODE hold: OP and cycles at 1 kHz for SECONDS; prints every change of working counter and states.
@@ -161,6 +162,32 @@ def hold(master, seconds):
 PLANT_PERIOD_NS = 4_000_000
 
 
+def paced(seconds, cycle):
+    """CPU time a cycle at 1 kHz, microseconds."""
+    count = int(seconds * 1000)
+    cpu, due = time.process_time(), time.monotonic()
+    for _ in range(count):
+        cycle()
+        due += 0.001
+        pause = due - time.monotonic()
+        if pause > 0:
+            time.sleep(pause)
+    return (time.process_time() - cpu) / count * 1e6
+
+
+def cost(master, seconds):
+    wrong = 0
+
+    def cycle():
+        nonlocal wrong
+        wrong += exchange(master) != master.expected_wkc
+
+    cycle_us = paced(seconds, cycle)
+    sleep_us = paced(seconds, lambda: None)
+    print(f"cost {sleep_us} {cycle_us} {wrong}", flush=True)
+    return {"sleep_us": round(sleep_us, 2), "cycle_us": round(cycle_us, 2)}
+
+
 def plant(master, late_s, path):
     rows = []
     due = 0
@@ -219,6 +246,8 @@ def main():
         result["free"] = cycles(master, seconds, 0)
         result["paced"] = cycles(master, seconds, 0.001)
         result["with_data"] = cycles(master, seconds, 0.001, data=True)
+    elif mode == "cost":
+        result.update(cost(master, seconds))
     elif mode == "plant":
         result.update(plant(master, seconds, sys.argv[5]))
     else:

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use takt_link_ethercat::control::{ControlConfig, MOST_DEVICES};
+use takt_link_ethercat::control::{ClockConfig, ControlConfig, MOST_DEVICES};
 use takt_rt::range::within;
 
 use crate::safety::SafetyConfig;
@@ -61,7 +61,9 @@ impl HumanoidConfig {
     /// The control interface's configuration with these devices.
     pub fn control(&self) -> ControlConfig {
         let devices = self.devices().iter().map(|device| device.link(&self.layout)).collect();
-        ControlConfig { devices, ..self.link.clone() }
+        let cycle_ns = u32::try_from(self.period().as_nanos()).unwrap_or(u32::MAX);
+        let clock = ClockConfig { cycle_ns, ..self.link.clock.clone() };
+        ControlConfig { devices, clock, ..self.link.clone() }
     }
 
     /// Refuses what cannot be run.

@@ -7,6 +7,7 @@ use takt_link_ethercat::control::{Exchanged, Port};
 
 use crate::cia402::{Drive, DriveState, Goal};
 use crate::config::HumanoidConfig;
+use crate::motion::{Motion, Target, Walk};
 use crate::safety::{Punctuality, StopReason, Watch};
 use crate::topology::{Device, DriveLayout, Kind};
 use crate::trajectory::Reference;
@@ -68,15 +69,6 @@ struct Joint {
     drive: Drive,
     reference: Reference,
     counts_per_rad: f64,
-    spec: Swing,
-}
-
-/// A joint's part in the walk.
-struct Swing {
-    middle_rad: f64,
-    swing_rad: f64,
-    phase_turns: f64,
-    swings: f64,
 }
 
 /// What a probe showed: the controller answers each event that it counts with a command of its own number.
@@ -100,10 +92,12 @@ pub struct Controller {
     /// Cycles in this mode.
     cycles: u64,
     dt_s: f64,
-    walk_hz: f64,
-    ramp_s: f64,
-    /// Time of the walk.
-    walked_s: f64,
+    motion: Box<dyn Motion>,
+    /// Where joints were at this cycle's inputs, and are to be.
+    measured_rad: Vec<f64>,
+    targets: Vec<Target>,
+    /// Time of the motion.
+    moved_s: f64,
     enable_cycles: u64,
     stop_cycles: u64,
     most_resets: u32,
@@ -111,22 +105,22 @@ pub struct Controller {
 }
 
 impl Controller {
-    /// A controller for the devices of `config`. All memory is taken here.
+    /// A controller for the devices of `config` that walks. All memory is taken here.
     pub fn new(config: &HumanoidConfig) -> Self {
+        Self::with_motion(config, Box::new(Walk::new(config)))
+    }
+
+    /// A controller with one's own motion instead of the built-in walk.
+    pub fn with_motion(config: &HumanoidConfig, motion: Box<dyn Motion>) -> Self {
         let devices = config.devices();
         let joint = |(device, spec): (usize, &Device)| Joint {
             device,
             drive: Drive::default(),
             reference: Reference::new(spec.limits),
             counts_per_rad: spec.counts_per_rad(),
-            spec: Swing {
-                middle_rad: spec.middle_rad,
-                swing_rad: spec.swing_rad,
-                phase_turns: spec.phase_turns,
-                swings: f64::from(spec.swings),
-            },
         };
         let cycles = |ms: u32| (f64::from(ms) / 1000.0 * config.rate_hz).ceil() as u64;
+        let drives = devices.iter().filter(|device| device.kind == Kind::Drive).count();
         Self {
             joints: devices
                 .iter()
@@ -140,9 +134,10 @@ impl Controller {
             mode: Mode::Enabling,
             cycles: 0,
             dt_s: 1.0 / config.rate_hz,
-            walk_hz: config.walk_hz,
-            ramp_s: config.ramp_s,
-            walked_s: 0.0,
+            motion,
+            measured_rad: vec![0.0; drives],
+            targets: vec![Target::default(); drives],
+            moved_s: 0.0,
             enable_cycles: cycles(config.safety.enable_ms),
             stop_cycles: cycles(config.safety.stop_ms),
             most_resets: config.safety.most_resets,
@@ -184,8 +179,16 @@ impl Controller {
         let before = self.mode;
         self.mode = self.decide(found, asked);
         self.cycles = if self.mode == before { self.cycles + 1 } else { 0 };
+        self.measure(data);
         if self.mode == Mode::Walking {
-            self.walked_s += self.dt_s;
+            if before != Mode::Walking {
+                // Targets begin where joints are.
+                for (target, &position_rad) in self.targets.iter_mut().zip(&self.measured_rad) {
+                    *target = Target { position_rad, velocity_rad_s: 0.0 };
+                }
+            }
+            self.moved_s += self.dt_s;
+            self.motion.plan(self.moved_s, &self.measured_rad, &mut self.targets);
         }
         let goal = match self.mode {
             Mode::Enabling | Mode::Walking => Goal::Enabled,
@@ -246,7 +249,7 @@ impl Controller {
 
     fn joint(&mut self, place: usize, goal: Goal, data: &mut impl ProcessData) {
         let (layout, walking) = (self.layout, self.mode == Mode::Walking);
-        let (target_rad, target_rad_s) = self.walk(place);
+        let Target { position_rad: target_rad, velocity_rad_s: target_rad_s } = self.targets[place];
         let dt_s = self.dt_s;
         let joint = &mut self.joints[place];
         let inputs = data.inputs(joint.device);
@@ -268,15 +271,13 @@ impl Controller {
         put(outputs, layout.target, &target.to_le_bytes());
     }
 
-    /// Where a joint is to be in the walk, and its speed there: a sine around its middle, growing over the ramp.
-    fn walk(&self, place: usize) -> (f64, f64) {
-        let Swing { middle_rad, swing_rad, phase_turns, swings } = self.joints[place].spec;
-        let share = if self.ramp_s > 0.0 { (self.walked_s / self.ramp_s).min(1.0) } else { 1.0 };
-        let growth = if share < 1.0 && self.ramp_s > 0.0 { 1.0 / self.ramp_s } else { 0.0 };
-        let rate = std::f64::consts::TAU * self.walk_hz * swings;
-        let angle = rate * self.walked_s + std::f64::consts::TAU * phase_turns;
-        let wave = middle_rad + swing_rad * angle.sin();
-        (share * wave, share * swing_rad * rate * angle.cos() + growth * wave)
+    /// Notes where joints are; one whose data are too short keeps its place.
+    fn measure(&mut self, data: &impl ProcessData) {
+        for (joint, measured_rad) in self.joints.iter().zip(&mut self.measured_rad) {
+            if let Some(position) = i32_at(data.inputs(joint.device), self.layout.position) {
+                *measured_rad = f64::from(position) / joint.counts_per_rad;
+            }
+        }
     }
 
     fn answer_probe(&mut self, data: &mut impl ProcessData) {

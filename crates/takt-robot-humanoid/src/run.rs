@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use serde::Serialize;
-use takt_link_ethercat::control::{Exchanged, Port};
+use takt_link_ethercat::control::{Exchanged, Idle, Phase, Port};
 use takt_rt::clock::monotonic_ns;
 use takt_rt::memory::{self, Faults};
 use takt_rt::periodic::{Periodic, SleepStrategy};
@@ -41,8 +41,16 @@ pub struct CycleRecord {
     pub working_counter: u16,
     /// What it must be.
     pub expected_counter: u16,
-    /// Frames that did not come back.
+    /// Whether any answer came, of this cycle or late.
+    pub answered: bool,
+    /// Frames given up by now: they never came back.
     pub lost: u16,
+    /// Frames that came now, cycles after they should have.
+    pub late: u16,
+    /// Cycles by which inputs are older than fresh ones.
+    pub stale: u16,
+    /// Where the cycle stands against the reference clock.
+    pub phase: Option<Phase>,
     /// Releases passed over since the record before.
     pub skipped: u32,
     /// [`Mode::code`].
@@ -69,7 +77,7 @@ impl Shared {
         self.stop.store(true, Ordering::Release);
     }
 
-    /// Ends the cycles. Drives fall back to their own watchdogs if they were not stopped before.
+    /// Ends the control. Devices are asked down to INIT in order, with cycles until they have left OP.
     pub fn end(&self) {
         self.end.store(true, Ordering::Release);
     }
@@ -98,13 +106,15 @@ pub struct Finished {
     pub cpu_ns: u64,
     /// Records lost because nobody took them in time.
     pub records_lost: u64,
+    /// Why devices did not go down to INIT when control ended, if so.
+    pub not_down: Option<String>,
 }
 
 /// A running controller.
 pub struct Running {
     /// To stop it.
     pub shared: Arc<Shared>,
-    thread: Handle<Finished>,
+    thread: Handle<Result<Finished, takt_rt::Error>>,
 }
 
 impl Running {
@@ -128,14 +138,14 @@ impl Running {
     /// # Errors
     /// [`takt_rt::Error::Panicked`].
     pub fn join(self) -> Result<Finished, takt_rt::Error> {
-        self.thread.join()
+        self.thread.join()?
     }
 }
 
 /// Starts the controller in a thread of its own, with `settings`.
 ///
 /// # Errors
-/// When the thread cannot be started, or `settings` are strict and not granted.
+/// As [`start_from`].
 pub fn start(
     config: &HumanoidConfig,
     port: Port,
@@ -143,15 +153,52 @@ pub fn start(
     sleep: SleepStrategy,
     records: Producer<CycleRecord>,
 ) -> Result<Running, takt_rt::Error> {
+    let lenient = ThreadSettings { strict: false, ..settings.clone() };
+    let idle = Idle::start(port, config.period(), &lenient)?;
+    start_from(config, idle, settings, sleep, records)
+}
+
+/// As [`start_with`], with the built-in walk.
+///
+/// # Errors
+/// As [`start_with`].
+pub fn start_from(
+    config: &HumanoidConfig,
+    idle: Idle,
+    settings: &ThreadSettings,
+    sleep: SleepStrategy,
+    records: Producer<CycleRecord>,
+) -> Result<Running, takt_rt::Error> {
+    start_with(Controller::new(config), config, idle, settings, sleep, records)
+}
+
+/// Starts `controller` in a thread of its own, with `settings`. Cycles go on in `idle` until that thread is ready; it asks the
+/// devices down when it ends.
+///
+/// # Errors
+/// When the thread cannot be started, or `settings` are strict and not granted.
+pub fn start_with(
+    controller: Controller,
+    config: &HumanoidConfig,
+    idle: Idle,
+    settings: &ThreadSettings,
+    sleep: SleepStrategy,
+    records: Producer<CycleRecord>,
+) -> Result<Running, takt_rt::Error> {
     let shared = Arc::new(Shared::default());
     let seen = Arc::clone(&shared);
-    let controller = Controller::new(config);
     let period = config.period();
     // An impossible period is told here, and not by a thread that ends at once.
-    let periodic = Periodic::new(0, period, sleep)?;
+    Periodic::new(0, period, sleep)?;
     let thread = thread::spawn("humanoid", settings, move || {
-        let periodic = Periodic::start_now(period, sleep).unwrap_or(periodic);
-        cycles(Loop { controller, port, periodic, records }, &seen)
+        let port = idle.take()?;
+        // Release 0 is now or has been: the cycle goes on in its phase.
+        let period_ns = period.as_nanos() as u64;
+        let first_ns = port.align(monotonic_ns()).saturating_sub(period_ns);
+        let periodic = Periodic::new(first_ns, period, sleep)?;
+        let mut finished = cycles(Loop { controller, port, periodic, records }, &seen);
+        finished.not_down = finished.port.shut_down(period).err().map(|error| error.to_string());
+        Ok(finished)
     })?;
     Ok(Running { shared, thread })
 }
@@ -181,6 +228,8 @@ pub fn cycles(parts: Loop, shared: &Shared) -> Finished {
     while !shared.end.load(Ordering::Acquire) {
         let release = periodic.next();
         let exchanged = port.exchange(release.planned_ns.saturating_add(period_ns));
+        // Followed for as long as the reference clock answers.
+        periodic.shift(exchanged.shift_ns);
         let exchanged_ns = monotonic_ns();
         let asked = shared.stop.load(Ordering::Acquire);
         let away_ns = release.lateness_ns().saturating_add(release.skipped.saturating_mul(period_ns));
@@ -204,6 +253,7 @@ pub fn cycles(parts: Loop, shared: &Shared) -> Finished {
         faults: Faults { minor: faults.minor - before.minor, major: faults.major - before.major },
         cpu_ns: takt_rt::clock::thread_cpu_ns() - cpu_ns,
         records_lost: records.lost(),
+        not_down: None,
         port,
     }
 }
@@ -228,7 +278,11 @@ fn record(
         lock_wait_ns: exchanged.lock_wait_ns,
         working_counter: exchanged.working_counter,
         expected_counter: exchanged.expected_counter,
+        answered: exchanged.answered,
         lost: exchanged.lost.min(u32::from(u16::MAX)) as u16,
+        late: exchanged.late.min(u32::from(u16::MAX)) as u16,
+        stale: exchanged.stale.min(u32::from(u16::MAX)) as u16,
+        phase: exchanged.phase,
         skipped: release.skipped.min(u64::from(u32::MAX)) as u32,
         mode: mode.code(),
         events: probe.events,

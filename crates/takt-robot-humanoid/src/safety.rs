@@ -44,8 +44,11 @@ impl std::fmt::Display for StopReason {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SafetyConfig {
-    /// Cycles in a row without a complete exchange (a frame that came back with its working counter right). 3: one lost frame is
-    /// a hiccup that the drives' interpolation bridges; 3 ms without control is what walking allows.
+    /// Cycles for which a frame may be missing: so many cycles old inputs may be beyond fresh ones. 3: one lost frame is a hiccup
+    /// that the drives' interpolation bridges; 3 ms without control is what walking allows. A frame that is late, and comes before,
+    /// stops nothing.
+    pub most_missing: u32,
+    /// Answers in a row that tell of a device that did not take part, or is not in OP. 3, likewise.
     pub most_incomplete: u32,
     /// Late cycles among the last 1000: jobs that ended after the next release, and releases that did not run at all, each of
     /// them. 20: 2 %.
@@ -68,6 +71,7 @@ pub struct SafetyConfig {
 impl Default for SafetyConfig {
     fn default() -> Self {
         Self {
+            most_missing: 3,
             most_incomplete: 3,
             most_late: 20,
             most_late_in_row: 5,
@@ -87,6 +91,7 @@ impl SafetyConfig {
     /// A sentence with the key, its value and what is accepted.
     pub fn validate(&self) -> Result<(), String> {
         let keys = [
+            ("most_missing", self.most_missing, 1, 16),
             ("most_incomplete", self.most_incomplete, 1, 1000),
             ("most_late", self.most_late, 1, 1000),
             ("most_late_in_row", self.most_late_in_row, 1, 1000),
@@ -124,7 +129,7 @@ pub struct Punctuality {
 pub struct Watch {
     config: SafetyConfig,
     incomplete: u32,
-    lost: u32,
+    missing: u32,
     held: u32,
     late_in_row: u32,
     late: u32,
@@ -138,7 +143,7 @@ impl Watch {
         Self {
             config,
             incomplete: 0,
-            lost: 0,
+            missing: 0,
             held: 0,
             late_in_row: 0,
             late: 0,
@@ -152,9 +157,11 @@ impl Watch {
         let config = self.config;
         // The first frame comes back with the second exchange.
         if exchanged.cycle > 1 {
-            let well = exchanged.complete() && exchanged.all_op;
-            self.incomplete = if well { 0 } else { self.incomplete + 1 };
-            self.lost = if exchanged.fresh { 0 } else { self.lost + 1 };
+            // A cycle without an answer says nothing of the devices; that is judged by how old inputs are.
+            if exchanged.answered {
+                self.incomplete = if exchanged.incomplete() { self.incomplete + 1 } else { 0 };
+            }
+            self.missing = exchanged.stale;
             self.held = if exchanged.published { 0 } else { self.held + 1 };
         }
         let Punctuality { late, skipped, away_ns } = punctuality;
@@ -163,7 +170,7 @@ impl Watch {
         for _ in 0..skipped.min(WINDOW as u64) {
             self.note_late(true);
         }
-        if self.lost >= config.most_incomplete {
+        if self.missing >= config.most_missing {
             Some(StopReason::LinkLost)
         } else if self.incomplete >= config.most_incomplete {
             Some(StopReason::DevicesLost)
@@ -196,6 +203,7 @@ mod tests {
         Exchanged {
             cycle,
             fresh: true,
+            answered: true,
             working_counter: 9,
             expected_counter: 9,
             all_op: true,
@@ -243,9 +251,23 @@ mod tests {
     #[test]
     fn hiccups_pass_and_losses_stop() {
         let every = |n: u64| (1..5000).map(move |cycle| (cycle, cycle % n == 0));
-        assert_eq!(run(every(2).map(|(cycle, bad)| (Exchanged { fresh: !bad, ..well(cycle) }, false))), None);
-        let lost = (2..).take(3).map(|cycle| (Exchanged { fresh: false, ..well(cycle) }, false));
-        assert_eq!(run(lost), Some(StopReason::LinkLost));
+        let missing = |cycle, stale: u32| Exchanged {
+            fresh: stale == 0,
+            answered: stale == 0,
+            working_counter: if stale == 0 { 9 } else { 0 },
+            stale,
+            ..well(cycle)
+        };
+        assert_eq!(run(every(2).map(|(cycle, bad)| (missing(cycle, bad.into()), false))), None);
+        let lost = |count| (2..).take(count).map(move |cycle| (missing(cycle, cycle as u32 - 1), false));
+        assert_eq!((run(lost(2)), run(lost(3))), (None, Some(StopReason::LinkLost)));
+        // Late for ever, by one cycle or two: inputs are old, and come.
+        for stale in [1, 2] {
+            let late = |cycle| Exchanged { fresh: false, stale, late: 1, ..well(cycle) };
+            assert_eq!(run((1..5000).map(|cycle| (late(cycle), false))), None);
+        }
+        let late = |cycle| Exchanged { fresh: false, stale: 3, late: 1, ..well(cycle) };
+        assert_eq!(run((2..3).map(|cycle| (late(cycle), false))), Some(StopReason::LinkLost));
         let fewer = (2..).take(3).map(|cycle| (Exchanged { working_counter: 6, ..well(cycle) }, false));
         assert_eq!(run(fewer), Some(StopReason::DevicesLost));
         let out = (2..).take(3).map(|cycle| (Exchanged { all_op: false, ..well(cycle) }, false));

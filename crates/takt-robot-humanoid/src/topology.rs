@@ -128,7 +128,14 @@ impl Device {
             // Nothing is read from the others here but whole images by readers.
             _ => (None, None),
         };
-        DeviceConfig { name: self.name.clone(), identity: self.identity, input_bytes, output_bytes, startup }
+        DeviceConfig {
+            name: self.name.clone(),
+            identity: self.identity,
+            input_bytes,
+            output_bytes,
+            startup,
+            sync0: None,
+        }
     }
 
     /// Increments per radian.

@@ -3,10 +3,11 @@
 
 use std::time::{Duration, Instant};
 
-use takt_link_ethercat::control::{Link, bring_up, in_process};
-use takt_link_ethercat::segment::{Segment, SegmentConfig, SegmentControl};
+use takt_link_ethercat::control::{Idle, Link, bring_up, in_process};
+use takt_link_ethercat::segment::{AlState, Segment, SegmentConfig, SegmentControl};
 use takt_robot_humanoid::run::{self, CycleRecord, Finished, Running};
-use takt_robot_humanoid::{HumanoidConfig, Mode, StopReason};
+use takt_robot_humanoid::topology::Kind;
+use takt_robot_humanoid::{Controller, HumanoidConfig, Mode, Motion, StopReason, Target};
 use takt_rt::periodic::SleepStrategy;
 use takt_rt::ring::{Consumer, ring};
 use takt_rt::settings::ThreadSettings;
@@ -64,6 +65,48 @@ impl Robot {
     }
 }
 
+/// The first joint goes to a place that is no number, to 0.2 rad and far beyond its range, in turn.
+struct Odd;
+
+impl Motion for Odd {
+    fn plan(&mut self, time_s: f64, measured_rad: &[f64], targets: &mut [Target]) {
+        assert_eq!(measured_rad.len(), targets.len());
+        let positions = [f64::NAN, 0.2, f64::INFINITY, 1e9];
+        targets[0].position_rad = if time_s < 1.0 { 0.2 } else { positions[(time_s * 50.0) as usize % 4] };
+    }
+}
+
+#[test]
+fn an_own_motion_moves_the_joints_within_their_limits() {
+    let config = config(12);
+    let segment = Segment::new(&SegmentConfig { watchdog_ms: 6000, ..SegmentConfig::humanoid(12) }).unwrap();
+    let control = segment.control();
+    let first = config.devices().iter().position(|device| device.kind == Kind::Drive).unwrap();
+    let limits = config.devices()[first].limits;
+    let position_rad = || control.devices()[first].drive.unwrap().position_rad;
+    let Link { port, .. } = bring_up(in_process(segment), &config.control(), &mut |_| {}).unwrap();
+    let settings = ThreadSettings::default();
+    let idle = Idle::start(port, config.period(), &settings).unwrap();
+    let (records_in, _records) = ring(1 << 16);
+    let controller = Controller::with_motion(&config, Box::new(Odd));
+    let running =
+        run::start_with(controller, &config, idle, &settings, SleepStrategy::Kernel, records_in).unwrap();
+    let begun = Instant::now();
+    let (mut reached, mut least, mut most) = (false, 0.0_f64, 0.0_f64);
+    while begun.elapsed() < Duration::from_secs(60) && !(reached && begun.elapsed() > Duration::from_secs(3))
+    {
+        let now_rad = position_rad();
+        reached |= (now_rad - 0.2).abs() < 0.02;
+        (least, most) = (least.min(now_rad), most.max(now_rad));
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    running.shared.end();
+    let finished = running.join().unwrap();
+    assert!(reached, "seen at the device: {least} to {most}");
+    assert!(least > limits.min_rad - 0.05 && most < limits.max_rad + 0.05, "{least} {most} {limits:?}");
+    assert!(matches!(finished.mode, Mode::Walking), "{:?}", finished.mode);
+}
+
 #[test]
 fn all_59_walk_and_stop_when_asked() {
     let robot = start(&config(59));
@@ -71,13 +114,18 @@ fn all_59_walk_and_stop_when_asked() {
     std::thread::sleep(Duration::from_millis(500));
     robot.running.shared.stop();
     robot.until(3);
+    let control = robot.control.clone();
     let (finished, records) = robot.end();
     assert_eq!(finished.mode, Mode::Stopped(StopReason::Asked));
     assert!(finished.safe);
     assert_eq!(finished.enabled, (43, 43));
     let totals = finished.port.totals();
     assert_eq!((totals.lost_frames, totals.working_counter_errors), (0, 0), "{totals:?}");
-    assert_eq!(records.len() as u64, totals.cycles);
+    // The cycles while devices were asked down are not the controller's.
+    assert!((records.len() as u64..records.len() as u64 + 200).contains(&totals.cycles), "{totals:?}");
+    assert_eq!(finished.not_down, None);
+    let devices = control.devices();
+    assert!(devices.iter().all(|device| device.state < AlState::SafeOp && device.clock.expired == 0));
     assert!(records.windows(2).all(|pair| pair[1].index == pair[0].index + 1 + u64::from(pair[1].skipped)));
     // The probe's events were seen and answered.
     assert!(records.last().unwrap().events > 0);
@@ -106,4 +154,23 @@ fn a_drive_fault_stops_the_others() {
     robot.until(3);
     let (finished, _) = robot.end();
     assert_eq!(finished.mode, Mode::Stopped(StopReason::DriveFault));
+}
+
+#[test]
+fn devices_stay_in_op_between_bring_up_and_control() {
+    let config = config(59);
+    // What a busy test machine may hold a thread up for lies between the two.
+    let description = SegmentConfig { watchdog_ms: 700, ..SegmentConfig::humanoid(59) };
+    let segment = Segment::new(&description).unwrap();
+    let control = segment.control();
+    let Link { port, .. } = bring_up(in_process(segment), &config.control(), &mut |_| {}).unwrap();
+    let idle = Idle::start(port, config.period(), &ThreadSettings::default()).unwrap();
+    let before = control.counts().cyclic;
+    std::thread::sleep(Duration::from_millis(2000));
+    assert!(control.counts().cyclic > before + 100, "the wire is not silent");
+    let devices = control.devices();
+    assert!(devices.iter().all(|device| device.state == AlState::Op && device.clock.expired == 0));
+    // Nobody took it: devices are asked down all the same.
+    drop(idle);
+    assert!(control.devices().iter().all(|device| device.state < AlState::SafeOp));
 }

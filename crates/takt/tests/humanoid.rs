@@ -49,7 +49,9 @@ fn all_devices_walk_and_the_papers_figures_are_there() {
         assert_eq!(answer["devices_op"], 59, "{wire}: {answer}");
         assert!(answer["cycles"].as_u64() > Some(1000), "{wire}: {answer}");
         assert!(
-            answer["lost_frames"].is_u64() && answer["working_counter_errors"].is_u64(),
+            answer["lost_frames"].is_u64()
+                && answer["late_frames"].is_u64()
+                && answer["working_counter_errors"].is_u64(),
             "{wire}: {answer}"
         );
         let low = answer["period_low_us"].as_array().unwrap();

@@ -23,8 +23,10 @@ pub struct HumanoidBench {
     pub bring_up_s: f64,
     /// Cycles in the measured window.
     pub cycles: u64,
-    /// Frames that did not come back in time.
+    /// Frames that never came back.
     pub lost_frames: u64,
+    /// Frames that came back after the cycle that waited for them.
+    pub late_frames: u64,
     /// Cycles whose working counter was wrong.
     pub working_counter_errors: u64,
     /// The tuning as the paper writes it.
@@ -79,6 +81,7 @@ pub fn bench(
         bring_up_s: figure("bring_up_s"),
         cycles: figure("cycles") as u64,
         lost_frames: figure("lost_frames") as u64,
+        late_frames: figure("late_frames") as u64,
         working_counter_errors: figure("working_counter_errors") as u64,
         tuning: file.tuning(),
         period_low_us: table("period")?,
@@ -94,11 +97,12 @@ impl HumanoidBench {
         let mut text = String::new();
         let _ = writeln!(
             text,
-            "{} devices in OP after {:.2} s, {} cycles, {} frames lost, {} working counters wrong; tuning {}",
+            "{} devices in OP after {:.2} s, {} cycles, {} frames lost, {} late, {} working counters wrong; tuning {}",
             self.devices_op,
             self.bring_up_s,
             self.cycles,
             self.lost_frames,
+            self.late_frames,
             self.working_counter_errors,
             self.tuning
         );

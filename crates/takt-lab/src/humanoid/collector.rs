@@ -80,6 +80,14 @@ pub(super) struct Collected {
     pub cycles: u64,
     /// Frames lost within the window.
     pub lost_frames: u64,
+    /// Frames within the window that came back after the cycle that waited for them.
+    pub late_frames: u64,
+    /// Cycles within the window that went on with inputs of an earlier cycle.
+    pub stale_cycles: u64,
+    /// Farthest that a frame passed the reference clock from its phase, while locked, nanoseconds.
+    pub farthest_phase_ns: u32,
+    /// Cycles locked to the reference clock.
+    pub locked_cycles: u64,
     /// Cycles within the window whose working counter was wrong though the frames came.
     pub counter_errors: u64,
     /// Sum of fetching and sending, nanoseconds.
@@ -175,8 +183,13 @@ impl Collector {
         let all = &mut self.collected;
         all.cycles += 1;
         all.lost_frames += u64::from(record.lost);
-        all.counter_errors +=
-            u64::from(record.lost == 0 && record.working_counter != record.expected_counter);
+        all.late_frames += u64::from(record.late);
+        all.stale_cycles += u64::from(record.stale > 0);
+        if let Some(phase) = record.phase.filter(|phase| phase.locked) {
+            all.locked_cycles += 1;
+            all.farthest_phase_ns = all.farthest_phase_ns.max(phase.frame_ns.unsigned_abs());
+        }
+        all.counter_errors += u64::from(record.answered && record.working_counter != record.expected_counter);
         all.exchange_sum_ns += record.exchange_ns;
         let row = CycleRow::new(record, previous_wake_ns);
         self.cycle_recorders.push(&row);

@@ -34,8 +34,14 @@ pub struct CycleRow {
     pub lock_wait_ns: u64,
     /// Working counter of the frame that was fetched; 0 when none came.
     pub working_counter: u16,
-    /// Frames that did not come back.
+    /// Frames given up by now: they never came back.
     pub lost_frames: u16,
+    /// Frames that came now, cycles after they should have.
+    pub late_frames: u16,
+    /// Cycles by which inputs are older than fresh ones.
+    pub stale_cycles: u16,
+    /// Where the frame passed the reference clock against its cycle; 0 without one.
+    pub phase_ns: i32,
     /// Releases skipped before this one.
     pub skipped: u32,
     /// 0 enabling, 1 walking, 2 stopping, 3 stopped.
@@ -58,6 +64,9 @@ impl CycleRow {
             lock_wait_ns: r.lock_wait_ns,
             working_counter: r.working_counter,
             lost_frames: r.lost,
+            late_frames: r.late,
+            stale_cycles: r.stale,
+            phase_ns: r.phase.map_or(0, |phase| phase.frame_ns),
             skipped: r.skipped,
             mode: r.mode,
         }

@@ -6,11 +6,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use takt_link_ethercat::control::{CacheReader, Exporter, Link, bring_up};
+use takt_link_ethercat::control::{CacheReader, Exporter, Idle, Link, bring_up};
 use takt_robot_humanoid::run::{self as motion, Finished};
 use takt_robot_humanoid::shield::{self, Shield};
 use takt_rt::latency::DmaLatency;
 use takt_rt::ring;
+use takt_rt::settings::ThreadSettings;
 use takt_rt::thread::{self, Handle};
 use takt_rundir::Measure;
 
@@ -149,6 +150,9 @@ impl Robot {
         })
         .map_err(|error| humanoid(&error))?;
         let Link { port, mut readers, events, timing, devices, took } = link;
+        // From here on the wire is never silent: what is prepared below takes longer than a watchdog waits.
+        let lenient = ThreadSettings { strict: false, ..file.settings() };
+        let idle = Idle::start(port, file.motion.period(), &lenient)?;
 
         let shield = match file.cpus.filter(|_| file.shield).map(|cpus| Shield::up(&cpus, &shield_state())) {
             Some(Ok(shield)) => {
@@ -186,7 +190,7 @@ impl Robot {
                 })
             })
             .collect::<Result<Vec<_>, _>>()?;
-        let running = motion::start(&file.motion, port, &file.settings(), file.sleep, records_in)?;
+        let running = motion::start_from(&file.motion, idle, &file.settings(), file.sleep, records_in)?;
 
         session.header.not_granted.append(&mut behind.not_granted);
         let differences = &running.granted().differences;
@@ -249,6 +253,9 @@ impl Robot {
         }
         if !finished.safe {
             header.problems.push("some drives held torque when the cycles ended".to_owned());
+        }
+        if let Some(why) = &finished.not_down {
+            header.problems.push(format!("devices were asked down to INIT: {why}"));
         }
         header.records_lost = collected.lost.max(finished.records_lost);
         releases.tell(&mut header.measures);
@@ -315,7 +322,16 @@ fn figures(
         ("cycles", collected.cycles as f64),
         ("lost_frames", collected.lost_frames as f64),
         ("working_counter_errors", collected.counter_errors as f64),
+        ("late_frames", collected.late_frames as f64),
+        ("stale_cycles", collected.stale_cycles as f64),
         ("stray_frames", totals.stray_frames as f64),
+        ("stray_frames_twice", totals.strays.twice as f64),
+        ("stray_frames_after_lost", totals.strays.after_lost as f64),
+        ("stray_frames_broken", totals.strays.broken as f64),
+        ("stray_frames_foreign", totals.strays.foreign as f64),
+        ("clock_locked_cycles", collected.locked_cycles as f64),
+        ("clock_phase_max_us", f64::from(collected.farthest_phase_ns) / 1e3),
+        ("clock_drift_ppm", totals.clock.drift_ppb as f64 / 1e3),
         ("drives_enabled", finished.enabled.0 as f64),
         ("drives", finished.enabled.1 as f64),
         ("safe_at_end", f64::from(u8::from(finished.safe))),

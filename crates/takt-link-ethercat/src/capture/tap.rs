@@ -39,8 +39,9 @@ impl Tap {
         // Outgoing frames are shown to sockets for all protocols alone.
         let protocol = (libc::ETH_P_ALL as u16).to_be();
         let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+        // For no protocol until it is bound: it would see the frames of all interfaces.
         // SAFETY: no memory is handed over.
-        let fd = unsafe { libc::socket(libc::AF_PACKET, kind, libc::c_int::from(protocol)) };
+        let fd = unsafe { libc::socket(libc::AF_PACKET, kind, 0) };
         if fd < 0 {
             let error = io::Error::last_os_error();
             return Err(match error.raw_os_error() {

@@ -2,18 +2,20 @@
 
 use std::time::Duration;
 
-use ethercrab::subdevice_group::PreOp;
+use ethercrab::subdevice_group::{PreOp, PreOpPdi};
 use ethercrab::{Command, SubDeviceGroup};
-use takt_rt::clock::monotonic_ns;
 use takt_rt::ring::{self, Consumer};
 
 use super::cache::{CacheReader, cache};
+use super::clock::ClockLock;
 use super::config::{ControlConfig, ExchangeMode, Identity, MOST_DEVICES};
 use super::cyclic::{Cyclic, cut};
+use super::delays::align_clocks;
 use super::error::{ControlError, Mismatch};
 use super::event::{EventKind, LinkEvent, state_name};
 use super::master::{Limits, Master};
 use super::port::{Parts, Place, Port};
+use super::states::Cycling;
 use super::stats::{TimingReader, channel};
 use super::wire::Wire;
 use crate::frame::MOST_DATA;
@@ -25,6 +27,19 @@ const FMMU_COUNT: u16 = 0x0004;
 /// Most of them, from 0x0600 on.
 const FMMUS: u16 = 16;
 const FMMU: u16 = 0x0600;
+/// What a device can do; bit 2: it has a distributed clock.
+const FEATURES: u16 = 0x0008;
+const DISTRIBUTED_CLOCK: u16 = 1 << 2;
+const DC_SYSTEM_TIME: u16 = 0x0910;
+const DC_CYCLIC_CONTROL: u16 = 0x0980;
+/// Bit 0 switches the cyclic unit on, bit 1 Sync0.
+const DC_ACTIVATION: u16 = 0x0981;
+const DC_SYNC_START: u16 = 0x0990;
+const DC_SYNC0_CYCLE: u16 = 0x09A0;
+/// From the setting of Sync0 to its first pulse: later than the setting can take.
+const SYNC0_AHEAD_NS: u64 = 100_000_000;
+/// Cycles before Sync0 is set and states are changed: the clocks, which nobody compared while objects were written, come together.
+const FIRST_CYCLES: u32 = 64;
 /// Events kept until somebody takes them: more than those of a whole segment that falls out of OP and comes back.
 const EVENTS: usize = 1024;
 /// Cycle of the exchange while devices go to OP: their watchdogs want data.
@@ -72,6 +87,7 @@ pub struct Link {
     pub took: Duration,
 }
 
+type Mapped = SubDeviceGroup<MOST_DEVICES, MOST_IMAGE, ethercrab::DefaultLock, PreOpPdi>;
 type Group = SubDeviceGroup<MOST_DEVICES, MOST_IMAGE, ethercrab::DefaultLock, PreOp>;
 
 /// Brings the devices on `wire` to OP. Call it from a thread without real-time policy: it takes seconds and allocates.
@@ -84,21 +100,21 @@ pub fn bring_up(
     observe: &mut dyn FnMut(Progress),
 ) -> Result<Link, ControlError> {
     config.validate().map_err(ControlError::Invalid)?;
-    let begun_ns = monotonic_ns();
+    let mut master = Master::new(wire, config.clock_frames)?;
+    let device = master.device();
+    let begun_ns = master.now_ns();
     let allowed = Duration::from_millis(config.bring_up_ms.into());
     let limits = Limits {
         deadline_ns: begun_ns + allowed.as_nanos() as u64,
         allowed,
         silence: Duration::from_millis(config.silence_ms.into()),
     };
-    let mut report = |phase: &'static str, devices: usize, in_op: usize| {
-        let elapsed = Duration::from_nanos(monotonic_ns() - begun_ns);
+    let mut report = |phase: &'static str, devices: usize, in_op: usize, now_ns: u64| {
+        let elapsed = Duration::from_nanos(now_ns.saturating_sub(begun_ns));
         observe(Progress { phase, devices, in_op, elapsed });
     };
-    let mut master = Master::new(wire, config.clock_frames)?;
-    let device = master.device();
 
-    report("looking for devices", 0, 0);
+    report("looking for devices", 0, 0, begun_ns);
     let mut tries = 1;
     let group: Group = loop {
         let found = device.init_single_group::<MOST_DEVICES, MOST_IMAGE>(ethercrab::std::ethercat_now);
@@ -124,7 +140,7 @@ pub fn bring_up(
         .collect();
     check_identities(config, &devices)?;
 
-    report("configuring devices", devices.len(), 0);
+    report("configuring devices", devices.len(), 0, master.now_ns());
     for (position, wanted) in config.devices.iter().enumerate() {
         for write in &wanted.startup {
             let future = async {
@@ -149,15 +165,8 @@ pub fn bring_up(
         }
     }
 
-    report("going to SAFE-OP", devices.len(), 0);
-    let group =
-        master.run("going to SAFE-OP", &limits, group.into_safe_op(device)).map_err(|error| match error {
-            ControlError::TooLong { phase, allowed, .. } => {
-                let detail = behind_in(&mut master, &devices, SAFE_OP);
-                ControlError::TooLong { phase, allowed, detail }
-            }
-            other => other,
-        })?;
+    // The mapping is written in PRE-OP, so that cycles can begin before anybody goes to SAFE-OP.
+    let group = master.run("mapping process data", &limits, group.into_pre_op_pdi(device))?;
     let mut image_bytes = 0;
     for (position, found) in devices.iter_mut().enumerate() {
         found.place = read_place(&mut master, &limits, found.address)?;
@@ -167,55 +176,97 @@ pub fn bring_up(
             check_mapping(position, &wanted.name, "outputs", wanted.output_bytes, found.place.outputs.len())?;
         }
     }
-
-    report("going to OP", devices.len(), 0);
-    // The group goes on living in the devices' registers alone: process data are exchanged by `Port`.
-    let _ = master.run("going to OP", &limits, group.request_into_op(device))?;
+    let clocks = find_clocks(&mut master, &limits, &devices)?;
+    let addresses: Vec<u16> = devices.iter().map(|found| found.address).collect();
+    align_clocks(&mut master, &limits, &addresses, &clocks)?;
 
     let (publisher, readers) = cache(config, image_bytes)?;
-    let (events_in, mut events) = ring::ring(EVENTS);
+    let (events_in, events) = ring::ring(EVENTS);
     let (timing_out, timing) = channel();
     let places: Vec<Place> = devices.iter().map(|found| found.place.clone()).collect();
-    let cyclic = Cyclic::new(cut(&places, image_bytes, config.process));
+    let mut cyclic = Cyclic::new(cut(&places, image_bytes, config.process));
+    cyclic.reference = clocks.iter().position(|&has| has).map(|first| devices[first].address);
+    let follows = config.clock.follow && cyclic.reference.is_some();
     let wait_us = match config.mode {
         ExchangeMode::Pipelined => config.grace_us,
         ExchangeMode::Waiting => config.timeout_us,
     };
-    let mut port = Port::new(Parts {
+    let port = Port::new(Parts {
         cyclic,
         status_cycles: config.status_cycles,
         master,
         places,
-        addresses: devices.iter().map(|found| found.address).collect(),
+        addresses,
         image_bytes,
         mode: config.mode,
         wait_ns: u64::from(wait_us) * 1000,
+        clock: follows.then(|| ClockLock::new(&config.clock)),
         publisher,
         events: events_in,
         timing_out,
     });
-    reach_op(&mut port, &mut events, &limits, &devices, &mut report)?;
-    port.begin_counting();
-    report("in OP", devices.len(), devices.len());
-    Ok(Link { port, readers, events, timing, devices, took: Duration::from_nanos(monotonic_ns() - begun_ns) })
+    let mut link = Link { port, readers, events, timing, devices, took: Duration::ZERO };
+    if let Err(error) = go_up(group, &mut link, &clocks, config, &limits, &mut report) {
+        // Nobody will cycle them: they are not left behind in SAFE-OP or OP.
+        let _ = link.port.shut_down(CYCLE);
+        return Err(error);
+    }
+    link.port.begin_counting();
+    let now_ns = link.port.now_ns();
+    report("in OP", link.devices.len(), link.devices.len(), now_ns);
+    link.took = Duration::from_nanos(now_ns.saturating_sub(begun_ns));
+    Ok(link)
+}
+
+/// What observes a bring-up: phase, devices, those in OP, the time.
+type Report<'a> = dyn FnMut(&'static str, usize, usize, u64) + 'a;
+
+/// From PRE-OP to OP, with cycles all the while.
+fn go_up(
+    group: Mapped,
+    link: &mut Link,
+    clocks: &[bool],
+    config: &ControlConfig,
+    limits: &Limits,
+    report: &mut Report<'_>,
+) -> Result<(), ControlError> {
+    let Link { port, events, devices, .. } = link;
+    let device = port.master().device();
+    port.expect_changes();
+    let mut cycling = Cycling::new(port, CYCLE);
+    for _ in 0..FIRST_CYCLES {
+        cycling.next();
+    }
+    start_sync0(&mut cycling, limits, devices, clocks, config)?;
+
+    report("going to SAFE-OP", devices.len(), 0, cycling.port.now_ns());
+    let up = cycling.run("going to SAFE-OP", limits, group.into_safe_op(device));
+    let group = up.map_err(|error| match error {
+        ControlError::TooLong { phase, allowed, .. } => {
+            let detail = behind_in(cycling.port.master(), devices, SAFE_OP);
+            ControlError::TooLong { phase, allowed, detail }
+        }
+        other => other,
+    })?;
+
+    report("going to OP", devices.len(), 0, cycling.port.now_ns());
+    // The group goes on living in the devices' registers alone: process data are exchanged by `Port`.
+    let _ = cycling.run("going to OP", limits, group.request_into_op(device))?;
+    reach_op(&mut cycling, events, limits, devices, report)
 }
 
 /// Exchanges process data until all devices are in OP.
 fn reach_op(
-    port: &mut Port,
+    cycling: &mut Cycling<'_>,
     events: &mut Consumer<LinkEvent>,
     limits: &Limits,
     devices: &[Found],
-    report: &mut dyn FnMut(&'static str, usize, usize),
+    report: &mut Report<'_>,
 ) -> Result<(), ControlError> {
-    port.expect_changes();
-    let cycle_ns = CYCLE.as_nanos() as u64;
-    let mut next_ns = monotonic_ns();
     let mut told = 0;
     let mut refused: Option<LinkEvent> = None;
     loop {
-        next_ns = (next_ns + cycle_ns).max(monotonic_ns());
-        let exchanged = port.exchange(next_ns + cycle_ns);
+        let exchanged = cycling.next();
         while let Some(event) = take_one(events) {
             if let EventKind::DeviceState { state, .. } = event.kind
                 && state & 0x10 != 0
@@ -223,16 +274,17 @@ fn reach_op(
                 refused = Some(event);
             }
         }
-        let (all_op, behind) = port.not_in_op();
+        let (all_op, behind) = cycling.port.not_in_op();
         if all_op && exchanged.complete() {
             return Ok(());
         }
         let in_op = devices.len() - behind.len();
+        let now_ns = cycling.port.now_ns();
         if in_op != told {
             told = in_op;
-            report("going to OP", devices.len(), in_op);
+            report("going to OP", devices.len(), in_op, now_ns);
         }
-        if monotonic_ns() >= limits.deadline_ns {
+        if now_ns >= limits.deadline_ns {
             let mut detail = if behind.is_empty() {
                 let (got, expected) = (exchanged.working_counter, exchanged.expected_counter);
                 let (answer, all) = (exchanged.devices, devices.len());
@@ -250,8 +302,55 @@ fn reach_op(
             }
             return Err(ControlError::TooLong { phase: "going to OP", allowed: limits.allowed, detail });
         }
-        takt_rt::clock::sleep_until(next_ns);
     }
+}
+
+/// Which devices have a distributed clock.
+fn find_clocks(master: &mut Master, limits: &Limits, devices: &[Found]) -> Result<Vec<bool>, ControlError> {
+    let device = master.device();
+    let mut clocks = Vec::with_capacity(devices.len());
+    for found in devices {
+        let read = Command::fprd(found.address, FEATURES).receive::<u16>(device);
+        clocks.push(master.run("reading the devices' features", limits, read)? & DISTRIBUTED_CLOCK != 0);
+    }
+    Ok(clocks)
+}
+
+/// Switches Sync0 on where it is asked for.
+fn start_sync0(
+    cycling: &mut Cycling<'_>,
+    limits: &Limits,
+    devices: &[Found],
+    clocks: &[bool],
+    config: &ControlConfig,
+) -> Result<(), ControlError> {
+    const PHASE: &str = "starting Sync0";
+    let device = cycling.port.master().device();
+    let first = clocks.iter().position(|&has| has);
+    for (position, wanted) in config.devices.iter().enumerate() {
+        let (Some(sync0), Some(found)) = (wanted.sync0, devices.get(position)) else { continue };
+        let Some(first) = first.filter(|_| clocks.get(position) == Some(&true)) else {
+            return Err(ControlError::NoClock { position, name: wanted.name.clone() });
+        };
+        let read = Command::fprd(devices[first].address, DC_SYSTEM_TIME).receive::<u64>(device);
+        let now = cycling.run(PHASE, limits, read)?;
+        let bus_ns = config.clock.cycle_ns;
+        let cycle_ns = if sync0.cycle_us == 0 { bus_ns.into() } else { u64::from(sync0.cycle_us) * 1000 };
+        let shift_ns = sync0.shift_us.map_or(u64::from(bus_ns / 2), |shift_us| u64::from(shift_us) * 1000);
+        let grid_ns = cycle_ns.max(bus_ns.into());
+        let start =
+            (now / grid_ns * grid_ns).wrapping_add(SYNC0_AHEAD_NS / grid_ns * grid_ns + grid_ns + shift_ns);
+        let write = async {
+            // Off before it is changed (ET1100 data sheet, section 9.2.3).
+            Command::fpwr(found.address, DC_ACTIVATION).send(device, 0_u8).await?;
+            Command::fpwr(found.address, DC_CYCLIC_CONTROL).send(device, 0_u8).await?;
+            Command::fpwr(found.address, DC_SYNC_START).send(device, start).await?;
+            Command::fpwr(found.address, DC_SYNC0_CYCLE).send(device, cycle_ns as u32).await?;
+            Command::fpwr(found.address, DC_ACTIVATION).send(device, 3_u8).await
+        };
+        cycling.run(PHASE, limits, write)?;
+    }
+    Ok(())
 }
 
 fn take_one(events: &mut Consumer<LinkEvent>) -> Option<LinkEvent> {
@@ -266,7 +365,7 @@ fn behind_in(master: &mut Master, devices: &[Found], state: u8) -> String {
     // A moment of its own: the time of the bring-up is over.
     let second = Duration::from_secs(1);
     let limits = Limits {
-        deadline_ns: monotonic_ns() + second.as_nanos() as u64,
+        deadline_ns: master.now_ns() + second.as_nanos() as u64,
         allowed: second,
         silence: second / 5,
     };

@@ -4,6 +4,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use super::clock::{ClockConfig, Sync0};
+
 /// Most devices on a segment. The master's tables have this size.
 pub const MOST_DEVICES: usize = 128;
 
@@ -71,6 +73,8 @@ pub struct DeviceConfig {
     pub output_bytes: Option<usize>,
     /// Objects written in PRE-OP, in order.
     pub startup: Vec<ObjectWrite>,
+    /// Sync0, for devices that act by their distributed clock. Absent: by frames.
+    pub sync0: Option<Sync0>,
 }
 
 /// When the answer of a frame is fetched.
@@ -135,6 +139,8 @@ pub struct ControlConfig {
     pub attempts: u32,
     /// Frames of the static clock alignment. 200: enough for offsets; drift is followed later.
     pub clock_frames: u32,
+    /// The cycle and the reference clock.
+    pub clock: ClockConfig,
     /// How readers share the last cycle. A PI mutex, as the paper.
     pub cache: CacheKind,
     /// Delayed locking: a reader enters only when it will have left this many microseconds before the next release.
@@ -159,6 +165,7 @@ impl Default for ControlConfig {
             bring_up_ms: 5000,
             attempts: 3,
             clock_frames: 200,
+            clock: ClockConfig::default(),
             cache: CacheKind::PiMutex,
             delayed_locking_us: None,
             most_lock_wait_us: 200,
@@ -193,6 +200,7 @@ impl ControlConfig {
                 ));
             }
         }
+        self.clock.validate()?;
         within("grace_us", self.grace_us, 0, 100_000)?;
         within("status_cycles", self.status_cycles, 1, 1_000_000)?;
         within("timeout_us", self.timeout_us, 1, 1_000_000)?;

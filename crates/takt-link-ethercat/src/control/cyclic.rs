@@ -7,6 +7,7 @@
 use std::ops::Range;
 
 use super::config::ProcessCommands;
+use super::flights::{Arrival, Flights};
 use super::port::Place;
 use crate::frame::{self, FrameBuilder, MOST_DATA, command};
 
@@ -15,6 +16,8 @@ const SOURCE: [u8; 6] = [0x10, 0x10, 0x10, 0x10, 0x10, 0x20];
 
 /// AL status of a device, and its status code at 0x0134.
 const AL_STATUS: u16 = 0x0130;
+/// System time of a distributed clock.
+const DC_SYSTEM_TIME: u16 = 0x0910;
 
 /// Whether a frame is one of a cycle that has come back.
 pub(super) fn is_cyclic(frame: &[u8]) -> bool {
@@ -27,7 +30,13 @@ pub(super) struct Piece {
     pub range: Range<usize>,
     /// Working counter when all devices take part: reading 1; writing 1, and 2 in a datagram that reads, too.
     pub expected: u16,
+    /// Working counter of the cycle waited for.
     pub heard: Option<u16>,
+    /// The newest cycle that was answered, and its working counter.
+    pub newest: u64,
+    pub counter: u16,
+    /// Which of the cycle's frames it is in.
+    frame: u8,
 }
 
 /// Cuts the image of `places` into datagrams. Inputs lie before outputs.
@@ -42,7 +51,15 @@ pub(super) fn cut(places: &[Place], image_bytes: usize, commands: ProcessCommand
         for start in part.clone().step_by(MOST_DATA) {
             let range = start..(start + MOST_DATA).min(part.end);
             let expected = places.iter().map(|place| counts(*command, place, &range)).sum();
-            pieces.push(Piece { command: *command, range, expected, heard: None });
+            pieces.push(Piece {
+                command: *command,
+                range,
+                expected,
+                heard: None,
+                newest: 0,
+                counter: 0,
+                frame: 0,
+            });
         }
     }
     pieces
@@ -64,21 +81,45 @@ fn counts(command: u8, place: &Place, range: &Range<usize>) -> u16 {
 pub(super) enum Came {
     /// A frame of the cycle waited for.
     Current,
-    /// A frame of a cycle so many before it (1 to 255), or one of the current cycle for a second time (0).
-    Late(u8),
+    /// A frame of process data, so many cycles after its own.
+    Late(u64),
+    /// For a second time.
+    Twice,
+    /// A frame of process data that counts as lost already.
+    AfterLost,
+    /// Status of an earlier cycle: nobody misses it.
+    OldStatus,
+    /// Not as it was sent.
+    Broken,
+}
+
+/// What the reference clock showed to a frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Reference {
+    /// When the frame was sent.
+    pub sent_ns: u64,
+    /// The reference clock's time as it passed.
+    pub time_ns: u64,
 }
 
 /// The cycle's frames.
 pub(super) struct Cyclic {
     pub pieces: Vec<Piece>,
     frame: FrameBuilder,
-    index: u8,
+    /// Cycles sent.
+    pub cycle: u64,
+    flights: Flights,
+    /// Station address of the reference clock, if the cycle carries its time.
+    pub reference: Option<u16>,
+    /// What it showed last, until it is taken.
+    pub shown: Option<Reference>,
     /// Frames under way.
     pub under_way: usize,
     /// Those of them with process data; the others are not waited for.
     pub waited_for: usize,
     /// Status of all devices: how many answered, and their states ORed.
     pub status: Option<(u16, u8)>,
+    status_cycle: u64,
     /// Status of the device asked: whether it answered, its state, its status code.
     pub device: Option<(bool, u8, u16)>,
 }
@@ -86,7 +127,19 @@ pub(super) struct Cyclic {
 impl Cyclic {
     pub fn new(pieces: Vec<Piece>) -> Self {
         let frame = FrameBuilder::new(SOURCE);
-        Self { pieces, frame, index: 0, under_way: 0, waited_for: 0, status: None, device: None }
+        Self {
+            pieces,
+            frame,
+            cycle: 0,
+            flights: Flights::default(),
+            reference: None,
+            shown: None,
+            under_way: 0,
+            waited_for: 0,
+            status: None,
+            status_cycle: 0,
+            device: None,
+        }
     }
 
     /// Working counter over all datagrams of process data when all devices take part.
@@ -99,12 +152,41 @@ impl Cyclic {
         self.pieces.iter().filter(|piece| piece.heard.is_none()).count() as u32
     }
 
+    /// Frames with process data in a cycle.
+    pub fn frames(&self) -> usize {
+        self.pieces.iter().map(|piece| usize::from(piece.frame) + 1).max().unwrap_or(0)
+    }
+
+    /// Cycles by which the oldest inputs in use are behind those of the cycle waited for.
+    pub fn behind(&self) -> u64 {
+        let newest = self.pieces.iter().map(|piece| piece.newest).min();
+        newest.map_or(0, |newest| self.cycle.saturating_sub(newest))
+    }
+
+    /// Working counter of the newest answers.
+    pub fn newest_counter(&self) -> u16 {
+        self.pieces.iter().fold(0, |sum, piece| sum.saturating_add(piece.counter))
+    }
+
+    /// Nothing that was sent before this cycle counts any more.
+    pub fn settle(&mut self) {
+        self.flights.settle(self.cycle);
+    }
+
     /// Makes the next cycle's frames out of `image` and hands them to `send`. `all` asks for the status of all devices, `one`
-    /// for that of a device by its station address.
-    pub fn launch(&mut self, image: &[u8], all: bool, one: Option<u16>, mut send: impl FnMut(&[u8])) {
-        self.index = self.index.wrapping_add(1);
+    /// for that of a device by its station address. Returns how many frames are given up as lost by now.
+    pub fn launch(
+        &mut self,
+        now_ns: u64,
+        image: &[u8],
+        all: bool,
+        one: Option<u16>,
+        mut send: impl FnMut(&[u8]),
+    ) -> u32 {
+        self.cycle += 1;
         (self.status, self.device, self.under_way, self.waited_for) = (None, None, 0, 0);
-        let Self { frame, index, .. } = self;
+        let Self { frame, cycle, .. } = self;
+        let index = &(*cycle as u8);
         frame.clear();
         let mut with_data = false;
         for piece in &mut self.pieces {
@@ -117,13 +199,16 @@ impl Cyclic {
                 frame.clear();
             }
             with_data = true;
+            piece.frame = self.waited_for as u8;
             if let Some(data) = frame.push(piece.command, *index, start as u32, length)
                 && let Some(bytes) = image.get(piece.range.clone())
             {
                 data.copy_from_slice(bytes);
             }
         }
+        let clock = self.reference;
         let asked = [
+            (command::FRMW, frame::address(clock.unwrap_or(0), DC_SYSTEM_TIME), 8, clock.is_some()),
             (command::BRD, frame::address(0, AL_STATUS), 2, all),
             (command::FPRD, frame::address(one.unwrap_or(0), AL_STATUS), 6, one.is_some()),
         ];
@@ -144,16 +229,18 @@ impl Cyclic {
             self.under_way += 1;
             self.waited_for += usize::from(with_data);
         }
+        self.flights.open(self.cycle, now_ns, self.waited_for)
     }
 
     /// Takes a frame for which [`is_cyclic`] holds; inputs go to `inputs`, which begins where the image does.
     pub fn take(&mut self, bytes: &[u8], mut inputs: impl FnMut(Range<usize>, &[u8])) -> Came {
-        let Some(first) = frame::datagrams(bytes).next() else { return Came::Late(0) };
-        let age = self.index.wrapping_sub(first.index);
-        if age != 0 {
-            return Came::Late(age);
-        }
-        let (mut with_data, mut new) = (false, false);
+        let Some(first) = frame::datagrams(bytes).next() else { return Came::Broken };
+        let age = (self.cycle as u8).wrapping_sub(first.index);
+        let Some(cycle) = self.cycle.checked_sub(age.into()).filter(|&cycle| cycle > 0) else {
+            return Came::Broken;
+        };
+        let mut arrival = None;
+        let mut new = false;
         for datagram in frame::datagrams(bytes) {
             match datagram.command {
                 command::LRD | command::LWR | command::LRW => {
@@ -162,23 +249,47 @@ impl Cyclic {
                         piece.command == datagram.command
                             && piece.range.start as u32 == datagram.address
                             && piece.range.len() == datagram.data.len()
-                            && piece.heard.is_none()
                     }) else {
                         continue;
                     };
-                    piece.heard = Some(datagram.working_counter);
-                    with_data = true;
-                    if piece.command != command::LWR {
-                        inputs(piece.range.clone(), datagram.data);
+                    let arrival =
+                        *arrival.get_or_insert_with(|| self.flights.close(cycle, piece.frame, self.cycle));
+                    if matches!(arrival, Arrival::Twice | Arrival::AfterLost) {
+                        continue;
+                    }
+                    if age == 0 {
+                        piece.heard = Some(datagram.working_counter);
+                    }
+                    // A late answer is better than the one before it, and no better than a newer one.
+                    if cycle > piece.newest {
+                        piece.newest = cycle;
+                        piece.counter = datagram.working_counter;
+                        if piece.command != command::LWR {
+                            inputs(piece.range.clone(), datagram.data);
+                        }
+                    }
+                }
+                command::FRMW => {
+                    if let Some(time) = datagram.data.first_chunk()
+                        && datagram.working_counter > 0
+                        && let Some(sent_ns) = self.flights.sent_ns(cycle)
+                        && self.shown.is_none_or(|shown| shown.sent_ns < sent_ns)
+                    {
+                        self.shown = Some(Reference { sent_ns, time_ns: u64::from_le_bytes(*time) });
+                        new = true;
                     }
                 }
                 command::BRD => {
-                    if let (None, &[low, ..]) = (self.status, datagram.data) {
+                    if let &[low, ..] = datagram.data
+                        && cycle > self.status_cycle
+                    {
+                        self.status_cycle = cycle;
                         self.status = Some((datagram.working_counter, low));
                         new = true;
                     }
                 }
-                command::FPRD => {
+                // Of an earlier cycle: another device was asked.
+                command::FPRD if age == 0 => {
                     if let (None, &[low, _, _, _, code_low, code_high]) = (self.device, datagram.data) {
                         let code = u16::from_le_bytes([code_low, code_high]);
                         self.device = Some((datagram.working_counter > 0, low & 0x1F, code));
@@ -188,12 +299,22 @@ impl Cyclic {
                 _ => {}
             }
         }
-        if !with_data && !new {
-            return Came::Late(0);
+        match arrival {
+            Some(Arrival::InTime) => {
+                self.under_way = self.under_way.saturating_sub(1);
+                self.waited_for = self.waited_for.saturating_sub(1);
+                Came::Current
+            }
+            Some(Arrival::Late(cycles)) => Came::Late(cycles),
+            Some(Arrival::Twice) => Came::Twice,
+            Some(Arrival::AfterLost) => Came::AfterLost,
+            None if age > 0 => Came::OldStatus,
+            None if new => {
+                self.under_way = self.under_way.saturating_sub(1);
+                Came::Current
+            }
+            None => Came::Twice,
         }
-        self.under_way = self.under_way.saturating_sub(1);
-        self.waited_for -= usize::from(with_data).min(self.waited_for);
-        Came::Current
     }
 }
 
@@ -213,7 +334,7 @@ mod tests {
 
     fn sent(cyclic: &mut Cyclic, image: &[u8], one: Option<u16>) -> Vec<Vec<u8>> {
         let mut frames = Vec::new();
-        cyclic.launch(image, true, one, |frame| frames.push(frame.to_vec()));
+        cyclic.launch(0, image, true, one, |frame| frames.push(frame.to_vec()));
         frames
     }
 
@@ -246,7 +367,7 @@ mod tests {
         }
         assert_eq!((cyclic.missing(), cyclic.under_way, cyclic.waited_for), (0, 0, 0));
         // For a second time.
-        assert_eq!(cyclic.take(&frames[0], |_, _| panic!("taken twice")), Came::Late(0));
+        assert_eq!(cyclic.take(&frames[0], |_, _| panic!("taken twice")), Came::Twice);
     }
 
     #[test]
@@ -254,10 +375,21 @@ mod tests {
         let mut cyclic = Cyclic::new(cut(&places(1, 4, 4), 8, ProcessCommands::Lrw));
         let old = sent(&mut cyclic, &[0; 8], None);
         let mut new = Vec::new();
-        cyclic.launch(&[0; 8], false, None, |frame| new.push(frame.to_vec()));
-        assert_eq!(cyclic.take(&old[0], |_, _| panic!("an old answer")), Came::Late(1));
+        cyclic.launch(0, &[0; 8], false, None, |frame| new.push(frame.to_vec()));
+        let mut inputs = 0;
+        assert_eq!(cyclic.take(&old[0], |_, data| inputs += data.len()), Came::Late(1));
+        assert_eq!((inputs, cyclic.behind(), cyclic.missing()), (8, 1, 1));
         assert_eq!(cyclic.take(&new[0], |_, _| {}), Came::Current);
-        assert_eq!(cyclic.take(&new[0], |_, _| panic!("taken twice")), Came::Late(0));
+        assert_eq!((cyclic.behind(), cyclic.missing()), (0, 0));
+        assert_eq!(cyclic.take(&old[0], |_, _| panic!("taken twice")), Came::Twice);
+        // What comes after a newer answer is counted, and not used.
+        let mut newer = Vec::new();
+        for _ in 0..2 {
+            cyclic.launch(0, &[0; 8], false, None, |frame| newer.push(frame.to_vec()));
+        }
+        assert_eq!(cyclic.take(&newer[1], |_, _| {}), Came::Current);
+        assert_eq!(cyclic.take(&newer[0], |_, _| panic!("older than what is there")), Came::Late(1));
+        assert_eq!(cyclic.take(&new[0], |_, _| panic!("taken twice")), Came::Twice);
         assert!(!is_cyclic(&[0x10; 60]) && is_cyclic(&new[0]));
         new[0][6] |= 2;
         assert!(is_cyclic(&new[0]));

@@ -108,6 +108,16 @@ pub enum ControlError {
         /// Bytes mapped.
         found: usize,
     },
+    /// Sync0 is asked of a device that has no clock for it.
+    #[error(
+        "device {position} ({name}): sync0 is configured, but it has no distributed clock; leave sync0 out for it"
+    )]
+    NoClock {
+        /// Place in the configured list, from 0.
+        position: usize,
+        /// Its name.
+        name: String,
+    },
     /// A real-time primitive's error.
     #[error(transparent)]
     Rt(#[from] takt_rt::Error),

@@ -28,6 +28,11 @@ pub enum EventKind {
     WorkingCounterRight,
     /// A frame did not come back in time.
     FrameLost,
+    /// A frame came after all, cycles after it should have.
+    FrameLate {
+        /// Cycles by which inputs were behind then.
+        cycles: u32,
+    },
     /// Several frames in a row did not come back.
     LinkLost,
     /// Frames come back again.
@@ -69,6 +74,7 @@ impl fmt::Display for LinkEvent {
             }
             EventKind::WorkingCounterRight => f.write_str("working counter right again"),
             EventKind::FrameLost => f.write_str("a frame did not come back in time"),
+            EventKind::FrameLate { cycles } => write!(f, "a frame came {cycles} cycles late"),
             EventKind::LinkLost => f.write_str("link lost: frames in a row did not come back"),
             EventKind::LinkBack => f.write_str("link back"),
             EventKind::DeviceCount { expected, got } => {

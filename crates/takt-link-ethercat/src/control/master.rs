@@ -14,7 +14,6 @@ use std::time::Duration;
 
 use ethercrab::error::Error;
 use ethercrab::{MainDevice, MainDeviceConfig, PduRx, PduStorage, PduTx, ReceiveAction, Timeouts};
-use takt_rt::clock::monotonic_ns;
 
 use super::cyclic;
 use super::error::ControlError;
@@ -185,6 +184,16 @@ impl Master {
         self.wire.wait(deadline_ns);
     }
 
+    /// The wire's time.
+    pub fn now_ns(&self) -> u64 {
+        self.wire.now_ns()
+    }
+
+    /// Sleeps in the wire's time.
+    pub fn sleep_until(&mut self, at_ns: u64) {
+        self.wire.sleep_until(at_ns);
+    }
+
     /// Runs a request of the bring-up to its end, by `deadline_ns` and without silences beyond `silence`.
     pub fn run<T>(
         &mut self,
@@ -192,41 +201,80 @@ impl Master {
         limits: &Limits,
         future: impl Future<Output = Result<T, Error>>,
     ) -> Result<T, ControlError> {
-        // On the heap: the master's futures carry its device tables.
-        let mut future = Box::pin(future);
-        let mut context = Context::from_waker(Waker::noop());
-        let silence_ns = limits.silence.as_nanos() as u64;
-        let mut heard_ns = monotonic_ns();
-        loop {
-            // The master adds up lengths from EEPROMs unchecked: absurd ones overflow. Nothing of it is used afterwards.
-            let polled = catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(&mut context)));
-            let failed = |message: String| ControlError::Master { phase, message };
-            match polled {
-                Ok(Poll::Ready(outcome)) => return outcome.map_err(|error| failed(error.to_string())),
-                Ok(Poll::Pending) => {}
-                Err(_) => {
-                    return Err(failed(
-                        "it panicked over what a device says of itself; check the devices' EEPROMs"
-                            .to_owned(),
-                    ));
-                }
+        run(self, phase, limits, future)
+    }
+}
+
+/// What carries the frames of a request while it runs.
+pub(super) trait Carrier {
+    /// The time that deadlines are told in.
+    fn now_ns(&self) -> u64;
+    /// Hands queued frames to the wire.
+    fn send(&mut self);
+    /// Takes what has come back; true if anything had.
+    fn receive(&mut self) -> bool;
+    /// Waits until something may have come, or `deadline_ns`; earlier where there is something else to do.
+    fn wait(&mut self, deadline_ns: u64);
+}
+
+impl Carrier for Master {
+    fn now_ns(&self) -> u64 {
+        self.wire.now_ns()
+    }
+
+    fn send(&mut self) {
+        self.send_all();
+    }
+
+    fn receive(&mut self) -> bool {
+        Master::receive(self, |_| false)
+    }
+
+    fn wait(&mut self, deadline_ns: u64) {
+        self.wire.wait(deadline_ns);
+    }
+}
+
+/// Runs a request of the master to its end over `carrier`, within `limits`.
+pub(super) fn run<T>(
+    carrier: &mut impl Carrier,
+    phase: &'static str,
+    limits: &Limits,
+    future: impl Future<Output = Result<T, Error>>,
+) -> Result<T, ControlError> {
+    // On the heap: the master's futures carry its device tables.
+    let mut future = Box::pin(future);
+    let mut context = Context::from_waker(Waker::noop());
+    let silence_ns = limits.silence.as_nanos() as u64;
+    let mut heard_ns = carrier.now_ns();
+    loop {
+        // The master adds up lengths from EEPROMs unchecked: absurd ones overflow. Nothing of it is used afterwards.
+        let polled = catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(&mut context)));
+        let failed = |message: String| ControlError::Master { phase, message };
+        match polled {
+            Ok(Poll::Ready(outcome)) => return outcome.map_err(|error| failed(error.to_string())),
+            Ok(Poll::Pending) => {}
+            Err(_) => {
+                return Err(failed(
+                    "it panicked over what a device says of itself; check the devices' EEPROMs".to_owned(),
+                ));
             }
-            self.send_all();
-            let mut came = self.receive(|_| false);
-            let mut now_ns = monotonic_ns();
-            if !came {
-                self.wait((heard_ns + silence_ns).min(limits.deadline_ns));
-                came = self.receive(|_| false);
-                now_ns = monotonic_ns();
-            }
-            if came {
-                heard_ns = now_ns;
-            } else if now_ns >= heard_ns + silence_ns {
-                return Err(ControlError::Silent { phase, waited: limits.silence });
-            }
-            if now_ns >= limits.deadline_ns {
-                return Err(ControlError::TooLong { phase, allowed: limits.allowed, detail: String::new() });
-            }
+        }
+        carrier.send();
+        let mut came = carrier.receive();
+        let mut now_ns = carrier.now_ns();
+        if !came {
+            carrier.wait((heard_ns + silence_ns).min(limits.deadline_ns));
+            came = carrier.receive();
+            now_ns = carrier.now_ns();
+        }
+        if came {
+            heard_ns = now_ns;
+        } else if now_ns >= heard_ns + silence_ns {
+            return Err(ControlError::Silent { phase, waited: limits.silence });
+        }
+        if now_ns >= limits.deadline_ns {
+            return Err(ControlError::TooLong { phase, allowed: limits.allowed, detail: String::new() });
         }
     }
 }

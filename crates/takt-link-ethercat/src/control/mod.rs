@@ -17,23 +17,32 @@
 
 mod bring_up;
 mod cache;
+mod clock;
 mod config;
 mod cyclic;
+mod delays;
 mod error;
 mod event;
+mod flights;
+mod idle;
 mod master;
 mod port;
+mod simulated;
+mod states;
 mod stats;
 mod wire;
 
 pub use bring_up::{Found, Link, Progress, bring_up};
 pub use cache::{CacheReader, Published, Publisher, Snapshot, cache};
+pub use clock::{ClockConfig, ClockTotals, LOCKED_CYCLES, LOCKED_NS, Phase, Sync0};
 pub use config::{
     CacheKind, ControlConfig, DeviceConfig, ExchangeMode, Identity, MOST_DEVICES, ObjectWrite,
     ProcessCommands,
 };
 pub use error::{ControlError, Mismatch};
 pub use event::{EventKind, LinkEvent, state_name};
-pub use port::{Exchanged, Place, Port, Totals};
+pub use idle::Idle;
+pub use port::{Exchanged, Place, Port, Strays, Totals};
+pub use simulated::{SimulatedTime, in_simulated_time};
 pub use stats::{Exporter, Spread, Timing, TimingReader};
 pub use wire::{Back, ETHERCAT, InProcess, Interface, MOST_FRAME_BYTES, Wire, in_process};

@@ -2,10 +2,10 @@
 
 use std::ops::Range;
 
-use takt_rt::clock::monotonic_ns;
 use takt_rt::ring::Producer;
 
 use super::cache::{Publisher, Snapshot};
+use super::clock::{ClockLock, ClockTotals, Phase};
 use super::config::ExchangeMode;
 use super::cyclic::{Came, Cyclic};
 use super::event::{EventKind, LinkEvent};
@@ -28,9 +28,19 @@ pub struct Exchanged {
     pub cycle: u64,
     /// Whether inputs are new: all process data of the frame waited for came back.
     pub fresh: bool,
-    /// Frames of process data that did not come back this time.
+    /// Frames of process data that have not come back within 16 cycles: given up now.
     pub lost: u32,
-    /// Working counter, over all frames of process data; 0 when none came.
+    /// Frames of process data that came now, cycles after they should have.
+    pub late: u32,
+    /// Whether any frame of process data came, of this cycle or late.
+    pub answered: bool,
+    /// Cycles by which the inputs in use are older than fresh ones; 0 when they are fresh.
+    pub stale: u32,
+    /// Where the cycle stands against the reference clock; `None` without one, or before it is known.
+    pub phase: Option<Phase>,
+    /// By how much the next release is to be moved so that the cycle keeps its phase to the reference clock.
+    pub shift_ns: i64,
+    /// Working counter of the newest answers, over all frames of process data; 0 when none came.
     pub working_counter: u16,
     /// What it must be.
     pub expected_counter: u16,
@@ -58,6 +68,11 @@ impl Exchanged {
     pub fn complete(&self) -> bool {
         self.fresh && self.working_counter == self.expected_counter
     }
+
+    /// Whether a frame came, on time or late, that tells of a device that did not take part.
+    pub fn incomplete(&self) -> bool {
+        self.answered && (self.working_counter != self.expected_counter || !self.all_op)
+    }
 }
 
 /// Sums since the bring-up.
@@ -65,12 +80,18 @@ impl Exchanged {
 pub struct Totals {
     /// Exchanges.
     pub cycles: u64,
-    /// Frames of process data that did not come back in time.
+    /// Frames of process data that never came back: not within 16 cycles.
     pub lost_frames: u64,
+    /// Frames of process data that came back after the cycle that waited for them; their data were used.
+    pub late_frames: u64,
+    /// Exchanges that went on with inputs of an earlier cycle.
+    pub stale_cycles: u64,
     /// Exchanges whose frames came back with another working counter than expected.
     pub working_counter_errors: u64,
-    /// Frames that came back and were waited for by nobody: too late, twice, or broken.
+    /// Frames that came back and were waited for by nobody; the sum of `strays`.
     pub stray_frames: u64,
+    /// What they were.
+    pub strays: Strays,
     /// Frames that the interface refused.
     pub send_errors: u64,
     /// Cycles that found a reader in the cache.
@@ -83,10 +104,34 @@ pub struct Totals {
     pub delayed_readers: u64,
     /// Events lost because nobody took them.
     pub events_lost: u64,
+    /// The cycle against the reference clock.
+    pub clock: ClockTotals,
+}
+
+/// Frames that came back and were waited for by nobody.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize)]
+pub struct Strays {
+    /// Of our cycles, for a second time: something on the wire doubles frames.
+    pub twice: u64,
+    /// Of our cycles, after they had been given up: each is one of the lost ones that came after all.
+    pub after_lost: u64,
+    /// Of our cycles, changed on the way.
+    pub broken: u64,
+    /// EtherCAT frames of nobody here: answers to requests that were given up, or another master on the wire.
+    pub foreign: u64,
+}
+
+impl Strays {
+    /// All of them.
+    pub fn sum(&self) -> u64 {
+        self.twice + self.after_lost + self.broken + self.foreign
+    }
 }
 
 /// Lost exchanges in a row that make the link count as lost.
 const LINK_LOST_AFTER: u32 = 3;
+/// Most by which the grace for a frame grows with our own lateness: more than this, and control is late itself.
+const MOST_GRACE_NS: u64 = 500_000;
 
 /// The motion controller's end of the control interface.
 ///
@@ -99,6 +144,11 @@ pub struct Port {
     addresses: Vec<u16>,
     mode: ExchangeMode,
     wait_ns: u64,
+    clock: Option<ClockLock>,
+    /// When this cycle was announced to come; 0 when unknown.
+    announced_ns: u64,
+    /// How late the cycle before was sent.
+    late_ns: u64,
     /// Inputs as fetched and outputs as last sent; goes to readers.
     current: Snapshot,
     /// What the next frame carries.
@@ -116,7 +166,8 @@ pub struct Port {
 /// What was last told through events.
 struct Watch {
     counter_wrong: bool,
-    lost_in_row: u32,
+    stale: u32,
+    late: bool,
     link_lost: bool,
     devices: u16,
     all_op: bool,
@@ -137,6 +188,7 @@ pub(super) struct Parts {
     pub image_bytes: usize,
     pub mode: ExchangeMode,
     pub wait_ns: u64,
+    pub clock: Option<ClockLock>,
     pub publisher: Publisher,
     pub events: Producer<LinkEvent>,
     pub timing_out: TimingWriter,
@@ -153,6 +205,7 @@ impl Port {
             image_bytes,
             mode,
             wait_ns,
+            clock,
             publisher,
             events,
             timing_out,
@@ -161,7 +214,8 @@ impl Port {
         current.expected_counter = cyclic.expected();
         let watch = Watch {
             counter_wrong: false,
-            lost_in_row: 0,
+            stale: 0,
+            late: false,
             link_lost: false,
             devices: addresses.len() as u16,
             all_op: true,
@@ -178,6 +232,9 @@ impl Port {
             addresses,
             mode,
             wait_ns,
+            clock,
+            announced_ns: 0,
+            late_ns: 0,
             current,
             next: vec![0; image_bytes],
             publisher,
@@ -195,9 +252,9 @@ impl Port {
         &self.places
     }
 
-    /// What [`Exchanged::lost`] counts: this many pieces of process data in each cycle.
+    /// What [`Exchanged::lost`] and [`Exchanged::late`] count: this many frames with process data in each cycle.
     pub fn frames_per_cycle(&self) -> usize {
-        self.cyclic.pieces.len()
+        self.cyclic.frames()
     }
 
     /// Length of the process image.
@@ -220,7 +277,12 @@ impl Port {
 
     /// Sums so far.
     pub fn totals(&self) -> Totals {
-        Totals { delayed_readers: self.publisher.delayed(), events_lost: self.events.lost(), ..self.totals }
+        Totals {
+            delayed_readers: self.publisher.delayed(),
+            events_lost: self.events.lost(),
+            clock: self.clock.as_ref().map(ClockLock::totals).unwrap_or_default(),
+            ..self.totals
+        }
     }
 
     /// Timing so far.
@@ -232,9 +294,10 @@ impl Port {
     /// holds, and then lets readers see it. `next_release_ns` is when the next exchange will come, as far as is known; delayed
     /// locking keeps readers away from it.
     pub fn exchange(&mut self, next_release_ns: u64) -> Exchanged {
-        let begun_ns = monotonic_ns();
+        let begun_ns = self.master.now_ns();
+        let late_ns = if self.announced_ns > 0 { begun_ns.saturating_sub(self.announced_ns) } else { 0 };
+        let first = self.cyclic.cycle == 0;
         self.totals.cycles += 1;
-        let first = self.totals.cycles == 1;
         let between_ns;
         let mut result;
         match self.mode {
@@ -244,40 +307,75 @@ impl Port {
                     let (devices, all_op) = (self.watch.devices, self.watch.all_op);
                     Exchanged { devices, all_op, ..Exchanged::default() }
                 } else {
-                    self.collect(begun_ns + self.wait_ns);
-                    self.judge(begun_ns)
+                    // Who was held up was not alone: the frame before went out late, or its way back was held up with us.
+                    let grown_ns = self.late_ns.max(late_ns).min(MOST_GRACE_NS);
+                    let late = self.collect(begun_ns + self.wait_ns + grown_ns);
+                    self.judge(begun_ns, late)
                 };
-                between_ns = monotonic_ns();
-                self.launch();
+                between_ns = self.master.now_ns();
+                result.lost = self.launch(between_ns);
             }
             ExchangeMode::Waiting => {
-                self.launch();
-                between_ns = monotonic_ns();
-                self.collect(between_ns + self.wait_ns);
-                result = self.judge(begun_ns);
+                between_ns = self.master.now_ns();
+                let lost = self.launch(between_ns);
+                let late = self.collect(between_ns + self.wait_ns);
+                result = self.judge(begun_ns, late);
+                result.lost = lost;
             }
         }
-        let now_ns = monotonic_ns();
-        let (before_ns, after_ns) = (between_ns - begun_ns, now_ns - between_ns);
+        self.totals.lost_frames += u64::from(result.lost);
+        self.keep_phase(between_ns, next_release_ns, &mut result);
+        self.late_ns = late_ns;
+        self.announced_ns = next_release_ns.saturating_add_signed(result.shift_ns);
+        let now_ns = self.master.now_ns();
         result.cycle = self.totals.cycles;
         result.expected_counter = self.current.expected_counter;
         (result.fetch_ns, result.send_ns) = match self.mode {
-            ExchangeMode::Pipelined => (before_ns, after_ns),
-            ExchangeMode::Waiting => (after_ns, before_ns),
+            ExchangeMode::Pipelined => (between_ns - begun_ns, now_ns - between_ns),
+            ExchangeMode::Waiting => (now_ns - between_ns, between_ns - begun_ns),
         };
-        let (sent_ns, taken_ns) = match self.mode {
-            ExchangeMode::Pipelined => (between_ns, between_ns),
-            ExchangeMode::Waiting => (begun_ns, now_ns),
-        };
-        (result.sent_at_ns, result.taken_at_ns) = (sent_ns, if result.fresh { taken_ns } else { 0 });
-        self.publish(&mut result, now_ns, next_release_ns);
+        let taken_ns = if self.mode == ExchangeMode::Pipelined { between_ns } else { now_ns };
+        (result.sent_at_ns, result.taken_at_ns) = (between_ns, if result.fresh { taken_ns } else { 0 });
+        let announced_ns = self.announced_ns;
+        self.publish(&mut result, now_ns, announced_ns);
         self.timing.add(begun_ns, &result, &self.totals);
         self.timing_out.write(&self.timing);
         result
     }
 
+    /// The first release at or after `from_ns` that is in phase with the reference clock; `from_ns` without one.
+    pub fn align(&self, from_ns: u64) -> u64 {
+        self.clock.as_ref().map_or(from_ns, |clock| clock.align(from_ns))
+    }
+
+    /// The wire's time: CLOCK_MONOTONIC, but for a simulation.
+    pub fn now_ns(&self) -> u64 {
+        self.master.now_ns()
+    }
+
+    /// Sleeps in the wire's time.
+    pub fn sleep_until(&mut self, at_ns: u64) {
+        self.master.sleep_until(at_ns);
+    }
+
+    /// Tells the lock what came of the reference clock, and asks it for the next release.
+    fn keep_phase(&mut self, sent_ns: u64, next_release_ns: u64, result: &mut Exchanged) {
+        let Some(clock) = &mut self.clock else { return };
+        if self.announced_ns > 0 {
+            clock.sent(sent_ns.saturating_sub(self.announced_ns));
+        }
+        if let Some(shown) = self.cyclic.shown.take() {
+            clock.answer(shown.sent_ns, shown.time_ns);
+        }
+        if next_release_ns > 0 {
+            result.shift_ns = clock.shift(next_release_ns);
+        }
+        result.phase = clock.phase();
+        self.timing.phase(result.phase);
+    }
+
     /// Sends all frames of a cycle.
-    fn launch(&mut self) {
+    fn launch(&mut self, now_ns: u64) -> u32 {
         let mut one = None;
         if !self.watch.all_op && !self.addresses.is_empty() {
             self.watch.scanned = (self.watch.scanned + 1) % self.addresses.len();
@@ -285,17 +383,39 @@ impl Port {
         }
         let all = !self.watch.all_op || self.totals.cycles.is_multiple_of(self.status_cycles);
         let master = &mut self.master;
-        self.cyclic.launch(&self.next, all, one, |frame| master.send(frame));
+        let lost = self.cyclic.launch(now_ns, &self.next, all, one, |frame| master.send(frame));
         // Outputs as sent belong to what readers see.
         let outputs = self.input_bytes..self.next.len();
         self.current.image[outputs.clone()].copy_from_slice(&self.next[outputs]);
+        lost
     }
 
     /// Takes the answers of the frames under way, waiting for them until `deadline_ns`. Once everything expected has come the
-    /// wire is not asked again.
-    fn collect(&mut self, deadline_ns: u64) {
-        let Self { cyclic, current, next, totals, input_bytes, master, .. } = self;
+    /// wire is not asked again. Returns how many came late.
+    fn collect(&mut self, deadline_ns: u64) -> u32 {
+        let mut late = 0;
         loop {
+            late += self.receive().1;
+            if self.cyclic.waited_for == 0 || self.master.now_ns() >= deadline_ns {
+                break;
+            }
+            self.master.wait(deadline_ns);
+        }
+        if let Some((devices, states)) = self.cyclic.status {
+            self.status(devices, states);
+        }
+        if let Some((answered, state, code)) = self.cyclic.device {
+            let (state, code) = if answered { (state, code) } else { (0, 0) };
+            self.device_state(self.watch.scanned, state, code);
+        }
+        late
+    }
+
+    /// Takes what is there of answers; whether anything was, and how many frames of process data came late.
+    pub(super) fn receive(&mut self) -> (bool, u32) {
+        let Self { cyclic, current, next, totals, input_bytes, master, .. } = self;
+        let mut late = 0;
+        let came = {
             master.receive(|frame| {
                 let came = cyclic.take(frame, |range, data| {
                     // Inputs lie first. Those of devices that did not take part come back as they were sent: as before.
@@ -305,21 +425,18 @@ impl Port {
                         next[range.start..range.start + length].copy_from_slice(data);
                     }
                 });
-                totals.stray_frames += u64::from(matches!(came, Came::Late(_)));
+                match came {
+                    Came::Late(_) => late += 1,
+                    Came::Twice => totals.strays.twice += 1,
+                    Came::AfterLost => totals.strays.after_lost += 1,
+                    Came::Broken => totals.strays.broken += 1,
+                    Came::Current | Came::OldStatus => {}
+                }
                 cyclic.under_way == 0
-            });
-            if cyclic.waited_for == 0 || monotonic_ns() >= deadline_ns {
-                break;
-            }
-            master.wait(deadline_ns);
-        }
-        if let Some((devices, states)) = self.cyclic.status {
-            self.status(devices, states);
-        }
-        if let Some((answered, state, code)) = self.cyclic.device {
-            let (state, code) = if answered { (state, code) } else { (0, 0) };
-            self.device_state(self.watch.scanned, state, code);
-        }
+            })
+        };
+        totals.late_frames += u64::from(late);
+        (came, late)
     }
 
     /// The status of all devices.
@@ -351,29 +468,24 @@ impl Port {
         }
     }
 
-    /// Judges a fetch, and counts.
-    fn judge(&mut self, at_ns: u64) -> Exchanged {
-        let lost = self.cyclic.missing();
-        let fresh = lost == 0;
-        let heard = self.cyclic.pieces.iter().filter_map(|piece| piece.heard);
-        let counter = heard.fold(0, u16::saturating_add);
-        self.totals.lost_frames += u64::from(lost);
+    /// Judges a fetch in which `late` frames came late, and counts.
+    fn judge(&mut self, at_ns: u64, late: u32) -> Exchanged {
+        let fresh = self.cyclic.missing() == 0;
+        let stale = self.cyclic.behind().min(u64::from(u32::MAX)) as u32;
+        let heard = self.cyclic.pieces.iter().any(|piece| piece.heard.is_some());
+        let answered = heard || late > 0;
+        let counter = if answered { self.cyclic.newest_counter() } else { 0 };
+        self.totals.stale_cycles += u64::from(!fresh);
         let Carried { send_errors, last_errno, .. } = self.master.carried;
         self.totals.send_errors = send_errors;
-        self.totals.stray_frames += std::mem::take(&mut self.master.carried.strays);
+        self.totals.strays.foreign += std::mem::take(&mut self.master.carried.strays);
+        self.totals.stray_frames = self.totals.strays.sum();
         if send_errors > self.watch.send_errors && last_errno != self.watch.errno {
             self.watch.errno = last_errno;
             self.tell(EventKind::SendFailed { errno: last_errno });
         }
         self.watch.send_errors = send_errors;
-        if fresh {
-            self.current.at_ns = at_ns;
-            if self.watch.link_lost {
-                self.watch.link_lost = false;
-                self.watch.errno = 0;
-                self.tell(EventKind::LinkBack);
-            }
-            self.watch.lost_in_row = 0;
+        if answered {
             let expected = self.current.expected_counter;
             let wrong = counter != expected;
             self.totals.working_counter_errors += u64::from(wrong);
@@ -383,12 +495,25 @@ impl Port {
                 self.tell(EventKind::WorkingCounterRight);
             }
             self.watch.counter_wrong = wrong;
+        }
+        if late > 0 && !self.watch.late {
+            self.tell(EventKind::FrameLate { cycles: stale.max(1) });
+        }
+        self.watch.late = late > 0;
+        if fresh {
+            self.current.at_ns = at_ns;
+            if self.watch.link_lost {
+                self.watch.link_lost = false;
+                self.watch.errno = 0;
+                self.tell(EventKind::LinkBack);
+            }
+            self.watch.stale = 0;
         } else {
-            if self.watch.lost_in_row == 0 {
+            if self.watch.stale == 0 {
                 self.tell(EventKind::FrameLost);
             }
-            self.watch.lost_in_row += 1;
-            if self.watch.lost_in_row == LINK_LOST_AFTER {
+            self.watch.stale = stale.max(1);
+            if stale >= LINK_LOST_AFTER && !self.watch.link_lost {
                 self.watch.link_lost = true;
                 self.tell(EventKind::LinkLost);
             }
@@ -398,7 +523,9 @@ impl Port {
         self.current.all_op = self.watch.all_op;
         Exchanged {
             fresh,
-            lost,
+            late,
+            answered,
+            stale,
             working_counter: counter,
             all_op: self.watch.all_op,
             devices: self.watch.devices,
@@ -423,7 +550,7 @@ impl Port {
     }
 
     fn tell(&mut self, kind: EventKind) {
-        self.events.push(LinkEvent { cycle: self.totals.cycles, at_ns: monotonic_ns(), kind });
+        self.events.push(LinkEvent { cycle: self.totals.cycles, at_ns: self.master.now_ns(), kind });
     }
 
     /// Whether all devices answer and are in OP, and the devices that are not, as far as they have been looked at.
@@ -435,6 +562,7 @@ impl Port {
     /// Sets the states as before the change to OP, so that the bring-up looks at every device.
     pub(super) fn expect_changes(&mut self) {
         self.watch.all_op = false;
+        self.watch.counter_wrong = true;
         self.watch.states.fill(SAFE_OP);
     }
 
@@ -444,6 +572,21 @@ impl Port {
         self.timing = Timing::default();
         self.master.carried = Carried::default();
         self.watch.send_errors = 0;
+        // What is under way is the next exchange's; what was given up by now is nobody's loss.
+        self.cyclic.settle();
+        if let Some(clock) = &mut self.clock {
+            clock.begin_counting();
+        }
+    }
+
+    /// For requests of the master beside the cycles.
+    pub(super) fn master(&mut self) -> &mut Master {
+        &mut self.master
+    }
+
+    /// Stations of the devices, in the order of the wire.
+    pub(super) fn addresses(&self) -> &[u16] {
+        &self.addresses
     }
 }
 

@@ -11,6 +11,7 @@ use serde::Serialize;
 use takt_rt::exchange::{self, Reader, Writer};
 use takt_rt::thread::{self, Handle};
 
+use super::clock::Phase;
 use super::port::{Exchanged, Totals};
 
 /// Count, mean, standard deviation, least and greatest of a duration, updated in place (Welford).
@@ -57,6 +58,8 @@ pub struct Timing {
     pub send: Spread,
     /// Waiting for a reader of the cache, in the cycles that did.
     pub lock_wait: Spread,
+    /// Of frames to the reference clock's cycle, either way, while locked.
+    pub phase: Spread,
     #[serde(skip)]
     last_ns: u64,
 }
@@ -75,6 +78,12 @@ impl Timing {
         self.totals = *totals;
     }
 
+    pub(super) fn phase(&mut self, phase: Option<Phase>) {
+        if let Some(phase) = phase.filter(|phase| phase.locked) {
+            self.phase.add(phase.frame_ns.unsigned_abs().into());
+        }
+    }
+
     /// The text that is exported: one `name value` a line.
     pub fn text(&self) -> String {
         let t = &self.totals;
@@ -82,8 +91,14 @@ impl Timing {
         let counts = [
             ("cycles", t.cycles),
             ("lost_frames", t.lost_frames),
+            ("late_frames", t.late_frames),
+            ("stale_cycles", t.stale_cycles),
             ("working_counter_errors", t.working_counter_errors),
             ("stray_frames", t.stray_frames),
+            ("stray_frames_twice", t.strays.twice),
+            ("stray_frames_after_lost", t.strays.after_lost),
+            ("stray_frames_broken", t.strays.broken),
+            ("stray_frames_foreign", t.strays.foreign),
             ("send_errors", t.send_errors),
             ("reader_contended", t.contended),
             ("reader_unpublished", t.unpublished),
@@ -96,6 +111,7 @@ impl Timing {
             ("fetch", self.fetch),
             ("send", self.send),
             ("lock_wait", self.lock_wait),
+            ("phase", self.phase),
         ];
         for (name, spread) in spreads {
             let _ = writeln!(text, "{name}_min_ns {}", spread.min_ns);

@@ -31,6 +31,16 @@ pub trait Wire: Send {
 
     /// Waits until a frame may have come, or `deadline_ns` of CLOCK_MONOTONIC has passed.
     fn wait(&mut self, deadline_ns: u64);
+
+    /// The time that deadlines and cycles are told in: CLOCK_MONOTONIC, but for a simulation in a time of its own.
+    fn now_ns(&self) -> u64 {
+        monotonic_ns()
+    }
+
+    /// Sleeps until `at_ns` of that time.
+    fn sleep_until(&mut self, at_ns: u64) {
+        takt_rt::clock::sleep_until(at_ns);
+    }
 }
 
 /// A network interface, through a packet socket.
@@ -65,10 +75,11 @@ impl Interface {
             Some(libc::ENETDOWN) => ControlError::InterfaceDown { interface: given() },
             _ => ControlError::Wire { interface: given(), source },
         };
+        // For no protocol until it is bound: it would get the frames of all interfaces.
         // SAFETY: socket takes integers; the descriptor is owned at once.
         let socket = unsafe {
             let kind = libc::SOCK_RAW | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
-            let fd = libc::socket(libc::AF_PACKET, kind, i32::from(ETHERCAT.to_be()));
+            let fd = libc::socket(libc::AF_PACKET, kind, 0);
             if fd < 0 {
                 return Err(failed(io::Error::last_os_error()));
             }

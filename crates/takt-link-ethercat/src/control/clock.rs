@@ -1,0 +1,333 @@
+//! The controller's cycle, locked to the reference clock of the distributed clocks.
+//!
+//! Each cycle's frame carries the reference clock's time to all other devices (FRMW of 0x0910), and brings it back here. From that
+//! and the time at which the frame was sent, the lock estimates how the reference clock runs against ours: an offset and a drift,
+//! as a second-order loop. Then it tells by how much the next release must be moved so that frames pass the reference clock at
+//! whole multiples of the cycle in its time. What the wake-up's lateness does to a frame is not mistaken for drift: the estimate is
+//! of clocks, and lateness changes neither.
+
+use serde::{Deserialize, Serialize};
+
+/// How the cycle follows the reference clock.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ClockConfig {
+    /// Whether the cycle follows the reference clock. True: drives that act at Sync0 want their outputs in the same phase of each
+    /// cycle, and two quartzes drift through a cycle of 1 ms within seconds. Without effect where no device has a clock.
+    pub follow: bool,
+    /// The cycle, nanoseconds. 1000000: 1 ms. The humanoid fills in its own.
+    pub cycle_ns: u32,
+    /// Most that a release is moved by, nanoseconds a cycle. 10000: 1 % of 1 ms, which drives' interpolation does not feel, and a
+    /// hundred times what quartzes drift.
+    pub most_shift_ns: u32,
+}
+
+impl Default for ClockConfig {
+    fn default() -> Self {
+        Self { follow: true, cycle_ns: 1_000_000, most_shift_ns: 10_000 }
+    }
+}
+
+impl ClockConfig {
+    /// Refuses what cannot be meant.
+    ///
+    /// # Errors
+    /// A sentence with the key, its value and what is accepted.
+    pub fn validate(&self) -> Result<(), String> {
+        if !(50_000..=1_000_000_000).contains(&self.cycle_ns) {
+            return Err(format!("clock.cycle_ns = {}: accepted are 50000 to 1000000000", self.cycle_ns));
+        }
+        let most = self.cycle_ns / 10;
+        if !(1..=most).contains(&self.most_shift_ns) {
+            return Err(format!(
+                "clock.most_shift_ns = {}: accepted are 1 to {most}, a tenth of the cycle",
+                self.most_shift_ns
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// Sync0 of a device: it takes its outputs and samples its inputs at this pulse, and not when a frame passes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Sync0 {
+    /// Time between pulses, microseconds; 0: the cycle.
+    pub cycle_us: u32,
+    /// Time from the frame to the pulse, microseconds; half a cycle when absent: as far as can be from both frames.
+    pub shift_us: Option<u32>,
+}
+
+/// Where the cycle stands against the reference clock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+pub struct Phase {
+    /// When the frame passed the reference clock, from the nearest whole cycle of its time; the lateness of the wake-up included.
+    pub frame_ns: i32,
+    /// The same for the planned release, as estimated.
+    pub release_ns: i32,
+    /// Whether the releases have been within [`LOCKED_NS`] for [`LOCKED_CYCLES`].
+    pub locked: bool,
+}
+
+/// What the lock has seen since the bring-up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+pub struct ClockTotals {
+    /// Answers of the reference clock.
+    pub answers: u64,
+    /// Cycles planned while locked.
+    pub locked_cycles: u64,
+    /// Times that the lock was lost.
+    pub unlocked: u64,
+    /// Farthest that a release was planned from its phase while locked, nanoseconds.
+    pub farthest_release_ns: u32,
+    /// Farthest that a frame passed from its phase while locked.
+    pub farthest_frame_ns: u32,
+    /// How much faster than CLOCK_MONOTONIC the reference clock runs, in parts per 10⁹.
+    pub drift_ppb: i64,
+}
+
+/// Farthest that a release of a locked cycle is from its phase.
+pub const LOCKED_NS: u32 = 20_000;
+/// Cycles in a row within [`LOCKED_NS`] before the cycle counts as locked.
+pub const LOCKED_CYCLES: u32 = 50;
+/// Answers before releases are moved: fewer say nothing of the drift.
+const LEAST_ANSWERS: u64 = 8;
+/// An answer that is farther off was held up on its way, and moves the estimate by no more.
+const MOST_INNOVATION_NS: f64 = 20_000.0;
+/// So many of them in a row, and it is the clock that has jumped.
+const JUMP_AFTER: u32 = 64;
+
+/// The lock. Pure: told of answers, asked for moves.
+#[derive(Debug, Clone)]
+pub(super) struct ClockLock {
+    period_ns: i64,
+    most_shift_ns: i64,
+    /// The reference clock at the last answer, and our clock at its sending.
+    reference_ns: u64,
+    local_ns: u64,
+    /// Reference less local clock, beyond `base_ns`.
+    base_ns: i64,
+    offset_ns: f64,
+    drift: f64,
+    /// From the planned release to the sending, usually.
+    lead_ns: f64,
+    far: u32,
+    near: u32,
+    phase: Phase,
+    totals: ClockTotals,
+}
+
+impl ClockLock {
+    pub fn new(config: &ClockConfig) -> Self {
+        Self {
+            period_ns: i64::from(config.cycle_ns),
+            most_shift_ns: config.most_shift_ns.into(),
+            reference_ns: 0,
+            local_ns: 0,
+            base_ns: 0,
+            offset_ns: 0.0,
+            drift: 0.0,
+            lead_ns: 0.0,
+            far: 0,
+            near: 0,
+            phase: Phase::default(),
+            totals: ClockTotals::default(),
+        }
+    }
+
+    /// The reference clock showed `reference_ns` to a frame that was sent at `sent_ns` of our clock.
+    pub fn answer(&mut self, sent_ns: u64, reference_ns: u64) {
+        let totals = &mut self.totals;
+        totals.answers += 1;
+        if totals.answers == 1 {
+            self.base_ns = reference_ns.wrapping_sub(sent_ns) as i64;
+            (self.reference_ns, self.local_ns) = (reference_ns, sent_ns);
+            return;
+        }
+        let elapsed_ns = sent_ns.wrapping_sub(self.local_ns) as i64;
+        if elapsed_ns <= 0 {
+            // An answer that came late: a newer one has been taken.
+            return;
+        }
+        let expected = self.offset_ns + self.drift * elapsed_ns as f64;
+        // Clocks of 32 bits begin anew every 4.3 s: the low half is taken as near to what is expected as it can be.
+        let expected_ns = sent_ns.wrapping_add_signed(self.base_ns).wrapping_add_signed(expected as i64);
+        let off = (reference_ns as u32).wrapping_sub(expected_ns as u32) as i32;
+        self.reference_ns = expected_ns.wrapping_add_signed(off.into());
+        self.local_ns = sent_ns;
+        let innovation = f64::from(off);
+        let first = totals.answers <= 2 * LEAST_ANSWERS;
+        self.far = if innovation.abs() > MOST_INNOVATION_NS && !first { self.far + 1 } else { 0 };
+        if self.far >= JUMP_AFTER {
+            let (answers, unlocked) = (totals.answers, totals.unlocked);
+            (self.offset_ns, self.drift) = (expected + innovation, 0.0);
+            (self.far, self.near) = (0, 0);
+            totals.unlocked = unlocked + u64::from(self.phase.locked);
+            totals.answers = answers;
+            self.phase.locked = false;
+            return;
+        }
+        let innovation =
+            if first { innovation } else { innovation.clamp(-MOST_INNOVATION_NS, MOST_INNOVATION_NS) };
+        // Fast at first, then slow enough to average the way of single frames; critically damped.
+        let gain = (2.0 / totals.answers as f64).max(1.0 / 16.0);
+        self.offset_ns = expected + gain * innovation;
+        self.drift += gain * gain / 4.0 * innovation / (elapsed_ns as f64).max(self.period_ns as f64);
+        self.drift = self.drift.clamp(-0.001, 0.001);
+        totals.drift_ppb = (self.drift * 1e9) as i64;
+        self.phase.frame_ns = self.off_grid(self.reference_ns);
+        if self.phase.locked {
+            let farthest = &mut self.totals.farthest_frame_ns;
+            *farthest = (*farthest).max(self.phase.frame_ns.unsigned_abs());
+        }
+    }
+
+    /// A frame was sent `after_ns` after its planned release.
+    pub fn sent(&mut self, after_ns: u64) {
+        // What holds a frame up once says nothing of the next.
+        let after_ns = (after_ns as f64).min(self.period_ns as f64 / 4.0);
+        self.lead_ns += (after_ns - self.lead_ns).clamp(-1000.0, 1000.0) / 64.0;
+    }
+
+    /// What the reference clock will show when a frame of the release planned for `local_ns` passes.
+    fn at(&self, local_ns: u64) -> u64 {
+        let elapsed_ns = local_ns.wrapping_sub(self.local_ns) as i64 as f64;
+        let beyond = self.offset_ns + self.drift * elapsed_ns + self.lead_ns;
+        local_ns.wrapping_add_signed(self.base_ns).wrapping_add_signed(beyond as i64)
+    }
+
+    /// How far a time of the reference clock is from the nearest whole cycle.
+    fn off_grid(&self, reference_ns: u64) -> i32 {
+        let phase = (reference_ns % self.period_ns as u64) as i64;
+        (if phase > self.period_ns / 2 { phase - self.period_ns } else { phase }) as i32
+    }
+
+    /// By how much the release planned for `next_ns` is to be moved.
+    pub fn shift(&mut self, next_ns: u64) -> i64 {
+        if self.totals.answers < LEAST_ANSWERS {
+            return 0;
+        }
+        let phase = i64::from(self.off_grid(self.at(next_ns)));
+        let shift = (-phase).clamp(-self.most_shift_ns, self.most_shift_ns);
+        let left = phase + shift;
+        self.phase.release_ns = left as i32;
+        let within = left.unsigned_abs() <= u64::from(LOCKED_NS);
+        self.near = if within { self.near.saturating_add(1) } else { 0 };
+        if self.phase.locked && !within {
+            self.totals.unlocked += 1;
+        }
+        self.phase.locked = within && (self.phase.locked || self.near >= LOCKED_CYCLES);
+        if self.phase.locked {
+            self.totals.locked_cycles += 1;
+            self.totals.farthest_release_ns = self.totals.farthest_release_ns.max(left.unsigned_abs() as u32);
+        }
+        shift
+    }
+
+    /// The first release at or after `from_ns` that is in phase; `from_ns` while nothing is known.
+    pub fn align(&self, from_ns: u64) -> u64 {
+        if self.totals.answers < LEAST_ANSWERS {
+            return from_ns;
+        }
+        let phase = i64::from(self.off_grid(self.at(from_ns)));
+        let left = if phase > 0 { self.period_ns - phase } else { -phase };
+        from_ns.saturating_add_signed(left)
+    }
+
+    pub fn phase(&self) -> Option<Phase> {
+        (self.totals.answers >= LEAST_ANSWERS).then_some(self.phase)
+    }
+
+    pub fn totals(&self) -> ClockTotals {
+        self.totals
+    }
+
+    /// Forgets what was counted, and nothing of the clocks.
+    pub fn begin_counting(&mut self) {
+        let ClockTotals { answers, drift_ppb, .. } = self.totals;
+        self.totals = ClockTotals { answers, drift_ppb, ..ClockTotals::default() };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Runs a lock for `cycles` against a clock with `drift_ppm` and `start`; the farthest phase of a frame's passage after the
+    /// first second, by the clock's own truth.
+    fn farthest(drift_ppm: f64, start: u64, wide: bool, cycles: u64, jitter: &[u64]) -> i64 {
+        let mut lock = ClockLock::new(&ClockConfig::default());
+        let clock = |at_ns: u64| {
+            let time =
+                start.wrapping_add(at_ns).wrapping_add_signed((at_ns as f64 * drift_ppm * 1e-6) as i64);
+            if wide { time } else { u64::from(time as u32) }
+        };
+        let full = |at_ns: u64| {
+            start.wrapping_add(at_ns).wrapping_add_signed((at_ns as f64 * drift_ppm * 1e-6) as i64)
+        };
+        let mut planned_ns = 1_000_000_000_u64;
+        let mut farthest = 0;
+        for cycle in 0..cycles {
+            let late = jitter[cycle as usize % jitter.len()];
+            let sent_ns = planned_ns + late;
+            let pass_ns = sent_ns + 3000;
+            if cycle > 1000 {
+                let phase = (full(pass_ns) % 1_000_000) as i64;
+                let phase = if phase > 500_000 { phase - 1_000_000 } else { phase };
+                farthest = farthest.max(phase.abs());
+            }
+            lock.sent(late);
+            lock.answer(sent_ns, clock(pass_ns));
+            planned_ns = (planned_ns + 1_000_000).wrapping_add_signed(lock.shift(planned_ns + 1_000_000));
+        }
+        assert!(lock.phase().unwrap().locked);
+        farthest
+    }
+
+    #[test]
+    fn the_phase_holds_at_the_ends_of_quartzes() {
+        for drift_ppm in [-100.0, 0.0, 100.0] {
+            let most = farthest(drift_ppm, 1 << 59, true, 60_000, &[2000, 0, 5000, 1000]);
+            assert!(most < 10_000, "{drift_ppm} ppm: {most} ns");
+        }
+        // A clock of 32 bits begins anew every 4.3 s, which no whole number of cycles fits. Its cycle is kept.
+        let most = farthest(100.0, 12_345, false, 10_000, &[0]);
+        assert!(most < 10_000, "{most} ns");
+    }
+
+    #[test]
+    fn a_wake_up_that_was_late_once_moves_nothing() {
+        let mut jitter = vec![1000; 997];
+        jitter[500] = 700_000;
+        let mut lock = ClockLock::new(&ClockConfig::default());
+        let mut planned_ns = 1_000_000_000_u64;
+        let mut most = 0;
+        for cycle in 0..20_000_usize {
+            let late = jitter[cycle % jitter.len()];
+            lock.sent(late);
+            lock.answer(planned_ns + late, (planned_ns + late + 3000) * 2 - planned_ns - late);
+            let shift = lock.shift(planned_ns + 1_000_000);
+            if cycle > 2000 {
+                most = most.max(shift.abs());
+            }
+            planned_ns = (planned_ns + 1_000_000).wrapping_add_signed(shift);
+        }
+        assert!(most < 1000, "{most} ns a cycle");
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_that_a_clock_says_breaks_the_lock(
+            answers in proptest::collection::vec((any::<u64>(), any::<u64>(), any::<u64>()), 0..200)
+        ) {
+            let mut lock = ClockLock::new(&ClockConfig::default());
+            for (sent_ns, reference_ns, next_ns) in answers {
+                lock.sent(next_ns);
+                lock.answer(sent_ns, reference_ns);
+                prop_assert!(lock.shift(next_ns).abs() <= 10_000);
+                let _ = lock.align(next_ns);
+            }
+        }
+    }
+}
