@@ -111,7 +111,8 @@ fn a_captured_run_is_analysed_with_the_robots_own_stamps() {
     }
     let folder = tempfile::tempdir().unwrap();
     let (capture, runs) = (folder.path().join("bus.pcapng"), folder.path().join("runs"));
-    let mut segment = Beside::start(run(["segment", "--devices", "59", "--capture"]).arg(&capture));
+    let path = capture.to_str().unwrap();
+    let mut segment = Beside::start(run(["segment", "--devices", "59", "--capture", path]));
     let master = segment.line("stdout", "Master's end of the pair: ");
     let bench = run([
         "bench",
