@@ -7,7 +7,7 @@ use serde::Serialize;
 use takt_rundir::{Measure, RunDir, SampleFile};
 
 use crate::LabError;
-use crate::keeper::{Keeper, MOST_ROWS, Window, recorder_file};
+use crate::keeper::{Keeper, MOST_ROWS, Window, recorder_file, rows_kept};
 
 /// A kill loses at most this much.
 const FLUSH_PERIOD: Duration = Duration::from_secs(1);
@@ -48,12 +48,12 @@ pub(crate) struct Rows {
 }
 
 impl Rows {
-    /// Takes [`MOST_ROWS`].
+    /// Takes [`MOST_ROWS`], or what the environment says ([`rows_kept`]).
     ///
     /// # Errors
     /// [`LabError::Files`].
     pub(crate) fn new(dir: &RunDir, name: &str) -> Result<Self, LabError> {
-        Self::bounded(dir, name, MOST_ROWS)
+        Self::bounded(dir, name, rows_kept(MOST_ROWS)?)
     }
 
     /// Takes the first `most` rows.

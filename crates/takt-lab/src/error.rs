@@ -8,6 +8,9 @@ pub enum LabError {
     /// A file or folder could not be read or written, or is not what it should be.
     #[error(transparent)]
     Files(#[from] takt_rundir::Error),
+    /// Figures or the verdict of a run could not be made.
+    #[error(transparent)]
+    Figures(#[from] takt_report::Error),
     /// A configuration file or an option is wrong.
     #[error("{0}")]
     Config(String),

@@ -10,7 +10,7 @@ use takt_rundir::{Measure, RunDir};
 use crate::LabError;
 use crate::collect::{Recorders, Rows, Sample};
 use crate::jobs::{Task, Teller};
-use crate::keeper::{MOST_ROWS, Window};
+use crate::keeper::{MOST_ROWS, Window, rows_kept};
 use crate::releases::{Job, Releases};
 
 /// A kill loses at most this much.
@@ -67,7 +67,7 @@ impl Journal {
         Ok(Self {
             dir: dir.clone(),
             rows: None,
-            most_rows: MOST_ROWS,
+            most_rows: rows_kept(MOST_ROWS)?,
             releases: Releases::new(period_ns, window, measures, &["lateness", "response"]),
             recorders: Recorders::open(dir, measures, window, sample)?,
             flushed: Instant::now(),

@@ -21,6 +21,22 @@ const CHECKPOINT_EVERY: Duration = Duration::from_secs(1);
 /// and a tenth of that sealed; enough for time series and extremes, and the disk of a run of weeks stays bounded.
 pub const MOST_ROWS: u64 = 4_000_000;
 
+/// Environment variable with a smaller number of rows to keep, for tests of what long runs do and for machines with a small disk.
+/// Figures and verdicts are of all values either way; only what is told value by value (time series, tails, exports) gets shorter.
+pub const KEEP_ROWS: &str = "TAKT_KEEP_ROWS";
+
+/// Rows of a sample file that are kept: `most`, or what [`KEEP_ROWS`] says, where that is less.
+///
+/// # Errors
+/// [`LabError::Config`] for a value that is no number.
+pub fn rows_kept(most: u64) -> Result<u64, LabError> {
+    let Some(text) = std::env::var_os(KEEP_ROWS) else { return Ok(most) };
+    let asked = text.to_str().and_then(|text| text.trim().parse::<u64>().ok());
+    asked.map(|asked| asked.min(most)).ok_or_else(|| {
+        LabError::Config(format!("{KEEP_ROWS}={}: accepted is a number of rows, 0 to {most}", text.display()))
+    })
+}
+
 /// From when to when values count, CLOCK_MONOTONIC nanoseconds: set by the thread that times the run, read by the
 /// collector.
 #[derive(Clone, Debug)]

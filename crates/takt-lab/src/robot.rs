@@ -238,9 +238,7 @@ impl RobotFile {
         match self {
             Self::Cell(file) => {
                 let cell = crate::cell::run::run(file, options, &mut |_| {})?;
-                let summary = crate::summary::summarise(&RunDir::open(Path::new(&cell.run_dir))?)?;
-                // The measures do not know of cameras, links and losses.
-                Ok(RunSummary { verdict: cell.verdict, reasons: cell.reasons, ..summary })
+                crate::summary::summarise(&RunDir::open(Path::new(&cell.run_dir))?)
             }
             Self::Cyclic(file) => cyclic::run(file, options, observe),
             Self::Uav(file) => uav::run(file, options, observe),

@@ -17,7 +17,7 @@ use takt_rt::cpus::MachineCpus;
 use takt_rt::placement::{affinity, set_affinity};
 use takt_rt::policy::Policy;
 use takt_rt::ran_on;
-use takt_rundir::{CpuTime, FORMAT, Machine, RUN_FILE, RunDir, RunHeader, SUMMARY_FILE, utc_now};
+use takt_rundir::{CpuTime, FORMAT, Machine, Measure, RUN_FILE, RunDir, RunHeader, SUMMARY_FILE, utc_now};
 
 use crate::LabError;
 use crate::options::{Interference, RunOptions, Target};
@@ -122,6 +122,8 @@ impl Session {
             work: Vec::new(),
             losses: Vec::new(),
             failures: Vec::new(),
+            doubts: Vec::new(),
+            verdict: Default::default(),
         };
         let mut session = Self {
             dir,
@@ -205,6 +207,7 @@ impl Session {
     /// # Errors
     /// [`LabError::Files`].
     pub fn begin_window(&mut self) -> Result<u64, LabError> {
+        self.header.judge_claims().map_err(LabError::Config)?;
         self.begun = true;
         self.threads.look();
         self.cpu_before = CpuTime::read();
@@ -273,6 +276,7 @@ impl Session {
         let strayed = placement.threads.iter().filter_map(ran_on::ThreadCpus::strayed);
         self.header.problems.extend(strayed);
         self.note("placement", &placement)?;
+        self.header.failures.extend(never_ran(&self.header));
         let exceeded = self.header.losses.iter().filter(|loss| loss.is_exceeded());
         self.header.failures.extend(exceeded.filter_map(takt_rundir::Loss::sentence));
         self.write()?;
@@ -288,6 +292,23 @@ impl Session {
             self.dir.discard();
         }
     }
+}
+
+/// Releases that never ran of tasks that the verdict is not about: nothing else of it would tell. Where the robot's file claims how
+/// rarely it may miss, that decides instead.
+fn never_ran(header: &RunHeader) -> Vec<String> {
+    if !header.verdict.is_default() {
+        return Vec::new();
+    }
+    let judged: Vec<&Measure> =
+        takt_rundir::judged(&header.measures).into_iter().map(|index| &header.measures[index]).collect();
+    let mut told: Vec<&Measure> = Vec::new();
+    for measure in header.measures.iter().filter(|measure| measure.never > 0) {
+        if !judged.iter().chain(&told).any(|known| known.file == measure.file) {
+            told.push(measure);
+        }
+    }
+    told.iter().map(|m| format!("{}: {} releases never ran", m.title, m.never)).collect()
 }
 
 /// A name for a folder: letters, digits, `.`, `-` and `_` alone.

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use takt_rundir::{CpuShare, Experiment, Loss, Measure, RunDir, RunHeader, Series, judged};
-use takt_stats::misses::Misses;
-use takt_stats::{Part, SeriesEvidence, Streamed, Summary, Verdict, VerdictReport, judge_series, overall};
+use takt_report::Figures;
+use takt_report::verdict::{RunVerdict, of_run};
+use takt_rundir::{CpuShare, Experiment, Loss, Measure, RunDir};
+use takt_stats::{Summary, Verdict};
 
 use crate::LabError;
 
@@ -39,6 +40,10 @@ pub struct RunSummary {
     pub verdict: Verdict,
     /// Why.
     pub reasons: Vec<String>,
+    /// Both in one sentence: the same in reports, benches, campaigns and comparisons.
+    pub sentence: String,
+    /// The miss probability per job lies below this at the claim's confidence; null where the verdict is about several measures.
+    pub misses_per_job_below: Option<f64>,
     /// How much longer to measure for a verdict, seconds; null where more would not help, or it has one.
     pub measure_more_s: Option<f64>,
     /// Length of the measured window, seconds.
@@ -71,51 +76,29 @@ impl RunSummary {
     }
 }
 
-/// Sums up a run directory. The verdict is about the measures that say so, or else the first that has a deadline.
+/// Sums up a run directory. The verdict is the one that reports have ([`takt_report::verdict`]): about the measures that say so, or else
+/// the first that has a deadline.
 ///
 /// # Errors
 /// [`LabError::Files`] for a directory that is not one.
 pub fn summarise(dir: &RunDir) -> Result<RunSummary, LabError> {
-    let header = dir.header()?;
-    let mut measures = Vec::new();
-    let mut seconds = 0.0f64;
-    for measure in &header.measures {
-        let (series, span_s) = sum_up(dir, measure)?;
-        seconds = seconds.max(span_s);
-        measures.push(series);
-    }
-    let judged: Vec<(usize, VerdictReport)> = judged(&header.measures)
-        .into_iter()
-        .map(|index| {
-            let measure = &header.measures[index];
-            let deadline_ns = measure.deadline_ns.unwrap_or(u64::MAX);
-            (index, judge_series(&evidence(&header, measure, &measures[index], deadline_ns)))
-        })
+    let RunVerdict { header, figures, report, measures: _ } = of_run(dir)?;
+    let measures: Vec<SeriesSummary> = header
+        .measures
+        .iter()
+        .zip(&figures)
+        .map(|(measure, figures)| series_summary(measure, figures))
         .collect();
-    let part = |(index, report)| {
-        let Measure { name, excused, .. } = &header.measures[index];
-        Part { name, report, excused: excused.as_deref() }
-    };
-    let parts: Vec<Part<'_>> = judged.iter().map(|(index, report)| part((*index, report))).collect();
-    let mut report = overall(&parts);
-    if parts.is_empty() {
-        report.reasons = vec!["no measure has a deadline".to_owned()];
-    }
-    if !header.failures.is_empty() {
-        report.verdict = Verdict::Fail;
-        report.reasons.extend(header.failures.iter().cloned());
-    }
-    let VerdictReport { verdict, mut reasons, measure_more_s, .. } = report;
-    reasons.extend(header.loss_notes());
-    reasons.extend(header.problems.iter().filter(|problem| !header.failures.contains(problem)).cloned());
     Ok(RunSummary {
         robot: header.robot,
         label: header.label,
         experiment: header.experiment,
-        verdict,
-        reasons,
-        measure_more_s,
-        seconds,
+        verdict: report.verdict,
+        sentence: report.sentence(),
+        reasons: report.reasons,
+        measure_more_s: report.measure_more_s,
+        misses_per_job_below: report.misses_per_job_below,
+        seconds: figures.iter().filter_map(|figures| figures.seconds).fold(0.0, f64::max),
         measures,
         figures: header.figures,
         cpu: header.cpu,
@@ -128,77 +111,13 @@ pub fn summarise(dir: &RunDir) -> Result<RunSummary, LabError> {
     })
 }
 
-fn sum_up(dir: &RunDir, measure: &Measure) -> Result<(SeriesSummary, f64), LabError> {
-    let series = match dir.has_samples(&measure.file)? {
-        // A chain that never came to its end has none: it is judged all the same.
-        false if measure.judged => Series::default(),
-        _ => dir.series(measure)?,
-    };
-    let streamed: Option<Streamed> = match &measure.recorder {
-        Some(file) => Some(dir.read_json(file)?),
-        None => None,
-    };
-    // A recorder saw all values where the sample file kept the first ones only.
-    let beyond = streamed.filter(|s| s.recorder.count() > series.values_ns.len() as u64);
-    if let Some(Streamed { recorder, elapsed_ns, .. }) = &beyond {
-        let summary = in_us(recorder.summary());
-        return Ok((series_summary(measure, summary, recorder.misses()), *elapsed_ns as f64 / 1e9));
-    }
-    let misses =
-        measure.deadline_ns.map(|deadline| Misses::of(&series.values_ns, deadline)).unwrap_or_default();
-    let mut us: Vec<f64> = series.values_ns.iter().map(|&ns| ns as f64 / 1e3).collect();
-    let span_ns = match (measure.window_ns, series.times_ns.first(), series.times_ns.last()) {
-        (Some([from, to]), ..) if to != u64::MAX => to.saturating_sub(from),
-        (_, Some(first), Some(last)) => last.saturating_sub(*first),
-        _ => 0,
-    };
-    Ok((series_summary(measure, Summary::of(&mut us), misses), span_ns as f64 / 1e9))
-}
-
-fn series_summary(measure: &Measure, us: Summary, misses: Misses) -> SeriesSummary {
+fn series_summary(measure: &Measure, figures: &Figures) -> SeriesSummary {
     SeriesSummary {
         name: measure.name.clone(),
         title: measure.title.clone(),
         deadline_us: measure.deadline_ns.map(|ns| ns as f64 / 1e3),
-        us,
-        misses: misses.misses + measure.never,
-        longest_miss_run: misses.longest_run.max(measure.longest_miss_run.unwrap_or(0)),
-    }
-}
-
-/// Nanoseconds as microseconds.
-fn in_us(ns: Summary) -> Summary {
-    Summary {
-        count: ns.count,
-        mean: ns.mean / 1e3,
-        stddev: ns.stddev / 1e3,
-        min: ns.min / 1e3,
-        median: ns.median / 1e3,
-        p90: ns.p90 / 1e3,
-        p99: ns.p99 / 1e3,
-        p999: ns.p999 / 1e3,
-        worst: ns.worst / 1e3,
-    }
-}
-
-fn evidence(
-    header: &RunHeader,
-    measure: &Measure,
-    series: &SeriesSummary,
-    deadline_ns: u64,
-) -> SeriesEvidence {
-    SeriesEvidence {
-        unit: "values".to_owned(),
-        deadline_ns,
-        rate_hz: measure.rate_hz,
-        samples: series.us.count,
-        misses: series.misses - measure.never,
-        longest_run: series.longest_miss_run,
-        worst_ns: (series.us.worst * 1e3).round() as u64,
-        unfinished_late: measure.never,
-        records_lost: header.records_lost,
-        not_granted: header.not_granted.len() as u64,
-        stolen: Some(header.cpu.stolen),
-        ..SeriesEvidence::default()
+        us: figures.summary.over(1e3),
+        misses: figures.missed(),
+        longest_miss_run: figures.misses.map_or(0, |misses| misses.longest_run),
     }
 }

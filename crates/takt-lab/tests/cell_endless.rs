@@ -252,6 +252,8 @@ impl Bench {
             failures: Vec::new(),
             doubts: Vec::new(),
             longest_still_ms: 0.0,
+            losses: Default::default(),
+            link_losses: 0,
             detector_runs: 0,
             scaled: None,
             worker: None,

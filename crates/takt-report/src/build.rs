@@ -38,6 +38,8 @@ pub fn build(collection: &Collection) -> Document {
         sections.push(measure(context, number + 1, main));
     }
     sections.extend(questions(&contexts));
+    let losses = tables::losses(collection).map(Block::Table);
+    sections.extend(losses.map(|table| section("losses", "What was lost on the way", vec![table])));
     sections.extend(gpu(collection, &contexts));
     let figures = tables::figures_by_phase(collection).into_iter().chain(tables::figures(collection));
     let figures: Vec<Block> = figures.map(Block::Table).collect();
@@ -460,6 +462,7 @@ fn measure(context: &Context<'_>, number: usize, main: bool) -> Section {
         figures.extend(pictures::series(context, &id));
         figures.extend(pictures::trends(context, &id));
         tables::beside_the_paper(context).into_iter().for_each(|table| section.add(Block::Table(table)));
+        tables::share_of_the_period(context).into_iter().for_each(|table| section.add(Block::Table(table)));
         tables::effects(context).into_iter().for_each(|table| section.add(Block::Table(table)));
         section.add(Block::Table(tables::daq(context)));
     }

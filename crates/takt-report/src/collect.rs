@@ -34,6 +34,11 @@ pub struct Run {
 }
 
 impl Run {
+    /// What a verdict needs of it beside its series.
+    pub fn verdict_source(&self) -> crate::verdict::Source<'_> {
+        crate::verdict::Source { header: &self.header, doubt: self.seal.doubt() }
+    }
+
     /// The run as the origin of a figure.
     pub fn source(&self) -> Source {
         let hash = match &self.seal {

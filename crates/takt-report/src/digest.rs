@@ -1,25 +1,24 @@
 //! What a report needs of a measure in one configuration, in bounded size: samples are read once, digested and dropped, so
 //! that a campaign of any number of runs needs the memory of its largest configuration.
 
-use takt_rundir::{Measure, RunDir, Series};
+use takt_rundir::{Measure, Series, judged as judged_places};
 use takt_stats::evt;
 use takt_stats::low::LowRow;
 use takt_stats::misses::Misses;
 use takt_stats::quantile::Quantile;
-use takt_stats::recorder::Recorder;
 use takt_stats::trend::{MaxPoint, MaxTrend, MeanPoint, MeanTrend};
-use takt_stats::{SeriesEvidence, Streamed, Summary, VerdictReport, judge_series};
+use takt_stats::{Summary, VerdictReport};
 
-use crate::collect::{Collection, Group, Run, Seal};
+use crate::collect::{Collection, Group, Run};
 use crate::figure::{BoxRow, COLUMNS};
+use crate::figures::{Figures, Pool};
 use crate::phase::{PhaseDigest, phases};
-use crate::values::Values;
+use crate::verdict;
 
 /// Confidence of all intervals.
 pub const CONFIDENCE: f64 = 0.95;
-/// Samples that are pooled one by one over the repetitions of a configuration: 20 million take 320 MB. Beyond, each run
-/// is put into a recorder of constant size and known resolution.
-const POOLED_AT_MOST: usize = 20_000_000;
+/// Samples that are kept by phase: 20 million take 160 MB.
+const PHASES_AT_MOST: usize = 20_000_000;
 
 /// One run's part.
 #[derive(Clone, Debug)]
@@ -136,28 +135,6 @@ impl Digest {
     }
 }
 
-/// Reads the file in which a long run keeps every value by size.
-pub(crate) fn streamed(dir: &RunDir, file: &str) -> Result<Streamed, String> {
-    if file.is_empty() || file.contains(['/', '\\', '\0']) || file.starts_with('.') {
-        return Err(format!("recorder file \"{file}\" is no plain name"));
-    }
-    dir.read_json(file).map_err(|e| e.to_string())
-}
-
-/// Whether a recorder saw values that the sample file has not: the file keeps the first ones only. Where both saw all,
-/// samples say more. A recorder may have seen values outside the measured window too, and that alone is no reason to
-/// prefer it. `inside`: samples of the file within the window.
-pub(crate) fn beyond(dir: &RunDir, measure: &Measure, inside: u64, recorder: &Recorder) -> bool {
-    let count = recorder.count();
-    let all = || match measure.window_ns {
-        Some(_) => dir
-            .series(&Measure { window_ns: None, ..measure.clone() })
-            .map_or(0, |s| s.values_ns.len() as u64),
-        None => inside,
-    };
-    count > inside && count > all()
-}
-
 /// Sample files of a configuration up to this size are digested beside others: eight of them stay far below 1 GiB.
 const BESIDE_OTHERS_BYTES: u64 = 8 << 20;
 /// Most threads.
@@ -203,39 +180,19 @@ fn sample_bytes(run: &Run, measure: &Measure) -> u64 {
 }
 
 /// What is gathered while the runs of a configuration are read.
-#[derive(Default)]
-struct Pool {
+struct Gathered {
+    pool: Pool,
     runs: Vec<RunDigest>,
     failed: Vec<(usize, String)>,
-    /// Raw values in time order, for the analysis of extremes; empty once a recorder took over.
-    ordered: Vec<u64>,
-    recorder: Option<Recorder>,
-    /// The samples that long runs kept one by one, where the recorder has the others.
-    kept: Vec<u64>,
     /// Values by phase; emptied for good by a run whose samples are not all there.
     phases: Vec<(String, Vec<u64>)>,
     incomplete: bool,
 }
 
-impl Pool {
-    /// From here on values are counted and not kept.
-    fn record(&mut self, deadline_ns: Option<u64>) -> Result<&mut Recorder, String> {
-        let mut recorder = match self.recorder.take() {
-            Some(recorder) => recorder,
-            None => Recorder::new(deadline_ns).map_err(|e| e.to_string())?,
-        };
-        let ordered = std::mem::take(&mut self.ordered);
-        ordered.iter().for_each(|value| recorder.record(*value));
-        // Their order of time is still good for the analysis of extremes.
-        if self.kept.is_empty() {
-            self.kept = ordered;
-        }
-        Ok(self.recorder.insert(recorder))
-    }
-
+impl Gathered {
     fn add_phases(&mut self, source: &Run, series: &Series) {
         let room = |phases: &[(String, Vec<u64>)]| {
-            POOLED_AT_MOST.saturating_sub(phases.iter().map(|(_, values)| values.len()).sum())
+            PHASES_AT_MOST.saturating_sub(phases.iter().map(|(_, values)| values.len()).sum())
         };
         for phase in &source.header.phases {
             let name = crate::words::clean(&phase.name);
@@ -252,60 +209,41 @@ impl Pool {
     }
 
     fn take(&mut self, run: usize, source: &Run, measure: &Measure) -> Result<(), String> {
-        let series = source.dir.series(measure).map_err(|e| e.to_string());
-        let streamed = measure.recorder.as_deref().map(|file| streamed(&source.dir, file));
-        let (streamed, remark) = match streamed {
-            Some(Ok(streamed)) => (Some(streamed), None),
-            Some(Err(why)) => (None, Some(format!("only the samples kept one by one, for {why}"))),
-            None => (None, None),
-        };
-        let raw = series.as_ref().map_or(0, |s| s.values_ns.len() as u64);
-        let Some(streamed) = streamed.filter(|s| beyond(&source.dir, measure, raw, &s.recorder)) else {
-            let series = series?;
-            self.add_phases(source, &series);
-            let mut digest = of_series(run, measure, &series);
-            digest.remark = remark.map(|r| crate::words::clean(&r));
-            if self.recorder.is_some() || self.ordered.len() + series.values_ns.len() > POOLED_AT_MOST {
-                let recorder = self.record(measure.deadline_ns)?;
-                series.values_ns.iter().for_each(|v| recorder.record(*v));
-            } else if self.ordered.is_empty() {
-                self.ordered = series.values_ns;
-            } else {
-                self.ordered.extend_from_slice(&series.values_ns);
+        let figures = Figures::read(&source.dir, measure).map_err(|e| e.to_string())?;
+        let mut digest = of_series(run, measure, &figures.series);
+        (digest.summary, digest.misses) = (figures.summary, figures.misses);
+        digest.raw_samples = figures.kept();
+        digest.remark = figures.remark.as_deref().map(crate::words::clean);
+        match &figures.streamed {
+            None => self.add_phases(source, &figures.series),
+            Some(all) => {
+                // The raw samples of a long run are only its first ones: they serve the time series and nothing else.
+                self.incomplete = true;
+                digest.duration_s = figures.seconds.or(digest.duration_s);
+                if !all.max_trend.points().is_empty() {
+                    digest.max_trend = all.max_trend.points().to_vec();
+                }
+                if !all.mean_trend.points().is_empty() {
+                    digest.mean_trend = all.mean_trend.finish();
+                }
             }
-            self.runs.push(digest);
-            return Ok(());
-        };
-        // The raw samples of a long run are only its first ones: they serve the time series and nothing else.
-        self.incomplete = true;
-        let series = series.unwrap_or_default();
-        let mut digest = of_series(run, measure, &series);
-        digest.summary = streamed.recorder.summary();
-        digest.misses = measure.deadline_ns.map(|_| along_the_grid(streamed.recorder.misses(), measure));
-        digest.raw_samples = Some(raw);
-        if streamed.elapsed_ns > 0 {
-            digest.duration_s = Some(streamed.elapsed_ns as f64 / 1e9);
-        } else if let Some(rate) = measure.rate_hz {
-            digest.duration_s = (rate > 0.0).then(|| streamed.recorder.count() as f64 / rate);
         }
-        if !streamed.max_trend.points().is_empty() {
-            digest.max_trend = streamed.max_trend.points().to_vec();
-        }
-        if !streamed.mean_trend.points().is_empty() {
-            digest.mean_trend = streamed.mean_trend.finish();
-        }
-        let room = POOLED_AT_MOST.saturating_sub(self.kept.len());
-        self.kept.extend(series.values_ns.iter().take(room));
-        self.record(measure.deadline_ns)?.merge(&streamed.recorder).map_err(|e| e.to_string())?;
+        self.pool.add(&figures)?;
         self.runs.push(digest);
         Ok(())
     }
 }
 
 fn digest(collection: &Collection, configuration: usize, members: &[(usize, Measure)]) -> Digest {
-    let mut pool = Pool::default();
     let deadline_ns = members.first().and_then(|(_, m)| m.deadline_ns);
     let rate_hz = members.first().and_then(|(_, m)| m.rate_hz);
+    let mut gathered = Gathered {
+        pool: Pool::new(deadline_ns),
+        runs: Vec::new(),
+        failed: Vec::new(),
+        phases: Vec::new(),
+        incomplete: false,
+    };
     for (run, measure) in members {
         let outcome = if measure.deadline_ns != deadline_ns {
             let show = |d: Option<u64>| d.map_or("no deadline".to_owned(), |d| crate::words::time(d as f64));
@@ -315,45 +253,19 @@ fn digest(collection: &Collection, configuration: usize, members: &[(usize, Meas
                 show(deadline_ns)
             ))
         } else {
-            pool.take(*run, &collection.runs[*run], measure)
+            gathered.take(*run, &collection.runs[*run], measure)
         };
         if let Err(why) = outcome {
-            pool.failed.push((*run, crate::words::clean(&why)));
+            gathered.failed.push((*run, crate::words::clean(&why)));
         }
     }
-    let Pool { runs, failed, ordered, recorder, kept, phases: by_phase, incomplete } = pool;
-    let tail = match (deadline_ns, rate_hz) {
-        (Some(deadline), Some(rate)) if recorder.is_none() && !ordered.is_empty() => {
-            Some(evt::analyse(&ordered, rate, deadline).map_err(|refusal| refusal.to_string()))
-        }
-        (Some(deadline), Some(rate)) if recorder.is_some() => {
-            // The order of time is known of the first samples only.
-            let caveat = format!(
-                "from the first {} of {} samples, those kept one by one",
-                kept.len(),
-                pooled(&recorder)
-            );
-            let tail = evt::analyse(&kept, rate, deadline).map_err(|refusal| format!("{refusal} ({caveat})"));
-            Some(tail.map(|mut tail| {
-                tail.caveats.push(caveat);
-                tail
-            }))
-        }
-        _ => None,
-    };
-    drop(kept);
-    let (values, summary) = match recorder {
-        Some(recorder) => {
-            let summary = recorder.summary();
-            (Values::Recorded(Box::new(recorder)), summary)
-        }
-        None => {
-            let mut values: Vec<f64> = ordered.iter().map(|v| *v as f64).collect();
-            drop(ordered);
-            let summary = Summary::of(&mut values);
-            (Values::Sorted(values), summary)
-        }
-    };
+    let Gathered { pool, runs, failed, phases: by_phase, incomplete } = gathered;
+    let header = |run: &usize| &collection.runs[*run].header;
+    let read = |(run, _): &&(usize, Measure)| !failed.iter().any(|(other, _)| other == run);
+    let sources: Vec<_> = members.iter().filter(read).map(|(run, measure)| (header(run), measure)).collect();
+    let judged = verdict::of_measure(&sources, &pool);
+    let (values, summary) = pool.into_values();
+    let (verdict, tail) = judged.map_or((None, None), |judged| (Some(judged.report), judged.tail));
     let mut digest = Digest {
         configuration,
         runs,
@@ -376,88 +288,23 @@ fn digest(collection: &Collection, configuration: usize, members: &[(usize, Meas
             .collect(),
         phases: if incomplete { Vec::new() } else { phases(by_phase, deadline_ns) },
     };
-    digest.verdict = deadline_ns.map(|deadline| judge(collection, &digest, deadline));
+    digest.verdict = verdict.map(|report| {
+        // Where several measures are judged, what is in none of them belongs to the verdict over all.
+        let several = members.iter().any(|(run, _)| judged_places(&header(run).measures).len() > 1);
+        let own = || members.iter().map(|(run, _)| collection.runs[*run].verdict_source());
+        let runs: Vec<_> = if several { Vec::new() } else { own().collect() };
+        unread(verdict::concluded(report, &runs), &digest)
+    });
     digest
 }
 
-fn pooled(recorder: &Option<Recorder>) -> u64 {
-    recorder.as_ref().map_or(0, Recorder::count)
-}
-
-fn judge(collection: &Collection, digest: &Digest, deadline_ns: u64) -> VerdictReport {
-    let runs = || digest.runs.iter().map(|r| &collection.runs[r.run].header);
-    let never = digest.never();
-    let mut report = judge_series(&SeriesEvidence {
-        unit: "samples".to_owned(),
-        deadline_ns,
-        rate_hz: digest.rate_hz,
-        // What never came is a sample that missed.
-        samples: digest.summary.count.saturating_add(never),
-        misses: digest.misses().saturating_add(never),
-        longest_run: digest.longest_run(),
-        worst_ns: digest.summary.worst as u64,
-        records_lost: runs().fold(0, |sum, h| sum.saturating_add(h.records_lost)),
-        not_granted: runs().map(|h| h.not_granted.len() as u64).sum(),
-        // Beside others it stands in their table, and once among the warnings; the same sentence in every row hides the rest.
-        stolen: runs()
-            .map(|h| h.cpu.stolen)
-            .reduce(f64::max)
-            .filter(|_| collection.configurations.len() == 1),
-        tail_per_hour: digest.tail.as_ref().and_then(|t| t.as_ref().ok()).map(|t| t.per_hour),
-        ..SeriesEvidence::default()
-    });
-    if let Some(why) = digest.excuse() {
-        report.reasons.push(format!("given up, so that it does not count: {why}"));
+/// With what could not be read, which cannot be a PASS.
+fn unread(report: VerdictReport, digest: &Digest) -> VerdictReport {
+    if digest.failed.is_empty() {
+        return report;
     }
-    if never > 0 {
-        let at = report.reasons.len().min(1);
-        report
-            .reasons
-            .insert(at, format!("{never} of them never came: skipped releases or unanswered inputs"));
-    }
-    // What leaves no sample of this measure: a link that was lost, a robot that did not obey, another task that was late.
-    let failures: Vec<_> = runs().filter_map(|header| header.failures.first()).collect();
-    if let Some(first) = failures.first() {
-        let words = crate::words::count(
-            failures.len(),
-            "run failed by its own verdict",
-            "runs failed by their own verdict",
-        );
-        report.reasons.push(format!("{words}: {}", crate::words::clean(first)));
-        report.verdict = takt_stats::Verdict::Fail;
-    }
-    let unfinished = digest.runs.iter().filter(|r| collection.runs[r.run].seal == Seal::Missing).count();
-    if unfinished > 0 && report.verdict == takt_stats::Verdict::Pass {
-        let words =
-            crate::words::count(unfinished, "run was not ended in order", "runs were not ended in order");
-        report.reasons.push(format!("{words}, so that what never came is not known"));
-        report.verdict = takt_stats::Verdict::Inconclusive;
-    }
-    let doubted: Vec<String> =
-        digest.runs.iter().filter_map(|r| collection.runs[r.run].seal.doubt()).collect();
-    if let Some(first) = doubted.first() {
-        // Whoever changed one file may have changed the misses away. Those that are still there stay a FAIL.
-        let words = crate::words::count(doubted.len(), "run proves nothing", "runs prove nothing");
-        report.reasons.insert(0, format!("{words}: {}", crate::words::clean(first)));
-        if report.verdict == takt_stats::Verdict::Pass {
-            report.verdict = takt_stats::Verdict::Inconclusive;
-        }
-    }
-    if !digest.failed.is_empty() {
-        // What could not be read cannot be a PASS.
-        let words =
-            crate::words::count(digest.failed.len(), "run could not be read", "runs could not be read");
-        report.reasons.push(format!("{words}, so that a miss may be among its samples"));
-        if report.verdict == takt_stats::Verdict::Pass {
-            report.verdict = takt_stats::Verdict::Inconclusive;
-        }
-    }
-    report
-}
-
-/// The row of misses may be longer than the values that came tell: releases that never ran are in it.
-fn along_the_grid(misses: Misses, measure: &Measure) -> Misses {
-    Misses { longest_run: misses.longest_run.max(measure.longest_miss_run.unwrap_or(0)), ..misses }
+    let words = crate::words::count(digest.failed.len(), "run could not be read", "runs could not be read");
+    report.concluded(&[], &[format!("{words}, so that a miss may be among its samples")])
 }
 
 fn of_series(run: usize, measure: &Measure, series: &Series) -> RunDigest {
@@ -485,7 +332,7 @@ fn of_series(run: usize, measure: &Measure, series: &Series) -> RunDigest {
     RunDigest {
         run,
         summary: Summary::of(&mut copy),
-        misses: measure.deadline_ns.map(|deadline| along_the_grid(Misses::of(values, deadline), measure)),
+        misses: measure.deadline_ns.map(|deadline| Misses::of(values, deadline)),
         never: measure.never,
         duration_s,
         timed,

@@ -7,7 +7,7 @@ use takt_rundir::{Measure, RunDir, RunHeader};
 use takt_stats::histogram::Histogram;
 
 use crate::Error;
-use crate::digest::{beyond, streamed};
+use crate::figures::Figures;
 
 /// Bins of a histogram where none are asked for: 10 ms, as most plots of cyclictest need.
 pub const BINS: usize = 10_000;
@@ -48,16 +48,15 @@ fn open(run: &Path, measure: Option<&str>) -> Result<(RunDir, RunHeader, Measure
 pub fn histogram(run: &Path, measure: Option<&str>, bins: usize) -> Result<Histogram, Error> {
     let (dir, header, measure) = open(run, measure)?;
     let bins = bins.clamp(1, BINS_AT_MOST);
-    let series = dir.series(&measure);
-    if let Some(file) = &measure.recorder {
-        let streamed = streamed(&dir, file).map_err(|why| Error::Recorder { run: header.label, why })?;
-        // The samples kept one by one tell the cycles of overflows too; the recorder tells more where they are not all.
-        let kept = series.as_ref().map_or(0, |s| s.values_ns.len() as u64);
-        if beyond(&dir, &measure, kept, &streamed.recorder) {
-            return Ok(Histogram::of_recorder(&streamed.recorder, bins));
-        }
+    let figures = Figures::read(&dir, &measure)?;
+    if let Some(why) = figures.remark {
+        return Err(Error::Recorder { run: header.label, why });
     }
-    Ok(Histogram::of(&series?.values_ns, bins))
+    // The samples kept one by one tell the cycles of overflows too; the recorder tells more where they are not all.
+    Ok(match &figures.streamed {
+        Some(all) => Histogram::of_recorder(&all.recorder, bins),
+        None => Histogram::of(&figures.series.values_ns, bins),
+    })
 }
 
 /// Writes a run's measure as CSV: `sample,time_ns,<measure>_ns`, a line each in the order of time; without the time column

@@ -10,29 +10,24 @@ use takt_link_ethercat::control::{Idle, Interface, Wire, bring_up, in_process};
 use takt_link_ethercat::segment::{Segment, SegmentConfig};
 use takt_robot_humanoid::run::start_with;
 use takt_robot_humanoid::topology::Kind;
-use takt_robot_humanoid::{Controller, HumanoidConfig, Motion, Target};
+use takt_robot_humanoid::{Controller, HumanoidConfig, Moment, Motion, Target};
 use takt_rt::periodic::SleepStrategy;
 use takt_rt::ring::ring;
 use takt_rt::settings::ThreadSettings;
 
-/// Shoulders wave with half a radian, twice in three seconds.
+/// Shoulders wave with half a radian, twice in three seconds; all other joints hold.
 struct Wave {
     shoulders: Vec<bool>,
-    /// Where joints stood when the motion began.
-    start_rad: Vec<f64>,
 }
 
 impl Motion for Wave {
-    fn plan(&mut self, time_s: f64, measured_rad: &[f64], targets: &mut [Target]) {
+    fn plan(&mut self, moment: &Moment<'_>, targets: &mut [Target]) {
         const RATE: f64 = 2.0 / 3.0 * std::f64::consts::TAU;
-        if self.start_rad.is_empty() {
-            // Its memory was taken before the motion began: nothing here allocates.
-            self.start_rad.extend_from_slice(measured_rad);
-        }
+        let angle = RATE * moment.time_s;
         for (joint, target) in targets.iter_mut().enumerate() {
             let swing_rad = if self.shoulders[joint] { 0.5 } else { 0.0 };
-            target.position_rad = self.start_rad[joint] + swing_rad * (1.0 - (RATE * time_s).cos()) / 2.0;
-            target.velocity_rad_s = swing_rad * RATE * (RATE * time_s).sin() / 2.0;
+            target.position_rad = moment.start_rad[joint] + swing_rad * (1.0 - angle.cos()) / 2.0;
+            target.velocity_rad_s = swing_rad * RATE * angle.sin() / 2.0;
         }
     }
 }
@@ -49,8 +44,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         .filter(|device| device.kind == Kind::Drive)
         .map(|device| device.name.contains("shoulder"))
         .collect();
-    let start_rad = Vec::with_capacity(shoulders.len());
-    let controller = Controller::with_motion(&config, Box::new(Wave { shoulders, start_rad }));
+    let controller = Controller::with_motion(&config, Box::new(Wave { shoulders }));
 
     let link = bring_up(wire, &config.control(), &mut |_| {})?;
     let settings = ThreadSettings::default();

@@ -16,12 +16,23 @@ pub struct Target {
     pub velocity_rad_s: f64,
 }
 
-/// Moves the robot. Joints are the drives in the order of the wire.
+/// What a motion knows in a cycle. Joints are the drives in the order of the wire.
+#[derive(Debug, Clone, Copy)]
+pub struct Moment<'a> {
+    /// Since the motion began, seconds.
+    pub time_s: f64,
+    /// Where joints were held when it began.
+    pub start_rad: &'a [f64],
+    /// Where joints were measured, as of this cycle's inputs.
+    pub measured_rad: &'a [f64],
+}
+
+/// Moves the robot.
 pub trait Motion: Send {
-    /// One cycle: `time_s` since the motion began, where joints were measured, and where each is to be (as it was left in the
-    /// cycle before). Called at every cycle's time while the robot moves, in the real-time thread: it must not allocate, lock
-    /// or block. A target that is no number holds the joint where it is.
-    fn plan(&mut self, time_s: f64, measured_rad: &[f64], targets: &mut [Target]);
+    /// One cycle: where each joint is to be, as it was left in the cycle before. Called at every cycle's time while the robot
+    /// moves, in the real-time thread: it must not allocate, lock or block. A target that is no number holds the joint where
+    /// it is.
+    fn plan(&mut self, moment: &Moment<'_>, targets: &mut [Target]);
 }
 
 /// A joint's part in the walk.
@@ -32,7 +43,7 @@ struct Swing {
     swings: f64,
 }
 
-/// The built-in walk: each joint a sine around its middle, growing over the ramp.
+/// The built-in walk: over the ramp, from where a joint stood to a sine around its middle.
 pub struct Walk {
     swings: Vec<Swing>,
     walk_hz: f64,
@@ -57,17 +68,18 @@ impl Walk {
 }
 
 impl Motion for Walk {
-    fn plan(&mut self, time_s: f64, _measured_rad: &[f64], targets: &mut [Target]) {
+    fn plan(&mut self, moment: &Moment<'_>, targets: &mut [Target]) {
+        let time_s = moment.time_s;
         let share = if self.ramp_s > 0.0 { (time_s / self.ramp_s).min(1.0) } else { 1.0 };
         let growth = if share < 1.0 && self.ramp_s > 0.0 { 1.0 / self.ramp_s } else { 0.0 };
-        for (swing, target) in self.swings.iter().zip(targets) {
+        for ((swing, target), &start_rad) in self.swings.iter().zip(targets).zip(moment.start_rad) {
             let Swing { middle_rad, swing_rad, phase_turns, swings } = *swing;
             let rate = std::f64::consts::TAU * self.walk_hz * swings;
             let angle = rate * time_s + std::f64::consts::TAU * phase_turns;
             let wave = middle_rad + swing_rad * angle.sin();
             *target = Target {
-                position_rad: share * wave,
-                velocity_rad_s: share * swing_rad * rate * angle.cos() + growth * wave,
+                position_rad: start_rad + share * (wave - start_rad),
+                velocity_rad_s: share * swing_rad * rate * angle.cos() + growth * (wave - start_rad),
             };
         }
     }

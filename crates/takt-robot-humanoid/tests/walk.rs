@@ -7,7 +7,7 @@ use takt_link_ethercat::control::{Idle, Link, bring_up, in_process};
 use takt_link_ethercat::segment::{AlState, Segment, SegmentConfig, SegmentControl};
 use takt_robot_humanoid::run::{self, CycleRecord, Finished, Running};
 use takt_robot_humanoid::topology::Kind;
-use takt_robot_humanoid::{Controller, HumanoidConfig, Mode, Motion, StopReason, Target};
+use takt_robot_humanoid::{Controller, HumanoidConfig, Mode, Moment, Motion, StopReason, Target};
 use takt_rt::periodic::SleepStrategy;
 use takt_rt::ring::{Consumer, ring};
 use takt_rt::settings::ThreadSettings;
@@ -69,8 +69,9 @@ impl Robot {
 struct Odd;
 
 impl Motion for Odd {
-    fn plan(&mut self, time_s: f64, measured_rad: &[f64], targets: &mut [Target]) {
-        assert_eq!(measured_rad.len(), targets.len());
+    fn plan(&mut self, moment: &Moment<'_>, targets: &mut [Target]) {
+        let time_s = moment.time_s;
+        assert_eq!((moment.measured_rad.len(), moment.start_rad.len()), (targets.len(), targets.len()));
         let positions = [f64::NAN, 0.2, f64::INFINITY, 1e9];
         targets[0].position_rad = if time_s < 1.0 { 0.2 } else { positions[(time_s * 50.0) as usize % 4] };
     }

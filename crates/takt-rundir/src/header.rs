@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use takt_stats::VerdictConfig;
+
 use crate::loss::Loss;
 use crate::machine::{CpuShare, Machine};
 
@@ -80,6 +82,9 @@ pub struct Measure {
     /// Why its misses do not count against the run: it was given up in a declared order so that others could be kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub excused: Option<String>,
+    /// What its samples are, plural, for sentences: "reactions", "edges". "jobs" when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unit: Option<String>,
 }
 
 impl Measure {
@@ -100,6 +105,7 @@ impl Measure {
             recorder: None,
             judged: false,
             excused: None,
+            unit: None,
         }
     }
 
@@ -115,6 +121,13 @@ impl Measure {
     #[must_use]
     pub fn deadline_ns(mut self, deadline_ns: u64) -> Self {
         self.deadline_ns = Some(deadline_ns);
+        self
+    }
+
+    /// Its samples by their name, plural.
+    #[must_use]
+    pub fn unit(mut self, unit: &str) -> Self {
+        self.unit = Some(unit.to_owned());
         self
     }
 
@@ -208,9 +221,46 @@ pub struct RunHeader {
     /// What was lost between the run's computers, sensors and drives, and what of it is allowed; also where nothing was lost.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub losses: Vec<Loss>,
-    /// Why the robot's own verdict is FAIL, a sentence each; a report of its measures cannot say otherwise.
+    /// What fails the run whatever its measures say, a sentence each: a link that was lost, a robot that did not obey, frames that
+    /// never came. Part of the one verdict.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub failures: Vec<String>,
+    /// What keeps the run from a PASS though nothing was missed, a sentence each.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub doubts: Vec<String>,
+    /// What the robot's file claims of its measures; the verdict is about that.
+    #[serde(default, skip_serializing_if = "VerdictConfig::is_default")]
+    pub verdict: VerdictConfig,
+}
+
+impl RunHeader {
+    /// Makes the measures that the robot's file claims something of needed for the verdict, beside those that are anyway.
+    ///
+    /// # Errors
+    /// A sentence: a measure that this robot has not, or that has no deadline to miss.
+    pub fn judge_claims(&mut self) -> Result<(), String> {
+        let anyway = judged(&self.measures);
+        for name in self.verdict.measures.keys() {
+            let known = self.measures.iter_mut().find(|measure| measure.name == *name);
+            match known.map(|measure| (measure.deadline_ns.is_some(), measure)) {
+                Some((true, measure)) => measure.judged = true,
+                Some((false, _)) => {
+                    return Err(format!(
+                        "verdict.measures.{name}: this measure has no deadline that it could miss"
+                    ));
+                }
+                None => {
+                    let with = self.measures.iter().filter(|measure| measure.deadline_ns.is_some());
+                    let names: Vec<&str> = with.map(|measure| measure.name.as_str()).collect();
+                    return Err(format!("verdict.measures.{name}: accepted are {}", names.join(", ")));
+                }
+            }
+        }
+        if !self.verdict.measures.is_empty() {
+            anyway.into_iter().for_each(|index| self.measures[index].judged = true);
+        }
+        Ok(())
+    }
 }
 
 impl RunHeader {

@@ -4,7 +4,10 @@
 //! Nothing here filters: the tail is the message (DESIGN.md, rule 2). Nothing here reads files or clocks, and
 //! whatever draws random numbers takes its seed from the caller or a constant: the same data gives the same answer.
 
+pub mod binomial;
 pub mod bootstrap;
+pub mod claim;
+pub mod dependence;
 pub mod evt;
 pub mod histogram;
 pub mod low;
@@ -21,6 +24,7 @@ pub mod trend;
 mod verdict;
 
 pub use bootstrap::{BootstrapError, Difference, Statistic};
+pub use claim::{Claim, Limit, MeasureClaim, VerdictConfig};
 pub use histogram::Histogram;
 pub use low::LowRow;
 pub use misses::Misses;
@@ -31,5 +35,5 @@ pub use streamed::Streamed;
 pub use summary::{Summary, reduction};
 pub use trend::{MaxPoint, MaxTrend, MeanPoint, MeanTrend};
 pub use verdict::{
-    DeadlineEvidence, Part, SeriesEvidence, Verdict, VerdictReport, judge, judge_series, overall,
+    Part, SeriesEvidence, Verdict, VerdictReport, judge_series, overall, sentence, stolen_words,
 };

@@ -5,8 +5,10 @@ use serde::{Deserialize, Serialize};
 use crate::moments::Moments;
 use crate::quantile;
 
-/// Moments and order statistics of one sample, in the unit of the sample. Everything is 0 for an empty one.
+/// Moments and order statistics of one sample, in the unit of the sample. Everything is 0 for an empty one; written as JSON, its
+/// figures are null then, for nothing was measured that could be 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(into = "Told", from = "Told")]
 pub struct Summary {
     /// Number of values.
     pub count: u64,
@@ -26,6 +28,54 @@ pub struct Summary {
     pub p999: f64,
     /// Greatest value ("worst"), never an estimate.
     pub worst: f64,
+}
+
+/// A summary as it is written.
+#[derive(Serialize, Deserialize)]
+struct Told {
+    count: u64,
+    mean: Option<f64>,
+    stddev: Option<f64>,
+    min: Option<f64>,
+    median: Option<f64>,
+    p90: Option<f64>,
+    p99: Option<f64>,
+    p999: Option<f64>,
+    worst: Option<f64>,
+}
+
+impl From<Summary> for Told {
+    fn from(s: Summary) -> Self {
+        let some = |value| (s.count > 0).then_some(value);
+        Self {
+            count: s.count,
+            mean: some(s.mean),
+            stddev: some(s.stddev),
+            min: some(s.min),
+            median: some(s.median),
+            p90: some(s.p90),
+            p99: some(s.p99),
+            p999: some(s.p999),
+            worst: some(s.worst),
+        }
+    }
+}
+
+impl From<Told> for Summary {
+    fn from(t: Told) -> Self {
+        let value = Option::unwrap_or_default;
+        Self {
+            count: t.count,
+            mean: value(t.mean),
+            stddev: value(t.stddev),
+            min: value(t.min),
+            median: value(t.median),
+            p90: value(t.p90),
+            p99: value(t.p99),
+            p999: value(t.p999),
+            worst: value(t.worst),
+        }
+    }
 }
 
 impl Summary {
@@ -53,6 +103,24 @@ impl Summary {
             p99: rank(0.99),
             p999: rank(0.999),
             worst: values[count - 1],
+        }
+    }
+}
+
+impl Summary {
+    /// In another unit: every value over `by`.
+    #[must_use]
+    pub fn over(self, by: f64) -> Self {
+        Self {
+            count: self.count,
+            mean: self.mean / by,
+            stddev: self.stddev / by,
+            min: self.min / by,
+            median: self.median / by,
+            p90: self.p90 / by,
+            p99: self.p99 / by,
+            p999: self.p999 / by,
+            worst: self.worst / by,
         }
     }
 }
@@ -93,6 +161,18 @@ mod tests {
         assert_eq!(Summary::of(&mut []), Summary::default());
         let s = Summary::of(&mut [7.0]);
         assert_eq!((s.count, s.mean, s.stddev, s.median, s.worst), (1, 7.0, 0.0, 7.0, 7.0));
+    }
+
+    #[test]
+    fn what_was_not_measured_is_written_as_null_and_never_as_0() {
+        let empty = serde_json::to_value(Summary::default()).unwrap();
+        let figures = ["mean", "stddev", "min", "median", "p90", "p99", "p999", "worst"];
+        assert!(figures.iter().all(|name| empty[name].is_null()) && empty["count"] == 0, "{empty}");
+        assert_eq!(serde_json::from_value::<Summary>(empty).unwrap(), Summary::default());
+        let some = Summary::of(&mut [0.0, 3.0]);
+        let written = serde_json::to_value(some).unwrap();
+        assert_eq!((&written["min"], &written["worst"]), (&0.0.into(), &3.0.into()));
+        assert_eq!(serde_json::from_value::<Summary>(written).unwrap(), some);
     }
 
     #[test]

@@ -14,25 +14,28 @@ pub struct ConditionRow {
     /// Values measured.
     pub count: u64,
     /// Maximum (Td_max), microseconds, as all that follow.
-    pub max: f64,
+    pub max: Option<f64>,
     /// Mean (Td_mean).
-    pub mean: f64,
+    pub mean: Option<f64>,
     /// Median.
-    pub median: f64,
+    pub median: Option<f64>,
     /// Standard deviation.
-    pub stddev: f64,
+    pub stddev: Option<f64>,
     /// Least value.
-    pub min: f64,
+    pub min: Option<f64>,
     /// 90 % quantile.
-    pub p90: f64,
+    pub p90: Option<f64>,
     /// 99 % quantile.
-    pub p99: f64,
+    pub p99: Option<f64>,
     /// Values beyond the deadline, where there is one.
-    pub misses: u64,
+    pub misses: Option<u64>,
+    /// The verdict on all repetitions in one sentence; null without a deadline.
+    #[serde(default)]
+    pub sentence: Option<String>,
     /// Single figures of the runs, units in the names.
     pub figures: BTreeMap<String, f64>,
     /// Greatest share of the processor time that the hypervisor took, 0..=1.
-    pub stolen: f64,
+    pub stolen: Option<f64>,
     /// Labels: settings not granted, runs that failed, tools that died.
     pub labels: Vec<String>,
     /// The run directories.
@@ -45,18 +48,20 @@ pub fn condition_rows(table: &Table) -> Vec<ConditionRow> {
 }
 
 fn condition_row(row: &Row) -> ConditionRow {
+    let figure = |value: f64| (row.us.count > 0).then_some(value);
     let values: Vec<&str> = row.factors.iter().map(|f| f.value.as_str()).collect();
     ConditionRow {
         condition: values.join(", "),
         count: row.us.count,
-        max: row.us.worst,
-        mean: row.us.mean,
-        median: row.us.median,
-        stddev: row.us.stddev,
-        min: row.us.min,
-        p90: row.us.p90,
-        p99: row.us.p99,
+        max: figure(row.us.worst),
+        mean: figure(row.us.mean),
+        median: figure(row.us.median),
+        stddev: figure(row.us.stddev),
+        min: figure(row.us.min),
+        p90: figure(row.us.p90),
+        p99: figure(row.us.p99),
         misses: row.misses,
+        sentence: row.sentence.clone(),
         figures: row.figures.clone(),
         stolen: row.stolen,
         labels: row.not_granted.iter().chain(&row.problems).cloned().collect(),

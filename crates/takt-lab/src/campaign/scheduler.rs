@@ -17,21 +17,24 @@ pub struct SchedulerRow {
     /// Values measured.
     pub count: u64,
     /// Mean, microseconds, as all that follow.
-    pub mean: f64,
+    pub mean: Option<f64>,
     /// Median.
-    pub median: f64,
+    pub median: Option<f64>,
     /// Maximum.
-    pub max: f64,
+    pub max: Option<f64>,
     /// Standard deviation.
-    pub stddev: f64,
+    pub stddev: Option<f64>,
     /// 90 % quantile.
-    pub p90: f64,
+    pub p90: Option<f64>,
     /// 99 % quantile.
-    pub p99: f64,
+    pub p99: Option<f64>,
     /// Releases that missed their deadline or never came.
-    pub misses: u64,
+    pub misses: Option<u64>,
     /// Longest row of misses.
-    pub longest_miss_run: u64,
+    pub longest_miss_run: Option<u64>,
+    /// The verdict on all repetitions in one sentence; null without a deadline.
+    #[serde(default)]
+    pub sentence: Option<String>,
     /// Root mean square of the position error, metres; null for a robot that has none.
     pub position_rms_m: Option<f64>,
     /// Root mean square of the distance from the same flight with punctual jobs, metres: what lateness alone cost.
@@ -39,7 +42,7 @@ pub struct SchedulerRow {
     /// Share of the repetitions whose vehicle was lost, 0..=1; their position errors are of the time until then.
     pub diverged: Option<f64>,
     /// Greatest share of the processor time that the hypervisor took, 0..=1.
-    pub stolen: f64,
+    pub stolen: Option<f64>,
     /// Labels: settings not granted, runs that failed, tools that died.
     pub labels: Vec<String>,
     /// The run directories.
@@ -57,19 +60,21 @@ fn scheduler_row(row: &Row) -> SchedulerRow {
         Ok(policy) => words(&policy),
         Err(_) => (text.to_owned(), String::new()),
     };
+    let figure = |value: f64| (row.us.count > 0).then_some(value);
     SchedulerRow {
         policy,
         parameter,
         stress: row.factor("stress").unwrap_or("off").to_owned(),
         count: row.us.count,
-        mean: row.us.mean,
-        median: row.us.median,
-        max: row.us.worst,
-        stddev: row.us.stddev,
-        p90: row.us.p90,
-        p99: row.us.p99,
+        mean: figure(row.us.mean),
+        median: figure(row.us.median),
+        max: figure(row.us.worst),
+        stddev: figure(row.us.stddev),
+        p90: figure(row.us.p90),
+        p99: figure(row.us.p99),
         misses: row.misses,
         longest_miss_run: row.longest_miss_run,
+        sentence: row.sentence.clone(),
         position_rms_m: row.figures.get("position_rms_m").copied(),
         deviation_rms_m: row.figures.get("deviation_rms_m").copied(),
         diverged: row.figures.get("diverged").copied(),

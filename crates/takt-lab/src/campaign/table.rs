@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use takt_rundir::{FactDifference, Factor, Loss, Measure, RunDir, RunHeader};
-use takt_stats::Summary;
-use takt_stats::misses::Misses;
+use takt_report::Figures;
+use takt_rundir::{FactDifference, Factor, Loss, RunDir, RunHeader};
+use takt_stats::{Summary, Verdict};
 
 use super::engine::Campaign;
 use super::plan::{CellRun, Plan};
@@ -24,27 +24,33 @@ pub struct Row {
     pub planned: u32,
     /// Name of the measure; the first of the robot's.
     pub measure: String,
-    /// Its values over all repetitions, microseconds.
+    /// Its values over all repetitions, microseconds; null where nothing was measured, as all figures.
     pub us: Summary,
     /// Means of the repetitions: least and greatest, microseconds.
-    pub mean_range_us: [f64; 2],
+    pub mean_range_us: Option<[f64; 2]>,
     /// Maxima of the repetitions: least and greatest, microseconds.
-    pub max_range_us: [f64; 2],
+    pub max_range_us: Option<[f64; 2]>,
     /// Deadline, microseconds.
     pub deadline_us: Option<f64>,
     /// Values beyond the deadline, and those that never came.
-    pub misses: u64,
+    pub misses: Option<u64>,
     /// Of these, the ones that never came: skipped releases, inputs dropped or unanswered. Mean to maximum are of the others.
     #[serde(default)]
-    pub never: u64,
+    pub never: Option<u64>,
     /// Longest row of misses in one repetition.
-    pub longest_miss_run: u64,
+    pub longest_miss_run: Option<u64>,
+    /// The verdict on all repetitions together, as reports have it.
+    #[serde(default)]
+    pub verdict: Option<Verdict>,
+    /// The verdict in one sentence.
+    #[serde(default)]
+    pub sentence: Option<String>,
     /// Single figures: means over the repetitions, units in the names.
     pub figures: BTreeMap<String, f64>,
     /// Greatest share of the processor time that the hypervisor took in one repetition.
-    pub stolen: f64,
+    pub stolen: Option<f64>,
     /// Records lost.
-    pub records_lost: u64,
+    pub records_lost: Option<u64>,
     /// What was lost on the robot's wires over all repetitions, and what of it is allowed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub losses: Vec<Loss>,
@@ -62,46 +68,51 @@ impl Row {
         self.factors.iter().find(|f| f.name == name).map(|f| f.value.as_str())
     }
 
-    fn add(&mut self, dir: &RunDir, values_us: &mut Vec<f64>) -> Result<RunHeader, LabError> {
+    fn add(&mut self, dir: RunDir, runs: &mut Vec<(RunHeader, RunDir)>) -> Result<(), LabError> {
         let header = dir.header()?;
-        let main: Option<&Measure> = header.measures.first();
-        if let Some(measure) = main {
+        if let Some(measure) = header.measures.first() {
             if !self.measure.is_empty() && self.measure != measure.name {
                 let found = format!("main measure \"{}\"", measure.name);
                 return Err(LabError::damaged(dir.path(), found, "the measure of the runs beside it"));
             }
+            let one = Figures::read(&dir, measure)?.summary.over(1e3);
             self.measure.clone_from(&measure.name);
-            let series = dir.series(measure)?;
-            let misses = measure.deadline_ns.map(|ns| Misses::of(&series.values_ns, ns)).unwrap_or_default();
-            self.misses = self.misses.saturating_add(misses.misses).saturating_add(measure.never);
-            self.never = self.never.saturating_add(measure.never);
-            let row = misses.longest_run.max(measure.longest_miss_run.unwrap_or(0));
-            self.longest_miss_run = self.longest_miss_run.max(row);
             self.deadline_us = measure.deadline_ns.map(|ns| ns as f64 / 1e3);
-            let mut own: Vec<f64> = series.values_ns.iter().map(|&ns| ns as f64 / 1e3).collect();
-            let one = Summary::of(&mut own);
-            let widen = |range: &mut [f64; 2], value: f64| {
-                let first = self.measured == 0;
-                *range = [
-                    if first { value } else { range[0].min(value) },
-                    if first { value } else { range[1].max(value) },
-                ];
-            };
-            widen(&mut self.mean_range_us, one.mean);
-            widen(&mut self.max_range_us, one.worst);
-            values_us.append(&mut own);
+            if one.count > 0 {
+                widen(&mut self.mean_range_us, one.mean);
+                widen(&mut self.max_range_us, one.worst);
+            }
         }
         self.measured += 1;
-        self.stolen = self.stolen.max(header.cpu.stolen);
-        self.records_lost += header.records_lost;
+        self.stolen = Some(self.stolen.map_or(header.cpu.stolen, |before| before.max(header.cpu.stolen)));
+        self.records_lost = Some(self.records_lost.unwrap_or(0) + header.records_lost);
         Loss::add_all(&mut self.losses, &header.losses);
         self.not_granted.extend(header.not_granted.iter().cloned());
         for (name, value) in &header.figures {
             *self.figures.entry(name.clone()).or_default() += value;
         }
         self.run_dirs.push(dir.path().display().to_string());
-        Ok(header)
+        runs.push((header, dir));
+        Ok(())
     }
+
+    /// Figures and verdict of all repetitions together, by the reports' own way.
+    fn conclude(&mut self, runs: &[(RunHeader, RunDir)]) -> Result<(), LabError> {
+        let Some(all) = takt_report::verdict::of_runs(runs)? else { return Ok(()) };
+        self.us = all.main.summary().over(1e3);
+        if let Some(report) = all.report {
+            self.misses = Some(all.main.misses().misses.saturating_add(all.main.never()));
+            self.longest_miss_run = Some(all.main.misses().longest_run);
+            (self.verdict, self.sentence) = (Some(report.verdict), Some(report.sentence()));
+        }
+        self.never = Some(all.main.never());
+        Ok(())
+    }
+}
+
+fn widen(range: &mut Option<[f64; 2]>, value: f64) {
+    let [low, high] = range.unwrap_or([value; 2]);
+    *range = Some([low.min(value), high.max(value)]);
 }
 
 /// The table of a campaign.
@@ -134,9 +145,12 @@ impl Table {
         let mut rows = Vec::new();
         for (factors, runs) in plan.configurations() {
             let mut row = Row { factors, planned: runs.len() as u32, ..Row::default() };
-            let mut values_us = Vec::new();
+            let mut read = Vec::new();
             for run in runs {
-                let Some(header) = add(campaign, run, failures, &mut row, &mut values_us)? else { continue };
+                if !add(campaign, run, failures, &mut row, &mut read) {
+                    continue;
+                }
+                let Some((header, _)) = read.last() else { continue };
                 let before = &first.get_or_insert_with(|| header.clone()).machine;
                 for difference in campaign.unplanned(before.differences(&header.machine)) {
                     if !differences.contains(&difference) {
@@ -144,7 +158,7 @@ impl Table {
                     }
                 }
             }
-            row.us = Summary::of(&mut values_us);
+            row.conclude(&read)?;
             let measured = f64::from(row.measured.max(1));
             row.figures.values_mut().for_each(|sum| *sum /= measured);
             row.not_granted.sort();
@@ -178,8 +192,8 @@ fn points(rows: &[Row]) -> Vec<Point> {
             noise: row.factor("noise")?.parse().ok()?,
             kernel: row.factor("kernel").unwrap_or_default().to_owned(),
             count: row.us.count,
-            never: row.never,
-            misses: row.misses,
+            never: row.never.unwrap_or(0),
+            misses: row.misses.unwrap_or(0),
             mean_ms: row.us.mean / 1e3,
             worst_ms: row.us.worst / 1e3,
             stddev_ms: row.us.stddev / 1e3,
@@ -189,33 +203,31 @@ fn points(rows: &[Row]) -> Vec<Point> {
     rows.iter().filter_map(point).filter(|point| point.count > 0).collect()
 }
 
+/// Adds a run, whatever became of it; whether its figures are there.
 fn add(
     campaign: &Campaign,
     run: &CellRun,
     failures: &BTreeMap<String, String>,
     row: &mut Row,
-    values_us: &mut Vec<f64>,
-) -> Result<Option<RunHeader>, LabError> {
+    read: &mut Vec<(RunHeader, RunDir)>,
+) -> bool {
     let dir = RunDir::open(&campaign.path().join(&run.name)).ok().filter(RunDir::is_complete);
     let Some(dir) = dir else {
         row.problems.push(match failures.get(&run.name) {
             Some(cause) => format!("{}: failed: {cause}", run.name),
             None => format!("{}: not measured yet", run.name),
         });
-        return Ok(None);
+        return false;
     };
     if let Some(doubt) = dir.seal_state().doubt() {
         row.problems.push(format!("{}: left out, it proves nothing: {doubt}", run.name));
-        return Ok(None);
+        return false;
     }
-    match row.add(&dir, values_us) {
-        Ok(header) => {
-            row.problems.extend(header.problems.iter().map(|problem| format!("{}: {problem}", run.name)));
-            Ok(Some(header))
-        }
-        Err(error) => {
-            row.problems.push(format!("{}: {error}", run.name));
-            Ok(None)
-        }
+    if let Err(error) = row.add(dir, read) {
+        row.problems.push(format!("{}: {error}", run.name));
+        return false;
     }
+    let problems = read.iter().rev().take(1).flat_map(|(header, _)| &header.problems);
+    row.problems.extend(problems.map(|problem| format!("{}: {problem}", run.name)));
+    true
 }

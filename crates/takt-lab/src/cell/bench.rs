@@ -94,8 +94,8 @@ pub struct BenchRow {
     pub noise: u32,
     /// Repetitions measured.
     pub repetitions: u32,
-    /// Reaction time over the repetitions, milliseconds.
-    pub reaction_ms: ReactionRow,
+    /// Reaction time over the repetitions, milliseconds; null where nothing was answered.
+    pub reaction_ms: Option<ReactionRow>,
     /// Reactions later than the deadline, all repetitions.
     pub misses: u64,
     /// Reactions measured, all repetitions.
@@ -113,6 +113,9 @@ pub struct BenchRow {
     /// Runs by verdict.
     #[serde(default)]
     pub verdicts: BTreeMap<String, u32>,
+    /// The verdict on each run in one sentence.
+    #[serde(default)]
+    pub sentences: Vec<String>,
     /// How much work was done, all repetitions.
     #[serde(default)]
     pub work: Work,
@@ -339,18 +342,19 @@ fn row(policy: PolicyMix, noise: u32, runs: &[CellSummary]) -> BenchRow {
         policy,
         noise,
         repetitions: runs.len() as u32,
-        reaction_ms: ReactionRow {
+        reaction_ms: (means.count > 0).then_some(ReactionRow {
             mean: means.mean,
             worst: worsts.worst,
             mean_range: [means.min, means.worst],
             worst_range: [worsts.min, worsts.median, worsts.worst],
-        },
+        }),
         misses: runs.iter().map(|r| r.misses).sum(),
         reactions: runs.iter().map(|r| r.reaction_ms.count).sum(),
         frames_dropped: runs.iter().map(|r| r.frames_dropped).sum(),
         ssm_misses: runs.iter().map(|r| r.ssm.misses).sum(),
         tasks: tasks(runs),
         losses: counts(runs.iter().flat_map(|r| &r.losses).map(|(why, count)| (why.clone(), *count))),
+        sentences: runs.iter().map(|r| r.sentence.clone()).collect(),
         verdicts: counts(runs.iter().map(|r| (r.verdict.to_string(), 1))),
         work: Work::sum(runs.iter().map(|r| &r.work)),
         against_cfs: None,
@@ -396,9 +400,9 @@ pub fn against_cfs(row: &BenchRow, rows: &[BenchRow]) -> Option<Against> {
     if row.policy == PolicyMix::CfsCfs {
         return None;
     }
-    let (before, now) = (&cfs.reaction_ms, &row.reaction_ms);
-    let mean = reduction(before.mean, now.mean);
-    let worst = reduction(before.worst, now.worst);
+    let both = cfs.reaction_ms.zip(row.reaction_ms);
+    let mean = both.and_then(|(before, now)| reduction(before.mean, now.mean));
+    let worst = both.and_then(|(before, now)| reduction(before.worst, now.worst));
     let better = |percent: Option<f64>, sign: f64| percent.is_some_and(|percent| percent * sign > 0.0);
     let mut against = Against { mean_percent: mean, worst_percent: worst, refused: Vec::new() };
     for (side, other, sign) in [(row, cfs, 1.0), (cfs, row, -1.0)] {
@@ -422,12 +426,12 @@ mod tests {
             policy,
             noise: 128,
             repetitions: 1,
-            reaction_ms: ReactionRow {
+            reaction_ms: Some(ReactionRow {
                 mean,
                 worst: 2.0 * mean,
                 mean_range: [mean; 2],
                 worst_range: [mean; 3],
-            },
+            }),
             misses: 0,
             reactions: judged,
             frames_dropped: 0,
@@ -435,6 +439,7 @@ mod tests {
             tasks: Vec::new(),
             losses: BTreeMap::new(),
             verdicts: BTreeMap::new(),
+            sentences: Vec::new(),
             work: Work { seconds: 10.0, frames_judged: judged, ssm_jobs: 5000, ..Work::default() },
             against_cfs: None,
             stolen: 0.0,

@@ -27,7 +27,7 @@ use super::worker_rows::{GPU_EVENTS, GPU_FRAMES, WorkerRow};
 use crate::LabError;
 use crate::collect::{Recorders, Rows, Sample, until_stopped};
 use crate::jobs::Teller;
-use crate::keeper::{MOST_ROWS, Window};
+use crate::keeper::{MOST_ROWS, Window, rows_kept};
 use takt_rundir::{CpuTime, Measure, RunDir};
 
 /// How often rings are drained: often enough for a live view.
@@ -164,7 +164,7 @@ impl Collector {
         measures: &mut [Measure],
         window: &Window,
     ) -> Result<Self, LabError> {
-        Self::bounded(dir, records, board, rules, measures, window, MOST_ROWS)
+        Self::bounded(dir, records, board, rules, measures, window, rows_kept(MOST_ROWS)?)
     }
 
     /// As [`new`](Self::new), with at most so many rows in each sample file.

@@ -14,10 +14,10 @@ pub const WORK_TOLERANCE: f64 = 0.02;
 /// One design in one cell of the matrix, all repetitions.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Side {
-    /// Mean reaction time, milliseconds.
-    pub mean_ms: f64,
-    /// Worst reaction time, milliseconds.
-    pub worst_ms: f64,
+    /// Mean reaction time, milliseconds; null where nothing was answered.
+    pub mean_ms: Option<f64>,
+    /// Worst reaction time, milliseconds; null likewise.
+    pub worst_ms: Option<f64>,
     /// Frames judged and answered.
     pub judged: u64,
     /// Frames that nobody judged: dropped, lost, or without a judgement.
@@ -29,8 +29,8 @@ pub struct Side {
 impl Side {
     fn of(row: &BenchRow) -> Self {
         Self {
-            mean_ms: row.reaction_ms.mean,
-            worst_ms: row.reaction_ms.worst,
+            mean_ms: row.reaction_ms.map(|reaction| reaction.mean),
+            worst_ms: row.reaction_ms.map(|reaction| reaction.worst),
             judged: row.reactions,
             dropped: row.losses.values().fold(row.frames_dropped, |sum, lost| sum.saturating_add(*lost)),
             misses: row.misses,
@@ -82,19 +82,24 @@ fn less_work(mine: &BenchRow, theirs: &BenchRow) -> Option<String> {
 fn design_row(row: &BenchRow, other: &BenchRow) -> DesignRow {
     let (own, against) = (Side::of(row), Side::of(other));
     let (mine, theirs) = (own.judged_share(), against.judged_share());
+    let below = |a: Option<f64>, b: Option<f64>| a.zip(b).is_some_and(|(a, b)| a < b);
+    let faster = |a: &Side, b: &Side| below(a.mean_ms, b.mean_ms) || below(a.worst_ms, b.worst_ms);
     let less = [
-        (own.mean_ms < against.mean_ms || own.worst_ms < against.worst_ms).then(|| less_work(row, other)),
-        (against.mean_ms < own.mean_ms || against.worst_ms < own.worst_ms).then(|| less_work(other, row)),
+        faster(&own, &against).then(|| less_work(row, other)),
+        faster(&against, &own).then(|| less_work(other, row)),
     ];
     let withheld = if own.judged == 0 || against.judged == 0 {
         Some("nothing was judged on one side".to_owned())
-    } else if (mine - theirs).abs() > WORK_TOLERANCE && (mine < theirs) == (own.mean_ms < against.mean_ms) {
+    } else if (mine - theirs).abs() > WORK_TOLERANCE && (mine < theirs) == below(own.mean_ms, against.mean_ms)
+    {
         let (fewer, more) = (mine.min(theirs), mine.max(theirs));
         Some(format!("judged {:.1} % of its frames against {:.1} %: less work", 100.0 * fewer, 100.0 * more))
     } else {
         less.into_iter().flatten().flatten().next()
     };
-    let said = |before: f64, now: f64| if withheld.is_none() { reduction(before, now) } else { None };
+    let said = |before: Option<f64>, now: Option<f64>| {
+        before.zip(now).filter(|_| withheld.is_none()).and_then(|(before, now)| reduction(before, now))
+    };
     DesignRow {
         noise: row.noise,
         policy: row.policy,
@@ -118,7 +123,12 @@ mod tests {
             policy,
             noise: 64,
             repetitions: 1,
-            reaction_ms: ReactionRow { mean, worst, mean_range: [mean; 2], worst_range: [worst; 3] },
+            reaction_ms: (reactions > 0).then_some(ReactionRow {
+                mean,
+                worst,
+                mean_range: [mean; 2],
+                worst_range: [worst; 3],
+            }),
             misses: 0,
             reactions,
             frames_dropped,
@@ -126,6 +136,7 @@ mod tests {
             tasks: Vec::new(),
             losses: BTreeMap::new(),
             verdicts: BTreeMap::new(),
+            sentences: Vec::new(),
             work: Work::default(),
             against_cfs: None,
             stolen: 0.0,

@@ -9,8 +9,10 @@ use takt_robot_cell::CellConfig;
 use takt_robot_cell::config::{CellCamera, RobotConfig};
 use takt_robot_cell::ssm::SsmConfig;
 use takt_robot_cell::tasks::TaskSet;
+use takt_stats::VerdictConfig;
 use takt_view::ViewConfig;
 
+use super::losses::CellLosses;
 use super::scale::{ScaleRule, Scaled};
 use crate::{LabError, builtin};
 
@@ -43,6 +45,12 @@ pub struct CellFile {
     /// The web view.
     #[serde(default)]
     pub view: ViewConfig,
+    /// What may be lost between the cell and its cameras and controller.
+    #[serde(default)]
+    pub losses: CellLosses,
+    /// What the robot needs: how rarely it may miss, with which confidence. Nothing is claimed by default: any miss is a FAIL then.
+    #[serde(default, skip_serializing_if = "VerdictConfig::is_default")]
+    pub verdict: VerdictConfig,
     /// The rule by which less is run where a machine cannot carry this configuration. Absent: everything is run, and what a machine
     /// cannot carry is late.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -102,6 +110,8 @@ impl CellFile {
         let scale = file.scale.as_ref().map_or(Ok(()), ScaleRule::validate);
         let scaled = file.scaled.as_ref().map_or(Ok(()), |scaled| scaled.validate(file.cameras.len()));
         scale.and(scaled).map_err(|error| LabError::Config(format!("{name}: {error}")))?;
+        let verdict = file.verdict.validate();
+        verdict.map_err(|error| LabError::Config(format!("{name}: {error}")))?;
         file.view.check().map_err(|error| LabError::Config(format!("{name}: view: {error}")))?;
         Ok(file)
     }

@@ -5,6 +5,7 @@ pub mod collector;
 pub mod designs;
 mod file;
 pub mod gpu_bench;
+mod losses;
 pub mod record;
 pub mod rows;
 pub mod run;
@@ -22,4 +23,5 @@ pub fn perception_worker() -> std::process::ExitCode {
 }
 
 pub use file::{CellFile, DEMO, SENTRYRT1};
+pub use losses::CellLosses;
 pub use summary::CellSummary;

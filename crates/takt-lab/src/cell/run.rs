@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use takt_perception_process::EventKind;
+use takt_report::verdict::of_run;
 use takt_robot_cell::Cell;
 use takt_robot_cell::cell::{StartOptions, ViewPorts};
 use takt_rt::census::{CensusEntry, Role};
@@ -13,14 +14,15 @@ use takt_rt::exchange::{self, Reader};
 use takt_rt::policy::Policy;
 use takt_rt::thread;
 use takt_rundir::{CpuShare, Measure, RunDir, RunHeader};
-use takt_stats::Verdict;
 use takt_view::terminal::TerminalView;
 use takt_view::{CameraSource, CellStatus, ThreadSummary, Urgency, ViewServer, ViewSources};
 
 use super::collector::{Board, Collected, Collector};
+use super::losses::missing;
 use super::rows::{FRAMES, JOBS, PERCEPTION_RESPONSE, REACTION, REACTIONS, SSM_LATENESS, SSM_RESPONSE};
-use super::summary::{RunFacts, summarise};
+use super::summary::{RunFacts, besides, summarise};
 use super::tally::{CameraRule, Rules};
+use super::verdict::Found;
 use super::watch::Watch;
 use super::worker_rows::{WorkerFactsShort, WorkerSummary};
 use super::{CellFile, CellSummary, scale};
@@ -127,6 +129,7 @@ fn measures(file: &CellFile) -> Vec<Measure> {
         )
         .since("arrival_ns")
         .deadline_ns(ns(file.tasks.reaction_deadline_ms))
+        .unit("reactions")
         .judged(),
         ssm_measure(SSM_LATENESS, "Wake-up lateness of the SSM task", "wake_ns"),
         ssm_measure(SSM_RESPONSE, "Response time of the SSM task", "end_ns").judged(),
@@ -138,6 +141,7 @@ fn measures(file: &CellFile) -> Vec<Measure> {
         )
         .since("arrival_ns")
         .deadline_ns(perception.deadline().as_nanos() as u64)
+        .unit("frames")
         .judged(),
     ]
 }
@@ -190,6 +194,7 @@ pub fn run(
         observe(RunEvent::Preparing { what: &scaled.text() });
     }
     let mut session = Session::create("cell", file.tasks.policy.name(), file, options)?;
+    session.header.verdict = file.verdict.clone();
     let started = Cell::start(
         &file.cell(),
         StartOptions {
@@ -220,6 +225,8 @@ pub fn run(
         failures: Vec::new(),
         doubts: Vec::new(),
         longest_still_ms: 0.0,
+        losses: file.losses,
+        link_losses: 0,
         detector_runs: 0,
         worker: cell.worker().as_ref().map(WorkerFactsShort::from),
     };
@@ -304,7 +311,8 @@ pub fn run(
     // Until here problems are those of the interference and of whoever is told of jobs.
     running.facts.doubts = std::mem::take(&mut running.session.header.problems);
     let Running { watch, cell, facts, names, .. } = &mut running;
-    facts.failures.extend(watch.troubles(cell, names));
+    facts.failures.extend(watch.troubles(cell, names, facts.losses.most_link_losses));
+    facts.link_losses = watch.lost;
     facts.longest_still_ms = watch.longest_still.as_secs_f64() * 1e3;
     let stops = cell.dashboard_stops();
     facts.failures.extend(stops.iter().map(|stop| {
@@ -380,19 +388,32 @@ fn finish(
     session.write()?;
     let mut summary = summarise(session.dir())?;
     summary.protective_distance = protective_distance;
-    tell_header(&mut session.header, &summary);
-    Ok(session.seal_with(|_| Ok(summary))?.1)
+    let Found { failures, doubts } = besides(session.dir(), &summary)?;
+    (session.header.failures, session.header.doubts) = (failures, doubts);
+    tell_header(&mut session.header, &summary, &facts);
+    // The header says all now that the verdict needs; the sentence is that of reports.
+    let judged = |dir: &RunDir| {
+        summary.tell(of_run(dir)?.report);
+        Ok(summary)
+    };
+    Ok(session.seal_with(judged)?.1)
 }
 
 /// What reports and comparisons read of the summary.
-fn tell_header(header: &mut RunHeader, summary: &CellSummary) {
+fn tell_header(header: &mut RunHeader, summary: &CellSummary, facts: &RunFacts) {
     let skipped: u64 = summary.tasks.iter().skip(1).map(|task| task.skipped).sum();
     let lost: u64 = summary.losses.values().sum();
+    // What is allowed to be missing is named, and no miss.
+    let allowed = if facts.losses.allow_missing(summary) { missing(summary) } else { 0 };
+    let unanswered = lost.saturating_sub(allowed);
+    header.losses = facts.losses.judge(summary, facts.link_losses);
     for measure in &mut header.measures {
         // A skipped release is a job that never was, and a frame that nobody judged a reaction that never came.
         measure.never = match measure.name.as_str() {
-            REACTION => summary.unanswered_late.saturating_add(summary.dropped_late).saturating_add(lost),
-            PERCEPTION_RESPONSE => skipped.saturating_add(lost),
+            REACTION => {
+                summary.unanswered_late.saturating_add(summary.dropped_late).saturating_add(unanswered)
+            }
+            PERCEPTION_RESPONSE => skipped.saturating_add(unanswered),
             _ => summary.ssm.skipped,
         };
         if summary.seconds > 0.0 && [REACTION, PERCEPTION_RESPONSE].contains(&measure.name.as_str()) {
@@ -401,9 +422,6 @@ fn tell_header(header: &mut RunHeader, summary: &CellSummary) {
         }
     }
     header.work = summary.work.header();
-    if summary.verdict == Verdict::Fail {
-        header.failures.clone_from(&summary.reasons);
-    }
     header.figures.insert("frames_dropped".to_owned(), summary.frames_dropped as f64);
     header.figures.insert("frames_lost".to_owned(), lost as f64);
     header.figures.insert("stops".to_owned(), summary.stops as f64);

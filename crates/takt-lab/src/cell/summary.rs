@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use takt_robot_cell::reaction::{Reaction, Stage};
 use takt_robot_cell::ssm::ProtectiveTerm;
-use takt_stats::{Recorder, Summary, Verdict};
+use takt_stats::{Recorder, Summary, Verdict, VerdictReport};
 
+use super::losses::{CellLosses, NOT_DELIVERED};
 use super::scale::Scaled;
 use super::tally::{CameraTally, TALLY_FILE, Tally, in_units_of};
-use super::verdict::verdict;
+use super::verdict::{Found, found, verdict};
 use super::work::Work;
 use super::worker_rows::{WorkerFactsShort, WorkerSummary};
 use crate::LabError;
@@ -50,6 +51,12 @@ pub struct RunFacts {
     /// Frames that the shared detector looked at within the window.
     #[serde(default)]
     pub detector_runs: u64,
+    /// What may be lost.
+    #[serde(default)]
+    pub losses: CellLosses,
+    /// How often the robot link was lost.
+    #[serde(default)]
+    pub link_losses: u64,
     /// The perception process, where there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worker: Option<WorkerFactsShort>,
@@ -138,6 +145,9 @@ pub struct CellSummary {
     pub verdict: Verdict,
     /// Why.
     pub reasons: Vec<String>,
+    /// Both in one sentence: the same in reports, benches, campaigns and comparisons.
+    #[serde(default)]
+    pub sentence: String,
     /// Deadline of the critical path, milliseconds.
     pub deadline_ms: f64,
     /// Scheduler configuration.
@@ -261,6 +271,24 @@ pub fn summarise(dir: &RunDir) -> Result<CellSummary, LabError> {
     Ok(summary)
 }
 
+/// What no series of the run at `dir` says, for its header.
+///
+/// # Errors
+/// As [`summarise`].
+pub(super) fn besides(dir: &RunDir, summary: &CellSummary) -> Result<Found, LabError> {
+    let RunFile { facts } = dir.read_json(RUN_FILE)?;
+    let tally: Tally = dir.read_json(TALLY_FILE)?;
+    Ok(found(summary, &tally, &facts))
+}
+
+impl CellSummary {
+    /// Takes over a verdict.
+    pub(super) fn tell(&mut self, report: VerdictReport) {
+        self.sentence = report.sentence();
+        (self.verdict, self.reasons) = (report.verdict, report.reasons);
+    }
+}
+
 const NS_PER_MS: f64 = 1e6;
 const NS_PER_US: f64 = 1e3;
 
@@ -278,6 +306,7 @@ fn sum_up(facts: &RunFacts, tally: &Tally) -> CellSummary {
     let mut summary = CellSummary {
         verdict: Verdict::Inconclusive,
         reasons: Vec::new(),
+        sentence: String::new(),
         deadline_ms: facts.deadline_ms,
         policy: facts.policy.clone(),
         noise: facts.noise,
@@ -312,7 +341,8 @@ fn sum_up(facts: &RunFacts, tally: &Tally) -> CellSummary {
         scaled: facts.scaled.clone(),
         run_dir: String::new(),
     };
-    (summary.verdict, summary.reasons) = verdict(&summary, tally, facts);
+    let report = verdict(&summary, tally, facts);
+    summary.tell(report);
     summary
 }
 
@@ -334,7 +364,7 @@ fn camera(index: usize, camera: &CameraTally, tally: &Tally) -> CameraSummary {
 fn losses(tally: &Tally) -> BTreeMap<String, u64> {
     let mut losses = BTreeMap::new();
     for camera in &tally.cameras {
-        let missing = ("not-delivered".to_owned(), camera.missing);
+        let missing = (NOT_DELIVERED.to_owned(), camera.missing);
         let unjudged = camera.unjudged.iter().map(|(why, count)| (why.clone(), *count));
         for (why, count) in unjudged.chain([missing]).filter(|(_, count)| *count > 0) {
             *losses.entry(why).or_default() += count;

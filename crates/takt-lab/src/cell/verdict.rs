@@ -1,7 +1,7 @@
 //! Whether a run of the cell was good: every reaction, every task, every camera, the link, the records. Anything that is not known
 //! to be good is a sentence in the reasons.
 
-use takt_stats::{DeadlineEvidence, Verdict, VerdictReport, judge};
+use takt_stats::{SeriesEvidence, VerdictReport, judge_series, stolen_words};
 
 use super::summary::{CameraSummary, CellSummary, RunFacts, TaskSummary};
 use super::tally::Tally;
@@ -9,31 +9,53 @@ use super::tally::Tally;
 /// Share of the configured rate below which a camera starves. 95 %: cameras keep their nominal rate to far below a percent.
 const STARVED_BELOW: f64 = 0.95;
 
-/// Share of stolen CPU time from which it is told.
-const STOLEN_TOLD: f64 = 1e-3;
-
 /// The thread that times the run and the SSM task paused for so long at least: the whole process stood still.
 const STOOD_STILL_MS: f64 = 250.0;
 
 /// Most faults that are named one by one.
 const FAULTS_NAMED: usize = 4;
 
-/// The verdict on `summary`, whose own verdict is not set yet.
-pub(super) fn verdict(summary: &CellSummary, tally: &Tally, facts: &RunFacts) -> (Verdict, Vec<String>) {
-    let reactions = judge(&DeadlineEvidence {
-        deadline_ms: summary.deadline_ms,
+/// What no series of the run says.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Found {
+    /// What fails it whatever was measured.
+    pub failures: Vec<String>,
+    /// What keeps it from a PASS.
+    pub doubts: Vec<String>,
+}
+
+/// The verdict on `summary` by its reactions and by what was found besides: what is known before the samples are read. That of the
+/// run ([`takt_report::verdict::of_run`]) judges every task's series likewise.
+pub(super) fn verdict(summary: &CellSummary, tally: &Tally, facts: &RunFacts) -> VerdictReport {
+    let Found { failures, doubts } = found(summary, tally, facts);
+    let never = summary.unanswered_late.saturating_add(summary.dropped_late);
+    let reactions = judge_series(&SeriesEvidence {
+        unit: "reactions".to_owned(),
+        deadline_ns: tally.rules.reaction_deadline_ns,
+        rate_hz: (summary.seconds > 0.0).then(|| summary.reaction_ms.count as f64 / summary.seconds),
         samples: summary.reaction_ms.count,
         misses: summary.misses - summary.unanswered_late,
-        worst_ms: summary.reaction_ms.worst,
-        unfinished_late: summary.unanswered_late,
-        dropped_late: summary.dropped_late,
-        records_lost: 0,
-        not_granted: 0,
+        longest_run: tally.reaction.misses().longest_run,
+        worst_ns: tally.reaction.max_ns(),
+        unfinished_late: never,
+        not_granted: facts.not_granted.len() as u64,
+        ..SeriesEvidence::default()
     });
+    let mut report = reactions.concluded(&failures, &doubts);
+    report.reasons.extend(stolen_words(facts.cpu.stolen));
+    report
+}
+
+/// What no series of the run says, from its facts and its tally.
+pub(super) fn found(summary: &CellSummary, tally: &Tally, facts: &RunFacts) -> Found {
     let mut failures = Vec::new();
     failures.extend(summary.tasks.iter().filter_map(|task| task_missed(task, summary)));
+    if !failures.is_empty() {
+        failures.extend(stolen_misses(tally));
+    }
     for (camera, rule) in summary.per_camera.iter().zip(&tally.rules.cameras) {
-        failures.extend(camera_lost(camera, rule.period_ns, summary.seconds));
+        let allowed = facts.losses.allow_missing(summary);
+        failures.extend(camera_lost(camera, rule.period_ns, summary.seconds, allowed));
     }
     failures.extend(distrust(summary, tally));
     if summary.breaches_not_stopped > 0 {
@@ -42,7 +64,7 @@ pub(super) fn verdict(summary: &CellSummary, tally: &Tally, facts: &RunFacts) ->
             summary.breaches_not_stopped
         ));
     }
-    if summary.ssm.not_sent > 0 {
+    if summary.ssm.not_sent > facts.losses.most_unsent_commands {
         failures
             .push(format!("{} commands could not be handed to the robot link whole", summary.ssm.not_sent));
     }
@@ -60,35 +82,7 @@ pub(super) fn verdict(summary: &CellSummary, tally: &Tally, facts: &RunFacts) ->
             facts.records_lost
         ));
     }
-    let mut doubts = facts.doubts.clone();
-    if !facts.not_granted.is_empty() {
-        let count = facts.not_granted.len();
-        doubts.push(format!("{count} settings that were asked for were not granted by the kernel"));
-    }
-    conclude(reactions, failures, doubts, stolen(tally, facts))
-}
-
-fn conclude(
-    reactions: VerdictReport,
-    failures: Vec<String>,
-    doubts: Vec<String>,
-    stolen: Option<String>,
-) -> (Verdict, Vec<String>) {
-    let VerdictReport { verdict: about_reactions, reasons: mut told, .. } = reactions;
-    let verdict = match about_reactions {
-        _ if !failures.is_empty() => Verdict::Fail,
-        Verdict::Pass if !doubts.is_empty() => Verdict::Inconclusive,
-        other => other,
-    };
-    // What was met is no reason for a FAIL: it stands last.
-    if about_reactions == Verdict::Fail {
-        told.extend(failures);
-    } else {
-        told.splice(0..0, failures);
-    }
-    told.extend(doubts);
-    told.extend(stolen.filter(|_| verdict != Verdict::Pass));
-    (verdict, told)
+    Found { failures, doubts: facts.doubts.clone() }
 }
 
 fn task_missed(task: &TaskSummary, summary: &CellSummary) -> Option<String> {
@@ -111,7 +105,7 @@ fn task_missed(task: &TaskSummary, summary: &CellSummary) -> Option<String> {
     ))
 }
 
-fn camera_lost(camera: &CameraSummary, period_ns: Option<u64>, seconds: f64) -> Vec<String> {
+fn camera_lost(camera: &CameraSummary, period_ns: Option<u64>, seconds: f64, allowed: bool) -> Vec<String> {
     let name = &camera.name;
     let mut told = Vec::new();
     let unjudged: u64 = camera.unjudged.values().sum();
@@ -128,7 +122,7 @@ fn camera_lost(camera: &CameraSummary, period_ns: Option<u64>, seconds: f64) -> 
             reasons.join(", ")
         ));
     }
-    if camera.missing > 0 {
+    if camera.missing > 0 && !allowed {
         told.push(format!(
             "camera {name} did not deliver {} of {} frames; longest time without one {:.0} ms",
             camera.missing,
@@ -167,14 +161,9 @@ fn distrust(summary: &CellSummary, tally: &Tally) -> Option<String> {
     ))
 }
 
-/// What the hypervisor has to do with it.
-fn stolen(tally: &Tally, facts: &RunFacts) -> Option<String> {
-    if facts.cpu.stolen < STOLEN_TOLD && tally.steal.misses == 0 {
-        return None;
-    }
-    let misses = match tally.steal.of {
-        0 => String::new(),
-        of => format!("; {} of {of} misses fell into moments in which it did", tally.steal.misses),
-    };
-    Some(format!("a hypervisor took {:.1} % of the CPU time{misses}", 100.0 * facts.cpu.stolen))
+/// How many misses the hypervisor has to do with.
+fn stolen_misses(tally: &Tally) -> Option<String> {
+    let (misses, of) = (tally.steal.misses, tally.steal.of);
+    (misses > 0)
+        .then(|| format!("{misses} of {of} misses fell into moments in which a hypervisor took CPU time"))
 }

@@ -15,7 +15,8 @@ pub(super) struct Watch {
     /// The first events of the link, in words.
     pub events: Vec<String>,
     events_left_out: u64,
-    lost: u64,
+    /// How often the robot link was lost.
+    pub lost: u64,
     first_loss: Option<String>,
     ended: Vec<bool>,
     last_turn: Instant,
@@ -65,11 +66,11 @@ impl Watch {
         self.last_turn = Instant::now();
     }
 
-    /// What went wrong, a sentence each.
-    pub(super) fn troubles(&mut self, cell: &Cell, names: &[String]) -> Vec<String> {
+    /// What went wrong, a sentence each. The robot link may be lost so often.
+    pub(super) fn troubles(&mut self, cell: &Cell, names: &[String], most_link_losses: u64) -> Vec<String> {
         self.turn(cell);
         let mut told = Vec::new();
-        if self.lost > 0 {
+        if self.lost > most_link_losses {
             let why = self.first_loss.as_deref().unwrap_or("unknown");
             told.push(format!("the robot link was lost {} times; first: {why}", self.lost));
         }

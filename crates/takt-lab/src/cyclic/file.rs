@@ -8,6 +8,7 @@ use takt_rt::periodic::SleepStrategy;
 use takt_rt::placement::CpuSet;
 use takt_rt::policy::Policy;
 use takt_rt::settings::ThreadSettings;
+use takt_stats::VerdictConfig;
 
 use crate::robot::within;
 
@@ -43,6 +44,9 @@ pub struct CyclicFile {
     pub no_deep_idle: bool,
     /// Refuse to run when the kernel grants less than asked.
     pub strict: bool,
+    /// What the robot needs: how rarely it may miss, with which confidence. Nothing is claimed by default: any miss is a FAIL then.
+    #[serde(default, skip_serializing_if = "VerdictConfig::is_default")]
+    pub verdict: VerdictConfig,
 }
 
 impl Default for CyclicFile {
@@ -60,6 +64,7 @@ impl Default for CyclicFile {
             sleep: SleepStrategy::Kernel,
             no_deep_idle: true,
             strict: false,
+            verdict: VerdictConfig::default(),
         }
     }
 }
@@ -98,6 +103,7 @@ impl CyclicFile {
         if self.robot != "cyclic" {
             return Err(format!("robot = \"{}\": this file is for \"cyclic\"", self.robot));
         }
+        self.verdict.validate()?;
         within("rate_hz", self.rate_hz, 0.1, 20_000.0)?;
         within("seconds", self.seconds, 0.01, 40.0 * 86_400.0)?;
         let period_us = 1e6 / self.rate_hz;

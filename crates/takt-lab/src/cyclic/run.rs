@@ -33,6 +33,7 @@ pub fn run(
     observe: &mut dyn FnMut(Event<'_>),
 ) -> Result<RunSummary, LabError> {
     let mut session = Session::create("cyclic", &file.policy.to_string(), file, options)?;
+    session.header.verdict = file.verdict.clone();
     let held = file.no_deep_idle.then(|| DmaLatency::hold(0));
     if let Some(Err(error)) = &held {
         session.header.problems.push(error.to_string());

@@ -5,8 +5,9 @@ use takt_link_daq::LinkConfig;
 use takt_robot_daqloop::control::ControllerConfig;
 use takt_robot_daqloop::plant::{PlantConfig, Reference};
 use takt_robot_daqloop::{AcquisitionConfig, DaqConfig, PulseConfig, SavingConfig, StopConfig};
+use takt_rt::placement::CpuSet;
 use takt_rt::range::within;
-use takt_stats::TrendStop;
+use takt_stats::{TrendStop, VerdictConfig};
 
 /// The shipped configuration.
 pub const SHIPPED: &str = include_str!("../../../../robots/daq.toml");
@@ -26,6 +27,15 @@ pub struct StopRules {
     pub trend: Option<TrendStop>,
 }
 
+/// What may be lost between output and input within the measured window; more fails the run, and what is allowed is named all the
+/// same.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Losses {
+    /// Edges that never came. 0: a wire from an output to an input loses none.
+    pub most_lost_edges: u64,
+}
+
 /// A run of the DAQ loop.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -42,6 +52,8 @@ pub struct DaqFile {
     /// Edges that are kept one by one; all others are counted. 1,000,000: some ten seconds of a fast link, 60 MB while
     /// the run goes on, and a disk that a run of weeks does not fill.
     pub keep_edges: u64,
+    /// What may be lost between output and input.
+    pub losses: Losses,
     /// What lies between output and input.
     pub link: LinkConfig,
     /// The pulse train.
@@ -56,8 +68,15 @@ pub struct DaqFile {
     pub plant: PlantConfig,
     /// Where it should steer it.
     pub reference: Reference,
+    /// CPUs taken offline for the run, where the kernel allows it, and brought back after it, also after a kill (the paper's
+    /// Table 3: "Cores 2 & 3 disabled"). What stays online is told; a strict run is refused then. Absent: none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub offline_cpus: Option<CpuSet>,
     /// When the run ends before its time.
     pub stop: StopRules,
+    /// What the robot needs: how rarely it may miss, with which confidence. Nothing is claimed by default: any miss is a FAIL then.
+    #[serde(default, skip_serializing_if = "VerdictConfig::is_default")]
+    pub verdict: VerdictConfig,
 }
 
 impl Default for DaqFile {
@@ -70,6 +89,7 @@ impl Default for DaqFile {
             seconds: 10.0,
             deadline_us: None,
             keep_edges: 1_000_000,
+            losses: Losses::default(),
             link,
             pulse,
             acquisition,
@@ -77,7 +97,9 @@ impl Default for DaqFile {
             controller,
             plant,
             reference,
+            offline_cpus: None,
             stop: StopRules::default(),
+            verdict: VerdictConfig::default(),
         }
     }
 }
@@ -125,7 +147,7 @@ impl DaqFile {
             LinkConfig::Udp(link) => link.echo.strict = true,
             LinkConfig::Pty(link) => link.echo.strict = true,
             LinkConfig::Eventfd(link) => link.echo.strict = true,
-            LinkConfig::Simulated(_) | LinkConfig::Comedi(_) => {}
+            LinkConfig::Simulated(_) | LinkConfig::Comedi(_) | LinkConfig::Iio(_) => {}
         }
     }
 
@@ -137,6 +159,7 @@ impl DaqFile {
         if self.robot != "daq" {
             return Err(format!("robot = \"{}\": this file is for \"daq\"", self.robot));
         }
+        self.verdict.validate()?;
         within("seconds", self.seconds, 0.01, 40.0 * 86_400.0)?;
         if let Some(us) = self.deadline_us {
             within("deadline_us", us, 0.001, 60e6)?;

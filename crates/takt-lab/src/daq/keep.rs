@@ -12,6 +12,7 @@ use takt_rt::clock::{monotonic_ns, sleep_until};
 use takt_rundir::{RunDir, SampleFile};
 
 use crate::LabError;
+use crate::keeper::rows_kept;
 
 /// Sample file of the edges that came.
 pub const EDGES: &str = "edges";
@@ -26,8 +27,8 @@ const AHEAD_NS: u64 = 10_000_000;
 /// A kill loses at most this much.
 const FLUSH_EVERY: Duration = Duration::from_millis(500);
 
-/// Edges that are kept in memory where saving is off: 16 MB.
-const MOST_IN_MEMORY: u64 = 250_000;
+/// Edges that are kept in memory where saving is off: 56 MB, as many as by default where it is on, so that both can be compared.
+const MOST_IN_MEMORY: u64 = 1_000_000;
 
 /// An edge as a line. Times are CLOCK_MONOTONIC.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -161,6 +162,7 @@ fn io_error(error: takt_rundir::Error) -> io::Error {
 impl Keep {
     /// Begins the sample files of `dir`, or goes on with them.
     pub fn new(dir: &RunDir, saving: bool, most: u64, window: &Arc<Window>) -> Result<Self, LabError> {
+        let most = rows_kept(most)?;
         let (edges, kept) = dir.continue_samples(EDGES)?;
         let (lost, lost_kept) = dir.continue_samples(LOST)?;
         let (display, shown) = dir.continue_samples(DISPLAY)?;

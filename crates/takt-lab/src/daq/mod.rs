@@ -14,8 +14,10 @@ mod file;
 mod keep;
 mod resume;
 mod run;
+mod standing;
 mod state;
 
-pub use file::{DaqFile, SHIPPED, StopRules};
+pub use file::{DaqFile, Losses, SHIPPED, StopRules};
 pub use run::run;
 pub use state::{STATE_FILE, State};
+pub use takt_robot_daqloop::plant::serve as far_end;

@@ -45,6 +45,7 @@ impl Left {
             None => State::new(file)?,
         };
         let replayed = replay(&dir, &mut state)?;
+        state.standing.goes_on();
         state.resumed += 1;
         Ok(Self { header, state, replayed })
     }

@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 use takt_link_daq::Waiting;
 use takt_robot_daqloop::saving::{Discard, EdgeSink};
 use takt_robot_daqloop::{DaqLoop, DaqOutcome, EdgeRecord};
+use takt_rt::offline::Offline;
 use takt_rt::ring::Consumer;
-use takt_rundir::Measure;
+use takt_rundir::{Loss, Measure};
 use takt_stats::Stopped;
 
 use super::DaqFile;
@@ -41,6 +42,15 @@ pub fn run(
         Target::Below(_) | Target::Exactly(_) => None,
     };
     let mut session = Session::create("daq", &file.label(), file, options)?;
+    let (offline, online) = match &file.offline_cpus {
+        Some(cpus) => Offline::take(cpus),
+        None => Default::default(),
+    };
+    if file.acquisition.strict && !online.is_empty() {
+        session.discard();
+        return Err(LabError::Config(format!("offline_cpus: {}", online.join("; "))));
+    }
+    session.header.verdict = file.verdict.clone();
     let started = start(file, left.as_ref(), &session);
     let Started { daq, records, mut keep, kept, window } = match started {
         Ok(started) => started,
@@ -54,6 +64,10 @@ pub fn run(
         None => State::new(file)?,
     };
     describe(&mut session, file, &daq, left.as_ref())?;
+    if file.offline_cpus.is_some() {
+        session.note("offline_cpus", &offline.taken())?;
+        session.header.not_granted.extend(online.iter().map(|why| format!("offline_cpus: {why}")));
+    }
     session.write()?;
     observe(Event::Started { dir: session.dir(), not_granted: &session.header.not_granted });
 
@@ -100,10 +114,17 @@ pub fn run(
         }
         std::thread::sleep(READ.min(length.saturating_sub(elapsed)));
     }
+    // In a campaign it is shorter than asked: it stays open and goes on when the campaign does.
+    let cut_off = options.stop.load(Ordering::Acquire)
+        && !session.header.experiment.campaign.is_empty()
+        && before + begun.elapsed() < length;
     window.close();
     session.end_window();
     session.end_load()?;
-    let outcome = daq.stop().map_err(|error| LabError::Config(error.to_string()))?;
+    let outcome = daq.stop();
+    // Before anything can fail.
+    session.header.problems.extend(offline.restore());
+    let outcome = outcome.map_err(|error| LabError::Config(error.to_string()))?;
     // What was in the ring when the loop ended.
     reader.read(&mut state, keep.as_mut());
     if let Some(problem) = checkpoints.end() {
@@ -115,6 +136,10 @@ pub fn run(
     state.write(session.dir())?;
     let whole = kept.load(Ordering::Relaxed) == state.recorder.count();
     conclude(&mut session, file, &state, &outcome, reader.stopped, whole)?;
+    if cut_off {
+        session.write()?;
+        return Err(LabError::Stopped { dir: session.dir().path().to_owned() });
+    }
     Ok(session.seal()?.1)
 }
 
@@ -221,19 +246,31 @@ fn conclude(
     for measure in &mut session.header.measures {
         measure.rate_hz = (rate_hz > 0.0).then_some(rate_hz);
     }
+    let loss = Loss::new(
+        "lost_edges",
+        "edges",
+        [state.lost_edges, state.next_index],
+        ("losses.most_lost_edges", file.losses.most_lost_edges),
+    );
     if let Some(latency) = session.header.measures.first_mut() {
-        latency.never = state.lost_edges;
+        // What is allowed to be lost is named, and no miss.
+        let lost = if loss.is_exceeded() { state.lost_edges } else { 0 };
+        latency.never = state.standing.skipped.saturating_add(lost);
+        latency.longest_miss_run = latency.deadline_ns.map(|_| state.standing.longest_row);
         latency.recorder = (!whole).then(|| STATE_FILE.to_owned());
     }
     let header = &mut session.header;
     header.records_lost = outcome.records_lost;
     header.problems.extend(outcome.ended.problem().map(str::to_owned));
+    header.problems.extend(state.standing.stood_still());
+    header.losses = vec![loss];
     let mut figure = |name: &str, value: f64| {
         header.figures.insert(name.to_owned(), value);
     };
     figure("edges", edges as f64);
     figure("edges_per_s", rate_hz);
     figure("lost_edges", state.lost_edges as f64);
+    figure("skipped_releases", state.standing.skipped as f64);
     figure("resends", state.resends as f64);
     if state.resumed > 0 {
         figure("resumed", f64::from(state.resumed));

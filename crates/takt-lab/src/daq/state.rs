@@ -10,6 +10,7 @@ use takt_rundir::RunDir;
 use takt_stats::{MaxTrend, MeanTrend, Recorder, Stop, Stopped};
 
 use super::DaqFile;
+use super::standing::Standing;
 use crate::LabError;
 
 /// Its file in the run directory. The names of its first four keys are those that reports look for.
@@ -37,6 +38,9 @@ pub struct State {
     pub next_index: u64,
     /// Edges that never came.
     pub lost_edges: u64,
+    /// Releases that did not run; nothing in states of earlier versions.
+    #[serde(default)]
+    pub standing: Standing,
     /// Levels that the link sent again.
     pub resends: u64,
     /// When the last edge was sent (CLOCK_MONOTONIC).
@@ -63,6 +67,7 @@ impl State {
             stop: Stop::new(file.stop_config()).map_err(|e| config(e.to_string()))?,
             next_index: 0,
             lost_edges: 0,
+            standing: Standing::new(file),
             resends: 0,
             last_sent_ns: 0,
             resumed: 0,
@@ -76,6 +81,7 @@ impl State {
         self.elapsed_ns = self.elapsed_ns.max(elapsed_ns);
         self.last_sent_ns = edge.sent_ns;
         self.resends += u64::from(edge.resends);
+        self.standing.edge(edge);
         if let Some(controller) = &mut self.controller {
             controller.record(edge.controller_ns);
         }

@@ -5,8 +5,9 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use serde::Serialize;
+use takt_report::Figures;
 use takt_rundir::RunDir;
-use takt_stats::low::{self, LowRow};
+use takt_stats::low::LowRow;
 
 use super::HumanoidFile;
 use crate::LabError;
@@ -23,6 +24,8 @@ pub struct HumanoidBench {
     pub bring_up_s: f64,
     /// Cycles in the measured window.
     pub cycles: u64,
+    /// Releases in it that never ran.
+    pub skipped_cycles: u64,
     /// Frames that never came back.
     pub lost_frames: u64,
     /// Frames that came back after the cycle that waited for them.
@@ -57,10 +60,7 @@ pub fn bench(
         let Some(measure) = header.measures.iter().find(|measure| measure.name == name) else {
             return Ok(Vec::new());
         };
-        let mut values: Vec<f64> =
-            dir.series(measure)?.values_ns.iter().map(|&value| value as f64 / 1e3).collect();
-        values.sort_by(f64::total_cmp);
-        Ok(low::table(&values))
+        Ok(Figures::read(&dir, measure)?.low().into_iter().map(in_us).collect())
     };
     let figure = |name: &str| run.figures.get(name).copied().unwrap_or(0.0);
     let mut latency_cycles = BTreeMap::new();
@@ -80,6 +80,7 @@ pub fn bench(
         devices_op: figure("devices_op") as u64,
         bring_up_s: figure("bring_up_s"),
         cycles: figure("cycles") as u64,
+        skipped_cycles: figure("skipped_cycles") as u64,
         lost_frames: figure("lost_frames") as u64,
         late_frames: figure("late_frames") as u64,
         working_counter_errors: figure("working_counter_errors") as u64,
@@ -91,16 +92,23 @@ pub fn bench(
     })
 }
 
+/// Nanoseconds as microseconds.
+fn in_us(row: LowRow) -> LowRow {
+    let LowRow { percent, count, min, max, mean, stddev } = row;
+    LowRow { percent, count, min: min / 1e3, max: max / 1e3, mean: mean / 1e3, stddev: stddev / 1e3 }
+}
+
 impl HumanoidBench {
     /// For people.
     pub fn text(&self) -> String {
         let mut text = String::new();
         let _ = writeln!(
             text,
-            "{} devices in OP after {:.2} s, {} cycles, {} frames lost, {} late, {} working counters wrong; tuning {}",
+            "{} devices in OP after {:.2} s, {} cycles, {} never ran, {} frames lost, {} late, {} working counters wrong; tuning {}",
             self.devices_op,
             self.bring_up_s,
             self.cycles,
+            self.skipped_cycles,
             self.lost_frames,
             self.late_frames,
             self.working_counter_errors,
@@ -142,6 +150,7 @@ impl HumanoidBench {
         for problem in &self.run.problems {
             let _ = writeln!(text, "problem: {problem}");
         }
+        let _ = writeln!(text, "{}", self.run.sentence);
         text
     }
 }

@@ -7,14 +7,14 @@ use takt_link_ethercat::control::LinkEvent;
 use takt_link_ethercat::segment::Truth;
 use takt_robot_humanoid::run::CycleRecord;
 use takt_rt::ring::Consumer;
-use takt_rundir::{Measure, RunDir, SampleFile};
+use takt_rundir::{Measure, RunDir};
 
-use super::latency::{Joiner, LatencyRow};
+use super::latency::{Joiner, Latencies, LatencyRow};
 use super::rows::{CYCLES, CycleRow, LATENCIES};
 use crate::LabError;
 use crate::collect::{Recorders, Rows, Sample, until_stopped};
 use crate::jobs::{self, Teller};
-use crate::keeper::Window;
+use crate::keeper::{Window, rows_kept};
 use crate::releases::{Job, Releases};
 
 /// How often rings are drained.
@@ -23,8 +23,8 @@ const PERIOD: Duration = Duration::from_millis(20);
 const BATCH: usize = 1024;
 /// Events kept for the run's header; the rest is counted.
 const MOST_EVENTS: usize = 1000;
-/// Latencies kept for the figures.
-const MOST_LATENCIES: usize = 1 << 20;
+/// Rows of latencies that are kept; the figures are of all.
+const MOST_LATENCIES: u64 = 1 << 20;
 
 /// What is drained.
 pub(super) struct Rings {
@@ -57,7 +57,7 @@ pub(super) struct Collector {
     rings: Rings,
     window: Window,
     cycles: Rows,
-    latencies: SampleFile,
+    latencies: Rows,
     cycle_recorders: Recorders<CycleRow>,
     latency_recorders: Recorders<LatencyRow>,
     joiner: Joiner,
@@ -75,7 +75,7 @@ pub(super) struct Collected {
     /// Events beyond those.
     pub more_events: u64,
     /// Latencies within the window.
-    pub latencies: Vec<LatencyRow>,
+    pub latencies: Latencies,
     /// Cycles within the window.
     pub cycles: u64,
     /// Frames lost within the window.
@@ -112,7 +112,7 @@ impl Collector {
             releases,
             window: window.clone(),
             cycles: Rows::new(dir, CYCLES)?,
-            latencies: dir.samples(LATENCIES)?,
+            latencies: Rows::bounded(dir, LATENCIES, rows_kept(MOST_LATENCIES)?)?,
             cycle_recorders: Recorders::open(dir, measures, window, cycle_sample)?,
             latency_recorders: Recorders::open(dir, measures, window, latency_sample)?,
             joiner: Joiner::default(),
@@ -201,10 +201,7 @@ impl Collector {
             return Ok(());
         }
         self.latency_recorders.push(&row);
-        if self.collected.latencies.len() < MOST_LATENCIES {
-            self.collected.latencies.push(row);
-            self.latencies.push(&row)?;
-        }
-        Ok(())
+        self.collected.latencies.push(&row);
+        self.latencies.push(|| row)
     }
 }

@@ -8,6 +8,7 @@ use takt_rt::placement::CpuSet;
 use takt_rt::policy::Policy;
 use takt_rt::settings::ThreadSettings;
 use takt_rundir::Loss;
+use takt_stats::VerdictConfig;
 
 use super::collector::Collected;
 use crate::robot::within;
@@ -126,6 +127,9 @@ pub struct HumanoidFile {
     pub losses: Losses,
     /// The motion controller.
     pub motion: HumanoidConfig,
+    /// What the robot needs: how rarely it may miss, with which confidence. Nothing is claimed by default: any miss is a FAIL then.
+    #[serde(default, skip_serializing_if = "VerdictConfig::is_default")]
+    pub verdict: VerdictConfig,
 }
 
 impl Default for HumanoidFile {
@@ -146,6 +150,7 @@ impl Default for HumanoidFile {
             readers: 1,
             losses: Losses::default(),
             motion: HumanoidConfig::default(),
+            verdict: VerdictConfig::default(),
         }
     }
 }
@@ -183,6 +188,7 @@ impl HumanoidFile {
         if self.robot != "humanoid" {
             return Err(format!("robot = \"{}\": this file is for \"humanoid\"", self.robot));
         }
+        self.verdict.validate()?;
         within("seconds", self.seconds, 0.01, 40.0 * 86_400.0)?;
         within("segment.watchdog_ms", self.segment.watchdog_ms.into(), 0.0, 6553.0)?;
         within("segment.update_us", self.segment.update_us.into(), 1.0, 1e6)?;

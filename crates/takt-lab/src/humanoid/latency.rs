@@ -37,29 +37,46 @@ pub struct Cycles {
     pub max: f64,
 }
 
-impl Cycles {
-    fn of(values: impl Iterator<Item = f64>) -> Option<Self> {
-        let mut all = Self { count: 0, min: f64::INFINITY, mean: 0.0, max: f64::NEG_INFINITY };
-        for value in values {
-            all.count += 1;
-            all.min = all.min.min(value);
-            all.max = all.max.max(value);
-            all.mean += (value - all.mean) / all.count as f64;
-        }
-        (all.count > 0).then_some(all)
-    }
+/// The latencies of all events of a run, in constant size.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Latencies {
+    /// Sensor, command, reaction.
+    all: [Spread; 3],
 }
 
-/// Sensor, command and reaction latency of `rows` in cycles of `period_ns`.
-pub fn in_cycles(rows: &[LatencyRow], period_ns: f64) -> [Option<Cycles>; 3] {
-    let cycles = |from: fn(&LatencyRow) -> u64, to: fn(&LatencyRow) -> u64| {
-        Cycles::of(rows.iter().map(|row| to(row).saturating_sub(from(row)) as f64 / period_ns))
-    };
-    [
-        cycles(|row| row.event_ns, |row| row.seen_ns),
-        cycles(|row| row.seen_ns, |row| row.applied_ns),
-        cycles(|row| row.event_ns, |row| row.applied_ns),
-    ]
+#[derive(Clone, Copy, Debug, Default)]
+struct Spread {
+    count: u64,
+    min_ns: u64,
+    max_ns: u64,
+    sum_ns: u128,
+}
+
+impl Latencies {
+    /// Takes in an event.
+    pub fn push(&mut self, row: &LatencyRow) {
+        let times =
+            [(row.event_ns, row.seen_ns), (row.seen_ns, row.applied_ns), (row.event_ns, row.applied_ns)];
+        for (spread, (from_ns, to_ns)) in self.all.iter_mut().zip(times) {
+            let ns = to_ns.saturating_sub(from_ns);
+            spread.min_ns = if spread.count == 0 { ns } else { spread.min_ns.min(ns) };
+            spread.max_ns = spread.max_ns.max(ns);
+            spread.sum_ns += u128::from(ns);
+            spread.count += 1;
+        }
+    }
+
+    /// Sensor, command and reaction latency in cycles of `period_ns`.
+    pub fn in_cycles(&self, period_ns: f64) -> [Option<Cycles>; 3] {
+        self.all.map(|Spread { count, min_ns, max_ns, sum_ns }| {
+            (count > 0).then(|| Cycles {
+                count,
+                min: min_ns as f64 / period_ns,
+                mean: sum_ns as f64 / count as f64 / period_ns,
+                max: max_ns as f64 / period_ns,
+            })
+        })
+    }
 }
 
 /// Facts kept while their counterparts are waited for.
@@ -187,9 +204,11 @@ mod tests {
             let expected =
                 LatencyRow { count: 7, event_ns: 100, sampled_ns: 150, seen_ns: 300, applied_ns: 450 };
             assert_eq!(rows, [expected]);
-            let [sensor, command, reaction] = in_cycles(&rows, 100.0).map(Option::unwrap);
+            let mut all = Latencies::default();
+            rows.iter().for_each(|row| all.push(row));
+            let [sensor, command, reaction] = all.in_cycles(100.0).map(Option::unwrap);
             assert_eq!((sensor.mean, command.mean, reaction.mean), (2.0, 1.5, 3.5));
         }
-        assert_eq!(in_cycles(&[], 100.0), [None; 3]);
+        assert_eq!(Latencies::default().in_cycles(100.0), [None; 3]);
     }
 }

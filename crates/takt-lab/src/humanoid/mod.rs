@@ -9,7 +9,7 @@ mod run;
 mod wire;
 
 pub use bench::{HumanoidBench, bench};
-pub use file::{HumanoidFile, SHIPPED, SegmentOptions, WireKind};
+pub use file::{HumanoidFile, Losses, SHIPPED, SegmentOptions, WireKind};
 pub use latency::{Cycles, LatencyRow};
 pub use rows::{CYCLES, CycleRow, LATENCIES};
 pub use run::run;

@@ -17,7 +17,6 @@ use takt_rundir::Measure;
 
 use super::HumanoidFile;
 use super::collector::{Collected, Collector, Rings};
-use super::latency::in_cycles;
 use super::rows::{CYCLES, LATENCIES};
 use super::wire;
 use crate::LabError;
@@ -72,6 +71,7 @@ pub fn run(
     observe: &mut dyn FnMut(Event<'_>),
 ) -> Result<RunSummary, LabError> {
     let mut session = Session::create("humanoid", &file.tuning(), file, options)?;
+    session.header.verdict = file.verdict.clone();
     let robot = match Robot::start(file, options, &mut session, observe) {
         Ok(robot) => robot,
         Err(error) => {
@@ -349,7 +349,7 @@ fn figures(
     ]
     .map(|(name, value)| (name.to_owned(), value))
     .into();
-    let latencies = in_cycles(&collected.latencies, file.motion.period().as_nanos() as f64);
+    let latencies = collected.latencies.in_cycles(file.motion.period().as_nanos() as f64);
     for (name, latency) in ["sensor_latency", "command_latency", "reaction"].iter().zip(latencies) {
         if let Some(latency) = latency {
             figures.insert(format!("{name}_cycles"), latency.mean);

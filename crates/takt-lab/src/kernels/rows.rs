@@ -30,21 +30,24 @@ pub struct KernelRow {
     /// Values measured.
     pub count: u64,
     /// Mean.
-    pub mean: f64,
+    pub mean: Option<f64>,
     /// Median.
-    pub median: f64,
+    pub median: Option<f64>,
     /// 99 % quantile.
-    pub p99: f64,
+    pub p99: Option<f64>,
     /// Maximum.
-    pub max: f64,
+    pub max: Option<f64>,
     /// Least and greatest maximum of the repetitions.
-    pub max_range: [f64; 2],
+    pub max_range: Option<[f64; 2]>,
     /// Standard deviation.
-    pub stddev: f64,
+    pub stddev: Option<f64>,
     /// Releases that missed their deadline or never came.
-    pub misses: u64,
+    pub misses: Option<u64>,
     /// Of these, the ones that never came: skipped releases, frames dropped or unanswered. Mean to maximum are of the others.
-    pub never: u64,
+    pub never: Option<u64>,
+    /// The verdict on all repetitions in one sentence; null without a deadline.
+    #[serde(default)]
+    pub sentence: Option<String>,
     /// Of traced runs: releases by how the kernel activated them, all runs together.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub activations: BTreeMap<String, u64>,
@@ -83,6 +86,7 @@ fn kernel_row(row: &Row, kernel: &str) -> KernelRow {
             Err(_) => untraced.extend(why_untraced(dir)),
         }
     }
+    let figure = |value: f64| (row.us.count > 0).then_some(value);
     KernelRow {
         kernel: row.factor("kernel").unwrap_or(kernel).to_owned(),
         release: machine.kernel.unwrap_or_default(),
@@ -91,14 +95,15 @@ fn kernel_row(row: &Row, kernel: &str) -> KernelRow {
         configuration: others.join(", "),
         measure: row.measure.clone(),
         count: row.us.count,
-        mean: row.us.mean,
-        median: row.us.median,
-        p99: row.us.p99,
-        max: row.us.worst,
+        mean: figure(row.us.mean),
+        median: figure(row.us.median),
+        p99: figure(row.us.p99),
+        max: figure(row.us.worst),
         max_range: row.max_range_us,
-        stddev: row.us.stddev,
+        stddev: figure(row.us.stddev),
         misses: row.misses,
         never: row.never,
+        sentence: row.sentence.clone(),
         activations,
         sequence,
         labels: row.not_granted.iter().chain(&row.problems).chain(&untraced).cloned().collect(),

@@ -6,6 +6,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use takt_manager::Goals;
 use takt_ros_workload::System;
+use takt_stats::VerdictConfig;
 
 use crate::robot::within;
 
@@ -90,6 +91,9 @@ pub struct RosFile {
     /// The workload: nodes with known costs; the built-in mobile robot when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workload: Option<System>,
+    /// What the robot needs: how rarely it may miss, with which confidence. Nothing is claimed by default: any miss is a FAIL then.
+    #[serde(default, skip_serializing_if = "VerdictConfig::is_default")]
+    pub verdict: VerdictConfig,
 }
 
 fn name() -> String {
@@ -117,6 +121,7 @@ impl RosFile {
         if self.robot != "ros" {
             return Err(format!("robot = \"{}\": expected \"ros\"", self.robot));
         }
+        self.verdict.validate()?;
         within("seconds", self.seconds, 0.1, 1e7)?;
         within("learn_seconds", self.learn_seconds, 0.0, 3600.0)?;
         if self.command.as_ref().is_some_and(Vec::is_empty) {

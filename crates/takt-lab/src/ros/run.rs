@@ -49,6 +49,7 @@ pub fn run(
 ) -> Result<RunSummary, LabError> {
     let goals = file.goals().map_err(LabError::Config)?;
     let mut session = Session::create("ros", &file.policy.to_string(), file, options)?;
+    session.header.verdict = file.verdict.clone();
     match drive(file, &goals, &mut session, options, observe) {
         Ok(()) => Ok(session.seal()?.1),
         Err(error) => {

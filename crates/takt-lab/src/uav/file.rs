@@ -7,6 +7,7 @@ use takt_robot_uav::plant::Limits;
 use takt_robot_uav::reference::Reference;
 use takt_robot_uav::tasks::{Task, TaskSet};
 use takt_robot_uav::vehicle::VehicleConfig;
+use takt_stats::VerdictConfig;
 
 /// The shipped configuration: the paper's.
 pub const SHIPPED: &str = include_str!("../../../../robots/uav.toml");
@@ -40,6 +41,9 @@ pub struct UavFile {
     pub vehicle: VehicleConfig,
     /// The cascade's gains.
     pub control: ControlConfig,
+    /// What the robot needs: how rarely it may miss, with which confidence. Nothing is claimed by default: any miss is a FAIL then.
+    #[serde(default, skip_serializing_if = "VerdictConfig::is_default")]
+    pub verdict: VerdictConfig,
 }
 
 impl Default for UavFile {
@@ -67,6 +71,7 @@ impl Default for UavFile {
             limits,
             vehicle,
             control,
+            verdict: VerdictConfig::default(),
         }
     }
 }
@@ -100,6 +105,7 @@ impl UavFile {
         if self.robot != "uav" {
             return Err(format!("robot = \"{}\": this file is for \"uav\"", self.robot));
         }
+        self.verdict.validate()?;
         self.config().validate()
     }
 }

@@ -57,6 +57,7 @@ pub fn run(
         config.iterations = ((seconds * file.attitude.rate_hz).round() as u64).max(1);
     }
     let mut session = Session::create("uav", &file.attitude.policy.to_string(), file, options)?;
+    session.header.verdict = file.verdict.clone();
     let mut flight = match Flight::prepare(&config) {
         Ok(flight) => flight,
         Err(error) => {

@@ -3,6 +3,7 @@
 //! The first side is what the others are compared with. Facts of the machines that differ come first, and unless
 //! the caller asked for a comparison across machines they end it: a difference would have two causes.
 
+mod samples;
 mod show;
 mod sides;
 mod work;
@@ -11,12 +12,14 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 use takt_rundir::Measure;
+use takt_stats::VerdictReport;
 use takt_stats::bootstrap::{self, Statistic};
-use takt_stats::misses::Misses;
 
 use crate::Error;
-use crate::collect::{Collection, Fact, Group, Run};
+use crate::collect::{Collection, Fact, Group};
 use crate::words::{Unit, clean};
+
+use samples::{Samples, of_all};
 
 pub use show::document;
 pub use work::WorkOfSides;
@@ -118,6 +121,8 @@ pub struct Pair {
     pub misses: [Option<u64>; 2],
     /// Deadlines.
     pub deadline_ns: [Option<u64>; 2],
+    /// The verdict on each side in one sentence, as its runs and reports have it; null without a deadline.
+    pub verdicts: [Option<String>; 2],
     /// How much work each side did, where its runs tell: who did less is not called better.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub work: Vec<WorkOfSides>,
@@ -212,93 +217,6 @@ struct Match<'a> {
     after: &'a [(usize, Measure)],
 }
 
-/// The samples of one side of a pair, a series for each repetition.
-struct Samples {
-    series: Vec<Vec<f64>>,
-    never: u64,
-    misses: Option<u64>,
-    deadline_ns: Option<u64>,
-    remarks: Vec<String>,
-    /// Runs whose files are not what they left.
-    doubted: u64,
-}
-
-impl Samples {
-    fn read(collection: &Collection, members: &[(usize, Measure)], letter: &str) -> Self {
-        let mut samples = Self {
-            series: Vec::new(),
-            never: 0,
-            misses: None,
-            deadline_ns: members.first().and_then(|(_, m)| m.deadline_ns),
-            remarks: Vec::new(),
-            doubted: 0,
-        };
-        for (index, measure) in members {
-            let run: &Run = &collection.runs[*index];
-            samples.doubted += u64::from(run.seal.doubt().is_some());
-            let mut remark =
-                |text: String| samples.remarks.push(clean(&format!("{letter} {}: {text}", run.name)));
-            let series = match run.dir.series(measure) {
-                Ok(series) => series,
-                Err(error) => {
-                    remark(format!("left out, {error}"));
-                    continue;
-                }
-            };
-            let all = measure.recorder.as_deref().map(|file| crate::digest::streamed(&run.dir, file));
-            match all {
-                Some(Ok(all))
-                    if crate::digest::beyond(
-                        &run.dir,
-                        measure,
-                        series.values_ns.len() as u64,
-                        &all.recorder,
-                    ) =>
-                {
-                    remark(format!(
-                        "the first {} of {} samples are compared: the others were not kept one by one",
-                        series.values_ns.len(),
-                        all.recorder.count()
-                    ))
-                }
-                Some(Err(why)) => remark(why),
-                _ => {}
-            }
-            run.labels().into_iter().for_each(&mut remark);
-            samples.never = samples.never.saturating_add(measure.never);
-            if let Some(deadline) = measure.deadline_ns {
-                let missed = Misses::of(&series.values_ns, deadline).misses.saturating_add(measure.never);
-                samples.misses = Some(samples.misses.unwrap_or(0).saturating_add(missed));
-            }
-            if !series.values_ns.is_empty() {
-                samples.series.push(series.values_ns.iter().map(|v| *v as f64).collect());
-            }
-        }
-        samples
-    }
-
-    fn count(&self) -> u64 {
-        self.series.iter().map(|s| s.len() as u64).sum()
-    }
-
-    /// All that should have come.
-    fn due(&self) -> u64 {
-        self.count().saturating_add(self.never)
-    }
-
-    /// Whether a greater share never came than on the other side.
-    fn answers_less_than(&self, other: &Self) -> bool {
-        u128::from(self.never) * u128::from(other.due()) > u128::from(other.never) * u128::from(self.due())
-    }
-
-    fn about_never(&self, letter: &str) -> Option<String> {
-        (self.never > 0).then(|| {
-            let all = self.due();
-            format!("{letter}: {} of {all} never came (skipped, dropped or unanswered): its figures are of the others", self.never)
-        })
-    }
-}
-
 fn pair(first: &Collection, other: &Collection, found: &Match<'_>, letters: &[String; 2]) -> Pair {
     let before = Samples::read(first, found.before, &letters[0]);
     let after = Samples::read(other, found.after, &letters[1]);
@@ -320,6 +238,7 @@ fn pair(first: &Collection, other: &Collection, found: &Match<'_>, letters: &[St
     for (statistic, name) in STATISTICS {
         match bootstrap::difference(&x, &y, statistic, SEED) {
             Ok(d) => {
+                let d = of_all(d, &before, &after);
                 // What was not answered is in no figure, and would have been the worst of all.
                 let flattered = (d.difference < 0.0 && after.answers_less_than(&before))
                     || (d.difference > 0.0 && before.answers_less_than(&after));
@@ -337,7 +256,7 @@ fn pair(first: &Collection, other: &Collection, found: &Match<'_>, letters: &[St
                         less.join("; ")
                     ));
                 }
-                let doubted = before.doubted + after.doubted > 0;
+                let doubted = before.doubted || after.doubted;
                 if doubted {
                     warnings.push("it proves nothing: files of a run were changed after the seal".to_owned());
                 }
@@ -365,9 +284,11 @@ fn pair(first: &Collection, other: &Collection, found: &Match<'_>, letters: &[St
         configuration: if a == b { a.clone() } else { format!("{a} → {b}") },
         sides: letters.clone(),
         samples: [before.count(), after.count()],
-        never: [before.never, after.never],
-        misses: [before.misses, after.misses],
+        never: [before.never(), after.never()],
+        misses: [before.misses(), after.misses()],
         deadline_ns: [before.deadline_ns, after.deadline_ns],
+        verdicts: [before.verdict.as_ref(), after.verdict.as_ref()]
+            .map(|report| report.map(VerdictReport::sentence)),
         work,
         changes,
         remarks,

@@ -134,6 +134,10 @@ fn changes(comparison: &Comparison, pairs: &[&Pair]) -> Table {
         table.note(warning);
     }
     for pair in pairs {
+        for (letter, verdict) in pair.sides.iter().zip(&pair.verdicts) {
+            let sentence = verdict.iter().map(|verdict| format!("{letter}: {verdict}"));
+            sentence.for_each(|sentence| table.note(format!("{}: {sentence}", pair.configuration)));
+        }
         for remark in &pair.remarks {
             table.note(format!("{} ({}): {remark}", pair.configuration, pair.sides.join(" → ")));
         }

@@ -1,11 +1,12 @@
 //! Several measures that one verdict is about: which were late, in which phase, in which configuration (*ROS-Llama*, Table II).
 
-use takt_stats::{Part, Verdict, VerdictReport, overall};
+use takt_stats::{Part, Verdict, VerdictReport};
 
 use super::Context;
 use crate::digest::Digest;
 use crate::phase::PhaseDigest;
 use crate::table::{Cell, Table};
+use crate::verdict::{concluded, of_parts};
 use crate::words::{short, time};
 
 /// The measures of one robot that its verdicts are about, where these are several.
@@ -41,7 +42,13 @@ pub fn overalls(contexts: &[&Context<'_>]) -> Vec<(usize, VerdictReport)> {
             Some(Part { name, report, excused: digest.excuse() })
         });
         let parts: Vec<Part<'_>> = found.collect();
-        (!parts.is_empty()).then(|| (configuration, overall(&parts)))
+        let collection = contexts[0].collection;
+        let runs: Vec<_> = collection.configurations[configuration]
+            .runs
+            .iter()
+            .map(|run| collection.runs[*run].verdict_source())
+            .collect();
+        (!parts.is_empty()).then(|| (configuration, concluded(of_parts(&parts), &runs)))
     };
     configurations(contexts).into_iter().filter_map(one).collect()
 }

@@ -55,7 +55,12 @@ pub fn verdicts(context: &Context<'_>) -> Table {
                 Cell::number(time(digest.summary.worst))
             },
             Cell::number(digest.misses().saturating_add(digest.never())),
-            Cell::text(verdict.reasons.join("; ")),
+            Cell::text(match digest.excuse() {
+                Some(why) => {
+                    format!("{}; given up, so that it does not count: {why}", verdict.reasons.join("; "))
+                }
+                None => verdict.reasons.join("; "),
+            }),
             match (verdict.measure_more_s, verdict.measure_more_samples) {
                 (Some(seconds), _) if seconds > 0.0 => Cell::text(words::duration(seconds)),
                 (_, Some(samples)) if samples > 0 => Cell::text(format!("{samples} samples")),
@@ -121,8 +126,8 @@ pub fn latency(context: &Context<'_>) -> Table {
     );
     if context.digests.iter().any(|d| d.never() > 0) {
         table.note(
-            "Samples that never came to be (skipped releases, unanswered inputs) count as misses; the longest run of misses \
-             counts only those that came.",
+            "Samples that never came to be (skipped releases, unanswered inputs) count as misses; they are in the longest run \
+             of misses where the run counted along its release grid.",
         );
     }
     let counted = context.digests.iter().filter_map(|d| d.resolution.as_ref().map(|r| (context.name(d), r)));

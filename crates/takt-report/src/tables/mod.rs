@@ -1,8 +1,10 @@
 //! The tables of a report.
 
 mod gpu;
+mod jitter;
 pub mod judged;
 mod latency;
+mod losses;
 mod machine;
 mod paper;
 mod table4;
@@ -10,7 +12,9 @@ mod tail;
 pub mod trace;
 
 pub use gpu::{mitigations, perception_process};
+pub use jitter::share_of_the_period;
 pub use latency::{latency, repetitions, verdicts};
+pub use losses::losses;
 pub use machine::{figures, figures_by_phase, gaps, interference, machine, runs, shortfalls};
 pub use paper::{daq, effects, low};
 pub use table4::beside_the_paper;

@@ -11,8 +11,8 @@ use crate::figure::fit;
 use crate::table::{Cell, Table};
 use crate::words::days_hours_minutes;
 
-/// Configurations side by side in one Low table: the paper has nine.
-const SIDE_BY_SIDE: usize = 8;
+/// Configurations side by side in one Low table: the paper's nine tunings.
+const SIDE_BY_SIDE: usize = 9;
 /// Longest name at the head of a column; longer ones get a key.
 const HEAD: usize = 36;
 /// Longest value of a factor at the head of a column.
@@ -21,47 +21,97 @@ const VALUE: usize = 16;
 /// A figure of a share.
 type Pick = fn(&LowRow) -> f64;
 
-/// The 2009 paper's Figs. 7 and 8: figures of the lowest 99 %, 99.9 %, … of the values, configurations side by side.
+/// The 2009 paper's Figs. 7 and 8: figures of the lowest 99 %, 99.9 %, … of the values, configurations side by side; a table for each
+/// interference, the one without first.
 pub fn low(context: &Context<'_>) -> Vec<Table> {
-    let unit = context.unit;
-    let chunks: Vec<&[Digest]> = context.digests.chunks(SIDE_BY_SIDE).collect();
-    let table_of = |(number, chunk): (usize, &&[Digest])| {
-        let mut heads = vec!["Share".to_owned(), "Figure".to_owned()];
-        let names: Vec<String> = chunk.iter().map(|d| context.name(d).to_owned()).collect();
-        let (names, key) = fit(&names, HEAD, 'C');
-        heads.extend(names.iter().map(|name| format!("#{name}")));
-        let part = if chunks.len() > 1 {
-            format!(", part {} of {}", number + 1, chunks.len())
-        } else {
-            String::new()
-        };
-        let title = format!("{}: lowest shares ({}{part})", context.group.title, unit.sign());
-        let mut table = Table::new(title, &heads);
-        let shares = chunk.iter().map(|d| d.low.len()).max().unwrap_or(0);
-        for share in 0..shares {
-            let label = chunk.iter().find_map(|d| d.low.get(share)).map_or(String::new(), |row| row.label());
-            let figures: [(&str, Pick); 4] =
-                [("min", |r| r.min), ("max", |r| r.max), ("mean", |r| r.mean), ("SD", |r| r.stddev)];
-            // The least value is the same in all shares.
-            for (figure, pick) in figures.into_iter().filter(|(figure, _)| share == 0 || *figure != "min") {
-                let mut row = vec![Cell::text(&label), Cell::text(figure)];
-                row.extend(chunk.iter().map(|d| match d.low.get(share) {
-                    Some(low) if low.count > 0 => Cell::number(unit.number(pick(low))),
-                    _ => Cell::gap("no samples"),
-                }));
-                table.push(row);
+    let parts = by_interference(context);
+    let tables = parts.iter().flat_map(|(what, digests)| {
+        let chunks: Vec<&[&Digest]> = digests.chunks(SIDE_BY_SIDE).collect();
+        let of = chunks.len();
+        let table = |(number, chunk): (usize, &[&Digest])| {
+            let mut words = vec![context.unit.sign().to_owned()];
+            words.extend(what.clone());
+            if of > 1 {
+                words.push(format!("part {} of {of}", number + 1));
             }
+            low_table(context, chunk, &words.join(", "), what.is_some())
+        };
+        chunks.into_iter().enumerate().map(table).collect::<Vec<_>>()
+    });
+    tables.collect()
+}
+
+/// Configurations by the values of the factors that are an interference, in words; those without it first. One part without words
+/// where no such factor varies.
+fn by_interference<'a>(context: &Context<'a>) -> Vec<(Option<String>, Vec<&'a Digest>)> {
+    let collection = context.collection;
+    let interferences: Vec<&String> =
+        collection.varying.iter().filter(|name| crate::collect::is_interference(name)).collect();
+    let mut parts: Vec<(bool, Option<String>, Vec<&Digest>)> = Vec::new();
+    for digest in context.digests {
+        let factors = &collection.configurations[digest.configuration].factors;
+        let there = || factors.iter().filter(|factor| interferences.contains(&&factor.name));
+        let words: Vec<String> =
+            there().map(|factor| crate::words::clean(&format!("{} {}", factor.name, factor.value))).collect();
+        let idle = there().all(|factor| crate::collect::is_idle(&factor.value));
+        let what = (!words.is_empty()).then(|| words.join(", "));
+        match parts.iter_mut().find(|(_, known, _)| *known == what) {
+            Some((.., digests)) => digests.push(digest),
+            None => parts.push((idle, what, vec![digest])),
         }
-        table.note(
-            "Each share leaves out the greatest values and nothing else; the last row has them all (the humanoid paper of \
-             2009, Figs. 7 and 8).",
-        );
-        for (short, long) in key {
-            table.note(format!("{short}: {long}"));
-        }
-        table
+    }
+    parts.sort_by_key(|(idle, ..)| !idle);
+    parts.into_iter().map(|(_, what, digests)| (what, digests)).collect()
+}
+
+/// A configuration's name beside others under the same interference: the values of its other factors, as the paper has them.
+fn name_beside(context: &Context<'_>, digest: &Digest) -> String {
+    let factors = &context.collection.configurations[digest.configuration].factors;
+    let varying = |factor: &&Factor| {
+        context.collection.varying.contains(&factor.name) && !crate::collect::is_interference(&factor.name)
     };
-    chunks.iter().enumerate().map(table_of).collect()
+    let others: Vec<&Factor> = factors.iter().filter(varying).collect();
+    match others[..] {
+        [] => context.name(digest).to_owned(),
+        [only] => crate::words::clean(&only.value),
+        _ => {
+            let words: Vec<String> = others.iter().map(|f| format!("{} {}", f.name, f.value)).collect();
+            crate::words::clean(&words.join(" · "))
+        }
+    }
+}
+
+fn low_table(context: &Context<'_>, digests: &[&Digest], words: &str, beside: bool) -> Table {
+    let unit = context.unit;
+    let mut heads = vec!["Share".to_owned(), "Figure".to_owned()];
+    let name = |d: &&Digest| if beside { name_beside(context, d) } else { context.name(d).to_owned() };
+    let names: Vec<String> = digests.iter().map(name).collect();
+    let (names, key) = fit(&names, HEAD, 'C');
+    heads.extend(names.iter().map(|name| format!("#{name}")));
+    let mut table = Table::new(format!("{}: lowest shares ({words})", context.group.title), &heads);
+    let shares = digests.iter().map(|d| d.low.len()).max().unwrap_or(0);
+    for share in 0..shares {
+        let label = digests.iter().find_map(|d| d.low.get(share)).map_or(String::new(), |row| row.label());
+        let figures: [(&str, Pick); 4] =
+            [("min", |r| r.min), ("max", |r| r.max), ("mean", |r| r.mean), ("SD", |r| r.stddev)];
+        // The least value is the same in all shares.
+        for (figure, pick) in figures.into_iter().filter(|(figure, _)| share == 0 || *figure != "min") {
+            let mut row = vec![Cell::text(&label), Cell::text(figure)];
+            row.extend(digests.iter().map(|d| match d.low.get(share) {
+                Some(low) if low.count > 0 => Cell::number(unit.number(pick(low))),
+                _ => Cell::gap("no samples"),
+            }));
+            table.push(row);
+        }
+    }
+    table.note(
+        "Each share leaves out the greatest values and nothing else; the last row has them all (the humanoid paper of \
+         2009, Figs. 7 and 8).",
+    );
+    for (short, long) in key {
+        table.note(format!("{short}: {long}"));
+    }
+    table
 }
 
 /// The DAQ paper's Tables 1 to 5: condition, greatest and mean latency, duration.

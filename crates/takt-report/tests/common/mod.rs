@@ -86,6 +86,8 @@ pub fn header(factors: &[(&str, &str)], repetition: u32) -> RunHeader {
         figures: BTreeMap::new(),
         work: Vec::new(),
         failures: Vec::new(),
+        doubts: Vec::new(),
+        verdict: Default::default(),
         losses: Vec::new(),
     }
 }

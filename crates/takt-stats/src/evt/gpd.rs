@@ -8,12 +8,16 @@
 
 use rand::RngExt;
 use serde::{Deserialize, Serialize};
+use statrs::distribution::{ContinuousCDF, Normal};
 
 use super::anderson;
 use crate::random::Pcg;
 
-/// Half the 95 % point of χ² with one degree of freedom.
-const HALF_CHI2_95: f64 = 1.920_729_41;
+/// Half the point of χ² with one degree of freedom below which it lies with this probability.
+fn half_chi2(confidence: f64) -> f64 {
+    let z = Normal::standard().inverse_cdf(0.5 * (1.0 + confidence));
+    0.5 * z * z
+}
 
 /// A fitted generalised Pareto distribution.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -297,17 +301,18 @@ fn golden(mut low: f64, mut high: f64, tolerance: f64, f: impl Fn(f64) -> f64) -
     x
 }
 
-/// Parameters that the excesses do not exclude at 95 %, together with the Poisson rate at which excesses come: all
-/// points where the joint log likelihood lies less than χ²₁(0.95)/2 below its maximum. The least and greatest value
+/// Parameters that the excesses do not exclude at this confidence, together with the Poisson rate at which excesses come: all
+/// points where the joint log likelihood lies less than χ²₁(confidence)/2 below its maximum. The least and greatest value
 /// of any function of the parameters over it is that function's profile-likelihood interval.
-pub(crate) fn region(excesses: &[f64]) -> Vec<RegionPoint> {
+pub(crate) fn region(excesses: &[f64], confidence: f64) -> Vec<RegionPoint> {
     const THETAS: usize = 80;
     const SCALES: usize = 12;
     let Some(sample) = Sample::new(excesses) else { return Vec::new() };
     let n = excesses.len() as f64;
     let top = sample.best(true);
     let best = sample.profile(sample.theta(top));
-    let slack = |t: f64| HALF_CHI2_95 / n - (best - sample.profile(sample.theta(t)));
+    let all = half_chi2(confidence);
+    let slack = |t: f64| all / n - (best - sample.profile(sample.theta(t)));
     let edge = |direction: f64| {
         let mut step = 0.1;
         let mut inside = top;
@@ -349,10 +354,10 @@ pub(crate) fn region(excesses: &[f64]) -> Vec<RegionPoint> {
 }
 
 /// The same region of the exponential distribution, θ = 0: σ = A/w with A the mean.
-pub(crate) fn exponential_region(excesses: &[f64]) -> Vec<RegionPoint> {
+pub(crate) fn exponential_region(excesses: &[f64], confidence: f64) -> Vec<RegionPoint> {
     const STEPS: usize = 24;
     let Some(sample) = Sample::new(excesses) else { return Vec::new() };
-    let all = HALF_CHI2_95 / excesses.len() as f64;
+    let all = half_chi2(confidence) / excesses.len() as f64;
     let (low, high) = deviation(all);
     (0..=STEPS)
         .map(|i| {
@@ -426,7 +431,7 @@ mod tests {
         for bad in [&[][..], &[1.0], &[2.0, 2.0, 2.0], &[1.0, -1.0], &[1.0, f64::NAN], &[1.0, f64::INFINITY]]
         {
             assert_eq!(Gpd::fit(bad), None);
-            assert!(region(bad).is_empty());
+            assert!(region(bad, 0.95).is_empty());
         }
         assert!(Gpd::fit(&[1.0, 2.0]).is_some());
     }
@@ -469,7 +474,7 @@ mod tests {
                     k += 1;
                     at -= (1.0 - rng.random::<f64>()).ln();
                 }
-                let points = region(&truth.draw(k, &mut rng));
+                let points = region(&truth.draw(k, &mut rng), 0.95);
                 let rates = points.iter().flat_map(|p| {
                     let s = (-hazard(p.theta, p.scale, d)).exp() * k as f64;
                     [s * p.rate_low, s * p.rate_high]

@@ -142,6 +142,16 @@ pub struct Tail {
 
 /// Analyses the tail of a series in time order. Deterministic; takes under a second.
 pub fn analyse(series_ns: &[u64], rate_hz: f64, deadline_ns: u64) -> Result<Tail, Refusal> {
+    analyse_at(series_ns, rate_hz, deadline_ns, crate::claim::CONFIDENCE)
+}
+
+/// The same with intervals of another (two-sided) confidence.
+pub fn analyse_at(
+    series_ns: &[u64],
+    rate_hz: f64,
+    deadline_ns: u64,
+    confidence: f64,
+) -> Result<Tail, Refusal> {
     if !(rate_hz > 0.0 && rate_hz.is_finite()) {
         return Err(Refusal::Rate { rate_hz });
     }
@@ -156,7 +166,7 @@ pub fn analyse(series_ns: &[u64], rate_hz: f64, deadline_ns: u64) -> Result<Tail
     }
     no_drift(series_ns)?;
     let chosen = choose(series_ns, &top)?;
-    let mut tail = chosen.into_tail(series_ns, rate_hz, deadline_ns, max_ns);
+    let mut tail = chosen.into_tail(series_ns, rate_hz, deadline_ns, max_ns, confidence);
     tail.per_hour = tail.exceedance_per_hour(deadline_ns as f64, rate_hz);
     tail.hour_level_ns = tail.return_level_ns(1.0, rate_hz);
     tail.blocks = block_opinion(series_ns, rate_hz, deadline_ns);
@@ -238,8 +248,8 @@ impl Candidate {
             .then_some(Refusal::TooHeavy { shape: self.fit.shape, limit: SHAPE_LIMIT })
     }
 
-    fn into_tail(self, series: &[u64], rate_hz: f64, deadline_ns: u64, max_ns: u64) -> Tail {
-        let region = gpd::region(&self.excesses);
+    fn into_tail(self, series: &[u64], rate_hz: f64, deadline_ns: u64, max_ns: u64, confidence: f64) -> Tail {
+        let region = gpd::region(&self.excesses, confidence);
         let over = |value: f64, f: &dyn Fn(&RegionPoint) -> f64| {
             let (low, high) = region.iter().map(f).fold((value, value), |(l, h), v| (l.min(v), h.max(v)));
             Estimate { value, low, high }
@@ -262,7 +272,7 @@ impl Candidate {
             blocks: Err(Refusal::TooFewSamples { samples: 0, needed: LEAST_SAMPLES as u64 }),
             caveats: Vec::new(),
             exponential: if self.fit.shape < 0.0 {
-                gpd::exponential_region(&self.excesses)
+                gpd::exponential_region(&self.excesses, confidence)
             } else {
                 Vec::new()
             },

@@ -6,7 +6,7 @@ use std::time::Duration;
 use indicatif::ProgressBar;
 use takt_lab::campaign::{ConditionRow, Plan, Progress, SchedulerRow, Table};
 
-use super::{bar, never};
+use super::{bar, counted, never, percent, told};
 
 // Writing to a String cannot fail, so the results of `write!` are dropped throughout.
 
@@ -72,23 +72,25 @@ pub fn table(table: &Table) -> String {
     for row in &table.rows {
         let values: Vec<&str> = row.factors.iter().map(|f| f.value.as_str()).collect();
         let us = &row.us;
+        let figure = |value: f64| told((us.count > 0).then_some(value), 1);
         let figures: String =
             row.figures.iter().map(|(name, value)| format!("  {name} {value:.4}")).collect();
         let _ = writeln!(
             out,
-            "{}{:>6}{:>10}{:>10.1}{:>10.1}{:>10.1}{:>10.1}{:>10.1}{:>8}{:>8.2}%{figures}",
+            "{}{:>6}{:>10}{:>10}{:>10}{:>10}{:>10}{:>10}{:>8}{:>9}{figures}",
             cells(&values),
             format!("{}/{}", row.measured, row.planned),
             us.count,
-            us.mean,
-            us.median,
-            us.p99,
-            us.worst,
-            us.stddev,
-            row.misses,
-            100.0 * row.stolen
+            figure(us.mean),
+            figure(us.median),
+            figure(us.p99),
+            figure(us.worst),
+            figure(us.stddev),
+            counted(row.misses),
+            percent(row.stolen)
         );
-        out.extend(never(row.never, us.count));
+        out.extend(never(row.never.unwrap_or(0), us.count));
+        out.extend(row.sentence.iter().map(|sentence| format!("      {sentence}\n")));
         for refused in &row.not_granted {
             let _ = writeln!(out, "      NOT GRANTED {refused}");
         }
@@ -136,21 +138,22 @@ pub fn scheduler_rows(rows: &[SchedulerRow]) -> String {
     for r in rows {
         let _ = writeln!(
             out,
-            "  {:<9}{:<14}{:<8}{:>10.2}{:>10.2}{:>11.2}{:>10.2}{:>10.2}{:>10.2}{:>8}{:>11}{:>11}{:>8.2}%",
+            "  {:<9}{:<14}{:<8}{:>10}{:>10}{:>11}{:>10}{:>10}{:>10}{:>8}{:>11}{:>11}{:>9}",
             r.policy,
             r.parameter,
             r.stress,
-            r.mean,
-            r.median,
-            r.max,
-            r.stddev,
-            r.p90,
-            r.p99,
-            r.misses,
+            told(r.mean, 2),
+            told(r.median, 2),
+            told(r.max, 2),
+            told(r.stddev, 2),
+            told(r.p90, 2),
+            told(r.p99, 2),
+            counted(r.misses),
             mm(r.position_rms_m),
             mm(r.deviation_rms_m),
-            100.0 * r.stolen
+            percent(r.stolen)
         );
+        out.extend(r.sentence.iter().map(|sentence| format!("      {sentence}\n")));
         if r.diverged.is_some_and(|share| share > 0.0) {
             let _ = writeln!(out, "      VEHICLE LOST; its errors are of the time until then");
         }
@@ -173,16 +176,17 @@ pub fn condition_rows(rows: &[ConditionRow]) -> String {
     for r in rows {
         let _ = writeln!(
             out,
-            "  {:<width$}{:>12}{:>12.2}{:>12.2}{:>10.2}{:>10.2}{:>10.2}{:>8.2}%",
+            "  {:<width$}{:>12}{:>12}{:>12}{:>10}{:>10}{:>10}{:>9}",
             r.condition,
             r.count,
-            r.max,
-            r.mean,
-            r.median,
-            r.p99,
-            r.stddev,
-            100.0 * r.stolen
+            told(r.max, 2),
+            told(r.mean, 2),
+            told(r.median, 2),
+            told(r.p99, 2),
+            told(r.stddev, 2),
+            percent(r.stolen)
         );
+        out.extend(r.sentence.iter().map(|sentence| format!("      {sentence}\n")));
         for label in &r.labels {
             let _ = writeln!(out, "      {label}");
         }

@@ -12,13 +12,13 @@ use takt_lab::cell::worker_rows::WorkerSummary;
 use takt_robot_cell::ssm::ProtectiveTerm;
 use takt_robot_cell::tasks::PolicyMix;
 
-use super::{bar, circumstances};
+use super::{bar, circumstances, told};
 
 // Writing to a String cannot fail, so the results of `write!` are dropped throughout.
 
 /// The verdict in a line or two.
 pub fn verdict(s: &CellSummary) -> String {
-    format!("{}: {}", s.verdict, s.reasons.join("; "))
+    s.sentence.clone()
 }
 
 /// Everything about one run.
@@ -208,11 +208,11 @@ pub fn rows(rows: &[BenchRow]) -> String {
         let against = row.against_cfs.as_ref().map(against).unwrap_or_default();
         let _ = writeln!(
             out,
-            "  {:<9}{:>6}{:>11.2}{:>11.2}{:>9}{:>9}{:>9}{:>11}{:>9}{:>9}{:>10}{:>8.2}%   {}{}",
+            "  {:<9}{:>6}{:>11}{:>11}{:>9}{:>9}{:>9}{:>11}{:>9}{:>9}{:>10}{:>8.2}%   {}{}",
             row.policy,
             row.noise,
-            row.reaction_ms.mean,
-            row.reaction_ms.worst,
+            told(row.reaction_ms.map(|reaction| reaction.mean), 2),
+            told(row.reaction_ms.map(|reaction| reaction.worst), 2),
             row.work.frames_judged,
             row.work.frames_with_networks,
             row.work.people_found,
@@ -236,6 +236,9 @@ pub fn rows(rows: &[BenchRow]) -> String {
             .map(|task| format!("{} {} of {}", task.name, task.misses, task.releases))
             .collect();
         let lost: Vec<String> = row.losses.iter().map(|(why, count)| format!("{count} {why}")).collect();
+        for sentence in &row.sentences {
+            let _ = writeln!(out, "  {} under {} noise threads: {sentence}", row.policy, row.noise);
+        }
         if !missed.is_empty() || !lost.is_empty() {
             let _ = writeln!(
                 out,
@@ -270,7 +273,7 @@ pub fn designs(own: &str, against: &str, rows: &[DesignRow]) -> String {
         format!("{} mean/worst", clipped(own)),
     );
     for row in rows {
-        let side = |side: &Side| format!("{:.2} / {:.2}", side.mean_ms, side.worst_ms);
+        let side = |side: &Side| format!("{} / {}", told(side.mean_ms, 2), told(side.worst_ms, 2));
         let lower = |percent: f64| {
             let word = if percent < 0.0 { "higher" } else { "lower" };
             format!("{:.0} % {word}", percent.abs())

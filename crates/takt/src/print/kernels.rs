@@ -7,7 +7,7 @@ use takt_kernels::packages::Listed;
 use takt_lab::campaign::Table;
 use takt_lab::kernels::KernelRow;
 
-use super::never;
+use super::{counted, never, told};
 
 // Writing to a String cannot fail, so the results of `write!` are dropped throughout.
 
@@ -84,19 +84,20 @@ pub fn kernel_rows(rows: &[KernelRow], table: &Table) -> String {
     for row in rows {
         let _ = writeln!(
             out,
-            "  {:<kernel$}  {:<preemption$}  {:<configuration$}{:>9}{:>10.2}{:>10.2}{:>10.2}{:>10.2}{:>10.2}{:>8}",
+            "  {:<kernel$}  {:<preemption$}  {:<configuration$}{:>9}{:>10}{:>10}{:>10}{:>10}{:>10}{:>8}",
             row.kernel,
             row.preemption,
             row.configuration,
             row.count,
-            row.mean,
-            row.median,
-            row.p99,
-            row.max,
-            row.stddev,
-            row.misses
+            told(row.mean, 2),
+            told(row.median, 2),
+            told(row.p99, 2),
+            told(row.max, 2),
+            told(row.stddev, 2),
+            counted(row.misses)
         );
-        out.extend(never(row.never, row.count));
+        out.extend(never(row.never.unwrap_or(0), row.count));
+        out.extend(row.sentence.iter().map(|sentence| format!("      {sentence}\n")));
         for label in &row.labels {
             let _ = writeln!(out, "      {}", label.replace('\n', "\n        "));
         }

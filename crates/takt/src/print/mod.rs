@@ -30,6 +30,21 @@ fn bar(length: u64, template: &str) -> ProgressBar {
     bar.with_style(ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()))
 }
 
+/// A figure with `decimals`; a dash where nothing was measured.
+fn told(value: Option<f64>, decimals: usize) -> String {
+    value.map_or_else(|| "-".to_owned(), |value| format!("{value:.decimals$}"))
+}
+
+/// A number; a dash where nothing was counted.
+fn counted(value: Option<u64>) -> String {
+    value.map_or_else(|| "-".to_owned(), |value| value.to_string())
+}
+
+/// A share as percent; a dash where it is not known.
+fn percent(share: Option<f64>) -> String {
+    share.map_or_else(|| "-".to_owned(), |share| format!("{:.2}%", 100.0 * share))
+}
+
 /// The line below a row whose figures are of survivors.
 fn never(never: u64, came: u64) -> Option<String> {
     (never > 0).then(|| {

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use indicatif::ProgressBar;
 use takt_lab::{Event, RunSummary};
 
-use super::{bar, circumstances};
+use super::{bar, circumstances, told};
 
 // Writing to a String cannot fail, so the results of `write!` are dropped throughout.
 
@@ -20,23 +20,27 @@ pub fn run_summary(s: &RunSummary) -> String {
         "us", "mean", "median", "P99", "P99.9", "max", "deadline", "misses"
     );
     for measure in &s.measures {
-        let us = &measure.us;
+        let us = |value: f64| told((measure.us.count > 0).then_some(value), 1);
+        let all = &measure.us;
         let deadline = measure.deadline_us.map_or_else(String::new, |us| format!("{us:.0}"));
         let _ = writeln!(
             out,
-            "  {:<width$}{:>10.1}{:>10.1}{:>10.1}{:>10.1}{:>10.1}{:>10}{:>9}",
-            measure.title, us.mean, us.median, us.p99, us.p999, us.worst, deadline, measure.misses
+            "  {:<width$}{:>10}{:>10}{:>10}{:>10}{:>10}{:>10}{:>9}",
+            measure.title,
+            us(all.mean),
+            us(all.median),
+            us(all.p99),
+            us(all.p999),
+            us(all.worst),
+            deadline,
+            measure.misses
         );
     }
     for (name, value) in &s.figures {
         let _ = writeln!(out, "  {name}: {value:.4}");
     }
     out += &circumstances(s.cpu, s.records_lost, &s.not_granted);
-    let _ = match s.reasons.len() {
-        0..=2 => writeln!(out, "\n{}: {}", s.verdict, s.reasons.join("; ")),
-        // Many things were judged: a line for each.
-        _ => writeln!(out, "\n{}\n  {}", s.verdict, s.reasons.join("\n  ")),
-    };
+    let _ = writeln!(out, "\n{}", s.sentence);
     let _ = writeln!(out, "Run directory: {}", s.run_dir);
     out
 }

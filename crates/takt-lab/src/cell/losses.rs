@@ -1,0 +1,64 @@
+//! What may be lost between the cell and its cameras and controller.
+
+use serde::{Deserialize, Serialize};
+use takt_rundir::Loss;
+
+use super::summary::CellSummary;
+
+/// Why a frame has no judgement, where its camera never delivered it.
+pub(super) const NOT_DELIVERED: &str = "not-delivered";
+
+/// What may be lost within the measured window; more fails the run, and what is allowed is named all the same. The monitor is not
+/// asked: it stops the robot whenever an input is stale, whatever is allowed here.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct CellLosses {
+    /// Frames that cameras should have delivered and did not, all cameras together. 0: nobody looked at what they would have shown.
+    pub most_missing_frames: u64,
+    /// Commands that could not be handed to the robot link whole (RTDE). 0: each is a job of the SSM task that did not reach the robot.
+    pub most_unsent_commands: u64,
+    /// How often the robot link (RTDE) may be lost and come back. 0.
+    pub most_link_losses: u64,
+}
+
+impl CellLosses {
+    /// Whether no more frames are missing than is allowed.
+    pub(super) fn allow_missing(&self, summary: &CellSummary) -> bool {
+        missing(summary) <= self.most_missing_frames
+    }
+
+    /// What was lost, beside what is allowed; `link_losses`: how often the robot link was lost.
+    pub(super) fn judge(&self, summary: &CellSummary, link_losses: u64) -> Vec<Loss> {
+        let missing = missing(summary);
+        let delivered: u64 = summary
+            .per_camera
+            .iter()
+            .map(|camera| camera.frames + camera.dropped + camera.unjudged.values().sum::<u64>())
+            .sum();
+        vec![
+            Loss::new(
+                "missing_frames",
+                "camera frames",
+                [missing, missing.saturating_add(delivered)],
+                ("losses.most_missing_frames", self.most_missing_frames),
+            ),
+            Loss::new(
+                "unsent_commands",
+                "commands to the robot",
+                [summary.ssm.not_sent, summary.ssm.jobs],
+                ("losses.most_unsent_commands", self.most_unsent_commands),
+            ),
+            Loss::new(
+                "link_losses",
+                "connections to the robot",
+                [link_losses, 0],
+                ("losses.most_link_losses", self.most_link_losses),
+            ),
+        ]
+    }
+}
+
+/// Frames that were never delivered.
+pub(super) fn missing(summary: &CellSummary) -> u64 {
+    summary.losses.get(NOT_DELIVERED).copied().unwrap_or(0)
+}

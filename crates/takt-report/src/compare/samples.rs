@@ -1,0 +1,141 @@
+//! One side of a pair: all of its values in its figures, those that were kept one by one for what chance does to them.
+
+use takt_rundir::Measure;
+use takt_stats::bootstrap::{Difference, Statistic};
+use takt_stats::{Summary, VerdictReport};
+
+use crate::collect::{Collection, Run};
+use crate::figures::{Figures, Pool};
+use crate::verdict;
+use crate::words::clean;
+
+/// The samples of one side of a pair.
+pub(super) struct Samples {
+    /// Those that were kept one by one, a series for each repetition.
+    pub series: Vec<Vec<f64>>,
+    /// All.
+    pool: Pool,
+    summary: Summary,
+    pub deadline_ns: Option<u64>,
+    /// The verdict on this side.
+    pub verdict: Option<VerdictReport>,
+    pub remarks: Vec<String>,
+    /// Whether files of a run are not what it left.
+    pub doubted: bool,
+}
+
+impl Samples {
+    pub fn read(collection: &Collection, members: &[(usize, Measure)], letter: &str) -> Self {
+        let deadline_ns = members.first().and_then(|(_, m)| m.deadline_ns);
+        let (mut series, mut remarks, mut read) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut sources, mut doubted) = (Vec::new(), false);
+        let mut pool = Pool::new(deadline_ns);
+        for (index, measure) in members {
+            let run: &Run = &collection.runs[*index];
+            let mut remark = |text: String| remarks.push(clean(&format!("{letter} {}: {text}", run.name)));
+            let figures = Figures::read(&run.dir, measure).map_err(|error| error.to_string());
+            let figures = match figures.and_then(|figures| pool.add(&figures).map(|()| figures)) {
+                Ok(figures) => figures,
+                Err(why) => {
+                    remark(format!("left out, {why}"));
+                    continue;
+                }
+            };
+            if let Some(kept) = figures.kept() {
+                remark(format!(
+                    "figures are of all {} samples; what chance does to them is judged by the first {kept}, which were kept one \
+                     by one",
+                    figures.count()
+                ));
+            }
+            figures.remark.into_iter().for_each(&mut remark);
+            run.labels().into_iter().for_each(&mut remark);
+            if !figures.series.values_ns.is_empty() {
+                series.push(figures.series.values_ns.iter().map(|v| *v as f64).collect());
+            }
+            doubted |= run.seal.doubt().is_some();
+            sources.push(run.verdict_source());
+            read.push((&run.header, measure));
+        }
+        let several = read.iter().any(|(header, _)| takt_rundir::judged(&header.measures).len() > 1);
+        if several {
+            sources.clear();
+        }
+        let judged = verdict::of_measure(&read, &pool);
+        let verdict = judged.map(|judged| verdict::concluded(judged.report, &sources));
+        Self { series, summary: pool.summary(), pool, deadline_ns, verdict, remarks, doubted }
+    }
+
+    /// Values measured.
+    pub fn count(&self) -> u64 {
+        self.summary.count
+    }
+
+    /// Samples that never came to be.
+    pub fn never(&self) -> u64 {
+        self.pool.never()
+    }
+
+    /// Values beyond the deadline and those that never came; `None` without a deadline.
+    pub fn misses(&self) -> Option<u64> {
+        self.deadline_ns.map(|_| self.pool.misses().misses.saturating_add(self.never()))
+    }
+
+    /// A statistic over all values, whether or not they were kept one by one.
+    fn value(&self, statistic: Statistic) -> Option<f64> {
+        match statistic {
+            Statistic::Mean => Some(self.summary.mean),
+            Statistic::Maximum => Some(self.summary.worst),
+            Statistic::Median => Some(self.summary.median),
+            Statistic::Quantile(q) => self.pool.quantile(q, crate::CONFIDENCE).map(|found| found.value),
+        }
+    }
+
+    /// All that should have come.
+    fn due(&self) -> u64 {
+        self.count().saturating_add(self.never())
+    }
+
+    /// Whether a greater share never came than on the other side.
+    pub fn answers_less_than(&self, other: &Self) -> bool {
+        let [ours, theirs] = [(self.never(), other.due()), (other.never(), self.due())]
+            .map(|(a, b)| u128::from(a) * u128::from(b));
+        ours > theirs
+    }
+
+    pub fn about_never(&self, letter: &str) -> Option<String> {
+        (self.never() > 0).then(|| {
+            format!(
+                "{letter}: {} of {} never came (skipped, dropped or unanswered): its figures are of the others",
+                self.never(),
+                self.due()
+            )
+        })
+    }
+
+    fn is_recorded(&self) -> bool {
+        self.pool.is_recorded()
+    }
+}
+
+/// Puts the figures of all values into a difference that was found on those kept one by one: its interval moves along, for how far
+/// chance moves a figure is seen on the kept ones alone.
+pub(super) fn of_all(mut found: Difference, before: &Samples, after: &Samples) -> Difference {
+    let statistic = found.statistic;
+    let (Some(b), Some(a)) = (before.value(statistic), after.value(statistic)) else { return found };
+    if before.is_recorded() || after.is_recorded() {
+        let moved = (a - b) - found.difference;
+        found.low = found.low.map(|low| low + moved);
+        found.high = found.high.map(|high| high + moved);
+    }
+    (found.before, found.after, found.difference) = (b, a, a - b);
+    found.percent = (b > 0.0).then(|| 100.0 * (a - b) / b).filter(|p| p.is_finite());
+    if statistic == Statistic::Maximum && before.count() != after.count() {
+        found.warnings.push(format!(
+            "of {} samples before and {} after: compare equal numbers, for more samples see rarer values",
+            before.count(),
+            after.count()
+        ));
+    }
+    found
+}

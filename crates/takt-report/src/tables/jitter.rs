@@ -1,0 +1,91 @@
+//! Worst-case jitter as a share of the control period: the quadrotor paper's Table 7 (Scheduling Analysis of UAV Flight Control
+//! Workloads), for any task whose releases are planned.
+
+use super::Context;
+use crate::table::{Cell, Table};
+use crate::words::clean;
+
+/// The paper's Table 7: system, clock, worst-case jitter, period, share of the period, compute headroom.
+const PAPER: [[&str; 6]; 2] = [
+    ["Raspberry Pi 5, PREEMPT_RT (paper)", "2.4 GHz", "≈ 224", "4000", "5.6", "high (vision, AI)"],
+    [
+        "STM32F7 with an RTOS (paper, from the literature)",
+        "216 MHz",
+        "10 to 20",
+        "4000",
+        "0.5",
+        "low (control only)",
+    ],
+];
+
+/// The robot whose paper has the table.
+const UAV: &str = "uav";
+
+/// The table; `None` for a measure that is no wake-up on a grid, or of which nothing was measured.
+pub fn share_of_the_period(context: &Context<'_>) -> Option<Table> {
+    let planned = |measure: &takt_rundir::Measure| {
+        measure.column == "wake_ns" && measure.since_column.as_deref() == Some("planned_ns")
+    };
+    let mut measures = context.group.cells.iter().flat_map(|(_, runs)| runs).map(|(_, measure)| measure);
+    let measured = |digest: &&crate::digest::Digest| {
+        digest.summary.count > 0 && digest.rate_hz.is_some_and(|rate_hz| rate_hz > 0.0 && rate_hz.is_finite())
+    };
+    let digests: Vec<_> = context.digests.iter().filter(measured).collect();
+    if digests.is_empty() || !measures.all(planned) {
+        return None;
+    }
+    let with_paper = context.group.robot == UAV;
+    let heads = [
+        "System",
+        "Processor",
+        "#Worst-case jitter (µs)",
+        "#Control period (µs)",
+        "#Jitter (% of the period)",
+        "#Processor time left (%)",
+    ];
+    let title = if with_paper { " (the quadrotor paper's Table 7)" } else { "" };
+    let mut table =
+        Table::new(format!("{}: jitter as a share of the period{title}", context.group.title), &heads);
+    for digest in digests {
+        // Present by the filter above.
+        let period_us = 1e6 / digest.rate_hz.unwrap_or(1.0);
+        let worst_us = digest.summary.worst / 1e3;
+        let runs = || digest.runs.iter().map(|run| &context.collection.runs[run.run].header);
+        let processor = runs().find_map(|header| header.machine.cpu.as_deref());
+        let busy = runs().map(|header| header.cpu.busy + header.cpu.stolen).reduce(f64::max);
+        table.push(vec![
+            Cell::text(context.name(digest)),
+            processor.map_or_else(|| Cell::gap("not told"), |cpu| Cell::text(clean(cpu))),
+            Cell::number(format!("{worst_us:.1}")),
+            Cell::number(format!("{period_us:.0}")),
+            Cell::number(format!("{:.2}", 100.0 * worst_us / period_us)),
+            match busy.filter(|busy| (0.0..=1.0).contains(busy) && *busy > 0.0) {
+                Some(busy) => Cell::number(format!("{:.0}", 100.0 * (1.0 - busy))),
+                None => Cell::gap("not told"),
+            },
+        ]);
+    }
+    if with_paper {
+        for [system, clock, jitter, period, share, headroom] in PAPER {
+            table.push(vec![
+                Cell::text(system),
+                Cell::text(clock),
+                Cell::number(jitter),
+                Cell::number(period),
+                Cell::number(share),
+                Cell::text(headroom),
+            ]);
+        }
+    }
+    table.note(
+        "Worst-case jitter: the greatest time from a planned release to the wake-up, as in the paper. Beyond 100 % the release after it \
+         was missed, too.",
+    );
+    if context.digests.iter().any(|digest| digest.never() > 0) {
+        table.note("Releases that never ran have no jitter: they are among the misses.");
+    }
+    table.note(
+        "Processor time left: of all CPUs over the measured window, interference included; what the paper calls compute headroom.",
+    );
+    Some(table)
+}

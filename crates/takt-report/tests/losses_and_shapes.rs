@@ -1,0 +1,146 @@
+//! The papers' shapes, and what was lost.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot write its runs has nothing to test")]
+
+mod common;
+
+use common::{header, run};
+use takt_report::document::{Block, Document};
+use takt_report::table::{Cell, Table};
+use takt_rundir::{Loss, Measure};
+use takt_stats::Verdict;
+
+fn tables<'a>(document: &'a Document, title: &str) -> Vec<&'a Table> {
+    document.tables().filter(|table| table.title().contains(title)).collect()
+}
+
+fn row<'a>(table: &'a Table, words: &[&str]) -> &'a [Cell] {
+    let fits = |row: &&Vec<Cell>| words.iter().zip(*row).all(|(word, cell)| cell.plain().contains(word));
+    table.rows().iter().find(fits).unwrap_or_else(|| panic!("no row {words:?} in {:#?}", table.rows()))
+}
+
+fn build(root: &std::path::Path) -> Document {
+    takt_report::build(&takt_report::collect(&[root]).unwrap())
+}
+
+#[test]
+fn nine_tunings_stand_side_by_side_idle_and_loaded_as_two_tables() {
+    let root = tempfile::tempdir().unwrap();
+    let tunings = ["none", "M", "C", "MC", "P", "PM", "PC", "PMC", "PMCS"];
+    let mut cell = 0;
+    // As a campaign numbers them: stress is the last factor, and the loaded run may come first.
+    for (place, tuning) in (1..).zip(tunings) {
+        for stress in ["humanoid", "off"] {
+            cell += 1;
+            let mut header = header(&[("tuning", tuning), ("stress", stress)], 1);
+            header.robot = "humanoid".to_owned();
+            header.experiment.campaign = "humanoid".to_owned();
+            let base = if stress == "off" { 1_000_000 } else { 2_000_000 } + place * 1000;
+            run(&root.path().join(format!("{cell:04}")), &header, (0..1000).map(|i| base + i));
+        }
+    }
+    let document = build(root.path());
+    let low = tables(&document, "lowest shares");
+    assert_eq!(low.len(), 2, "{:?}", low.iter().map(|t| t.title()).collect::<Vec<_>>());
+    assert!(low[0].title().contains("stress off") && low[1].title().contains("stress humanoid"));
+    for (table, base_ms) in low.iter().zip([1.0, 2.0]) {
+        let heads: Vec<&str> = table.columns().iter().map(|column| column.title.as_str()).collect();
+        assert_eq!(heads[..2], ["Share", "Figure"]);
+        assert_eq!(heads[2..], tunings);
+        // min once; max, mean and SD for each of the five shares.
+        assert_eq!(table.rows().len(), 1 + 5 * 3);
+        // Each column has its own configuration's figures.
+        let least = &table.rows()[0];
+        for (place, cell) in (1..).zip(&least[2..]) {
+            assert_eq!(cell.plain(), format!("{:.3}", base_ms + f64::from(place) / 1000.0), "{least:?}");
+        }
+    }
+}
+
+#[test]
+fn without_an_interference_there_is_one_table_with_whole_names() {
+    let root = tempfile::tempdir().unwrap();
+    for (cell, policy) in ["fifo:50", "fifo:99"].into_iter().enumerate() {
+        let header = header(&[("policy", policy), ("stress", "off")], 1);
+        run(&root.path().join(format!("{cell:04}")), &header, 1000..2000);
+    }
+    let document = build(root.path());
+    let low = tables(&document, "lowest shares");
+    assert_eq!(low.len(), 1);
+    let heads: Vec<&str> = low[0].columns().iter().map(|column| column.title.as_str()).collect();
+    assert_eq!(heads[2..], ["policy fifo:50", "policy fifo:99"]);
+}
+
+#[test]
+fn jitter_is_told_as_a_share_of_the_period_beside_the_paper() {
+    let root = tempfile::tempdir().unwrap();
+    let mut quiet = header(&[("policy", "fifo:99")], 1);
+    quiet.cpu.busy = 0.25;
+    quiet.cpu.stolen = 0.0;
+    run(&root.path().join("1"), &quiet, [5000, 224_000, 7000].into_iter());
+    let mut late = header(&[("policy", "other:0")], 1);
+    late.measures[0].never = 2;
+    run(&root.path().join("2"), &late, [5000, 9_400_000].into_iter());
+    let document = build(root.path());
+    let found = tables(&document, "share of the period");
+    let [table] = found[..] else { panic!("{} tables", found.len()) };
+    assert!(table.title().contains("Table 7"));
+    let cells = |words: &[&str]| row(table, words)[2..].iter().map(Cell::plain).collect::<Vec<_>>();
+    // The paper's own figures come out of its own formula.
+    assert_eq!(cells(&["fifo:99"]), ["224.0", "4000", "5.60", "75"]);
+    assert_eq!(cells(&["Raspberry Pi 5"])[..3], ["≈ 224", "4000", "5.6"]);
+    assert_eq!(cells(&["STM32F7"])[..3], ["10 to 20", "4000", "0.5"]);
+    assert_eq!(cells(&["other:0"])[2], "235.00");
+    assert!(table.notes().iter().any(|note| note.contains("never ran")), "{:?}", table.notes());
+
+    // Another robot has the table without the paper's rows, and a measure that is no wake-up has none.
+    let root = tempfile::tempdir().unwrap();
+    let mut other = header(&[], 0);
+    other.robot = "cyclic".to_owned();
+    run(&root.path().join("1"), &other, 1000..2000);
+    let document = build(root.path());
+    let found = tables(&document, "share of the period");
+    assert_eq!((found.len(), found[0].rows().len()), (1, 1));
+    let root = tempfile::tempdir().unwrap();
+    other.measures = vec![Measure::new("latency", "Latency", "attitude", "wake_ns").rate_hz(250.0)];
+    run(&root.path().join("1"), &other, 1000..2000);
+    assert!(tables(&build(root.path()), "share of the period").is_empty());
+}
+
+#[test]
+fn losses_are_named_and_more_than_allowed_fails() {
+    let loss = |lost, allowed| {
+        vec![Loss::new(
+            "lost_frames",
+            "frames of process data",
+            [lost, 5003],
+            ("losses.most_lost_frames", allowed),
+        )]
+    };
+    let verdict = |lost, allowed| {
+        let root = tempfile::tempdir().unwrap();
+        let mut header = header(&[], 0);
+        header.measures[0].judged = false;
+        header.losses = loss(lost, allowed);
+        header.failures.extend(header.losses.iter().filter(|l| l.is_exceeded()).filter_map(Loss::sentence));
+        run(&root.path().join("1"), &header, (0..5000).map(|i| 1000 + i % 7));
+        let document = build(root.path());
+        let table = tables(&document, "Communication losses")[0].clone();
+        let blocks = document.sections.iter().flat_map(|section| section.blocks());
+        let told = blocks.filter_map(|block| match block {
+            Block::Verdict(verdict, text) => Some((*verdict, text.clone())),
+            _ => None,
+        });
+        let told = told.collect::<Vec<_>>().remove(0);
+        (told, row(&table, &[]).iter().map(Cell::plain).collect::<Vec<_>>())
+    };
+    let ((found, text), cells) = verdict(5, 0);
+    assert!(text.contains("5 of 5003 frames of process data were lost"), "{text}");
+    assert_eq!(found, Verdict::Fail);
+    assert_eq!(cells[1..6], ["frames of process data", "5", "5003", "0", "losses.most_lost_frames"]);
+    assert!(cells[6].contains("beyond what is allowed: R1"), "{cells:?}");
+    let ((found, text), cells) = verdict(5, 5);
+    assert_eq!(found, Verdict::Pass, "{text}");
+    assert_eq!(cells[6], "within what is allowed");
+    assert_eq!(verdict(0, 0).1[2], "0", "nothing lost is told, too");
+}

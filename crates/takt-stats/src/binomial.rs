@@ -1,0 +1,87 @@
+//! How often does something happen that was seen `k` times in `n` trials? Exact limits by Clopper and Pearson (Biometrika 26:404,
+//! 1934), as quantiles of Beta distributions, which also hold for the fractions of trials that dependent jobs amount to.
+
+use statrs::function::beta::beta_reg;
+
+/// Greatest probability that `k` in `n` does not exclude at this one-sided confidence.
+pub fn upper(k: f64, n: f64, confidence: f64) -> f64 {
+    if !(n > 0.0 && k < n) {
+        return 1.0;
+    }
+    if k <= 0.0 {
+        // (1 - p)^n = 1 - confidence.
+        return -((1.0 - confidence).ln() / n).exp_m1();
+    }
+    bisect(|p| beta_reg(k + 1.0, n - k, p) < confidence)
+}
+
+/// Least probability, likewise.
+pub fn lower(k: f64, n: f64, confidence: f64) -> f64 {
+    if !(n > 0.0 && k > 0.0) {
+        return 0.0;
+    }
+    bisect(|p| beta_reg(k, (n - k).max(0.0) + 1.0, p) < 1.0 - confidence)
+}
+
+/// Trials of which `k` happened, after which [`upper`] is at most `p`.
+pub fn trials_needed(k: f64, p: f64, confidence: f64) -> f64 {
+    if k <= 0.0 {
+        return (1.0 - confidence).ln() / (-p).ln_1p();
+    }
+    let mut high = (k + 1.0) / p;
+    while upper(k, high, confidence) > p && high < 1e300 {
+        high *= 2.0;
+    }
+    let mut low = k;
+    for _ in 0..100 {
+        let middle = 0.5 * (low + high);
+        *(if upper(k, middle, confidence) > p { &mut low } else { &mut high }) = middle;
+    }
+    high
+}
+
+/// Where a condition that holds below a probability ends; the logarithm is halved, for probabilities may be tiny.
+fn bisect(below: impl Fn(f64) -> bool) -> f64 {
+    let (mut low, mut high) = (1e-300f64.ln(), 0.0f64);
+    for _ in 0..200 {
+        let middle = 0.5 * (low + high);
+        *(if below(middle.exp()) { &mut low } else { &mut high }) = middle;
+    }
+    high.exp()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use statrs::distribution::{Binomial, DiscreteCDF};
+
+    #[test]
+    fn limits_are_those_of_the_distribution_itself() {
+        for (k, n) in [(0u64, 30u64), (1, 100), (3, 40), (17, 5000), (40, 41)] {
+            for confidence in [0.9, 0.95, 0.999] {
+                let (kf, nf) = (k as f64, n as f64);
+                let (up, low) = (upper(kf, nf, confidence), lower(kf, nf, confidence));
+                // At the upper limit k or fewer come with probability 1 - confidence; at the lower k or more.
+                let at = |p: f64| Binomial::new(p, n).unwrap();
+                assert!((at(up).cdf(k) - (1.0 - confidence)).abs() < 1e-6, "{k} {n} {confidence}");
+                if k > 0 {
+                    assert!((1.0 - at(low).cdf(k - 1) - (1.0 - confidence)).abs() < 1e-6, "{k} {n}");
+                }
+            }
+        }
+        assert_eq!((lower(0.0, 10.0, 0.95), upper(10.0, 10.0, 0.95), upper(0.0, 0.0, 0.95)), (0.0, 1.0, 1.0));
+        // The rule of three.
+        assert!((upper(0.0, 3000.0, 0.95) - 1e-3).abs() < 1e-5);
+    }
+
+    #[test]
+    fn what_is_needed_is_enough_and_no_more() {
+        for k in [0.0, 0.2, 1.0, 7.0] {
+            for p in [1e-9, 1e-4, 0.02] {
+                let n = trials_needed(k, p, 0.95);
+                assert!(upper(k, n * 1.0001, 0.95) <= p, "{k} {p}");
+                assert!(upper(k, n * 0.999, 0.95) > p, "{k} {p}");
+            }
+        }
+    }
+}

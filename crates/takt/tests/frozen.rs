@@ -1,0 +1,160 @@
+//! A controller that is stopped for a while (SIGSTOP: what a hypervisor, a debugger or a frozen cgroup does) through the binary: every
+//! release that did not run is a miss of its own, for every robot.
+
+#![allow(clippy::unwrap_used)]
+
+mod takt;
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use takt::{Beside, alone, read_json, root, takt as run, wait_for};
+
+/// How long the controller stands still.
+const STILL: Duration = Duration::from_millis(600);
+
+/// Runs `file` for some seconds, stops the process in the middle of the measured window, and returns the summary and how many seconds it
+/// stood still at least.
+fn frozen(folder: &Path, file: &str, text: &str, seconds: &str) -> (Value, f64) {
+    let path = folder.join(file);
+    fs::write(&path, text).unwrap();
+    let runs = folder.join("runs");
+    let mut command = run(["run", path.to_str().unwrap(), "--seconds", seconds, "--json", "--runs"]);
+    command.arg(&runs);
+    let mut beside = Beside::start(command);
+    // The measured window is open once it stands in the header of the run.
+    let dir = wait_for("the measured window", || {
+        assert!(beside.runs(), "it ended: {}", beside.said("stderr"));
+        let dir = takt::folders(&runs).into_iter().next()?;
+        let header: Value = serde_json::from_str(&fs::read_to_string(dir.join("run.json")).ok()?).ok()?;
+        let from = header["measures"][0]["window_ns"][0].as_u64()?;
+        (from != u64::MAX).then_some(dir)
+    });
+    std::thread::sleep(Duration::from_millis(500));
+    beside.signal(Signal::STOP);
+    let since = std::time::Instant::now();
+    std::thread::sleep(STILL);
+    let still_s = since.elapsed().as_secs_f64();
+    beside.signal(Signal::CONT);
+    assert_eq!(beside.end().code(), Some(0), "{}", beside.said("stderr"));
+    (read_json(&dir.join("summary.json")), still_s)
+}
+
+fn measure<'a>(summary: &'a Value, name: &str) -> &'a Value {
+    let measures = summary["measures"].as_array().unwrap();
+    measures.iter().find(|m| m["name"] == name).unwrap_or_else(|| panic!("no {name} in {summary}"))
+}
+
+/// That about as many releases were missed as fit into the time, all in one row, and that verdict and problems say so.
+fn told(summary: &Value, name: &str, rate_hz: f64, still_s: f64) {
+    let measure = measure(summary, name);
+    // The signal takes some time to every thread, on a machine that does much else: a tenth less is still each release for itself.
+    let least = (0.9 * still_s * rate_hz) as u64;
+    let misses = measure["misses"].as_u64().unwrap();
+    assert!(misses >= least, "{name}: {misses} of at least {least}: {summary:#}");
+    let row = measure["longest_miss_run"].as_u64().unwrap();
+    assert!(row >= least, "{name}: a row of {row} of at least {least}: {summary:#}");
+    assert_eq!(summary["verdict"], "FAIL", "{summary:#}");
+    let problems = summary["problems"].to_string();
+    assert!(problems.contains("stood still for"), "{problems}");
+}
+
+/// A robot's shipped file with other policies, so that the test needs no privilege.
+fn shipped(name: &str, changes: &[(&str, &str)]) -> String {
+    let mut text = fs::read_to_string(root().join("robots").join(name)).unwrap();
+    for (from, to) in changes {
+        assert!(text.contains(from), "{name} has no {from}");
+        text = text.replacen(from, to, 1);
+    }
+    text
+}
+
+#[test]
+fn the_cyclic_task_misses_each_release() {
+    let _machine = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let text = "robot = 'cyclic'\nrate_hz = 500\n";
+    let (summary, still_s) = frozen(folder.path(), "cyclic.toml", text, "1.6");
+    told(&summary, "lateness", 500.0, still_s);
+    told(&summary, "response", 500.0, still_s);
+}
+
+#[test]
+fn the_quadrotors_two_loops_miss_each_release() {
+    let _machine = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let (summary, still_s) = frozen(folder.path(), "uav.toml", &shipped("uav.toml", &[]), "1.6");
+    told(&summary, "lateness", 250.0, still_s);
+    told(&summary, "position-lateness", 50.0, still_s);
+    // In the report of the same folder, too.
+    let report = takt::report(summary["run_dir"].as_str().unwrap());
+    let never = measure(&summary, "lateness")["misses"].as_u64().unwrap();
+    assert!(report.contains(&format!("{never} of")) && report.contains("stood still for"), "{report}");
+}
+
+#[test]
+fn the_daq_loop_misses_each_release() {
+    let _machine = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let common = "robot = 'daq'\nlink = { kind = 'simulated' }\ndeadline_us = 2000\n\
+                  acquisition = { policy = 'other', lock_memory = 'off' }\n";
+    // By either stamp: with the freeze within a latency, and with the freeze between two edges.
+    for stamp in ["receive", "write"] {
+        let file = format!("{stamp}.toml");
+        let text = format!("{common}pulse = {{ wait = '100us', stamp = '{stamp}' }}\n");
+        let folder = folder.path().join(stamp);
+        fs::create_dir(&folder).unwrap();
+        let (summary, still_s) = frozen(&folder, &file, &text, "1.6");
+        // An edge may time out in the middle of it; then the waiting is not counted again.
+        told(&summary, "latency", 500.0, still_s - 0.1);
+    }
+}
+
+#[test]
+fn the_humanoid_stops_when_nobody_controls_it() {
+    let _machine = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let changes = [
+        ("kind = \"veth\"", "kind = \"in_process\""),
+        ("rate_hz = 1000", "rate_hz = 500"),
+        ("devices = 59", "devices = 12\nramp_s = 0.1"),
+    ];
+    // Other processes may keep the controller from its CPU for a while, and only the freeze is to stop it.
+    let patient = "\n[motion.safety]\nmost_late = 1000\nmost_late_in_row = 1000\nmost_away_ms = 400\nenable_ms = 20000\n";
+    let text = shipped("humanoid.toml", &changes);
+    let (summary, still_s) = frozen(folder.path(), "humanoid.toml", &format!("{text}{patient}"), "1.6");
+    told(&summary, "lateness", 500.0, still_s);
+    told(&summary, "response", 500.0, still_s);
+    let reasons = summary["reasons"].to_string();
+    assert!(reasons.contains("nobody controlled it for longer than safety.most_away_ms"), "{reasons}");
+    let late = summary["figures"]["late_cycles"].as_f64().unwrap();
+    assert!(late >= 0.9 * still_s * 500.0, "{late} late cycles");
+
+    // One that may be without control for longer walks on, and the misses say what happened all the same.
+    let folder = tempfile::tempdir().unwrap();
+    let patient = patient.replace("most_away_ms = 400", "most_away_ms = 60000");
+    let (summary, still_s) = frozen(folder.path(), "humanoid.toml", &format!("{text}{patient}"), "1.6");
+    told(&summary, "lateness", 500.0, still_s);
+    assert!(!summary["reasons"].to_string().contains("the robot stopped"), "{summary:#}");
+}
+
+#[test]
+fn the_cell_misses_each_release() {
+    let _machine = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let path = takt::patient_cell(folder.path(), "");
+    let text = fs::read_to_string(path).unwrap();
+    let runs = folder.path().join("cell");
+    fs::create_dir(&runs).unwrap();
+    let (summary, still_s) = frozen(&runs, "cell.toml", &text, "1.6");
+    let task = &summary["tasks"][0];
+    let rate_hz = 500.0;
+    let least = (0.9 * still_s * rate_hz) as u64;
+    assert!(task["misses"].as_u64() >= Some(least) && task["skipped"].as_u64() > Some(least / 2), "{task}");
+    assert_eq!(summary["verdict"], "FAIL");
+    assert!(summary["reasons"].to_string().contains("the process stood still"), "{}", summary["reasons"]);
+}
