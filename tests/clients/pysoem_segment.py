@@ -36,7 +36,7 @@ def exchange(master):
     return master.receive_processdata(TIMEOUT_US)
 
 
-def bring_up(interface, devices):
+def bring_up(interface, devices, sync0=False):
     begin = time.monotonic()
     master = pysoem.Master()
     master.open(interface)
@@ -45,6 +45,10 @@ def bring_up(interface, devices):
     size = master.config_map()
     expect(f"process data mapped ({size} bytes)", size > 0)
     expect("distributed clocks", master.config_dc())
+    for slave in master.slaves:
+        # Drives act at Sync0; the others by frames.
+        if sync0 and slave.id == DRIVE:
+            slave.dc_sync(True, 1_000_000)
     master.state_check(pysoem.SAFEOP_STATE, 5_000_000)
     master.read_state()
     expect("all in SAFEOP", all(slave.state == pysoem.SAFEOP_STATE for slave in master.slaves))
@@ -158,7 +162,7 @@ def hold(master, seconds):
 
 def main():
     interface, devices, mode, seconds = sys.argv[1], int(sys.argv[2]), sys.argv[3], float(sys.argv[4])
-    master, in_op, bring_up_s = bring_up(interface, devices)
+    master, in_op, bring_up_s = bring_up(interface, devices, sync0=mode == "check")
     result = {"devices_op": in_op, "bring_up_s": round(bring_up_s, 2), "expected": master.expected_wkc}
     if mode == "check":
         transfers(master)

@@ -97,6 +97,12 @@ fn pysoem_brings_59_devices_to_op_transfers_objects_and_moves_a_joint() {
     assert!(out.contains("\"devices_op\": 59"), "{out}");
     assert_eq!(control.counts().malformed, 0);
     assert_eq!(server.errors(), (0, 0));
+    // Its distributed clocks: every drive had its Sync0, and the delays that it measured are the wire's.
+    for (place, view) in control.devices().iter().enumerate() {
+        let off_ns = u64::from(view.clock.told_delay_ns).abs_diff(view.clock.pass_ns);
+        assert!(off_ns <= 1000, "device {place}: {:?}", view.clock);
+        assert_eq!(view.clock.pulses > 10, view.drive.is_some(), "device {place}: {:?}", view.clock);
+    }
 }
 
 #[test]

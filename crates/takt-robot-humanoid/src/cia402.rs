@@ -118,6 +118,11 @@ impl Drive {
     }
 }
 
+/// `word` with one step less where it would bring torque on.
+pub(crate) fn before_enable(word: u16) -> u16 {
+    if word == ENABLE { SWITCH_ON } else { word }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

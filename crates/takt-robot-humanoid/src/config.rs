@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use takt_link_ethercat::control::{ClockConfig, ControlConfig, MOST_DEVICES};
+use takt_link_ethercat::control::{ClockConfig, ControlConfig, MOST_DEVICES, Sync0};
 use takt_rt::range::within;
 
 use crate::safety::SafetyConfig;
@@ -22,9 +22,12 @@ pub struct HumanoidConfig {
     pub list: Vec<Device>,
     /// Where a drive's objects lie.
     pub layout: DriveLayout,
+    /// Sync0 of all drives: they act at their distributed clock's pulse. Absent: when a frame passes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sync0: Option<Sync0>,
     /// Steps a second of the walk. 0.8: a calm walk.
     pub walk_hz: f64,
-    /// Time in which the walk grows from standing, seconds. 2.
+    /// Time in which joints go from where they stand when they are enabled over to the walk, seconds. 2.
     pub ramp_s: f64,
     /// When to stop.
     pub safety: SafetyConfig,
@@ -39,6 +42,7 @@ impl Default for HumanoidConfig {
             devices: PAPER_DEVICES,
             list: Vec::new(),
             layout: DriveLayout::default(),
+            sync0: None,
             walk_hz: 0.8,
             ramp_s: 2.0,
             safety: SafetyConfig::default(),
@@ -60,7 +64,7 @@ impl HumanoidConfig {
 
     /// The control interface's configuration with these devices.
     pub fn control(&self) -> ControlConfig {
-        let devices = self.devices().iter().map(|device| device.link(&self.layout)).collect();
+        let devices = self.devices().iter().map(|device| device.link(&self.layout, self.sync0)).collect();
         let cycle_ns = u32::try_from(self.period().as_nanos()).unwrap_or(u32::MAX);
         let clock = ClockConfig { cycle_ns, ..self.link.clock.clone() };
         ControlConfig { devices, clock, ..self.link.clone() }

@@ -5,11 +5,12 @@
 use serde::Serialize;
 use takt_link_ethercat::control::{Exchanged, Port};
 
-use crate::cia402::{Drive, DriveState, Goal};
+use crate::cia402::{Drive, DriveState, Goal, before_enable};
 use crate::config::HumanoidConfig;
+use crate::joint::{DriveMode, Gains, Scale};
 use crate::safety::{Punctuality, StopReason, Watch};
 use crate::topology::{Device, DriveLayout, Kind};
-use crate::trajectory::Reference;
+use crate::trajectory::{Limits, Reference};
 
 /// Process data by device.
 pub trait ProcessData {
@@ -67,11 +68,31 @@ struct Joint {
     device: usize,
     drive: Drive,
     reference: Reference,
-    counts_per_rad: f64,
+    scale: Scale,
+    layout: DriveLayout,
+    mode: DriveMode,
+    gains: Gains,
+    limits: Limits,
+    max_torque_nm: f64,
+    /// What the encoder showed last before the drive came into operation: held until the walk begins.
+    held_counts: i32,
+    /// Where the walk begins: where the joint was held.
+    start_rad: f64,
+    /// Where it stood last; `None` before anything is known.
+    position_rad: Option<f64>,
     spec: Swing,
 }
 
+impl Joint {
+    /// Whether it stands farther outside its range than `most_rad`.
+    fn is_outside(&self, most_rad: f64) -> bool {
+        let Limits { min_rad, max_rad, .. } = self.limits;
+        self.position_rad.is_some_and(|at| at < min_rad - most_rad || at > max_rad + most_rad)
+    }
+}
+
 /// A joint's part in the walk.
+#[derive(Clone, Copy)]
 struct Swing {
     middle_rad: f64,
     swing_rad: f64,
@@ -94,7 +115,8 @@ pub struct ProbeView {
 pub struct Controller {
     joints: Vec<Joint>,
     probe: Option<usize>,
-    layout: DriveLayout,
+    /// Farthest that a joint may stand outside its range when drives are enabled.
+    most_outside_rad: f64,
     watch: Watch,
     mode: Mode,
     /// Cycles in this mode.
@@ -118,7 +140,15 @@ impl Controller {
             device,
             drive: Drive::default(),
             reference: Reference::new(spec.limits),
-            counts_per_rad: spec.counts_per_rad(),
+            scale: spec.scale(),
+            layout: spec.layout.unwrap_or(config.layout),
+            mode: spec.mode,
+            gains: spec.gains,
+            limits: spec.limits,
+            max_torque_nm: spec.max_torque_nm,
+            held_counts: 0,
+            start_rad: 0.0,
+            position_rad: None,
             spec: Swing {
                 middle_rad: spec.middle_rad,
                 swing_rad: spec.swing_rad,
@@ -135,7 +165,7 @@ impl Controller {
                 .map(joint)
                 .collect(),
             probe: devices.iter().position(|device| device.kind == Kind::Probe),
-            layout: config.layout,
+            most_outside_rad: f64::from(config.safety.most_outside_mrad) / 1000.0,
             watch: Watch::new(config.safety),
             mode: Mode::Enabling,
             cycles: 0,
@@ -193,7 +223,7 @@ impl Controller {
             Mode::Stopped(_) => Goal::Off,
         };
         for place in 0..self.joints.len() {
-            self.joint(place, goal, data);
+            self.joint(place, goal, exchanged.fresh, data);
         }
         self.answer_probe(data);
         self.mode
@@ -223,7 +253,9 @@ impl Controller {
                     return Mode::Walking;
                 }
                 // The states are those of the last inputs: none before the first cycle.
-                if on == all && self.cycles > 0 {
+                if self.joints.iter().any(|joint| joint.is_outside(self.most_outside_rad)) {
+                    Mode::Stopping(StopReason::OutOfRange)
+                } else if on == all && self.cycles > 0 {
                     Mode::Walking
                 } else if resets > self.most_resets {
                     Mode::Stopping(StopReason::DriveFault)
@@ -244,39 +276,83 @@ impl Controller {
         }
     }
 
-    fn joint(&mut self, place: usize, goal: Goal, data: &mut impl ProcessData) {
-        let (layout, walking) = (self.layout, self.mode == Mode::Walking);
-        let (target_rad, target_rad_s) = self.walk(place);
+    fn joint(&mut self, place: usize, goal: Goal, fresh: bool, data: &mut impl ProcessData) {
+        let walking = self.mode == Mode::Walking;
+        let (walk_rad, walk_rad_s) = self.walk(place);
         let dt_s = self.dt_s;
         let joint = &mut self.joints[place];
+        let layout = joint.layout;
         let inputs = data.inputs(joint.device);
-        let (Some(status), Some(position)) =
+        let (Some(status), Some(counts)) =
             (u16_at(inputs, layout.statusword), i32_at(inputs, layout.position))
         else {
             return;
         };
-        let word = joint.drive.step(status, goal);
-        let target = if walking {
-            (joint.reference.step(target_rad, target_rad_s, dt_s) * joint.counts_per_rad).round() as i32
-        } else {
-            // Torque comes on where the joint is, and a stopping drive does not follow its target.
-            joint.reference.reset(f64::from(position) / joint.counts_per_rad);
-            position
+        let before_rad = joint.position_rad;
+        let position_rad = joint.scale.position_rad(counts);
+        let measured = layout.velocity.and_then(|at| i32_at(inputs, at));
+        let rad_s = match (measured, before_rad) {
+            (Some(units), _) => joint.scale.velocity_rad_s(units),
+            (None, Some(before_rad)) => (position_rad - before_rad) / dt_s,
+            (None, None) => 0.0,
         };
+        joint.position_rad = Some(position_rad);
+        let mut word = joint.drive.step(status, goal);
+        let on = joint.drive.state() == DriveState::OperationEnabled;
+        // Torque comes on where the joint is; with old inputs nobody knows where that is.
+        if !fresh && !on {
+            word = before_enable(word);
+        }
+        if walking {
+            joint.reference.step(walk_rad, walk_rad_s, dt_s);
+        } else if !(on && goal == Goal::Enabled) {
+            // A drive without torque, or on its own way to standstill, has its target where the joint is.
+            joint.held_counts = counts;
+            joint.reference.reset(position_rad);
+            joint.start_rad = position_rad;
+        }
+        let (wanted_rad, wanted_rad_s) = (joint.reference.position_rad(), joint.reference.velocity_rad_s());
+        let control = on && goal == Goal::Enabled;
         let outputs = data.outputs_mut(joint.device);
         put(outputs, layout.controlword, &word.to_le_bytes());
-        put(outputs, layout.target, &target.to_le_bytes());
+        if let Some(at) = layout.mode {
+            put(outputs, at, &[joint.mode.code()]);
+        }
+        match joint.mode {
+            DriveMode::Csp => {
+                let target = if walking { joint.scale.counts(wanted_rad) } else { joint.held_counts };
+                put(outputs, layout.target, &target.to_le_bytes());
+            }
+            DriveMode::Csv => {
+                let most = joint.limits.max_rad_s;
+                let rate = wanted_rad_s + joint.gains.position_per_s * (wanted_rad - position_rad);
+                let rate = if control { rate.clamp(-most, most) } else { 0.0 };
+                let at = layout.target_velocity.unwrap_or(usize::MAX);
+                put(outputs, at, &joint.scale.velocity(rate).to_le_bytes());
+            }
+            DriveMode::Cst => {
+                let Gains { stiffness_nm_per_rad, damping_nm_s_per_rad, .. } = joint.gains;
+                let torque = stiffness_nm_per_rad * (wanted_rad - position_rad)
+                    + damping_nm_s_per_rad * (wanted_rad_s - rad_s);
+                let most = joint.max_torque_nm;
+                let torque = if control { torque.clamp(-most, most) } else { 0.0 };
+                let at = layout.target_torque.unwrap_or(usize::MAX);
+                put(outputs, at, &joint.scale.torque(torque).to_le_bytes());
+            }
+        }
     }
 
-    /// Where a joint is to be in the walk, and its speed there: a sine around its middle, growing over the ramp.
+    /// Where a joint is to be in the walk, and its speed there: over the ramp, from where it stood to a sine around its middle.
     fn walk(&self, place: usize) -> (f64, f64) {
-        let Swing { middle_rad, swing_rad, phase_turns, swings } = self.joints[place].spec;
+        let Joint { start_rad, spec: Swing { middle_rad, swing_rad, phase_turns, swings }, .. } =
+            self.joints[place];
         let share = if self.ramp_s > 0.0 { (self.walked_s / self.ramp_s).min(1.0) } else { 1.0 };
         let growth = if share < 1.0 && self.ramp_s > 0.0 { 1.0 / self.ramp_s } else { 0.0 };
         let rate = std::f64::consts::TAU * self.walk_hz * swings;
         let angle = rate * self.walked_s + std::f64::consts::TAU * phase_turns;
         let wave = middle_rad + swing_rad * angle.sin();
-        (share * wave, share * swing_rad * rate * angle.cos() + growth * wave)
+        let position = start_rad + share * (wave - start_rad);
+        (position, share * swing_rad * rate * angle.cos() + growth * (wave - start_rad))
     }
 
     fn answer_probe(&mut self, data: &mut impl ProcessData) {
@@ -379,7 +455,7 @@ mod tests {
         assert_eq!(controller.mode(), Mode::Walking);
         assert_eq!(controller.enabled().0, controller.enabled().1);
         // The elbow swings around half a radian.
-        let rad = f64::from(farthest) / config.devices()[10].counts_per_rad();
+        let rad = f64::from(farthest) / config.devices()[10].scale().counts_per_rad();
         assert_eq!(config.devices()[10].name, "left-elbow");
         assert!((0.6..0.75).contains(&rad), "{rad}");
         assert_eq!(controller.probe().unwrap().command, 9);

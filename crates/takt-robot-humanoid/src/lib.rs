@@ -7,6 +7,7 @@
 pub mod cia402;
 mod config;
 mod controller;
+pub mod joint;
 pub mod run;
 pub mod safety;
 pub mod shield;

@@ -23,6 +23,8 @@ pub enum StopReason {
     DriveFault,
     /// Drives did not come into operation in time.
     NotEnabled,
+    /// A joint stands outside its range before it has moved: its encoder's zero, direction or scale is not as configured.
+    OutOfRange,
 }
 
 impl std::fmt::Display for StopReason {
@@ -35,6 +37,9 @@ impl std::fmt::Display for StopReason {
             Self::Away => "nobody controlled it for longer than safety.most_away_ms",
             Self::ReaderHeld => "a reader held the cache for too long, too often",
             Self::DriveFault => "a drive reported a fault",
+            Self::OutOfRange => {
+                "a joint stands outside its range before it has moved: check its zero_counts, direction, counts_per_turn and gear"
+            }
             Self::NotEnabled => "drives did not come into operation in time",
         })
     }
@@ -62,6 +67,9 @@ pub struct SafetyConfig {
     pub most_held: u32,
     /// Time for all drives to come into operation, milliseconds. 2000; real drives take some hundred.
     pub enable_ms: u32,
+    /// How far outside its range a joint may stand before drives are enabled, milliradians. 200: it may rest on its end stop, which
+    /// lies a little beyond; farther out, the encoder is not what it is configured as, and the robot does not move.
+    pub most_outside_mrad: u32,
     /// Fault resets tried while drives are enabled. 3.
     pub most_resets: u32,
     /// Time of a quick stop before torque goes off, milliseconds. 500: 6 rad/s at the drives' ramp of 60 rad/s² take 100.
@@ -78,6 +86,7 @@ impl Default for SafetyConfig {
             most_away_ms: 5,
             most_held: 3,
             enable_ms: 2000,
+            most_outside_mrad: 200,
             most_resets: 3,
             stop_ms: 500,
         }
@@ -98,6 +107,7 @@ impl SafetyConfig {
             ("most_away_ms", self.most_away_ms, 1, 60_000),
             ("most_held", self.most_held, 1, 1000),
             ("enable_ms", self.enable_ms, 10, 60_000),
+            ("most_outside_mrad", self.most_outside_mrad, 0, 10_000),
             ("most_resets", self.most_resets, 0, 100),
             ("stop_ms", self.stop_ms, 1, 60_000),
         ];

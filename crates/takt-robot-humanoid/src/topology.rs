@@ -1,9 +1,10 @@
 //! The devices of the humanoid, in the order of the wire.
 
 use serde::{Deserialize, Serialize};
-use takt_link_ethercat::control::{DeviceConfig, Identity, ObjectWrite};
+use takt_link_ethercat::control::{DeviceConfig, Identity, ObjectWrite, Sync0};
 use takt_link_ethercat::segment::{self, DeviceKind, SegmentConfig};
 
+use crate::joint::{Direction, DriveMode, Gains, Scale};
 use crate::trajectory::Limits;
 
 /// What a device is.
@@ -26,6 +27,7 @@ pub enum Kind {
 }
 
 /// Where a drive's objects lie in its process data (RxPDO 0x1600 and TxPDO 0x1A00 in the usual assignment). Little endian.
+/// Objects that a drive does not map are left out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct DriveLayout {
@@ -35,23 +37,69 @@ pub struct DriveLayout {
     pub statusword: usize,
     /// Offset of the actual position (0x6064), 32 bits.
     pub position: usize,
+    /// Offset of the actual velocity (0x606C), 32 bits. Without it CST takes the difference of positions.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub velocity: Option<usize>,
     /// Bytes to the drive.
     pub output_bytes: usize,
     /// Offset of the controlword (0x6040), 16 bits.
     pub controlword: usize,
-    /// Offset of the target position (0x607A), 32 bits.
+    /// Offset of the target position (0x607A), 32 bits; for CSP.
     pub target: usize,
+    /// Offset of the target velocity (0x60FF), 32 bits; for CSV.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub target_velocity: Option<usize>,
+    /// Offset of the target torque (0x6071), 16 bits; for CST.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub target_torque: Option<usize>,
+    /// Offset of the mode (0x6060), 8 bits. Where it is not mapped the mode is written once, before SAFE-OP.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mode: Option<usize>,
+    /// PDO to the drive that is assigned before SAFE-OP (0x1C12), as 0x1601. Absent: the one that the drive has assigned.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rx_pdo: Option<u16>,
+    /// PDO from the drive, likewise (0x1C13).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tx_pdo: Option<u16>,
 }
 
 impl Default for DriveLayout {
     /// Word and position each way: 12 bytes a drive keep 59 devices in one frame.
     fn default() -> Self {
-        Self { input_bytes: 6, statusword: 0, position: 2, output_bytes: 6, controlword: 0, target: 2 }
+        Self {
+            input_bytes: 6,
+            statusword: 0,
+            position: 2,
+            velocity: None,
+            output_bytes: 6,
+            controlword: 0,
+            target: 2,
+            target_velocity: None,
+            target_torque: None,
+            mode: None,
+            rx_pdo: None,
+            tx_pdo: None,
+        }
     }
 }
 
 impl DriveLayout {
-    fn validate(&self) -> Result<(), String> {
+    /// All objects of the three modes: RxPDO 0x1601 and TxPDO 0x1A01 of the simulated drives, 14 bytes each way.
+    pub fn all_modes() -> Self {
+        Self {
+            input_bytes: 14,
+            velocity: Some(6),
+            output_bytes: 14,
+            target_velocity: Some(6),
+            target_torque: Some(10),
+            mode: Some(12),
+            rx_pdo: Some(0x1601),
+            tx_pdo: Some(0x1A01),
+            ..Self::default()
+        }
+    }
+
+    fn validate(&self, mode: DriveMode) -> Result<(), String> {
         let fits = |key: &str, offset: usize, width: usize, bytes: usize| {
             if offset.checked_add(width).is_some_and(|end| end <= bytes) {
                 return Ok(());
@@ -67,7 +115,24 @@ impl DriveLayout {
         fits("statusword", self.statusword, 2, self.input_bytes)?;
         fits("position", self.position, 4, self.input_bytes)?;
         fits("controlword", self.controlword, 2, self.output_bytes)?;
-        fits("target", self.target, 4, self.output_bytes)
+        for (key, offset, width, bytes) in [
+            ("velocity", self.velocity, 4, self.input_bytes),
+            ("target_velocity", self.target_velocity, 4, self.output_bytes),
+            ("target_torque", self.target_torque, 2, self.output_bytes),
+            ("mode", self.mode, 1, self.output_bytes),
+        ] {
+            offset.map_or(Ok(()), |offset| fits(key, offset, width, bytes))?;
+        }
+        match mode {
+            DriveMode::Csp => fits("target", self.target, 4, self.output_bytes),
+            DriveMode::Csv if self.target_velocity.is_none() => {
+                Err("target_velocity is not set: mode \"csv\" needs it".to_owned())
+            }
+            DriveMode::Cst if self.target_torque.is_none() => {
+                Err("target_torque is not set: mode \"cst\" needs it".to_owned())
+            }
+            _ => Ok(()),
+        }
     }
 }
 
@@ -81,10 +146,33 @@ pub struct Device {
     pub kind: Kind,
     /// Who it must be; zeros accept any.
     pub identity: Identity,
-    /// Limits of the joint; for drives.
+    /// Limits of the joint; for drives, as all that follows.
     pub limits: Limits,
-    /// Encoder increments a turn of the joint; for drives. 131072: 17 bits.
+    /// Where its objects lie. Absent: as `layout` of the robot.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub layout: Option<DriveLayout>,
+    /// Mode that the drive works in. Cyclic synchronous position.
+    pub mode: DriveMode,
+    /// Encoder increments per turn of the encoder. 131072: 17 bits.
     pub counts_per_turn: u32,
+    /// Turns of the encoder per turn of the joint. 1: the encoder sits on the joint.
+    pub gear: f64,
+    /// What the encoder shows when the joint stands at 0 rad. 0. An absolute encoder shows what it was mounted at: read 0x6064 with
+    /// the joint held at its zero.
+    pub zero_counts: i32,
+    /// Which way the drive counts. Positive.
+    pub direction: Direction,
+    /// Units of velocity objects (0x60FF, 0x606C) per increment a second. 1, as CiA 402 has it by default.
+    pub velocity_units: f64,
+    /// Rated torque (0x6076), of which torque objects tell thousandths. 30 N m.
+    pub rated_torque_nm: f64,
+    /// Greatest torque that CST asks for. 30 N m: the rated one.
+    pub max_torque_nm: f64,
+    /// Gains of what is controlled here in CSV and CST.
+    pub gains: Gains,
+    /// Sync0 of this device; absent: as `sync0` of the robot for drives, none for others.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sync0: Option<Sync0>,
     /// Walking: amplitude around the middle position, radians; for drives. 0: the joint is held.
     pub swing_rad: f64,
     /// Walking: middle position.
@@ -93,7 +181,7 @@ pub struct Device {
     pub phase_turns: f64,
     /// Swings per step: 1, or 2 for joints that bend with either leg.
     pub swings: u32,
-    /// Objects written before SAFE-OP. Drives are set to cyclic synchronous position (0x6060 = 8) anyway.
+    /// Objects written before SAFE-OP, after a drive's mode (0x6060) and PDO assignment.
     pub startup: Vec<ObjectWrite>,
 }
 
@@ -104,7 +192,17 @@ impl Default for Device {
             kind: Kind::Drive,
             identity: Identity::default(),
             limits: Limits::default(),
+            layout: None,
+            mode: DriveMode::Csp,
             counts_per_turn: 131_072,
+            gear: 1.0,
+            zero_counts: 0,
+            direction: Direction::Positive,
+            velocity_units: 1.0,
+            rated_torque_nm: 30.0,
+            max_torque_nm: 30.0,
+            gains: Gains::default(),
+            sync0: None,
             swing_rad: 0.0,
             middle_rad: 0.0,
             phase_turns: 0.0,
@@ -116,10 +214,18 @@ impl Default for Device {
 
 impl Device {
     /// What the control interface must know.
-    pub fn link(&self, layout: &DriveLayout) -> DeviceConfig {
+    pub fn link(&self, layout: &DriveLayout, sync0: Option<Sync0>) -> DeviceConfig {
         let mut startup = Vec::new();
+        let layout = self.layout.as_ref().unwrap_or(layout);
         if self.kind == Kind::Drive {
-            startup.push(ObjectWrite { index: 0x6060, sub: 0, bytes: 1, value: 8 });
+            startup.push(ObjectWrite { index: 0x6060, sub: 0, bytes: 1, value: self.mode.code().into() });
+            for (index, pdo) in [(0x1C12, layout.rx_pdo), (0x1C13, layout.tx_pdo)] {
+                let Some(pdo) = pdo else { continue };
+                // None assigned, this one, one assigned (ETG.1000.6, 5.6.7.4.7).
+                startup.push(ObjectWrite { index, sub: 0, bytes: 1, value: 0 });
+                startup.push(ObjectWrite { index, sub: 1, bytes: 2, value: pdo.into() });
+                startup.push(ObjectWrite { index, sub: 0, bytes: 1, value: 1 });
+            }
         }
         startup.extend(&self.startup);
         let (input_bytes, output_bytes) = match self.kind {
@@ -134,26 +240,32 @@ impl Device {
             input_bytes,
             output_bytes,
             startup,
-            sync0: None,
+            sync0: self.sync0.or(sync0.filter(|_| self.kind == Kind::Drive)),
         }
     }
 
-    /// Increments per radian.
-    pub fn counts_per_rad(&self) -> f64 {
-        f64::from(self.counts_per_turn) / std::f64::consts::TAU
+    /// How its drive counts.
+    pub fn scale(&self) -> Scale {
+        Scale {
+            counts_per_turn: self.counts_per_turn,
+            gear: self.gear,
+            zero_counts: self.zero_counts,
+            direction: self.direction,
+            velocity_units: self.velocity_units,
+            rated_torque_nm: self.rated_torque_nm,
+        }
     }
 
-    fn validate(&self) -> Result<(), String> {
+    fn validate(&self, layout: &DriveLayout) -> Result<(), String> {
         self.limits.validate()?;
-        if self.counts_per_turn == 0 {
-            return Err("counts_per_turn = 0: accepted are numbers from 1".to_owned());
+        self.scale().validate(self.limits.min_rad.abs().max(self.limits.max_rad.abs()))?;
+        self.gains.validate()?;
+        if !(self.max_torque_nm.is_finite() && self.max_torque_nm > 0.0) {
+            return Err(format!("max_torque_nm = {}: accepted are numbers above 0", self.max_torque_nm));
         }
-        let most = self.limits.min_rad.abs().max(self.limits.max_rad.abs()) * self.counts_per_rad();
-        if most >= f64::from(i32::MAX) {
-            return Err(format!(
-                "counts_per_turn = {}: its range does not fit 32 bits",
-                self.counts_per_turn
-            ));
+        if self.kind == Kind::Drive {
+            let layout = self.layout.as_ref().unwrap_or(layout);
+            layout.validate(self.mode).map_err(|reason| format!("layout.{reason}"))?;
         }
         for (key, value) in [
             ("swing_rad", self.swing_rad),
@@ -179,12 +291,12 @@ pub const PAPER_DEVICES: usize = 59;
 /// # Errors
 /// A sentence with the device, the key, its value and what is accepted.
 pub fn validate(devices: &[Device], layout: &DriveLayout) -> Result<(), String> {
-    layout.validate().map_err(|reason| format!("layout.{reason}"))?;
+    layout.validate(DriveMode::Csp).map_err(|reason| format!("layout.{reason}"))?;
     if devices.is_empty() {
         return Err("devices: none is listed; accepted are 1 to 128".to_owned());
     }
     for (place, device) in devices.iter().enumerate() {
-        device.validate().map_err(|reason| format!("devices[{place}] ({}): {reason}", device.name))?;
+        device.validate(layout).map_err(|reason| format!("devices[{place}] ({}): {reason}", device.name))?;
     }
     Ok(())
 }
@@ -214,6 +326,11 @@ fn simulated(place: usize, device: &segment::DeviceConfig) -> Device {
         // Serial numbers and revisions change with a repair.
         identity: Identity { vendor, product, ..Identity::default() },
         counts_per_turn: device.joint.counts_per_turn,
+        gear: device.joint.gear,
+        zero_counts: device.joint.encoder_zero_counts,
+        direction: if device.joint.encoder_reversed { Direction::Negative } else { Direction::Positive },
+        rated_torque_nm: device.joint.rated_torque_nm,
+        max_torque_nm: device.joint.rated_torque_nm,
         middle_rad: swing.middle_rad,
         swing_rad: swing.swing_rad,
         phase_turns: swing.phase_turns,

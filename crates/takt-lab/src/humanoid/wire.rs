@@ -3,6 +3,7 @@
 use takt_link_ethercat::control::{self, Interface, Wire};
 use takt_link_ethercat::segment::veth::{self, Server, VethPair};
 use takt_link_ethercat::segment::{self as sim, DeviceKind, Segment, SegmentConfig, Truth, Update};
+use takt_robot_humanoid::joint::Direction;
 use takt_robot_humanoid::topology::{Device, Kind};
 use takt_rt::placement;
 use takt_rt::ring::Consumer;
@@ -103,6 +104,12 @@ fn device(wanted: &Device) -> sim::DeviceConfig {
     device.product = some(wanted.identity.product);
     device.serial = some(wanted.identity.serial);
     device.revision = some(wanted.identity.revision).unwrap_or(device.revision);
+    // Mounted as configured: what the installer measured is what the encoder shows.
     device.joint.counts_per_turn = wanted.counts_per_turn;
+    device.joint.gear = wanted.gear;
+    device.joint.encoder_zero_counts = wanted.zero_counts;
+    device.joint.encoder_reversed = wanted.direction == Direction::Negative;
+    device.joint.rated_torque_nm = wanted.rated_torque_nm;
+    device.joint.max_torque_nm = 3.0 * wanted.rated_torque_nm;
     device
 }

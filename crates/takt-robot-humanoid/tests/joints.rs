@@ -1,0 +1,229 @@
+//! Encoders as they are mounted: any zero, direction and gear, in all three modes. Judged by where the simulated joints really are,
+//! in simulated time.
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
+use takt_link_ethercat::control::{Link, SimulatedTime, bring_up, in_simulated_time};
+use takt_link_ethercat::segment::{self, DeviceKind, JointConfig, Segment, SegmentConfig, SegmentControl};
+use takt_robot_humanoid::joint::{Direction, DriveMode};
+use takt_robot_humanoid::safety::Punctuality;
+use takt_robot_humanoid::topology::{Device, DriveLayout, Kind};
+use takt_robot_humanoid::{Controller, HumanoidConfig, Mode, StopReason};
+
+const MS: u64 = 1_000_000;
+
+/// Pseudo-random numbers.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    fn within(&mut self, low: f64, high: f64) -> f64 {
+        low + (high - low) * (self.next() >> 11) as f64 / (1_u64 << 53) as f64
+    }
+}
+
+/// Seven drives in all modes, with encoders at random; and their configuration as an installer would write it.
+fn robot(random: &mut Random) -> (SegmentConfig, HumanoidConfig) {
+    let (mut simulated, mut list) = (Vec::new(), Vec::new());
+    for number in 0..7 {
+        let joint = JointConfig {
+            counts_per_turn: [4096, 131_072, 1 << 20][number % 3],
+            gear: [1.0, 50.0, 100.5][(random.next() % 3) as usize],
+            encoder_zero_counts: random.next() as i32,
+            encoder_reversed: random.next().is_multiple_of(2),
+            start_rad: random.within(-2.4, 2.4),
+            ..JointConfig::default()
+        };
+        let name = format!("joint-{number}");
+        simulated
+            .push(segment::DeviceConfig { joint, ..segment::DeviceConfig::new(&name, DeviceKind::Drive) });
+        let mode = [DriveMode::Csp, DriveMode::Csv, DriveMode::Cst][number % 3];
+        // Some drives keep the usual PDOs, which have the target position alone.
+        let layout = (mode != DriveMode::Csp || number == 6).then(DriveLayout::all_modes);
+        list.push(Device {
+            name,
+            kind: Kind::Drive,
+            counts_per_turn: joint.counts_per_turn,
+            gear: joint.gear,
+            zero_counts: joint.encoder_zero_counts,
+            direction: if joint.encoder_reversed { Direction::Negative } else { Direction::Positive },
+            mode,
+            layout,
+            middle_rad: 0.3,
+            swing_rad: 0.2,
+            ..Device::default()
+        });
+    }
+    let segment = SegmentConfig { devices: simulated, watchdog_ms: 30, ..SegmentConfig::default() };
+    let mut config = HumanoidConfig { list, ..HumanoidConfig::default() };
+    config.link.bring_up_ms = 20_000;
+    (segment, config)
+}
+
+/// A robot that is controlled, and its segment's own truth.
+struct Run {
+    controller: Controller,
+    link: Link,
+    control: SegmentControl,
+    time: SimulatedTime,
+    next_ns: u64,
+    /// What the controller says.
+    mode: Mode,
+}
+
+impl Run {
+    fn start(segment: &SegmentConfig, config: &HumanoidConfig) -> Self {
+        config.validate().unwrap();
+        let time = SimulatedTime::new(5_000_000_000);
+        let segment = Segment::new(segment).unwrap();
+        let control = segment.control();
+        let wire = in_simulated_time(segment, time.clone(), |_| Some(50_000));
+        let link = bring_up(wire, &config.control(), &mut |_| {}).unwrap();
+        let next_ns = link.port.align(time.now_ns() + MS);
+        Self { controller: Controller::new(config), link, control, time, next_ns, mode: Mode::Enabling }
+    }
+
+    fn cycle(&mut self) {
+        self.time.go_to(self.next_ns);
+        self.next_ns += MS;
+        let exchanged = self.link.port.exchange(self.next_ns);
+        self.next_ns = self.next_ns.saturating_add_signed(exchanged.shift_ns);
+        self.mode = self.controller.step(&exchanged, Punctuality::default(), false, &mut self.link.port);
+    }
+
+    fn positions(&self) -> Vec<f64> {
+        self.control.devices().iter().map(|view| view.drive.unwrap().position_rad).collect()
+    }
+}
+
+#[test]
+fn no_joint_ever_moves_by_more_than_its_first_planned_step() {
+    let mut random = Random(0x2545_F491_4F6C_DD1D);
+    for round in 0..40 {
+        let (segment, config) = robot(&mut random);
+        let mut run = Run::start(&segment, &config);
+        let starts: Vec<f64> = segment.devices.iter().map(|device| device.joint.start_rad).collect();
+        let (mut enabling, mut walking) = (0, 0_u32);
+        let mut before = starts.clone();
+        for _ in 0..4000 {
+            run.cycle();
+            let positions = run.positions();
+            assert!(
+                !matches!(run.mode, Mode::Stopping(_) | Mode::Stopped(_)),
+                "round {round}: {:?}",
+                run.mode
+            );
+            enabling += u32::from(run.mode == Mode::Enabling);
+            walking += u32::from(run.mode == Mode::Walking);
+            for (place, &at) in positions.iter().enumerate() {
+                let limits = config.list[place].limits;
+                let resolution = 1.0 / segment.devices[place].joint.counts_per_rad();
+                let step = limits.max_rad_s2 * 1e-6;
+                // What the plan may have moved until now, each step longer than the one before by one first step.
+                let planned = step * f64::from(walking * (walking + 1) / 2);
+                let moved = (at - starts[place]).abs();
+                if walking <= 20 {
+                    assert!(
+                        moved <= planned + 2.0 * resolution,
+                        "round {round}, {:?} at {place}: moved {moved} rad, {planned} were planned, {walking} cycles into the walk",
+                        config.list[place].mode
+                    );
+                }
+                let jump = (at - before[place]).abs();
+                assert!(
+                    jump <= limits.max_rad_s * 1e-3 * 1.2,
+                    "round {round}, {place}: {jump} rad in a cycle"
+                );
+            }
+            before = positions;
+        }
+        assert!(enabling > 2 && walking > 3000, "round {round}: {enabling} {walking}");
+        // And they get where they are to be: signs and scales are right.
+        for (place, at) in run.positions().into_iter().enumerate() {
+            let mode = config.list[place].mode;
+            assert!((0.05..0.55).contains(&at), "round {round}, {mode:?} at {place}: {at} rad");
+        }
+    }
+}
+
+#[test]
+fn an_encoder_that_is_not_as_configured_moves_nothing() {
+    let mut random = Random(88_172_645_463_325_252);
+    for _ in 0..10 {
+        let (segment, mut config) = robot(&mut random);
+        // The zero of one joint was never entered.
+        let wrong = (random.next() % 7) as usize;
+        let truth = segment.devices[wrong].joint;
+        let off_rad = f64::from(truth.encoder_zero_counts) / truth.counts_per_rad();
+        if (off_rad.abs() - 6.0) < 0.0 {
+            continue;
+        }
+        config.list[wrong].zero_counts = 0;
+        let mut run = Run::start(&segment, &config);
+        for _ in 0..1000 {
+            run.cycle();
+        }
+        assert_eq!(run.mode, Mode::Stopped(StopReason::OutOfRange));
+        for (place, at) in run.positions().into_iter().enumerate() {
+            let moved = (at - segment.devices[place].joint.start_rad).abs();
+            assert!(moved < 1e-9, "joint {place} moved {moved} rad");
+        }
+    }
+}
+
+#[test]
+fn a_joint_under_gravity_is_held_while_others_come_into_operation() {
+    let mut random = Random(7);
+    let (mut segment, mut config) = robot(&mut random);
+    config.safety.most_resets = 100;
+    for device in &mut segment.devices {
+        device.joint.gravity_nm = 5.0;
+        device.joint.start_rad = 1.0;
+    }
+    let mut run = Run::start(&segment, &config);
+    // The last drive refuses to come: its fault is not reset, and all others wait for it with torque on.
+    let last = segment.devices.len() - 1;
+    let mut held = None;
+    for cycle in 0..400 {
+        run.control.drive_fault(last).unwrap();
+        run.cycle();
+        assert_eq!(run.mode, Mode::Enabling, "cycle {cycle}");
+        if cycle == 60 {
+            held = Some(run.positions());
+        }
+    }
+    let (held, now) = (held.unwrap(), run.positions());
+    for place in (0..last).filter(|&place| config.list[place].mode == DriveMode::Csp) {
+        let sunk = (held[place] - now[place]).abs();
+        assert!(sunk < 0.02, "joint {place} sank by {sunk} rad while it was held");
+    }
+}
+
+#[test]
+fn impossible_joints_are_refused_by_name() {
+    let refused = |text: &str| {
+        let config: HumanoidConfig = toml::from_str(&format!("[[device]]\nname = 'knee'\n{text}")).unwrap();
+        config.validate().unwrap_err()
+    };
+    for (text, words) in [
+        ("mode = 'csv'", ["knee", "target_velocity"]),
+        ("mode = 'cst'\nlayout = { target_velocity = 2 }", ["knee", "target_torque"]),
+        ("layout = { target_velocity = 4 }", ["knee", "layout.target_velocity = 4"]),
+        ("gear = 0.0", ["knee", "gear = 0"]),
+        ("gear = nan", ["knee", "gear = NaN"]),
+        ("gear = 1e9", ["knee", "does not fit 32 bits"]),
+        ("counts_per_turn = 0", ["knee", "counts_per_turn = 0"]),
+        ("rated_torque_nm = -1.0", ["knee", "rated_torque_nm = -1"]),
+        ("gains = { stiffness_nm_per_rad = -5.0 }", ["knee", "gains.stiffness_nm_per_rad = -5"]),
+    ] {
+        let said = refused(text);
+        assert!(words.iter().all(|word| said.contains(word)), "{text}: {said}");
+    }
+    let error = toml::from_str::<HumanoidConfig>("[[device]]\nzero = 5").unwrap_err().to_string();
+    assert!(error.contains("zero_counts"), "{error}");
+}
