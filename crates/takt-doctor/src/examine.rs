@@ -8,7 +8,7 @@ use crate::interrupts;
 use crate::measure;
 use crate::report::{Check, Report};
 use crate::tree::Tree;
-use crate::{clocks, cpus, gpu, kernel, memory, network, rights};
+use crate::{clocks, cpus, gpu, kernel, memory, network, rights, threads};
 
 /// How to examine.
 #[derive(Debug, Clone, PartialEq)]
@@ -30,6 +30,10 @@ impl Default for Options {
         Self { root: "/".into(), seconds: 3.0, gap: gaps.threshold, priority: gaps.priority }
     }
 }
+
+/// The lowest SCHED_FIFO priority that the shipped robots' files give to a fastest loop (80 to 99): a thread of the kernel at or above
+/// it delays such a loop.
+const ROBOTS: u8 = 80;
 
 /// Looks at everything that makes a machine unfit for real time. Without privilege it sees less, and says what.
 ///
@@ -65,6 +69,8 @@ pub fn examine(options: &Options) -> Result<Report, DoctorError> {
         cpus::siblings(&tree),
         cpus::isolation(&tree),
         interrupts::placement(&tree, measured.and_then(|measured| measured.rates.as_deref())),
+        threads::priorities(&tree, ROBOTS),
+        threads::workqueues(&tree),
         clocks::source(&tree, measured.map(|measured| measured.clock)),
         clocks::slack(measured),
         kernel::timer_migration(&tree),
@@ -90,6 +96,7 @@ mod tests {
         "/proc/cmdline",
         "/proc/config.gz",
         "/proc/driver/nvidia/version",
+        "/proc/17/stat",
         "/proc/cpuinfo",
         "/proc/interrupts",
         "/proc/irq/4/smp_affinity_list",
@@ -115,6 +122,7 @@ mod tests {
         "/sys/devices/system/cpu/nohz_full",
         "/sys/devices/system/cpu/online",
         "/sys/devices/system/cpu/smt/active",
+        "/sys/devices/virtual/workqueue/cpumask",
         "/sys/kernel/debug/sched/preempt",
         "/sys/kernel/mm/transparent_hugepage/enabled",
         "/sys/kernel/realtime",
@@ -144,7 +152,7 @@ mod tests {
         let _machine = crate::alone();
         let report = examine(&Options { seconds: 0.3, priority: 3, ..Options::default() }).unwrap();
         assert_sound(&report);
-        assert_eq!(report.checks.len(), 23);
+        assert_eq!(report.checks.len(), 25);
         for id in ["wakeup_lateness", "clock", "interrupts", "hypervisor"] {
             assert!(!report.get(id).unwrap().measured.is_empty(), "{id}");
         }

@@ -23,6 +23,7 @@ mod network;
 mod report;
 mod rights;
 mod text;
+mod threads;
 mod tree;
 
 pub use change::{Change, Changed, apply, default_state, revert};

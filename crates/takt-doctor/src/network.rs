@@ -1,7 +1,6 @@
 //! Network interfaces of a field bus: what holds a frame back.
 
-use std::ffi::c_char;
-use std::io;
+use takt_rt::net::{self, EthtoolRequest};
 
 use crate::report::Check;
 use crate::tree::Tree;
@@ -10,8 +9,6 @@ use crate::tree::Tree;
 const GET_COALESCE: u32 = 0x0e;
 /// `ETHTOOL_GGRO`.
 const GET_GRO: u32 = 0x2b;
-/// `SIOCETHTOOL` (linux/sockios.h).
-const SIOCETHTOOL: libc::c_ulong = 0x8946;
 
 /// `struct ethtool_coalesce`: 23 numbers; 1 is rx-usecs, 5 is tx-usecs.
 type Coalesce = [u32; 23];
@@ -26,38 +23,44 @@ struct Interface {
     merges: Option<bool>,
 }
 
-/// Asks the driver of `name`.
-fn ask<T>(socket: libc::c_int, name: &str, request: &mut T) -> io::Result<()> {
-    // SAFETY: ifreq is plain data, for which zeros are a value.
-    let mut ifreq: libc::ifreq = unsafe { std::mem::zeroed() };
-    // The last byte stays 0.
-    let room = ifreq.ifr_name.len() - 1;
-    for (to, from) in ifreq.ifr_name[..room].iter_mut().zip(name.bytes()) {
-        *to = from as c_char;
-    }
-    ifreq.ifr_ifru.ifru_data = std::ptr::from_mut(request).cast();
-    // SAFETY: the kernel reads and writes an ifreq, and behind its pointer the structure that the request's first
-    // number names; both outlive the call.
-    match unsafe { libc::ioctl(socket, SIOCETHTOOL as _, &raw mut ifreq) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
+#[repr(C)]
+struct Coalescing(Coalesce);
+
+// SAFETY: as long as struct ethtool_coalesce of linux/ethtool.h, and plain numbers.
+unsafe impl EthtoolRequest for Coalescing {}
+
+/// `struct ethtool_value`.
+#[repr(C)]
+struct Value([u32; 2]);
+
+// SAFETY: as struct ethtool_value of linux/ethtool.h.
+unsafe impl EthtoolRequest for Value {}
+
+fn read(name: &str) -> Interface {
+    let mut coalesce = Coalescing([0; 23]);
+    coalesce.0[0] = GET_COALESCE;
+    let coalesce_us = net::ethtool(name, &mut coalesce).ok().map(|()| (coalesce.0[1], coalesce.0[5]));
+    let mut gro = Value([GET_GRO, 0]);
+    let merges = net::ethtool(name, &mut gro).ok().map(|()| gro.0[1] != 0);
+    Interface { name: name.to_owned(), coalesce_us, merges }
 }
 
-fn read(name: &str) -> io::Result<Interface> {
-    // SAFETY: no pointers are involved.
-    let socket = unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
-    if socket < 0 {
-        return Err(io::Error::last_os_error());
+/// Names of the interfaces with a device behind them.
+///
+/// On the running system the sockets are asked, and `/sys` is believed only of an interface that has the same number there: it may show
+/// another network namespace than this program's.
+fn with_device(tree: &Tree) -> Vec<String> {
+    let in_sys = |name: &str| tree.exists(&format!("/sys/class/net/{name}/device"));
+    if !tree.is_live() {
+        return tree.names("/sys/class/net").into_iter().filter(|name| in_sys(name)).collect();
     }
-    let mut coalesce: Coalesce = [0; 23];
-    coalesce[0] = GET_COALESCE;
-    let coalesce_us = ask(socket, name, &mut coalesce).ok().map(|()| (coalesce[1], coalesce[5]));
-    let mut gro = [GET_GRO, 0u32];
-    let merges = ask(socket, name, &mut gro).ok().map(|()| gro[1] != 0);
-    // SAFETY: the socket was opened above and is used by nobody else.
-    unsafe { libc::close(socket) };
-    Ok(Interface { name: name.to_owned(), coalesce_us, merges })
+    let same = |name: &str| {
+        let number = tree.number(&format!("/sys/class/net/{name}/ifindex"));
+        net::interface(name).is_ok_and(|interface| number == Some(interface.index.into()))
+    };
+    let has_device =
+        |name: &String| net::bus_address(name).ok().flatten().is_some() || (same(name) && in_sys(name));
+    net::names().into_iter().filter(has_device).collect()
 }
 
 /// Whether interfaces with a device behind them hand every frame on at once.
@@ -68,9 +71,7 @@ pub(crate) fn coalescing(tree: &Tree) -> Check {
         "an interface that waits for more frames before it interrupts adds that time to every cycle of a field bus; merging \
          of received frames is for streams",
     );
-    let names = tree.names("/sys/class/net");
-    let mut real: Vec<String> =
-        names.into_iter().filter(|name| tree.exists(&format!("/sys/class/net/{name}/device"))).collect();
+    let mut real = with_device(tree);
     real.sort();
     if real.is_empty() {
         return check.ok("no network interface with a device behind it");
@@ -79,7 +80,7 @@ pub(crate) fn coalescing(tree: &Tree) -> Check {
         return check
             .unknown(format!("{} in a copy: drivers can be asked on the machine itself", real.join(", ")));
     }
-    judge(check, real.iter().filter_map(|name| read(name).ok()).collect())
+    judge(check, real.iter().map(|name| read(name)).collect())
 }
 
 fn judge(check: Check, interfaces: Vec<Interface>) -> Check {
@@ -154,8 +155,19 @@ mod tests {
     }
 
     #[test]
+    fn another_namespaces_devices_are_not_told() {
+        let namespace = match net::Namespace::new() {
+            Ok(namespace) => namespace,
+            Err(error) => return eprintln!("SKIPPED: no network namespace: {error}"),
+        };
+        // /sys still shows the devices of the machine there.
+        let told = namespace.run(|| with_device(&Tree::new(std::path::Path::new("/")))).unwrap();
+        assert_eq!(told, Vec::<String>::new());
+    }
+
+    #[test]
     fn an_interface_that_is_none_tells_nothing() {
-        let none = read("nonexistent0").unwrap();
+        let none = read("nonexistent0");
         assert_eq!((none.coalesce_us, none.merges), (None, None));
     }
 }

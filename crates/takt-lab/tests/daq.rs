@@ -16,6 +16,23 @@ use takt_rundir::{RunDir, find_runs};
 const POLITE: &str =
     "robot = 'daq'\nacquisition = { policy = 'other', lock_memory = 'off' }\npulse.wait = '50us'\n";
 
+/// Not a test: the plant's process of the tests below is this very program.
+#[test]
+fn far_end() {
+    if std::env::var_os("TAKT_TEST_IS_FAR_END").is_some() {
+        let code = takt_lab::daq::far_end();
+        std::process::exit(i32::from(code != std::process::ExitCode::SUCCESS));
+    }
+}
+
+fn use_this_program_as_plant() {
+    takt_link_daq::far_end::set_program(takt_link_daq::far_end::Program {
+        path: std::env::current_exe().unwrap(),
+        arguments: ["far_end", "--exact", "--nocapture", "--test-threads=1"].map(Into::into).into(),
+        variables: vec![("TAKT_TEST_IS_FAR_END".into(), "1".into())],
+    });
+}
+
 fn file(text: &str) -> RobotFile {
     RobotFile::parse(&format!("{POLITE}{text}"), "test", Path::new("")).unwrap()
 }
@@ -42,6 +59,7 @@ const UDP: &str = "link = { kind = 'udp', waiting = 'block', echo.policy = 'othe
 
 #[test]
 fn a_run_keeps_every_edge_with_saving_on_and_off() {
+    use_this_program_as_plant();
     for saving in [true, false] {
         let root = tempfile::tempdir().unwrap();
         let text = format!(
@@ -55,6 +73,11 @@ fn a_run_keeps_every_edge_with_saving_on_and_off() {
         let latencies = dir.series(&header.measures[0]).unwrap().values_ns;
         let state = state(&dir);
         assert!(!latencies.is_empty());
+        // The bare link is a measure of its own, and less than what the paper calls latency, edge by edge.
+        assert_eq!(header.measures[1].name, "link");
+        let links = dir.series(&header.measures[1]).unwrap().values_ns;
+        assert_eq!(links.len(), latencies.len());
+        assert!(links.iter().zip(&latencies).all(|(link, latency)| link < latency));
         assert_eq!(latencies.len() as u64, state.recorder.count(), "saving {saving}");
         assert_eq!(header.measures[0].recorder, None, "the samples are whole");
         assert_eq!(latencies.iter().max(), Some(&state.recorder.max_ns()));

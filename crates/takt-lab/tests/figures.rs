@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde::Serialize;
-use takt_lab::campaign::{Campaign, CampaignFile, Order, Plan, Table, condition_rows, scheduler_rows};
+use takt_lab::campaign::{Campaign, CampaignFile, Plan, RunOrder, Table, condition_rows, scheduler_rows};
 use takt_lab::summary::summarise;
 use takt_report::compare::{Options, compare};
 use takt_report::{collect, digests};
@@ -108,7 +108,7 @@ fn write(path: &Path, experiment: &Experiment, kept: u64, claim: &str) {
 fn campaign(root: &Path, kept: u64, claim: &str, fails: &str) -> Table {
     let file = CampaignFile::parse(CAMPAIGN, "figures.toml").unwrap();
     let campaign = Campaign::create(root, Plan::resolve(&file).unwrap()).unwrap();
-    let make = |order: &Order<'_>| {
+    let make = |order: &RunOrder<'_>| {
         if !fails.is_empty() && order.run.setup.experiment.configuration().contains(fails) {
             return Err("planted".to_owned());
         }

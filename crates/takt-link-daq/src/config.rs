@@ -24,6 +24,8 @@ pub enum LinkConfig {
     Simulated(SimulatedConfig),
     /// A board through comedi.
     Comedi(ComediConfig),
+    /// Converters of the kernel's Industrial I/O subsystem.
+    Iio(IioConfig),
 }
 
 impl Default for LinkConfig {
@@ -35,7 +37,7 @@ impl Default for LinkConfig {
 
 impl LinkConfig {
     /// The kinds, as `kind` spells them.
-    pub const KINDS: [&'static str; 5] = ["udp", "pty", "eventfd", "simulated", "comedi"];
+    pub const KINDS: [&'static str; 6] = ["udp", "pty", "eventfd", "simulated", "comedi", "iio"];
 
     /// The kind as `kind` spells it.
     pub fn kind(&self) -> &'static str {
@@ -45,6 +47,7 @@ impl LinkConfig {
             Self::Eventfd(_) => "eventfd",
             Self::Simulated(_) => "simulated",
             Self::Comedi(_) => "comedi",
+            Self::Iio(_) => "iio",
         }
     }
 
@@ -59,6 +62,7 @@ impl LinkConfig {
             "eventfd" => Self::Eventfd(EventfdConfig::default()),
             "simulated" => Self::Simulated(SimulatedConfig::default()),
             "comedi" => Self::Comedi(ComediConfig::default()),
+            "iio" => Self::Iio(IioConfig::default()),
             other => {
                 let accepted = format!("accepted are {}", Self::KINDS.join(", "));
                 return Err(LinkError::config("kind", format!("\"{other}\""), accepted));
@@ -81,13 +85,18 @@ impl LinkConfig {
             Self::Udp(UdpConfig { waiting, .. })
             | Self::Pty(PtyConfig { waiting, .. })
             | Self::Eventfd(EventfdConfig { waiting, .. }) => *waiting,
-            Self::Simulated(_) | Self::Comedi(_) => Waiting::Poll,
+            Self::Simulated(_) | Self::Comedi(_) | Self::Iio(_) => Waiting::Poll,
         }
+    }
+
+    /// Whether a plant at the far end is simulated; behind a board stands a real one, or none.
+    pub fn simulates_plant(&self) -> bool {
+        !matches!(self, Self::Comedi(_) | Self::Iio(_))
     }
 
     /// Whether other threads (an echo thread, the kernel's workers) must run for an edge to arrive.
     pub fn needs_other_threads(&self) -> bool {
-        !matches!(self, Self::Simulated(_) | Self::Comedi(_))
+        !matches!(self, Self::Simulated(_) | Self::Comedi(_) | Self::Iio(_))
     }
 
     /// Checks what the types cannot.
@@ -102,6 +111,7 @@ impl LinkConfig {
             Self::Udp(config) => config.validate(),
             Self::Simulated(config) => config.validate(),
             Self::Comedi(config) => config.validate(),
+            Self::Iio(config) => config.validate(),
             Self::Pty(_) | Self::Eventfd(_) => Ok(()),
         }
     }
@@ -356,6 +366,10 @@ pub struct ComediConfig {
     pub output: ComediChannel,
     /// The input.
     pub input: ComediChannel,
+    /// The output that drives the plant, where a controller runs. Channel 1, beside the pulse.
+    pub drive: ComediChannel,
+    /// The inputs of the plant's sensors, position and speed, where a controller runs. Channels 1 and 2, beside the pulse.
+    pub sensors: [ComediChannel; 2],
     /// Pause between choosing the input channel and converting. 0: one channel alone needs none, and the paper has
     /// none. The library rounds it up to microseconds.
     #[serde(with = "takt_rt::duration")]
@@ -369,6 +383,8 @@ impl Default for ComediConfig {
             device: "/dev/comedi0".into(),
             output: ComediChannel::default(),
             input: ComediChannel::default(),
+            drive: ComediChannel { channel: 1, ..ComediChannel::default() },
+            sensors: [1, 2].map(|channel| ComediChannel { channel, ..ComediChannel::default() }),
             settling: Duration::ZERO,
         }
     }
@@ -384,6 +400,75 @@ impl ComediConfig {
                 given,
                 "accepted are 0ns to 100us, comedi's longest pause",
             ));
+        }
+        Ok(())
+    }
+}
+
+/// One channel of an Industrial I/O device.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct IioChannel {
+    /// The device, by its name (`ad5592r`) or number (`iio:device0`). Empty: the first one that has such a channel.
+    pub device: String,
+    /// The channel, as libiio calls it. `voltage0`.
+    pub channel: String,
+}
+
+impl Default for IioChannel {
+    fn default() -> Self {
+        Self { device: String::new(), channel: "voltage0".to_owned() }
+    }
+}
+
+impl IioChannel {
+    fn numbered(number: u32) -> Self {
+        Self { channel: format!("voltage{number}"), ..Self::default() }
+    }
+}
+
+/// Converters of the kernel's Industrial I/O subsystem, by their sysfs attributes: one conversion for each access. Libiio finds
+/// device, channel, scale and offset; conversions read and write the open attribute, because libiio allocates in each.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct IioConfig {
+    /// The output. The first device's output `voltage0`.
+    pub output: IioChannel,
+    /// The input. The first device's input `voltage0`.
+    pub input: IioChannel,
+    /// The output that drives the plant, where a controller runs. `voltage1`.
+    pub drive: IioChannel,
+    /// The inputs of the plant's sensors, position and speed, where a controller runs. `voltage1` and `voltage2`.
+    pub sensors: [IioChannel; 2],
+}
+
+impl Default for IioConfig {
+    fn default() -> Self {
+        Self {
+            output: IioChannel::default(),
+            input: IioChannel::default(),
+            drive: IioChannel::numbered(1),
+            sensors: [1, 2].map(IioChannel::numbered),
+        }
+    }
+}
+
+impl IioConfig {
+    fn validate(&self) -> Result<(), LinkError> {
+        let [position, speed] = &self.sensors;
+        let all = [
+            ("output.channel", &self.output),
+            ("input.channel", &self.input),
+            ("drive.channel", &self.drive),
+            ("sensors[0].channel", position),
+            ("sensors[1].channel", speed),
+        ];
+        for (key, IioChannel { device, channel }) in all {
+            let plain = |text: &str| !text.contains(['/', '\0']) && !text.starts_with('.');
+            if channel.is_empty() || !plain(channel) || !plain(device) {
+                let given = format!("\"{channel}\" of \"{device}\"");
+                return Err(LinkError::config(key, given, "accepted are names such as \"voltage0\""));
+            }
         }
         Ok(())
     }
@@ -445,6 +530,7 @@ mod tests {
             ("kind = 'simulated', range_v = [5.0, 5.0]", "link.range_v"),
             ("kind = 'simulated', noise_v = -1.0", "link.noise_v"),
             ("kind = 'comedi', settling = '1ms'", "link.settling"),
+            ("kind = 'iio', input.channel = '../voltage0'", "link.input.channel"),
         ] {
             let error = match read(&format!("link = {{ {text} }}")) {
                 Ok(link) => link.validate().unwrap_err().to_string(),

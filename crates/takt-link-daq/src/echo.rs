@@ -1,23 +1,26 @@
-//! The echo thread at the far end of a loopback.
+//! What answers at the far end of a loopback: an echo thread, or a plant's process.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use rustix::fd::BorrowedFd;
 use takt_rt::settings::Granted;
 use takt_rt::thread::{Handle, spawn};
 
 use crate::config::EchoConfig;
 use crate::error::LinkError;
+use crate::far_end::{FarEndSetup, FarProcess, Wire};
 
 /// How long an echo thread sleeps at most before it looks whether it should end, milliseconds.
 pub const STOP_LATENCY_MS: u64 = 100;
 
-/// A running echo thread. It must be stopped before what it reads is closed.
+/// What answers. A thread must be stopped before what it reads is closed.
 pub struct Echo {
     stop: Arc<AtomicBool>,
     handle: Option<Handle<std::io::Result<()>>>,
+    process: Option<FarProcess>,
     name: String,
-    granted: Granted,
+    granted: Option<Granted>,
 }
 
 impl Echo {
@@ -30,16 +33,46 @@ impl Echo {
         let flag = Arc::clone(&stop);
         let name = "daq-echo";
         let handle = spawn(name, &config.settings(), move || body(&flag))?;
-        let granted = handle.granted().clone();
-        Ok(Self { stop, handle: Some(handle), name: name.to_owned(), granted })
+        let granted = Some(handle.granted().clone());
+        Ok(Self { stop, handle: Some(handle), process: None, name: name.to_owned(), granted })
     }
 
-    pub fn facts(&self) -> (String, Granted) {
-        (self.name.clone(), self.granted.clone())
+    /// Starts the process of a plant under the settings of `config`, with its end of the wire.
+    pub fn process(
+        setup: &FarEndSetup,
+        config: &EchoConfig,
+        wire: Wire,
+        fds: &[BorrowedFd<'_>],
+    ) -> Result<Self, LinkError> {
+        let process = FarProcess::start(setup, config, wire, fds)?;
+        Ok(Self {
+            stop: Arc::new(AtomicBool::new(false)),
+            handle: None,
+            granted: process.granted().cloned(),
+            name: format!("daq-far-end (process {})", process.id()),
+            process: Some(process),
+        })
     }
 
-    /// Why the thread has ended although nobody asked it to; None while it runs.
+    pub fn facts(&self) -> Option<(String, Granted)> {
+        Some((self.name.clone(), self.granted.clone()?))
+    }
+
+    /// Whether a plant answers.
+    pub fn has_plant(&self) -> bool {
+        self.process.is_some()
+    }
+
+    /// Ends a plant and returns its report; None without one.
+    pub fn report(&mut self) -> Option<serde_json::Value> {
+        self.process.take()?.finish()
+    }
+
+    /// Why the thread or process has ended although nobody asked it to; None while it runs.
     pub fn ended(&mut self) -> Option<String> {
+        if let Some(process) = &mut self.process {
+            return process.ended();
+        }
         let ended = self.handle.take_if(|handle| handle.is_finished())?;
         Some(match ended.join() {
             Ok(Ok(())) => "it has ended".to_owned(),
@@ -50,6 +83,10 @@ impl Echo {
 
     /// Asks the thread to end; `wake` gets it out of the kernel where it would not come out by itself.
     pub fn stop(&mut self, wake: impl FnOnce()) {
+        self.process = None;
+        if self.handle.is_none() {
+            return;
+        }
         self.stop.store(true, Ordering::Release);
         wake();
         if let Some(handle) = self.handle.take() {

@@ -40,6 +40,20 @@ pub enum LinkError {
         /// Why.
         reason: String,
     },
+    /// The plant's process could not be had.
+    #[error("the plant at the far end of the link: {reason}")]
+    Plant {
+        /// What was tried and the answer.
+        reason: String,
+    },
+    /// The link has nothing at its far end that a controller could steer.
+    #[error("{link} link: {reason}")]
+    NoPlant {
+        /// The kind of link.
+        link: &'static str,
+        /// Why, with the way out.
+        reason: &'static str,
+    },
     /// The comedi library could not be loaded.
     #[error(
         "comedi link: cannot load {library}: {reason}. Fix: install it (`sudo apt install libcomedi0t64` or \
@@ -75,6 +89,24 @@ pub enum LinkError {
         expected: String,
         /// What the board has, with what to choose instead.
         found: String,
+    },
+    /// No such converter in the Industrial I/O subsystem.
+    #[error("iio link: {reason}. Fix: {fix}")]
+    Iio {
+        /// What was looked for and what there is.
+        reason: String,
+        /// The way out.
+        fix: &'static str,
+    },
+    /// A conversion of an Industrial I/O converter failed.
+    #[error(
+        "iio link: {path}: {source}. Fix: see the kernel's log (`dmesg | tail`) and the converter's range"
+    )]
+    IioConversion {
+        /// The attribute.
+        path: PathBuf,
+        /// The system's answer.
+        source: io::Error,
     },
     /// A conversion failed.
     #[error(

@@ -8,17 +8,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
-use rustix::fd::OwnedFd;
+use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::{Errno, read, write};
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair};
 
 use crate::config::{EventfdConfig, Waiting};
 use crate::echo::Echo;
 use crate::error::LinkError;
+use crate::far_end::{FarEndSetup, Wire};
+use crate::frame::{WIDE_BYTES, Wide};
 use crate::udp::BLOCK;
 use crate::{Link, LinkFacts};
 
 /// Written to end the echo thread; no sum of levels reaches it.
-const END: u64 = 1 << 62;
+pub(crate) const END: u64 = 1 << 62;
 const ONE: u64 = 1 << 32;
 /// Levels are whole steps of this, from -[`LIMIT_V`].
 const STEP_V: f64 = 1e-6;
@@ -37,6 +40,10 @@ pub struct Eventfd {
     out: Arc<OwnedFd>,
     back: Arc<OwnedFd>,
     echo: Echo,
+    /// With a plant: what a counter cannot carry. The counter's wake-up stays what is measured.
+    levels: Option<OwnedFd>,
+    drive_v: f64,
+    sensors_v: [f64; 2],
     waiting: Waiting,
     sent_v: f64,
     /// Levels sent whose echo has not come.
@@ -51,19 +58,37 @@ fn system(doing: &'static str) -> impl FnOnce(Errno) -> LinkError {
 }
 
 impl Eventfd {
-    pub fn open(config: &EventfdConfig) -> Result<Self, LinkError> {
+    pub fn open(config: &EventfdConfig, plant: Option<&FarEndSetup>) -> Result<Self, LinkError> {
         let flags = EventfdFlags::CLOEXEC;
         let out = Arc::new(eventfd(0, flags).map_err(system("creating the outward counter"))?);
         let back =
             eventfd(0, flags | EventfdFlags::NONBLOCK).map_err(system("creating the homeward counter"))?;
         let back = Arc::new(back);
-        let ends = (Arc::clone(&out), Arc::clone(&back));
-        let echo = Echo::start(&config.echo, move |stop| send_back(&ends.0, &ends.1, stop))?;
-        let facts = LinkFacts { description: "eventfd out and back".to_owned(), echo: Some(echo.facts()) };
+        let (echo, levels) = match plant {
+            Some(plant) => {
+                let (near, far) = socketpair(
+                    AddressFamily::UNIX,
+                    SocketType::DGRAM,
+                    SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
+                    None,
+                )
+                .map_err(system("making a socket pair"))?;
+                let fds = [out.as_fd(), back.as_fd(), far.as_fd()];
+                (Echo::process(plant, &config.echo, Wire::Counters, &fds)?, Some(near))
+            }
+            None => {
+                let ends = (Arc::clone(&out), Arc::clone(&back));
+                (Echo::start(&config.echo, move |stop| send_back(&ends.0, &ends.1, stop))?, None)
+            }
+        };
+        let facts = LinkFacts { description: "eventfd out and back".to_owned(), echo: echo.facts() };
         Ok(Self {
             out,
             back,
             echo,
+            levels,
+            drive_v: 0.0,
+            sensors_v: [0.0; 2],
             waiting: config.waiting,
             sent_v: 0.0,
             outstanding: 0,
@@ -82,6 +107,11 @@ impl Eventfd {
 
 impl Link for Eventfd {
     fn write_v(&mut self, level_v: f64) -> Result<(), LinkError> {
+        if let Some(levels) = &self.levels {
+            let frame = Wide { sequence: 0, level_v: level_v as f32, values_v: [self.drive_v as f32, 0.0] };
+            // A full socket: the far end has not run for long, and keeps the drive that it has.
+            let _ = send(levels, &frame.encode(), SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
+        }
         loop {
             match write(&self.out, &encode(level_v).to_ne_bytes()) {
                 Ok(_) => break,
@@ -118,9 +148,36 @@ impl Link for Eventfd {
         Ok(self.level_v)
     }
 
+    fn drive_v(&mut self, level_v: f64) -> Result<(), LinkError> {
+        self.drive_v = level_v;
+        if self.levels.is_some() { Ok(()) } else { Err(self.no_plant()) }
+    }
+
+    fn sense_v(&mut self) -> Result<[f64; 2], LinkError> {
+        let Some(levels) = &self.levels else { return Err(self.no_plant()) };
+        if let Some(sensors_v) = latest(levels) {
+            self.sensors_v = sensors_v;
+        }
+        Ok(self.sensors_v)
+    }
+
+    fn end_plant(&mut self) -> Option<serde_json::Value> {
+        self.echo.report()
+    }
+
     fn facts(&self) -> &LinkFacts {
         &self.facts
     }
+}
+
+/// The newest sensors that lie in a plant's socket; None where nothing has come.
+pub(crate) fn latest(levels: &OwnedFd) -> Option<[f64; 2]> {
+    let mut buffer = [0; WIDE_BYTES + 1];
+    let mut newest = None;
+    while let Ok((bytes, _)) = recv(levels, &mut buffer, RecvFlags::DONTWAIT) {
+        newest = Wide::decode(&buffer[..bytes]).map(|wide| wide.values_v.map(f64::from)).or(newest);
+    }
+    newest
 }
 
 impl Drop for Eventfd {
@@ -157,14 +214,15 @@ mod tests {
     #[test]
     fn edges_go_round_polling_and_blocking() {
         for waiting in [Waiting::Poll, Waiting::Block] {
-            let mut link = Eventfd::open(&EventfdConfig { waiting, echo: polite() }).unwrap();
+            let mut link = Eventfd::open(&EventfdConfig { waiting, echo: polite() }, None).unwrap();
             assert_eq!(edges(&mut link, 200), 200);
         }
     }
 
     #[test]
     fn levels_that_come_together_show_the_last() {
-        let mut link = Eventfd::open(&EventfdConfig { waiting: Waiting::Block, echo: polite() }).unwrap();
+        let mut link =
+            Eventfd::open(&EventfdConfig { waiting: Waiting::Block, echo: polite() }, None).unwrap();
         for level_v in [5.0, 0.0, 2.5] {
             link.write_v(level_v).unwrap();
         }

@@ -1,7 +1,8 @@
 //! Analog output to analog input: one level out, one level in, and what lies between them.
 //!
 //! The DAQ paper wires AO0 of a board to AI0 and measures how long an edge takes. [`Link`] is that wire with its two
-//! converters. Behind it is a board ([`comedi`](LinkConfig::Comedi), its library loaded at run time), a converter
+//! converters. Behind it is a board ([`comedi`](LinkConfig::Comedi), its library loaded at run time; [`iio`](LinkConfig::Iio),
+//! with the feature of that name), a converter
 //! computed from a data sheet ([`simulated`](LinkConfig::Simulated)), or, where there is no hardware at all, a way
 //! through the kernel and back: [`udp`](LinkConfig::Udp) through the network stack, [`pty`](LinkConfig::Pty) through
 //! the tty layer, [`eventfd`](LinkConfig::Eventfd) through the scheduler alone.
@@ -24,7 +25,10 @@ mod config;
 mod echo;
 mod error;
 mod eventfd;
+pub mod far_end;
 mod frame;
+#[cfg(feature = "iio")]
+mod iio;
 mod pty;
 mod simulated;
 #[cfg(test)]
@@ -32,10 +36,11 @@ mod testing;
 mod udp;
 
 pub use config::{
-    Aref, ComediChannel, ComediConfig, EchoConfig, EventfdConfig, LinkConfig, PtyConfig, PtyEcho,
-    SimulatedConfig, UdpConfig, Waiting,
+    Aref, ComediChannel, ComediConfig, EchoConfig, EventfdConfig, IioChannel, IioConfig, LinkConfig,
+    PtyConfig, PtyEcho, SimulatedConfig, UdpConfig, Waiting,
 };
 pub use error::LinkError;
+pub use far_end::{FarEnd, FarEndSetup};
 pub use simulated::{Clock, MonotonicClock, Simulated};
 
 use serde::{Deserialize, Serialize};
@@ -55,6 +60,37 @@ pub trait Link: Send {
     /// # Errors
     /// [`LinkError`] when the link is broken; it stays so.
     fn read_v(&mut self) -> Result<f64, LinkError>;
+
+    /// Puts `level_v` on the second output, the input of the plant. It takes effect with the next [`write_v`](Self::write_v)
+    /// at the latest.
+    ///
+    /// # Errors
+    /// [`LinkError::NoPlant`] where the link was opened without one; else as [`write_v`](Self::write_v).
+    fn drive_v(&mut self, level_v: f64) -> Result<(), LinkError> {
+        let _ = level_v;
+        Err(self.no_plant())
+    }
+
+    /// What the plant's two sensors show: position and speed, in volts. A loopback shows what came with the level that
+    /// [`read_v`](Self::read_v) has seen last, a converter converts anew.
+    ///
+    /// # Errors
+    /// As [`drive_v`](Self::drive_v).
+    fn sense_v(&mut self) -> Result<[f64; 2], LinkError> {
+        Err(self.no_plant())
+    }
+
+    /// Ends the plant and returns what it says about itself; None where none was simulated. The link is broken then.
+    fn end_plant(&mut self) -> Option<serde_json::Value> {
+        None
+    }
+
+    /// What [`drive_v`](Self::drive_v) says without a plant.
+    #[doc(hidden)]
+    fn no_plant(&self) -> LinkError {
+        let reason = "it was opened without a plant; controllers need open_with_plant";
+        LinkError::NoPlant { link: "this", reason }
+    }
 
     /// What did not go smoothly so far. Cheap.
     fn counts(&self) -> LinkCounts {
@@ -81,7 +117,7 @@ pub struct LinkCounts {
 pub struct LinkFacts {
     /// For people: `UDP 127.0.0.1:40000 -> 127.0.0.1:40001`, the board's name and driver.
     pub description: String,
-    /// The echo thread's name and what the kernel granted it; absent without one.
+    /// The name of the echo thread, or of the plant's process, and what the kernel granted it; absent without one.
     pub echo: Option<(String, Granted)>,
 }
 
@@ -90,12 +126,33 @@ pub struct LinkFacts {
 /// # Errors
 /// [`LinkError`] with the key, the value and the way out.
 pub fn open(config: &LinkConfig) -> Result<Box<dyn Link>, LinkError> {
+    open_either(config, None)
+}
+
+/// Opens a link with a plant at its far end, for [`Link::drive_v`] and [`Link::sense_v`]: simulated in a process of its own,
+/// or, behind a board, whatever its channels are wired to.
+///
+/// # Errors
+/// [`LinkError`] with the key, the value and the way out.
+pub fn open_with_plant(config: &LinkConfig, plant: &FarEndSetup) -> Result<Box<dyn Link>, LinkError> {
+    open_either(config, Some(plant))
+}
+
+fn open_either(config: &LinkConfig, plant: Option<&FarEndSetup>) -> Result<Box<dyn Link>, LinkError> {
     config.validate()?;
     Ok(match config {
-        LinkConfig::Udp(config) => Box::new(udp::Udp::open(config)?),
-        LinkConfig::Pty(config) => Box::new(pty::Pty::open(config)?),
-        LinkConfig::Eventfd(config) => Box::new(eventfd::Eventfd::open(config)?),
-        LinkConfig::Simulated(config) => Box::new(Simulated::new(config, MonotonicClock)),
-        LinkConfig::Comedi(config) => Box::new(comedi::Comedi::open(config)?),
+        LinkConfig::Udp(config) => Box::new(udp::Udp::open(config, plant)?),
+        LinkConfig::Pty(config) => Box::new(pty::Pty::open(config, plant)?),
+        LinkConfig::Eventfd(config) => Box::new(eventfd::Eventfd::open(config, plant)?),
+        LinkConfig::Simulated(config) => Box::new(Simulated::open(config, plant)?),
+        LinkConfig::Comedi(config) => Box::new(comedi::Comedi::open(config, plant.is_some())?),
+        #[cfg(feature = "iio")]
+        LinkConfig::Iio(config) => Box::new(iio::Iio::open(config, plant.is_some())?),
+        #[cfg(not(feature = "iio"))]
+        LinkConfig::Iio(_) => {
+            let way_out = "this takt was built without Industrial I/O: build it with `--features takt/iio` (libiio-dev), or use \
+                           comedi";
+            return Err(LinkError::config("kind", "\"iio\"", way_out));
+        }
     })
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::fd::OwnedFd;
+use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{Mode, OFlags, fcntl_setfl, open};
 use rustix::io::{Errno, read, write};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
@@ -16,7 +16,8 @@ use rustix::termios::{
 use crate::config::{PtyConfig, PtyEcho, Waiting};
 use crate::echo::{Echo, STOP_LATENCY_MS};
 use crate::error::LinkError;
-use crate::frame::{FRAME_BYTES, Frame, Parser};
+use crate::far_end::{FarEndSetup, Wire};
+use crate::frame::{FRAME_BYTES, Frame, Parser, Wide};
 use crate::udp::BLOCK;
 use crate::{Link, LinkCounts, LinkFacts};
 
@@ -30,7 +31,12 @@ pub struct Pty {
     far: Arc<OwnedFd>,
     echo: Option<Echo>,
     waiting: Waiting,
-    parser: Parser,
+    parser: Parser<Frame>,
+    /// With a plant, frames are wide in both directions.
+    wide_parser: Parser<Wide>,
+    plant: bool,
+    drive_v: f64,
+    sensors_v: [f64; 2],
     sequence: u16,
     outstanding: bool,
     unread_frames: u32,
@@ -46,7 +52,11 @@ fn system(doing: &'static str) -> impl FnOnce(Errno) -> LinkError {
 }
 
 impl Pty {
-    pub fn open(config: &PtyConfig) -> Result<Self, LinkError> {
+    pub fn open(config: &PtyConfig, plant: Option<&FarEndSetup>) -> Result<Self, LinkError> {
+        if plant.is_some() && config.echo_by == PtyEcho::Line {
+            let reason = "the line's own echo (link.echo_by = \"line\") is no plant that a controller could steer; take \"thread\"";
+            return Err(LinkError::NoPlant { link: "pty", reason });
+        }
         let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
         let near = openpt(flags).map_err(system("opening /dev/ptmx"))?;
         grantpt(&near).map_err(system("granting the terminal"))?;
@@ -68,22 +78,29 @@ impl Pty {
         fcntl_setfl(&near, OFlags::RDWR | OFlags::NONBLOCK)
             .map_err(system("making the near end non-blocking"))?;
         let far = Arc::new(far);
-        let echo = match config.echo_by {
-            PtyEcho::Thread => {
+        let (echo, by) = match (config.echo_by, plant) {
+            (_, Some(plant)) => (
+                Some(Echo::process(plant, &config.echo, Wire::Stream, &[far.as_fd()])?),
+                "a process's answer",
+            ),
+            (PtyEcho::Thread, None) => {
                 let far = Arc::clone(&far);
-                Some(Echo::start(&config.echo, move |stop| send_back(&far, stop))?)
+                (Some(Echo::start(&config.echo, move |stop| send_back(&far, stop))?), "a thread's echo")
             }
-            PtyEcho::Line => None,
+            (PtyEcho::Line, None) => (None, "the line's own echo"),
         };
-        let by = if echo.is_some() { "a thread's echo" } else { "the line's own echo" };
         let description = format!("pty {}, raw, {by}", name.to_string_lossy());
-        let facts = LinkFacts { description, echo: echo.as_ref().map(Echo::facts) };
+        let facts = LinkFacts { description, echo: echo.as_ref().and_then(Echo::facts) };
         Ok(Self {
             near,
             far,
             echo,
             waiting: config.waiting,
             parser: Parser::default(),
+            wide_parser: Parser::default(),
+            plant: plant.is_some(),
+            drive_v: 0.0,
+            sensors_v: [0.0; 2],
             sequence: 0,
             outstanding: false,
             unread_frames: 0,
@@ -91,6 +108,15 @@ impl Pty {
             stale: 0,
             facts,
         })
+    }
+
+    /// Takes a byte of the line; None while a frame is not whole.
+    fn take(&mut self, byte: u8) -> Option<(Frame, [f64; 2])> {
+        if !self.plant {
+            return Some((self.parser.push(byte)?, [0.0; 2]));
+        }
+        let Wide { sequence, level_v, values_v } = self.wide_parser.push(byte)?;
+        Some((Frame { sequence, level_v }, values_v.map(f64::from)))
     }
 
     fn broken(&mut self, doing: &'static str, errno: Errno) -> LinkError {
@@ -111,7 +137,15 @@ impl Link for Pty {
             }
         }
         self.sequence = self.sequence.wrapping_add(1);
-        let frame = Frame { sequence: self.sequence, level_v: level_v as f32 }.encode();
+        let (sequence, level_v) = (self.sequence, level_v as f32);
+        let (narrow, wide);
+        let frame: &[u8] = if self.plant {
+            wide = Wide { sequence, level_v, values_v: [self.drive_v as f32, 0.0] }.encode();
+            &wide
+        } else {
+            narrow = Frame { sequence, level_v }.encode();
+            &narrow
+        };
         let mut written = 0;
         // The buffer is far larger than what is ever under way, so this writes once.
         while written < frame.len() {
@@ -136,9 +170,10 @@ impl Link for Pty {
             Ok(0) => return Err(self.broken("reading", Errno::IO)),
             Ok(bytes) => {
                 for &byte in &buffer[..bytes] {
-                    match self.parser.push(byte) {
-                        Some(frame) if frame.sequence == self.sequence => {
+                    match self.take(byte) {
+                        Some((frame, sensors_v)) if frame.sequence == self.sequence => {
                             self.level_v = f64::from(frame.level_v);
+                            self.sensors_v = sensors_v;
                             self.outstanding = false;
                         }
                         Some(_) => self.stale += 1,
@@ -152,8 +187,22 @@ impl Link for Pty {
         Ok(self.level_v)
     }
 
+    fn drive_v(&mut self, level_v: f64) -> Result<(), LinkError> {
+        self.drive_v = level_v;
+        if self.plant { Ok(()) } else { Err(self.no_plant()) }
+    }
+
+    fn sense_v(&mut self) -> Result<[f64; 2], LinkError> {
+        if self.plant { Ok(self.sensors_v) } else { Err(self.no_plant()) }
+    }
+
+    fn end_plant(&mut self) -> Option<serde_json::Value> {
+        self.echo.as_mut()?.report()
+    }
+
     fn counts(&self) -> LinkCounts {
-        LinkCounts { resent: 0, stale: self.stale, rejected: self.parser.rejected }
+        let rejected = self.parser.rejected + self.wide_parser.rejected;
+        LinkCounts { resent: 0, stale: self.stale, rejected }
     }
 
     fn facts(&self) -> &LinkFacts {
@@ -203,7 +252,7 @@ mod tests {
     fn edges_go_round_with_every_echo_and_wait() {
         for waiting in [Waiting::Poll, Waiting::Block] {
             for echo_by in [PtyEcho::Thread, PtyEcho::Line] {
-                let mut link = Pty::open(&PtyConfig { waiting, echo_by, echo: polite() }).unwrap();
+                let mut link = Pty::open(&PtyConfig { waiting, echo_by, echo: polite() }, None).unwrap();
                 // More than the line discipline holds unread.
                 assert_eq!(edges(&mut link, 1200), 1200, "{waiting:?} {echo_by:?}");
                 assert_eq!(link.counts(), LinkCounts::default());
@@ -217,7 +266,7 @@ mod tests {
         // Levels whose frames hold control characters, XON, XOFF, interrupts, 0xFF, carriage returns.
         for echo_by in [PtyEcho::Thread, PtyEcho::Line] {
             let config = PtyConfig { waiting: Waiting::Block, echo_by, echo: polite() };
-            let mut link = Pty::open(&config).unwrap();
+            let mut link = Pty::open(&config, None).unwrap();
             for byte in 0..=255u8 {
                 let level_v = f64::from(f32::from_le_bytes([byte, byte, byte, 0x3F]));
                 link.write_v(level_v).unwrap();

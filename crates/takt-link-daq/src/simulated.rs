@@ -1,9 +1,16 @@
 //! A converter computed from its data sheet: update, settling, conversion, noise, steps.
 
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, send, socketpair};
 use takt_rt::clock::monotonic_ns;
 
-use crate::config::SimulatedConfig;
+use crate::config::{EchoConfig, SimulatedConfig};
+use crate::echo::Echo;
 use crate::error::LinkError;
+use crate::eventfd::latest;
+use crate::far_end::{FarEndSetup, Wire};
+use crate::frame::Wide;
 use crate::{Link, LinkFacts};
 
 /// Time, and a way to let it pass without giving the processor away.
@@ -47,7 +54,34 @@ pub struct Simulated<C> {
     from_v: f64,
     to_v: f64,
     change_ns: u64,
+    plant: Option<Plant>,
     facts: LinkFacts,
+}
+
+/// A plant wired to a second output and two more inputs. Its process is told every update, and says what its sensors show
+/// then; the converter reads the newest word.
+struct Plant {
+    echo: Echo,
+    levels: OwnedFd,
+    drive_v: f64,
+    sensors_v: [f64; 2],
+}
+
+impl Simulated<MonotonicClock> {
+    /// In real time, with a plant where one is asked for.
+    pub(crate) fn open(config: &SimulatedConfig, plant: Option<&FarEndSetup>) -> Result<Self, LinkError> {
+        let mut link = Self::new(config, MonotonicClock);
+        let Some(plant) = plant else { return Ok(link) };
+        let system = |errno: Errno| LinkError::Plant { reason: format!("making a socket pair: {errno}") };
+        let flags = SocketFlags::CLOEXEC;
+        let (levels, far) =
+            socketpair(AddressFamily::UNIX, SocketType::DGRAM, flags, None).map_err(system)?;
+        let wire = Wire::Datagrams { drop_every: 0 };
+        let echo = Echo::process(plant, &EchoConfig::default(), wire, &[far.as_fd()])?;
+        link.facts.echo = echo.facts();
+        link.plant = Some(Plant { echo, levels, drive_v: 0.0, sensors_v: [0.0; 2] });
+        Ok(link)
+    }
 }
 
 impl<C: Clock> Simulated<C> {
@@ -78,6 +112,7 @@ impl<C: Clock> Simulated<C> {
             from_v: start_v,
             to_v: start_v,
             change_ns: 0,
+            plant: None,
             facts: LinkFacts { description, echo: None },
         }
     }
@@ -91,6 +126,19 @@ impl<C: Clock> Simulated<C> {
             false => 0.0,
         };
         self.to_v + (self.from_v - self.to_v) * rest
+    }
+
+    /// Keeps the processor as long as a conversion of the input takes; when it was sampled.
+    fn convert(&mut self) -> u64 {
+        let sampled_ns = self.clock.now_ns() + self.register_ns;
+        self.clock.busy_until(sampled_ns + self.conversion_ns + self.register_ns);
+        sampled_ns
+    }
+
+    /// What a conversion of `level_v` shows.
+    fn converted(&mut self, level_v: f64) -> f64 {
+        let noise_v = if self.noise_v > 0.0 { self.noise_v * self.random.normal() } else { 0.0 };
+        self.quantised(level_v + noise_v)
     }
 
     /// The nearest level that the converter has.
@@ -114,10 +162,44 @@ impl<C: Clock> Link for Simulated<C> {
     }
 
     fn read_v(&mut self) -> Result<f64, LinkError> {
-        let sampled_ns = self.clock.now_ns() + self.register_ns;
-        self.clock.busy_until(sampled_ns + self.conversion_ns + self.register_ns);
-        let noise_v = if self.noise_v > 0.0 { self.noise_v * self.random.normal() } else { 0.0 };
-        Ok(self.quantised(self.wire_v(sampled_ns) + noise_v))
+        let sampled_ns = self.convert();
+        Ok(self.converted(self.wire_v(sampled_ns)))
+    }
+
+    fn drive_v(&mut self, level_v: f64) -> Result<(), LinkError> {
+        let level_v = if level_v.is_nan() { 0.0 } else { self.quantised(level_v) };
+        let written_ns = self.clock.now_ns() + self.register_ns;
+        let Some(plant) = &mut self.plant else { return Err(self.no_plant()) };
+        plant.drive_v = level_v;
+        let frame = Wide { sequence: 0, level_v: 0.0, values_v: [level_v as f32, 0.0] };
+        match send(&plant.levels, &frame.encode(), SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+            // Full: the far end has not run for long, and keeps the drive that it has.
+            Ok(_) | Err(Errno::AGAIN | Errno::INTR | Errno::NOBUFS) => {}
+            Err(errno) => {
+                let reason = plant.echo.ended().unwrap_or_else(|| errno.to_string());
+                return Err(LinkError::FarEnd { link: "simulated", reason });
+            }
+        }
+        self.clock.busy_until(written_ns);
+        Ok(())
+    }
+
+    fn sense_v(&mut self) -> Result<[f64; 2], LinkError> {
+        let Some(plant) = &mut self.plant else { return Err(self.no_plant()) };
+        if let Some(sensors_v) = latest(&plant.levels) {
+            plant.sensors_v = sensors_v;
+        }
+        let sensors_v = plant.sensors_v;
+        let mut shown_v = [0.0; 2];
+        for (shown_v, level_v) in shown_v.iter_mut().zip(sensors_v) {
+            self.convert();
+            *shown_v = self.converted(level_v);
+        }
+        Ok(shown_v)
+    }
+
+    fn end_plant(&mut self) -> Option<serde_json::Value> {
+        self.plant.as_mut()?.echo.report()
     }
 
     fn facts(&self) -> &LinkFacts {

@@ -6,12 +6,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fd::AsFd;
 use takt_rt::clock::monotonic_ns;
 
 use crate::config::{UdpConfig, Waiting};
 use crate::echo::{Echo, STOP_LATENCY_MS};
 use crate::error::LinkError;
-use crate::frame::{FRAME_BYTES, Frame};
+use crate::far_end::{FarEndSetup, Wire};
+use crate::frame::{FRAME_BYTES, Frame, WIDE_BYTES, Wide};
 use crate::{Link, LinkCounts, LinkFacts};
 
 /// Longest sleep of a blocking read.
@@ -25,8 +27,12 @@ pub struct Udp {
     sequence: u16,
     /// When the level was last sent; None when its answer is there.
     sent_ns: Option<u64>,
-    frame: [u8; FRAME_BYTES],
+    /// The level's datagram: wide with a plant.
+    frame: [u8; WIDE_BYTES],
+    frame_bytes: usize,
     level_v: f64,
+    drive_v: f64,
+    sensors_v: [f64; 2],
     counts: LinkCounts,
     facts: LinkFacts,
 }
@@ -37,7 +43,7 @@ fn system(doing: &'static str) -> impl FnOnce(io::Error) -> LinkError {
 }
 
 impl Udp {
-    pub fn open(config: &UdpConfig) -> Result<Self, LinkError> {
+    pub fn open(config: &UdpConfig, plant: Option<&FarEndSetup>) -> Result<Self, LinkError> {
         let near = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).map_err(system("binding the near socket"))?;
         let far = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).map_err(system("binding the far socket"))?;
         let near_at = near.local_addr().map_err(system("asking for the near address"))?;
@@ -47,12 +53,18 @@ impl Udp {
         near.set_nonblocking(true).map_err(system("making the near socket non-blocking"))?;
         let timeout = Some(Duration::from_millis(STOP_LATENCY_MS));
         far.set_read_timeout(timeout).map_err(system("setting the far socket's timeout"))?;
-        let drop_every = u64::from(config.drop_every);
-        let echo = Echo::start(&config.echo, move |stop| send_back(&far, drop_every, stop))?;
-        let facts = LinkFacts {
-            description: format!("UDP {near_at} -> {far_at} and back"),
-            echo: Some(echo.facts()),
+        let echo = match plant {
+            Some(plant) => {
+                let wire = Wire::Datagrams { drop_every: config.drop_every };
+                Echo::process(plant, &config.echo, wire, &[far.as_fd()])?
+            }
+            None => {
+                let drop_every = u64::from(config.drop_every);
+                Echo::start(&config.echo, move |stop| send_back(&far, drop_every, stop))?
+            }
         };
+        let description = format!("UDP {near_at} -> {far_at} and back");
+        let facts = LinkFacts { description, echo: echo.facts() };
         Ok(Self {
             socket: near,
             echo,
@@ -60,8 +72,11 @@ impl Udp {
             resend_after_ns: u64::try_from(config.resend_after.as_nanos()).unwrap_or(u64::MAX),
             sequence: 0,
             sent_ns: None,
-            frame: [0; FRAME_BYTES],
+            frame: [0; WIDE_BYTES],
+            frame_bytes: FRAME_BYTES,
             level_v: 0.0,
+            drive_v: 0.0,
+            sensors_v: [0.0; 2],
             counts: LinkCounts::default(),
             facts,
         })
@@ -70,7 +85,7 @@ impl Udp {
     /// A full buffer loses the datagram, as a full queue on the way would; it is sent again later.
     fn send(&mut self) -> Result<(), LinkError> {
         self.sent_ns = Some(monotonic_ns());
-        match self.socket.send(&self.frame) {
+        match self.socket.send(&self.frame[..self.frame_bytes]) {
             Ok(_) => Ok(()),
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => Ok(()),
             Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => Ok(()),
@@ -86,9 +101,19 @@ impl Udp {
     }
 
     fn take(&mut self, datagram: &[u8]) {
-        match Frame::decode(datagram) {
+        let (frame, sensors_v) = if self.echo.has_plant() {
+            let wide = Wide::decode(datagram);
+            (
+                wide.map(|wide| Frame { sequence: wide.sequence, level_v: wide.level_v }),
+                wide.map(|wide| wide.values_v),
+            )
+        } else {
+            (Frame::decode(datagram), None)
+        };
+        match frame {
             Some(frame) if frame.sequence == self.sequence && self.sent_ns.is_some() => {
                 self.level_v = f64::from(frame.level_v);
+                self.sensors_v = sensors_v.unwrap_or_default().map(f64::from);
                 self.sent_ns = None;
             }
             Some(_) => self.counts.stale += 1,
@@ -100,8 +125,28 @@ impl Udp {
 impl Link for Udp {
     fn write_v(&mut self, level_v: f64) -> Result<(), LinkError> {
         self.sequence = self.sequence.wrapping_add(1);
-        self.frame = Frame { sequence: self.sequence, level_v: level_v as f32 }.encode();
+        if self.echo.has_plant() {
+            let values_v = [self.drive_v as f32, 0.0];
+            self.frame = Wide { sequence: self.sequence, level_v: level_v as f32, values_v }.encode();
+            self.frame_bytes = WIDE_BYTES;
+        } else {
+            let frame = Frame { sequence: self.sequence, level_v: level_v as f32 }.encode();
+            self.frame[..FRAME_BYTES].copy_from_slice(&frame);
+        }
         self.send()
+    }
+
+    fn drive_v(&mut self, level_v: f64) -> Result<(), LinkError> {
+        self.drive_v = level_v;
+        if self.echo.has_plant() { Ok(()) } else { Err(self.no_plant()) }
+    }
+
+    fn sense_v(&mut self) -> Result<[f64; 2], LinkError> {
+        if self.echo.has_plant() { Ok(self.sensors_v) } else { Err(self.no_plant()) }
+    }
+
+    fn end_plant(&mut self) -> Option<serde_json::Value> {
+        self.echo.report()
     }
 
     fn read_v(&mut self) -> Result<f64, LinkError> {
@@ -111,7 +156,7 @@ impl Link for Udp {
             let _ = poll(&mut fds, Some(&BLOCK));
         }
         // One more than a frame, so that longer datagrams show.
-        let mut buffer = [0; FRAME_BYTES + 1];
+        let mut buffer = [0; WIDE_BYTES + 1];
         while self.sent_ns.is_some() {
             match self.socket.recv(&mut buffer) {
                 Ok(bytes) => self.take(&buffer[..bytes]),
@@ -196,7 +241,7 @@ mod tests {
     fn edges_go_round_polling_and_blocking() {
         for waiting in [Waiting::Poll, Waiting::Block] {
             let config = UdpConfig { waiting, echo: polite(), ..UdpConfig::default() };
-            let mut link = Udp::open(&config).unwrap();
+            let mut link = Udp::open(&config, None).unwrap();
             assert_eq!(edges(&mut link, 200), 200);
             assert_eq!(link.counts().rejected, 0);
             assert_eq!(link.facts().echo.as_ref().unwrap().0, "daq-echo");
@@ -211,7 +256,7 @@ mod tests {
             resend_after: Duration::from_micros(500),
             drop_every: 5,
         };
-        let mut link = Udp::open(&config).unwrap();
+        let mut link = Udp::open(&config, None).unwrap();
         assert_eq!(edges(&mut link, 100), 100);
         // 100 answers need at least 124 datagrams when every fifth is dropped; a slow machine resends more.
         assert!(link.counts().resent >= 24, "{:?}", link.counts());
@@ -219,9 +264,9 @@ mod tests {
 
     #[test]
     fn an_answer_to_an_older_level_does_not_count() {
-        let mut link = Udp::open(&UdpConfig { echo: polite(), ..UdpConfig::default() }).unwrap();
+        let mut link = Udp::open(&UdpConfig { echo: polite(), ..UdpConfig::default() }, None).unwrap();
         link.write_v(5.0).unwrap();
-        let old = link.frame;
+        let old = link.frame[..FRAME_BYTES].to_vec();
         while link.read_v().unwrap() != 5.0 {}
         link.sequence = link.sequence.wrapping_add(1);
         link.sent_ns = Some(monotonic_ns());
@@ -234,7 +279,7 @@ mod tests {
         #[test]
         fn foreign_datagrams_change_nothing(bytes in proptest::collection::vec(any::<u8>(), 0..30)) {
             prop_assume!(Frame::decode(&bytes).is_none());
-            let mut link = Udp::open(&UdpConfig { echo: polite(), ..UdpConfig::default() }).unwrap();
+            let mut link = Udp::open(&UdpConfig { echo: polite(), ..UdpConfig::default() }, None).unwrap();
             link.sent_ns = Some(monotonic_ns());
             link.take(&bytes);
             prop_assert_eq!(link.counts().rejected, 1);

@@ -38,7 +38,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     let seconds: f64 = arguments.first().map_or(Ok(5.0), |text| text.parse())?;
     let pair = VethPair::unique()?;
-    let segment = Served::start(pair.segment())?;
+    let segment = Served::start(&pair)?;
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/clients/pysoem_segment.py");
     println!("pysoem:");
     let status = Command::new("python3")
@@ -48,7 +48,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     drop(segment);
     // Each in a process of its own: ethercrab's storage splits once, and process time is the process's.
     for transport in ["thread", "own"] {
-        let segment = Served::start(pair.segment())?;
+        let segment = Served::start(&pair)?;
         println!("ethercrab, transport {transport}:");
         let arguments = ["ethercrab", transport, pair.master(), &seconds.to_string()];
         let status = Command::new(std::env::current_exe()?).args(arguments).status()?;
@@ -83,12 +83,13 @@ fn run_segment(interface: &str) -> Result<(), Box<dyn Error>> {
 struct Served(Child);
 
 impl Served {
-    fn start(interface: &str) -> Result<Self, Box<dyn Error>> {
-        let mut child = Command::new(std::env::current_exe()?)
-            .args(["serve", interface])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()?;
+    fn start(pair: &VethPair) -> Result<Self, Box<dyn Error>> {
+        let program = std::env::current_exe()?;
+        let start = || {
+            let mut serve = Command::new(program);
+            serve.args(["serve", pair.segment()]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()
+        };
+        let mut child = pair.within(start)??;
         let mut line = String::new();
         if let Some(output) = child.stdout.take() {
             BufReader::new(output).read_line(&mut line)?;

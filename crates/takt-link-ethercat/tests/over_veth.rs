@@ -141,7 +141,8 @@ fn interfaces_that_will_not_do_are_named_with_the_fix() {
         Ok(pair) => pair,
         Err(error) => return skip(&error.to_string()),
     };
-    assert!(Command::new("ip").args(["link", "set", pair.segment(), "down"]).status().unwrap().success());
+    let down = || Command::new("ip").args(["link", "set", pair.segment(), "down"]).status();
+    assert!(pair.within(down).unwrap().unwrap().success());
     let segment = Segment::new(&patient_humanoid()).unwrap();
     let error = serve(pair.segment(), segment, "segment", &Default::default()).unwrap_err();
     assert_eq!(

@@ -18,8 +18,10 @@ use takt_manager::enact::{Enactor, Error, Mode, Options, Soft, Target, Wanted};
 use takt_manager::plan::Platform;
 use takt_manager::restore::{self, watchdog};
 use takt_manager::system::{Attributes, GroupVersion, Kernel, Linux};
+use takt_reserve::pin;
 use takt_rt::clock::monotonic_ns;
 use takt_rt::placement::{self, CpuSet};
+use takt_rt::policy::Policy;
 
 /// One test of this file at a time, in whatever process.
 fn serial() -> File {
@@ -430,6 +432,59 @@ fn is_undone_by_the_next(mode: Mode, platform: &Platform) {
         (after.threads, after.settings, after.groups),
         (before.threads, before.settings, before.groups)
     );
+}
+
+fn watchdog_command(state: &Path) -> std::io::Result<Command> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.args(["role", "--exact", "--nocapture"]).env("TAKT_TEST_WATCHDOG", state);
+    Ok(command)
+}
+
+/// What a robot does with its few threads, in each way that this kernel has.
+#[test]
+fn threads_of_ones_own_are_pinned_with_their_reservation_in_each_way() {
+    let _lock = serial();
+    let online = placement::online().unwrap();
+    let Some(last) = online.iter().last().filter(|_| online.len() > 1) else { return };
+    let (cpus, policy) = (CpuSet::single(last).unwrap(), "deadline:400us/4ms/4ms".parse().unwrap());
+    let dummy = Dummy::start();
+    let before = Snapshot::take(dummy.pid());
+    for way in pin::Way::ALL {
+        let folder = tempfile::tempdir().unwrap();
+        let options = pin::PinOptions {
+            state: folder.path().join("state.json"),
+            watchdog: Some(watchdog_command),
+            ways: vec![way],
+        };
+        let (end, ended) = std::sync::mpsc::channel::<()>();
+        let (tell, told) = std::sync::mpsc::channel();
+        let sleeper = std::thread::spawn(move || {
+            // SAFETY: gettid has no preconditions.
+            tell.send(unsafe { libc::gettid() }).unwrap();
+            while ended.try_recv() == Err(std::sync::mpsc::TryRecvError::Empty) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        });
+        let tid = told.recv().unwrap();
+        let outcome = pin::pin(&[pin::Wanted { tid, cpus, policy }], &options);
+        match &outcome {
+            Ok(pinned) => {
+                let now = (Policy::read(tid).unwrap(), placement::affinity(tid).unwrap());
+                assert_eq!(now, (policy, cpus), "{way}");
+                eprintln!("pinned by {}", pinned.way);
+            }
+            Err(closed) => eprintln!("SKIPPED in part: {}", closed[0]),
+        }
+        drop(end);
+        sleeper.join().unwrap();
+        drop(outcome);
+        let after = Snapshot::take(dummy.pid());
+        assert_eq!(
+            (after.threads, after.settings, after.groups),
+            (before.threads.clone(), before.settings.clone(), before.groups.clone()),
+            "{way}"
+        );
+    }
 }
 
 /// CPU time of the busy thread in the next 500 ms, as a share of a CPU.

@@ -73,6 +73,9 @@ fn test() -> Result<(), String> {
     // Skipped is not passed: this is what the guest is for.
     assert!(!err.contains("mode: PartitionRoots"), "{err}");
     assert!(err.contains("partition roots (cgroup v2), Hard"), "{err}");
+    for way in ["partition roots (cgroup v2)", "admission control and runtime throttling off"] {
+        assert!(err.contains(&format!("pinned by {way}")), "{way}: {err}");
+    }
     for line in err.lines().filter(|line| line.contains("partition roots")) {
         println!("{line}");
     }

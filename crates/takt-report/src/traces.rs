@@ -269,6 +269,7 @@ pub fn cause_title(cause: &str) -> String {
         "stopped" => "stopped by a signal",
         "previous_job" => "job before still running",
         "execution" => "the job itself",
+        "execution_or_firmware" => "the job itself or a gap by the firmware (SMI): cannot be told apart here",
         "" => "not told",
         other => return clean(&other.replace('_', " ")),
     };

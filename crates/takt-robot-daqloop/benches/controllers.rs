@@ -13,7 +13,7 @@ fn controllers(criterion: &mut Criterion) {
         let mut now = Plant::new(&plant);
         criterion.bench_function(kind, |bencher| {
             bencher.iter(|| {
-                let u = law.control(now.time_s(), now.state());
+                let u = law.control(now.time_s(), plant.period_s(), now.state());
                 now.step(u)
             });
         });

@@ -10,16 +10,23 @@ use takt_rt::{memory, proof};
 
 use crate::config::{PulseConfig, Stamp};
 use crate::control::Controller;
-use crate::plant::{Plant, Reference};
+use crate::plant::{Reference, Wiring};
 use crate::record::{EdgeRecord, Ended, SteadyState, Totals, Tracking};
 
-/// A controller and what it steers.
+/// A controller and how it is wired to what it steers.
 pub(crate) struct Steering {
     pub controller: Box<dyn Controller>,
-    pub plant: Plant,
+    pub wiring: Wiring,
     pub reference: Reference,
+    pub period_s: f64,
+    /// What the sensors have shown.
     pub error: ErrorMeter,
+    /// When the plant's time began, and when the turn before was.
+    pub times_ns: Option<(u64, u64)>,
 }
+
+/// Longest turn that a controller is told of: what adds up in it would jump after a gap.
+const MOST_TURN_S: f64 = 0.1;
 
 /// What acquisition needs; everything is allocated before it begins.
 pub(crate) struct Acquisition {
@@ -104,7 +111,10 @@ impl Acquisition {
                 return Ended::Edges;
             }
             // Algorithm 1 and section 4.3: input, controller, sleep, output.
-            let controller_ns = self.steer();
+            let controller_ns = match self.steer() {
+                Ok(controller_ns) => controller_ns,
+                Err(ended) => return ended,
+            };
             let now_ns = if wait_ns > 0 {
                 sleep_until(monotonic_ns() + wait_ns);
                 monotonic_ns()
@@ -214,16 +224,24 @@ impl Acquisition {
         }
     }
 
-    /// One turn of the controller and its plant; returns the execution time of the controller alone.
-    fn steer(&mut self) -> u64 {
-        let Some(Steering { controller, plant, reference, error }) = &mut self.steering else { return 0 };
-        let (t_s, state) = (plant.time_s(), plant.state());
-        error.push(state[0] - reference.at(t_s).x);
+    /// One turn of the controller: sensors in, drive out. Returns the execution time of the controller alone.
+    fn steer(&mut self) -> Result<u64, Ended> {
+        let Some(steering) = &mut self.steering else { return Ok(0) };
+        let broken = |error: takt_link_daq::LinkError| Ended::Link(error.to_string());
+        let state = steering.wiring.state(self.link.sense_v().map_err(broken)?);
         let start_ns = monotonic_ns();
-        let input = controller.control(t_s, state);
+        let (first_ns, before_ns) = steering.times_ns.unwrap_or((start_ns, start_ns));
+        let t_s = (start_ns - first_ns) as f64 / 1e9;
+        let dt_s = match start_ns - before_ns {
+            0 => steering.period_s,
+            turn_ns => (turn_ns as f64 / 1e9).min(MOST_TURN_S),
+        };
+        steering.times_ns = Some((first_ns, start_ns));
+        steering.error.push(state[0] - steering.reference.at(t_s).x);
+        let input = steering.controller.control(t_s, dt_s, state);
         let controller_ns = monotonic_ns() - start_ns;
-        plant.step(input);
-        controller_ns
+        self.link.drive_v(steering.wiring.drive_v(input)).map_err(broken)?;
+        Ok(controller_ns)
     }
 }
 

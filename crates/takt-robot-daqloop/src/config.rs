@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use takt_link_daq::{LinkConfig, Waiting};
+use takt_link_daq::{FarEndSetup, LinkConfig, Waiting};
 use takt_rt::memory::MemoryLock;
 use takt_rt::placement::{self, CpuSet};
 use takt_rt::policy::Policy;
@@ -11,7 +11,7 @@ use takt_rt::settings::ThreadSettings;
 
 use crate::control::ControllerConfig;
 use crate::error::DaqError;
-use crate::plant::{PlantConfig, Reference};
+use crate::plant::{Description, PlantConfig, Reference};
 
 /// The whole loop.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -263,6 +263,14 @@ mod optional_duration {
 }
 
 impl DaqConfig {
+    /// The far end's process, for a link with a plant.
+    pub(crate) fn far_end(&self) -> Result<FarEndSetup, DaqError> {
+        let description = Description { plant: self.plant.clone(), reference: self.reference };
+        let description = serde_json::to_value(description)
+            .map_err(|error| DaqError::config("plant", "a plant", error.to_string()))?;
+        Ok(FarEndSetup { description, lock_memory: self.acquisition.lock_memory })
+    }
+
     /// Checks what the types cannot.
     ///
     /// # Errors

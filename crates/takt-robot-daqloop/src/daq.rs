@@ -12,7 +12,7 @@ use takt_rt::thread::{Handle, spawn};
 use crate::acquisition::{Acquisition, ErrorMeter, Left, Steering};
 use crate::config::DaqConfig;
 use crate::error::DaqError;
-use crate::plant::Plant;
+use crate::plant::Wiring;
 use crate::record::{EdgeRecord, Ended, SteadyState, Totals, Tracking};
 use crate::saving::{Discard, EdgeSink, Saved, save};
 
@@ -88,11 +88,16 @@ impl DaqLoop {
         let controller = config.controller.build(&config.plant, &config.reference)?;
         let steering = controller.map(|controller| Steering {
             controller,
-            plant: Plant::new(&config.plant),
+            wiring: Wiring::of(&config.plant),
             reference: config.reference,
+            period_s: config.plant.period_s(),
             error: ErrorMeter::default(),
+            times_ns: None,
         });
-        let link = takt_link_daq::open(&config.link)?;
+        let link = match &steering {
+            Some(_) => takt_link_daq::open_with_plant(&config.link, &config.far_end()?)?,
+            None => takt_link_daq::open(&config.link)?,
+        };
         let facts = link.facts().clone();
         let mut granted: Vec<(String, Granted)> = facts.echo.clone().into_iter().collect();
         let stop = Arc::new(AtomicBool::new(false));
@@ -135,7 +140,7 @@ impl DaqLoop {
         &self.facts
     }
 
-    /// Every thread of the loop with what the kernel granted it: acquisition, echo, saving.
+    /// Every thread of the loop with what the kernel granted it: acquisition, echo or plant, saving.
     pub fn granted(&self) -> &[(String, Granted)] {
         &self.granted
     }
@@ -179,18 +184,21 @@ impl DaqLoop {
     pub fn wait(mut self) -> Result<DaqOutcome, DaqError> {
         let left = self.acquisition.take().map(Handle::join);
         let saved = self.saving.take().map(Handle::join).transpose();
-        let left = match left {
+        let mut left = match left {
             Some(left) => left?,
             // Taken nowhere else.
             None => return Err(DaqError::config("daq", "ended", "a loop can be waited for once")),
         };
         let reader = self.records.is_none();
+        // The plant knows its own error better than sensors between two late turns.
+        let plant = left.link.end_plant();
+        let tracking = plant.and_then(|report| serde_json::from_value(report).ok()).or(left.tracking);
         Ok(DaqOutcome {
             ended: left.ended,
             totals: left.totals,
             records_lost: if reader { left.records_lost } else { 0 },
             saved: saved?,
-            tracking: left.tracking,
+            tracking,
             steady: left.steady,
             link: left.link.counts(),
         })

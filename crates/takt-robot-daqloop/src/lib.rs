@@ -4,8 +4,8 @@
 //!
 //! Two tasks, as in the paper: *acquisition* writes a level, reads until it arrives, times both, runs the controller,
 //! and begins again ([`DaqLoop`], the paper's Algorithm 1); *saving* takes what was measured and keeps and shows it
-//! ([`saving`]). Between them there is a ring, so acquisition never waits. The controllers steer a simulated plant
-//! ([`plant`]), so that it can be seen that they do what they cost time for.
+//! ([`saving`]). Between them there is a ring, so acquisition never waits. The controllers steer a plant through the link: it is
+//! simulated at the link's far end, in a process of its own and in real time ([`plant`]), so that lateness shows as control error.
 
 mod acquisition;
 mod config;

@@ -1,5 +1,5 @@
 //! What the controllers steer: nonlinear plants in the affine form of the paper's equation 1,
-//! `x1' = x2, x2' = f(x) + g(x) u + d`, simulated in the loop.
+//! `x1' = x2, x2' = f(x) + g(x) u + d`, simulated in real time at the far end of the link ([`serve`]).
 
 use std::f64::consts::TAU;
 use std::time::Duration;
@@ -7,6 +7,10 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::error::DaqError;
+
+mod real_time;
+pub use real_time::serve;
+pub(crate) use real_time::{Description, Wiring};
 
 /// The state `(x1, x2)`: position and speed.
 pub type State = [f64; 2];
@@ -102,9 +106,16 @@ pub struct PlantConfig {
     pub disturbance_hz: f64,
     /// Greatest input; what a controller asks beyond is cut off. 50.
     pub input_limit: f64,
-    /// Simulated time of one turn of the loop, whatever a turn takes in real time: the controllers' period. 1 ms.
+    /// The sampling time that the controllers with a model (lqr, mpc) are made for. 1 ms. The loop itself runs as fast as the
+    /// link lets it, and the plant in real time.
     #[serde(with = "takt_rt::duration")]
     pub period: Duration,
+    /// Input of the plant for each volt of the drive. 5: the greatest input at the 10 V of a board.
+    pub drive_per_v: f64,
+    /// Position for each volt of the first sensor. 0.5: 5 either way.
+    pub position_per_v: f64,
+    /// Speed for each volt of the second sensor. 2: 20 either way.
+    pub speed_per_v: f64,
     /// The state at the start. At rest at 0.
     pub start: State,
 }
@@ -119,6 +130,9 @@ impl Default for PlantConfig {
             disturbance_hz: 0.5,
             input_limit: 50.0,
             period: Duration::from_millis(1),
+            drive_per_v: 5.0,
+            position_per_v: 0.5,
+            speed_per_v: 2.0,
             start: [0.0, 0.0],
         }
     }
@@ -175,6 +189,15 @@ impl PlantConfig {
             let given = takt_rt::duration::format(self.period);
             return Err(DaqError::config("plant.period", given, "accepted are 1us to 100ms"));
         }
+        for (key, value) in [
+            ("plant.drive_per_v", self.drive_per_v),
+            ("plant.position_per_v", self.position_per_v),
+            ("plant.speed_per_v", self.speed_per_v),
+        ] {
+            if !(1e-6..=1e6).contains(&value.abs()) {
+                return Err(DaqError::config(key, value, "accepted are 1e-6 to 1e6, or negative"));
+            }
+        }
         if self.start.iter().any(|x| !(-1e3..=1e3).contains(x)) {
             let given = format!("{:?}", self.start);
             return Err(DaqError::config("plant.start", given, "accepted are states of -1000 to 1000"));
@@ -189,12 +212,14 @@ pub struct Plant {
     config: PlantConfig,
     state: State,
     steps: u64,
+    /// Seconds that were no whole periods.
+    between_s: f64,
 }
 
 impl Plant {
     /// At its start.
     pub fn new(config: &PlantConfig) -> Self {
-        Self { config: config.clone(), state: config.start, steps: 0 }
+        Self { config: config.clone(), state: config.start, steps: 0, between_s: 0.0 }
     }
 
     /// Where it is.
@@ -204,15 +229,29 @@ impl Plant {
 
     /// Simulated seconds since the start.
     pub fn time_s(&self) -> f64 {
-        self.steps as f64 * self.config.period_s()
+        self.steps as f64 * self.config.period_s() + self.between_s
     }
 
-    /// One period under the input `u` (Runge and Kutta's fourth order). Returns the input after the limit. What is not
-    /// a number counts as no input; a state that ran away starts again from the beginning.
+    /// One period under the input `u`. Returns the input after the limit.
     pub fn step(&mut self, u: f64) -> f64 {
+        let u = self.integrate(self.config.period_s(), u);
+        self.steps += 1;
+        u
+    }
+
+    /// Any time under the input `u`, at most some milliseconds: one step of the integration.
+    pub fn advance(&mut self, h_s: f64, u: f64) -> f64 {
+        let u = self.integrate(h_s, u);
+        self.between_s += h_s;
+        u
+    }
+
+    /// Runge and Kutta's fourth order. What is not a number counts as no input; a state that ran away starts again from the
+    /// beginning.
+    fn integrate(&mut self, h: f64, u: f64) -> f64 {
         let limit = self.config.input_limit;
         let u = if u.is_nan() { 0.0 } else { u.clamp(-limit, limit) };
-        let (h, t) = (self.config.period_s(), self.time_s());
+        let t = self.time_s();
         let slope = |x: State, t: f64| {
             let d = self.config.disturbance * (TAU * self.config.disturbance_hz * t).sin();
             [x[1], self.config.dynamics.f(x) + self.config.g(x) * u + d]
@@ -225,7 +264,6 @@ impl Plant {
         let k4 = slope(along(x, k3, h), t + h);
         let next = [0, 1].map(|i| x[i] + h / 6.0 * (k1[i] + 2.0 * k2[i] + 2.0 * k3[i] + k4[i]));
         self.state = if next.iter().all(|x| x.abs() < 1e9) { next } else { self.config.start };
-        self.steps += 1;
         u
     }
 }

@@ -120,12 +120,13 @@ impl Totals {
     }
 }
 
-/// How well the controller kept the simulated plant on its reference.
+/// How well the controller kept the plant on its reference: by the account of the plant itself, each millisecond of its time;
+/// behind a board by what its sensors showed, each turn of the loop.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Tracking {
-    /// Turns of the loop.
+    /// How often the error was taken.
     pub steps: u64,
-    /// Root of the mean squared error of the last half to three quarters of the steps (what came before may be
+    /// Root of the mean squared error of the last half to three quarters of them (what came before may be
     /// transient); in the plant's unit.
     pub rms_error: f64,
     /// The last error.

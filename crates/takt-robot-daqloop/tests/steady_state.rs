@@ -20,7 +20,7 @@ fn controllers_and_plant_do_not_allocate() {
         let mut now = Plant::new(&plant);
         let before = (allocations(), frees());
         for _ in 0..200 {
-            let u = law.control(now.time_s(), now.state());
+            let u = law.control(now.time_s(), plant.period_s(), now.state());
             now.step(u);
         }
         assert_eq!((allocations(), frees()), before, "{kind}");
@@ -48,8 +48,22 @@ fn links_do_not_allocate() {
     }
 }
 
+/// Not a test: the plant's process of the test below is this very program.
+#[test]
+fn far_end() {
+    if std::env::var_os("TAKT_TEST_IS_FAR_END").is_some() {
+        let code = takt_robot_daqloop::plant::serve();
+        std::process::exit(i32::from(code != std::process::ExitCode::SUCCESS));
+    }
+}
+
 #[test]
 fn acquisition_does_not_allocate_in_steady_state() {
+    takt_link_daq::far_end::set_program(takt_link_daq::far_end::Program {
+        path: std::env::current_exe().unwrap(),
+        arguments: ["far_end", "--exact", "--nocapture", "--test-threads=1"].map(Into::into).into(),
+        variables: vec![("TAKT_TEST_IS_FAR_END".into(), "1".into())],
+    });
     for link in ["{ kind = 'simulated' }", "{ kind = 'udp', waiting = 'block' }"] {
         let config: DaqConfig = toml::from_str(&format!(
             "link = {link}\ncontroller.kind = 'mpc'\nacquisition.policy = 'other'\nacquisition.lock_memory = 'off'\n\

@@ -289,6 +289,44 @@ fn a_session_is_taken_up_by_another_reader_and_by_one_only() {
     assert!(matches!(Session::attach(&directory), Err(SessionError::NoSession { .. })));
 }
 
+/// Not a test: the reader that is killed.
+#[test]
+fn the_victims_side() {
+    if std::env::var(ROLE).as_deref() != Ok("victim") {
+        return;
+    }
+    let session = Session::create(&options()).unwrap();
+    let mut child = command(&session, "wait").stdout(Stdio::piped()).spawn().unwrap();
+    let mut output = BufReader::new(child.stdout.take().unwrap());
+    assert!(output.by_ref().lines().any(|line| line.unwrap() == SIGN));
+    println!("\nvictim: {} {}", child.id(), session.directory().display());
+    std::thread::sleep(Duration::from_secs(60));
+}
+
+#[test]
+fn a_killed_reader_leaves_no_files_and_its_processes_go_on() {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "the_victims_side", "--nocapture"]).env(ROLE, "victim");
+    let mut victim = command.stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(victim.stdout.take().unwrap()).lines();
+    let said = lines.find_map(|line| line.unwrap().strip_prefix("victim: ").map(str::to_owned)).unwrap();
+    let (observed, directory) = said.split_once(' ').unwrap();
+    let directory = std::path::Path::new(directory);
+    assert!(directory.join("session.lock").exists());
+    // Held: what is observed waits for the end of its input, which the victim's death would be.
+    victim.kill().unwrap();
+    victim.wait().unwrap();
+    let until = Instant::now() + Duration::from_secs(30);
+    while directory.exists() && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert!(!directory.exists(), "left behind: {}", directory.display());
+    // The observed process hears the end of its input and ends by itself: it is not brought down by files that went.
+    while std::path::Path::new("/proc").join(observed).join("exe").exists() && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
 /// As the kernel does when a process is killed: its locks go, its files stay.
 fn close_lock(session: Session) -> Session {
     let lock = session.directory().join("session.lock");

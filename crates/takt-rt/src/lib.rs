@@ -40,6 +40,7 @@ pub mod jobs;
 pub mod latency;
 pub mod memory;
 pub mod net;
+pub mod offline;
 pub mod perf_ring;
 pub mod periodic;
 pub mod pi_mutex;

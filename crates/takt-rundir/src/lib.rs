@@ -2,6 +2,7 @@
 //! that outlive a kill. Whatever measures writes one, and whatever reports, compares or exports reads nothing else.
 
 mod checkpoint;
+mod cpu;
 mod dir;
 mod error;
 mod files;
@@ -17,6 +18,7 @@ mod series;
 mod steps;
 
 pub use checkpoint::{CHECKPOINT_FILE, Checkpoint, Draft};
+pub use cpu::CpuPower;
 pub use dir::{
     HASHES_FILE, RUN_FILE, RunDir, SAMPLES_FOLDER, SUMMARY_FILE, find_runs, set_aside, utc_name, utc_now,
 };

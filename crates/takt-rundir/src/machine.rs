@@ -1,8 +1,11 @@
 //! The facts of the machine and kernel that a run depends on, read at its start and end.
 
 use std::fs;
+use std::path::Path;
 
 use serde::{Deserialize, Serialize};
+
+use crate::cpu::{self, CpuPower};
 
 /// Facts that do not change during a run. Whatever the kernel does not tell is `None`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -17,12 +20,18 @@ pub struct Machine {
     pub preemption: Option<String>,
     /// Boot parameters.
     pub boot_parameters: Option<String>,
-    /// CPU model.
+    /// CPU model: of x86 its name, of ARM implementer and part (MIDR), of RISC-V the microarchitecture, each with the board.
     pub cpu: Option<String>,
     /// Online CPUs, as the kernel lists them.
     pub online_cpus: Option<String>,
     /// Isolated CPUs, as the kernel lists them.
     pub isolated_cpus: Option<String>,
+    /// CPUs that keep no tick while one task runs, as the kernel lists them.
+    #[serde(default)]
+    pub nohz_full_cpus: Option<String>,
+    /// Governor and idle states of every CPU, CPUs with the same ones together.
+    #[serde(default)]
+    pub power: Vec<CpuPower>,
     /// Frequency governor of CPU 0.
     pub governor: Option<String>,
     /// Idle states of CPU 0, shallowest first.
@@ -118,7 +127,7 @@ fn thermal_throttles() -> Option<u64> {
 }
 
 /// Facts of a [`Machine`] that another kernel changes with it: who varies the kernel on purpose expects them to differ.
-pub const KERNEL_FACTS: [&str; 9] = [
+pub const KERNEL_FACTS: [&str; 11] = [
     "kernel",
     "kernel_version",
     "preemption",
@@ -126,6 +135,8 @@ pub const KERNEL_FACTS: [&str; 9] = [
     "isolated_cpus",
     "rt_runtime_us",
     "idle_states",
+    "nohz_full_cpus",
+    "power",
     // Of a guest: what the kernel leaves of it, and the guest's own description, which names the kernel.
     "memory_kib",
     "virtual_machine",
@@ -168,6 +179,7 @@ impl Machine {
 
     /// Reads the facts.
     pub fn read() -> Self {
+        let root = Path::new("/");
         let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
         let kernel_version = line("/proc/sys/kernel/version");
@@ -181,9 +193,12 @@ impl Machine {
             kernel_version,
             virtual_machine: VirtualMachine::of_guest(line("/proc/cmdline").as_deref()),
             boot_parameters: line("/proc/cmdline"),
-            cpu: keyed(&cpuinfo, "model name").map(str::to_owned),
+            cpu: cpu::name(root),
             online_cpus: line("/sys/devices/system/cpu/online"),
             isolated_cpus: line("/sys/devices/system/cpu/isolated"),
+            // Without any, kernels write this.
+            nohz_full_cpus: line("/sys/devices/system/cpu/nohz_full").filter(|list| list != "(null)"),
+            power: cpu::power(root),
             governor: line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
             idle_states,
             thermal_throttles: thermal_throttles(),
@@ -270,5 +285,6 @@ mod tests {
     fn this_machine_tells_its_kernel() {
         let machine = Machine::read();
         assert!(machine.kernel.is_some() && machine.cpu.is_some() && machine.memory_kib > Some(0));
+        assert!(!machine.power.is_empty(), "every online CPU is in it");
     }
 }

@@ -365,6 +365,39 @@ pub struct StealReading {
     pub stolen_ns: u64,
 }
 
+/// A reading of the CPUs' count of system management interrupts (SMI). Between two equal readings there was none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SmiReading {
+    /// When it was read.
+    pub time_ns: u64,
+    /// The count since the machine was switched on.
+    pub count: u64,
+}
+
+/// What is known of the time that the firmware took (by SMIs), which no event tells of.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Firmware {
+    /// Readings of the count of SMIs, oldest first; empty where it cannot be read.
+    pub readings: Vec<SmiReading>,
+    /// Gaps in which the hardware ran none of this kernel, oldest first.
+    pub gaps: Vec<Span>,
+    /// The times in which all gaps beyond 10 us were seen, oldest first and apart from each other.
+    pub watched: Vec<Span>,
+}
+
+/// What a wake-up by an interrupt interrupted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WakeStack {
+    /// When.
+    pub time_ns: u64,
+    /// The CPU of the interrupt.
+    pub cpu: u16,
+    /// The thread that was woken.
+    pub tid: i32,
+    /// Place in [`Trace::stacks`].
+    pub stack: u32,
+}
+
 /// Events in the order of time, and the names in them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Trace {
@@ -386,6 +419,12 @@ pub struct Trace {
     pub steal: Vec<StealReading>,
     /// CPUs that the tracer kept out of idle, because their idle time leaves no events ([`crate::capture::KeepAwake`]).
     pub kept_awake: Vec<u16>,
+    /// What is known of the firmware's time.
+    pub firmware: Firmware,
+    /// Wake-ups of traced threads whose stack was taken, oldest first.
+    pub wake_stacks: Vec<WakeStack>,
+    /// The different stacks: the kernel's functions that were interrupted, innermost first; empty for user mode.
+    pub stacks: Vec<Vec<String>>,
     /// Whatever a reader should know: tracepoints that were missing, other tracers at work, a torn end.
     pub notes: Vec<String>,
 }
@@ -402,6 +441,9 @@ impl Default for Trace {
             guest: false,
             steal: Vec::new(),
             kept_awake: Vec::new(),
+            firmware: Firmware::default(),
+            wake_stacks: Vec::new(),
+            stacks: Vec::new(),
             notes: Vec::new(),
         }
     }
@@ -436,6 +478,17 @@ impl Trace {
     pub fn keeps_awake(&self, tid: i32) -> bool {
         !self.kept_awake.is_empty()
             && self.threads.get(&tid).is_some_and(|thread| thread.name.starts_with(KEEPER_NAME))
+    }
+
+    /// What the interrupt that woke `tid` at `time_ns` on `cpu` interrupted in the kernel, innermost first.
+    pub fn interrupted_by_wakeup(&self, tid: i32, cpu: u16, time_ns: u64) -> Option<&[String]> {
+        // The stack is an event of its own, a moment before or after the other.
+        const APART_NS: u64 = 50_000;
+        let first = self.wake_stacks.partition_point(|one| one.time_ns + APART_NS < time_ns);
+        let near = self.wake_stacks[first..].iter().take_while(|one| one.time_ns <= time_ns + APART_NS);
+        let same = near.filter(|one| one.tid == tid && one.cpu == cpu);
+        let found = same.min_by_key(|one| one.time_ns.abs_diff(time_ns))?;
+        self.stacks.get(found.stack as usize).map(Vec::as_slice).filter(|stack| !stack.is_empty())
     }
 
     /// The events from `from_ns` up to and with `to_ns`.

@@ -77,6 +77,62 @@ fn releases_are_matched_with_their_activation() {
     assert!(!names.any(|name| name.starts_with("takt-awake/")));
 }
 
+/// A thread that is in the kernel all the time, on the CPU of the traced one: the stacks of its wake-ups say in which function.
+#[test]
+fn wakeups_tell_what_they_interrupted_in_the_kernel() {
+    let symbols = std::fs::read_to_string("/proc/kallsyms").unwrap_or_default();
+    if symbols.lines().next().is_none_or(|line| line.starts_with("0000000000000000")) {
+        eprintln!("SKIPPED: /proc/kallsyms tells no addresses");
+        return;
+    }
+    let Some((tracer, _one)) = tracer(&TraceOptions::default()) else { return };
+    let cpu = takt_rt::placement::CpuSet::single(0).unwrap();
+    let stop = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let stopped = std::sync::Arc::clone(&stop);
+    let busy = std::thread::spawn(move || {
+        use std::io::Read;
+        takt_rt::placement::set_affinity(0, &cpu).unwrap();
+        let mut random = std::fs::File::open("/dev/urandom").unwrap();
+        let mut bytes = vec![0; 1 << 20];
+        while !stopped.load(std::sync::atomic::Ordering::Relaxed) {
+            random.read_exact(&mut bytes).unwrap();
+        }
+    });
+    let settings = ThreadSettings { cpus: Some(cpu), ..fifo() };
+    // The reader finds new threads at its next turn, 20 ms later or so.
+    let handle = takt_rt::thread::spawn("sampled", &settings, || run_loop(700, |_| 0)).unwrap();
+    let tid = handle.tid();
+    handle.join().unwrap();
+    stop.store(true, std::sync::atomic::Ordering::Relaxed);
+    busy.join().unwrap();
+    let trace = tracer.stop().unwrap();
+    if let Some(note) = trace.notes.iter().find(|note| note.contains("stacks")) {
+        eprintln!("SKIPPED: {note}");
+        return;
+    }
+    let own: Vec<&[String]> = trace
+        .wake_stacks
+        .iter()
+        .filter(|one| one.tid == tid)
+        .map(|one| trace.stacks[one.stack as usize].as_slice())
+        .collect();
+    assert!(own.len() >= 300, "{} stacks", own.len());
+    let told = own.iter().filter(|stack| stack.iter().any(|function| function.contains("random"))).count();
+    // The busy thread has nearly all of the CPU, but on a loaded machine not all.
+    assert!(
+        told * 10 >= own.len(),
+        "{told} of {}: {:?}",
+        own.len(),
+        &trace.stacks[..trace.stacks.len().min(20)]
+    );
+    // Each is found from the activation that it belongs to.
+    let matched = trace.events.iter().filter(|event| {
+        matches!(event.kind, Kind::Waking { tid: woken, .. } if woken == tid)
+            && trace.interrupted_by_wakeup(tid, event.cpu, event.time_ns).is_some()
+    });
+    assert!(matched.count() * 10 >= own.len());
+}
+
 #[test]
 fn the_traced_thread_does_nothing_for_it() {
     let Some((tracer, _one)) = tracer(&TraceOptions::default()) else { return };

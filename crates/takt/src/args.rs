@@ -85,6 +85,9 @@ pub enum Command {
     /// The perception process of a cell, which starts it; its standard input is their shared memory
     #[command(hide = true)]
     PerceptionWorker,
+    /// The plant at the far end of a DAQ link, whose near end starts it; its standard input is their socket
+    #[command(hide = true)]
+    DaqFarEnd,
 }
 
 fn positive_seconds(text: &str) -> Result<f64, String> {

@@ -61,6 +61,7 @@ fn main() -> ExitCode {
         Command::Manage(manage) => commands::manage::run(&manage),
         Command::Workload(workload) => commands::workload::run(&workload),
         Command::GpuLoad { config } => Ok(takt_gpu::interference_process::run(&config)),
+        Command::DaqFarEnd => Ok(takt_lab::daq::far_end()),
         Command::PerceptionWorker => Ok(takt_lab::cell::perception_worker()),
     };
     out::finish(result.unwrap_or_else(|error| {

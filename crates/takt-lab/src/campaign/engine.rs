@@ -16,8 +16,8 @@ use takt_rundir::{
 use super::apply::{BOOT, KERNEL};
 use super::plan::{CellRun, Plan};
 use super::table::Table;
-use crate::LabError;
 use crate::session::file_name;
+use crate::{LabError, RobotFile};
 
 /// File of the plan.
 const CAMPAIGN_FILE: &str = "campaign.json";
@@ -41,6 +41,9 @@ struct Stored {
     plan: Plan,
 }
 
+/// Length of a run from which on it goes on after a cut, seconds. Ten minutes: what a person would rather not lose.
+const LONG_S: f64 = 600.0;
+
 /// What to do about a run.
 #[derive(Debug)]
 pub struct Order<'a> {
@@ -52,6 +55,8 @@ pub struct Order<'a> {
     pub dir: &'a Path,
     /// File with its [`super::RunSetup`], for a run in a process of its own.
     pub setup: &'a Path,
+    /// Whether `dir` holds the run as far as it came before it was cut off, and it goes on there.
+    pub resume: bool,
 }
 
 /// What a campaign says while it goes on.
@@ -240,12 +245,26 @@ impl Campaign {
         let config = self.path.join(CONFIGS).join(format!("{}.toml", run.config));
         let setup = self.path.join(CONFIGS).join(format!("{}.setup.json", run.name));
         write_json(&setup, &run.setup).map_err(|e| e.to_string())?;
-        set_aside(&dir).map_err(|e| e.to_string())?;
-        make(&Order { run, config: &config, dir: &dir, setup: &setup })?;
+        let resume = self.goes_on(run, &config, &dir);
+        if !resume {
+            set_aside(&dir).map_err(|e| e.to_string())?;
+        }
+        make(&Order { run, config: &config, dir: &dir, setup: &setup, resume })?;
         if self.is_whole(run) {
             return Ok(());
         }
         Err("the run ended without a seal".to_owned())
+    }
+
+    /// Whether a run that was cut off goes on where it was: a test of weeks must not begin anew after a power cut. A short one
+    /// begins anew, because uncut runs compare better; and one that failed, because it would fail again.
+    fn goes_on(&self, run: &CellRun, config: &Path, dir: &Path) -> bool {
+        let failed: BTreeMap<String, String> = read_json(&self.path.join(FAILURES_FILE)).unwrap_or_default();
+        run.expected_s >= LONG_S
+            && self.plan.file.guests.is_none()
+            && !failed.contains_key(&run.name)
+            && RunDir::open(dir).and_then(|dir| dir.header()).is_ok()
+            && RobotFile::load(config).is_ok_and(|file| file.can_resume())
     }
 
     /// The table of what is measured so far.

@@ -4,7 +4,7 @@ use super::CampaignFile;
 use crate::LabError;
 
 /// Name and text of every shipped campaign.
-pub const SHIPPED: [(&str, &str); 9] = [
+pub const SHIPPED: [(&str, &str); 11] = [
     ("sentryrt1", include_str!("../../../../campaigns/sentryrt1.toml")),
     ("sentryrt1-gpu", include_str!("../../../../campaigns/sentryrt1-gpu.toml")),
     ("sentryrt1-kernels", include_str!("../../../../campaigns/sentryrt1-kernels.toml")),
@@ -14,6 +14,8 @@ pub const SHIPPED: [(&str, &str); 9] = [
     ("humanoid", include_str!("../../../../campaigns/humanoid.toml")),
     ("manager", include_str!("../../../../campaigns/manager.toml")),
     ("daq", include_str!("../../../../campaigns/daq.toml")),
+    ("daq-cores", include_str!("../../../../campaigns/daq-cores.toml")),
+    ("daq-long", include_str!("../../../../campaigns/daq-long.toml")),
 ];
 
 /// A shipped campaign by its name.

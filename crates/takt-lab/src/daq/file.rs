@@ -5,6 +5,7 @@ use takt_link_daq::LinkConfig;
 use takt_robot_daqloop::control::ControllerConfig;
 use takt_robot_daqloop::plant::{PlantConfig, Reference};
 use takt_robot_daqloop::{AcquisitionConfig, DaqConfig, PulseConfig, SavingConfig, StopConfig};
+use takt_rt::placement::CpuSet;
 use takt_rt::range::within;
 use takt_stats::{TrendStop, VerdictConfig};
 
@@ -67,6 +68,10 @@ pub struct DaqFile {
     pub plant: PlantConfig,
     /// Where it should steer it.
     pub reference: Reference,
+    /// CPUs taken offline for the run, where the kernel allows it, and brought back after it, also after a kill (the paper's
+    /// Table 3: "Cores 2 & 3 disabled"). What stays online is told; a strict run is refused then. Absent: none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub offline_cpus: Option<CpuSet>,
     /// When the run ends before its time.
     pub stop: StopRules,
     /// What the robot needs: how rarely it may miss, with which confidence. Nothing is claimed by default: any miss is a FAIL then.
@@ -92,6 +97,7 @@ impl Default for DaqFile {
             controller,
             plant,
             reference,
+            offline_cpus: None,
             stop: StopRules::default(),
             verdict: VerdictConfig::default(),
         }
@@ -141,7 +147,7 @@ impl DaqFile {
             LinkConfig::Udp(link) => link.echo.strict = true,
             LinkConfig::Pty(link) => link.echo.strict = true,
             LinkConfig::Eventfd(link) => link.echo.strict = true,
-            LinkConfig::Simulated(_) | LinkConfig::Comedi(_) => {}
+            LinkConfig::Simulated(_) | LinkConfig::Comedi(_) | LinkConfig::Iio(_) => {}
         }
     }
 

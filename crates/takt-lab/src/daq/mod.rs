@@ -20,3 +20,4 @@ mod state;
 pub use file::{DaqFile, Losses, SHIPPED, StopRules};
 pub use run::run;
 pub use state::{STATE_FILE, State};
+pub use takt_robot_daqloop::plant::serve as far_end;

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use takt_link_daq::Waiting;
 use takt_robot_daqloop::saving::{Discard, EdgeSink};
 use takt_robot_daqloop::{DaqLoop, DaqOutcome, EdgeRecord};
+use takt_rt::offline::Offline;
 use takt_rt::ring::Consumer;
 use takt_rundir::{Loss, Measure};
 use takt_stats::Stopped;
@@ -41,6 +42,14 @@ pub fn run(
         Target::Below(_) | Target::Exactly(_) => None,
     };
     let mut session = Session::create("daq", &file.label(), file, options)?;
+    let (offline, online) = match &file.offline_cpus {
+        Some(cpus) => Offline::take(cpus),
+        None => Default::default(),
+    };
+    if file.acquisition.strict && !online.is_empty() {
+        session.discard();
+        return Err(LabError::Config(format!("offline_cpus: {}", online.join("; "))));
+    }
     session.header.verdict = file.verdict.clone();
     let started = start(file, left.as_ref(), &session);
     let Started { daq, records, mut keep, kept, window } = match started {
@@ -55,6 +64,10 @@ pub fn run(
         None => State::new(file)?,
     };
     describe(&mut session, file, &daq, left.as_ref())?;
+    if file.offline_cpus.is_some() {
+        session.note("offline_cpus", &offline.taken())?;
+        session.header.not_granted.extend(online.iter().map(|why| format!("offline_cpus: {why}")));
+    }
     session.write()?;
     observe(Event::Started { dir: session.dir(), not_granted: &session.header.not_granted });
 
@@ -101,10 +114,17 @@ pub fn run(
         }
         std::thread::sleep(READ.min(length.saturating_sub(elapsed)));
     }
+    // In a campaign it is shorter than asked: it stays open and goes on when the campaign does.
+    let cut_off = options.stop.load(Ordering::Acquire)
+        && !session.header.experiment.campaign.is_empty()
+        && before + begun.elapsed() < length;
     window.close();
     session.end_window();
     session.end_load()?;
-    let outcome = daq.stop().map_err(|error| LabError::Config(error.to_string()))?;
+    let outcome = daq.stop();
+    // Before anything can fail.
+    session.header.problems.extend(offline.restore());
+    let outcome = outcome.map_err(|error| LabError::Config(error.to_string()))?;
     // What was in the ring when the loop ended.
     reader.read(&mut state, keep.as_mut());
     if let Some(problem) = checkpoints.end() {
@@ -116,6 +136,10 @@ pub fn run(
     state.write(session.dir())?;
     let whole = kept.load(Ordering::Relaxed) == state.recorder.count();
     conclude(&mut session, file, &state, &outcome, reader.stopped, whole)?;
+    if cut_off {
+        session.write()?;
+        return Err(LabError::Stopped { dir: session.dir().path().to_owned() });
+    }
     Ok(session.seal()?.1)
 }
 

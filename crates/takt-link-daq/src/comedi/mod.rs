@@ -30,6 +30,8 @@ pub struct Comedi {
     path: PathBuf,
     output: Channel,
     input: Channel,
+    /// Wired to a plant, where a controller runs.
+    plant: Option<(Channel, [Channel; 2])>,
     settling_ns: u32,
     facts: LinkFacts,
 }
@@ -39,7 +41,7 @@ pub struct Comedi {
 unsafe impl Send for Comedi {}
 
 impl Comedi {
-    pub fn open(config: &ComediConfig) -> Result<Self, LinkError> {
+    pub fn open(config: &ComediConfig, plant: bool) -> Result<Self, LinkError> {
         let path = config.device.clone();
         let refused = |reason: String, fix: String| LinkError::Device { device: path.clone(), reason, fix };
         let name = CString::new(path.as_os_str().as_bytes())
@@ -65,11 +67,18 @@ impl Comedi {
             path: path.clone(),
             output: Channel::NONE,
             input: Channel::NONE,
+            plant: None,
             settling_ns: config.settling.as_nanos() as u32,
             facts: LinkFacts { description: String::new(), echo: None },
         };
         board.output = board.channel("output", &config.output, sys::SUBD_AO)?;
         board.input = board.channel("input", &config.input, sys::SUBD_AI)?;
+        if plant {
+            let drive = board.channel("drive", &config.drive, sys::SUBD_AO)?;
+            let position = board.channel("sensors[0]", &config.sensors[0], sys::SUBD_AI)?;
+            let speed = board.channel("sensors[1]", &config.sensors[1], sys::SUBD_AI)?;
+            board.plant = Some((drive, [position, speed]));
+        }
         board.facts.description = board.describe();
         Ok(board)
     }
@@ -162,8 +171,23 @@ impl Comedi {
         };
         let path = self.path.display();
         let (output, input) = (&self.output, &self.input);
+        let plant = match &self.plant {
+            Some((drive, [position, speed])) => format!(
+                ", drive {}.{} {}, sensors {}.{} {} and {}.{} {}",
+                drive.subdevice,
+                drive.channel,
+                drive.range,
+                position.subdevice,
+                position.channel,
+                position.range,
+                speed.subdevice,
+                speed.channel,
+                speed.range
+            ),
+            None => String::new(),
+        };
         format!(
-            "{board} (driver {driver}) at {path}: output {}.{} {}, input {}.{} {}",
+            "{board} (driver {driver}) at {path}: output {}.{} {}, input {}.{} {}{plant}",
             output.subdevice, output.channel, output.range, input.subdevice, input.channel, input.range
         )
     }
@@ -198,32 +222,32 @@ fn open_fix(path: &std::path::Path, errno: &io::Error) -> String {
     }
 }
 
-impl Link for Comedi {
-    fn write_v(&mut self, level_v: f64) -> Result<(), LinkError> {
-        let Channel { subdevice, channel, range_number, aref, range, maxdata } = &mut self.output;
+impl Comedi {
+    fn write(&self, to: Channel, level_v: f64) -> Result<(), LinkError> {
+        let Channel { subdevice, channel, range_number, aref, mut range, maxdata } = to;
         // SAFETY: the range is a copy that outlives the call; the device is open and the channel was checked.
         let rc = unsafe {
-            let data = (self.api.from_phys)(level_v, range, *maxdata);
-            (self.api.data_write)(self.device, *subdevice, *channel, *range_number, *aref, data)
+            let data = (self.api.from_phys)(level_v, &mut range, maxdata);
+            (self.api.data_write)(self.device, subdevice, channel, range_number, aref, data)
         };
         if rc < 0 { Err(self.failed("comedi_data_write")) } else { Ok(()) }
     }
 
-    fn read_v(&mut self) -> Result<f64, LinkError> {
-        let Channel { subdevice, channel, range_number, aref, range, maxdata } = &mut self.input;
+    fn read(&self, from: Channel) -> Result<f64, LinkError> {
+        let Channel { subdevice, channel, range_number, aref, mut range, maxdata } = from;
         let mut data = 0;
         // SAFETY: `data` outlives the call; the device is open and the channel was checked.
         let rc = unsafe {
             if self.settling_ns == 0 {
-                (self.api.data_read)(self.device, *subdevice, *channel, *range_number, *aref, &mut data)
+                (self.api.data_read)(self.device, subdevice, channel, range_number, aref, &mut data)
             } else {
                 let settling_ns = self.settling_ns;
                 (self.api.data_read_delayed)(
                     self.device,
-                    *subdevice,
-                    *channel,
-                    *range_number,
-                    *aref,
+                    subdevice,
+                    channel,
+                    range_number,
+                    aref,
                     &mut data,
                     settling_ns,
                 )
@@ -233,7 +257,27 @@ impl Link for Comedi {
             return Err(self.failed("comedi_data_read"));
         }
         // SAFETY: the range is a copy that outlives the call.
-        Ok(unsafe { (self.api.to_phys)(data, range, *maxdata) })
+        Ok(unsafe { (self.api.to_phys)(data, &mut range, maxdata) })
+    }
+}
+
+impl Link for Comedi {
+    fn write_v(&mut self, level_v: f64) -> Result<(), LinkError> {
+        self.write(self.output, level_v)
+    }
+
+    fn read_v(&mut self) -> Result<f64, LinkError> {
+        self.read(self.input)
+    }
+
+    fn drive_v(&mut self, level_v: f64) -> Result<(), LinkError> {
+        let Some((drive, _)) = self.plant else { return Err(self.no_plant()) };
+        self.write(drive, level_v)
+    }
+
+    fn sense_v(&mut self) -> Result<[f64; 2], LinkError> {
+        let Some((_, [position, speed])) = self.plant else { return Err(self.no_plant()) };
+        Ok([self.read(position)?, self.read(speed)?])
     }
 
     fn facts(&self) -> &LinkFacts {

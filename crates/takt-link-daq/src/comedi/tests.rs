@@ -45,14 +45,14 @@ fn config() -> Option<ComediConfig> {
 }
 
 fn error_of(config: &ComediConfig) -> String {
-    Comedi::open(config).err().expect("the board must be refused").to_string()
+    Comedi::open(config, false).err().expect("the board must be refused").to_string()
 }
 
 #[test]
 fn edges_go_through_the_board() {
     let Some(config) = config() else { return };
     for settling in [Duration::ZERO, Duration::from_micros(3)] {
-        let mut board = Comedi::open(&ComediConfig { settling, ..config.clone() }).unwrap();
+        let mut board = Comedi::open(&ComediConfig { settling, ..config.clone() }, false).unwrap();
         assert_eq!(edges(&mut board, 10), 10);
         let description = &board.facts().description;
         assert!(description.contains("fake-1716") && description.contains("0 V to 5 V"), "{description}");
@@ -62,7 +62,7 @@ fn edges_go_through_the_board() {
 #[test]
 fn the_ends_of_the_range_are_levels_and_not_nan() {
     let Some(config) = config() else { return };
-    let mut board = Comedi::open(&config).unwrap();
+    let mut board = Comedi::open(&config, false).unwrap();
     for level_v in [0.0, 5.0, 2.5] {
         board.write_v(level_v).unwrap();
         let read_v = board.read_v().unwrap();
@@ -75,7 +75,7 @@ fn channel_range_reference_and_pause_reach_the_library() {
     let Some(mut config) = config() else { return };
     config.input = ComediChannel { subdevice: Some(1), channel: 1, range: 0, aref: Aref::Diff };
     config.settling = Duration::from_micros(7);
-    let mut board = Comedi::open(&config).unwrap();
+    let mut board = Comedi::open(&config, false).unwrap();
     // Channel 1 of the fake tells how it was asked: code = range * 1000 + aref * 100 + pause in microseconds.
     let code = ((board.read_v().unwrap() + 10.0) / 20.0 * 65535.0).round();
     assert_eq!(code, 207.0);
@@ -119,7 +119,8 @@ fn a_device_that_does_not_open_is_told_with_the_fix() {
 #[test]
 fn a_failed_conversion_carries_the_librarys_words() {
     let Some(config) = config() else { return };
-    let mut board = Comedi::open(&ComediConfig { device: "/dev/comedi-broken".into(), ..config }).unwrap();
+    let mut board =
+        Comedi::open(&ComediConfig { device: "/dev/comedi-broken".into(), ..config }, false).unwrap();
     let error = board.write_v(5.0).unwrap_err().to_string();
     assert!(error.contains("comedi_data_write") && error.contains("Input/output error"), "{error}");
     assert!(board.read_v().unwrap_err().to_string().contains("comedi_data_read"));

@@ -2,9 +2,9 @@
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::path::Path;
 
 use takt_rt::clock::monotonic_ns;
+use takt_rt::net;
 
 use super::error::ControlError;
 use crate::segment::{Outcome, Segment};
@@ -109,11 +109,8 @@ impl Interface {
                 size_of::<libc::c_int>() as libc::socklen_t,
             );
         }
-        let flags = std::fs::read_to_string(Path::new("/sys/class/net").join(name).join("flags"));
-        let up = flags
-            .ok()
-            .and_then(|text| u32::from_str_radix(text.trim().trim_start_matches("0x"), 16).ok())
-            .is_none_or(|flags| flags & libc::IFF_UP as u32 != 0);
+        // Of the socket, not of /sys, which may show another network namespace.
+        let up = net::interface(name).map_or(true, |interface| interface.is_up());
         if !up {
             return Err(ControlError::InterfaceDown { interface: given() });
         }
@@ -131,13 +128,7 @@ const PACKET_IGNORE_OUTGOING: libc::c_int = 23;
 
 /// Names of the interfaces that there are.
 fn present() -> String {
-    let mut names: Vec<String> = std::fs::read_dir("/sys/class/net")
-        .map(|entries| {
-            entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
-        })
-        .unwrap_or_default();
-    names.sort();
-    names.join(", ")
+    net::names().join(", ")
 }
 
 impl Wire for Interface {

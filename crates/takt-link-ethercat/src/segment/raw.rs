@@ -4,6 +4,8 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::time::Duration;
 
+use takt_rt::net;
+
 use super::wire::ETHERTYPE;
 
 /// Longest interface name (IFNAMSIZ less the NUL).
@@ -73,30 +75,24 @@ pub(super) fn check_name(name: &str) -> Result<(), InterfaceError> {
     }
 }
 
-pub(super) fn interfaces() -> Vec<String> {
-    let entries = std::fs::read_dir("/sys/class/net").into_iter().flatten().flatten();
-    let mut names: Vec<String> = entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
-    names.sort();
-    names
-}
-
-/// Checks that `name` is an Ethernet interface that is up.
+/// Checks that `name` is an Ethernet interface that is up, of this thread's network namespace. The socket is asked: `/sys/class/net` may
+/// show another namespace.
 ///
 /// # Errors
 /// [`InterfaceError::Name`], [`InterfaceError::NoInterface`], [`InterfaceError::NotEthernet`], [`InterfaceError::Down`].
 pub fn check_interface(name: &str) -> Result<(), InterfaceError> {
     check_name(name)?;
     let own = || name.to_owned();
-    let read = |file: &str| std::fs::read_to_string(format!("/sys/class/net/{name}/{file}"));
-    let Ok(flags) = read("flags") else {
-        return Err(InterfaceError::NoInterface { name: own(), known: interfaces().join(", ") });
-    };
-    let kind = read("type").unwrap_or_default();
-    if kind.trim() != "1" {
-        return Err(InterfaceError::NotEthernet { name: own(), found: kind.trim().to_owned() });
+    let found = net::interface(name).map_err(|source| match source.kind() {
+        io::ErrorKind::NotFound => {
+            InterfaceError::NoInterface { name: own(), known: net::names().join(", ") }
+        }
+        _ => InterfaceError::System { what: "asking for its state", name: own(), source },
+    })?;
+    if found.link_type != libc::ARPHRD_ETHER {
+        return Err(InterfaceError::NotEthernet { name: own(), found: found.link_type.to_string() });
     }
-    let flags = u32::from_str_radix(flags.trim().trim_start_matches("0x"), 16).unwrap_or(0);
-    if flags & libc::IFF_UP as u32 == 0 {
+    if !found.is_up() {
         return Err(InterfaceError::Down { name: own() });
     }
     Ok(())
@@ -110,11 +106,22 @@ pub struct RawSocket(OwnedFd);
 const IGNORE_OUTGOING: libc::c_int = 23;
 
 impl RawSocket {
-    /// Opens a socket on interface `name`, whose [`receive`](Self::receive) waits at most `patience` (0: does not wait).
+    /// Opens a socket on interface `name`, whose [`receive`](Self::receive) waits at most `patience` (0: does not wait). The segment's
+    /// end of a [`VethPair`](super::veth::VethPair) of this process is found where it is, in the pair's network namespace.
     ///
     /// # Errors
     /// [`InterfaceError`].
     pub fn open(name: &str, patience: Duration) -> Result<Self, InterfaceError> {
+        let Some(namespace) = super::veth::namespace_of(name) else { return Self::open_here(name, patience) };
+        let what = "entering the network namespace";
+        namespace.run(|| Self::open_here(name, patience)).map_err(|source| InterfaceError::System {
+            what,
+            name: name.to_owned(),
+            source,
+        })?
+    }
+
+    fn open_here(name: &str, patience: Duration) -> Result<Self, InterfaceError> {
         check_interface(name)?;
         let own = || name.to_owned();
         let system =

@@ -2,20 +2,24 @@
 //!
 //! [`VethPair`] makes two interfaces with a cable between them; [`serve`] puts the segment at one end. A master must not
 //! open its end before the segment is bound, else its first frames meet nobody.
+//!
+//! The segment's end lies in a network namespace that the process alone holds. However the process ends, SIGKILL included, the kernel takes
+//! the namespace down, with it that end, and with one end of a pair the other: nothing stays behind.
 
 use std::io::Write;
 use std::process::Command;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use takt_rt::clock;
+use takt_rt::net::{self, Namespace};
 use takt_rt::settings::ThreadSettings;
 use takt_rt::thread::{self, Handle};
 
 use super::late::LateFrames;
 use super::process::{Outcome, Segment};
-use super::raw::{InterfaceError, RawSocket, check_name, interfaces};
+use super::raw::{InterfaceError, RawSocket, check_name};
 
 /// How long the thread waits for a frame before it looks whether it shall stop.
 const PATIENCE: Duration = Duration::from_millis(50);
@@ -41,6 +45,9 @@ pub enum VethError {
         /// What it said.
         answer: String,
     },
+    /// The network namespace of the segment's end.
+    #[error("the network namespace of the segment's end: {0}")]
+    Namespace(std::io::Error),
     /// The thread.
     #[error(transparent)]
     Thread(#[from] takt_rt::Error),
@@ -51,6 +58,18 @@ pub enum VethError {
 pub struct VethPair {
     master: String,
     segment: String,
+    /// Where the segment's end is; `None`: beside the master's, for want of the right to make one.
+    namespace: Option<Arc<Namespace>>,
+}
+
+/// Segments' ends of this process, and where they are.
+static ENDS: Mutex<Vec<(String, Weak<Namespace>)>> = Mutex::new(Vec::new());
+
+/// The network namespace in which the segment's end `name` of a pair of this process is.
+pub(super) fn namespace_of(name: &str) -> Option<Arc<Namespace>> {
+    let mut ends = ENDS.lock().unwrap_or_else(PoisonError::into_inner);
+    ends.retain(|(_, namespace)| namespace.strong_count() > 0);
+    ends.iter().find(|(end, _)| end == name).and_then(|(_, namespace)| namespace.upgrade())
 }
 
 impl VethPair {
@@ -62,20 +81,45 @@ impl VethPair {
         for name in [master, segment] {
             check_name(name)?;
         }
-        ip(&["link", "add", master, "type", "veth", "peer", "name", segment])?;
-        // From here on dropping cleans up.
-        let pair = Self { master: master.to_owned(), segment: segment.to_owned() };
-        let mtu = MTU.to_string();
-        for name in [master, segment] {
-            // No IPv6 of the kernel's own on this wire.
-            ip(&["link", "set", name, "addrgenmode", "none"])?;
-            ip(&["link", "set", name, "mtu", &mtu, "up"])?;
+        let namespace = match Namespace::new() {
+            Ok(namespace) => Some(Arc::new(namespace)),
+            // CAP_NET_ADMIN alone makes a pair, and no namespace: then both ends are here, and a kill leaves them to the next start.
+            Err(_) => None,
+        };
+        let path = namespace.as_ref().map(|namespace| namespace.path().display().to_string());
+        let mut add = vec!["link", "add", master, "type", "veth", "peer", "name", segment];
+        add.extend(path.iter().flat_map(|path| ["netns", path]));
+        // Both ends at once, the segment's in its namespace from the beginning.
+        ip(&add)?;
+        if let Some(namespace) = &namespace {
+            let mut ends = ENDS.lock().unwrap_or_else(PoisonError::into_inner);
+            ends.push((segment.to_owned(), Arc::downgrade(namespace)));
         }
+        // From here on dropping cleans up.
+        let pair = Self { master: master.to_owned(), segment: segment.to_owned(), namespace };
+        pair.within(|| raise(segment))??;
+        raise(master)?;
         Ok(pair)
     }
 
-    /// As [`create`](Self::create), with names of this process. Pairs that killed processes have left are
-    /// removed first.
+    /// Runs `body` where the segment's end is: sockets that it opens and programs that it starts see that end.
+    ///
+    /// # Errors
+    /// [`VethError::Namespace`].
+    pub fn within<T: Send>(&self, body: impl FnOnce() -> T + Send) -> Result<T, VethError> {
+        match &self.namespace {
+            Some(namespace) => namespace.run(body).map_err(VethError::Namespace),
+            None => Ok(body()),
+        }
+    }
+
+    /// Whether the pair goes with the process whatever ends it.
+    pub fn dies_with_the_process(&self) -> bool {
+        self.namespace.is_some()
+    }
+
+    /// As [`create`](Self::create), with names of this process. Pairs that killed processes could leave, for want of a namespace, are removed
+    /// first.
     ///
     /// # Errors
     /// As [`create`](Self::create).
@@ -116,7 +160,7 @@ impl Drop for VethPair {
 
 /// Removes pairs of [`VethPair::unique`] whose process is gone.
 fn remove_orphans() {
-    for name in interfaces() {
+    for name in net::names() {
         let Some(rest) = name.strip_prefix("tkm") else { continue };
         let Some(pid) = rest.get(..rest.len().saturating_sub(1)).and_then(|pid| pid.parse::<u32>().ok())
         else {
@@ -127,6 +171,13 @@ fn remove_orphans() {
             let _ = ip(&["link", "del", &name]);
         }
     }
+}
+
+/// Sets an end up.
+fn raise(name: &str) -> Result<(), VethError> {
+    // No IPv6 of the kernel's own on this wire.
+    ip(&["link", "set", name, "addrgenmode", "none"])?;
+    ip(&["link", "set", name, "mtu", &MTU.to_string(), "up"])
 }
 
 fn ip(arguments: &[&str]) -> Result<(), VethError> {

@@ -105,7 +105,7 @@ impl Lqr {
 }
 
 impl Controller for Lqr {
-    fn control(&mut self, t_s: f64, x: State) -> f64 {
+    fn control(&mut self, t_s: f64, dt_s: f64, x: State) -> f64 {
         let desired = self.reference.at(t_s);
         let (e, de) = (x[0] - desired.x, x[1] - desired.dx);
         let on_reference = [desired.x, desired.dx];
@@ -115,7 +115,7 @@ impl Controller for Lqr {
         let limit = self.plant.input_limit;
         // At the limit the integral stands still, unless it helps to leave it.
         if u.abs() <= limit || -u * self.gain[2] * e < 0.0 {
-            self.integral += e * self.plant.period_s();
+            self.integral += e * dt_s;
         }
         u.clamp(-limit, limit)
     }

@@ -1,5 +1,6 @@
 //! Controllers for the inside of the loop, from nothing to heavy. Each computes one input from the plant's state and
-//! the reference, in constant time, without allocating.
+//! the reference, in constant time, without allocating. What adds up over time (integrals, learning) goes by the time that has
+//! passed; models are made for the plant's `period`.
 //!
 //! | kind | what it knows of the plant | work per turn with the defaults |
 //! |---|---|---|
@@ -31,8 +32,9 @@ use crate::plant::{PlantConfig, Reference, State};
 
 /// A control law with its own state.
 pub trait Controller: Send {
-    /// The input for the plant at simulated time `t_s` in `state`.
-    fn control(&mut self, t_s: f64, state: State) -> f64;
+    /// The input for the plant at `t_s`, seconds since the start, in `state`. `dt_s` is the time since the turn before: the loop
+    /// runs as fast as the link lets it, and late turns are long ones.
+    fn control(&mut self, t_s: f64, dt_s: f64, state: State) -> f64;
 }
 
 /// Which controller runs in the loop (`[controller]`).
@@ -111,7 +113,7 @@ impl ControllerConfig {
         self.validate(plant)?;
         Ok(Some(match self {
             Self::None {} => return Ok(None),
-            Self::NeuroAdaptive(config) => Box::new(NeuroAdaptive::new(config, plant, reference)),
+            Self::NeuroAdaptive(config) => Box::new(NeuroAdaptive::new(config, reference)),
             Self::Pid(config) => Box::new(Pid::new(config, plant, reference)),
             Self::Lqr(config) => Box::new(Lqr::new(config, plant, reference)?),
             Self::Mpc(config) => Box::new(Mpc::new(config, plant, reference)?),

@@ -70,8 +70,6 @@ pub struct Mpc {
     plant: PlantConfig,
     reference: Reference,
     point: State,
-    /// The model of one period, to see what it does not explain.
-    short: Sampled,
     step_s: f64,
     /// Hessian of the cost, row by row.
     hessian: Vec<f64>,
@@ -143,7 +141,6 @@ impl Mpc {
             plant: plant.clone(),
             reference: *reference,
             point,
-            short: model::sampled(plant, point, plant.period_s()),
             step_s,
             // Symmetric: columns are rows.
             hessian: hessian.as_slice().to_vec(),
@@ -223,13 +220,14 @@ impl Mpc {
 }
 
 impl Controller for Mpc {
-    fn control(&mut self, t_s: f64, x: State) -> f64 {
+    fn control(&mut self, t_s: f64, dt_s: f64, x: State) -> f64 {
         let now = Vector2::new(x[0], x[1]);
         if let Some((before, u)) = self.before {
-            let Sampled { a, b, c, d } = self.short;
+            let Sampled { a, b, c, d } = model::sampled(&self.plant, self.point, dt_s);
             let surprise = now - (a * before + b * u + c + d * self.load);
-            // Of the speed: d[1] is about one period.
-            self.load += (self.config.observer * surprise[1] * self.plant.period_s() / d[1]).clamp(-1e6, 1e6);
+            // Of the speed: d[1] is about the time that has passed.
+            self.load +=
+                (self.config.observer * surprise[1] * dt_s / d[1].max(f64::MIN_POSITIVE)).clamp(-1e6, 1e6);
             if !self.load.is_finite() {
                 self.load = 0.0;
             }

@@ -127,21 +127,14 @@ impl NeuroConfig {
 pub struct NeuroAdaptive {
     config: NeuroConfig,
     reference: Reference,
-    period_s: f64,
     f: Rbf,
     g: Rbf,
 }
 
 impl NeuroAdaptive {
-    /// Knows nothing yet. Of the plant it is told the period alone.
-    pub fn new(config: &NeuroConfig, plant: &PlantConfig, reference: &Reference) -> Self {
-        Self {
-            config: config.clone(),
-            reference: *reference,
-            period_s: plant.period_s(),
-            f: Rbf::new(&config.f),
-            g: Rbf::new(&config.g),
-        }
+    /// Knows nothing yet, and is told nothing of the plant.
+    pub fn new(config: &NeuroConfig, reference: &Reference) -> Self {
+        Self { config: config.clone(), reference: *reference, f: Rbf::new(&config.f), g: Rbf::new(&config.g) }
     }
 
     /// What it believes `f` and `g` to be at `x`.
@@ -151,7 +144,7 @@ impl NeuroAdaptive {
 }
 
 impl Controller for NeuroAdaptive {
-    fn control(&mut self, t_s: f64, x: State) -> f64 {
+    fn control(&mut self, t_s: f64, dt_s: f64, x: State) -> f64 {
         let NeuroConfig { k1, k2, alpha1, alpha2, beta, gamma, lambda, leak, .. } = self.config;
         let desired = self.reference.at(t_s);
         let (e, de) = (x[0] - desired.x, x[1] - desired.dx);
@@ -160,7 +153,7 @@ impl Controller for NeuroAdaptive {
         let v1 = -f - k1 * e - k2 * de + desired.ddx;
         let u = v1 / (1.0 + g.abs());
         let s = de + lambda * e;
-        let (a1, a2) = (alpha1 * self.period_s, alpha2 * self.period_s);
+        let (a1, a2) = (alpha1 * dt_s, alpha2 * dt_s);
         let push_g = a2 * v1 * s / (1.0 + g.abs());
         match leak {
             Leak::W2 => self.g.learn(push_g, a2 * gamma),

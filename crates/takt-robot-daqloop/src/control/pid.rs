@@ -37,7 +37,6 @@ impl PidConfig {
 pub struct Pid {
     config: PidConfig,
     reference: Reference,
-    period_s: f64,
     limit: f64,
     integral: f64,
 }
@@ -45,17 +44,16 @@ pub struct Pid {
 impl Pid {
     /// At rest.
     pub fn new(config: &PidConfig, plant: &PlantConfig, reference: &Reference) -> Self {
-        let (period_s, limit) = (plant.period_s(), plant.input_limit);
-        Self { config: config.clone(), reference: *reference, period_s, limit, integral: 0.0 }
+        Self { config: config.clone(), reference: *reference, limit: plant.input_limit, integral: 0.0 }
     }
 }
 
 impl Controller for Pid {
-    fn control(&mut self, t_s: f64, x: State) -> f64 {
+    fn control(&mut self, t_s: f64, dt_s: f64, x: State) -> f64 {
         let desired = self.reference.at(t_s);
         let (e, de) = (desired.x - x[0], desired.dx - x[1]);
         let PidConfig { proportional, integral, derivative } = self.config;
-        let next = self.integral + e * self.period_s;
+        let next = self.integral + e * dt_s;
         let u = proportional * e + integral * next + derivative * de;
         // At the limit the integral stands still, unless it helps to leave it: no wind-up.
         if u.abs() <= self.limit || u * integral * e < 0.0 {

@@ -80,7 +80,7 @@ impl SlidingRbf {
 }
 
 impl Controller for SlidingRbf {
-    fn control(&mut self, t_s: f64, x: State) -> f64 {
+    fn control(&mut self, t_s: f64, dt_s: f64, x: State) -> f64 {
         let SlidingConfig { lambda, k, eta, layer, rate, .. } = self.config;
         let desired = self.reference.at(t_s);
         let (e, de) = (x[0] - desired.x, x[1] - desired.dx);
@@ -90,7 +90,7 @@ impl Controller for SlidingRbf {
         let u = (desired.ddx - lambda * de - f - k * s - eta * saturated) / self.plant.g(x);
         // The same work in every turn, also where nothing is learned.
         let outside = s - layer * saturated;
-        self.f.learn(rate * outside * self.plant.period_s(), 0.0);
+        self.f.learn(rate * outside * dt_s, 0.0);
         let limit = self.plant.input_limit;
         u.clamp(-limit, limit)
     }

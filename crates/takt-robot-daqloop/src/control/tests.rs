@@ -20,7 +20,7 @@ fn run(controller: &ControllerConfig, plant: &PlantConfig, reference: Reference,
     for _ in 0..(seconds / plant.period_s()) as u64 {
         let t_s = plant_now.time_s();
         meter.push(plant_now.state()[0] - reference.at(t_s).x);
-        let u = law.control(t_s, plant_now.state());
+        let u = law.control(t_s, plant.period_s(), plant_now.state());
         plant_now.step(u);
     }
     meter.tracking()
@@ -118,12 +118,12 @@ fn equation_10_as_printed_drifts() {
         let config = NeuroConfig { leak, lambda: 2.0, gamma: 1.0, ..NeuroConfig::default() };
         let plant = PlantConfig::default();
         let reference = Reference::default();
-        let mut law = NeuroAdaptive::new(&config, &plant, &reference);
+        let mut law = NeuroAdaptive::new(&config, &reference);
         let mut now = Plant::new(&plant);
         let mut after = [0.0; 2];
         for half in &mut after {
             for _ in 0..20_000 {
-                let u = law.control(now.time_s(), now.state());
+                let u = law.control(now.time_s(), plant.period_s(), now.state());
                 now.step(u);
             }
             *half = law.estimates([1.0, 0.0]).1.abs();
@@ -178,7 +178,7 @@ proptest! {
             let mut law = controller.build(&plant, &Reference::default()).unwrap().unwrap();
             let mut now = Plant::new(&plant);
             for &(x1, x2) in &states {
-                let u = law.control(0.0, [x1, x2]);
+                let u = law.control(0.0, plant.period_s(), [x1, x2]);
                 now.step(u);
                 prop_assert!(now.state().iter().all(|x| x.is_finite()));
             }

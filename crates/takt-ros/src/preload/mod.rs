@@ -12,6 +12,7 @@
 //! path (with `--volume DIR:DIR` it does, and numbers of processes and threads are translated).
 
 mod decode;
+mod guard;
 mod probe;
 pub(crate) mod process;
 mod reader;

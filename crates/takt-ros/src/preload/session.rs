@@ -10,6 +10,7 @@ use std::process::Command;
 
 use serde::{Deserialize, Serialize};
 
+use super::guard::Guard;
 use super::probe::{Probe, ProbeError};
 use crate::procfs::started;
 use crate::standin::STAND_IN;
@@ -122,10 +123,13 @@ pub struct Session {
     libraries: PathBuf,
     options: SessionOptions,
     _lock: File,
+    /// Clears away when this process is killed.
+    _guard: Option<Guard>,
 }
 
 impl Session {
-    /// Makes a directory and puts the libraries there. Directories of sessions that ended without clearing away go.
+    /// Makes a directory and puts the libraries there. It goes with this process, however that ends; what an earlier session left
+    /// all the same goes now.
     ///
     /// # Errors
     ///
@@ -148,13 +152,20 @@ impl Session {
         let Some((directory, lock)) = made else {
             return Err(first_error.unwrap_or(SessionError::NoExec { tried: bases }));
         };
-        let mut session =
-            Self { libraries: directory.clone(), directory, options: options.clone(), _lock: lock };
+        let mut session = Self {
+            libraries: directory.clone(),
+            directory,
+            options: options.clone(),
+            _lock: lock,
+            _guard: None,
+        };
         session.place_libraries(&bases)?;
+        session._guard = Guard::start(&[&session.directory, &session.libraries]);
         Ok(session)
     }
 
-    /// Takes up a session whose reader has gone, by the directory that its processes still write to.
+    /// Takes up a session whose reader has let go of it, by the directory that its processes still write to. A reader that was killed leaves
+    /// none, but where there is no shell to clear away.
     ///
     /// # Errors
     ///
@@ -170,7 +181,8 @@ impl Session {
         let options = fs::read(directory.join("options.json")).map_err(no_session)?;
         let options = serde_json::from_slice(&options).map_err(|error| no_session(error.into()))?;
         let libraries = directory.to_owned();
-        Ok(Self { directory: directory.to_owned(), libraries, options, _lock: lock })
+        let guard = Guard::start(&[directory]);
+        Ok(Self { _guard: guard, directory: directory.to_owned(), libraries, options, _lock: lock })
     }
 
     /// The directory.

@@ -84,6 +84,9 @@ pub enum Cause {
     PreviousJob,
     /// The job itself took longer than usual, on the CPU and undisturbed.
     Execution,
+    /// The same, as far as the kernel saw: a gap by the firmware (SMI) on bare metal is charged to the job as well, and nothing
+    /// was there to tell them apart.
+    ExecutionOrFirmware,
     /// Events of this window were lost: nothing is guessed.
     EventsLost,
     /// The window is not in the trace.
@@ -115,6 +118,9 @@ impl Cause {
             Self::Stopped => "stopped by a signal",
             Self::PreviousJob => "job before still running",
             Self::Execution => "the job itself",
+            Self::ExecutionOrFirmware => {
+                "the job itself or a gap by the firmware (SMI): cannot be told apart here"
+            }
             Self::EventsLost => "events lost",
             Self::NotRecorded => "not recorded",
             Self::Unknown => "unknown",
@@ -123,7 +129,7 @@ impl Cause {
 }
 
 /// What is known about a late job besides where its time went.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Circumstances {
     /// Page faults of the thread in the window.
     pub(super) faults: u32,
@@ -135,6 +141,46 @@ pub(super) struct Circumstances {
     pub(super) usual_own_ns: u64,
     pub(super) migrations: u32,
     pub(super) frequency_changed: bool,
+    /// What the firmware did meanwhile.
+    pub(super) firmware: FirmwareTime,
+    /// Where in the kernel the wake-up's interrupt found the CPU, innermost first.
+    pub(super) interrupted: Vec<String>,
+}
+
+/// What is known of the firmware's time in a window.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) enum FirmwareTime {
+    /// It took none beyond what is in the account.
+    #[default]
+    None,
+    /// So many SMIs were counted between the readings about the window, which lie so far apart.
+    Counted { smis: u64, within_ns: u64 },
+    /// Nobody knows.
+    Unknown,
+}
+
+impl FirmwareTime {
+    pub(super) fn between(trace: &Trace, from_ns: u64, to_ns: u64) -> Self {
+        // A hypervisor's guest is not interrupted by SMIs as such: what it loses is steal.
+        if trace.guest {
+            return Self::None;
+        }
+        let readings = &trace.firmware.readings;
+        let before = readings.partition_point(|reading| reading.time_ns <= from_ns).checked_sub(1);
+        let after = readings.partition_point(|reading| reading.time_ns < to_ns);
+        if let (Some(before), Some(after)) = (before.map(|before| readings[before]), readings.get(after)) {
+            return match after.count.wrapping_sub(before.count) {
+                0 => Self::None,
+                smis => Self::Counted { smis, within_ns: after.time_ns - before.time_ns },
+            };
+        }
+        let watched = &trace.firmware.watched;
+        let begun = watched.partition_point(|span| span.from_ns <= from_ns).checked_sub(1);
+        match begun.is_some_and(|begun| to_ns <= watched[begun].to_ns) {
+            true => Self::None,
+            false => Self::Unknown,
+        }
+    }
 }
 
 /// Most of a thread's own time after a page fault that is taken for its handling.
@@ -179,6 +225,10 @@ pub(super) fn parts(
         ..0 => trace.name(tid),
         _ => format!("{} ({}, tid {tid})", trace.name(tid), Priority(prio)),
     };
+    let place = match known.interrupted.as_slice() {
+        [] => String::new(),
+        functions => format!(" in {}", functions.join(" < ")),
+    };
     let named = |tid: i32| if tid == 0 { "interrupt".to_owned() } else { trace.name_and_id(tid) };
     let mut parts: Vec<Part> = Vec::new();
     for (&bucket, &ns) in account {
@@ -196,7 +246,15 @@ pub(super) fn parts(
                 } else {
                     Cause::Execution
                 };
-                parts.push(Part { cause, who: String::new(), ns: excess_ns, share: 0.0 });
+                let (cause, who) = match (cause, known.firmware) {
+                    (Cause::Execution, FirmwareTime::Counted { smis, within_ns }) => {
+                        let ms = within_ns as f64 / 1e6;
+                        (Cause::Gap, format!("SMI: {smis} counted within {ms:.0} ms around it"))
+                    }
+                    (Cause::Execution, FirmwareTime::Unknown) => (Cause::ExecutionOrFirmware, String::new()),
+                    (cause, _) => (cause, String::new()),
+                };
+                parts.push(Part { cause, who, ns: excess_ns, share: 0.0 });
                 continue;
             }
             Bucket::Slack => (Cause::TimerLate, "timer slack".to_owned()),
@@ -214,13 +272,13 @@ pub(super) fn parts(
             }
             // A hypervisor's timer is as likely as a section with interrupts off, and nobody can tell them apart.
             Bucket::InterruptsOff(tid) if trace.guest => {
-                (Cause::TimerLate, format!("while {} ran", trace.name(tid)))
+                (Cause::TimerLate, format!("while {} ran{place}", trace.name(tid)))
             }
-            Bucket::InterruptsOff(tid) => (Cause::InterruptsOff, named(tid)),
+            Bucket::InterruptsOff(tid) => (Cause::InterruptsOff, named(tid) + &place),
             Bucket::Softirq(softirq) => (Cause::Softirq, softirq.name().to_owned()),
             Bucket::Thread(tid, prio) if process(tid) => (Cause::OwnThread, thread(tid, prio)),
             Bucket::Thread(tid, prio) => (Cause::HigherPriority, thread(tid, prio)),
-            Bucket::Unpreemptible(tid) => (Cause::Unpreemptible, named(tid)),
+            Bucket::Unpreemptible(tid) => (Cause::Unpreemptible, named(tid) + &place),
             Bucket::Lock(tid) => (Cause::Lock, named(tid)),
             Bucket::Waited(-1) => (Cause::Unknown, "asleep, and no wake-up seen".to_owned()),
             Bucket::Waited(tid) if is_stopper(trace, tid) => (Cause::Migration, String::new()),

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use takt_rt::jobs::JobRecord;
 
 pub use self::cause::{Cause, Part};
-use self::cause::{Circumstances, main_cause, parts};
+use self::cause::{Circumstances, FirmwareTime, main_cause, parts};
 pub use self::observed::{Slice, observed_jobs, timeline};
 pub use self::path::{Activation, Handler, Path, Segment, Step, table};
 use self::path::{Segments, sequence};
@@ -296,6 +296,11 @@ pub fn analyse_with(
             usual_own_ns: if delayed_to_ns == job.end_ns { usual_own_ns } else { 0 },
             migrations: found.migrations,
             frequency_changed: found.frequency_changed,
+            firmware: FirmwareTime::between(trace, job.planned_ns, delayed_to_ns),
+            interrupted: found
+                .path
+                .and_then(|path| trace.interrupted_by_wakeup(tid, path.cpu, path.waking_ns))
+                .map_or_else(Vec::new, <[String]>::to_vec),
         };
         let parts = parts(&found.account, &known, &same_process, trace);
         let late = judge(job, found.lost, recorded[index], parts, backlog.as_ref());

@@ -179,6 +179,13 @@ pub(super) fn overlap(gaps: &[Gap], from_ns: u64, to_ns: u64) -> (u64, u64) {
     lengths
 }
 
+/// How much of `from_ns..to_ns` lies in spans, which are in the order of time and apart from each other.
+pub(super) fn length_within(spans: &[Span], from_ns: u64, to_ns: u64) -> u64 {
+    let first = spans.partition_point(|span| span.to_ns <= from_ns);
+    let within = spans[first..].iter().take_while(|span| span.from_ns < to_ns);
+    within.map(|span| span.to_ns.min(to_ns) - span.from_ns.max(from_ns)).sum()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

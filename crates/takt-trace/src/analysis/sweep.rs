@@ -268,6 +268,12 @@ impl<'a> Sweep<'a> {
         let (bucket, cpu) = self.bucket(expires_ns.is_some());
         let gaps = cpu.and_then(|cpu| self.gaps.get(usize::from(cpu))).map_or(&[][..], Vec::as_slice);
         let (stolen_ns, gap_ns) = steal::overlap(gaps, from_ns, until_ns);
+        // The firmware stops all CPUs, whatever each of them did.
+        let firmware_ns = match cpu {
+            Some(_) => steal::length_within(&self.trace.firmware.gaps, from_ns, until_ns),
+            None => 0,
+        };
+        let gap_ns = (gap_ns + firmware_ns).min(until_ns - from_ns - stolen_ns);
         for (bucket, ns) in [
             (Bucket::Steal, stolen_ns),
             (Bucket::Gap, gap_ns),

@@ -1,5 +1,7 @@
 use super::*;
-use crate::event::{Event, Kind, Softirq, State, StealReading, Thread, Vector};
+use crate::event::{
+    Event, Firmware, Kind, SmiReading, Softirq, Span, State, StealReading, Thread, Vector, WakeStack,
+};
 
 /// The thread under test, at FIFO 50.
 const TASK: i32 = 100;
@@ -549,7 +551,9 @@ fn of_faults(guest: bool, faults: u64, apart_ns: u64) -> (Cause, Vec<(Cause, u64
         };
         story.0.push(Event { time_ns: time_ns + apart_ns / 2, tid: 0, cpu: 1, kind: switch });
     }
-    let trace = Trace { guest, ..story.sleep(21_030, 22_000).end(21_050) };
+    let mut trace = Trace { guest, ..story.sleep(21_030, 22_000).end(21_050) };
+    // Somebody watched the hardware, and it left no gaps.
+    trace.firmware.watched = vec![Span { from_ns: 0, to_ns: 30_000_000 }];
     let report = analyse(&trace, TASK, &[job(1000, 1015, 1016, 21_016), job(0, 1, 2, 3)]).unwrap();
     let late = &report.windows[0];
     (late.cause, late.parts.iter().map(|part| (part.cause, part.ns / 1000)).collect())
@@ -587,6 +591,80 @@ fn few_faults_in_a_long_computation_are_the_computation() {
         Some(&(Cause::PageFault, 1500)),
         "{parts:?}"
     );
+}
+
+/// An SMI is charged to whatever ran: 4 ms in a job that takes 0.1 ms otherwise.
+#[test]
+fn time_of_the_firmware_is_not_the_job_itself() {
+    let story = |guest: bool, firmware: Firmware| {
+        let story = Story::new().sleep(10, 1000).wake(1001, BUSY);
+        let story = story.switch(1010, BUSY, 120, State::Runnable, TASK, PRIO).sleep(5110, 6000);
+        let trace = Trace { guest, firmware, ..story.end(5200) };
+        let report = analyse(&trace, TASK, &[job(1000, 1012, 1013, 5100), job(0, 1, 2, 3)]).unwrap();
+        report.windows[0].clone()
+    };
+    let counts = |count: u64| {
+        let readings = [(0, 70), (10_000_000, count)].map(|(time_ns, count)| SmiReading { time_ns, count });
+        Firmware { readings: readings.into(), ..Firmware::default() }
+    };
+    let span = |from: u64, to: u64| Span { from_ns: from * 1000, to_ns: to * 1000 };
+    // Nobody watched: nothing is claimed.
+    let late = story(false, Firmware::default());
+    assert_eq!(late.cause, Cause::ExecutionOrFirmware);
+    assert!(late.cause.title().contains("cannot be told apart here"));
+    // The count says that there was one, or that there was none.
+    let late = story(false, counts(71));
+    assert_eq!((late.cause, late.who.as_str()), (Cause::Gap, "SMI: 1 counted within 10 ms around it"));
+    assert_eq!(story(false, counts(70)).cause, Cause::Execution);
+    // A thread on another CPU saw the hardware stand still; or saw all of the time, and it did not.
+    let watched = vec![span(0, 6000)];
+    let late = story(
+        false,
+        Firmware { gaps: vec![span(2000, 5000)], watched: watched.clone(), ..Firmware::default() },
+    );
+    assert_eq!((late.cause, late.parts[0].ns), (Cause::Gap, 3_000_000), "{late:#?}");
+    assert_eq!(story(false, Firmware { watched, ..Firmware::default() }).cause, Cause::Execution);
+    // Seen for a part of the time only.
+    let part = Firmware { watched: vec![span(0, 3000)], ..Firmware::default() };
+    assert_eq!(story(false, part).cause, Cause::ExecutionOrFirmware);
+    // A guest's hypervisor takes time in other ways.
+    assert_eq!(story(true, Firmware::default()).cause, Cause::Execution);
+}
+
+#[test]
+fn interrupts_off_and_no_preemption_name_the_place() {
+    let place = |trace: &mut Trace, time_ns: u64| {
+        trace.stacks = vec![vec![], ["_raw_spin_unlock_irqrestore", "slow_write"].map(String::from).into()];
+        let stack = |time_ns, tid, stack| WakeStack { time_ns, cpu: 0, tid, stack };
+        // Another thread's wake-up, the right one, and one of later.
+        trace.wake_stacks =
+            vec![stack(time_ns, 55, 0), stack(time_ns + 300, TASK, 1), stack(time_ns + 40_000, TASK, 0)];
+    };
+    // The timer's interrupt comes 400 us late.
+    let story = |guest: bool| {
+        let mut trace = Story::new()
+            .sleep(10, 1000)
+            .wake(1400, BUSY)
+            .switch(1420, BUSY, 120, State::Runnable, TASK, PRIO)
+            .end(2000);
+        trace.guest = guest;
+        place(&mut trace, 1_402_000);
+        analyse(&trace, TASK, &[job(1000, 1424, 1425, 1430)]).unwrap().windows[0].clone()
+    };
+    let late = story(false);
+    assert_eq!(late.cause, Cause::InterruptsOff);
+    assert_eq!(late.who, "busy (tid 7) in _raw_spin_unlock_irqrestore < slow_write");
+    assert_eq!(story(true).who, "while busy ran in _raw_spin_unlock_irqrestore < slow_write");
+    // It is woken in time, and the thread that has the CPU cannot be preempted for 500 us.
+    let mut trace = Story::new()
+        .sleep(10, 1000)
+        .wake(1001, BUSY)
+        .switch(1500, BUSY, 120, State::Runnable, TASK, PRIO)
+        .end(2000);
+    place(&mut trace, 1_003_000);
+    let report = analyse(&trace, TASK, &[job(1000, 1504, 1505, 1510)]).unwrap();
+    assert_eq!(report.windows[0].cause, Cause::Unpreemptible);
+    assert_eq!(report.windows[0].who, "busy (tid 7) in _raw_spin_unlock_irqrestore < slow_write");
 }
 
 #[test]

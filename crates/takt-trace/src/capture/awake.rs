@@ -153,7 +153,7 @@ impl Drop for Keeper {
 }
 
 /// SCHED_IDLE for the calling thread: any other thread preempts it at once.
-fn idle_policy() -> Result<(), String> {
+pub(super) fn idle_policy() -> Result<(), String> {
     let parameters = libc::sched_param { sched_priority: 0 };
     // SAFETY: the parameters are valid; 0 is the calling thread.
     match unsafe { libc::sched_setscheduler(0, libc::SCHED_IDLE, &parameters) } {

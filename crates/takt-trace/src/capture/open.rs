@@ -44,9 +44,11 @@ pub(super) struct Opened {
     pub(super) cpus: Vec<CpuBuffer>,
     pub(super) decoder: Decoder,
     pub(super) notes: Vec<String>,
+    /// The number of `sched:sched_waking`.
+    pub(super) waking_id: u16,
 }
 
-fn attributes(config: u16, data_bytes: usize) -> b::perf_event_attr {
+pub(super) fn attributes(config: u16, data_bytes: usize) -> b::perf_event_attr {
     let mut attr = b::perf_event_attr {
         type_: b::PERF_TYPE_TRACEPOINT,
         size: u32::try_from(size_of::<b::perf_event_attr>()).unwrap_or(b::PERF_ATTR_SIZE_VER5),
@@ -68,7 +70,7 @@ fn attributes(config: u16, data_bytes: usize) -> b::perf_event_attr {
     attr
 }
 
-fn open(attr: &mut b::perf_event_attr, cpu: u16) -> io::Result<OwnedFd> {
+pub(super) fn open(attr: &mut b::perf_event_attr, cpu: u16) -> io::Result<OwnedFd> {
     let flags = b::PERF_FLAG_FD_CLOEXEC;
     // SAFETY: the attributes are whole, and their size is the structure's.
     let mut fd = unsafe { perf::perf_event_open(attr, -1, i32::from(cpu), -1, flags.into()) };
@@ -116,7 +118,8 @@ pub(super) fn open_all(cpus: &[u16], data_bytes: usize) -> Result<Opened, TraceE
         .iter()
         .map(|&cpu| CpuBuffer::open(cpu, &formats, data_bytes, &mut notes))
         .collect::<Result<Vec<_>, _>>()?;
-    Ok(Opened { cpus, decoder, notes })
+    let waking = formats.iter().find(|format| format.name == "sched:sched_waking");
+    Ok(Opened { cpus, decoder, notes, waking_id: waking.map_or(0, |format| format.id) })
 }
 
 impl CpuBuffer {

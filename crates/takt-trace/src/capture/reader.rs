@@ -9,8 +9,10 @@ use std::sync::atomic::Ordering;
 use takt_rt::clock::monotonic_ns;
 
 use super::awake::{IdleTime, IdleWatch, Keeper};
+use super::firmware::Watch;
 use super::flight::{Chunk, Flight, Mark};
 use super::open::Opened;
+use super::stacks::Stacks;
 use super::steal::StealLog;
 use super::{Control, KeepAwake, TraceOptions, flight};
 use crate::error::TraceError;
@@ -33,6 +35,8 @@ pub(super) struct Reader {
     watches: Vec<IdleWatch>,
     keepers: Vec<Keeper>,
     steal: StealLog,
+    stacks: Stacks,
+    firmware: Watch,
     /// Links of the watched processes' task directories when they were read last: they change with the threads.
     links: u64,
 }
@@ -44,6 +48,7 @@ impl Reader {
     pub(super) fn new(opened: Opened, options: TraceOptions) -> Self {
         let count = opened.cpus.len();
         let flights = (0..count).map(|_| Flight::default()).collect();
+        let stacks = Stacks::new(if options.stacks { opened.waking_id } else { 0 });
         Self {
             opened,
             options,
@@ -54,6 +59,8 @@ impl Reader {
             watches: vec![IdleWatch::default(); count],
             keepers: Vec::new(),
             steal: StealLog::new(is_guest()),
+            stacks,
+            firmware: Watch::default(),
             links: 0,
         }
     }
@@ -64,8 +71,13 @@ impl Reader {
             cpu.enable(true)?;
         }
         read_names(&mut self.met);
+        if self.options.firmware {
+            let cpus: Vec<u16> = self.opened.cpus.iter().map(|cpu| cpu.cpu).collect();
+            self.firmware = Watch::start(is_guest(), &cpus, &mut self.opened.notes);
+        }
         self.filter_faults();
         self.steal.read(true);
+        self.firmware.read();
         self.drained_ns.fill(monotonic_ns());
         Ok(())
     }
@@ -82,6 +94,7 @@ impl Reader {
                 self.forget_marks(control);
                 self.filter_faults();
                 self.steal.read(false);
+                self.firmware.read();
             }
             control.signal.wait(seen, self.options.period);
         }
@@ -92,6 +105,7 @@ impl Reader {
         let marks = control.marks.lock().unwrap_or_else(PoisonError::into_inner).clone();
         self.drain(&marks);
         self.steal.read(true);
+        self.firmware.read();
         self
     }
 
@@ -104,6 +118,7 @@ impl Reader {
 
     pub(super) fn drain(&mut self, marks: &[Mark]) {
         let limit = self.options.memory_bytes / self.flights.len().max(1);
+        self.stacks.drain(&self.opened.decoder);
         let mut hidden = Vec::new();
         for (index, cpu) in self.opened.cpus.iter_mut().enumerate() {
             // Read before the head: events up to this time are in the ring when the head is read.
@@ -152,11 +167,21 @@ impl Reader {
         if threads == self.threads {
             return;
         }
-        let filter = if threads.len() > MOST_FILTERED {
-            "common_pid>0".to_owned()
-        } else {
-            threads.iter().map(|tid| format!("common_pid=={tid}")).collect::<Vec<_>>().join("||")
-        };
+        let of =
+            |field: &str| threads.iter().map(|tid| format!("{field}=={tid}")).collect::<Vec<_>>().join("||");
+        let many = threads.len() > MOST_FILTERED;
+        let filter = if many { "common_pid>0".to_owned() } else { of("common_pid") };
+        // The stacks of everybody's wake-ups would cost everybody.
+        let woken = if many { "pid<0".to_owned() } else { of("pid") };
+        self.stacks.drain(&self.opened.decoder);
+        let cpus: Vec<u16> = self.opened.cpus.iter().map(|cpu| cpu.cpu).collect();
+        let stacks = CString::new(woken).map(|woken| self.stacks.filter(&cpus, &woken));
+        if let Ok(Err(error)) = stacks {
+            let note = format!("the kernel's stacks at wake-ups are not recorded: {error}");
+            if !self.opened.notes.contains(&note) {
+                self.opened.notes.push(note);
+            }
+        }
         self.threads = threads;
         let Ok(filter) = CString::new(filter) else { return };
         for cpu in &mut self.opened.cpus {
@@ -203,6 +228,8 @@ impl Reader {
             ));
         }
         trace.sort();
+        self.stacks.finish(&mut trace);
+        trace.firmware = self.firmware.finish(&trace.events);
         trace
     }
 }

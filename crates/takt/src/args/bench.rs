@@ -111,7 +111,7 @@ pub struct BenchUav {
 /// `takt bench daq`
 #[derive(Debug, clap::Args)]
 pub struct BenchDaq {
-    /// Link: udp, pty, eventfd, simulated, comedi
+    /// Link: udp, pty, eventfd, simulated, comedi, iio
     #[arg(long, default_value = "udp")]
     pub link: String,
     /// Length of a run in seconds

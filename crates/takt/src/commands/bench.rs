@@ -135,5 +135,5 @@ pub fn measure(
 fn one(config: &Path, cell: &BenchCell, seconds: f64, dir: &Path, stop: &AtomicBool) -> Result<(), String> {
     let (seconds, noise) = (seconds.to_string(), cell.noise.to_string());
     let options = ["--seconds", &seconds, "--policy", cell.policy.name(), "--noise", &noise];
-    child::run(config, dir, &options.map(OsString::from), stop)
+    child::run(config, dir, false, &options.map(OsString::from), stop)
 }

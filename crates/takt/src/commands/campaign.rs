@@ -99,7 +99,7 @@ pub fn measure(campaign: &Campaign, common: &CampaignCommon) -> Result<Table, Bo
         if let Some(seconds) = order.run.setup.seconds {
             options.extend(["--seconds".into(), seconds.to_string().into()]);
         }
-        child::run(order.config, order.dir, &options, &stop)
+        child::run(order.config, order.dir, order.resume, &options, &stop)
     };
     let labels = labels(common);
     let mut progress = print::CampaignProgress::new();

@@ -9,17 +9,23 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use takt_lab::last_words;
 use takt_rundir::HASHES_FILE;
 
-/// Runs `takt run CONFIG` with `options`, leaving the run directory `dir`.
+/// Runs `takt run CONFIG` with `options`, leaving the run directory `dir`; with `resume` the run in it goes on.
 ///
 /// # Errors
 /// What the child said when it failed; "interrupted" when `stop` was set meanwhile.
-pub fn run(config: &Path, dir: &Path, options: &[OsString], stop: &AtomicBool) -> Result<(), String> {
+pub fn run(
+    config: &Path,
+    dir: &Path,
+    resume: bool,
+    options: &[OsString],
+    stop: &AtomicBool,
+) -> Result<(), String> {
     let takt = std::env::current_exe().map_err(|e| format!("this program's own path: {e}"))?;
     let output = Command::new(&takt)
         .arg("run")
         .arg(config)
         .args(["--view", "none", "--json", "--parent", &std::process::id().to_string()])
-        .arg("--run-dir")
+        .arg(if resume { "--resume" } else { "--run-dir" })
         .arg(dir)
         .args(options)
         .stdin(Stdio::null())

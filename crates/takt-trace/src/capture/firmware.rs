@@ -1,0 +1,298 @@
+//! Time that the firmware takes from all CPUs at once (system management interrupts, SMI), and that no kernel sees: it is charged to
+//! whatever ran, and would be told as "the job itself".
+//!
+//! Two witnesses, on bare metal alone (a hypervisor lets its guest see neither): the CPUs' own count of SMIs (Intel), read by perf's `msr`
+//! events or through `/dev/cpu/N/msr`; where it cannot be read, a thread on a CPU that nobody needs reads the clock in a loop, as the
+//! kernel's `osnoise` and `hwlat` tracers do. A jump of the clock without any event of its CPU is a gap of the hardware, and an SMI stops
+//! all CPUs.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use perf_event_open_sys as perf;
+use perf_event_open_sys::bindings as b;
+use takt_rt::clock::monotonic_ns;
+use takt_rt::cpus::MachineCpus;
+use takt_rt::placement::{self, CpuSet};
+use takt_rt::policy::Policy;
+use takt_rt::thread::{self, Handle};
+
+use super::awake::idle_policy;
+use crate::event::{Event, Firmware, SmiReading, Span};
+
+/// Counter of system management interrupts of Intel CPUs since Nehalem (MSR_SMI_COUNT).
+const MSR_SMI_COUNT: u64 = 0x34;
+/// A jump of the clock beyond this is written down: the shortest SMI takes some 10 us.
+const GAP_NS: u64 = 10_000;
+/// Jumps that are kept, the newest: hours of a busy CPU.
+const MOST_GAPS: usize = 1 << 18;
+/// Readings that are kept.
+const MOST_READINGS: usize = 1 << 20;
+
+/// How the count of SMIs is read. One CPU's does: an SMI is every CPU's.
+#[derive(Debug)]
+enum Counter {
+    Perf(File),
+    Msr(File),
+}
+
+impl Counter {
+    fn open(cpu: u16) -> Option<Self> {
+        let counter = Self::perf(cpu).or_else(|| Self::msr(cpu))?;
+        counter.read()?;
+        Some(counter)
+    }
+
+    fn perf(cpu: u16) -> Option<Self> {
+        let device = "/sys/bus/event_source/devices/msr";
+        let text = |name: &str| std::fs::read_to_string(format!("{device}/{name}")).ok();
+        let config = text("events/smi")?;
+        let config = u64::from_str_radix(config.trim().strip_prefix("event=0x")?, 16).ok()?;
+        let mut attr = b::perf_event_attr {
+            type_: text("type")?.trim().parse().ok()?,
+            size: u32::try_from(size_of::<b::perf_event_attr>()).ok()?,
+            config,
+            ..Default::default()
+        };
+        // SAFETY: the attributes are whole, and their size is the structure's.
+        let fd = unsafe {
+            perf::perf_event_open(&mut attr, -1, i32::from(cpu), -1, b::PERF_FLAG_FD_CLOEXEC.into())
+        };
+        // SAFETY: the kernel has just made this descriptor for us.
+        (fd >= 0).then(|| Self::Perf(unsafe { OwnedFd::from_raw_fd(fd) }.into()))
+    }
+
+    fn msr(cpu: u16) -> Option<Self> {
+        File::open(format!("/dev/cpu/{cpu}/msr")).ok().map(Self::Msr)
+    }
+
+    fn read(&self) -> Option<u64> {
+        let mut value = [0; 8];
+        match self {
+            Self::Perf(file) => {
+                let mut file = file;
+                file.read_exact(&mut value).ok()?;
+                Some(u64::from_ne_bytes(value))
+            }
+            Self::Msr(file) => {
+                file.read_exact_at(&mut value, MSR_SMI_COUNT).ok()?;
+                // The upper half is reserved.
+                Some(u64::from_ne_bytes(value) & 0xffff_ffff)
+            }
+        }
+    }
+}
+
+/// What is known of the firmware while the trace goes on.
+#[derive(Debug, Default)]
+pub(super) struct Watch {
+    counter: Option<Counter>,
+    readings: VecDeque<SmiReading>,
+    witness: Option<Witness>,
+}
+
+impl Watch {
+    /// `cpus`: those that are traced. In a guest nothing is watched.
+    pub(super) fn start(guest: bool, cpus: &[u16], notes: &mut Vec<String>) -> Self {
+        let (false, Some(&first)) = (guest, cpus.first()) else { return Self::default() };
+        if let Some(counter) = Counter::open(first) {
+            return Self { counter: Some(counter), ..Self::default() };
+        }
+        let isolated = MachineCpus::read().map(|machine| machine.isolated).unwrap_or(CpuSet::EMPTY);
+        let free = cpus.iter().rev().find(|&&cpu| !isolated.contains(usize::from(cpu)));
+        match free.filter(|_| cpus.len() > 1).map(|&cpu| Witness::start(cpu)) {
+            Some(Ok(witness)) => {
+                notes.push(format!(
+                    "the count of system management interrupts (SMI) cannot be read (perf's `msr/smi/`, or /dev/cpu/*/msr: \
+                     `modprobe msr`, Intel only), so a thread below all others (SCHED_IDLE) on CPU {} looks for gaps of the \
+                     hardware; that CPU is never idle",
+                    witness.cpu
+                ));
+                Self { witness: Some(witness), ..Self::default() }
+            }
+            other => {
+                let why = other.and_then(Result::err).unwrap_or_else(|| "no CPU is free for it".to_owned());
+                notes.push(format!(
+                    "gaps by the firmware (SMI) cannot be told from the job itself: their count cannot be read, and nothing \
+                     looks for them ({why})"
+                ));
+                Self::default()
+            }
+        }
+    }
+
+    /// Reads the counter.
+    pub(super) fn read(&mut self) {
+        let Some(count) = self.counter.as_ref().and_then(Counter::read) else { return };
+        let reading = SmiReading { time_ns: monotonic_ns(), count };
+        // Of readings that agree, the first and the last tell all.
+        let agree = self.readings.iter().rev().take(2).filter(|last| last.count == count).count() == 2;
+        if agree {
+            self.readings.pop_back();
+        }
+        self.readings.push_back(reading);
+        if self.readings.len() > MOST_READINGS {
+            self.readings.pop_front();
+        }
+    }
+
+    /// What was found. `events`: those of the trace, in the order of time.
+    pub(super) fn finish(self, events: &[Event]) -> Firmware {
+        let mut firmware = Firmware { readings: self.readings.into(), ..Firmware::default() };
+        if let Some(witness) = self.witness {
+            let (cpu, from_ns) = (witness.cpu, witness.since_ns);
+            let jumps = witness.stop();
+            (firmware.gaps, firmware.watched) = judge(cpu, from_ns, monotonic_ns(), &jumps, events);
+        }
+        firmware
+    }
+}
+
+/// Of the jumps that the witness on `cpu` saw between `from_ns` and `to_ns`: those that no event of its CPU explains, and the times in which it
+/// saw everything.
+fn judge(cpu: u16, from_ns: u64, to_ns: u64, jumps: &[Span], events: &[Event]) -> (Vec<Span>, Vec<Span>) {
+    let here: Vec<u64> = events.iter().filter(|event| event.cpu == cpu).map(|event| event.time_ns).collect();
+    // An interrupt is over a little after the clock goes on.
+    const EDGE_NS: u64 = 1000;
+    let (mut gaps, mut watched) = (Vec::new(), Vec::new());
+    let mut since_ns = from_ns;
+    for jump in jumps {
+        let first = here.partition_point(|&time_ns| time_ns < jump.from_ns.saturating_sub(EDGE_NS));
+        let explained = here.get(first).is_some_and(|&time_ns| time_ns <= jump.to_ns + EDGE_NS);
+        if explained {
+            watched.push(Span { from_ns: since_ns, to_ns: jump.from_ns });
+            since_ns = jump.to_ns;
+        } else {
+            gaps.push(*jump);
+        }
+    }
+    watched.push(Span { from_ns: since_ns, to_ns });
+    watched.retain(|span| span.from_ns < span.to_ns);
+    (gaps, watched)
+}
+
+/// A thread that reads the clock in a loop, below every other thread.
+#[derive(Debug)]
+struct Witness {
+    cpu: u16,
+    since_ns: u64,
+    stop: Arc<AtomicBool>,
+    jumps: Arc<Mutex<VecDeque<Span>>>,
+    thread: Option<Handle<()>>,
+}
+
+impl Witness {
+    /// Starts it; the error is a sentence.
+    fn start(cpu: u16) -> Result<Self, String> {
+        let set = CpuSet::single(usize::from(cpu)).map_err(|error| error.to_string())?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let jumps = Arc::new(Mutex::new(VecDeque::new()));
+        let (stopped, seen) = (Arc::clone(&stop), Arc::clone(&jumps));
+        let (ready, settled) = std::sync::mpsc::sync_channel(1);
+        let body = move || {
+            let settled = placement::set_affinity(0, &set)
+                .map_err(|error| error.to_string())
+                .and_then(|()| idle_policy());
+            let look = settled.is_ok();
+            let mut last_ns = monotonic_ns();
+            let _ = ready.send(settled);
+            while look && !stopped.load(Ordering::Relaxed) {
+                let now_ns = monotonic_ns();
+                if now_ns - last_ns >= GAP_NS {
+                    let mut jumps = seen.lock().unwrap_or_else(PoisonError::into_inner);
+                    if jumps.len() == MOST_GAPS {
+                        jumps.pop_front();
+                    }
+                    jumps.push_back(Span { from_ns: last_ns, to_ns: now_ns });
+                    drop(jumps);
+                    // What was spent on writing it down is no jump.
+                    last_ns = monotonic_ns();
+                } else {
+                    last_ns = now_ns;
+                }
+            }
+        };
+        let why = "looks for gaps of the hardware while the trace goes on";
+        let thread = thread::spawn_exempt(&format!("takt-gaps/{cpu}"), why, body)
+            .map_err(|error| error.to_string())?;
+        let since_ns = monotonic_ns();
+        let witness = Self { cpu, since_ns, stop, jumps, thread: Some(thread) };
+        settled.recv().map_err(|_| "its thread ended".to_owned())??;
+        Ok(witness)
+    }
+
+    fn stop(mut self) -> Vec<Span> {
+        self.end();
+        let mut jumps = self.jumps.lock().unwrap_or_else(PoisonError::into_inner);
+        // The oldest ones were forgotten: before them, nothing is known.
+        if jumps.len() == MOST_GAPS
+            && let Some(first) = jumps.front_mut()
+        {
+            first.from_ns = self.since_ns;
+        }
+        jumps.drain(..).collect()
+    }
+
+    fn end(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            // Real-time threads may leave it no time where it is.
+            let _ = Policy::default().apply(thread.tid());
+            let _ = placement::online().and_then(|cpus| placement::set_affinity(thread.tid(), &cpus));
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Witness {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::Kind;
+
+    fn span(from_ns: u64, to_ns: u64) -> Span {
+        Span { from_ns, to_ns }
+    }
+
+    #[test]
+    fn a_jump_without_events_is_a_gap_of_the_hardware() {
+        let event = |time_ns, cpu| Event { time_ns, tid: 1, cpu, kind: Kind::CpuIdle { state: None } };
+        // The tick at 150,000 explains the first jump; what happens on the other CPU meanwhile explains nothing.
+        let events = [event(150_000, 3), event(450_000, 0), event(900_000, 3)];
+        let jumps = [span(140_000, 170_000), span(400_000, 500_000), span(880_000, 899_500)];
+        let (gaps, watched) = judge(3, 1000, 1_000_000, &jumps, &events);
+        assert_eq!(gaps, [span(400_000, 500_000)]);
+        assert_eq!(watched, [span(1000, 140_000), span(170_000, 880_000), span(899_500, 1_000_000)]);
+    }
+
+    #[test]
+    fn a_witness_looks_and_ends() {
+        let witness = Witness::start(0).unwrap();
+        let tid = witness.thread.as_ref().unwrap().tid();
+        // SAFETY: takes an integer.
+        assert_eq!(unsafe { libc::sched_getscheduler(tid) }, libc::SCHED_IDLE);
+        let jumps = witness.stop();
+        assert!(jumps.iter().all(|jump| jump.to_ns - jump.from_ns >= GAP_NS));
+        assert!(jumps.is_sorted_by_key(|jump| jump.from_ns));
+    }
+
+    #[test]
+    fn readings_that_agree_keep_the_first_and_the_last() {
+        let mut watch = Watch::default();
+        watch.read();
+        assert!(watch.finish(&[]).readings.is_empty(), "without a counter nothing is read");
+        // A guest is not watched: its hypervisor hides both.
+        let watch = Watch::start(true, &[0, 1], &mut Vec::new());
+        assert!(watch.counter.is_none() && watch.witness.is_none());
+    }
+}
