@@ -264,6 +264,7 @@ impl Campaign {
             && self.plan.file.guests.is_none()
             && !failed.contains_key(&run.name)
             && RunDir::open(dir).and_then(|dir| dir.header()).is_ok()
+            && !has_sealed_samples(dir)
             && RobotFile::load(config).is_ok_and(|file| file.can_resume())
     }
 
@@ -288,6 +289,12 @@ impl Campaign {
             _ => Ok(()),
         }
     }
+}
+
+/// Whether samples were sealed: the run came to its end, though nobody counts it, and nothing can be added.
+fn has_sealed_samples(dir: &Path) -> bool {
+    let entries = fs::read_dir(dir.join(takt_rundir::SAMPLES_FOLDER)).into_iter().flatten().flatten();
+    entries.into_iter().any(|entry| entry.path().extension().is_some_and(|extension| extension == "parquet"))
 }
 
 /// The open runs of a campaign while they are made.

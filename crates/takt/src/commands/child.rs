@@ -2,12 +2,45 @@
 //! loses nothing but itself.
 
 use std::ffi::OsString;
+use std::io;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use takt_lab::last_words;
 use takt_rundir::HASHES_FILE;
+
+/// How often it is seen that the child should end.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// Waits for the child and asks it to end when `stop` is set. Ctrl-C at a terminal reaches it anyway; a signal to this process
+/// alone does not, and its run may take weeks.
+fn wait(child: Child, stop: &AtomicBool) -> io::Result<Output> {
+    let ended = AtomicBool::new(false);
+    let handle = i32::try_from(child.id())
+        .ok()
+        .and_then(Pid::from_raw)
+        .and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !ended.load(Ordering::Acquire) {
+                if stop.load(Ordering::Acquire) {
+                    if let Some(handle) = &handle {
+                        // Refused where it has ended.
+                        let _ = pidfd_send_signal(handle, Signal::INT);
+                    }
+                    return;
+                }
+                std::thread::sleep(LOOK_EVERY);
+            }
+        });
+        let output = child.wait_with_output();
+        ended.store(true, Ordering::Release);
+        output
+    })
+}
 
 /// Runs `takt run CONFIG` with `options`, leaving the run directory `dir`; with `resume` the run in it goes on.
 ///
@@ -29,9 +62,12 @@ pub fn run(
         .arg(dir)
         .args(options)
         .stdin(Stdio::null())
-        .output()
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .and_then(|child| wait(child, stop))
         .map_err(|e| format!("{}: {e}", takt.display()))?;
-    // Ctrl-C reaches the child, too: it has sealed a shorter run, which must not count as a whole one.
+    // Whoever was asked to end has sealed a shorter run, which must not count as a whole one; a long run is left open to go on.
     if stop.load(Ordering::Acquire) {
         let _ = std::fs::remove_file(dir.join(HASHES_FILE));
         return Err("interrupted".to_owned());
