@@ -7,7 +7,7 @@
 //! Whoever breaks off between two steps leaves a run directory with what was known until then.
 
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -24,6 +24,9 @@ use crate::options::{Interference, RunOptions, Target};
 
 /// Time between the start of the interference, or of the robot, and the measured window.
 pub const SETTLE: Duration = Duration::from_millis(500);
+
+/// Least time between two looks at where threads run.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// Folder in the run directory for what disk stress writes; empty and gone afterwards.
 const SCRATCH: &str = "scratch";
@@ -44,6 +47,7 @@ pub struct Session {
     extra: Map<String, Value>,
     cpu_before: CpuTime,
     threads: ran_on::Watch,
+    looked: Option<Instant>,
     load: Option<Load>,
     punctual: Option<Punctual>,
     /// Whether the folder holds measured samples, or may.
@@ -131,6 +135,7 @@ impl Session {
             extra: Map::new(),
             cpu_before: CpuTime::default(),
             threads: ran_on::Watch::begin(),
+            looked: None,
             load: None,
             punctual: None,
             begun: matches!(options.target, Target::Resume(_)),
@@ -196,9 +201,19 @@ impl Session {
         Ok(())
     }
 
+    /// Looks where threads are, once a second, and not while interference is there: this thread has real-time priority then, and reading a
+    /// file for each of a hundred noise threads would hold up a loop that has none.
+    fn look_at_threads(&mut self) {
+        let due = self.looked.is_none_or(|at| at.elapsed() >= LOOK);
+        if due && self.punctual.is_none() {
+            self.threads.look();
+            self.looked = Some(Instant::now());
+        }
+    }
+
     /// What of the interference has died, in a sentence.
     pub fn load_trouble(&mut self) -> Option<String> {
-        self.threads.look();
+        self.look_at_threads();
         self.load.as_mut().and_then(|load| load.check().err()).map(|error| error.to_string())
     }
 

@@ -66,7 +66,7 @@ fn live(path: &Path) -> Result<(), crate::Error> {
         let index = sum.count;
         rows.push(&Row { index, text: format!("of {index},\n\"so\"") })?;
         sum = Sum { count: index + 1, indices: sum.indices + index };
-        if sum.count % 5 == 0 {
+        if sum.count.is_multiple_of(5) {
             let mut draft = Draft::new(before.resumed);
             draft.samples(&mut rows)?;
             draft.file(SUM, &sum)?;
@@ -74,7 +74,7 @@ fn live(path: &Path) -> Result<(), crate::Error> {
             println!("safe {}", sum.count);
             std::io::stdout().flush().expect("a pipe");
         }
-        if sum.count % 10 == 0 {
+        if sum.count.is_multiple_of(10) {
             dir.make_durable()?;
         }
     }
