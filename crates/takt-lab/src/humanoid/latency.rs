@@ -158,6 +158,8 @@ mod tests {
             index: 0,
             planned_ns: wake_ns,
             wake_ns,
+            sent_ns: wake_ns,
+            taken_ns: wake_ns,
             exchanged_ns: wake_ns,
             end_ns: wake_ns,
             exchange_ns: 0,
