@@ -1,10 +1,13 @@
 #!/usr/bin/env python3
 """A master that nobody here wrote: pysoem 1.1.13 (SOEM) from PyPI, on one end of a cable with a segment.
 
-Usage: pysoem_segment.py INTERFACE DEVICES MODE SECONDS
+Usage: pysoem_segment.py INTERFACE DEVICES MODE SECONDS [LOG]
 
 MODE check: DEVICES sub-devices reach OP, SDO transfers (expedited, normal, segmented, both ways), process data: all
 drives are enabled and one joint moves. MODE bench: cycles for SECONDS as fast as they go, then for SECONDS at 1 kHz, then with all data used.
+MODE cost: CPU time of a cycle at 1 kHz, and of a loop that only sleeps.
+MODE plant: cycles at 250 Hz with a stretch for each place where somebody plants a delay: before it, "plant PLACE" is printed and a
+line awaited; in the last one this program itself is late by SECONDS. Its own stamps go to LOG (CSV, CLOCK_MONOTONIC).
 MODE hold: OP and cycles at 1 kHz for SECONDS; prints every change of working counter and states.
 Prints one line per finding, the last one as JSON. Exits 0 when all is as expected, 3 when pysoem is not installed.
 """
@@ -160,6 +163,82 @@ def hold(master, seconds):
     return {"working_counters": seen, "states": [slave.state for slave in master.slaves]}
 
 
+PLANT_PERIOD_NS = 4_000_000
+
+
+def paced(seconds, cycle):
+    """CPU time a cycle at 1 kHz, microseconds."""
+    count = int(seconds * 1000)
+    cpu, due = time.process_time(), time.monotonic()
+    for _ in range(count):
+        cycle()
+        due += 0.001
+        pause = due - time.monotonic()
+        if pause > 0:
+            time.sleep(pause)
+    return (time.process_time() - cpu) / count * 1e6
+
+
+def cost(master, seconds):
+    wrong = 0
+
+    def cycle():
+        nonlocal wrong
+        wrong += exchange(master) != master.expected_wkc
+
+    cycle_us = paced(seconds, cycle)
+    sleep_us = paced(seconds, lambda: None)
+    print(f"cost {sleep_us} {cycle_us} {wrong}", flush=True)
+    return {"sleep_us": round(sleep_us, 2), "cycle_us": round(cycle_us, 2)}
+
+
+def plant(master, late_s, path):
+    rows = []
+    due = 0
+
+    def cycle(late_s=0.0):
+        nonlocal due
+        due = max(due + PLANT_PERIOD_NS, time.monotonic_ns())
+        planned = due
+        time.sleep(max(0, planned - time.monotonic_ns()) / 1e9)
+        wake = time.monotonic_ns()
+        time.sleep(late_s)
+        sent = time.monotonic_ns()
+        master.send_processdata()
+        # Longer than whatever is planted: it waits for the answer.
+        wkc = master.receive_processdata(1_000_000)
+        taken = time.monotonic_ns()
+        rows.append((planned, wake, sent, taken if wkc > 0 else 0))
+        return taken - sent
+
+    def ask(what):
+        print(f"plant {what}", flush=True)
+        sys.stdin.readline()
+
+    for place in ("device", "wire", "host", "application"):
+        print(f"at {place} {time.monotonic_ns()}", flush=True)
+        for _ in range(20):
+            cycle()
+        ask(place)
+        if place == "application":
+            cycle(late_s)
+        elif place == "host":
+            # Until the queue before the interface is full and holds frames up.
+            for _ in range(60):
+                if cycle() > 60_000_000:
+                    break
+            ask("unhost")
+        for _ in range(20):
+            cycle()
+        # What is still under way belongs to this stretch.
+        time.sleep(0.05)
+        print(f"at {place}-end {time.monotonic_ns()}", flush=True)
+    with open(path, "w") as file:
+        file.write("planned_ns,wake_ns,sent_ns,taken_ns\n")
+        file.writelines(",".join(map(str, row)) + "\n" for row in rows)
+    return {"cycles_logged": len(rows)}
+
+
 def main():
     interface, devices, mode, seconds = sys.argv[1], int(sys.argv[2]), sys.argv[3], float(sys.argv[4])
     master, in_op, bring_up_s = bring_up(interface, devices, sync0=mode == "check")
@@ -171,6 +250,10 @@ def main():
         result["free"] = cycles(master, seconds, 0)
         result["paced"] = cycles(master, seconds, 0.001)
         result["with_data"] = cycles(master, seconds, 0.001, data=True)
+    elif mode == "cost":
+        result.update(cost(master, seconds))
+    elif mode == "plant":
+        result.update(plant(master, seconds, sys.argv[5]))
     else:
         result.update(hold(master, seconds))
     master.state = pysoem.INIT_STATE

@@ -4,15 +4,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
-use takt_rundir::{Measure, RunDir, SampleFile};
+use takt_rundir::{Draft, Measure, RunDir, SampleFile};
 
 use crate::LabError;
 use crate::keeper::{Keeper, MOST_ROWS, Window, recorder_file, rows_kept};
 
 /// A kill loses at most this much.
-const FLUSH_PERIOD: Duration = Duration::from_secs(1);
+/// Twice a second, so that no sample is lost that is older than a second, though the thread that writes may starve for a while.
+pub(crate) const FLUSH_PERIOD: Duration = Duration::from_millis(500);
 
-/// Lets `collector` empty its rings every `period` and save every second, until `stop` is set and the rings have been empty
+/// Lets `collector` empty its rings every `period` and save twice a second, until `stop` is set and the rings have been empty
 /// once more.
 ///
 /// # Errors
@@ -56,12 +57,13 @@ impl Rows {
         Self::bounded(dir, name, rows_kept(MOST_ROWS)?)
     }
 
-    /// Takes the first `most` rows.
+    /// Takes the first `most` rows, with those that a resumed run has already.
     ///
     /// # Errors
     /// [`LabError::Files`].
     pub(crate) fn bounded(dir: &RunDir, name: &str, most: u64) -> Result<Self, LabError> {
-        Ok(Self { file: dir.samples(name)?, left: most })
+        let (file, rows) = dir.continue_samples(name)?;
+        Ok(Self { file, left: most.saturating_sub(rows) })
     }
 
     /// Adds a row, which is made only where it fits.
@@ -76,12 +78,12 @@ impl Rows {
         Ok(())
     }
 
-    /// Hands everything to the kernel.
+    /// Hands everything to the kernel and puts the number of rows into a checkpoint.
     ///
     /// # Errors
     /// [`LabError::Files`].
-    pub(crate) fn flush(&mut self) -> Result<(), LabError> {
-        Ok(self.file.flush()?)
+    pub(crate) fn keep(&mut self, draft: &mut Draft) -> Result<(), LabError> {
+        Ok(draft.samples(&mut self.file)?)
     }
 }
 
@@ -123,12 +125,12 @@ impl<R> Recorders<R> {
         }
     }
 
-    /// Writes their state.
+    /// Puts their state into a checkpoint.
     ///
     /// # Errors
     /// [`LabError::Files`].
-    pub(crate) fn save(&mut self) -> Result<(), LabError> {
-        self.all.iter_mut().try_for_each(|(keeper, _)| keeper.checkpoint(true).map(drop))
+    pub(crate) fn keep(&self, draft: &mut Draft) -> Result<(), LabError> {
+        self.all.iter().try_for_each(|(keeper, _)| keeper.keep(draft))
     }
 }
 
@@ -182,8 +184,10 @@ mod tests {
             recorders.push(&age_ns);
             rows.push(|| Row { age_ns }).unwrap();
         }
-        rows.flush().unwrap();
-        recorders.save().unwrap();
+        let mut draft = window.draft();
+        rows.keep(&mut draft).unwrap();
+        recorders.keep(&mut draft).unwrap();
+        dir.checkpoint(&draft).unwrap();
         assert_eq!(dir.columns("ages", &["age_ns"]).unwrap(), [[1, 2]]);
         let kept: takt_stats::Streamed =
             takt_rundir::read_json(&dir.path().join(recorder_file("age"))).unwrap();

@@ -3,18 +3,18 @@
 use std::io;
 use std::time::{Duration, Instant};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use takt_rt::jobs::{JobRecord, JobSink, TaskId};
 use takt_rundir::{Measure, RunDir};
 
 use crate::LabError;
-use crate::collect::{Recorders, Rows, Sample};
+use crate::collect::{FLUSH_PERIOD, Recorders, Rows, Sample};
 use crate::jobs::{Task, Teller};
 use crate::keeper::{MOST_ROWS, Window, rows_kept};
-use crate::releases::{Job, Releases};
+use crate::releases::{Job, Releases, Seen};
 
-/// A kill loses at most this much.
-const FLUSH_EVERY: Duration = Duration::from_secs(1);
+/// File of what the journal counts besides its recorders.
+pub const JOURNAL_FILE: &str = "journal.json";
 
 /// One line: the times of a job. CLOCK_MONOTONIC nanoseconds.
 #[derive(Debug, Serialize)]
@@ -27,6 +27,15 @@ struct JobRow {
     skipped: u32,
 }
 
+/// What a journal counts besides its recorders.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counts {
+    /// Records lost.
+    pub lost: u64,
+    /// Releases within the window.
+    releases: Option<Seen>,
+}
+
 /// Writes the records of the tasks that it is told of.
 #[derive(Debug)]
 pub struct Journal {
@@ -35,10 +44,13 @@ pub struct Journal {
     most_rows: u64,
     recorders: Recorders<JobRecord>,
     flushed: Instant,
+    window: Window,
     /// The releases of the window.
     pub(crate) releases: Releases,
-    /// Records lost.
-    pub lost: u64,
+    /// What else it has counted.
+    pub counts: Counts,
+    /// Records lost before this part of the run.
+    lost_before: u64,
     told: Option<(Teller, &'static Task)>,
 }
 
@@ -71,9 +83,19 @@ impl Journal {
             releases: Releases::new(period_ns, window, measures, &["lateness", "response"]),
             recorders: Recorders::open(dir, measures, window, sample)?,
             flushed: Instant::now(),
-            lost: 0,
+            window: window.clone(),
+            counts: Counts::default(),
+            lost_before: 0,
             told: None,
         })
+    }
+
+    /// Goes on counting after a resumption.
+    pub(crate) fn going_on(mut self, counts: Option<Counts>) -> Self {
+        self.counts = counts.unwrap_or_default();
+        self.lost_before = self.counts.lost;
+        self.releases = self.releases.going_on(self.counts.releases.as_ref());
+        self
     }
 
     /// Also tells the jobs to a manager.
@@ -82,15 +104,19 @@ impl Journal {
         self
     }
 
-    /// Hands everything to the kernel now.
+    /// Hands everything to the kernel now, with a checkpoint.
     ///
     /// # Errors
     /// The system's.
     pub fn close(&mut self) -> io::Result<()> {
+        let mut draft = self.window.draft();
         if let Some(rows) = &mut self.rows {
-            rows.flush().map_err(io_error)?;
+            rows.keep(&mut draft).map_err(io_error)?;
         }
-        self.recorders.save().map_err(io_error)
+        self.recorders.keep(&mut draft).map_err(io_error)?;
+        self.counts.releases = Some(self.releases.seen());
+        draft.file(JOURNAL_FILE, &self.counts).map_err(io_error)?;
+        self.dir.checkpoint(&draft).map_err(io_error)
     }
 }
 
@@ -118,7 +144,7 @@ impl JobSink for Journal {
             self.recorders.push(record);
             let JobRecord { index, planned_ns, wake_ns, start_ns, end_ns, skipped, .. } = *record;
             let row = || JobRow { index, planned_ns, wake_ns, start_ns, end_ns, skipped };
-            if let Some(rows) = &mut self.rows {
+            if let Some(rows) = self.rows.as_mut().filter(|_| self.window.keeps(planned_ns)) {
                 rows.push(row).map_err(io_error)?;
             }
         }
@@ -127,14 +153,14 @@ impl JobSink for Journal {
 
     fn lost(&mut self, _: TaskId, total: u64) -> io::Result<()> {
         if let Some((teller, task)) = &mut self.told {
-            teller.lost(task, total.saturating_sub(self.lost));
+            teller.lost(task, total.saturating_sub(self.counts.lost - self.lost_before));
         }
-        self.lost = total;
+        self.counts.lost = self.lost_before + total;
         Ok(())
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        if self.flushed.elapsed() >= FLUSH_EVERY {
+        if self.flushed.elapsed() >= FLUSH_PERIOD {
             self.flushed = Instant::now();
             self.close()?;
         }

@@ -1,21 +1,16 @@
 //! Keeps series of any length: the first samples one by one, all of them in recorders of constant size.
 //!
-//! Every second the recorders are written whole to the run directory, and the sample files are handed to the kernel; a
-//! kill then loses at most that second.
+//! Twice a second the recorders go into the run's checkpoint together with the number of rows of its sample files; a kill then loses
+//! less than a second, of both alike.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
 
-use takt_rundir::{Measure, RunDir, read_json, write_json};
+use takt_rundir::{Checkpoint, Draft, Measure, RunDir, read_json};
 use takt_stats::Streamed;
 
 use crate::LabError;
 use crate::trace::LateWatch;
-
-/// A kill loses at most this much.
-const CHECKPOINT_EVERY: Duration = Duration::from_secs(1);
 
 /// Rows of a sample file beyond which only recorders go on. 4 million: over an hour at 1 kHz, about 250 MB while running
 /// and a tenth of that sealed; enough for time series and extremes, and the disk of a run of weeks stays bounded.
@@ -43,6 +38,8 @@ pub fn rows_kept(most: u64) -> Result<u64, LabError> {
 pub struct Window {
     bounds: Arc<[AtomicU64; 2]>,
     watch: Option<LateWatch>,
+    /// What earlier parts of the run left.
+    before: Arc<Checkpoint>,
 }
 
 impl Default for Window {
@@ -54,7 +51,27 @@ impl Default for Window {
 impl Window {
     /// A window whose late values `watch` is told of.
     pub fn watched(watch: Option<LateWatch>) -> Self {
-        Self { bounds: Arc::new([AtomicU64::new(u64::MAX), AtomicU64::new(u64::MAX)]), watch }
+        Self {
+            bounds: Arc::new([AtomicU64::new(u64::MAX), AtomicU64::new(u64::MAX)]),
+            watch,
+            before: Arc::default(),
+        }
+    }
+
+    /// The same of a run that goes on from this checkpoint.
+    pub(crate) fn going_on(self, before: &Checkpoint) -> Self {
+        Self { before: Arc::new(before.clone()), ..self }
+    }
+
+    /// A checkpoint to be filled.
+    pub(crate) fn draft(&self) -> Draft {
+        Draft::after(&self.before)
+    }
+
+    /// Whether a row of `at_ns` is kept. Rows before the window show how the robot started; those of a resumption would lie within the
+    /// window of the whole run, which they do not belong to.
+    pub(crate) fn keeps(&self, at_ns: u64) -> bool {
+        self.before.resumed == 0 || self.elapsed_ns(at_ns).is_some()
     }
 
     /// Opens at `from_ns`.
@@ -112,22 +129,22 @@ pub fn recorder_file(measure: &str) -> String {
 /// Keeps one measured series.
 #[derive(Debug)]
 pub struct Keeper {
-    path: PathBuf,
+    file: String,
     window: Window,
     streamed: Streamed,
     /// Time that had been measured before this process went on with it.
     before_ns: u64,
-    written: Instant,
     late: Late,
 }
 
 impl Keeper {
-    /// Begins a series, or goes on with the one that a kill left in `dir`.
+    /// Begins a series, or goes on with the one that a resumption put back into `dir`.
     ///
     /// # Errors
     /// [`LabError::Files`] for a damaged recorder file.
     pub fn open(dir: &RunDir, measure: &Measure, window: &Window) -> Result<Self, LabError> {
-        let path = dir.path().join(recorder_file(&measure.name));
+        let file = recorder_file(&measure.name);
+        let path = dir.path().join(&file);
         let streamed = if path.is_file() {
             read_json(&path)?
         } else {
@@ -135,11 +152,10 @@ impl Keeper {
         };
         Ok(Self {
             before_ns: streamed.elapsed_ns,
-            path,
+            file,
             late: window.late(measure),
             window: window.clone(),
             streamed,
-            written: Instant::now(),
         })
     }
 
@@ -156,17 +172,13 @@ impl Keeper {
         &self.streamed
     }
 
-    /// Writes the state, if it is a second old or `now` is set. Returns whether it was written.
+    /// Puts the state into a checkpoint.
     ///
     /// # Errors
     /// [`LabError::Files`].
-    pub fn checkpoint(&mut self, now: bool) -> Result<bool, LabError> {
-        if !now && self.written.elapsed() < CHECKPOINT_EVERY {
-            return Ok(false);
-        }
-        self.written = Instant::now();
-        write_json(&self.path, &self.streamed)?;
-        Ok(true)
+    pub fn keep(&self, draft: &mut Draft) -> Result<(), LabError> {
+        draft.elapsed_ns(self.streamed.elapsed_ns);
+        Ok(draft.file(&self.file, &self.streamed)?)
     }
 }
 
@@ -185,8 +197,9 @@ mod tests {
             keeper.push(5, 1000);
             window.open(10);
             (0..20).for_each(|at| keeper.push(at, at + 40));
-            assert!(!keeper.checkpoint(false).unwrap(), "a second has not gone by");
-            keeper.checkpoint(true).unwrap();
+            let mut draft = window.draft();
+            keeper.keep(&mut draft).unwrap();
+            dir.checkpoint(&draft).unwrap();
             window.close(15);
             keeper.push(17, 1000);
             // 10 to 19 were pushed before the window closed; the last push after it did not count.

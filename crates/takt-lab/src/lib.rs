@@ -17,6 +17,7 @@ pub mod keeper;
 pub mod kernels;
 pub mod options;
 mod releases;
+pub mod resume;
 pub mod robot;
 pub mod ros;
 mod session;

@@ -3,6 +3,9 @@
 //! A controller that stands still leaves one late job and nothing else, so that whoever counts jobs counts one miss. Here each
 //! release that did not run is a miss of its own, in the sums and in the rows of misses.
 
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
 use takt_rundir::Measure;
 
 use crate::keeper::Window;
@@ -44,6 +47,17 @@ impl Misses {
     }
 }
 
+/// What is known of the releases of a task, for a checkpoint.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Seen {
+    jobs: u64,
+    never: u64,
+    longest_gap_ns: u64,
+    /// Longest rows of misses, by measure.
+    longest: BTreeMap<String, u64>,
+}
+
 /// The releases of one task.
 #[derive(Debug)]
 pub(crate) struct Releases {
@@ -76,6 +90,23 @@ impl Releases {
             never: 0,
             longest_gap_ns: 0,
         }
+    }
+
+    /// What is known until now.
+    pub fn seen(&self) -> Seen {
+        let longest = self.misses.iter().map(|misses| (misses.measure.clone(), misses.longest)).collect();
+        let Self { jobs, never, longest_gap_ns, .. } = *self;
+        Seen { jobs, never, longest_gap_ns, longest }
+    }
+
+    /// Goes on after a resumption: the grid begins anew, and the time without the task is none of the measured.
+    pub fn going_on(mut self, before: Option<&Seen>) -> Self {
+        let Some(Seen { jobs, never, longest_gap_ns, longest }) = before else { return self };
+        (self.jobs, self.never, self.longest_gap_ns) = (*jobs, *never, *longest_gap_ns);
+        for misses in &mut self.misses {
+            misses.longest = longest.get(&misses.measure).copied().unwrap_or(0);
+        }
+        self
     }
 
     /// Takes a job; `value_ns` of a measure, for those that are followed.

@@ -208,9 +208,10 @@ impl RobotFile {
         text.map_err(|error| LabError::Config(error.to_string()))
     }
 
-    /// Whether a run that was killed can go on in its own directory.
+    /// Whether a run that was killed can go on in its own directory. A ROS 2 system cannot: its nodes are programs of somebody else's,
+    /// their phases of load are counted from their start, and the manager's models are of the processes that were killed.
     pub fn can_resume(&self) -> bool {
-        matches!(self, Self::Daq(_))
+        !matches!(self, Self::Ros(_))
     }
 
     /// Refuses to run when the kernel grants less than asked.

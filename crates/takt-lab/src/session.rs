@@ -7,9 +7,10 @@
 //! Whoever breaks off between two steps leaves a run directory with what was known until then.
 
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use takt_load::{Load, LoadReport};
 use takt_rt::clock::monotonic_ns;
@@ -17,13 +18,21 @@ use takt_rt::cpus::MachineCpus;
 use takt_rt::placement::{affinity, set_affinity};
 use takt_rt::policy::Policy;
 use takt_rt::ran_on;
-use takt_rundir::{CpuTime, FORMAT, Machine, Measure, RUN_FILE, RunDir, RunHeader, SUMMARY_FILE, utc_now};
+use takt_rundir::{
+    Claim, CpuTime, Draft, FORMAT, Machine, Measure, RUN_FILE, RunDir, RunHeader, SUMMARY_FILE, utc_now,
+};
 
 use crate::LabError;
+use crate::keeper::Window;
 use crate::options::{Interference, RunOptions, Target};
+use crate::resume::{Durable, RESUMPTIONS, Resumed};
+use crate::trace::LateWatch;
 
 /// Time between the start of the interference, or of the robot, and the measured window.
 pub const SETTLE: Duration = Duration::from_millis(500);
+
+/// Least time between two looks at where threads run.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// Folder in the run directory for what disk stress writes; empty and gone afterwards.
 const SCRATCH: &str = "scratch";
@@ -44,10 +53,15 @@ pub struct Session {
     extra: Map<String, Value>,
     cpu_before: CpuTime,
     threads: ran_on::Watch,
+    looked: Option<Instant>,
     load: Option<Load>,
     punctual: Option<Punctual>,
     /// Whether the folder holds measured samples, or may.
     begun: bool,
+    resumed: Option<Resumed>,
+    durable: Durable,
+    // Held until the run is sealed: nobody else may write it.
+    _claim: Claim,
 }
 
 /// The thread that times the run has the lowest real-time priority while interference competes for the CPUs: else a
@@ -98,10 +112,24 @@ impl Session {
         asked: &C,
         options: &RunOptions,
     ) -> Result<Self, LabError> {
-        let dir = options.target.open(&file_name(robot, label))?;
         let interference = options.interference.label();
+        let folder = file_name(robot, label);
         let label =
             if interference.is_empty() { label.to_owned() } else { format!("{label}, {interference}") };
+        let asked = serde_json::to_value(asked).map_err(|error| LabError::Config(error.to_string()))?;
+        let (dir, claim, resumed) = match &options.target {
+            Target::Resume(path) => {
+                let (dir, claim, resumed) = Resumed::take_up(path, robot, &label, &asked)?;
+                (dir, claim, Some(resumed))
+            }
+            target => {
+                let dir = target.open(&folder)?;
+                let claim = dir.claim()?;
+                // A run without a checkpoint cannot go on.
+                dir.checkpoint(&Draft::default())?;
+                (dir, claim, None)
+            }
+        };
         let header = RunHeader {
             format: FORMAT,
             takt: env!("CARGO_PKG_VERSION").to_owned(),
@@ -125,23 +153,63 @@ impl Session {
             doubts: Vec::new(),
             verdict: Default::default(),
         };
+        let durable = Durable::start(&dir)?;
         let mut session = Self {
             dir,
             header,
             extra: Map::new(),
             cpu_before: CpuTime::default(),
             threads: ran_on::Watch::begin(),
+            looked: None,
             load: None,
             punctual: None,
-            begun: matches!(options.target, Target::Resume(_)),
+            begun: resumed.is_some(),
+            resumed,
+            durable,
+            _claim: claim,
         };
-        session.note("asked", asked)?;
+        session.note("asked", &asked)?;
+        if let Some(resumed) = &session.resumed {
+            session.header.started_utc.clone_from(&resumed.header.started_utc);
+            session.header.problems.clone_from(&resumed.header.problems);
+            session.header.problems.extend(resumed.machine_problems());
+            let resumptions = resumed.resumptions.clone();
+            session.note(RESUMPTIONS, &resumptions)?;
+        }
         Ok(session)
     }
 
     /// The run directory.
     pub fn dir(&self) -> &RunDir {
         &self.dir
+    }
+
+    /// How often the run was taken up again.
+    pub fn resumed(&self) -> u32 {
+        self.resumed.as_ref().map_or(0, |resumed| resumed.checkpoint.resumed)
+    }
+
+    /// What was measured before this part of the run.
+    pub fn before(&self) -> Duration {
+        Duration::from_nanos(self.resumed.as_ref().map_or(0, |resumed| resumed.checkpoint.elapsed_ns))
+    }
+
+    /// What the accumulating file `name` held at the checkpoint that the run goes on from; `None` in a run from its start.
+    ///
+    /// # Errors
+    /// [`LabError::Files`] where it does not hold a `T`.
+    pub fn restored<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>, LabError> {
+        let there = self.resumed.as_ref().is_some_and(|resumed| resumed.checkpoint.files.contains_key(name));
+        Ok(if there { Some(self.dir.read_json(name)?) } else { None })
+    }
+
+    /// A window for the measures of this part of the run.
+    pub(crate) fn new_window(&self, watch: Option<LateWatch>) -> Window {
+        let window = Window::watched(watch);
+        match &self.resumed {
+            Some(resumed) => window.going_on(&resumed.checkpoint),
+            None => window,
+        }
     }
 
     /// Puts a value of the robot's own into `run.json`, under a key that the header has not.
@@ -196,9 +264,19 @@ impl Session {
         Ok(())
     }
 
+    /// Looks where threads are, once a second, and not while interference is there: this thread has real-time priority then, and reading a
+    /// file for each of a hundred noise threads would hold up a loop that has none.
+    fn look_at_threads(&mut self) {
+        let due = self.looked.is_none_or(|at| at.elapsed() >= LOOK);
+        if due && self.punctual.is_none() {
+            self.threads.look();
+            self.looked = Some(Instant::now());
+        }
+    }
+
     /// What of the interference has died, in a sentence.
     pub fn load_trouble(&mut self) -> Option<String> {
-        self.threads.look();
+        self.look_at_threads();
         self.load.as_mut().and_then(|load| load.check().err()).map(|error| error.to_string())
     }
 
@@ -227,8 +305,11 @@ impl Session {
         now_ns
     }
 
-    /// Sets the bounds of the window for all measures.
-    pub(crate) fn window(&mut self, window_ns: [u64; 2]) {
+    /// Sets the bounds of the window for all measures. A resumed run's window is that of all its parts; after a reboot the clock
+    /// began again.
+    pub(crate) fn window(&mut self, [from_ns, to_ns]: [u64; 2]) {
+        let first = self.resumed.as_ref().and_then(|resumed| resumed.header.measures.first()?.window_ns);
+        let window_ns = [first.map_or(from_ns, |[first_ns, _]| first_ns.min(from_ns)), to_ns];
         for measure in self.header.measures.iter_mut().filter(|m| m.time_column.is_some()) {
             measure.window_ns = Some(window_ns);
         }
@@ -272,6 +353,13 @@ impl Session {
         summarise: impl FnOnce(&RunDir) -> Result<S, LabError>,
     ) -> Result<(RunDir, S), LabError> {
         self.header.finished_utc = Some(utc_now());
+        // A part of the run that found the same problem as the one before tells it again.
+        let mut told = std::collections::HashSet::new();
+        self.header.problems.retain(|problem| told.insert(problem.clone()));
+        if self.resumed() > 0 {
+            self.header.figures.insert("resumed".to_owned(), f64::from(self.resumed()));
+        }
+        self.durable.stop();
         let placement = Placement { machine: MachineCpus::read().ok(), threads: self.threads.report() };
         let strayed = placement.threads.iter().filter_map(ran_on::ThreadCpus::strayed);
         self.header.problems.extend(strayed);

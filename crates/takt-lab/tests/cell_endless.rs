@@ -246,6 +246,7 @@ impl Bench {
             cameras: rules.cameras.len() as u32,
             deadline_ms: 37.3,
             window_ns,
+            before_ns: 0,
             records_lost: 0,
             not_granted: Vec::new(),
             cpu: CpuShare::default(),

@@ -81,6 +81,14 @@ impl Echo {
         })
     }
 
+    /// As [`ended`](Self::ended), where the wire is broken: a process may need a moment to have ended. The loop is at its end then.
+    pub fn gone(&mut self) -> Option<String> {
+        match &mut self.process {
+            Some(process) => process.gone(),
+            None => self.ended(),
+        }
+    }
+
     /// Asks the thread to end; `wake` gets it out of the kernel where it would not come out by itself.
     pub fn stop(&mut self, wake: impl FnOnce()) {
         self.process = None;

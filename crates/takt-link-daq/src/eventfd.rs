@@ -98,7 +98,7 @@ impl Eventfd {
     }
 
     fn broken(&mut self, doing: &'static str, errno: Errno) -> LinkError {
-        match self.echo.ended() {
+        match self.echo.gone() {
             Some(reason) => LinkError::FarEnd { link: "eventfd", reason },
             None => system(doing)(errno),
         }

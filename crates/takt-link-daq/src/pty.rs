@@ -120,7 +120,7 @@ impl Pty {
     }
 
     fn broken(&mut self, doing: &'static str, errno: Errno) -> LinkError {
-        match self.echo.as_mut().and_then(Echo::ended) {
+        match self.echo.as_mut().and_then(Echo::gone) {
             Some(reason) => LinkError::FarEnd { link: "pty", reason },
             None => system(doing)(errno),
         }

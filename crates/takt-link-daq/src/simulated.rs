@@ -176,7 +176,7 @@ impl<C: Clock> Link for Simulated<C> {
             // Full: the far end has not run for long, and keeps the drive that it has.
             Ok(_) | Err(Errno::AGAIN | Errno::INTR | Errno::NOBUFS) => {}
             Err(errno) => {
-                let reason = plant.echo.ended().unwrap_or_else(|| errno.to_string());
+                let reason = plant.echo.gone().unwrap_or_else(|| errno.to_string());
                 return Err(LinkError::FarEnd { link: "simulated", reason });
             }
         }

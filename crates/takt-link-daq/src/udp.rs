@@ -94,7 +94,7 @@ impl Udp {
     }
 
     fn broken(&mut self, doing: &'static str, error: io::Error) -> LinkError {
-        match self.echo.ended() {
+        match self.echo.gone() {
             Some(reason) => LinkError::FarEnd { link: "udp", reason },
             None => system(doing)(error),
         }

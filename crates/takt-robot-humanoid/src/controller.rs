@@ -8,6 +8,7 @@ use takt_link_ethercat::control::{Exchanged, Port};
 use crate::cia402::{Drive, DriveState, Goal, before_enable};
 use crate::config::HumanoidConfig;
 use crate::joint::{DriveMode, Gains, Scale};
+use crate::motion::{Moment, Motion, Target, Walk};
 use crate::safety::{Punctuality, StopReason, Watch};
 use crate::topology::{Device, DriveLayout, Kind};
 use crate::trajectory::{Limits, Reference};
@@ -80,7 +81,6 @@ struct Joint {
     start_rad: f64,
     /// Where it stood last; `None` before anything is known.
     position_rad: Option<f64>,
-    spec: Swing,
 }
 
 impl Joint {
@@ -89,15 +89,6 @@ impl Joint {
         let Limits { min_rad, max_rad, .. } = self.limits;
         self.position_rad.is_some_and(|at| at < min_rad - most_rad || at > max_rad + most_rad)
     }
-}
-
-/// A joint's part in the walk.
-#[derive(Clone, Copy)]
-struct Swing {
-    middle_rad: f64,
-    swing_rad: f64,
-    phase_turns: f64,
-    swings: f64,
 }
 
 /// What a probe showed: the controller answers each event that it counts with a command of its own number.
@@ -122,10 +113,13 @@ pub struct Controller {
     /// Cycles in this mode.
     cycles: u64,
     dt_s: f64,
-    walk_hz: f64,
-    ramp_s: f64,
-    /// Time of the walk.
-    walked_s: f64,
+    motion: Box<dyn Motion>,
+    /// Where joints were at this cycle's inputs, where the motion began, and where they are to be.
+    measured_rad: Vec<f64>,
+    start_rad: Vec<f64>,
+    targets: Vec<Target>,
+    /// Time of the motion.
+    moved_s: f64,
     enable_cycles: u64,
     stop_cycles: u64,
     most_resets: u32,
@@ -133,8 +127,13 @@ pub struct Controller {
 }
 
 impl Controller {
-    /// A controller for the devices of `config`. All memory is taken here.
+    /// A controller for the devices of `config` that walks. All memory is taken here.
     pub fn new(config: &HumanoidConfig) -> Self {
+        Self::with_motion(config, Box::new(Walk::new(config)))
+    }
+
+    /// A controller with one's own motion instead of the built-in walk.
+    pub fn with_motion(config: &HumanoidConfig, motion: Box<dyn Motion>) -> Self {
         let devices = config.devices();
         let joint = |(device, spec): (usize, &Device)| Joint {
             device,
@@ -149,14 +148,9 @@ impl Controller {
             held_counts: 0,
             start_rad: 0.0,
             position_rad: None,
-            spec: Swing {
-                middle_rad: spec.middle_rad,
-                swing_rad: spec.swing_rad,
-                phase_turns: spec.phase_turns,
-                swings: f64::from(spec.swings),
-            },
         };
         let cycles = |ms: u32| (f64::from(ms) / 1000.0 * config.rate_hz).ceil() as u64;
+        let drives = devices.iter().filter(|device| device.kind == Kind::Drive).count();
         Self {
             joints: devices
                 .iter()
@@ -170,9 +164,11 @@ impl Controller {
             mode: Mode::Enabling,
             cycles: 0,
             dt_s: 1.0 / config.rate_hz,
-            walk_hz: config.walk_hz,
-            ramp_s: config.ramp_s,
-            walked_s: 0.0,
+            motion,
+            measured_rad: vec![0.0; drives],
+            start_rad: vec![0.0; drives],
+            targets: vec![Target::default(); drives],
+            moved_s: 0.0,
             enable_cycles: cycles(config.safety.enable_ms),
             stop_cycles: cycles(config.safety.stop_ms),
             most_resets: config.safety.most_resets,
@@ -214,9 +210,7 @@ impl Controller {
         let before = self.mode;
         self.mode = self.decide(found, asked);
         self.cycles = if self.mode == before { self.cycles + 1 } else { 0 };
-        if self.mode == Mode::Walking {
-            self.walked_s += self.dt_s;
-        }
+        self.plan(before, data);
         let goal = match self.mode {
             Mode::Enabling | Mode::Walking => Goal::Enabled,
             Mode::Stopping(_) => Goal::QuickStop,
@@ -278,7 +272,7 @@ impl Controller {
 
     fn joint(&mut self, place: usize, goal: Goal, fresh: bool, data: &mut impl ProcessData) {
         let walking = self.mode == Mode::Walking;
-        let (walk_rad, walk_rad_s) = self.walk(place);
+        let Target { position_rad: walk_rad, velocity_rad_s: walk_rad_s } = self.targets[place];
         let dt_s = self.dt_s;
         let joint = &mut self.joints[place];
         let layout = joint.layout;
@@ -342,17 +336,30 @@ impl Controller {
         }
     }
 
-    /// Where a joint is to be in the walk, and its speed there: over the ramp, from where it stood to a sine around its middle.
-    fn walk(&self, place: usize) -> (f64, f64) {
-        let Joint { start_rad, spec: Swing { middle_rad, swing_rad, phase_turns, swings }, .. } =
-            self.joints[place];
-        let share = if self.ramp_s > 0.0 { (self.walked_s / self.ramp_s).min(1.0) } else { 1.0 };
-        let growth = if share < 1.0 && self.ramp_s > 0.0 { 1.0 / self.ramp_s } else { 0.0 };
-        let rate = std::f64::consts::TAU * self.walk_hz * swings;
-        let angle = rate * self.walked_s + std::f64::consts::TAU * phase_turns;
-        let wave = middle_rad + swing_rad * angle.sin();
-        let position = start_rad + share * (wave - start_rad);
-        (position, share * swing_rad * rate * angle.cos() + growth * (wave - start_rad))
+    /// Lets the motion say where joints are to be, while they move.
+    fn plan(&mut self, before: Mode, data: &impl ProcessData) {
+        for (joint, measured_rad) in self.joints.iter().zip(&mut self.measured_rad) {
+            // One whose data are too short keeps its place.
+            if let Some(counts) = i32_at(data.inputs(joint.device), joint.layout.position) {
+                *measured_rad = joint.scale.position_rad(counts);
+            }
+        }
+        if self.mode != Mode::Walking {
+            return;
+        }
+        if before != Mode::Walking {
+            // It begins where joints were held.
+            for ((joint, start_rad), target) in
+                self.joints.iter().zip(&mut self.start_rad).zip(&mut self.targets)
+            {
+                *start_rad = joint.start_rad;
+                *target = Target { position_rad: joint.start_rad, velocity_rad_s: 0.0 };
+            }
+        }
+        self.moved_s += self.dt_s;
+        let moment =
+            Moment { time_s: self.moved_s, start_rad: &self.start_rad, measured_rad: &self.measured_rad };
+        self.motion.plan(&moment, &mut self.targets);
     }
 
     fn answer_probe(&mut self, data: &mut impl ProcessData) {

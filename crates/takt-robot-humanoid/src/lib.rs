@@ -8,6 +8,7 @@ pub mod cia402;
 mod config;
 mod controller;
 pub mod joint;
+mod motion;
 pub mod run;
 pub mod safety;
 pub mod shield;
@@ -16,4 +17,5 @@ pub mod trajectory;
 
 pub use config::HumanoidConfig;
 pub use controller::{Controller, Mode, ProbeView, ProcessData};
+pub use motion::{Moment, Motion, Target, Walk};
 pub use safety::{SafetyConfig, StopReason};

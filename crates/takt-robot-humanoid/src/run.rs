@@ -25,6 +25,10 @@ pub struct CycleRecord {
     pub planned_ns: u64,
     /// When the thread was awake.
     pub wake_ns: u64,
+    /// When the frame was about to be handed to the wire.
+    pub sent_ns: u64,
+    /// When the answer fetched in this cycle had been taken; 0 when it was not there.
+    pub taken_ns: u64,
     /// When the exchange was over: fetched, sent, published.
     pub exchanged_ns: u64,
     /// When the plan of the next cycle was made.
@@ -154,12 +158,27 @@ pub fn start(
     start_from(config, idle, settings, sleep, records)
 }
 
-/// Starts the controller in a thread of its own, with `settings`. Cycles go on in `idle` until that thread is ready; it asks the
+/// As [`start_with`], with the built-in walk.
+///
+/// # Errors
+/// As [`start_with`].
+pub fn start_from(
+    config: &HumanoidConfig,
+    idle: Idle,
+    settings: &ThreadSettings,
+    sleep: SleepStrategy,
+    records: Producer<CycleRecord>,
+) -> Result<Running, takt_rt::Error> {
+    start_with(Controller::new(config), config, idle, settings, sleep, records)
+}
+
+/// Starts `controller` in a thread of its own, with `settings`. Cycles go on in `idle` until that thread is ready; it asks the
 /// devices down when it ends.
 ///
 /// # Errors
 /// When the thread cannot be started, or `settings` are strict and not granted.
-pub fn start_from(
+pub fn start_with(
+    controller: Controller,
     config: &HumanoidConfig,
     idle: Idle,
     settings: &ThreadSettings,
@@ -168,7 +187,6 @@ pub fn start_from(
 ) -> Result<Running, takt_rt::Error> {
     let shared = Arc::new(Shared::default());
     let seen = Arc::clone(&shared);
-    let controller = Controller::new(config);
     let period = config.period();
     // An impossible period is told here, and not by a thread that ends at once.
     Periodic::new(0, period, sleep)?;
@@ -252,6 +270,8 @@ fn record(
         index: release.index,
         planned_ns: release.planned_ns,
         wake_ns: release.wake_ns,
+        sent_ns: exchanged.sent_at_ns,
+        taken_ns: exchanged.taken_at_ns,
         exchanged_ns,
         end_ns,
         exchange_ns: exchanged.fetch_ns + exchanged.send_ns,

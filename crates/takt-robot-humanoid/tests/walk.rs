@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 use takt_link_ethercat::control::{Idle, Link, bring_up, in_process};
 use takt_link_ethercat::segment::{AlState, Segment, SegmentConfig, SegmentControl};
 use takt_robot_humanoid::run::{self, CycleRecord, Finished, Running};
-use takt_robot_humanoid::{HumanoidConfig, Mode, StopReason};
+use takt_robot_humanoid::topology::Kind;
+use takt_robot_humanoid::{Controller, HumanoidConfig, Mode, Moment, Motion, StopReason, Target};
 use takt_rt::periodic::SleepStrategy;
 use takt_rt::ring::{Consumer, ring};
 use takt_rt::settings::ThreadSettings;
@@ -62,6 +63,49 @@ impl Robot {
         self.records.take_into(&mut records, usize::MAX);
         (finished, records)
     }
+}
+
+/// The first joint goes to a place that is no number, to 0.2 rad and far beyond its range, in turn.
+struct Odd;
+
+impl Motion for Odd {
+    fn plan(&mut self, moment: &Moment<'_>, targets: &mut [Target]) {
+        let time_s = moment.time_s;
+        assert_eq!((moment.measured_rad.len(), moment.start_rad.len()), (targets.len(), targets.len()));
+        let positions = [f64::NAN, 0.2, f64::INFINITY, 1e9];
+        targets[0].position_rad = if time_s < 1.0 { 0.2 } else { positions[(time_s * 50.0) as usize % 4] };
+    }
+}
+
+#[test]
+fn an_own_motion_moves_the_joints_within_their_limits() {
+    let config = config(12);
+    let segment = Segment::new(&SegmentConfig { watchdog_ms: 6000, ..SegmentConfig::humanoid(12) }).unwrap();
+    let control = segment.control();
+    let first = config.devices().iter().position(|device| device.kind == Kind::Drive).unwrap();
+    let limits = config.devices()[first].limits;
+    let position_rad = || control.devices()[first].drive.unwrap().position_rad;
+    let Link { port, .. } = bring_up(in_process(segment), &config.control(), &mut |_| {}).unwrap();
+    let settings = ThreadSettings::default();
+    let idle = Idle::start(port, config.period(), &settings).unwrap();
+    let (records_in, _records) = ring(1 << 16);
+    let controller = Controller::with_motion(&config, Box::new(Odd));
+    let running =
+        run::start_with(controller, &config, idle, &settings, SleepStrategy::Kernel, records_in).unwrap();
+    let begun = Instant::now();
+    let (mut reached, mut least, mut most) = (false, 0.0_f64, 0.0_f64);
+    while begun.elapsed() < Duration::from_secs(60) && !(reached && begun.elapsed() > Duration::from_secs(3))
+    {
+        let now_rad = position_rad();
+        reached |= (now_rad - 0.2).abs() < 0.02;
+        (least, most) = (least.min(now_rad), most.max(now_rad));
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    running.shared.end();
+    let finished = running.join().unwrap();
+    assert!(reached, "seen at the device: {least} to {most}");
+    assert!(least > limits.min_rad - 0.05 && most < limits.max_rad + 0.05, "{least} {most} {limits:?}");
+    assert!(matches!(finished.mode, Mode::Walking), "{:?}", finished.mode);
 }
 
 #[test]

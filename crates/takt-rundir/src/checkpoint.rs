@@ -46,15 +46,16 @@ pub struct Checkpoint {
 }
 
 /// A checkpoint while it is put together; see [`RunDir::checkpoint`].
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Draft {
     inner: Checkpoint,
 }
 
 impl Draft {
-    /// Nothing yet, of a run that was taken up so often.
-    pub fn new(resumed: u32) -> Self {
-        Self { inner: Checkpoint { resumed, ..Checkpoint::default() } }
+    /// Begins with what an earlier part of the run left, so that what this one has not touched yet is not lost with the next kill; with
+    /// [`Checkpoint::default`] in a run from its start.
+    pub fn after(before: &Checkpoint) -> Self {
+        Self { inner: before.clone() }
     }
 
     /// Measured time; the greatest of those that are told.
@@ -70,6 +71,11 @@ impl Draft {
         file.flush()?;
         self.inner.rows.insert(file.name(), file.rows());
         Ok(())
+    }
+
+    /// Keeps how many rows a sample file of another thread has that were handed to the kernel.
+    pub fn rows(&mut self, name: &str, rows: u64) {
+        self.inner.rows.insert(name.to_owned(), rows);
     }
 
     /// Keeps a value as the JSON file `name` of the run directory.

@@ -51,7 +51,7 @@ fn live(path: &Path) -> Result<(), crate::Error> {
             std::fs::remove_dir_all(path).ok();
             let dir = RunDir::create_at(path)?;
             // Before anything else: a run without a checkpoint cannot go on.
-            dir.checkpoint(&Draft::new(0))?;
+            dir.checkpoint(&Draft::default())?;
             dir.write_json(RUN_FILE, &1)?;
             dir
         }
@@ -66,15 +66,15 @@ fn live(path: &Path) -> Result<(), crate::Error> {
         let index = sum.count;
         rows.push(&Row { index, text: format!("of {index},\n\"so\"") })?;
         sum = Sum { count: index + 1, indices: sum.indices + index };
-        if sum.count % 5 == 0 {
-            let mut draft = Draft::new(before.resumed);
+        if sum.count.is_multiple_of(5) {
+            let mut draft = Draft::after(&before);
             draft.samples(&mut rows)?;
             draft.file(SUM, &sum)?;
             dir.checkpoint(&draft)?;
             println!("safe {}", sum.count);
             std::io::stdout().flush().expect("a pipe");
         }
-        if sum.count % 10 == 0 {
+        if sum.count.is_multiple_of(10) {
             dir.make_durable()?;
         }
     }
@@ -182,7 +182,7 @@ fn after_a_power_failure_the_run_goes_on_from_what_is_on_the_disk() {
         let mut rows = dir.samples("jobs").unwrap();
         let take = |rows: &mut crate::SampleFile, from: u64, to: u64| {
             (from..to).for_each(|index| rows.push(&Row { index, text: String::new() }).unwrap());
-            let mut draft = Draft::new(0);
+            let mut draft = Draft::default();
             draft.elapsed_ns(to);
             draft.samples(rows).unwrap();
             draft.file(SUM, &to).unwrap();
@@ -221,14 +221,14 @@ fn what_cannot_go_on_is_refused_and_left_as_it_is() {
         assert_eq!(dir.columns("jobs", &["index"]).unwrap()[0].len(), 10);
     };
     refused("no checkpoint.json");
-    let mut draft = Draft::new(0);
+    let mut draft = Draft::default();
     draft.file("../outside", &1).unwrap();
     std::fs::create_dir(root.path().join("run/..").join("x")).unwrap();
     let text = serde_json::json!({"elapsed_ns": 0, "resumed": 0, "rows": {}, "files": {"../x/y": "1"}});
     dir.write_json(crate::CHECKPOINT_FILE, &text).unwrap();
     refused("no plain name");
     assert!(!root.path().join("x/y").exists());
-    let mut draft = Draft::new(0);
+    let mut draft = Draft::default();
     draft.samples(&mut rows).unwrap();
     dir.checkpoint(&draft).unwrap();
     // As an older version's seal left it when it was killed: the samples are sealed and their journal is gone.

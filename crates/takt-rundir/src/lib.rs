@@ -17,7 +17,7 @@ mod seal;
 mod series;
 mod steps;
 
-pub use checkpoint::{CHECKPOINT_FILE, Checkpoint, Draft};
+pub use checkpoint::{CHECKPOINT_FILE, Checkpoint, Claim, Draft};
 pub use cpu::CpuPower;
 pub use dir::{
     HASHES_FILE, RUN_FILE, RunDir, SAMPLES_FOLDER, SUMMARY_FILE, find_runs, set_aside, utc_name, utc_now,

@@ -1,6 +1,7 @@
 //! What can be typed.
 
 pub mod bench;
+pub mod ethercat;
 pub mod kernels;
 
 use std::net::IpAddr;
@@ -70,6 +71,11 @@ pub enum Command {
     Record(Record),
     /// Serve simulated EtherCAT devices at an interface, for any master
     Segment(Segment),
+    /// Capture EtherCAT traffic, and find who is to blame for slow, late and missing frames of any master
+    Ethercat {
+        #[command(subcommand)]
+        what: ethercat::Ethercat,
+    },
     /// Run a simulated robot controller alone (RTDE and dashboard), for other clients
     Simulate(Simulate),
     /// Keep latency goals on running ROS 2 processes, by reservations from an analysis
@@ -169,7 +175,7 @@ pub struct Run {
     /// This very run directory, which must not exist
     #[arg(long, conflicts_with = "runs")]
     pub run_dir: Option<PathBuf>,
-    /// Go on in this run directory, which a kill left (robots that can: daq)
+    /// Go on in this run directory, which a kill left (all robots but ros)
     #[arg(long, conflicts_with_all = ["runs", "run_dir"])]
     pub resume: Option<PathBuf>,
     /// Record what the kernel does, keep the last seconds and the windows of late releases, and name their causes (cell,
@@ -277,6 +283,10 @@ pub struct Segment {
     /// Interface to serve at; a veth pair of its own when absent
     #[arg(long)]
     pub interface: Option<String>,
+    /// Record all frames at both ends into this new file (pcapng), for `takt ethercat analyse` and Wireshark; with --interface
+    /// at that end alone
+    #[arg(long, value_name = "FILE")]
+    pub capture: Option<PathBuf>,
     /// Policy of its thread, such as fifo:98; it stands for hardware
     #[arg(long)]
     pub policy: Option<Policy>,

@@ -55,6 +55,7 @@ fn main() -> ExitCode {
         Command::Check { config } => commands::check::run(&config),
         Command::Record(record) => commands::record::run(&record),
         Command::Segment(segment) => commands::segment::run(&segment),
+        Command::Ethercat { what } => commands::ethercat::run(&what),
         Command::Simulate(simulate) => commands::simulate::run(&simulate),
         Command::Bench { robot: BenchRobot::Faults(bench) } => commands::bench_faults::run(&bench),
         Command::Bench { robot: BenchRobot::Manager(bench) } => commands::bench_manager::run(&bench),

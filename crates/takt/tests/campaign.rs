@@ -114,6 +114,8 @@ fn a_killed_campaign_goes_on_where_it_stopped() {
         1,
     );
     fs::write(&path, other).unwrap();
+    // As if it had been made there: a run whose files were changed would be left out.
+    takt_rundir::RunDir::open(first).unwrap().seal().unwrap();
     let refused = run(["campaign", "resume", dir.to_str().unwrap()]).output().unwrap();
     let said = stderr(&refused);
     assert_eq!(refused.status.code(), Some(2), "{said}");

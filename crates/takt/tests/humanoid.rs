@@ -102,3 +102,53 @@ fn what_cannot_work_is_a_sentence() {
         has(&said, words);
     }
 }
+
+#[test]
+fn a_captured_run_is_analysed_with_the_robots_own_stamps() {
+    let _machine = alone();
+    if no_veth() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (capture, runs) = (folder.path().join("bus.pcapng"), folder.path().join("runs"));
+    let path = capture.to_str().unwrap();
+    let mut segment = Beside::start(run(["segment", "--devices", "59", "--capture", path]));
+    let master = segment.line("stdout", "Master's end of the pair: ");
+    let bench = run([
+        "bench",
+        "humanoid",
+        "--devices",
+        "59",
+        "--seconds",
+        "1",
+        "--wire",
+        &master,
+        "--json",
+        "--runs",
+    ])
+    .arg(&runs)
+    .output()
+    .unwrap();
+    segment.signal(Signal::INT);
+    assert_eq!(segment.end().code(), Some(0), "{}", segment.said("stderr"));
+    let answer = json(&bench);
+    let dir = answer["run"]["run_dir"].as_str().unwrap();
+    let told = run(["ethercat", "analyse", "--json", "--run", dir]).arg(&capture).output().unwrap();
+    let told = json(&told);
+    // One clock, one count: the robot's cycles are the frames of the bus.
+    let cycles = answer["cycles"].as_u64().unwrap();
+    assert!(told["cycles_found"].as_u64() >= Some(cycles * 9 / 10), "{cycles} cycles: {told:#}");
+    assert!(told["cyclic_frames"].as_u64() >= Some(cycles), "{cycles} cycles");
+    assert!(told["in_segment"]["median_us"].as_f64() > Some(0.0) && told["blames"].is_object());
+    assert!(told["capture"]["clock_offset_ns"].is_i64() && told["capture"]["cut"].is_null());
+    let text = run(["ethercat", "analyse"]).arg(&capture).output().unwrap();
+    has(
+        &stdout(&text),
+        &["at the master", "at the segment", "in the segment", "round trip", "note: without"],
+    );
+    // What is no capture, and a capture that would be overwritten.
+    let said = refusal(&run(["ethercat", "analyse", "/dev/zero"]).output().unwrap());
+    has(&said, &["/dev/zero"]);
+    let said = refusal(&run(["ethercat", "capture", "lo"]).arg(&capture).output().unwrap());
+    has(&said, &["lo"]);
+}

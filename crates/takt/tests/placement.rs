@@ -6,9 +6,11 @@ mod takt;
 
 use std::fs;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
+use rustix::process::Signal;
 use serde_json::Value;
-use takt::{TAKT, missing, read_json};
+use takt::{Beside, TAKT, missing, read_json, takt as run};
 use takt_kernels::guest::{Job, Order};
 use takt_kernels::machine::Settings;
 use takt_kernels::packages::Store;
@@ -101,4 +103,28 @@ fn an_isolated_cpu_is_the_attitude_loops_and_the_doctor_measures_it() {
         let check = checks.iter().find(|check| check["id"] == id).unwrap();
         assert!(check["evidence"].as_str().unwrap().contains("CPUs 0-1"), "{check:#}");
     }
+}
+
+/// Interfaces, as another program lists them.
+fn links() -> String {
+    let output = Command::new("ip").args(["-o", "link"]).output();
+    output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default()
+}
+
+#[test]
+fn a_segment_killed_with_sigkill_takes_its_link_with_it() {
+    let namespaces = takt_rt::net::Namespace::new();
+    if missing(&format!("no network namespace: {:?}", namespaces.as_ref().err()), namespaces.is_ok()) {
+        return;
+    }
+    let mut segment = Beside::start(run(["segment", "--devices", "3"]));
+    let master = segment.line("stdout", "Master's end of the pair: ");
+    assert!(links().contains(&master));
+    segment.signal(Signal::KILL);
+    segment.end();
+    let end = Instant::now() + Duration::from_secs(30);
+    while links().contains(&master) && Instant::now() < end {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert!(!links().contains(&master), "{}", links());
 }

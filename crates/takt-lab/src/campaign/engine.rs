@@ -291,10 +291,13 @@ impl Campaign {
     }
 }
 
-/// Whether samples were sealed: the run came to its end, though nobody counts it, and nothing can be added.
+/// Whether samples were sealed and their journals are gone: the run came to its end, though nobody counts it, and nothing can be added.
 fn has_sealed_samples(dir: &Path) -> bool {
     let entries = fs::read_dir(dir.join(takt_rundir::SAMPLES_FOLDER)).into_iter().flatten().flatten();
-    entries.into_iter().any(|entry| entry.path().extension().is_some_and(|extension| extension == "parquet"))
+    entries.map(|entry| entry.path()).any(|path| {
+        path.extension().is_some_and(|extension| extension == "parquet")
+            && !path.with_extension("csv").is_file()
+    })
 }
 
 /// The open runs of a campaign while they are made.

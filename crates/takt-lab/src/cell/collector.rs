@@ -28,7 +28,7 @@ use crate::LabError;
 use crate::collect::{Recorders, Rows, Sample, until_stopped};
 use crate::jobs::Teller;
 use crate::keeper::{MOST_ROWS, Window, rows_kept};
-use takt_rundir::{CpuTime, Measure, RunDir};
+use takt_rundir::{CpuTime, Draft, Measure, RunDir};
 
 /// How often rings are drained: often enough for a live view.
 const PERIOD: Duration = Duration::from_millis(50);
@@ -86,6 +86,12 @@ fn reaction_sample(measure: &Measure) -> Option<Sample<Reaction>> {
     }
 }
 
+/// File of what the thread that times the run saw go wrong.
+pub(super) const TROUBLES_FILE: &str = "cell-troubles.json";
+
+/// What goes wrong and leaves no record, a sentence each: it must outlive a kill as records do.
+pub(super) type Troubles = Arc<Mutex<Vec<String>>>;
+
 /// The sample files.
 #[derive(Debug)]
 struct Files {
@@ -109,10 +115,10 @@ impl Files {
         })
     }
 
-    fn flush(&mut self) -> Result<(), LabError> {
+    fn keep(&mut self, draft: &mut Draft) -> Result<(), LabError> {
         let Self { jobs, frames, unjudged, reactions, worker } = self;
         let worker = worker.iter_mut().flat_map(|(answers, events)| [answers, events]);
-        [jobs, frames, unjudged, reactions].into_iter().chain(worker).try_for_each(Rows::flush)
+        [jobs, frames, unjudged, reactions].into_iter().chain(worker).try_for_each(|rows| rows.keep(draft))
     }
 }
 
@@ -141,6 +147,8 @@ pub struct Collector {
     job_batch: Vec<SsmJob>,
     frame_batch: Vec<FrameRecord>,
     reaction_batch: Vec<Reaction>,
+    lost_before: u64,
+    troubles: Troubles,
     teller: Teller,
 }
 
@@ -203,8 +211,20 @@ impl Collector {
             job_batch: Vec::with_capacity(BATCH),
             frame_batch: Vec::with_capacity(BATCH),
             reaction_batch: Vec::with_capacity(BATCH),
+            lost_before: 0,
+            troubles: Troubles::default(),
             teller: Teller::default(),
         })
+    }
+
+    /// Goes on counting after a resumption, and keeps what goes wrong beside.
+    pub(super) fn going_on(mut self, before: Option<Tally>, troubles: &Troubles) -> Self {
+        self.troubles = Arc::clone(troubles);
+        if let Some(before) = before {
+            self.lost_before = before.lost;
+            self.tally = before.going_on();
+        }
+        self
     }
 
     /// Also tells the jobs to a manager.
@@ -242,23 +262,30 @@ impl Collector {
         self.tally.finish(self.window.bounds(), &mut |reaction| reactions.push(*reaction));
         self.keep_reactions(&mut reactions)?;
         self.save()?;
-        let records = &self.records;
-        let lost = records.jobs.lost()
-            + records.frames.iter().map(|f| f.lost()).sum::<u64>()
-            + records.worker.iter().map(|w| w.lost()).sum::<u64>();
-        Ok(Collected { lost })
+        Ok(Collected { lost: self.tally.lost })
     }
 
-    /// Hands everything to the kernel.
+    /// Hands everything to the kernel, with a checkpoint.
     ///
     /// # Errors
     /// As [`run`](Self::run).
     pub fn save(&mut self) -> Result<(), LabError> {
-        self.files.flush()?;
-        self.series.jobs.save()?;
-        self.series.frames.save()?;
-        self.series.reactions.save()?;
-        Ok(self.dir.write_json(TALLY_FILE, &self.tally)?)
+        let mut draft = self.window.draft();
+        self.files.keep(&mut draft)?;
+        self.series.jobs.keep(&mut draft)?;
+        self.series.frames.keep(&mut draft)?;
+        self.series.reactions.keep(&mut draft)?;
+        self.tally.lost = self.lost_before + self.lost();
+        draft.file(TALLY_FILE, &self.tally)?;
+        draft.file(TROUBLES_FILE, &*self.troubles.lock().unwrap_or_else(PoisonError::into_inner))?;
+        Ok(self.dir.checkpoint(&draft)?)
+    }
+
+    /// Records of this part of the run that found their ring full.
+    fn lost(&self) -> u64 {
+        let Records { jobs, frames, worker, .. } = &self.records;
+        let rings = frames.iter().map(|f| f.lost()).chain(worker.iter().map(|w| w.lost()));
+        jobs.lost() + rings.sum::<u64>()
     }
 
     /// Takes one batch; false when the rings were empty. Jobs are taken before frames and handled after them: a
@@ -274,18 +301,22 @@ impl Collector {
         }
         for frame in &frames {
             if frame.is_judged() {
-                self.files.frames.push(|| *frame)?;
+                if self.window.keeps(frame.arrival_ns) {
+                    self.files.frames.push(|| *frame)?;
+                }
                 self.series.frames.push(frame);
                 let times_ns = [frame.arrival_ns, frame.start_ns, frame.published_ns];
                 self.teller.job(&crate::jobs::PERCEPTION, frame.camera, times_ns);
-            } else {
+            } else if self.window.keeps(frame.arrival_ns) {
                 self.files.unjudged.push(|| *frame)?;
             }
             self.see_frame(frame);
             self.tally.frame(frame, window_ns, &mut |reaction| reactions.push(*reaction));
         }
         for job in &jobs {
-            self.files.jobs.push(|| JobRow::from(job))?;
+            if self.window.keeps(job.planned_ns) {
+                self.files.jobs.push(|| JobRow::from(job))?;
+            }
             self.teller.job(&crate::jobs::SSM, 0, [job.planned_ns, job.wake_ns, job.end_ns]);
             self.series.jobs.push(job);
             self.tally.job(job, window_ns, &mut |reaction| reactions.push(*reaction));
@@ -303,7 +334,9 @@ impl Collector {
         for reaction in reactions.drain(..) {
             self.see_reaction(&reaction);
             self.series.reactions.push(&reaction);
-            self.files.reactions.push(|| ReactionRow::from(&reaction))?;
+            if self.window.keeps(reaction.frame.arrival_ns) {
+                self.files.reactions.push(|| ReactionRow::from(&reaction))?;
+            }
         }
         Ok(())
     }

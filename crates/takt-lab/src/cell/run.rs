@@ -1,5 +1,6 @@
 //! One run of the cell, from a configuration to a sealed run directory.
 
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -13,22 +14,22 @@ use takt_rt::clock::monotonic_ns;
 use takt_rt::exchange::{self, Reader};
 use takt_rt::policy::Policy;
 use takt_rt::thread;
-use takt_rundir::{CpuShare, Measure, RunDir, RunHeader};
+use takt_rundir::{CpuShare, Measure, RUN_FILE, RunDir, RunHeader};
 use takt_view::terminal::TerminalView;
 use takt_view::{CameraSource, CellStatus, ThreadSummary, Urgency, ViewServer, ViewSources};
 
-use super::collector::{Board, Collected, Collector};
+use super::collector::{Board, Collected, Collector, TROUBLES_FILE, Troubles};
 use super::losses::missing;
 use super::rows::{FRAMES, JOBS, PERCEPTION_RESPONSE, REACTION, REACTIONS, SSM_LATENESS, SSM_RESPONSE};
 use super::summary::{RunFacts, besides, summarise};
-use super::tally::{CameraRule, Rules};
+use super::tally::{CameraRule, Rules, TALLY_FILE, Tally};
 use super::verdict::Found;
 use super::watch::Watch;
 use super::worker_rows::{WorkerFactsShort, WorkerSummary};
 use super::{CellFile, CellSummary, scale};
 use crate::LabError;
 use crate::keeper::Window;
-use crate::options::{RunOptions, View};
+use crate::options::{RunOptions, Target, View};
 use crate::session::{self, Session};
 
 /// Time between the start of the last thread, or of the noise, and the measured window: the first frames, the first
@@ -37,6 +38,9 @@ const SETTLE: Duration = Duration::from_millis(1000);
 
 /// The window opens and closes so much later than that is decided, so that collectors know its bounds before a record of it can come.
 const AHEAD: Duration = Duration::from_millis(50);
+
+/// Shortest window of a part of a run that goes on.
+const SHORTEST: Duration = Duration::from_millis(200);
 
 /// How long perception may take over its last frames under full interference.
 const DRAIN_PATIENCE: Duration = Duration::from_secs(20);
@@ -170,6 +174,22 @@ fn until(at_ns: u64) -> Duration {
     Duration::from_nanos(at_ns.saturating_sub(monotonic_ns()))
 }
 
+/// The configuration that a killed run settled on, if it was asked with `file`: what the machine carries is measured once for a run.
+fn settled_before(path: &Path, file: &CellFile) -> Result<CellFile, LabError> {
+    let run: serde_json::Value = RunDir::open(path)?.read_json(RUN_FILE)?;
+    let damaged =
+        |found: String| LabError::damaged(path.join(RUN_FILE), found, "the configuration of a cell");
+    let before: CellFile = serde_json::from_value(run.get("asked").cloned().unwrap_or_default())
+        .map_err(|error| damaged(error.to_string()))?;
+    if before.scale != file.scale || before.name != file.name {
+        return Err(LabError::Config(format!(
+            "--resume {}: it was asked with another \"scale\" or \"name\"; go on with the same configuration, or start a new run",
+            path.display()
+        )));
+    }
+    Ok(before)
+}
+
 /// Runs the cell and leaves a sealed run directory.
 ///
 /// # Errors
@@ -179,6 +199,12 @@ pub fn run(
     options: &RunOptions,
     observe: &mut dyn FnMut(RunEvent<'_>),
 ) -> Result<CellSummary, LabError> {
+    // A run that goes on was settled when it began.
+    let settled = match (&options.target, &file.scale) {
+        (Target::Resume(path), Some(_)) if file.scaled.is_none() => Some(settled_before(path, file)?),
+        _ => None,
+    };
+    let file = settled.as_ref().unwrap_or(file);
     // A bench or campaign has decided for all of its runs; a run alone decides for itself.
     let settled = match file.scaled {
         None if file.scale.is_some() => {
@@ -211,6 +237,9 @@ pub fn run(
             return Err(error.into());
         }
     };
+    let before: Option<Tally> = session.restored(TALLY_FILE)?;
+    let troubles_before: Vec<String> = session.restored(TROUBLES_FILE)?.unwrap_or_default();
+    let troubles: Troubles = Arc::new(Mutex::new(troubles_before.clone()));
     session.header.measures = measures(file);
     let facts = RunFacts {
         policy: file.tasks.policy.name().to_owned(),
@@ -218,11 +247,12 @@ pub fn run(
         cameras: file.cameras.len() as u32,
         deadline_ms: file.tasks.reaction_deadline_ms,
         window_ns: [u64::MAX; 2],
+        before_ns: session.before().as_nanos() as u64,
         records_lost: 0,
         not_granted: cell.not_granted(),
         cpu: CpuShare::default(),
         scaled: file.scaled.clone(),
-        failures: Vec::new(),
+        failures: troubles_before.clone(),
         doubts: Vec::new(),
         longest_still_ms: 0.0,
         losses: file.losses,
@@ -249,9 +279,10 @@ pub fn run(
         cameras: file.cameras.len(),
         threads: Arc::clone(&threads),
     };
-    let window = Window::watched(options.watch.clone());
+    let window = session.new_window(options.watch.clone());
     let (dir, teller) = (session.dir().clone(), session.teller());
     let collector = Collector::new(&dir, records, board, rules(file), &mut session.header.measures, &window)?
+        .going_on(before, &troubles)
         .telling(teller);
     let stop_collector = Arc::new(AtomicBool::new(false));
     let collecting = {
@@ -274,9 +305,13 @@ pub fn run(
 
     std::thread::sleep(SETTLE.saturating_sub(session::SETTLE));
     running.session.start_load(&options.interference)?;
-    let length_ns = options.seconds.map(|seconds| (seconds * 1e9).ceil() as u64);
+    // What was measured before counts; a part is never empty, so that it has a window.
+    let measured_ns = running.facts.before_ns;
+    let length_ns = options.seconds.map(|seconds| {
+        ((seconds * 1e9).ceil() as u64).saturating_sub(measured_ns).max(SHORTEST.as_nanos() as u64)
+    });
     let from_ns = running.open(&window, length_ns)?;
-    let begun = Instant::now();
+    let (measured, begun) = (Duration::from_nanos(measured_ns), Instant::now());
     let mut counted: Option<Instant> = None;
     running.watch.begin();
     while !options.stop.load(Ordering::Acquire) && !views.user_quit() {
@@ -285,6 +320,10 @@ pub fn run(
             break;
         }
         running.watch.punctual_turn(&running.cell);
+        let so_far =
+            running.watch.so_far(&running.cell, &running.names, running.facts.losses.most_link_losses);
+        *troubles.lock().unwrap_or_else(PoisonError::into_inner) =
+            troubles_before.iter().cloned().chain(so_far).collect();
         let ended = running.cell.ended_threads();
         if !ended.is_empty() {
             running.fail(format!("ended before their time: {}", ended.join(", ")));
@@ -300,7 +339,7 @@ pub fn run(
             *threads.lock().unwrap_or_else(PoisonError::into_inner) = count_threads(&running.cell)?;
             counted = Some(Instant::now());
         }
-        observe(RunEvent::Tick { elapsed: begun.elapsed(), status: watched.read().value });
+        observe(RunEvent::Tick { elapsed: measured + begun.elapsed(), status: watched.read().value });
         std::thread::sleep(left.map_or(TICK, |left| TICK.min(left)));
     }
     running.watch.punctual_turn(&running.cell);

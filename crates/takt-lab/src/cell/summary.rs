@@ -30,6 +30,9 @@ pub struct RunFacts {
     pub deadline_ms: f64,
     /// Frames count whose arrival lies in this window, CLOCK_MONOTONIC nanoseconds.
     pub window_ns: [u64; 2],
+    /// Measured time of the parts before a resumption, nanoseconds.
+    #[serde(default)]
+    pub before_ns: u64,
     /// Records that found their ring full.
     pub records_lost: u64,
     /// Settings asked for and not granted.
@@ -298,7 +301,7 @@ fn late(recorder: &Recorder) -> u64 {
 
 fn sum_up(facts: &RunFacts, tally: &Tally) -> CellSummary {
     let [from_ns, to_ns] = facts.window_ns;
-    let seconds = to_ns.saturating_sub(from_ns) as f64 / 1e9;
+    let seconds = to_ns.saturating_sub(from_ns).saturating_add(facts.before_ns) as f64 / 1e9;
     let sum = |of: fn(&CameraTally) -> u64| tally.cameras.iter().map(of).sum::<u64>();
     let stages = Stage::ALL.iter().zip(&tally.stages);
     let unanswered_late = sum(|c| c.unanswered_late);

@@ -66,14 +66,24 @@ impl Watch {
         self.last_turn = Instant::now();
     }
 
+    /// What went wrong until now and stays wrong whatever comes, for a checkpoint.
+    pub(super) fn so_far(&self, cell: &Cell, names: &[String], most_link_losses: u64) -> Vec<String> {
+        let delivers = |feed: &CameraFeed| feed.status() != FeedStatus::Starting;
+        let feeds = cell.feeds().iter().zip(names).zip(&self.ended).filter(|((feed, _), _)| delivers(feed));
+        let cameras = feeds.filter_map(|((feed, name), ended)| camera(feed, name, *ended));
+        self.link_lost(most_link_losses).into_iter().chain(cameras).collect()
+    }
+
+    fn link_lost(&self, most_link_losses: u64) -> Option<String> {
+        let why = self.first_loss.as_deref().unwrap_or("unknown");
+        (self.lost > most_link_losses)
+            .then(|| format!("the robot link was lost {} times; first: {why}", self.lost))
+    }
+
     /// What went wrong, a sentence each. The robot link may be lost so often.
     pub(super) fn troubles(&mut self, cell: &Cell, names: &[String], most_link_losses: u64) -> Vec<String> {
         self.turn(cell);
-        let mut told = Vec::new();
-        if self.lost > most_link_losses {
-            let why = self.first_loss.as_deref().unwrap_or("unknown");
-            told.push(format!("the robot link was lost {} times; first: {why}", self.lost));
-        }
+        let mut told: Vec<String> = self.link_lost(most_link_losses).into_iter().collect();
         for ((feed, name), ended) in cell.feeds().iter().zip(names).zip(&self.ended) {
             told.extend(camera(feed, name, *ended));
         }

@@ -13,8 +13,7 @@ use takt_rundir::Measure;
 
 use super::CyclicFile;
 use crate::LabError;
-use crate::journal::Journal;
-use crate::keeper::Window;
+use crate::journal::{JOURNAL_FILE, Journal};
 use crate::options::RunOptions;
 use crate::robot::Event;
 use crate::session::Session;
@@ -44,8 +43,9 @@ pub fn run(
         measure("lateness", "Wake-up lateness", "wake_ns").since("planned_ns").deadline_ns(deadline_ns),
         measure("response", "Response time", "end_ns").since("planned_ns").deadline_ns(deadline_ns),
     ];
-    let window = Window::watched(options.watch.clone());
+    let window = session.new_window(options.watch.clone());
     let journal = Journal::new(&session.dir().clone(), &mut session.header.measures, &window, file.period())?;
+    let journal = journal.going_on(session.restored(JOURNAL_FILE)?);
     let journal = journal.telling(session.teller(), &crate::jobs::CYCLIC);
     let collector = Collector::start(journal, Duration::from_millis(20))?;
     let stop = Arc::new(AtomicBool::new(false));
@@ -75,11 +75,11 @@ pub fn run(
     session.start_load(&options.interference)?;
     window.open(session.begin_window()?);
     let length = Duration::from_secs_f64(options.seconds.unwrap_or(file.seconds));
-    let begun = Instant::now();
+    let (before, begun) = (session.before(), Instant::now());
     let mut trouble = None;
-    while begun.elapsed() < length && !options.stop.load(Ordering::Acquire) && trouble.is_none() {
-        observe(Event::Tick { elapsed: begun.elapsed(), of: Some(length), line: String::new() });
-        std::thread::sleep(TICK.min(length.saturating_sub(begun.elapsed())));
+    while before + begun.elapsed() < length && !options.stop.load(Ordering::Acquire) && trouble.is_none() {
+        observe(Event::Tick { elapsed: before + begun.elapsed(), of: Some(length), line: String::new() });
+        std::thread::sleep(TICK.min(length.saturating_sub(before + begun.elapsed())));
         trouble = session.load_trouble();
     }
     window.close(session.end_window());
@@ -92,7 +92,7 @@ pub fn run(
     }
     let mut journal = collected.sink;
     journal.close().map_err(LabError::io(session.dir().path()))?;
-    session.header.records_lost = journal.lost;
+    session.header.records_lost = journal.counts.lost;
     journal.releases.finish();
     journal.releases.tell(&mut session.header.measures);
     session.header.problems.extend(journal.releases.stood_still("the task"));

@@ -1,8 +1,8 @@
 //! The sink of the saving task: raw samples, as many as are asked for.
 
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
@@ -25,7 +25,7 @@ pub const DISPLAY: &str = "display";
 const AHEAD_NS: u64 = 10_000_000;
 
 /// A kill loses at most this much.
-const FLUSH_EVERY: Duration = Duration::from_millis(500);
+const FLUSH_EVERY: Duration = Duration::from_millis(200);
 
 /// Edges that are kept in memory where saving is off: 56 MB, as many as by default where it is on, so that both can be compared.
 const MOST_IN_MEMORY: u64 = 1_000_000;
@@ -133,6 +133,20 @@ impl Numbering {
     }
 }
 
+/// What of the edges the kernel has: all that a kill leaves of them.
+#[derive(Clone, Debug, Default)]
+pub struct Flushed {
+    /// Rows of each sample file.
+    pub rows: Vec<(&'static str, u64)>,
+    /// Number of the first edge that is in none of them.
+    pub next_index: u64,
+    /// No more edges are kept: nothing is to be waited for.
+    pub full: bool,
+}
+
+/// The newest, for the thread that writes checkpoints.
+pub type LastFlushed = Arc<Mutex<Flushed>>;
+
 /// Where edges go.
 #[expect(clippy::large_enum_variant, reason = "there is one, and it lasts as long as the run")]
 enum Place {
@@ -153,6 +167,9 @@ pub struct Keep {
     /// Edges kept, over all parts of the run, for whoever asks after the loop.
     kept: Arc<AtomicU64>,
     flushed: Instant,
+    /// Number of the next edge.
+    next_index: u64,
+    last: LastFlushed,
 }
 
 fn io_error(error: takt_rundir::Error) -> io::Error {
@@ -183,6 +200,12 @@ impl Keep {
             display_left: most.saturating_sub(shown),
             kept: Arc::new(AtomicU64::new(kept)),
             flushed: Instant::now(),
+            next_index: window.first_index,
+            last: Arc::new(Mutex::new(Flushed {
+                rows: vec![(EDGES, kept), (LOST, lost_kept), (DISPLAY, shown)],
+                next_index: window.first_index,
+                full: !saving || left == 0,
+            })),
         })
     }
 
@@ -191,22 +214,45 @@ impl Keep {
         Arc::clone(&self.kept)
     }
 
+    /// What the kernel has, also after this has gone to the saving task.
+    pub fn last_flushed(&self) -> LastFlushed {
+        Arc::clone(&self.last)
+    }
+
+    fn publish(&self, rows: [u64; 3]) {
+        let rows = [EDGES, LOST, DISPLAY].into_iter().zip(rows).collect();
+        let full = self.edges_left == 0 || matches!(self.place, Place::Memory { .. });
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner) =
+            Flushed { rows, next_index: self.next_index, full };
+    }
+
     /// Hands everything to the files. Where saving is off, this is the first time that anything is written.
     pub fn finish(&mut self) -> io::Result<()> {
-        match &mut self.place {
+        let rows = match &mut self.place {
             Place::Files { edges, lost, display } => {
-                [edges, lost, display].into_iter().try_for_each(|file| file.flush().map_err(io_error))
+                let mut rows = [0; 3];
+                for (file, rows) in [edges, lost, display].into_iter().zip(&mut rows) {
+                    file.flush().map_err(io_error)?;
+                    *rows = file.rows();
+                }
+                rows
             }
             Place::Memory { dir, edges, lost } => {
-                for (name, rows) in [(EDGES, edges), (LOST, lost)] {
+                let mut counts = [0; 3];
+                for ((name, rows), count) in
+                    [(EDGES, edges), (LOST, lost), (DISPLAY, &mut Vec::new())].into_iter().zip(&mut counts)
+                {
                     let (mut file, _) = dir.continue_samples(name).map_err(io_error)?;
                     rows.iter().try_for_each(|row| file.push(row).map_err(io_error))?;
                     file.flush().map_err(io_error)?;
+                    *count = file.rows();
                     rows.clear();
                 }
-                Ok(())
+                counts
             }
-        }
+        };
+        self.publish(rows);
+        Ok(())
     }
 }
 
@@ -218,6 +264,7 @@ impl EdgeSink for Keep {
         }
         let Some(index) = self.numbering.number(edge) else { return Ok(()) };
         *left -= 1;
+        self.next_index = index + 1;
         let row = EdgeRow::of(index, edge);
         match &mut self.place {
             Place::Files { edges, lost, .. } => {

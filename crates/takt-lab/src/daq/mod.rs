@@ -7,8 +7,8 @@
 //! | `samples/display` | the lines that the saving task showed | `keep_edges` |
 //! | `latency.json` | every edge counted: recorder, trends of maximum and mean, state of the stop rules | some kilobytes |
 //!
-//! `latency.json` is renewed twice a second, whole or not at all. After a kill, `--resume` takes it up and adds the
-//! edges that reached the samples after it.
+//! `latency.json` is part of the run's checkpoint ([`takt_rundir::Checkpoint`]), which is renewed thrice a second. After a kill,
+//! `--resume` takes it up and adds the edges of the checkpoint's samples that are newer.
 
 mod file;
 mod keep;

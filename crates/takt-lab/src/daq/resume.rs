@@ -1,79 +1,18 @@
-//! Going on with a run that was killed.
+//! Edges that reached the samples after the state of a checkpoint was taken.
+//!
+//! Saving task and state are in two threads, so that a checkpoint's rows may be ahead of its state; what they are ahead is added to it.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 
-use takt_rundir::{Machine, RUN_FILE, RunDir, RunHeader};
+use takt_rundir::RunDir;
 
+use super::State;
 use super::keep::{EDGES, EdgeRow, LOST};
-use super::{DaqFile, State};
 use crate::LabError;
 
-/// What a killed run left.
-pub struct Left {
-    /// What it said about itself.
-    pub header: RunHeader,
-    /// All its edges, also those that reached the samples after the last checkpoint.
-    pub state: State,
-    /// Edges that were found in the samples alone.
-    pub replayed: u64,
-}
-
-impl Left {
-    /// Reads what `path` holds, which must be a killed run of `file`.
-    ///
-    /// # Errors
-    /// [`LabError::Config`] where it is another run or has come to its end; [`LabError::Files`].
-    pub fn read(path: &Path, file: &DaqFile) -> Result<Self, LabError> {
-        let dir = RunDir::open(path)?;
-        let refuse = |why: String| Err(LabError::Config(format!("--resume {}: {why}", path.display())));
-        if dir.is_complete() {
-            return refuse("this run has come to its end and is sealed; start a new one".to_owned());
-        }
-        let header = dir.header()?;
-        if header.robot != "daq" {
-            return refuse(format!("a run of {}, not of daq; only those of daq can go on", header.robot));
-        }
-        if let Some(key) = other_key(&dir, file)? {
-            return refuse(format!(
-                "it was asked with another \"{key}\"; go on with the same configuration (its own is under \"asked\" in \
-                 {RUN_FILE}), or start a new run"
-            ));
-        }
-        let mut state = match State::read(&dir)? {
-            Some(state) => state,
-            None => State::new(file)?,
-        };
-        let replayed = replay(&dir, &mut state)?;
-        state.standing.goes_on();
-        state.resumed += 1;
-        Ok(Self { header, state, replayed })
-    }
-
-    /// What differs between the machine that the run began on and this one, a sentence each.
-    pub fn machine_problems(&self) -> Vec<String> {
-        let differences = self.header.machine.differences(&Machine::read());
-        let sentence = |d: takt_rundir::FactDifference| {
-            format!("the run went on where {} was {} instead of {}", d.fact, d.after, d.before)
-        };
-        differences.into_iter().map(sentence).collect()
-    }
-}
-
-/// The first key whose value the run was not asked with. Its length may change.
-fn other_key(dir: &RunDir, file: &DaqFile) -> Result<Option<String>, LabError> {
-    let run: serde_json::Value = dir.read_json(RUN_FILE)?;
-    let now = serde_json::to_value(file).map_err(|error| LabError::Config(error.to_string()))?;
-    let (Some(before), Some(now)) = (run.get("asked").and_then(|asked| asked.as_object()), now.as_object())
-    else {
-        return Ok(Some("configuration".to_owned()));
-    };
-    let keys = before.keys().chain(now.keys()).filter(|key| key.as_str() != "seconds");
-    Ok(keys.into_iter().find(|key| before.get(*key) != now.get(*key)).cloned())
-}
-
 /// Adds the edges that are in the samples and not in the state.
-fn replay(dir: &RunDir, state: &mut State) -> Result<u64, LabError> {
+pub(super) fn replay(dir: &RunDir, state: &mut State) -> Result<u64, LabError> {
     let mut rows = Vec::new();
     for (name, arrived) in [(EDGES, true), (LOST, false)] {
         newer(&dir.sample_path(name), state.next_index, &mut |row| rows.push(row.record(arrived)))?;
@@ -139,6 +78,7 @@ fn parse(line: &str) -> Option<EdgeRow> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::DaqFile;
     use super::*;
     use proptest::prelude::*;
 
@@ -168,7 +108,7 @@ mod tests {
         }
         samples.flush().unwrap();
         if checkpoint_at > 0 {
-            state.write(&dir).unwrap();
+            dir.write_json(super::super::STATE_FILE, &state).unwrap();
         }
         (root, dir, file)
     }

@@ -1,7 +1,7 @@
 //! Running the DAQ loop.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use takt_link_daq::Waiting;
@@ -9,15 +9,15 @@ use takt_robot_daqloop::saving::{Discard, EdgeSink};
 use takt_robot_daqloop::{DaqLoop, DaqOutcome, EdgeRecord};
 use takt_rt::offline::Offline;
 use takt_rt::ring::Consumer;
-use takt_rundir::{Loss, Measure};
+use takt_rundir::{Draft, Loss, Measure, RunDir};
 use takt_stats::Stopped;
 
 use super::DaqFile;
-use super::keep::{EDGES, Keep, Numbering, Window};
-use super::resume::Left;
-use super::state::{Checkpoints, STATE_FILE, State};
+use super::keep::{EDGES, Keep, LastFlushed, Numbering, Window};
+use super::resume::replay;
+use super::state::{STATE_FILE, State};
 use crate::LabError;
-use crate::options::{RunOptions, Target};
+use crate::options::RunOptions;
 use crate::robot::Event;
 use crate::session::Session;
 use crate::summary::RunSummary;
@@ -25,8 +25,8 @@ use crate::summary::RunSummary;
 const TICK: Duration = Duration::from_millis(100);
 /// How often the records are read. The rings hold some hundred times what comes meanwhile.
 const READ: Duration = Duration::from_millis(4);
-/// How often the state is written: a kill loses at most twice this.
-const CHECKPOINT: Duration = Duration::from_millis(500);
+/// How often the state is written: a kill loses at most thrice this.
+const CHECKPOINT: Duration = Duration::from_millis(300);
 
 /// Runs the loop and leaves a sealed run directory.
 ///
@@ -37,11 +37,18 @@ pub fn run(
     options: &RunOptions,
     observe: &mut dyn FnMut(Event<'_>),
 ) -> Result<RunSummary, LabError> {
-    let left = match &options.target {
-        Target::Resume(path) => Some(Left::read(path, file)?),
-        Target::Below(_) | Target::Exactly(_) => None,
-    };
     let mut session = Session::create("daq", &file.label(), file, options)?;
+    let mut state = match session.restored(STATE_FILE)? {
+        Some(state) => state,
+        None => State::new(file)?,
+    };
+    state.resumed = session.resumed();
+    if state.resumed > 0 {
+        let replayed = replay(session.dir(), &mut state)?;
+        state.standing.goes_on();
+        session.note("resumed", &state.resumed)?;
+        session.note("edges_found_in_samples", &replayed)?;
+    }
     let (offline, online) = match &file.offline_cpus {
         Some(cpus) => Offline::take(cpus),
         None => Default::default(),
@@ -51,19 +58,15 @@ pub fn run(
         return Err(LabError::Config(format!("offline_cpus: {}", online.join("; "))));
     }
     session.header.verdict = file.verdict.clone();
-    let started = start(file, left.as_ref(), &session);
-    let Started { daq, records, mut keep, kept, window } = match started {
+    let started = start(file, state.next_index, &session);
+    let Started { daq, records, mut keep, kept, flushed, window } = match started {
         Ok(started) => started,
         Err(error) => {
             session.discard();
             return Err(error);
         }
     };
-    let mut state = match &left {
-        Some(left) => left.state.clone(),
-        None => State::new(file)?,
-    };
-    describe(&mut session, file, &daq, left.as_ref())?;
+    describe(&mut session, file, &daq)?;
     if file.offline_cpus.is_some() {
         session.note("offline_cpus", &offline.taken())?;
         session.header.not_granted.extend(online.iter().map(|why| format!("offline_cpus: {why}")));
@@ -74,12 +77,7 @@ pub fn run(
     session.start_load(&options.interference)?;
     session.begin_window()?;
     let from_ns = window.open();
-    // A resumed run's window is that of all its parts; after a reboot the clock began again.
-    let first_ns =
-        left.as_ref().and_then(|left| left.header.measures.first()?.window_ns).map_or(from_ns, |w| w[0]);
-    for measure in &mut session.header.measures {
-        measure.window_ns = Some([first_ns.min(from_ns), u64::MAX]);
-    }
+    session.window([from_ns, u64::MAX]);
     session.write()?;
     let mut reader = Reader {
         numbering: Numbering::new(&window),
@@ -89,11 +87,11 @@ pub fn run(
         from_ns,
         stopped: None,
     };
-    let mut checkpoints = Checkpoints::start(session.dir())?;
+    let mut checkpoints = Checkpoints::new(&session, flushed);
     let length = Duration::from_secs_f64(options.seconds.unwrap_or(file.seconds));
     let before = Duration::from_nanos(state.elapsed_ns);
     let begun = Instant::now();
-    let (mut ticked, mut written) = (None::<Instant>, Instant::now());
+    let mut ticked = None::<Instant>;
     let mut trouble = None;
     loop {
         reader.read(&mut state, keep.as_mut());
@@ -109,9 +107,7 @@ pub fn run(
             observe(Event::Tick { elapsed, of: Some(length), line: state.line() });
             trouble = session.load_trouble();
         }
-        if written.elapsed() >= CHECKPOINT && checkpoints.offer(&state) {
-            written = Instant::now();
-        }
+        checkpoints.turn(&state)?;
         std::thread::sleep(READ.min(length.saturating_sub(elapsed)));
     }
     // In a campaign it is shorter than asked: it stays open and goes on when the campaign does.
@@ -127,13 +123,10 @@ pub fn run(
     let outcome = outcome.map_err(|error| LabError::Config(error.to_string()))?;
     // What was in the ring when the loop ended.
     reader.read(&mut state, keep.as_mut());
-    if let Some(problem) = checkpoints.end() {
-        session.header.problems.push(format!("checkpoints: {problem}"));
-    }
     if let Some(keep) = &mut keep {
         keep.finish().map_err(LabError::io(session.dir().path()))?;
     }
-    state.write(session.dir())?;
+    checkpoints.write(&state)?;
     let whole = kept.load(Ordering::Relaxed) == state.recorder.count();
     conclude(&mut session, file, &state, &outcome, reader.stopped, whole)?;
     if cut_off {
@@ -150,21 +143,61 @@ struct Started {
     /// Where saving is off: this thread keeps edges, in memory.
     keep: Option<Keep>,
     kept: Arc<std::sync::atomic::AtomicU64>,
+    flushed: LastFlushed,
     window: Arc<Window>,
 }
 
-fn start(file: &DaqFile, left: Option<&Left>, session: &Session) -> Result<Started, LabError> {
-    let first_index = left.map_or(0, |left| left.state.next_index);
+fn start(file: &DaqFile, first_index: u64, session: &Session) -> Result<Started, LabError> {
     let most = file.stop.edges.map_or(u64::MAX, |edges| edges.saturating_sub(first_index));
     let window = Arc::new(Window::new(most, first_index));
     let keep = Keep::new(session.dir(), file.saving.enabled, file.keep_edges, &window)?;
-    let kept = keep.kept();
+    let (kept, flushed) = (keep.kept(), keep.last_flushed());
     let (sink, keep): (Box<dyn EdgeSink>, _) =
         if file.saving.enabled { (Box::new(keep), None) } else { (Box::new(Discard), Some(keep)) };
     let started = DaqLoop::start_saving(&file.config(), sink);
     let mut daq = started.map_err(|error| LabError::Config(error.to_string()))?;
     let records = daq.take_records().ok_or_else(|| LabError::internal("the ring of records"))?;
-    Ok(Started { daq, records, keep, kept, window })
+    Ok(Started { daq, records, keep, kept, flushed, window })
+}
+
+/// Writes checkpoints: state and rows that belong together.
+struct Checkpoints {
+    dir: RunDir,
+    empty: Draft,
+    flushed: LastFlushed,
+    written: Instant,
+    /// A state that waits until the saving task has handed its edges to the kernel.
+    waiting: Option<(State, Instant)>,
+}
+
+impl Checkpoints {
+    fn new(session: &Session, flushed: LastFlushed) -> Self {
+        let (dir, empty) = (session.dir().clone(), session.new_window(None).draft());
+        Self { dir, empty, flushed, written: Instant::now(), waiting: None }
+    }
+
+    /// Takes the state every now and then, and writes it as soon as its edges are in the files, or some time later whatever became of
+    /// the saving task: counting must not depend on it.
+    fn turn(&mut self, state: &State) -> Result<(), LabError> {
+        if self.waiting.is_none() && self.written.elapsed() >= CHECKPOINT {
+            self.waiting = Some((state.clone(), Instant::now()));
+        }
+        let Some((taken, since)) = self.waiting.take() else { return Ok(()) };
+        let flushed = self.flushed.lock().unwrap_or_else(PoisonError::into_inner);
+        let ready = flushed.full || flushed.next_index >= taken.next_index || since.elapsed() >= CHECKPOINT;
+        drop(flushed);
+        if ready {
+            return self.write(&taken);
+        }
+        self.waiting = Some((taken, since));
+        Ok(())
+    }
+
+    fn write(&mut self, state: &State) -> Result<(), LabError> {
+        self.written = Instant::now();
+        let flushed = self.flushed.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        Ok(self.dir.checkpoint(&state.keep(&flushed, self.empty.clone())?)?)
+    }
 }
 
 /// Takes the records of the window into the state.
@@ -200,12 +233,7 @@ impl Reader {
 }
 
 /// What is known before the window.
-fn describe(
-    session: &mut Session,
-    file: &DaqFile,
-    daq: &DaqLoop,
-    left: Option<&Left>,
-) -> Result<(), LabError> {
+fn describe(session: &mut Session, file: &DaqFile, daq: &DaqLoop) -> Result<(), LabError> {
     let latency = Measure::new("latency", "Latency of an edge", EDGES, "latency_ns");
     let timed = |measure: Measure| Measure { time_column: Some("sent_ns".to_owned()), ..measure };
     let latency = Measure { deadline_ns: file.deadline_ns(), ..latency };
@@ -221,13 +249,6 @@ fn describe(
     let granted: Vec<_> = daq.granted().iter().map(|(_, granted)| granted).collect();
     session.note("threads", &granted)?;
     session.note("link", &daq.link().description)?;
-    if let Some(left) = left {
-        session.header.started_utc.clone_from(&left.header.started_utc);
-        session.header.problems.clone_from(&left.header.problems);
-        session.header.problems.extend(left.machine_problems());
-        session.note("resumed", &left.state.resumed)?;
-        session.note("edges_found_in_samples", &left.replayed)?;
-    }
     Ok(())
 }
 

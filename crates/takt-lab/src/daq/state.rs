@@ -1,15 +1,14 @@
 //! What a run knows of all its edges, in constant memory: what a kill must not take.
 
 use std::path::Path;
-use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
-use std::thread::JoinHandle;
 
 use serde::{Deserialize, Serialize};
 use takt_robot_daqloop::EdgeRecord;
-use takt_rundir::RunDir;
+use takt_rundir::{Draft, RunDir};
 use takt_stats::{MaxTrend, MeanTrend, Recorder, Stop, Stopped};
 
 use super::DaqFile;
+use super::keep::Flushed;
 use super::standing::Standing;
 use crate::LabError;
 
@@ -108,12 +107,15 @@ impl State {
         format!("{} edges, mean {mean_us:.2} us, max {max_us:.2} us{lost}", self.recorder.count())
     }
 
-    /// Writes it whole or not at all.
+    /// Puts it into a checkpoint, with what of the sample files belongs to it.
     ///
     /// # Errors
     /// [`LabError::Files`].
-    pub fn write(&self, dir: &RunDir) -> Result<(), LabError> {
-        Ok(dir.write_json(STATE_FILE, self)?)
+    pub(super) fn keep(&self, flushed: &Flushed, mut draft: Draft) -> Result<Draft, LabError> {
+        flushed.rows.iter().for_each(|(name, rows)| draft.rows(name, *rows));
+        draft.elapsed_ns(self.elapsed_ns);
+        draft.file(STATE_FILE, self)?;
+        Ok(draft)
     }
 
     /// What the last run left; None where it did not come to write anything.
@@ -125,60 +127,5 @@ impl State {
             return Ok(None);
         }
         Ok(Some(dir.read_json(STATE_FILE)?))
-    }
-}
-
-/// Writes states from a thread of its own: a slow disk must not keep the reader of the records from its ring.
-pub struct Checkpoints {
-    sender: Option<SyncSender<Box<State>>>,
-    writer: Option<JoinHandle<Option<String>>>,
-}
-
-impl Checkpoints {
-    /// Into `dir`.
-    ///
-    /// # Errors
-    /// [`LabError::Files`] where no thread can be started.
-    pub fn start(dir: &RunDir) -> Result<Self, LabError> {
-        let (sender, receiver) = sync_channel::<Box<State>>(1);
-        let own = dir.clone();
-        let body = move || {
-            let _registration = takt_rt::census::Registration::exempt_self("checkpoints");
-            let mut problem = None;
-            for state in receiver {
-                if let Err(error) = state.write(&own) {
-                    problem.get_or_insert(error.to_string());
-                }
-            }
-            problem
-        };
-        let writer = std::thread::Builder::new()
-            .name("daq-checkpoint".to_owned())
-            .spawn(body)
-            .map_err(LabError::io(dir.path()))?;
-        Ok(Self { sender: Some(sender), writer: Some(writer) })
-    }
-
-    /// Hands over a state; false when the writer still has the one before, and this turn is left out.
-    pub fn offer(&self, state: &State) -> bool {
-        match &self.sender {
-            Some(sender) => !matches!(sender.try_send(Box::new(state.clone())), Err(TrySendError::Full(_))),
-            None => false,
-        }
-    }
-
-    /// Waits until everything is written; what could not be.
-    pub fn end(&mut self) -> Option<String> {
-        self.sender = None;
-        match self.writer.take()?.join() {
-            Ok(problem) => problem,
-            Err(_) => Some("the thread that writes checkpoints has panicked".to_owned()),
-        }
-    }
-}
-
-impl Drop for Checkpoints {
-    fn drop(&mut self) {
-        self.end();
     }
 }

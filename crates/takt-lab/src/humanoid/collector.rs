@@ -3,6 +3,7 @@
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use takt_link_ethercat::control::LinkEvent;
 use takt_link_ethercat::segment::Truth;
 use takt_robot_humanoid::run::CycleRecord;
@@ -15,7 +16,7 @@ use crate::LabError;
 use crate::collect::{Recorders, Rows, Sample, until_stopped};
 use crate::jobs::{self, Teller};
 use crate::keeper::{Window, rows_kept};
-use crate::releases::{Job, Releases};
+use crate::releases::{Job, Releases, Seen};
 
 /// How often rings are drained.
 const PERIOD: Duration = Duration::from_millis(20);
@@ -33,21 +34,22 @@ pub(super) struct Rings {
     pub truth: Option<Consumer<Truth>>,
 }
 
+/// When a value was measured is the time column of its measure, so that recorder and samples count the same.
 fn cycle_sample(measure: &Measure) -> Option<Sample<CycleRow>> {
     match measure.name.as_str() {
-        "period" => Some(|r| (r.planned_ns, r.wake_ns.saturating_sub(r.previous_wake_ns))),
+        "period" => Some(|r| (r.previous_wake_ns, r.wake_ns.saturating_sub(r.previous_wake_ns))),
         "lateness" => Some(|r| (r.planned_ns, r.wake_ns.saturating_sub(r.planned_ns))),
         "response" => Some(|r| (r.planned_ns, r.end_ns.saturating_sub(r.planned_ns))),
-        "exchange" => Some(|r| (r.planned_ns, r.exchanged_ns.saturating_sub(r.wake_ns))),
+        "exchange" => Some(|r| (r.wake_ns, r.exchanged_ns.saturating_sub(r.wake_ns))),
         _ => None,
     }
 }
 
 fn latency_sample(measure: &Measure) -> Option<Sample<LatencyRow>> {
     match measure.name.as_str() {
-        "sensor" => Some(|r| (r.seen_ns, r.seen_ns.saturating_sub(r.event_ns))),
-        "command" => Some(|r| (r.applied_ns, r.applied_ns.saturating_sub(r.seen_ns))),
-        "reaction" => Some(|r| (r.applied_ns, r.applied_ns.saturating_sub(r.event_ns))),
+        "sensor" => Some(|r| (r.event_ns, r.seen_ns.saturating_sub(r.event_ns))),
+        "command" => Some(|r| (r.seen_ns, r.applied_ns.saturating_sub(r.seen_ns))),
+        "reaction" => Some(|r| (r.event_ns, r.applied_ns.saturating_sub(r.event_ns))),
         _ => None,
     }
 }
@@ -64,14 +66,20 @@ pub(super) struct Collector {
     previous_wake_ns: Option<u64>,
     releases: Releases,
     collected: Collected,
+    dir: RunDir,
+    lost_before: u64,
     teller: Teller,
 }
 
-/// What the collector ends with.
-#[derive(Default)]
+/// File of what is counted.
+pub(super) const COUNTS_FILE: &str = "humanoid.json";
+
+/// What the collector counts, over all parts of a resumed run.
+#[derive(Clone, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub(super) struct Collected {
     /// Events of the wire.
-    pub events: Vec<LinkEvent>,
+    pub events: Vec<String>,
     /// Events beyond those.
     pub more_events: u64,
     /// Latencies within the window.
@@ -94,6 +102,8 @@ pub(super) struct Collected {
     pub exchange_sum_ns: u64,
     /// Records that found their ring full.
     pub lost: u64,
+    /// Releases of the controller.
+    releases: Option<Seen>,
 }
 
 impl Collector {
@@ -104,10 +114,15 @@ impl Collector {
         measures: &mut [Measure],
         period_ns: u64,
         window: &Window,
+        before: Option<Collected>,
         teller: Teller,
     ) -> Result<Self, LabError> {
-        let releases = Releases::new(period_ns, window, measures, &["lateness", "response"]);
+        let collected = before.unwrap_or_default();
+        let releases = Releases::new(period_ns, window, measures, &["lateness", "response"])
+            .going_on(collected.releases.as_ref());
         Ok(Self {
+            dir: dir.clone(),
+            lost_before: collected.lost,
             rings,
             releases,
             window: window.clone(),
@@ -117,7 +132,7 @@ impl Collector {
             latency_recorders: Recorders::open(dir, measures, window, latency_sample)?,
             joiner: Joiner::default(),
             previous_wake_ns: None,
-            collected: Collected::default(),
+            collected,
             teller,
         })
     }
@@ -129,16 +144,20 @@ impl Collector {
             Ok(())
         };
         until_stopped(&mut self, stop, PERIOD, empty, Self::save)?;
-        self.collected.lost = self.rings.records.lost();
         self.releases.finish();
         Ok((self.collected, self.releases))
     }
 
     fn save(&mut self) -> Result<(), LabError> {
-        self.cycles.flush()?;
-        self.latencies.flush()?;
-        self.cycle_recorders.save()?;
-        self.latency_recorders.save()
+        self.collected.lost = self.lost_before + self.rings.records.lost();
+        self.collected.releases = Some(self.releases.seen());
+        let mut draft = self.window.draft();
+        self.cycles.keep(&mut draft)?;
+        self.latencies.keep(&mut draft)?;
+        self.cycle_recorders.keep(&mut draft)?;
+        self.latency_recorders.keep(&mut draft)?;
+        draft.file(COUNTS_FILE, &self.collected)?;
+        Ok(self.dir.checkpoint(&draft)?)
     }
 
     /// Takes one batch; false when the rings were empty.
@@ -151,7 +170,7 @@ impl Collector {
         }
         for event in events {
             if self.collected.events.len() < MOST_EVENTS {
-                self.collected.events.push(event);
+                self.collected.events.push(event.to_string());
             } else {
                 self.collected.more_events += 1;
             }
@@ -177,7 +196,9 @@ impl Collector {
             _ => Some(end_ns.saturating_sub(planned_ns)),
         });
         let Some(previous_wake_ns) = self.previous_wake_ns.replace(record.wake_ns) else { return Ok(()) };
-        if self.window.elapsed_ns(record.planned_ns).is_none() {
+        // A period counts where it began within the window; so does its cycle, so that rows and recorders hold the same.
+        if [record.planned_ns, previous_wake_ns].iter().any(|at_ns| self.window.elapsed_ns(*at_ns).is_none())
+        {
             return Ok(());
         }
         let all = &mut self.collected;

@@ -38,13 +38,13 @@ pub struct Cycles {
 }
 
 /// The latencies of all events of a run, in constant size.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct Latencies {
     /// Sensor, command, reaction.
     all: [Spread; 3],
 }
 
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 struct Spread {
     count: u64,
     min_ns: u64,
@@ -158,6 +158,8 @@ mod tests {
             index: 0,
             planned_ns: wake_ns,
             wake_ns,
+            sent_ns: wake_ns,
+            taken_ns: wake_ns,
             exchanged_ns: wake_ns,
             end_ns: wake_ns,
             exchange_ns: 0,

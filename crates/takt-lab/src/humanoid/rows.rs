@@ -19,6 +19,11 @@ pub struct CycleRow {
     pub wake_ns: u64,
     /// Wake-up of the cycle before; the difference is the control period. The same as `wake_ns` in the first line.
     pub previous_wake_ns: u64,
+    /// When the frame was about to be handed to the wire.
+    pub sent_ns: u64,
+    /// When the answer to the frame of the cycle before (in a waiting exchange: of this one) had been taken; 0 when it was not
+    /// there.
+    pub taken_ns: u64,
     /// Inputs fetched, outputs sent, readers served.
     pub exchanged_ns: u64,
     /// Plan of the next cycle made.
@@ -51,6 +56,8 @@ impl CycleRow {
             planned_ns: r.planned_ns,
             wake_ns: r.wake_ns,
             previous_wake_ns,
+            sent_ns: r.sent_ns,
+            taken_ns: r.taken_ns,
             exchanged_ns: r.exchanged_ns,
             end_ns: r.end_ns,
             exchange_ns: r.exchange_ns,

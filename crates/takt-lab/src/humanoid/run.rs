@@ -16,7 +16,7 @@ use takt_rt::thread::{self, Handle};
 use takt_rundir::Measure;
 
 use super::HumanoidFile;
-use super::collector::{Collected, Collector, Rings};
+use super::collector::{COUNTS_FILE, Collected, Collector, Rings};
 use super::rows::{CYCLES, LATENCIES};
 use super::wire;
 use crate::LabError;
@@ -90,15 +90,15 @@ pub fn run(
     session.start_load(&options.interference)?;
     robot.window.open(session.begin_window()?);
     let length = Duration::from_secs_f64(options.seconds.unwrap_or(file.seconds));
-    let begun = Instant::now();
+    let (before, begun) = (session.before(), Instant::now());
     let mut trouble = None;
-    while begun.elapsed() < length
+    while before + begun.elapsed() < length
         && !options.stop.load(Ordering::Acquire)
         && trouble.is_none()
         && !robot.running.is_finished()
     {
-        observe(Event::Tick { elapsed: begun.elapsed(), of: Some(length), line: robot.line() });
-        std::thread::sleep(TICK.min(length.saturating_sub(begun.elapsed())));
+        observe(Event::Tick { elapsed: before + begun.elapsed(), of: Some(length), line: robot.line() });
+        std::thread::sleep(TICK.min(length.saturating_sub(before + begun.elapsed())));
         trouble = session.load_trouble();
     }
     robot.window.close(session.end_window());
@@ -168,13 +168,14 @@ impl Robot {
         };
         let (records_in, records) = ring::ring((RING_S * file.motion.rate_hz) as usize + 64);
         session.header.measures = measures(file, behind.truth.is_some());
-        let window = Window::watched(options.watch.clone());
+        let window = session.new_window(options.watch.clone());
+        let before: Option<Collected> = session.restored(COUNTS_FILE)?;
         let dir = session.dir().clone();
         let teller = session.teller();
         let rings = Rings { records, events, truth: behind.truth.take() };
         let period_ns = file.motion.period().as_nanos() as u64;
         let measures = &mut session.header.measures;
-        let collector = Collector::new(&dir, rings, measures, period_ns, &window, teller)?;
+        let collector = Collector::new(&dir, rings, measures, period_ns, &window, before, teller)?;
         let done = Arc::new(AtomicBool::new(false));
         let stop = Arc::clone(&done);
         let collecting =
@@ -261,9 +262,9 @@ impl Robot {
         releases.tell(&mut header.measures);
         header.problems.extend(releases.stood_still("the motion controller"));
         header.losses = file.losses.judge(&collected, finished.port.frames_per_cycle() as u64);
-        header.figures = figures(file, &finished, &collected, &releases, self.devices, self.bring_up, reads);
-        let told: Vec<String> = collected.events.iter().map(ToString::to_string).collect();
-        session.note("events", &told)?;
+        let seen = (&collected, &releases);
+        header.figures = figures(file, &finished, seen, self.devices, self.bring_up, reads);
+        session.note("events", &collected.events)?;
         session.note("more_events", &collected.more_events)?;
         session.note("mode", &finished.mode)?;
         session.note("timing", finished.port.timing())
@@ -308,8 +309,7 @@ fn tempfile_works(folder: &std::path::Path) -> bool {
 fn figures(
     file: &HumanoidFile,
     finished: &Finished,
-    collected: &Collected,
-    releases: &Releases,
+    (collected, releases): (&Collected, &Releases),
     devices: usize,
     bring_up: Duration,
     reads: u64,

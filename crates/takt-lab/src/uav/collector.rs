@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use takt_robot_uav::UavConfig;
 use takt_robot_uav::flight::Records;
 use takt_robot_uav::plant::Loss;
@@ -18,7 +19,7 @@ use crate::LabError;
 use crate::collect::{Recorders, Rows, Sample, until_stopped};
 use crate::jobs::{self, Teller};
 use crate::keeper::Window;
-use crate::releases::{Job, Releases};
+use crate::releases::{Job, Releases, Seen};
 
 /// How often rings are drained.
 const PERIOD: Duration = Duration::from_millis(50);
@@ -26,22 +27,40 @@ const PERIOD: Duration = Duration::from_millis(50);
 /// Records taken from a ring at once.
 const BATCH: usize = 1024;
 
+/// File of what is counted of the flight.
+pub(super) const FLIGHT_FILE: &str = "flight.json";
+
 /// How the flight went.
 #[derive(Debug)]
 pub(super) struct Flown {
     ideal: Simulation,
+    /// What is counted, over all parts of a resumed run; each of them is a flight from the start.
+    pub counts: Counts,
+    /// Number of the newest force command, and since when it has been used.
+    force: (u64, u64),
+}
+
+/// What is counted of a flight.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Counts {
+    /// Attitude jobs, whatever became of the vehicle.
+    pub done: u64,
+    /// Those until the vehicle was lost.
     jobs: u64,
     errors: Errors,
     deviations: Errors,
     at_limit: u64,
     loss: Option<(f64, Loss)>,
-    /// Number of the newest force command, and since when it has been used.
-    force: (u64, u64),
     oldest_force_ns: u64,
     latest_ns: u64,
+    /// Records that found their ring full.
+    pub lost: u64,
+    /// Releases of the attitude loop, and of the position loop.
+    releases: [Seen; 2],
 }
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 struct Errors {
     sum_squares_m2: f64,
     max_m: f64,
@@ -59,56 +78,53 @@ impl Errors {
 }
 
 impl Flown {
-    fn new(config: &UavConfig) -> Result<Self, LabError> {
+    fn new(config: &UavConfig, before: Option<Counts>) -> Result<Self, LabError> {
         Ok(Self {
             ideal: Simulation::new(config).map_err(LabError::Config)?,
-            jobs: 0,
-            errors: Errors::default(),
-            deviations: Errors::default(),
-            at_limit: 0,
-            loss: None,
+            counts: before.unwrap_or_default(),
             force: (0, 0),
-            oldest_force_ns: 0,
-            latest_ns: 0,
         })
     }
 
     /// Counts a job, and returns how far the vehicle is from where punctual jobs would have brought it.
     fn see(&mut self, job: &AttitudeRecord, epoch_ns: u64) -> f64 {
+        let counts = &mut self.counts;
+        counts.done += 1;
         let time_ns = job.wake_ns.saturating_sub(epoch_ns);
         let ideal_m = self.ideal.punctual_at(time_ns).position_m;
         let deviation_m =
             ideal_m.iter().zip(&job.position_m).map(|(a, b)| (a - b) * (a - b)).sum::<f64>().sqrt();
         // A lost vehicle stays where it was lost; what it would still do to the figures says nothing.
-        if self.loss.is_none() {
-            self.jobs += 1;
-            if self.jobs == 1 || job.force_sequence != self.force.0 {
+        if counts.loss.is_none() {
+            counts.jobs += 1;
+            if self.force.1 == 0 || job.force_sequence != self.force.0 {
                 self.force = (job.force_sequence, job.wake_ns);
             }
-            self.oldest_force_ns = self.oldest_force_ns.max(job.wake_ns.saturating_sub(self.force.1));
-            self.latest_ns = self.latest_ns.max(job.lateness_ns());
-            self.errors.add(job.position_error_m);
-            self.deviations.add(deviation_m);
-            self.at_limit += u64::from(job.rotors_at_limit != 0);
-            self.loss = job.loss.map(|why| (time_ns as f64 / 1e9, why));
+            counts.oldest_force_ns = counts.oldest_force_ns.max(job.wake_ns.saturating_sub(self.force.1));
+            counts.latest_ns = counts.latest_ns.max(job.lateness_ns());
+            counts.errors.add(job.position_error_m);
+            counts.deviations.add(deviation_m);
+            counts.at_limit += u64::from(job.rotors_at_limit != 0);
+            counts.loss = job.loss.map(|why| (time_ns as f64 / 1e9, why));
         }
         deviation_m
     }
 
     /// Single figures. Those of a lost flight are of the time until then.
     pub(super) fn figures(&self) -> BTreeMap<String, f64> {
+        let counts = &self.counts;
         let mut figures: BTreeMap<String, f64> = [
-            ("position_rms_m", self.errors.rms_m(self.jobs)),
-            ("max_position_error_m", self.errors.max_m),
-            ("deviation_rms_m", self.deviations.rms_m(self.jobs)),
-            ("max_deviation_m", self.deviations.max_m),
-            ("rotors_at_limit_share", self.at_limit as f64 / self.jobs.max(1) as f64),
-            ("oldest_force_ms", self.oldest_force_ns as f64 / 1e6),
-            ("diverged", f64::from(u8::from(self.loss.is_some()))),
+            ("position_rms_m", counts.errors.rms_m(counts.jobs)),
+            ("max_position_error_m", counts.errors.max_m),
+            ("deviation_rms_m", counts.deviations.rms_m(counts.jobs)),
+            ("max_deviation_m", counts.deviations.max_m),
+            ("rotors_at_limit_share", counts.at_limit as f64 / counts.jobs.max(1) as f64),
+            ("oldest_force_ms", counts.oldest_force_ns as f64 / 1e6),
+            ("diverged", f64::from(u8::from(counts.loss.is_some()))),
         ]
         .map(|(name, value)| (name.to_owned(), value))
         .into();
-        if let Some((at_s, _)) = self.loss {
+        if let Some((at_s, _)) = counts.loss {
             figures.insert("diverged_at_s".to_owned(), at_s);
         }
         figures
@@ -117,7 +133,7 @@ impl Flown {
     /// What went wrong with the flight, in a sentence, with what it flew on: a position loop that is late for seconds
     /// loses the vehicle as surely as the attitude loop.
     pub(super) fn loss(&self) -> Option<String> {
-        let (at_s, why) = self.loss?;
+        let (at_s, why) = self.counts.loss?;
         let how = match why {
             Loss::Position => "it was too far from its reference",
             Loss::Tilt => "it tilted too far",
@@ -128,8 +144,8 @@ impl Flown {
         Some(format!(
             "the vehicle was lost after {at_s:.3} s: {how}. Until then the attitude loop was late by at most {:.3} ms, and \
              flew on one force command of the position loop for up to {:.1} ms",
-            self.latest_ns as f64 / 1e6,
-            self.oldest_force_ns as f64 / 1e6
+            self.counts.latest_ns as f64 / 1e6,
+            self.counts.oldest_force_ns as f64 / 1e6
         ))
     }
 }
@@ -161,6 +177,9 @@ pub(super) struct Collector {
     attitude_recorders: Recorders<AttitudeRecord>,
     position_recorders: Recorders<PositionRecord>,
     flown: Flown,
+    dir: RunDir,
+    window: Window,
+    lost_before: u64,
     releases: [Releases; 2],
     teller: Teller,
 }
@@ -182,15 +201,20 @@ impl Collector {
         config: &UavConfig,
         measures: &mut [Measure],
         window: &Window,
+        before: Option<Counts>,
         teller: Teller,
     ) -> Result<Self, LabError> {
         let releases = |period: Duration, names: &[&str]| {
             let period_ns = u64::try_from(period.as_nanos()).unwrap_or(u64::MAX);
             Releases::new(period_ns, window, measures, names)
         };
-        let attitude = releases(config.attitude.period(), &["lateness", "response"]);
-        let position = releases(config.position.period(), &["position-lateness"]);
+        let seen = |task: usize| before.as_ref().map(|counts| &counts.releases[task]);
+        let attitude = releases(config.attitude.period(), &["lateness", "response"]).going_on(seen(0));
+        let position = releases(config.position.period(), &["position-lateness"]).going_on(seen(1));
         Ok(Self {
+            dir: dir.clone(),
+            window: window.clone(),
+            lost_before: before.as_ref().map_or(0, |counts| counts.lost),
             releases: [attitude, position],
             records,
             attitude: Rows::new(dir, ATTITUDE)?,
@@ -198,7 +222,7 @@ impl Collector {
             telemetry: Rows::new(dir, TELEMETRY)?,
             attitude_recorders: Recorders::open(dir, measures, window, attitude_sample)?,
             position_recorders: Recorders::open(dir, measures, window, position_sample)?,
-            flown: Flown::new(config)?,
+            flown: Flown::new(config, before)?,
             teller,
         })
     }
@@ -214,18 +238,22 @@ impl Collector {
             Ok(())
         };
         until_stopped(&mut self, stop, PERIOD, empty, Self::save)?;
-        let Records { attitude, position, telemetry } = &self.records;
-        let lost = attitude.lost() + position.lost() + telemetry.lost();
-        Ok(Collected { flown: self.flown, releases: self.releases, lost })
+        Ok(Collected { lost: self.flown.counts.lost, flown: self.flown, releases: self.releases })
     }
 
-    /// Hands everything to the kernel.
+    /// Hands everything to the kernel, with a checkpoint.
     fn save(&mut self) -> Result<(), LabError> {
+        let Records { attitude, position, telemetry } = &self.records;
+        self.flown.counts.lost = self.lost_before + attitude.lost() + position.lost() + telemetry.lost();
+        self.flown.counts.releases = [self.releases[0].seen(), self.releases[1].seen()];
+        let mut draft = self.window.draft();
         for rows in [&mut self.attitude, &mut self.position, &mut self.telemetry] {
-            rows.flush()?;
+            rows.keep(&mut draft)?;
         }
-        self.attitude_recorders.save()?;
-        self.position_recorders.save()
+        self.attitude_recorders.keep(&mut draft)?;
+        self.position_recorders.keep(&mut draft)?;
+        draft.file(FLIGHT_FILE, &self.flown.counts)?;
+        Ok(self.dir.checkpoint(&draft)?)
     }
 
     /// Takes one batch of each; false when the rings were empty.
@@ -242,7 +270,9 @@ impl Collector {
                 "lateness" => Some(job.lateness_ns()),
                 _ => Some(job.response_ns()),
             });
-            self.attitude.push(|| AttitudeRow::new(job, deviation_m))?;
+            if self.window.keeps(job.planned_ns) {
+                self.attitude.push(|| AttitudeRow::new(job, deviation_m))?;
+            }
             self.attitude_recorders.push(job);
         }
         for job in &positions {
@@ -250,7 +280,9 @@ impl Collector {
             let PositionRecord { planned_ns, wake_ns, skipped, .. } = *job;
             let lateness_ns = wake_ns.saturating_sub(planned_ns);
             self.releases[1].job(Job { planned_ns, wake_ns, skipped }, |_| Some(lateness_ns));
-            self.position.push(|| PositionRow::from(job))?;
+            if self.window.keeps(job.planned_ns) {
+                self.position.push(|| PositionRow::from(job))?;
+            }
             self.position_recorders.push(job);
         }
         for line in &lines {

@@ -9,10 +9,9 @@ use takt_rt::thread;
 use takt_rundir::Measure;
 
 use super::UavFile;
-use super::collector::Collector;
+use super::collector::{Collector, Counts, FLIGHT_FILE};
 use super::rows::{ATTITUDE, POSITION};
 use crate::LabError;
-use crate::keeper::Window;
 use crate::options::RunOptions;
 use crate::robot::Event;
 use crate::session::Session;
@@ -57,6 +56,10 @@ pub fn run(
         config.iterations = ((seconds * file.attitude.rate_hz).round() as u64).max(1);
     }
     let mut session = Session::create("uav", &file.attitude.policy.to_string(), file, options)?;
+    let before: Option<Counts> = session.restored(FLIGHT_FILE)?;
+    // The whole run has so many jobs; a flight that goes on begins at its start again.
+    let all = config.iterations;
+    config.iterations = all.saturating_sub(before.as_ref().map_or(0, |counts| counts.done)).max(1);
     session.header.verdict = file.verdict.clone();
     let mut flight = match Flight::prepare(&config) {
         Ok(flight) => flight,
@@ -65,11 +68,11 @@ pub fn run(
             return Err(error.into());
         }
     };
-    let window = Window::watched(options.watch.clone());
+    let window = session.new_window(options.watch.clone());
     let mut measures = measures(file);
     let records = flight.take_records().ok_or_else(|| LabError::internal("records"))?;
-    let collector =
-        Collector::new(&session.dir().clone(), records, &config, &mut measures, &window, session.teller())?;
+    let (dir, teller) = (session.dir().clone(), session.teller());
+    let collector = Collector::new(&dir, records, &config, &mut measures, &window, before, teller)?;
     session.header.measures = measures;
     session.header.not_granted = flight.not_granted();
     session.note("threads", &flight.threads())?;
@@ -93,12 +96,12 @@ pub fn run(
     window.open(session.begin_window()?);
     flight.begin();
     epoch_ns.store(flight.epoch_ns().unwrap_or(0), Ordering::Release);
-    let length = Duration::from_secs_f64(config.iterations as f64 / file.attitude.rate_hz);
-    let begun = Instant::now();
+    let length = Duration::from_secs_f64(all as f64 / file.attitude.rate_hz);
+    let (measured, begun) = (session.before(), Instant::now());
     let mut trouble = None;
     while !flight.is_finished() && !options.stop.load(Ordering::Acquire) && trouble.is_none() {
-        let line = format!("{} of {} jobs", flight.jobs(), config.iterations);
-        observe(Event::Tick { elapsed: begun.elapsed(), of: Some(length), line });
+        let line = format!("{} of {all} jobs", all - config.iterations + flight.jobs());
+        observe(Event::Tick { elapsed: measured + begun.elapsed(), of: Some(length), line });
         std::thread::sleep(TICK);
         trouble = session.load_trouble();
     }

@@ -19,6 +19,8 @@ use crate::error::LinkError;
 const READY_WITHIN: Duration = Duration::from_secs(20);
 /// How long it may take to end before it is killed.
 const END_WITHIN: Duration = Duration::from_secs(3);
+/// How long the end of a process may lag behind that of its sockets.
+const GONE_WITHIN: Duration = Duration::from_secs(2);
 /// Largest answer that is read.
 const ANSWER_BYTES: u64 = 1 << 20;
 
@@ -111,6 +113,18 @@ impl FarProcess {
                 Some(format!("the far end's process {} has ended: {status}", self.child.id()))
             }
             Err(error) => Some(format!("the far end's process {}: {error}", self.child.id())),
+        }
+    }
+
+    /// As [`ended`](Self::ended), for who has found the wire broken: sockets close a moment before their process has ended.
+    pub fn gone(&mut self) -> Option<String> {
+        let until = Instant::now() + GONE_WITHIN;
+        loop {
+            let ended = self.ended();
+            if ended.is_some() || Instant::now() >= until {
+                return ended;
+            }
+            std::thread::sleep(Duration::from_millis(2));
         }
     }
 

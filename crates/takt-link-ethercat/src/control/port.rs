@@ -52,6 +52,11 @@ pub struct Exchanged {
     pub fetch_ns: u64,
     /// Time for sending.
     pub send_ns: u64,
+    /// When this cycle's frames were about to be handed to the wire, in CLOCK_MONOTONIC.
+    pub sent_at_ns: u64,
+    /// When the answer that this exchange fetched had been taken: of the cycle before in a pipelined exchange, of this one in a
+    /// waiting one. 0 when it was not there.
+    pub taken_at_ns: u64,
     /// Time waited for a reader of the cache.
     pub lock_wait_ns: u64,
     /// Whether readers see this cycle: not when one held the cache for too long.
@@ -329,6 +334,8 @@ impl Port {
             ExchangeMode::Pipelined => (between_ns - begun_ns, now_ns - between_ns),
             ExchangeMode::Waiting => (now_ns - between_ns, between_ns - begun_ns),
         };
+        let taken_ns = if self.mode == ExchangeMode::Pipelined { between_ns } else { now_ns };
+        (result.sent_at_ns, result.taken_at_ns) = (between_ns, if result.fresh { taken_ns } else { 0 });
         let announced_ns = self.announced_ns;
         self.publish(&mut result, now_ns, announced_ns);
         self.timing.add(begun_ns, &result, &self.totals);

@@ -75,10 +75,11 @@ impl Interface {
             Some(libc::ENETDOWN) => ControlError::InterfaceDown { interface: given() },
             _ => ControlError::Wire { interface: given(), source },
         };
+        // For no protocol until it is bound: it would get the frames of all interfaces.
         // SAFETY: socket takes integers; the descriptor is owned at once.
         let socket = unsafe {
             let kind = libc::SOCK_RAW | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
-            let fd = libc::socket(libc::AF_PACKET, kind, i32::from(ETHERCAT.to_be()));
+            let fd = libc::socket(libc::AF_PACKET, kind, 0);
             if fd < 0 {
                 return Err(failed(io::Error::last_os_error()));
             }

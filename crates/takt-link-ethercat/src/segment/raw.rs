@@ -128,14 +128,9 @@ impl RawSocket {
             |what| InterfaceError::System { what, name: name.to_owned(), source: io::Error::last_os_error() };
         let protocol = ETHERTYPE.to_be();
         let wait = if patience.is_zero() { libc::SOCK_NONBLOCK } else { 0 };
+        // For no protocol until it is bound: it would get the frames of all interfaces.
         // SAFETY: no memory is handed over.
-        let fd = unsafe {
-            libc::socket(
-                libc::AF_PACKET,
-                libc::SOCK_RAW | libc::SOCK_CLOEXEC | wait,
-                libc::c_int::from(protocol),
-            )
-        };
+        let fd = unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC | wait, 0) };
         if fd < 0 {
             let error = io::Error::last_os_error();
             return Err(match error.raw_os_error() {

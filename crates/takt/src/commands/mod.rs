@@ -13,6 +13,7 @@ mod child;
 pub mod compare;
 pub mod demo;
 pub mod doctor;
+pub mod ethercat;
 pub mod export;
 pub mod kernels;
 pub mod manage;

@@ -4,6 +4,7 @@ use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use takt_link_ethercat::capture::{Recorder, Side};
 use takt_link_ethercat::segment::{Segment, SegmentConfig, veth};
 use takt_rt::policy::Policy;
 use takt_rt::settings::ThreadSettings;
@@ -38,6 +39,14 @@ pub fn run(args: &args::Segment) -> CommandResult {
         policy: args.policy.unwrap_or(Policy::Other { nice: 0 }),
         ..ThreadSettings::default()
     };
+    let recorder = match &args.capture {
+        Some(path) => {
+            let mut taps = vec![(interface.as_str(), Side::Segment)];
+            taps.extend(pair.iter().map(|pair| (pair.master(), Side::Master)));
+            Some(Recorder::start(path, &taps)?)
+        }
+        None => None,
+    };
     let server = veth::serve(&interface, segment, "takt-segment", &settings)?;
     println!("{} devices at {interface}", config.devices.len());
     if let Some(pair) = &pair {
@@ -50,5 +59,8 @@ pub fn run(args: &args::Segment) -> CommandResult {
     let counts = control.counts();
     drop(server);
     println!("{counts:?}");
+    if let Some(recorder) = recorder {
+        println!("{} sightings of frames captured", recorder.stop()?);
+    }
     Ok(ExitCode::SUCCESS)
 }

@@ -17,6 +17,7 @@ fn facts() -> RunFacts {
         cameras: 1,
         deadline_ms: 37.3,
         window_ns: [100 * MS, 1000 * MS],
+        before_ns: 0,
         records_lost: 0,
         not_granted: Vec::new(),
         cpu: CpuShare::default(),

@@ -99,6 +99,11 @@ impl CameraTally {
         })
     }
 
+    /// The camera starts again, and its numbers with it.
+    pub(super) fn begin_anew(&mut self) {
+        self.last = None;
+    }
+
     /// Frames without a judgement.
     pub fn unjudged_frames(&self) -> u64 {
         self.unjudged.values().sum()

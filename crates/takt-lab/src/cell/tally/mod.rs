@@ -79,6 +79,9 @@ pub struct Tally {
     pub worker: WorkerTally,
     /// When the hypervisor took CPU time.
     pub steal: StealTally,
+    /// Records that found their ring full.
+    #[serde(default)]
+    pub lost: u64,
     #[serde(skip)]
     joiner: Joiner,
 }
@@ -100,9 +103,18 @@ impl Tally {
             people_at_once: 0,
             worker: WorkerTally::new()?,
             steal: StealTally::default(),
+            lost: 0,
             joiner: Joiner::new(),
             rules,
         })
+    }
+
+    /// The counts of a run that goes on after a kill: cameras and tasks begin anew, so that nothing is missing between their last
+    /// records and the next. Frames that waited for their answer when the kill came have none, and never will.
+    pub fn going_on(mut self) -> Self {
+        self.cameras.iter_mut().for_each(CameraTally::begin_anew);
+        self.ssm.begin_anew();
+        self
     }
 
     /// The configured name of a camera; its number where it has none.

@@ -79,6 +79,12 @@ impl SsmTally {
         })
     }
 
+    /// The task starts again, and its grid with it; so does the robot, from standing.
+    pub(super) fn begin_anew(&mut self) {
+        self.last = None;
+        self.moving = false;
+    }
+
     /// End of the last job, 0 without one.
     pub(super) fn last_end_ns(&self) -> u64 {
         self.last.map_or(0, |last| last.end_ns)

@@ -1,0 +1,39 @@
+//! What a capture tells of any master: for each slow or missing frame its round trip, its working counters, and who is to blame.
+//!
+//! ```text
+//!   application ──send──► host stack ──► NIC, wire ──► devices ──► wire, NIC ──► host stack ──taken──► application
+//!        │                    1                          2   3                       4                     │
+//!        └ log of the run (sent, taken)          sightings of a capture                   log of the run ┘
+//! ```
+//!
+//! A frame is recognised by its datagrams' commands, indices, addresses and lengths, which devices leave alone (but for the
+//! device half of counted addresses). Whatever lies between two sightings is charged to what lies there; what no sighting
+//! separates is said to be so, and never guessed.
+
+mod app;
+mod blame;
+mod text;
+mod ways;
+
+#[cfg(test)]
+mod tests;
+
+pub use app::{AppCycle, AppLog};
+pub use blame::{Blame, Counter, Finding, Kind, Report, Spread};
+pub use ways::{Traffic, Way};
+
+/// From when on something is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Limits {
+    /// Round trips longer than this are slow. Half the master's period where absent: the answer of a cycle that is not there by
+    /// then is late for most masters.
+    pub slow_ns: Option<u64>,
+    /// Sends later than this after their time are late, and so much is too long in the host's stack. A quarter of the master's
+    /// period where absent.
+    pub late_ns: Option<u64>,
+}
+
+/// Analyses `traffic`, with the application's own stamps where there are.
+pub fn analyse(traffic: &Traffic, app: Option<&AppLog>, limits: &Limits) -> Report {
+    blame::judge(traffic, app, limits)
+}

@@ -1,0 +1,232 @@
+//! Findings on captures made by hand, with something wrong at each place.
+
+use super::*;
+use crate::capture::{Packet, Side};
+use crate::frame::{FrameBuilder, command};
+use proptest::prelude::*;
+
+const MS: u64 = 1_000_000;
+const US: u64 = 1000;
+const OFFSET: i64 = 1_000_000_000;
+
+/// A frame of cycle `index`; as an answer with working counter `counter`.
+fn frame(index: u8, counter: Option<u16>, source: u8) -> Vec<u8> {
+    let mut frame = FrameBuilder::new([source, 1, 1, 1, 1, 1]);
+    frame.push(command::LRW, index, 0x1000, 20).unwrap().fill(3);
+    frame.push(command::BRD, index, 0x0130_0000, 2).unwrap().fill(0);
+    let mut bytes = frame.finish().to_vec();
+    if let Some(counter) = counter {
+        bytes[6] |= 2;
+        bytes[16 + 30..16 + 32].copy_from_slice(&counter.to_le_bytes());
+        // The device half is counted up on the way.
+        bytes[48 + 2] = 9;
+    }
+    bytes
+}
+
+/// The stamps of a cycle: sent by the application, at the interface, at and from the segment, back, taken. Zero: never.
+#[derive(Clone, Copy)]
+struct Cycle {
+    planned: u64,
+    wake: u64,
+    stamps: [u64; 6],
+    counter: u16,
+}
+
+/// A hundred cycles of 1 ms, with nothing wrong.
+fn well() -> Vec<Cycle> {
+    let cycle = |at: u64| {
+        let planned = 10 * MS + at * MS;
+        let sent = planned + 15 * US;
+        let stamps = [0, 5, 10, 30, 35, 60].map(|us| sent + us * US);
+        Cycle { planned, wake: planned + 10 * US, stamps, counter: 30 }
+    };
+    (0..100).map(cycle).collect()
+}
+
+fn traffic(cycles: &[Cycle], points: &[usize], source: u8) -> Traffic {
+    let mut traffic = Traffic::default();
+    let mut number = 0;
+    for (index, cycle) in cycles.iter().enumerate() {
+        for &point in points {
+            let time = cycle.stamps[point];
+            if time == 0 {
+                continue;
+            }
+            number += 1;
+            let passed = (point > 2).then_some(cycle.counter);
+            let side = if point == 1 || point == 4 { Side::Master } else { Side::Segment };
+            // Sixteen indices in turn, as SOEM has them.
+            let frame = frame((index % 16) as u8, passed, source);
+            let time_ns = time.saturating_add_signed(OFFSET);
+            traffic.add(&Packet { number, time_ns, side, outgoing: None, frame: &frame });
+        }
+    }
+    traffic
+}
+
+fn log(cycles: &[Cycle]) -> AppLog {
+    let column = |of: fn(&Cycle) -> u64| Some(cycles.iter().map(of).collect::<Vec<u64>>());
+    AppLog::from_columns(
+        &mut |name| match name {
+            "planned_ns" => column(|cycle| cycle.planned),
+            "wake_ns" => column(|cycle| cycle.wake),
+            "sent_ns" => column(|cycle| cycle.stamps[0]),
+            _ => column(|cycle| cycle.stamps[5]),
+        },
+        OFFSET,
+    )
+    .unwrap()
+}
+
+const BOTH: [usize; 4] = [1, 2, 3, 4];
+const MASTER: [usize; 2] = [1, 4];
+
+fn told(report: &Report) -> Vec<(Kind, Blame)> {
+    report.findings.iter().map(|finding| (finding.kind, finding.blame)).collect()
+}
+
+fn judged(cycles: &[Cycle], points: &[usize], app: bool) -> Report {
+    let log = log(cycles);
+    analyse(&traffic(cycles, points, 1), app.then_some(&log), &Limits::default())
+}
+
+/// Moves the stamps from `point` on.
+fn delay(cycle: &mut Cycle, point: usize, by: u64) {
+    cycle.stamps[point..].iter_mut().for_each(|stamp| *stamp += by);
+}
+
+#[test]
+fn where_nothing_is_wrong_nothing_is_told() {
+    for (points, app) in [(&BOTH[..], true), (&BOTH[..], false), (&MASTER[..], true), (&MASTER[..], false)] {
+        let report = judged(&well(), points, app);
+        assert_eq!(told(&report), []);
+        assert_eq!((report.frames, report.cyclic_frames, report.unasked), (100, 100, 0));
+        assert_eq!(report.period_us, Some(1000.0));
+        assert_eq!(report.round_trip.map(|trip| trip.median_us), Some(30.0));
+        assert_eq!(report.in_segment.map(|part| part.median_us), (points.len() == 4).then_some(20.0));
+        assert_eq!(report.cycles_found, app.then_some(100));
+    }
+}
+
+#[test]
+fn each_place_is_blamed_for_its_delay() {
+    for (point, blame) in [(2, Blame::Wire), (3, Blame::Device), (4, Blame::Wire)] {
+        let mut cycles = well();
+        delay(&mut cycles[50], point, 700 * US);
+        for app in [false, true] {
+            let report = judged(&cycles, &BOTH, app);
+            assert_eq!(told(&report), [(Kind::Slow, blame)], "{point}");
+            assert_eq!(report.findings[0].round_trip_us, Some(730.0));
+            assert_eq!(report.findings[0].working_counters[0].got, 30);
+            // At one end it cannot be told.
+            assert_eq!(told(&judged(&cycles, &MASTER, app)), [(Kind::Slow, Blame::WireOrDevice)]);
+        }
+    }
+    // In the host's stack on the way out, and on the way in.
+    let mut cycles = well();
+    delay(&mut cycles[50], 1, 700 * US);
+    for points in [&BOTH[..], &MASTER] {
+        assert_eq!(told(&judged(&cycles, points, true)), [(Kind::SentLate, Blame::HostStack)]);
+        // Without the application's word it seems to have sent late.
+        assert_eq!(told(&judged(&cycles, points, false)), [(Kind::SentLate, Blame::Application)]);
+    }
+    let mut cycles = well();
+    delay(&mut cycles[50], 5, 700 * US);
+    assert_eq!(told(&judged(&cycles, &BOTH, true)), [(Kind::TakenLate, Blame::HostStack)]);
+    cycles[50].stamps[5] = 0;
+    assert_eq!(told(&judged(&cycles, &BOTH, true)), [(Kind::TakenLate, Blame::HostStack)]);
+}
+
+#[test]
+fn the_application_is_blamed_for_its_own_lateness() {
+    let mut cycles = well();
+    delay(&mut cycles[50], 0, 600 * US);
+    for points in [&BOTH[..], &MASTER] {
+        for app in [false, true] {
+            let report = judged(&cycles, points, app);
+            assert_eq!(told(&report), [(Kind::SentLate, Blame::Application)]);
+        }
+    }
+    assert!(judged(&cycles, &BOTH, true).findings[0].why.contains("wake-up to sending"));
+    cycles[50].wake += 600 * US;
+    assert!(judged(&cycles, &BOTH, true).findings[0].why.contains("woke 610"));
+}
+
+#[test]
+fn what_never_came_is_charged_to_where_it_was_seen_last() {
+    for (last, blame) in [(1, Blame::Wire), (2, Blame::Device), (3, Blame::Wire)] {
+        let mut cycles = well();
+        cycles[50].stamps[last + 1..].fill(0);
+        let report = judged(&cycles, &BOTH, false);
+        assert_eq!(told(&report), [(Kind::Missing, blame)], "{last}");
+        assert_eq!(report.findings[0].round_trip_us, None);
+        assert_eq!(told(&judged(&cycles, &MASTER, false)), [(Kind::Missing, Blame::WireOrDevice)]);
+    }
+}
+
+#[test]
+fn a_master_that_waited_for_an_answer_is_not_blamed() {
+    // SOEM: the next cycle begins when the answer has come.
+    let mut cycles = well();
+    delay(&mut cycles[50], 3, 3 * MS);
+    for cycle in &mut cycles[51..] {
+        delay(cycle, 0, 3 * MS);
+        cycle.wake += 3 * MS;
+    }
+    for app in [false, true] {
+        let report = judged(&cycles, &BOTH, app);
+        assert_eq!(told(&report), [(Kind::Slow, Blame::Device)]);
+        assert_eq!(report.held_up, 1);
+    }
+}
+
+#[test]
+fn other_working_counters_are_told_with_the_usual_ones() {
+    let mut cycles = well();
+    cycles[50].counter = 27;
+    let report = judged(&cycles, &MASTER, false);
+    assert_eq!(told(&report), [(Kind::Counter, Blame::Device)]);
+    let counter = &report.findings[0].working_counters[0];
+    assert_eq!((counter.command, counter.address, counter.got, counter.usual), ("LRW", 0x1000, 27, 30));
+    assert!(report.text(10).contains("LRW 27/30"), "{}", report.text(10));
+}
+
+#[test]
+fn a_master_whose_address_has_the_mark_is_read_by_its_counters() {
+    let report = analyse(&traffic(&well(), &BOTH, 0x02), None, &Limits::default());
+    assert_eq!((told(&report), report.cyclic_frames), (vec![], 100));
+}
+
+#[test]
+fn a_log_of_another_time_is_said_to_be() {
+    let cycles = well();
+    let mut log = log(&cycles);
+    log.clock_offset_ns += 3600 * 1_000_000_000;
+    let report = analyse(&traffic(&cycles, &BOTH, 1), Some(&log), &Limits::default());
+    assert_eq!(report.cycles_found, Some(0));
+    assert!(report.notes.iter().any(|note| note.contains("another")), "{:?}", report.notes);
+    assert_eq!(analyse(&Traffic::default(), Some(&log), &Limits::default()).frames, 0);
+}
+
+proptest! {
+    #[test]
+    fn no_traffic_makes_it_panic(
+        frames in proptest::collection::vec((0_u64..50, 0_u8..4, any::<bool>(), 0_u16..4, any::<bool>()), 0..80),
+        offset in any::<i64>(),
+    ) {
+        let mut traffic = Traffic::default();
+        for (number, (time, index, passed, counter, segment)) in frames.iter().enumerate() {
+            let bytes = frame(*index, passed.then_some(*counter), 1);
+            let side = if *segment { Side::Segment } else { Side::Master };
+            let time_ns = time * 100 * US;
+            traffic.add(&Packet { number: number as u64, time_ns, side, outgoing: None, frame: &bytes });
+        }
+        let mut log = log(&well());
+        log.clock_offset_ns = offset;
+        let limits = Limits { slow_ns: Some(0), late_ns: Some(0) };
+        let report = analyse(&traffic, Some(&log), &limits);
+        prop_assert!(report.frames <= frames.len());
+        let _ = report.text(5);
+    }
+}

@@ -1,0 +1,118 @@
+//! The report for people.
+
+use std::fmt::Write as _;
+
+use super::blame::{Report, Spread};
+
+impl Report {
+    /// For people: figures, then findings, at most `most` of them, the worst of each kind.
+    pub fn text(&self, most: usize) -> String {
+        let mut text = String::new();
+        let period = self.period_us.map_or(String::new(), |us| format!(", period {us:.0} µs"));
+        let _ = writeln!(
+            text,
+            "{} frames, {} with process data, in {:.3} s{period}",
+            self.frames, self.cyclic_frames, self.length_s
+        );
+        let _ = writeln!(
+            text,
+            "\n{:<28} {:>9} {:>10} {:>10} {:>10} {:>10}",
+            "process data, µs", "frames", "least", "median", "99 %", "greatest"
+        );
+        let rows: [(&str, &Option<Spread>); 5] = [
+            ("application to interface", &self.host_send),
+            ("round trip", &self.round_trip),
+            ("  master to segment", &self.outward),
+            ("  in the segment", &self.in_segment),
+            ("  segment to master", &self.homeward),
+        ];
+        for (name, spread) in rows {
+            if let Some(Spread { n, min_us, median_us, p99_us, max_us }) = spread {
+                let _ = writeln!(
+                    text,
+                    "{name:<28} {n:>9} {min_us:>10.1} {median_us:>10.1} {p99_us:>10.1} {max_us:>10.1}"
+                );
+            }
+        }
+        let _ = writeln!(
+            text,
+            "\nslow is beyond {:.0} µs, late beyond {:.0} µs",
+            self.slow_limit_us, self.late_limit_us
+        );
+        if self.findings.is_empty() {
+            let _ = writeln!(text, "nothing slow, late or missing");
+        }
+        for (kind, count) in &self.kinds {
+            let _ = writeln!(text, "{:<12} {count}", kind.name());
+        }
+        for (blame, count) in &self.blames {
+            let _ = writeln!(text, "to blame: {:<22} {count}", blame.name());
+        }
+        if self.held_up > 0 {
+            let _ = writeln!(
+                text,
+                "{} frames went late because the answer before was late or missing",
+                self.held_up
+            );
+        }
+        if self.unasked > 0 {
+            let _ = writeln!(
+                text,
+                "{} answers that nobody waited for (doubled, or from before the capture)",
+                self.unasked
+            );
+        }
+        if let Some(cycles) = self.cycles_found {
+            let _ = writeln!(text, "{cycles} cycles of the application's log found");
+        }
+        // The worst ones, in the order of time.
+        let mut shown: Vec<usize> = (0..self.findings.len()).collect();
+        shown.sort_by(|&a, &b| {
+            let excess = |at: usize| self.findings[at].excess_us.unwrap_or(f64::INFINITY);
+            excess(b).total_cmp(&excess(a))
+        });
+        shown.truncate(most);
+        shown.sort_unstable();
+        if !shown.is_empty() {
+            let _ = writeln!(
+                text,
+                "\n{:>9} {:>10} {:<11} {:>10}  {:<20} evidence",
+                "frame", "at s", "what", "trip µs", "to blame"
+            );
+        }
+        for at in &shown {
+            let finding = &self.findings[*at];
+            let trip = finding.round_trip_us.map_or("-".to_owned(), |us| format!("{us:.0}"));
+            let counters: Vec<String> = finding
+                .working_counters
+                .iter()
+                .map(|counter| {
+                    let usual = if counter.got == counter.usual {
+                        String::new()
+                    } else {
+                        format!("/{}", counter.usual)
+                    };
+                    format!("{} {}{usual}", counter.command, counter.got)
+                })
+                .collect();
+            let counters =
+                if counters.is_empty() { String::new() } else { format!(" [{}]", counters.join(", ")) };
+            let _ = writeln!(
+                text,
+                "{:>9} {:>10.6} {:<11} {trip:>10}  {:<20} {}{counters}",
+                finding.frame,
+                finding.at_s,
+                finding.kind.name(),
+                finding.blame.name(),
+                finding.why
+            );
+        }
+        if shown.len() < self.findings.len() {
+            let _ = writeln!(text, "... and {} more (--findings, --json)", self.findings.len() - shown.len());
+        }
+        for note in &self.notes {
+            let _ = writeln!(text, "note: {note}");
+        }
+        text
+    }
+}

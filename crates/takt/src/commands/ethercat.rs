@@ -1,0 +1,100 @@
+//! `takt ethercat`: captures of EtherCAT traffic, and what they tell.
+
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use takt_link_ethercat::analyse::{AppLog, Limits, Report, Traffic, analyse};
+use takt_link_ethercat::capture::{CaptureFacts, Recorder, Side, read};
+use takt_rundir::RunDir;
+
+use super::{CommandResult, stop_flag};
+use crate::args::ethercat::{Analyse, Capture, Ethercat};
+
+/// Longest log of an application: hours at 1 kHz.
+const MOST_LOG_BYTES: u64 = 1 << 30;
+
+pub fn run(what: &Ethercat) -> CommandResult {
+    match what {
+        Ethercat::Analyse(args) => analyse_file(args),
+        Ethercat::Capture(args) => capture(args),
+    }
+}
+
+fn capture(args: &Capture) -> CommandResult {
+    let stop = stop_flag()?;
+    let mut taps = vec![(args.interface.as_str(), Side::Master)];
+    taps.extend(args.segment.as_deref().map(|name| (name, Side::Segment)));
+    let recorder = Recorder::start(&args.file, &taps)?;
+    println!("Recording {} into {}", args.interface, args.file.display());
+    let until = args.seconds.map(|s| Instant::now() + Duration::from_secs_f64(s));
+    while !stop.load(Ordering::Acquire) && until.is_none_or(|until| Instant::now() < until) {
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    println!("{} sightings of frames captured", recorder.stop()?);
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Told<'a> {
+    file: &'a Path,
+    capture: &'a CaptureFacts,
+    #[serde(flatten)]
+    report: &'a Report,
+}
+
+fn analyse_file(args: &Analyse) -> CommandResult {
+    let mut traffic = Traffic::default();
+    let facts = read(&args.file, &mut |packet| traffic.add(&packet))?;
+    let log = match &args.run {
+        Some(path) => Some(app_log(path, args.clock_offset_ns.or(facts.clock_offset_ns))?),
+        None => None,
+    };
+    let ns = |us: Option<u32>| us.map(|us| u64::from(us) * 1000);
+    let limits = Limits { slow_ns: ns(args.slow_us), late_ns: ns(args.late_us) };
+    let report = analyse(&traffic, log.as_ref(), &limits);
+    if args.json {
+        let told = Told { file: &args.file, capture: &facts, report: &report };
+        println!("{}", serde_json::to_string_pretty(&told)?);
+        return Ok(ExitCode::SUCCESS);
+    }
+    for interface in &facts.interfaces {
+        let name = if interface.name.is_empty() { "interface" } else { &interface.name };
+        let end = if interface.side == Side::Master { "at the master" } else { "at the segment" };
+        let lost = match interface.dropped {
+            Some(0) => String::new(),
+            Some(lost) => format!(", {lost} LOST by the capture: missing frames may be among them"),
+            None => ", losses of the capture unknown".to_owned(),
+        };
+        println!("{name}: {end}, {} EtherCAT frames{lost}", interface.frames);
+    }
+    if facts.other_packets > 0 {
+        println!("{} packets of other protocols", facts.other_packets);
+    }
+    if let Some(cut) = &facts.cut {
+        println!("the file is read up to where it breaks off: {cut}");
+    }
+    print!("{}", report.text(args.findings));
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The application's stamps, of a run directory or a CSV file.
+fn app_log(path: &Path, clock_offset_ns: Option<i64>) -> Result<AppLog, Box<dyn std::error::Error>> {
+    let offset_ns = clock_offset_ns.ok_or(
+        "--run: the capture does not say how its clock stands to CLOCK_MONOTONIC, in which a run is told. Capture with \
+         `takt segment --capture` or `takt ethercat capture`, or give --clock-offset-ns (CLOCK_REALTIME less CLOCK_MONOTONIC)",
+    )?;
+    let log = if path.is_dir() {
+        let dir = RunDir::open(path)?;
+        let mut column = |name: &str| dir.columns(takt_lab::humanoid::CYCLES, &[name]).ok()?.pop();
+        AppLog::from_columns(&mut column, offset_ns)
+    } else {
+        let text = takt_files::read_to_string(path, MOST_LOG_BYTES)
+            .map_err(|error| format!("{}: {error}", path.display()))?;
+        AppLog::from_csv(&text, offset_ns)
+    };
+    log.map_err(|error| format!("--run {}: {error}", path.display()).into())
+}
