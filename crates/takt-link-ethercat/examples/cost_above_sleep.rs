@@ -36,7 +36,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("{:<16} {:>12} {:>12} {:>12}  (us of CPU a cycle)", "master", "sleep", "cycle", "above sleep");
     for _ in 0..rounds {
         for (master, costs) in masters.iter().zip(&mut costs) {
-            let segment = Served::start(pair.segment())?;
+            let segment = Served::start(&pair)?;
             let mut command = match master.strip_prefix("takt ") {
                 Some(mode) => {
                     let mut command = Command::new(std::env::current_exe()?);
@@ -122,12 +122,13 @@ fn run_segment(interface: &str) -> Result<(), Box<dyn Error>> {
 struct Served(Child);
 
 impl Served {
-    fn start(interface: &str) -> Result<Self, Box<dyn Error>> {
-        let mut child = Command::new(std::env::current_exe()?)
-            .args(["serve", interface])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()?;
+    fn start(pair: &VethPair) -> Result<Self, Box<dyn Error>> {
+        let program = std::env::current_exe()?;
+        let start = || {
+            let mut serve = Command::new(program);
+            serve.args(["serve", pair.segment()]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()
+        };
+        let mut child = pair.within(start)??;
         let mut line = String::new();
         if let Some(output) = child.stdout.take() {
             BufReader::new(output).read_line(&mut line)?;

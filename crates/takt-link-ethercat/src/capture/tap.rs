@@ -4,6 +4,7 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 use crate::segment::raw::{InterfaceError, check_interface};
+use crate::segment::veth::namespace_of;
 
 /// Room for frames that wait to be taken. 16 MiB: some thousand full frames, seconds of a busy bus.
 const ROOM_BYTES: libc::c_int = 16 << 20;
@@ -28,11 +29,21 @@ pub struct Tap {
 }
 
 impl Tap {
-    /// Opens a tap on interface `name`.
+    /// Opens a tap on interface `name`. The segment's end of a pair of this process is found in the pair's network namespace.
     ///
     /// # Errors
     /// [`InterfaceError`].
     pub fn open(name: &str) -> Result<Self, InterfaceError> {
+        let Some(namespace) = namespace_of(name) else { return Self::open_here(name) };
+        let what = "entering the network namespace";
+        namespace.run(|| Self::open_here(name)).map_err(|source| InterfaceError::System {
+            what,
+            name: name.to_owned(),
+            source,
+        })?
+    }
+
+    fn open_here(name: &str) -> Result<Self, InterfaceError> {
         check_interface(name)?;
         let own = || name.to_owned();
         let system = |what| InterfaceError::System { what, name: own(), source: io::Error::last_os_error() };

@@ -66,7 +66,7 @@ pub struct VethPair {
 static ENDS: Mutex<Vec<(String, Weak<Namespace>)>> = Mutex::new(Vec::new());
 
 /// The network namespace in which the segment's end `name` of a pair of this process is.
-pub(super) fn namespace_of(name: &str) -> Option<Arc<Namespace>> {
+pub(crate) fn namespace_of(name: &str) -> Option<Arc<Namespace>> {
     let mut ends = ENDS.lock().unwrap_or_else(PoisonError::into_inner);
     ends.retain(|(_, namespace)| namespace.strong_count() > 0);
     ends.iter().find(|(end, _)| end == name).and_then(|(_, namespace)| namespace.upgrade())
