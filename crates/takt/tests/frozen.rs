@@ -118,28 +118,23 @@ fn the_daq_loop_misses_each_release() {
 fn the_humanoid_stops_when_nobody_controls_it() {
     let _machine = alone();
     let folder = tempfile::tempdir().unwrap();
+    // Other processes may keep the controller from its CPU for a while, and only the freeze is to stop it.
     let changes = [
         ("kind = \"veth\"", "kind = \"in_process\""),
         ("rate_hz = 1000", "rate_hz = 500"),
         ("devices = 59", "devices = 12\nramp_s = 0.1"),
+        ("most_late_in_row = 5", "most_late_in_row = 1000"),
+        ("most_late = 20", "most_late = 1000"),
+        ("most_away_ms = 5", "enable_ms = 20000\nmost_away_ms = 400"),
     ];
-    // Other processes may keep the controller from its CPU for a while, and only the freeze is to stop it.
-    let patient = "\n[motion.safety]\nmost_late = 1000\nmost_late_in_row = 1000\nmost_away_ms = 400\nenable_ms = 20000\n";
     let text = shipped("humanoid.toml", &changes);
-    let (summary, still_s) = frozen(folder.path(), "humanoid.toml", &format!("{text}{patient}"), "1.6");
+    let (summary, still_s) = frozen(folder.path(), "humanoid.toml", &text, "1.6");
     told(&summary, "lateness", 500.0, still_s);
     told(&summary, "response", 500.0, still_s);
     let reasons = summary["reasons"].to_string();
     assert!(reasons.contains("nobody controlled it for longer than safety.most_away_ms"), "{reasons}");
     let late = summary["figures"]["late_cycles"].as_f64().unwrap();
     assert!(late >= 0.9 * still_s * 500.0, "{late} late cycles");
-
-    // One that may be without control for longer walks on, and the misses say what happened all the same.
-    let folder = tempfile::tempdir().unwrap();
-    let patient = patient.replace("most_away_ms = 400", "most_away_ms = 60000");
-    let (summary, still_s) = frozen(folder.path(), "humanoid.toml", &format!("{text}{patient}"), "1.6");
-    told(&summary, "lateness", 500.0, still_s);
-    assert!(!summary["reasons"].to_string().contains("the robot stopped"), "{summary:#}");
 }
 
 #[test]
