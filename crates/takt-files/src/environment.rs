@@ -7,7 +7,7 @@
 use std::ffi::OsString;
 use std::io::{self, Error, ErrorKind};
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Where programs are looked for when PATH is not believed.
 pub const SAFE_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -47,16 +47,18 @@ pub unsafe fn drop_untrusted() -> Vec<OsString> {
     dropped
 }
 
-/// Whether `library` may be loaded into this process. With rights from its file, only what root alone can have put there may.
+/// Whether `library` may be loaded into this process, and the path to open it by. With rights from its file, only what root alone can
+/// have put there may; the path is then the one that was looked at, without links, since a link of the starter's could lead elsewhere by
+/// the time that it is opened.
 ///
 /// # Errors
 /// The system's answer, or [`ErrorKind::PermissionDenied`] that names the part of the path that others can change.
-pub fn check_library(library: &Path) -> io::Result<()> {
-    if is_secure() { only_root_writes(library) } else { Ok(()) }
+pub fn check_library(library: &Path) -> io::Result<PathBuf> {
+    if is_secure() { only_root_writes(library) } else { Ok(library.to_path_buf()) }
 }
 
-/// Whether the file and all folders above it belong to root and nobody else may write to them, links resolved.
-fn only_root_writes(file: &Path) -> io::Result<()> {
+/// The path of the file, links resolved, where it and all folders above it belong to root and nobody else may write to them.
+fn only_root_writes(file: &Path) -> io::Result<PathBuf> {
     let file = file.canonicalize()?;
     for part in file.ancestors() {
         let metadata = part.symlink_metadata()?;
@@ -71,7 +73,7 @@ fn only_root_writes(file: &Path) -> io::Result<()> {
             return Err(Error::new(ErrorKind::PermissionDenied, text));
         }
     }
-    Ok(())
+    Ok(file)
 }
 
 #[cfg(test)]
@@ -90,9 +92,19 @@ mod tests {
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).unwrap();
         assert_eq!(only_root_writes(&library).unwrap_err().kind(), ErrorKind::PermissionDenied);
         assert!(only_root_writes(Path::new("/nowhere/lib.so")).is_err());
-        assert!(check_library(&library).is_ok(), "an ordinary program loads what its user says");
-        if let Ok(()) = only_root_writes(Path::new("/usr/lib")) {
-            assert!(only_root_writes(Path::new("/proc/self/root/usr/lib")).is_ok(), "links are resolved");
+        assert_eq!(
+            check_library(&library).ok(),
+            Some(library),
+            "an ordinary program loads what its user says"
+        );
+        if let Ok(usual) = only_root_writes(Path::new("/usr/lib")) {
+            // Whoever opens the path that was asked for opens what the link leads to by then.
+            let link = folder.path().join("link");
+            std::os::unix::fs::symlink("/usr/lib", &link).unwrap();
+            assert_eq!(only_root_writes(&link).unwrap(), usual, "links are resolved");
+            fs::remove_file(&link).unwrap();
+            std::os::unix::fs::symlink(folder.path(), &link).unwrap();
+            assert!(usual.starts_with("/usr"), "{}", usual.display());
         }
     }
 }

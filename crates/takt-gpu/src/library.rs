@@ -65,15 +65,20 @@ pub(crate) fn open_first(paths: &[PathBuf]) -> Result<Library, Vec<String>> {
     let mut looked = Vec::new();
     for path in paths {
         // A plain name is the dynamic linker's to find, which believes nobody in a program with capabilities from its file.
-        if path.components().count() > 1
-            && let Err(error) = environment::check_library(path)
-        {
-            let missing = error.kind() == std::io::ErrorKind::NotFound;
-            looked.push(if missing { path.display().to_string() } else { error.to_string() });
-            continue;
-        }
+        let found = match path.components().count() {
+            0 | 1 => Ok(path.clone()),
+            _ => environment::check_library(path),
+        };
+        let path = match found {
+            Ok(checked) => checked,
+            Err(error) => {
+                let missing = error.kind() == std::io::ErrorKind::NotFound;
+                looked.push(if missing { path.display().to_string() } else { error.to_string() });
+                continue;
+            }
+        };
         // SAFETY: the driver and NVRTC are meant to be opened so; their initialisers have no conditions.
-        match unsafe { unix::Library::open(Some(path), RTLD_NOW | RTLD_LOCAL) } {
+        match unsafe { unix::Library::open(Some(&path), RTLD_NOW | RTLD_LOCAL) } {
             Ok(library) => return Ok(library.into()),
             Err(error) => {
                 let text =

@@ -13,7 +13,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use takt_load::{Load, LoadReport};
-use takt_rt::clock::monotonic_ns;
+use takt_rt::clock::{monotonic_ns, sleep_until};
 use takt_rt::cpus::MachineCpus;
 use takt_rt::placement::{affinity, set_affinity};
 use takt_rt::policy::Policy;
@@ -33,6 +33,9 @@ pub const SETTLE: Duration = Duration::from_millis(500);
 
 /// Least time between two looks at where threads run.
 const LOOK: Duration = Duration::from_secs(1);
+
+/// How far ahead the ends of the window are told: longer than telling takes.
+const AHEAD_NS: u64 = 5_000_000;
 
 /// Folder in the run directory for what disk stress writes; empty and gone afterwards.
 const SCRATCH: &str = "scratch";
@@ -280,24 +283,36 @@ impl Session {
         self.load.as_mut().and_then(|load| load.check().err()).map(|error| error.to_string())
     }
 
-    /// The measured window begins now. Returns CLOCK_MONOTONIC nanoseconds.
+    /// The measured window begins. Returns when, CLOCK_MONOTONIC nanoseconds; it has begun by then.
+    ///
+    /// `open` tells those who count. It is called before the window begins, and again with a later time where that was too late:
+    /// whatever is counted elsewhere is in the samples' window as well, and the other way round. A run that claims what it has
+    /// not is discarded.
     ///
     /// # Errors
-    /// [`LabError::Files`].
-    pub fn begin_window(&mut self) -> Result<u64, LabError> {
-        self.header.judge_claims().map_err(LabError::Config)?;
+    /// [`LabError::Config`], [`LabError::Files`].
+    pub fn begin_window(&mut self, open: impl FnMut(u64)) -> Result<u64, LabError> {
+        if let Err(claim) = self.header.judge_claims() {
+            if self.resumed.is_none() {
+                self.dir.discard();
+            }
+            return Err(LabError::Config(claim));
+        }
         self.begun = true;
         self.threads.look();
         self.cpu_before = CpuTime::read();
-        let now_ns = monotonic_ns();
+        let now_ns = ahead(open);
         self.window([now_ns, u64::MAX]);
         self.write()?;
+        sleep_until(now_ns);
         Ok(now_ns)
     }
 
-    /// The measured window ends now. Returns CLOCK_MONOTONIC nanoseconds.
-    pub fn end_window(&mut self) -> u64 {
-        let now_ns = monotonic_ns();
+    /// The measured window ends. Returns when, CLOCK_MONOTONIC nanoseconds; it has ended by then. `close` is called as `open` of
+    /// [`begin_window`](Self::begin_window).
+    pub fn end_window(&mut self, close: impl FnMut(u64)) -> u64 {
+        let now_ns = ahead(close);
+        sleep_until(now_ns);
         self.threads.look();
         self.header.cpu = CpuTime::read().since(&self.cpu_before);
         let from_ns = self.header.measures.first().and_then(|m| m.window_ns).map_or(0, |w| w[0]);
@@ -382,12 +397,20 @@ impl Session {
     }
 }
 
-/// Releases that never ran of tasks that the verdict is not about: nothing else of it would tell. Where the robot's file claims how
-/// rarely it may miss, that decides instead.
-fn never_ran(header: &RunHeader) -> Vec<String> {
-    if !header.verdict.is_default() {
-        return Vec::new();
+/// Tells a time that was still to come when everybody had been told.
+fn ahead(mut tell: impl FnMut(u64)) -> u64 {
+    loop {
+        let at_ns = monotonic_ns() + AHEAD_NS;
+        tell(at_ns);
+        if monotonic_ns() < at_ns {
+            return at_ns;
+        }
     }
+}
+
+/// Releases that never ran of tasks that the verdict is not about: nothing else of it would tell. A task for which the robot's file
+/// claims something is one that it is about.
+fn never_ran(header: &RunHeader) -> Vec<String> {
     let judged: Vec<&Measure> =
         takt_rundir::judged(&header.measures).into_iter().map(|index| &header.measures[index]).collect();
     let mut told: Vec<&Measure> = Vec::new();

@@ -42,6 +42,7 @@ const MAY_BE_MINUS_ONE: &[&str] = &[
 
 /// Counts and lengths by which nothing is allocated: ten million seconds, microseconds, releases or edges.
 const MAY_BE_TEN_MILLION: &[&str] = &[
+    "cycle_ns",
     "deadline_us",
     "drop_every",
     "event_period_us",

@@ -152,7 +152,7 @@ fn analysed(path: &Path, log: Option<&str>) -> (CaptureFacts, Report, Report) {
 /// The planted one is told, whatever a busy machine has of its own.
 fn told(report: &Report, kind: Kind, blame: Blame, what: &str) {
     let found = report.findings.iter().any(|finding| (finding.kind, finding.blame) == (kind, blame));
-    assert!(found, "{what}: nothing {kind:?} by {blame:?}:\n{}", report.text(50));
+    assert!(found, "{what}: nothing {kind:?} by {blame:?}:\n{}", report.text(50, false));
 }
 
 /// A wire whose frames wait in the host: withheld on their way out or in, on demand.
@@ -278,8 +278,9 @@ fn takt_with_a_loss_planted_at_each_place() {
             let all = report.findings.iter().filter(|finding| finding.kind == Kind::Missing);
             all.map(|finding| finding.blame).collect::<Vec<_>>()
         };
-        assert_eq!(missing(&both), [blame], "{}", both.text(50));
-        assert_eq!(missing(&master), [Blame::WireOrDevice], "{}", master.text(50));
+        // A machine that stands still may leave a frame of its own at either end of the capture.
+        assert!(missing(&both).contains(&blame), "{}", both.text(50, false));
+        assert!(missing(&master).contains(&Blame::WireOrDevice), "{}", master.text(50, false));
     }
 }
 

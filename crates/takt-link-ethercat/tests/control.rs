@@ -31,7 +31,9 @@ fn expected(segment: &SegmentConfig) -> Vec<DeviceConfig> {
             input_bytes: Some(device.kind.input_bytes()),
             output_bytes: Some(device.kind.output_bytes()),
             startup: match device.kind {
-                DeviceKind::Drive => vec![ObjectWrite { index: 0x6060, sub: 0, bytes: 1, value: 8 }],
+                DeviceKind::Drive => {
+                    vec![ObjectWrite { index: 0x6060, bytes: 1, value: 8, ..ObjectWrite::default() }]
+                }
                 _ => Vec::new(),
             },
             sync0: None,
@@ -194,7 +196,8 @@ fn another_mapping_is_told() {
 fn refused_objects_and_states_are_told() {
     let description = segment(5);
     let mut config = config(&description);
-    config.devices[3].startup = vec![ObjectWrite { index: 0x7777, sub: 1, bytes: 2, value: 5 }];
+    config.devices[3].startup =
+        vec![ObjectWrite { index: 0x7777, sub: 1, bytes: 2, value: 5, ..ObjectWrite::default() }];
     let error =
         bring_up(in_process(Segment::new(&description).unwrap()), &config, &mut |_| {}).err().unwrap();
     assert!(matches!(error, ControlError::Object { position: 3, index: 0x7777, .. }), "{error}");

@@ -212,6 +212,41 @@ fn who_does_not_go_down_is_told() {
     assert!(error.contains("going down to SAFE-OP"), "{error}");
 }
 
+#[test]
+fn nobody_is_asked_up_when_all_are_asked_down() {
+    use takt_link_ethercat::control::{Back, InProcess};
+    use takt_link_ethercat::segment::Outcome;
+    // Every write of AL control (0x0120) with its station address and the state asked for.
+    let asked = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let seen = Arc::clone(&asked);
+    let mut segment = Segment::new(&SegmentConfig::humanoid(5)).unwrap();
+    let control = segment.control();
+    let wire = InProcess::new(move |frame: &mut [u8], now_ns| {
+        // FPWR, alone in its frame: command at 16, address at 18, data at 26.
+        if frame.len() > 26 && frame[16] == 5 && frame[20..22] == [0x20, 0x01] {
+            seen.lock().unwrap().push((u16::from_le_bytes([frame[18], frame[19]]), frame[26] & 0x0F));
+        }
+        match segment.process(frame, now_ns) {
+            Outcome::Return { copies, delay_ns } => Some(Back { copies, delay_ns }),
+            _ => None,
+        }
+    });
+    let config = ControlConfig { bring_up_ms: 20_000, silence_ms: 2000, ..Default::default() };
+    let mut link = bring_up(Box::new(wire), &config, &mut |_| {}).unwrap();
+    // As after a bring-up that failed: one never got beyond PRE-OP.
+    control.fall(2, AlState::PreOp, 0x001B).unwrap();
+    let low = link.devices[2].address;
+    asked.lock().unwrap().clear();
+    link.port.shut_down(Duration::from_millis(1)).unwrap();
+    let asked = asked.lock().unwrap().clone();
+    let of =
+        |address| asked.iter().filter(|asked| asked.0 == address).map(|asked| asked.1).collect::<Vec<u8>>();
+    assert_eq!(of(low), [2, 1], "{asked:?}");
+    assert_eq!(of(link.devices[0].address), [4, 2, 1], "{asked:?}");
+    // The views are those of the last cycle.
+    assert!(control.devices_now(Duration::ZERO).iter().all(|device| device.state < AlState::SafeOp));
+}
+
 /// Every drive acts at Sync0, half a cycle after the frame.
 fn with_sync0(segment: &SegmentConfig) -> ControlConfig {
     let device = |device: &takt_link_ethercat::segment::DeviceConfig| DeviceConfig {

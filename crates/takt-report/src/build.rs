@@ -318,10 +318,13 @@ fn warnings(collection: &Collection, contexts: &[Context<'_>]) -> Vec<String> {
         let keys: Vec<&str> = collection.runs.iter().filter(|r| pick(r)).map(|r| r.key.as_str()).collect();
         (!keys.is_empty()).then(|| keys.join(", "))
     };
-    if let Some(runs) = keys(&|r| r.seal == Seal::Missing) {
+    if let Some(runs) = keys(&|r| r.seal == Seal::Missing && !r.seal.is_gone(&r.header)) {
         warnings.push(format!(
             "Not sealed, because they were cut off or still run: {runs}. Their figures may change."
         ));
+    }
+    if let Some(runs) = keys(&|r| r.seal.is_gone(&r.header)) {
+        warnings.push(format!("Finished, and without a seal: {runs}. Their figures prove nothing."));
     }
     if let Some(runs) = keys(&|r| matches!(r.seal, Seal::Changed(_))) {
         warnings.push(format!(

@@ -1,9 +1,9 @@
 //! The figures of a measure of a run: the one path from a run directory to n, mean, maximum and misses, whoever shows them (`run`,
 //! `bench`, `campaign`, `report`, `compare`).
 //!
-//! A sample file keeps the first rows of a long run; a recorder of constant size saw every value. Where it saw more, the figures are
-//! its own; else both hold the same values, and samples give quantiles exactly. Count, mean, deviation, extremes and misses are
-//! exact either way.
+//! A sample file keeps the first rows of a long run; a recorder of constant size saw every value of the measured window. Where it saw
+//! more than the rows within the window tell, the figures are its own; else both hold the same values, and samples give quantiles
+//! exactly. Count, mean, deviation, extremes and misses are exact either way.
 
 use takt_rundir::{Measure, RunDir, Series};
 use takt_stats::low::{self, LowRow};
@@ -49,7 +49,9 @@ impl Figures {
             None => (None, None),
         };
         let inside = series.as_ref().map_or(0, |s| s.values_ns.len() as u64);
-        let all = recorded.filter(|all| beyond(dir, measure, inside, &all.recorder));
+        // Rows may be missing in the file, and after a reboot, when the clock began again, rows of the part before lie outside of the
+        // window: either way the recorder counts more.
+        let all = recorded.filter(|all| all.recorder.count() > inside);
         let deadline = measure.deadline_ns;
         let Some(all) = all else {
             let series = series?;
@@ -146,19 +148,6 @@ pub(crate) fn streamed(dir: &RunDir, file: &str) -> Result<Streamed, String> {
     dir.read_json(file).map_err(|e| e.to_string())
 }
 
-/// Whether a recorder saw values that the sample file has not. A recorder may have seen values outside the measured window too,
-/// and that alone is no reason to prefer it. `inside`: samples of the file within the window.
-fn beyond(dir: &RunDir, measure: &Measure, inside: u64, recorder: &Recorder) -> bool {
-    let count = recorder.count();
-    let all = || match measure.window_ns {
-        Some(_) => dir
-            .series(&Measure { window_ns: None, ..measure.clone() })
-            .map_or(0, |s| s.values_ns.len() as u64),
-        None => inside,
-    };
-    count > inside && count > all()
-}
-
 /// Samples that are pooled one by one over the repetitions of a configuration: 20 million take 320 MB. Beyond, all are
 /// put into a recorder of constant size and known resolution.
 const POOLED_AT_MOST: usize = 20_000_000;
@@ -230,6 +219,12 @@ impl Pool {
     /// Whether only the first values were kept one by one.
     pub fn is_recorded(&self) -> bool {
         self.recorder.is_some()
+    }
+
+    /// Whether the greatest of all values is among those that were kept one by one.
+    pub fn has_kept_worst(&self) -> bool {
+        let kept = || self.ordered.iter().copied().max().unwrap_or(0);
+        self.recorder.as_ref().is_none_or(|recorder| kept() as f64 >= recorder.summary().worst)
     }
 
     /// All values, summed up.

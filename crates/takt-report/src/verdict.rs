@@ -39,6 +39,10 @@ pub fn of_measure(runs: &[(&RunHeader, &Measure)], pool: &Pool) -> Option<Judged
         ..SeriesEvidence::default()
     };
     let tail = evidence.see(pool.ordered()).filter(|_| !pool.ordered().is_empty());
+    // A tail that did not see the greatest value shows no claim; where nothing is claimed, it can only keep from a PASS.
+    if evidence.claim.limit.is_some() && !pool.has_kept_worst() {
+        evidence.tail_per_hour = None;
+    }
     let caveat = || {
         let kept = pool.ordered().len();
         format!("from the first {kept} of {} samples, those kept one by one", pool.count())
@@ -59,7 +63,8 @@ pub fn of_measure(runs: &[(&RunHeader, &Measure)], pool: &Pool) -> Option<Judged
 pub struct Source<'a> {
     /// What the run says about itself.
     pub header: &'a RunHeader,
-    /// Why its files prove nothing ([`takt_rundir::SealState::doubt`]); `None` for a run before its seal.
+    /// Why its files prove nothing ([`takt_rundir::SealState::doubt_of`]); of a run that sums itself up before its seal,
+    /// [`takt_rundir::SealState::doubt`].
     pub doubt: Option<String>,
 }
 
@@ -122,7 +127,7 @@ pub struct RunVerdict {
     pub report: VerdictReport,
 }
 
-/// Sums up and judges a run directory, sealed or not.
+/// Sums up and judges a run directory, sealed or not: a run does it just before its seal, so that a seal that is not there is no doubt.
 ///
 /// # Errors
 /// [`Error::RunDir`] for a directory that cannot be read.
@@ -208,8 +213,10 @@ pub fn of_runs(runs: &[(RunHeader, RunDir)]) -> Result<Option<RunsVerdict>, Erro
         .iter()
         .map(|(measure, report)| Part { name: &measure.name, report, excused: excuse(&measure.name) })
         .collect();
-    let sources: Vec<Source<'_>> =
-        runs.iter().map(|(header, dir)| Source { header, doubt: dir.seal_state().doubt() }).collect();
+    let sources: Vec<Source<'_>> = runs
+        .iter()
+        .map(|(header, dir)| Source { header, doubt: dir.seal_state().doubt_of(header) })
+        .collect();
     let report = (!parts.is_empty()).then(|| concluded(of_parts(&parts), &sources));
     Ok(main.map(|main| RunsVerdict { main, report }))
 }

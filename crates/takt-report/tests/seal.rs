@@ -8,7 +8,7 @@ use std::path::Path;
 use common::{header, run};
 use takt_report::compare::{Options, compare};
 use takt_report::{build, collect, digests, markdown};
-use takt_rundir::{HASHES_FILE, RUN_FILE, read_json, write_json};
+use takt_rundir::{HASHES_FILE, RUN_FILE, RunDir, RunHeader, read_json, write_json};
 use takt_stats::Verdict;
 
 fn sealed(path: &Path, faster_ns: u64) {
@@ -50,6 +50,48 @@ fn a_changed_run_loses_its_pass() {
         std::fs::write(path.join(RUN_FILE), &run_file).unwrap();
     }
     assert_eq!(verdict(&path).0, Verdict::Pass);
+}
+
+#[test]
+fn a_finished_run_whose_seal_is_gone_loses_its_pass() {
+    let root = tempfile::tempdir().unwrap();
+    let sides = [root.path().join("a"), root.path().join("b")];
+    sealed(&sides[0], 0);
+    sealed(&sides[1], 20_000);
+    let (path, hashes) = (&sides[1], sides[1].join(HASHES_FILE));
+    assert_eq!(verdict(path).0, Verdict::Pass);
+    let takes: [(&str, &dyn Fn()); 3] = [
+        ("deleted", &|| ()),
+        ("endless", &|| std::os::unix::fs::symlink("/dev/zero", &hashes).unwrap()),
+        ("FIFO", &|| {
+            assert!(std::process::Command::new("mkfifo").arg(&hashes).status().unwrap().success());
+        }),
+    ];
+    for (what, take) in takes {
+        std::fs::remove_file(&hashes).unwrap();
+        take();
+        let (after, text) = verdict(path);
+        assert_eq!(after, Verdict::Inconclusive, "{what}: {text}");
+        assert!(text.contains("1 run proves nothing"), "{what}: {text}");
+        let dir = RunDir::open(path).unwrap();
+        let runs = [(dir.header().unwrap(), dir)];
+        let all = takt_report::verdict::of_runs(&runs).unwrap().unwrap().report.unwrap();
+        assert_eq!(all.verdict, Verdict::Inconclusive, "{what}");
+        let comparison = compare(&sides, &Options::default()).unwrap();
+        let pair = &comparison.pairs[0];
+        assert!(pair.changes.iter().all(|change| change.clear.is_none()), "{what}: {:?}", pair.changes);
+        assert!(pair.verdicts[1].as_ref().is_some_and(|told| told.contains("INCONCLUSIVE")), "{what}");
+        std::fs::write(&hashes, "").unwrap();
+    }
+    std::fs::remove_file(&hashes).unwrap();
+    let dir = RunDir::open(path).unwrap();
+    let own = takt_report::verdict::of_run(&dir).unwrap();
+    assert_eq!(own.report.verdict, Verdict::Pass, "a run sums itself up before its seal");
+    let cut = RunHeader { finished_utc: None, ..dir.header().unwrap() };
+    write_json(&path.join(RUN_FILE), &cut).unwrap();
+    let (after, text) = verdict(path);
+    assert_eq!(after, Verdict::Inconclusive);
+    assert!(text.contains("not ended in order") && !text.contains("says that it finished"), "{text}");
 }
 
 #[test]

@@ -180,7 +180,7 @@ fn a_folder_and_a_dead_link_are_gaps_too() {
     std::os::unix::fs::symlink(Path::new("/nowhere/at/all"), at("b")).unwrap();
     let document = build(&collect(&[root.path().to_path_buf()]).unwrap());
     let told = warnings(kernel(&document).unwrap());
-    assert!(told.contains("R1 has a trace that cannot be used (trace.json: not a file)"), "{told}");
+    assert!(told.contains("R1 has a trace that cannot be used (trace.json: is a directory)"), "{told}");
     assert!(told.contains("R2 has a trace that cannot be used"), "{told}");
 }
 

@@ -44,6 +44,11 @@ impl DriveState {
     pub fn is_safe(self) -> bool {
         !matches!(self, Self::OperationEnabled | Self::QuickStopActive)
     }
+
+    /// Whether the drive says that it holds no torque. Not so [`NotReady`](Self::NotReady): inputs that never came look like it.
+    pub fn is_off(self) -> bool {
+        matches!(self, Self::SwitchOnDisabled | Self::ReadyToSwitchOn | Self::SwitchedOn | Self::Fault)
+    }
 }
 
 /// What is wanted of a drive.
@@ -61,8 +66,8 @@ pub enum Goal {
 const SHUTDOWN: u16 = 0x06;
 const SWITCH_ON: u16 = 0x07;
 const ENABLE: u16 = 0x0F;
-const QUICK_STOP: u16 = 0x02;
-const DISABLE_VOLTAGE: u16 = 0x00;
+pub(crate) const QUICK_STOP: u16 = 0x02;
+pub(crate) const DISABLE_VOLTAGE: u16 = 0x00;
 const FAULT_RESET: u16 = 0x80;
 
 /// Cycles that each half of a fault reset is held. A command is applied after 1.5 cycles and its effect is seen after 1.5 to 2.5

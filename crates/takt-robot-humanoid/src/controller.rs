@@ -2,10 +2,12 @@
 //!
 //! It works on process data as slices and knows neither clock nor wire, so its tests need no segment.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use serde::Serialize;
 use takt_link_ethercat::control::{Exchanged, Port};
 
-use crate::cia402::{Drive, DriveState, Goal, before_enable};
+use crate::cia402::{DISABLE_VOLTAGE, Drive, DriveState, Goal, QUICK_STOP, before_enable};
 use crate::config::HumanoidConfig;
 use crate::joint::{DriveMode, Gains, Scale};
 use crate::motion::{Moment, Motion, Target, Walk};
@@ -81,6 +83,12 @@ struct Joint {
     start_rad: f64,
     /// Where it stood last; `None` before anything is known.
     position_rad: Option<f64>,
+    /// Whether the drive was seen without torque. One that came with torque on is taken out of operation first: what it holds, and in
+    /// which mode, nobody here has told it.
+    seen_off: bool,
+    /// Where it stood at the last new inputs, and the speed since those before: for drives that do not tell their speed.
+    sampled_rad: f64,
+    sampled_rad_s: f64,
 }
 
 impl Joint {
@@ -90,6 +98,18 @@ impl Joint {
         self.position_rad.is_some_and(|at| at < min_rad - most_rad || at > max_rad + most_rad)
     }
 }
+
+/// What is known of the inputs of a cycle.
+#[derive(Clone, Copy)]
+struct Inputs {
+    /// Whether they are new, and all devices took part and are in OP.
+    trusted: bool,
+    /// Cycles from the inputs used before to these; 0 for the first. `None` where these are not new, or not all took part.
+    newer_by: Option<u64>,
+}
+
+/// Least that a moving joint may be outside its range: at its limit it overshoots a little.
+const LEAST_OUTSIDE_RAD: f64 = 0.05;
 
 /// What a probe showed: the controller answers each event that it counts with a command of its own number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -120,6 +140,8 @@ pub struct Controller {
     targets: Vec<Target>,
     /// Time of the motion.
     moved_s: f64,
+    /// Exchange that the inputs last used are of; `None` before any.
+    inputs_of: Option<u64>,
     enable_cycles: u64,
     stop_cycles: u64,
     most_resets: u32,
@@ -148,6 +170,9 @@ impl Controller {
             held_counts: 0,
             start_rad: 0.0,
             position_rad: None,
+            seen_off: false,
+            sampled_rad: 0.0,
+            sampled_rad_s: 0.0,
         };
         let cycles = |ms: u32| (f64::from(ms) / 1000.0 * config.rate_hz).ceil() as u64;
         let drives = devices.iter().filter(|device| device.kind == Kind::Drive).count();
@@ -169,6 +194,7 @@ impl Controller {
             start_rad: vec![0.0; drives],
             targets: vec![Target::default(); drives],
             moved_s: 0.0,
+            inputs_of: None,
             enable_cycles: cycles(config.safety.enable_ms),
             stop_cycles: cycles(config.safety.stop_ms),
             most_resets: config.safety.most_resets,
@@ -216,8 +242,13 @@ impl Controller {
             Mode::Stopping(_) => Goal::QuickStop,
             Mode::Stopped(_) => Goal::Off,
         };
+        let inputs = Inputs {
+            // With another working counter a device that did not take part left its old bytes.
+            trusted: exchanged.complete() && exchanged.all_op,
+            newer_by: self.newer_by(exchanged),
+        };
         for place in 0..self.joints.len() {
-            self.joint(place, goal, exchanged.fresh, data);
+            self.joint(place, goal, inputs, data);
         }
         self.answer_probe(data);
         self.mode
@@ -234,6 +265,8 @@ impl Controller {
                 }
                 let resets = self.joints.iter().map(|joint| joint.drive.resets()).max().unwrap_or(0);
                 let (on, all) = self.enabled();
+                // The positions are those of the last inputs: none before the first cycle.
+                let outside = |most_rad: f64| self.joints.iter().any(|joint| joint.is_outside(most_rad));
                 if self.mode == Mode::Walking {
                     let fault = |joint: &Joint| {
                         matches!(joint.drive.state(), DriveState::Fault | DriveState::FaultReaction)
@@ -244,12 +277,14 @@ impl Controller {
                     if on < all {
                         return Mode::Stopping(StopReason::NotEnabled);
                     }
+                    if outside(self.most_outside_rad.max(LEAST_OUTSIDE_RAD)) {
+                        return Mode::Stopping(StopReason::OutOfRange);
+                    }
                     return Mode::Walking;
                 }
-                // The states are those of the last inputs: none before the first cycle.
-                if self.joints.iter().any(|joint| joint.is_outside(self.most_outside_rad)) {
+                if outside(self.most_outside_rad) {
                     Mode::Stopping(StopReason::OutOfRange)
-                } else if on == all && self.cycles > 0 {
+                } else if on == all && self.cycles > 0 && self.joints.iter().all(|joint| joint.seen_off) {
                     Mode::Walking
                 } else if resets > self.most_resets {
                     Mode::Stopping(StopReason::DriveFault)
@@ -270,7 +305,22 @@ impl Controller {
         }
     }
 
-    fn joint(&mut self, place: usize, goal: Goal, fresh: bool, data: &mut impl ProcessData) {
+    /// As [`Inputs::newer_by`].
+    fn newer_by(&mut self, exchanged: &Exchanged) -> Option<u64> {
+        let came = exchanged.fresh || exchanged.stale > 0;
+        if !came || exchanged.working_counter != exchanged.expected_counter {
+            return None;
+        }
+        let of = exchanged.cycle.saturating_sub(exchanged.stale.into());
+        match self.inputs_of.replace(of) {
+            Some(before) if before == of => None,
+            // Older ones than before: the port has begun to count anew.
+            Some(before) => Some(of.saturating_sub(before)),
+            None => Some(0),
+        }
+    }
+
+    fn joint(&mut self, place: usize, goal: Goal, new: Inputs, data: &mut impl ProcessData) {
         let walking = self.mode == Mode::Walking;
         let Target { position_rad: walk_rad, velocity_rad_s: walk_rad_s } = self.targets[place];
         let dt_s = self.dt_s;
@@ -282,35 +332,46 @@ impl Controller {
         else {
             return;
         };
-        let before_rad = joint.position_rad;
         let position_rad = joint.scale.position_rad(counts);
         let measured = layout.velocity.and_then(|at| i32_at(inputs, at));
-        let rad_s = match (measured, before_rad) {
-            (Some(units), _) => joint.scale.velocity_rad_s(units),
-            (None, Some(before_rad)) => (position_rad - before_rad) / dt_s,
-            (None, None) => 0.0,
-        };
+        if let Some(cycles) = new.newer_by {
+            let moved_rad = position_rad - joint.sampled_rad;
+            joint.sampled_rad_s = if cycles > 0 { moved_rad / (cycles as f64 * dt_s) } else { 0.0 };
+            joint.sampled_rad = position_rad;
+        }
+        let rad_s = measured.map_or(joint.sampled_rad_s, |units| joint.scale.velocity_rad_s(units));
         joint.position_rad = Some(position_rad);
         let mut word = joint.drive.step(status, goal);
         let on = joint.drive.state() == DriveState::OperationEnabled;
-        // Torque comes on where the joint is; with old inputs nobody knows where that is.
-        if !fresh && !on {
+        joint.seen_off |= new.trusted && joint.drive.state().is_off();
+        if goal == Goal::Enabled && !joint.seen_off {
+            word = DISABLE_VOLTAGE;
+        }
+        // A drive that does not tell its mode is believed.
+        let in_mode = layout.mode_display.is_none_or(|at| inputs.get(at) == Some(&joint.mode.code()));
+        // Torque comes on where the joint is, in the mode that its targets are for, and not while others move: with old inputs
+        // nobody knows where that is.
+        if !on && (!new.trusted || !in_mode || walking) {
             word = before_enable(word);
         }
+        let control = on && goal == Goal::Enabled && joint.seen_off;
         if walking {
             joint.reference.step(walk_rad, walk_rad_s, dt_s);
-        } else if !(on && goal == Goal::Enabled) {
+        } else if !control {
             // A drive without torque, or on its own way to standstill, has its target where the joint is.
             joint.held_counts = counts;
             joint.reference.reset(position_rad);
             joint.start_rad = position_rad;
         }
         let (wanted_rad, wanted_rad_s) = (joint.reference.position_rad(), joint.reference.velocity_rad_s());
-        let control = on && goal == Goal::Enabled;
         let outputs = data.outputs_mut(joint.device);
         put(outputs, layout.controlword, &word.to_le_bytes());
         if let Some(at) = layout.mode {
             put(outputs, at, &[joint.mode.code()]);
+        }
+        if joint.mode != DriveMode::Csp {
+            // A drive that is in CSP all the same stays where it is.
+            put(outputs, layout.target, &counts.to_le_bytes());
         }
         match joint.mode {
             DriveMode::Csp => {
@@ -359,7 +420,33 @@ impl Controller {
         self.moved_s += self.dt_s;
         let moment =
             Moment { time_s: self.moved_s, start_rad: &self.start_rad, measured_rad: &self.measured_rad };
-        self.motion.plan(&moment, &mut self.targets);
+        let (motion, targets) = (&mut self.motion, &mut self.targets);
+        // Nothing that it may have left half done is used again: only a walking robot asks it, and follows its targets.
+        if let Err(payload) = catch_unwind(AssertUnwindSafe(|| motion.plan(&moment, targets))) {
+            // A payload whose own drop panics would end the thread after all.
+            std::mem::forget(payload);
+            self.mode = Mode::Stopping(StopReason::MotionPanicked);
+            self.cycles = 0;
+        }
+    }
+
+    /// Cycles of a quick stop before torque goes off.
+    pub(crate) fn stop_cycles(&self) -> u64 {
+        self.stop_cycles
+    }
+
+    /// Commands all drives to stop, or without torque, whatever they say: for the end of a control that has itself failed.
+    pub(crate) fn halt(&self, goal: Goal, data: &mut impl ProcessData) {
+        let word = if goal == Goal::QuickStop { QUICK_STOP } else { DISABLE_VOLTAGE };
+        for joint in &self.joints {
+            put(data.outputs_mut(joint.device), joint.layout.controlword, &word.to_le_bytes());
+        }
+    }
+
+    /// Makes the next step panic.
+    #[cfg(test)]
+    pub(crate) fn break_down(&mut self) {
+        self.targets.clear();
     }
 
     fn answer_probe(&mut self, data: &mut impl ProcessData) {
@@ -504,5 +591,185 @@ mod tests {
         for cycle in 1..50 {
             controller.step(&well(cycle), Punctuality::default(), false, &mut plant);
         }
+    }
+
+    /// One drive in `mode` with all objects; its inputs are set by hand.
+    fn one(mode: DriveMode, layout: DriveLayout) -> (Controller, Plant) {
+        let device = Device { mode, layout: Some(layout), ..Device::default() };
+        let config = HumanoidConfig { list: vec![device], ramp_s: 60.0, ..HumanoidConfig::default() };
+        config.validate().unwrap();
+        let plant = Plant {
+            kinds: vec![Kind::Drive],
+            inputs: vec![vec![0; layout.input_bytes]],
+            outputs: vec![vec![0; layout.output_bytes]],
+            stuck: true,
+        };
+        (Controller::new(&config), plant)
+    }
+
+    impl Plant {
+        fn show(&mut self, status: u16, counts: i32) {
+            self.inputs[0][..2].copy_from_slice(&status.to_le_bytes());
+            self.inputs[0][2..6].copy_from_slice(&counts.to_le_bytes());
+        }
+
+        fn word(&self) -> u16 {
+            u16_at(&self.outputs[0], 0).unwrap()
+        }
+
+        fn target(&self) -> i32 {
+            i32_at(&self.outputs[0], 2).unwrap()
+        }
+    }
+
+    /// The way to operation up to "switched on"; cycles 1 to 3.
+    const TO_SWITCHED_ON: [u16; 3] = [0x40, 0x21, 0x23];
+
+    #[test]
+    fn a_drive_that_comes_with_torque_on_is_switched_off_where_it_is() {
+        let (mut controller, mut plant) = one(DriveMode::Csp, DriveLayout::default());
+        for cycle in 1..20 {
+            plant.show(0x27, 30_000 + cycle);
+            let mode = controller.step(&well(cycle as u64), Punctuality::default(), false, &mut plant);
+            assert_eq!((mode, plant.word(), plant.target()), (Mode::Enabling, 0x00, 30_000 + cycle));
+        }
+        // Once it was off, it comes into operation as any other.
+        for (cycle, (status, word)) in
+            [(0x40, 0x06), (0x21, 0x07), (0x23, 0x0F), (0x27, 0x0F)].iter().enumerate()
+        {
+            plant.show(*status, 30_000);
+            controller.step(&well(20 + cycle as u64), Punctuality::default(), false, &mut plant);
+            assert_eq!((plant.word(), plant.target()), (*word, 30_000));
+        }
+        plant.show(0x27, 30_000);
+        let mode = controller.step(&well(24), Punctuality::default(), false, &mut plant);
+        assert_eq!(mode, Mode::Walking);
+        assert!((plant.target() - 30_000).abs() < 10, "{}", plant.target());
+    }
+
+    #[test]
+    fn torque_waits_for_the_mode_and_a_drive_in_another_one_has_its_place_as_target() {
+        for mode in [DriveMode::Csp, DriveMode::Csv, DriveMode::Cst] {
+            let (mut controller, mut plant) = one(mode, DriveLayout::all_modes());
+            let other = if mode == DriveMode::Csp { 9 } else { 8 };
+            plant.inputs[0][12] = other;
+            for (cycle, status) in (1..).zip(TO_SWITCHED_ON.into_iter().chain([0x23; 10])) {
+                plant.show(status, 30_000);
+                controller.step(&well(cycle), Punctuality::default(), false, &mut plant);
+                assert_eq!(plant.target(), 30_000, "{mode:?}");
+            }
+            assert_eq!(plant.word(), 0x07, "{mode:?} is held back");
+            plant.inputs[0][12] = mode.code();
+            controller.step(&well(20), Punctuality::default(), false, &mut plant);
+            assert_eq!(plant.word(), 0x0F, "{mode:?}");
+            for cycle in 21..100 {
+                plant.show(0x27, 30_000 + cycle as i32);
+                controller.step(&well(cycle), Punctuality::default(), false, &mut plant);
+                if mode != DriveMode::Csp {
+                    assert_eq!(plant.target(), 30_000 + cycle as i32, "{mode:?}");
+                }
+            }
+            assert_eq!(controller.mode(), Mode::Walking);
+        }
+    }
+
+    #[test]
+    fn torque_waits_for_inputs_of_all_devices() {
+        let wrong = Exchanged { working_counter: 2, expected_counter: 3, answered: true, ..well(4) };
+        for bad in
+            [wrong, Exchanged { all_op: false, ..well(4) }, Exchanged { fresh: false, stale: 1, ..well(4) }]
+        {
+            let (mut controller, mut plant) = one(DriveMode::Csp, DriveLayout::default());
+            for (cycle, status) in (1..).zip(TO_SWITCHED_ON) {
+                plant.show(status, 0);
+                let exchanged = if status == 0x23 { Exchanged { cycle, ..bad } } else { well(cycle) };
+                controller.step(&exchanged, Punctuality::default(), false, &mut plant);
+            }
+            assert_eq!(plant.word(), 0x07, "{bad:?}");
+            controller.step(&well(4), Punctuality::default(), false, &mut plant);
+            assert_eq!(plant.word(), 0x0F);
+        }
+    }
+
+    /// Comes into operation at 0 counts and into the walk; the next cycle's number.
+    fn walk_on(controller: &mut Controller, plant: &mut Plant) -> u64 {
+        for (cycle, status) in (1..).zip(TO_SWITCHED_ON.into_iter().chain([0x27; 2])) {
+            plant.show(status, 0);
+            if let Some(mode) = plant.inputs[0].get_mut(12) {
+                *mode = controller.joints[0].mode.code();
+            }
+            controller.step(&well(cycle), Punctuality::default(), false, plant);
+        }
+        assert_eq!(controller.mode(), Mode::Walking);
+        6
+    }
+
+    #[test]
+    fn speed_from_positions_does_not_depend_on_the_age_of_inputs() {
+        let layout = DriveLayout { velocity: None, ..DriveLayout::all_modes() };
+        let (mut controller, mut plant) = one(DriveMode::Cst, layout);
+        let begun = walk_on(&mut controller, &mut plant);
+        let per_s = controller.joints[0].scale.counts_per_rad().recip() * 100.0 / controller.dt_s;
+        for cycle in begun..begun + 40 {
+            // 100 counts a cycle; in some the frame is missing, in some it is late for a while, once its counter is wrong.
+            let (stale, answered, wrong) = match cycle - begun {
+                10 => (1, false, false),
+                15 => (1, false, false),
+                16 => (2, false, false),
+                20..=25 => (1, true, false),
+                30 => (0, true, true),
+                _ => (0, true, false),
+            };
+            let counter = if answered { 3 } else { 0 };
+            let exchanged = Exchanged {
+                fresh: stale == 0,
+                answered,
+                stale,
+                working_counter: if wrong { 2 } else { counter },
+                expected_counter: 3,
+                ..well(cycle)
+            };
+            if !wrong {
+                plant.show(0x27, 100 * (cycle - begun) as i32 - 100 * stale as i32);
+            }
+            controller.step(&exchanged, Punctuality::default(), false, &mut plant);
+            let rad_s = controller.joints[0].sampled_rad_s;
+            if cycle > begun {
+                assert!((rad_s - per_s).abs() < 1e-9, "cycle {}: {rad_s}, not {per_s}", cycle - begun);
+            }
+        }
+        assert_eq!(controller.mode(), Mode::Walking);
+    }
+
+    #[test]
+    fn a_joint_that_leaves_its_range_stops_the_walk_in_every_mode() {
+        for mode in [DriveMode::Csp, DriveMode::Csv, DriveMode::Cst] {
+            let (mut controller, mut plant) = one(mode, DriveLayout::all_modes());
+            let begun = walk_on(&mut controller, &mut plant);
+            let scale = controller.joints[0].scale;
+            for (cycle, rad, stopped) in
+                [(0, 2.79, false), (1, 2.79, false), (2, 2.81, false), (3, 2.81, true)]
+            {
+                plant.show(0x27, scale.counts(rad));
+                let mode = controller.step(&well(begun + cycle), Punctuality::default(), false, &mut plant);
+                let expected = if stopped { Mode::Stopping(StopReason::OutOfRange) } else { Mode::Walking };
+                assert_eq!(mode, expected, "cycle {cycle}");
+            }
+            assert_eq!(plant.word(), 0x02);
+        }
+    }
+
+    #[test]
+    fn a_drive_that_drops_out_as_the_walk_begins_gets_no_torque() {
+        let (mut controller, mut plant) = one(DriveMode::Csp, DriveLayout::default());
+        for (cycle, status) in (1..).zip(TO_SWITCHED_ON.into_iter().chain([0x27])) {
+            plant.show(status, 0);
+            controller.step(&well(cycle), Punctuality::default(), false, &mut plant);
+        }
+        plant.show(0x23, 0);
+        let mode = controller.step(&well(5), Punctuality::default(), false, &mut plant);
+        assert_eq!((mode, plant.word()), (Mode::Walking, 0x07));
+        let mode = controller.step(&well(6), Punctuality::default(), false, &mut plant);
+        assert_eq!((mode, plant.word()), (Mode::Stopping(StopReason::NotEnabled), 0x00));
     }
 }

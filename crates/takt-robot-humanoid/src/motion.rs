@@ -1,8 +1,8 @@
 //! What the robot does once all drives are in operation: the built-in walk, or one's own.
 //!
 //! A motion says where joints are to be; everything around it stays: enabling where each joint stands, limits of speed,
-//! acceleration and range, the watch that stops the robot, safe stop. So an own motion cannot make a joint jump, and a
-//! mistake in it stops nothing but itself. `examples/own_controller.rs` is one in under 100 lines.
+//! acceleration and range, the watch that stops the robot, safe stop. So an own motion cannot make a joint jump, and one
+//! that panics is not asked again: the robot stops ([`StopReason::MotionPanicked`](crate::StopReason::MotionPanicked)). `examples/own_controller.rs` is one in under 100 lines.
 
 use crate::config::HumanoidConfig;
 use crate::topology::Kind;

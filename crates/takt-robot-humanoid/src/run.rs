@@ -1,7 +1,9 @@
 //! The motion controller's thread.
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::time::Duration;
 
 use serde::Serialize;
 use takt_link_ethercat::control::{Exchanged, Idle, Phase, Port};
@@ -12,6 +14,7 @@ use takt_rt::ring::Producer;
 use takt_rt::settings::{Granted, ThreadSettings};
 use takt_rt::thread::{self, Handle};
 
+use crate::cia402::Goal;
 use crate::config::HumanoidConfig;
 use crate::controller::{Controller, Mode, ProbeView};
 use crate::safety::{Punctuality, StopReason};
@@ -92,6 +95,8 @@ impl Shared {
 pub struct Finished {
     /// The control interface, with its totals.
     pub port: Port,
+    /// What controlled: the loop gives no memory back.
+    pub controller: Controller,
     /// What the robot was doing at last.
     pub mode: Mode,
     /// Whether no drive held torque, as far as was known.
@@ -191,16 +196,53 @@ pub fn start_with(
     // An impossible period is told here, and not by a thread that ends at once.
     Periodic::new(0, period, sleep)?;
     let thread = thread::spawn("humanoid", settings, move || {
-        let port = idle.take()?;
+        let mut port = idle.take()?;
         // Release 0 is now or has been: the cycle goes on in its phase.
         let period_ns = period.as_nanos() as u64;
         let first_ns = port.align(monotonic_ns()).saturating_sub(period_ns);
-        let periodic = Periodic::new(first_ns, period, sleep)?;
-        let mut finished = cycles(Loop { controller, port, periodic, records }, &seen);
-        finished.not_down = finished.port.shut_down(period).err().map(|error| error.to_string());
-        Ok(finished)
+        match Periodic::new(first_ns, period, sleep) {
+            Ok(periodic) => Ok(guarded(Loop { controller, port, periodic, records }, &seen, period)),
+            Err(error) => {
+                // Best effort: the error to tell is the first one.
+                let _ = port.shut_down(period);
+                Err(error)
+            }
+        }
     })?;
     Ok(Running { shared, thread })
+}
+
+/// Cycles of "disable voltage" after the quick stop of a control that failed: one is applied after 1.5 cycles, and frames may be
+/// lost.
+const OFF_CYCLES: u64 = 4;
+
+/// [`cycles`], and then all devices asked down; after a panic as well, which goes on from there.
+fn guarded(mut parts: Loop, shared: &Shared, period: Duration) -> Finished {
+    match catch_unwind(AssertUnwindSafe(|| turn(&mut parts, shared))) {
+        Ok(turned) => {
+            let mut finished = turned.finish(parts);
+            finished.not_down = finished.port.shut_down(period).err().map(|error| error.to_string());
+            finished
+        }
+        Err(payload) => {
+            // Drives leave OP by their own fault reaction should this fail, too.
+            let _ = catch_unwind(AssertUnwindSafe(|| rest(&mut parts)));
+            let _ = parts.port.shut_down(period);
+            resume_unwind(payload)
+        }
+    }
+}
+
+/// Leads all drives to standstill without the controller's step, which failed.
+fn rest(parts: &mut Loop) {
+    let Loop { controller, port, periodic, .. } = parts;
+    let stop_cycles = controller.stop_cycles();
+    for cycle in 0..stop_cycles.saturating_add(OFF_CYCLES) {
+        controller.halt(if cycle < stop_cycles { Goal::QuickStop } else { Goal::Off }, port);
+        let release = periodic.next();
+        let exchanged = port.exchange(release.planned_ns.saturating_add(periodic.period_ns()));
+        periodic.shift(exchanged.shift_ns);
+    }
 }
 
 /// What the loop works with.
@@ -218,7 +260,39 @@ pub struct Loop {
 /// The loop. It allocates nothing (`tests/quiet.rs` counts); its system calls are its sleep, those of the wire, and a futex
 /// call where a reader is in the cache.
 pub fn cycles(parts: Loop, shared: &Shared) -> Finished {
-    let Loop { mut controller, mut port, mut periodic, mut records } = parts;
+    let mut parts = parts;
+    let turned = turn(&mut parts, shared);
+    turned.finish(parts)
+}
+
+/// What the loop counted.
+struct Turned {
+    most_enabled: usize,
+    late: u64,
+    faults: Faults,
+    cpu_ns: u64,
+}
+
+impl Turned {
+    fn finish(self, parts: Loop) -> Finished {
+        let Loop { controller, port, records, .. } = parts;
+        Finished {
+            mode: controller.mode(),
+            safe: controller.is_safe(),
+            enabled: (self.most_enabled, controller.enabled().1),
+            late: self.late,
+            faults: self.faults,
+            cpu_ns: self.cpu_ns,
+            records_lost: records.lost(),
+            not_down: None,
+            port,
+            controller,
+        }
+    }
+}
+
+fn turn(parts: &mut Loop, shared: &Shared) -> Turned {
+    let Loop { controller, port, periodic, records } = parts;
     let faults = memory::thread_faults();
     let cpu_ns = takt_rt::clock::thread_cpu_ns();
     let period_ns = periodic.period_ns();
@@ -234,7 +308,7 @@ pub fn cycles(parts: Loop, shared: &Shared) -> Finished {
         let asked = shared.stop.load(Ordering::Acquire);
         let away_ns = release.lateness_ns().saturating_add(release.skipped.saturating_mul(period_ns));
         let punctuality = Punctuality { late, skipped: release.skipped, away_ns };
-        let mode = controller.step(&exchanged, punctuality, asked, &mut port);
+        let mode = controller.step(&exchanged, punctuality, asked, port);
         shared.mode.store(mode.code(), Ordering::Release);
         most_enabled = most_enabled.max(controller.enabled().0);
         let end_ns = monotonic_ns();
@@ -245,16 +319,11 @@ pub fn cycles(parts: Loop, shared: &Shared) -> Finished {
     }
     let before = faults;
     let faults = memory::thread_faults();
-    Finished {
-        mode: controller.mode(),
-        safe: controller.is_safe(),
-        enabled: (most_enabled, controller.enabled().1),
+    Turned {
+        most_enabled,
         late: late_cycles,
         faults: Faults { minor: faults.minor - before.minor, major: faults.major - before.major },
         cpu_ns: takt_rt::clock::thread_cpu_ns() - cpu_ns,
-        records_lost: records.lost(),
-        not_down: None,
-        port,
     }
 }
 
@@ -294,4 +363,51 @@ fn record(
 /// Why a controller stopped, as a sentence; `None` while it runs.
 pub fn why(mode: Mode) -> Option<String> {
     mode.reason().filter(|&reason| reason != StopReason::Asked).map(|reason| reason.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use takt_link_ethercat::control::{Link, bring_up, in_process};
+    use takt_link_ethercat::segment::{AlState, DriveState, Segment, SegmentConfig};
+    use takt_rt::ring::ring;
+
+    #[test]
+    fn a_control_that_panics_leads_the_drives_to_rest_and_the_devices_down() {
+        let mut config = HumanoidConfig { devices: 12, ramp_s: 0.2, ..HumanoidConfig::default() };
+        (config.safety.most_late, config.safety.most_late_in_row) = (1000, 1000);
+        (config.safety.most_away_ms, config.safety.enable_ms) = (60_000, 20_000);
+        (config.link.bring_up_ms, config.link.silence_ms) = (20_000, 2000);
+        let segment =
+            Segment::new(&SegmentConfig { watchdog_ms: 6000, ..SegmentConfig::humanoid(12) }).unwrap();
+        let control = segment.control();
+        let Link { port, .. } = bring_up(in_process(segment), &config.control(), &mut |_| {}).unwrap();
+        let (records, _taken) = ring(1 << 16);
+        let periodic = Periodic::start_now(config.period(), SleepStrategy::Kernel).unwrap();
+        let mut parts = Loop { controller: Controller::new(&config), port, periodic, records };
+        let shared = Arc::new(Shared::default());
+        let seen = Arc::clone(&shared);
+        let conductor = std::thread::spawn(move || {
+            let begun = std::time::Instant::now();
+            while seen.mode() != 1 && begun.elapsed() < Duration::from_secs(60) {
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            std::thread::sleep(Duration::from_millis(100));
+            seen.end();
+        });
+        turn(&mut parts, &shared);
+        conductor.join().unwrap();
+        assert_eq!(parts.controller.mode(), Mode::Walking);
+        parts.controller.break_down();
+        let guarded = AssertUnwindSafe(|| guarded(parts, &Shared::default(), config.period()));
+        assert!(catch_unwind(guarded).is_err(), "the panic goes on");
+        for view in control.devices() {
+            // As of the last frame with process data.
+            assert!(view.state < AlState::SafeOp);
+            // Not the fault by which a drive stops itself when its outputs end.
+            if let Some(drive) = view.drive {
+                assert_eq!((drive.state, drive.velocity_rad_s), (DriveState::SwitchOnDisabled, 0.0));
+            }
+        }
+    }
 }

@@ -11,7 +11,7 @@ pub enum StopReason {
     Asked,
     /// Devices no longer take part, or left OP.
     DevicesLost,
-    /// Frames do not come back.
+    /// Inputs are too old: frames come too late, or not at all.
     LinkLost,
     /// Cycles were late too often.
     Late,
@@ -21,10 +21,12 @@ pub enum StopReason {
     ReaderHeld,
     /// A drive reported a fault.
     DriveFault,
-    /// Drives did not come into operation in time.
+    /// Drives did not come into operation in time, or left it.
     NotEnabled,
-    /// A joint stands outside its range before it has moved: its encoder's zero, direction or scale is not as configured.
+    /// A joint stands outside its range: its encoder's zero, direction or scale is not as configured, or its drive does not follow.
     OutOfRange,
+    /// One's own motion panicked.
+    MotionPanicked,
 }
 
 impl std::fmt::Display for StopReason {
@@ -32,15 +34,20 @@ impl std::fmt::Display for StopReason {
         f.write_str(match self {
             Self::Asked => "asked to stop",
             Self::DevicesLost => "devices do not take part in the exchange, or left OP",
-            Self::LinkLost => "frames do not come back",
+            Self::LinkLost => {
+                "inputs were safety.most_missing cycles old or older: frames came too late, or not at all"
+            }
             Self::Late => "cycles were late too often",
             Self::Away => "nobody controlled it for longer than safety.most_away_ms",
             Self::ReaderHeld => "a reader held the cache for too long, too often",
             Self::DriveFault => "a drive reported a fault",
             Self::OutOfRange => {
-                "a joint stands outside its range before it has moved: check its zero_counts, direction, counts_per_turn and gear"
+                "a joint stands farther outside its range than safety.most_outside_mrad: check its zero_counts, direction, counts_per_turn and gear"
             }
-            Self::NotEnabled => "drives did not come into operation in time",
+            Self::NotEnabled => {
+                "drives did not come into operation in time, or left it; those that show their mode (0x6061) must show the one wanted"
+            }
+            Self::MotionPanicked => "the motion panicked: its message is on standard error",
         })
     }
 }
@@ -67,8 +74,9 @@ pub struct SafetyConfig {
     pub most_held: u32,
     /// Time for all drives to come into operation, milliseconds. 2000; real drives take some hundred.
     pub enable_ms: u32,
-    /// How far outside its range a joint may stand before drives are enabled, milliradians. 200: it may rest on its end stop, which
-    /// lies a little beyond; farther out, the encoder is not what it is configured as, and the robot does not move.
+    /// How far outside its range a joint may stand, milliradians. 200: it may rest on its end stop, which lies a little beyond;
+    /// farther out, the encoder is not what it is configured as, and the robot does not move. While it moves at least 50 count: a
+    /// joint at its limit overshoots a little.
     pub most_outside_mrad: u32,
     /// Fault resets tried while drives are enabled. 3.
     pub most_resets: u32,
@@ -294,5 +302,13 @@ mod tests {
         assert_eq!(run(late(25)), Some(StopReason::Late));
         assert_eq!(run((1..).take(4).map(|cycle| (well(cycle), true))), None);
         assert_eq!(run((1..).take(5).map(|cycle| (well(cycle), true))), Some(StopReason::Late));
+    }
+
+    #[test]
+    fn a_reason_says_what_was_judged() {
+        // Frames that come late, and are not lost, stop the robot as well.
+        let said = StopReason::LinkLost.to_string();
+        assert!(said.contains("safety.most_missing") && said.contains("too late"), "{said}");
+        assert!(StopReason::MotionPanicked.to_string().contains("motion panicked"));
     }
 }

@@ -40,11 +40,15 @@ pub struct DriveLayout {
     /// Offset of the actual velocity (0x606C), 32 bits. Without it CST takes the difference of positions.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub velocity: Option<usize>,
+    /// Offset of the mode that the drive works in (0x6061), 8 bits. Where it is mapped, torque comes on once it is the mode wanted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mode_display: Option<usize>,
     /// Bytes to the drive.
     pub output_bytes: usize,
     /// Offset of the controlword (0x6040), 16 bits.
     pub controlword: usize,
-    /// Offset of the target position (0x607A), 32 bits; for CSP.
+    /// Offset of the target position (0x607A), 32 bits; for CSP. In CSV and CST it holds where the joint is, so that a drive that is
+    /// still in CSP stays there; `output_bytes` or more says that the drive does not map it.
     pub target: usize,
     /// Offset of the target velocity (0x60FF), 32 bits; for CSV.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -71,6 +75,7 @@ impl Default for DriveLayout {
             statusword: 0,
             position: 2,
             velocity: None,
+            mode_display: None,
             output_bytes: 6,
             controlword: 0,
             target: 2,
@@ -89,6 +94,7 @@ impl DriveLayout {
         Self {
             input_bytes: 14,
             velocity: Some(6),
+            mode_display: Some(12),
             output_bytes: 14,
             target_velocity: Some(6),
             target_torque: Some(10),
@@ -99,7 +105,13 @@ impl DriveLayout {
         }
     }
 
-    fn validate(&self, mode: DriveMode) -> Result<(), String> {
+    /// Whether the target position is mapped.
+    fn maps_target(&self) -> bool {
+        self.target < self.output_bytes
+    }
+
+    /// Checks it for drives in `mode`; `None`: for what holds in every mode.
+    fn validate(&self, mode: Option<DriveMode>) -> Result<(), String> {
         let fits = |key: &str, offset: usize, width: usize, bytes: usize| {
             if offset.checked_add(width).is_some_and(|end| end <= bytes) {
                 return Ok(());
@@ -117,6 +129,8 @@ impl DriveLayout {
         fits("controlword", self.controlword, 2, self.output_bytes)?;
         for (key, offset, width, bytes) in [
             ("velocity", self.velocity, 4, self.input_bytes),
+            ("mode_display", self.mode_display, 1, self.input_bytes),
+            ("target", self.maps_target().then_some(self.target), 4, self.output_bytes),
             ("target_velocity", self.target_velocity, 4, self.output_bytes),
             ("target_torque", self.target_torque, 2, self.output_bytes),
             ("mode", self.mode, 1, self.output_bytes),
@@ -124,16 +138,50 @@ impl DriveLayout {
             offset.map_or(Ok(()), |offset| fits(key, offset, width, bytes))?;
         }
         match mode {
-            DriveMode::Csp => fits("target", self.target, 4, self.output_bytes),
-            DriveMode::Csv if self.target_velocity.is_none() => {
-                Err("target_velocity is not set: mode \"csv\" needs it".to_owned())
+            Some(DriveMode::Csp) => fits("target", self.target, 4, self.output_bytes)?,
+            Some(DriveMode::Csv) if self.target_velocity.is_none() => {
+                return Err("target_velocity is not set: mode \"csv\" needs it".to_owned());
             }
-            DriveMode::Cst if self.target_torque.is_none() => {
-                Err("target_torque is not set: mode \"cst\" needs it".to_owned())
+            Some(DriveMode::Cst) if self.target_torque.is_none() => {
+                return Err("target_torque is not set: mode \"cst\" needs it".to_owned());
             }
-            _ => Ok(()),
+            _ => {}
+        }
+        apart(&[
+            ("statusword", Some(self.statusword), 2),
+            ("position", Some(self.position), 4),
+            ("velocity", self.velocity, 4),
+            ("mode_display", self.mode_display, 1),
+        ])?;
+        apart(&[
+            ("controlword", Some(self.controlword), 2),
+            ("target", self.maps_target().then_some(self.target), 4),
+            ("target_velocity", self.target_velocity, 4),
+            ("target_torque", self.target_torque, 2),
+            ("mode", self.mode, 1),
+        ])
+    }
+}
+
+/// Refuses objects (key, offset, bytes) that share bytes: one would overwrite the other.
+fn apart(objects: &[(&str, Option<usize>, usize)]) -> Result<(), String> {
+    for (place, &(key, offset, width)) in objects.iter().enumerate() {
+        for &(before, other, other_width) in &objects[..place] {
+            let (Some(at), Some(other)) = (offset, other) else { continue };
+            if at < other + other_width && other < at + width {
+                let unmapped = if [key, before].contains(&"target") {
+                    "; a drive in csv or cst that does not map 0x607A has target = output_bytes"
+                } else {
+                    ""
+                };
+                return Err(format!(
+                    "{key} = {at}: its {width} bytes overlap the {other_width} bytes of {before} = {other}; accepted are offsets \
+                     that share no byte{unmapped}"
+                ));
+            }
         }
     }
+    Ok(())
 }
 
 /// One device.
@@ -218,16 +266,27 @@ impl Device {
         let mut startup = Vec::new();
         let layout = self.layout.as_ref().unwrap_or(layout);
         if self.kind == Kind::Drive {
-            startup.push(ObjectWrite { index: 0x6060, sub: 0, bytes: 1, value: self.mode.code().into() });
+            startup.push(ObjectWrite {
+                index: 0x6060,
+                bytes: 1,
+                value: self.mode.code().into(),
+                ..ObjectWrite::default()
+            });
             for (index, pdo) in [(0x1C12, layout.rx_pdo), (0x1C13, layout.tx_pdo)] {
                 let Some(pdo) = pdo else { continue };
                 // None assigned, this one, one assigned (ETG.1000.6, 5.6.7.4.7).
-                startup.push(ObjectWrite { index, sub: 0, bytes: 1, value: 0 });
-                startup.push(ObjectWrite { index, sub: 1, bytes: 2, value: pdo.into() });
-                startup.push(ObjectWrite { index, sub: 0, bytes: 1, value: 1 });
+                startup.push(ObjectWrite { index, sub: 0, bytes: 1, value: 0, ..ObjectWrite::default() });
+                startup.push(ObjectWrite {
+                    index,
+                    sub: 1,
+                    bytes: 2,
+                    value: pdo.into(),
+                    ..ObjectWrite::default()
+                });
+                startup.push(ObjectWrite { index, sub: 0, bytes: 1, value: 1, ..ObjectWrite::default() });
             }
         }
-        startup.extend(&self.startup);
+        startup.extend(self.startup.iter().cloned());
         let (input_bytes, output_bytes) = match self.kind {
             Kind::Drive => (Some(layout.input_bytes), Some(layout.output_bytes)),
             Kind::Probe => (Some(4), Some(2)),
@@ -265,7 +324,7 @@ impl Device {
         }
         if self.kind == Kind::Drive {
             let layout = self.layout.as_ref().unwrap_or(layout);
-            layout.validate(self.mode).map_err(|reason| format!("layout.{reason}"))?;
+            layout.validate(Some(self.mode)).map_err(|reason| format!("layout.{reason}"))?;
         }
         for (key, value) in [
             ("swing_rad", self.swing_rad),
@@ -291,7 +350,7 @@ pub const PAPER_DEVICES: usize = 59;
 /// # Errors
 /// A sentence with the device, the key, its value and what is accepted.
 pub fn validate(devices: &[Device], layout: &DriveLayout) -> Result<(), String> {
-    layout.validate(DriveMode::Csp).map_err(|reason| format!("layout.{reason}"))?;
+    layout.validate(None).map_err(|reason| format!("layout.{reason}"))?;
     if devices.is_empty() {
         return Err("devices: none is listed; accepted are 1 to 128".to_owned());
     }
@@ -408,5 +467,31 @@ mod tests {
         devices[4].limits.max_rad = -5.0;
         assert!(validate(&devices, &DriveLayout::default()).unwrap_err().contains("head-pitch"));
         assert!(validate(&[], &DriveLayout::default()).is_err());
+        let far = DriveLayout { target: 6, ..DriveLayout::default() };
+        assert!(validate(&humanoid(5), &far).unwrap_err().contains("target = 6"));
+    }
+
+    #[test]
+    fn objects_that_share_bytes_are_refused_by_both_keys() {
+        let all = DriveLayout::all_modes();
+        for (layout, words) in [
+            (DriveLayout { target: 0, ..DriveLayout::default() }, ["target = 0", "controlword = 0"]),
+            (DriveLayout { position: 1, ..DriveLayout::default() }, ["position = 1", "statusword = 0"]),
+            (DriveLayout { velocity: Some(3), ..all }, ["velocity = 3", "position = 2"]),
+            (DriveLayout { mode_display: Some(9), ..all }, ["mode_display = 9", "velocity = 6"]),
+            (DriveLayout { target_velocity: Some(5), ..all }, ["target_velocity = 5", "target = 2"]),
+            (DriveLayout { mode: Some(11), ..all }, ["mode = 11", "target_torque = 10"]),
+        ] {
+            let said = validate(&humanoid(5), &layout).unwrap_err();
+            assert!(words.iter().all(|word| said.contains(word)) && said.contains("overlap"), "{said}");
+        }
+        // A drive in CSV or CST need not map the target position.
+        let small = DriveLayout { target: 6, target_velocity: Some(2), ..DriveLayout::default() };
+        let mut devices = humanoid(5);
+        devices.iter_mut().for_each(|device| device.mode = DriveMode::Csv);
+        validate(&devices, &small).unwrap();
+        let said = validate(&devices, &DriveLayout { target: 2, ..small }).unwrap_err();
+        assert!(said.contains("target = output_bytes"), "{said}");
+        validate(&devices, &all).unwrap();
     }
 }

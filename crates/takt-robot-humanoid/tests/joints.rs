@@ -3,11 +3,13 @@
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 use takt_link_ethercat::control::{Link, SimulatedTime, bring_up, in_simulated_time};
-use takt_link_ethercat::segment::{self, DeviceKind, JointConfig, Segment, SegmentConfig, SegmentControl};
+use takt_link_ethercat::segment::{
+    self, AlState, DeviceKind, DriveState, JointConfig, Segment, SegmentConfig, SegmentControl,
+};
 use takt_robot_humanoid::joint::{Direction, DriveMode};
 use takt_robot_humanoid::safety::Punctuality;
 use takt_robot_humanoid::topology::{Device, DriveLayout, Kind};
-use takt_robot_humanoid::{Controller, HumanoidConfig, Mode, StopReason};
+use takt_robot_humanoid::{Controller, HumanoidConfig, Mode, Moment, Motion, StopReason, Target};
 
 const MS: u64 = 1_000_000;
 
@@ -151,6 +153,71 @@ fn no_joint_ever_moves_by_more_than_its_first_planned_step() {
     }
 }
 
+/// All joints go to a place far away, until it panics at 1 s with its targets half written.
+struct Broken;
+
+impl Motion for Broken {
+    fn plan(&mut self, moment: &Moment<'_>, targets: &mut [Target]) {
+        let place = if moment.time_s < 0.5 { 0.0 } else { 1.5 };
+        for (number, target) in targets.iter_mut().enumerate() {
+            *target = Target { position_rad: place, velocity_rad_s: 0.0 };
+            assert!(moment.time_s < 1.0 || number < 3, "a mistake in one's own motion");
+        }
+    }
+}
+
+#[test]
+fn a_motion_that_panics_stops_the_joints_and_the_devices_go_down() {
+    let (segment, config) = robot(&mut Random(99));
+    let mut run = Run::start(&segment, &config);
+    run.controller = Controller::with_motion(&config, Box::new(Broken));
+    let mut stopping = 0;
+    for _ in 0..2000 {
+        run.cycle();
+        stopping += u32::from(run.mode == Mode::Stopping(StopReason::MotionPanicked));
+    }
+    assert_eq!(run.mode, Mode::Stopped(StopReason::MotionPanicked));
+    assert!((2..500).contains(&stopping), "{stopping} cycles of a quick stop");
+    assert!(run.controller.is_safe());
+    let rest = run.positions();
+    for _ in 0..100 {
+        run.cycle();
+    }
+    assert_eq!(run.positions(), rest);
+    run.link.port.shut_down(config.period()).unwrap();
+    for view in run.control.devices() {
+        let drive = view.drive.unwrap();
+        // As of the last frame with process data.
+        assert!(view.state < AlState::SafeOp);
+        assert_eq!(drive.state, DriveState::SwitchOnDisabled);
+    }
+}
+
+#[test]
+fn a_new_controller_of_drives_in_operation_lets_no_joint_jump() {
+    for seed in 1..10 {
+        let (segment, config) = robot(&mut Random(seed * 7919));
+        let mut run = Run::start(&segment, &config);
+        for _ in 0..1500 {
+            run.cycle();
+        }
+        assert_eq!(run.mode, Mode::Walking);
+        // The controller before was killed: its drives still hold their joints.
+        run.controller = Controller::new(&config);
+        let mut before = run.positions();
+        for cycle in 0..3000 {
+            run.cycle();
+            let now = run.positions();
+            for (place, (&at, &was)) in now.iter().zip(&before).enumerate() {
+                let most = config.list[place].limits.max_rad_s * 1e-3 * 1.2;
+                assert!((at - was).abs() <= most, "seed {seed}, joint {place}, cycle {cycle}: {was} to {at}");
+            }
+            before = now;
+        }
+        assert_eq!(run.mode, Mode::Walking);
+    }
+}
+
 #[test]
 fn an_encoder_that_is_not_as_configured_moves_nothing() {
     let mut random = Random(88_172_645_463_325_252);
@@ -214,6 +281,7 @@ fn impossible_joints_are_refused_by_name() {
         ("mode = 'csv'", ["knee", "target_velocity"]),
         ("mode = 'cst'\nlayout = { target_velocity = 2 }", ["knee", "target_torque"]),
         ("layout = { target_velocity = 4 }", ["knee", "layout.target_velocity = 4"]),
+        ("layout = { target = 0 }", ["layout.target = 0", "controlword = 0"]),
         ("gear = 0.0", ["knee", "gear = 0"]),
         ("gear = nan", ["knee", "gear = NaN"]),
         ("gear = 1e9", ["knee", "does not fit 32 bits"]),

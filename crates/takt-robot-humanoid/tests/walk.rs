@@ -108,6 +108,39 @@ fn an_own_motion_moves_the_joints_within_their_limits() {
     assert!(matches!(finished.mode, Mode::Walking), "{:?}", finished.mode);
 }
 
+/// Panics after 1 s.
+struct Broken;
+
+impl Motion for Broken {
+    fn plan(&mut self, moment: &Moment<'_>, _: &mut [Target]) {
+        assert!(moment.time_s < 1.0, "a mistake in one's own motion");
+    }
+}
+
+#[test]
+fn a_motion_that_panics_does_not_end_the_control() {
+    let config = config(12);
+    let segment = Segment::new(&SegmentConfig { watchdog_ms: 6000, ..SegmentConfig::humanoid(12) }).unwrap();
+    let control = segment.control();
+    let Link { port, .. } = bring_up(in_process(segment), &config.control(), &mut |_| {}).unwrap();
+    let settings = ThreadSettings::default();
+    let idle = Idle::start(port, config.period(), &settings).unwrap();
+    let (records_in, records) = ring(1 << 16);
+    let controller = Controller::with_motion(&config, Box::new(Broken));
+    let running =
+        run::start_with(controller, &config, idle, &settings, SleepStrategy::Kernel, records_in).unwrap();
+    let robot = Robot { running, control, records };
+    robot.until(3);
+    let control = robot.control.clone();
+    let (finished, _) = robot.end();
+    assert_eq!(finished.mode, Mode::Stopped(StopReason::MotionPanicked));
+    assert!(run::why(finished.mode).unwrap().contains("motion panicked"));
+    assert!(finished.safe);
+    assert_eq!(finished.not_down, None);
+    // As of the last frame with process data; that they are in INIT is what `not_down` tells.
+    assert!(control.devices().iter().all(|device| device.state < AlState::SafeOp));
+}
+
 #[test]
 fn all_59_walk_and_stop_when_asked() {
     let robot = start(&config(59));

@@ -137,9 +137,15 @@ impl RunDir {
     /// What the run says about itself.
     ///
     /// # Errors
-    /// [`Error::Io`], or [`Error::Damaged`] where `run.json` is not of this format.
+    /// [`Error::Io`], or [`Error::Damaged`] where `run.json` is not of this format or says what cannot be meant.
     pub fn header(&self) -> Result<RunHeader, Error> {
-        self.read_json(RUN_FILE)
+        let header: RunHeader = self.read_json(RUN_FILE)?;
+        header.validate().map_err(|found| Error::Damaged {
+            path: self.path.join(RUN_FILE),
+            found,
+            expected: "claims and rates that a robot's file may state",
+        })?;
+        Ok(header)
     }
 
     /// The samples of `measure`, within its window.
@@ -206,9 +212,15 @@ impl RunDir {
         match (self.seal_hash(), self.changed_files()) {
             (Some(hash), Ok(changed)) if changed.is_empty() => SealState::Whole(hash),
             (Some(_), Ok(changed)) => SealState::Changed(changed),
-            (Some(_), Err(_)) => SealState::Changed(vec![HASHES_FILE.to_owned()]),
-            (None, _) => SealState::Missing,
+            // A FIFO, a link that leads to a device or nowhere, or what cannot be read is no run that was never sealed.
+            (None, _) if self.has_no_seal() => SealState::Missing,
+            _ => SealState::Changed(vec![HASHES_FILE.to_owned()]),
         }
+    }
+
+    fn has_no_seal(&self) -> bool {
+        let found = fs::symlink_metadata(self.path.join(HASHES_FILE));
+        found.is_err_and(|error| error.kind() == ErrorKind::NotFound)
     }
 
     /// Whether the run came to its end.
@@ -365,6 +377,27 @@ mod tests {
         let error = read_samples::<Row>(&path).unwrap_err().to_string();
         assert!(error.contains("jobs.csv") && error.contains("line: 3"), "{error}");
         assert!(dir.samples("jobs").is_err(), "samples are never overwritten");
+    }
+
+    #[test]
+    fn only_a_seal_that_is_not_there_is_missing() {
+        let root = tempfile::tempdir().unwrap();
+        let dir = RunDir::create(root.path(), "test").unwrap();
+        dir.write_json(RUN_FILE, &1).unwrap();
+        assert_eq!(dir.seal_state(), SealState::Missing);
+        dir.seal().unwrap();
+        let hashes = dir.path().join(HASHES_FILE);
+        let changed = SealState::Changed(vec![HASHES_FILE.to_owned()]);
+        for target in ["/dev/zero", "/nowhere/hashes.json"] {
+            fs::remove_file(&hashes).unwrap();
+            std::os::unix::fs::symlink(target, &hashes).unwrap();
+            assert_eq!(dir.seal_state(), changed, "{target}");
+        }
+        fs::remove_file(&hashes).unwrap();
+        assert!(std::process::Command::new("mkfifo").arg(&hashes).status().unwrap().success());
+        assert_eq!(dir.seal_state(), changed, "a FIFO");
+        fs::remove_file(&hashes).unwrap();
+        assert_eq!(dir.seal_state(), SealState::Missing);
     }
 
     #[test]

@@ -264,6 +264,21 @@ impl RunHeader {
 }
 
 impl RunHeader {
+    /// Refuses claims and rates that cannot be meant: whoever changed the file could state one that any run keeps.
+    ///
+    /// # Errors
+    /// A sentence with the key and the value.
+    pub fn validate(&self) -> Result<(), String> {
+        self.verdict.validate()?;
+        for measure in &self.measures {
+            if let Some(rate_hz) = measure.rate_hz.filter(|rate_hz| !(*rate_hz >= 0.0 && rate_hz.is_finite()))
+            {
+                return Err(format!("measure {}: rate_hz = {rate_hz}", measure.name));
+            }
+        }
+        Ok(())
+    }
+
     /// What was lost within what is allowed, a sentence each: it stands beside a verdict and decides nothing.
     pub fn loss_notes(&self) -> Vec<String> {
         self.losses.iter().filter(|loss| !loss.is_exceeded()).filter_map(Loss::sentence).collect()

@@ -25,6 +25,9 @@ pub struct Loss {
 }
 
 impl Loss {
+    /// Most that a configuration may allow: a limit beyond a million is none, and a run would not say that it judges nothing.
+    pub const MOST_ALLOWED: f64 = 1e6;
+
     /// `lost` of `of` were lost; `key` of the configuration allows `allowed`.
     pub fn new(name: &str, title: &str, [lost, of]: [u64; 2], (key, allowed): (&str, u64)) -> Self {
         Self { name: name.to_owned(), title: title.to_owned(), lost, of, allowed, key: key.to_owned() }

@@ -15,7 +15,7 @@ use crate::checkpoint;
 use crate::dir::{HASHES_FILE, RUN_FILE, SAMPLES_FOLDER};
 use crate::files::{read_json, sha256, sha256_of};
 use crate::series::with_suffix;
-use crate::{Error, parquet, steps};
+use crate::{Error, RunHeader, parquet, steps};
 
 /// Key of the hash over all other entries of `hashes.json`, so that none can be taken from it unnoticed.
 const LIST: &str = "*";
@@ -37,6 +37,22 @@ impl SealState {
     pub fn doubt(&self) -> Option<String> {
         let Self::Changed(files) = self else { return None };
         Some(format!("files were changed after the run was sealed: {}", files.join(", ")))
+    }
+
+    /// The same for whoever comes after the run: one that says that it finished must have a seal. Only what the run computes of itself
+    /// just before it is sealed asks [`doubt`](Self::doubt).
+    pub fn doubt_of(&self, header: &RunHeader) -> Option<String> {
+        if self.is_gone(header) {
+            return Some(format!(
+                "the run says that it finished and has no seal ({HASHES_FILE}): it was taken away, or a kill came before it"
+            ));
+        }
+        self.doubt()
+    }
+
+    /// Whether a run that says that it finished has no seal.
+    pub fn is_gone(&self, header: &RunHeader) -> bool {
+        *self == Self::Missing && header.finished_utc.is_some()
     }
 }
 

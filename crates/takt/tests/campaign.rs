@@ -282,3 +282,38 @@ fn samples_are_read_alike_by_pandas_polars_and_duckdb() {
     assert!(lines.iter().all(|line| *line == lines[0]), "{said}");
     assert!(lines[0].split(' ').all(|n| n.parse::<u64>().unwrap() > 0), "{said}");
 }
+
+#[test]
+fn a_long_run_that_was_cut_off_goes_on_where_it_was() {
+    let _machine = alone();
+    let edges = 60_000;
+    let desk = Desk::new(&format!(
+        "name = \"long\"\nrobot = \"daq\"\nseconds = 900\n[set]\nlink = {{ kind = \"simulated\" }}\n\
+         policy = \"other:0\"\n\"acquisition.lock_memory\" = \"off\"\n\"pulse.wait\" = \"50us\"\n\
+         \"stop.edges\" = {edges}\n[[factor]]\nname = \"saving.enabled\"\nvalues = [true]\n"
+    ));
+    let grows = |dir: &Path, from: u64| {
+        let samples = dir.join("001-true-r1/samples/edges.csv");
+        wait_for("edges", || fs::metadata(&samples).ok().map(|file| file.len()).filter(|&bytes| bytes > from))
+    };
+    // A kill takes the campaign and its run; Ctrl-C asks both to end.
+    let mut killed = Beside::start(desk.command(&[]));
+    let dir = wait_for("the campaign", || folders(&desk.runs()).into_iter().next());
+    let before = grows(&dir, 100_000);
+    killed.signal(Signal::KILL);
+    killed.end();
+    let mut asked = Beside::start(run(["campaign", "resume", dir.to_str().unwrap()]));
+    let after = grows(&dir, before + 100_000);
+    asked.signal(Signal::INT);
+    assert!(!asked.end().success());
+    assert!(!dir.join("001-true-r1/hashes.json").exists(), "a cut run looks whole");
+    let samples = fs::metadata(dir.join("001-true-r1/samples/edges.csv")).unwrap().len();
+    assert!(samples >= after, "samples went: {samples} of {after} bytes");
+
+    let table = json(&run(["campaign", "resume", dir.to_str().unwrap(), "--json"]).output().unwrap());
+    assert_eq!(table["rows"][0]["us"]["count"], edges, "{table}");
+    let header = read_json(&dir.join("001-true-r1/run.json"));
+    assert_eq!(header["figures"]["resumed"], 2.0, "{header}");
+    assert_eq!(header["figures"]["edges"], f64::from(edges));
+    assert!(!dir.join("001-true-r1.cut1").exists(), "it went on, so that nothing was set aside");
+}

@@ -185,6 +185,7 @@ fn damage() -> Vec<Case> {
             "heartbeat",
             "frozen",
             "acknowledg",
+            "repeats itself",
         ]),
     );
     // No stop gets through. The echo stays away for 40 ms, that lasts for 100 ms, and the dashboard's stop takes a round trip.

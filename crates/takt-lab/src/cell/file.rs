@@ -110,7 +110,7 @@ impl CellFile {
         let scale = file.scale.as_ref().map_or(Ok(()), ScaleRule::validate);
         let scaled = file.scaled.as_ref().map_or(Ok(()), |scaled| scaled.validate(file.cameras.len()));
         scale.and(scaled).map_err(|error| LabError::Config(format!("{name}: {error}")))?;
-        let verdict = file.verdict.validate();
+        let verdict = file.verdict.validate().and_then(|()| file.losses.validate());
         verdict.map_err(|error| LabError::Config(format!("{name}: {error}")))?;
         file.view.check().map_err(|error| LabError::Config(format!("{name}: view: {error}")))?;
         Ok(file)

@@ -22,6 +22,19 @@ pub struct CellLosses {
 }
 
 impl CellLosses {
+    /// Refuses limits that judge nothing.
+    ///
+    /// # Errors
+    /// A sentence with the key, its value and what is accepted.
+    pub fn validate(&self) -> Result<(), String> {
+        let keys = [
+            ("most_missing_frames", self.most_missing_frames as f64, 0.0, Loss::MOST_ALLOWED),
+            ("most_unsent_commands", self.most_unsent_commands as f64, 0.0, Loss::MOST_ALLOWED),
+            ("most_link_losses", self.most_link_losses as f64, 0.0, Loss::MOST_ALLOWED),
+        ];
+        takt_rt::range::all_within("losses.", &keys)
+    }
+
     /// Whether no more frames are missing than is allowed.
     pub(super) fn allow_missing(&self, summary: &CellSummary) -> bool {
         missing(summary) <= self.most_missing_frames

@@ -374,7 +374,7 @@ impl Running {
         window.close(to_ns);
         window.open(from_ns);
         std::thread::sleep(until(from_ns));
-        self.session.begin_window()?;
+        self.session.begin_window(|_| {})?;
         self.facts.window_ns = [from_ns, to_ns];
         self.facts.detector_runs = self.cell.detector_runs();
         self.session.window(self.facts.window_ns);
@@ -389,7 +389,7 @@ impl Running {
         let to_ns = to_ns.min(monotonic_ns() + AHEAD.as_nanos() as u64);
         window.close(to_ns);
         std::thread::sleep(until(to_ns));
-        self.session.end_window();
+        self.session.end_window(|_| {});
         self.facts.window_ns = [from_ns, to_ns];
         self.session.window(self.facts.window_ns);
         self.facts.cpu = self.session.header.cpu;

@@ -73,7 +73,7 @@ pub fn run(
     observe(Event::Started { dir: session.dir(), not_granted: &session.header.not_granted });
 
     session.start_load(&options.interference)?;
-    window.open(session.begin_window()?);
+    session.begin_window(|from_ns| window.open(from_ns))?;
     let length = Duration::from_secs_f64(options.seconds.unwrap_or(file.seconds));
     let (before, begun) = (session.before(), Instant::now());
     let mut trouble = None;
@@ -82,7 +82,7 @@ pub fn run(
         std::thread::sleep(TICK.min(length.saturating_sub(before + begun.elapsed())));
         trouble = session.load_trouble();
     }
-    window.close(session.end_window());
+    session.end_window(|to_ns| window.close(to_ns));
     session.end_load()?;
     stop.store(true, Ordering::Release);
     task.join()??;

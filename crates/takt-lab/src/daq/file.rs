@@ -7,6 +7,7 @@ use takt_robot_daqloop::plant::{PlantConfig, Reference};
 use takt_robot_daqloop::{AcquisitionConfig, DaqConfig, PulseConfig, SavingConfig, StopConfig};
 use takt_rt::placement::CpuSet;
 use takt_rt::range::within;
+use takt_rundir::Loss;
 use takt_stats::{TrendStop, VerdictConfig};
 
 /// The shipped configuration.
@@ -164,6 +165,7 @@ impl DaqFile {
         if let Some(us) = self.deadline_us {
             within("deadline_us", us, 0.001, 60e6)?;
         }
+        within("losses.most_lost_edges", self.losses.most_lost_edges as f64, 0.0, Loss::MOST_ALLOWED)?;
         within("keep_edges", self.keep_edges as f64, 0.0, 1e9)?;
         if self.stop.edges == Some(0) {
             return Err("stop.edges = 0: accepted are 1 and more".to_owned());

@@ -75,7 +75,7 @@ pub fn run(
     observe(Event::Started { dir: session.dir(), not_granted: &session.header.not_granted });
 
     session.start_load(&options.interference)?;
-    session.begin_window()?;
+    session.begin_window(|_| {})?;
     let from_ns = window.open();
     session.window([from_ns, u64::MAX]);
     session.write()?;
@@ -115,7 +115,7 @@ pub fn run(
         && !session.header.experiment.campaign.is_empty()
         && before + begun.elapsed() < length;
     window.close();
-    session.end_window();
+    session.end_window(|_| {});
     session.end_load()?;
     let outcome = daq.stop();
     // Before anything can fail.

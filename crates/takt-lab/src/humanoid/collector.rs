@@ -1,5 +1,6 @@
 //! Drains the humanoid's rings into the run directory. Best effort: the rings hold seconds of records.
 
+use std::collections::VecDeque;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
@@ -54,6 +55,25 @@ fn latency_sample(measure: &Measure) -> Option<Sample<LatencyRow>> {
     }
 }
 
+/// Cycles after which a frame that has not come is told as lost ([`Exchanged::lost`](takt_link_ethercat::control::Exchanged::lost)).
+pub(super) const LOST_AFTER: usize = 16;
+
+/// Which of the last [`LOST_AFTER`] cycles sent their frames within the window: a loss belongs to the cycle that sent the frame,
+/// and is told by a later one.
+#[derive(Debug, Default)]
+struct Sendings(VecDeque<bool>);
+
+impl Sendings {
+    /// A cycle that tells of `lost` frames, and whether it lies `within` the window itself. Returns how many of them were sent
+    /// within the window.
+    fn cycle(&mut self, within: bool, lost: u16) -> u64 {
+        // Those sent before the first record were sent before the window.
+        let sent_within = self.0.len() == LOST_AFTER && self.0.pop_front().unwrap_or(false);
+        self.0.push_back(within);
+        if sent_within { lost.into() } else { 0 }
+    }
+}
+
 /// The collector.
 pub(super) struct Collector {
     rings: Rings,
@@ -64,6 +84,7 @@ pub(super) struct Collector {
     latency_recorders: Recorders<LatencyRow>,
     joiner: Joiner,
     previous_wake_ns: Option<u64>,
+    sendings: Sendings,
     releases: Releases,
     collected: Collected,
     dir: RunDir,
@@ -86,7 +107,7 @@ pub(super) struct Collected {
     pub latencies: Latencies,
     /// Cycles within the window.
     pub cycles: u64,
-    /// Frames lost within the window.
+    /// Frames that were sent within the window and lost.
     pub lost_frames: u64,
     /// Frames within the window that came back after the cycle that waited for them.
     pub late_frames: u64,
@@ -96,6 +117,8 @@ pub(super) struct Collected {
     pub farthest_phase_ns: u32,
     /// Cycles locked to the reference clock.
     pub locked_cycles: u64,
+    /// Cycles that were to be, and were not: out of phase, or the reference clock was silent or said something else.
+    pub unlocked_cycles: u64,
     /// Cycles within the window whose working counter was wrong though the frames came.
     pub counter_errors: u64,
     /// Sum of fetching and sending, nanoseconds.
@@ -132,6 +155,7 @@ impl Collector {
             latency_recorders: Recorders::open(dir, measures, window, latency_sample)?,
             joiner: Joiner::default(),
             previous_wake_ns: None,
+            sendings: Sendings::default(),
             collected,
             teller,
         })
@@ -195,20 +219,24 @@ impl Collector {
             "lateness" => Some(wake_ns.saturating_sub(planned_ns)),
             _ => Some(end_ns.saturating_sub(planned_ns)),
         });
-        let Some(previous_wake_ns) = self.previous_wake_ns.replace(record.wake_ns) else { return Ok(()) };
+        let previous_wake_ns = self.previous_wake_ns.replace(record.wake_ns);
         // A period counts where it began within the window; so does its cycle, so that rows and recorders hold the same.
-        if [record.planned_ns, previous_wake_ns].iter().any(|at_ns| self.window.elapsed_ns(*at_ns).is_none())
-        {
-            return Ok(());
-        }
+        let begun = previous_wake_ns.filter(|&previous_wake_ns| {
+            [record.planned_ns, previous_wake_ns].iter().all(|at_ns| self.window.elapsed_ns(*at_ns).is_some())
+        });
         let all = &mut self.collected;
+        all.lost_frames += self.sendings.cycle(begun.is_some(), record.lost);
+        let Some(previous_wake_ns) = begun else { return Ok(()) };
         all.cycles += 1;
-        all.lost_frames += u64::from(record.lost);
         all.late_frames += u64::from(record.late);
         all.stale_cycles += u64::from(record.stale > 0);
-        if let Some(phase) = record.phase.filter(|phase| phase.locked) {
-            all.locked_cycles += 1;
-            all.farthest_phase_ns = all.farthest_phase_ns.max(phase.frame_ns.unsigned_abs());
+        match record.phase {
+            Some(phase) if phase.locked => {
+                all.locked_cycles += 1;
+                all.farthest_phase_ns = all.farthest_phase_ns.max(phase.frame_ns.unsigned_abs());
+            }
+            Some(_) => all.unlocked_cycles += 1,
+            None => {}
         }
         all.counter_errors += u64::from(record.answered && record.working_counter != record.expected_counter);
         all.exchange_sum_ns += record.exchange_ns;
@@ -224,5 +252,38 @@ impl Collector {
         self.latency_recorders.push(&row);
         self.collected.latencies.push(&row);
         self.latencies.push(|| row)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Cycles of which `within` are in the window, each of which loses a frame where `lost` says so.
+    fn counted(cycles: usize, within: std::ops::Range<usize>, lost: &[usize]) -> u64 {
+        let mut sendings = Sendings::default();
+        (0..cycles)
+            .map(|cycle| {
+                let told = cycle.checked_sub(LOST_AFTER).is_some_and(|sent| lost.contains(&sent));
+                sendings.cycle(within.contains(&cycle), told.into())
+            })
+            .sum()
+    }
+
+    #[test]
+    fn a_loss_belongs_to_the_cycle_that_sent_the_frame() {
+        // The window's last cycle, and its first.
+        assert_eq!(counted(140, 20..120, &[119]), 1);
+        assert_eq!(counted(140, 20..120, &[20]), 1);
+        // Before the window, though told within it; and after it.
+        assert_eq!(counted(140, 20..120, &[3, 19]), 0);
+        assert_eq!(counted(140, 20..120, &[120, 121]), 0);
+        assert_eq!(counted(140, 20..120, &[19, 20, 50, 51, 119, 120]), 4);
+    }
+
+    #[test]
+    fn losses_from_before_the_first_record_are_not_of_the_window() {
+        let mut sendings = Sendings::default();
+        assert_eq!(sendings.cycle(true, 2), 0);
     }
 }

@@ -190,6 +190,12 @@ impl HumanoidFile {
         }
         self.verdict.validate()?;
         within("seconds", self.seconds, 0.01, 40.0 * 86_400.0)?;
+        for (key, allowed) in [
+            ("losses.most_lost_frames", self.losses.most_lost_frames),
+            ("losses.most_working_counter_errors", self.losses.most_working_counter_errors),
+        ] {
+            within(key, allowed as f64, 0.0, Loss::MOST_ALLOWED)?;
+        }
         within("segment.watchdog_ms", self.segment.watchdog_ms.into(), 0.0, 6553.0)?;
         within("segment.update_us", self.segment.update_us.into(), 1.0, 1e6)?;
         within("segment.event_period_us", self.segment.event_period_us.into(), 0.0, 1e9)?;

@@ -16,7 +16,7 @@ use takt_rt::thread::{self, Handle};
 use takt_rundir::Measure;
 
 use super::HumanoidFile;
-use super::collector::{COUNTS_FILE, Collected, Collector, Rings};
+use super::collector::{COUNTS_FILE, Collected, Collector, LOST_AFTER, Rings};
 use super::rows::{CYCLES, LATENCIES};
 use super::wire;
 use crate::LabError;
@@ -88,7 +88,7 @@ pub fn run(
         std::thread::sleep(Duration::from_millis(5));
     }
     session.start_load(&options.interference)?;
-    robot.window.open(session.begin_window()?);
+    session.begin_window(|from_ns| robot.window.open(from_ns))?;
     let length = Duration::from_secs_f64(options.seconds.unwrap_or(file.seconds));
     let (before, begun) = (session.before(), Instant::now());
     let mut trouble = None;
@@ -101,7 +101,7 @@ pub fn run(
         std::thread::sleep(TICK.min(length.saturating_sub(before + begun.elapsed())));
         trouble = session.load_trouble();
     }
-    robot.window.close(session.end_window());
+    session.end_window(|to_ns| robot.window.close(to_ns));
     session.end_load()?;
     robot.end(file, &mut session)?;
     Ok(session.seal()?.1)
@@ -233,6 +233,12 @@ impl Robot {
         while self.running.shared.mode() != 3 && begun.elapsed() < STOP && !self.running.is_finished() {
             std::thread::sleep(Duration::from_millis(5));
         }
+        // A frame that the window's last cycles lost is told as many cycles later; the cycles must not end before. Some more for
+        // cycles that are late.
+        let drained = file.motion.period() * (LOST_AFTER as u32 + 4);
+        if !self.running.is_finished() {
+            std::thread::sleep(drained.saturating_sub(begun.elapsed()));
+        }
         self.running.shared.end();
         let finished = self.running.join()?;
         self.done.store(true, Ordering::Release);
@@ -330,6 +336,7 @@ fn figures(
         ("stray_frames_broken", totals.strays.broken as f64),
         ("stray_frames_foreign", totals.strays.foreign as f64),
         ("clock_locked_cycles", collected.locked_cycles as f64),
+        ("clock_unlocked_cycles", collected.unlocked_cycles as f64),
         ("clock_phase_max_us", f64::from(collected.farthest_phase_ns) / 1e3),
         ("clock_drift_ppm", totals.clock.drift_ppb as f64 / 1e3),
         ("drives_enabled", finished.enabled.0 as f64),

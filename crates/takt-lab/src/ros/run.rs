@@ -91,7 +91,7 @@ fn drive(
     while monotonic_ns() < end_ns && !options.stop.load(Ordering::Acquire) && trouble.is_none() {
         let now_ns = monotonic_ns();
         if !open && now_ns >= measured_ns {
-            session.begin_window()?;
+            session.begin_window(|_| {})?;
             open = true;
         }
         live.step(now_ns).map_err(managed)?;
@@ -113,7 +113,7 @@ fn drive(
         std::thread::sleep(POLL);
     }
     if open {
-        session.end_window();
+        session.end_window(|_| {});
     }
     costs.close(&live, session);
     // What holds now; once the nodes have ended there is nothing left to guarantee.

@@ -130,14 +130,15 @@ impl Api {
             library: path.to_owned(),
             reason: std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string),
         };
-        if path.components().count() > 1 {
-            takt_files::environment::check_library(path).map_err(|error| LinkError::Library {
-                library: path.to_owned(),
-                reason: error.to_string(),
-            })?;
-        }
+        // A plain name is the dynamic linker's to find.
+        let checked = if path.components().count() > 1 {
+            takt_files::environment::check_library(path)
+                .map_err(|error| LinkError::Library { library: path.to_owned(), reason: error.to_string() })?
+        } else {
+            path.to_owned()
+        };
         // SAFETY: loading runs the library's initialisers; comedilib's do nothing but set up a version string.
-        let library = unsafe { Library::new(path) }.map_err(failed)?;
+        let library = unsafe { Library::new(&checked) }.map_err(failed)?;
         Self::bind(library).map_err(failed)
     }
 

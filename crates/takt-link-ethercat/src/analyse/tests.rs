@@ -110,6 +110,23 @@ fn where_nothing_is_wrong_nothing_is_told() {
 }
 
 #[test]
+fn a_capture_without_cyclic_frames_is_not_called_clean() {
+    let nothing = analyse(&Traffic::default(), None, &Limits::default());
+    for cut in [false, true] {
+        let text = nothing.text(10, cut);
+        assert!(!nothing.judges() && text.contains("nothing to judge: no cyclic EtherCAT frame"), "{text}");
+        assert!(!text.contains("nothing slow"), "{text}");
+    }
+    let clean = judged(&well(), &BOTH, true);
+    assert!(clean.judges() && clean.text(10, false).contains("nothing slow, late or missing\n"));
+    let text = clean.text(10, true);
+    assert!(
+        text.contains("missing in the 100 cyclic frames of 0.099 s before the file breaks off"),
+        "{text}"
+    );
+}
+
+#[test]
 fn each_place_is_blamed_for_its_delay() {
     for (point, blame) in [(2, Blame::Wire), (3, Blame::Device), (4, Blame::Wire)] {
         let mut cycles = well();
@@ -189,7 +206,7 @@ fn other_working_counters_are_told_with_the_usual_ones() {
     assert_eq!(told(&report), [(Kind::Counter, Blame::Device)]);
     let counter = &report.findings[0].working_counters[0];
     assert_eq!((counter.command, counter.address, counter.got, counter.usual), ("LRW", 0x1000, 27, 30));
-    assert!(report.text(10).contains("LRW 27/30"), "{}", report.text(10));
+    assert!(report.text(10, false).contains("LRW 27/30"), "{}", report.text(10, false));
 }
 
 #[test]
@@ -227,6 +244,6 @@ proptest! {
         let limits = Limits { slow_ns: Some(0), late_ns: Some(0) };
         let report = analyse(&traffic, Some(&log), &limits);
         prop_assert!(report.frames <= frames.len());
-        let _ = report.text(5);
+        let _ = report.text(5, true);
     }
 }

@@ -5,8 +5,14 @@ use std::fmt::Write as _;
 use super::blame::{Report, Spread};
 
 impl Report {
-    /// For people: figures, then findings, at most `most` of them, the worst of each kind.
-    pub fn text(&self, most: usize) -> String {
+    /// Whether there is anything to judge: without a cyclic frame, nothing is not found because nothing was looked at.
+    pub fn judges(&self) -> bool {
+        self.cyclic_frames > 0
+    }
+
+    /// For people: figures, then findings, at most `most` of them, the worst of each kind. `cut`: the file breaks off after what
+    /// is judged here.
+    pub fn text(&self, most: usize, cut: bool) -> String {
         let mut text = String::new();
         let period = self.period_us.map_or(String::new(), |us| format!(", period {us:.0} µs"));
         let _ = writeln!(
@@ -39,7 +45,16 @@ impl Report {
             "\nslow is beyond {:.0} µs, late beyond {:.0} µs",
             self.slow_limit_us, self.late_limit_us
         );
-        if self.findings.is_empty() {
+        if !self.judges() {
+            let _ = writeln!(text, "nothing to judge: no cyclic EtherCAT frame");
+        } else if self.findings.is_empty() && cut {
+            let (cyclic, length_s) = (self.cyclic_frames, self.length_s);
+            let _ = writeln!(
+                text,
+                "nothing slow, late or missing in the {cyclic} cyclic frames of {length_s:.3} s before the file breaks off; \
+                 nothing is known of what came after"
+            );
+        } else if self.findings.is_empty() {
             let _ = writeln!(text, "nothing slow, late or missing");
         }
         for (kind, count) in &self.kinds {

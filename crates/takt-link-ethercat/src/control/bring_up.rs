@@ -14,6 +14,7 @@ use super::delays::align_clocks;
 use super::error::{ControlError, Mismatch};
 use super::event::{EventKind, LinkEvent, state_name};
 use super::master::{Limits, Master};
+use super::objects;
 use super::port::{Parts, Place, Port};
 use super::states::Cycling;
 use super::stats::{TimingReader, channel};
@@ -21,7 +22,7 @@ use super::wire::Wire;
 use crate::frame::MOST_DATA;
 
 /// Most process data: four frames.
-const MOST_IMAGE: usize = 4 * MOST_DATA;
+pub(super) const MOST_IMAGE: usize = 4 * MOST_DATA;
 /// Number of a device's fieldbus memory management units.
 const FMMU_COUNT: u16 = 0x0004;
 /// Most of them, from 0x0600 on.
@@ -145,10 +146,11 @@ pub fn bring_up(
         for write in &wanted.startup {
             let future = async {
                 let sub = group.subdevice(device, position)?;
-                match write.bytes {
-                    1 => sub.sdo_write(write.index, write.sub, write.value as u8).await,
-                    2 => sub.sdo_write(write.index, write.sub, write.value as u16).await,
-                    _ => sub.sdo_write(write.index, write.sub, write.value).await,
+                match (&write.data, write.bytes) {
+                    (Some(_), _) => Ok(()),
+                    (None, 1) => sub.sdo_write(write.index, write.sub, write.value as u8).await,
+                    (None, 2) => sub.sdo_write(write.index, write.sub, write.value as u16).await,
+                    (None, _) => sub.sdo_write(write.index, write.sub, write.value).await,
                 }
             };
             master.run("configuring devices", &limits, future).map_err(|error| match error {
@@ -162,6 +164,10 @@ pub fn bring_up(
                 },
                 other => other,
             })?;
+            if write.data.is_some() || write.verify {
+                let found = &devices[position];
+                objects::write(&mut master, &limits, position, found, write)?;
+            }
         }
     }
 

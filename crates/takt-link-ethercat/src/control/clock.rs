@@ -65,7 +65,8 @@ pub struct Phase {
     pub frame_ns: i32,
     /// The same for the planned release, as estimated.
     pub release_ns: i32,
-    /// Whether the releases have been within [`LOCKED_NS`] for [`LOCKED_CYCLES`].
+    /// Whether the releases have been within [`LOCKED_NS`] for [`LOCKED_CYCLES`], and the reference clock bears them out: it has
+    /// answered within [`SILENT_CYCLES`], and at most [`MOST_FAR`] of its last 64 answers lie far from the estimate.
     pub locked: bool,
 }
 
@@ -92,10 +93,16 @@ pub const LOCKED_NS: u32 = 20_000;
 pub const LOCKED_CYCLES: u32 = 50;
 /// Answers before releases are moved: fewer say nothing of the drift.
 const LEAST_ANSWERS: u64 = 8;
-/// An answer that is farther off was held up on its way, and moves the estimate by no more.
+/// Cycles without an answer of the reference clock after which the estimate is nobody's word but our own. 64: at 100 ppm the
+/// clocks part by 6 us meanwhile, well within [`LOCKED_NS`].
+pub const SILENT_CYCLES: u32 = 64;
+/// Most of the last 64 answers that may be far while the cycle counts as locked. 8: frames that are held up on a busy host, and
+/// not a clock that says something else.
+pub const MOST_FAR: u32 = 8;
+/// An answer that is farther off was held up on its way, or is wrong, and does not move the estimate.
 const MOST_INNOVATION_NS: f64 = 20_000.0;
-/// So many of them in a row, and it is the clock that has jumped.
-const JUMP_AFTER: u32 = 64;
+/// So many of them in a row that agree with each other, and it is the clock that has jumped.
+const JUMP_AFTER: usize = 64;
 
 /// The lock. Pure: told of answers, asked for moves.
 #[derive(Debug, Clone)]
@@ -111,7 +118,13 @@ pub(super) struct ClockLock {
     drift: f64,
     /// From the planned release to the sending, usually.
     lead_ns: f64,
-    far: u32,
+    /// By how much the answers were off that have been far in a row.
+    far_ns: [f64; JUMP_AFTER],
+    far: usize,
+    /// The last 64 answers, the newest in bit 0; 1: far.
+    lately_far: u64,
+    /// Cycles planned since the last answer.
+    silent: u32,
     near: u32,
     phase: Phase,
     totals: ClockTotals,
@@ -128,7 +141,10 @@ impl ClockLock {
             offset_ns: 0.0,
             drift: 0.0,
             lead_ns: 0.0,
+            far_ns: [0.0; JUMP_AFTER],
             far: 0,
+            lately_far: 0,
+            silent: 0,
             near: 0,
             phase: Phase::default(),
             totals: ClockTotals::default(),
@@ -142,6 +158,7 @@ impl ClockLock {
         if totals.answers == 1 {
             self.base_ns = reference_ns.wrapping_sub(sent_ns) as i64;
             (self.reference_ns, self.local_ns) = (reference_ns, sent_ns);
+            self.silent = 0;
             return;
         }
         let elapsed_ns = sent_ns.wrapping_sub(self.local_ns) as i64;
@@ -155,26 +172,37 @@ impl ClockLock {
         let off = (reference_ns as u32).wrapping_sub(expected_ns as u32) as i32;
         self.reference_ns = expected_ns.wrapping_add_signed(off.into());
         self.local_ns = sent_ns;
+        self.silent = 0;
         let innovation = f64::from(off);
         let first = totals.answers <= 2 * LEAST_ANSWERS;
-        self.far = if innovation.abs() > MOST_INNOVATION_NS && !first { self.far + 1 } else { 0 };
-        if self.far >= JUMP_AFTER {
-            let (answers, unlocked) = (totals.answers, totals.unlocked);
-            (self.offset_ns, self.drift) = (expected + innovation, 0.0);
-            (self.far, self.near) = (0, 0);
-            totals.unlocked = unlocked + u64::from(self.phase.locked);
-            totals.answers = answers;
-            self.phase.locked = false;
+        let far = innovation.abs() > MOST_INNOVATION_NS && !first;
+        self.lately_far = self.lately_far << 1 | u64::from(far);
+        if far {
+            // The estimate goes on as it was: many wrong answers would drag it along, however little each of them may.
+            self.offset_ns = expected;
+            self.far_ns[self.far] = innovation;
+            self.far += 1;
+            if self.far == JUMP_AFTER {
+                self.far = 0;
+                if let Some(jump_ns) = agreed(&mut self.far_ns) {
+                    (self.offset_ns, self.drift) = (expected + jump_ns, 0.0);
+                }
+            }
+            self.passed();
             return;
         }
-        let innovation =
-            if first { innovation } else { innovation.clamp(-MOST_INNOVATION_NS, MOST_INNOVATION_NS) };
+        self.far = 0;
         // Fast at first, then slow enough to average the way of single frames; critically damped.
         let gain = (2.0 / totals.answers as f64).max(1.0 / 16.0);
         self.offset_ns = expected + gain * innovation;
         self.drift += gain * gain / 4.0 * innovation / (elapsed_ns as f64).max(self.period_ns as f64);
         self.drift = self.drift.clamp(-0.001, 0.001);
         totals.drift_ppb = (self.drift * 1e9) as i64;
+        self.passed();
+    }
+
+    /// The frame of the last answer, against its phase.
+    fn passed(&mut self) {
         self.phase.frame_ns = self.off_grid(self.reference_ns);
         if self.phase.locked {
             let farthest = &mut self.totals.farthest_frame_ns;
@@ -211,7 +239,9 @@ impl ClockLock {
         let shift = (-phase).clamp(-self.most_shift_ns, self.most_shift_ns);
         let left = phase + shift;
         self.phase.release_ns = left as i32;
-        let within = left.unsigned_abs() <= u64::from(LOCKED_NS);
+        self.silent = self.silent.saturating_add(1);
+        let borne_out = self.silent <= SILENT_CYCLES && self.lately_far.count_ones() <= MOST_FAR;
+        let within = left.unsigned_abs() <= u64::from(LOCKED_NS) && borne_out;
         self.near = if within { self.near.saturating_add(1) } else { 0 };
         if self.phase.locked && !within {
             self.totals.unlocked += 1;
@@ -247,6 +277,15 @@ impl ClockLock {
         let ClockTotals { answers, drift_ppb, .. } = self.totals;
         self.totals = ClockTotals { answers, drift_ppb, ..ClockTotals::default() };
     }
+}
+
+/// By how much the clock has jumped, when so many answers say the same: all in one direction, and most of them as far, but for
+/// the drift meanwhile. A clock that stands still or says anything does not agree with itself.
+fn agreed(far_ns: &mut [f64; JUMP_AFTER]) -> Option<f64> {
+    far_ns.sort_unstable_by(f64::total_cmp);
+    let (least, median, most) = (far_ns[0], far_ns[JUMP_AFTER / 2], far_ns[JUMP_AFTER - 1]);
+    let close = far_ns.iter().filter(|ns| (**ns - median).abs() <= MOST_INNOVATION_NS).count();
+    ((least > 0.0 || most < 0.0) && close > JUMP_AFTER / 2).then_some(median)
 }
 
 #[cfg(test)]
@@ -314,6 +353,114 @@ mod tests {
             planned_ns = (planned_ns + 1_000_000).wrapping_add_signed(shift);
         }
         assert!(most < 1000, "{most} ns a cycle");
+    }
+
+    /// What a reference clock shows: the cycle's number and its true time; `None`: nothing.
+    type Shows<'a> = &'a mut dyn FnMut(u64, u64) -> Option<u64>;
+
+    /// Runs a lock against a clock at +50 ppm that is sound for 2000 cycles, and then `shows` something for 6000. Returns in how
+    /// many of these the cycle counted as locked, and the farthest that a release was from its true phase.
+    fn spoilt(shows: Shows<'_>) -> (u64, i64) {
+        let mut lock = ClockLock::new(&ClockConfig::default());
+        let truth = |at_ns: u64| at_ns + at_ns / 20_000;
+        let mut planned_ns = 1_000_000_000_u64;
+        let (mut locked, mut farthest) = (0, 0);
+        for cycle in 0..8000 {
+            let sent_ns = planned_ns + 1000 + cycle % 7 * 500;
+            let time_ns = truth(sent_ns + 3000);
+            lock.sent(sent_ns - planned_ns);
+            let shown = if cycle < 2000 { Some(time_ns) } else { shows(cycle - 2000, time_ns) };
+            if let Some(shown) = shown {
+                lock.answer(sent_ns, shown);
+            }
+            let next_ns = planned_ns + 1_000_000;
+            planned_ns = next_ns.wrapping_add_signed(lock.shift(next_ns));
+            let phase = lock.phase().unwrap_or_default();
+            assert!(cycle != 1999 || phase.locked);
+            if cycle >= 2000 {
+                locked += u64::from(phase.locked);
+                farthest = farthest.max(i64::from(lock.off_grid(truth(planned_ns + 5500)).abs()));
+            }
+        }
+        (locked, farthest)
+    }
+
+    fn random(state: &mut u64) -> u64 {
+        *state ^= *state << 13;
+        *state ^= *state >> 7;
+        *state ^= *state << 17;
+        *state
+    }
+
+    #[test]
+    fn a_clock_that_is_silent_is_not_followed_on_our_own_word() {
+        let (locked, _) = spoilt(&mut |_, _| None);
+        assert!(locked <= u64::from(SILENT_CYCLES), "{locked}");
+        // One answer in each 50 cycles is enough.
+        let (locked, farthest) = spoilt(&mut |cycle, time_ns| (cycle % 50 == 0).then_some(time_ns));
+        assert!(locked == 6000 && farthest < 20_000, "{locked}, {farthest} ns");
+    }
+
+    #[test]
+    fn a_clock_that_tells_no_time_is_no_lock() {
+        let mut state = 88_172_645_463_325_252;
+        let few = u64::from(MOST_FAR) + 1;
+        for (name, shows) in [
+            ("zero", &mut (|_, _| Some(0_u64)) as Shows<'_>),
+            ("stuck", &mut |_, _| Some(3_000_123_456_u64)),
+            ("random", &mut |_, _| Some(random(&mut state))),
+        ] {
+            let (locked, _) = spoilt(shows);
+            assert!(locked <= few, "{name}: locked in {locked} of 6000 cycles");
+        }
+        // From the beginning.
+        let mut lock = ClockLock::new(&ClockConfig::default());
+        for cycle in 1..5000_u64 {
+            lock.answer(cycle * 1_000_000, 77);
+            lock.shift((cycle + 1) * 1_000_000);
+        }
+        assert_eq!(lock.totals().locked_cycles, 0);
+    }
+
+    #[test]
+    fn wrong_answers_move_nothing_and_are_no_lock() {
+        let few = u64::from(MOST_FAR) + 3;
+        let (locked, farthest) =
+            spoilt(&mut |cycle, time_ns| Some(if cycle % 64 == 63 { time_ns } else { time_ns + 300_000 }));
+        assert!(locked <= few && farthest < 20_000, "63 of 64: locked {locked}, {farthest} ns off");
+        let mut state = 88_172_645_463_325_252;
+        let (locked, farthest) = spoilt(&mut |_, time_ns| {
+            Some(if random(&mut state).is_multiple_of(2) { time_ns } else { time_ns + 400_000 })
+        });
+        assert!(locked <= 64 && farthest < 20_000, "half: locked {locked}, {farthest} ns off");
+        // To either side: that is not a jump.
+        let (locked, farthest) = spoilt(&mut |cycle, time_ns| {
+            Some(if cycle % 2 == 0 { time_ns - 400_000 } else { time_ns + 400_000 })
+        });
+        assert!(locked <= few && farthest < 300_000, "both sides: locked {locked}, {farthest} ns off");
+        // A frame that is held up now and then costs no lock.
+        let (locked, farthest) =
+            spoilt(&mut |cycle, time_ns| Some(if cycle % 20 == 0 { time_ns + 400_000 } else { time_ns }));
+        assert!(locked == 6000 && farthest < 10_000, "one of 20: locked {locked}, {farthest} ns off");
+    }
+
+    #[test]
+    fn a_clock_that_jumps_is_followed() {
+        for jump_ns in [300_000, -300_000] {
+            let mut lock = ClockLock::new(&ClockConfig::default());
+            let mut planned_ns = 1_000_000_000_u64;
+            for cycle in 0..2300_u64 {
+                let shown_ns = planned_ns + 3000;
+                let jumped_ns = if cycle < 2000 { 0 } else { jump_ns };
+                lock.answer(planned_ns, shown_ns.wrapping_add_signed(jumped_ns));
+                let next_ns = planned_ns + 1_000_000;
+                planned_ns = next_ns.wrapping_add_signed(lock.shift(next_ns));
+                assert!(!(2020..2064).contains(&cycle) || !lock.phase().unwrap().locked, "{cycle}");
+            }
+            assert!(lock.phase().unwrap().locked, "{:?}", lock.totals());
+            let off = lock.off_grid((planned_ns + 3000).wrapping_add_signed(jump_ns));
+            assert!(off.abs() < 5000 && lock.totals().unlocked == 1, "{off} ns, {:?}", lock.totals());
+        }
     }
 
     proptest! {

@@ -5,6 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::clock::{ClockConfig, Sync0};
+use super::sdo::MOST_OBJECT;
 
 /// Most devices on a segment. The master's tables have this size.
 pub const MOST_DEVICES: usize = 128;
@@ -44,8 +45,8 @@ impl fmt::Display for Identity {
     }
 }
 
-/// A write to a device's object dictionary before it leaves PRE-OP.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+/// A write to a device's object dictionary before it leaves PRE-OP: a number (`bytes`, `value`) or `data` of any length.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ObjectWrite {
     /// Object index.
@@ -53,10 +54,45 @@ pub struct ObjectWrite {
     /// Sub-index.
     #[serde(default)]
     pub sub: u8,
-    /// Width in bytes: 1, 2 or 4.
+    /// Width in bytes: 1, 2 or 4; 0 with `data`.
+    #[serde(default)]
     pub bytes: u8,
     /// The value.
+    #[serde(default)]
     pub value: u32,
+    /// Instead of a number, the object's bytes, 1 to 1 MiB: longer ones than a mailbox go in segments.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data: Option<Vec<u8>>,
+    /// Whether the object is read back and must hold what was written. Off: some objects are write only.
+    #[serde(default)]
+    pub verify: bool,
+}
+
+impl ObjectWrite {
+    /// The bytes that go to the device.
+    pub fn payload(&self) -> Vec<u8> {
+        match &self.data {
+            Some(data) => data.clone(),
+            None => self.value.to_le_bytes()[..usize::from(self.bytes.min(4))].to_vec(),
+        }
+    }
+
+    fn validate(&self) -> Result<(), String> {
+        let object = format!("object {:#06x}:{:02x}", self.index, self.sub);
+        match &self.data {
+            None if !matches!(self.bytes, 1 | 2 | 4) => {
+                Err(format!("{object} has bytes = {}; accepted are 1, 2 and 4, or `data`", self.bytes))
+            }
+            Some(_) if self.bytes != 0 || self.value != 0 => Err(format!(
+                "{object} has `data` and bytes = {}, value = {}; give one",
+                self.bytes, self.value
+            )),
+            Some(data) if !(1..=MOST_OBJECT).contains(&data.len()) => {
+                Err(format!("{object} has {} bytes of `data`; accepted are 1 to {MOST_OBJECT}", data.len()))
+            }
+            _ => Ok(()),
+        }
+    }
 }
 
 /// A device that is expected on the wire.
@@ -193,11 +229,8 @@ impl ControlConfig {
             ));
         }
         for (position, device) in self.devices.iter().enumerate() {
-            if let Some(write) = device.startup.iter().find(|write| !matches!(write.bytes, 1 | 2 | 4)) {
-                return Err(format!(
-                    "devices[{position}].startup: object {:#06x} has bytes = {}; accepted are 1, 2 and 4",
-                    write.index, write.bytes
-                ));
+            for write in &device.startup {
+                write.validate().map_err(|what| format!("devices[{position}].startup: {what}"))?;
             }
         }
         self.clock.validate()?;

@@ -5,6 +5,7 @@ use std::io;
 use std::time::Duration;
 
 use super::config::Identity;
+use super::sdo::SdoError;
 
 /// An error of the control interface.
 #[derive(Debug, thiserror::Error)]
@@ -91,6 +92,42 @@ pub enum ControlError {
         value: u32,
         /// The master's words.
         message: String,
+    },
+    /// A device did not take or tell a whole object.
+    #[error("device {position} ({name}), object {index:#06x}:{sub:02x}, {length} bytes: {source}")]
+    Sdo {
+        /// Place in the configured list, from 0.
+        position: usize,
+        /// Its name.
+        name: String,
+        /// Object index.
+        index: u16,
+        /// Sub-index.
+        sub: u8,
+        /// Bytes to be written; 0 when it was read.
+        length: usize,
+        /// What it said.
+        source: SdoError,
+    },
+    /// An object that was read back holds something else.
+    #[error(
+        "device {position} ({name}), object {index:#06x}:{sub:02x}: {written} bytes were written, it holds {held} bytes that differ from byte {at} on; leave `verify` away if the device changes them"
+    )]
+    NotHeld {
+        /// Place in the configured list, from 0.
+        position: usize,
+        /// Its name.
+        name: String,
+        /// Object index.
+        index: u16,
+        /// Sub-index.
+        sub: u8,
+        /// Bytes written.
+        written: usize,
+        /// Bytes read back.
+        held: usize,
+        /// The first byte that differs.
+        at: usize,
     },
     /// A device maps more or fewer bytes than its configuration says.
     #[error(

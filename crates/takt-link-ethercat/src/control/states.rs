@@ -116,7 +116,21 @@ impl Port {
             silence: STEP,
         };
         let ask = async {
+            let states = Command::brd(AL_STATUS).ignore_wkc().receive::<u16>(device).await? & 0x0F;
+            // ORed: of one bit alone, it is the state of all.
+            let common = (states.count_ones() == 1).then_some(states);
             for &address in &addresses {
+                let now = match common {
+                    Some(common) => common,
+                    None => {
+                        Command::fprd(address, AL_STATUS).ignore_wkc().receive::<u16>(device).await? & 0x0F
+                    }
+                };
+                // After a bring-up that failed some have never been up there: nobody is asked up. Down to INIT everybody is
+                // asked, those too that do not answer.
+                if state > 1 && now < u16::from(state) {
+                    continue;
+                }
                 // A device that is gone or has an error is asked like the others, and not waited for here.
                 let word = u16::from(state) | ACKNOWLEDGE;
                 let _ =

@@ -41,14 +41,14 @@ impl Library {
         }
         let path = find(configured)?;
         let unusable = |reason: String| EngineError::Library { path: path.display().to_string(), reason };
-        takt_files::environment::check_library(&path).map_err(|error| unusable(error.to_string()))?;
-        let environment = ort::init_from(&path)
+        let checked = environment::check_library(&path).map_err(|error| unusable(error.to_string()))?;
+        let environment = ort::init_from(&checked)
             .map_err(|error| unusable(error.to_string()))?
             .with_name("takt")
             .with_telemetry(false)
             .build()
             .map_err(|error| unusable(error.to_string()))?;
-        let library = Self { path, environment };
+        let library = Self { path: checked, environment };
         *loaded = Some(library.clone());
         Ok(library)
     }
@@ -88,8 +88,8 @@ fn preload_cuda(library: &Library) {
     let name_of = |path: &Path| path.file_name().map(|name| name.to_string_lossy().into_owned());
     for start in IN_ORDER {
         for file in files.iter().filter(|file| name_of(file).is_some_and(|name| name.starts_with(start))) {
-            if environment::check_library(file).is_ok() {
-                let _ = ort::util::preload_dylib(file);
+            if let Ok(checked) = environment::check_library(file) {
+                let _ = ort::util::preload_dylib(&checked);
             }
         }
     }

@@ -19,7 +19,7 @@ use crate::Error;
 use crate::collect::{Collection, Fact, Group};
 use crate::words::{Unit, clean};
 
-use samples::{Samples, of_all};
+use samples::{Samples, of_all, without_interval};
 
 pub use show::document;
 pub use work::WorkOfSides;
@@ -96,7 +96,7 @@ pub struct Change {
     /// The difference in percent of before; null from 0.
     pub percent: Option<f64>,
     /// Whether the interval excludes no difference; null without an interval, for the better figure of the side on which more
-    /// never came, or which did less work, and where a run's files were changed after its seal.
+    /// never came, or which did less work, and where a run's files were changed after its seal or the seal is gone.
     pub clear: Option<bool>,
     /// What to know about it.
     pub warnings: Vec<String>,
@@ -236,9 +236,11 @@ fn pair(first: &Collection, other: &Collection, found: &Match<'_>, letters: &[St
     let x: Vec<&[f64]> = before.series.iter().map(Vec::as_slice).collect();
     let y: Vec<&[f64]> = after.series.iter().map(Vec::as_slice).collect();
     for (statistic, name) in STATISTICS {
-        match bootstrap::difference(&x, &y, statistic, SEED) {
+        let found = bootstrap::difference(&x, &y, statistic, SEED).map(|d| of_all(d, &before, &after));
+        let found = found
+            .or_else(|error| without_interval(statistic, &before, &after, &error.to_string()).ok_or(error));
+        match found {
             Ok(d) => {
-                let d = of_all(d, &before, &after);
                 // What was not answered is in no figure, and would have been the worst of all.
                 let flattered = (d.difference < 0.0 && after.answers_less_than(&before))
                     || (d.difference > 0.0 && before.answers_less_than(&after));
@@ -258,7 +260,10 @@ fn pair(first: &Collection, other: &Collection, found: &Match<'_>, letters: &[St
                 }
                 let doubted = before.doubted || after.doubted;
                 if doubted {
-                    warnings.push("it proves nothing: files of a run were changed after the seal".to_owned());
+                    warnings.push(
+                        "it proves nothing: files of a run were changed after the seal, or the seal is gone"
+                            .to_owned(),
+                    );
                 }
                 let flattered = flattered || !less.is_empty() || doubted;
                 changes.push(Change {

@@ -20,7 +20,7 @@ pub(super) struct Samples {
     /// The verdict on this side.
     pub verdict: Option<VerdictReport>,
     pub remarks: Vec<String>,
-    /// Whether files of a run are not what it left.
+    /// Whether files of a run are not what it left, or its seal is gone.
     pub doubted: bool,
 }
 
@@ -53,7 +53,7 @@ impl Samples {
             if !figures.series.values_ns.is_empty() {
                 series.push(figures.series.values_ns.iter().map(|v| *v as f64).collect());
             }
-            doubted |= run.seal.doubt().is_some();
+            doubted |= run.seal.doubt_of(&run.header).is_some();
             sources.push(run.verdict_source());
             read.push((&run.header, measure));
         }
@@ -116,6 +116,30 @@ impl Samples {
     fn is_recorded(&self) -> bool {
         self.pool.is_recorded()
     }
+}
+
+/// A difference of the figures of all values, where none was found on those kept one by one. Nothing tells then what chance does to it.
+pub(super) fn without_interval(
+    statistic: Statistic,
+    before: &Samples,
+    after: &Samples,
+    why: &str,
+) -> Option<Difference> {
+    if before.count() == 0 || after.count() == 0 {
+        return None;
+    }
+    let found = Difference {
+        statistic,
+        before: 0.0,
+        after: 0.0,
+        difference: 0.0,
+        low: None,
+        high: None,
+        confidence: crate::CONFIDENCE,
+        percent: None,
+        warnings: vec![format!("no interval: of the samples kept one by one, {why}")],
+    };
+    before.value(statistic).zip(after.value(statistic)).map(|_| of_all(found, before, after))
 }
 
 /// Puts the figures of all values into a difference that was found on those kept one by one: its interval moves along, for how far

@@ -40,6 +40,9 @@ pub fn runs(collection: &Collection) -> Table {
             match &run.seal {
                 Seal::Whole(hash) => Cell::text(hash),
                 Seal::Changed(files) => Cell::gap(format!("changed since the seal: {}", files.join(", "))),
+                Seal::Missing if run.seal.is_gone(header) => {
+                    Cell::gap("not sealed, though the run says that it finished")
+                }
                 Seal::Missing => Cell::gap("not sealed: the run did not come to its end, or still runs"),
             },
             Cell::text(&header.started_utc),

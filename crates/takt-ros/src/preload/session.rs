@@ -7,6 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde::{Deserialize, Serialize};
 
@@ -19,6 +20,8 @@ use crate::standin::STAND_IN;
 const PROBE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libtakt_probe.so"));
 
 const PREFIX: &str = "takt-probe-";
+/// Number of the next session of this process.
+static NEXT: AtomicU64 = AtomicU64::new(0);
 /// Locked while the session lives.
 const LOCK: &str = "session.lock";
 
@@ -280,7 +283,9 @@ fn write_new(path: &Path, bytes: &[u8], mode: u32) -> Result<(), SessionError> {
 /// A new directory, for this user alone, with its lock held.
 fn make_directory(base: &Path) -> Result<(PathBuf, File), SessionError> {
     let pid = std::process::id();
-    for number in 0..1000 {
+    for _ in 0..1000 {
+        // Never twice in a process: the guard of a session that has just ended may still be removing its directory.
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let directory = base.join(format!("{PREFIX}{pid}-{number}"));
         match DirBuilder::new().mode(0o700).create(&directory) {
             Ok(()) => {}

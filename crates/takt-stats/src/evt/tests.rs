@@ -14,6 +14,21 @@ fn plain(n: usize, seed: u64) -> Vec<u64> {
 }
 
 #[test]
+fn no_confidence_rate_or_deadline_breaks_it() {
+    let series = plain(5000, 3);
+    for confidence in [-5.0, 0.0, 0.95, 1.0, 2.0, f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
+        let tail = analyse_at(&series, 1000.0, 70_000, confidence).unwrap();
+        assert!(tail.per_hour.low <= tail.per_hour.high, "{confidence}: {:?}", tail.per_hour);
+    }
+    for (rate_hz, deadline_ns) in [(1e300, 0), (1e-300, u64::MAX), (1.0, 1)] {
+        assert!(analyse_at(&series, rate_hz, deadline_ns, 0.95).is_ok());
+    }
+    for rate_hz in [-250.0, 0.0, f64::NAN, f64::INFINITY] {
+        assert!(matches!(analyse_at(&series, rate_hz, 1, 0.95), Err(Refusal::Rate { .. })), "{rate_hz}");
+    }
+}
+
+#[test]
 fn an_exponential_tail_gives_its_known_answer() {
     // P(X > 70 µs) = e^-25 each; at 1 kHz 3.6e6 an hour: 5.0e-5.
     let tail = analyse(&plain(100_000, 1), 1000.0, 70_000).unwrap();

@@ -59,7 +59,7 @@ fn analyse_file(args: &Analyse) -> CommandResult {
     if args.json {
         let told = Told { file: &args.file, capture: &facts, report: &report };
         println!("{}", serde_json::to_string_pretty(&told)?);
-        return Ok(ExitCode::SUCCESS);
+        return judged(&args.file, &facts, &report);
     }
     for interface in &facts.interfaces {
         let name = if interface.name.is_empty() { "interface" } else { &interface.name };
@@ -77,8 +77,17 @@ fn analyse_file(args: &Analyse) -> CommandResult {
     if let Some(cut) = &facts.cut {
         println!("the file is read up to where it breaks off: {cut}");
     }
-    print!("{}", report.text(args.findings));
-    Ok(ExitCode::SUCCESS)
+    print!("{}", report.text(args.findings, facts.cut.is_some()));
+    judged(&args.file, &facts, &report)
+}
+
+/// Success, where there was something to judge: a script must not take an empty capture for a clean one.
+fn judged(file: &Path, facts: &CaptureFacts, report: &Report) -> CommandResult {
+    if report.judges() {
+        return Ok(ExitCode::SUCCESS);
+    }
+    let cut = facts.cut.as_ref().map_or(String::new(), |why| format!(" before it breaks off ({why})"));
+    Err(format!("nothing to judge: no cyclic EtherCAT frame in {}{cut}", file.display()).into())
 }
 
 /// The application's stamps, of a run directory or a CSV file.
@@ -97,4 +106,44 @@ fn app_log(path: &Path, clock_offset_ns: Option<i64>) -> Result<AppLog, Box<dyn 
         AppLog::from_csv(&text, offset_ns)
     };
     log.map_err(|error| format!("--run {}: {error}", path.display()).into())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+mod tests {
+    use takt_link_ethercat::capture::Writer;
+
+    use super::*;
+
+    /// What `takt ethercat analyse` says of `bytes`: the error, or `None` for success.
+    fn analysed(bytes: &[u8], json: bool) -> Option<String> {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("bus.pcapng");
+        std::fs::write(&file, bytes).unwrap();
+        let args = Analyse {
+            file,
+            run: None,
+            clock_offset_ns: None,
+            slow_us: None,
+            late_us: None,
+            findings: 20,
+            json,
+        };
+        analyse_file(&args).err().map(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_capture_in_which_nothing_can_be_judged_is_no_success() {
+        let mut writer = Writer::new(Vec::new(), &[("eth0", Side::Master)]).unwrap();
+        let head = writer.flush().map(|()| writer.into_inner()).unwrap();
+        // Nothing but its header; and broken at its first packet.
+        let mut broken = head.clone();
+        broken.extend([6, 0, 0, 0, 3, 0, 0, 0, 1]);
+        for json in [false, true] {
+            let error = analysed(&head, json).unwrap();
+            assert!(error.contains("nothing to judge: no cyclic EtherCAT frame in"), "{error}");
+            let error = analysed(&broken, json).unwrap();
+            assert!(error.contains("bus.pcapng before it breaks off"), "{error}");
+        }
+    }
 }
