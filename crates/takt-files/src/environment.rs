@@ -102,9 +102,6 @@ mod tests {
             let link = folder.path().join("link");
             std::os::unix::fs::symlink("/usr/lib", &link).unwrap();
             assert_eq!(only_root_writes(&link).unwrap(), usual, "links are resolved");
-            fs::remove_file(&link).unwrap();
-            std::os::unix::fs::symlink(folder.path(), &link).unwrap();
-            assert!(usual.starts_with("/usr"), "{}", usual.display());
         }
     }
 }

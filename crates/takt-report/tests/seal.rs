@@ -68,7 +68,7 @@ fn a_finished_run_whose_seal_is_gone_loses_its_pass() {
         }),
     ];
     for (what, take) in takes {
-        std::fs::remove_file(&hashes).unwrap();
+        let _ = std::fs::remove_file(&hashes);
         take();
         let (after, text) = verdict(path);
         assert_eq!(after, Verdict::Inconclusive, "{what}: {text}");
@@ -81,7 +81,6 @@ fn a_finished_run_whose_seal_is_gone_loses_its_pass() {
         let pair = &comparison.pairs[0];
         assert!(pair.changes.iter().all(|change| change.clear.is_none()), "{what}: {:?}", pair.changes);
         assert!(pair.verdicts[1].as_ref().is_some_and(|told| told.contains("INCONCLUSIVE")), "{what}");
-        std::fs::write(&hashes, "").unwrap();
     }
     std::fs::remove_file(&hashes).unwrap();
     let dir = RunDir::open(path).unwrap();

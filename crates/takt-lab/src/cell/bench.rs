@@ -323,7 +323,7 @@ impl Bench {
 fn believed(path: &Path) -> Result<CellSummary, LabError> {
     let dir = RunDir::open(path)?;
     let mut summary: CellSummary = dir.read_json(SUMMARY_FILE)?;
-    if let Some(doubt) = dir.seal_state().doubt() {
+    if let Some(doubt) = dir.seal_state().doubt_of(&dir.header()?) {
         summary.verdict = Verdict::Inconclusive;
         summary.reasons.insert(0, format!("it proves nothing: {doubt}"));
     }
