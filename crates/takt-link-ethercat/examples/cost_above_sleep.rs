@@ -7,13 +7,17 @@
 //! network card's driver would not.
 
 use std::error::Error;
-use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, Command, Stdio};
+use std::io::Write;
+use std::process::{Command, Stdio};
 
 use takt_link_ethercat::control::{ControlConfig, ExchangeMode, Interface, Port, bring_up};
 use takt_link_ethercat::segment::veth::{VethPair, serve};
 use takt_link_ethercat::segment::{Segment, SegmentConfig};
 use takt_rt::clock;
+
+use served::Served;
+
+mod served;
 
 const DEVICES: usize = 59;
 const PERIOD_NS: u64 = 1_000_000;
@@ -116,31 +120,4 @@ fn run_segment(interface: &str) -> Result<(), Box<dyn Error>> {
     std::io::stdin().lines().for_each(drop);
     drop(server);
     Ok(())
-}
-
-/// The segment in a process of its own.
-struct Served(Child);
-
-impl Served {
-    fn start(pair: &VethPair) -> Result<Self, Box<dyn Error>> {
-        let program = std::env::current_exe()?;
-        let start = || {
-            let mut serve = Command::new(program);
-            serve.args(["serve", pair.segment()]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()
-        };
-        let mut child = pair.within(start)??;
-        let mut line = String::new();
-        if let Some(output) = child.stdout.take() {
-            BufReader::new(output).read_line(&mut line)?;
-        }
-        if line.trim() == "bound" { Ok(Self(child)) } else { Err("the segment did not start".into()) }
-    }
-}
-
-impl Drop for Served {
-    fn drop(&mut self) {
-        drop(self.0.stdin.take());
-        // It ends with its input; nothing else is to be done when waiting fails.
-        let _ = self.0.wait();
-    }
 }

@@ -8,9 +8,9 @@
 
 use std::error::Error;
 use std::future::Future;
-use std::io::{BufRead, BufReader, Write};
+use std::io::Write;
 use std::pin::pin;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
@@ -21,6 +21,10 @@ use takt_link_ethercat::segment::raw::RawSocket;
 use takt_link_ethercat::segment::veth::{VethPair, serve};
 use takt_link_ethercat::segment::{Segment, SegmentConfig};
 use takt_rt::clock;
+
+use served::Served;
+
+mod served;
 
 static STORAGE: PduStorage<16, { PduStorage::element_size(1486) }> = PduStorage::new();
 
@@ -77,33 +81,6 @@ fn run_segment(interface: &str) -> Result<(), Box<dyn Error>> {
     let counts = control.counts();
     eprintln!("the segment has seen {} frames, {} with process data", counts.frames, counts.cyclic);
     Ok(())
-}
-
-/// The segment in a process of its own.
-struct Served(Child);
-
-impl Served {
-    fn start(pair: &VethPair) -> Result<Self, Box<dyn Error>> {
-        let program = std::env::current_exe()?;
-        let start = || {
-            let mut serve = Command::new(program);
-            serve.args(["serve", pair.segment()]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()
-        };
-        let mut child = pair.within(start)??;
-        let mut line = String::new();
-        if let Some(output) = child.stdout.take() {
-            BufReader::new(output).read_line(&mut line)?;
-        }
-        if line.trim() == "bound" { Ok(Self(child)) } else { Err("the segment did not start".into()) }
-    }
-}
-
-impl Drop for Served {
-    fn drop(&mut self) {
-        drop(self.0.stdin.take());
-        // It ends with its input; nothing else is to be done when waiting fails.
-        let _ = self.0.wait();
-    }
 }
 
 /// Frames between ethercrab and the socket, in the thread that waits for them.

@@ -5,4 +5,5 @@ pub mod analyse;
 pub mod capture;
 pub mod control;
 pub mod frame;
+mod packet;
 pub mod segment;

@@ -1,8 +1,9 @@
 //! A tap: all frames of one interface, in both directions, stamped by the kernel.
 
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 
+use crate::packet;
 use crate::segment::raw::{InterfaceError, check_interface};
 use crate::segment::veth::namespace_of;
 
@@ -48,20 +49,11 @@ impl Tap {
         let own = || name.to_owned();
         let system = |what| InterfaceError::System { what, name: own(), source: io::Error::last_os_error() };
         // Outgoing frames are shown to sockets for all protocols alone.
-        let protocol = (libc::ETH_P_ALL as u16).to_be();
-        let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
-        // For no protocol until it is bound: it would see the frames of all interfaces.
-        // SAFETY: no memory is handed over.
-        let fd = unsafe { libc::socket(libc::AF_PACKET, kind, 0) };
-        if fd < 0 {
-            let error = io::Error::last_os_error();
-            return Err(match error.raw_os_error() {
-                Some(libc::EPERM | libc::EACCES) => InterfaceError::NoRight { name: own() },
-                _ => InterfaceError::System { what: "opening a tap", name: own(), source: error },
-            });
-        }
-        // SAFETY: the descriptor is new and nobody else has it.
-        let socket = unsafe { OwnedFd::from_raw_fd(fd) };
+        let protocol = libc::ETH_P_ALL as u16;
+        let socket = packet::open(libc::SOCK_NONBLOCK).map_err(|error| match error.raw_os_error() {
+            Some(libc::EPERM | libc::EACCES) => InterfaceError::NoRight { name: own() },
+            _ => InterfaceError::System { what: "opening a tap", name: own(), source: error },
+        })?;
         let option = |option: libc::c_int, value: libc::c_int| {
             let length = size_of::<libc::c_int>() as libc::socklen_t;
             // SAFETY: the value is as long as told.
@@ -85,15 +77,8 @@ impl Tap {
         let c_name = std::ffi::CString::new(name).map_err(|_| InterfaceError::Name { name: own() })?;
         // SAFETY: the name ends with NUL.
         let index = unsafe { libc::if_nametoindex(c_name.as_ptr()) };
-        // SAFETY: all bytes zero is a valid sockaddr_ll.
-        let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
-        address.sll_family = libc::AF_PACKET as u16;
-        address.sll_protocol = protocol;
-        address.sll_ifindex = index as i32;
-        let length = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
-        // SAFETY: the address is as long as told.
-        let bound = unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), length) };
-        if bound < 0 { Err(system("binding the tap")) } else { Ok(Self { name: own(), socket }) }
+        packet::bind(&socket, index as i32, protocol).map_err(|_| system("binding the tap"))?;
+        Ok(Self { name: own(), socket })
     }
 
     /// The interface's name.

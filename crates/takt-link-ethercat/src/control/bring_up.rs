@@ -104,12 +104,7 @@ pub fn bring_up(
     let mut master = Master::new(wire, config.clock_frames)?;
     let device = master.device();
     let begun_ns = master.now_ns();
-    let allowed = Duration::from_millis(config.bring_up_ms.into());
-    let limits = Limits {
-        deadline_ns: begun_ns + allowed.as_nanos() as u64,
-        allowed,
-        silence: Duration::from_millis(config.silence_ms.into()),
-    };
+    let limits = Limits::of(config, begun_ns);
     let mut report = |phase: &'static str, devices: usize, in_op: usize, now_ns: u64| {
         let elapsed = Duration::from_nanos(now_ns.saturating_sub(begun_ns));
         observe(Progress { phase, devices, in_op, elapsed });

@@ -15,6 +15,7 @@ use std::time::Duration;
 use ethercrab::error::Error;
 use ethercrab::{MainDevice, MainDeviceConfig, PduRx, PduStorage, PduTx, ReceiveAction, Timeouts};
 
+use super::config::ControlConfig;
 use super::cyclic;
 use super::error::ControlError;
 use super::wire::{MOST_FRAME_BYTES, Wire};
@@ -285,4 +286,13 @@ pub(super) struct Limits {
     pub deadline_ns: u64,
     pub allowed: Duration,
     pub silence: Duration,
+}
+
+impl Limits {
+    /// Those of `config` for what begins at `now_ns`.
+    pub fn of(config: &ControlConfig, now_ns: u64) -> Self {
+        let allowed = Duration::from_millis(config.bring_up_ms.into());
+        let silence = Duration::from_millis(config.silence_ms.into());
+        Self { deadline_ns: now_ns + allowed.as_nanos() as u64, allowed, silence }
+    }
 }

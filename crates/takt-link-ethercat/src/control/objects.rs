@@ -1,7 +1,5 @@
 //! Objects of devices in PRE-OP, of any length.
 
-use std::time::Duration;
-
 use super::bring_up::{Found, MOST_IMAGE};
 use super::config::{ControlConfig, Identity, MOST_DEVICES, ObjectWrite};
 use super::error::ControlError;
@@ -75,12 +73,7 @@ pub fn read_object(
     config.validate().map_err(ControlError::Invalid)?;
     let mut master = Master::new(wire, config.clock_frames)?;
     let device = master.device();
-    let allowed = Duration::from_millis(config.bring_up_ms.into());
-    let limits = Limits {
-        deadline_ns: master.now_ns() + allowed.as_nanos() as u64,
-        allowed,
-        silence: Duration::from_millis(config.silence_ms.into()),
-    };
+    let limits = Limits::of(config, master.now_ns());
     let group = device.init_single_group::<MOST_DEVICES, MOST_IMAGE>(ethercrab::std::ethercat_now);
     let group = master.run("looking for devices", &limits, group)?;
     let found = group.iter(device).nth(position).map(|sub| Found {

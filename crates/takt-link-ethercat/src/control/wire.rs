@@ -1,12 +1,13 @@
 //! What carries frames: a network interface, or anything that answers as a segment does.
 
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 
 use takt_rt::clock::monotonic_ns;
 use takt_rt::net;
 
 use super::error::ControlError;
+use crate::packet;
 use crate::segment::{Outcome, Segment};
 
 /// Longest Ethernet frame, without its checksum.
@@ -75,29 +76,8 @@ impl Interface {
             Some(libc::ENETDOWN) => ControlError::InterfaceDown { interface: given() },
             _ => ControlError::Wire { interface: given(), source },
         };
-        // For no protocol until it is bound: it would get the frames of all interfaces.
-        // SAFETY: socket takes integers; the descriptor is owned at once.
-        let socket = unsafe {
-            let kind = libc::SOCK_RAW | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
-            let fd = libc::socket(libc::AF_PACKET, kind, 0);
-            if fd < 0 {
-                return Err(failed(io::Error::last_os_error()));
-            }
-            OwnedFd::from_raw_fd(fd)
-        };
-        // SAFETY: sockaddr_ll is plain data, for which zero is valid.
-        let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
-        address.sll_family = libc::AF_PACKET as u16;
-        address.sll_protocol = ETHERCAT.to_be();
-        address.sll_ifindex = index;
-        // SAFETY: the address is valid for the length given.
-        let rc = unsafe {
-            let length = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
-            libc::bind(socket.as_raw_fd(), (&raw const address).cast(), length)
-        };
-        if rc != 0 {
-            return Err(failed(io::Error::last_os_error()));
-        }
+        let socket = packet::open(libc::SOCK_NONBLOCK).map_err(failed)?;
+        packet::bind(&socket, index, ETHERCAT).map_err(failed)?;
         // What this host sends must not come back as if received, where the kernel can say so (5.4 and later).
         let one: libc::c_int = 1;
         // SAFETY: the option value is valid for the length given; a kernel without the option refuses it.

@@ -1,10 +1,12 @@
 //! Raw sockets: EtherCAT frames of one interface.
 
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::Duration;
 
 use takt_rt::net;
+
+use crate::packet;
 
 use super::wire::ETHERTYPE;
 
@@ -126,20 +128,12 @@ impl RawSocket {
         let own = || name.to_owned();
         let system =
             |what| InterfaceError::System { what, name: name.to_owned(), source: io::Error::last_os_error() };
-        let protocol = ETHERTYPE.to_be();
         let wait = if patience.is_zero() { libc::SOCK_NONBLOCK } else { 0 };
-        // For no protocol until it is bound: it would get the frames of all interfaces.
-        // SAFETY: no memory is handed over.
-        let fd = unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC | wait, 0) };
-        if fd < 0 {
-            let error = io::Error::last_os_error();
-            return Err(match error.raw_os_error() {
-                Some(libc::EPERM | libc::EACCES) => InterfaceError::NoRight { name: own() },
-                _ => InterfaceError::System { what: "opening a raw socket", name: own(), source: error },
-            });
-        }
-        // SAFETY: the descriptor is new and nobody else has it.
-        let socket = Self(unsafe { OwnedFd::from_raw_fd(fd) });
+        let socket = packet::open(wait).map_err(|error| match error.raw_os_error() {
+            Some(libc::EPERM | libc::EACCES) => InterfaceError::NoRight { name: own() },
+            _ => InterfaceError::System { what: "opening a raw socket", name: own(), source: error },
+        })?;
+        let socket = Self(socket);
         // Our own answers must not come back as requests.
         socket
             .option(libc::SOL_PACKET, IGNORE_OUTGOING, &1_i32)
@@ -154,20 +148,8 @@ impl RawSocket {
         let c_name = std::ffi::CString::new(name).map_err(|_| InterfaceError::Name { name: own() })?;
         // SAFETY: the name ends with NUL.
         let index = unsafe { libc::if_nametoindex(c_name.as_ptr()) };
-        // SAFETY: all bytes zero is a valid sockaddr_ll.
-        let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
-        address.sll_family = libc::AF_PACKET as u16;
-        address.sll_protocol = protocol;
-        address.sll_ifindex = index as i32;
-        // SAFETY: the address is as long as told.
-        let bound = unsafe {
-            libc::bind(
-                socket.0.as_raw_fd(),
-                (&raw const address).cast(),
-                size_of::<libc::sockaddr_ll>() as libc::socklen_t,
-            )
-        };
-        if bound < 0 { Err(system("binding the raw socket")) } else { Ok(socket) }
+        packet::bind(&socket.0, index as i32, ETHERTYPE).map_err(|_| system("binding the raw socket"))?;
+        Ok(socket)
     }
 
     fn option<T>(&self, level: libc::c_int, name: libc::c_int, value: &T) -> io::Result<()> {
