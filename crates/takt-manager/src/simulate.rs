@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 
 use takt_model::{
     ArrivalCurve, Callback, CallbackId, CallbackKind, CostCurve, Executor, ExecutorId, ExecutorKind, Model,
-    Node, NodeId, Thread, ThreadId, ThreadRole, Topic, TopicId,
+    Node, NodeId, Outside, Thread, ThreadId, ThreadRole, Topic, TopicId,
 };
 
 pub use engine::{Observed, Traceable, Traced, simulate, traced};
@@ -139,6 +139,7 @@ impl System {
                 kind: if executor.source { ExecutorKind::Source } else { ExecutorKind::SingleThreaded },
                 threads: vec![ThreadId(number)],
                 callbacks: executor.callbacks.iter().map(|c| CallbackId(*c)).collect(),
+                groups: Vec::new(),
             });
         }
         let ids = |keep: &dyn Fn(&SimCallback) -> bool| {
@@ -151,6 +152,7 @@ impl System {
                 publishers: ids(&|c| c.publishes.contains(&number)),
                 subscribers: ids(&|c| c.trigger == Trigger::Topic(number)),
                 transport: None,
+                outside: Outside::None,
             });
         }
         for (number, callback) in self.callbacks.iter().enumerate() {
@@ -166,8 +168,11 @@ impl System {
                     Trigger::Topic(topic) => CallbackKind::Subscription { topic: TopicId(topic) },
                 },
                 publishes: callback.publishes.iter().map(|t| TopicId(*t)).collect(),
+                outputs: Vec::new(),
                 arrivals: arrivals(callback.trigger, counts[number]),
                 cost: cost(&callback.costs_ns),
+                suspension: CostCurve::default(),
+                most_suspensions: 0,
                 probable_cost: Vec::new(),
             });
         }

@@ -165,6 +165,9 @@ fn activity(
                  takes it first. Use one single-threaded executor for each callback group",
             e.threads.len()
         )),
+        (Some(e), _) if e.kind == ExecutorKind::Events => Some(
+            "an events executor serves it: it runs what is activated in the order of activation, which is not analysed yet".to_owned(),
+        ),
         (Some(_), Some(s)) if s.thread.is_none() => Some("its thread has ended".to_owned()),
         _ => None,
     };

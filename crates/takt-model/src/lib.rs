@@ -15,8 +15,8 @@ pub use chain::{ChainSpec, ChainStats, Completion, WatchId};
 pub use curve::{ArrivalCurve, CostCurve};
 pub use extract::{Counters, Extractor, Options, OptionsError};
 pub use model::{
-    Callback, CallbackId, CallbackKind, Executor, ExecutorId, ExecutorKind, Latency, Model, Node, NodeId,
-    ProbableCost, Thread, ThreadId, ThreadRole, Topic, TopicId, Unanalysable,
+    Callback, CallbackGroup, CallbackId, CallbackKind, Executor, ExecutorId, ExecutorKind, Latency, Model,
+    Node, NodeId, Output, Outside, ProbableCost, Thread, ThreadId, ThreadRole, Topic, TopicId, Unanalysable,
 };
 pub use order::Reorder;
 pub use probable::ProbableRecorder;

@@ -103,6 +103,18 @@ pub struct Executor {
     pub threads: Vec<ThreadId>,
     /// What it serves, in the order in which it was registered, which is its priority order within a wait set.
     pub callbacks: Vec<CallbackId>,
+    /// Callback groups, where they are known; each callback is in one at most. Callbacks of none: nothing excludes them from running at once.
+    #[serde(default)]
+    pub groups: Vec<CallbackGroup>,
+}
+
+/// Callbacks that share a callback group of rclcpp.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CallbackGroup {
+    /// Its callbacks.
+    pub callbacks: Vec<CallbackId>,
+    /// They may run at once (`CallbackGroupType::Reentrant`), each callback even with itself.
+    pub reentrant: bool,
 }
 
 /// What kind of executor.
@@ -113,6 +125,8 @@ pub enum ExecutorKind {
     SingleThreaded,
     /// Several threads serve the same callbacks.
     MultiThreaded,
+    /// One thread, no wait set: whatever is activated enters one queue and is run in the order of activation (rclcpp's events executors).
+    Events,
     /// A thread that publishes without callbacks.
     Source,
     /// A periodic task of Takt.
@@ -134,13 +148,34 @@ pub struct Callback {
     pub kind: CallbackKind,
     /// Topics that it was seen publishing to (a service's response topic included).
     pub publishes: Vec<TopicId>,
+    /// What it was seen sending to each of those topics; a topic that is missing here was not counted.
+    #[serde(default)]
+    pub outputs: Vec<Output>,
     /// Activations seen: of a timer or source its releases, of a subscription the arrivals of messages where they can be told, otherwise its
     /// starts.
     pub arrivals: ArrivalCurve,
     /// Execution times.
     pub cost: CostCurve,
+    /// Self-suspension: how long it was neither running nor ready to run (sleep, mutex, serial line, GPU), by activations in a row as
+    /// the execution times are. Empty: no activation was seen to suspend itself.
+    #[serde(default)]
+    pub suspension: CostCurve,
+    /// How often one activation suspended itself at most.
+    #[serde(default)]
+    pub most_suspensions: u64,
     /// Probabilistic execution-time curves, by rising exceedance probability; empty where none was asked for (section VII.A.b).
     pub probable_cost: Vec<ProbableCost>,
+}
+
+/// What a callback sends to one topic.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Output {
+    /// The topic.
+    pub topic: TopicId,
+    /// Messages of one activation, at most.
+    pub most_per_activation: u64,
+    /// Messages, as they were published.
+    pub arrivals: ArrivalCurve,
 }
 
 /// An empirical pWCET(n) curve.
@@ -193,6 +228,32 @@ pub struct Topic {
     pub subscribers: Vec<CallbackId>,
     /// From publication to take, where time stamps can be joined.
     pub transport: Option<Latency>,
+    /// Messages from publishers that are not observed.
+    #[serde(default)]
+    pub outside: Outside,
+}
+
+/// What is known of messages whose publishers are not observed: another machine, a container, a process started before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outside {
+    /// There were none.
+    #[default]
+    None,
+    /// The source time stamps of the middleware are on a clock that agrees with ours: the release is theirs.
+    Stamped {
+        /// Messages seen.
+        seen: u64,
+        /// Greatest time from the source's stamp to the take, nanoseconds.
+        most_ns: u64,
+        /// Greatest error of that clock against ours, nanoseconds.
+        clock_error_ns: u64,
+    },
+    /// There are no stamps that can be believed: how long messages waited before they were taken cannot be known.
+    Unknown {
+        /// Messages seen.
+        seen: u64,
+    },
 }
 
 /// Times seen.

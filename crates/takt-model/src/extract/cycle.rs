@@ -10,7 +10,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::{CallbackId, Model, Topic, TopicId, Unanalysable};
+use crate::{CallbackId, Model, Outside, Topic, TopicId, Unanalysable};
 
 /// Cuts all cycles of callbacks over topics.
 pub(super) fn cut(model: &mut Model) {
@@ -176,6 +176,7 @@ fn insert_virtual_topics(model: &mut Model, removed: &BTreeSet<(usize, usize, us
             publishers: vec![CallbackId(from)],
             subscribers: real.subscribers.iter().filter(|s| !without.contains(&s.0)).copied().collect(),
             transport: real.transport,
+            outside: Outside::None,
         };
         let id = TopicId(model.topics.len());
         model.topics.push(virtual_topic);

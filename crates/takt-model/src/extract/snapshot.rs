@@ -7,8 +7,8 @@ use super::names::{names, only_client, topic_name};
 use super::state::{CallbackState, Origin};
 use super::{Extractor, cycle, filter};
 use crate::{
-    ArrivalCurve, Callback, CallbackId, CallbackKind, Executor, ExecutorId, ExecutorKind, Model, Node,
-    NodeId, Thread, ThreadId, ThreadRole, Topic, TopicId, Unanalysable,
+    ArrivalCurve, Callback, CallbackId, CallbackKind, CostCurve, Executor, ExecutorId, ExecutorKind, Model,
+    Node, NodeId, Outside, Thread, ThreadId, ThreadRole, Topic, TopicId, Unanalysable,
 };
 
 /// Entries of a timer's declared curve: it is linear, and extrapolation of any entry gives the rest.
@@ -100,6 +100,7 @@ impl Builder<'_> {
                     kind: ExecutorKind::SingleThreaded,
                     threads: Vec::new(),
                     callbacks: Vec::new(),
+                    groups: Vec::new(),
                 });
                 ExecutorId(self.model.executors.len() - 1)
             });
@@ -171,6 +172,7 @@ impl Builder<'_> {
                 publishers: Vec::new(),
                 subscribers: Vec::new(),
                 transport: (topic.transport.seen > 0).then_some(topic.transport),
+                outside: Outside::None,
             });
         }
         ids
@@ -184,6 +186,7 @@ impl Builder<'_> {
             publishers: vec![],
             subscribers: vec![],
             transport: None,
+            outside: Outside::None,
         });
         TopicId(self.model.topics.len() - 1)
     }
@@ -277,8 +280,11 @@ impl Builder<'_> {
             executor,
             kind,
             publishes,
+            outputs: Vec::new(),
             arrivals,
             cost: callback.cost.curve(),
+            suspension: CostCurve::default(),
+            most_suspensions: 0,
             probable_cost,
         });
     }
