@@ -123,6 +123,8 @@ pub struct CallbackGroup {
 pub enum ExecutorKind {
     /// One thread, wait set, timers before subscriptions before services before clients, non-preemptive callbacks.
     SingleThreaded,
+    /// One thread, wait set, all that is ready at a wait once: subscriptions before timers before clients before services.
+    Static,
     /// Several threads serve the same callbacks.
     MultiThreaded,
     /// One thread, no wait set: whatever is activated enters one queue and is run in the order of activation (rclcpp's events executors).

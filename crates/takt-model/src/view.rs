@@ -103,6 +103,7 @@ impl Model {
         let kind = match executor.kind {
             ExecutorKind::SingleThreaded => "executor",
             ExecutorKind::MultiThreaded => "multi-threaded executor",
+            ExecutorKind::Static => "static executor",
             ExecutorKind::Events => "events executor",
             ExecutorKind::Source => "event source",
             ExecutorKind::Task => "task",

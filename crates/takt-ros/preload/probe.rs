@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 use ring::{FLAG_SET, code, text_words};
 
+mod calls;
 mod process;
 #[allow(dead_code)]
 #[path = "../src/preload/ring.rs"]
@@ -206,6 +207,7 @@ probes! {
     rclcpp_timer_link_node(timer: Pointer, node: Pointer) first { words!(TIMER_NODE, timer, node) }
     rclcpp_callback_register(callback: Pointer, symbol: Text) first { with_text!(SYMBOL, [callback], symbol) }
     callback_start(callback: Pointer, intra_process: Flag) last {
+        process::set_ran(process::ran::TOLD);
         flagged!(CALLBACK_START, intra_process, callback)
     }
     callback_end(callback: Pointer) first { words!(CALLBACK_END, callback) }
@@ -226,17 +228,26 @@ probes! {
     rmw_take(rmw_subscription: Pointer, message: Pointer, source_ns: i64, taken: Flag) first {
         flagged!(RMW_TAKE, taken, rmw_subscription, message, source_ns)
     }
+    // Where the calls themselves go through `calls`, that tells more.
     rmw_send_request(rmw_client: Pointer, _request: Pointer, sequence: i64) first {
-        words!(SEND_REQUEST, rmw_client, sequence)
+        if !process::inside() {
+            words!(SEND_REQUEST, rmw_client, sequence, 0)
+        }
     }
-    rmw_take_request(rmw_service: Pointer, _request: Pointer, _gid: Gid, sequence: i64, taken: Flag) first {
-        flagged!(TAKE_REQUEST, taken, rmw_service, sequence)
+    rmw_take_request(rmw_service: Pointer, _request: Pointer, gid: Gid, sequence: i64, taken: Flag) first {
+        if taken != 0 && !process::inside() {
+            words!(TAKE_REQUEST, rmw_service, sequence, calls::identity(gid))
+        }
     }
-    rmw_send_response(rmw_service: Pointer, _response: Pointer, _gid: Gid, sequence: i64, _source_ns: i64) first {
-        words!(SEND_RESPONSE, rmw_service, sequence)
+    rmw_send_response(rmw_service: Pointer, _response: Pointer, gid: Gid, sequence: i64, _source_ns: i64) first {
+        if !process::inside() {
+            words!(SEND_RESPONSE, rmw_service, sequence, calls::identity(gid))
+        }
     }
     rmw_take_response(rmw_client: Pointer, _response: Pointer, sequence: i64, _source_ns: i64, taken: Flag) first {
-        flagged!(TAKE_RESPONSE, taken, rmw_client, sequence)
+        if taken != 0 && !process::inside() {
+            words!(TAKE_RESPONSE, rmw_client, sequence, 0)
+        }
     }
     rclcpp_executor_wait_for_work(timeout_ns: i64) first { words!(WAIT, timeout_ns) }
     rclcpp_executor_get_next_ready() first { process::event(code::NEXT_READY, 0, |_| ()) }

@@ -116,6 +116,12 @@ struct Thread {
     writer: UnsafeCell<Option<Writer<'static>>>,
     /// The message of the last `rcl_publish`.
     message: AtomicU64,
+    /// The executor that ran last.
+    executor: AtomicU64,
+    /// What was told of what the executor runs: [`ran`].
+    ran: AtomicU32,
+    /// A step of a service call is under way, and is told when it is over.
+    inside: AtomicBool,
 }
 
 thread_local! {
@@ -125,6 +131,9 @@ thread_local! {
             busy: AtomicU32::new(0),
             writer: UnsafeCell::new(None),
             message: AtomicU64::new(0),
+            executor: AtomicU64::new(0),
+            ran: AtomicU32::new(ran::NEVER),
+            inside: AtomicBool::new(false),
         }
     };
 }
@@ -132,6 +141,18 @@ thread_local! {
 /// Writes one event: `code`, with room for `words` words of arguments, filled by `fill`.
 #[inline]
 pub fn event(code: u8, words: usize, fill: impl FnOnce(&mut Record<'_, '_>)) {
+    event_at(None, code, words, fill);
+}
+
+/// The monotonic clock, for [`event_at`]; 0 while nothing is written.
+#[inline]
+pub fn now() -> u64 {
+    if enabled() { clock(CLOCK_MONOTONIC) } else { 0 }
+}
+
+/// As [`event`], for what began at `at_ns` and could not be told before it was over. The thread has written nothing since then.
+#[inline]
+pub fn event_at(at_ns: Option<u64>, code: u8, words: usize, fill: impl FnOnce(&mut Record<'_, '_>)) {
     THREAD.with(|thread| {
         let now = generation().load(Ordering::Acquire);
         if thread.generation.load(Ordering::Relaxed) != now && !thread.settle(now) {
@@ -143,7 +164,7 @@ pub fn event(code: u8, words: usize, fill: impl FnOnce(&mut Record<'_, '_>)) {
         }
         thread.busy.store(1, Ordering::Relaxed);
         compiler_fence(Ordering::SeqCst);
-        thread.write(code, words, fill);
+        thread.write(at_ns, code, words, fill);
         compiler_fence(Ordering::SeqCst);
         thread.busy.store(0, Ordering::Relaxed);
     });
@@ -164,6 +185,52 @@ pub fn keep_message(message: u64) {
     THREAD.with(|thread| thread.message.store(message, Ordering::Relaxed));
 }
 
+/// What the events say of what an executor has under way on this thread.
+pub mod ran {
+    /// The thread has not run anything for an executor.
+    pub const NEVER: u32 = 0;
+    /// Nothing so far.
+    pub const NOTHING: u32 = 1;
+    /// A callback has started, or all was told.
+    pub const TOLD: u32 = 2;
+}
+
+/// Sets what is known of this thread's work, and returns what was.
+#[inline]
+pub fn set_ran(now: u32) -> u32 {
+    THREAD.with(|thread| {
+        let before = thread.ran.load(Ordering::Relaxed);
+        thread.ran.store(now, Ordering::Relaxed);
+        before
+    })
+}
+
+/// The thread runs `executor`: whether that is new.
+#[inline]
+pub fn new_executor(executor: u64) -> bool {
+    THREAD.with(|thread| {
+        let new = thread.executor.load(Ordering::Relaxed) != executor;
+        thread.executor.store(executor, Ordering::Relaxed);
+        new
+    })
+}
+
+/// Sets whether a step of a service call is under way, and returns what was.
+#[inline]
+pub fn set_inside(now: bool) -> bool {
+    THREAD.with(|thread| {
+        let before = thread.inside.load(Ordering::Relaxed);
+        thread.inside.store(now, Ordering::Relaxed);
+        before
+    })
+}
+
+/// Whether a step of a service call is under way.
+#[inline]
+pub fn inside() -> bool {
+    THREAD.with(|thread| thread.inside.load(Ordering::Relaxed))
+}
+
 /// The file's header, if there is one.
 pub fn header() -> Option<&'static FileHeader> {
     match generation().load(Ordering::Acquire) >= FIRST_GENERATION {
@@ -182,10 +249,10 @@ fn homeless() {
 impl Thread {
     /// The caller has set `busy`.
     #[inline]
-    fn write(&self, code: u8, words: usize, fill: impl FnOnce(&mut Record<'_, '_>)) {
+    fn write(&self, at_ns: Option<u64>, code: u8, words: usize, fill: impl FnOnce(&mut Record<'_, '_>)) {
         // SAFETY: this thread's own, and `busy` keeps a signal handler of it out.
         let Some(writer) = (unsafe { &mut *self.writer.get() }) else { return homeless() };
-        let at_ns = clock(CLOCK_MONOTONIC);
+        let at_ns = at_ns.filter(|&at_ns| at_ns > 0).unwrap_or_else(|| clock(CLOCK_MONOTONIC));
         let with_cpu = CPU_CODES.load(Ordering::Relaxed) >> code & 1 == 1;
         let Some(mut record) = writer.begin(2 + usize::from(with_cpu) + words, at_ns) else { return };
         if with_cpu {
@@ -218,7 +285,7 @@ impl Thread {
             gettid()
         };
         let name = name.split(|&byte| byte == 0).next().unwrap_or(&[]);
-        self.write(code::THREAD, 1 + ring::text_words(name), |record| {
+        self.write(None, code::THREAD, 1 + ring::text_words(name), |record| {
             record.word(tid as u64);
             record.text(name);
         });
@@ -238,7 +305,7 @@ impl Thread {
         if owned {
             // SAFETY: this thread's own; a signal handler's event finds no generation, and settles anew only when not busy.
             if unsafe { (*self.writer.get()).is_some() } {
-                self.write(code::THREAD_END, 0, |_| ());
+                self.write(None, code::THREAD_END, 0, |_| ());
             }
             // SAFETY: as above.
             if let Some(writer) = unsafe { (*self.writer.get()).take() } {
@@ -450,7 +517,7 @@ fn claim() -> Option<Writer<'static>> {
 }
 
 /// One line on stderr, and the program runs on unobserved.
-fn complain(what: &[u8]) {
+pub fn complain(what: &[u8]) {
     let error = std::io::Error::last_os_error().raw_os_error().unwrap_or(0);
     let mut line = [0; MOST_PATH];
     let mut to = Appender { to: &mut line, used: 0 };

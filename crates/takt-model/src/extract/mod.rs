@@ -292,12 +292,20 @@ impl Extractor {
                     self.rmw_take(thread, at, *rmw_subscription, *source_ns);
                 }
             }
-            Kind::Service { step, rmw_handle, sequence } => {
-                self.service_step(thread, at, cpu, *step, *rmw_handle, *sequence);
+            Kind::Service { step, rmw_handle, sequence, client } => {
+                self.service_step(thread, at, cpu, *step, *rmw_handle, *sequence, *client);
             }
             Kind::ExecutorWait { .. } => self.executor_wait(thread, at, cpu),
             Kind::ExecutorNextReady => self.executor_next_ready(thread, at, cpu),
             Kind::ExecutorExecute { handle } => self.executor_execute(thread, at, cpu, *handle),
+            Kind::ExecutorSpin { executor, kind } => {
+                self.executor_event(thread, at, cpu);
+                self.tables.threads[thread].spins = Some((*executor, kind.clone()));
+            }
+            Kind::ExecutorExecuted { told } => self.executor_executed(thread, at, cpu, *told),
+            Kind::GroupMember { group, reentrant, member, object } => {
+                self.group_member(thread, *group, *reentrant, *member, *object);
+            }
             Kind::Job { task, released_ns, used_ns, .. } => {
                 self.look_up_chains(at);
                 self.job(thread, at, task, *released_ns, *used_ns);
@@ -306,7 +314,7 @@ impl Extractor {
             Kind::ThreadEnd => self.thread_end(thread, at),
             Kind::Lost { count } => self.lost(Some(thread), *count),
             Kind::LifecycleTransition { .. } | Kind::IntraProcessBuffer { .. } => {}
-            registration => self.register(pid, registration),
+            registration => self.register(pid, thread, registration),
         }
     }
 
@@ -397,6 +405,7 @@ impl Extractor {
             last_thread: None,
             switches: 0,
             nested: 0,
+            eventless: false,
             activations: 0,
             arrivals: self.arrivals(),
             cost: CostRecorder::new(

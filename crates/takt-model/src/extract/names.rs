@@ -101,6 +101,11 @@ pub(super) fn only_client(extractor: &Extractor, thread: usize) -> Option<usize>
         .filter(|(_, c)| c.dead.is_none() && c.threads.iter().any(|&(ran, _)| ran == thread))
         .filter_map(|(_, c)| tables.node_of_callback(c))
         .collect();
+    // Where steps of service calls are told, clients have their own callbacks.
+    let pid = tables.threads.get(thread)?.pid;
+    if tables.callbacks.iter().any(|(_, c)| c.pid == pid && c.dead.is_none() && c.eventless) {
+        return None;
+    }
     let mut clients =
         tables.clients.iter().filter(|(_, client)| client.node.is_some_and(|node| nodes.contains(&node)));
     let (only, _) = clients.next()?;

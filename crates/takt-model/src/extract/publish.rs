@@ -294,6 +294,7 @@ impl Extractor {
             callback: None,
             joined: 0,
             unjoined: 0,
+            object: 0,
             buffer: None,
         });
         self.tables.rmw_subscription_of.insert((pid, rmw_handle), subscription);

@@ -24,7 +24,7 @@ impl Extractor {
         self.is_executor(thread);
         let state = &mut self.tables.threads[thread];
         let pid = state.pid;
-        state.open = None;
+        (state.open, state.answering) = (None, None);
         let waited_ns = state.waited_ns.take();
         let executed = state.executed.take();
         let take = state.take.take();
@@ -158,6 +158,7 @@ impl Extractor {
             _ => Some((wall_ns, false)),
         };
         let callback = &mut self.tables.callbacks[frame.callback];
+        let serves = matches!(callback.origin, Origin::Service { .. });
         match took {
             Some((took_ns, cpu_time)) => {
                 callback.cost.record(at_ns, took_ns, cpu_time);
@@ -175,6 +176,9 @@ impl Extractor {
             }
         }
         self.finish_tags(&frame.tags, at_ns);
+        if serves {
+            self.tables.threads[thread].answering = Some((frame.callback, frame.tags));
+        }
     }
 
     pub(super) fn finish_tags(&mut self, tags: &[Tag], at_ns: u64) {

@@ -3,7 +3,7 @@
 use takt_ros::event::{Handle, ServiceStep};
 
 use super::Extractor;
-use super::run::ran_on;
+use super::run::{add_edge, ran_on};
 use super::state::{Frame, Origin, Take};
 
 impl Extractor {
@@ -15,6 +15,7 @@ impl Extractor {
         step: ServiceStep,
         rmw_handle: Handle,
         sequence: i64,
+        identity: u64,
     ) {
         let key = (self.tables.threads[thread].pid, rmw_handle);
         match step {
@@ -27,6 +28,7 @@ impl Extractor {
                 let (topic, node) = (client.requests, client.node);
                 if let Some(message) = self.send(thread, at_ns, cpu_ns, topic, node) {
                     self.messages.stamp(message, service_stamp(topic, sequence));
+                    self.messages.of_client(message, identity);
                 }
             }
             ServiceStep::SendResponse => {
@@ -35,9 +37,24 @@ impl Extractor {
                 else {
                     return;
                 };
-                let (topic, node) = (service.responses, service.node);
-                if let Some(message) = self.send(thread, at_ns, cpu_ns, topic, node) {
+                let (topic, node, callback) = (service.responses, service.node, service.callback);
+                let state = &mut self.tables.threads[thread];
+                // `rclcpp` ends the callback and then sends what it has filled in.
+                let answering = state
+                    .answering
+                    .take_if(|(answering, _)| state.stack.is_empty() && callback == Some(*answering));
+                let message = match answering {
+                    Some((callback, tags)) if self.tables.callbacks.contains(callback) => {
+                        let topic = self.tables.topic(topic);
+                        self.tables.topics[topic].arrivals.record(at_ns);
+                        add_edge(&mut self.tables.callbacks[callback], topic);
+                        Some(self.messages.publish(topic, at_ns, &tags))
+                    }
+                    _ => self.send(thread, at_ns, cpu_ns, topic, node),
+                };
+                if let Some(message) = message {
                     self.messages.stamp(message, service_stamp(topic, sequence));
+                    self.messages.of_client(message, identity);
                 }
             }
             ServiceStep::TakeRequest => {
@@ -46,28 +63,38 @@ impl Extractor {
                 else {
                     return;
                 };
-                let message = self.only_message(service.requests, sequence);
-                self.joined_service(service.requests, message, at_ns);
+                let (requests, index) = (service.requests, service.callback);
+                let message = self.only_message(requests, sequence, identity);
+                self.joined_service(requests, message, at_ns);
                 self.tables.threads[thread].take = Some(Take { subscription: usize::MAX, message, at_ns });
+                // Actions have services whose callbacks have no events.
+                if index.is_none()
+                    && let Some(&service) = self.tables.rmw_service_of.get(&key)
+                    && is_of_action(&self.tables.services[service].name)
+                {
+                    self.inferred(thread, at_ns, cpu_ns, Origin::Service { service }, message);
+                }
             }
             ServiceStep::TakeResponse => {
                 let Some(&client) = self.tables.rmw_client_of.get(&key) else { return };
                 let Some(topic) = self.tables.clients.get(client).map(|client| client.responses) else {
                     return;
                 };
-                let message = self.only_message(topic, sequence);
+                let message = self.only_message(topic, sequence, identity);
                 self.joined_service(topic, message, at_ns);
-                self.response_taken(thread, at_ns, cpu_ns, client, message);
+                self.inferred(thread, at_ns, cpu_ns, Origin::Client { client }, message);
             }
         }
     }
 
-    /// The message of this sequence number. Clients count for themselves: where two have the same number under way,
-    /// nobody can tell whose it is, and neither is joined.
-    pub(super) fn only_message(&self, topic: usize, sequence: i64) -> Option<u64> {
+    /// The message of this sequence number. Clients count for themselves: where two have the same number under way and the
+    /// middleware does not say which is whose, nobody can tell, and neither is joined.
+    pub(super) fn only_message(&self, topic: usize, sequence: i64, client: u64) -> Option<u64> {
         let topic = self.tables.topic(topic);
-        let mut on_topic =
-            self.messages.stamped(service_stamp(topic, sequence)).filter(|(_, m)| m.topic == topic);
+        let mut on_topic = self
+            .messages
+            .stamped(service_stamp(topic, sequence))
+            .filter(|(_, m)| m.topic == topic && (client == 0 || m.client == 0 || m.client == client));
         let (number, message) = on_topic.next()?;
         let twin =
             on_topic.next().is_some_and(|(_, m)| message.at_ns.saturating_sub(m.at_ns) < 1_000_000_000);
@@ -88,13 +115,13 @@ impl Extractor {
         transport.most_ns = transport.most_ns.max(late_ns);
     }
 
-    /// A response was taken by an executor: the client's callback runs until the executor goes on.
-    pub(super) fn response_taken(
+    /// Something was taken by an executor whose callback has no events: it runs until the executor goes on.
+    pub(super) fn inferred(
         &mut self,
         thread: usize,
         at_ns: u64,
         cpu_ns: Option<u64>,
-        client: usize,
+        origin: Origin,
         message: Option<u64>,
     ) {
         self.close_inferred(thread, at_ns, cpu_ns);
@@ -103,12 +130,26 @@ impl Extractor {
         if !state.executor || !state.stack.is_empty() {
             return;
         }
-        state.open = None;
-        let index = match self.tables.clients[client].callback {
+        (state.open, state.answering) = (None, None);
+        let known = match origin {
+            Origin::Client { client } => self.tables.clients[client].callback,
+            Origin::Service { service } => self.tables.services[service].callback,
+            Origin::Subscription { subscription } => self.tables.subscriptions[subscription].callback,
+            _ => return,
+        };
+        let index = match known {
             Some(index) => index,
-            None => match self.new_callback(pid, Origin::Client { client }) {
+            None => match self.new_callback(pid, origin.clone()) {
                 Some(index) => {
-                    self.tables.clients[client].callback = Some(index);
+                    match origin {
+                        Origin::Client { client } => self.tables.clients[client].callback = Some(index),
+                        Origin::Service { service } => self.tables.services[service].callback = Some(index),
+                        Origin::Subscription { subscription } => {
+                            self.tables.subscriptions[subscription].callback = Some(index);
+                        }
+                        _ => {}
+                    }
+                    self.tables.callbacks[index].eventless = true;
                     self.settle(index);
                     index
                 }
@@ -130,6 +171,11 @@ impl Extractor {
         let frame = Frame { callback: index, handle: 0, at_ns, cpu_ns, inferred: true, tags };
         self.tables.threads[thread].stack.push(frame);
     }
+}
+
+/// Whether a topic or service belongs to an action: `rclcpp_action` runs what they bring without a callback's events.
+pub(super) fn is_of_action(name: &str) -> bool {
+    name.contains("/_action/")
 }
 
 /// Service messages are found by topic and sequence number, in the same table as others by their time stamps.

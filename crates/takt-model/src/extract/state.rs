@@ -49,6 +49,18 @@ pub(crate) struct ThreadState {
     /// Publications outside callbacks since it became an executor.
     pub own_publications: u64,
     pub executed: Option<Handle>,
+    /// The executor that it runs, where it is told which, and its C++ type.
+    pub spins: Option<(Handle, Arc<str>)>,
+    /// It showed an event of a wait-set executor.
+    pub waits: bool,
+    /// It is told when something without a callback's events ends.
+    pub tells_ends: bool,
+    /// The service's callback that ended last: `rclcpp` sends the response after it.
+    pub answering: Option<(usize, Vec<Tag>)>,
+    /// What it has registered last: a callback group's member comes next to it.
+    pub made_service: Option<usize>,
+    pub made_client: Option<usize>,
+    pub joining_timer: Option<Handle>,
     pub source: Option<SourceState>,
     /// The slot of executed work that no event names.
     pub untraced: Option<usize>,
@@ -73,6 +85,13 @@ impl ThreadState {
             outside: Vec::new(),
             own_publications: 0,
             executed: None,
+            spins: None,
+            waits: false,
+            tells_ends: false,
+            answering: None,
+            made_service: None,
+            made_client: None,
+            joining_timer: None,
             source: None,
             untraced: None,
         }
@@ -88,6 +107,7 @@ impl ThreadState {
         self.publication = None;
         self.outside.clear();
         self.executed = None;
+        self.answering = None;
         if let Some(source) = &mut self.source {
             source.restart();
         }
@@ -178,6 +198,8 @@ pub(crate) struct SubscriptionState {
     pub callback: Option<usize>,
     pub joined: u64,
     pub unjoined: u64,
+    /// The C++ object.
+    pub object: Handle,
     /// Messages in its intra-process buffer, if it was seen to have one.
     pub buffer: Option<VecDeque<u64>>,
 }
@@ -264,6 +286,8 @@ pub(crate) struct CallbackState {
     /// How often another thread than the last one ran it.
     pub switches: u64,
     pub nested: u64,
+    /// Its activations have no events of their own.
+    pub eventless: bool,
     pub activations: u64,
     pub arrivals: ArrivalRecorder,
     pub cost: CostRecorder,
@@ -315,6 +339,8 @@ pub(crate) struct Tables {
     pub executors: FxHashMap<Key, bool>,
     /// Executors of callback groups.
     pub executor_of_group: FxHashMap<Key, Handle>,
+    /// Callback groups that said what they are, and whether they are reentrant.
+    pub groups: FxHashMap<Key, bool>,
     /// Callback groups of timers, subscriptions, services and clients.
     pub group_of: FxHashMap<Key, Handle>,
 }
@@ -363,11 +389,8 @@ impl Tables {
         }
     }
 
-    /// The executor that a callback was declared to belong to.
-    pub(crate) fn declared_executor(&self, callback: &CallbackState) -> Option<Key> {
-        if self.group_of.is_empty() {
-            return None;
-        }
+    /// The callback group of a callback, where it is known.
+    pub(crate) fn group(&self, callback: &CallbackState) -> Option<Key> {
         let handle = match callback.origin {
             Origin::Timer { timer } => self.timers.get(timer)?.handle,
             Origin::Subscription { subscription } => self.subscriptions.get(subscription)?.handle,
@@ -375,8 +398,15 @@ impl Tables {
             Origin::Client { client } => self.clients.get(client)?.handle,
             _ => return None,
         };
-        let group = *self.group_of.get(&(callback.pid, handle))?;
-        Some((callback.pid, *self.executor_of_group.get(&(callback.pid, group))?))
+        Some((callback.pid, *self.group_of.get(&(callback.pid, handle))?))
+    }
+
+    /// The executor that a callback was declared to belong to.
+    pub(crate) fn declared_executor(&self, callback: &CallbackState) -> Option<Key> {
+        if self.group_of.is_empty() {
+            return None;
+        }
+        Some((callback.pid, *self.executor_of_group.get(&self.group(callback)?)?))
     }
 
     /// Forgets whatever the process registered; its callbacks and threads stay.
@@ -408,5 +438,6 @@ impl Tables {
         self.executors.retain(|&(owner, _), _| owner != pid);
         self.executor_of_group.retain(|&(owner, _), _| owner != pid);
         self.group_of.retain(|&(owner, _), _| owner != pid);
+        self.groups.retain(|&(owner, _), _| owner != pid);
     }
 }

@@ -91,13 +91,13 @@ pub mod code {
     pub const INTRA_PUBLISH: u8 = 23;
     /// `rmw_take`: rmw subscription, message, source stamp; flag: taken.
     pub const RMW_TAKE: u8 = 24;
-    /// `rmw_send_request`: rmw client, sequence number.
+    /// `rmw_send_request`: rmw client, sequence number, client's identity or 0.
     pub const SEND_REQUEST: u8 = 25;
-    /// `rmw_take_request`: rmw service, sequence number; flag: taken.
+    /// `rmw_take_request`: rmw service, sequence number, client's identity or 0; flag: taken.
     pub const TAKE_REQUEST: u8 = 26;
-    /// `rmw_send_response`: rmw service, sequence number.
+    /// `rmw_send_response`: rmw service, sequence number, client's identity or 0.
     pub const SEND_RESPONSE: u8 = 27;
-    /// `rmw_take_response`: rmw client, sequence number; flag: taken.
+    /// `rmw_take_response`: rmw client, sequence number, client's identity or 0; flag: taken.
     pub const TAKE_RESPONSE: u8 = 28;
     /// `rclcpp_executor_wait_for_work`: time-out.
     pub const WAIT: u8 = 29;
@@ -113,8 +113,14 @@ pub mod code {
     pub const TRANSITION: u8 = 34;
     /// A job of a task of Takt's own robots, stamped with its end: release, start, CPU time used, task.
     pub const JOB: u8 = 35;
+    /// An executor runs on this thread from here on: executor, its C++ type.
+    pub const SPIN: u8 = 40;
+    /// What an executor ran without the events of a callback has returned; flag: with the events of a callback.
+    pub const EXECUTED: u8 = 41;
+    /// A callback group gets a member: group, which kind of member, C++ object; flag: the group is reentrant.
+    pub const GROUP_MEMBER: u8 = 42;
     /// Codes end here.
-    pub const END: u8 = 36;
+    pub const END: u8 = 43;
 }
 
 /// Which records carry CPU time, one bit for each code: all that execution times, the demand of a thread that publishes without
@@ -124,7 +130,8 @@ pub const CPU_NEEDED: u64 = 1 << code::THREAD
     | 1 << code::CALLBACK_START
     | 1 << code::CALLBACK_END
     | 1 << code::RCL_PUBLISH
-    | 1 << code::WAIT;
+    | 1 << code::WAIT
+    | 1 << code::EXECUTED;
 
 /// A process's state as it tells it itself.
 pub mod state {

@@ -173,7 +173,7 @@ fn a_service_is_two_hidden_topics() {
     let tick = script.timer(2, brain, 500 * MS);
     let command = script.publisher(2, brain, "/cmd");
     let step = |script: &mut Script, pid, tid, step, rmw_handle, sequence| {
-        script.emit(pid, tid, Kind::Service { step, rmw_handle, sequence });
+        script.emit(pid, tid, Kind::Service { step, rmw_handle, sequence, client: 0 });
     };
     let mut extractor = crate::Extractor::new(Options::default());
     let chain = extractor.watch(ChainSpec {
