@@ -131,6 +131,8 @@ pub const CPU_NEEDED: u64 = 1 << code::THREAD
     | 1 << code::CALLBACK_END
     | 1 << code::RCL_PUBLISH
     | 1 << code::WAIT
+    | 1 << code::TAKE_REQUEST
+    | 1 << code::TAKE_RESPONSE
     | 1 << code::EXECUTED;
 
 /// A process's state as it tells it itself.
