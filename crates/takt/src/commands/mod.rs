@@ -16,6 +16,7 @@ pub mod doctor;
 pub mod ethercat;
 pub mod export;
 pub mod kernels;
+pub mod learn;
 pub mod manage;
 pub mod record;
 pub mod report;
