@@ -10,7 +10,8 @@ use crate::plan::{ChainState, Plan, Platform};
 /// A proposed goal over the longest latency that was measured. The worst so far is not the worst to come, and a goal at the edge of what is
 /// measured says nothing about need; half as much again is room without being another requirement.
 pub const GOAL_FACTOR: f64 = 1.5;
-/// A goal is relaxed up to so many times the first proposal, where the analysis cannot promise less: beyond that it is another requirement.
+/// Where the analysis cannot promise the proposal, a goal is relaxed up to so many times of it, or up to the mean time between two activations
+/// of the chain's start, which is its implicit deadline: beyond both it is another requirement.
 const MOST_RELAXED: u64 = 16;
 /// Rounds of relaxing.
 const ROUNDS: usize = 4;
@@ -34,7 +35,7 @@ pub(super) fn propose(
         let made = Manager::new(goals, platform.clone()).plan(model);
         chains.iter_mut().for_each(|chain| say(chain, &made));
         plan = Some(made);
-        if round == ROUNDS || !relax(chains, &first) {
+        if round == ROUNDS || !relax(chains, &first, model) {
             break;
         }
     }
@@ -44,7 +45,13 @@ pub(super) fn propose(
             chain.goal_ns = *first_ns;
         }
     }
-    (goals_of(chains), plan)
+    let goals = goals_of(chains);
+    if let Some(goals) = &goals {
+        let made = Manager::new(goals.clone(), platform.clone()).plan(model);
+        chains.iter_mut().for_each(|chain| say(chain, &made));
+        plan = Some(made);
+    }
+    (goals, plan)
 }
 
 /// What the plan says of the chain.
@@ -61,19 +68,26 @@ fn say(chain: &mut LearntChain, plan: &Plan) {
 }
 
 /// Raises the goals that were given up to what could be promised; whether there was one.
-fn relax(chains: &mut [LearntChain], first: &[Option<u64>]) -> bool {
+fn relax(chains: &mut [LearntChain], first: &[Option<u64>], model: &Model) -> bool {
     let mut changed = false;
     for (chain, first_ns) in chains.iter_mut().zip(first) {
         let (Some(goal_ns), Some(first_ns)) = (chain.goal_ns, first_ns) else { continue };
         // At least to the next step.
         let wanted_ns = chain.bound_ns.unwrap_or(goal_ns.saturating_mul(2)).max(goal_ns.saturating_add(1));
         let wanted_ns = goal(wanted_ns as f64);
-        if chain.state == "degraded" && wanted_ns <= first_ns.saturating_mul(MOST_RELAXED) {
+        let most_ns = first_ns.saturating_mul(MOST_RELAXED).max(interval_ns(model, &chain.start));
+        if chain.state == "degraded" && wanted_ns <= most_ns {
             chain.goal_ns = Some(wanted_ns);
             changed = true;
         }
     }
     changed
+}
+
+/// Mean time between two activations of a callback.
+fn interval_ns(model: &Model, callback: &str) -> u64 {
+    let start = model.callbacks.iter().find(|one| one.name == callback);
+    start.and_then(|one| one.arrivals.observed_ns.checked_div(one.arrivals.seen)).unwrap_or(0)
 }
 
 /// The goals of all chains that have one.

@@ -135,23 +135,23 @@ fn names_of_programs_cannot_change_the_file() {
 fn what_cannot_be_promised_is_relaxed_and_then_first_to_be_given_up() {
     let model = model(&["/a", "/b", "/c"], &[("/x", &[0], &[1])]);
     let candidates = select(&model, 4).chains;
-    let measured = |worst_ns: u64| -> (Vec<LearntChain>, Option<Goals>) {
+    let measured = |worst_ns: u64, share: f64| -> (Vec<LearntChain>, Option<Goals>) {
         let mut chains: Vec<LearntChain> =
             candidates.iter().map(|chain| seen(chain, names(&model, &chain.paths[0]), &[])).collect();
         for chain in &mut chains {
             chain.worst_ns = Some(worst_ns);
         }
-        let (goals, _) = propose::propose(&model, &mut chains, &Platform::new(vec![0], 0, 0.9));
+        let (goals, _) = propose::propose(&model, &mut chains, &Platform::new(vec![0], 0, share));
         (chains, goals)
     };
     // Measured 2 ms; a reservation of a period of 10 ms cannot promise 3 for two callbacks of 1 ms each, but something near to it.
-    let (chains, goals) = measured(2_000_000);
+    let (chains, goals) = measured(2_000_000, 0.9);
     assert!(chains.iter().all(|chain| chain.state == "guaranteed"), "{chains:?}");
     assert!(chains[0].goal_ns.unwrap() > 3_000_000 && chains[0].goal_ns.unwrap() <= 48_000_000, "{chains:?}");
     assert!(chains.iter().all(|chain| chain.bound_ns <= chain.goal_ns));
     assert_eq!(goals.unwrap().degradation_order.len(), 2);
-    // Measured in no time at all: nothing like it can be promised, and the first proposal stays.
-    let (chains, _) = measured(1000);
+    // No share of a core to speak of: nothing can be promised, and the first proposal stays.
+    let (chains, _) = measured(1000, 0.001);
     assert!(
         chains.iter().all(|chain| chain.state == "degraded" && chain.goal_ns == Some(100_000)),
         "{chains:?}"
