@@ -54,6 +54,7 @@ fn main() -> ExitCode {
         Command::Demo(demo) => commands::demo::run(&demo),
         Command::Check { config } => commands::check::run(&config),
         Command::Record(record) => commands::record::run(&record),
+        Command::Background(background) => commands::background::run(&background),
         Command::Segment(segment) => commands::segment::run(&segment),
         Command::Ethercat { what } => commands::ethercat::run(&what),
         Command::Simulate(simulate) => commands::simulate::run(&simulate),

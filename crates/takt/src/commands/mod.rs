@@ -1,5 +1,6 @@
 //! One file a command.
 
+pub mod background;
 pub mod bench;
 pub mod bench_daq;
 pub mod bench_faults;
