@@ -84,6 +84,16 @@ pub enum Command {
     Manage(Manage),
     /// Run processes that behave like ROS 2 nodes, with known costs, for the latency manager
     Workload(Workload),
+    /// Print completions for a shell: takt completions bash > /etc/bash_completion.d/takt
+    Completions {
+        /// Which shell
+        shell: clap_complete::Shell,
+    },
+    /// Print a manual page: takt man | man -l -
+    Man {
+        /// Of this command (bench-cell, run); without, of takt itself
+        page: Option<String>,
+    },
     /// Work on a GPU: what a load starts as a process of its own
     #[command(name = takt_gpu::interference_process::SUBCOMMAND, hide = true)]
     GpuLoad {

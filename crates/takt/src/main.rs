@@ -62,6 +62,8 @@ fn main() -> ExitCode {
         Command::Bench { robot: BenchRobot::Manager(bench) } => commands::bench_manager::run(&bench),
         Command::Manage(manage) => commands::manage::run(&manage),
         Command::Workload(workload) => commands::workload::run(&workload),
+        Command::Completions { shell } => commands::completions::completions(shell),
+        Command::Man { page } => commands::completions::man(page.as_deref()),
         Command::GpuLoad { config } => Ok(takt_gpu::interference_process::run(&config)),
         Command::DaqFarEnd => Ok(takt_lab::daq::far_end()),
         Command::PerceptionWorker => Ok(takt_lab::cell::perception_worker()),

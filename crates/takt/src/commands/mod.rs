@@ -12,6 +12,7 @@ pub mod campaign;
 pub mod check;
 mod child;
 pub mod compare;
+pub mod completions;
 pub mod demo;
 pub mod doctor;
 pub mod ethercat;
