@@ -69,6 +69,8 @@ pub enum Command {
     },
     /// Record the cameras of a configuration to MCAP, for replay and for Foxglove
     Record(Record),
+    /// Learn which parts of the pictures of standing cameras never have depth, while nobody is there
+    Background(Background),
     /// Serve simulated EtherCAT devices at an interface, for any master
     Segment(Segment),
     /// Capture EtherCAT traffic, and find who is to blame for slow, late and missing frames of any master
@@ -82,6 +84,16 @@ pub enum Command {
     Manage(Manage),
     /// Run processes that behave like ROS 2 nodes, with known costs, for the latency manager
     Workload(Workload),
+    /// Print completions for a shell: takt completions bash > /etc/bash_completion.d/takt
+    Completions {
+        /// Which shell
+        shell: clap_complete::Shell,
+    },
+    /// Print a manual page: takt man | man -l -
+    Man {
+        /// Of this command (bench-cell, run); without, of takt itself
+        page: Option<String>,
+    },
     /// Work on a GPU: what a load starts as a process of its own
     #[command(name = takt_gpu::interference_process::SUBCOMMAND, hide = true)]
     GpuLoad {
@@ -530,6 +542,19 @@ pub struct Record {
     /// Stop after so many seconds; without, Ctrl-C stops
     #[arg(long, value_parser = positive_seconds)]
     pub seconds: Option<f64>,
+}
+
+/// `takt background`
+#[derive(Debug, clap::Args)]
+pub struct Background {
+    /// Configuration file (TOML); nobody may stand in the pictures, and the robot only where it always has depth
+    pub config: PathBuf,
+    /// Folder for the backgrounds, one file a camera
+    #[arg(long)]
+    pub out: PathBuf,
+    /// How long to look, seconds
+    #[arg(long, value_parser = positive_seconds, default_value_t = 10.0)]
+    pub seconds: f64,
 }
 
 /// `takt simulate`

@@ -1,5 +1,6 @@
 //! One file a command.
 
+pub mod background;
 pub mod bench;
 pub mod bench_daq;
 pub mod bench_faults;
@@ -11,6 +12,7 @@ pub mod campaign;
 pub mod check;
 mod child;
 pub mod compare;
+pub mod completions;
 pub mod demo;
 pub mod doctor;
 pub mod ethercat;
