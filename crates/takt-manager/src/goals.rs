@@ -26,7 +26,7 @@ use toml::Spanned;
 const MOST_CHAINS: usize = 1000;
 /// Goals between a tenth of a millisecond and an hour. Below, a reservation's period would have to be shorter than the kernel's timers
 /// are exact; above, nothing is real-time.
-const GOAL_RANGE_NS: std::ops::RangeInclusive<u64> = 100_000..=3_600_000_000_000;
+pub(crate) const GOAL_RANGE_NS: std::ops::RangeInclusive<u64> = 100_000..=3_600_000_000_000;
 
 /// What is to be kept.
 #[derive(Debug, Clone, PartialEq, Serialize)]

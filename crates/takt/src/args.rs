@@ -115,6 +115,14 @@ fn positive_seconds(text: &str) -> Result<f64, String> {
     }
 }
 
+/// Goals files hold at most a thousand chains.
+fn chain_count(text: &str) -> Result<usize, String> {
+    match text.parse::<usize>() {
+        Ok(count) if (1..=1000).contains(&count) => Ok(count),
+        _ => Err("accepted are 1 to 1000".to_owned()),
+    }
+}
+
 fn label(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((name, value)) if !name.is_empty() && !value.is_empty() => {
@@ -310,8 +318,18 @@ pub struct Segment {
 /// `takt manage`
 #[derive(Debug, clap::Args)]
 pub struct Manage {
-    /// Goals file (TOML): chains, their goals, one degradation order
+    /// Goals file (TOML): chains, their goals, one degradation order; with --learn the new file to write
     pub goals: Option<PathBuf>,
+    /// Needs no goals and changes nothing: prints the graph and the chains with their measured latencies, and writes a goals file
+    /// to begin from (takt-goals.toml, or the next free number). Of a command, of --pid, --trace or --lttng, or of all ROS 2 processes that run
+    #[arg(long, conflicts_with_all = ["observe", "soft", "metrics", "screen", "log", "restore", "state"])]
+    pub learn: bool,
+    /// With --learn: chains at most, those across most executors first
+    #[arg(long, value_name = "N", default_value_t = 16, requires = "learn", value_parser = chain_count)]
+    pub chains: usize,
+    /// With --learn: replace the goals file that is there
+    #[arg(long, requires = "learn")]
+    pub overwrite: bool,
     /// Only look: the model, the bounds, and what would be done
     #[arg(long)]
     pub observe: bool,

@@ -18,6 +18,7 @@ pub mod doctor;
 pub mod ethercat;
 pub mod export;
 pub mod kernels;
+pub mod learn;
 pub mod manage;
 pub mod record;
 pub mod report;
