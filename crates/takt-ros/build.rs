@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Sources of the two libraries, and what both sides share.
-const SOURCES: [&str; 6] = [
+const SOURCES: [&str; 7] = [
     "preload/calls.rs",
+    "preload/off_cpu.rs",
     "preload/probe.rs",
     "preload/process.rs",
     "preload/standin.rs",

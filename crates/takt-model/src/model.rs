@@ -55,6 +55,19 @@ pub struct Model {
     pub unanalysable: Vec<Unanalysable>,
     /// Events lost on the way here.
     pub lost_events: u64,
+    /// What is Python's.
+    #[serde(default)]
+    pub python: Python,
+}
+
+/// Nodes of Python (`rclpy`): no event tells of their callbacks, so that chains end where they subscribe. What they publish is seen, as of any
+/// thread that publishes without callbacks.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Python {
+    /// The nodes.
+    pub nodes: Vec<NodeId>,
+    /// Threads that took messages, published or made nodes: those of its executors, as far as can be seen. Its other threads are helpers.
+    pub threads: Vec<ThreadId>,
 }
 
 /// One thread.

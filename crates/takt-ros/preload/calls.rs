@@ -6,7 +6,7 @@
 //! be handed on without knowing C++ types. Exceptions pass through: no frame here has anything to clean up.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
-use std::sync::atomic::AtomicPtr;
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 use crate::ring::{FLAG_SET, code, text_words};
 use crate::{ABSENT, Gid, Next, Pointer, RTLD_LAZY, RTLD_NEXT, RTLD_NOLOAD, dlopen, dlsym, process};
@@ -59,7 +59,7 @@ fn fold(bytes: &[u8]) -> u64 {
 /// module alone.
 #[inline]
 fn real(slot: &Next, name: &CStr) -> Option<*mut c_void> {
-    let found = slot.load(std::sync::atomic::Ordering::Relaxed);
+    let found = slot.load(Ordering::Relaxed);
     let found = if found.is_null() { find(slot, name) } else { found };
     (found != ABSENT).then_some(found)
 }
@@ -67,26 +67,78 @@ fn real(slot: &Next, name: &CStr) -> Option<*mut c_void> {
 #[cold]
 #[inline(never)]
 fn find(slot: &Next, name: &CStr) -> *mut c_void {
-    // SAFETY: names end in zero; the handle of the program itself is its entry in the list of what is loaded, which is read as
-    // `dlinfo` allows; nothing is loaded, only looked up.
-    let found = unsafe {
-        let mut found = dlsym(RTLD_NEXT, name.as_ptr());
-        let mut entry = dlopen(std::ptr::null(), RTLD_LAZY).cast::<Loaded>();
-        while found.is_null() && !entry.is_null() {
-            let file = (*entry).name;
-            if !file.is_null() && *file != 0 && !is_this(file) {
-                let library = dlopen(file, RTLD_LAZY | RTLD_NOLOAD);
+    // SAFETY: names end in zero.
+    let mut found = unsafe { dlsym(RTLD_NEXT, name.as_ptr()) };
+    if found.is_null() {
+        loaded(|file| {
+            // SAFETY: the linker's string; nothing is loaded, only looked up.
+            unsafe {
+                let library = dlopen(file.as_ptr(), RTLD_LAZY | RTLD_NOLOAD);
                 if !library.is_null() {
                     found = dlsym(library, name.as_ptr());
                 }
             }
+            !found.is_null()
+        });
+    }
+    let found = if found.is_null() { ABSENT } else { found };
+    slot.store(found, Ordering::Relaxed);
+    found
+}
+
+/// Shows the names of all libraries that are loaded, but the probe's own, until one is wanted: whether one was.
+fn loaded(mut wanted: impl FnMut(&CStr) -> bool) -> bool {
+    // SAFETY: the handle of the program itself is its entry in the linker's list of what is loaded.
+    unsafe {
+        let mut entry = dlopen(std::ptr::null(), RTLD_LAZY).cast::<Loaded>();
+        while !entry.is_null() {
+            let file = (*entry).name;
+            if !file.is_null() && *file != 0 && !is_this(file) && wanted(CStr::from_ptr(file)) {
+                return true;
+            }
             entry = (*entry).next;
         }
-        found
+    }
+    false
+}
+
+/// Tells that the process's nodes are Python's, if they are: `rclpy` is loaded, and `rclcpp` is not.
+#[cold]
+#[inline(never)]
+pub fn tell_python() {
+    let is = |what: &'static [u8]| {
+        loaded(|file| file.to_bytes().rsplit(|&byte| byte == b'/').next().is_some_and(|name| name.starts_with(what)))
     };
-    let found = if found.is_null() { ABSENT } else { found };
-    slot.store(found, std::sync::atomic::Ordering::Relaxed);
-    found
+    if process::enabled() && is(b"_rclpy") && !is(b"librclcpp.so") {
+        process::event(code::PYTHON, 0, |_| ());
+    }
+}
+
+/// Whether the process has message filters, which join messages by what is in them.
+static FILTERS: AtomicBool = AtomicBool::new(false);
+
+/// Looks whether a callback's symbol is that of a message filter's subscription.
+#[cold]
+#[inline(never)]
+pub fn look_for_filters(symbol: *const c_char) {
+    if !symbol.is_null() {
+        // SAFETY: the caller's C string, as `tracetools` reads it itself.
+        let symbol = unsafe { CStr::from_ptr(symbol) };
+        if symbol.to_bytes().starts_with(b"message_filters::") {
+            FILTERS.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Tells how the message begins that is taken or published next, where messages are joined by that.
+#[inline]
+pub fn head(message: Pointer) {
+    if FILTERS.load(Ordering::Relaxed) && !message.is_null() && message.addr() % 8 < 1 {
+        // SAFETY: a message, whose memory is aligned and comes in words of eight bytes: objects of C++ that are smaller lie in an
+        // allocation or a frame that goes on behind them. Whatever is read is compared, and nothing else.
+        let head = unsafe { message.cast::<u64>().read_volatile() };
+        process::event(code::HEAD, 1, |record| record.word(head));
+    }
 }
 
 /// Whether this is the probe's own file.
@@ -140,7 +192,7 @@ hook!(send_request, "rmw_send_request", (client: Pointer, request: Pointer, sequ
     let result = inside(call);
     if result == 0 && !sequence.is_null() {
         // SAFETY: the middleware has just set it.
-        step(Some(at_ns), code::SEND_REQUEST, client, unsafe { *sequence }, own_identity(client));
+        step(Some(at_ns), code::SEND_REQUEST, client, unsafe { *sequence }, 0);
     }
     result
 });
@@ -180,29 +232,12 @@ hook!(
         if result == 0 && !info.is_null() && !taken.is_null() && unsafe { *taken } != 0 {
             // SAFETY: as above.
             let id = unsafe { &(*info).request };
-            step(None, code::TAKE_RESPONSE, client, id.sequence, own_identity(client));
+            step(None, code::TAKE_RESPONSE, client, id.sequence, fold(&id.client));
+            process::eventless_begins();
         }
         result
     }
 );
-
-/// What the middleware calls this client in its requests, where it tells (Iron on).
-fn own_identity(client: Pointer) -> u64 {
-    static REAL: Next = AtomicPtr::new(std::ptr::null_mut());
-    let Some(function) = real(&REAL, c"rmw_get_gid_for_client") else { return 0 };
-    /// `rmw_gid_t`, with room to spare.
-    #[repr(C)]
-    struct Told {
-        implementation: *const c_char,
-        data: [u8; 64],
-    }
-    let mut told = Told { implementation: std::ptr::null(), data: [0; 64] };
-    // SAFETY: of this signature in every release that has the symbol; its result has room.
-    let result = unsafe {
-        std::mem::transmute::<*mut c_void, extern "C-unwind" fn(Pointer, *mut Told) -> c_int>(function)(client, &mut told)
-    };
-    if result == 0 { fold(&told.data[..16]) } else { 0 }
-}
 
 /// The thread runs `executor`, whose C++ type its run-time type information tells (Itanium ABI: the word before the first virtual
 /// function points to it, and its second word to the name).
@@ -236,11 +271,7 @@ fn executes(call: impl FnOnce()) {
     call();
     let told = process::set_ran(process::ran::TOLD) == process::ran::TOLD;
     if !told || before == process::ran::NEVER {
-        process::event(code::EXECUTED, 0, |record| {
-            if told {
-                record.flag(FLAG_SET);
-            }
-        });
+        process::executed(told);
     }
 }
 

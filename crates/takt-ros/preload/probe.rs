@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use ring::{FLAG_SET, code, text_words};
 
 mod calls;
+mod off_cpu;
 mod process;
 #[allow(dead_code)]
 #[path = "../src/preload/ring.rs"]
@@ -177,6 +178,7 @@ macro_rules! flagged {
 probes! {
     rcl_init(context: Pointer) first { words!(INIT, context) }
     rcl_node_init(node: Pointer, _rmw: Pointer, name: Text, namespace: Text) first {
+        calls::tell_python();
         with_text!(NODE, [node], name, namespace)
     }
     rcl_publisher_init(publisher: Pointer, node: Pointer, rmw: Pointer, topic: Text, depth: usize) first {
@@ -205,15 +207,19 @@ probes! {
         words!(TIMER_CALLBACK, timer, callback)
     }
     rclcpp_timer_link_node(timer: Pointer, node: Pointer) first { words!(TIMER_NODE, timer, node) }
-    rclcpp_callback_register(callback: Pointer, symbol: Text) first { with_text!(SYMBOL, [callback], symbol) }
+    rclcpp_callback_register(callback: Pointer, symbol: Text) first {
+        calls::look_for_filters(symbol);
+        with_text!(SYMBOL, [callback], symbol)
+    }
     callback_start(callback: Pointer, intra_process: Flag) last {
         process::set_ran(process::ran::TOLD);
-        flagged!(CALLBACK_START, intra_process, callback)
+        process::callback_start(callback as u64, intra_process != 0)
     }
-    callback_end(callback: Pointer) first { words!(CALLBACK_END, callback) }
+    callback_end(callback: Pointer) first { process::callback_end(callback as u64) }
     rclcpp_publish(_publisher: Pointer, message: Pointer) first { words!(RCLCPP_PUBLISH, message) }
     rcl_publish(publisher: Pointer, message: Pointer) first {
         process::keep_message(message as u64);
+        calls::head(message);
         words!(RCL_PUBLISH, publisher, message)
     }
     rmw_publish(first: Pointer, second: Pointer, third: i64) first {
@@ -226,6 +232,9 @@ probes! {
         words!(INTRA_PUBLISH, publisher, message)
     }
     rmw_take(rmw_subscription: Pointer, message: Pointer, source_ns: i64, taken: Flag) first {
+        if taken != 0 {
+            calls::head(message);
+        }
         flagged!(RMW_TAKE, taken, rmw_subscription, message, source_ns)
     }
     // Where the calls themselves go through `calls`, that tells more.

@@ -10,6 +10,7 @@ use std::cell::UnsafeCell;
 use std::ffi::{c_char, c_int, c_long, c_void};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, compiler_fence};
 
+use crate::off_cpu::Course;
 use crate::ring::{
     self, FileHeader, MAGIC, MOST_RINGS, PAGE, Record, RingView, VERSION, Writer, code, state,
 };
@@ -114,6 +115,8 @@ struct Thread {
     /// An event is being written: a signal handler's event must not come between.
     busy: AtomicU32,
     writer: UnsafeCell<Option<Writer<'static>>>,
+    /// The activation under way. Used under `busy` alone, as `writer` is.
+    course: UnsafeCell<Course>,
     /// The message of the last `rcl_publish`.
     message: AtomicU64,
     /// The executor that ran last.
@@ -130,6 +133,7 @@ thread_local! {
             generation: AtomicU32::new(NO_GENERATION),
             busy: AtomicU32::new(0),
             writer: UnsafeCell::new(None),
+            course: UnsafeCell::new(Course::NEW),
             message: AtomicU64::new(0),
             executor: AtomicU64::new(0),
             ran: AtomicU32::new(ran::NEVER),
@@ -141,7 +145,7 @@ thread_local! {
 /// Writes one event: `code`, with room for `words` words of arguments, filled by `fill`.
 #[inline]
 pub fn event(code: u8, words: usize, fill: impl FnOnce(&mut Record<'_, '_>)) {
-    event_at(None, code, words, fill);
+    with_ring(|thread| thread.write(code, words, fill));
 }
 
 /// The monotonic clock, for [`event_at`]; 0 while nothing is written.
@@ -153,6 +157,102 @@ pub fn now() -> u64 {
 /// As [`event`], for what began at `at_ns` and could not be told before it was over. The thread has written nothing since then.
 #[inline]
 pub fn event_at(at_ns: Option<u64>, code: u8, words: usize, fill: impl FnOnce(&mut Record<'_, '_>)) {
+    with_ring(|thread| {
+        let now = Stamps::now(code);
+        let at_ns = at_ns.filter(|&at_ns| at_ns > 0).unwrap_or(now.at_ns);
+        thread.write_at(code, Stamps { at_ns, ..now }, words, fill);
+    });
+}
+
+/// Writes the start of a callback.
+pub fn callback_start(callback: u64, intra_process: bool) {
+    with_ring(|thread| {
+        // SAFETY: this thread's own, and `busy` keeps a signal handler of it out.
+        let course = unsafe { &mut *thread.course.get() };
+        // Before the clocks are read: what it costs stays out of the callback's time.
+        if CPU_CODES.load(Ordering::Relaxed) >> code::CALLBACK_START & 1 == 1 {
+            course.prepare(callback);
+        }
+        let now = Stamps::now(code::CALLBACK_START);
+        course.begin(callback, now.at_ns, now.cpu_ns);
+        thread.write_at(code::CALLBACK_START, now, 1, |record| {
+            if intra_process {
+                record.flag(ring::FLAG_SET);
+            }
+            record.word(callback);
+        });
+    });
+}
+
+/// Writes the end of a callback, and before it why it was off the CPU, if it was for long.
+pub fn callback_end(callback: u64) {
+    with_ring(|thread| {
+        let now = Stamps::now(code::CALLBACK_END);
+        // SAFETY: as above.
+        let found = unsafe { &mut *thread.course.get() }.end(callback, now.at_ns, now.cpu_ns);
+        if let Some((switches, ready_ns)) = found {
+            thread.write_at(code::OFF_CPU, Stamps { cpu_ns: None, ..now }, 2, |record| {
+                record.word(switches);
+                record.word(ready_ns);
+            });
+        }
+        thread.write_at(code::CALLBACK_END, now, 1, |record| record.word(callback));
+    });
+}
+
+/// What stands for a callback that has no events of its own.
+const EVENTLESS: u64 = 1;
+
+/// Something begins that has no callback's events and is followed like one.
+pub fn eventless_begins() {
+    with_ring(|thread| {
+        // SAFETY: as above.
+        let course = unsafe { &mut *thread.course.get() };
+        course.prepare(EVENTLESS);
+        let now = Stamps::now(code::TAKE_RESPONSE);
+        course.begin(EVENTLESS, now.at_ns, now.cpu_ns);
+    });
+}
+
+/// Writes that what an executor ran has returned, and before it why it was off the CPU, if it was for long.
+pub fn executed(told: bool) {
+    with_ring(|thread| {
+        let now = Stamps::now(code::EXECUTED);
+        // SAFETY: as above.
+        let found = unsafe { &mut *thread.course.get() }.end(EVENTLESS, now.at_ns, now.cpu_ns);
+        if let Some((switches, ready_ns)) = found.filter(|_| !told) {
+            thread.write_at(code::OFF_CPU, Stamps { cpu_ns: None, ..now }, 2, |record| {
+                record.word(switches);
+                record.word(ready_ns);
+            });
+        }
+        thread.write_at(code::EXECUTED, now, 0, |record| {
+            if told {
+                record.flag(ring::FLAG_SET);
+            }
+        });
+    });
+}
+
+/// When an event is.
+#[derive(Clone, Copy)]
+struct Stamps {
+    at_ns: u64,
+    cpu_ns: Option<u64>,
+}
+
+impl Stamps {
+    #[inline]
+    fn now(code: u8) -> Self {
+        let at_ns = clock(CLOCK_MONOTONIC);
+        let with_cpu = CPU_CODES.load(Ordering::Relaxed) >> code & 1 == 1;
+        Self { at_ns, cpu_ns: with_cpu.then(|| clock(CLOCK_THREAD_CPUTIME)) }
+    }
+}
+
+/// Calls `write` with what the thread has, if it has a ring and is not writing already.
+#[inline]
+fn with_ring(write: impl FnOnce(&Thread)) {
     THREAD.with(|thread| {
         let now = generation().load(Ordering::Acquire);
         if thread.generation.load(Ordering::Relaxed) != now && !thread.settle(now) {
@@ -164,7 +264,7 @@ pub fn event_at(at_ns: Option<u64>, code: u8, words: usize, fill: impl FnOnce(&m
         }
         thread.busy.store(1, Ordering::Relaxed);
         compiler_fence(Ordering::SeqCst);
-        thread.write(at_ns, code, words, fill);
+        write(thread);
         compiler_fence(Ordering::SeqCst);
         thread.busy.store(0, Ordering::Relaxed);
     });
@@ -249,15 +349,19 @@ fn homeless() {
 impl Thread {
     /// The caller has set `busy`.
     #[inline]
-    fn write(&self, at_ns: Option<u64>, code: u8, words: usize, fill: impl FnOnce(&mut Record<'_, '_>)) {
+    fn write(&self, code: u8, words: usize, fill: impl FnOnce(&mut Record<'_, '_>)) {
+        self.write_at(code, Stamps::now(code), words, fill);
+    }
+
+    #[inline]
+    fn write_at(&self, code: u8, now: Stamps, words: usize, fill: impl FnOnce(&mut Record<'_, '_>)) {
         // SAFETY: this thread's own, and `busy` keeps a signal handler of it out.
         let Some(writer) = (unsafe { &mut *self.writer.get() }) else { return homeless() };
-        let at_ns = at_ns.filter(|&at_ns| at_ns > 0).unwrap_or_else(|| clock(CLOCK_MONOTONIC));
-        let with_cpu = CPU_CODES.load(Ordering::Relaxed) >> code & 1 == 1;
-        let Some(mut record) = writer.begin(2 + usize::from(with_cpu) + words, at_ns) else { return };
-        if with_cpu {
+        let with_cpu = usize::from(now.cpu_ns.is_some());
+        let Some(mut record) = writer.begin(2 + with_cpu + words, now.at_ns) else { return };
+        if let Some(cpu_ns) = now.cpu_ns {
             record.flag(ring::FLAG_CPU);
-            record.word(clock(CLOCK_THREAD_CPUTIME));
+            record.word(cpu_ns);
         }
         fill(&mut record);
         record.end(code);
@@ -275,8 +379,11 @@ impl Thread {
         }
         self.busy.store(1, Ordering::Relaxed);
         compiler_fence(Ordering::SeqCst);
-        // SAFETY: as in `write`. A writer of an earlier generation is the parent's: forgotten, not used.
-        unsafe { *self.writer.get() = claim() };
+        // SAFETY: as in `write_at`. A writer of an earlier generation is the parent's: forgotten, not used.
+        unsafe {
+            *self.writer.get() = claim();
+            *self.course.get() = Course::NEW;
+        }
         self.generation.store(now, Ordering::Relaxed);
         let mut name = [0; 16];
         // SAFETY: the kernel writes at most 16 bytes. SAFETY of gettid: takes nothing.
@@ -285,7 +392,7 @@ impl Thread {
             gettid()
         };
         let name = name.split(|&byte| byte == 0).next().unwrap_or(&[]);
-        self.write(None, code::THREAD, 1 + ring::text_words(name), |record| {
+        self.write(code::THREAD, 1 + ring::text_words(name), |record| {
             record.word(tid as u64);
             record.text(name);
         });
@@ -305,7 +412,7 @@ impl Thread {
         if owned {
             // SAFETY: this thread's own; a signal handler's event finds no generation, and settles anew only when not busy.
             if unsafe { (*self.writer.get()).is_some() } {
-                self.write(None, code::THREAD_END, 0, |_| ());
+                self.write(code::THREAD_END, 0, |_| ());
             }
             // SAFETY: as above.
             if let Some(writer) = unsafe { (*self.writer.get()).take() } {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 use takt_ros::event::{Handle, Kind, MemberKind};
 
+use super::outside::OutsideState;
 use super::state::{
     Key, NodeState, ObjectState, Origin, PublisherState, ServiceState, SubscriptionState, TimerState,
 };
@@ -27,6 +28,7 @@ impl Extractor {
         let most = self.options.most_objects;
         match kind {
             Kind::NodeInit { node, name, namespace } => {
+                self.tables.threads[thread].speaks = true;
                 let full: Arc<str> = if namespace.ends_with('/') {
                     format!("{namespace}{name}").into()
                 } else {
@@ -66,6 +68,7 @@ impl Extractor {
                     callback: None,
                     joined: 0,
                     unjoined: 0,
+                    outside: OutsideState::default(),
                     object: 0,
                     buffer: None,
                 };
@@ -287,7 +290,7 @@ impl Extractor {
         let requests = self.named_topic(&format!("{name} (requests)").into(), true)?;
         let responses = self.named_topic(&format!("{name} (responses)").into(), true)?;
         let node = self.tables.node_of.get(&(pid, node)).copied();
-        Some(ServiceState { handle, name: name.clone(), node, requests, responses, callback: None })
+        Some(ServiceState { handle, name: name.clone(), node, requests, responses, callback: None, identity: 0 })
     }
 }
 

@@ -25,7 +25,7 @@ impl Extractor {
                 else {
                     return;
                 };
-                let (topic, node) = (client.requests, client.node);
+                let (topic, node, identity) = (client.requests, client.node, client.identity);
                 if let Some(message) = self.send(thread, at_ns, cpu_ns, topic, node) {
                     self.messages.stamp(message, service_stamp(topic, sequence));
                     self.messages.of_client(message, identity);
@@ -47,7 +47,8 @@ impl Extractor {
                     Some((callback, tags)) if self.tables.callbacks.contains(callback) => {
                         let topic = self.tables.topic(topic);
                         self.tables.topics[topic].arrivals.record(at_ns);
-                        add_edge(&mut self.tables.callbacks[callback], topic);
+                        let (fresh, horizon_ns) = (self.arrivals(), self.options.horizon_ns);
+                        add_edge(&mut self.tables.callbacks[callback], topic, at_ns, fresh, horizon_ns);
                         Some(self.messages.publish(topic, at_ns, &tags))
                     }
                     _ => self.send(thread, at_ns, cpu_ns, topic, node),
@@ -66,9 +67,19 @@ impl Extractor {
                 let (requests, index) = (service.requests, service.callback);
                 let message = self.only_message(requests, sequence, identity);
                 self.joined_service(requests, message, at_ns);
-                self.tables.threads[thread].take = Some(Take { subscription: usize::MAX, message, at_ns });
+                self.tables.threads[thread].take = Some(Take {
+                    subscription: usize::MAX,
+                    message,
+                    at_ns,
+                    sent_ns: None,
+                    unknown: false,
+                    head: None,
+                });
                 // Actions have services whose callbacks have no events.
-                if index.is_none()
+                let eventless = index.is_none_or(|index| {
+                    self.tables.callbacks.get(index).is_some_and(|c| c.eventless)
+                });
+                if eventless
                     && let Some(&service) = self.tables.rmw_service_of.get(&key)
                     && is_of_action(&self.tables.services[service].name)
                 {
@@ -80,24 +91,31 @@ impl Extractor {
                 let Some(topic) = self.tables.clients.get(client).map(|client| client.responses) else {
                     return;
                 };
+                let known = self.tables.clients[client].identity;
+                let identity = if known == 0 { identity } else { known };
                 let message = self.only_message(topic, sequence, identity);
+                if let Some(answer) = message.and_then(|m| self.messages.get(m)) {
+                    // What the service's side calls this client: its requests are found by it from now on.
+                    self.tables.clients[client].identity = answer.client;
+                }
                 self.joined_service(topic, message, at_ns);
                 self.inferred(thread, at_ns, cpu_ns, Origin::Client { client }, message);
             }
         }
     }
 
-    /// The message of this sequence number. Clients count for themselves: where two have the same number under way and the
-    /// middleware does not say which is whose, nobody can tell, and neither is joined.
+    /// The message of this sequence number that is of this client (0: whose is not known). Clients count for themselves: where two have the
+    /// same number under way and nothing says which is whose, nobody can tell, and neither is joined.
     pub(super) fn only_message(&self, topic: usize, sequence: i64, client: u64) -> Option<u64> {
         let topic = self.tables.topic(topic);
-        let mut on_topic = self
-            .messages
-            .stamped(service_stamp(topic, sequence))
-            .filter(|(_, m)| m.topic == topic && (client == 0 || m.client == 0 || m.client == client));
-        let (number, message) = on_topic.next()?;
-        let twin =
-            on_topic.next().is_some_and(|(_, m)| message.at_ns.saturating_sub(m.at_ns) < 1_000_000_000);
+        let on_topic =
+            || self.messages.stamped(service_stamp(topic, sequence)).filter(|(_, m)| m.topic == topic);
+        if let Some((number, _)) = on_topic().find(|(_, m)| client != 0 && m.client == client) {
+            return Some(number);
+        }
+        let mut others = on_topic().filter(|(_, m)| client == 0 || m.client == 0);
+        let (number, message) = others.next()?;
+        let twin = others.next().is_some_and(|(_, m)| message.at_ns.saturating_sub(m.at_ns) < 1_000_000_000);
         (!twin).then_some(number)
     }
 
@@ -162,13 +180,13 @@ impl Extractor {
             released_ns = message.at_ns;
             arriving.extend_from_slice(&message.tags);
         }
-        let tags = self.step(index, &arriving, released_ns);
+        let tags = self.step(index, &arriving, released_ns, false);
         self.tags = arriving;
         let callback = &mut self.tables.callbacks[index];
         callback.arrivals.record(released_ns);
         callback.activations += 1;
         ran_on(callback, thread);
-        let frame = Frame { callback: index, handle: 0, at_ns, cpu_ns, inferred: true, tags };
+        let frame = Frame { callback: index, handle: 0, at_ns, cpu_ns, inferred: true, tags, head: None, joint: None };
         self.tables.threads[thread].stack.push(frame);
     }
 }

@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::groups::{self, Groups, Type};
 use super::names::{names, only_client, topic_name};
 use super::state::{CallbackState, Origin};
-use super::{Extractor, cycle, filter};
+use super::{Extractor, cycle, filter, outside};
 use crate::{
-    ArrivalCurve, Callback, CallbackId, CallbackKind, CostCurve, Executor, ExecutorId, ExecutorKind, Model,
-    Node, NodeId, Outside, Thread, ThreadId, ThreadRole, Topic, TopicId, Unanalysable,
+    ArrivalCurve, Callback, CallbackId, CallbackKind, Executor, ExecutorId, ExecutorKind, Model, Node,
+    NodeId, Output, Outside, Thread, ThreadId, ThreadRole, Topic, TopicId, Unanalysable,
 };
 
 /// Entries of a timer's declared curve: it is linear, and extrapolation of any entry gives the rest.
@@ -67,8 +67,10 @@ impl Builder<'_> {
         self.executor_kinds(&ids, &threads);
         groups::members(ex, &ids, &mut self.model);
         self.request_edges(&ids, &topics);
+        filter::spread(ex, &ids, &mut self.model);
         self.connect();
         self.unanalysable(&ids, &threads, unserved);
+        outside::mark(ex, &ids, &topics, &mut self.model);
         filter::find(ex, &ids, &topics, &mut self.model);
         cycle::cut(&mut self.model);
         self.model
@@ -115,6 +117,9 @@ impl Builder<'_> {
             }
             let id = ThreadId(self.model.threads.len());
             ids.insert(slot, id);
+            if thread.speaks && ex.tables.python.contains(&thread.pid) {
+                self.model.python.threads.push(id);
+            }
             let role = match executor_ids.get(&groups.root(slot)) {
                 Some(&executor) => {
                     self.model.executors[executor.0].threads.push(id);
@@ -144,7 +149,11 @@ impl Builder<'_> {
             names.iter().map(|(slot, _)| ex.tables.callbacks[*slot].pid).collect();
         let mut ids = BTreeMap::new();
         for (slot, node) in ex.tables.nodes.iter() {
-            if alive.contains(&node.pid) || ex.options.keep_ended {
+            let python = ex.tables.python.contains(&node.pid);
+            if python {
+                self.model.python.nodes.push(NodeId(self.model.nodes.len()));
+            }
+            if python || alive.contains(&node.pid) || ex.options.keep_ended {
                 ids.insert(slot, NodeId(self.model.nodes.len()));
                 self.model.nodes.push(Node { pid: node.pid, name: node.name.to_string() });
             }
@@ -207,13 +216,25 @@ impl Builder<'_> {
         let callback = &tables.callbacks[slot];
         let mut arrivals = callback.arrivals.curve(self.now_ns);
         let mut publishes: Vec<TopicId> = Vec::new();
+        let mut outputs: Vec<Output> = Vec::new();
         for edge in &callback.publishes {
-            if let Some(&topic) = topics.get(&tables.topic(edge.topic))
-                && !publishes.contains(&topic)
-            {
-                publishes.push(topic);
+            let slot = tables.topic(edge.topic);
+            let Some(&topic) = topics.get(&slot) else { continue };
+            if let Some(known) = outputs.iter_mut().find(|known| known.topic == topic) {
+                // Two that turned out to be one: whatever came on it was perhaps all this callback's.
+                known.most_per_activation = known.most_per_activation.saturating_add(edge.most.most());
+                known.arrivals = tables.topics[slot].arrivals.curve(self.now_ns);
+                continue;
             }
+            publishes.push(topic);
+            outputs.push(Output {
+                topic,
+                most_per_activation: edge.most.most(),
+                arrivals: edge.arrivals.curve(self.now_ns),
+            });
         }
+        let (suspension, most_suspensions) =
+            callback.suspensions.curve(self.now_ns, callback.activations, ex.keep());
         let topic_id = |topic: usize| topics.get(&tables.topic(topic)).copied();
         let mut node = tables.node_of_callback(callback);
         let kind = match &callback.origin {
@@ -283,11 +304,11 @@ impl Builder<'_> {
             executor,
             kind,
             publishes,
-            outputs: Vec::new(),
+            outputs,
             arrivals,
             cost: callback.cost.curve(),
-            suspension: CostCurve::default(),
-            most_suspensions: 0,
+            suspension,
+            most_suspensions,
             probable_cost,
         });
     }

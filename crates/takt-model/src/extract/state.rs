@@ -7,8 +7,10 @@ use rustc_hash::FxHashMap;
 use slab::Slab;
 use takt_ros::event::Handle;
 
+use super::suspend::{OffCpu, Suspensions};
+use super::outside::OutsideState;
 use super::timer::TimerGrid;
-use crate::{ArrivalRecorder, CostRecorder, Latency, ProbableRecorder};
+use crate::{ArrivalRecorder, CostRecorder, GreatestRecorder, Latency, ProbableRecorder};
 
 /// An object of one process.
 pub(crate) type Key = (u32, Handle);
@@ -34,8 +36,8 @@ pub(crate) struct ThreadState {
     pub last_cpu_ns: u64,
     /// CPU time up to which all is charged to some activation, and when that was.
     pub charged: Option<(u64, u64)>,
-    /// Activations that ended where no CPU time was told, until it is.
-    pub unpaid: Vec<usize>,
+    /// Activations that ended where no CPU time was told, until it is, and the wall time of each.
+    pub unpaid: Vec<(usize, u64)>,
     /// `get_next_ready` of which it is not known yet whether anything was run: when, and CPU time.
     pub open: Option<(u64, Option<u64>)>,
     /// When it began to wait for work, if it has not started a callback since.
@@ -49,6 +51,10 @@ pub(crate) struct ThreadState {
     /// Publications outside callbacks since it became an executor.
     pub own_publications: u64,
     pub executed: Option<Handle>,
+    /// How the message begins that comes next.
+    pub head: Option<u64>,
+    /// It took messages, published or made nodes.
+    pub speaks: bool,
     /// The executor that it runs, where it is told which, and its C++ type.
     pub spins: Option<(Handle, Arc<str>)>,
     /// It showed an event of a wait-set executor.
@@ -61,6 +67,8 @@ pub(crate) struct ThreadState {
     pub made_service: Option<usize>,
     pub made_client: Option<usize>,
     pub joining_timer: Option<Handle>,
+    /// What its source said of the activation that ends next.
+    pub off_cpu: Option<OffCpu>,
     pub source: Option<SourceState>,
     /// The slot of executed work that no event names.
     pub untraced: Option<usize>,
@@ -85,6 +93,8 @@ impl ThreadState {
             outside: Vec::new(),
             own_publications: 0,
             executed: None,
+            head: None,
+            speaks: false,
             spins: None,
             waits: false,
             tells_ends: false,
@@ -92,6 +102,7 @@ impl ThreadState {
             made_service: None,
             made_client: None,
             joining_timer: None,
+            off_cpu: None,
             source: None,
             untraced: None,
         }
@@ -107,7 +118,8 @@ impl ThreadState {
         self.publication = None;
         self.outside.clear();
         self.executed = None;
-        self.answering = None;
+        (self.answering, self.head) = (None, None);
+        self.off_cpu = None;
         if let Some(source) = &mut self.source {
             source.restart();
         }
@@ -120,6 +132,12 @@ pub(crate) struct Take {
     pub subscription: usize,
     pub message: Option<u64>,
     pub at_ns: u64,
+    /// When its publisher, which is not observed, says to have published it, by our clock.
+    pub sent_ns: Option<u64>,
+    /// How long it waited before cannot be known.
+    pub unknown: bool,
+    /// How it begins, where that is told.
+    pub head: Option<u64>,
 }
 
 /// A publication between its first and its last step.
@@ -140,6 +158,25 @@ pub(crate) struct Frame {
     pub cpu_ns: Option<u64>,
     /// Opened by a taken response: client callbacks have no start and no end of their own.
     pub inferred: bool,
+    pub tags: Vec<Tag>,
+    /// How its message begins, where that is told.
+    pub head: Option<u64>,
+    /// What its last joint message carried.
+    pub joint: Option<Joint>,
+}
+
+/// What a message filter has joined in one activation.
+#[derive(Debug)]
+pub(crate) struct Joint {
+    /// How the message begins that was published of it.
+    pub head: Option<u64>,
+    pub tags: Vec<Tag>,
+}
+
+/// A message that waits in a message filter for its partners.
+#[derive(Debug)]
+pub(crate) struct Waiting {
+    pub head: Option<u64>,
     pub tags: Vec<Tag>,
 }
 
@@ -198,6 +235,8 @@ pub(crate) struct SubscriptionState {
     pub callback: Option<usize>,
     pub joined: u64,
     pub unjoined: u64,
+    /// Messages whose publishers are not observed.
+    pub outside: OutsideState,
     /// The C++ object.
     pub object: Handle,
     /// Messages in its intra-process buffer, if it was seen to have one.
@@ -213,6 +252,8 @@ pub(crate) struct ServiceState {
     pub requests: usize,
     pub responses: usize,
     pub callback: Option<usize>,
+    /// What services call this client; 0: not known.
+    pub identity: u64,
 }
 
 #[derive(Debug)]
@@ -258,7 +299,7 @@ pub(crate) enum Origin {
 }
 
 /// A topic that a callback publishes to.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct Edge {
     pub topic: usize,
     pub publications: u64,
@@ -266,6 +307,12 @@ pub(crate) struct Edge {
     pub activations: u64,
     /// The last of them.
     pub last: u64,
+    /// Messages in that one so far.
+    pub now: u64,
+    /// Messages of one activation, at most.
+    pub most: GreatestRecorder,
+    /// Messages, as they were published.
+    pub arrivals: ArrivalRecorder,
 }
 
 #[derive(Debug)]
@@ -288,9 +335,12 @@ pub(crate) struct CallbackState {
     pub nested: u64,
     /// Its activations have no events of their own.
     pub eventless: bool,
+    /// Messages that wait in its message filter.
+    pub waiting: VecDeque<Waiting>,
     pub activations: u64,
     pub arrivals: ArrivalRecorder,
     pub cost: CostRecorder,
+    pub suspensions: Suspensions,
     pub probable: Option<Box<ProbableRecorder>>,
     pub publishes: Vec<Edge>,
     pub grid: Option<TimerGrid>,
@@ -339,6 +389,8 @@ pub(crate) struct Tables {
     pub executors: FxHashMap<Key, bool>,
     /// Executors of callback groups.
     pub executor_of_group: FxHashMap<Key, Handle>,
+    /// Processes whose nodes are Python's.
+    pub python: rustc_hash::FxHashSet<u32>,
     /// Callback groups that said what they are, and whether they are reentrant.
     pub groups: FxHashMap<Key, bool>,
     /// Callback groups of timers, subscriptions, services and clients.
@@ -439,5 +491,6 @@ impl Tables {
         self.executor_of_group.retain(|&(owner, _), _| owner != pid);
         self.group_of.retain(|&(owner, _), _| owner != pid);
         self.groups.retain(|&(owner, _), _| owner != pid);
+        self.python.remove(&pid);
     }
 }
