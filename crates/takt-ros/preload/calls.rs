@@ -38,21 +38,30 @@ struct Loaded {
     next: *mut Loaded,
 }
 
-/// A client's identity as one number: FNV-1a of the 16 bytes that the middleware gives its requests; 0 where there is none.
+/// A client's identity as the middleware gives it with requests: FNV-1a of the twelve bytes of its process in the upper half, of all sixteen in
+/// the lower, which is not 0; 0 where there is none.
 pub fn identity(gid: Gid) -> u64 {
     if gid.is_null() {
         return 0;
     }
     // SAFETY: 16 bytes at least in every release.
     let bytes = unsafe { std::slice::from_raw_parts(gid, 16) };
-    fold(bytes)
+    whole(bytes)
 }
 
-fn fold(bytes: &[u8]) -> u64 {
+fn whole(bytes: &[u8]) -> u64 {
     if bytes.iter().all(|&byte| byte == 0) {
         return 0;
     }
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
+    process_part(bytes) | u64::from(fold(bytes) | 1)
+}
+
+fn process_part(bytes: &[u8]) -> u64 {
+    u64::from(fold(bytes.get(..12).unwrap_or(bytes))) << 32
+}
+
+fn fold(bytes: &[u8]) -> u32 {
+    bytes.iter().fold(0x811c_9dc5, |hash: u32, &byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
 }
 
 /// The library's own function. Somebody calls it by this name, so it is somewhere: behind this library, or in one that was loaded for one
@@ -192,7 +201,7 @@ hook!(send_request, "rmw_send_request", (client: Pointer, request: Pointer, sequ
     let result = inside(call);
     if result == 0 && !sequence.is_null() {
         // SAFETY: the middleware has just set it.
-        step(Some(at_ns), code::SEND_REQUEST, client, unsafe { *sequence }, 0);
+        step(Some(at_ns), code::SEND_REQUEST, client, unsafe { *sequence }, own_process(client));
     }
     result
 });
@@ -206,7 +215,7 @@ hook!(
         if result == 0 && !info.is_null() && !taken.is_null() && unsafe { *taken } != 0 {
             // SAFETY: as above.
             let id = unsafe { &(*info).request };
-            step(None, code::TAKE_REQUEST, service, id.sequence, fold(&id.client));
+            step(None, code::TAKE_REQUEST, service, id.sequence, whole(&id.client));
         }
         result
     }
@@ -215,7 +224,7 @@ hook!(
 hook!(send_response, "rmw_send_response", (service: Pointer, id: *const RequestId, response: Pointer) -> c_int, ERROR, |call| {
     let at_ns = process::now();
     // SAFETY: the caller's; the middleware reads it as well.
-    let sent = unsafe { id.as_ref() }.map(|id| (id.sequence, fold(&id.client)));
+    let sent = unsafe { id.as_ref() }.map(|id| (id.sequence, whole(&id.client)));
     let result = inside(call);
     if let Some((sequence, client)) = sent.filter(|_| result == 0) {
         step(Some(at_ns), code::SEND_RESPONSE, service, sequence, client);
@@ -232,12 +241,30 @@ hook!(
         if result == 0 && !info.is_null() && !taken.is_null() && unsafe { *taken } != 0 {
             // SAFETY: as above.
             let id = unsafe { &(*info).request };
-            step(None, code::TAKE_RESPONSE, client, id.sequence, fold(&id.client));
+            step(None, code::TAKE_RESPONSE, client, id.sequence, own_process(client));
             process::eventless_begins();
         }
         result
     }
 );
+
+/// Which process a client is of, as the middleware tells it (Iron on). What services are told of it differs in the rest.
+fn own_process(client: Pointer) -> u64 {
+    static REAL: Next = AtomicPtr::new(std::ptr::null_mut());
+    let Some(function) = real(&REAL, c"rmw_get_gid_for_client") else { return 0 };
+    /// `rmw_gid_t`, with room to spare.
+    #[repr(C)]
+    struct Told {
+        implementation: *const c_char,
+        data: [u8; 64],
+    }
+    let mut told = Told { implementation: std::ptr::null(), data: [0; 64] };
+    // SAFETY: of this signature in every release that has the symbol; its result has room.
+    let result = unsafe {
+        std::mem::transmute::<*mut c_void, extern "C-unwind" fn(Pointer, *mut Told) -> c_int>(function)(client, &mut told)
+    };
+    if result == 0 { process_part(&told.data) } else { 0 }
+}
 
 /// The thread runs `executor`, whose C++ type its run-time type information tells (Itanium ABI: the word before the first virtual
 /// function points to it, and its second word to the name).

@@ -211,7 +211,8 @@ pub enum Kind {
         rmw_handle: Handle,
         /// Sequence number of the request.
         sequence: i64,
-        /// Whose request it is, as far as the middleware says; 0: it does not. Clients count their requests each for itself.
+        /// Whose request it is, as far as the middleware says; 0: it does not. Clients count their requests each for itself. The upper half
+        /// stands for the client's process, the lower for the client; it is 0 where only the process is known.
         #[serde(default)]
         client: u64,
     },

@@ -312,7 +312,9 @@ impl Extractor {
             Kind::ExecutorExecute { handle } => self.executor_execute(thread, at, cpu, *handle),
             Kind::ExecutorSpin { executor, kind } => {
                 self.executor_event(thread, at, cpu);
-                self.tables.threads[thread].spins = Some((*executor, kind.clone()));
+                let state = &mut self.tables.threads[thread];
+                // Whoever tells of executors tells of what they run, too.
+                (state.spins, state.tells_ends) = (Some((*executor, kind.clone())), true);
             }
             Kind::MessageHead { head } => self.tables.threads[thread].head = Some(*head),
             Kind::Python => {

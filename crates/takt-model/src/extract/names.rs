@@ -43,7 +43,12 @@ pub(super) fn label(extractor: &Extractor, callback: &CallbackState) -> String {
             Some(format!("?{pid} work without events of thread {tid}"))
         }),
         Origin::Source { .. } => {
-            let topic = callback.publishes.first().map(|edge| topic_name(extractor, edge.topic));
+            let topics = || callback.publishes.iter().map(|edge| topic_name(extractor, edge.topic));
+            // Every node publishes to these, Python's from the thread that does all.
+            let own = |name: &String| {
+                !name.starts_with('?') && !["/rosout", "/parameter_events"].contains(&name.as_str())
+            };
+            let topic = topics().find(own).or_else(|| topics().next());
             Some(format!("{} source {}", node(callback.source_node), topic.unwrap_or_default()))
         }
         Origin::Task { name, .. } => Some(format!("task {name}")),

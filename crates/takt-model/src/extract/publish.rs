@@ -203,7 +203,12 @@ impl Extractor {
             self.tables.threads[thread].source.as_mut()?.tags = tags;
         }
         let (fresh, horizon_ns) = (self.arrivals(), self.options.horizon_ns);
-        add_edge(&mut self.tables.callbacks[index], topic, at_ns, fresh, horizon_ns);
+        let callback = &mut self.tables.callbacks[index];
+        let edges = callback.publishes.len();
+        callback.source_node = callback.source_node.or(node);
+        add_edge(callback, topic, at_ns, fresh, horizon_ns);
+        // Its name comes from what it publishes.
+        self.renamed |= callback.publishes.len() != edges;
         let source = self.tables.threads[thread].source.as_mut()?;
         if source.topics.len() < MOST_EDGES {
             source.topics.push(topic);

@@ -25,7 +25,8 @@ impl Extractor {
                 else {
                     return;
                 };
-                let (topic, node, identity) = (client.requests, client.node, client.identity);
+                let (topic, node, known) = (client.requests, client.node, client.identity);
+                let identity = if known == 0 { identity } else { known };
                 if let Some(message) = self.send(thread, at_ns, cpu_ns, topic, node) {
                     self.messages.stamp(message, service_stamp(topic, sequence));
                     self.messages.of_client(message, identity);
@@ -113,10 +114,17 @@ impl Extractor {
         if let Some((number, _)) = on_topic().find(|(_, m)| client != 0 && m.client == client) {
             return Some(number);
         }
-        let mut others = on_topic().filter(|(_, m)| client == 0 || m.client == 0);
-        let (number, message) = others.next()?;
-        let twin = others.next().is_some_and(|(_, m)| message.at_ns.saturating_sub(m.at_ns) < 1_000_000_000);
-        (!twin).then_some(number)
+        // What one side says of the process is compared only where there is a choice: not every middleware says it alike.
+        let open = |m: &super::messages::Message| !is_whole(client) || !is_whole(m.client);
+        let others = || on_topic().filter(|(_, m)| open(m));
+        let (newest, message) = others().next()?;
+        let of_late = |m: &super::messages::Message| message.at_ns.saturating_sub(m.at_ns) < 1_000_000_000;
+        if others().skip(1).all(|(_, m)| !of_late(m)) {
+            return Some(newest);
+        }
+        let mut same = others().filter(|(_, m)| client >> 32 != 0 && m.client >> 32 == client >> 32 && of_late(m));
+        let (only, _) = same.next()?;
+        same.next().is_none().then_some(only)
     }
 
     pub(super) fn joined_service(&mut self, topic: usize, message: Option<u64>, at_ns: u64) {
@@ -189,6 +197,11 @@ impl Extractor {
         let frame = Frame { callback: index, handle: 0, at_ns, cpu_ns, inferred: true, tags, head: None, joint: None };
         self.tables.threads[thread].stack.push(frame);
     }
+}
+
+/// Whether an identity stands for one client, and not for a process.
+fn is_whole(client: u64) -> bool {
+    client & 0xffff_ffff != 0
 }
 
 /// Whether a topic or service belongs to an action: `rclcpp_action` runs what they bring without a callback's events.
