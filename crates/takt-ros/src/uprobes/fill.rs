@@ -19,18 +19,23 @@ use crate::event::{Handle, Kind, ServiceStep};
 /// Words of an `rcl` implementation that are searched: its options and pointers, in every release known.
 const SEARCHED_WORDS: u64 = 96;
 
+/// Starts of a callback after which it stays unexplained.
+const MOST_TRIES: u32 = 16;
+
 /// What is known of a process's objects.
 #[derive(Debug, Default)]
 pub struct Known {
     /// With the nodes of those that were found again; 0: unknown.
     publishers: HashMap<Handle, Handle>,
     callbacks: HashSet<Handle>,
+    /// Starts of callbacks that could not be explained, as after lost records.
+    tries: HashMap<Handle, u32>,
     clients: HashSet<Handle>,
     /// Timers found again whose node is not known, by their callbacks.
     homeless: HashMap<Handle, Handle>,
     /// Looked for when the first object of the middleware is there.
     nodes: Option<Nodes>,
-    /// Callbacks of which nothing could be found.
+    /// Callbacks of which nothing could be found in all those starts.
     pub unexplained: u64,
     /// Objects that were found.
     pub found: u64,
@@ -132,8 +137,18 @@ impl Known {
                 }
             }
             Kind::CallbackStart { callback, .. } => {
-                if self.callbacks.insert(callback) {
-                    self.explain(*context, callback, pid, memory, at_ns, out);
+                if !self.callbacks.contains(&callback) {
+                    let explained = self.explain(*context, callback, pid, memory, at_ns, out);
+                    let tries = self.tries.entry(callback).or_default();
+                    *tries += 1;
+                    match explained {
+                        true => self.unexplained -= u64::from(*tries > 1),
+                        false => self.unexplained += u64::from(*tries == 1),
+                    }
+                    if explained || *tries >= MOST_TRIES {
+                        self.tries.remove(&callback);
+                        self.callbacks.insert(callback);
+                    }
                 }
                 *context = Context { running: Some(callback), ..Context::default() };
             }
@@ -176,7 +191,7 @@ impl Known {
         memory: &mut dyn Memory,
         at_ns: u64,
         out: &mut dyn FnMut(u64, Kind),
-    ) {
+    ) -> bool {
         let before = self.found;
         match context {
             Context { execute: Some(subscription), take: Some(rmw_subscription), .. } => {
@@ -221,9 +236,7 @@ impl Known {
             }
             Context { .. } => {}
         }
-        if self.found == before {
-            self.unexplained += 1;
-        }
+        self.found != before
     }
 
     fn explain_timer(
