@@ -16,6 +16,8 @@ pub(crate) struct Message {
     pub tags: Vec<Tag>,
     /// Of a service: whose request it is or answers; 0: unknown.
     pub client: u64,
+    /// Its publisher's process was starting.
+    pub starting: bool,
     /// The message before with the same stamp.
     same: Option<u64>,
 }
@@ -39,7 +41,8 @@ impl Messages {
         let number = self.next;
         self.next += 1;
         if self.ring.len() < self.capacity {
-            self.ring.push(Message { stamp: None, topic, at_ns, tags: tags.to_vec(), client: 0, same: None });
+            let tags = tags.to_vec();
+            self.ring.push(Message { stamp: None, topic, at_ns, tags, starting: false, client: 0, same: None });
             return number;
         }
         let slot = (number % self.capacity as u64) as usize;
@@ -50,10 +53,18 @@ impl Messages {
         {
             self.by_stamp.remove(&stamp);
         }
-        (message.topic, message.at_ns, message.same, message.client) = (topic, at_ns, None, 0);
+        (message.topic, message.at_ns, message.same) = (topic, at_ns, None);
+        (message.starting, message.client) = (false, 0);
         message.tags.clear();
         message.tags.extend_from_slice(tags);
         number
+    }
+
+    /// The message came out of start-up.
+    pub(crate) fn set_starting(&mut self, number: u64) {
+        if let Some(message) = self.get_mut(number) {
+            message.starting = true;
+        }
     }
 
     /// The message's source time stamp has become known.

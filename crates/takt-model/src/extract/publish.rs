@@ -140,13 +140,35 @@ impl Extractor {
         topic: usize,
         node: Option<usize>,
     ) -> Option<u64> {
-        self.tables.topics[topic].arrivals.record(at_ns);
+        self.tables.topics[topic].arrivals.record(at_ns, self.starting);
+        let message = self.sent_by(thread, at_ns, cpu_ns, topic, node)?;
+        if self.starting {
+            self.messages.set_starting(message);
+        }
+        Some(message)
+    }
+
+    /// By the activation under way, or by the thread's own loop.
+    fn sent_by(
+        &mut self,
+        thread: usize,
+        at_ns: u64,
+        cpu_ns: Option<u64>,
+        topic: usize,
+        node: Option<usize>,
+    ) -> Option<u64> {
         let (fresh, horizon_ns) = (self.arrivals(), self.options.horizon_ns);
         let state = &mut self.tables.threads[thread];
         state.speaks = true;
         let head = state.head.take();
         if let Some(frame) = state.stack.last() {
-            add_edge(&mut self.tables.callbacks[frame.callback], topic, at_ns, fresh, horizon_ns);
+            add_edge(
+                &mut self.tables.callbacks[frame.callback],
+                topic,
+                at_ns,
+                fresh,
+                (horizon_ns, self.starting),
+            );
             self.join_messages(thread, head);
             let frame = self.tables.threads[thread].stack.last()?;
             let tags = frame.joint.as_ref().map_or(&frame.tags, |joint| &joint.tags);
@@ -199,14 +221,14 @@ impl Extractor {
             let tags = self.step(index, &[], at_ns, false);
             let callback = &mut self.tables.callbacks[index];
             callback.activations += 1;
-            callback.arrivals.record(at_ns);
+            callback.arrivals.record(at_ns, self.starting);
             self.tables.threads[thread].source.as_mut()?.tags = tags;
         }
         let (fresh, horizon_ns) = (self.arrivals(), self.options.horizon_ns);
         let callback = &mut self.tables.callbacks[index];
         let edges = callback.publishes.len();
         callback.source_node = callback.source_node.or(node);
-        add_edge(callback, topic, at_ns, fresh, horizon_ns);
+        add_edge(callback, topic, at_ns, fresh, (horizon_ns, self.starting));
         // Its name comes from what it publishes.
         self.renamed |= callback.publishes.len() != edges;
         let source = self.tables.threads[thread].source.as_mut()?;

@@ -47,10 +47,15 @@ impl Extractor {
                 let message = match answering {
                     Some((callback, tags)) if self.tables.callbacks.contains(callback) => {
                         let topic = self.tables.topic(topic);
-                        self.tables.topics[topic].arrivals.record(at_ns);
+                        self.tables.topics[topic].arrivals.record(at_ns, self.starting);
                         let (fresh, horizon_ns) = (self.arrivals(), self.options.horizon_ns);
-                        add_edge(&mut self.tables.callbacks[callback], topic, at_ns, fresh, horizon_ns);
-                        Some(self.messages.publish(topic, at_ns, &tags))
+                        let origin = (horizon_ns, self.starting);
+                        add_edge(&mut self.tables.callbacks[callback], topic, at_ns, fresh, origin);
+                        let message = self.messages.publish(topic, at_ns, &tags);
+                        if self.starting {
+                            self.messages.set_starting(message);
+                        }
+                        Some(message)
                     }
                     _ => self.send(thread, at_ns, cpu_ns, topic, node),
                 };
@@ -184,14 +189,16 @@ impl Extractor {
         };
         let (mut released_ns, mut arriving) = (at_ns, std::mem::take(&mut self.tags));
         arriving.clear();
+        let mut starting = self.starting;
         if let Some(message) = message.and_then(|m| self.messages.get(m)) {
             released_ns = message.at_ns;
+            starting |= message.starting;
             arriving.extend_from_slice(&message.tags);
         }
         let tags = self.step(index, &arriving, released_ns, false);
         self.tags = arriving;
         let callback = &mut self.tables.callbacks[index];
-        callback.arrivals.record(released_ns);
+        callback.arrivals.record(released_ns, starting);
         callback.activations += 1;
         ran_on(callback, thread);
         let frame = Frame { callback: index, handle: 0, at_ns, cpu_ns, inferred: true, tags, head: None, joint: None };

@@ -266,11 +266,6 @@ impl Arguments<'_> {
     }
 
     fn service(&mut self, step: ServiceStep) -> Result<Kind, RecordError> {
-        Ok(Kind::Service {
-            step,
-            rmw_handle: self.word()?,
-            sequence: self.signed()?,
-            client: self.word()?,
-        })
+        Ok(Kind::Service { step, rmw_handle: self.word()?, sequence: self.signed()?, client: self.word()? })
     }
 }
