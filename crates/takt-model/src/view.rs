@@ -93,7 +93,8 @@ impl Model {
         for problem in &self.unanalysable {
             let _ = writeln!(out, "not analysable: {}", problem.reason);
         }
-        let python: Vec<&str> = self.python.nodes.iter().map(|node| self.nodes[node.0].name.as_str()).collect();
+        let python: Vec<&str> =
+            self.python.nodes.iter().map(|node| self.nodes[node.0].name.as_str()).collect();
         if !python.is_empty() {
             let _ = writeln!(
                 out,

@@ -43,11 +43,13 @@ impl Extractor {
     /// What the executor ran has returned.
     pub(super) fn executor_executed(&mut self, thread: usize, at_ns: u64, cpu_ns: Option<u64>, told: bool) {
         let inferred = self.tables.threads[thread].stack.last().is_some_and(|frame| frame.inferred);
-        let from = self.tables.threads[thread].open;
+        let state = &self.tables.threads[thread];
+        // A subscription whose message another thread has taken, or a timer that another has called: nothing ran.
+        let (from, nothing) = (state.open, state.executed.is_some());
         self.executor_event(thread, at_ns, cpu_ns);
         let state = &mut self.tables.threads[thread];
         (state.tells_ends, state.open) = (true, None);
-        if told || inferred || !state.stack.is_empty() {
+        if told || inferred || nothing || !state.stack.is_empty() {
             return;
         }
         let outside = std::mem::take(&mut state.outside);

@@ -45,7 +45,8 @@ pub(super) fn spread(extractor: &Extractor, ids: &BTreeMap<usize, CallbackId>, m
             members.iter().flat_map(|slot| model.callbacks[ids[slot].0].publishes.clone()).collect();
         for slot in members {
             let publishes = &mut model.callbacks[ids[slot].0].publishes;
-            let more: Vec<TopicId> = joint.iter().filter(|topic| !publishes.contains(topic)).copied().collect();
+            let more: Vec<TopicId> =
+                joint.iter().filter(|topic| !publishes.contains(topic)).copied().collect();
             publishes.extend(more);
         }
     }
@@ -110,7 +111,8 @@ fn by_symbol(extractor: &Extractor, ids: &BTreeMap<usize, CallbackId>, model: &m
         let leader = leader(extractor, ids, members, model);
         let waiting = members.iter().filter(|slot| Some(**slot) != leader).map(|slot| ids[slot]);
         let waiting: Vec<CallbackId> = waiting.collect();
-        let publishes: Vec<TopicId> = waiting.first().map_or(Vec::new(), |c| model.callbacks[c.0].publishes.clone());
+        let publishes: Vec<TopicId> =
+            waiting.first().map_or(Vec::new(), |c| model.callbacks[c.0].publishes.clone());
         for topic in publishes {
             let way_out = match &leader {
                 Some(leader) => format!("Declare the chain over {}, for which the others wait", name(leader)),

@@ -42,7 +42,15 @@ impl Messages {
         self.next += 1;
         if self.ring.len() < self.capacity {
             let tags = tags.to_vec();
-            self.ring.push(Message { stamp: None, topic, at_ns, tags, starting: false, client: 0, same: None });
+            self.ring.push(Message {
+                stamp: None,
+                topic,
+                at_ns,
+                tags,
+                starting: false,
+                client: 0,
+                same: None,
+            });
             return number;
         }
         let slot = (number % self.capacity as u64) as usize;

@@ -33,8 +33,8 @@ mod cycle;
 mod executor;
 mod filter;
 mod groups;
-mod messages;
 mod join;
+mod messages;
 mod names;
 mod outside;
 mod publish;
@@ -313,7 +313,7 @@ impl Extractor {
                 }
             }
             Kind::Service { step, rmw_handle, sequence, client } => {
-                self.service_step(thread, at, cpu, *step, *rmw_handle, *sequence, *client);
+                self.service_step(thread, at, cpu, *step, *rmw_handle, (*sequence, *client));
             }
             Kind::ExecutorWait { .. } => self.executor_wait(thread, at, cpu),
             Kind::ExecutorNextReady => self.executor_next_ready(thread, at, cpu),

@@ -5,9 +5,9 @@ use std::collections::VecDeque;
 use takt_ros::event::Handle;
 
 use super::Extractor;
-use super::service::is_of_action;
-use super::run::{MOST_EDGES, add_edge, edge_to, ran_on};
 use super::outside::OutsideState;
+use super::run::{MOST_EDGES, add_edge, edge_to, ran_on};
+use super::service::is_of_action;
 use super::state::{Origin, Publication, PublisherState, SourceState, SubscriptionState, Take};
 
 impl Extractor {

@@ -241,7 +241,7 @@ impl Extractor {
                 .iter()
                 .filter(|(_, s)| s.pid == pid && s.object == object)
                 .map(|(_, s)| s.handle)
-                .last(),
+                .next_back(),
         };
         if let Some(handle) = handle {
             remember(&mut tables.group_of, (pid, handle), group, most, &mut self.counters);
@@ -303,7 +303,15 @@ impl Extractor {
         let requests = self.named_topic(&format!("{name} (requests)").into(), true)?;
         let responses = self.named_topic(&format!("{name} (responses)").into(), true)?;
         let node = self.tables.node_of.get(&(pid, node)).copied();
-        Some(ServiceState { handle, name: name.clone(), node, requests, responses, callback: None, identity: 0 })
+        Some(ServiceState {
+            handle,
+            name: name.clone(),
+            node,
+            requests,
+            responses,
+            callback: None,
+            identity: 0,
+        })
     }
 }
 

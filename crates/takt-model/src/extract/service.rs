@@ -3,6 +3,7 @@
 use takt_ros::event::{Handle, ServiceStep};
 
 use super::Extractor;
+use super::messages::Message;
 use super::run::{add_edge, ran_on};
 use super::state::{Frame, Origin, Take};
 
@@ -14,8 +15,7 @@ impl Extractor {
         cpu_ns: Option<u64>,
         step: ServiceStep,
         rmw_handle: Handle,
-        sequence: i64,
-        identity: u64,
+        (sequence, identity): (i64, u64),
     ) {
         let key = (self.tables.threads[thread].pid, rmw_handle);
         match step {
@@ -82,9 +82,8 @@ impl Extractor {
                     head: None,
                 });
                 // Actions have services whose callbacks have no events.
-                let eventless = index.is_none_or(|index| {
-                    self.tables.callbacks.get(index).is_some_and(|c| c.eventless)
-                });
+                let eventless =
+                    index.is_none_or(|index| self.tables.callbacks.get(index).is_some_and(|c| c.eventless));
                 if eventless
                     && let Some(&service) = self.tables.rmw_service_of.get(&key)
                     && is_of_action(&self.tables.services[service].name)
@@ -112,24 +111,37 @@ impl Extractor {
 
     /// The message of this sequence number that is of this client (0: whose is not known). Clients count for themselves: where two have the
     /// same number under way and nothing says which is whose, nobody can tell, and neither is joined.
-    pub(super) fn only_message(&self, topic: usize, sequence: i64, client: u64) -> Option<u64> {
+    pub(super) fn only_message(&mut self, topic: usize, sequence: i64, client: u64) -> Option<u64> {
         let topic = self.tables.topic(topic);
         let on_topic =
             || self.messages.stamped(service_stamp(topic, sequence)).filter(|(_, m)| m.topic == topic);
         if let Some((number, _)) = on_topic().find(|(_, m)| client != 0 && m.client == client) {
             return Some(number);
         }
-        // What one side says of the process is compared only where there is a choice: not every middleware says it alike.
-        let open = |m: &super::messages::Message| !is_whole(client) || !is_whole(m.client);
+        // What one side says of the process is compared where there is a choice; everywhere once both sides were seen to say it alike, which
+        // not every middleware does.
+        let agree = self.tables.processes_agree;
+        let same = |m: &Message| client >> 32 != 0 && m.client >> 32 == client >> 32;
+        let open = |m: &Message| {
+            let partly = !is_whole(client) || !is_whole(m.client);
+            partly && (!agree || same(m) || client >> 32 == 0 || m.client >> 32 == 0)
+        };
         let others = || on_topic().filter(|(_, m)| open(m));
         let (newest, message) = others().next()?;
-        let of_late = |m: &super::messages::Message| message.at_ns.saturating_sub(m.at_ns) < 1_000_000_000;
-        if others().skip(1).all(|(_, m)| !of_late(m)) {
-            return Some(newest);
-        }
-        let mut same = others().filter(|(_, m)| client >> 32 != 0 && m.client >> 32 == client >> 32 && of_late(m));
-        let (only, _) = same.next()?;
-        same.next().is_none().then_some(only)
+        let of_late = |m: &Message| message.at_ns.saturating_sub(m.at_ns) < 1_000_000_000;
+        let found = if others().skip(1).all(|(_, m)| !of_late(m)) {
+            newest
+        } else {
+            let mut alike = others().filter(|(_, m)| same(m) && of_late(m));
+            let (only, _) = alike.next()?;
+            if alike.next().is_some() {
+                return None;
+            }
+            only
+        };
+        let told = self.messages.get(found).is_some_and(same);
+        self.tables.processes_agree |= told;
+        Some(found)
     }
 
     pub(super) fn joined_service(&mut self, topic: usize, message: Option<u64>, at_ns: u64) {
@@ -201,7 +213,16 @@ impl Extractor {
         callback.arrivals.record(released_ns, starting);
         callback.activations += 1;
         ran_on(callback, thread);
-        let frame = Frame { callback: index, handle: 0, at_ns, cpu_ns, inferred: true, tags, head: None, joint: None };
+        let frame = Frame {
+            callback: index,
+            handle: 0,
+            at_ns,
+            cpu_ns,
+            inferred: true,
+            tags,
+            head: None,
+            joint: None,
+        };
         self.tables.threads[thread].stack.push(frame);
     }
 }

@@ -363,9 +363,7 @@ impl Builder<'_> {
                     Some(Type::Static) => ExecutorKind::Static,
                     Some(Type::Events) => ExecutorKind::Events,
                     Some(Type::Single | Type::Other) => ExecutorKind::SingleThreaded,
-                    None if speaks && silent.contains(&i) && activations >= ENOUGH => {
-                        ExecutorKind::Events
-                    }
+                    None if speaks && silent.contains(&i) && activations >= ENOUGH => ExecutorKind::Events,
                     None => ExecutorKind::SingleThreaded,
                 },
                 _ => ExecutorKind::MultiThreaded,
@@ -442,9 +440,9 @@ impl Builder<'_> {
                 self.model.callbacks[id.0].cost.seen == 0
                     || executor.groups.iter().any(|group| group.callbacks.contains(id))
             };
-            let told = threads.iter().any(|(slot, id)| {
-                executor.threads.contains(id) && tables.threads[*slot].spins.is_some()
-            });
+            let told = threads
+                .iter()
+                .any(|(slot, id)| executor.threads.contains(id) && tables.threads[*slot].spins.is_some());
             match executor.kind {
                 ExecutorKind::MultiThreaded if !executor.callbacks.iter().all(grouped) => say(format!(
                     "threads {} serve one multi-threaded executor, and which of its callbacks exclude each other (callback groups) is not \

@@ -7,9 +7,9 @@ use rustc_hash::FxHashMap;
 use slab::Slab;
 use takt_ros::event::Handle;
 
+use super::outside::OutsideState;
 use super::startup::Arrivals;
 use super::suspend::{OffCpu, Suspensions};
-use super::outside::OutsideState;
 use super::timer::TimerGrid;
 use crate::{CostRecorder, GreatestRecorder, Latency, ProbableRecorder};
 
@@ -402,6 +402,8 @@ pub(crate) struct Tables {
     pub executors: FxHashMap<Key, bool>,
     /// Executors of callback groups.
     pub executor_of_group: FxHashMap<Key, Handle>,
+    /// Clients and services were seen to tell a client's process alike.
+    pub processes_agree: bool,
     /// Processes whose nodes are Python's.
     pub python: rustc_hash::FxHashSet<u32>,
     /// Callback groups that said what they are, and whether they are reentrant.
