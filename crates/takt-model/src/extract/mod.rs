@@ -30,6 +30,7 @@ mod cycle;
 mod executor;
 mod filter;
 mod groups;
+mod guarded;
 mod messages;
 mod names;
 mod publish;
@@ -184,6 +185,7 @@ pub struct Extractor {
     ending: Vec<(u32, u64)>,
     last_thread: usize,
     tags: Vec<state::Tag>,
+    guarded: guarded::Guarded,
 }
 
 impl Extractor {
@@ -205,6 +207,7 @@ impl Extractor {
             ending: Vec::new(),
             last_thread: 0,
             tags: Vec::new(),
+            guarded: guarded::Guarded::default(),
         }
     }
 
