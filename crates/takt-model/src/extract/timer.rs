@@ -38,8 +38,8 @@ impl TimerGrid {
 
     /// A start: returns when it was released. `waited_ns` is when the thread last began to wait, if it has not run anything since.
     pub(crate) fn start(&mut self, at_ns: u64, waited_ns: Option<u64>) -> u64 {
+        self.confirm(at_ns);
         let expected_ns = self.next_ns.unwrap_or(at_ns);
-        self.confirm(at_ns, expected_ns);
         let mut release = expected_ns;
         // What was due when the thread began to wait would not have let it wait. So a release in between is the one, whatever the grid
         // says: a call that skipped periods close to a boundary can leave it a period behind.
@@ -83,8 +83,8 @@ impl TimerGrid {
 
     /// Decides about releases that the last start passed over. Of a timer that was cancelled and started again, or reset, none was due: its
     /// next start comes a period after that start, and not where the grid has it.
-    fn confirm(&mut self, at_ns: u64, expected_ns: u64) {
-        let Some(passed) = self.open.take() else { return };
+    fn confirm(&mut self, at_ns: u64) {
+        let (Some(passed), Some(expected_ns)) = (self.open.take(), self.next_ns) else { return };
         let tolerance_ns = (self.period_ns / 8).min(1_000_000);
         let again_ns = passed.started_ns.saturating_add(self.period_ns);
         let moved = at_ns.abs_diff(again_ns) <= tolerance_ns && at_ns.abs_diff(expected_ns) > tolerance_ns;
