@@ -87,7 +87,9 @@ impl TimerGrid {
         let (Some(passed), Some(expected_ns)) = (self.open.take(), self.next_ns) else { return };
         let tolerance_ns = (self.period_ns / 8).min(1_000_000);
         let again_ns = passed.started_ns.saturating_add(self.period_ns);
-        let moved = at_ns.abs_diff(again_ns) <= tolerance_ns && at_ns.abs_diff(expected_ns) > tolerance_ns;
+        let phase_ns = at_ns.abs_diff(expected_ns) % self.period_ns;
+        let on_grid = phase_ns.min(self.period_ns - phase_ns) <= tolerance_ns;
+        let moved = at_ns.abs_diff(again_ns) <= tolerance_ns && !on_grid;
         if moved {
             self.next_ns = Some(again_ns);
         } else {
