@@ -386,7 +386,10 @@ mod tests {
         assert_eq!((exceeded.bound_ns, exceeded.latency_ns(), exceeded.times), (20, 30, 3));
         stats.promise(2000, None);
         stats.finished(1, 2000, 9000);
-        assert_eq!((stats.take_exceeded(), stats.take_recent(), stats.take_recent()), (None, Some(7000), None));
+        assert_eq!(
+            (stats.take_exceeded(), stats.take_recent(), stats.take_recent()),
+            (None, Some(7000), None)
+        );
     }
 
     #[test]

@@ -174,7 +174,10 @@ pub enum Breach {
     /// It suspended itself for longer than was known.
     Suspension(Excess),
     /// It runs in an executor whose plan did not know it.
-    Unplanned,
+    Unplanned {
+        /// The executor's thread.
+        tid: u32,
+    },
     /// It is gone, with its thread or process.
     Ended,
 }
@@ -192,22 +195,35 @@ impl std::fmt::Display for Broken {
                 let Excess { events, assumed_ns, seen_ns, .. } = *excess;
                 let activations = of(events, "activation", "activations");
                 let assumed = ms(assumed_ns.unwrap_or(0));
-                write!(f, "{name}: {activations} took {} of execution time, assumed were at most {assumed}", ms(seen_ns))
+                write!(
+                    f,
+                    "{name}: {activations} took {} of execution time, assumed were at most {assumed}",
+                    ms(seen_ns)
+                )
             }
             Breach::Arrivals(Excess { assumed_ns: None, .. }) => {
                 write!(f, "{name}: it was activated, assumed was that it never is")
             }
             Breach::Arrivals(Excess { events, assumed_ns: Some(assumed_ns), seen_ns, .. }) => {
                 let (seen, assumed) = (ms(*seen_ns), ms(*assumed_ns));
-                write!(f, "{name}: {events} activations came within {seen}, assumed was that they take {assumed} or longer")
+                write!(
+                    f,
+                    "{name}: {events} activations came within {seen}, assumed was that they take {assumed} or longer"
+                )
             }
             Breach::Suspension(excess) => {
                 let Excess { events, assumed_ns, seen_ns, .. } = *excess;
                 let activations = of(events, "activation", "activations");
                 let assumed = ms(assumed_ns.unwrap_or(0));
-                write!(f, "{name}: {activations} suspended themselves for {} (sleep, lock, device), assumed were at most {assumed}", ms(seen_ns))
+                write!(
+                    f,
+                    "{name}: {activations} suspended themselves for {} (sleep, lock, device), assumed were at most {assumed}",
+                    ms(seen_ns)
+                )
             }
-            Breach::Unplanned => write!(f, "{name}: it runs in an executor whose plan did not know it"),
+            Breach::Unplanned { .. } => {
+                write!(f, "{name}: it runs in an executor whose plan did not know it")
+            }
             Breach::Ended => write!(f, "{name}: it has ended"),
         }
     }

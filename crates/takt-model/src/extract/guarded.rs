@@ -19,7 +19,8 @@ pub(super) struct Guarded {
     topics: Vec<(usize, String)>,
     /// Threads on which no other callbacks may run.
     threads: FxHashSet<usize>,
-    unplanned: Vec<usize>,
+    /// Callbacks, and the threads that they ran on.
+    unplanned: Vec<(usize, usize)>,
 }
 
 impl Guarded {
@@ -29,9 +30,9 @@ impl Guarded {
         if self.threads.is_empty() || !self.threads.contains(&thread) {
             return;
         }
-        let known = self.callbacks.contains_key(&callback) || self.unplanned.contains(&callback);
-        if !known && self.unplanned.len() < MOST_UNPLANNED {
-            self.unplanned.push(callback);
+        let told = || self.unplanned.iter().any(|(known, _)| *known == callback);
+        if !self.callbacks.contains_key(&callback) && !told() && self.unplanned.len() < MOST_UNPLANNED {
+            self.unplanned.push((callback, thread));
         }
     }
 }
@@ -115,10 +116,11 @@ impl Extractor {
             self.guarded.callbacks.remove(&slot);
         }
         // They stay known, so that each is told once.
-        for slot in std::mem::take(&mut self.guarded.unplanned) {
+        for (slot, thread) in std::mem::take(&mut self.guarded.unplanned) {
             let Some(callback) = self.tables.callbacks.get(slot) else { continue };
             let name = label(self, callback);
-            found.push(Broken { callback: name.clone(), what: Breach::Unplanned, at_ns: now_ns });
+            let tid = self.tables.threads.get(thread).map_or(0, |thread| thread.tid);
+            found.push(Broken { callback: name.clone(), what: Breach::Unplanned { tid }, at_ns: now_ns });
             self.guarded.callbacks.insert(slot, name);
         }
         found.sort_by(|a, b| (a.at_ns, &a.callback).cmp(&(b.at_ns, &b.callback)));

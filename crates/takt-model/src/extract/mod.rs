@@ -240,6 +240,12 @@ impl Extractor {
         self.watches.get_mut(id.0)
     }
 
+    /// Several at once, in their own order.
+    pub fn watched_many(&mut self, ids: &[WatchId]) -> Vec<&mut ChainStats> {
+        let all = self.watches.iter_mut().enumerate();
+        all.filter(|(index, _)| ids.contains(&WatchId(*index))).map(|(_, stats)| stats).collect()
+    }
+
     /// The model at `now_ns`.
     #[must_use]
     pub fn snapshot(&self, now_ns: u64) -> Model {

@@ -33,7 +33,14 @@ pub(crate) struct Passed {
 impl TimerGrid {
     pub(crate) fn new(period_ns: u64, created_ns: Option<u64>) -> Self {
         let next_ns = created_ns.map(|created_ns| created_ns.saturating_add(period_ns));
-        Self { period_ns: period_ns.max(1), next_ns, least_late_ns: u64::MAX, starts: 0, open: None, told: None }
+        Self {
+            period_ns: period_ns.max(1),
+            next_ns,
+            least_late_ns: u64::MAX,
+            starts: 0,
+            open: None,
+            told: None,
+        }
     }
 
     /// A start: returns when it was released. `waited_ns` is when the thread last began to wait, if it has not run anything since.
