@@ -12,4 +12,5 @@ pub use bench::{HumanoidBench, bench};
 pub use file::{HumanoidFile, Losses, SHIPPED, SegmentOptions, WireKind};
 pub use latency::{Cycles, LatencyRow};
 pub use rows::{CYCLES, CycleRow, LATENCIES};
+pub(crate) use run::measures;
 pub use run::run;
