@@ -439,6 +439,16 @@ impl Chain {
                 return (state, words);
             }
         }
+        if let Some(at_ns) = self.broken_ns
+            && now_ns.saturating_sub(at_ns) < forgive_ns
+        {
+            let why = format!(
+                "the model was widened by what was seen {:.1} s ago: it must hold for {:.1} s first",
+                now_ns.saturating_sub(at_ns) as f64 / 1e9,
+                forgive_ns as f64 / 1e9
+            );
+            return (State::Learning, why);
+        }
         let settled =
             self.ended_in_force && now_ns >= self.in_force_ns.saturating_add(self.bound_ns.unwrap_or(0));
         match (settled, observes) {

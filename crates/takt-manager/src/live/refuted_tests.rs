@@ -80,7 +80,7 @@ fn a_cost_above_its_curve_takes_the_word_back_and_the_next_plan_has_it() {
     let budget_ns = |plan: &Plan| plan.reservations[0].budget_ns;
     assert!(budget_ns(setup.live.plan().unwrap()) > reserved_ns, "the plan was repaired");
     use State::{Guaranteed, Learning, Refuted};
-    assert_eq!(course(&again), [Learning, Guaranteed, Refuted, Learning, Guaranteed]);
+    assert_eq!(course(&again), [Learning, Guaranteed, Refuted, Learning, Guaranteed], "{:#?}", again.run);
     let log = setup.text.text();
     assert!(log.contains("chain beat: REFUTED: /driver timer 50ms: one activation took 5.000 ms"), "{log}");
     // Its goal was kept all the time: the broken assumption is told, and the goal is what the verdict is about.
