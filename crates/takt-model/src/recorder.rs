@@ -126,6 +126,11 @@ impl ArrivalRecorder {
         self.seen += 1;
         self.extremes.turn(at_ns, self.horizon_ns);
         self.extremes.push(at_ns, u64::min);
+        self.hold_against(at_ns);
+    }
+
+    /// Holds an event against the limit that is not one of the curve.
+    pub fn hold_against(&mut self, at_ns: u64) {
         if let Some(limit) = &mut self.limit {
             limit.see(at_ns);
         }
@@ -146,6 +151,19 @@ impl ArrivalRecorder {
         self.extremes.tail.values.clear();
         if let Some(limit) = &mut self.limit {
             limit.gap();
+        }
+    }
+
+    /// One like it that has seen nothing.
+    #[must_use]
+    pub fn empty(&self) -> Self {
+        Self::new(self.extremes.tail.entries + 1, self.horizon_ns, self.started_ns)
+    }
+
+    /// Observation begins no sooner than at `at_ns`; without effect once something was seen.
+    pub fn observed_from(&mut self, at_ns: u64) {
+        if self.seen == 0 {
+            self.started_ns = self.started_ns.max(at_ns);
         }
     }
 
