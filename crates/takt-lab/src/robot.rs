@@ -4,10 +4,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use serde::Deserialize;
-use takt_rundir::RunDir;
+use takt_rundir::{Measure, RunDir, check_claims};
+use takt_stats::VerdictConfig;
 
 use crate::LabError;
-use crate::cell::CellFile;
+use crate::cell::{self, CellFile};
 use crate::cyclic::{self, CyclicFile};
 use crate::daq::{self, DaqFile};
 use crate::humanoid::{self, HumanoidFile};
@@ -94,6 +95,13 @@ impl RobotFile {
     /// # Errors
     /// As [`load`](Self::load).
     pub fn parse(text: &str, name: &str, folder: &Path) -> Result<Self, LabError> {
+        let file = Self::read(text, name, folder)?;
+        let claims = file.measures().and_then(|measures| check_claims(file.verdict(), &measures));
+        claims.map_err(|error| LabError::Config(format!("{name}: {error}")))?;
+        Ok(file)
+    }
+
+    fn read(text: &str, name: &str, folder: &Path) -> Result<Self, LabError> {
         let config =
             |error: String| LabError::Config(format!("{name}: {}", takt_files::shortened(error.trim_end())));
         let which: Which = toml::from_str(text).map_err(|e| config(e.to_string()))?;
@@ -137,6 +145,31 @@ impl RobotFile {
             Self::Daq(_) => "daq",
             Self::Humanoid(_) => "humanoid",
             Self::Ros(_) => "ros",
+        }
+    }
+
+    /// What a run of it measures, its windows not yet known.
+    fn measures(&self) -> Result<Vec<Measure>, String> {
+        Ok(match self {
+            Self::Cell(file) => cell::run::measures(file),
+            Self::Cyclic(file) => cyclic::measures(file),
+            Self::Uav(file) => uav::measures(file),
+            Self::Daq(file) => daq::measures(file),
+            // On a real bus those without a deadline are missing.
+            Self::Humanoid(file) => humanoid::measures(file, true),
+            Self::Ros(file) => ros::measures(&file.goals()?),
+        })
+    }
+
+    /// What the robot needs.
+    fn verdict(&self) -> &VerdictConfig {
+        match self {
+            Self::Cell(file) => &file.verdict,
+            Self::Cyclic(file) => &file.verdict,
+            Self::Uav(file) => &file.verdict,
+            Self::Daq(file) => &file.verdict,
+            Self::Humanoid(file) => &file.verdict,
+            Self::Ros(file) => &file.verdict,
         }
     }
 
@@ -310,6 +343,31 @@ mod tests {
         let error = RobotFile::shipped("submarine").unwrap_err().to_string();
         assert!(error.contains("submarine") && error.contains("cyclic"), "{error}");
         assert!(RobotFile::parse("robot = 3", "x", Path::new("")).is_err());
+    }
+
+    #[test]
+    fn claims_about_measures_that_a_robot_has_not_are_refused_when_its_file_is_read() {
+        for (robot, judged) in [
+            ("cell", "reaction"),
+            ("cyclic", "response"),
+            ("uav", "position-lateness"),
+            ("daq", "latency"),
+            ("humanoid", "lateness"),
+            ("ros", "pilot"),
+        ] {
+            let read = |measure: &str| {
+                let shipped = shipped_text(robot).unwrap();
+                let text = format!("{shipped}\n[verdict.measures.{measure}]\nmisses_per_hour = 1.0\n");
+                RobotFile::parse(&text, "x.toml", Path::new(""))
+            };
+            read(judged).unwrap_or_else(|error| panic!("{robot}: {error}"));
+            let error = read("latness").unwrap_err().to_string();
+            assert!(error.contains("x.toml: verdict.measures.latness: accepted are"), "{robot}: {error}");
+            assert!(error.contains(judged), "{robot}: {error}");
+        }
+        let uav = format!("{}\n[verdict.measures.execution]\nmisses_per_hour = 1.0\n", uav::SHIPPED);
+        let error = RobotFile::parse(&uav, "x.toml", Path::new("")).unwrap_err().to_string();
+        assert!(error.contains("has no deadline"), "{error}");
     }
 
     proptest::proptest! {

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 use ring::{FLAG_SET, code, text_words};
 
+mod off_cpu;
 mod process;
 #[allow(dead_code)]
 #[path = "../src/preload/ring.rs"]
@@ -206,9 +207,9 @@ probes! {
     rclcpp_timer_link_node(timer: Pointer, node: Pointer) first { words!(TIMER_NODE, timer, node) }
     rclcpp_callback_register(callback: Pointer, symbol: Text) first { with_text!(SYMBOL, [callback], symbol) }
     callback_start(callback: Pointer, intra_process: Flag) last {
-        flagged!(CALLBACK_START, intra_process, callback)
+        process::callback_start(callback as u64, intra_process != 0)
     }
-    callback_end(callback: Pointer) first { words!(CALLBACK_END, callback) }
+    callback_end(callback: Pointer) first { process::callback_end(callback as u64) }
     rclcpp_publish(_publisher: Pointer, message: Pointer) first { words!(RCLCPP_PUBLISH, message) }
     rcl_publish(publisher: Pointer, message: Pointer) first {
         process::keep_message(message as u64);
@@ -238,9 +239,15 @@ probes! {
     rmw_take_response(rmw_client: Pointer, _response: Pointer, sequence: i64, _source_ns: i64, taken: Flag) first {
         flagged!(TAKE_RESPONSE, taken, rmw_client, sequence)
     }
-    rclcpp_executor_wait_for_work(timeout_ns: i64) first { words!(WAIT, timeout_ns) }
-    rclcpp_executor_get_next_ready() first { process::event(code::NEXT_READY, 0, |_| ()) }
-    rclcpp_executor_execute(handle: Pointer) first { words!(EXECUTE, handle) }
+    rclcpp_executor_wait_for_work(timeout_ns: i64) first {
+        process::selected();
+        words!(WAIT, timeout_ns)
+    }
+    rclcpp_executor_get_next_ready() first { process::next_ready() }
+    rclcpp_executor_execute(handle: Pointer) first {
+        process::selected();
+        words!(EXECUTE, handle)
+    }
     rclcpp_ipb_to_subscription(buffer: Pointer, subscription: Pointer) first {
         words!(BUFFER_OF_SUBSCRIPTION, buffer, subscription)
     }

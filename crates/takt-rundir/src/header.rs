@@ -239,28 +239,39 @@ impl RunHeader {
     /// # Errors
     /// A sentence: a measure that this robot has not, or that has no deadline to miss.
     pub fn judge_claims(&mut self) -> Result<(), String> {
+        check_claims(&self.verdict, &self.measures)?;
         let anyway = judged(&self.measures);
-        for name in self.verdict.measures.keys() {
-            let known = self.measures.iter_mut().find(|measure| measure.name == *name);
-            match known.map(|measure| (measure.deadline_ns.is_some(), measure)) {
-                Some((true, measure)) => measure.judged = true,
-                Some((false, _)) => {
-                    return Err(format!(
-                        "verdict.measures.{name}: this measure has no deadline that it could miss"
-                    ));
-                }
-                None => {
-                    let with = self.measures.iter().filter(|measure| measure.deadline_ns.is_some());
-                    let names: Vec<&str> = with.map(|measure| measure.name.as_str()).collect();
-                    return Err(format!("verdict.measures.{name}: accepted are {}", names.join(", ")));
-                }
-            }
+        for measure in &mut self.measures {
+            measure.judged |= self.verdict.measures.contains_key(&measure.name);
         }
         if !self.verdict.measures.is_empty() {
             anyway.into_iter().for_each(|index| self.measures[index].judged = true);
         }
         Ok(())
     }
+}
+
+/// Refuses claims about measures that are not there, or that have no deadline.
+///
+/// # Errors
+/// A sentence with the key and what is accepted.
+pub fn check_claims(verdict: &VerdictConfig, measures: &[Measure]) -> Result<(), String> {
+    for name in verdict.measures.keys() {
+        match measures.iter().find(|measure| measure.name == *name) {
+            Some(measure) if measure.deadline_ns.is_some() => {}
+            Some(_) => {
+                return Err(format!(
+                    "verdict.measures.{name}: this measure has no deadline that it could miss"
+                ));
+            }
+            None => {
+                let with = measures.iter().filter(|measure| measure.deadline_ns.is_some());
+                let names: Vec<&str> = with.map(|measure| measure.name.as_str()).collect();
+                return Err(format!("verdict.measures.{name}: accepted are {}", names.join(", ")));
+            }
+        }
+    }
+    Ok(())
 }
 
 impl RunHeader {

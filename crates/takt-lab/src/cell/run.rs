@@ -113,7 +113,7 @@ fn ns(ms: f64) -> u64 {
 }
 
 /// What reports read: reactions, joined from frames and jobs, and the response times of the tasks that have a deadline.
-fn measures(file: &CellFile) -> Vec<Measure> {
+pub(crate) fn measures(file: &CellFile) -> Vec<Measure> {
     let (ssm, perception) = (&file.tasks.ssm, &file.tasks.perception);
     let ssm_measure = |name, title, column| {
         Measure::new(name, title, JOBS, column)

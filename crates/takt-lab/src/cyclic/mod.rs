@@ -6,4 +6,5 @@ mod file;
 mod run;
 
 pub use file::{CyclicFile, SHIPPED};
+pub(crate) use run::measures;
 pub use run::run;

@@ -22,6 +22,16 @@ use crate::summary::RunSummary;
 const TASK: &str = "cyclic";
 const TICK: Duration = Duration::from_millis(100);
 
+/// What reports read.
+pub(crate) fn measures(file: &CyclicFile) -> Vec<Measure> {
+    let deadline_ns = file.deadline().as_nanos() as u64;
+    let measure = |name, title, column| Measure::new(name, title, TASK, column).rate_hz(file.rate_hz);
+    vec![
+        measure("lateness", "Wake-up lateness", "wake_ns").since("planned_ns").deadline_ns(deadline_ns),
+        measure("response", "Response time", "end_ns").since("planned_ns").deadline_ns(deadline_ns),
+    ]
+}
+
 /// Runs the task and leaves a sealed run directory.
 ///
 /// # Errors
@@ -37,12 +47,7 @@ pub fn run(
     if let Some(Err(error)) = &held {
         session.header.problems.push(error.to_string());
     }
-    let deadline_ns = file.deadline().as_nanos() as u64;
-    let measure = |name, title, column| Measure::new(name, title, TASK, column).rate_hz(file.rate_hz);
-    session.header.measures = vec![
-        measure("lateness", "Wake-up lateness", "wake_ns").since("planned_ns").deadline_ns(deadline_ns),
-        measure("response", "Response time", "end_ns").since("planned_ns").deadline_ns(deadline_ns),
-    ];
+    session.header.measures = measures(file);
     let window = session.new_window(options.watch.clone());
     let journal = Journal::new(&session.dir().clone(), &mut session.header.measures, &window, file.period())?;
     let journal = journal.going_on(session.restored(JOURNAL_FILE)?);

@@ -228,19 +228,25 @@ impl Reader {
     }
 }
 
-/// What is known before the window.
-fn describe(session: &mut Session, file: &DaqFile, daq: &DaqLoop) -> Result<(), LabError> {
+/// What reports read.
+pub(crate) fn measures(file: &DaqFile) -> Vec<Measure> {
     let latency = Measure::new("latency", "Latency of an edge", EDGES, "latency_ns");
     let timed = |measure: Measure| Measure { time_column: Some("sent_ns".to_owned()), ..measure };
     let latency = Measure { deadline_ns: file.deadline_ns(), ..latency };
     // From the write to the arrival: what the paper's latency has beside controller and sleep.
     let link = Measure::new("link", "Latency of the bare link", EDGES, "received_ns").since("sent_ns");
-    session.header.measures = vec![timed(latency), link];
+    let mut measures = vec![timed(latency), link];
     if file.controller.kind() != "none" {
         let controller =
             Measure::new("controller", "Execution time of the controller", EDGES, "controller_ns");
-        session.header.measures.push(timed(controller));
+        measures.push(timed(controller));
     }
+    measures
+}
+
+/// What is known before the window.
+fn describe(session: &mut Session, file: &DaqFile, daq: &DaqLoop) -> Result<(), LabError> {
+    session.header.measures = measures(file);
     session.header.not_granted = daq.not_granted();
     let granted: Vec<_> = daq.granted().iter().map(|(_, granted)| granted).collect();
     session.note("threads", &granted)?;

@@ -15,4 +15,5 @@ pub(crate) use late::explain as explain_late;
 pub use late::{LATE, LATE_CAUSES_FILE, LateCauses, LateFrame, LateFrameCause, LateRow};
 pub use latency::{Cycles, LatencyRow};
 pub use rows::{CYCLES, CycleRow, LATENCIES};
+pub(crate) use run::measures;
 pub use run::run;

@@ -40,7 +40,7 @@ const READ_EVERY: Duration = Duration::from_millis(1);
 const TIMING_FILE: &str = "ethercat.txt";
 
 /// What reports read. The control period is what the paper's tables show.
-fn measures(file: &HumanoidFile, simulated: bool) -> Vec<Measure> {
+pub(crate) fn measures(file: &HumanoidFile, simulated: bool) -> Vec<Measure> {
     let rate_hz = file.motion.rate_hz;
     let period_ns = file.motion.period().as_nanos() as u64;
     let cycle = |name, title, column| Measure::new(name, title, CYCLES, column).rate_hz(rate_hz);

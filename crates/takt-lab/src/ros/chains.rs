@@ -4,6 +4,7 @@ use std::path::Path;
 
 use serde::Serialize;
 use takt_manager::Goals;
+use takt_manager::goals::Chain as ChainGoal;
 use takt_manager::live::Live;
 use takt_manager::plan::ChainState;
 use takt_ros::preload::Probe;
@@ -58,24 +59,27 @@ struct Row {
     ended_ns: u64,
 }
 
+fn measure(goal: &ChainGoal) -> Measure {
+    let (samples, title) = (file_name("chain", &goal.name), format!("End-to-end latency of {}", goal.name));
+    Measure::new(&goal.name, &title, &samples, "ended_ns")
+        .since("began_ns")
+        .deadline_ns(goal.goal_ns)
+        .judged()
+}
+
+/// What reports read: a measure for each chain.
+pub(crate) fn measures(goals: &Goals) -> Vec<Measure> {
+    goals.chains.iter().map(measure).collect()
+}
+
 impl Chains {
     /// The most critical first: reports begin with it. The verdict is about all of them.
     pub(super) fn open(goals: &Goals, session: &mut Session) -> Result<Self, LabError> {
         let mut chains = Vec::new();
         for &index in goals.degradation_order.iter().rev() {
             let Some(goal) = goals.chains.get(index) else { continue };
+            session.header.measures.push(measure(goal));
             let samples = file_name("chain", &goal.name);
-            session.header.measures.push(
-                Measure::new(
-                    &goal.name,
-                    &format!("End-to-end latency of {}", goal.name),
-                    &samples,
-                    "ended_ns",
-                )
-                .since("began_ns")
-                .deadline_ns(goal.goal_ns)
-                .judged(),
-            );
             let file = session.dir().samples(&samples)?;
             chains.push(Chain {
                 index,

@@ -11,6 +11,7 @@ mod rows;
 mod run;
 
 pub use baseline::{Given, criticality_monotonic};
+pub(crate) use chains::measures;
 pub use file::{ManagerPolicy, NodeKind, RosFile};
 pub use rows::{ChainRow, ManagerTable, PhaseCost, PhaseRow, manager_table};
 pub use run::{run, watchdog_command};

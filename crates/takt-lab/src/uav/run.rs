@@ -21,7 +21,7 @@ use crate::summary::RunSummary;
 const TICK: Duration = Duration::from_millis(100);
 
 /// What reports read. The lateness of the wake-up is what the paper calls scheduling latency.
-fn measures(file: &UavFile) -> Vec<Measure> {
+pub(crate) fn measures(file: &UavFile) -> Vec<Measure> {
     let deadline_ns = file.attitude.period().as_nanos() as u64;
     let attitude =
         |name, title, column| Measure::new(name, title, ATTITUDE, column).rate_hz(file.attitude.rate_hz);

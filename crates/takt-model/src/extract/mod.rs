@@ -19,6 +19,9 @@
 //!   sets, taking and deserialising are paid by somebody ([`Options::charge_executor`]).
 //! - **Client callbacks** have no events before the service events of newer `tracetools`: where an executor selects
 //!   something and no callback starts before it selects again, it ran a client's callback or another thing without events.
+//! - **Self-suspension** is what an activation was off the CPU without being preempted: see [`Callback::suspension`](crate::Callback::suspension)
+//!   and the module `suspend`. Of work without events (clients before their events) only what passed between two selections is known, and counts as
+//!   undecided.
 //! - **Event sources**: a publication outside callbacks, on a thread that is no executor. The loop's activation lasts until a topic
 //!   comes a second time.
 //! - **Identity over restarts**: a callback is node name, kind, and topic, service or period. When a process has ended and another one brings
@@ -30,6 +33,7 @@ mod cycle;
 mod executor;
 mod filter;
 mod groups;
+mod guarded;
 mod messages;
 mod names;
 mod publish;
@@ -37,7 +41,9 @@ mod register;
 mod run;
 mod service;
 mod snapshot;
+pub mod startup;
 mod state;
+mod suspend;
 #[cfg(test)]
 mod tests;
 mod timer;
@@ -46,7 +52,9 @@ use serde::{Deserialize, Serialize};
 use takt_ros::event::{Event, Kind};
 
 use self::messages::Messages;
+use self::startup::{Arrivals, Startups};
 use self::state::{CallbackState, Origin, Tables, ThreadState, TopicState};
+use self::suspend::{Keep, Suspensions};
 use crate::chain::{ChainSpec, ChainStats, WatchId};
 use crate::{ArrivalRecorder, CostRecorder, Latency, Model, ProbableRecorder};
 
@@ -183,7 +191,11 @@ pub struct Extractor {
     /// Processes whose main thread has ended, and when they were last heard of.
     ending: Vec<(u32, u64)>,
     last_thread: usize,
+    startups: Startups,
+    /// The process of this event is starting.
+    starting: bool,
     tags: Vec<state::Tag>,
+    guarded: guarded::Guarded,
 }
 
 impl Extractor {
@@ -204,7 +216,10 @@ impl Extractor {
             ended: std::collections::VecDeque::new(),
             ending: Vec::new(),
             last_thread: 0,
+            startups: Startups::default(),
+            starting: false,
             tags: Vec::new(),
+            guarded: guarded::Guarded::default(),
         }
     }
 
@@ -235,6 +250,12 @@ impl Extractor {
     /// The same, to take it out and begin a new phase ([`ChainStats::take`]).
     pub fn watched_mut(&mut self, id: WatchId) -> Option<&mut ChainStats> {
         self.watches.get_mut(id.0)
+    }
+
+    /// Several at once, in their own order.
+    pub fn watched_many(&mut self, ids: &[WatchId]) -> Vec<&mut ChainStats> {
+        let all = self.watches.iter_mut().enumerate();
+        all.filter(|(index, _)| ids.contains(&WatchId(*index))).map(|(_, stats)| stats).collect()
     }
 
     /// The model at `now_ns`.
@@ -271,12 +292,18 @@ impl Extractor {
             }
         }
         let (pid, at, cpu) = (event.pid, event.at_ns, event.cpu_ns);
+        self.starting = self.startups.is_starting(pid, at);
         match &event.kind {
             Kind::CallbackStart { callback, intra_process } => {
                 self.look_up_chains(at);
                 self.callback_start(thread, at, cpu, *callback, *intra_process);
             }
             Kind::CallbackEnd { callback } => self.callback_end(thread, at, cpu, *callback),
+            Kind::OffCpu { switches, ready_ns } => {
+                let state = &mut self.tables.threads[thread];
+                state.off_cpu = Some((*switches, *ready_ns));
+                state.tells |= switches.is_some();
+            }
             Kind::RclcppPublish { .. } => {}
             Kind::RclPublish { publisher, .. } => {
                 self.rcl_publish(thread, at, cpu, *publisher);
@@ -298,9 +325,9 @@ impl Extractor {
             Kind::ExecutorWait { .. } => self.executor_wait(thread, at, cpu),
             Kind::ExecutorNextReady => self.executor_next_ready(thread, at, cpu),
             Kind::ExecutorExecute { handle } => self.executor_execute(thread, at, cpu, *handle),
-            Kind::Job { task, released_ns, used_ns, .. } => {
+            Kind::Job { task, released_ns, started_ns, used_ns } => {
                 self.look_up_chains(at);
-                self.job(thread, at, task, *released_ns, *used_ns);
+                self.job(thread, at, task, (*released_ns, *started_ns, *used_ns));
             }
             Kind::ThreadName { name } => self.tables.threads[thread].name = Some(name.clone()),
             Kind::ThreadEnd => self.thread_end(thread, at),
@@ -372,9 +399,14 @@ impl Extractor {
     }
 
     /// Observation of what begins to exist now starts now; what existed before the first event was seen, with it.
-    fn arrivals(&self) -> ArrivalRecorder {
+    fn arrivals(&self) -> Arrivals {
         let started_ns = self.started_ns.unwrap_or(self.now_ns);
-        ArrivalRecorder::new(self.options.arrival_events, self.options.horizon_ns, started_ns)
+        let (events, horizon_ns) = (self.options.arrival_events, self.options.horizon_ns);
+        Arrivals::new(ArrivalRecorder::new(events, horizon_ns, started_ns))
+    }
+
+    fn keep(&self) -> Keep {
+        Keep { activations: self.options.cost_activations, horizon_ns: self.options.horizon_ns }
     }
 
     fn new_callback(&mut self, pid: u32, origin: Origin) -> Option<usize> {
@@ -404,6 +436,7 @@ impl Extractor {
                 self.options.horizon_ns,
                 self.started_ns.unwrap_or(self.now_ns),
             ),
+            suspensions: Suspensions::default(),
             probable,
             publishes: Vec::new(),
             grid: None,

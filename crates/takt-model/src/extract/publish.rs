@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use takt_ros::event::Handle;
 
 use super::Extractor;
-use super::run::{MOST_EDGES, add_edge, ran_on};
+use super::run::{MOST_EDGES, add_edge, edge_to, ran_on};
 use super::state::{Origin, Publication, PublisherState, SourceState, SubscriptionState, Take};
 
 impl Extractor {
@@ -133,10 +133,33 @@ impl Extractor {
         topic: usize,
         node: Option<usize>,
     ) -> Option<u64> {
-        self.tables.topics[topic].arrivals.record(at_ns);
+        self.tables.topics[topic].arrivals.record(at_ns, self.starting);
+        let message = self.sent_by(thread, at_ns, cpu_ns, topic, node)?;
+        if self.starting {
+            self.messages.set_starting(message);
+        }
+        Some(message)
+    }
+
+    /// By the activation under way, or by the thread's own loop.
+    fn sent_by(
+        &mut self,
+        thread: usize,
+        at_ns: u64,
+        cpu_ns: Option<u64>,
+        topic: usize,
+        node: Option<usize>,
+    ) -> Option<u64> {
+        let (fresh, horizon_ns) = (self.arrivals(), self.options.horizon_ns);
         let state = &mut self.tables.threads[thread];
         if let Some(frame) = state.stack.last() {
-            add_edge(&mut self.tables.callbacks[frame.callback], topic);
+            add_edge(
+                &mut self.tables.callbacks[frame.callback],
+                topic,
+                at_ns,
+                fresh,
+                (horizon_ns, self.starting),
+            );
             return Some(self.messages.publish(topic, at_ns, &frame.tags));
         }
         if state.executor {
@@ -159,9 +182,11 @@ impl Extractor {
         let pid = self.tables.threads[thread].pid;
         if self.tables.threads[thread].source.is_none() {
             let index = self.new_callback(pid, Origin::Source { thread })?;
+            let fresh = self.arrivals();
             let callback = &mut self.tables.callbacks[index];
             callback.source_node = node;
-            add_edge(callback, topic);
+            // Its name comes from its first topic.
+            edge_to(callback, topic, fresh);
             ran_on(callback, thread);
             self.tables.threads[thread].source =
                 Some(SourceState { callback: index, topics: vec![], last: None, base: None, tags: vec![] });
@@ -184,10 +209,11 @@ impl Extractor {
             let tags = self.step(index, &[], at_ns);
             let callback = &mut self.tables.callbacks[index];
             callback.activations += 1;
-            callback.arrivals.record(at_ns);
+            callback.arrivals.record(at_ns, self.starting);
             self.tables.threads[thread].source.as_mut()?.tags = tags;
         }
-        add_edge(&mut self.tables.callbacks[index], topic);
+        let (fresh, horizon_ns) = (self.arrivals(), self.options.horizon_ns);
+        add_edge(&mut self.tables.callbacks[index], topic, at_ns, fresh, (horizon_ns, self.starting));
         let source = self.tables.threads[thread].source.as_mut()?;
         if source.topics.len() < MOST_EDGES {
             source.topics.push(topic);

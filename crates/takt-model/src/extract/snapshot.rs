@@ -8,7 +8,7 @@ use super::state::{CallbackState, Origin};
 use super::{Extractor, cycle, filter};
 use crate::{
     ArrivalCurve, Callback, CallbackId, CallbackKind, CostCurve, Executor, ExecutorId, ExecutorKind, Model,
-    Node, NodeId, Outside, Thread, ThreadId, ThreadRole, Topic, TopicId, Unanalysable,
+    Node, NodeId, Output, Outside, Thread, ThreadId, ThreadRole, Topic, TopicId, Unanalysable,
 };
 
 /// Entries of a timer's declared curve: it is linear, and extrapolation of any entry gives the rest.
@@ -33,6 +33,7 @@ impl Builder<'_> {
         self.model.started_ns = ex.started_ns.unwrap_or(self.now_ns);
         self.model.taken_ns = self.now_ns;
         self.model.lost_events = ex.counters.lost_events;
+        self.model.starting = ex.startups.not_shown(self.now_ns);
 
         let groups = Groups::new(ex);
         let names: Vec<(usize, String)> =
@@ -63,9 +64,11 @@ impl Builder<'_> {
             self.model.executors[executor_ids[root].0].callbacks.push(id);
         }
         self.executor_kinds(&ids);
+        let untold = self.untold_suspensions(&ids);
         self.request_edges(&ids, &topics);
         self.connect();
         self.unanalysable(&ids, &threads, unserved);
+        self.model.unanalysable.extend(untold);
         filter::find(ex, &ids, &topics, &mut self.model);
         cycle::cut(&mut self.model);
         self.model
@@ -204,13 +207,25 @@ impl Builder<'_> {
         let callback = &tables.callbacks[slot];
         let mut arrivals = callback.arrivals.curve(self.now_ns);
         let mut publishes: Vec<TopicId> = Vec::new();
+        let mut outputs: Vec<Output> = Vec::new();
         for edge in &callback.publishes {
-            if let Some(&topic) = topics.get(&tables.topic(edge.topic))
-                && !publishes.contains(&topic)
-            {
-                publishes.push(topic);
+            let slot = tables.topic(edge.topic);
+            let Some(&topic) = topics.get(&slot) else { continue };
+            if let Some(known) = outputs.iter_mut().find(|known| known.topic == topic) {
+                // Two that turned out to be one: whatever came on it was perhaps all this callback's.
+                known.most_per_activation = known.most_per_activation.saturating_add(edge.most());
+                known.arrivals = tables.topics[slot].arrivals.curve(self.now_ns);
+                continue;
             }
+            publishes.push(topic);
+            outputs.push(Output {
+                topic,
+                most_per_activation: edge.most(),
+                arrivals: edge.arrivals.curve(self.now_ns),
+            });
         }
+        let (suspension, most_suspensions) =
+            callback.suspensions.curve(self.now_ns, callback.activations, ex.keep());
         let topic_id = |topic: usize| topics.get(&tables.topic(topic)).copied();
         let mut node = tables.node_of_callback(callback);
         let kind = match &callback.origin {
@@ -280,11 +295,11 @@ impl Builder<'_> {
             executor,
             kind,
             publishes,
-            outputs: Vec::new(),
+            outputs,
             arrivals,
             cost: callback.cost.curve(),
-            suspension: CostCurve::default(),
-            most_suspensions: 0,
+            suspension,
+            most_suspensions,
             probable_cost,
         });
     }
@@ -296,6 +311,29 @@ impl Builder<'_> {
             .get(client)
             .and_then(|client| topics.get(&tables.topic(client.responses)).copied());
         CallbackKind::Client { responses: responses.unwrap_or_else(|| self.nameless(name.to_owned())) }
+    }
+
+    /// Work without events lasts from one selection to the next. Threads of one executor wait for each other's selection in between, which is no
+    /// suspension of that work, and cannot be told from one.
+    fn untold_suspensions(&mut self, ids: &BTreeMap<usize, CallbackId>) -> Vec<Unanalysable> {
+        let mut untold = Vec::new();
+        for (&slot, &id) in ids {
+            let callback = &mut self.model.callbacks[id.0];
+            let several = self.model.executors[callback.executor.0].kind == ExecutorKind::MultiThreaded;
+            let untraced = matches!(self.extractor.tables.callbacks[slot].origin, Origin::Untraced { .. });
+            if several && untraced && callback.most_suspensions > 0 {
+                (callback.suspension, callback.most_suspensions) = (CostCurve::default(), 0);
+                untold.push(Unanalysable {
+                    callbacks: vec![id],
+                    towards: None,
+                    reason: format!(
+                        "{}: how long it waits inside cannot be told from its threads' waiting for each other",
+                        callback.name
+                    ),
+                });
+            }
+        }
+        untold
     }
 
     fn executor_kinds(&mut self, ids: &BTreeMap<usize, CallbackId>) {
