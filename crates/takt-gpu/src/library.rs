@@ -205,7 +205,7 @@ mod tests {
             lead(&planted);
             Ok(checked)
         };
-        assert!(open_checked(&[link.clone()], check).is_ok(), "what was checked is a library");
+        assert!(open_checked(std::slice::from_ref(&link), check).is_ok(), "what was checked is a library");
         assert!(open_checked(&[link], |path| Ok(path.to_path_buf())).is_err(), "what is there now is none");
     }
 }

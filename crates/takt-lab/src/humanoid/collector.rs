@@ -36,6 +36,8 @@ pub(super) struct Rings {
     pub records: Consumer<CycleRecord>,
     pub events: Consumer<LinkEvent>,
     pub late: Consumer<LateAnswer>,
+    /// When the answers are fetched that may be late.
+    pub mode: ExchangeMode,
     pub truth: Option<Consumer<Truth>>,
 }
 
@@ -152,10 +154,9 @@ impl Collector {
         window: &Window,
         before: Option<Collected>,
         teller: Teller,
-        mode: ExchangeMode,
     ) -> Result<Self, LabError> {
         let collected = before.unwrap_or_default();
-        let told = rings.truth.is_some();
+        let (told, mode) = (rings.truth.is_some(), rings.mode);
         let releases = Releases::new(period_ns, window, measures, &["lateness", "response"])
             .going_on(collected.releases.as_ref());
         Ok(Self {

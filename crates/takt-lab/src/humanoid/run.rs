@@ -178,11 +178,10 @@ impl Robot {
         let before: Option<Collected> = session.restored(COUNTS_FILE)?;
         let dir = session.dir().clone();
         let teller = session.teller();
-        let rings = Rings { records, events, late, truth: behind.truth.take() };
+        let rings = Rings { records, events, late, mode: control.mode, truth: behind.truth.take() };
         let period_ns = file.motion.period().as_nanos() as u64;
         let measures = &mut session.header.measures;
-        let collector =
-            Collector::new(&dir, rings, measures, period_ns, &window, before, teller, control.mode)?;
+        let collector = Collector::new(&dir, rings, measures, period_ns, &window, before, teller)?;
         let done = Arc::new(AtomicBool::new(false));
         let stop = Arc::clone(&done);
         let collecting =
