@@ -20,17 +20,20 @@ pub struct Linux {
     fillers: BTreeMap<usize, Scratch>,
 }
 
+/// How long to spin, and where to say when the thread ran.
+type Spin = (u64, mpsc::Sender<Vec<(u64, u64)>>);
+
 /// A thread of ours that sleeps.
 #[derive(Debug)]
 struct Scratch {
     tid: u32,
-    work: mpsc::Sender<(u64, mpsc::Sender<Vec<(u64, u64)>>)>,
+    work: mpsc::Sender<Spin>,
     thread: JoinHandle<()>,
 }
 
 impl Scratch {
     fn start(name: String) -> io::Result<Self> {
-        let (work, given) = mpsc::channel::<(u64, mpsc::Sender<Vec<(u64, u64)>>)>();
+        let (work, given) = mpsc::channel::<Spin>();
         let (tell, told) = mpsc::channel();
         let thread = std::thread::Builder::new().name(name).spawn(move || {
             // SAFETY: gettid has no preconditions.
