@@ -239,7 +239,7 @@ impl<M: Memory> Translator<M> {
         if let Some(why) = thread.follow(at_ns, &kind) {
             out.push(Event { at_ns, cpu_ns: None, pid, tid, kind: why });
         }
-        process.known.before(&mut thread.context, &kind, pid, &mut self.memory, |kind| {
+        process.known.before(&mut thread.context, &kind, pid, &mut self.memory, at_ns, &mut |at_ns, kind| {
             out.push(Event { at_ns, cpu_ns: None, pid, tid, kind });
         });
         out.push(Event { at_ns, cpu_ns, pid, tid, kind });
