@@ -1,6 +1,8 @@
 //! Events of real nodes (rclcpp of Jazzy, Fast DDS, the preload library), recorded and cut to about a second: what kind of executor runs them, which
 //! callbacks exclude each other, and chains through services, message filters and from publishers that are not observed.
 
+#![allow(clippy::unwrap_used)]
+
 use std::path::Path;
 
 use takt_model::{CallbackKind, ChainSpec, ChainStats, ExecutorKind, Extractor, Model, Options, Outside};

@@ -24,6 +24,8 @@ unsafe extern "C" {
 
 const RUSAGE_THREAD: c_int = 1;
 const O_CLOEXEC: c_int = 0o2000000;
+/// Stands for the callback of work without events; no object has this address.
+pub const UNTRACED: u64 = 1;
 /// Activations of a thread at the start of which the count is read whatever came before. 256: the first seconds of a robot's thread, after which
 /// nearly all of what waits has been seen to.
 const LEARNT: u32 = 256;
@@ -65,6 +67,10 @@ fn run_delay() -> u64 {
     number.unwrap_or(UNKNOWN)
 }
 
+fn clock() -> u64 {
+    crate::process::clock(crate::process::CLOCK_MONOTONIC)
+}
+
 /// Which callbacks, approximately: whoever was put in is found.
 struct Filter([u64; 4]);
 
@@ -93,6 +99,8 @@ pub struct Course {
     cpu_ns: Option<u64>,
     switches: u64,
     ready_ns: u64,
+    /// When `ready_ns` was read.
+    read_ns: u64,
     activations: u32,
     /// Callbacks that were off the CPU for long.
     gone: Filter,
@@ -107,6 +115,7 @@ impl Course {
         cpu_ns: None,
         switches: UNKNOWN,
         ready_ns: UNKNOWN,
+        read_ns: 0,
         activations: 0,
         gone: Filter([0; 4]),
         suspended: Filter([0; 4]),
@@ -116,7 +125,8 @@ impl Course {
     #[inline]
     pub fn prepare(&mut self, callback: u64) {
         (self.switches, self.ready_ns) = (UNKNOWN, UNKNOWN);
-        if self.activations < LEARNT || self.gone.has(callback) {
+        let fresh = self.activations < LEARNT && callback != UNTRACED;
+        if fresh || self.gone.has(callback) {
             self.read(callback);
         }
     }
@@ -124,15 +134,42 @@ impl Course {
     #[cold]
     fn read(&mut self, callback: u64) {
         self.activations = self.activations.saturating_add(1);
+        self.switches = voluntary_switches();
         if self.suspended.has(callback) {
+            self.read_ns = clock();
             self.ready_ns = run_delay();
         }
-        self.switches = voluntary_switches();
     }
 
     #[inline]
     pub fn begin(&mut self, callback: u64, at_ns: u64, cpu_ns: Option<u64>) {
         (self.callback, self.at_ns, self.cpu_ns) = (callback, at_ns, cpu_ns);
+    }
+
+    /// Whether work without events was off the CPU before.
+    #[inline]
+    pub fn asks_untraced(&self) -> bool {
+        self.gone.has(UNTRACED)
+    }
+
+    /// What came after a selection was no work without events.
+    #[inline]
+    pub fn selected(&mut self) {
+        if self.callback == UNTRACED {
+            self.callback = 0;
+        }
+    }
+
+    /// The same as [`Self::end`] of work without events, which is asked for from the first time on that it took long.
+    #[inline]
+    pub fn end_untraced(&mut self, at_ns: u64, cpu_ns: Option<u64>) -> Option<(u64, u64)> {
+        if self.callback != UNTRACED {
+            return None;
+        }
+        if at_ns.saturating_sub(self.at_ns) > OFF_CPU_NS && self.cpu_ns.is_none() {
+            self.gone.put(UNTRACED);
+        }
+        self.end(UNTRACED, at_ns, cpu_ns)
     }
 
     /// Of an activation that was off the CPU for long: how often it gave the CPU up, and how long it was ready.
@@ -141,11 +178,11 @@ impl Course {
         let open = std::mem::replace(&mut self.callback, 0);
         let used_ns = cpu_ns?.saturating_sub(self.cpu_ns?);
         let off_ns = at_ns.saturating_sub(self.at_ns).saturating_sub(used_ns);
-        (open == callback && off_ns > OFF_CPU_NS).then(|| self.explain(callback))
+        (open == callback && off_ns > OFF_CPU_NS).then(|| self.explain(callback, at_ns))
     }
 
     #[cold]
-    fn explain(&mut self, callback: u64) -> (u64, u64) {
+    fn explain(&mut self, callback: u64, at_ns: u64) -> (u64, u64) {
         self.gone.put(callback);
         let known = |before: u64, now: u64| match before == UNKNOWN || now == UNKNOWN {
             true => UNKNOWN,
@@ -157,7 +194,12 @@ impl Course {
         };
         let ready_ns = match self.ready_ns {
             UNKNOWN => UNKNOWN,
-            before => known(before, run_delay()),
+            before => {
+                let ready_ns = known(before, run_delay());
+                // Preempted between a reading and the activation: that is no time in the activation.
+                let outside = self.at_ns.saturating_sub(self.read_ns) + clock().saturating_sub(at_ns);
+                if ready_ns == UNKNOWN { UNKNOWN } else { ready_ns.saturating_sub(outside) }
+            }
         };
         if switches != UNKNOWN && switches > 0 {
             self.suspended.put(callback);

@@ -7,8 +7,8 @@ use super::names::{names, only_client, topic_name};
 use super::state::{CallbackState, Origin};
 use super::{Extractor, cycle, filter, outside};
 use crate::{
-    ArrivalCurve, Callback, CallbackId, CallbackKind, Executor, ExecutorId, ExecutorKind, Model, Node,
-    NodeId, Output, Outside, Thread, ThreadId, ThreadRole, Topic, TopicId, Unanalysable,
+    ArrivalCurve, Callback, CallbackId, CallbackKind, CostCurve, Executor, ExecutorId, ExecutorKind, Model,
+    Node, NodeId, Output, Outside, Thread, ThreadId, ThreadRole, Topic, TopicId, Unanalysable,
 };
 
 /// Entries of a timer's declared curve: it is linear, and extrapolation of any entry gives the rest.
@@ -67,10 +67,12 @@ impl Builder<'_> {
         }
         self.executor_kinds(&ids, &threads);
         groups::members(ex, &ids, &mut self.model);
+        let untold = self.untold_suspensions(&ids);
         self.request_edges(&ids, &topics);
         filter::spread(ex, &ids, &mut self.model);
         self.connect();
         self.unanalysable(&ids, &threads, unserved);
+        self.model.unanalysable.extend(untold);
         outside::mark(ex, &ids, &topics, &mut self.model);
         filter::find(ex, &ids, &topics, &mut self.model);
         cycle::cut(&mut self.model);
@@ -234,8 +236,7 @@ impl Builder<'_> {
                 arrivals: edge.arrivals.curve(self.now_ns),
             });
         }
-        let (suspension, most_suspensions) =
-            callback.suspensions.curve(self.now_ns, callback.activations, ex.keep());
+        let (suspension, most_suspensions) = callback.suspensions.curve(self.now_ns, ex.keep());
         let topic_id = |topic: usize| topics.get(&tables.topic(topic)).copied();
         let mut node = tables.node_of_callback(callback);
         let kind = match &callback.origin {
@@ -321,6 +322,29 @@ impl Builder<'_> {
             .get(client)
             .and_then(|client| topics.get(&tables.topic(client.responses)).copied());
         CallbackKind::Client { responses: responses.unwrap_or_else(|| self.nameless(name.to_owned())) }
+    }
+
+    /// Work without events lasts from one selection to the next. Threads of one executor wait for each other's selection in between, which is no
+    /// suspension of that work, and cannot be told from one.
+    fn untold_suspensions(&mut self, ids: &BTreeMap<usize, CallbackId>) -> Vec<Unanalysable> {
+        let mut untold = Vec::new();
+        for (&slot, &id) in ids {
+            let callback = &mut self.model.callbacks[id.0];
+            let several = self.model.executors[callback.executor.0].kind == ExecutorKind::MultiThreaded;
+            let untraced = matches!(self.extractor.tables.callbacks[slot].origin, Origin::Untraced { .. });
+            if several && untraced && callback.most_suspensions > 0 {
+                (callback.suspension, callback.most_suspensions) = (CostCurve::default(), 0);
+                untold.push(Unanalysable {
+                    callbacks: vec![id],
+                    towards: None,
+                    reason: format!(
+                        "{}: how long it waits inside cannot be told from its threads' waiting for each other",
+                        callback.name
+                    ),
+                });
+            }
+        }
+        untold
     }
 
     fn executor_kinds(&mut self, ids: &BTreeMap<usize, CallbackId>, threads: &BTreeMap<usize, ThreadId>) {

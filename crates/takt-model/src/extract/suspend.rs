@@ -2,10 +2,11 @@
 //!
 //! Wall time less CPU time of an activation, where it is more than [`OFF_CPU_NS`], is one of
 //! - **preemption**: the source counted that the thread never gave the CPU up by itself. Nothing is learnt from it;
-//! - **suspension**: it did. All of the time counts but what the thread was seen to be ready for;
-//! - **undecided**: the source cannot tell, or did not count from the activation's start. It counts as suspension, until another activation of
-//!   the same callback that was off the CPU for at least half as long has been decided: from then on that one speaks for
-//!   both, or until the horizon has passed. A callback that suspends itself does so again, and is then seen to.
+//! - **suspension**: it did, so often, and for how long it was ready all the same is known. The rest counts;
+//! - **undecided**: the source cannot tell, did not count from the activation's start, or knows that the thread gave the CPU up but not for
+//!   how long it was ready again. All of it counts as suspension, until another activation of the same callback that was off the CPU for
+//!   at least half as long has been decided (and suspended itself, if that one did), until [`SPOKEN`] activations have passed of which
+//!   the source would have told, or until the horizon has passed: a callback that suspends itself does so again, and is then seen to.
 //!
 //! Where execution times are wall times (no CPU clock) they contain suspension, which is then demand for the CPU: more than was
 //! needed, and sound.
@@ -27,11 +28,34 @@ pub(crate) struct Suspensions {
     undecided: Option<Undecided>,
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 struct Undecided {
+    /// From the first of them on.
+    windows: Box<CostRecorder>,
+    /// When the last of them was, and its number.
     at_ns: u64,
+    number: u64,
     most_ns: u64,
-    total_ns: u64,
+    /// How often the thread gave the CPU up, if it is known to have done so.
+    times: u64,
+}
+
+/// After so many activations that were decided or ordinary, what was undecided before says nothing. 100: a minute of an ordinary callback,
+/// in which whatever it waits for has been waited for again.
+const SPOKEN: u64 = 100;
+
+/// An activation that has ended.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Ended {
+    /// Its number, from one on.
+    pub number: u64,
+    pub at_ns: u64,
+    /// How long it was off the CPU.
+    pub off_ns: u64,
+    /// What the source says of that.
+    pub known: Option<OffCpu>,
+    /// The source is one that tells.
+    pub tells: bool,
 }
 
 /// How curves are kept.
@@ -41,44 +65,55 @@ pub(crate) struct Keep {
     pub horizon_ns: Option<u64>,
 }
 
+/// A recorder for the `number`th activation; none of those before suspended itself.
+fn recorder(number: u64, at_ns: u64, keep: Keep) -> Box<CostRecorder> {
+    let mut recorder = CostRecorder::new(keep.activations, keep.horizon_ns, at_ns);
+    let before = number.saturating_sub(1).min(keep.activations as u64);
+    (0..before).for_each(|_| recorder.record(at_ns, 0, true));
+    Box::new(recorder)
+}
+
 impl Suspensions {
-    /// An activation, the `number`th, that ended at `at_ns` and was off the CPU for `off_ns`.
-    pub(crate) fn record(&mut self, number: u64, at_ns: u64, off_ns: u64, known: Option<OffCpu>, keep: Keep) {
-        if off_ns <= OFF_CPU_NS {
-            if let Some(decided) = &mut self.decided {
-                decided.record(at_ns, 0, true);
-            }
-            return;
-        }
-        let (slept_ns, times) = match known {
-            Some((Some(0), _)) => (0, 0),
-            Some((Some(times), ready_ns)) => (off_ns.saturating_sub(ready_ns.unwrap_or(0)), times),
-            Some((None, _)) | None => {
-                let before = self.undecided.unwrap_or(Undecided { at_ns, most_ns: 0, total_ns: 0 });
-                self.undecided = Some(Undecided {
-                    at_ns,
-                    most_ns: before.most_ns.max(off_ns),
-                    total_ns: before.total_ns.saturating_add(off_ns),
-                });
-                if let Some(decided) = &mut self.decided {
-                    decided.record(at_ns, 0, true);
-                }
-                return;
-            }
-        };
-        if self.undecided.is_some_and(|undecided| off_ns >= undecided.most_ns / 2) {
+    /// One activation.
+    pub(crate) fn record(&mut self, ended: Ended, keep: Keep) {
+        let Ended { number, at_ns, off_ns, known, tells } = ended;
+        let spoken = |undecided: &Undecided| tells && number.saturating_sub(undecided.number) >= SPOKEN;
+        if self.undecided.as_ref().is_some_and(spoken) {
             self.undecided = None;
         }
-        if times > 0 && self.decided.is_none() {
-            let mut decided = CostRecorder::new(keep.activations, keep.horizon_ns, at_ns);
-            // None of those before did.
-            let before = number.saturating_sub(1).min(keep.activations as u64);
-            (0..before).for_each(|_| decided.record(at_ns, 0, true));
-            self.decided = Some(Box::new(decided));
+        let off_ns = if off_ns > OFF_CPU_NS { off_ns } else { 0 };
+        // What it slept and how often; or what is left open, and how often at least.
+        let (slept_ns, open_ns, times) = match known {
+            _ if off_ns == 0 => (0, 0, 0),
+            Some((Some(0), _)) => (0, 0, 0),
+            Some((Some(times), Some(ready_ns))) => (off_ns.saturating_sub(ready_ns), 0, times),
+            Some((times, _)) => (0, off_ns, times.unwrap_or(0)),
+            None => (0, off_ns, 0),
+        };
+        let decides = |open: &Undecided| off_ns >= open.most_ns / 2 && (open.times == 0 || times > 0);
+        if open_ns == 0 && off_ns > 0 && self.undecided.as_ref().is_some_and(decides) {
+            self.undecided = None;
+        }
+        if open_ns > 0 {
+            let open = self.undecided.get_or_insert_with(|| Undecided {
+                windows: recorder(number, at_ns, keep),
+                at_ns,
+                number,
+                most_ns: 0,
+                times: 0,
+            });
+            (open.at_ns, open.number) = (at_ns, number);
+            open.most_ns = open.most_ns.max(open_ns);
+            open.times = open.times.max(times);
+        } else if times > 0 {
+            self.decided.get_or_insert_with(|| recorder(number, at_ns, keep));
+        }
+        if let Some(open) = &mut self.undecided {
+            open.windows.record(at_ns, open_ns, true);
         }
         if let Some(decided) = &mut self.decided {
             decided.record(at_ns, slept_ns, true);
-            self.most.record(at_ns, times, keep.horizon_ns);
+            self.most.record(at_ns, if open_ns > 0 { 0 } else { times }, keep.horizon_ns);
         }
     }
 
@@ -87,11 +122,13 @@ impl Suspensions {
         if let Some(decided) = &mut self.decided {
             decided.gap();
         }
+        if let Some(open) = &mut self.undecided {
+            open.windows.gap();
+        }
     }
 
-    /// The curve at `now_ns`, of a callback that was activated so often, and how often one activation suspended itself at most. Both empty:
-    /// none did.
-    pub(crate) fn curve(&self, now_ns: u64, activations: u64, keep: Keep) -> (CostCurve, u64) {
+    /// The curve at `now_ns`, and how often one activation suspended itself at most. Both empty: none did.
+    pub(crate) fn curve(&self, now_ns: u64, keep: Keep) -> (CostCurve, u64) {
         let mut curve = self.decided.as_ref().map(|decided| decided.curve()).unwrap_or_default();
         let mut most = self.most.most();
         if curve.most_ns.last().is_none_or(|&most_ns| most_ns == 0) {
@@ -100,21 +137,23 @@ impl Suspensions {
         let forgotten = |undecided: &Undecided| {
             keep.horizon_ns.is_some_and(|horizon_ns| now_ns.saturating_sub(undecided.at_ns) > horizon_ns)
         };
-        if let Some(undecided) = self.undecided.filter(|undecided| !forgotten(undecided)) {
-            let entries =
-                usize::try_from(activations).unwrap_or(usize::MAX).clamp(1, keep.activations.max(1));
-            let last = curve.most_ns.last().copied().unwrap_or(0);
-            curve.most_ns.resize(entries.max(curve.most_ns.len()), last);
-            for (i, entry) in curve.most_ns.iter_mut().enumerate() {
-                *entry = match i {
-                    0 => (*entry).max(undecided.most_ns),
-                    _ => entry.saturating_add(undecided.total_ns),
-                };
-            }
-            curve.seen = curve.seen.max(activations);
-            curve.total_ns = curve.total_ns.saturating_add(undecided.total_ns);
+        if let Some(undecided) = self.undecided.as_ref().filter(|undecided| !forgotten(undecided)) {
+            let open = undecided.windows.curve();
+            let entries = open.most_ns.len().max(curve.most_ns.len());
+            let at = |curve: &CostCurve, i: usize| {
+                curve.most_ns.get(i).or(curve.most_ns.last()).copied().unwrap_or(0)
+            };
+            curve.most_ns = (0..entries)
+                .map(|i| match i {
+                    // One activation is either decided or not.
+                    0 => at(&curve, 0).max(at(&open, 0)),
+                    _ => at(&curve, i).saturating_add(at(&open, i)),
+                })
+                .collect();
+            curve.seen = curve.seen.max(open.seen);
+            curve.total_ns = curve.total_ns.saturating_add(open.total_ns);
             curve.cpu_time = true;
-            most = most.max(1);
+            most = most.max(undecided.times).max(1);
         }
         (curve, most)
     }
@@ -146,6 +185,14 @@ mod tests {
         ]
     }
 
+    fn off_ns(truth: Truth) -> u64 {
+        match truth {
+            Truth::Ran => 0,
+            Truth::Preempted(ns) | Truth::Unknown(ns) => ns,
+            Truth::Slept(ns, ready) => ns + ready,
+        }
+    }
+
     fn record(to: &mut Suspensions, number: u64, truth: Truth) {
         let (off, known) = match truth {
             Truth::Ran => (OFF_CPU_NS, None),
@@ -153,7 +200,8 @@ mod tests {
             Truth::Slept(ns, ready) => (ns + ready, Some((Some(2), Some(ready)))),
             Truth::Unknown(ns) => (ns, None),
         };
-        to.record(number, number * 100 * MS, off, known, KEEP);
+        let at_ns = number * 100 * MS;
+        to.record(Ended { number, at_ns, off_ns: off, known, tells: true }, KEEP);
     }
 
     proptest! {
@@ -164,7 +212,7 @@ mod tests {
             for (number, truth) in truths.iter().enumerate() {
                 record(&mut suspensions, number as u64 + 1, *truth);
             }
-            let (curve, most) = suspensions.curve(0, truths.len() as u64, KEEP);
+            let (curve, most) = suspensions.curve(0, KEEP);
             let slept: Vec<u64> =
                 truths.iter().map(|t| if let Truth::Slept(ns, _) = t { *ns } else { 0 }).collect();
             let any = slept.iter().any(|&ns| ns > 0);
@@ -175,6 +223,8 @@ mod tests {
             for (i, entry) in curve.most_ns.iter().enumerate() {
                 let sum = slept.windows(i + 1).map(|w| w.iter().sum::<u64>()).max().unwrap_or(0);
                 prop_assert!(*entry >= sum, "{} activations: {entry} < {sum}", i + 1);
+                let off: u64 = truths.windows(i + 1).map(|w| w.iter().map(|&t| off_ns(t)).sum()).max().unwrap_or(0);
+                prop_assert!(*entry <= 2 * off, "{} activations: {entry} > {off}", i + 1);
                 if suspensions.undecided.is_none() {
                     prop_assert_eq!(*entry, sum);
                 }
@@ -191,7 +241,7 @@ mod tests {
         for number in 1..100 {
             record(&mut suspensions, number, Truth::Preempted(number * MS));
         }
-        assert_eq!(suspensions.curve(0, 99, KEEP), (CostCurve::default(), 0));
+        assert_eq!(suspensions.curve(0, KEEP), (CostCurve::default(), 0));
     }
 
     #[test]
@@ -199,11 +249,32 @@ mod tests {
         let mut suspensions = Suspensions::default();
         record(&mut suspensions, 1, Truth::Unknown(20 * MS));
         record(&mut suspensions, 2, Truth::Preempted(9 * MS));
-        let (curve, most) = suspensions.curve(0, 2, KEEP);
+        let (curve, most) = suspensions.curve(0, KEEP);
         assert_eq!((curve.most_ns, most), (vec![20 * MS, 20 * MS], 1));
         let later_ns = 100 * MS + KEEP.horizon_ns.unwrap_or(0) + 1;
-        assert_eq!(suspensions.curve(later_ns, 2, KEEP).1, 0);
+        assert_eq!(suspensions.curve(later_ns, KEEP).1, 0);
         record(&mut suspensions, 3, Truth::Preempted(10 * MS));
-        assert_eq!(suspensions.curve(0, 3, KEEP), (CostCurve::default(), 0));
+        assert_eq!(suspensions.curve(0, KEEP), (CostCurve::default(), 0));
+    }
+
+    #[test]
+    fn one_that_gave_the_cpu_up_for_who_knows_how_long_is_decided_by_its_like() {
+        let mut suspensions = Suspensions::default();
+        let open = |to: &mut Suspensions, number| {
+            let known = Some((Some(3), None));
+            to.record(Ended { number, at_ns: number * MS, off_ns: 30 * MS, known, tells: true }, KEEP);
+        };
+        open(&mut suspensions, 1);
+        record(&mut suspensions, 2, Truth::Preempted(40 * MS));
+        assert_eq!((suspensions.curve(0, KEEP).0.most_ns[0], suspensions.curve(0, KEEP).1), (30 * MS, 3));
+        record(&mut suspensions, 3, Truth::Slept(20 * MS, 10 * MS));
+        assert_eq!((suspensions.curve(0, KEEP).0.most_ns[0], suspensions.curve(0, KEEP).1), (20 * MS, 2));
+        // So many in a row for which the source would have told.
+        let mut suspensions = Suspensions::default();
+        open(&mut suspensions, 1);
+        (2..=SPOKEN).for_each(|number| record(&mut suspensions, number, Truth::Ran));
+        assert_eq!(suspensions.curve(0, KEEP).1, 3);
+        record(&mut suspensions, SPOKEN + 1, Truth::Ran);
+        assert_eq!(suspensions.curve(0, KEEP).1, 0);
     }
 }
