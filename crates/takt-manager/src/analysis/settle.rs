@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use super::components::Component;
-use super::{Analysis, Bound, Method};
+use super::{Analysis, Bound};
 use crate::curves::Flows;
 
 /// Fixed points are looked for in at most so many rounds; a component that has not settled then is taken as unbounded.
@@ -85,7 +85,7 @@ impl Analysis<'_> {
             touched: vec![false; self.workload.executors.len()],
         };
         for &number in &component.callbacks {
-            state.responses[number] = Some(Bound { ns: 0, by: Method::Ecrts19 });
+            state.responses[number] = Some(Bound::NONE);
             open.dirty[number] = true;
         }
         for &server in &component.servers {
@@ -170,19 +170,19 @@ impl Analysis<'_> {
         let mut full = root.clone();
         // The same unless something comes from the executor itself.
         let mut inside: Option<Flows> = None;
-        for (publisher, times) in &callback.inputs {
+        for (publisher, counts) in &callback.inputs {
             let same = callbacks[*publisher].server == callback.server;
             let from = state.full[*publisher].as_ref()?;
             let delay = state.responses[*publisher]?.ns + if same { 0 } else { self.transport_ns };
             match (&state.inside[*publisher], same) {
-                (Some(within), true) => inside.get_or_insert_with(|| full.clone()).add(within, 0, *times),
+                (Some(within), true) => inside.get_or_insert_with(|| full.clone()).add(within, 0, counts),
                 _ => {
                     if let Some(inside) = &mut inside {
-                        inside.add(from, delay, *times);
+                        inside.add(from, delay, counts);
                     }
                 }
             }
-            full.add(from, delay, *times);
+            full.add(from, delay, counts);
         }
         let full = Rc::new(full);
         Some((inside.map_or_else(|| full.clone(), Rc::new), full))

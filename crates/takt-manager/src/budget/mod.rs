@@ -143,10 +143,10 @@ impl<'a, 'w> Search<'a, 'w> {
     fn try_guarantee(&mut self, chain: &Request<'_>) -> Result<ChainBound, Refusal> {
         let workload = self.analysis.workload();
         let servers = self.servers(chain);
-        if let Some(lost) = servers.iter().find(|s| workload.executors[**s].thread.is_none()) {
+        if let Some(lost) = servers.iter().find(|s| workload.executors[**s].threads.is_empty()) {
             return Err(Refusal {
                 why: format!(
-                    "{}, which influences it, has no single living thread to give a budget to",
+                    "{}, which influences it, has no living thread to give a budget to",
                     workload.executors[*lost].name
                 ),
                 bound: None,
@@ -427,13 +427,14 @@ pub fn worst(
     worst
 }
 
-/// What a periodic resource supplies at least in an interval: the crate's supply-bound function.
+/// What a periodic resource supplies at least in an interval (Shin and Lee, RTSS 2003).
 fn supplied_ns(budget_ns: u64, period_ns: u64, interval_ns: u64) -> u64 {
-    use response_time_analysis::supply::{Periodic, SupplyBound};
-    use response_time_analysis::time::{Duration, Service};
     if budget_ns == 0 || budget_ns > period_ns {
         return 0;
     }
-    let supply = Periodic::new(Service::from(budget_ns), Duration::from(period_ns));
-    supply.provided_service(Duration::from(interval_ns)).into()
+    let slack = period_ns - budget_ns;
+    let Some(rest) = interval_ns.checked_sub(slack) else { return 0 };
+    let whole = rest / period_ns;
+    let more = interval_ns.saturating_sub(2 * slack + period_ns.saturating_mul(whole)).min(budget_ns);
+    budget_ns.saturating_mul(whole).saturating_add(more)
 }

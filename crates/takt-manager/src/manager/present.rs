@@ -148,7 +148,18 @@ pub(super) fn within(now: &Workload, planned: &Workload) -> bool {
             let cost: &Arc<Cost> = &now.cost;
             now.server == planned.server
                 && now.timer == planned.timer
-                && now.inputs == planned.inputs
+                && now.inputs.len() == planned.inputs.len()
+                && now
+                    .inputs
+                    .iter()
+                    .zip(&planned.inputs)
+                    .all(|(now, planned)| now.0 == planned.0 && now.1.within(&planned.1))
+                && match (&now.suspension, &planned.suspension) {
+                    (Some(now), Some(planned)) => {
+                        now.times <= planned.times && now.most.within(&planned.most)
+                    }
+                    (now, _) => now.is_none(),
+                }
                 && now.trouble == planned.trouble
                 && now.name == planned.name
                 && cost.within(&planned.cost)

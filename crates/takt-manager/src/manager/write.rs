@@ -101,7 +101,7 @@ pub(super) fn reservations(
         .enumerate()
         .filter(|(number, _)| budgets_ns[*number] > 0)
         .filter_map(|(number, server)| {
-            let id = server.thread?;
+            let id = *server.threads.first()?;
             let thread = model.threads.get(id.0)?;
             Some(Reservation {
                 thread: id,
