@@ -12,6 +12,7 @@ pub mod curves;
 pub mod degrade;
 pub mod enact;
 pub mod goals;
+pub mod learn;
 pub mod live;
 pub mod manager;
 pub mod partition;

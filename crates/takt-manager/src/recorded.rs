@@ -116,7 +116,7 @@ impl Recorded {
     }
 }
 
-fn read<S: Source>(mut source: S, mut sink: impl FnMut(Event)) -> Result<(), Error<S::Error>> {
+pub(crate) fn read<S: Source>(mut source: S, mut sink: impl FnMut(Event)) -> Result<(), Error<S::Error>> {
     while !source.ended() {
         // Portions come until the end; a recording never waits.
         source.poll(&mut sink).map_err(Error::Source)?;

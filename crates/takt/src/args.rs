@@ -69,6 +69,8 @@ pub enum Command {
     },
     /// Record the cameras of a configuration to MCAP, for replay and for Foxglove
     Record(Record),
+    /// Learn which parts of the pictures of standing cameras never have depth, while nobody is there
+    Background(Background),
     /// Serve simulated EtherCAT devices at an interface, for any master
     Segment(Segment),
     /// Capture EtherCAT traffic, and find who is to blame for slow, late and missing frames of any master
@@ -82,6 +84,16 @@ pub enum Command {
     Manage(Manage),
     /// Run processes that behave like ROS 2 nodes, with known costs, for the latency manager
     Workload(Workload),
+    /// Print completions for a shell: takt completions bash > /etc/bash_completion.d/takt
+    Completions {
+        /// Which shell
+        shell: clap_complete::Shell,
+    },
+    /// Print a manual page: takt man | man -l -
+    Man {
+        /// Of this command (bench-cell, run); without, of takt itself
+        page: Option<String>,
+    },
     /// Work on a GPU: what a load starts as a process of its own
     #[command(name = takt_gpu::interference_process::SUBCOMMAND, hide = true)]
     GpuLoad {
@@ -100,6 +112,14 @@ fn positive_seconds(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(seconds) if seconds > 0.0 && seconds <= 86_400.0 * 40.0 => Ok(seconds),
         _ => Err("accepted are numbers above 0, at most 40 days".to_owned()),
+    }
+}
+
+/// Goals files hold at most a thousand chains.
+fn chain_count(text: &str) -> Result<usize, String> {
+    match text.parse::<usize>() {
+        Ok(count) if (1..=1000).contains(&count) => Ok(count),
+        _ => Err("accepted are 1 to 1000".to_owned()),
     }
 }
 
@@ -298,8 +318,18 @@ pub struct Segment {
 /// `takt manage`
 #[derive(Debug, clap::Args)]
 pub struct Manage {
-    /// Goals file (TOML): chains, their goals, one degradation order
+    /// Goals file (TOML): chains, their goals, one degradation order; with --learn the new file to write
     pub goals: Option<PathBuf>,
+    /// Needs no goals and changes nothing: prints the graph and the chains with their measured latencies, and writes a goals file
+    /// to begin from (takt-goals.toml, or the next free number). Of a command, of --pid, --trace or --lttng, or of all ROS 2 processes that run
+    #[arg(long, conflicts_with_all = ["observe", "soft", "metrics", "screen", "log", "restore", "state"])]
+    pub learn: bool,
+    /// With --learn: chains at most, those across most executors first
+    #[arg(long, value_name = "N", default_value_t = 16, requires = "learn", value_parser = chain_count)]
+    pub chains: usize,
+    /// With --learn: replace the goals file that is there
+    #[arg(long, requires = "learn")]
+    pub overwrite: bool,
     /// Only look: the model, the bounds, and what would be done
     #[arg(long)]
     pub observe: bool,
@@ -530,6 +560,19 @@ pub struct Record {
     /// Stop after so many seconds; without, Ctrl-C stops
     #[arg(long, value_parser = positive_seconds)]
     pub seconds: Option<f64>,
+}
+
+/// `takt background`
+#[derive(Debug, clap::Args)]
+pub struct Background {
+    /// Configuration file (TOML); nobody may stand in the pictures, and the robot only where it always has depth
+    pub config: PathBuf,
+    /// Folder for the backgrounds, one file a camera
+    #[arg(long)]
+    pub out: PathBuf,
+    /// How long to look, seconds
+    #[arg(long, value_parser = positive_seconds, default_value_t = 10.0)]
+    pub seconds: f64,
 }
 
 /// `takt simulate`

@@ -196,3 +196,40 @@ fn any_robot_runs_from_its_file_and_leaves_a_verdict() {
         refusal(&output);
     }
 }
+
+#[test]
+fn a_standing_camera_learns_what_never_has_depth_and_the_cell_takes_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let shipped = fs::read_to_string(crate::takt::root().join("robots/synthetic.toml")).unwrap();
+    // One camera stands still, and a reflection hides a part of its picture for good.
+    let glare = "flaws.events = [{ what = { glare = { share = 0.1 } }, from_s = 0.0, to_s = 1e6 }]\nmin_depth_m = 0.2";
+    let standing = shipped.replacen("mount = { frame = \"tcp\"", "mount = { frame = \"base\"", 1);
+    let standing = standing.replacen("min_depth_m = 0.2", glare, 1);
+    let cell = folder.path().join("cell.toml");
+    fs::write(&cell, &standing).unwrap();
+    let (cell, out) = (cell.to_str().unwrap(), folder.path().join("backgrounds"));
+    let learned =
+        run(["background", cell, "--seconds", "6", "--out", out.to_str().unwrap()]).output().unwrap();
+    let said = String::from_utf8(learned.stdout).unwrap();
+    assert!(learned.status.success(), "{said}{}", String::from_utf8_lossy(&learned.stderr));
+    assert_eq!(said.matches("it rides on the robot").count(), 4, "{said}");
+    let text = fs::read_to_string(out.join("front.toml")).unwrap();
+    let samples: Vec<char> = text.chars().filter(|c| matches!(c, '#' | '.')).collect();
+    let share = samples.iter().filter(|c| **c == '#').count() as f64 / samples.len() as f64;
+    assert!((0.05..0.2).contains(&share), "a tenth was hidden: {share}\n{said}");
+
+    let runs = folder.path().join("runs");
+    let with = |background: &str| {
+        let sensor = format!("sensor = {{ background = \"{background}\" }}\n[cameras.source]\nbackend");
+        fs::write(cell, standing.replacen("[cameras.source]\nbackend", &sensor, 1)).unwrap();
+        run(["run", cell, "--seconds", "1", "--view", "none", "--runs", runs.to_str().unwrap()])
+            .output()
+            .unwrap()
+    };
+    let accepted = with("backgrounds/front.toml");
+    assert_ne!(accepted.status.code(), Some(2), "{}", String::from_utf8_lossy(&accepted.stderr));
+    fs::write(out.join("short.toml"), text.replacen("#", "", 1)).unwrap();
+    let refused = with("backgrounds/short.toml");
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(refused.status.code() == Some(2) && said.contains("learn it again"), "{said}");
+}

@@ -176,3 +176,26 @@ fn folders_that_are_none_or_taken() {
     has(&said, &["taken", "never overwritten"]);
     assert_eq!(fs::read_dir(&taken).unwrap().count(), 0);
 }
+
+#[test]
+fn completions_and_manual_pages_are_what_their_readers_take() {
+    let desk = Desk::new();
+    let script = desk.path("takt.bash");
+    let bash = run(["completions", "bash"]).output().unwrap();
+    assert!(bash.status.success());
+    fs::write(&script, &bash.stdout).unwrap();
+    // The shell itself completes: what starts with "ben" is "bench".
+    let asked = format!(
+        "source {} && COMP_WORDS=(takt ben) COMP_CWORD=1 && _takt takt ben takt && echo \"${{COMPREPLY[*]}}\"",
+        script.display()
+    );
+    let answer = std::process::Command::new("bash").args(["-c", &asked]).output().unwrap();
+    assert_eq!(takt::stdout(&answer).trim(), "bench", "{}", takt::stderr(&answer));
+
+    let page = takt::stdout(&run(["man", "manage"]).output().unwrap());
+    assert!(page.contains(".SH SYNOPSIS") && page.contains("reservations"), "{page}");
+    assert!(takt::stdout(&run(["man"]).output().unwrap()).contains("takt"));
+    let none = run(["man", "submarine"]).output().unwrap();
+    assert_eq!(none.status.code(), Some(2));
+    assert!(takt::stderr(&none).contains("bench-cell"), "{}", takt::stderr(&none));
+}

@@ -1,5 +1,6 @@
 //! The safety cell in the lab: run it, keep its samples, sum them up, compare policies under interference.
 
+pub mod background;
 pub mod bench;
 pub mod collector;
 pub mod designs;

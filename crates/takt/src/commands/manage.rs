@@ -54,7 +54,12 @@ pub fn run(args: &args::Manage) -> CommandResult {
             "--screen: standard input and output are not both a terminal; leave it out for the log".into()
         );
     }
-    let path = args.goals.as_ref().ok_or("which goals? takt manage GOALS.toml -- ros2 launch …")?;
+    if args.learn {
+        return super::learn::run(args);
+    }
+    let path = args.goals.as_ref().ok_or(
+        "which goals? takt manage GOALS.toml -- ros2 launch …; without any yet: takt manage --learn -- ros2 launch …",
+    )?;
     let goals = Goals::read(path)?;
     if let Some(folder) = &args.trace {
         return examine(args, &goals, folder);
@@ -311,7 +316,7 @@ fn report(args: &args::Manage, finished: &Finished) -> Result<(), Box<dyn std::e
     Ok(())
 }
 
-fn write_dot(args: &args::Manage, model: &Model) -> Result<(), String> {
+pub(super) fn write_dot(args: &args::Manage, model: &Model) -> Result<(), String> {
     let Some(path) = &args.dot else { return Ok(()) };
     let dot = model.to_dot(takt_model::DotOptions::default());
     takt_files::create_output(path)

@@ -1,5 +1,6 @@
 //! One file a command.
 
+pub mod background;
 pub mod bench;
 pub mod bench_daq;
 pub mod bench_faults;
@@ -11,11 +12,13 @@ pub mod campaign;
 pub mod check;
 mod child;
 pub mod compare;
+pub mod completions;
 pub mod demo;
 pub mod doctor;
 pub mod ethercat;
 pub mod export;
 pub mod kernels;
+pub mod learn;
 pub mod manage;
 pub mod record;
 pub mod report;

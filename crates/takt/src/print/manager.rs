@@ -74,7 +74,7 @@ fn words(state: &ChainState) -> String {
 }
 
 /// Vertices are callbacks, edges are topics between them.
-fn graph(model: &Model) -> Value {
+pub(super) fn graph(model: &Model) -> Value {
     let vertices = model.callbacks.iter().enumerate().map(|(id, callback)| {
         json!({
             "id": id,

@@ -3,6 +3,7 @@
 mod campaign;
 mod cell;
 mod kernels;
+pub mod learn;
 mod manager;
 mod robot;
 mod trace;

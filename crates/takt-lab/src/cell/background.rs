@@ -1,0 +1,113 @@
+//! `takt background`: which parts of the pictures of standing cameras never have depth, learned while nobody is there.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use takt_link_camera::{CameraFeed, FeedOptions, FeedState, Frame};
+use takt_perception::{BackgroundLearner, FramePose, FrameView, MountFrame};
+use takt_robot_cell::CellError;
+use takt_rt::exchange::Reader;
+
+use super::CellFile;
+use crate::LabError;
+
+/// What became of one camera.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Learned {
+    /// Name of the camera.
+    pub camera: String,
+    /// Its file and the share of its samples that never have depth, 0..1; else why there is none.
+    pub outcome: Result<(PathBuf, f32), String>,
+}
+
+struct Camera {
+    name: String,
+    feed: CameraFeed,
+    frames: Reader<Frame>,
+    last: u64,
+    pose: FramePose,
+    /// Learning, or why it has ended.
+    learner: Result<BackgroundLearner, String>,
+}
+
+/// Looks for `seconds` at the pictures of all cameras that stand still, and writes `NAME.toml` for each into `folder`; a file that is there
+/// is replaced.
+///
+/// Nothing is asked of the robot: it must stand outside of the pictures, or where it always has depth, because the place that it
+/// hides is learned as it looks.
+///
+/// # Errors
+/// A camera that cannot be opened or a file that cannot be written. A camera that learned nothing says so in its [`Learned`].
+pub fn learn(
+    file: &CellFile,
+    folder: &Path,
+    seconds: f64,
+    stop: &AtomicBool,
+) -> Result<Vec<Learned>, LabError> {
+    fs::create_dir_all(folder).map_err(LabError::io(folder))?;
+    let config = file.cell().perception_in_force();
+    let mut outcomes = Vec::new();
+    let mut cameras = Vec::new();
+    for (index, camera) in file.cameras.iter().enumerate() {
+        if camera.mount.frame != MountFrame::Base {
+            let why = "it rides on the robot: only a camera with mount.frame = \"base\" has a background";
+            outcomes.push(Learned { camera: camera.name.clone(), outcome: Err(why.to_owned()) });
+            continue;
+        }
+        let mount = camera.mount.isometry();
+        let pose: takt_link_camera::PoseSource = std::sync::Arc::new(move |_| mount);
+        let started =
+            CameraFeed::start(index as u32, &camera.source, Some(pose.into()), 1, FeedOptions::default());
+        let (feed, readers) = started
+            .map_err(|source| LabError::Cell(CellError::Camera { name: camera.name.clone(), source }))?;
+        let learner = BackgroundLearner::new(&config, index as u32, &feed.intrinsics())
+            .map_err(|error| LabError::Config(error.to_string()))?;
+        let frames = readers.into_iter().next().ok_or_else(|| LabError::internal("frames"))?;
+        let pose = FramePose::new(mount, nalgebra::Isometry3::identity());
+        cameras.push(Camera { name: camera.name.clone(), feed, frames, last: 0, pose, learner: Ok(learner) });
+    }
+    let until = Instant::now() + Duration::from_secs_f64(seconds);
+    while !stop.load(Ordering::Acquire) && Instant::now() < until {
+        let mut living = 0;
+        for camera in &mut cameras {
+            let ended = matches!(camera.feed.state(), FeedState::Ended | FeedState::Failed);
+            camera.look();
+            living += usize::from(!ended && camera.learner.is_ok());
+        }
+        if living == 0 {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    for mut camera in cameras {
+        camera.feed.stop();
+        let outcome = match camera.learner.and_then(BackgroundLearner::finish) {
+            Ok(background) => {
+                let path = folder.join(format!("{}.toml", camera.name));
+                let text = background.to_text().map_err(LabError::Config)?;
+                takt_files::write(&path, text).map_err(LabError::io(&path))?;
+                Ok((path, background.share()))
+            }
+            Err(why) => Err(why),
+        };
+        outcomes.push(Learned { camera: camera.name, outcome });
+    }
+    Ok(outcomes)
+}
+
+impl Camera {
+    fn look(&mut self) {
+        let frame = self.frames.read().value;
+        if frame.sequence == self.last || frame.sequence == 0 {
+            return;
+        }
+        self.last = frame.sequence;
+        if let Ok(learner) = &mut self.learner
+            && let Err(why) = learner.add(&FrameView::from(frame), &self.pose)
+        {
+            self.learner = Err(why);
+        }
+    }
+}

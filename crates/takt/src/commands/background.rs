@@ -1,0 +1,30 @@
+//! `takt background`
+
+use std::process::ExitCode;
+
+use takt_lab::cell::CellFile;
+use takt_lab::cell::background::learn;
+
+use super::{CommandResult, stop_flag};
+use crate::args::Background;
+
+pub fn run(args: &Background) -> CommandResult {
+    let file = CellFile::load(&args.config)?;
+    let stop = stop_flag()?;
+    let mut written = 0;
+    for learned in learn(&file, &args.out, args.seconds, &stop)? {
+        match learned.outcome {
+            Ok((path, share)) => {
+                written += 1;
+                let share = f64::from(share) * 100.0;
+                println!(
+                    "{}: {share:.1} % of the picture never have depth. Put background = \"{}\" into `sensor` of this camera",
+                    learned.camera,
+                    path.display()
+                );
+            }
+            Err(why) => println!("{}: nothing learned: {why}", learned.camera),
+        }
+    }
+    Ok(if written > 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}

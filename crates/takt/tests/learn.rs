@@ -1,0 +1,100 @@
+//! `takt manage --learn` through the command line: what it writes is what `takt manage` takes.
+
+#![allow(clippy::unwrap_used)]
+
+mod takt;
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use serde_json::Value;
+use takt::{TAKT, alone, goals_of, has, json, refusal, root, stderr, stdout, takt as run};
+
+fn strings<'v>(values: &'v Value, key: &str) -> Vec<&'v str> {
+    values.as_array().unwrap().iter().map(|value| value[key].as_str().unwrap()).collect()
+}
+
+#[test]
+fn a_system_without_goals_is_learnt_and_its_goals_file_is_taken_as_it_is() {
+    let _machine = alone();
+    let desk = tempfile::tempdir().unwrap();
+    let dot = desk.path().join("graph.dot");
+    let mut command = run(["manage", "--learn", "--json", "--dot"]);
+    command.arg(&dot).args(["--", TAKT, "workload", "--seconds", "9"]).current_dir(desk.path());
+    let learnt = json(&command.output().unwrap());
+    let chains = learnt["chains"].as_array().unwrap();
+    assert!(!chains.is_empty() && chains.len() <= 16, "{chains:#?}");
+    // The chain of the shipped goals from the laser to the localization, across two processes.
+    let ends: Vec<(&str, &str)> =
+        strings(&learnt["chains"], "start").into_iter().zip(strings(&learnt["chains"], "end")).collect();
+    assert!(ends.iter().any(|(start, _)| *start == "/laser_driver source /scan"), "{ends:?}");
+    // Those across most executors first, and each has what it was measured by.
+    for chain in chains.iter().filter(|chain| chain["completions"].as_u64().unwrap() > 0) {
+        let [median, worst, goal] =
+            ["median_ms", "worst_ms", "goal_ms"].map(|key| chain[key].as_f64().unwrap());
+        assert!(0.0 < median && median <= worst && worst < goal, "{chain:#}");
+        assert!(chain["state"] == "guaranteed" || !chain["why"].as_str().unwrap().is_empty(), "{chain:#}");
+        assert!(chain["state"] != "guaranteed" || chain["bound_ms"].as_f64().unwrap() <= goal, "{chain:#}");
+    }
+    assert!(
+        chains.iter().filter(|chain| chain["completions"].as_u64().unwrap() > 3).count() >= 3,
+        "{chains:#?}"
+    );
+    assert!(fs::read_to_string(&dot).unwrap().starts_with("digraph"));
+    assert!(!learnt["graph"]["edges"].as_array().unwrap().is_empty());
+
+    // Unchanged through the manager: every chain of it is found.
+    let goals = desk.path().join(learnt["goals_file"].as_str().unwrap());
+    assert_eq!(fs::read_to_string(&goals).unwrap(), learnt["goals"].as_str().unwrap());
+    let mut command = run(["manage", "--observe", "--json"]);
+    command.arg(&goals).args(["--", TAKT, "workload", "--seconds", "9"]);
+    let seen = json(&command.output().unwrap());
+    let names: BTreeSet<&str> = strings(&seen["status"]["chains"], "name").into_iter().collect();
+    let with_goal = chains.iter().filter(|chain| !chain["goal_ms"].is_null());
+    let expected: BTreeSet<&str> = with_goal.map(|chain| chain["name"].as_str().unwrap()).collect();
+    assert_eq!(names, expected);
+    for chain in seen["status"]["chains"].as_array().unwrap() {
+        assert_ne!(chain["state"], "not_found", "{chain:#}");
+    }
+
+    // The next one gets a name of its own; one that is there is not touched unless that is said.
+    let trace = root().join("crates/takt-ros/tests/data/caret-end-to-end");
+    let learn = |more: &[&str]| {
+        let mut command = run(["manage", "--learn", "--trace"]);
+        command.arg(&trace).args(more).current_dir(desk.path()).output().unwrap()
+    };
+    let output = learn(&[]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    has(&stdout(&output), &["takt-goals-2.toml", "/topic3", "goal"]);
+    let before = fs::read(&goals).unwrap();
+    has(&refusal(&learn(&["takt-goals.toml"])), &["takt-goals.toml is there already", "--overwrite"]);
+    assert_eq!(fs::read(&goals).unwrap(), before);
+    assert!(learn(&["takt-goals.toml", "--overwrite"]).status.success());
+    assert_ne!(fs::read(&goals).unwrap(), before);
+    let mut command = run(["manage", "--json", "--trace"]);
+    let examined = json(&command.arg(&trace).arg(&goals).output().unwrap());
+    let states = examined["plan"]["chains"].to_string();
+    assert!(!states.contains("not_found"), "{states}");
+}
+
+#[test]
+fn refusals_of_learning_name_the_way_out() {
+    let desk = tempfile::tempdir().unwrap();
+    let refused = |args: &[&str], words: &[&str]| {
+        let mut command = run(["manage", "--learn"]);
+        has(&refusal(&command.args(args).current_dir(desk.path()).output().unwrap()), words);
+    };
+    refused(&["--", "/no/such/program"], &["/no/such/program"]);
+    refused(&["no/such/goals.toml", "--", "true"], &["no folder"]);
+    refused(&["--", "true"], &["nothing was seen"]);
+    refused(&["--observe", "--", "true"], &["--observe"]);
+    refused(&["--chains", "0", "--", "true"], &["1 to 1000"]);
+    refused(&["--pid", "1", "--", "true"], &["give one of them"]);
+    // Nothing was written, and goals that are there are named before anything is started.
+    assert_eq!(fs::read_dir(desk.path()).unwrap().count(), 0);
+    let goals = goals_of(desk.path(), "a", ["/a", "/b"], "5 ms");
+    refused(&[goals.to_str().unwrap(), "--", "touch", "started"], &["--overwrite"]);
+    assert!(!desk.path().join("started").exists());
+    let output = run(["manage", "--overwrite"]).output().unwrap();
+    has(&refusal(&output), &["--learn"]);
+}
