@@ -306,10 +306,28 @@ impl Extractor {
             probable.gap();
         }
         callback.publishes = before.publishes;
-        callback.publishes.iter_mut().for_each(|edge| edge.arrivals.gap());
+        callback.publishes.iter_mut().for_each(Edge::gap);
         callback.activations = before.activations;
         callback.symbol = callback.symbol.take().or(before.symbol);
         self.counters.succeeded += 1;
+    }
+}
+
+/// Messages of activations in a row are counted up to so many.
+const COUNTED: usize = 33;
+
+impl Edge {
+    /// Messages may be missing here.
+    pub(super) fn gap(&mut self) {
+        self.arrivals.gap();
+        self.counts.gap();
+    }
+
+    /// Messages of so many activations in a row, at most: as far as they were counted.
+    pub(super) fn most_in_a_row(&self, activations: u64) -> Vec<u64> {
+        let spans = self.counts.curve(activations).least_span_ns;
+        let known = spans.last().copied().unwrap_or(0).min(2 * COUNTED as u64);
+        (1..=known).map(|n| 1 + spans.partition_point(|span| *span < n) as u64).collect()
     }
 }
 
@@ -325,7 +343,8 @@ pub(super) fn edge_to(
         None => {
             let last = callback.activations.wrapping_sub(1);
             let most = GreatestRecorder::default();
-            let edge = Edge { topic, publications: 0, activations: 0, last, now: 0, most, arrivals };
+            let counts = ArrivalRecorder::new(COUNTED, None, callback.activations);
+            let edge = Edge { topic, publications: 0, activations: 0, last, now: 0, most, arrivals, counts };
             callback.publishes.push(edge);
             callback.publishes.len() - 1
         }
@@ -352,6 +371,7 @@ pub(super) fn add_edge(
     edge.now += 1;
     edge.most.record(at_ns, edge.now, horizon_ns);
     edge.arrivals.record(at_ns);
+    edge.counts.record(activation);
 }
 
 pub(super) fn ran_on(callback: &mut CallbackState, thread: usize) {

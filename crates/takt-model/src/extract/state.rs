@@ -255,6 +255,8 @@ pub(crate) struct Edge {
     pub most: GreatestRecorder,
     /// Messages, as they were published.
     pub arrivals: ArrivalRecorder,
+    /// The same over activations instead of time: how many messages so many activations in a row send.
+    pub counts: ArrivalRecorder,
 }
 
 #[derive(Debug)]

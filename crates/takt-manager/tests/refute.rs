@@ -1,0 +1,68 @@
+//! Simulations that refute: no random system may ever exceed its bounds, and what the analysis was before does.
+//!
+//! `cargo test -p takt-manager --test refute -- --ignored --nocapture` checks 10,000 systems.
+
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{Checked, check};
+use takt_manager::simulate::Features;
+
+const SECOND_NS: u64 = 1_000_000_000;
+
+const NONE: Features =
+    Features { bursts: false, suspension: false, kinds: false, threads: false, joins: false };
+
+fn all(seeds: std::ops::Range<u64>, features: Features, old: bool) -> (Checked, Vec<String>) {
+    let mut sum = Checked::default();
+    let mut failures = Vec::new();
+    for seed in seeds {
+        match check(seed, SECOND_NS / 2, features, old) {
+            Ok(one) => {
+                sum.bounded += one.bounded;
+                sum.unbounded += one.unbounded;
+                sum.completions += one.completions;
+                sum.closest_percent = sum.closest_percent.max(one.closest_percent);
+            }
+            Err(why) => failures.push(why),
+        }
+    }
+    (sum, failures)
+}
+
+fn holds(seeds: std::ops::Range<u64>, features: Features) {
+    let (sum, failures) = all(seeds.clone(), features, false);
+    println!("{features:?}, {seeds:?}: {sum:?}");
+    assert!(failures.is_empty(), "{} of {seeds:?}: {:#?}", failures.len(), &failures[..failures.len().min(10)]);
+    assert!(sum.bounded > sum.unbounded / 3 && sum.completions > 1000 && sum.closest_percent > 60, "{sum:?}");
+}
+
+#[test]
+fn plain_systems_never_exceed_their_bounds() {
+    holds(0..100, NONE);
+}
+
+#[test]
+fn no_system_exceeds_its_bounds() {
+    holds(1000..1200, Features::ALL);
+}
+
+/// The bounds of before are refuted, by each of what they did not know.
+#[test]
+fn the_analysis_that_did_not_know_of_them_is_refuted() {
+    let only = |features: Features, seeds| {
+        let refuted = all(seeds, features, true).1.len();
+        println!("{features:?}: {refuted} systems exceed the bounds of before");
+        assert!(refuted > 0, "{features:?}");
+    };
+    only(Features { bursts: true, ..NONE }, 0..60);
+    only(Features { suspension: true, ..NONE }, 0..60);
+    only(Features { kinds: true, ..NONE }, 0..60);
+}
+
+#[test]
+#[ignore = "minutes"]
+fn ten_thousand_systems_never_exceed_their_bounds() {
+    holds(10_000..20_000, Features::ALL);
+}
