@@ -17,7 +17,7 @@ use std::collections::VecDeque;
 
 use takt_model::{
     ArrivalCurve, Callback, CallbackGroup, CallbackId, CallbackKind, CostCurve, Executor, ExecutorId,
-    ExecutorKind, Model, Node, NodeId, Outside, Output, Thread, ThreadId, ThreadRole, Topic, TopicId,
+    ExecutorKind, Model, Node, NodeId, Output, Outside, Thread, ThreadId, ThreadRole, Topic, TopicId,
 };
 
 pub use engine::{Observed, Traceable, Traced, simulate, simulate_on, traced};
@@ -268,7 +268,9 @@ impl System {
             callbacks.map(|c| CallbackId(*c)).collect()
         };
         let groups = executor.reentrant.iter().enumerate();
-        groups.map(|(group, reentrant)| CallbackGroup { callbacks: of(group), reentrant: *reentrant }).collect()
+        groups
+            .map(|(group, reentrant)| CallbackGroup { callbacks: of(group), reentrant: *reentrant })
+            .collect()
     }
 
     /// Activations of every callback in a long time, so that counts agree along the graph.

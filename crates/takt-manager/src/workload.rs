@@ -1,14 +1,13 @@
 //! A snapshot of a running system in the form that the analysis takes.
 //!
-//! **Multi-threaded executors** are named as not analysable, even where all callbacks are of one mutually exclusive group and so run one
-//! after another. The group then hops from thread to thread, and each has a reservation of its own: one that wakes begins a new period, with
-//! a deadline a whole period away. The group's supply is therefore not that of a periodic resource, which is what both analyses need, however
-//! large the budgets are together. Callbacks behind such an executor can be analysed: their arrivals are those seen.
+//! **Multi-threaded executors** have a reservation for each of their threads; all threads that serve them must be known.
+//! **Events executors**: their timers enter the queue through a thread of `rclcpp` that has no reservation; the time that this takes is taken to be
+//! nothing, as that of the middleware's threads is.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use takt_model::{Callback, CallbackKind, ExecutorKind, Model, ThreadId};
+use takt_model::{Callback, CallbackKind, ExecutorKind, Model, Outside, ThreadId};
 
 use crate::analysis::Load;
 use crate::curves::{Cost, Counts, Spans};
@@ -166,17 +165,37 @@ fn server(model: &Model, number: usize) -> Server {
         .filter(|id| model.threads.get(id.0).is_some_and(|t| !t.ended))
         .collect();
     let several = executor.kind == ExecutorKind::MultiThreaded;
-    let threads = if living.len() == 1 { living } else { Vec::new() };
-    let threads = if several { Vec::new() } else { threads };
+    let threads = if living.len() == 1 || several { living } else { Vec::new() };
     let name = name(model, number);
     let callbacks =
         executor.callbacks.iter().map(|id| id.0).filter(|id| *id < model.callbacks.len()).collect::<Vec<_>>();
     let order = match executor.kind {
         ExecutorKind::Source | ExecutorKind::Task if callbacks.len() == 1 => Order::Alone,
         ExecutorKind::Events => Order::Fifo,
+        ExecutorKind::MultiThreaded => Order::Threads { excludes: excludes(executor, &callbacks) },
         _ => Order::WaitSet { timers_first: true },
     };
     Server { name, threads, order, callbacks }
+}
+
+/// Which callbacks never run while another one of a multi-threaded executor does. Where a group is not known, all are taken to be excluded: the
+/// longest wait.
+fn excludes(executor: &takt_model::Executor, callbacks: &[usize]) -> Vec<Vec<usize>> {
+    let group = |callback: usize| {
+        executor.groups.iter().position(|group| group.callbacks.iter().any(|c| c.0 == callback))
+    };
+    let groups: Vec<Option<usize>> = callbacks.iter().map(|callback| group(*callback)).collect();
+    let excluded = |own: Option<usize>, other: Option<usize>| match (own, other) {
+        (Some(own), Some(other)) => own == other && !executor.groups[own].reentrant,
+        _ => true,
+    };
+    groups
+        .iter()
+        .map(|own| {
+            let others = callbacks.iter().zip(&groups).filter(|(_, other)| excluded(*own, **other));
+            others.map(|(callback, _)| *callback).collect()
+        })
+        .collect()
 }
 
 /// What a person knows it by: its node, where all callbacks are of one, and its thread.
@@ -205,11 +224,6 @@ fn activity(
     let server = callback.executor.0.min(servers.len().saturating_sub(1));
     let mut trouble = match (model.executors.get(callback.executor.0), servers.get(callback.executor.0)) {
         (None, _) | (_, None) => Some("it belongs to no known executor".to_owned()),
-        (Some(e), _) if e.kind == ExecutorKind::MultiThreaded => Some(format!(
-            "a multi-threaded executor ({} threads) serves it: a reservation belongs to one thread, and the callback runs on whichever \
-                 takes it first. Use one single-threaded executor for each callback group",
-            e.threads.len()
-        )),
         (Some(_), Some(s)) if s.threads.is_empty() => Some("its thread has ended".to_owned()),
         _ => None,
     };
@@ -234,7 +248,13 @@ fn activity(
         servers.get(model.callbacks[p].executor.0).is_some_and(|s| !s.threads.is_empty())
             && model.callbacks[p].arrivals.seen > 0
     };
-    if publishers.is_empty() || !publishers.iter().all(|(p, _)| provisionable(*p)) {
+    // Others publish to it as well, whom nobody observes.
+    let outside = !publishers.is_empty()
+        && model
+            .topics
+            .iter()
+            .any(|topic| topic.outside != Outside::None && topic.subscribers.iter().any(|s| s.0 == number));
+    if publishers.is_empty() || outside || !publishers.iter().all(|(p, _)| provisionable(*p)) {
         measured_root(&mut activity, callback, reading);
         if !publishers.is_empty() {
             assumptions.push(format!(

@@ -26,10 +26,10 @@ const REFINEMENTS: usize = 8;
 
 /// One callback with its arrivals.
 #[derive(Debug)]
-struct Demand<'a> {
-    callback: usize,
-    activity: &'a Activity,
-    arrivals: Arrivals<'a>,
+pub(super) struct Demand<'a> {
+    pub callback: usize,
+    pub activity: &'a Activity,
+    pub arrivals: Arrivals<'a>,
 }
 
 impl Demand<'_> {
@@ -63,9 +63,9 @@ enum Interference {
 
 /// An executor's callbacks with their arrivals, without what is never activated.
 pub(super) struct Served<'a> {
-    workload: &'a Workload,
-    server: usize,
-    demands: Vec<Demand<'a>>,
+    pub(super) workload: &'a Workload,
+    pub(super) server: usize,
+    pub(super) demands: Vec<Demand<'a>>,
 }
 
 impl<'a> Served<'a> {
@@ -85,7 +85,7 @@ impl<'a> Served<'a> {
         Self { workload, server, demands }
     }
 
-    fn position(&self, callback: usize) -> Option<usize> {
+    pub(super) fn position(&self, callback: usize) -> Option<usize> {
         self.demands.iter().position(|demand| demand.callback == callback)
     }
 
@@ -104,6 +104,9 @@ impl<'a> Served<'a> {
     /// Response times of all callbacks.
     pub fn analyse(&self, on: Supply) -> Vec<Option<Bound>> {
         let executor = &self.workload.executors[self.server];
+        if let Order::Threads { excludes } = &executor.order {
+            return self.analyse_threads(on, executor.threads.len() as u64, excludes);
+        }
         let callbacks = executor.callbacks.iter();
         let Some(window) = self.window(on) else { return vec![None; executor.callbacks.len()] };
         let first_in_first_out = match executor.order {

@@ -24,6 +24,7 @@ mod counted;
 mod executor;
 mod settle;
 mod supply;
+mod threads;
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -35,6 +36,7 @@ use executor::Served;
 use settle::{Settled, State};
 pub use supply::Enforcement;
 use supply::Supply;
+pub use threads::DISPATCH_NS;
 
 /// Which analysis gave a bound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -43,8 +45,10 @@ pub enum Method {
     Ecrts19,
     /// Blass and others, RTSS 2021, busy-window-aware.
     Rtss21Bw,
-    /// Order of activation: events executors.
+    /// Order of activation, for events executors.
     Fifo,
+    /// Several threads under a reservation each.
+    Threads,
 }
 
 impl Method {
@@ -55,6 +59,7 @@ impl Method {
             Self::Ecrts19 => "ecrts19",
             Self::Rtss21Bw => "rtss21-bw",
             Self::Fifo => "fifo",
+            Self::Threads => "threads",
         }
     }
 }

@@ -5,6 +5,7 @@ use std::rc::Rc;
 use super::components::Component;
 use super::{Analysis, Bound};
 use crate::curves::Flows;
+use crate::workload::Order;
 
 /// Fixed points are looked for in at most so many rounds; a component that has not settled then is taken as unbounded.
 const ROUNDS: usize = 500;
@@ -171,9 +172,12 @@ impl Analysis<'_> {
         // The same unless something comes from the executor itself.
         let mut inside: Option<Flows> = None;
         for (publisher, counts) in &callback.inputs {
-            let same = callbacks[*publisher].server == callback.server;
+            // With several threads, instances of before a busy window's part under analysis count, too.
+            let threads = matches!(self.workload.executors[callback.server].order, Order::Threads { .. });
+            let same = callbacks[*publisher].server == callback.server && !threads;
+            let hop = callbacks[*publisher].server != callback.server;
             let from = state.full[*publisher].as_ref()?;
-            let delay = state.responses[*publisher]?.ns + if same { 0 } else { self.transport_ns };
+            let delay = state.responses[*publisher]?.ns + if hop { self.transport_ns } else { 0 };
             match (&state.inside[*publisher], same) {
                 (Some(within), true) => inside.get_or_insert_with(|| full.clone()).add(within, 0, counts),
                 _ => {

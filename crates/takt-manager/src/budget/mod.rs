@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use takt_model::ExecutorId;
 
 use crate::analysis::{Analysis, Method, Solution};
-use crate::partition::partition;
+use crate::partition::Slots;
 use crate::plan::{Decision, Step};
 use crate::words::ms;
 
@@ -29,6 +29,8 @@ pub struct Limits {
     pub step_ns: u64,
     /// Interval of long-term demand.
     pub horizon_ns: u64,
+    /// Reservations on one core at most.
+    pub most_on_core: usize,
 }
 
 impl Limits {
@@ -77,6 +79,7 @@ pub struct Refusal {
 pub struct Search<'a, 'w> {
     analysis: &'a mut Analysis<'w>,
     limits: Limits,
+    slots: Slots,
     kept: Vec<Request<'a>>,
     trials: usize,
     /// Per executor, 0: none.
@@ -90,7 +93,9 @@ impl<'a, 'w> Search<'a, 'w> {
     #[must_use]
     pub fn new(analysis: &'a mut Analysis<'w>, limits: Limits) -> Self {
         let budgets_ns = vec![0; analysis.workload().executors.len()];
-        Self { analysis, limits, kept: Vec::new(), trials: 0, budgets_ns, decisions: Vec::new() }
+        let threads = analysis.workload().executors.iter().map(|executor| executor.threads.len());
+        let slots = Slots::new(threads, limits.most_on_core);
+        Self { analysis, limits, slots, kept: Vec::new(), trials: 0, budgets_ns, decisions: Vec::new() }
     }
 
     /// Gives budgets until the chain keeps its goal; otherwise leaves all as it was.
@@ -390,7 +395,7 @@ impl<'a, 'w> Search<'a, 'w> {
     }
 
     fn places(&self) -> Option<Vec<usize>> {
-        partition(&self.budgets_ns, &self.limits.capacities_ns)
+        self.slots.partition(&self.budgets_ns, &self.limits.capacities_ns)
     }
 
     /// Budget per period for so much per interval, rounded up.

@@ -353,7 +353,8 @@ impl Engine<'_> {
         for thread in 0..self.threads.len() {
             if let Doing::Suspended { until_ns, .. } = self.threads[thread].doing
                 && until_ns <= self.now_ns
-                && let Doing::Suspended { job, .. } = std::mem::replace(&mut self.threads[thread].doing, Doing::Fetch)
+                && let Doing::Suspended { job, .. } =
+                    std::mem::replace(&mut self.threads[thread].doing, Doing::Fetch)
             {
                 self.threads[thread].doing = Doing::Work(job);
                 self.wake(thread);
@@ -396,20 +397,20 @@ mod tests {
         assert!(seen.responses.iter().all(|(worst, n)| *worst <= 700 && *n >= 8900), "{seen:?}");
     }
 
-    /// What was measured on Linux 6.18 at 250 Hz: 0.5 ms in 10 ms ran 3.9 ms at once and was away for 79 ms.
+    /// Measured on Linux 6.18 at 250 Hz: 0.5 ms in 10 ms ran 3.9 ms at once and was away for 79 ms. The bound for 9 ms is 345 ms.
     #[test]
     fn a_budget_below_a_tick_is_overrun_and_paid_for() {
         const MS: u64 = 1_000_000;
         let mut system = System::default();
         let executor = system.executor("spin", false);
         let trigger = Trigger::Periodic { period_ns: 100_000 * MS, jitter_ns: 0 };
-        system.callback(executor, "spin", trigger, vec![4 * MS], vec![]);
+        system.callback(executor, "spin", trigger, vec![9 * MS], vec![]);
         let supply = Supply { budget_ns: MS / 2, period_ns: 10 * MS, core: 0 };
         let machine = Machine { tick_ns: 4 * MS, ..Machine::default() };
         let worst = (0..40)
             .map(|seed| simulate_on(machine, &system, &[supply], &[], 1000 * MS, seed).0.responses[0].0)
             .max()
             .unwrap();
-        assert!((75 * MS..95 * MS).contains(&worst), "{worst} ns for 4 ms of work");
+        assert!((75 * MS..345 * MS).contains(&worst), "{worst} ns for 9 ms of work");
     }
 }

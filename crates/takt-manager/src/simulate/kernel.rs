@@ -239,7 +239,8 @@ impl Engine<'_> {
             for number in chosen {
                 let phase = self.phase(self.threads[*number].supply.core);
                 let since = self.now_ns.saturating_sub(phase);
-                let at = phase + (since / self.machine.tick_ns + u64::from(self.now_ns >= phase)) * self.machine.tick_ns;
+                let at = phase
+                    + (since / self.machine.tick_ns + u64::from(self.now_ns >= phase)) * self.machine.tick_ns;
                 next = next.min(if self.now_ns < phase { phase } else { at });
             }
         }

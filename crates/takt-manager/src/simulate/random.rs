@@ -68,13 +68,16 @@ pub fn random_with(seed: u64, features: Features) -> System {
         let callback = &mut system.callbacks[number];
         if features.bursts && random.one_in(4) {
             let length = random.within(1, 6);
-            callback.messages = (0..length).map(|i| if i == 0 { random.within(2, 5) } else { random.within(0, 1) }).collect();
+            callback.messages =
+                (0..length).map(|i| if i == 0 { random.within(2, 5) } else { random.within(0, 1) }).collect();
         }
         if features.suspension && !source && random.one_in(5) {
             let length = random.within(1, 3);
             let some = |random: &mut Random| random.within(0, 2);
             callback.suspends_ns = (0..length)
-                .map(|i| (0..some(random) + u64::from(i == 0)).map(|_| random.within(10_000, 5_000_000)).collect())
+                .map(|i| {
+                    (0..some(random) + u64::from(i == 0)).map(|_| random.within(10_000, 5_000_000)).collect()
+                })
                 .collect();
         }
         if features.joins && random.one_in(4) && matches!(callback.trigger, Trigger::Topic(_)) {
@@ -86,8 +89,11 @@ pub fn random_with(seed: u64, features: Features) -> System {
             continue;
         }
         let callbacks = system.executors[number].callbacks.clone();
-        let subscriptions: Vec<usize> =
-            callbacks.iter().copied().filter(|c| matches!(system.callbacks[*c].trigger, Trigger::Topic(_))).collect();
+        let subscriptions: Vec<usize> = callbacks
+            .iter()
+            .copied()
+            .filter(|c| matches!(system.callbacks[*c].trigger, Trigger::Topic(_)))
+            .collect();
         if let (true, [first, second, ..]) = (features.joins && random.one_in(2), subscriptions.as_slice()) {
             system.callbacks[*second].join = Some(*first);
         }

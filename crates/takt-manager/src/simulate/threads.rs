@@ -71,7 +71,7 @@ impl Engine<'_> {
         let next = match self.system.executors[executor].kind {
             Kind::Threads(_) => return self.lock(thread, executor),
             Kind::Events => self.first_arrived(executor),
-            Kind::WaitSet | Kind::Static => self.from_wait_set(executor),
+            Kind::WaitSet | Kind::Static => self.next_polled(executor),
         };
         match next {
             Some(callback) => self.run_callback(thread, callback),
@@ -110,7 +110,7 @@ impl Engine<'_> {
         ready.into()
     }
 
-    fn from_wait_set(&mut self, executor: usize) -> Option<usize> {
+    fn next_polled(&mut self, executor: usize) -> Option<usize> {
         let callbacks = &self.system.executors[executor].callbacks;
         let eager = self
             .system
@@ -126,7 +126,7 @@ impl Engine<'_> {
         ready.retain(|c| Some(*c) != eager);
         // Overwritten messages leave nothing to run; then there is another round.
         match callback {
-            Some(callback) if self.pending[callback].is_empty() => self.from_wait_set(executor),
+            Some(callback) if self.pending[callback].is_empty() => self.next_polled(executor),
             other => other,
         }
     }
@@ -215,7 +215,9 @@ impl Engine<'_> {
         if job.left_ns > 0 {
             return;
         }
-        let Doing::Work(job) = std::mem::replace(&mut self.threads[thread].doing, Doing::Fetch) else { return };
+        let Doing::Work(job) = std::mem::replace(&mut self.threads[thread].doing, Doing::Fetch) else {
+            return;
+        };
         self.complete(thread, &job);
         let Some(executor) = self.threads[thread].executor else { return };
         if let (Some(group), Kind::Threads(_)) =

@@ -37,7 +37,7 @@ fn supplies(system: &System, random: &mut Random, tick_ns: u64) -> Vec<Supply> {
     let capacity = period_ns * 95 / 100;
     let mut supplies = Vec::new();
     for executor in 0..system.executors.len() {
-        let budget_ns = period_ns * random.within(20, 90) / 100;
+        let budget_ns = period_ns * random.within(if tick_ns == 0 { 20 } else { 5 }, 90) / 100;
         for _ in 0..system.threads_of(executor) {
             let core = used.iter().position(|u| u + budget_ns <= capacity).unwrap_or(used.len());
             if core == used.len() {
@@ -67,28 +67,54 @@ pub fn paths(system: &System) -> Vec<Vec<usize>> {
     paths
 }
 
-/// What the analysis looked like before it knew of messages per activation, suspension, events executors and ticks.
-fn forget(workload: &mut Workload) {
-    for callback in &mut workload.callbacks {
+/// A plain system under exact budgets.
+pub fn check(seed: u64, length_ns: u64) -> Result<Checked, String> {
+    check_with(seed, length_ns, Features::default(), false, Known::All)
+}
+
+/// What the analysis knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Known {
+    /// What it does.
+    All,
+    /// What it knew before messages per activation, suspension, other executors and ticks.
+    Before,
+    /// All but other executors: they are taken for single-threaded ones with a wait set.
+    OneKind,
+}
+
+fn forget(workload: &mut Workload, known: Known) {
+    for callback in workload.callbacks.iter_mut().filter(|_| known == Known::Before) {
         callback.suspension = None;
         callback.inputs.iter_mut().for_each(|(_, counts)| *counts = Arc::new(Counts::each(1)));
     }
     for executor in &mut workload.executors {
-        if executor.order == Order::Fifo {
+        if matches!(executor.order, Order::Fifo | Order::Threads { .. }) {
             executor.order = Order::WaitSet { timers_first: true };
         }
     }
 }
 
-/// Compares one random system with its bounds; `old`: with those of the analysis as it was.
-pub fn check(seed: u64, length_ns: u64, features: Features, old: bool) -> Result<Checked, String> {
-    let system = random_with(seed, features);
+/// Compares one random system with its bounds; with what the analysis knows.
+pub fn check_with(
+    seed: u64,
+    length_ns: u64,
+    features: Features,
+    ticks: bool,
+    known: Known,
+) -> Result<Checked, String> {
+    let mut system = random_with(seed, features);
+    let before = known == Known::Before;
+    if ticks {
+        // Light enough for budgets about as small as a tick.
+        system.callbacks.iter_mut().flat_map(|c| &mut c.costs_ns).for_each(|ns| *ns = 1 + *ns / 6);
+    }
     let mut random = Random::new(seed ^ 0xdead_beef);
     let machine = Machine {
         capacity_percent: 95,
-        tick_ns: if features == Features::default() { 0 } else { [0, 1, 4][usize::try_from(random.within(0, 2)).unwrap()] * 1_000_000 },
+        tick_ns: if ticks { [1, 4][usize::try_from(random.within(0, 1)).unwrap()] * 1_000_000 } else { 0 },
         dispatch_ns: 100_000,
-        sleeping_hogs: features != Features::default(),
+        sleeping_hogs: ticks || features != Features::default(),
     };
     let supplies = supplies(&system, &mut random, machine.tick_ns);
     let period_ns = supplies.first().map_or(10_000_000, |s| s.period_ns);
@@ -96,20 +122,21 @@ pub fn check(seed: u64, length_ns: u64, features: Features, old: bool) -> Result
     let mut workload = Workload::new(&model, &EXACT);
     // Static executors are told apart by whoever observes them.
     for (executor, server) in system.executors.iter().zip(&mut workload.executors) {
-        if executor.kind == Kind::Static && !old {
+        if executor.kind == Kind::Static && known == Known::All {
             server.order = Order::WaitSet { timers_first: false };
         }
     }
     let mut neighbours = 0;
-    if old {
-        forget(&mut workload);
-    } else {
+    if known != Known::All {
+        forget(&mut workload, known);
+    }
+    if !before {
         let cores = supplies.iter().map(|s| s.core + 1).max().unwrap_or(0);
         let on = |core: usize| supplies.iter().filter(|s| s.core == core).count() as u64;
         // Two others take what is left of a core.
         neighbours = (0..cores).map(on).max().unwrap_or(1) - 1 + if machine.sleeping_hogs { 2 } else { 1 };
     }
-    let enforcement = Enforcement { granularity_ns: if old { 0 } else { machine.tick_ns }, neighbours };
+    let enforcement = Enforcement { granularity_ns: if before { 0 } else { machine.tick_ns }, neighbours };
     let mut analysis = Analysis::new(&workload, period_ns, 2_000_000_000, 0).enforced(enforcement);
     let mut budgets = Vec::new();
     let mut slot = 0;
@@ -131,7 +158,10 @@ pub fn check(seed: u64, length_ns: u64, features: Features, old: bool) -> Result
             let by = solution.responses[number].map(|b| b.by);
             compare(&mut checked, bound, *worst, *count).map_err(|e| {
                 let server = &workload.executors[workload.callbacks[number].server];
-                format!("seed {seed}, tick {}, callback {number} {by:?} {:?}: {e}", machine.tick_ns, server.order)
+                format!(
+                    "seed {seed}, tick {}, callback {number} {by:?} {:?}: {e}",
+                    machine.tick_ns, server.order
+                )
             })?;
         }
         for (path, (bound, (worst, count))) in paths.iter().zip(bounds.iter().zip(&seen.latencies)) {
