@@ -8,6 +8,7 @@ use super::Extractor;
 use super::names;
 use super::run::{add_edge, ran_on};
 use super::state::{CallbackState, Edge, Origin};
+use super::suspend::Ended;
 
 /// How long nothing must be heard of a process whose main thread has ended.
 const QUIET_NS: u64 = 1_000_000_000;
@@ -73,24 +74,30 @@ impl Extractor {
             },
         };
         let (keep, fresh, horizon_ns) = (self.keep(), self.arrivals(), self.options.horizon_ns);
+        let starting = self.starting;
         let state = &mut self.tables.threads[thread];
         let callback = &mut self.tables.callbacks[index];
+        let (known, tells) = (state.off_cpu.take(), state.tells);
         match (from, cpu_ns) {
             (Some(from), Some(to)) => {
-                state.charged = Some((to, at_ns));
-                callback.cost.record(at_ns, to.saturating_sub(from), true);
+                let charged =
+                    state.charged.replace((to, at_ns)).map_or(from, |(charged, _)| charged.min(from));
+                callback.cost.record(at_ns, to.saturating_sub(charged), true);
                 let off_ns = at_ns.saturating_sub(from_ns).saturating_sub(to.saturating_sub(from));
-                callback.suspensions.record(callback.activations + 1, at_ns, off_ns, None, keep);
+                let number = callback.activations + 1;
+                callback.suspensions.record(Ended { number, at_ns, off_ns, known, tells }, keep);
             }
-            _ if state.charged.is_some() => state.unpaid.push((index, at_ns.saturating_sub(from_ns))),
+            _ if state.charged.is_some() => {
+                state.unpaid.push((index, at_ns.saturating_sub(from_ns), known));
+            }
             // No CPU clock at all. Between two selections the executor does not wait.
             _ => callback.cost.record(at_ns, at_ns.saturating_sub(from_ns), false),
         }
         callback.activations += 1;
         ran_on(callback, thread);
-        callback.arrivals.record(from_ns);
+        callback.arrivals.record(from_ns, starting);
         for topic in outside {
-            add_edge(callback, topic, at_ns, fresh.clone(), horizon_ns);
+            add_edge(callback, topic, at_ns, fresh.clone(), (horizon_ns, starting));
         }
     }
 
@@ -114,7 +121,7 @@ impl Extractor {
         task: &Arc<str>,
         (released_ns, started_ns, used_ns): (u64, u64, u64),
     ) {
-        let keep = self.keep();
+        let (keep, starting) = (self.keep(), self.starting);
         let pid = self.tables.threads[thread].pid;
         let key = (pid, task.clone());
         let index = match self.tables.task_of.get(&key) {
@@ -136,10 +143,11 @@ impl Extractor {
         let callback = &mut self.tables.callbacks[index];
         callback.activations += 1;
         ran_on(callback, thread);
-        callback.arrivals.record(released_ns);
+        callback.arrivals.record(released_ns, starting);
         callback.cost.record(at_ns, used_ns, true);
         let off_ns = at_ns.saturating_sub(started_ns).saturating_sub(used_ns);
-        callback.suspensions.record(callback.activations, at_ns, off_ns, None, keep);
+        let number = callback.activations;
+        callback.suspensions.record(Ended { number, at_ns, off_ns, known: None, tells: false }, keep);
         if let Some(probable) = &mut callback.probable {
             probable.record(used_ns);
         }
@@ -197,6 +205,7 @@ impl Extractor {
             self.end_callback(Some(index));
         }
         self.tables.forget_process(pid);
+        self.startups.ended(pid);
         for (_, state) in self.tables.threads.iter_mut().filter(|(_, state)| state.pid == pid) {
             self.counters.dropped_activations += state.stack.len() as u64;
             state.ended = true;

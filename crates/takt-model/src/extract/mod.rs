@@ -33,6 +33,7 @@ mod cycle;
 mod executor;
 mod filter;
 mod groups;
+mod guarded;
 mod messages;
 mod names;
 mod publish;
@@ -40,6 +41,7 @@ mod register;
 mod run;
 mod service;
 mod snapshot;
+pub mod startup;
 mod state;
 mod suspend;
 #[cfg(test)]
@@ -50,6 +52,7 @@ use serde::{Deserialize, Serialize};
 use takt_ros::event::{Event, Kind};
 
 use self::messages::Messages;
+use self::startup::{Arrivals, Startups};
 use self::state::{CallbackState, Origin, Tables, ThreadState, TopicState};
 use self::suspend::{Keep, Suspensions};
 use crate::chain::{ChainSpec, ChainStats, WatchId};
@@ -188,7 +191,11 @@ pub struct Extractor {
     /// Processes whose main thread has ended, and when they were last heard of.
     ending: Vec<(u32, u64)>,
     last_thread: usize,
+    startups: Startups,
+    /// The process of this event is starting.
+    starting: bool,
     tags: Vec<state::Tag>,
+    guarded: guarded::Guarded,
 }
 
 impl Extractor {
@@ -209,7 +216,10 @@ impl Extractor {
             ended: std::collections::VecDeque::new(),
             ending: Vec::new(),
             last_thread: 0,
+            startups: Startups::default(),
+            starting: false,
             tags: Vec::new(),
+            guarded: guarded::Guarded::default(),
         }
     }
 
@@ -240,6 +250,12 @@ impl Extractor {
     /// The same, to take it out and begin a new phase ([`ChainStats::take`]).
     pub fn watched_mut(&mut self, id: WatchId) -> Option<&mut ChainStats> {
         self.watches.get_mut(id.0)
+    }
+
+    /// Several at once, in their own order.
+    pub fn watched_many(&mut self, ids: &[WatchId]) -> Vec<&mut ChainStats> {
+        let all = self.watches.iter_mut().enumerate();
+        all.filter(|(index, _)| ids.contains(&WatchId(*index))).map(|(_, stats)| stats).collect()
     }
 
     /// The model at `now_ns`.
@@ -276,6 +292,7 @@ impl Extractor {
             }
         }
         let (pid, at, cpu) = (event.pid, event.at_ns, event.cpu_ns);
+        self.starting = self.startups.is_starting(pid, at);
         match &event.kind {
             Kind::CallbackStart { callback, intra_process } => {
                 self.look_up_chains(at);
@@ -283,7 +300,9 @@ impl Extractor {
             }
             Kind::CallbackEnd { callback } => self.callback_end(thread, at, cpu, *callback),
             Kind::OffCpu { switches, ready_ns } => {
-                self.tables.threads[thread].off_cpu = Some((*switches, *ready_ns));
+                let state = &mut self.tables.threads[thread];
+                state.off_cpu = Some((*switches, *ready_ns));
+                state.tells |= switches.is_some();
             }
             Kind::RclcppPublish { .. } => {}
             Kind::RclPublish { publisher, .. } => {
@@ -380,9 +399,10 @@ impl Extractor {
     }
 
     /// Observation of what begins to exist now starts now; what existed before the first event was seen, with it.
-    fn arrivals(&self) -> ArrivalRecorder {
+    fn arrivals(&self) -> Arrivals {
         let started_ns = self.started_ns.unwrap_or(self.now_ns);
-        ArrivalRecorder::new(self.options.arrival_events, self.options.horizon_ns, started_ns)
+        let (events, horizon_ns) = (self.options.arrival_events, self.options.horizon_ns);
+        Arrivals::new(ArrivalRecorder::new(events, horizon_ns, started_ns))
     }
 
     fn keep(&self) -> Keep {

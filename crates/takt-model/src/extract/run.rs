@@ -4,7 +4,10 @@ use takt_ros::event::Handle;
 
 use super::Extractor;
 use super::names;
+use super::startup::Arrivals;
 use super::state::{CallbackState, Edge, Frame, Origin, SubscriptionState, Tag};
+use super::suspend::Ended;
+use crate::chain::Skip;
 use crate::{ArrivalRecorder, GreatestRecorder};
 
 /// Callbacks inside callbacks on one thread; deeper ones are taken for a stream without ends.
@@ -52,7 +55,8 @@ impl Extractor {
         if !self.tables.callbacks[index].settled {
             self.settle(index);
         }
-        let mut released_ns = at_ns;
+        self.guarded.runs(thread, index);
+        let (mut released_ns, mut starting) = (at_ns, self.starting);
         let mut tags = std::mem::take(&mut self.tags);
         tags.clear();
         match self.tables.callbacks[index].origin {
@@ -60,9 +64,19 @@ impl Extractor {
                 let callback = &mut self.tables.callbacks[index];
                 if let Some(grid) = &mut callback.grid {
                     released_ns = grid.start(at_ns, waited_ns);
+                    if let Some(passed) = grid.passed() {
+                        let period_ns = grid.period_ns();
+                        let skip = Skip { first_ns: passed.first_ns, period_ns, count: passed.count };
+                        let begins = callback.watched.iter().filter(|(_, position)| *position == 0);
+                        for (watch, _) in begins {
+                            if let Some(stats) = self.watches.get_mut(*watch as usize) {
+                                stats.skipped(skip);
+                            }
+                        }
+                    }
                 }
                 // Starts, to hold against the declared period.
-                callback.arrivals.record(at_ns);
+                callback.arrivals.record(at_ns, starting);
             }
             Origin::Subscription { subscription } => {
                 let message = if intra {
@@ -73,29 +87,36 @@ impl Extractor {
                 match message.and_then(|message| self.messages.get(message)) {
                     Some(message) => {
                         released_ns = message.at_ns;
+                        starting |= message.starting;
                         tags.extend_from_slice(&message.tags);
+                    }
+                    // Whoever published it may be the one that is starting.
+                    None if self.startups.is_any_starting(at_ns) => {
+                        starting = true;
+                        released_ns = take.map_or(at_ns, |take| take.at_ns);
                     }
                     None => released_ns = take.map_or(at_ns, |take| take.at_ns),
                 }
                 // Where all its messages are seen being published, those are its arrivals.
                 let all_joined = |state: &SubscriptionState| state.unjoined == 0 && state.joined > 0;
                 if !self.tables.subscriptions.get(subscription).is_some_and(all_joined) {
-                    self.tables.callbacks[index].arrivals.record(released_ns);
+                    self.tables.callbacks[index].arrivals.record(released_ns, starting);
                 }
             }
             Origin::Service { .. } => {
                 // The request that was taken just before, where service events tell.
                 if let Some(message) = take.and_then(|t| t.message).and_then(|m| self.messages.get(m)) {
                     released_ns = message.at_ns;
+                    starting |= message.starting;
                     tags.extend_from_slice(&message.tags);
                 }
-                self.tables.callbacks[index].arrivals.record(released_ns);
+                self.tables.callbacks[index].arrivals.record(released_ns, starting);
             }
             Origin::Unknown { .. } => {
                 self.learn_unknown(index, pid, take.map(|take| take.subscription));
-                self.tables.callbacks[index].arrivals.record(at_ns);
+                self.tables.callbacks[index].arrivals.record(at_ns, starting);
             }
-            _ => self.tables.callbacks[index].arrivals.record(at_ns),
+            _ => self.tables.callbacks[index].arrivals.record(at_ns, starting),
         }
         let tags_here = self.step(index, &tags, released_ns);
         self.tags = tags;
@@ -134,9 +155,15 @@ impl Extractor {
         let Some(frame) = state.stack.pop() else { return };
         let off_cpu = state.off_cpu.take();
         let wall_ns = at_ns.saturating_sub(frame.at_ns);
+        let tells = state.tells;
+        if frame.inferred && frame.cpu_ns.is_none() && cpu_ns.is_some() && state.charged.is_some() {
+            state.unpaid.push((frame.callback, wall_ns, off_cpu));
+            self.finish_tags(&frame.tags, at_ns);
+            return self.pay(thread, at_ns, cpu_ns.unwrap_or(0));
+        }
         if frame.inferred && cpu_ns.is_none() && state.charged.is_some() {
             // Its executor's events come without CPU time here: the next event with one says what it took.
-            state.unpaid.push((frame.callback, wall_ns));
+            state.unpaid.push((frame.callback, wall_ns, off_cpu));
             self.finish_tags(&frame.tags, at_ns);
             return;
         }
@@ -169,7 +196,7 @@ impl Extractor {
                 if let (Some(from), Some(to)) = (frame.cpu_ns, cpu_ns) {
                     let off_ns = wall_ns.saturating_sub(to.saturating_sub(from));
                     let number = callback.activations;
-                    callback.suspensions.record(number, at_ns, off_ns, off_cpu, keep);
+                    callback.suspensions.record(Ended { number, at_ns, off_ns, known: off_cpu, tells }, keep);
                 }
             }
             None => {
@@ -203,14 +230,15 @@ impl Extractor {
         let elapsed_ns = at_ns.saturating_sub(since_ns);
         let possible = took_ns <= elapsed_ns.saturating_add(elapsed_ns / 16).saturating_add(1_000_000);
         self.counters.clock_steps += u64::from(!possible);
-        let keep = self.keep();
-        for (i, &(index, wall_ns)) in unpaid.iter().enumerate() {
+        let (keep, tells) = (self.keep(), self.tables.threads[thread].tells);
+        for (i, &(index, wall_ns, known)) in unpaid.iter().enumerate() {
             let Some(callback) = self.tables.callbacks.get_mut(index) else { continue };
-            let share_ns = if unpaid[..i].iter().any(|&(other, _)| other == index) { 0 } else { took_ns };
+            let share_ns = if unpaid[..i].iter().any(|&(other, ..)| other == index) { 0 } else { took_ns };
             if possible {
                 callback.cost.record(at_ns, share_ns, true);
                 let off_ns = wall_ns.saturating_sub(took_ns);
-                callback.suspensions.record(callback.activations, at_ns, off_ns, None, keep);
+                let number = callback.activations;
+                callback.suspensions.record(Ended { number, at_ns, off_ns, known, tells }, keep);
                 if let Some(probable) = &mut callback.probable {
                     probable.record(share_ns);
                 }
@@ -332,19 +360,18 @@ impl Edge {
 }
 
 /// The callback's edge to the topic; `None`: it has too many.
-pub(super) fn edge_to(
-    callback: &mut CallbackState,
-    topic: usize,
-    arrivals: ArrivalRecorder,
-) -> Option<&mut Edge> {
+pub(super) fn edge_to(callback: &mut CallbackState, topic: usize, arrivals: Arrivals) -> Option<&mut Edge> {
     let known = callback.publishes.iter().position(|edge| edge.topic == topic);
     let place = match known {
         None if callback.publishes.len() >= MOST_EDGES => return None,
         None => {
             let last = callback.activations.wrapping_sub(1);
             let most = GreatestRecorder::default();
+            let most_apart = most;
+            let (publications, activations, now) = (0, 0, 0);
             let counts = ArrivalRecorder::new(COUNTED, None, callback.activations);
-            let edge = Edge { topic, publications: 0, activations: 0, last, now: 0, most, arrivals, counts };
+            let edge =
+                Edge { topic, publications, activations, last, now, most, most_apart, arrivals, counts };
             callback.publishes.push(edge);
             callback.publishes.len() - 1
         }
@@ -358,8 +385,8 @@ pub(super) fn add_edge(
     callback: &mut CallbackState,
     topic: usize,
     at_ns: u64,
-    arrivals: ArrivalRecorder,
-    horizon_ns: Option<u64>,
+    arrivals: Arrivals,
+    (horizon_ns, starting): (Option<u64>, bool),
 ) {
     let activation = callback.activations;
     let Some(edge) = edge_to(callback, topic, arrivals) else { return };
@@ -369,9 +396,12 @@ pub(super) fn add_edge(
     }
     edge.publications += 1;
     edge.now += 1;
-    edge.most.record(at_ns, edge.now, horizon_ns);
-    edge.arrivals.record(at_ns);
-    edge.counts.record(activation);
+    let most = if starting { &mut edge.most_apart } else { &mut edge.most };
+    most.record(at_ns, edge.now, horizon_ns);
+    edge.arrivals.record(at_ns, starting);
+    if !starting {
+        edge.counts.record(activation);
+    }
 }
 
 pub(super) fn ran_on(callback: &mut CallbackState, thread: usize) {

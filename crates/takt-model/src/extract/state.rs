@@ -7,6 +7,7 @@ use rustc_hash::FxHashMap;
 use slab::Slab;
 use takt_ros::event::Handle;
 
+use super::startup::Arrivals;
 use super::suspend::{OffCpu, Suspensions};
 use super::timer::TimerGrid;
 use crate::{ArrivalRecorder, CostRecorder, GreatestRecorder, Latency, ProbableRecorder};
@@ -35,8 +36,8 @@ pub(crate) struct ThreadState {
     pub last_cpu_ns: u64,
     /// CPU time up to which all is charged to some activation, and when that was.
     pub charged: Option<(u64, u64)>,
-    /// Activations that ended where no CPU time was told, until it is, and the wall time of each.
-    pub unpaid: Vec<(usize, u64)>,
+    /// Activations that ended where no CPU time was told, until it is, and of each the wall time and what was said of it.
+    pub unpaid: Vec<(usize, u64, Option<OffCpu>)>,
     /// `get_next_ready` of which it is not known yet whether anything was run: when, and CPU time.
     pub open: Option<(u64, Option<u64>)>,
     /// When it began to wait for work, if it has not started a callback since.
@@ -52,6 +53,8 @@ pub(crate) struct ThreadState {
     pub executed: Option<Handle>,
     /// What its source said of the activation that ends next.
     pub off_cpu: Option<OffCpu>,
+    /// Its source counts how often a thread gives the CPU up.
+    pub tells: bool,
     pub source: Option<SourceState>,
     /// The slot of executed work that no event names.
     pub untraced: Option<usize>,
@@ -77,6 +80,7 @@ impl ThreadState {
             own_publications: 0,
             executed: None,
             off_cpu: None,
+            tells: false,
             source: None,
             untraced: None,
         }
@@ -161,7 +165,7 @@ pub(crate) struct TopicState {
     pub hidden: bool,
     /// Merged into that one.
     pub merged: Option<usize>,
-    pub arrivals: ArrivalRecorder,
+    pub arrivals: Arrivals,
     pub transport: Latency,
     /// Subscriptions that get messages within their process.
     pub intra: Vec<usize>,
@@ -253,10 +257,22 @@ pub(crate) struct Edge {
     pub now: u64,
     /// Messages of one activation, at most.
     pub most: GreatestRecorder,
+    /// Those of start-up.
+    pub most_apart: GreatestRecorder,
     /// Messages, as they were published.
-    pub arrivals: ArrivalRecorder,
-    /// The same over activations instead of time: how many messages so many activations in a row send.
+    pub arrivals: Arrivals,
+    /// The same over activations instead of time: how many messages so many activations in a row send. Not of start-up.
     pub counts: ArrivalRecorder,
+}
+
+impl Edge {
+    /// Messages of one activation, at most; what start-up showed only where nothing came since.
+    pub(crate) fn most(&self) -> u64 {
+        match self.most.most() {
+            0 => self.most_apart.most(),
+            most => most,
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -278,7 +294,7 @@ pub(crate) struct CallbackState {
     pub switches: u64,
     pub nested: u64,
     pub activations: u64,
-    pub arrivals: ArrivalRecorder,
+    pub arrivals: Arrivals,
     pub cost: CostRecorder,
     pub suspensions: Suspensions,
     pub probable: Option<Box<ProbableRecorder>>,
