@@ -122,7 +122,7 @@ fn a_latency_that_nothing_explains_takes_the_word_back_until_the_bound_covers_it
     let slow = |step| if step == 200 { (2 * MS, 80 * MS) } else { (2 * MS, 3 * MS) };
     let took = |step| if step == 201 { (0, 0) } else { slow(step) };
     // Room for what the model makes of it later: a callback that suspended itself.
-    let mut setup = setup_of(400, false, |from_ns| beating(from_ns, took, nothing));
+    let mut setup = setup_of(1000, false, |from_ns| beating(from_ns, took, nothing));
     setup.pass(0.0, 9.5);
     let before = state(&setup, 9.5);
     assert_eq!(before.state, "guaranteed");
