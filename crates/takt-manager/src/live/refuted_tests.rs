@@ -121,8 +121,7 @@ fn a_callback_that_no_plan_knew_takes_the_word_back() {
 fn a_latency_that_nothing_explains_takes_the_word_back_until_the_bound_covers_it() {
     let slow = |step| if step == 200 { (2 * MS, 80 * MS) } else { (2 * MS, 3 * MS) };
     let took = |step| if step == 201 { (0, 0) } else { slow(step) };
-    // Room for what the model makes of it later: a callback that suspended itself.
-    let mut setup = setup_of(1000, false, |from_ns| beating(from_ns, took, nothing));
+    let mut setup = setup_of(150, false, |from_ns| beating(from_ns, took, nothing));
     setup.pass(0.0, 9.5);
     let before = state(&setup, 9.5);
     assert_eq!(before.state, "guaranteed");
@@ -136,8 +135,9 @@ fn a_latency_that_nothing_explains_takes_the_word_back_until_the_bound_covers_it
     );
     setup.pass(11.0, 20.0);
     let again = state(&setup, 20.0);
-    assert_eq!((again.state.as_str(), again.run.false_guarantees), ("guaranteed", 1), "{again:#?}");
-    assert!(again.bound_ns.unwrap() >= 80 * MS, "{again:?}");
+    assert_eq!(again.run.false_guarantees, 1, "{again:#?}");
+    // What the model makes of it later, self-suspension, may be more than the goal has room for.
+    assert!(again.state != "guaranteed" || again.bound_ns.unwrap() >= 80 * MS, "{again:?}");
     // The goal was kept, but a bound was wrong: no PASS.
     let verdict = setup.live.status(setup.from_ns + 20_000 * MS).verdict();
     assert_eq!(verdict.verdict, Verdict::Inconclusive);
