@@ -13,6 +13,7 @@
 
 use takt_ros::event::OFF_CPU_NS;
 
+use crate::guard::{CostLimit, Excess};
 use crate::{CostCurve, CostRecorder, GreatestRecorder};
 
 /// What the source says of an activation that was off the CPU: how often by itself, and for how long it was ready.
@@ -26,6 +27,8 @@ pub(crate) struct Suspensions {
     most: GreatestRecorder,
     /// Activations of which nobody knows.
     undecided: Option<Undecided>,
+    /// What a plan assumed.
+    limit: Option<Box<CostLimit>>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -93,7 +96,20 @@ impl Suspensions {
         self.add(at_ns, slept_ns, times, keep);
     }
 
+    /// Holds every activation from now on against these suspensions; `None`: no longer.
+    pub(crate) fn limit(&mut self, limit: Option<CostLimit>) {
+        self.limit = limit.map(Box::new);
+    }
+
+    /// Where the limit was first left since the last call.
+    pub(crate) fn excess(&mut self) -> Option<Excess> {
+        self.limit.as_mut()?.take()
+    }
+
     fn add(&mut self, at_ns: u64, slept_ns: u64, times: u64, keep: Keep) {
+        if let Some(limit) = &mut self.limit {
+            limit.see(at_ns, slept_ns);
+        }
         if let Some(decided) = &mut self.decided {
             decided.record(at_ns, slept_ns, true);
             self.most.record(at_ns, times, keep.horizon_ns);
