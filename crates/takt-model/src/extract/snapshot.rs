@@ -224,8 +224,7 @@ impl Builder<'_> {
                 arrivals: edge.arrivals.curve(self.now_ns),
             });
         }
-        let (suspension, most_suspensions) =
-            callback.suspensions.curve(self.now_ns, callback.activations, ex.keep());
+        let (suspension, most_suspensions) = callback.suspensions.curve(self.now_ns, ex.keep());
         let topic_id = |topic: usize| topics.get(&tables.topic(topic)).copied();
         let mut node = tables.node_of_callback(callback);
         let kind = match &callback.origin {
