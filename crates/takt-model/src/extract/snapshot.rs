@@ -214,6 +214,7 @@ impl Builder<'_> {
             if let Some(known) = outputs.iter_mut().find(|known| known.topic == topic) {
                 // Two that turned out to be one: whatever came on it was perhaps all this callback's.
                 known.most_per_activation = known.most_per_activation.saturating_add(edge.most());
+                known.most.clear();
                 known.arrivals = tables.topics[slot].arrivals.curve(self.now_ns);
                 continue;
             }
@@ -221,6 +222,7 @@ impl Builder<'_> {
             outputs.push(Output {
                 topic,
                 most_per_activation: edge.most(),
+                most: edge.most_in_a_row(callback.activations),
                 arrivals: edge.arrivals.curve(self.now_ns),
             });
         }
