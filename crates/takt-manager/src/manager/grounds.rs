@@ -128,7 +128,10 @@ fn timer_starts(spans_ns: &[u64]) -> Vec<u64> {
 }
 
 fn starting(present: &Present, model: &Model, servers: &[usize]) -> Vec<u32> {
-    let threads = servers.iter().filter_map(|s| model.threads.get(present.planned.executors[*s].thread?.0));
+    let threads = servers
+        .iter()
+        .flat_map(|s| present.planned.executors[*s].threads.iter())
+        .filter_map(|id| model.threads.get(id.0));
     let pids: BTreeSet<u32> =
         threads.map(|thread| thread.pid).filter(|p| model.starting.contains(p)).collect();
     pids.into_iter().collect()
