@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use takt_model::{ChainSpec, ChainStats, Completion, Extractor, Model, Reorder, WatchId};
+use takt_model::{ChainSpec, ChainStats, Completion, Extractor, Model, Reorder, Skip, WatchId};
 use takt_ros::Source;
 use takt_rt::clock::{monotonic_ns, thread_cpu_ns};
 use takt_rt::placement::CpuSet;
@@ -236,6 +236,32 @@ impl<S: Source, K: Kernel> Live<S, K> {
         chains
             .map(|(&chain, paths)| (chain, paths.iter().filter_map(&mut drained).flatten().collect()))
             .collect()
+    }
+
+    /// How a chain stands, by its place in the goals.
+    #[must_use]
+    pub fn state(&self, chain: usize) -> State {
+        self.ledger.chains.get(chain).map_or(State::Learning, |chain| chain.state)
+    }
+
+    /// Releases of chains' first timers that never ran, since the last call, by the chains' places in the goals. Of a chain with several
+    /// paths each was seen on all of them.
+    pub fn skips(&mut self) -> Vec<(usize, Vec<Skip>)> {
+        let extractor = &mut self.extractor;
+        let mut drained = Vec::new();
+        for (&chain, paths) in &self.watched {
+            let mut all = Vec::new();
+            for watched in paths {
+                let skips = extractor.watched_mut(watched.id).map(ChainStats::drain_skips);
+                for skip in skips.unwrap_or_default() {
+                    if !all.contains(&skip) {
+                        all.push(skip);
+                    }
+                }
+            }
+            drained.push((chain, all));
+        }
+        drained
     }
 
     /// To drain measurements of chains ([`Live::watch_ids`]).
