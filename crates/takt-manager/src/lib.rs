@@ -10,6 +10,7 @@ pub mod budget;
 pub mod chains;
 pub mod curves;
 pub mod degrade;
+pub mod emit;
 pub mod enact;
 pub mod goals;
 pub mod learn;
