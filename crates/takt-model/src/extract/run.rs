@@ -7,6 +7,7 @@ use super::names;
 use super::startup::Arrivals;
 use super::state::{CallbackState, Edge, Frame, Origin, SubscriptionState, Tag};
 use crate::GreatestRecorder;
+use crate::chain::Skip;
 
 /// Callbacks inside callbacks on one thread; deeper ones are taken for a stream without ends.
 const DEEPEST: usize = 16;
@@ -53,6 +54,7 @@ impl Extractor {
         if !self.tables.callbacks[index].settled {
             self.settle(index);
         }
+        self.guarded.runs(thread, index);
         let (mut released_ns, mut starting) = (at_ns, self.starting);
         let mut tags = std::mem::take(&mut self.tags);
         tags.clear();
@@ -61,6 +63,16 @@ impl Extractor {
                 let callback = &mut self.tables.callbacks[index];
                 if let Some(grid) = &mut callback.grid {
                     released_ns = grid.start(at_ns, waited_ns);
+                    if let Some(passed) = grid.passed() {
+                        let period_ns = grid.period_ns();
+                        let skip = Skip { first_ns: passed.first_ns, period_ns, count: passed.count };
+                        let begins = callback.watched.iter().filter(|(_, position)| *position == 0);
+                        for (watch, _) in begins {
+                            if let Some(stats) = self.watches.get_mut(*watch as usize) {
+                                stats.skipped(skip);
+                            }
+                        }
+                    }
                 }
                 // Starts, to hold against the declared period.
                 callback.arrivals.record(at_ns, starting);
