@@ -13,6 +13,7 @@ pub mod degrade;
 pub mod emit;
 pub mod enact;
 pub mod goals;
+pub mod kept;
 pub mod learn;
 pub mod live;
 pub mod manager;
