@@ -300,7 +300,9 @@ impl Extractor {
             }
             Kind::CallbackEnd { callback } => self.callback_end(thread, at, cpu, *callback),
             Kind::OffCpu { switches, ready_ns } => {
-                self.tables.threads[thread].off_cpu = Some((*switches, *ready_ns));
+                let state = &mut self.tables.threads[thread];
+                state.off_cpu = Some((*switches, *ready_ns));
+                state.tells |= switches.is_some();
             }
             Kind::RclcppPublish { .. } => {}
             Kind::RclPublish { publisher, .. } => {

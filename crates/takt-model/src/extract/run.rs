@@ -6,6 +6,7 @@ use super::Extractor;
 use super::names;
 use super::startup::Arrivals;
 use super::state::{CallbackState, Edge, Frame, Origin, SubscriptionState, Tag};
+use super::suspend::Ended;
 use crate::GreatestRecorder;
 use crate::chain::Skip;
 
@@ -154,9 +155,15 @@ impl Extractor {
         let Some(frame) = state.stack.pop() else { return };
         let off_cpu = state.off_cpu.take();
         let wall_ns = at_ns.saturating_sub(frame.at_ns);
+        let tells = state.tells;
+        if frame.inferred && frame.cpu_ns.is_none() && cpu_ns.is_some() && state.charged.is_some() {
+            state.unpaid.push((frame.callback, wall_ns, off_cpu));
+            self.finish_tags(&frame.tags, at_ns);
+            return self.pay(thread, at_ns, cpu_ns.unwrap_or(0));
+        }
         if frame.inferred && cpu_ns.is_none() && state.charged.is_some() {
             // Its executor's events come without CPU time here: the next event with one says what it took.
-            state.unpaid.push((frame.callback, wall_ns));
+            state.unpaid.push((frame.callback, wall_ns, off_cpu));
             self.finish_tags(&frame.tags, at_ns);
             return;
         }
@@ -189,7 +196,7 @@ impl Extractor {
                 if let (Some(from), Some(to)) = (frame.cpu_ns, cpu_ns) {
                     let off_ns = wall_ns.saturating_sub(to.saturating_sub(from));
                     let number = callback.activations;
-                    callback.suspensions.record(number, at_ns, off_ns, off_cpu, keep);
+                    callback.suspensions.record(Ended { number, at_ns, off_ns, known: off_cpu, tells }, keep);
                 }
             }
             None => {
@@ -223,14 +230,15 @@ impl Extractor {
         let elapsed_ns = at_ns.saturating_sub(since_ns);
         let possible = took_ns <= elapsed_ns.saturating_add(elapsed_ns / 16).saturating_add(1_000_000);
         self.counters.clock_steps += u64::from(!possible);
-        let keep = self.keep();
-        for (i, &(index, wall_ns)) in unpaid.iter().enumerate() {
+        let (keep, tells) = (self.keep(), self.tables.threads[thread].tells);
+        for (i, &(index, wall_ns, known)) in unpaid.iter().enumerate() {
             let Some(callback) = self.tables.callbacks.get_mut(index) else { continue };
-            let share_ns = if unpaid[..i].iter().any(|&(other, _)| other == index) { 0 } else { took_ns };
+            let share_ns = if unpaid[..i].iter().any(|&(other, ..)| other == index) { 0 } else { took_ns };
             if possible {
                 callback.cost.record(at_ns, share_ns, true);
                 let off_ns = wall_ns.saturating_sub(took_ns);
-                callback.suspensions.record(callback.activations, at_ns, off_ns, None, keep);
+                let number = callback.activations;
+                callback.suspensions.record(Ended { number, at_ns, off_ns, known, tells }, keep);
                 if let Some(probable) = &mut callback.probable {
                     probable.record(share_ns);
                 }
