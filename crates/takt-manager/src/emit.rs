@@ -298,6 +298,7 @@ mod tests {
         }
     }
 
+    #[allow(clippy::field_reassign_with_default, reason = "one table after the other reads better")]
     fn planned() -> (Plan, Model) {
         let topic = |name: &str| Topic {
             name: name.to_owned(),

@@ -85,6 +85,12 @@ pub fn emit(args: &args::Manage, plan: Option<&Plan>, model: &Model) -> Result<(
     let Some(plan) = plan else {
         return Err(format!("--emit {}: there was no plan; let it run for longer", folder.display()));
     };
+    if plan.reservations.is_empty() && plan.best_effort.is_empty() {
+        return Err(format!(
+            "--emit {}: the last plan reserves nothing to be written: where the processes had ended by then, end before them with --seconds",
+            folder.display()
+        ));
+    }
     let failed = |path: &Path, error: std::io::Error| format!("--emit {}: {error}", path.display());
     for (path, text) in takt_manager::emit::files(plan, model) {
         let path = folder.join(path);
