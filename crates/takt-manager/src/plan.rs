@@ -147,8 +147,27 @@ pub struct ChainPlan {
     pub bound_ns: Option<u64>,
     /// Which analyses gave the bound, `ecrts19`, `rtss21-bw` or both for different parts.
     pub bound_by: String,
+    /// What the bound consists of, one entry for each executor on the way; empty: there is no bound.
+    #[serde(default)]
+    pub bound_parts: Vec<BoundPart>,
     /// The verdict.
     pub state: ChainState,
+}
+
+/// What one executor contributes to a chain's bound. Their sum is the bound, but for latencies that were measured above it and that nothing
+/// explained: those are added to it.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct BoundPart {
+    /// Callbacks of the chain that it runs there, one after another.
+    pub callbacks: Vec<CallbackId>,
+    /// The message's way there.
+    pub transport_ns: u64,
+    /// Execution and self-suspension of the chain's own activation.
+    pub own_ns: u64,
+    /// The same of all that the executor runs before: other callbacks, and earlier activations where messages come in bursts.
+    pub executor_ns: u64,
+    /// Waiting for the reservation: budgets used up, others on the core.
+    pub supply_ns: u64,
 }
 
 /// What a goal can expect.

@@ -284,6 +284,12 @@ fn each_way_reserves_and_restores() {
             let made = dummy.make();
             let kernel = Linux::new();
             assert!(!kernel.attributes(made).unwrap().is_deadline());
+            // It inherits the one CPU of the thread that made it, until the next look.
+            enactor.watch(monotonic_ns());
+            if matches!(mode, Mode::AdmissionOff | Mode::Global) {
+                let (_, cpus, _) = &before.threads[&dummy.pid()];
+                assert_eq!(kernel.affinity(made).unwrap(), *cpus, "{mode}");
+            }
             // Shrink one, grow the other beyond what was free, and drop the third from best effort.
             let second = dummy
                 .target(vec![dummy.wanted("busy", 1000, core), dummy.wanted("maker", 7000, core)], &["idle"]);

@@ -205,8 +205,12 @@ pub fn next_ready() {
 pub fn selected() {
     THREAD.with(|thread| {
         if thread.busy.load(Ordering::Relaxed) == 0 {
-            // SAFETY: this thread's own, not in use: a signal handler's event ends before this goes on.
+            thread.busy.store(1, Ordering::Relaxed);
+            compiler_fence(Ordering::SeqCst);
+            // SAFETY: this thread's own, and `busy` keeps a signal handler of it out.
             unsafe { &mut *thread.course.get() }.selected();
+            compiler_fence(Ordering::SeqCst);
+            thread.busy.store(0, Ordering::Relaxed);
         }
     });
 }

@@ -15,7 +15,9 @@ fuzz_target!(|bytes: &[u8]| {
         }
         if let Ok(reply) = Reply::parse(packet) {
             if let Reply::SetupOutputs { types, .. } | Reply::SetupInputs { types, .. } = reply {
-                names(types).for_each(|name| drop(Answer::parse(name)));
+                names(types).for_each(|name| {
+                    let _ = Answer::parse(name);
+                });
             }
             if let Ok(packed) = reply.encode(&mut buffer) {
                 let (again, _) = split(&buffer[..packed]).unwrap().unwrap();

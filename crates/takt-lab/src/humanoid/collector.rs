@@ -227,9 +227,10 @@ impl Collector {
                 _ => self.joiner.truth(truth),
             }
         }
-        // After the records: whatever they took late is there.
+        // After the records, and all of them: whatever those took late is there.
         let mut late = Vec::new();
-        taken += self.rings.late.take_into(&mut late, BATCH);
+        while self.rings.late.take_into(&mut late, BATCH) > 0 {}
+        taken += late.len();
         late.into_iter().for_each(|answer| self.late_joiner.answer(answer));
         for record in &records {
             self.cycle(record)?;

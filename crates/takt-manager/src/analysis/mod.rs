@@ -331,27 +331,46 @@ impl<'w> Analysis<'w> {
     ) -> Option<(u64, Vec<Method>)> {
         let mut total: u64 = 0;
         let mut methods = Vec::new();
-        for (number, segment) in self.segments(path).enumerate() {
-            let mut sum: u64 = 0;
-            let mut by = Vec::new();
-            for callback in segment {
-                let bound = solution.responses[*callback]?;
-                sum = sum.saturating_add(bound.ns);
-                by.push(bound.by);
-            }
-            if segment.len() > 1
-                && let Some(joint) = self.subchain(segment, budgets_ns, solution)
-                && joint.ns < sum
-            {
-                sum = joint.ns;
-                by = vec![joint.by];
-            }
+        for (number, (segment, bounds)) in self.parts(path, budgets_ns, solution)?.into_iter().enumerate() {
+            debug_assert!(!segment.is_empty());
+            let sum = bounds.iter().map(|bound| bound.ns).fold(0, u64::saturating_add);
             total = total.saturating_add(sum).saturating_add(if number > 0 { self.transport_ns } else { 0 });
-            methods.extend(by);
+            methods.extend(bounds.iter().map(|bound| bound.by));
         }
         methods.sort_unstable();
         methods.dedup();
         Some((total, methods))
+    }
+
+    /// The bounds that [`Self::latency`] adds up: for each executor on the way the path's callbacks there, and their bounds or one for all of
+    /// them.
+    #[must_use]
+    pub fn parts<'p>(
+        &mut self,
+        path: &'p [usize],
+        budgets_ns: &[u64],
+        solution: &Solution,
+    ) -> Option<Vec<(&'p [usize], Vec<Bound>)>> {
+        let mut parts = Vec::new();
+        for segment in self.segments(path) {
+            let mut bounds: Vec<Bound> =
+                segment.iter().map(|callback| solution.responses[*callback]).collect::<Option<_>>()?;
+            let sum = bounds.iter().map(|bound| bound.ns).fold(0, u64::saturating_add);
+            if segment.len() > 1
+                && let Some(joint) = self.subchain(segment, budgets_ns, solution)
+                && joint.ns < sum
+            {
+                bounds = vec![joint];
+            }
+            parts.push((segment, bounds));
+        }
+        Some(parts)
+    }
+
+    /// What is allowed for every hop between executors.
+    #[must_use]
+    pub fn transport_ns(&self) -> u64 {
+        self.transport_ns
     }
 
     /// The path cut where it goes from one executor to another.

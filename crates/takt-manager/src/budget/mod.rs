@@ -2,11 +2,11 @@
 
 use std::cmp::Reverse;
 
-use takt_model::ExecutorId;
+use takt_model::{CallbackId, ExecutorId};
 
-use crate::analysis::{Analysis, Method, Solution};
+use crate::analysis::{Analysis, Method, Parts, Solution};
 use crate::partition::Slots;
-use crate::plan::{Decision, Step};
+use crate::plan::{BoundPart, Decision, Step};
 use crate::words::ms;
 
 mod words;
@@ -61,6 +61,8 @@ pub struct ChainBound {
     pub path: usize,
     /// Analyses that gave it.
     pub by: Vec<Method>,
+    /// What it consists of.
+    pub parts: Vec<BoundPart>,
 }
 
 /// Why a chain cannot be guaranteed.
@@ -426,10 +428,34 @@ pub fn worst(
     for (number, path) in paths.iter().enumerate() {
         let (ns, by) = analysis.latency(path, budgets_ns, solution)?;
         if worst.as_ref().is_none_or(|w| ns > w.ns) {
-            worst = Some(ChainBound { ns, path: number, by });
+            worst = Some(ChainBound { ns, path: number, by, parts: Vec::new() });
         }
     }
     worst
+}
+
+/// The same, with what it consists of.
+#[must_use]
+pub fn explained(
+    analysis: &mut Analysis<'_>,
+    paths: &[Vec<usize>],
+    budgets_ns: &[u64],
+    solution: &Solution,
+) -> Option<ChainBound> {
+    let mut bound = worst(analysis, paths, budgets_ns, solution)?;
+    let parts = analysis.parts(paths.get(bound.path)?, budgets_ns, solution)?;
+    for (number, (callbacks, bounds)) in parts.into_iter().enumerate() {
+        let sum =
+            |part: fn(&Parts) -> u64| bounds.iter().map(|b| part(&b.parts)).fold(0, u64::saturating_add);
+        bound.parts.push(BoundPart {
+            callbacks: callbacks.iter().map(|c| CallbackId(*c)).collect(),
+            transport_ns: if number > 0 { analysis.transport_ns() } else { 0 },
+            own_ns: sum(|p| p.own_ns),
+            executor_ns: sum(|p| p.executor_ns),
+            supply_ns: sum(|p| p.supply_ns),
+        });
+    }
+    Some(bound)
 }
 
 /// What a periodic resource supplies at least in an interval (Shin and Lee, RTSS 2003).

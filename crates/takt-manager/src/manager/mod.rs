@@ -376,7 +376,7 @@ fn bounds(
         .zip(&influencing)
         .map(|(request, servers)| {
             servers.as_ref()?;
-            budget::worst(analysis, request.as_ref()?.paths, budgets_ns, &solution)
+            budget::explained(analysis, request.as_ref()?.paths, budgets_ns, &solution)
         })
         .collect()
 }

@@ -57,7 +57,8 @@ impl Manager {
                     path,
                     paths: candidate.paths.len(),
                     bound_ns: shown.as_ref().map(|b| b.ns.saturating_add(extra_ns)),
-                    bound_by: shown.map_or_else(String::new, |b| methods(&b.by)),
+                    bound_by: shown.as_ref().map_or_else(String::new, |b| methods(&b.by)),
+                    bound_parts: shown.map_or_else(Vec::new, |b| b.parts),
                     state,
                 }
             })
