@@ -341,6 +341,7 @@ mod tests {
             paths: 1,
             bound_ns: Some(40_000_000),
             bound_by: String::new(),
+            bound_parts: Vec::new(),
             state: ChainState::Guaranteed,
         };
         let plan = Plan {
