@@ -44,6 +44,9 @@ use ledger::Ledger;
 use log::Record;
 use measure::measure;
 
+/// Time from the first event to the first plan where the model of an earlier run is known.
+const KNOWN_PLAN_NS: u64 = 1_000_000_000;
+
 /// A chain's measurement.
 #[derive(Debug)]
 struct Watched {
@@ -345,7 +348,9 @@ impl<S: Source, K: Kernel> Live<S, K> {
         let period_ns = (self.manager.goals().options.update_period_s * 1e9) as u64;
         // The first plan a period after the first event: what starts up is not yet what runs.
         if self.next_plan_ns.is_none() && count > 0 {
-            self.next_plan_ns = Some(now_ns + period_ns);
+            // Where an earlier run's model is known, it is; a second is enough for all to be there.
+            let known = self.options.kept.as_ref().is_some_and(|kept| !kept.is_empty());
+            self.next_plan_ns = Some(now_ns + if known { period_ns.min(KNOWN_PLAN_NS) } else { period_ns });
         }
         if let Some(enactor) = &mut self.enactor {
             for overrun in enactor.watch(now_ns) {
@@ -388,6 +393,8 @@ impl<S: Source, K: Kernel> Live<S, K> {
             return Ok(());
         }
         self.model = model;
+        let words = self.options.kept.as_mut().map(|kept| kept.complete(&mut self.model));
+        words.into_iter().flatten().for_each(|words| self.note(now_ns, &words));
         let modelled_ns = thread_cpu_ns();
         let plan = self.manager.plan(&self.model);
         let planned_ns = thread_cpu_ns();
@@ -555,7 +562,7 @@ impl<S: Source, K: Kernel> Live<S, K> {
             // Everything has ended: the last model that was planned for.
             model = self.model;
         }
-        Ok(Finished { status, restored, plan: self.plan, model })
+        Ok(Finished { status, restored, plan: self.plan, model, kept: self.options.kept })
     }
 }
 
