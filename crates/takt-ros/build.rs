@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Sources of the two libraries, and what both sides share.
-const SOURCES: [&str; 5] = [
+const SOURCES: [&str; 6] = [
+    "preload/off_cpu.rs",
     "preload/probe.rs",
     "preload/process.rs",
     "preload/standin.rs",

@@ -83,6 +83,9 @@ pub struct Options {
     /// An exhausted thread goes on at best effort instead of being cut off. Off, because it weakens the isolation of the
     /// others from it.
     pub soft_reservations: bool,
+    /// A thread that has used up its budget goes on in time that no other reservation of its core wants, for as long as its tightest goal.
+    /// On: without it a callback of 5 ms on 1 ms in 10 takes 50 ms on an idle machine. Other reservations are not harmed.
+    pub reclaim_unused: bool,
     /// Lengthens measured execution times. 10 %: the worst so far is not the worst to come, and a budget
     /// that is short by little costs a whole period. It also lets a plan outlive small changes.
     pub cost_margin_percent: f64,
@@ -107,6 +110,7 @@ impl Default for Options {
             most_system_bandwidth: None,
             exceedance: None,
             soft_reservations: false,
+            reclaim_unused: true,
             cost_margin_percent: 10.0,
             arrival_margin_percent: 1.0,
             transport_ms: 0.0,

@@ -21,13 +21,17 @@ pub struct Platform {
     pub most_bandwidth: f64,
     /// The same on the system core, where that takes reservations.
     pub most_system_bandwidth: f64,
+    /// How late the kernel notices that a budget is used up: a scheduler tick, where budgets are looked at on ticks only; 0: exactly
+    /// (`HRTICK_DL`). A thread may run for that much longer in one go, and then pays it back.
+    #[serde(default)]
+    pub enforcement_ns: u64,
 }
 
 impl Platform {
     /// With the same greatest sum of bandwidths on every core.
     #[must_use]
     pub fn new(cores: Vec<usize>, system_core: usize, most_bandwidth: f64) -> Self {
-        Self { cores, system_core, most_bandwidth, most_system_bandwidth: most_bandwidth }
+        Self { cores, system_core, most_bandwidth, most_system_bandwidth: most_bandwidth, enforcement_ns: 0 }
     }
 
     /// Greatest sum of bandwidths on this core.

@@ -26,5 +26,9 @@ pub fn platform(options: &crate::goals::Options) -> Result<crate::Platform, crat
     let room = deadline_room().unwrap_or(options.most_bandwidth);
     let most_bandwidth = options.most_bandwidth.min(room);
     let most_system_bandwidth = options.most_system_bandwidth.map_or(most_bandwidth, |most| most.min(room));
-    Ok(crate::Platform { cores, system_core, most_bandwidth, most_system_bandwidth })
+    Ok(crate::Platform {
+        most_bandwidth,
+        most_system_bandwidth,
+        ..crate::Platform::new(cores, system_core, most_bandwidth)
+    })
 }

@@ -20,5 +20,5 @@ pub use model::{
 };
 pub use order::Reorder;
 pub use probable::ProbableRecorder;
-pub use recorder::{ArrivalRecorder, CostRecorder};
+pub use recorder::{ArrivalRecorder, CostRecorder, GreatestRecorder};
 pub use view::DotOptions;

@@ -243,6 +243,31 @@ impl CostRecorder {
     }
 }
 
+/// Records the greatest of some number, with the same forgetting.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct GreatestRecorder {
+    filling: u64,
+    full: u64,
+    since_ns: Option<u64>,
+}
+
+impl GreatestRecorder {
+    /// One value, seen at `at_ns`.
+    pub fn record(&mut self, at_ns: u64, value: u64, horizon_ns: Option<u64>) {
+        let since_ns = self.since_ns.get_or_insert(at_ns);
+        if horizon_ns.is_some_and(|horizon_ns| at_ns.saturating_sub(*since_ns) >= horizon_ns) {
+            (self.full, self.filling, *since_ns) = (self.filling, 0, at_ns);
+        }
+        self.filling = self.filling.max(value);
+    }
+
+    /// The greatest value.
+    #[must_use]
+    pub fn most(&self) -> u64 {
+        self.filling.max(self.full)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;

@@ -9,6 +9,7 @@ mod mode;
 pub mod partition;
 pub mod pin;
 mod prepare;
+pub mod reclaim;
 pub mod restore;
 pub mod system;
 

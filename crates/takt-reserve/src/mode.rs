@@ -23,10 +23,11 @@ pub enum Mode {
 }
 
 impl Mode {
-    /// All, best first. The admission test off comes before exclusive sets of version 1: those switch load balancing off for every
-    /// thread of the machine, managed or not, and refuse a reservation where an ended one has not left its domain yet; a thread in
-    /// a set without its reservation starves.
-    pub const ALL: [Self; 4] = [Self::PartitionRoots, Self::AdmissionOff, Self::ExclusiveSets, Self::Global];
+    /// All, best first. The admission test off comes first, because it alone leaves every process in the control group that systemd or
+    /// a container gave it, with that group's limits and its end. Partition roots move whole processes. Exclusive sets of version
+    /// 1 switch load balancing off for every thread of the machine, managed or not, and refuse a reservation where an ended one has not
+    /// left its domain yet; a thread in a set without its reservation starves.
+    pub const ALL: [Self; 4] = [Self::AdmissionOff, Self::PartitionRoots, Self::ExclusiveSets, Self::Global];
 
     /// The control groups that it uses.
     #[must_use]
@@ -38,13 +39,12 @@ impl Mode {
         }
     }
 
-    /// Whether threads that exhaust their budget may reclaim what others leave (GRUB) without harm to others.
-    ///
-    /// With admission off they may not: the kernel spreads the bandwidth of every reservation over all CPUs of the domain when it
-    /// computes what is free, while ours sit on one. Several of them would take the same free bandwidth.
+    /// Whether bounds of a plan hold that counts the reservations of each core alone. Without binding they do not: the kernel then runs
+    /// the threads with the earliest deadlines, wherever, and budgets that fit core by core can still miss their deadlines (Dhall's
+    /// effect).
     #[must_use]
-    pub fn reclaim_is_sound(self) -> bool {
-        self != Self::AdmissionOff
+    pub fn keeps_bounds(self) -> bool {
+        self != Self::Global
     }
 }
 

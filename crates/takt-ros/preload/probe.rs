@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 use ring::{FLAG_SET, code, text_words};
 
+mod off_cpu;
 mod process;
 #[allow(dead_code)]
 #[path = "../src/preload/ring.rs"]
@@ -206,9 +207,9 @@ probes! {
     rclcpp_timer_link_node(timer: Pointer, node: Pointer) first { words!(TIMER_NODE, timer, node) }
     rclcpp_callback_register(callback: Pointer, symbol: Text) first { with_text!(SYMBOL, [callback], symbol) }
     callback_start(callback: Pointer, intra_process: Flag) last {
-        flagged!(CALLBACK_START, intra_process, callback)
+        process::callback_start(callback as u64, intra_process != 0)
     }
-    callback_end(callback: Pointer) first { words!(CALLBACK_END, callback) }
+    callback_end(callback: Pointer) first { process::callback_end(callback as u64) }
     rclcpp_publish(_publisher: Pointer, message: Pointer) first { words!(RCLCPP_PUBLISH, message) }
     rcl_publish(publisher: Pointer, message: Pointer) first {
         process::keep_message(message as u64);

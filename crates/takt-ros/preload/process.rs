@@ -10,6 +10,7 @@ use std::cell::UnsafeCell;
 use std::ffi::{c_char, c_int, c_long, c_void};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, compiler_fence};
 
+use crate::off_cpu::Course;
 use crate::ring::{
     self, FileHeader, MAGIC, MOST_RINGS, PAGE, Record, RingView, VERSION, Writer, code, state,
 };
@@ -114,6 +115,8 @@ struct Thread {
     /// An event is being written: a signal handler's event must not come between.
     busy: AtomicU32,
     writer: UnsafeCell<Option<Writer<'static>>>,
+    /// The activation under way. Used under `busy` alone, as `writer` is.
+    course: UnsafeCell<Course>,
     /// The message of the last `rcl_publish`.
     message: AtomicU64,
 }
@@ -124,6 +127,7 @@ thread_local! {
             generation: AtomicU32::new(NO_GENERATION),
             busy: AtomicU32::new(0),
             writer: UnsafeCell::new(None),
+            course: UnsafeCell::new(Course::NEW),
             message: AtomicU64::new(0),
         }
     };
@@ -132,6 +136,64 @@ thread_local! {
 /// Writes one event: `code`, with room for `words` words of arguments, filled by `fill`.
 #[inline]
 pub fn event(code: u8, words: usize, fill: impl FnOnce(&mut Record<'_, '_>)) {
+    with_ring(|thread| thread.write(code, words, fill));
+}
+
+/// Writes the start of a callback.
+pub fn callback_start(callback: u64, intra_process: bool) {
+    with_ring(|thread| {
+        // SAFETY: this thread's own, and `busy` keeps a signal handler of it out.
+        let course = unsafe { &mut *thread.course.get() };
+        // Before the clocks are read: what it costs stays out of the callback's time.
+        if CPU_CODES.load(Ordering::Relaxed) >> code::CALLBACK_START & 1 == 1 {
+            course.prepare(callback);
+        }
+        let now = Stamps::now(code::CALLBACK_START);
+        course.begin(callback, now.at_ns, now.cpu_ns);
+        thread.write_at(code::CALLBACK_START, now, 1, |record| {
+            if intra_process {
+                record.flag(ring::FLAG_SET);
+            }
+            record.word(callback);
+        });
+    });
+}
+
+/// Writes the end of a callback, and before it why it was off the CPU, if it was for long.
+pub fn callback_end(callback: u64) {
+    with_ring(|thread| {
+        let now = Stamps::now(code::CALLBACK_END);
+        // SAFETY: as above.
+        let found = unsafe { &mut *thread.course.get() }.end(callback, now.at_ns, now.cpu_ns);
+        if let Some((switches, ready_ns)) = found {
+            thread.write_at(code::OFF_CPU, Stamps { cpu_ns: None, ..now }, 2, |record| {
+                record.word(switches);
+                record.word(ready_ns);
+            });
+        }
+        thread.write_at(code::CALLBACK_END, now, 1, |record| record.word(callback));
+    });
+}
+
+/// When an event is.
+#[derive(Clone, Copy)]
+struct Stamps {
+    at_ns: u64,
+    cpu_ns: Option<u64>,
+}
+
+impl Stamps {
+    #[inline]
+    fn now(code: u8) -> Self {
+        let at_ns = clock(CLOCK_MONOTONIC);
+        let with_cpu = CPU_CODES.load(Ordering::Relaxed) >> code & 1 == 1;
+        Self { at_ns, cpu_ns: with_cpu.then(|| clock(CLOCK_THREAD_CPUTIME)) }
+    }
+}
+
+/// Calls `write` with what the thread has, if it has a ring and is not writing already.
+#[inline]
+fn with_ring(write: impl FnOnce(&Thread)) {
     THREAD.with(|thread| {
         let now = generation().load(Ordering::Acquire);
         if thread.generation.load(Ordering::Relaxed) != now && !thread.settle(now) {
@@ -143,7 +205,7 @@ pub fn event(code: u8, words: usize, fill: impl FnOnce(&mut Record<'_, '_>)) {
         }
         thread.busy.store(1, Ordering::Relaxed);
         compiler_fence(Ordering::SeqCst);
-        thread.write(code, words, fill);
+        write(thread);
         compiler_fence(Ordering::SeqCst);
         thread.busy.store(0, Ordering::Relaxed);
     });
@@ -183,14 +245,18 @@ impl Thread {
     /// The caller has set `busy`.
     #[inline]
     fn write(&self, code: u8, words: usize, fill: impl FnOnce(&mut Record<'_, '_>)) {
+        self.write_at(code, Stamps::now(code), words, fill);
+    }
+
+    #[inline]
+    fn write_at(&self, code: u8, now: Stamps, words: usize, fill: impl FnOnce(&mut Record<'_, '_>)) {
         // SAFETY: this thread's own, and `busy` keeps a signal handler of it out.
         let Some(writer) = (unsafe { &mut *self.writer.get() }) else { return homeless() };
-        let at_ns = clock(CLOCK_MONOTONIC);
-        let with_cpu = CPU_CODES.load(Ordering::Relaxed) >> code & 1 == 1;
-        let Some(mut record) = writer.begin(2 + usize::from(with_cpu) + words, at_ns) else { return };
-        if with_cpu {
+        let with_cpu = usize::from(now.cpu_ns.is_some());
+        let Some(mut record) = writer.begin(2 + with_cpu + words, now.at_ns) else { return };
+        if let Some(cpu_ns) = now.cpu_ns {
             record.flag(ring::FLAG_CPU);
-            record.word(clock(CLOCK_THREAD_CPUTIME));
+            record.word(cpu_ns);
         }
         fill(&mut record);
         record.end(code);
@@ -208,8 +274,11 @@ impl Thread {
         }
         self.busy.store(1, Ordering::Relaxed);
         compiler_fence(Ordering::SeqCst);
-        // SAFETY: as in `write`. A writer of an earlier generation is the parent's: forgotten, not used.
-        unsafe { *self.writer.get() = claim() };
+        // SAFETY: as in `write_at`. A writer of an earlier generation is the parent's: forgotten, not used.
+        unsafe {
+            *self.writer.get() = claim();
+            *self.course.get() = Course::NEW;
+        }
         self.generation.store(now, Ordering::Relaxed);
         let mut name = [0; 16];
         // SAFETY: the kernel writes at most 16 bytes. SAFETY of gettid: takes nothing.

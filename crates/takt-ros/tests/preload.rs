@@ -69,11 +69,20 @@ fn by_thread(events: &[Event]) -> BTreeMap<u32, Vec<&Event>> {
 fn all_events_of_all_threads_arrive_in_order() {
     // Large enough for everything, should the reader not come to run.
     let options = SessionOptions { ring_kib: 1024, ..options() };
-    let (events, probe) = observe("plain", &options);
+    let (mut events, probe) = observe("plain", &options);
     assert!(events.is_sorted_by_key(|event| event.at_ns));
     let info = probe.processes().next().unwrap();
+    let all = events.len() as u64;
+    // Whether the machine preempted it is not the child's doing; nothing of it waits.
+    events.retain(|event| match event.kind {
+        Kind::OffCpu { switches, .. } => {
+            assert!(matches!(switches, None | Some(0)), "{event:?}");
+            false
+        }
+        _ => true,
+    });
     assert_eq!((info.lost, info.alive, info.rmw_publish_arguments, info.cut_texts), (0, false, 3, 1));
-    assert_eq!(info.events, events.len() as u64);
+    assert_eq!(info.events, all);
     let threads = by_thread(&events);
     assert_eq!(threads.len() as u64, THREADS + 1);
     // Told by the process's end alone, and so not before the other threads' last events.
@@ -203,6 +212,9 @@ fn a_forked_child_writes_into_a_file_of_its_own() {
     let mut counts: Vec<(u64, usize)> =
         probe.processes().map(|info| (info.lost, info.events as usize)).collect();
     counts.sort_unstable();
+    // It waits for its child within the callback, which is told where it takes long.
+    let told = events.iter().filter(|event| matches!(event.kind, Kind::OffCpu { .. })).count();
+    counts[0].1 -= told.min(1);
     // Name, start, end, the thread's end; name, ten ends, the thread's end.
     assert_eq!(counts, [(0, 4), (0, 12)]);
     for thread in by_thread(&events).values() {
@@ -579,19 +591,31 @@ fn a_missing_directory_leaves_the_program_alone() {
     assert!(lines[0].contains("/nowhere/at/all") || lines[0].contains("session's directory"));
 }
 
+/// System calls and bytes of the heap that [`QUIET_ROUNDS`] took; `None`: the kernel cannot count them.
+fn quiet(cpu_clock: CpuClock) -> Option<String> {
+    let session = Session::create(&SessionOptions { cpu_clock, ..options() }).unwrap();
+    let output = command(&session, "quiet").stdout(Stdio::piped()).output().unwrap();
+    let output = String::from_utf8(output.stdout).unwrap();
+    let line = output.lines().find(|line| line.starts_with(SIGN)).unwrap();
+    if line.contains("seccomp") {
+        println!("SKIPPED: {line}");
+        return None;
+    }
+    Some(line[SIGN.len()..].trim().to_owned())
+}
+
 #[test]
 fn an_event_makes_no_system_call_but_the_cpu_clock_and_takes_no_memory() {
     for (cpu_clock, expected) in
         [(CpuClock::None, 0), (CpuClock::Needed, 4 * QUIET_ROUNDS), (CpuClock::All, 9 * QUIET_ROUNDS)]
     {
-        let session = Session::create(&SessionOptions { cpu_clock, ..options() }).unwrap();
-        let output = command(&session, "quiet").stdout(Stdio::piped()).output().unwrap();
-        let output = String::from_utf8(output.stdout).unwrap();
-        let line = output.lines().find(|line| line.starts_with(SIGN)).unwrap();
-        if line.contains("seccomp") {
-            println!("SKIPPED: {line}");
-            return;
+        let expected = format!("{expected} 0");
+        let mut found = Vec::new();
+        // A callback that the machine preempts is asked why, from then on: so often in a row it does not.
+        while !found.contains(&expected) {
+            let Some(line) = quiet(cpu_clock) else { return };
+            found.push(line);
+            assert!(found.len() < 30, "{cpu_clock:?}: {expected} is not among {found:?}");
         }
-        assert_eq!(line, format!("{SIGN} {expected} 0"), "{cpu_clock:?}");
     }
 }

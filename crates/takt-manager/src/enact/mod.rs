@@ -28,6 +28,8 @@ pub use types::{Difference, Enacted, Error, Options, Reserved, Target, Wanted};
 
 use order::Held;
 use takt_reserve::partition::{self, Partition};
+use takt_reserve::reclaim;
+use takt_rt::clock::monotonic_ns;
 
 /// A thread with a reservation of ours.
 #[derive(Debug, Clone)]
@@ -61,6 +63,10 @@ pub struct Enactor<K: Kernel> {
     helpers: helpers::Helpers,
     spread: spread::Spread,
     system_done: bool,
+    /// Why nobody may reclaim what others leave; `None`: everybody may.
+    no_reclaim: Option<String>,
+    /// Threads that wanted more for too long and are held to their budgets.
+    held_back: BTreeSet<u32>,
 }
 
 impl<K: Kernel> Enactor<K> {
@@ -81,6 +87,10 @@ impl<K: Kernel> Enactor<K> {
         let (mut journal, left_behind) = Journal::begin(&mut kernel, &options.state)?;
         let (partition, refusals) = partition::establish(&mut kernel, &mut journal, &options.modes, &cores)?;
         let Some(partition) = partition else { return Err(Error::NothingGranted { refusals }) };
+        let no_reclaim = match options.soft {
+            Soft::Hard => Some("budgets are hard by request".to_owned()),
+            _ => reclaim::is_sound(&kernel, partition.mode).err().map(str::to_owned),
+        };
         Ok(Self {
             kernel,
             journal,
@@ -95,6 +105,8 @@ impl<K: Kernel> Enactor<K> {
             helpers: helpers::Helpers::default(),
             spread: spread::Spread::default(),
             system_done: false,
+            no_reclaim,
+            held_back: BTreeSet::new(),
         })
     }
 
@@ -132,9 +144,15 @@ impl<K: Kernel> Enactor<K> {
         &mut self.kernel
     }
 
-    /// Whether reservations are given with GRUB.
-    fn reclaims(&self) -> bool {
-        self.options.soft == Soft::Soft && self.partition.mode.reclaim_is_sound()
+    /// Why threads do not reclaim what others leave of their core; `None`: they do.
+    #[must_use]
+    pub fn no_reclaim(&self) -> Option<&str> {
+        self.no_reclaim.as_deref()
+    }
+
+    /// Whether this thread's reservation is given with GRUB.
+    fn reclaims(&self, tid: u32) -> bool {
+        self.no_reclaim.is_none() && !self.held_back.contains(&tid)
     }
 
     /// Makes `target` so and reads back what holds.
@@ -156,15 +174,20 @@ impl<K: Kernel> Enactor<K> {
         }
         let best_effort: Vec<(u32, u32)> =
             target.best_effort.iter().copied().filter(|(_, tid)| !wanted.contains_key(tid)).collect();
-        let others = self.helpers_of(target, &wanted, &best_effort);
+        let named = wanted.keys().copied().chain(best_effort.iter().map(|(_, tid)| *tid)).collect();
+        self.helpers.told(&target.processes, named);
+        let others = self.others();
+        self.held_back.retain(|tid| wanted.contains_key(tid));
         let all = wanted.values().map(|(thread, _)| (thread.pid, thread.tid));
         let all: Vec<_> = all.chain(best_effort.iter().copied()).chain(others.iter().copied()).collect();
         self.journal.record(&self.kernel, all, self.partition.mode.groups())?;
 
         self.reservations(&wanted, &mut report);
-        self.best_effort(&best_effort, &mut report)?;
+        self.fill(&mut report);
+        let spread = if self.options.helpers { self.to_spread(&others) } else { Vec::new() };
+        self.best_effort(&best_effort, &spread, &mut report)?;
         if self.options.helpers {
-            self.helpers(&others, &mut report)?;
+            self.helpers(&others, monotonic_ns(), &mut report)?;
         }
         if !self.system_done {
             self.system_done = true;
@@ -183,30 +206,21 @@ impl<K: Kernel> Enactor<K> {
         });
     }
 
-    fn helpers_of(
-        &self,
-        target: &Target,
-        wanted: &BTreeMap<u32, (Identity, &Wanted)>,
-        best_effort: &[(u32, u32)],
-    ) -> Vec<(u32, u32)> {
-        let known: BTreeSet<u32> =
-            wanted.keys().copied().chain(best_effort.iter().map(|(_, tid)| *tid)).collect();
-        let threads = |&pid: &u32| {
-            let tids = self.kernel.threads(pid).unwrap_or_default();
-            tids.into_iter().map(move |tid| (pid, tid))
-        };
-        target.processes.iter().flat_map(threads).filter(|(_, tid)| !known.contains(tid)).collect()
-    }
-
-    fn best_effort(&mut self, threads: &[(u32, u32)], report: &mut Enacted) -> Result<(), Error> {
-        let spots = self.spots(threads)?;
-        for (&(pid, tid), spot) in threads.iter().zip(spots) {
+    fn best_effort(
+        &mut self,
+        threads: &[(u32, u32)],
+        helpers: &[(u32, u32)],
+        report: &mut Enacted,
+    ) -> Result<(), Error> {
+        let all: Vec<(u32, u32)> = threads.iter().chain(helpers).copied().collect();
+        let spots = self.spots(&all)?;
+        for (index, (&(pid, tid), spot)) in all.iter().zip(spots).enumerate() {
             let Some(before) = self.journal.before(pid, tid).cloned() else { continue };
             let outcome = self.settle(&before, spot);
             match outcome {
                 Ok(changed) => {
                     report.changes += usize::from(changed);
-                    report.best_effort += 1;
+                    report.best_effort += usize::from(index < threads.len());
                 }
                 Err(error) if partition::gone(&error) => {}
                 Err(error) => report.differences.push(Difference {
@@ -273,7 +287,7 @@ impl<K: Kernel> Enactor<K> {
                 report.gone += 1;
                 continue;
             }
-            let asked = self.attributes_of(&one.held);
+            let asked = self.attributes_of(tid, &one.held);
             let bound = cpus.len() == 1 && cpus.contains(one.held.core);
             if !has.serves(&asked) || !(bound || self.mode() == Mode::Global) {
                 report.differences.push(Difference {
@@ -297,12 +311,64 @@ impl<K: Kernel> Enactor<K> {
         }
     }
 
+    /// Gives a thread its reservation once more, with other flags.
+    fn renew(&mut self, tid: u32) {
+        let Some(kept) = self.kept.get(&tid) else { return };
+        let attributes = self.attributes_of(tid, &kept.held);
+        // What fails shows at the next plan, which reads everything back.
+        let _ = self.kernel.set_attributes(tid, &attributes);
+    }
+
+    /// Makes the sums of reservations equal on all CPUs, which reclaiming needs where they share one domain ([`reclaim`]).
+    fn fill(&mut self, report: &mut Enacted) {
+        if self.no_reclaim.is_some() || self.mode() != Mode::AdmissionOff {
+            return;
+        }
+        let Ok(online) = self.kernel.online() else { return };
+        let mut used: BTreeMap<usize, f64> = BTreeMap::new();
+        for kept in self.kept.values() {
+            *used.entry(kept.held.core).or_default() +=
+                kept.held.budget_ns as f64 / kept.held.period_ns.max(1) as f64;
+        }
+        let most = self.platform.cores.iter().map(|core| self.platform.most_on(*core));
+        let sum = most.chain(used.values().copied()).fold(0.0, f64::max);
+        for (cpu, filler) in reclaim::fillers(online.iter(), &used, sum) {
+            if let Err(error) = self.kernel.fill(cpu, filler.as_ref()) {
+                // Without it reclaiming would harm others.
+                self.no_reclaim = Some(format!("the filler of CPU {cpu} was refused: {error}"));
+                self.end_fillers();
+                let tids: Vec<u32> = self.kept.keys().copied().collect();
+                tids.into_iter().for_each(|tid| self.renew(tid));
+                report.differences.push(Difference {
+                    tid: 0,
+                    name: "reclaiming".into(),
+                    asked: "a sleeping reservation on each CPU".into(),
+                    has: error.to_string(),
+                    reservation: false,
+                });
+                return;
+            }
+        }
+    }
+
+    fn end_fillers(&mut self) {
+        for cpu in self.kernel.online().iter().flat_map(CpuSet::iter) {
+            let _ = self.kernel.fill(cpu, None);
+        }
+    }
+
     /// Looks for threads that have used up their budget since the last call; in soft mode helps them where the kernel does not.
     /// To be called every few periods.
     pub fn watch(&mut self, now_ns: u64) -> Vec<Overrun> {
         self.wake();
-        let release = self.options.soft == Soft::Soft && !self.reclaims();
-        let (overruns, actions) = self.watch.look(&self.kernel, now_ns, &self.kept, release);
+        // A state file that cannot be written is told at the next plan; nothing is changed until then.
+        let _ = self.attend(now_ns);
+        let answer = match (self.options.soft, &self.no_reclaim) {
+            (Soft::Soft, Some(_)) => overrun::Answer::Release,
+            (Soft::Reclaim, None) => overrun::Answer::Hold,
+            _ => overrun::Answer::Tell,
+        };
+        let (overruns, actions) = self.watch.look(&self.kernel, now_ns, &self.kept, answer);
         for action in actions {
             match action {
                 overrun::Action::Release(tid) => {
@@ -314,11 +380,19 @@ impl<K: Kernel> Enactor<K> {
                 }
                 overrun::Action::Reserve(tid) => {
                     let Some(kept) = self.kept.get(&tid).cloned() else { continue };
-                    let (attributes, pid) = (self.attributes_of(&kept.held), kept.thread.pid);
+                    let (attributes, pid) = (self.attributes_of(tid, &kept.held), kept.thread.pid);
                     let core = kept.held.core;
                     if self.partition.reserve(&mut self.kernel, pid, tid, core, &attributes).is_err() {
                         self.kept.remove(&tid);
                     }
+                }
+                overrun::Action::Hold(tid) => {
+                    self.held_back.insert(tid);
+                    self.renew(tid);
+                }
+                overrun::Action::Reclaim(tid) => {
+                    self.held_back.remove(&tid);
+                    self.renew(tid);
                 }
             }
         }
@@ -331,6 +405,7 @@ impl<K: Kernel> Enactor<K> {
     ///
     /// The state file cannot be deleted. What could not be undone is in the result, and the file stays for another attempt.
     pub fn restore(mut self) -> Result<Restored, Error> {
+        self.end_fillers();
         Ok(self.journal.undo(&mut self.kernel)?)
     }
 }
@@ -338,6 +413,7 @@ impl<K: Kernel> Enactor<K> {
 impl<K: Kernel> Drop for Enactor<K> {
     fn drop(&mut self) {
         // Also when a panic or an early return passes by; after `restore` nothing is left to do.
+        self.end_fillers();
         let _ = self.journal.undo(&mut self.kernel);
     }
 }

@@ -18,6 +18,11 @@ pub(super) struct Spread {
 }
 
 impl Spread {
+    /// Whether the thread was given a place.
+    pub fn knows(&self, pid: u32, tid: u32) -> bool {
+        self.seen.contains_key(&(pid, tid))
+    }
+
     pub fn assign(
         &mut self,
         kernel: &dyn Kernel,

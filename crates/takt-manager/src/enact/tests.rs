@@ -68,9 +68,8 @@ fn a_plan_is_made_so_and_undone() {
         assert_eq!((enacted.reserved.len(), enacted.best_effort), (3, 2), "{mode}");
         // 12 threads less five named and the two that their application made real-time.
         assert_eq!(enacted.helpers, 5, "{mode}");
-        let rr = attributes_of(&enactor, 13);
-        assert_eq!((rr.policy, rr.priority), (libc::SCHED_RR as u32, 10), "{mode}");
-        assert_eq!(enactor.kernel.affinity(13).unwrap(), CpuSet::single(0).unwrap(), "{mode}");
+        // Nothing is known of it yet.
+        assert_eq!(attributes_of(&enactor, 13), Attributes::other(0), "{mode}");
         assert_eq!(attributes_of(&enactor, 25).priority, 3, "{mode}");
         assert_eq!(enactor.kernel.affinity(30).unwrap(), CpuSet::single(0).unwrap(), "{mode}");
         let kernel = enactor.kernel.clone();
@@ -97,7 +96,7 @@ fn ways_are_tried_in_order_and_refusals_kept() {
     let enactor = Enactor::new(sim.clone(), &platform(), options(folder.path(), &Mode::ALL)).unwrap();
     assert_eq!(enactor.mode(), Mode::AdmissionOff);
     let refused: Vec<Mode> = enactor.refusals().iter().map(|refusal| refusal.mode).collect();
-    assert_eq!(refused, [Mode::PartitionRoots]);
+    assert_eq!(refused, []);
     drop(enactor);
 
     sim.may_switch_admission_off = false;
@@ -106,6 +105,7 @@ fn ways_are_tried_in_order_and_refusals_kept() {
     drop(enactor);
 
     let closed = &Mode::ALL[..3];
+    assert!(!closed.contains(&Mode::Global));
     let error = Enactor::new(sim.clone(), &platform(), options(folder.path(), closed)).unwrap_err();
     assert!(matches!(&error, Error::NothingGranted { refusals } if refusals.len() == 3), "{error}");
     assert_eq!(sim.settings(), before);
@@ -142,13 +142,114 @@ fn a_helper_that_computes_goes_back_to_what_it_was() {
         Enactor::new(system(), &platform(), options(folder.path(), &[Mode::AdmissionOff])).unwrap();
     let plan = target(vec![wanted(10, 50, 1)], &[]);
     enactor.enact(&plan).unwrap();
-    assert_eq!(attributes_of(&enactor, 13).policy, libc::SCHED_RR as u32);
-    enactor.kernel.threads.get_mut(&13).unwrap().run_ns += 1_000_000 * MS;
-    for _ in 0..2 {
-        enactor.enact(&plan).unwrap();
-        assert_eq!(attributes_of(&enactor, 13), Attributes::other(0));
-        assert_eq!(enactor.kernel.affinity(13).unwrap(), CpuSet::from_cpus(0..4).unwrap());
+    let mut at_ns = monotonic_ns();
+    // A second in which the threads of process 10 ran so many times for so long in all.
+    let mut second = |enactor: &mut Enactor<Sim>, tid: u32, turns: u64, ran_ms: u64| {
+        at_ns += 1_000 * MS;
+        let thread = enactor.kernel.threads.get_mut(&tid).unwrap();
+        thread.turns += turns;
+        thread.run_ns += ran_ms * MS;
+        enactor.watch(at_ns);
+        enactor.kernel.attributes(tid).unwrap()
+    };
+    let everywhere = CpuSet::from_cpus(0..4).unwrap();
+    let messenger = second(&mut enactor, 13, 100, 10);
+    assert_eq!((messenger.policy, messenger.priority), (libc::SCHED_RR as u32, 10));
+    assert_eq!(enactor.kernel.affinity(13).unwrap(), everywhere, "the kernel finds the free CPU");
+    assert_eq!(attributes_of(&enactor, 14), Attributes::other(0), "it sleeps, and nothing is known of it");
+    assert_eq!(second(&mut enactor, 13, 0, 0), messenger, "nothing to carry for once");
+    // Long turns are a computation, however rare.
+    assert_eq!(second(&mut enactor, 14, 4, 40), Attributes::other(0));
+    // All messengers together may have a fifth of a CPU.
+    for tid in [20, 21, 22, 23] {
+        second(&mut enactor, tid, 1000, 45);
     }
+    for _ in 0..2 {
+        let computing = second(&mut enactor, 13, 10, 900);
+        assert_eq!(computing, Attributes::other(0));
+        assert_eq!(enactor.kernel.affinity(13).unwrap(), everywhere);
+        enactor.enact(&plan).unwrap();
+    }
+    assert_eq!(second(&mut enactor, 13, 100, 10), Attributes::other(0), "never again");
+}
+
+#[test]
+fn messengers_together_get_no_more_than_one_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut enactor =
+        Enactor::new(system(), &platform(), options(folder.path(), &[Mode::AdmissionOff])).unwrap();
+    let plan = target(vec![], &[]);
+    enactor.enact(&plan).unwrap();
+    let tids = [11, 12, 13, 14, 20, 21];
+    for (i, tid) in tids.iter().enumerate() {
+        let thread = enactor.kernel.threads.get_mut(tid).unwrap();
+        (thread.turns, thread.run_ns) = (500, (40 + i as u64) * MS);
+    }
+    enactor.watch(monotonic_ns() + 1_000 * MS);
+    let raised = tids.iter().filter(|tid| attributes_of(&enactor, **tid).policy == libc::SCHED_RR as u32);
+    // 40, 41, 42, 43 ms are 166; a fifth more would be above 200.
+    assert_eq!(raised.copied().collect::<Vec<_>>(), [11, 12, 13, 14]);
+}
+
+#[test]
+fn a_thread_that_a_reserved_one_makes_gets_the_cpus_of_its_process() {
+    for mode in [Mode::AdmissionOff, Mode::ExclusiveSets] {
+        let folder = tempfile::tempdir().unwrap();
+        let mut sim = system();
+        sim.threads.get_mut(&11).unwrap().last = 1;
+        let mut enactor = Enactor::new(sim, &platform(), options(folder.path(), &[mode])).unwrap();
+        enactor.enact(&target(vec![wanted(11, 50, 1)], &[])).unwrap();
+        let now_ns = monotonic_ns();
+        enactor.watch(now_ns);
+        enactor.kernel.fork(11, 40);
+        enactor.kernel.wake(40);
+        assert_eq!(enactor.kernel.affinity(40).unwrap(), CpuSet::single(1).unwrap());
+        enactor.watch(now_ns + 15 * MS);
+        assert_eq!(enactor.kernel.affinity(40).unwrap(), CpuSet::from_cpus(0..4).unwrap(), "{mode}");
+    }
+}
+
+#[test]
+fn reclaiming_is_given_with_fillers_and_taken_from_who_takes_it_without_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut enactor =
+        Enactor::new(system(), &platform(), options(folder.path(), &[Mode::AdmissionOff])).unwrap();
+    let plan = target(vec![wanted(10, 50, 1), wanted(11, 20, 2), wanted(20, 30, 2)], &[]);
+    assert_eq!(enactor.enact(&plan).unwrap().differences, []);
+    assert!(attributes_of(&enactor, 10).reclaims());
+    // The same sum on every CPU, those without reservations among them.
+    let filled = |enactor: &Enactor<Sim>, cpu| {
+        enactor.kernel.fillers.get(&cpu).map_or(0.0, |f| f.runtime_ns as f64 / f.period_ns as f64)
+    };
+    for (cpu, expected) in [(0, 0.9), (1, 0.4), (2, 0.4), (3, 0.9)] {
+        assert!((filled(&enactor, cpu) - expected).abs() < 1e-6, "{cpu}: {:?}", enactor.kernel.fillers);
+    }
+    let mut at_ns = monotonic_ns();
+    let mut run = |enactor: &mut Enactor<Sim>, ran_ms: u64, wants: bool| {
+        at_ns += 20 * MS;
+        let thread = enactor.kernel.threads.get_mut(&10).unwrap();
+        thread.run_ns += ran_ms * MS;
+        thread.wants = wants;
+        enactor.watch(at_ns);
+        enactor.kernel.attributes(10).unwrap().reclaims()
+    };
+    run(&mut enactor, 0, false);
+    let held = (0..5).any(|_| !run(&mut enactor, 20, true));
+    assert!(held, "100 ms in 100 on a reservation of half a CPU");
+    // A new plan does not give it back, and reads back what was asked.
+    assert_eq!(enactor.enact(&plan).unwrap().differences, []);
+    assert!(!attributes_of(&enactor, 10).reclaims() && attributes_of(&enactor, 11).reclaims());
+    assert!((0..5).any(|_| run(&mut enactor, 0, false)));
+    enactor.end_fillers();
+    assert!(enactor.kernel.fillers.is_empty());
+
+    let mut old = system();
+    old.files.insert("/proc/sys/kernel/osrelease".into(), "6.12.4\n".into());
+    let folder = tempfile::tempdir().unwrap();
+    let mut enactor = Enactor::new(old, &platform(), options(folder.path(), &[Mode::AdmissionOff])).unwrap();
+    assert!(enactor.no_reclaim().is_some_and(|why| why.contains("6.12")));
+    enactor.enact(&plan).unwrap();
+    assert!(!attributes_of(&enactor, 10).reclaims() && enactor.kernel.fillers.is_empty());
 }
 
 #[test]

@@ -19,19 +19,20 @@ use crate::restore;
 pub struct Options {
     /// Ways of binding reservations to cores, tried in this order. All of them by default, best first.
     pub modes: Vec<Mode>,
-    /// What happens to a thread that has used up its budget. Hard by default, as the paper: then no thread can take more from
-    /// others than the plan gave it.
+    /// What happens to a thread that has used up its budget. It reclaims by default: other reservations are harmed no more than by
+    /// the paper's hard ones, and on an idle machine latencies stay what they were.
     pub soft: Soft,
-    /// Policy of middleware and other helper threads. Above all fair threads by default, because messages pass through
-    /// them and their time is not in the bounds; low among real-time priorities, so that drivers and interrupt threads (50) stay above them.
+    /// Policy of helper threads that wake often and run briefly, as those of the middleware do. Above all fair threads by default,
+    /// because messages pass through them and their time is not in the bounds; low among real-time priorities, so that drivers and
+    /// interrupt threads (50) stay above them.
     pub helper_policy: Policy,
-    /// A helper that uses more than this share of a CPU between two plans is no messenger but a computation, and goes back to what
-    /// it was: at real-time priority it would starve the system core. A fifth by default.
+    /// A helper that uses more than this share of a CPU in a second computes, and goes back for good to what it was: at real-time
+    /// priority it would starve others. All that have that priority get no more than this together. A fifth by default.
     pub most_helper_share: f64,
     /// Whether helper threads are touched at all.
     pub helpers: bool,
     /// Whether unbound kernel workers go to the system core. On by default: data of serial ports and others pass through them, and
-    /// reservations starve them (section VII.B.a of the paper).
+    /// reservations starve them (section VII.B.a of the paper). Not where the system core takes reservations, too: they stay everywhere then.
     pub kernel_workers: bool,
     /// Whether other kernel threads that may run anywhere go there too. On by default, for the same reason.
     pub kernel_threads: bool,
@@ -43,7 +44,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             modes: Mode::ALL.to_vec(),
-            soft: Soft::Hard,
+            soft: Soft::default(),
             helper_policy: Policy::RoundRobin { priority: 10 },
             most_helper_share: 0.2,
             helpers: true,
@@ -198,8 +199,11 @@ pub struct Enacted {
     pub reserved: Vec<Reserved>,
     /// Threads at best effort.
     pub best_effort: usize,
-    /// Helper threads on the system core.
+    /// Helper threads, which keep what they had or get better.
     pub helpers: usize,
+    /// Those of them that have [`Options::helper_policy`].
+    #[serde(default)]
+    pub raised: usize,
     /// Threads that the plan names and that are gone.
     pub gone: usize,
     /// Where the kernel has something else than asked.

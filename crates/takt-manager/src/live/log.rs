@@ -148,12 +148,13 @@ impl Log {
                     let share: f64 =
                         enacted.reserved.iter().map(|one| one.budget_ns as f64 / one.period_ns.max(1) as f64).sum();
                     lines.push(format!(
-                        "enacted: {} changes; {} reservations of {:.0} % of a CPU in all, {} threads at best effort, {} helpers on the system core",
+                        "enacted: {} changes; {} reservations of {:.0} % of a CPU in all, {} threads at best effort, {} helpers, {} of them messengers at real-time priority",
                         enacted.changes,
                         enacted.reserved.len(),
                         share * 100.0,
                         enacted.best_effort,
-                        enacted.helpers
+                        enacted.helpers,
+                        enacted.raised
                     ));
                 }
                 lines.extend(enacted.differences.iter().map(|difference| format!("NOT AS ASKED: {difference}")));

@@ -100,8 +100,10 @@ impl<S: Source, K: Kernel> Live<S, K> {
     ) -> Result<Self, Error> {
         let model = goals.learning(&options.model);
         model.validate()?;
-        if goals.options.soft_reservations {
-            options.enact.soft = Soft::Soft;
+        match (goals.options.soft_reservations, goals.options.reclaim_unused) {
+            (true, _) => options.enact.soft = Soft::Soft,
+            (false, false) => options.enact.soft = Soft::Hard,
+            (false, true) => {}
         }
         let now_ns = monotonic_ns();
         let mut watchdog = None;
@@ -247,10 +249,14 @@ impl<S: Source, K: Kernel> Live<S, K> {
     pub fn settle(&mut self) -> Option<CpuSet> {
         self.enactor.as_ref()?;
         let home = takt_rt::placement::affinity(0).ok()?;
-        let core = self.manager.platform().system_core;
-        let outcome = CpuSet::single(core).and_then(|cpus| takt_rt::placement::set_affinity(0, &cpus));
-        if let Err(error) = outcome {
-            self.note(monotonic_ns(), &format!("the manager itself stays where it is: {error}"));
+        let platform = self.manager.platform();
+        let core = platform.system_core;
+        // Where that takes reservations, too, a thread shut in there waits for them; the kernel finds a better place.
+        if !platform.cores.contains(&core) {
+            let outcome = CpuSet::single(core).and_then(|cpus| takt_rt::placement::set_affinity(0, &cpus));
+            if let Err(error) = outcome {
+                self.note(monotonic_ns(), &format!("the manager itself stays where it is: {error}"));
+            }
         }
         // Without urgency, but with weight: it needs a hundredth of the core, and on a crowded one a fair share of a twentieth comes in
         // pieces that are seconds apart. Where that is not allowed, it goes without.

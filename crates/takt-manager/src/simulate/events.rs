@@ -54,7 +54,11 @@ pub fn events(system: &System, trace: &[Traced]) -> Vec<Event> {
                 say(Kind::RclPublish { publisher: handle, message: 0xabc });
                 say(Kind::RmwPublish { rmw_publisher: handle + 1, message: 0xabc, source_ns: Some(stamp) });
             }
-            Traceable::End(number) if !source => say(Kind::CallbackEnd { callback: callback(number) }),
+            Traceable::End(number) if !source => {
+                // It was off the CPU because others ran: the kernel counts no switch of its own.
+                say(Kind::OffCpu { switches: Some(0), ready_ns: None });
+                say(Kind::CallbackEnd { callback: callback(number) });
+            }
             Traceable::Wait if !source => {
                 say(Kind::ExecutorNextReady);
                 say(Kind::ExecutorWait { timeout_ns: -1 });

@@ -180,7 +180,9 @@ fn insert_virtual_topics(model: &mut Model, removed: &BTreeSet<(usize, usize, us
         };
         let id = TopicId(model.topics.len());
         model.topics.push(virtual_topic);
-        for published in &mut model.callbacks[from].publishes {
+        let callback = &mut model.callbacks[from];
+        let outputs = callback.outputs.iter_mut().map(|output| &mut output.topic);
+        for published in callback.publishes.iter_mut().chain(outputs) {
             if published.0 == topic {
                 *published = id;
             }

@@ -72,14 +72,17 @@ impl Extractor {
                 None => return,
             },
         };
+        let (keep, fresh, horizon_ns) = (self.keep(), self.arrivals(), self.options.horizon_ns);
         let state = &mut self.tables.threads[thread];
         let callback = &mut self.tables.callbacks[index];
         match (from, cpu_ns) {
             (Some(from), Some(to)) => {
                 state.charged = Some((to, at_ns));
                 callback.cost.record(at_ns, to.saturating_sub(from), true);
+                let off_ns = at_ns.saturating_sub(from_ns).saturating_sub(to.saturating_sub(from));
+                callback.suspensions.record(callback.activations + 1, at_ns, off_ns, None, keep);
             }
-            _ if state.charged.is_some() => state.unpaid.push(index),
+            _ if state.charged.is_some() => state.unpaid.push((index, at_ns.saturating_sub(from_ns))),
             // No CPU clock at all. Between two selections the executor does not wait.
             _ => callback.cost.record(at_ns, at_ns.saturating_sub(from_ns), false),
         }
@@ -87,7 +90,7 @@ impl Extractor {
         ran_on(callback, thread);
         callback.arrivals.record(from_ns);
         for topic in outside {
-            add_edge(callback, topic);
+            add_edge(callback, topic, at_ns, fresh.clone(), horizon_ns);
         }
     }
 
@@ -104,7 +107,14 @@ impl Extractor {
         state.executed = Some(handle);
     }
 
-    pub(super) fn job(&mut self, thread: usize, at_ns: u64, task: &Arc<str>, released_ns: u64, used_ns: u64) {
+    pub(super) fn job(
+        &mut self,
+        thread: usize,
+        at_ns: u64,
+        task: &Arc<str>,
+        (released_ns, started_ns, used_ns): (u64, u64, u64),
+    ) {
+        let keep = self.keep();
         let pid = self.tables.threads[thread].pid;
         let key = (pid, task.clone());
         let index = match self.tables.task_of.get(&key) {
@@ -128,6 +138,8 @@ impl Extractor {
         ran_on(callback, thread);
         callback.arrivals.record(released_ns);
         callback.cost.record(at_ns, used_ns, true);
+        let off_ns = at_ns.saturating_sub(started_ns).saturating_sub(used_ns);
+        callback.suspensions.record(callback.activations, at_ns, off_ns, None, keep);
         if let Some(probable) = &mut callback.probable {
             probable.record(used_ns);
         }
@@ -229,8 +241,10 @@ impl Extractor {
             |callback: &CallbackState| callback.dead.is_none() && pid.is_none_or(|pid| callback.pid == pid);
         for (_, callback) in tables.callbacks.iter_mut().filter(|(_, callback)| concerned(callback)) {
             callback.arrivals.gap();
+            callback.publishes.iter_mut().for_each(|edge| edge.arrivals.gap());
             if thread.is_none_or(|thread| callback.threads.iter().any(|&(ran, _)| ran == thread)) {
                 callback.cost.gap();
+                callback.suspensions.gap();
                 if let Some(probable) = &mut callback.probable {
                     probable.gap();
                 }

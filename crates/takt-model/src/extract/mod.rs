@@ -19,6 +19,9 @@
 //!   sets, taking and deserialising are paid by somebody ([`Options::charge_executor`]).
 //! - **Client callbacks** have no events before the service events of newer `tracetools`: where an executor selects
 //!   something and no callback starts before it selects again, it ran a client's callback or another thing without events.
+//! - **Self-suspension** is what an activation was off the CPU without being preempted: see [`Callback::suspension`](crate::Callback::suspension)
+//!   and the module `suspend`. Of work without events (clients before their events) only what passed between two selections is known, and counts as
+//!   undecided.
 //! - **Event sources**: a publication outside callbacks, on a thread that is no executor. The loop's activation lasts until a topic
 //!   comes a second time.
 //! - **Identity over restarts**: a callback is node name, kind, and topic, service or period. When a process has ended and another one brings
@@ -38,6 +41,7 @@ mod run;
 mod service;
 mod snapshot;
 mod state;
+mod suspend;
 #[cfg(test)]
 mod tests;
 mod timer;
@@ -47,6 +51,7 @@ use takt_ros::event::{Event, Kind};
 
 use self::messages::Messages;
 use self::state::{CallbackState, Origin, Tables, ThreadState, TopicState};
+use self::suspend::{Keep, Suspensions};
 use crate::chain::{ChainSpec, ChainStats, WatchId};
 use crate::{ArrivalRecorder, CostRecorder, Latency, Model, ProbableRecorder};
 
@@ -277,6 +282,9 @@ impl Extractor {
                 self.callback_start(thread, at, cpu, *callback, *intra_process);
             }
             Kind::CallbackEnd { callback } => self.callback_end(thread, at, cpu, *callback),
+            Kind::OffCpu { switches, ready_ns } => {
+                self.tables.threads[thread].off_cpu = Some((*switches, *ready_ns));
+            }
             Kind::RclcppPublish { .. } => {}
             Kind::RclPublish { publisher, .. } => {
                 self.rcl_publish(thread, at, cpu, *publisher);
@@ -298,9 +306,9 @@ impl Extractor {
             Kind::ExecutorWait { .. } => self.executor_wait(thread, at, cpu),
             Kind::ExecutorNextReady => self.executor_next_ready(thread, at, cpu),
             Kind::ExecutorExecute { handle } => self.executor_execute(thread, at, cpu, *handle),
-            Kind::Job { task, released_ns, used_ns, .. } => {
+            Kind::Job { task, released_ns, started_ns, used_ns } => {
                 self.look_up_chains(at);
-                self.job(thread, at, task, *released_ns, *used_ns);
+                self.job(thread, at, task, (*released_ns, *started_ns, *used_ns));
             }
             Kind::ThreadName { name } => self.tables.threads[thread].name = Some(name.clone()),
             Kind::ThreadEnd => self.thread_end(thread, at),
@@ -377,6 +385,10 @@ impl Extractor {
         ArrivalRecorder::new(self.options.arrival_events, self.options.horizon_ns, started_ns)
     }
 
+    fn keep(&self) -> Keep {
+        Keep { activations: self.options.cost_activations, horizon_ns: self.options.horizon_ns }
+    }
+
     fn new_callback(&mut self, pid: u32, origin: Origin) -> Option<usize> {
         if self.tables.callbacks.len() >= self.options.most_objects && !self.forget_oldest_ended() {
             self.counters.refused += 1;
@@ -404,6 +416,7 @@ impl Extractor {
                 self.options.horizon_ns,
                 self.started_ns.unwrap_or(self.now_ns),
             ),
+            suspensions: Suspensions::default(),
             probable,
             publishes: Vec::new(),
             grid: None,

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use takt_ros::event::Handle;
 
 use super::Extractor;
-use super::run::{MOST_EDGES, add_edge, ran_on};
+use super::run::{MOST_EDGES, add_edge, edge_to, ran_on};
 use super::state::{Origin, Publication, PublisherState, SourceState, SubscriptionState, Take};
 
 impl Extractor {
@@ -134,9 +134,10 @@ impl Extractor {
         node: Option<usize>,
     ) -> Option<u64> {
         self.tables.topics[topic].arrivals.record(at_ns);
+        let (fresh, horizon_ns) = (self.arrivals(), self.options.horizon_ns);
         let state = &mut self.tables.threads[thread];
         if let Some(frame) = state.stack.last() {
-            add_edge(&mut self.tables.callbacks[frame.callback], topic);
+            add_edge(&mut self.tables.callbacks[frame.callback], topic, at_ns, fresh, horizon_ns);
             return Some(self.messages.publish(topic, at_ns, &frame.tags));
         }
         if state.executor {
@@ -159,9 +160,11 @@ impl Extractor {
         let pid = self.tables.threads[thread].pid;
         if self.tables.threads[thread].source.is_none() {
             let index = self.new_callback(pid, Origin::Source { thread })?;
+            let fresh = self.arrivals();
             let callback = &mut self.tables.callbacks[index];
             callback.source_node = node;
-            add_edge(callback, topic);
+            // Its name comes from its first topic.
+            edge_to(callback, topic, fresh);
             ran_on(callback, thread);
             self.tables.threads[thread].source =
                 Some(SourceState { callback: index, topics: vec![], last: None, base: None, tags: vec![] });
@@ -187,7 +190,8 @@ impl Extractor {
             callback.arrivals.record(at_ns);
             self.tables.threads[thread].source.as_mut()?.tags = tags;
         }
-        add_edge(&mut self.tables.callbacks[index], topic);
+        let (fresh, horizon_ns) = (self.arrivals(), self.options.horizon_ns);
+        add_edge(&mut self.tables.callbacks[index], topic, at_ns, fresh, horizon_ns);
         let source = self.tables.threads[thread].source.as_mut()?;
         if source.topics.len() < MOST_EDGES {
             source.topics.push(topic);

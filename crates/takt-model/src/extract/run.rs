@@ -5,6 +5,7 @@ use takt_ros::event::Handle;
 use super::Extractor;
 use super::names;
 use super::state::{CallbackState, Edge, Frame, Origin, SubscriptionState, Tag};
+use crate::{ArrivalRecorder, GreatestRecorder};
 
 /// Callbacks inside callbacks on one thread; deeper ones are taken for a stream without ends.
 const DEEPEST: usize = 16;
@@ -24,7 +25,7 @@ impl Extractor {
         self.is_executor(thread);
         let state = &mut self.tables.threads[thread];
         let pid = state.pid;
-        state.open = None;
+        (state.open, state.off_cpu) = (None, None);
         let waited_ns = state.waited_ns.take();
         let executed = state.executed.take();
         let take = state.take.take();
@@ -128,13 +129,14 @@ impl Extractor {
 
     /// Ends the topmost activation.
     pub(super) fn close(&mut self, thread: usize, at_ns: u64, cpu_ns: Option<u64>) {
-        let charge_executor = self.options.charge_executor;
+        let (charge_executor, keep) = (self.options.charge_executor, self.keep());
         let state = &mut self.tables.threads[thread];
         let Some(frame) = state.stack.pop() else { return };
+        let off_cpu = state.off_cpu.take();
         let wall_ns = at_ns.saturating_sub(frame.at_ns);
         if frame.inferred && cpu_ns.is_none() && state.charged.is_some() {
             // Its executor's events come without CPU time here: the next event with one says what it took.
-            state.unpaid.push(frame.callback);
+            state.unpaid.push((frame.callback, wall_ns));
             self.finish_tags(&frame.tags, at_ns);
             return;
         }
@@ -164,11 +166,17 @@ impl Extractor {
                 if let Some(probable) = &mut callback.probable {
                     probable.record(took_ns);
                 }
+                if let (Some(from), Some(to)) = (frame.cpu_ns, cpu_ns) {
+                    let off_ns = wall_ns.saturating_sub(to.saturating_sub(from));
+                    let number = callback.activations;
+                    callback.suspensions.record(number, at_ns, off_ns, off_cpu, keep);
+                }
             }
             None => {
                 self.counters.clock_steps += 1;
                 self.counters.dropped_activations += 1;
                 callback.cost.gap();
+                callback.suspensions.gap();
                 if let Some(probable) = &mut callback.probable {
                     probable.gap();
                 }
@@ -195,16 +203,20 @@ impl Extractor {
         let elapsed_ns = at_ns.saturating_sub(since_ns);
         let possible = took_ns <= elapsed_ns.saturating_add(elapsed_ns / 16).saturating_add(1_000_000);
         self.counters.clock_steps += u64::from(!possible);
-        for (i, &index) in unpaid.iter().enumerate() {
+        let keep = self.keep();
+        for (i, &(index, wall_ns)) in unpaid.iter().enumerate() {
             let Some(callback) = self.tables.callbacks.get_mut(index) else { continue };
-            let share_ns = if unpaid[..i].contains(&index) { 0 } else { took_ns };
+            let share_ns = if unpaid[..i].iter().any(|&(other, _)| other == index) { 0 } else { took_ns };
             if possible {
                 callback.cost.record(at_ns, share_ns, true);
+                let off_ns = wall_ns.saturating_sub(took_ns);
+                callback.suspensions.record(callback.activations, at_ns, off_ns, None, keep);
                 if let Some(probable) = &mut callback.probable {
                     probable.record(share_ns);
                 }
             } else {
                 callback.cost.gap();
+                callback.suspensions.gap();
                 if let Some(probable) = &mut callback.probable {
                     probable.gap();
                 }
@@ -287,27 +299,59 @@ impl Extractor {
         callback.arrivals.gap();
         callback.cost = before.cost;
         callback.cost.gap();
+        callback.suspensions = before.suspensions;
+        callback.suspensions.gap();
         callback.probable = before.probable;
         if let Some(probable) = &mut callback.probable {
             probable.gap();
         }
         callback.publishes = before.publishes;
+        callback.publishes.iter_mut().for_each(|edge| edge.arrivals.gap());
         callback.activations = before.activations;
         callback.symbol = callback.symbol.take().or(before.symbol);
         self.counters.succeeded += 1;
     }
 }
 
-/// The callback has an edge to the topic.
-pub(super) fn add_edge(callback: &mut CallbackState, topic: usize) {
+/// The callback's edge to the topic; `None`: it has too many.
+pub(super) fn edge_to(
+    callback: &mut CallbackState,
+    topic: usize,
+    arrivals: ArrivalRecorder,
+) -> Option<&mut Edge> {
+    let known = callback.publishes.iter().position(|edge| edge.topic == topic);
+    let place = match known {
+        None if callback.publishes.len() >= MOST_EDGES => return None,
+        None => {
+            let last = callback.activations.wrapping_sub(1);
+            let most = GreatestRecorder::default();
+            let edge = Edge { topic, publications: 0, activations: 0, last, now: 0, most, arrivals };
+            callback.publishes.push(edge);
+            callback.publishes.len() - 1
+        }
+        Some(place) => place,
+    };
+    callback.publishes.get_mut(place)
+}
+
+/// The callback published to the topic at `at_ns`: it may do so again.
+pub(super) fn add_edge(
+    callback: &mut CallbackState,
+    topic: usize,
+    at_ns: u64,
+    arrivals: ArrivalRecorder,
+    horizon_ns: Option<u64>,
+) {
     let activation = callback.activations;
-    if let Some(edge) = callback.publishes.iter_mut().find(|edge| edge.topic == topic) {
-        edge.publications += 1;
-        edge.activations += u64::from(edge.last != activation);
-        edge.last = activation;
-    } else if callback.publishes.len() < MOST_EDGES {
-        callback.publishes.push(Edge { topic, publications: 1, activations: 1, last: activation });
+    let Some(edge) = edge_to(callback, topic, arrivals) else { return };
+    if edge.last != activation {
+        edge.activations += 1;
+        (edge.last, edge.now) = (activation, 0);
     }
+    edge.publications += 1;
+    edge.now += 1;
+    edge.most.record(at_ns, edge.now, horizon_ns);
+    edge.arrivals.record(at_ns);
 }
 
 pub(super) fn ran_on(callback: &mut CallbackState, thread: usize) {

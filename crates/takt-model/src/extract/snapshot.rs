@@ -7,8 +7,8 @@ use super::names::{names, only_client, topic_name};
 use super::state::{CallbackState, Origin};
 use super::{Extractor, cycle, filter};
 use crate::{
-    ArrivalCurve, Callback, CallbackId, CallbackKind, CostCurve, Executor, ExecutorId, ExecutorKind, Model,
-    Node, NodeId, Outside, Thread, ThreadId, ThreadRole, Topic, TopicId, Unanalysable,
+    ArrivalCurve, Callback, CallbackId, CallbackKind, Executor, ExecutorId, ExecutorKind, Model, Node,
+    NodeId, Output, Outside, Thread, ThreadId, ThreadRole, Topic, TopicId, Unanalysable,
 };
 
 /// Entries of a timer's declared curve: it is linear, and extrapolation of any entry gives the rest.
@@ -204,13 +204,25 @@ impl Builder<'_> {
         let callback = &tables.callbacks[slot];
         let mut arrivals = callback.arrivals.curve(self.now_ns);
         let mut publishes: Vec<TopicId> = Vec::new();
+        let mut outputs: Vec<Output> = Vec::new();
         for edge in &callback.publishes {
-            if let Some(&topic) = topics.get(&tables.topic(edge.topic))
-                && !publishes.contains(&topic)
-            {
-                publishes.push(topic);
+            let slot = tables.topic(edge.topic);
+            let Some(&topic) = topics.get(&slot) else { continue };
+            if let Some(known) = outputs.iter_mut().find(|known| known.topic == topic) {
+                // Two that turned out to be one: whatever came on it was perhaps all this callback's.
+                known.most_per_activation = known.most_per_activation.saturating_add(edge.most.most());
+                known.arrivals = tables.topics[slot].arrivals.curve(self.now_ns);
+                continue;
             }
+            publishes.push(topic);
+            outputs.push(Output {
+                topic,
+                most_per_activation: edge.most.most(),
+                arrivals: edge.arrivals.curve(self.now_ns),
+            });
         }
+        let (suspension, most_suspensions) =
+            callback.suspensions.curve(self.now_ns, callback.activations, ex.keep());
         let topic_id = |topic: usize| topics.get(&tables.topic(topic)).copied();
         let mut node = tables.node_of_callback(callback);
         let kind = match &callback.origin {
@@ -280,11 +292,11 @@ impl Builder<'_> {
             executor,
             kind,
             publishes,
-            outputs: Vec::new(),
+            outputs,
             arrivals,
             cost: callback.cost.curve(),
-            suspension: CostCurve::default(),
-            most_suspensions: 0,
+            suspension,
+            most_suspensions,
             probable_cost,
         });
     }

@@ -7,8 +7,9 @@ use rustc_hash::FxHashMap;
 use slab::Slab;
 use takt_ros::event::Handle;
 
+use super::suspend::{OffCpu, Suspensions};
 use super::timer::TimerGrid;
-use crate::{ArrivalRecorder, CostRecorder, Latency, ProbableRecorder};
+use crate::{ArrivalRecorder, CostRecorder, GreatestRecorder, Latency, ProbableRecorder};
 
 /// An object of one process.
 pub(crate) type Key = (u32, Handle);
@@ -34,8 +35,8 @@ pub(crate) struct ThreadState {
     pub last_cpu_ns: u64,
     /// CPU time up to which all is charged to some activation, and when that was.
     pub charged: Option<(u64, u64)>,
-    /// Activations that ended where no CPU time was told, until it is.
-    pub unpaid: Vec<usize>,
+    /// Activations that ended where no CPU time was told, until it is, and the wall time of each.
+    pub unpaid: Vec<(usize, u64)>,
     /// `get_next_ready` of which it is not known yet whether anything was run: when, and CPU time.
     pub open: Option<(u64, Option<u64>)>,
     /// When it began to wait for work, if it has not started a callback since.
@@ -49,6 +50,8 @@ pub(crate) struct ThreadState {
     /// Publications outside callbacks since it became an executor.
     pub own_publications: u64,
     pub executed: Option<Handle>,
+    /// What its source said of the activation that ends next.
+    pub off_cpu: Option<OffCpu>,
     pub source: Option<SourceState>,
     /// The slot of executed work that no event names.
     pub untraced: Option<usize>,
@@ -73,6 +76,7 @@ impl ThreadState {
             outside: Vec::new(),
             own_publications: 0,
             executed: None,
+            off_cpu: None,
             source: None,
             untraced: None,
         }
@@ -88,6 +92,7 @@ impl ThreadState {
         self.publication = None;
         self.outside.clear();
         self.executed = None;
+        self.off_cpu = None;
         if let Some(source) = &mut self.source {
             source.restart();
         }
@@ -236,7 +241,7 @@ pub(crate) enum Origin {
 }
 
 /// A topic that a callback publishes to.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct Edge {
     pub topic: usize,
     pub publications: u64,
@@ -244,6 +249,12 @@ pub(crate) struct Edge {
     pub activations: u64,
     /// The last of them.
     pub last: u64,
+    /// Messages in that one so far.
+    pub now: u64,
+    /// Messages of one activation, at most.
+    pub most: GreatestRecorder,
+    /// Messages, as they were published.
+    pub arrivals: ArrivalRecorder,
 }
 
 #[derive(Debug)]
@@ -267,6 +278,7 @@ pub(crate) struct CallbackState {
     pub activations: u64,
     pub arrivals: ArrivalRecorder,
     pub cost: CostRecorder,
+    pub suspensions: Suspensions,
     pub probable: Option<Box<ProbableRecorder>>,
     pub publishes: Vec<Edge>,
     pub grid: Option<TimerGrid>,

@@ -1,7 +1,9 @@
 //! The running kernel.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::thread::JoinHandle;
@@ -14,13 +16,34 @@ use super::{Attributes, GroupVersion, Kernel};
 #[derive(Debug, Default)]
 pub struct Linux {
     scratch: Option<Scratch>,
+    fillers: BTreeMap<usize, Scratch>,
 }
 
+/// A thread of ours that sleeps.
 #[derive(Debug)]
 struct Scratch {
     tid: u32,
     end: mpsc::Sender<()>,
     thread: JoinHandle<()>,
+}
+
+impl Scratch {
+    fn start(name: String) -> io::Result<Self> {
+        let (end, ended) = mpsc::channel::<()>();
+        let (tell, told) = mpsc::channel();
+        let thread = std::thread::Builder::new().name(name).spawn(move || {
+            // SAFETY: gettid has no preconditions.
+            let _ = tell.send(unsafe { libc::gettid() } as u32);
+            let _ = ended.recv();
+        })?;
+        let tid = told.recv().map_err(io::Error::other)?;
+        Ok(Self { tid, end, thread })
+    }
+
+    fn finish(self) {
+        drop(self.end);
+        let _ = self.thread.join();
+    }
 }
 
 impl Linux {
@@ -217,27 +240,55 @@ impl Kernel for Linux {
         fs::remove_dir(path)
     }
 
+    fn thread_count(&self, pid: u32) -> io::Result<usize> {
+        // The kernel counts threads as links of this directory.
+        let links = fs::metadata(format!("/proc/{pid}/task"))?.nlink();
+        Ok(usize::try_from(links.saturating_sub(2)).unwrap_or(usize::MAX))
+    }
+
+    fn turns(&self, pid: u32, tid: u32) -> io::Result<u64> {
+        let text = fs::read_to_string(task_file(pid, tid, "schedstat"))?;
+        let third = text.split_whitespace().nth(2);
+        third.and_then(|text| text.parse().ok()).ok_or_else(|| unexpected("schedstat"))
+    }
+
+    fn fill(&mut self, cpu: usize, reservation: Option<&Attributes>) -> io::Result<()> {
+        let Some(reservation) = reservation else {
+            if let Some(filler) = self.fillers.remove(&cpu) {
+                filler.finish();
+            }
+            return Ok(());
+        };
+        let tid = match self.fillers.get(&cpu) {
+            Some(filler) => filler.tid,
+            None => {
+                let filler = Scratch::start(format!("takt-fill-{cpu}"))?;
+                let tid = filler.tid;
+                self.fillers.insert(cpu, filler);
+                self.set_affinity(tid, &CpuSet::single(cpu).map_err(io::Error::other)?)?;
+                tid
+            }
+        };
+        if self.attributes(tid)?.serves(reservation) {
+            return Ok(());
+        }
+        self.set_attributes(tid, reservation)
+    }
+
     fn scratch(&mut self) -> io::Result<(u32, u32)> {
         let pid = std::process::id();
         if let Some(scratch) = &self.scratch {
             return Ok((pid, scratch.tid));
         }
-        let (end, ended) = mpsc::channel::<()>();
-        let (tell, told) = mpsc::channel();
-        let thread = std::thread::Builder::new().name("takt-scratch".into()).spawn(move || {
-            // SAFETY: gettid has no preconditions.
-            let _ = tell.send(unsafe { libc::gettid() } as u32);
-            let _ = ended.recv();
-        })?;
-        let tid = told.recv().map_err(io::Error::other)?;
-        self.scratch = Some(Scratch { tid, end, thread });
+        let scratch = Scratch::start("takt-scratch".into())?;
+        let tid = scratch.tid;
+        self.scratch = Some(scratch);
         Ok((pid, tid))
     }
 
     fn end_scratch(&mut self) {
-        if let Some(Scratch { end, thread, .. }) = self.scratch.take() {
-            drop(end);
-            let _ = thread.join();
+        if let Some(scratch) = self.scratch.take() {
+            scratch.finish();
         }
     }
 }
@@ -245,6 +296,9 @@ impl Kernel for Linux {
 impl Drop for Linux {
     fn drop(&mut self) {
         self.end_scratch();
+        for (_, filler) in std::mem::take(&mut self.fillers) {
+            filler.finish();
+        }
     }
 }
 
@@ -269,6 +323,5 @@ pub fn deadline_room() -> Option<f64> {
 
 fn release_is_at_least(major: u32, minor: u32) -> bool {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-    let mut parts = release.split(|c: char| !c.is_ascii_digit()).map(str::parse::<u32>);
-    matches!((parts.next(), parts.next()), (Some(Ok(a)), Some(Ok(b))) if (a, b) >= (major, minor))
+    super::version(&release).is_some_and(|version| version >= (major, minor))
 }

@@ -13,6 +13,16 @@ pub mod sim;
 
 pub use linux::{Linux, deadline_room};
 
+/// The first two numbers of a kernel's release.
+#[must_use]
+pub fn version(release: &str) -> Option<(u32, u32)> {
+    let mut parts = release.trim().split(|c: char| !c.is_ascii_digit()).map(str::parse::<u32>);
+    match (parts.next(), parts.next()) {
+        (Some(Ok(major)), Some(Ok(minor))) => Some((major, minor)),
+        _ => None,
+    }
+}
+
 /// The kernel's unit of bandwidth: `to_ratio` of kernel/sched/core.c, rounded down as there.
 #[must_use]
 pub fn ratio(budget_ns: u64, period_ns: u64) -> u64 {
@@ -82,6 +92,12 @@ impl Attributes {
     #[must_use]
     pub fn is_deadline(&self) -> bool {
         self.policy == libc::SCHED_DEADLINE as u32
+    }
+
+    /// Whether this is a reservation that reclaims what others leave.
+    #[must_use]
+    pub fn reclaims(&self) -> bool {
+        self.is_deadline() && self.flags & RECLAIM != 0
     }
 
     /// Whether a thread with these attributes runs as `asked`: fields that its policy does not use are not compared.
@@ -159,6 +175,14 @@ pub trait Kernel {
     fn make_dir(&mut self, path: &Path) -> io::Result<()>;
     /// Removes a control group.
     fn remove_dir(&mut self, path: &Path) -> io::Result<()>;
+    /// How many threads a process has; cheap enough to be asked every few milliseconds.
+    fn thread_count(&self, pid: u32) -> io::Result<usize> {
+        self.threads(pid).map(|threads| threads.len())
+    }
+    /// How often the thread has been given a CPU.
+    fn turns(&self, pid: u32, tid: u32) -> io::Result<u64>;
+    /// Keeps a thread of this process asleep on a CPU with this reservation ([`crate::reclaim`]); `None` ends it.
+    fn fill(&mut self, cpu: usize, reservation: Option<&Attributes>) -> io::Result<()>;
     /// A thread of this process that sleeps and may be tried things with; it ends with [`Kernel::end_scratch`].
     fn scratch(&mut self) -> io::Result<(u32, u32)>;
     /// Ends the thread of [`Kernel::scratch`].

@@ -24,6 +24,7 @@ pub struct SimThread {
     pub group: String,
     pub last: usize,
     pub run_ns: u64,
+    pub turns: u64,
     pub wants: bool,
 }
 
@@ -40,6 +41,8 @@ pub struct Sim {
     /// Changes that are still let through.
     pub left: Cell<Option<usize>>,
     pub changes: usize,
+    /// Reservations of sleeping threads of the manager's own, which end with it.
+    pub fillers: BTreeMap<usize, Attributes>,
 }
 
 const MOUNT: &str = "/cpuset";
@@ -57,6 +60,7 @@ impl Sim {
             (BALANCE, "1\n"),
             ("/cpuset/cpuset.mems", "0\n"),
             ("/proc/sys/kernel/random/boot_id", "a-boot\n"),
+            ("/proc/sys/kernel/osrelease", "6.18.0\n"),
             ("/sys/devices/virtual/workqueue/cpumask", "ff\n"),
         ];
         let mut sim = Self {
@@ -69,6 +73,7 @@ impl Sim {
             ticks: 100,
             left: Cell::new(None),
             changes: 0,
+            fillers: BTreeMap::new(),
         };
         let ours = std::process::id();
         sim.spawn(ours, ours, "manager");
@@ -89,6 +94,7 @@ impl Sim {
                 group: "/".into(),
                 last,
                 run_ns: 0,
+                turns: 0,
                 wants: false,
             },
         );
@@ -352,6 +358,18 @@ impl Kernel for Sim {
         }
         self.change()?;
         self.sets.remove(&group);
+        Ok(())
+    }
+
+    fn turns(&self, _: u32, tid: u32) -> io::Result<u64> {
+        self.thread(tid).map(|thread| thread.turns)
+    }
+
+    fn fill(&mut self, cpu: usize, reservation: Option<&Attributes>) -> io::Result<()> {
+        match reservation {
+            Some(reservation) => self.fillers.insert(cpu, *reservation),
+            None => self.fillers.remove(&cpu),
+        };
         Ok(())
     }
 

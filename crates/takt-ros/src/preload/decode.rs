@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use thiserror::Error;
 
-use super::ring::{FLAG_CPU, FLAG_CUT, FLAG_SET, MOST_RECORD, MOST_TEXT, code, head_word};
+use super::ring::{FLAG_CPU, FLAG_CUT, FLAG_SET, MOST_RECORD, MOST_TEXT, UNKNOWN, code, head_word};
 use crate::event::{Kind, ServiceStep};
 
 /// Why a record cannot be read.
@@ -207,6 +207,10 @@ impl Arguments<'_> {
                 Kind::CallbackStart { callback: self.word()?, intra_process: self.is_set() }
             }
             code::CALLBACK_END => Kind::CallbackEnd { callback: self.word()? },
+            code::OFF_CPU => {
+                let mut known = || self.word().map(|word| (word != UNKNOWN).then_some(word));
+                Kind::OffCpu { switches: known()?, ready_ns: known()? }
+            }
             code::RCLCPP_PUBLISH => Kind::RclcppPublish { message: self.word()? },
             code::RCL_PUBLISH => Kind::RclPublish { publisher: self.word()?, message: self.word()? },
             code::RMW_PUBLISH => Kind::RmwPublish {

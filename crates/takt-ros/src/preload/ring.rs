@@ -18,7 +18,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 /// First word of the file, written last.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"TAKTPRB\x01");
 /// Version of everything in this source.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// Bytes of the file's header and of each ring's: one page, so that rings are mapped one by one.
 pub const PAGE: usize = 4096;
 /// Rings that one process can have.
@@ -31,6 +31,11 @@ pub const MOST_WORDS: usize = 1 << 23;
 pub const MOST_TEXT: usize = 1016;
 /// Words of the longest record: head, two stamps, four arguments, two texts.
 pub const MOST_RECORD: usize = 7 + 2 * (1 + MOST_TEXT / 8);
+
+/// A number that was not measured.
+pub const UNKNOWN: u64 = u64::MAX;
+/// What `event::OFF_CPU_NS` is.
+pub const OFF_CPU_NS: u64 = 50_000;
 
 /// The record carries the CPU time of its thread.
 pub const FLAG_CPU: u8 = 1;
@@ -113,8 +118,10 @@ pub mod code {
     pub const TRANSITION: u8 = 34;
     /// A job of a task of Takt's own robots, stamped with its end: release, start, CPU time used, task.
     pub const JOB: u8 = 35;
+    /// The activation that ends with the next record was off the CPU: how often by itself, how long ready; [`super::UNKNOWN`].
+    pub const OFF_CPU: u8 = 36;
     /// Codes end here.
-    pub const END: u8 = 36;
+    pub const END: u8 = 37;
 }
 
 /// Which records carry CPU time, one bit for each code: all that execution times, the demand of a thread that publishes without

@@ -40,7 +40,10 @@ pub enum What {
     /// The thread got the CPU.
     SwitchIn,
     /// The thread lost the CPU.
-    SwitchOut,
+    SwitchOut {
+        /// It was still ready to run. Kernels before 4.17 never say so.
+        preempted: bool,
+    },
     /// The thread, or its process, was named anew.
     Renamed {
         /// The name, zero-padded.
@@ -111,7 +114,7 @@ fn one(kind: u32, misc: u32, body: &[u8]) -> Option<Record> {
     let what = match kind {
         b::PERF_RECORD_SWITCH_CPU_WIDE | b::PERF_RECORD_SWITCH => {
             match misc & b::PERF_RECORD_MISC_SWITCH_OUT != 0 {
-                true => What::SwitchOut,
+                true => What::SwitchOut { preempted: misc & b::PERF_RECORD_MISC_SWITCH_OUT_PREEMPT != 0 },
                 false => What::SwitchIn,
             }
         }
@@ -180,7 +183,7 @@ mod tests {
         let arguments = [10, 11, 12, 13, 14];
         let expected = [
             Record { at_ns: 66, pid: 1, tid: 2, what: What::Hit { id: 5, arguments } },
-            Record { at_ns: 77, pid: 3, tid: 4, what: What::SwitchOut },
+            Record { at_ns: 77, pid: 3, tid: 4, what: What::SwitchOut { preempted: false } },
             Record { at_ns: 77, pid: 1, tid: 2, what: What::Ended },
             Record { at_ns: 77, pid: 3, tid: 4, what: What::Lost { count: 42 } },
         ];

@@ -6,7 +6,7 @@ use super::fill::{Context, Known};
 use super::memory::Memory;
 use super::points::{Call, Point};
 use super::record::{Record, What};
-use crate::event::{Event, Kind};
+use crate::event::{Event, Handle, Kind, OFF_CPU_NS};
 
 #[derive(Debug, Default)]
 struct Thread {
@@ -15,14 +15,72 @@ struct Thread {
     used_ns: u64,
     /// When it last got the CPU, while it has it.
     on_since: Option<u64>,
+    /// How often it gave the CPU up by itself, for how long in all until it got the CPU again, and since when.
+    gave_up: u64,
+    away_ns: u64,
+    away_since: Option<u64>,
+    /// The activation under way.
+    activation: Option<Activation>,
     message: u64,
     context: Context,
+}
+
+/// The thread's figures when a callback started.
+#[derive(Debug, Clone, Copy)]
+struct Activation {
+    callback: Handle,
+    at_ns: u64,
+    used_ns: u64,
+    gave_up: u64,
+    away_ns: u64,
 }
 
 impl Thread {
     fn used_at(&self, at_ns: u64) -> u64 {
         // Times of torn records may be any.
         self.used_ns.saturating_add(self.on_since.map_or(0, |since| at_ns.saturating_sub(since)))
+    }
+
+    fn switched_in(&mut self, at_ns: u64) {
+        // Had it still, as far as was seen: a record was lost.
+        self.used_ns = self.used_at(at_ns);
+        self.on_since = Some(at_ns);
+        if let Some(since) = self.away_since.take() {
+            self.away_ns = self.away_ns.saturating_add(at_ns.saturating_sub(since));
+        }
+    }
+
+    fn switched_out(&mut self, at_ns: u64, preempted: bool) {
+        self.used_ns = self.used_at(at_ns);
+        self.on_since = None;
+        if !preempted {
+            self.gave_up += 1;
+            self.away_since = Some(at_ns);
+        }
+    }
+
+    /// Follows activations; returns why the one that ends was off the CPU, if it was for long. Every switch is a record, so
+    /// that it is known of all.
+    fn follow(&mut self, at_ns: u64, kind: &Kind) -> Option<Kind> {
+        match *kind {
+            Kind::CallbackStart { callback, .. } => {
+                let used_ns = self.used_at(at_ns);
+                let (gave_up, away_ns) = (self.gave_up, self.away_ns);
+                self.activation = Some(Activation { callback, at_ns, used_ns, gave_up, away_ns });
+                None
+            }
+            Kind::CallbackEnd { callback } => {
+                let begun = self.activation.take().filter(|begun| begun.callback == callback)?;
+                let used_ns = self.used_at(at_ns).saturating_sub(begun.used_ns);
+                let off_ns = at_ns.saturating_sub(begun.at_ns).saturating_sub(used_ns);
+                let away_ns = self.away_ns.saturating_sub(begun.away_ns);
+                (off_ns > OFF_CPU_NS).then(|| Kind::OffCpu {
+                    switches: Some(self.gave_up.saturating_sub(begun.gave_up)),
+                    ready_ns: Some(off_ns.saturating_sub(away_ns)),
+                })
+            }
+            _ => None,
+        }
     }
 }
 
@@ -108,15 +166,12 @@ impl<M: Memory> Translator<M> {
             }
             What::SwitchIn => {
                 if let Some(thread) = self.threads.get_mut(&tid) {
-                    // Had it still, as far as was seen: a record was lost.
-                    thread.used_ns = thread.used_at(at_ns);
-                    thread.on_since = Some(at_ns);
+                    thread.switched_in(at_ns);
                 }
             }
-            What::SwitchOut => {
+            What::SwitchOut { preempted } => {
                 if let Some(thread) = self.threads.get_mut(&tid) {
-                    thread.used_ns = thread.used_at(at_ns);
-                    thread.on_since = None;
+                    thread.switched_out(at_ns, preempted);
                 }
             }
             What::Renamed { name } => {
@@ -147,7 +202,7 @@ impl<M: Memory> Translator<M> {
                 // Switches may be among them: CPU time starts anew at each thread's next event.
                 self.threads.values_mut().for_each(|thread| {
                     thread.used_ns = thread.used_at(at_ns);
-                    thread.on_since = None;
+                    (thread.on_since, thread.away_since, thread.activation) = (None, None, None);
                 });
                 out.push(Event { at_ns, cpu_ns: None, pid: 0, tid: 0, kind: Kind::Lost { count } });
             }
@@ -180,6 +235,9 @@ impl<M: Memory> Translator<M> {
         let kind = point.1(&mut call);
         if let Kind::RclPublish { message, .. } = kind {
             thread.message = message;
+        }
+        if let Some(why) = thread.follow(at_ns, &kind) {
+            out.push(Event { at_ns, cpu_ns: None, pid, tid, kind: why });
         }
         process.known.before(&mut thread.context, &kind, pid, &mut self.memory, |kind| {
             out.push(Event { at_ns, cpu_ns: None, pid, tid, kind });

@@ -1,6 +1,8 @@
 //! Scripted streams, one for each thing that the extractor must see.
 
+mod bursts;
 mod faults;
 mod features;
 mod script;
 mod simulation;
+mod suspensions;

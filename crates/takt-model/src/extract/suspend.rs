@@ -1,0 +1,209 @@
+//! Self-suspension: activations that were off the CPU by themselves, because they slept, waited for a lock, a device or a reply.
+//!
+//! Wall time less CPU time of an activation, where it is more than [`OFF_CPU_NS`], is one of
+//! - **preemption**: the source counted that the thread never gave the CPU up by itself. Nothing is learnt from it;
+//! - **suspension**: it did. All of the time counts but what the thread was seen to be ready for;
+//! - **undecided**: the source cannot tell, or did not count from the activation's start. It counts as suspension, until another activation of
+//!   the same callback that was off the CPU for at least half as long has been decided: from then on that one speaks for
+//!   both, or until the horizon has passed. A callback that suspends itself does so again, and is then seen to.
+//!
+//! Where execution times are wall times (no CPU clock) they contain suspension, which is then demand for the CPU: more than was
+//! needed, and sound.
+
+use takt_ros::event::OFF_CPU_NS;
+
+use crate::{CostCurve, CostRecorder, GreatestRecorder};
+
+/// What the source says of an activation that was off the CPU: how often by itself, and for how long it was ready.
+pub(crate) type OffCpu = (Option<u64>, Option<u64>);
+
+/// Suspensions of one callback.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Suspensions {
+    /// From the first activation on that suspended itself.
+    decided: Option<Box<CostRecorder>>,
+    most: GreatestRecorder,
+    /// Activations of which nobody knows.
+    undecided: Option<Undecided>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Undecided {
+    at_ns: u64,
+    most_ns: u64,
+    total_ns: u64,
+}
+
+/// How curves are kept.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Keep {
+    pub activations: usize,
+    pub horizon_ns: Option<u64>,
+}
+
+impl Suspensions {
+    /// An activation, the `number`th, that ended at `at_ns` and was off the CPU for `off_ns`.
+    pub(crate) fn record(&mut self, number: u64, at_ns: u64, off_ns: u64, known: Option<OffCpu>, keep: Keep) {
+        if off_ns <= OFF_CPU_NS {
+            if let Some(decided) = &mut self.decided {
+                decided.record(at_ns, 0, true);
+            }
+            return;
+        }
+        let (slept_ns, times) = match known {
+            Some((Some(0), _)) => (0, 0),
+            Some((Some(times), ready_ns)) => (off_ns.saturating_sub(ready_ns.unwrap_or(0)), times),
+            Some((None, _)) | None => {
+                let before = self.undecided.unwrap_or(Undecided { at_ns, most_ns: 0, total_ns: 0 });
+                self.undecided = Some(Undecided {
+                    at_ns,
+                    most_ns: before.most_ns.max(off_ns),
+                    total_ns: before.total_ns.saturating_add(off_ns),
+                });
+                if let Some(decided) = &mut self.decided {
+                    decided.record(at_ns, 0, true);
+                }
+                return;
+            }
+        };
+        if self.undecided.is_some_and(|undecided| off_ns >= undecided.most_ns / 2) {
+            self.undecided = None;
+        }
+        if times > 0 && self.decided.is_none() {
+            let mut decided = CostRecorder::new(keep.activations, keep.horizon_ns, at_ns);
+            // None of those before did.
+            let before = number.saturating_sub(1).min(keep.activations as u64);
+            (0..before).for_each(|_| decided.record(at_ns, 0, true));
+            self.decided = Some(Box::new(decided));
+        }
+        if let Some(decided) = &mut self.decided {
+            decided.record(at_ns, slept_ns, true);
+            self.most.record(at_ns, times, keep.horizon_ns);
+        }
+    }
+
+    /// Activations may be missing here.
+    pub(crate) fn gap(&mut self) {
+        if let Some(decided) = &mut self.decided {
+            decided.gap();
+        }
+    }
+
+    /// The curve at `now_ns`, of a callback that was activated so often, and how often one activation suspended itself at most. Both empty:
+    /// none did.
+    pub(crate) fn curve(&self, now_ns: u64, activations: u64, keep: Keep) -> (CostCurve, u64) {
+        let mut curve = self.decided.as_ref().map(|decided| decided.curve()).unwrap_or_default();
+        let mut most = self.most.most();
+        if curve.most_ns.last().is_none_or(|&most_ns| most_ns == 0) {
+            (curve, most) = (CostCurve::default(), 0);
+        }
+        let forgotten = |undecided: &Undecided| {
+            keep.horizon_ns.is_some_and(|horizon_ns| now_ns.saturating_sub(undecided.at_ns) > horizon_ns)
+        };
+        if let Some(undecided) = self.undecided.filter(|undecided| !forgotten(undecided)) {
+            let entries =
+                usize::try_from(activations).unwrap_or(usize::MAX).clamp(1, keep.activations.max(1));
+            let last = curve.most_ns.last().copied().unwrap_or(0);
+            curve.most_ns.resize(entries.max(curve.most_ns.len()), last);
+            for (i, entry) in curve.most_ns.iter_mut().enumerate() {
+                *entry = match i {
+                    0 => (*entry).max(undecided.most_ns),
+                    _ => entry.saturating_add(undecided.total_ns),
+                };
+            }
+            curve.seen = curve.seen.max(activations);
+            curve.total_ns = curve.total_ns.saturating_add(undecided.total_ns);
+            curve.cpu_time = true;
+            most = most.max(1);
+        }
+        (curve, most)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const KEEP: Keep = Keep { activations: 16, horizon_ns: Some(1_000_000_000_000) };
+    const MS: u64 = 1_000_000;
+
+    #[derive(Debug, Clone, Copy)]
+    enum Truth {
+        Ran,
+        Preempted(u64),
+        Slept(u64, u64),
+        Unknown(u64),
+    }
+
+    fn truth() -> impl Strategy<Value = Truth> {
+        prop_oneof![
+            (0u64..1).prop_map(|_| Truth::Ran),
+            (1u64..50).prop_map(|ms| Truth::Preempted(ms * MS)),
+            (1u64..50, 0u64..9).prop_map(|(ms, ready)| Truth::Slept(ms * MS, ready * MS)),
+            (1u64..50).prop_map(|ms| Truth::Unknown(ms * MS)),
+        ]
+    }
+
+    fn record(to: &mut Suspensions, number: u64, truth: Truth) {
+        let (off, known) = match truth {
+            Truth::Ran => (OFF_CPU_NS, None),
+            Truth::Preempted(ns) => (ns, Some((Some(0), None))),
+            Truth::Slept(ns, ready) => (ns + ready, Some((Some(2), Some(ready)))),
+            Truth::Unknown(ns) => (ns, None),
+        };
+        to.record(number, number * 100 * MS, off, known, KEEP);
+    }
+
+    proptest! {
+        /// Every window's suspension is covered, and that of undecided ones until they are decided.
+        #[test]
+        fn windows_are_covered(truths in proptest::collection::vec(truth(), 1..80)) {
+            let mut suspensions = Suspensions::default();
+            for (number, truth) in truths.iter().enumerate() {
+                record(&mut suspensions, number as u64 + 1, *truth);
+            }
+            let (curve, most) = suspensions.curve(0, truths.len() as u64, KEEP);
+            let slept: Vec<u64> =
+                truths.iter().map(|t| if let Truth::Slept(ns, _) = t { *ns } else { 0 }).collect();
+            let any = slept.iter().any(|&ns| ns > 0);
+            prop_assert!(!any || most == 2);
+            if any {
+                prop_assert!(curve.most_ns.len() >= truths.len().min(KEEP.activations));
+            }
+            for (i, entry) in curve.most_ns.iter().enumerate() {
+                let sum = slept.windows(i + 1).map(|w| w.iter().sum::<u64>()).max().unwrap_or(0);
+                prop_assert!(*entry >= sum, "{} activations: {entry} < {sum}", i + 1);
+                if suspensions.undecided.is_none() {
+                    prop_assert_eq!(*entry, sum);
+                }
+            }
+            if let Some(Truth::Unknown(ns)) = truths.last() {
+                prop_assert!(curve.most_ns[0] >= *ns && most >= 1);
+            }
+        }
+    }
+
+    #[test]
+    fn preemption_alone_is_no_suspension() {
+        let mut suspensions = Suspensions::default();
+        for number in 1..100 {
+            record(&mut suspensions, number, Truth::Preempted(number * MS));
+        }
+        assert_eq!(suspensions.curve(0, 99, KEEP), (CostCurve::default(), 0));
+    }
+
+    #[test]
+    fn what_nobody_knows_counts_until_it_is_decided_or_forgotten() {
+        let mut suspensions = Suspensions::default();
+        record(&mut suspensions, 1, Truth::Unknown(20 * MS));
+        record(&mut suspensions, 2, Truth::Preempted(9 * MS));
+        let (curve, most) = suspensions.curve(0, 2, KEEP);
+        assert_eq!((curve.most_ns, most), (vec![20 * MS, 20 * MS], 1));
+        let later_ns = 100 * MS + KEEP.horizon_ns.unwrap_or(0) + 1;
+        assert_eq!(suspensions.curve(later_ns, 2, KEEP).1, 0);
+        record(&mut suspensions, 3, Truth::Preempted(10 * MS));
+        assert_eq!(suspensions.curve(0, 3, KEEP), (CostCurve::default(), 0));
+    }
+}

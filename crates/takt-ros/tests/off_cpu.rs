@@ -1,0 +1,225 @@
+//! Why a callback was off the CPU, told by the probes and held against what the child did: it says itself how often it slept, and for how
+//! long it must have been preempted, because another thread had its CPU.
+
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use takt_ros::preload::{Session, SessionOptions};
+use takt_ros::standin::Tracepoints;
+use takt_ros::uprobes::{Probe, UprobeError, UprobeOptions};
+use takt_ros::{Event, Kind, Source};
+
+const ROLE: &str = "TAKT_TEST_ROLE";
+const SIGN: &str = "the child says:";
+/// Callbacks: one that only computes, one that sleeps at every third call, one that waits for a lock, one that is
+/// preempted by a thread on its CPU.
+const BUSY: u64 = 0x1000;
+const SLEEPER: u64 = 0x2000;
+const LOCKER: u64 = 0x3000;
+const ROUNDS: u64 = 30;
+const SLEEP: Duration = Duration::from_millis(20);
+
+fn address<T>(value: u64) -> *const T {
+    std::ptr::without_provenance(value as usize)
+}
+
+fn cpu_time() -> Duration {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the kernel writes one timespec.
+    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut now) };
+    Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
+}
+
+fn burn(time: Duration) {
+    let start = cpu_time();
+    while cpu_time() - start < time {}
+}
+
+/// This thread, and those that it starts, on one CPU.
+fn pin() {
+    // SAFETY: a set of the kernel's size, which is only read.
+    unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        libc::CPU_SET(libc::sched_getcpu().max(0) as usize, &mut set);
+        libc::sched_setaffinity(0, size_of_val(&set), &raw const set);
+    }
+}
+
+#[test]
+fn child() {
+    let Ok(_) = std::env::var(ROLE) else { return };
+    let calls = Tracepoints::find();
+    println!("\n{SIGN} ready");
+    std::io::stdin().read_line(&mut String::new()).unwrap();
+    let lock = Arc::new(Mutex::new(()));
+    pin();
+    // Takes turns with the callbacks on their one CPU: they are preempted time and again.
+    let rival = std::thread::spawn(|| burn(Duration::from_millis(600)));
+    for number in 0..ROUNDS {
+        calls.callback_start(address(BUSY), false);
+        burn(Duration::from_millis(8));
+        calls.callback_end(address(BUSY));
+        calls.callback_start(address(SLEEPER), false);
+        burn(Duration::from_millis(1));
+        if number % 3 == 2 {
+            std::thread::sleep(SLEEP);
+        }
+        calls.callback_end(address(SLEEPER));
+        let held = number.is_multiple_of(5).then(|| {
+            let (lock, (tell, told)) = (Arc::clone(&lock), std::sync::mpsc::channel());
+            let holder = std::thread::spawn(move || {
+                let _held = lock.lock().unwrap();
+                tell.send(()).unwrap();
+                std::thread::sleep(SLEEP);
+            });
+            told.recv().unwrap();
+            holder
+        });
+        calls.callback_start(address(LOCKER), false);
+        drop(lock.lock().unwrap());
+        calls.callback_end(address(LOCKER));
+        held.map(std::thread::JoinHandle::join);
+        calls.rclcpp_executor_wait_for_work(-1);
+    }
+    rival.join().unwrap();
+}
+
+fn start(session: &Session, observed: bool) -> (Child, BufReader<std::process::ChildStdout>) {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "child", "--test-threads=1", "--nocapture"]).env(ROLE, "1");
+    command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    match observed {
+        true => {
+            session.prepare(&mut command);
+        }
+        false => {
+            command.env("LD_PRELOAD", session.directory().join("libtracetools.so"));
+        }
+    }
+    let mut child = command.spawn().unwrap();
+    let mut output = BufReader::new(child.stdout.take().unwrap());
+    let mut line = String::new();
+    while !line.starts_with(SIGN) {
+        line.clear();
+        assert!(output.read_line(&mut line).unwrap() > 0, "the child says nothing");
+    }
+    (child, output)
+}
+
+fn observe(source: &mut impl Source, mut child: Child) -> Vec<Event> {
+    let mut events = Vec::new();
+    child.stdin.take().unwrap().write_all(b"go\n").unwrap();
+    let until = Instant::now() + Duration::from_secs(60);
+    loop {
+        let ended = child.try_wait().unwrap().is_some();
+        source.poll(&mut |event| events.push(event)).unwrap();
+        if ended {
+            break;
+        }
+        assert!(Instant::now() < until, "the child does not end");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    events
+}
+
+/// An activation as its events tell it.
+#[derive(Debug)]
+struct Activation {
+    off_ns: u64,
+    told: Option<(Option<u64>, Option<u64>)>,
+}
+
+fn activations(events: &[Event], of: u64) -> Vec<Activation> {
+    let (mut found, mut start, mut told) = (Vec::new(), None, None);
+    for event in events {
+        match event.kind {
+            Kind::CallbackStart { callback, .. } => {
+                told = None;
+                start = (callback == of).then_some((event.at_ns, event.cpu_ns.unwrap(), event.tid));
+            }
+            Kind::OffCpu { switches, ready_ns } => told = Some((switches, ready_ns)),
+            Kind::CallbackEnd { callback } if callback == of => {
+                let (at_ns, cpu_ns, tid) = start.take().unwrap();
+                assert_eq!(event.tid, tid);
+                let used_ns = event.cpu_ns.unwrap() - cpu_ns;
+                let off_ns = (event.at_ns - at_ns).saturating_sub(used_ns);
+                found.push(Activation { off_ns, told: told.take() });
+            }
+            _ => {}
+        }
+    }
+    assert_eq!(found.len() as u64, ROUNDS);
+    for activation in &found {
+        assert_eq!(
+            activation.off_ns > takt_ros::event::OFF_CPU_NS,
+            activation.told.is_some(),
+            "{activation:?}"
+        );
+    }
+    found
+}
+
+/// What must be told, whatever the machine did meanwhile.
+fn judge(events: &[Event]) {
+    let preempted = activations(events, BUSY);
+    for activation in &preempted {
+        assert!(matches!(activation.told, None | Some((Some(0), _))), "it never waits: {activation:?}");
+    }
+    assert!(preempted.iter().any(|activation| activation.told.is_some()), "its rival never ran");
+    let sleep_ns = SLEEP.as_nanos() as u64;
+    let suspended = |of: u64, truly: &dyn Fn(usize) -> bool| {
+        let mut exact = 0;
+        for (number, activation) in activations(events, of).iter().enumerate() {
+            if !truly(number) {
+                // The lock of the C library or a page of a file may make it wait, but not for long, and never for nothing.
+                assert!(activation.told.is_none_or(|(switches, _)| switches.is_some()), "{activation:?}");
+                continue;
+            }
+            let Some((Some(switches), ready_ns)) = activation.told else {
+                panic!("{number}: {activation:?}")
+            };
+            assert!((1..20).contains(&switches), "{number}: {activation:?}");
+            let slept_ns = activation.off_ns - ready_ns.unwrap_or(0).min(activation.off_ns);
+            // The lock's holder had begun its sleep before.
+            assert!(
+                slept_ns >= if of == SLEEPER { sleep_ns - 100_000 } else { 1 },
+                "{number}: {activation:?}"
+            );
+            exact += usize::from(ready_ns.is_some());
+        }
+        exact
+    };
+    assert!(suspended(SLEEPER, &|number| number % 3 == 2) >= 9);
+    assert!(suspended(LOCKER, &|number| number % 5 == 0) >= 1);
+}
+
+#[test]
+fn the_preload_probe_tells_sleep_from_preemption() {
+    let session = Session::create(&SessionOptions { stand_in: true, ..SessionOptions::default() }).unwrap();
+    let mut probe = session.probe().unwrap();
+    let (child, _output) = start(&session, true);
+    judge(&observe(&mut probe, child));
+}
+
+#[test]
+fn uprobes_tell_sleep_from_preemption() {
+    let session = Session::create(&SessionOptions { stand_in: true, ..SessionOptions::default() }).unwrap();
+    let (mut child, _output) = start(&session, false);
+    let attached = Probe::attach(&UprobeOptions { pids: vec![child.id()], ..Default::default() });
+    let mut probe = match attached {
+        Ok(probe) => probe,
+        Err(error @ (UprobeError::NotPermitted { .. } | UprobeError::NoKernelSupport)) => {
+            assert!(std::env::var_os("TAKT_REQUIRE_OUTSIDE").is_none(), "{error}");
+            child.kill().unwrap();
+            child.wait().unwrap();
+            println!("SKIPPED: {error}");
+            return;
+        }
+        Err(error) => panic!("{error}"),
+    };
+    judge(&observe(&mut probe, child));
+}
