@@ -113,6 +113,15 @@ impl Truth {
         self.runs.iter().map(|run| (run.callback.as_str(), run)).collect()
     }
 
+    /// Messages sent to the topic of a subscription.
+    pub fn sent_to(&self, callback: &str) -> usize {
+        let Some((_, topic)) = callback.split_once(" subscription ") else { return 0 };
+        let ids: BTreeSet<&String> = self.runs.iter().flat_map(|run| &run.outputs).collect();
+        let of_topic =
+            |id: &&&String| id.rsplit_once('#').is_some_and(|(from, _)| from.ends_with(&format!(">{topic}")));
+        ids.iter().filter(of_topic).count()
+    }
+
     /// Pairs of callbacks of which the one sent messages that the other took.
     pub fn edges(&self) -> BTreeSet<(&str, &str)> {
         let sent = self.runs.iter().flat_map(|run| run.outputs.iter().map(move |id| (run, id)));
@@ -130,7 +139,8 @@ impl Truth {
             let mut reached = vec![first];
             for step in &path[1..] {
                 let ids = reached.iter().flat_map(|run| &run.outputs);
-                let taken = ids.filter_map(|id| self.takers.get(id)).flatten().map(|&index| &self.runs[index]);
+                let taken =
+                    ids.filter_map(|id| self.takers.get(id)).flatten().map(|&index| &self.runs[index]);
                 reached = taken.filter(|run| run.callback == *step).collect();
             }
             found.extend(reached.iter().map(|last| Completion {
@@ -211,7 +221,11 @@ pub const CHAINS: &[Chain] = &[
         path: &["/planner timer 50ms", "/follower subscription /plan", "/motors subscription /cmd"],
         expected: Bounded,
     },
-    Chain { name: "manual", path: &["/joystick timer 100ms", "/motors subscription /cmd"], expected: Bounded },
+    Chain {
+        name: "manual",
+        path: &["/joystick timer 100ms", "/motors subscription /cmd"],
+        expected: Bounded,
+    },
     Chain {
         name: "vision",
         path: &[
@@ -222,20 +236,36 @@ pub const CHAINS: &[Chain] = &[
         ],
         expected: Measured,
     },
-    Chain { name: "ground", path: &["/lidar timer 50ms", "/ground subscription /points"], expected: Measured },
+    Chain {
+        name: "ground",
+        path: &["/lidar timer 50ms", "/ground subscription /points"],
+        expected: Measured,
+    },
     Chain {
         name: "clusters",
         path: &["/lidar timer 50ms", "/clusters subscription /points", "/tracker subscription /clusters"],
         expected: Measured,
     },
-    Chain { name: "events", path: &["/encoder timer 30ms", "/filter subscription /ticks"], expected: Bounded },
+    Chain {
+        name: "events",
+        path: &["/encoder timer 30ms", "/filter subscription /ticks"],
+        expected: Bounded,
+    },
     Chain {
         name: "static",
         path: &["/encoder timer 30ms", "/relay subscription /ticks", "/consumer subscription /relayed"],
         expected: Bounded,
     },
-    Chain { name: "battery", path: &["/battery timer 100ms", "/gauge subscription /charge"], expected: Bounded },
-    Chain { name: "beside", path: &["/planner timer 50ms", "/beside subscription /plan"], expected: Measured },
+    Chain {
+        name: "battery",
+        path: &["/battery timer 100ms", "/gauge subscription /charge"],
+        expected: Bounded,
+    },
+    Chain {
+        name: "beside",
+        path: &["/planner timer 50ms", "/beside subscription /plan"],
+        expected: Measured,
+    },
     Chain { name: "burst", path: &["/scanner timer 50ms", "/filter subscription /scans"], expected: Bounded },
     Chain {
         name: "locate",
@@ -247,16 +277,8 @@ pub const CHAINS: &[Chain] = &[
         ],
         expected: Measured,
     },
-    Chain {
-        name: "stereo-left",
-        path: &["/stereo_camera timer 50ms", "/stereo join"],
-        expected: Measured,
-    },
-    Chain {
-        name: "stereo-right",
-        path: &["/stereo_camera timer 50ms", "/stereo join"],
-        expected: Measured,
-    },
+    Chain { name: "stereo-left", path: &["/stereo_camera timer 50ms", "/stereo join"], expected: Measured },
+    Chain { name: "stereo-right", path: &["/stereo_camera timer 50ms", "/stereo join"], expected: Measured },
     Chain {
         name: "fusion",
         path: &["/sonar timer 60ms", "/fuser join", "/map subscription /fused"],
