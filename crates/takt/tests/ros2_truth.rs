@@ -35,12 +35,13 @@ fn manage(environment: &[(String, String)], more: &[&str], scale: &str, seconds:
     // 1: a goal was missed, which is for the checks below to judge.
     assert!(matches!(output.status.code(), Some(0 | 1)), "{}", takt::stderr(&output));
     let all = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| json(&output));
-    let log = fs::read_to_string(log).unwrap();
-    let log = log.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let text = fs::read_to_string(&log).unwrap();
+    let records = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     if let Some(kept) = std::env::var_os("TAKT_TRUTH_KEEP") {
         keep(&folder, Path::new(&kept), &all);
+        fs::copy(&log, Path::new(&kept).join("log.json")).unwrap();
     }
-    Managed { all, log, truth: Truth::read(&folder) }
+    Managed { all, log: records, truth: Truth::read(&folder) }
 }
 
 /// For a person who looks closer.
@@ -75,8 +76,12 @@ impl Managed {
         knew.next().map(|record| record["at_ns"].as_u64().unwrap())
     }
 
-    /// What was said of a chain, and when: state and bound.
+    /// What was said of a chain, and when: state and bound. A record's own stamp is that of the decision's beginning; it was said when it was
+    /// written, which the wall clock beside it tells.
     fn said(&self, name: &str) -> Vec<(u64, String, Option<f64>)> {
+        let wall_ns = |record: &Value| record["wall_s"].as_f64().unwrap() * 1e9;
+        let at_ns = |record: &Value| record["at_ns"].as_f64().unwrap();
+        let offset_ns = self.log.iter().map(|it| wall_ns(it) - at_ns(it)).fold(f64::INFINITY, f64::min);
         let mut said = Vec::new();
         for record in &self.log {
             let chains = match record["kind"].as_str() {
@@ -90,7 +95,7 @@ impl Managed {
             // A plan has the state as an object with its reason.
             let state = chain["state"].as_str().or(chain["state"]["state"].as_str()).unwrap_or("");
             let bound_ms = chain["bound_ns"].as_u64().map(|ns| ns as f64 / 1e6);
-            said.push((record["at_ns"].as_u64().unwrap(), state.to_owned(), bound_ms));
+            said.push(((wall_ns(record) - offset_ns) as u64, state.to_owned(), bound_ms));
         }
         said
     }
@@ -259,6 +264,8 @@ const KNOWN: &[(&str, &str)] = &[
         "the events executor's timer runs late, and late is taken for its period",
     ),
     ("/encoder timer 30ms: executor", "the events executor is taken for one with a wait set"),
+    ("static: worst", "and its releases with it"),
+    ("events: worst", "the same"),
     ("/filter subscription /scans: executor", "the same"),
     ("/filter subscription /ticks: executor", "the same"),
     ("/lidar timer 50ms: costs", "one of several threads: more than the callback is counted"),
