@@ -55,6 +55,10 @@ pub struct Model {
     pub unanalysable: Vec<Unanalysable>,
     /// Events lost on the way here.
     pub lost_events: u64,
+    /// Processes that are starting or have just started (module `extract::startup`): what their callbacks do, and what comes of
+    /// their messages elsewhere, is not known yet, and nothing that they take part in is guaranteed.
+    #[serde(default)]
+    pub starting: Vec<u32>,
 }
 
 /// One thread.

@@ -131,6 +131,19 @@ impl ArrivalRecorder {
         self.extremes.tail.values.clear();
     }
 
+    /// One like it that has seen nothing.
+    #[must_use]
+    pub fn empty(&self) -> Self {
+        Self::new(self.extremes.tail.entries + 1, self.horizon_ns, self.started_ns)
+    }
+
+    /// Observation begins no sooner than at `at_ns`; without effect once something was seen.
+    pub fn observed_from(&mut self, at_ns: u64) {
+        if self.seen == 0 {
+            self.started_ns = self.started_ns.max(at_ns);
+        }
+    }
+
     /// Events seen.
     #[must_use]
     pub fn seen(&self) -> u64 {

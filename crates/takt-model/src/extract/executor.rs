@@ -73,6 +73,7 @@ impl Extractor {
             },
         };
         let (keep, fresh, horizon_ns) = (self.keep(), self.arrivals(), self.options.horizon_ns);
+        let starting = self.starting;
         let state = &mut self.tables.threads[thread];
         let callback = &mut self.tables.callbacks[index];
         match (from, cpu_ns) {
@@ -88,9 +89,9 @@ impl Extractor {
         }
         callback.activations += 1;
         ran_on(callback, thread);
-        callback.arrivals.record(from_ns);
+        callback.arrivals.record(from_ns, starting);
         for topic in outside {
-            add_edge(callback, topic, at_ns, fresh.clone(), horizon_ns);
+            add_edge(callback, topic, at_ns, fresh.clone(), (horizon_ns, starting));
         }
     }
 
@@ -114,7 +115,7 @@ impl Extractor {
         task: &Arc<str>,
         (released_ns, started_ns, used_ns): (u64, u64, u64),
     ) {
-        let keep = self.keep();
+        let (keep, starting) = (self.keep(), self.starting);
         let pid = self.tables.threads[thread].pid;
         let key = (pid, task.clone());
         let index = match self.tables.task_of.get(&key) {
@@ -136,7 +137,7 @@ impl Extractor {
         let callback = &mut self.tables.callbacks[index];
         callback.activations += 1;
         ran_on(callback, thread);
-        callback.arrivals.record(released_ns);
+        callback.arrivals.record(released_ns, starting);
         callback.cost.record(at_ns, used_ns, true);
         let off_ns = at_ns.saturating_sub(started_ns).saturating_sub(used_ns);
         callback.suspensions.record(callback.activations, at_ns, off_ns, None, keep);
@@ -197,6 +198,7 @@ impl Extractor {
             self.end_callback(Some(index));
         }
         self.tables.forget_process(pid);
+        self.startups.ended(pid);
         for (_, state) in self.tables.threads.iter_mut().filter(|(_, state)| state.pid == pid) {
             self.counters.dropped_activations += state.stack.len() as u64;
             state.ended = true;

@@ -14,6 +14,8 @@ pub(crate) struct Message {
     pub topic: usize,
     pub at_ns: u64,
     pub tags: Vec<Tag>,
+    /// Its publisher's process was starting.
+    pub starting: bool,
     /// The message before with the same stamp.
     same: Option<u64>,
 }
@@ -37,7 +39,8 @@ impl Messages {
         let number = self.next;
         self.next += 1;
         if self.ring.len() < self.capacity {
-            self.ring.push(Message { stamp: None, topic, at_ns, tags: tags.to_vec(), same: None });
+            let tags = tags.to_vec();
+            self.ring.push(Message { stamp: None, topic, at_ns, tags, starting: false, same: None });
             return number;
         }
         let slot = (number % self.capacity as u64) as usize;
@@ -49,9 +52,17 @@ impl Messages {
             self.by_stamp.remove(&stamp);
         }
         (message.topic, message.at_ns, message.same) = (topic, at_ns, None);
+        message.starting = false;
         message.tags.clear();
         message.tags.extend_from_slice(tags);
         number
+    }
+
+    /// The message came out of start-up.
+    pub(crate) fn set_starting(&mut self, number: u64) {
+        if let Some(message) = self.get_mut(number) {
+            message.starting = true;
+        }
     }
 
     /// The message's source time stamp has become known.

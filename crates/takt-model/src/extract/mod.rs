@@ -40,6 +40,7 @@ mod register;
 mod run;
 mod service;
 mod snapshot;
+pub mod startup;
 mod state;
 mod suspend;
 #[cfg(test)]
@@ -50,6 +51,7 @@ use serde::{Deserialize, Serialize};
 use takt_ros::event::{Event, Kind};
 
 use self::messages::Messages;
+use self::startup::{Arrivals, Startups};
 use self::state::{CallbackState, Origin, Tables, ThreadState, TopicState};
 use self::suspend::{Keep, Suspensions};
 use crate::chain::{ChainSpec, ChainStats, WatchId};
@@ -188,6 +190,9 @@ pub struct Extractor {
     /// Processes whose main thread has ended, and when they were last heard of.
     ending: Vec<(u32, u64)>,
     last_thread: usize,
+    startups: Startups,
+    /// The process of this event is starting.
+    starting: bool,
     tags: Vec<state::Tag>,
 }
 
@@ -209,6 +214,8 @@ impl Extractor {
             ended: std::collections::VecDeque::new(),
             ending: Vec::new(),
             last_thread: 0,
+            startups: Startups::default(),
+            starting: false,
             tags: Vec::new(),
         }
     }
@@ -276,6 +283,7 @@ impl Extractor {
             }
         }
         let (pid, at, cpu) = (event.pid, event.at_ns, event.cpu_ns);
+        self.starting = self.startups.is_starting(pid, at);
         match &event.kind {
             Kind::CallbackStart { callback, intra_process } => {
                 self.look_up_chains(at);
@@ -380,9 +388,10 @@ impl Extractor {
     }
 
     /// Observation of what begins to exist now starts now; what existed before the first event was seen, with it.
-    fn arrivals(&self) -> ArrivalRecorder {
+    fn arrivals(&self) -> Arrivals {
         let started_ns = self.started_ns.unwrap_or(self.now_ns);
-        ArrivalRecorder::new(self.options.arrival_events, self.options.horizon_ns, started_ns)
+        let (events, horizon_ns) = (self.options.arrival_events, self.options.horizon_ns);
+        Arrivals::new(ArrivalRecorder::new(events, horizon_ns, started_ns))
     }
 
     fn keep(&self) -> Keep {

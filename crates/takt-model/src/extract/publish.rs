@@ -133,11 +133,33 @@ impl Extractor {
         topic: usize,
         node: Option<usize>,
     ) -> Option<u64> {
-        self.tables.topics[topic].arrivals.record(at_ns);
+        self.tables.topics[topic].arrivals.record(at_ns, self.starting);
+        let message = self.sent_by(thread, at_ns, cpu_ns, topic, node)?;
+        if self.starting {
+            self.messages.set_starting(message);
+        }
+        Some(message)
+    }
+
+    /// By the activation under way, or by the thread's own loop.
+    fn sent_by(
+        &mut self,
+        thread: usize,
+        at_ns: u64,
+        cpu_ns: Option<u64>,
+        topic: usize,
+        node: Option<usize>,
+    ) -> Option<u64> {
         let (fresh, horizon_ns) = (self.arrivals(), self.options.horizon_ns);
         let state = &mut self.tables.threads[thread];
         if let Some(frame) = state.stack.last() {
-            add_edge(&mut self.tables.callbacks[frame.callback], topic, at_ns, fresh, horizon_ns);
+            add_edge(
+                &mut self.tables.callbacks[frame.callback],
+                topic,
+                at_ns,
+                fresh,
+                (horizon_ns, self.starting),
+            );
             return Some(self.messages.publish(topic, at_ns, &frame.tags));
         }
         if state.executor {
@@ -187,11 +209,11 @@ impl Extractor {
             let tags = self.step(index, &[], at_ns);
             let callback = &mut self.tables.callbacks[index];
             callback.activations += 1;
-            callback.arrivals.record(at_ns);
+            callback.arrivals.record(at_ns, self.starting);
             self.tables.threads[thread].source.as_mut()?.tags = tags;
         }
         let (fresh, horizon_ns) = (self.arrivals(), self.options.horizon_ns);
-        add_edge(&mut self.tables.callbacks[index], topic, at_ns, fresh, horizon_ns);
+        add_edge(&mut self.tables.callbacks[index], topic, at_ns, fresh, (horizon_ns, self.starting));
         let source = self.tables.threads[thread].source.as_mut()?;
         if source.topics.len() < MOST_EDGES {
             source.topics.push(topic);

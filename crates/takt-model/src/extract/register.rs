@@ -24,6 +24,19 @@ macro_rules! insert {
 
 impl Extractor {
     pub(super) fn register(&mut self, pid: u32, kind: &Kind) {
+        let is_node = matches!(kind, Kind::NodeInit { .. });
+        let creates = is_node
+            || matches!(
+                kind,
+                Kind::PublisherInit { .. }
+                    | Kind::SubscriptionInit { .. }
+                    | Kind::ServiceInit { .. }
+                    | Kind::ClientInit { .. }
+                    | Kind::TimerInit { .. }
+            );
+        if creates {
+            self.startups.registered(pid, self.now_ns, is_node);
+        }
         let most = self.options.most_objects;
         match kind {
             Kind::NodeInit { node, name, namespace } => {

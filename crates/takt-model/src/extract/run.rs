@@ -4,8 +4,9 @@ use takt_ros::event::Handle;
 
 use super::Extractor;
 use super::names;
+use super::startup::Arrivals;
 use super::state::{CallbackState, Edge, Frame, Origin, SubscriptionState, Tag};
-use crate::{ArrivalRecorder, GreatestRecorder};
+use crate::GreatestRecorder;
 
 /// Callbacks inside callbacks on one thread; deeper ones are taken for a stream without ends.
 const DEEPEST: usize = 16;
@@ -52,7 +53,7 @@ impl Extractor {
         if !self.tables.callbacks[index].settled {
             self.settle(index);
         }
-        let mut released_ns = at_ns;
+        let (mut released_ns, mut starting) = (at_ns, self.starting);
         let mut tags = std::mem::take(&mut self.tags);
         tags.clear();
         match self.tables.callbacks[index].origin {
@@ -62,7 +63,7 @@ impl Extractor {
                     released_ns = grid.start(at_ns, waited_ns);
                 }
                 // Starts, to hold against the declared period.
-                callback.arrivals.record(at_ns);
+                callback.arrivals.record(at_ns, starting);
             }
             Origin::Subscription { subscription } => {
                 let message = if intra {
@@ -73,29 +74,36 @@ impl Extractor {
                 match message.and_then(|message| self.messages.get(message)) {
                     Some(message) => {
                         released_ns = message.at_ns;
+                        starting |= message.starting;
                         tags.extend_from_slice(&message.tags);
+                    }
+                    // Whoever published it may be the one that is starting.
+                    None if self.startups.is_any_starting(at_ns) => {
+                        starting = true;
+                        released_ns = take.map_or(at_ns, |take| take.at_ns);
                     }
                     None => released_ns = take.map_or(at_ns, |take| take.at_ns),
                 }
                 // Where all its messages are seen being published, those are its arrivals.
                 let all_joined = |state: &SubscriptionState| state.unjoined == 0 && state.joined > 0;
                 if !self.tables.subscriptions.get(subscription).is_some_and(all_joined) {
-                    self.tables.callbacks[index].arrivals.record(released_ns);
+                    self.tables.callbacks[index].arrivals.record(released_ns, starting);
                 }
             }
             Origin::Service { .. } => {
                 // The request that was taken just before, where service events tell.
                 if let Some(message) = take.and_then(|t| t.message).and_then(|m| self.messages.get(m)) {
                     released_ns = message.at_ns;
+                    starting |= message.starting;
                     tags.extend_from_slice(&message.tags);
                 }
-                self.tables.callbacks[index].arrivals.record(released_ns);
+                self.tables.callbacks[index].arrivals.record(released_ns, starting);
             }
             Origin::Unknown { .. } => {
                 self.learn_unknown(index, pid, take.map(|take| take.subscription));
-                self.tables.callbacks[index].arrivals.record(at_ns);
+                self.tables.callbacks[index].arrivals.record(at_ns, starting);
             }
-            _ => self.tables.callbacks[index].arrivals.record(at_ns),
+            _ => self.tables.callbacks[index].arrivals.record(at_ns, starting),
         }
         let tags_here = self.step(index, &tags, released_ns);
         self.tags = tags;
@@ -314,18 +322,16 @@ impl Extractor {
 }
 
 /// The callback's edge to the topic; `None`: it has too many.
-pub(super) fn edge_to(
-    callback: &mut CallbackState,
-    topic: usize,
-    arrivals: ArrivalRecorder,
-) -> Option<&mut Edge> {
+pub(super) fn edge_to(callback: &mut CallbackState, topic: usize, arrivals: Arrivals) -> Option<&mut Edge> {
     let known = callback.publishes.iter().position(|edge| edge.topic == topic);
     let place = match known {
         None if callback.publishes.len() >= MOST_EDGES => return None,
         None => {
             let last = callback.activations.wrapping_sub(1);
             let most = GreatestRecorder::default();
-            let edge = Edge { topic, publications: 0, activations: 0, last, now: 0, most, arrivals };
+            let most_apart = most;
+            let (publications, activations, now) = (0, 0, 0);
+            let edge = Edge { topic, publications, activations, last, now, most, most_apart, arrivals };
             callback.publishes.push(edge);
             callback.publishes.len() - 1
         }
@@ -339,8 +345,8 @@ pub(super) fn add_edge(
     callback: &mut CallbackState,
     topic: usize,
     at_ns: u64,
-    arrivals: ArrivalRecorder,
-    horizon_ns: Option<u64>,
+    arrivals: Arrivals,
+    (horizon_ns, starting): (Option<u64>, bool),
 ) {
     let activation = callback.activations;
     let Some(edge) = edge_to(callback, topic, arrivals) else { return };
@@ -350,8 +356,9 @@ pub(super) fn add_edge(
     }
     edge.publications += 1;
     edge.now += 1;
-    edge.most.record(at_ns, edge.now, horizon_ns);
-    edge.arrivals.record(at_ns);
+    let most = if starting { &mut edge.most_apart } else { &mut edge.most };
+    most.record(at_ns, edge.now, horizon_ns);
+    edge.arrivals.record(at_ns, starting);
 }
 
 pub(super) fn ran_on(callback: &mut CallbackState, thread: usize) {

@@ -117,14 +117,16 @@ impl Extractor {
         };
         let (mut released_ns, mut arriving) = (at_ns, std::mem::take(&mut self.tags));
         arriving.clear();
+        let mut starting = self.starting;
         if let Some(message) = message.and_then(|m| self.messages.get(m)) {
             released_ns = message.at_ns;
+            starting |= message.starting;
             arriving.extend_from_slice(&message.tags);
         }
         let tags = self.step(index, &arriving, released_ns);
         self.tags = arriving;
         let callback = &mut self.tables.callbacks[index];
-        callback.arrivals.record(released_ns);
+        callback.arrivals.record(released_ns, starting);
         callback.activations += 1;
         ran_on(callback, thread);
         let frame = Frame { callback: index, handle: 0, at_ns, cpu_ns, inferred: true, tags };

@@ -33,6 +33,7 @@ impl Builder<'_> {
         self.model.started_ns = ex.started_ns.unwrap_or(self.now_ns);
         self.model.taken_ns = self.now_ns;
         self.model.lost_events = ex.counters.lost_events;
+        self.model.starting = ex.startups.not_shown(self.now_ns);
 
         let groups = Groups::new(ex);
         let names: Vec<(usize, String)> =
@@ -210,14 +211,14 @@ impl Builder<'_> {
             let Some(&topic) = topics.get(&slot) else { continue };
             if let Some(known) = outputs.iter_mut().find(|known| known.topic == topic) {
                 // Two that turned out to be one: whatever came on it was perhaps all this callback's.
-                known.most_per_activation = known.most_per_activation.saturating_add(edge.most.most());
+                known.most_per_activation = known.most_per_activation.saturating_add(edge.most());
                 known.arrivals = tables.topics[slot].arrivals.curve(self.now_ns);
                 continue;
             }
             publishes.push(topic);
             outputs.push(Output {
                 topic,
-                most_per_activation: edge.most.most(),
+                most_per_activation: edge.most(),
                 arrivals: edge.arrivals.curve(self.now_ns),
             });
         }

@@ -7,9 +7,10 @@ use rustc_hash::FxHashMap;
 use slab::Slab;
 use takt_ros::event::Handle;
 
+use super::startup::Arrivals;
 use super::suspend::{OffCpu, Suspensions};
 use super::timer::TimerGrid;
-use crate::{ArrivalRecorder, CostRecorder, GreatestRecorder, Latency, ProbableRecorder};
+use crate::{CostRecorder, GreatestRecorder, Latency, ProbableRecorder};
 
 /// An object of one process.
 pub(crate) type Key = (u32, Handle);
@@ -161,7 +162,7 @@ pub(crate) struct TopicState {
     pub hidden: bool,
     /// Merged into that one.
     pub merged: Option<usize>,
-    pub arrivals: ArrivalRecorder,
+    pub arrivals: Arrivals,
     pub transport: Latency,
     /// Subscriptions that get messages within their process.
     pub intra: Vec<usize>,
@@ -253,8 +254,20 @@ pub(crate) struct Edge {
     pub now: u64,
     /// Messages of one activation, at most.
     pub most: GreatestRecorder,
+    /// Those of start-up.
+    pub most_apart: GreatestRecorder,
     /// Messages, as they were published.
-    pub arrivals: ArrivalRecorder,
+    pub arrivals: Arrivals,
+}
+
+impl Edge {
+    /// Messages of one activation, at most; what start-up showed only where nothing came since.
+    pub(crate) fn most(&self) -> u64 {
+        match self.most.most() {
+            0 => self.most_apart.most(),
+            most => most,
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -276,7 +289,7 @@ pub(crate) struct CallbackState {
     pub switches: u64,
     pub nested: u64,
     pub activations: u64,
-    pub arrivals: ArrivalRecorder,
+    pub arrivals: Arrivals,
     pub cost: CostRecorder,
     pub suspensions: Suspensions,
     pub probable: Option<Box<ProbableRecorder>>,

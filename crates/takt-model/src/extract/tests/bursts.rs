@@ -121,3 +121,99 @@ fn counts_follow_a_cut_cycle() {
     assert_eq!(callback.outputs[0].topic, callback.publishes[0]);
     assert_eq!(callback.outputs[0].most_per_activation, 2);
 }
+
+/// Six processes of default nodes come up: each announces its parameters to all. A steady node must not be held to expect that burst for ever, nor one
+/// that comes later to be forgotten.
+#[test]
+fn the_burst_of_start_up_is_kept_apart() {
+    let mut script = Script::new();
+    let nodes: Vec<(u32, u64, u64, u64)> = (1..=6)
+        .map(|pid| {
+            let node = script.node(pid, &format!("n{pid}"));
+            let out = script.publisher(pid, node, "/parameter_events");
+            let on = script.subscription(pid, node, "/parameter_events");
+            (pid, out, on, script.timer(pid, node, 100 * MS))
+        })
+        .collect();
+    let announce = |script: &mut Script, count: usize, nodes: &[(u32, u64, u64, u64)]| {
+        for &(pid, out, ..) in nodes {
+            for _ in 0..count {
+                script.now_ns += 10_000;
+                let stamp = script.publish(pid, pid + 50, out);
+                for &(to, _, on, _) in nodes {
+                    script.run(to, to, on, Some(stamp), 1000, &[]);
+                }
+            }
+        }
+    };
+    announce(&mut script, 15, &nodes);
+    let spans = |script: &Script| {
+        let model = script.model();
+        check(&model);
+        let (_, on) = callback(&model, "/n3 subscription /parameter_events");
+        (on.arrivals.clone(), model.starting.clone())
+    };
+    let (fresh, starting) = spans(&script);
+    assert!(fresh.least_span_ns.len() == 63 && fresh.least_span_ns[62] < 10 * MS, "{fresh:?}");
+    assert_eq!(starting, [1, 2, 3, 4, 5, 6]);
+    for k in 0..300 {
+        script.wait_until(3_000 * MS + k * 100 * MS);
+        for &(pid, _, _, timer) in &nodes {
+            script.run(pid, pid, timer, None, MS, &[]);
+            script.idle(pid, pid);
+        }
+    }
+    let (steady, starting) = spans(&script);
+    assert!(starting.is_empty());
+    assert!(steady.least_span_ns.is_empty() && steady.observed_ns > 30_000 * MS, "{steady:?}");
+    assert_eq!(steady.seen, 90);
+    // The same at work: somebody sets parameters in a loop. It counts in full from now on.
+    announce(&mut script, 3, &nodes);
+    script.now_ns += 60_000 * MS;
+    let (later, _) = spans(&script);
+    assert_eq!(later.least_span_ns.len(), 18, "{later:?}");
+    assert!(later.least_span_ns[16] < 5 * MS && later.least_span_ns[17] > 30_000 * MS, "{later:?}");
+    // One of them is started again: its announcements are start-up, those of the others at work stay known.
+    let known = later.least_span_ns[..17].to_vec();
+    let node = script.node(7, "n7");
+    let out = script.publisher(7, node, "/parameter_events");
+    for _ in 0..80 {
+        script.now_ns += 1000;
+        let stamp = script.publish(7, 57, out);
+        nodes.iter().for_each(|&(to, _, on, _)| _ = script.run(to, to, on, Some(stamp), 10, &[]));
+    }
+    let (after, starting) = spans(&script);
+    assert_eq!((&after.least_span_ns[..17], &starting[..]), (&known[..], &[7][..]));
+}
+
+/// What a callback sends at once while its process starts is not what it sends at work.
+#[test]
+fn a_latched_burst_is_kept_apart_and_a_rare_one_is_not() {
+    let mut script = Script::new();
+    let node = script.node(1, "map");
+    let out = script.publisher(1, node, "/tiles");
+    let timer = script.timer(1, node, 500 * MS);
+    for k in 0..40 {
+        script.wait_until(1_100 * MS + k * 500 * MS);
+        let count = match k {
+            0 => 9,
+            30 => 4,
+            _ => 1,
+        };
+        script.run(1, 1, timer, None, MS, &vec![out; count]);
+        script.idle(1, 1);
+        let model = script.model();
+        let most = callback(&model, "/map timer 500ms").1.outputs[0].most_per_activation;
+        assert_eq!(
+            most,
+            if k < 2 {
+                9
+            } else if k < 30 {
+                1
+            } else {
+                4
+            },
+            "{k}"
+        );
+    }
+}
