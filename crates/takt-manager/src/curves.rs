@@ -96,6 +96,12 @@ impl Spans {
         self.spans_ns.is_empty()
     }
 
+    /// Entry `i`: the shortest span of `i + 2` arrivals.
+    #[must_use]
+    pub fn spans_ns(&self) -> &[u64] {
+        &self.spans_ns
+    }
+
     /// Whole repetitions before a positive interval, and the rest (1 to `last`).
     fn split(delta_ns: u64, last: u64) -> (u64, u64) {
         let whole = (delta_ns - 1) / last;
@@ -341,6 +347,12 @@ impl Cost {
         let last = self.most_ns.last().copied().unwrap_or(0);
         let tail = if rest == 0 { 0 } else { self.most_ns[usize::try_from(rest - 1).unwrap_or(0)] };
         last.saturating_mul(whole).saturating_add(tail)
+    }
+
+    /// Entry `i`: of `i + 1` consecutive activations.
+    #[must_use]
+    pub fn most_ns(&self) -> &[u64] {
+        &self.most_ns
     }
 
     /// Of one.

@@ -36,6 +36,41 @@ pub struct Completion {
     pub ended_ns: u64,
 }
 
+/// Releases of a timer that never ran.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Skip {
+    /// The first of them, CLOCK_MONOTONIC nanoseconds.
+    pub first_ns: u64,
+    /// From one to the next.
+    pub period_ns: u64,
+    /// How many.
+    pub count: u64,
+}
+
+/// A latency above the bound that had been promised for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Exceeded {
+    /// The instance.
+    pub instance: Completion,
+    /// What was promised.
+    pub bound_ns: u64,
+    /// So many instances, since this was last taken; the one told here was the longest.
+    pub times: u64,
+}
+
+impl Exceeded {
+    /// The latency.
+    #[must_use]
+    pub fn latency_ns(&self) -> u64 {
+        self.instance.ended_ns.saturating_sub(self.instance.began_ns)
+    }
+}
+
+/// Promises remembered: instances take no longer than the time between this many plans.
+const PROMISES: usize = 8;
+/// Skips remembered until they are drained.
+const SKIPS: usize = 1024;
+
 /// A watched chain of one extractor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct WatchId(pub usize);
@@ -60,6 +95,23 @@ pub struct ChainStats {
     pub last_ns: Option<u64>,
     /// Completions that nobody drained in time.
     pub undrained: u64,
+    /// The release of the last instance that came to its end.
+    pub last_began_ns: Option<u64>,
+    /// When an instance last came to its end.
+    pub last_ended_ns: Option<u64>,
+    /// The longest time between two ends.
+    pub longest_gap_ns: u64,
+    /// Releases of the first callback's timer that never ran, because the one before ran so late.
+    pub skipped: u64,
+    /// The longest unbroken run of instances that came late or never ran.
+    pub longest_late_run: u64,
+    late_run: u64,
+    /// The longest latency since the last call of [`ChainStats::take_recent`].
+    recent_worst_ns: Option<u64>,
+    /// Bounds that were promised, with the releases from which on: the oldest first.
+    promises: VecDeque<(u64, Option<u64>)>,
+    exceeded: Option<Exceeded>,
+    skips: VecDeque<Skip>,
     latencies: Histogram<u64>,
     pending: VecDeque<u64>,
     ended: VecDeque<Completion>,
@@ -77,6 +129,16 @@ impl ChainStats {
             worst_ns: 0,
             last_ns: None,
             undrained: 0,
+            last_began_ns: None,
+            last_ended_ns: None,
+            longest_gap_ns: 0,
+            skipped: 0,
+            longest_late_run: 0,
+            late_run: 0,
+            recent_worst_ns: None,
+            promises: VecDeque::new(),
+            exceeded: None,
+            skips: VecDeque::new(),
             latencies: histogram(),
             pending: VecDeque::new(),
             ended: VecDeque::new(),
@@ -93,12 +155,44 @@ impl ChainStats {
     pub fn take(&mut self) -> Self {
         let mut fresh = Self::new(self.spec.clone());
         fresh.pending = self.pending.clone();
+        fresh.promises = self.promises.clone();
         std::mem::replace(self, fresh)
     }
 
     /// The ends since the last call, repeated ones included, oldest first. Who never calls pays memory for the last 65,536.
     pub fn drain(&mut self) -> Vec<Completion> {
         self.ended.drain(..).collect()
+    }
+
+    /// Releases that never ran since the last call, oldest first.
+    pub fn drain_skips(&mut self) -> Vec<Skip> {
+        self.skips.drain(..).collect()
+    }
+
+    /// From `since_ns` on, instances are promised to take no longer than `bound_ns`; `None`: nothing is promised any more.
+    pub fn promise(&mut self, since_ns: u64, bound_ns: Option<u64>) {
+        if self.promises.back().is_none_or(|(_, last_ns)| *last_ns != bound_ns) {
+            if self.promises.len() == PROMISES {
+                self.promises.pop_front();
+            }
+            self.promises.push_back((since_ns, bound_ns));
+        }
+    }
+
+    /// Latencies above what was promised, since the last call.
+    pub fn take_exceeded(&mut self) -> Option<Exceeded> {
+        self.exceeded.take()
+    }
+
+    /// The longest latency since the last call.
+    pub fn take_recent(&mut self) -> Option<u64> {
+        self.recent_worst_ns.take()
+    }
+
+    /// The release of the oldest instance under way.
+    #[must_use]
+    pub fn oldest_ns(&self) -> Option<u64> {
+        self.pending.front().copied()
     }
 
     /// Instances under way for longer than the goal at `now_ns`.
@@ -169,6 +263,33 @@ impl ChainStats {
         self.pending.push_back(origin_ns);
     }
 
+    pub(crate) fn skipped(&mut self, skip: Skip) {
+        self.skipped += skip.count;
+        self.late_run += skip.count;
+        self.longest_late_run = self.longest_late_run.max(self.late_run);
+        if self.skips.len() == SKIPS {
+            self.skips.pop_front();
+        }
+        self.skips.push_back(skip);
+    }
+
+    /// Holds an instance against what was promised for it.
+    fn judge(&mut self, instance: Completion) {
+        let promised = self.promises.iter().rev().find(|(since_ns, _)| *since_ns <= instance.began_ns);
+        let Some((_, Some(bound_ns))) = promised.copied() else { return };
+        let fresh = Exceeded { instance, bound_ns, times: 1 };
+        if fresh.latency_ns() <= bound_ns {
+            return;
+        }
+        self.exceeded = Some(match self.exceeded {
+            Some(known) if known.latency_ns() >= fresh.latency_ns() => {
+                Exceeded { times: known.times + 1, ..known }
+            }
+            Some(known) => Exceeded { times: known.times + 1, ..fresh },
+            None => fresh,
+        });
+    }
+
     pub(crate) fn finished(&mut self, position: u32, origin_ns: u64, at_ns: u64) {
         if position as usize + 1 != self.spec.path.len() {
             return;
@@ -177,12 +298,21 @@ impl ChainStats {
         self.latencies.saturating_record(latency_ns);
         self.worst_ns = self.worst_ns.max(latency_ns);
         self.last_ns = Some(latency_ns);
+        self.recent_worst_ns = self.recent_worst_ns.max(Some(latency_ns));
+        if let Some(before_ns) = self.last_ended_ns.replace(at_ns) {
+            self.longest_gap_ns = self.longest_gap_ns.max(at_ns.saturating_sub(before_ns));
+        }
+        self.last_began_ns = self.last_began_ns.max(Some(origin_ns));
+        self.judge(Completion { began_ns: origin_ns, ended_ns: at_ns });
         if self.ended.len() >= UNDRAINED {
             self.ended.pop_front();
             self.undrained += 1;
         }
         self.ended.push_back(Completion { began_ns: origin_ns, ended_ns: at_ns });
-        self.violations += u64::from(self.spec.goal_ns.is_some_and(|goal_ns| latency_ns > goal_ns));
+        let late = self.spec.goal_ns.is_some_and(|goal_ns| latency_ns > goal_ns);
+        self.violations += u64::from(late);
+        self.late_run = if late { self.late_run + 1 } else { 0 };
+        self.longest_late_run = self.longest_late_run.max(self.late_run);
         match self.pending.iter().position(|&pending| pending == origin_ns) {
             Some(before) => {
                 self.dropped += before as u64;
@@ -237,6 +367,40 @@ mod tests {
         assert!(stats.drain().is_empty());
         let before = stats.take();
         assert_eq!((before.completions, stats.completions, stats.under_way()), (2, 0, 1));
+    }
+
+    #[test]
+    fn latencies_are_held_against_what_was_promised_at_their_release() {
+        let mut stats = stats();
+        stats.promise(100, Some(50));
+        stats.promise(1000, Some(20));
+        // Released before anything was promised, under the first promise, under the second.
+        stats.finished(1, 90, 300);
+        stats.finished(1, 990, 1039);
+        stats.finished(1, 1000, 1020);
+        assert_eq!(stats.take_exceeded(), None);
+        stats.finished(1, 1100, 1125);
+        stats.finished(1, 1200, 1230);
+        stats.finished(1, 1300, 1321);
+        let exceeded = stats.take_exceeded().unwrap();
+        assert_eq!((exceeded.bound_ns, exceeded.latency_ns(), exceeded.times), (20, 30, 3));
+        stats.promise(2000, None);
+        stats.finished(1, 2000, 9000);
+        assert_eq!(
+            (stats.take_exceeded(), stats.take_recent(), stats.take_recent()),
+            (None, Some(7000), None)
+        );
+    }
+
+    #[test]
+    fn releases_that_never_ran_are_a_row_with_the_late_ones() {
+        let mut stats = stats();
+        stats.finished(1, 0, 6_000_000);
+        stats.skipped(Skip { first_ns: 7_000_000, period_ns: 1_000_000, count: 3 });
+        stats.finished(1, 11_000_000, 17_000_000);
+        stats.finished(1, 20_000_000, 21_000_000);
+        assert_eq!((stats.skipped, stats.longest_late_run, stats.violations), (3, 5, 2));
+        assert_eq!(stats.drain_skips().len(), 1);
     }
 
     #[test]

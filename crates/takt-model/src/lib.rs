@@ -5,15 +5,17 @@
 pub mod chain;
 pub mod curve;
 pub mod extract;
+pub mod guard;
 pub mod model;
 pub mod order;
 pub mod probable;
 pub mod recorder;
 pub mod view;
 
-pub use chain::{ChainSpec, ChainStats, Completion, WatchId};
+pub use chain::{ChainSpec, ChainStats, Completion, Exceeded, Skip, WatchId};
 pub use curve::{ArrivalCurve, CostCurve};
 pub use extract::{Counters, Extractor, Options, OptionsError};
+pub use guard::{Assumed, Breach, Broken, Excess};
 pub use model::{
     Callback, CallbackGroup, CallbackId, CallbackKind, Executor, ExecutorId, ExecutorKind, Latency, Model,
     Node, NodeId, Output, Outside, ProbableCost, Thread, ThreadId, ThreadRole, Topic, TopicId, Unanalysable,

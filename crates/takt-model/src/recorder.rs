@@ -11,6 +11,7 @@
 //! **Gaps.** After lost events no window may reach across: it would hold fewer events than really happened, and the curve would
 //! be too good. [`ArrivalRecorder::gap`] and [`CostRecorder::gap`] begin anew there and keep the extremes.
 
+use crate::guard::{CostLimit, SpanLimit};
 use crate::{ArrivalCurve, CostCurve};
 
 /// A stamp that is earlier than the last one by more than this is a step of the clock and not disorder among threads, whose events
@@ -98,6 +99,7 @@ pub struct ArrivalRecorder {
     last_ns: Option<u64>,
     seen: u64,
     backwards: u64,
+    limit: Option<Box<SpanLimit>>,
 }
 
 impl ArrivalRecorder {
@@ -105,7 +107,7 @@ impl ArrivalRecorder {
     #[must_use]
     pub fn new(events: usize, horizon_ns: Option<u64>, started_ns: u64) -> Self {
         let extremes = Extremes::new(events.max(2) - 1, started_ns);
-        Self { extremes, horizon_ns, started_ns, last_ns: None, seen: 0, backwards: 0 }
+        Self { extremes, horizon_ns, started_ns, last_ns: None, seen: 0, backwards: 0, limit: None }
     }
 
     /// One event. A stamp a little before the last one is disorder: it counts as simultaneous with it, which makes spans shorter. One that is
@@ -124,11 +126,32 @@ impl ArrivalRecorder {
         self.seen += 1;
         self.extremes.turn(at_ns, self.horizon_ns);
         self.extremes.push(at_ns, u64::min);
+        self.hold_against(at_ns);
+    }
+
+    /// Holds an event against the limit that is not one of the curve.
+    pub fn hold_against(&mut self, at_ns: u64) {
+        if let Some(limit) = &mut self.limit {
+            limit.see(at_ns);
+        }
+    }
+
+    /// Holds every event from now on against these spans; `None`: no longer.
+    pub fn limit(&mut self, limit: Option<SpanLimit>) {
+        self.limit = limit.map(Box::new);
+    }
+
+    /// Where the limit was first left since the last call.
+    pub fn excess(&mut self) -> Option<crate::guard::Excess> {
+        self.limit.as_mut()?.take()
     }
 
     /// Events may be missing here.
     pub fn gap(&mut self) {
         self.extremes.tail.values.clear();
+        if let Some(limit) = &mut self.limit {
+            limit.gap();
+        }
     }
 
     /// One like it that has seen nothing.
@@ -197,6 +220,7 @@ pub struct CostRecorder {
     total_ns: u64,
     seen: u64,
     cpu_time: bool,
+    limit: Option<Box<CostLimit>>,
 }
 
 impl CostRecorder {
@@ -205,7 +229,7 @@ impl CostRecorder {
     pub fn new(activations: usize, horizon_ns: Option<u64>, started_ns: u64) -> Self {
         let mut extremes = Extremes::new(activations.max(1), started_ns);
         extremes.tail.push(0);
-        Self { extremes, horizon_ns, total_ns: 0, seen: 0, cpu_time: true }
+        Self { extremes, horizon_ns, total_ns: 0, seen: 0, cpu_time: true, limit: None }
     }
 
     /// One activation that ended at `at_ns` and took `took_ns`, by the thread's CPU clock or (`cpu_time` false) by the wall
@@ -216,12 +240,28 @@ impl CostRecorder {
         self.total_ns = self.total_ns.saturating_add(took_ns);
         self.extremes.turn(at_ns, self.horizon_ns);
         self.extremes.push(self.total_ns, u64::max);
+        if let Some(limit) = &mut self.limit {
+            limit.see(at_ns, took_ns);
+        }
+    }
+
+    /// Holds every activation from now on against these execution times; `None`: no longer.
+    pub fn limit(&mut self, limit: Option<CostLimit>) {
+        self.limit = limit.map(Box::new);
+    }
+
+    /// Where the limit was first left since the last call.
+    pub fn excess(&mut self) -> Option<crate::guard::Excess> {
+        self.limit.as_mut()?.take()
     }
 
     /// Activations may be missing here.
     pub fn gap(&mut self) {
         self.extremes.tail.values.clear();
         self.extremes.tail.push(self.total_ns);
+        if let Some(limit) = &mut self.limit {
+            limit.gap();
+        }
     }
 
     /// Activations seen.

@@ -24,6 +24,8 @@ unsafe extern "C" {
 
 const RUSAGE_THREAD: c_int = 1;
 const O_CLOEXEC: c_int = 0o2000000;
+/// Stands for the callback of work without events; no object has this address.
+pub const UNTRACED: u64 = 1;
 /// Activations of a thread at the start of which the count is read whatever came before. 256: the first seconds of a robot's thread, after which
 /// nearly all of what waits has been seen to.
 const LEARNT: u32 = 256;
@@ -116,7 +118,8 @@ impl Course {
     #[inline]
     pub fn prepare(&mut self, callback: u64) {
         (self.switches, self.ready_ns) = (UNKNOWN, UNKNOWN);
-        if self.activations < LEARNT || self.gone.has(callback) {
+        let fresh = self.activations < LEARNT && callback != UNTRACED;
+        if fresh || self.gone.has(callback) {
             self.read(callback);
         }
     }
@@ -133,6 +136,32 @@ impl Course {
     #[inline]
     pub fn begin(&mut self, callback: u64, at_ns: u64, cpu_ns: Option<u64>) {
         (self.callback, self.at_ns, self.cpu_ns) = (callback, at_ns, cpu_ns);
+    }
+
+    /// Whether work without events was off the CPU before.
+    #[inline]
+    pub fn asks_untraced(&self) -> bool {
+        self.gone.has(UNTRACED)
+    }
+
+    /// What came after a selection was no work without events.
+    #[inline]
+    pub fn selected(&mut self) {
+        if self.callback == UNTRACED {
+            self.callback = 0;
+        }
+    }
+
+    /// The same as [`Self::end`] of work without events, which is asked for from the first time on that it took long.
+    #[inline]
+    pub fn end_untraced(&mut self, at_ns: u64, cpu_ns: Option<u64>) -> Option<(u64, u64)> {
+        if self.callback != UNTRACED {
+            return None;
+        }
+        if at_ns.saturating_sub(self.at_ns) > OFF_CPU_NS && self.cpu_ns.is_none() {
+            self.gone.put(UNTRACED);
+        }
+        self.end(UNTRACED, at_ns, cpu_ns)
     }
 
     /// Of an activation that was off the CPU for long: how often it gave the CPU up, and how long it was ready.

@@ -239,9 +239,15 @@ probes! {
     rmw_take_response(rmw_client: Pointer, _response: Pointer, sequence: i64, _source_ns: i64, taken: Flag) first {
         flagged!(TAKE_RESPONSE, taken, rmw_client, sequence)
     }
-    rclcpp_executor_wait_for_work(timeout_ns: i64) first { words!(WAIT, timeout_ns) }
-    rclcpp_executor_get_next_ready() first { process::event(code::NEXT_READY, 0, |_| ()) }
-    rclcpp_executor_execute(handle: Pointer) first { words!(EXECUTE, handle) }
+    rclcpp_executor_wait_for_work(timeout_ns: i64) first {
+        process::selected();
+        words!(WAIT, timeout_ns)
+    }
+    rclcpp_executor_get_next_ready() first { process::next_ready() }
+    rclcpp_executor_execute(handle: Pointer) first {
+        process::selected();
+        words!(EXECUTE, handle)
+    }
     rclcpp_ipb_to_subscription(buffer: Pointer, subscription: Pointer) first {
         words!(BUFFER_OF_SUBSCRIPTION, buffer, subscription)
     }

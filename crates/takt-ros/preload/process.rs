@@ -10,7 +10,7 @@ use std::cell::UnsafeCell;
 use std::ffi::{c_char, c_int, c_long, c_void};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, compiler_fence};
 
-use crate::off_cpu::Course;
+use crate::off_cpu::{self, Course};
 use crate::ring::{
     self, FileHeader, MAGIC, MOST_RINGS, PAGE, Record, RingView, VERSION, Writer, code, state,
 };
@@ -172,6 +172,41 @@ pub fn callback_end(callback: u64) {
             });
         }
         thread.write_at(code::CALLBACK_END, now, 1, |record| record.word(callback));
+    });
+}
+
+/// Writes that an executor selects, and before it why the work since its last selection was off the CPU, if that had no events and was
+/// so for long: a client's callback, an action, what else waits in the wait set.
+pub fn next_ready() {
+    with_ring(|thread| {
+        // SAFETY: as above.
+        let course = unsafe { &mut *thread.course.get() };
+        let mut now = Stamps::now(code::NEXT_READY);
+        let asked = course.asks_untraced() && CPU_CODES.load(Ordering::Relaxed) >> code::CALLBACK_END & 1 == 1;
+        if asked && now.cpu_ns.is_none() {
+            now.cpu_ns = Some(clock(CLOCK_THREAD_CPUTIME));
+        }
+        if let Some((switches, ready_ns)) = course.end_untraced(now.at_ns, now.cpu_ns) {
+            thread.write_at(code::OFF_CPU, Stamps { cpu_ns: None, ..now }, 2, |record| {
+                record.word(switches);
+                record.word(ready_ns);
+            });
+        }
+        thread.write_at(code::NEXT_READY, now, 0, |_| ());
+        if asked {
+            course.prepare(off_cpu::UNTRACED);
+        }
+        course.begin(off_cpu::UNTRACED, now.at_ns, now.cpu_ns);
+    });
+}
+
+/// The selection had events, or there was none: no work without events.
+pub fn selected() {
+    THREAD.with(|thread| {
+        if thread.busy.load(Ordering::Relaxed) == 0 {
+            // SAFETY: this thread's own, not in use: a signal handler's event ends before this goes on.
+            unsafe { &mut *thread.course.get() }.selected();
+        }
     });
 }
 

@@ -83,6 +83,13 @@ fn child() {
         drop(lock.lock().unwrap());
         calls.callback_end(address(LOCKER));
         held.map(std::thread::JoinHandle::join);
+        // Work without events between two selections: a client's callback.
+        calls.rclcpp_executor_get_next_ready();
+        burn(Duration::from_millis(1));
+        if number % 3 == 2 {
+            std::thread::sleep(SLEEP);
+        }
+        calls.rclcpp_executor_get_next_ready();
         calls.rclcpp_executor_wait_for_work(-1);
     }
     rival.join().unwrap();
@@ -163,6 +170,10 @@ fn activations(events: &[Event], of: u64) -> Vec<Activation> {
     found
 }
 
+fn said(event: &Event) -> bool {
+    matches!(event.kind, Kind::OffCpu { .. })
+}
+
 /// What must be told, whatever the machine did meanwhile.
 fn judge(events: &[Event]) {
     let preempted = activations(events, BUSY);
@@ -195,6 +206,16 @@ fn judge(events: &[Event]) {
     };
     assert!(suspended(SLEEPER, &|number| number % 3 == 2) >= 9);
     assert!(suspended(LOCKER, &|number| number % 5 == 0) >= 1);
+    // Where it was asked for, which is from the first on that took long.
+    let mut told = Vec::new();
+    for pair in
+        events.iter().filter(|event| event.cpu_ns.is_some() || said(event)).collect::<Vec<_>>().windows(2)
+    {
+        if let (Kind::OffCpu { switches, .. }, Kind::ExecutorNextReady) = (&pair[0].kind, &pair[1].kind) {
+            told.push(switches.unwrap());
+        }
+    }
+    assert!(told.iter().filter(|&&switches| switches > 0).count() >= 9, "{told:?}");
 }
 
 #[test]

@@ -87,6 +87,9 @@ fn state(chain: &ChainStatus) -> (&str, Color) {
         "degraded" => ("degraded", WARN),
         "not_analysable" => ("not analysable", WARN),
         "not_found" => ("not found", BAD),
+        "refuted" => ("refuted", BAD),
+        "not_measurable" => ("not measurable", WARN),
+        "keepable" => ("could be kept", GOOD),
         other => (other, MUTED),
     }
 }

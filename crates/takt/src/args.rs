@@ -370,6 +370,9 @@ pub struct Manage {
     /// State file, for --restore
     #[arg(long)]
     pub state: Option<PathBuf>,
+    /// Exit with 1 unless the verdict on the whole run is PASS: with FAIL where a goal was missed that was not given up in order
+    #[arg(long)]
+    pub check: bool,
     /// What the manager starts to undo its changes when it is killed
     #[arg(long, hide = true)]
     pub watchdog: Option<PathBuf>,

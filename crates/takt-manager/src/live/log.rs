@@ -17,6 +17,8 @@ pub(super) enum Record<'a> {
     Note { words: &'a str },
     /// A plan. Repeated ones are only counted.
     Plan { number: u64, plan: &'a Plan, chains: &'a [ChainPlan], decisions: &'a [Decision] },
+    /// A chain stands otherwise than before.
+    Chain { chain: &'a str, state: super::State, why: &'a str },
     /// What was done about it.
     Enacted { number: u64, enacted: &'a crate::enact::Enacted },
     /// Budgets that did not suffice, over one period.
@@ -119,7 +121,7 @@ impl Log {
                         Some((_, before)) => before.clone_from(&words),
                         None => self.said.push((chain.name.clone(), words.clone())),
                     }
-                    lines.push(format!("chain {}: {words}", chain.name));
+                    lines.push(format!("  {}: {words}", chain.name));
                 }
                 if !plan.cached && !lines.is_empty() {
                     let why = decisions.iter().filter(|decision| decision.step != Step::Unchanged);
@@ -133,7 +135,7 @@ impl Log {
                     lines.insert(
                         0,
                         format!(
-                            "plan {number}: {kept} of {} chains guaranteed, {} reservations, analysis {:.1} ms",
+                            "plan {number}: {kept} of {} chains can be kept, {} reservations, analysis {:.1} ms",
                             chains.len(),
                             plan.reservations.len(),
                             plan.analysis_ns as f64 / 1e6
@@ -141,6 +143,9 @@ impl Log {
                     );
                 }
                 lines
+            }
+            Record::Chain { chain, state, why } => {
+                vec![format!("chain {chain}: {state}{}{why}", if why.is_empty() { "" } else { ": " })]
             }
             Record::Enacted { enacted, .. } => {
                 let mut lines = Vec::new();
@@ -180,7 +185,7 @@ fn said_of(chain: &ChainPlan) -> String {
         ChainState::Guaranteed => {
             // In steps of a tenth of the goal: a bound that moves a little is no news.
             let tenths = chain.bound_ns.map_or(0, |bound| (bound * 10).div_ceil(chain.goal_ns.max(1)));
-            format!("guaranteed, within {} % of its goal of {goal_ms} ms ({})", tenths * 10, chain.bound_by)
+            format!("to be kept within {} % of its goal of {goal_ms} ms ({})", tenths * 10, chain.bound_by)
         }
         ChainState::Degraded { why } => format!("DEGRADED to best effort (goal {goal_ms} ms): {why}"),
         ChainState::NotAnalysable { why } => format!("NOT ANALYSABLE, best effort: {why}"),

@@ -15,6 +15,8 @@ pub(super) fn measure(chain: &mut ChainStatus, paths: &[&ChainStats], now_ns: u6
     chain.violations = paths.iter().map(|stats| stats.violations).sum();
     chain.dropped = paths.iter().map(|stats| stats.dropped).sum();
     chain.overdue = paths.iter().map(|stats| stats.overdue(now_ns)).sum();
+    chain.skipped = paths.iter().map(|stats| stats.skipped).sum();
+    chain.run.longest_late_run = paths.iter().map(|stats| stats.longest_late_run).max().unwrap_or(0);
     chain.worst_ns = paths.iter().map(|stats| stats.worst_ns).max().unwrap_or(0);
     chain.last_ns = most.last_ns;
     chain.median_ns = most.quantile_ns(0.5);

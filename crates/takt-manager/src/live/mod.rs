@@ -17,22 +17,28 @@ use takt_rt::policy::Policy;
 use crate::enact::{Enacted, Enactor, Overrun, Soft, Target};
 use crate::goals::Goals;
 use crate::manager::Manager;
-use crate::plan::{ChainState, Plan, Platform};
+use crate::plan::{Plan, Platform};
 use crate::restore::watchdog::Watchdog;
 use crate::system::{Kernel, Linux};
 
+pub mod assumption;
+mod follow;
 pub mod launch;
+mod ledger;
 mod log;
 mod measure;
 pub mod metrics;
 mod serve;
 mod status;
 mod types;
+mod verdict;
 
+pub use assumption::{Assumption, Interval, Standing, State};
 pub use log::Log;
-pub use status::{BUCKETS_NS, Board, ChainStatus, Cost, ReservationStatus, Status};
+pub use status::{BUCKETS_NS, Board, ChainStatus, Cost, ReservationStatus, Run, Status};
 pub use types::{Error, Finished, Options};
 
+use ledger::Ledger;
 use log::Record;
 use measure::measure;
 
@@ -72,6 +78,12 @@ pub struct Live<S: Source, K: Kernel = Linux> {
     cached: u64,
     /// Wall clock less monotonic clock.
     clock_offset_ns: i128,
+    /// How each chain stood over the whole run.
+    ledger: Ledger,
+    /// Events lost at the last look.
+    lost: u64,
+    /// When the last plan was made, and what it took: an observation against it is answered at once, but not with all of a CPU.
+    planned: Option<(u64, u64)>,
 }
 
 impl<S: Source> Live<S> {
@@ -106,6 +118,7 @@ impl<S: Source, K: Kernel> Live<S, K> {
             (false, true) => {}
         }
         let now_ns = monotonic_ns();
+        let ledger = Ledger::new(&goals, options.observe, now_ns);
         let mut watchdog = None;
         let enactor = if options.observe {
             None
@@ -140,6 +153,9 @@ impl<S: Source, K: Kernel> Live<S, K> {
             plans: 0,
             cached: 0,
             clock_offset_ns: clock_offset_ns(),
+            ledger,
+            lost: 0,
+            planned: None,
         };
         live.introduce(now_ns);
         Ok(live)
@@ -292,6 +308,7 @@ impl<S: Source, K: Kernel> Live<S, K> {
         }
         if let Some(enactor) = &mut self.enactor {
             for overrun in enactor.watch(now_ns) {
+                self.ledger.overrun(now_ns, overrun.tid, &follow::overrun_words(&overrun));
                 *self.overruns.entry(overrun.tid).or_default() += 1;
                 let (kept, times) =
                     self.fresh_overruns.entry(overrun.tid).or_insert_with(|| (overrun.clone(), 0));
@@ -300,12 +317,14 @@ impl<S: Source, K: Kernel> Live<S, K> {
             }
             self.cost.enact_ns += thread_cpu_ns().saturating_sub(after_ns);
         }
+        self.follow(now_ns);
         // When everything has ended there is nothing left to plan for, but a look at what was there.
         let due = self.next_plan_ns.is_some_and(|due_ns| now_ns >= due_ns);
         if (due && !ended) || (ended && self.plans == 0) {
             // A manager that was held up for long makes one plan, not many.
             self.next_plan_ns = Some(now_ns + period_ns);
             self.decide(now_ns)?;
+            self.follow(now_ns);
         }
         if now_ns >= self.next_status_ns || ended {
             self.next_status_ns = now_ns + self.options.renew.as_nanos() as u64;
@@ -345,6 +364,7 @@ impl<S: Source, K: Kernel> Live<S, K> {
         let (chains, decisions) = (&plan.chains, &plan.decisions);
         self.options.log.record(now_ns, &Record::Plan { number, plan: &plan, chains, decisions });
         self.keep_watchdog(now_ns)?;
+        let held = std::mem::take(&mut self.enacted.reserved);
         if let Some(enactor) = &mut self.enactor {
             self.enacted = enactor.enact(&Target::new(&plan, &self.model))?;
             self.cost.enact_ns += thread_cpu_ns().saturating_sub(planned_ns);
@@ -362,6 +382,8 @@ impl<S: Source, K: Kernel> Live<S, K> {
             self.model.threads.iter().filter(|thread| !thread.ended).map(|thread| thread.tid).collect();
         self.overruns.retain(|tid, _| alive.contains(tid));
         self.notice_clock_step(now_ns);
+        self.ground(now_ns, &plan, &held);
+        self.planned = Some((now_ns, thread_cpu_ns().saturating_sub(began_ns)));
         self.plan = Some(plan);
         let mut status = self.status(now_ns);
         // The log itself has those lines already.
@@ -417,17 +439,9 @@ impl<S: Source, K: Kernel> Live<S, K> {
         let goals = self.manager.goals();
         let chains = goals.chains.iter().enumerate().map(|(index, goal)| {
             let planned = self.plan.as_ref().and_then(|plan| plan.chains.get(index));
-            let (state, why) = planned.map_or(("waiting", ""), |chain| match &chain.state {
-                ChainState::Guaranteed => ("guaranteed", ""),
-                ChainState::Degraded { why } => ("degraded", why.as_str()),
-                ChainState::NotAnalysable { why } => ("not_analysable", why.as_str()),
-                ChainState::NotFound { why, .. } => ("not_found", why.as_str()),
-            });
             let mut chain = ChainStatus {
                 name: goal.name.clone(),
                 goal_ns: goal.goal_ns,
-                state: state.into(),
-                why: why.into(),
                 bound_ns: planned.and_then(|chain| chain.bound_ns),
                 bound_by: planned.map(|chain| chain.bound_by.clone()).unwrap_or_default(),
                 ..ChainStatus::default()
@@ -435,6 +449,7 @@ impl<S: Source, K: Kernel> Live<S, K> {
             let measured: Vec<&ChainStats> =
                 self.watch_ids(index).filter_map(|id| self.extractor.watched(id)).collect();
             measure(&mut chain, &measured, now_ns);
+            self.stand(index, &mut chain, now_ns);
             chain
         });
         let chains = chains.collect();
@@ -486,6 +501,9 @@ impl<S: Source, K: Kernel> Live<S, K> {
     /// The state file cannot be deleted.
     pub fn finish(mut self) -> Result<Finished, Error> {
         let now_ns = monotonic_ns();
+        if self.is_over() {
+            self.ledger.all_over(now_ns);
+        }
         let status = self.status(now_ns);
         let restored = self.enactor.take().map(Enactor::restore).transpose()?;
         if let Some(restored) = &restored {

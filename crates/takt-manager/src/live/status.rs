@@ -5,6 +5,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
 
+#[cfg(doc)]
+use super::assumption::State;
+use super::assumption::{Interval, Standing};
+
 /// Upper bounds of the latency histograms: from a quarter of a millisecond to four seconds, doubling. Goals lie in between, and each chain's own
 /// goal is added, so that violations can be read from the histogram alone.
 pub const BUCKETS_NS: [u64; 15] = {
@@ -69,7 +73,7 @@ pub struct ChainStatus {
     pub name: String,
     /// Its goal.
     pub goal_ns: u64,
-    /// `guaranteed`, `degraded`, `not_analysable`, `not_found`, or `waiting` before the first plan.
+    /// How it stands now, [`State::name`].
     pub state: String,
     /// Why, for all but guaranteed ones.
     pub why: String,
@@ -97,6 +101,55 @@ pub struct ChainStatus {
     pub mean_ns: Option<f64>,
     /// Upper bounds and how many latencies were no longer.
     pub histogram: Vec<(u64, u64)>,
+    /// Releases of its first callback's timer that never ran.
+    #[serde(default)]
+    pub skipped: u64,
+    /// Bound, in milliseconds.
+    #[serde(default)]
+    pub bound_ms: Option<f64>,
+    /// The longest measured latency, in milliseconds; `None`: nothing was measured.
+    #[serde(default)]
+    pub worst_ms: Option<f64>,
+    /// What the word "guaranteed" rests on, as it stands.
+    #[serde(default)]
+    pub assumptions: Vec<Standing>,
+    /// How it stood over the whole run.
+    #[serde(default)]
+    pub run: Run,
+}
+
+/// How a chain stood over the whole run.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Run {
+    /// From state to state, in time.
+    pub intervals: Vec<Interval>,
+    /// For how long it was guaranteed.
+    pub guaranteed_s: f64,
+    /// Completions that the verdict is about: those while it was not given up in order.
+    pub counted: u64,
+    /// Of these, later than the goal.
+    pub late: u64,
+    /// Releases that never ran, and instances that were past the goal at the end, while it was not given up.
+    pub never: u64,
+    /// The longest row of instances that were late or never came.
+    pub longest_late_run: u64,
+    /// For how long it was given up in the declared order.
+    pub given_up_s: f64,
+    /// Completions meanwhile.
+    pub given_up_completions: u64,
+    /// Why.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub given_up_why: String,
+    /// Latencies above a bound while it was called guaranteed.
+    pub false_guarantees: u64,
+    /// The longest of them, and the bound.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub worst_false_ms: Option<(f64, f64)>,
+    /// How often an assumption was seen broken.
+    pub refuted_times: u64,
+    /// What was seen, in words, seconds after the manager began.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub refutations: Vec<(f64, String)>,
 }
 
 /// One reservation.

@@ -101,6 +101,10 @@ struct Setup {
 }
 
 fn setup(goal_ms: u64, observe: bool) -> Setup {
+    setup_of(goal_ms, observe, |from_ns| script(from_ns, 40))
+}
+
+fn setup_of(goal_ms: u64, observe: bool, script: impl FnOnce(u64) -> Script) -> Setup {
     let folder = tempfile::tempdir().unwrap();
     let (text, json) = (Shared::default(), Shared::default());
     let mut sim = Sim::new(2);
@@ -116,8 +120,7 @@ fn setup(goal_ms: u64, observe: bool) -> Setup {
     options.enact.modes = vec![Mode::AdmissionOff];
     let platform = Platform::new(vec![1], 0, 0.9);
     let from_ns = monotonic_ns();
-    let live =
-        Live::with_kernel(goals(goal_ms), platform, script(from_ns, 40), options, sim.clone()).unwrap();
+    let live = Live::with_kernel(goals(goal_ms), platform, script(from_ns), options, sim.clone()).unwrap();
     Setup { live, text, json, from_ns, before: sim, _folder: folder }
 }
 
@@ -144,7 +147,7 @@ fn a_chain_is_found_planned_enacted_measured_and_restored() {
     let board = setup.live.board();
     setup.pass(0.0, 5.5);
     assert_eq!(board.read().plans, 0);
-    assert_eq!(board.read().chains[0].state, "waiting");
+    assert_eq!(board.read().chains[0].state, "learning");
     setup.pass(6.0, 13.0);
     let status = board.read();
     assert_eq!((status.plans, status.chains[0].state.as_str()), (2, "guaranteed"));
@@ -174,7 +177,9 @@ fn observing_changes_nothing() {
     setup.pass(0.0, 13.0);
     let status = setup.live.status(setup.from_ns);
     assert!(status.observes && status.mode.is_none() && status.reservations.is_empty());
-    assert_eq!(status.chains[0].state, "guaranteed");
+    assert_eq!(status.chains[0].state, "keepable");
+    let standing = status.chains[0].assumptions.iter().find(|one| one.assumption == Assumption::Reserved);
+    assert_eq!(standing.unwrap().holds, Some(false), "nothing is reserved, and nothing is guaranteed");
     assert_eq!(setup.live.plan().unwrap().reservations.len(), 1);
     assert!(setup.live.finish().unwrap().restored.is_none());
     assert_eq!(setup.before.changes, 0);
@@ -185,14 +190,20 @@ fn who_only_looks_keeps_the_plan_for_what_has_ended() {
     let mut setup = setup(100, true);
     setup.pass(0.0, 7.0);
     let plans = setup.live.plans();
-    assert_eq!((plans, setup.live.status(0).chains[0].state.as_str()), (1, "guaranteed"));
+    assert_eq!((plans, setup.live.status(0).chains[0].state.as_str()), (1, "keepable"));
     setup.live.source.events.clear();
     for tid in [10, 11] {
         let (at_ns, kind) = (setup.from_ns + 7_100 * MS, Kind::ThreadEnd);
         setup.live.source.events.push_back(Event { at_ns, cpu_ns: None, pid: 10, tid, kind });
     }
     setup.pass(7.5, 20.0);
-    assert_eq!((setup.live.plans(), setup.live.status(0).chains[0].state.as_str()), (plans, "guaranteed"));
+    let status = setup.live.status(0);
+    assert_eq!((setup.live.plans(), status.chains[0].state.as_str()), (plans, "ended"));
+    assert!(status.chains[0].why.starts_with("ended after 7."), "{}", status.chains[0].why);
+    // All ended together: that is the end of the run, and not of the chain.
+    setup.live.source.ended = true;
+    let finished = setup.live.finish().unwrap();
+    assert_eq!(finished.status.chains[0].state, "keepable");
 }
 
 #[test]
@@ -214,6 +225,7 @@ fn what_was_said_is_not_said_again() {
     let mut setup = setup(100, false);
     setup.pass(0.0, 31.0);
     let log = setup.text.text();
+    assert_eq!(log.matches("beat: to be kept").count(), 1, "{log}");
     assert_eq!(log.matches("chain beat: ").count(), 1, "{log}");
 }
 
@@ -231,6 +243,9 @@ fn a_process_that_dies_is_given_up_and_the_end_is_in_order() {
     assert_ne!(status.chains[0].state, "guaranteed");
     assert!(setup.live.finish().unwrap().restored.unwrap().is_complete());
 }
+
+#[path = "refuted_tests.rs"]
+mod refuted;
 
 #[test]
 fn a_broken_source_is_an_error_and_everything_is_restored() {

@@ -15,8 +15,11 @@ use crate::plan::{ChainState, Decision, Plan, Platform, Step};
 use crate::words::ms;
 use crate::workload::{Reading, Workload};
 
+mod grounds;
 mod present;
 mod write;
+
+pub use grounds::{ChainGrounds, Grounds};
 
 use present::{carried, within};
 use write::{best_effort, not_analysable, not_found, reservations};
@@ -39,6 +42,8 @@ pub struct Manager {
     present: Option<Present>,
     /// What the last plan took.
     work: Work,
+    /// Latency of each chain above what the analysis bounds, seen and not explained by any curve: added to its bounds.
+    unexplained_ns: Vec<u64>,
 }
 
 #[derive(Debug)]
@@ -46,7 +51,8 @@ struct Present {
     plan: Plan,
     /// What it was made for, margins included.
     planned: Workload,
-    /// Found paths, which hold as long as the graph does.
+    /// For each chain the callbacks of all paths that were found, which hold as long as the graph does.
+    on_path: Vec<Vec<usize>>,
     repeats: u32,
     shrinks: u32,
 }
@@ -82,7 +88,8 @@ impl Manager {
     /// With nothing reserved yet.
     #[must_use]
     pub fn new(goals: Goals, platform: Platform) -> Self {
-        Self { goals, platform, present: None, work: Work::default() }
+        let unexplained_ns = vec![0; goals.chains.len()];
+        Self { goals, platform, present: None, work: Work::default(), unexplained_ns }
     }
 
     /// The goals.
@@ -106,6 +113,35 @@ impl Manager {
     /// Forgets the present plan: what it asked for could not be enacted, or was undone.
     pub fn forget(&mut self) {
         self.present = None;
+    }
+
+    /// A latency of this chain was so much above its bound, and no measured curve explains it. Whatever the reason is, bounds of this chain are
+    /// longer by that from now on.
+    pub fn widen(&mut self, chain: usize, excess_ns: u64) {
+        if let Some(known_ns) = self.unexplained_ns.get_mut(chain) {
+            *known_ns = known_ns.saturating_add(excess_ns);
+            if let Some(present) = &mut self.present {
+                present.repeats = REPEATS;
+            }
+        }
+    }
+
+    /// What is added to a chain's bounds because it was seen and not explained.
+    #[must_use]
+    pub fn unexplained_ns(&self, chain: usize) -> u64 {
+        self.unexplained_ns.get(chain).copied().unwrap_or(0)
+    }
+
+    /// What was seen and not explained is forgotten, as extremes of curves are.
+    pub fn forget_unexplained(&mut self, chain: usize) {
+        if let Some(known_ns) = self.unexplained_ns.get_mut(chain) {
+            *known_ns = 0;
+        }
+    }
+
+    /// What the analysis must bound a chain by, so that its goal is kept.
+    fn room_ns(&self, chain: usize) -> u64 {
+        self.goals.chains.get(chain).map_or(0, |c| c.goal_ns.saturating_sub(self.unexplained_ns(chain)))
     }
 
     /// What to do about a snapshot.
@@ -188,10 +224,11 @@ impl Manager {
             .chains
             .iter()
             .zip(&candidates)
-            .map(|(chain, c)| {
+            .enumerate()
+            .map(|(index, (chain, c))| {
                 c.refused.is_none().then_some(Request {
                     name: &chain.name,
-                    goal_ns: chain.goal_ns,
+                    goal_ns: self.room_ns(index),
                     paths: &c.paths,
                 })
             })
@@ -224,7 +261,8 @@ impl Manager {
         };
         drop(requests);
         self.work = chosen.work;
-        self.present = Some(Present { plan: plan.clone(), planned: workload, repeats: 0, shrinks });
+        let on_path = candidates.iter().map(|c| on_path(&c.paths)).collect();
+        self.present = Some(Present { plan: plan.clone(), planned: workload, on_path, repeats: 0, shrinks });
         plan
     }
 
@@ -302,6 +340,13 @@ fn bounds(
             budget::worst(analysis, request.as_ref()?.paths, budgets_ns, &solution)
         })
         .collect()
+}
+
+fn on_path(paths: &[Vec<usize>]) -> Vec<usize> {
+    let mut all: Vec<usize> = paths.iter().flatten().copied().collect();
+    all.sort_unstable();
+    all.dedup();
+    all
 }
 
 fn unchanged(why: &str) -> Decision {

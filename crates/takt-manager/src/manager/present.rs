@@ -39,8 +39,8 @@ impl Manager {
         let order = &self.goals.degradation_order;
         let kept: Vec<bool> = bounds
             .iter()
-            .zip(&self.goals.chains)
-            .map(|(bound, chain)| bound.as_ref().is_some_and(|b| b.ns <= chain.goal_ns))
+            .enumerate()
+            .map(|(index, bound)| bound.as_ref().is_some_and(|b| b.ns <= self.room_ns(index)))
             .collect();
         let ordering = degrade::better(&fresh.kept(), &kept, order);
         let share = |budgets: &[u64], period_ns: u64| budgets.iter().sum::<u64>() as f64 / period_ns as f64;

@@ -8,6 +8,7 @@ use crate::budget::{ChainBound, Refusal};
 use crate::chains::ChainError;
 use crate::degrade;
 use crate::plan::{BestEffort, ChainPlan, ChainState, Reservation};
+use crate::words::ms;
 use crate::workload::Workload;
 
 impl Manager {
@@ -20,12 +21,23 @@ impl Manager {
     ) -> Vec<ChainPlan> {
         let chains = self.goals.chains.iter().zip(candidates).zip(fates).zip(bounds);
         chains
-            .map(|(((chain, candidate), fate), bound)| {
+            .enumerate()
+            .map(|(index, (((chain, candidate), fate), bound))| {
+                // A goal that leaves no room beside what is not explained is kept by no bound.
+                let (room_ns, extra_ns) = (self.room_ns(index), self.unexplained_ns(index));
                 let refusal: Option<&Refusal> = fate.as_ref().and_then(|f| f.as_ref().err());
                 let shown = bound.clone().or_else(|| refusal.and_then(|r| r.bound.clone()));
                 let state = match (&candidate.refused, bound) {
                     (Some(refused), _) => refused.clone(),
-                    (None, Some(bound)) if bound.ns <= chain.goal_ns => ChainState::Guaranteed,
+                    (None, Some(bound)) if bound.ns <= room_ns => ChainState::Guaranteed,
+                    // No excuse for what comes late: it was not given up for the sake of others.
+                    _ if extra_ns > 0 => ChainState::NotAnalysable {
+                        why: format!(
+                            "latencies up to {} ms above its bound were measured, which no execution time or arrival explains, and \
+                             with those its goal has no bound",
+                            ms(extra_ns)
+                        ),
+                    },
                     _ => ChainState::Degraded {
                         why: refusal.map_or_else(
                             || {
@@ -44,7 +56,7 @@ impl Manager {
                     path_names: path.iter().map(|c| model.callbacks[c.0].name.clone()).collect(),
                     path,
                     paths: candidate.paths.len(),
-                    bound_ns: shown.as_ref().map(|b| b.ns),
+                    bound_ns: shown.as_ref().map(|b| b.ns.saturating_add(extra_ns)),
                     bound_by: shown.map_or_else(String::new, |b| methods(&b.by)),
                     state,
                 }

@@ -8,6 +8,7 @@ use super::Extractor;
 use super::names;
 use super::run::{add_edge, ran_on};
 use super::state::{CallbackState, Origin};
+use super::suspend::Ended;
 
 /// How long nothing must be heard of a process whose main thread has ended.
 const QUIET_NS: u64 = 1_000_000_000;
@@ -76,14 +77,19 @@ impl Extractor {
         let starting = self.starting;
         let state = &mut self.tables.threads[thread];
         let callback = &mut self.tables.callbacks[index];
+        let (known, tells) = (state.off_cpu.take(), state.tells);
         match (from, cpu_ns) {
             (Some(from), Some(to)) => {
-                state.charged = Some((to, at_ns));
-                callback.cost.record(at_ns, to.saturating_sub(from), true);
+                let charged =
+                    state.charged.replace((to, at_ns)).map_or(from, |(charged, _)| charged.min(from));
+                callback.cost.record(at_ns, to.saturating_sub(charged), true);
                 let off_ns = at_ns.saturating_sub(from_ns).saturating_sub(to.saturating_sub(from));
-                callback.suspensions.record(callback.activations + 1, at_ns, off_ns, None, keep);
+                let number = callback.activations + 1;
+                callback.suspensions.record(Ended { number, at_ns, off_ns, known, tells }, keep);
             }
-            _ if state.charged.is_some() => state.unpaid.push((index, at_ns.saturating_sub(from_ns))),
+            _ if state.charged.is_some() => {
+                state.unpaid.push((index, at_ns.saturating_sub(from_ns), known));
+            }
             // No CPU clock at all. Between two selections the executor does not wait.
             _ => callback.cost.record(at_ns, at_ns.saturating_sub(from_ns), false),
         }
@@ -140,7 +146,8 @@ impl Extractor {
         callback.arrivals.record(released_ns, starting);
         callback.cost.record(at_ns, used_ns, true);
         let off_ns = at_ns.saturating_sub(started_ns).saturating_sub(used_ns);
-        callback.suspensions.record(callback.activations, at_ns, off_ns, None, keep);
+        let number = callback.activations;
+        callback.suspensions.record(Ended { number, at_ns, off_ns, known: None, tells: false }, keep);
         if let Some(probable) = &mut callback.probable {
             probable.record(used_ns);
         }

@@ -33,6 +33,7 @@ mod cycle;
 mod executor;
 mod filter;
 mod groups;
+mod guarded;
 mod messages;
 mod names;
 mod publish;
@@ -194,6 +195,7 @@ pub struct Extractor {
     /// The process of this event is starting.
     starting: bool,
     tags: Vec<state::Tag>,
+    guarded: guarded::Guarded,
 }
 
 impl Extractor {
@@ -217,6 +219,7 @@ impl Extractor {
             startups: Startups::default(),
             starting: false,
             tags: Vec::new(),
+            guarded: guarded::Guarded::default(),
         }
     }
 
@@ -247,6 +250,12 @@ impl Extractor {
     /// The same, to take it out and begin a new phase ([`ChainStats::take`]).
     pub fn watched_mut(&mut self, id: WatchId) -> Option<&mut ChainStats> {
         self.watches.get_mut(id.0)
+    }
+
+    /// Several at once, in their own order.
+    pub fn watched_many(&mut self, ids: &[WatchId]) -> Vec<&mut ChainStats> {
+        let all = self.watches.iter_mut().enumerate();
+        all.filter(|(index, _)| ids.contains(&WatchId(*index))).map(|(_, stats)| stats).collect()
     }
 
     /// The model at `now_ns`.
@@ -291,7 +300,9 @@ impl Extractor {
             }
             Kind::CallbackEnd { callback } => self.callback_end(thread, at, cpu, *callback),
             Kind::OffCpu { switches, ready_ns } => {
-                self.tables.threads[thread].off_cpu = Some((*switches, *ready_ns));
+                let state = &mut self.tables.threads[thread];
+                state.off_cpu = Some((*switches, *ready_ns));
+                state.tells |= switches.is_some();
             }
             Kind::RclcppPublish { .. } => {}
             Kind::RclPublish { publisher, .. } => {

@@ -6,7 +6,9 @@ use super::Extractor;
 use super::names;
 use super::startup::Arrivals;
 use super::state::{CallbackState, Edge, Frame, Origin, SubscriptionState, Tag};
+use super::suspend::Ended;
 use crate::GreatestRecorder;
+use crate::chain::Skip;
 
 /// Callbacks inside callbacks on one thread; deeper ones are taken for a stream without ends.
 const DEEPEST: usize = 16;
@@ -53,6 +55,7 @@ impl Extractor {
         if !self.tables.callbacks[index].settled {
             self.settle(index);
         }
+        self.guarded.runs(thread, index);
         let (mut released_ns, mut starting) = (at_ns, self.starting);
         let mut tags = std::mem::take(&mut self.tags);
         tags.clear();
@@ -61,6 +64,16 @@ impl Extractor {
                 let callback = &mut self.tables.callbacks[index];
                 if let Some(grid) = &mut callback.grid {
                     released_ns = grid.start(at_ns, waited_ns);
+                    if let Some(passed) = grid.passed() {
+                        let period_ns = grid.period_ns();
+                        let skip = Skip { first_ns: passed.first_ns, period_ns, count: passed.count };
+                        let begins = callback.watched.iter().filter(|(_, position)| *position == 0);
+                        for (watch, _) in begins {
+                            if let Some(stats) = self.watches.get_mut(*watch as usize) {
+                                stats.skipped(skip);
+                            }
+                        }
+                    }
                 }
                 // Starts, to hold against the declared period.
                 callback.arrivals.record(at_ns, starting);
@@ -142,9 +155,15 @@ impl Extractor {
         let Some(frame) = state.stack.pop() else { return };
         let off_cpu = state.off_cpu.take();
         let wall_ns = at_ns.saturating_sub(frame.at_ns);
+        let tells = state.tells;
+        if frame.inferred && frame.cpu_ns.is_none() && cpu_ns.is_some() && state.charged.is_some() {
+            state.unpaid.push((frame.callback, wall_ns, off_cpu));
+            self.finish_tags(&frame.tags, at_ns);
+            return self.pay(thread, at_ns, cpu_ns.unwrap_or(0));
+        }
         if frame.inferred && cpu_ns.is_none() && state.charged.is_some() {
             // Its executor's events come without CPU time here: the next event with one says what it took.
-            state.unpaid.push((frame.callback, wall_ns));
+            state.unpaid.push((frame.callback, wall_ns, off_cpu));
             self.finish_tags(&frame.tags, at_ns);
             return;
         }
@@ -177,7 +196,7 @@ impl Extractor {
                 if let (Some(from), Some(to)) = (frame.cpu_ns, cpu_ns) {
                     let off_ns = wall_ns.saturating_sub(to.saturating_sub(from));
                     let number = callback.activations;
-                    callback.suspensions.record(number, at_ns, off_ns, off_cpu, keep);
+                    callback.suspensions.record(Ended { number, at_ns, off_ns, known: off_cpu, tells }, keep);
                 }
             }
             None => {
@@ -211,14 +230,15 @@ impl Extractor {
         let elapsed_ns = at_ns.saturating_sub(since_ns);
         let possible = took_ns <= elapsed_ns.saturating_add(elapsed_ns / 16).saturating_add(1_000_000);
         self.counters.clock_steps += u64::from(!possible);
-        let keep = self.keep();
-        for (i, &(index, wall_ns)) in unpaid.iter().enumerate() {
+        let (keep, tells) = (self.keep(), self.tables.threads[thread].tells);
+        for (i, &(index, wall_ns, known)) in unpaid.iter().enumerate() {
             let Some(callback) = self.tables.callbacks.get_mut(index) else { continue };
-            let share_ns = if unpaid[..i].iter().any(|&(other, _)| other == index) { 0 } else { took_ns };
+            let share_ns = if unpaid[..i].iter().any(|&(other, ..)| other == index) { 0 } else { took_ns };
             if possible {
                 callback.cost.record(at_ns, share_ns, true);
                 let off_ns = wall_ns.saturating_sub(took_ns);
-                callback.suspensions.record(callback.activations, at_ns, off_ns, None, keep);
+                let number = callback.activations;
+                callback.suspensions.record(Ended { number, at_ns, off_ns, known, tells }, keep);
                 if let Some(probable) = &mut callback.probable {
                     probable.record(share_ns);
                 }

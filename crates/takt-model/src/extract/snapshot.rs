@@ -7,8 +7,8 @@ use super::names::{names, only_client, topic_name};
 use super::state::{CallbackState, Origin};
 use super::{Extractor, cycle, filter};
 use crate::{
-    ArrivalCurve, Callback, CallbackId, CallbackKind, Executor, ExecutorId, ExecutorKind, Model, Node,
-    NodeId, Output, Outside, Thread, ThreadId, ThreadRole, Topic, TopicId, Unanalysable,
+    ArrivalCurve, Callback, CallbackId, CallbackKind, CostCurve, Executor, ExecutorId, ExecutorKind, Model,
+    Node, NodeId, Output, Outside, Thread, ThreadId, ThreadRole, Topic, TopicId, Unanalysable,
 };
 
 /// Entries of a timer's declared curve: it is linear, and extrapolation of any entry gives the rest.
@@ -64,9 +64,11 @@ impl Builder<'_> {
             self.model.executors[executor_ids[root].0].callbacks.push(id);
         }
         self.executor_kinds(&ids);
+        let untold = self.untold_suspensions(&ids);
         self.request_edges(&ids, &topics);
         self.connect();
         self.unanalysable(&ids, &threads, unserved);
+        self.model.unanalysable.extend(untold);
         filter::find(ex, &ids, &topics, &mut self.model);
         cycle::cut(&mut self.model);
         self.model
@@ -309,6 +311,29 @@ impl Builder<'_> {
             .get(client)
             .and_then(|client| topics.get(&tables.topic(client.responses)).copied());
         CallbackKind::Client { responses: responses.unwrap_or_else(|| self.nameless(name.to_owned())) }
+    }
+
+    /// Work without events lasts from one selection to the next. Threads of one executor wait for each other's selection in between, which is no
+    /// suspension of that work, and cannot be told from one.
+    fn untold_suspensions(&mut self, ids: &BTreeMap<usize, CallbackId>) -> Vec<Unanalysable> {
+        let mut untold = Vec::new();
+        for (&slot, &id) in ids {
+            let callback = &mut self.model.callbacks[id.0];
+            let several = self.model.executors[callback.executor.0].kind == ExecutorKind::MultiThreaded;
+            let untraced = matches!(self.extractor.tables.callbacks[slot].origin, Origin::Untraced { .. });
+            if several && untraced && callback.most_suspensions > 0 {
+                (callback.suspension, callback.most_suspensions) = (CostCurve::default(), 0);
+                untold.push(Unanalysable {
+                    callbacks: vec![id],
+                    towards: None,
+                    reason: format!(
+                        "{}: how long it waits inside cannot be told from its threads' waiting for each other",
+                        callback.name
+                    ),
+                });
+            }
+        }
+        untold
     }
 
     fn executor_kinds(&mut self, ids: &BTreeMap<usize, CallbackId>) {

@@ -25,6 +25,7 @@
 
 use rustc_hash::FxHashMap;
 
+use crate::guard::{Excess, SpanLimit};
 use crate::{ArrivalCurve, ArrivalRecorder};
 
 /// After so long without a registration a process has started. One second: discovery of DDS is through within a few hundred milliseconds on
@@ -140,6 +141,8 @@ impl Arrivals {
             self.apart.get_or_insert_with(|| Apart { recorder: Box::new(steady.empty()), now: false });
         apart.now = true;
         apart.recorder.record(at_ns);
+        // What is no part of the curve breaks what was built on it all the same.
+        steady.hold_against(at_ns);
         // Of the steady state nothing was observed before.
         steady.observed_from(at_ns);
     }
@@ -150,6 +153,16 @@ impl Arrivals {
         if let Some(apart) = &mut self.apart {
             apart.recorder.gap();
         }
+    }
+
+    /// Holds every event from now on against these spans, in start-up too; `None`: no longer.
+    pub(crate) fn limit(&mut self, limit: Option<SpanLimit>) {
+        self.steady.limit(limit);
+    }
+
+    /// Where the limit was first left since the last call.
+    pub(crate) fn excess(&mut self) -> Option<Excess> {
+        self.steady.excess()
     }
 
     /// Events seen, in start-up too.

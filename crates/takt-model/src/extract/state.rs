@@ -36,8 +36,8 @@ pub(crate) struct ThreadState {
     pub last_cpu_ns: u64,
     /// CPU time up to which all is charged to some activation, and when that was.
     pub charged: Option<(u64, u64)>,
-    /// Activations that ended where no CPU time was told, until it is, and the wall time of each.
-    pub unpaid: Vec<(usize, u64)>,
+    /// Activations that ended where no CPU time was told, until it is, and of each the wall time and what was said of it.
+    pub unpaid: Vec<(usize, u64, Option<OffCpu>)>,
     /// `get_next_ready` of which it is not known yet whether anything was run: when, and CPU time.
     pub open: Option<(u64, Option<u64>)>,
     /// When it began to wait for work, if it has not started a callback since.
@@ -53,6 +53,8 @@ pub(crate) struct ThreadState {
     pub executed: Option<Handle>,
     /// What its source said of the activation that ends next.
     pub off_cpu: Option<OffCpu>,
+    /// Its source counts how often a thread gives the CPU up.
+    pub tells: bool,
     pub source: Option<SourceState>,
     /// The slot of executed work that no event names.
     pub untraced: Option<usize>,
@@ -78,6 +80,7 @@ impl ThreadState {
             own_publications: 0,
             executed: None,
             off_cpu: None,
+            tells: false,
             source: None,
             untraced: None,
         }

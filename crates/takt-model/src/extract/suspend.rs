@@ -2,10 +2,11 @@
 //!
 //! Wall time less CPU time of an activation, where it is more than [`OFF_CPU_NS`], is one of
 //! - **preemption**: the source counted that the thread never gave the CPU up by itself. Nothing is learnt from it;
-//! - **suspension**: it did. All of the time counts but what the thread was seen to be ready for;
-//! - **undecided**: the source cannot tell, or did not count from the activation's start. It counts as suspension, until another activation of
-//!   the same callback that was off the CPU for at least half as long has been decided: from then on that one speaks for
-//!   both, or until the horizon has passed. A callback that suspends itself does so again, and is then seen to.
+//! - **suspension**: it did, so often, and for how long it was ready all the same is known. The rest counts;
+//! - **undecided**: the source cannot tell, did not count from the activation's start, or knows that the thread gave the CPU up but not for
+//!   how long it was ready again. All of it counts as suspension, until another activation of the same callback that was off the CPU for
+//!   at least half as long has been decided (and suspended itself, if that one did), until [`SPOKEN`] activations have passed of which
+//!   the source would have told, or until the horizon has passed: a callback that suspends itself does so again, and is then seen to.
 //!
 //! Where execution times are wall times (no CPU clock) they contain suspension, which is then demand for the CPU: more than was
 //! needed, and sound.
@@ -30,8 +31,30 @@ pub(crate) struct Suspensions {
 #[derive(Debug, Clone, Copy)]
 struct Undecided {
     at_ns: u64,
+    /// Number of the last of them.
+    number: u64,
     most_ns: u64,
     total_ns: u64,
+    /// How often the thread gave the CPU up, if it is known to have done so.
+    times: u64,
+}
+
+/// After so many activations that were decided or ordinary, what was undecided before says nothing. 100: a minute of an ordinary callback,
+/// in which whatever it waits for has been waited for again.
+const SPOKEN: u64 = 100;
+
+/// An activation that has ended.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Ended {
+    /// Its number, from one on.
+    pub number: u64,
+    pub at_ns: u64,
+    /// How long it was off the CPU.
+    pub off_ns: u64,
+    /// What the source says of that.
+    pub known: Option<OffCpu>,
+    /// The source is one that tells.
+    pub tells: bool,
 }
 
 /// How curves are kept.
@@ -42,31 +65,22 @@ pub(crate) struct Keep {
 }
 
 impl Suspensions {
-    /// An activation, the `number`th, that ended at `at_ns` and was off the CPU for `off_ns`.
-    pub(crate) fn record(&mut self, number: u64, at_ns: u64, off_ns: u64, known: Option<OffCpu>, keep: Keep) {
-        if off_ns <= OFF_CPU_NS {
-            if let Some(decided) = &mut self.decided {
-                decided.record(at_ns, 0, true);
-            }
-            return;
+    /// One activation.
+    pub(crate) fn record(&mut self, ended: Ended, keep: Keep) {
+        let Ended { number, at_ns, off_ns, known, tells } = ended;
+        let spoken = |undecided: &Undecided| tells && number.saturating_sub(undecided.number) >= SPOKEN;
+        if self.undecided.as_ref().is_some_and(spoken) {
+            self.undecided = None;
         }
         let (slept_ns, times) = match known {
+            _ if off_ns <= OFF_CPU_NS => return self.add(at_ns, 0, 0, keep),
             Some((Some(0), _)) => (0, 0),
-            Some((Some(times), ready_ns)) => (off_ns.saturating_sub(ready_ns.unwrap_or(0)), times),
-            Some((None, _)) | None => {
-                let before = self.undecided.unwrap_or(Undecided { at_ns, most_ns: 0, total_ns: 0 });
-                self.undecided = Some(Undecided {
-                    at_ns,
-                    most_ns: before.most_ns.max(off_ns),
-                    total_ns: before.total_ns.saturating_add(off_ns),
-                });
-                if let Some(decided) = &mut self.decided {
-                    decided.record(at_ns, 0, true);
-                }
-                return;
-            }
+            Some((Some(times), Some(ready_ns))) => (off_ns.saturating_sub(ready_ns), times),
+            Some((times, _)) => return self.leave_open(ended, times.unwrap_or(0), keep),
+            None => return self.leave_open(ended, 0, keep),
         };
-        if self.undecided.is_some_and(|undecided| off_ns >= undecided.most_ns / 2) {
+        let decides = |open: &Undecided| off_ns >= open.most_ns / 2 && (open.times == 0 || times > 0);
+        if self.undecided.as_ref().is_some_and(decides) {
             self.undecided = None;
         }
         if times > 0 && self.decided.is_none() {
@@ -76,10 +90,27 @@ impl Suspensions {
             (0..before).for_each(|_| decided.record(at_ns, 0, true));
             self.decided = Some(Box::new(decided));
         }
+        self.add(at_ns, slept_ns, times, keep);
+    }
+
+    fn add(&mut self, at_ns: u64, slept_ns: u64, times: u64, keep: Keep) {
         if let Some(decided) = &mut self.decided {
             decided.record(at_ns, slept_ns, true);
             self.most.record(at_ns, times, keep.horizon_ns);
         }
+    }
+
+    fn leave_open(&mut self, ended: Ended, times: u64, keep: Keep) {
+        let Ended { number, at_ns, off_ns, .. } = ended;
+        let before = self.undecided.map_or((0, 0, 0), |open| (open.most_ns, open.total_ns, open.times));
+        self.undecided = Some(Undecided {
+            at_ns,
+            number,
+            most_ns: before.0.max(off_ns),
+            total_ns: before.1.saturating_add(off_ns),
+            times: before.2.max(times),
+        });
+        self.add(at_ns, 0, 0, keep);
     }
 
     /// Activations may be missing here.
@@ -114,7 +145,7 @@ impl Suspensions {
             curve.seen = curve.seen.max(activations);
             curve.total_ns = curve.total_ns.saturating_add(undecided.total_ns);
             curve.cpu_time = true;
-            most = most.max(1);
+            most = most.max(undecided.times).max(1);
         }
         (curve, most)
     }
@@ -153,7 +184,8 @@ mod tests {
             Truth::Slept(ns, ready) => (ns + ready, Some((Some(2), Some(ready)))),
             Truth::Unknown(ns) => (ns, None),
         };
-        to.record(number, number * 100 * MS, off, known, KEEP);
+        let at_ns = number * 100 * MS;
+        to.record(Ended { number, at_ns, off_ns: off, known, tells: true }, KEEP);
     }
 
     proptest! {
@@ -205,5 +237,32 @@ mod tests {
         assert_eq!(suspensions.curve(later_ns, 2, KEEP).1, 0);
         record(&mut suspensions, 3, Truth::Preempted(10 * MS));
         assert_eq!(suspensions.curve(0, 3, KEEP), (CostCurve::default(), 0));
+    }
+
+    #[test]
+    fn one_that_gave_the_cpu_up_for_who_knows_how_long_is_decided_by_its_like() {
+        let mut suspensions = Suspensions::default();
+        let open = |to: &mut Suspensions, number| {
+            let known = Some((Some(3), None));
+            to.record(Ended { number, at_ns: number * MS, off_ns: 30 * MS, known, tells: true }, KEEP);
+        };
+        open(&mut suspensions, 1);
+        record(&mut suspensions, 2, Truth::Preempted(40 * MS));
+        assert_eq!(
+            (suspensions.curve(0, 2, KEEP).0.most_ns[0], suspensions.curve(0, 2, KEEP).1),
+            (30 * MS, 3)
+        );
+        record(&mut suspensions, 3, Truth::Slept(20 * MS, 10 * MS));
+        assert_eq!(
+            (suspensions.curve(0, 3, KEEP).0.most_ns[0], suspensions.curve(0, 3, KEEP).1),
+            (20 * MS, 2)
+        );
+        // So many in a row for which the source would have told.
+        let mut suspensions = Suspensions::default();
+        open(&mut suspensions, 1);
+        (2..=SPOKEN).for_each(|number| record(&mut suspensions, number, Truth::Ran));
+        assert_eq!(suspensions.curve(0, SPOKEN, KEEP).1, 3);
+        record(&mut suspensions, SPOKEN + 1, Truth::Ran);
+        assert_eq!(suspensions.curve(0, SPOKEN + 1, KEEP).1, 0);
     }
 }

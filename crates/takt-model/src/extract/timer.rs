@@ -15,16 +15,37 @@ pub(crate) struct TimerGrid {
     next_ns: Option<u64>,
     least_late_ns: u64,
     starts: u32,
+    /// Releases passed over by the last start, that are told once the next start shows that the grid has stayed.
+    open: Option<Passed>,
+    /// Releases that never ran, and are known to have been due.
+    told: Option<Passed>,
+}
+
+/// Releases of the grid that no start belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Passed {
+    pub first_ns: u64,
+    pub count: u64,
+    /// The start that came after them.
+    started_ns: u64,
 }
 
 impl TimerGrid {
     pub(crate) fn new(period_ns: u64, created_ns: Option<u64>) -> Self {
         let next_ns = created_ns.map(|created_ns| created_ns.saturating_add(period_ns));
-        Self { period_ns: period_ns.max(1), next_ns, least_late_ns: u64::MAX, starts: 0 }
+        Self {
+            period_ns: period_ns.max(1),
+            next_ns,
+            least_late_ns: u64::MAX,
+            starts: 0,
+            open: None,
+            told: None,
+        }
     }
 
     /// A start: returns when it was released. `waited_ns` is when the thread last began to wait, if it has not run anything since.
     pub(crate) fn start(&mut self, at_ns: u64, waited_ns: Option<u64>) -> u64 {
+        self.confirm(at_ns);
         let expected_ns = self.next_ns.unwrap_or(at_ns);
         let mut release = expected_ns;
         // What was due when the thread began to wait would not have let it wait. So a release in between is the one, whatever the grid
@@ -54,8 +75,9 @@ impl TimerGrid {
         }
         let mut next = release.saturating_add(self.period_ns);
         if next < at_ns {
-            next =
-                next.saturating_add((at_ns - next).div_ceil(self.period_ns).saturating_mul(self.period_ns));
+            let count = (at_ns - next).div_ceil(self.period_ns);
+            self.open = Some(Passed { first_ns: next, count, started_ns: at_ns });
+            next = next.saturating_add(count.saturating_mul(self.period_ns));
         }
         if self.starts == STARTS {
             // Never less late than this: the grid has moved.
@@ -64,6 +86,31 @@ impl TimerGrid {
         }
         self.next_ns = Some(next);
         release
+    }
+
+    /// Decides about releases that the last start passed over. Of a timer that was cancelled and started again, or reset, none was due: its
+    /// next start comes a period after that start, and not where the grid has it.
+    fn confirm(&mut self, at_ns: u64) {
+        let (Some(passed), Some(expected_ns)) = (self.open.take(), self.next_ns) else { return };
+        let tolerance_ns = (self.period_ns / 8).min(1_000_000);
+        let again_ns = passed.started_ns.saturating_add(self.period_ns);
+        let phase_ns = at_ns.abs_diff(expected_ns) % self.period_ns;
+        let on_grid = phase_ns.min(self.period_ns - phase_ns) <= tolerance_ns;
+        let moved = at_ns.abs_diff(again_ns) <= tolerance_ns && !on_grid;
+        if moved {
+            self.next_ns = Some(again_ns);
+        } else {
+            self.told = Some(passed);
+        }
+    }
+
+    /// Releases that never ran, known since the last call.
+    pub(crate) fn passed(&mut self) -> Option<Passed> {
+        self.told.take()
+    }
+
+    pub(crate) fn period_ns(&self) -> u64 {
+        self.period_ns
     }
 
     /// Releases are unknown from here on.
@@ -92,6 +139,23 @@ mod tests {
         // Released at 1100, called at 1350: 1200 and 1300 are skipped.
         assert_eq!(grid.start(1350, None), 1100);
         assert_eq!(grid.start(1400, None), 1400);
+    }
+
+    #[test]
+    fn releases_that_never_ran_are_told_when_the_grid_has_stayed() {
+        let mut grid = TimerGrid::new(100, Some(0));
+        for at in [100, 200, 300] {
+            grid.start(at, None);
+        }
+        // Frozen from 310 to 955: due at 400, called at 955; 500 to 900 never ran.
+        assert_eq!((grid.start(955, Some(305)), grid.passed()), (400, None));
+        assert_eq!(grid.start(1000, Some(960)), 1000);
+        let passed = grid.passed().unwrap();
+        assert_eq!((passed.first_ns, passed.count, grid.passed()), (500, 5, None));
+        // Cancelled, and reset at 1855: the grid moves with it, and nothing was due.
+        assert_eq!(grid.start(1955, Some(1300)), 1300);
+        grid.start(2055, Some(1960));
+        assert_eq!((grid.passed(), grid.start(2155, Some(2060))), (None, 2155));
     }
 
     #[test]

@@ -10,13 +10,15 @@
 //!   the thread's first event, and contains the cost of the probes in between.
 //! - **Names** (topics, nodes) are read from the process's memory after the call. The caller may have freed the text by
 //!   then: what is no text any more becomes `?ADDRESS` and is counted; what became another text cannot be told.
-//! - **Initialisation** that was over before is found again as far as possible (see `fill`); the nodes' names are not.
+//! - **Initialisation** that was over before is found again as far as possible (see `fill` and `nodes`): names of nodes and topics, which
+//!   belongs to which, periods and phases of timers.
 //! - Symbols of callbacks are not seen from Jazzy on (`rclcpp` asks first whether LTTng wants them).
 
 mod definitions;
 mod fill;
 mod library;
 mod memory;
+mod nodes;
 mod perf;
 mod points;
 mod record;

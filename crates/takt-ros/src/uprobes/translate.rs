@@ -25,6 +25,9 @@ struct Thread {
     context: Context,
 }
 
+/// Stands for the callback of work without events; no object has this address.
+const UNTRACED: Handle = 1;
+
 /// The thread's figures when a callback started.
 #[derive(Debug, Clone, Copy)]
 struct Activation {
@@ -64,23 +67,39 @@ impl Thread {
     fn follow(&mut self, at_ns: u64, kind: &Kind) -> Option<Kind> {
         match *kind {
             Kind::CallbackStart { callback, .. } => {
-                let used_ns = self.used_at(at_ns);
-                let (gave_up, away_ns) = (self.gave_up, self.away_ns);
-                self.activation = Some(Activation { callback, at_ns, used_ns, gave_up, away_ns });
+                self.begin(callback, at_ns);
                 None
             }
-            Kind::CallbackEnd { callback } => {
-                let begun = self.activation.take().filter(|begun| begun.callback == callback)?;
-                let used_ns = self.used_at(at_ns).saturating_sub(begun.used_ns);
-                let off_ns = at_ns.saturating_sub(begun.at_ns).saturating_sub(used_ns);
-                let away_ns = self.away_ns.saturating_sub(begun.away_ns);
-                (off_ns > OFF_CPU_NS).then(|| Kind::OffCpu {
-                    switches: Some(self.gave_up.saturating_sub(begun.gave_up)),
-                    ready_ns: Some(off_ns.saturating_sub(away_ns)),
-                })
+            Kind::CallbackEnd { callback } => self.end(callback, at_ns),
+            Kind::ExecutorNextReady => {
+                // From one selection to the next: a client's callback, or other work without events.
+                let why = self.end(UNTRACED, at_ns);
+                self.begin(UNTRACED, at_ns);
+                why
+            }
+            Kind::ExecutorWait { .. } | Kind::ExecutorExecute { .. } => {
+                self.activation = self.activation.filter(|begun| begun.callback != UNTRACED);
+                None
             }
             _ => None,
         }
+    }
+
+    fn begin(&mut self, callback: Handle, at_ns: u64) {
+        let used_ns = self.used_at(at_ns);
+        let (gave_up, away_ns) = (self.gave_up, self.away_ns);
+        self.activation = Some(Activation { callback, at_ns, used_ns, gave_up, away_ns });
+    }
+
+    fn end(&mut self, callback: Handle, at_ns: u64) -> Option<Kind> {
+        let begun = self.activation.take().filter(|begun| begun.callback == callback)?;
+        let used_ns = self.used_at(at_ns).saturating_sub(begun.used_ns);
+        let off_ns = at_ns.saturating_sub(begun.at_ns).saturating_sub(used_ns);
+        let away_ns = self.away_ns.saturating_sub(begun.away_ns);
+        (off_ns > OFF_CPU_NS).then(|| Kind::OffCpu {
+            switches: Some(self.gave_up.saturating_sub(begun.gave_up)),
+            ready_ns: Some(off_ns.saturating_sub(away_ns)),
+        })
     }
 }
 
@@ -239,7 +258,7 @@ impl<M: Memory> Translator<M> {
         if let Some(why) = thread.follow(at_ns, &kind) {
             out.push(Event { at_ns, cpu_ns: None, pid, tid, kind: why });
         }
-        process.known.before(&mut thread.context, &kind, pid, &mut self.memory, |kind| {
+        process.known.before(&mut thread.context, &kind, pid, &mut self.memory, at_ns, &mut |at_ns, kind| {
             out.push(Event { at_ns, cpu_ns: None, pid, tid, kind });
         });
         out.push(Event { at_ns, cpu_ns, pid, tid, kind });

@@ -21,6 +21,7 @@ use takt_ros::Source;
 use takt_ros::ctf::{Live as Parts, Recording};
 use takt_ros::preload::{Session, SessionOptions};
 use takt_ros::uprobes::{Probe as Uprobes, UprobeOptions};
+use takt_stats::Verdict;
 use takt_view::ViewExit;
 use takt_view::terminal;
 
@@ -135,7 +136,7 @@ fn launch(args: &args::Manage, goals: Goals, program: &OsString, arguments: &[Os
         probe.finish();
     })?;
     let status = watcher.join().unwrap_or_default();
-    report(args, &finished)?;
+    let exit = report(args, &finished)?;
     // A program that failed by itself is worth telling; one that was asked to end is not.
     let failed = status.is_some_and(|status| !status.success() && status.code().is_some());
     if failed && until(args).is_none() {
@@ -144,7 +145,7 @@ fn launch(args: &args::Manage, goals: Goals, program: &OsString, arguments: &[Os
             status.map(|status| status.to_string()).unwrap_or_default()
         );
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(exit)
 }
 
 /// Attaches to processes that run already.
@@ -171,8 +172,7 @@ fn attach(args: &args::Manage, goals: Goals, pids: &[u32]) -> CommandResult {
     let finished = keep(args, &goals, live, &ended, |_| {})?;
     // It has set the flag that ended the loop.
     let _ = watcher.join();
-    report(args, &finished)?;
-    Ok(ExitCode::SUCCESS)
+    report(args, &finished)
 }
 
 /// Follows an LTTng session until it is destroyed.
@@ -215,8 +215,7 @@ fn follow(args: &args::Manage, goals: Goals, folder: &Path) -> CommandResult {
     })?;
     // `keep` has set the flag that ends it.
     let _ = watcher.join();
-    report(args, &finished)?;
-    Ok(ExitCode::SUCCESS)
+    report(args, &finished)
 }
 
 fn until(args: &args::Manage) -> Option<Instant> {
@@ -303,17 +302,19 @@ fn show(board: Board, ended: Arc<AtomicBool>) -> std::thread::JoinHandle<Result<
     })
 }
 
-fn report(args: &args::Manage, finished: &Finished) -> Result<(), Box<dyn std::error::Error>> {
+/// Tells what came of it. As with the other commands a verdict decides about the exit status only with `--check`.
+fn report(args: &args::Manage, finished: &Finished) -> CommandResult {
+    let verdict = finished.status.verdict();
     write_dot(args, &finished.model)?;
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&print::managed_json(finished))?);
+        println!("{}", serde_json::to_string_pretty(&print::managed_json(finished, &verdict))?);
     } else {
         if args.observe {
             print!("{}", finished.model.to_text());
         }
-        print!("\n{}", finished.status.text());
+        print!("\n{}", print::managed(&finished.status, &verdict));
     }
-    Ok(())
+    Ok(if args.check && verdict.verdict != Verdict::Pass { ExitCode::from(1) } else { ExitCode::SUCCESS })
 }
 
 pub(super) fn write_dot(args: &args::Manage, model: &Model) -> Result<(), String> {

@@ -5,20 +5,83 @@ use std::fmt::Write;
 
 use serde_json::{Value, json};
 use takt_lab::ros::ManagerTable;
-use takt_manager::live::Finished;
+use takt_manager::live::{ChainStatus, Finished, Interval, Status};
 use takt_manager::plan::ChainState;
 use takt_manager::recorded::Recorded;
 use takt_model::Model;
+use takt_stats::VerdictReport;
 
 /// Everything of a managed run, the model as a graph among it.
-pub fn managed_json(finished: &Finished) -> Value {
+pub fn managed_json(finished: &Finished, verdict: &VerdictReport) -> Value {
+    let chains: Vec<Value> = finished.status.chains.iter().map(chain_json).collect();
     json!({
+        "verdict": verdict.verdict,
+        "reasons": verdict.reasons,
+        "chains": chains,
         "graph": graph(&finished.model),
         "status": finished.status,
         "plan": finished.plan,
         "restored": finished.restored.as_ref().map(ToString::to_string),
         "model": finished.model,
     })
+}
+
+/// One chain, in the units of people.
+fn chain_json(chain: &ChainStatus) -> Value {
+    let ms = |ns: u64| ns as f64 / 1e6;
+    json!({
+        "name": chain.name,
+        "state": chain.state,
+        "why": chain.why,
+        "goal_ms": ms(chain.goal_ns),
+        "bound_ms": chain.bound_ms,
+        "worst_ms": chain.worst_ms,
+        "median_ms": chain.median_ns.map(ms),
+        "p99_ms": chain.p99_ns.map(ms),
+        "completions": chain.completions,
+        "late": chain.violations,
+        "skipped": chain.skipped,
+        "dropped": chain.dropped,
+        "assumptions": chain.assumptions,
+        "run": chain.run,
+    })
+}
+
+/// How it went: the chains as they stand at the end, how they stood over the whole run, and the verdict on it.
+pub fn managed(status: &Status, verdict: &VerdictReport) -> String {
+    let mut text = status.text();
+    // Writing to a string cannot fail.
+    for chain in &status.chains {
+        if chain.run.intervals.len() < 2 && chain.run.refutations.is_empty() {
+            continue;
+        }
+        let _ = writeln!(text, "\n{} over the whole run:", chain.name);
+        for interval in shown(&chain.run.intervals) {
+            let Interval { state, from_s, to_s, completions, late, .. } = interval;
+            let optional = |ms: Option<f64>| ms.map_or("-".to_owned(), |ms| format!("{ms:.1}"));
+            let (bound, worst) = (optional(interval.bound_ms), optional(interval.worst_ms));
+            let _ = writeln!(
+                text,
+                "  {from_s:8.1} to {to_s:8.1} s  {state}: bound {bound} ms, worst {worst} ms, {late} of {completions} late"
+            );
+        }
+        let untold = chain.run.refuted_times.saturating_sub(chain.run.refutations.len() as u64);
+        for (at_s, words) in &chain.run.refutations {
+            let _ = writeln!(text, "  {at_s:8.1} s  {words}");
+        }
+        if untold > 0 {
+            let _ = writeln!(text, "  and {untold} more observations against it");
+        }
+    }
+    let _ = writeln!(text, "\n{}", verdict.sentence());
+    text
+}
+
+/// The first and the last intervals of many.
+fn shown(intervals: &[Interval]) -> impl Iterator<Item = &Interval> {
+    const ENDS: usize = 6;
+    let count = intervals.len();
+    intervals.iter().enumerate().filter(move |(i, _)| *i < ENDS || i + ENDS >= count).map(|(_, one)| one)
 }
 
 /// Everything of a recording.

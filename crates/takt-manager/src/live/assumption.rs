@@ -1,0 +1,172 @@
+//! What the word "guaranteed" rests on.
+
+use serde::{Deserialize, Serialize};
+
+/// Where a chain stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum State {
+    /// Not enough is known yet: before the first plan, or before an instance was seen to end under it.
+    #[default]
+    Learning,
+    /// Only observed: with the plan's reservations it would be guaranteed. Nothing is reserved.
+    Keepable,
+    /// Every assumption behind its bound is observed to hold, and the bound keeps the goal.
+    Guaranteed,
+    /// Something was seen that contradicts an assumption behind its bound.
+    Refuted,
+    /// Given up in the declared order: it goes on at best effort.
+    Degraded,
+    /// The analysis does not cover something on its way.
+    NotAnalysable,
+    /// Its end points were not seen, or nothing leads from one to the other.
+    NotFound,
+    /// What it takes cannot be known from what is seen.
+    NotMeasurable,
+    /// A thread or process on its way has ended.
+    Ended,
+}
+
+impl State {
+    /// As in the status' JSON.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Learning => "learning",
+            Self::Keepable => "keepable",
+            Self::Guaranteed => "guaranteed",
+            Self::Refuted => "refuted",
+            Self::Degraded => "degraded",
+            Self::NotAnalysable => "not_analysable",
+            Self::NotFound => "not_found",
+            Self::NotMeasurable => "not_measurable",
+            Self::Ended => "ended",
+        }
+    }
+
+    /// For people.
+    #[must_use]
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Learning => "learning",
+            Self::Keepable => "could be guaranteed",
+            Self::Guaranteed => "guaranteed",
+            Self::Refuted => "REFUTED",
+            Self::Degraded => "DEGRADED to best effort",
+            Self::NotAnalysable => "NOT ANALYSABLE, best effort",
+            Self::NotFound => "NOT FOUND",
+            Self::NotMeasurable => "NOT MEASURABLE",
+            Self::Ended => "ended",
+        }
+    }
+}
+
+impl std::fmt::Display for State {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.words())
+    }
+}
+
+/// An assumption behind the word "guaranteed". All of them must be observed to hold; the first observation against one takes the word
+/// back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Assumption {
+    /// The plan's bound, which holds for the model with its margins, keeps the goal.
+    Bounded,
+    /// Everything on the chain's way runs.
+    Running,
+    /// Every reservation is in force, as read back from the kernel.
+    Reserved,
+    /// No reservation was found exhausted for as long as a goal that it serves.
+    Budgets,
+    /// No execution time was above its curve.
+    Costs,
+    /// No arrivals were denser than their curve.
+    Arrivals,
+    /// No callback suspended itself for longer than was known.
+    Suspensions,
+    /// No callback ran in the chain's executors that the plan did not know.
+    Graph,
+    /// No event was lost since the last plan but one, so that what is not seen did not happen.
+    Complete,
+    /// All publishers on the chain's way are observed, or their time stamps can be believed.
+    Observed,
+    /// Instances that begin are seen to end.
+    Measured,
+    /// No measured latency was above the bound.
+    Latency,
+}
+
+impl Assumption {
+    /// All of them, in the order in which they are told.
+    pub const ALL: [Self; 12] = [
+        Self::Bounded,
+        Self::Running,
+        Self::Reserved,
+        Self::Budgets,
+        Self::Costs,
+        Self::Arrivals,
+        Self::Suspensions,
+        Self::Graph,
+        Self::Complete,
+        Self::Observed,
+        Self::Measured,
+        Self::Latency,
+    ];
+
+    /// What is assumed.
+    #[must_use]
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Bounded => "the bound of the response-time analysis keeps the goal",
+            Self::Running => "everything on the chain's way runs",
+            Self::Reserved => "every reservation is in force, as read back from the kernel",
+            Self::Budgets => "no reservation is exhausted for as long as a goal that it serves",
+            Self::Costs => "no execution time is above its curve",
+            Self::Arrivals => "no arrivals are denser than their curve",
+            Self::Suspensions => "no callback suspends itself for longer than is known",
+            Self::Graph => "no callback runs in the chain's executors that the plan does not know",
+            Self::Complete => "no events are lost",
+            Self::Observed => "all publishers on the chain's way are observed",
+            Self::Measured => "instances that begin are seen to end",
+            Self::Latency => "no measured latency is above the bound",
+        }
+    }
+}
+
+/// An assumption about one chain, as it stands.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Standing {
+    /// Which.
+    pub assumption: Assumption,
+    /// What is assumed.
+    pub assumed: String,
+    /// Whether it is observed to hold; `None`: it was not looked at, or not enough was seen.
+    pub holds: Option<bool>,
+    /// What was observed against it, with figures.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub observed: String,
+}
+
+/// A time for which a chain stood so.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Interval {
+    /// How.
+    pub state: State,
+    /// From when, seconds since the manager began.
+    pub from_s: f64,
+    /// Until when.
+    pub to_s: f64,
+    /// The bound then; `None`: there was none.
+    pub bound_ms: Option<f64>,
+    /// The longest latency then; `None`: nothing ended.
+    pub worst_ms: Option<f64>,
+    /// Times that it came to its end.
+    pub completions: u64,
+    /// Of these, later than the goal.
+    pub late: u64,
+    /// Why.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub why: String,
+}

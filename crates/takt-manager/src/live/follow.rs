@@ -1,0 +1,135 @@
+//! Holding what happens against the plan in force, at every look at the events.
+
+use std::collections::BTreeSet;
+
+use takt_model::ChainStats;
+use takt_ros::Source;
+
+use super::ledger::Findings;
+use super::log::Record;
+use super::{ChainStatus, Live, Run, Watched};
+use crate::enact::{Overrun, Reserved};
+use crate::plan::Plan;
+use crate::system::Kernel;
+
+/// An observation against the plan is answered with another one at the earliest so long after the last one: what is noticed together is
+/// answered together.
+const TOGETHER_NS: u64 = 250_000_000;
+/// Plans made because of observations take at most one part in so many of a CPU.
+const PLANS_SHARE: u64 = 50;
+
+/// What an exhausted budget means, with figures.
+pub(super) fn overrun_words(overrun: &Overrun) -> String {
+    let Overrun { tid, name, budget_ns, period_ns, used_ns, passed_ns, .. } = overrun;
+    format!(
+        "budget overrun: thread {tid} `{name}` has {} us in {} us, and wanted more for as long as its goal (it had {} us in the last {} us)",
+        budget_ns / 1000,
+        period_ns / 1000,
+        used_ns / 1000,
+        passed_ns / 1000
+    )
+}
+
+impl<S: Source, K: Kernel> Live<S, K> {
+    /// What was seen since the last call: refuted chains lose the word at once, and the next plan is made at once.
+    pub(super) fn follow(&mut self, now_ns: u64) {
+        let mut findings = Findings::default();
+        let lost = self.extractor.counters().lost_events;
+        if lost > self.lost {
+            self.ledger.lost(now_ns, lost - self.lost);
+            self.lost = lost;
+        }
+        for broken in self.extractor.broken() {
+            self.ledger.broken(&broken, &mut findings);
+        }
+        for index in 0..self.ledger.chains.len() {
+            let ids: Vec<_> = self.watched.get(&index).into_iter().flatten().map(|w| w.id).collect();
+            let mut stats: Vec<&mut ChainStats> = self.extractor.watched_many(&ids);
+            self.ledger.look(now_ns, index, stats.iter_mut().map(|stats| &mut **stats), &mut findings);
+        }
+        for (chain, state, why) in &findings.changes {
+            self.options.log.record(now_ns, &Record::Chain { chain, state: *state, why });
+        }
+        for (chain, excess_ns) in &findings.unexplained {
+            self.manager.widen(*chain, *excess_ns);
+        }
+        if findings.replan
+            && let Some((planned_ns, took_ns)) = self.planned
+        {
+            let earliest_ns = planned_ns + TOGETHER_NS.max(took_ns.saturating_mul(PLANS_SHARE));
+            let due_ns = self.next_plan_ns.unwrap_or(u64::MAX);
+            self.next_plan_ns = Some(due_ns.min(earliest_ns.max(now_ns)));
+        }
+    }
+
+    /// A new plan is in force: what it rests on is watched from now on.
+    pub(super) fn ground(&mut self, now_ns: u64, plan: &Plan, held: &[Reserved]) {
+        let grounds = self.manager.grounds(&self.model);
+        if !plan.cached {
+            self.extractor.assume(&grounds.assumed);
+        }
+        let same = |one: &&Reserved| {
+            held.iter().any(|before| {
+                (before.tid, before.budget_ns, before.period_ns, &before.cpus)
+                    == (one.tid, one.budget_ns, one.period_ns, &one.cpus)
+            })
+        };
+        let moved: Vec<u32> =
+            self.enacted.reserved.iter().filter(|one| !same(one)).map(|one| one.tid).collect();
+        let differences = self.enacted.differences.iter().filter(|difference| difference.reservation);
+        let differences: Vec<(u32, String)> = differences.map(|d| (d.tid, d.to_string())).collect();
+        self.ledger.planned(now_ns, plan, &grounds, &differences, &moved);
+        for (&index, paths) in &self.watched {
+            let promised = self.ledger.promise(index);
+            for Watched { id, .. } in paths {
+                if let Some(stats) = self.extractor.watched_mut(*id) {
+                    stats.promise(now_ns, promised);
+                }
+            }
+        }
+    }
+
+    /// Fills in how a chain stands, and stood.
+    pub(super) fn stand(&self, index: usize, status: &mut ChainStatus, now_ns: u64) {
+        let Some(chain) = self.ledger.chains.get(index) else { return };
+        let ms = |ns: u64| ns as f64 / 1e6;
+        let s = |ns: u64| ns as f64 / 1e9;
+        status.state = chain.state.name().to_owned();
+        status.why.clone_from(&chain.why);
+        status.bound_ns = chain.bound_ns;
+        status.bound_ms = chain.bound_ns.map(ms);
+        status.worst_ms = (status.worst_ns > 0).then(|| ms(status.worst_ns));
+        status.assumptions = self.ledger.standings(index, now_ns);
+        // Instances that pass each other are how some chains are; where each comes to its end, one past its goal is late.
+        let regular = status.dropped.saturating_mul(20) <= status.completions;
+        let given_up = chain.state == super::State::Degraded && !self.ledger.observes;
+        let overdue = if regular && !given_up { status.overdue as u64 } else { 0 };
+        status.run = Run {
+            intervals: self.ledger.intervals(index, now_ns),
+            guaranteed_s: s(chain.guaranteed_ns),
+            counted: chain.counted.completions,
+            late: chain.counted.late,
+            never: chain.counted.skipped.saturating_add(overdue),
+            longest_late_run: status.run.longest_late_run,
+            given_up_s: s(chain.given_up_ns),
+            given_up_completions: chain.given_up.completions,
+            given_up_why: chain.given_up_why.clone(),
+            false_guarantees: chain.false_guarantees,
+            worst_false_ms: chain.worst_false.map(|worst| (ms(worst.latency_ns()), ms(worst.bound_ns))),
+            refuted_times: chain.refuted_times,
+            refutations: chain
+                .refutations
+                .iter()
+                .map(|(at_ns, words)| (s(at_ns.saturating_sub(self.ledger.started_ns)), words.clone()))
+                .collect(),
+        };
+    }
+
+    /// Whether everything that was managed has ended.
+    pub(super) fn is_over(&self) -> bool {
+        let alive: BTreeSet<u32> =
+            self.model.threads.iter().filter(|thread| !thread.ended).map(|thread| thread.pid).collect();
+        let gone = |pid: &u32| !std::path::Path::new(&format!("/proc/{pid}")).exists();
+        self.source.ended() || (self.plans > 0 && alive.iter().all(gone))
+    }
+}

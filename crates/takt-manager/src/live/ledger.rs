@@ -1,0 +1,582 @@
+//! How each chain stood over the whole run: a small state machine for each, fed by plans, by events that break an assumption and
+//! by what is measured.
+//!
+//! A plan says what *can* be kept. The word "guaranteed" is said here, and only while every [`Assumption`] is observed to hold.
+
+use takt_model::{Breach, Broken, ChainStats, Exceeded};
+
+use super::assumption::{Assumption, Interval, Standing, State};
+use crate::manager::{ChainGrounds, Grounds};
+use crate::plan::{ChainState, Plan};
+use crate::words::ms;
+
+/// Instances that must have begun before it is said that none is seen to end.
+const BEGUN: u64 = 10;
+/// Nothing is said about a chain that is silent for less than this: the first of three reasons to wait, with ten goals and ten times the
+/// longest time between two ends.
+const QUIET_NS: u64 = 3_000_000_000;
+/// How often the beginning of a plan may be waited out: latencies above the bound that began just after it was enacted come from the
+/// backlog of before, but not time and again.
+const SETTLES: u32 = 20;
+/// Intervals kept; of a chain whose state changes more often, the shortest neighbours are put together.
+const INTERVALS: usize = 128;
+/// Broken assumptions kept in words.
+const TOLD: usize = 16;
+
+/// The chains of a run.
+#[derive(Debug, Default)]
+pub(super) struct Ledger {
+    pub chains: Vec<Chain>,
+    /// Nothing is enacted.
+    pub observes: bool,
+    pub started_ns: u64,
+    /// How long after a loss of events nothing is guaranteed.
+    pub forgive_ns: u64,
+}
+
+/// What was counted of a chain.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Tally {
+    pub completions: u64,
+    pub late: u64,
+    pub skipped: u64,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Chain {
+    pub name: String,
+    goal_ns: u64,
+    pub state: State,
+    pub why: String,
+    since_ns: u64,
+    pub intervals: Vec<Interval>,
+    planned: Option<ChainState>,
+    pub bound_ns: Option<u64>,
+    grounds: ChainGrounds,
+    /// From when on the plan's bound counts.
+    in_force_ns: u64,
+    settles: u32,
+    broken: Vec<Broken>,
+    /// When an assumption was last seen broken. Curves grow piece by piece: after a change, first one activation is longer than ever,
+    /// then two in a row.
+    broken_ns: Option<u64>,
+    exceeded: Option<Exceeded>,
+    overrun: Option<String>,
+    lost: Option<(u64, u64)>,
+    difference: Option<String>,
+    /// When something on its way ended, what, and how it stood before.
+    ended: Option<(u64, State)>,
+    /// At the last look.
+    seen: Tally,
+    began: u64,
+    began_in_force: u64,
+    ended_in_force: bool,
+    /// Longest latency in the present interval.
+    worst_ns: Option<u64>,
+    in_interval: Tally,
+    /// While it was not given up.
+    pub counted: Tally,
+    /// While it was.
+    pub given_up: Tally,
+    pub given_up_ns: u64,
+    pub given_up_why: String,
+    pub guaranteed_ns: u64,
+    looked_ns: u64,
+    /// Latencies above a bound while it was called guaranteed.
+    pub false_guarantees: u64,
+    pub worst_false: Option<Exceeded>,
+    /// Assumptions that were seen broken, in words, the oldest first; and how many.
+    pub refutations: Vec<(u64, String)>,
+    pub refuted_times: u64,
+    /// Completions are quiet for.
+    silent_ns: Option<u64>,
+}
+
+/// What must be done about what was seen.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Findings {
+    /// State changes: chain, words.
+    pub changes: Vec<(String, State, String)>,
+    /// The model has changed: plan anew at once.
+    pub replan: bool,
+    /// Latencies that no broken assumption explains, by chain: this much above the bound.
+    pub unexplained: Vec<(usize, u64)>,
+}
+
+impl Ledger {
+    pub fn new(goals: &crate::Goals, observes: bool, now_ns: u64) -> Self {
+        let chain = |goal: &crate::goals::Chain| Chain {
+            name: goal.name.clone(),
+            goal_ns: goal.goal_ns,
+            why: "there is no plan yet".to_owned(),
+            since_ns: now_ns,
+            looked_ns: now_ns,
+            ..Chain::default()
+        };
+        let forgive_ns = (goals.options.update_period_s * 1e9) as u64;
+        let chains = goals.chains.iter().map(chain).collect();
+        Self { chains, observes, started_ns: now_ns, forgive_ns }
+    }
+
+    /// A plan was made and, unless it is only looked, enacted. `moved`: threads whose reservation was changed by it.
+    pub fn planned(
+        &mut self,
+        now_ns: u64,
+        plan: &Plan,
+        grounds: &Grounds,
+        differences: &[(u32, String)],
+        moved: &[u32],
+    ) {
+        for (index, chain) in self.chains.iter_mut().enumerate() {
+            let Some(planned) = plan.chains.get(index) else { continue };
+            let of_chain = grounds.chains.get(index).cloned().unwrap_or_default();
+            let gone =
+                matches!(planned.state, ChainState::NotFound { .. } | ChainState::NotAnalysable { .. });
+            if chain.ended.is_some() && gone {
+                // Without what has ended there is no chain, which is no news.
+                continue;
+            }
+            chain.ended = None;
+            if !plan.cached {
+                chain.broken.clear();
+                chain.overrun = None;
+            }
+            let was = chain.planned.replace(planned.state.clone());
+            chain.bound_ns = planned.bound_ns;
+            let difference = differences.iter().find(|(tid, _)| *tid == 0 || of_chain.threads.contains(tid));
+            chain.difference = difference.map(|(_, words)| words.clone());
+            let fresh = was != Some(ChainState::Guaranteed);
+            if fresh || moved.iter().any(|tid| of_chain.threads.contains(tid)) {
+                chain.begin(now_ns);
+            }
+            chain.grounds = of_chain;
+            if let (Some(exceeded), Some(bound_ns)) = (&chain.exceeded, chain.bound_ns)
+                && exceeded.latency_ns() <= bound_ns
+            {
+                chain.exceeded = None;
+                chain.begin(now_ns);
+            }
+        }
+    }
+
+    /// What a chain is promised now, for its measurement.
+    pub fn promise(&self, index: usize) -> Option<u64> {
+        let chain = self.chains.get(index)?;
+        chain.bound_ns.filter(|_| chain.planned == Some(ChainState::Guaranteed))
+    }
+
+    /// Events were lost.
+    pub fn lost(&mut self, now_ns: u64, count: u64) {
+        for chain in &mut self.chains {
+            let before =
+                chain.lost.filter(|(at_ns, _)| now_ns - at_ns < self.forgive_ns).map_or(0, |(_, n)| n);
+            chain.lost = Some((now_ns, before + count));
+        }
+    }
+
+    /// A reservation was found exhausted for as long as a goal that it serves.
+    pub fn overrun(&mut self, now_ns: u64, tid: u32, words: &str) {
+        for chain in self.chains.iter_mut().filter(|chain| chain.grounds.threads.contains(&tid)) {
+            if chain.stands() && chain.overrun.is_none() {
+                chain.refute(now_ns, words.to_owned());
+                chain.overrun = Some(words.to_owned());
+            }
+        }
+    }
+
+    /// An assumption about a callback was seen broken.
+    pub fn broken(&mut self, broken: &Broken, findings: &mut Findings) {
+        for chain in &mut self.chains {
+            if broken.what == Breach::Ended {
+                if chain.grounds.path.contains(&broken.callback) && chain.ended.is_none() {
+                    chain.ended = Some((broken.at_ns, chain.state));
+                }
+                continue;
+            }
+            let concerns = match broken.what {
+                Breach::Unplanned { tid } => chain.grounds.threads.contains(&tid),
+                _ => chain.grounds.callbacks.contains(&broken.callback),
+            };
+            if !concerns || !chain.stands() {
+                continue;
+            }
+            if chain.state != State::Learning {
+                chain.refute(broken.at_ns, broken.to_string());
+            }
+            chain.broken_ns = chain.broken_ns.max(Some(broken.at_ns));
+            if chain.broken.len() < TOLD {
+                chain.broken.push(broken.clone());
+            }
+            findings.replan = true;
+        }
+    }
+
+    /// Takes what was measured since the last look, and says what has changed. `paths`: the measurements of each chain.
+    pub fn look<'a>(
+        &mut self,
+        now_ns: u64,
+        index: usize,
+        paths: impl Iterator<Item = &'a mut ChainStats>,
+        findings: &mut Findings,
+    ) {
+        let (observes, started_ns, forgive_ns) = (self.observes, self.started_ns, self.forgive_ns);
+        let Some(chain) = self.chains.get_mut(index) else { return };
+        let (mut now, mut began, mut last_end_ns, mut longest_gap_ns) = (Tally::default(), 0, None, 0);
+        let mut exceeded: Option<Exceeded> = None;
+        for stats in paths {
+            now.completions += stats.completions;
+            now.late += stats.violations;
+            now.skipped += stats.skipped;
+            began += stats.began;
+            last_end_ns = last_end_ns.max(stats.last_ended_ns);
+            longest_gap_ns = longest_gap_ns.max(stats.longest_gap_ns);
+            chain.worst_ns = chain.worst_ns.max(stats.take_recent());
+            chain.ended_in_force |= stats.last_began_ns.is_some_and(|ns| ns >= chain.in_force_ns);
+            if let Some(fresh) = stats.take_exceeded() {
+                exceeded = Some(match exceeded {
+                    Some(known) if known.latency_ns() >= fresh.latency_ns() => known,
+                    _ => fresh,
+                });
+            }
+        }
+        chain.count(now_ns, now, began, observes);
+        if let Some(exceeded) = exceeded {
+            chain.exceeded(exceeded, index, findings);
+        }
+        chain.silence(now_ns, last_end_ns, longest_gap_ns);
+        let (state, why) = chain.judge(now_ns, started_ns, forgive_ns, observes);
+        if state != chain.state {
+            let words = match (state, chain.bound_ns) {
+                (State::Guaranteed, Some(bound_ns)) => {
+                    format!("at most {} ms, goal {} ms", ms(bound_ns), ms(chain.goal_ns))
+                }
+                _ => why.clone(),
+            };
+            findings.changes.push((chain.name.clone(), state, words));
+            chain.turn(now_ns, started_ns, state, why);
+        } else {
+            chain.why = why;
+        }
+    }
+
+    /// The run is over, and so is all that was managed: what ended with it stood to the end as it stood before.
+    pub fn all_over(&mut self, now_ns: u64) {
+        let last_ns = self.chains.iter().filter_map(|chain| chain.ended).map(|(at_ns, _)| at_ns).max();
+        for chain in &mut self.chains {
+            // Processes of one system end one after another, and ROS 2's launch gives them some seconds for it.
+            let with_all = |at_ns: u64| last_ns.is_some_and(|last_ns| last_ns - at_ns < 2_000_000_000);
+            if let Some((at_ns, before)) = chain.ended.filter(|(at_ns, _)| with_all(*at_ns)) {
+                let end_s = at_ns.saturating_sub(self.started_ns) as f64 / 1e9;
+                let why = match before {
+                    State::Guaranteed | State::Keepable => format!("until all ended after {end_s:.1} s"),
+                    _ => chain.intervals.last().map_or_else(String::new, |interval| interval.why.clone()),
+                };
+                if chain.state == State::Ended {
+                    chain.turn(now_ns, self.started_ns, before, why);
+                }
+            }
+        }
+    }
+
+    /// Assumptions of a chain as they stand.
+    pub fn standings(&self, index: usize, now_ns: u64) -> Vec<Standing> {
+        let Some(chain) = self.chains.get(index) else { return Vec::new() };
+        Assumption::ALL
+            .iter()
+            .map(|&assumption| {
+                let (holds, observed) = chain.holds(assumption, now_ns, self.forgive_ns, self.observes);
+                let assumed = assumption.words().to_owned();
+                Standing { assumption, assumed, holds, observed }
+            })
+            .collect()
+    }
+
+    /// The intervals of a chain, the present one included.
+    pub fn intervals(&self, index: usize, now_ns: u64) -> Vec<Interval> {
+        let Some(chain) = self.chains.get(index) else { return Vec::new() };
+        let mut all = chain.intervals.clone();
+        all.push(chain.interval(now_ns, self.started_ns));
+        all
+    }
+}
+
+impl Chain {
+    /// The plan's bound counts from now on.
+    fn begin(&mut self, now_ns: u64) {
+        (self.in_force_ns, self.settles) = (now_ns, 0);
+        (self.began_in_force, self.ended_in_force) = (self.began, false);
+    }
+
+    /// Something is said that could be refuted.
+    fn stands(&self) -> bool {
+        self.planned == Some(ChainState::Guaranteed)
+    }
+
+    fn refute(&mut self, at_ns: u64, words: String) {
+        self.refuted_times += 1;
+        if self.refutations.len() == TOLD {
+            // The first ones tell how it began, the last ones how it goes.
+            self.refutations.remove(TOLD / 2);
+        }
+        self.refutations.push((at_ns, words));
+    }
+
+    fn count(&mut self, now_ns: u64, now: Tally, began: u64, observes: bool) {
+        let fresh = Tally {
+            completions: now.completions.saturating_sub(self.seen.completions),
+            late: now.late.saturating_sub(self.seen.late),
+            skipped: now.skipped.saturating_sub(self.seen.skipped),
+        };
+        let passed_ns = now_ns.saturating_sub(std::mem::replace(&mut self.looked_ns, now_ns));
+        let add = |to: &mut Tally| {
+            to.completions += fresh.completions;
+            to.late += fresh.late;
+            to.skipped += fresh.skipped;
+        };
+        add(&mut self.in_interval);
+        // What a plan gives up on paper alone is nobody's excuse.
+        if self.state == State::Degraded && !observes {
+            self.given_up_ns += passed_ns;
+            add(&mut self.given_up);
+        } else {
+            add(&mut self.counted);
+        }
+        if self.state == State::Guaranteed {
+            self.guaranteed_ns += passed_ns;
+        }
+        (self.seen, self.began) = (now, began);
+    }
+
+    fn exceeded(&mut self, exceeded: Exceeded, index: usize, findings: &mut Findings) {
+        let said = matches!(self.state, State::Guaranteed | State::Keepable);
+        let Exceeded { bound_ns, instance, .. } = exceeded;
+        let latency_ns = exceeded.latency_ns();
+        if self.state == State::Guaranteed {
+            self.false_guarantees += exceeded.times;
+            if self.worst_false.is_none_or(|known| known.latency_ns() < latency_ns) {
+                self.worst_false = Some(exceeded);
+            }
+        }
+        // A broken assumption explains it, and the backlog of before a plan does so for its first instances.
+        let explained = !self.broken.is_empty();
+        let settling = !said && instance.began_ns < self.in_force_ns.saturating_add(bound_ns);
+        if settling && !explained && self.settles < SETTLES {
+            let settles = self.settles + 1;
+            self.begin(instance.ended_ns);
+            self.settles = settles;
+            return;
+        }
+        if said || !explained {
+            let words = format!(
+                "a latency of {} ms was measured, above the bound of {} ms{}",
+                ms(latency_ns),
+                ms(bound_ns),
+                if exceeded.times > 1 { format!(" ({} times)", exceeded.times) } else { String::new() }
+            );
+            self.refute(instance.ended_ns, words);
+        }
+        if !explained {
+            findings.unexplained.push((index, latency_ns - bound_ns));
+            findings.replan = true;
+            if self.exceeded.is_none_or(|known| known.latency_ns() < latency_ns) {
+                self.exceeded = Some(exceeded);
+            }
+        }
+    }
+
+    /// For how long instances have begun and none was seen to end, if it is too long.
+    fn silence(&mut self, now_ns: u64, last_end_ns: Option<u64>, longest_gap_ns: u64) {
+        let since_ns = last_end_ns.unwrap_or(0).max(self.in_force_ns);
+        let quiet_ns = now_ns.saturating_sub(since_ns);
+        if last_end_ns.is_some_and(|end_ns| end_ns >= self.in_force_ns) && quiet_ns < QUIET_NS {
+            self.began_in_force = self.began;
+        }
+        let patience_ns =
+            QUIET_NS.max(self.goal_ns.saturating_mul(10)).max(longest_gap_ns.saturating_mul(10));
+        let begun = self.began.saturating_sub(self.began_in_force);
+        self.silent_ns = (quiet_ns > patience_ns && begun >= BEGUN).then_some(quiet_ns);
+    }
+
+    fn judge(&self, now_ns: u64, started_ns: u64, forgive_ns: u64, observes: bool) -> (State, String) {
+        let after_s = |at_ns: u64| at_ns.saturating_sub(started_ns) as f64 / 1e9;
+        if let Some((at_ns, before)) = self.ended {
+            let until = match before {
+                State::Ended => return (State::Ended, self.why.clone()),
+                State::Guaranteed => "guaranteed until then".to_owned(),
+                other => format!("{other} until then"),
+            };
+            return (State::Ended, format!("ended after {:.1} s, {until}", after_s(at_ns)));
+        }
+        match &self.planned {
+            None => return (State::Learning, self.why.clone()),
+            Some(ChainState::Degraded { why }) => return (State::Degraded, why.clone()),
+            Some(ChainState::NotAnalysable { why }) => return (State::NotAnalysable, why.clone()),
+            Some(ChainState::NotFound { why, near_misses }) if near_misses.is_empty() => {
+                return (State::NotFound, why.clone());
+            }
+            Some(ChainState::NotFound { why, near_misses }) => {
+                return (State::NotFound, format!("{why}; there are: {}", near_misses.join(", ")));
+            }
+            Some(ChainState::Guaranteed) => {}
+        }
+        for assumption in Assumption::ALL {
+            // What is only observed has no reservations, which its state says.
+            if observes && matches!(assumption, Assumption::Reserved | Assumption::Budgets) {
+                continue;
+            }
+            let (holds, words) = self.holds(assumption, now_ns, forgive_ns, observes);
+            let state = match assumption {
+                // Nothing was said yet that this could refute.
+                Assumption::Costs | Assumption::Arrivals | Assumption::Suspensions | Assumption::Graph
+                    if self.state == State::Learning =>
+                {
+                    State::Learning
+                }
+                Assumption::Complete | Assumption::Observed | Assumption::Measured => State::NotMeasurable,
+                _ => State::Refuted,
+            };
+            if holds == Some(false) {
+                return (state, words);
+            }
+        }
+        if let Some(at_ns) = self.broken_ns
+            && now_ns.saturating_sub(at_ns) < forgive_ns
+        {
+            let why = format!(
+                "the model was widened by what was seen {:.1} s ago: it must hold for {:.1} s first",
+                now_ns.saturating_sub(at_ns) as f64 / 1e9,
+                forgive_ns as f64 / 1e9
+            );
+            return (State::Learning, why);
+        }
+        let settled =
+            self.ended_in_force && now_ns >= self.in_force_ns.saturating_add(self.bound_ns.unwrap_or(0));
+        match (settled, observes) {
+            (false, _) => (
+                State::Learning,
+                "no instance was yet seen to begin and end under the present plan".to_owned(),
+            ),
+            (true, true) => (State::Keepable, "only observed: nothing is reserved".to_owned()),
+            (true, false) => (State::Guaranteed, String::new()),
+        }
+    }
+
+    /// Whether an assumption is observed to hold, and what was seen against it.
+    fn holds(
+        &self,
+        assumption: Assumption,
+        now_ns: u64,
+        forgive_ns: u64,
+        observes: bool,
+    ) -> (Option<bool>, String) {
+        let yes = (Some(true), String::new());
+        let against = |words: String| (Some(false), words);
+        let broken = |wanted: fn(&Breach) -> bool| {
+            let all: Vec<&Broken> = self.broken.iter().filter(|broken| wanted(&broken.what)).collect();
+            let bounded = self.bound_ns.map(|_| true);
+            match all.as_slice() {
+                [] => (bounded, String::new()),
+                [one] => against(one.to_string()),
+                [one, rest @ ..] => against(format!("{one}; and {} more", rest.len())),
+            }
+        };
+        match assumption {
+            Assumption::Bounded => match (&self.planned, self.bound_ns) {
+                (Some(ChainState::Guaranteed), _) => yes,
+                (None, _) => (None, String::new()),
+                (_, Some(bound_ns)) if bound_ns > self.goal_ns => {
+                    against(format!("the bound is {} ms", ms(bound_ns)))
+                }
+                _ => against("there is no bound that the plan keeps".to_owned()),
+            },
+            Assumption::Running if self.ended.is_some() => against("a part of it has ended".to_owned()),
+            Assumption::Running => (self.planned.as_ref().map(|_| true), String::new()),
+            Assumption::Reserved if observes => against("nothing is reserved: only observed".to_owned()),
+            Assumption::Reserved => match &self.difference {
+                Some(words) => against(format!("not as asked: {words}")),
+                None => (self.bound_ns.map(|_| true), String::new()),
+            },
+            Assumption::Budgets if observes => (None, String::new()),
+            Assumption::Budgets => match &self.overrun {
+                Some(words) => against(words.clone()),
+                None => (self.bound_ns.map(|_| true), String::new()),
+            },
+            Assumption::Costs => broken(|what| matches!(what, Breach::Cost(_))),
+            Assumption::Arrivals => broken(|what| matches!(what, Breach::Arrivals(_))),
+            Assumption::Suspensions => broken(|what| matches!(what, Breach::Suspension(_))),
+            Assumption::Graph => broken(|what| matches!(what, Breach::Unplanned { .. })),
+            Assumption::Complete => match self.lost {
+                Some((at_ns, count)) if now_ns.saturating_sub(at_ns) < forgive_ns => against(format!(
+                    "{count} events were lost, the last {:.1} s ago: what happened meanwhile cannot be known",
+                    now_ns.saturating_sub(at_ns) as f64 / 1e9
+                )),
+                _ => yes,
+            },
+            Assumption::Observed => match self.grounds.unobserved.as_slice() {
+                [] => (self.planned.as_ref().map(|_| true), String::new()),
+                topics => against(format!(
+                    "messages on {} come from publishers that are not observed: how long they waited cannot be known",
+                    topics.join(", ")
+                )),
+            },
+            Assumption::Measured => match self.silent_ns {
+                Some(quiet_ns) => against(format!(
+                    "not measured: {} instances began and none was seen to come to its end in {:.1} s",
+                    self.began.saturating_sub(self.began_in_force),
+                    quiet_ns as f64 / 1e9
+                )),
+                None => (self.ended_in_force.then_some(true), String::new()),
+            },
+            Assumption::Latency => match &self.exceeded {
+                Some(exceeded) => against(format!(
+                    "a latency of {} ms was measured, above the bound of {} ms, and no execution time or arrival above its curve explains it",
+                    ms(exceeded.latency_ns()),
+                    ms(exceeded.bound_ns)
+                )),
+                None => (self.ended_in_force.then_some(true), String::new()),
+            },
+        }
+    }
+
+    fn interval(&self, now_ns: u64, started_ns: u64) -> Interval {
+        let s = |at_ns: u64| at_ns.saturating_sub(started_ns) as f64 / 1e9;
+        let ms = |ns: u64| ns as f64 / 1e6;
+        Interval {
+            state: self.state,
+            from_s: s(self.since_ns),
+            to_s: s(now_ns),
+            bound_ms: self.bound_ns.map(ms),
+            worst_ms: self.worst_ns.map(ms),
+            completions: self.in_interval.completions,
+            late: self.in_interval.late,
+            why: self.why.clone(),
+        }
+    }
+
+    fn turn(&mut self, now_ns: u64, started_ns: u64, state: State, why: String) {
+        self.intervals.push(self.interval(now_ns, started_ns));
+        if self.intervals.len() > INTERVALS {
+            thin(&mut self.intervals);
+        }
+        if state == State::Degraded {
+            self.given_up_why.clone_from(&why);
+        }
+        (self.state, self.why, self.since_ns) = (state, why, now_ns);
+        (self.worst_ns, self.in_interval) = (None, Tally::default());
+    }
+}
+
+/// Puts the shortest interval together with the one before it, so that nothing that was counted is lost.
+fn thin(intervals: &mut Vec<Interval>) {
+    let length = |interval: &Interval| interval.to_s - interval.from_s;
+    let shortest =
+        (1..intervals.len()).min_by(|a, b| length(&intervals[*a]).total_cmp(&length(&intervals[*b])));
+    let Some(shortest) = shortest else { return };
+    let gone = intervals.remove(shortest);
+    if let Some(before) = intervals.get_mut(shortest - 1) {
+        before.to_s = gone.to_s;
+        before.worst_ms = [before.worst_ms, gone.worst_ms].into_iter().flatten().reduce(f64::max);
+        before.completions += gone.completions;
+        before.late += gone.late;
+    }
+}

@@ -1,0 +1,226 @@
+//! Observations against what was said: the word goes at once, and the figures are told.
+
+use super::*;
+use takt_stats::Verdict;
+
+/// What the node of [`script`] does at each of its 800 steps of 50 ms: events with CPU time so far.
+type Push<'a> = &'a mut dyn FnMut(u64, u64, Kind);
+
+/// One timer of 50 ms; `took` says for each step how long the callback runs and takes to its end, `more` what happens besides.
+fn beating(
+    from_ns: u64,
+    took: impl Fn(u64) -> (u64, u64),
+    more: impl Fn(u64, u64, &mut u64, Push<'_>),
+) -> Script {
+    let (pid, tid) = (10, 10);
+    let mut events = Vec::new();
+    let mut cpu_ns = 0;
+    let mut push = |at_ns: u64, cpu_ns: u64, kind: Kind| {
+        events.push(Event { at_ns, cpu_ns: Some(cpu_ns), pid, tid, kind });
+    };
+    push(from_ns, 0, Kind::ThreadName { name: "driver".into() });
+    push(from_ns, 0, Kind::NodeInit { node: 1, name: "driver".into(), namespace: "/".into() });
+    push(from_ns, 0, Kind::TimerInit { timer: 2, period_ns: 50_000_000 });
+    push(from_ns, 0, Kind::TimerCallback { timer: 2, callback: 3 });
+    push(from_ns, 0, Kind::TimerNode { timer: 2, node: 1 });
+    for step in 1..800 {
+        let at_ns = from_ns + step * 50 * MS;
+        let (runs_ns, ends_ns) = took(step);
+        if ends_ns == 0 {
+            continue;
+        }
+        push(at_ns - 1000, cpu_ns, Kind::ExecutorWait { timeout_ns: -1 });
+        push(at_ns, cpu_ns, Kind::CallbackStart { callback: 3, intra_process: false });
+        cpu_ns += runs_ns;
+        push(at_ns + ends_ns, cpu_ns, Kind::CallbackEnd { callback: 3 });
+        more(step, at_ns + ends_ns, &mut cpu_ns, &mut push);
+    }
+    Script { events: events.into(), now_ns: 0, ..Script::default() }
+}
+
+fn nothing(_: u64, _: u64, _: &mut u64, _: Push<'_>) {}
+
+fn state(setup: &Setup, at_s: f64) -> ChainStatus {
+    setup.live.status(setup.from_ns + (at_s * 1e9) as u64).chains[0].clone()
+}
+
+fn against(chain: &ChainStatus, assumption: Assumption) -> String {
+    let one = chain.assumptions.iter().find(|one| one.assumption == assumption).unwrap();
+    assert_eq!(one.holds, Some(false), "{chain:#?}");
+    one.observed.clone()
+}
+
+/// The states in their order.
+fn course(chain: &ChainStatus) -> Vec<State> {
+    chain.run.intervals.iter().map(|interval| interval.state).collect()
+}
+
+#[test]
+fn a_cost_above_its_curve_takes_the_word_back_and_the_next_plan_has_it() {
+    let cost = |step| if step < 200 { (2 * MS, 3 * MS) } else { (5 * MS, 6 * MS) };
+    let mut setup = setup_of(100, false, |from_ns| beating(from_ns, cost, nothing));
+    setup.pass(0.0, 9.5);
+    let before = state(&setup, 9.5);
+    assert_eq!(before.state, "guaranteed");
+    assert!(before.assumptions.iter().all(|one| one.holds == Some(true)), "{:#?}", before.assumptions);
+    let plans = setup.live.plans();
+    let reserved_ns = setup.live.plan().unwrap().reservations[0].budget_ns;
+    setup.pass(10.0, 10.5);
+    // Not at the next plan six seconds later: at this look, and a new plan at once.
+    assert_eq!(setup.live.plans(), plans + 1);
+    let after = state(&setup, 10.5);
+    assert_ne!(after.state, "guaranteed");
+    let told = &after.run.refutations[0].1;
+    for word in ["/driver timer 50ms", "one activation took 5.000 ms", "assumed were at most 2.200 ms"] {
+        assert!(told.contains(word), "{told}");
+    }
+    setup.pass(11.0, 30.0);
+    let again = state(&setup, 30.0);
+    assert_eq!(again.state, "guaranteed");
+    let budget_ns = |plan: &Plan| plan.reservations[0].budget_ns;
+    assert!(budget_ns(setup.live.plan().unwrap()) > reserved_ns, "the plan was repaired");
+    use State::{Guaranteed, Learning, Refuted};
+    assert_eq!(course(&again), [Learning, Guaranteed, Refuted, Learning, Guaranteed], "{:#?}", again.run);
+    let log = setup.text.text();
+    assert!(log.contains("chain beat: REFUTED: /driver timer 50ms: one activation took 5.000 ms"), "{log}");
+    // Its goal was kept all the time: the broken assumption is told, and the goal is what the verdict is about.
+    assert_eq!((again.run.late, again.run.false_guarantees), (0, 0));
+}
+
+#[test]
+fn a_callback_that_no_plan_knew_takes_the_word_back() {
+    let more = |step: u64, at_ns: u64, cpu_ns: &mut u64, push: Push<'_>| {
+        if step == 150 {
+            push(at_ns, *cpu_ns, Kind::TimerInit { timer: 7, period_ns: 100_000_000 });
+            push(at_ns, *cpu_ns, Kind::TimerCallback { timer: 7, callback: 8 });
+            push(at_ns, *cpu_ns, Kind::TimerNode { timer: 7, node: 1 });
+        }
+        if step > 200 && step.is_multiple_of(2) {
+            push(at_ns + MS, *cpu_ns, Kind::CallbackStart { callback: 8, intra_process: false });
+            *cpu_ns += MS;
+            push(at_ns + 2 * MS, *cpu_ns, Kind::CallbackEnd { callback: 8 });
+        }
+    };
+    let mut setup = setup_of(100, false, |from_ns| beating(from_ns, |_| (2 * MS, 3 * MS), more));
+    setup.pass(0.0, 10.0);
+    assert_eq!(state(&setup, 10.0).state, "guaranteed");
+    setup.pass(10.5, 10.5);
+    let after = state(&setup, 10.5);
+    assert_ne!(after.state, "guaranteed");
+    assert!(
+        after.run.refutations[0]
+            .1
+            .contains("/driver timer 100ms: it runs in an executor whose plan did not know it")
+    );
+    setup.pass(11.0, 20.0);
+    assert_eq!(state(&setup, 20.0).state, "guaranteed", "it is planned for");
+}
+
+/// Late though no curve was left: something is missing in the model, which is said, and counted against the bound from then on.
+#[test]
+fn a_latency_that_nothing_explains_takes_the_word_back_until_the_bound_covers_it() {
+    let slow = |step| if step == 200 { (2 * MS, 80 * MS) } else { (2 * MS, 3 * MS) };
+    let took = |step| if step == 201 { (0, 0) } else { slow(step) };
+    let mut setup = setup_of(150, false, |from_ns| beating(from_ns, took, nothing));
+    setup.pass(0.0, 9.5);
+    let before = state(&setup, 9.5);
+    assert_eq!(before.state, "guaranteed");
+    assert!(before.bound_ns.unwrap() < 80 * MS, "{before:?}");
+    setup.pass(10.0, 10.5);
+    let after = state(&setup, 10.5);
+    assert_ne!(after.state, "guaranteed");
+    assert!(
+        after.run.refutations[0].1.contains("a latency of 80.0 ms was measured, above the bound of"),
+        "{after:?}"
+    );
+    setup.pass(11.0, 20.0);
+    let again = state(&setup, 20.0);
+    assert_eq!((again.state.as_str(), again.run.false_guarantees), ("guaranteed", 1), "{again:#?}");
+    assert!(again.bound_ns.unwrap() >= 80 * MS, "{again:?}");
+    // The goal was kept, but a bound was wrong: no PASS.
+    let verdict = setup.live.status(setup.from_ns + 20_000 * MS).verdict();
+    assert_eq!(verdict.verdict, Verdict::Inconclusive);
+    assert!(
+        verdict.sentence().contains("above a bound that was called guaranteed"),
+        "{}",
+        verdict.sentence()
+    );
+}
+
+#[test]
+fn a_goal_that_was_missed_is_a_fail_whatever_comes_after() {
+    let took = |step| if step == 200 { (2 * MS, 120 * MS) } else { (2 * MS, 3 * MS) };
+    let took = |step| if step == 201 || step == 202 { (0, 0) } else { took(step) };
+    // Called late for the release of step 201; that of step 202 never ran.
+    let more = |step: u64, at_ns: u64, cpu_ns: &mut u64, push: Push<'_>| {
+        if step == 200 {
+            push(at_ns + 1000, *cpu_ns, Kind::CallbackStart { callback: 3, intra_process: false });
+            *cpu_ns += 2 * MS;
+            push(at_ns + 3 * MS, *cpu_ns, Kind::CallbackEnd { callback: 3 });
+        }
+    };
+    let mut setup = setup_of(100, false, |from_ns| beating(from_ns, took, more));
+    setup.pass(0.0, 39.0);
+    let status = setup.live.status(setup.from_ns + 39_000 * MS);
+    let chain = &status.chains[0];
+    assert_eq!(
+        (chain.run.late, chain.violations, chain.skipped, chain.run.never),
+        (1, 1, 1, 1),
+        "{chain:#?}"
+    );
+    let verdict = status.verdict();
+    assert_eq!(verdict.verdict, Verdict::Fail, "{}", verdict.sentence());
+}
+
+#[test]
+fn lost_events_keep_the_word_away_for_a_while() {
+    let more = |step: u64, at_ns: u64, cpu_ns: &mut u64, push: Push<'_>| {
+        if step == 200 {
+            push(at_ns, *cpu_ns, Kind::Lost { count: 312 });
+        }
+    };
+    let mut setup = setup_of(100, false, |from_ns| beating(from_ns, |_| (2 * MS, 3 * MS), more));
+    setup.pass(0.0, 9.5);
+    assert_eq!(state(&setup, 9.5).state, "guaranteed");
+    setup.pass(10.0, 10.5);
+    let after = state(&setup, 10.5);
+    assert_eq!(after.state, "not_measurable");
+    assert!(against(&after, Assumption::Complete).starts_with("312 events were lost"));
+    setup.pass(11.0, 20.0);
+    assert_eq!(state(&setup, 20.0).state, "guaranteed");
+    let verdict = setup.live.status(setup.from_ns + 20_000 * MS).verdict();
+    assert_eq!(verdict.verdict, Verdict::Inconclusive, "{}", verdict.sentence());
+}
+
+#[test]
+fn a_process_that_ends_is_told_as_what_it_was() {
+    let mut setup = setup(100, false);
+    setup.pass(0.0, 9.5);
+    setup.live.enactor.as_mut().unwrap().kernel_mut().threads.retain(|_, thread| thread.pid != 10);
+    setup.live.source.events.clear();
+    let (at_ns, kind) = (setup.from_ns + 9_600 * MS, Kind::ThreadEnd);
+    setup.live.source.events.push_back(Event { at_ns, cpu_ns: None, pid: 10, tid: 10, kind });
+    setup.pass(10.0, 25.0);
+    let chain = state(&setup, 25.0);
+    assert_eq!(chain.state, "ended", "{chain:#?}");
+    assert_eq!(chain.why, "ended after 9.6 s, guaranteed until then");
+    assert_eq!(course(&chain), [State::Learning, State::Guaranteed, State::Ended]);
+}
+
+#[test]
+fn instances_that_are_never_seen_to_end_are_not_guaranteed() {
+    // The callback goes on starting, and no end is told any more.
+    let mut setup = setup_of(100, false, |from_ns| {
+        let mut script = beating(from_ns, |_| (2 * MS, 3 * MS), nothing);
+        script.events.retain(|event| {
+            !matches!(event.kind, Kind::CallbackEnd { .. }) || event.at_ns < from_ns + 10_000 * MS
+        });
+        script
+    });
+    setup.pass(0.0, 9.5);
+    assert_eq!(state(&setup, 9.5).state, "guaranteed");
+    setup.pass(10.0, 15.0);
+    let chain = state(&setup, 15.0);
+    assert_eq!(chain.state, "not_measurable", "{chain:#?}");
+    assert!(chain.why.contains("instances began and none was seen to come to its end"), "{}", chain.why);
+}

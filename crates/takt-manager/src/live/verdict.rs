@@ -1,0 +1,84 @@
+//! The verdict on a managed run, over all of its time.
+
+use takt_stats::{Part, SeriesEvidence, VerdictReport, judge_series, overall};
+
+use super::{ChainStatus, State, Status};
+
+impl ChainStatus {
+    /// What the verdict on it rests on: all that was measured while it was not given up in order.
+    #[must_use]
+    pub fn evidence(&self) -> SeriesEvidence {
+        SeriesEvidence {
+            unit: "completions".to_owned(),
+            deadline_ns: self.goal_ns,
+            samples: self.run.counted,
+            misses: self.run.late,
+            longest_run: self.run.longest_late_run,
+            worst_ns: self.worst_ns,
+            unfinished_late: self.run.never,
+            ..SeriesEvidence::default()
+        }
+    }
+
+    /// Why nothing that was measured counts: it was given up in the declared order for the whole time.
+    #[must_use]
+    pub fn excuse(&self) -> Option<String> {
+        let run = &self.run;
+        let all = run.given_up_completions > 0 || run.given_up_s > 0.0;
+        (all && run.counted == 0 && run.late == 0 && run.never == 0)
+            .then(|| format!("given up in order for {:.1} s: {}", run.given_up_s, run.given_up_why))
+    }
+
+    /// What keeps its verdict from a PASS beside the figures.
+    fn doubts(&self) -> Option<String> {
+        let run = &self.run;
+        let (latency_ms, bound_ms) = run.worst_false_ms?;
+        Some(format!(
+            "{}: {} of its latencies were above a bound that was called guaranteed, the longest {latency_ms:.1} ms, the bound \
+             {bound_ms:.1} ms",
+            self.name, run.false_guarantees
+        ))
+    }
+}
+
+impl Status {
+    /// The verdict on all chains, over the whole run. FAIL: a goal was missed that was not given up in order.
+    #[must_use]
+    pub fn verdict(&self) -> VerdictReport {
+        let judged: Vec<(VerdictReport, Option<String>)> = self
+            .chains
+            .iter()
+            .map(|chain| {
+                let mut evidence = chain.evidence();
+                evidence.records_lost = self.lost;
+                evidence.not_granted = self.differences.len() as u64;
+                let mut report = judge_series(&evidence);
+                let degraded = chain.run.given_up_s;
+                if degraded > 0.0 && chain.excuse().is_none() {
+                    report.reasons.push(format!(
+                        "given up in order for {degraded:.1} s, in which {} more completions do not count",
+                        chain.run.given_up_completions
+                    ));
+                }
+                if chain.completions == 0 && !chain.why.is_empty() {
+                    report.reasons.push(chain.why.clone());
+                }
+                (report, chain.excuse())
+            })
+            .collect();
+        let parts: Vec<Part<'_>> = self
+            .chains
+            .iter()
+            .zip(&judged)
+            .map(|(chain, (report, excuse))| Part { name: &chain.name, report, excused: excuse.as_deref() })
+            .collect();
+        let doubts: Vec<String> = self.chains.iter().filter_map(ChainStatus::doubts).collect();
+        overall(&parts).concluded(&[], &doubts)
+    }
+
+    /// Chains in this state now.
+    #[must_use]
+    pub fn count(&self, state: State) -> usize {
+        self.chains.iter().filter(|chain| chain.state == state.name()).count()
+    }
+}

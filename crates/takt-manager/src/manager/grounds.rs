@@ -1,0 +1,121 @@
+//! What a plan's bounds rest on, in a form that can be held against every event.
+
+use std::collections::BTreeSet;
+
+use takt_model::{Assumed, Callback, CallbackKind, Model, Outside};
+
+use super::{Manager, Present};
+use crate::plan::ChainState;
+use crate::workload::Activity;
+
+/// The grounds of a plan.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Grounds {
+    /// What was assumed of callbacks.
+    pub assumed: Vec<Assumed>,
+    /// One per goal, in the order of the goals file.
+    pub chains: Vec<ChainGrounds>,
+}
+
+/// What the bound of one chain rests on.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ChainGrounds {
+    /// Callbacks on its paths, by name.
+    pub path: BTreeSet<String>,
+    /// Callbacks whose execution times and arrivals are in the bound: all that the influencing executors serve.
+    pub callbacks: BTreeSet<String>,
+    /// Threads whose reservations the bound needs.
+    pub threads: BTreeSet<u32>,
+    /// Topics on its way with messages whose publishers are not observed, and of which nobody knows how long they waited.
+    pub unobserved: Vec<String>,
+}
+
+impl Manager {
+    /// What the present plan's bounds rest on; `model` is the snapshot that it was made from, or the present one where the plan was repeated.
+    #[must_use]
+    pub fn grounds(&self, model: &Model) -> Grounds {
+        let Some(present) = &self.present else { return Grounds::default() };
+        let mut grounds = Grounds::default();
+        let mut needed: BTreeSet<usize> = BTreeSet::new();
+        let mut named: BTreeSet<usize> = BTreeSet::new();
+        for (index, plan) in present.plan.chains.iter().enumerate() {
+            let on_path = present.on_path.get(index).map_or(&[][..], Vec::as_slice);
+            named.extend(on_path);
+            let servers =
+                if plan.state == ChainState::Guaranteed { servers(present, on_path) } else { Vec::new() };
+            let callbacks = servers.iter().flat_map(|s| &present.planned.executors[*s].callbacks);
+            let callbacks: BTreeSet<usize> = callbacks.copied().collect();
+            let name = |number: &usize| present.planned.callbacks.get(*number).map(|c| c.name.clone());
+            let thread = |server: &usize| {
+                let id = present.planned.executors[*server].thread?;
+                model.threads.get(id.0).map(|thread| thread.tid)
+            };
+            grounds.chains.push(ChainGrounds {
+                path: on_path.iter().filter_map(name).collect(),
+                callbacks: callbacks.iter().filter_map(name).collect(),
+                threads: servers.iter().filter_map(thread).collect(),
+                unobserved: unobserved(model, on_path),
+            });
+            needed.extend(callbacks);
+        }
+        for number in needed.union(&named) {
+            let Some(activity) = present.planned.callbacks.get(*number) else { continue };
+            grounds.assumed.push(if needed.contains(number) {
+                assumed(activity, model.callbacks.get(*number))
+            } else {
+                // Only whether it is there.
+                Assumed { callback: activity.name.clone(), ..Assumed::default() }
+            });
+        }
+        grounds
+    }
+}
+
+fn servers(present: &Present, on_path: &[usize]) -> Vec<usize> {
+    let on_path = on_path.iter().filter_map(|c| present.planned.callbacks.get(*c));
+    present.planned.influencing(on_path.map(|c| c.server))
+}
+
+fn assumed(activity: &Activity, callback: Option<&Callback>) -> Assumed {
+    let spans_ns = activity.root.as_ref().map(|root| {
+        let spans_ns = root.spans_ns();
+        match callback {
+            Some(callback) if declared(callback) => timer_starts(spans_ns),
+            _ => spans_ns.to_vec(),
+        }
+    });
+    Assumed {
+        callback: activity.name.clone(),
+        cost_ns: Some(activity.cost.most_ns().to_vec()),
+        spans_ns,
+        suspension_ns: None,
+        closed: true,
+    }
+}
+
+/// A timer whose curve is its period, and not what was seen.
+fn declared(callback: &Callback) -> bool {
+    let CallbackKind::Timer { period_ns } = callback.kind else { return false };
+    let multiples = callback.arrivals.least_span_ns.iter().zip(1_u64..);
+    period_ns > 0
+        && multiples.clone().count() > 0
+        && multiples.clone().all(|(span, k)| *span == k * period_ns)
+}
+
+/// What is seen of a timer are its starts, and its curve is that of its releases. After a late start the next comes no sooner than
+/// the next release, so that `n` starts after another take at least `n - 1` periods; with the same allowance as where the model
+/// decides whether a timer keeps its period.
+fn timer_starts(spans_ns: &[u64]) -> Vec<u64> {
+    let first_ns = spans_ns.first().copied().unwrap_or(0);
+    let least = |span_ns: &u64| {
+        let least_ns = span_ns.saturating_sub(first_ns);
+        least_ns.saturating_sub(1_000_000 + least_ns / 64)
+    };
+    spans_ns.iter().map(least).collect()
+}
+
+fn unobserved(model: &Model, on_path: &[usize]) -> Vec<String> {
+    let takes = |topic: &&takt_model::Topic| topic.subscribers.iter().any(|s| on_path.contains(&s.0));
+    let unknown = |topic: &&takt_model::Topic| matches!(topic.outside, Outside::Unknown { seen } if seen > 0);
+    model.topics.iter().filter(takes).filter(unknown).map(|topic| topic.name.clone()).collect()
+}

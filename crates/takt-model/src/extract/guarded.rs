@@ -1,0 +1,129 @@
+//! Assumptions of a plan, attached to what the extractor records.
+
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use super::Extractor;
+use super::names::{label, names};
+use super::state::Origin;
+use crate::guard::{Assumed, Breach, Broken, CostLimit, SpanLimit};
+
+/// Callbacks told at once that run where no plan knew them.
+const MOST_UNPLANNED: usize = 64;
+
+/// What is watched.
+#[derive(Debug, Default)]
+pub(super) struct Guarded {
+    /// Callbacks by their slots, with their names.
+    callbacks: FxHashMap<usize, String>,
+    /// Topics whose arrivals are limited, each with the callback that it is told by.
+    topics: Vec<(usize, String)>,
+    /// Threads on which no other callbacks may run.
+    threads: FxHashSet<usize>,
+    /// Callbacks, and the threads that they ran on.
+    unplanned: Vec<(usize, usize)>,
+}
+
+impl Guarded {
+    /// A callback starts.
+    #[inline]
+    pub(super) fn runs(&mut self, thread: usize, callback: usize) {
+        if self.threads.is_empty() || !self.threads.contains(&thread) {
+            return;
+        }
+        let told = || self.unplanned.iter().any(|(known, _)| *known == callback);
+        if !self.callbacks.contains_key(&callback) && !told() && self.unplanned.len() < MOST_UNPLANNED {
+            self.unplanned.push((callback, thread));
+        }
+    }
+}
+
+impl Extractor {
+    /// Holds what happens from now on against these assumptions, and no longer against earlier ones.
+    pub fn assume(&mut self, assumed: &[Assumed]) {
+        self.release_guards();
+        let by_name: FxHashMap<&str, &Assumed> =
+            assumed.iter().map(|one| (one.callback.as_str(), one)).collect();
+        for (slot, name) in names(self) {
+            let Some(one) = by_name.get(name.as_str()) else { continue };
+            let Some(callback) = self.tables.callbacks.get_mut(slot) else { continue };
+            callback.cost.limit(one.cost_ns.clone().map(CostLimit::new));
+            callback.arrivals.limit(one.spans_ns.clone().map(SpanLimit::new));
+            // Where all messages are seen being published, they are its arrivals.
+            if let (Origin::Subscription { subscription }, Some(spans_ns)) = (&callback.origin, &one.spans_ns)
+                && let Some(subscription) = self.tables.subscriptions.get(*subscription)
+            {
+                let topic = self.tables.topic(subscription.topic);
+                if !self.guarded.topics.iter().any(|(known, _)| *known == topic) {
+                    self.tables.topics[topic].arrivals.limit(Some(SpanLimit::new(spans_ns.clone())));
+                    self.guarded.topics.push((topic, name.clone()));
+                }
+            }
+            if let (true, Some(thread)) = (one.closed, self.tables.callbacks[slot].last_thread) {
+                self.guarded.threads.insert(thread);
+            }
+            self.guarded.callbacks.insert(slot, name);
+        }
+    }
+
+    fn release_guards(&mut self) {
+        for slot in self.guarded.callbacks.keys() {
+            if let Some(callback) = self.tables.callbacks.get_mut(*slot) {
+                callback.cost.limit(None);
+                callback.arrivals.limit(None);
+            }
+        }
+        for (topic, _) in &self.guarded.topics {
+            self.tables.topics[*topic].arrivals.limit(None);
+        }
+        self.guarded = Guarded::default();
+    }
+
+    /// Assumptions that were seen broken since the last call.
+    pub fn broken(&mut self) -> Vec<Broken> {
+        let mut found = Vec::new();
+        let now_ns = self.now_ns;
+        let tables = &mut self.tables;
+        let mut ended = Vec::new();
+        for (slot, name) in &self.guarded.callbacks {
+            let mut say =
+                |what: Breach, at_ns: u64| found.push(Broken { callback: name.clone(), what, at_ns });
+            let alive = tables.callbacks.get_mut(*slot).filter(|callback| callback.dead.is_none());
+            let Some(callback) = alive else {
+                ended.push(*slot);
+                say(Breach::Ended, now_ns);
+                continue;
+            };
+            if let Some(excess) = callback.cost.excess() {
+                say(Breach::Cost(excess), excess.at_ns);
+            }
+            if let Some(excess) = callback.arrivals.excess() {
+                say(Breach::Arrivals(excess), excess.at_ns);
+            }
+            // Recordings keep what has ended in the model.
+            let thread = callback.last_thread.and_then(|thread| tables.threads.get(thread));
+            if thread.is_some_and(|thread| thread.ended) {
+                ended.push(*slot);
+                say(Breach::Ended, now_ns);
+            }
+        }
+        for (topic, name) in &self.guarded.topics {
+            if let Some(excess) = tables.topics[*topic].arrivals.excess() {
+                let (callback, at_ns) = (name.clone(), excess.at_ns);
+                found.push(Broken { callback, what: Breach::Arrivals(excess), at_ns });
+            }
+        }
+        for slot in ended {
+            self.guarded.callbacks.remove(&slot);
+        }
+        // They stay known, so that each is told once.
+        for (slot, thread) in std::mem::take(&mut self.guarded.unplanned) {
+            let Some(callback) = self.tables.callbacks.get(slot) else { continue };
+            let name = label(self, callback);
+            let tid = self.tables.threads.get(thread).map_or(0, |thread| thread.tid);
+            found.push(Broken { callback: name.clone(), what: Breach::Unplanned { tid }, at_ns: now_ns });
+            self.guarded.callbacks.insert(slot, name);
+        }
+        found.sort_by(|a, b| (a.at_ns, &a.callback).cmp(&(b.at_ns, &b.callback)));
+        found
+    }
+}

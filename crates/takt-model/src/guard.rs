@@ -1,0 +1,300 @@
+//! Assumptions held against every event: what an analysis took from measured curves, watched while the system goes on.
+//!
+//! A curve is an extreme over the past. Whoever builds a bound on one assumes that the future stays within it; a limit here says at once
+//! when it does not. It keeps a tail of its own, so that what the recorder forgets or leaves out of its curve changes nothing
+//! here, and allocates nothing after it was set.
+
+use serde::{Deserialize, Serialize};
+
+/// A curve that was left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Excess {
+    /// Consecutive events in which it was left.
+    pub events: u64,
+    /// What was assumed of so many: the most execution time, or the shortest span; `None`: that there are none.
+    pub assumed_ns: Option<u64>,
+    /// What was seen.
+    pub seen_ns: u64,
+    /// When, CLOCK_MONOTONIC nanoseconds.
+    pub at_ns: u64,
+}
+
+/// The last values of a growing quantity, as many as the curve has entries.
+#[derive(Debug, Clone)]
+struct Recent {
+    values: Vec<u64>,
+    entries: usize,
+}
+
+impl Recent {
+    fn new(entries: usize) -> Self {
+        let entries = entries.max(1);
+        Self { values: Vec::with_capacity(2 * entries), entries }
+    }
+
+    fn push(&mut self, value: u64) {
+        if self.values.len() == 2 * self.entries {
+            self.values.copy_within(self.entries + 1.., 0);
+            self.values.truncate(self.entries - 1);
+        }
+        self.values.push(value);
+    }
+
+    /// The newest first.
+    fn last(&self) -> impl Iterator<Item = u64> + '_ {
+        self.values.iter().rev().take(self.entries).copied()
+    }
+}
+
+/// Spans between arrivals that must not become shorter.
+#[derive(Debug, Clone)]
+pub struct SpanLimit {
+    /// Entry `i`: the shortest span of `i + 2` events. Empty: there are no events.
+    least_ns: Vec<u64>,
+    recent: Recent,
+    excess: Option<Excess>,
+}
+
+impl SpanLimit {
+    /// Entry `i` of `least_ns`: the shortest span of `i + 2` consecutive events; empty: none ever come.
+    #[must_use]
+    pub fn new(least_ns: Vec<u64>) -> Self {
+        Self { recent: Recent::new(least_ns.len()), least_ns, excess: None }
+    }
+
+    /// One event.
+    #[inline]
+    pub fn see(&mut self, at_ns: u64) {
+        if self.excess.is_none() {
+            let spans = self.recent.last().map(|before| at_ns.saturating_sub(before));
+            let left = spans.zip(&self.least_ns).position(|(span, least)| span < *least);
+            if let Some(index) = left {
+                let seen_ns = self.recent.last().nth(index).map_or(0, |before| at_ns.saturating_sub(before));
+                let assumed_ns = self.least_ns.get(index).copied();
+                self.excess = Some(Excess { events: index as u64 + 2, assumed_ns, seen_ns, at_ns });
+            } else if self.least_ns.is_empty() {
+                self.excess = Some(Excess { events: 1, assumed_ns: None, seen_ns: 0, at_ns });
+            }
+        }
+        self.recent.push(at_ns);
+    }
+
+    /// Events may be missing here.
+    pub fn gap(&mut self) {
+        self.recent.values.clear();
+    }
+
+    /// Where the limit was first left since the last call.
+    pub fn take(&mut self) -> Option<Excess> {
+        self.excess.take()
+    }
+}
+
+/// Execution times of consecutive activations that must not become longer.
+#[derive(Debug, Clone)]
+pub struct CostLimit {
+    /// Entry `i`: of `i + 1` activations.
+    most_ns: Vec<u64>,
+    recent: Recent,
+    total_ns: u64,
+    excess: Option<Excess>,
+}
+
+impl CostLimit {
+    /// Entry `i` of `most_ns`: the most that `i + 1` consecutive activations take together.
+    #[must_use]
+    pub fn new(most_ns: Vec<u64>) -> Self {
+        let mut limit = Self { recent: Recent::new(most_ns.len()), most_ns, total_ns: 0, excess: None };
+        limit.gap();
+        limit
+    }
+
+    /// One activation that ended at `at_ns`.
+    #[inline]
+    pub fn see(&mut self, at_ns: u64, took_ns: u64) {
+        self.total_ns = self.total_ns.saturating_add(took_ns);
+        if self.excess.is_none() {
+            let total_ns = self.total_ns;
+            let sums = self.recent.last().map(|before| total_ns - before);
+            if let Some(index) = sums.zip(&self.most_ns).position(|(sum, most)| sum > *most) {
+                let seen_ns = self.recent.last().nth(index).map_or(0, |before| total_ns - before);
+                let assumed_ns = self.most_ns.get(index).copied();
+                self.excess = Some(Excess { events: index as u64 + 1, assumed_ns, seen_ns, at_ns });
+            }
+        }
+        self.recent.push(self.total_ns);
+    }
+
+    /// Activations may be missing here.
+    pub fn gap(&mut self) {
+        self.recent.values.clear();
+        self.recent.push(self.total_ns);
+    }
+
+    /// Where the limit was first left since the last call.
+    pub fn take(&mut self) -> Option<Excess> {
+        self.excess.take()
+    }
+}
+
+/// What was assumed of one callback.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Assumed {
+    /// Its name in the model.
+    pub callback: String,
+    /// The most execution time of 1, 2, 3 ... consecutive activations; `None`: nothing was assumed.
+    pub cost_ns: Option<Vec<u64>>,
+    /// The least spans of 2, 3, 4 ... consecutive arrivals, empty where it was assumed never to be activated; `None`: nothing was assumed.
+    pub spans_ns: Option<Vec<u64>>,
+    /// The longest that 1, 2, 3 ... consecutive activations suspended themselves, empty: not at all; `None`: nothing was assumed.
+    pub suspension_ns: Option<Vec<u64>>,
+    /// Its executor is planned for: callbacks that are not among those assumed must not run there.
+    pub closed: bool,
+}
+
+/// An assumption that no longer holds.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Broken {
+    /// The callback.
+    pub callback: String,
+    /// Which assumption.
+    pub what: Breach,
+    /// When it was seen, CLOCK_MONOTONIC nanoseconds.
+    pub at_ns: u64,
+}
+
+/// Which assumption about a callback no longer holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "breach")]
+pub enum Breach {
+    /// It took longer than its curve.
+    Cost(Excess),
+    /// It was activated more densely than its curve.
+    Arrivals(Excess),
+    /// It suspended itself for longer than was known.
+    Suspension(Excess),
+    /// It runs in an executor whose plan did not know it.
+    Unplanned {
+        /// The executor's thread.
+        tid: u32,
+    },
+    /// It is gone, with its thread or process.
+    Ended,
+}
+
+impl std::fmt::Display for Broken {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let ms = |ns: u64| format!("{:.3} ms", ns as f64 / 1e6);
+        let name = &self.callback;
+        let of = |events: u64, one: &str, many: &str| match events {
+            1 => format!("one {one}"),
+            n => format!("{n} {many} in a row"),
+        };
+        match &self.what {
+            Breach::Cost(excess) => {
+                let Excess { events, assumed_ns, seen_ns, .. } = *excess;
+                let activations = of(events, "activation", "activations");
+                let assumed = ms(assumed_ns.unwrap_or(0));
+                write!(
+                    f,
+                    "{name}: {activations} took {} of execution time, assumed were at most {assumed}",
+                    ms(seen_ns)
+                )
+            }
+            Breach::Arrivals(Excess { assumed_ns: None, .. }) => {
+                write!(f, "{name}: it was activated, assumed was that it never is")
+            }
+            Breach::Arrivals(Excess { events, assumed_ns: Some(assumed_ns), seen_ns, .. }) => {
+                let (seen, assumed) = (ms(*seen_ns), ms(*assumed_ns));
+                write!(
+                    f,
+                    "{name}: {events} activations came within {seen}, assumed was that they take {assumed} or longer"
+                )
+            }
+            Breach::Suspension(excess) => {
+                let Excess { events, assumed_ns, seen_ns, .. } = *excess;
+                let activations = of(events, "activation", "activations");
+                let assumed = ms(assumed_ns.unwrap_or(0));
+                write!(
+                    f,
+                    "{name}: {activations} suspended themselves for {} (sleep, lock, device), assumed were at most {assumed}",
+                    ms(seen_ns)
+                )
+            }
+            Breach::Unplanned { .. } => {
+                write!(f, "{name}: it runs in an executor whose plan did not know it")
+            }
+            Breach::Ended => write!(f, "{name}: it has ended"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spans_are_held_against_every_event() {
+        let mut limit = SpanLimit::new(vec![90, 190]);
+        for at in [100, 200, 300, 390] {
+            limit.see(at);
+        }
+        assert_eq!(limit.take(), None);
+        // 80 ns after the one before, and three in 170.
+        limit.see(470);
+        let excess = Excess { events: 2, assumed_ns: Some(90), seen_ns: 80, at_ns: 470 };
+        assert_eq!((limit.take(), limit.take()), (Some(excess), None));
+        // Each pair is far enough apart, three together are not.
+        let mut limit = SpanLimit::new(vec![90, 190]);
+        [0, 92, 184].into_iter().for_each(|at| limit.see(at));
+        let excess = limit.take().unwrap();
+        assert_eq!((excess.events, excess.seen_ns, excess.assumed_ns), (3, 184, Some(190)));
+        // No window across a gap.
+        limit.gap();
+        limit.see(185);
+        assert_eq!(limit.take(), None);
+    }
+
+    #[test]
+    fn what_should_never_come_is_told_when_it_does() {
+        let mut limit = SpanLimit::new(Vec::new());
+        assert_eq!(limit.take(), None);
+        limit.see(7);
+        assert_eq!(limit.take(), Some(Excess { events: 1, assumed_ns: None, seen_ns: 0, at_ns: 7 }));
+    }
+
+    #[test]
+    fn costs_are_held_against_every_activation() {
+        let mut limit = CostLimit::new(vec![10, 15, 18]);
+        for (at, took) in [(1, 10), (2, 5), (3, 3), (4, 2), (5, 10)] {
+            limit.see(at, took);
+        }
+        assert_eq!(limit.take(), None);
+        limit.see(6, 6);
+        let excess = Excess { events: 2, assumed_ns: Some(15), seen_ns: 16, at_ns: 6 };
+        assert_eq!(limit.take(), Some(excess));
+        limit.gap();
+        limit.see(7, 10);
+        assert_eq!(limit.take(), None);
+        limit.see(8, 11);
+        assert_eq!(limit.take().map(|e| (e.events, e.seen_ns)), Some((1, 11)));
+    }
+
+    proptest::proptest! {
+        /// Found exactly where brute force finds it, with tails moved down many times.
+        #[test]
+        fn equals_brute_force(costs in proptest::collection::vec(0u64..20, 1..200), limits in proptest::collection::vec(5u64..15, 1..6)) {
+            let most: Vec<u64> = limits.iter().scan(0, |sum, l| { *sum += l; Some(*sum) }).collect();
+            let mut limit = CostLimit::new(most.clone());
+            let mut first = None;
+            for (at, &took) in costs.iter().enumerate() {
+                limit.see(at as u64, took);
+                let left = (1..=most.len().min(at + 1)).find(|n| costs[at + 1 - n..=at].iter().sum::<u64>() > most[n - 1]);
+                if let (None, Some(n)) = (first, left) {
+                    first = Some((n as u64, at as u64));
+                }
+            }
+            proptest::prop_assert_eq!(limit.take().map(|e| (e.events, e.at_ns)), first);
+        }
+    }
+}
