@@ -104,4 +104,38 @@ mod tests {
             assert_eq!(only_root_writes(&link).unwrap(), usual, "links are resolved");
         }
     }
+
+    #[test]
+    fn a_link_that_is_swapped_meanwhile_leads_to_nothing_of_others() {
+        use std::sync::atomic::{AtomicBool, Ordering};
+        let folder = tempfile::tempdir().unwrap();
+        let planted = folder.path().join("planted");
+        fs::create_dir(&planted).unwrap();
+        fs::set_permissions(&planted, fs::Permissions::from_mode(0o777)).unwrap();
+        let Ok(usual) = only_root_writes(Path::new("/usr/lib")) else { return };
+        let link = folder.path().join("link");
+        let lead = |to: &Path| {
+            // Whoever looks sees one or the other, and never neither.
+            let draft = folder.path().join("draft");
+            std::os::unix::fs::symlink(to, &draft).unwrap();
+            fs::rename(&draft, &link).unwrap();
+        };
+        lead(&usual);
+        let done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !done.load(Ordering::Relaxed) {
+                    lead(&planted);
+                    lead(&usual);
+                }
+            });
+            let seen = (0..5000).filter_map(|_| only_root_writes(&link).ok()).inspect(|path| {
+                // What was looked at, and not the link, which is somebody else's by now.
+                assert_eq!(path, &usual);
+            });
+            let allowed = seen.count();
+            done.store(true, Ordering::Relaxed);
+            println!("{allowed} of 5000 looks found the library of root");
+        });
+    }
 }

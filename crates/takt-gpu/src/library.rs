@@ -3,7 +3,7 @@
 //! Both are opened here, not by a binding crate: those that load on their own panic where a library or a function is missing, know
 //! no version newer than themselves, and take the driver's answer as an enumeration, which a newer driver's number breaks.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
 use libloading::Library;
@@ -62,12 +62,20 @@ fn candidates(chosen: Option<PathBuf>, variable: &str, usual: &[&str]) -> Vec<Pa
 
 /// Opens the first of `paths` that there is, or tells what was said of each.
 pub(crate) fn open_first(paths: &[PathBuf]) -> Result<Library, Vec<String>> {
+    open_checked(paths, environment::check_library)
+}
+
+/// As [`open_first`]: what `check` returns is opened, and never the path that it was asked about, which may lead elsewhere by then.
+fn open_checked(
+    paths: &[PathBuf],
+    check: impl Fn(&Path) -> std::io::Result<PathBuf>,
+) -> Result<Library, Vec<String>> {
     let mut looked = Vec::new();
     for path in paths {
         // A plain name is the dynamic linker's to find, which believes nobody in a program with capabilities from its file.
         let found = match path.components().count() {
             0 | 1 => Ok(path.clone()),
-            _ => environment::check_library(path),
+            _ => check(path),
         };
         let path = match found {
             Ok(checked) => checked,
@@ -173,5 +181,31 @@ mod tests {
         let looked = open_first(&[folder.path().join("missing.so"), broken]).unwrap_err();
         assert!(looked[0].ends_with("missing.so"), "{looked:?}");
         assert!(looked[1].contains("libcuda.so.1 ("), "{looked:?}");
+    }
+
+    #[test]
+    fn what_was_checked_is_opened_though_the_path_leads_elsewhere_by_then() {
+        // A library that this process has open anyway.
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        let library = maps.lines().filter_map(|line| line.split_whitespace().nth(5));
+        let library =
+            library.map(Path::new).find(|path| path.ends_with("libc.so.6") || path.ends_with("libm.so.6"));
+        let Some(library) = library else { return };
+        let folder = tempfile::tempdir().unwrap();
+        let (link, planted) = (folder.path().join("libcuda.so.1"), folder.path().join("planted.so"));
+        std::fs::write(&planted, "no library: what is opened here fails").unwrap();
+        let lead = |to: &Path| {
+            let _ = std::fs::remove_file(&link);
+            std::os::unix::fs::symlink(to, &link).unwrap();
+        };
+        lead(library);
+        let check = |path: &Path| {
+            let checked = path.canonicalize()?;
+            // In between somebody swaps it.
+            lead(&planted);
+            Ok(checked)
+        };
+        assert!(open_checked(std::slice::from_ref(&link), check).is_ok(), "what was checked is a library");
+        assert!(open_checked(&[link], |path| Ok(path.to_path_buf())).is_err(), "what is there now is none");
     }
 }

@@ -2,6 +2,7 @@
 //! guest inside.
 
 pub mod guest;
+pub mod harness;
 pub mod image;
 pub mod machine;
 pub mod packages;

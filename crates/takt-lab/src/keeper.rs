@@ -95,6 +95,13 @@ impl Window {
         Late { window: self.clone(), above_ns: above_ns.unwrap_or(u64::MAX) }
     }
 
+    /// Has the tracer, if any, keep what the kernel did from `from_ns` to `to_ns`.
+    pub(crate) fn mark(&self, from_ns: u64, to_ns: u64) {
+        if let Some(watch) = &self.watch {
+            watch.keep(from_ns, to_ns);
+        }
+    }
+
     /// Time since the opening, for a time within the window.
     pub fn elapsed_ns(&self, at_ns: u64) -> Option<u64> {
         let [from, to] = self.bounds();

@@ -29,6 +29,7 @@ pub fn platform(options: &crate::goals::Options) -> Result<crate::Platform, crat
     Ok(crate::Platform {
         most_bandwidth,
         most_system_bandwidth,
+        enforcement_ns: takt_reserve::enforce::known(&Linux::new()).granularity_ns,
         ..crate::Platform::new(cores, system_core, most_bandwidth)
     })
 }

@@ -15,7 +15,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use takt_manager::enact::order::Held;
-use takt_manager::enact::{Enactor, Error, Mode, Options, Soft, Target, Wanted};
+use takt_manager::enact::{Enacted, Enactor, Error, Mode, Options, Soft, Target, Wanted};
 use takt_manager::plan::Platform;
 use takt_manager::restore::{self, watchdog};
 use takt_manager::system::{Attributes, GroupVersion, Kernel, Linux};
@@ -187,7 +187,11 @@ impl Snapshot {
         let kernel = Linux::new();
         let mut settings = BTreeMap::new();
         let mut groups = Vec::new();
-        for path in ["/proc/sys/kernel/sched_rt_runtime_us", "/sys/devices/virtual/workqueue/cpumask"] {
+        for path in [
+            "/proc/sys/kernel/sched_rt_runtime_us",
+            "/sys/devices/virtual/workqueue/cpumask",
+            takt_reserve::enforce::FEATURE_FILES[0],
+        ] {
             settings.insert(path.into(), fs::read_to_string(path).unwrap_or_default());
         }
         for (version, file) in
@@ -271,7 +275,8 @@ fn each_way_reserves_and_restores() {
             let core = platform.cores[0];
             let first = dummy
                 .target(vec![dummy.wanted("busy", 3000, core), dummy.wanted("maker", 4000, core)], &["idle"]);
-            let enacted = enactor.enact(&first).unwrap();
+            let mut enacted = enactor.enact(&first).unwrap();
+            bound(&mut enacted, mode);
             assert_eq!(enacted.differences, [], "{mode}");
             assert_eq!(enacted.reserved.len(), 2, "{mode}");
             assert_eq!(enacted.helpers, enactor_helpers(&dummy), "{mode}");
@@ -282,7 +287,8 @@ fn each_way_reserves_and_restores() {
             // Shrink one, grow the other beyond what was free, and drop the third from best effort.
             let second = dummy
                 .target(vec![dummy.wanted("busy", 1000, core), dummy.wanted("maker", 7000, core)], &["idle"]);
-            let enacted = enactor.enact(&second).unwrap();
+            let mut enacted = enactor.enact(&second).unwrap();
+            bound(&mut enacted, mode);
             assert_eq!(enacted.differences, [], "{mode}");
             let budgets: Vec<u64> = enacted.reserved.iter().map(|reserved| reserved.budget_ns).collect();
             assert_eq!(budgets.iter().sum::<u64>(), 8_000_000, "{mode}");
@@ -308,6 +314,12 @@ fn each_way_reserves_and_restores() {
     }
 }
 
+/// Without binding no bound holds, and that is said.
+fn bound(enacted: &mut Enacted, mode: Mode) {
+    assert_eq!(enacted.holds(), mode.keeps_bounds(), "{mode}: {:?}", enacted.differences);
+    enacted.differences.retain(|difference| difference.name != "binding to cores");
+}
+
 /// The main thread, the harness' threads and those of the dummy that nobody names.
 fn enactor_helpers(dummy: &Dummy) -> usize {
     let all = Linux::new().threads(dummy.pid()).unwrap().len();
@@ -316,6 +328,9 @@ fn enactor_helpers(dummy: &Dummy) -> usize {
 
 /// A manager that enacts, says so, and waits for its end.
 fn manager(folder: &Path) {
+    if let Some(group) = std::env::var_os("TAKT_TEST_GROUP") {
+        fs::write(Path::new(&group).join("cgroup.procs"), "0").unwrap();
+    }
     let text = fs::read_to_string(folder.join("target.json")).unwrap();
     let (pid, busy, idle, mode): (u32, u32, u32, Mode) = serde_json::from_str(&text).unwrap();
     let platform = platform().unwrap();
@@ -339,16 +354,27 @@ fn manager(folder: &Path) {
 }
 
 /// Starts a manager in a process of its own, waits until it has enacted, and kills it. False: skipped.
-fn kill_a_manager(dummy: &Dummy, folder: &Path, mode: Mode, watched: bool) -> bool {
+fn kill_a_manager(dummy: &Dummy, folder: &Path, mode: Mode, watched: bool, group: Option<&Path>) -> bool {
     let target = (dummy.pid(), dummy.tid("busy"), dummy.tid("idle"), mode);
     fs::write(folder.join("target.json"), serde_json::to_string(&target).unwrap()).unwrap();
     let mut command = myself("MANAGER", folder.to_str().unwrap());
     if watched {
         command.env("TAKT_TEST_WATCHED", "1");
     }
+    if let Some(group) = group {
+        command.env("TAKT_TEST_GROUP", group);
+    }
     let mut manager = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let mut said = BufReader::new(manager.stdout.take().unwrap()).lines().map(Result::unwrap);
     let answer = said.find(|line| line == "enacted" || line == "skipped").expect("the manager failed");
+    if let Some(group) = group.filter(|_| answer == "enacted") {
+        // All in the group at once, as systemd ends a service. The watchdog is not in it.
+        let inside = fs::read_to_string(group.join("cgroup.procs")).unwrap();
+        assert_eq!(inside.trim(), manager.id().to_string());
+        fs::write(group.join("cgroup.kill"), "1").unwrap();
+        manager.wait().unwrap();
+        return true;
+    }
     if answer == "enacted" {
         assert!(Linux::new().attributes(dummy.tid("busy")).unwrap().is_deadline());
     }
@@ -367,19 +393,10 @@ fn a_killed_manager_is_undone_by_its_watchdog() {
         let folder = tempfile::tempdir().unwrap();
         let dummy = Dummy::start();
         let before = Snapshot::take(dummy.pid());
-        if !kill_a_manager(&dummy, folder.path(), mode, true) {
+        if !kill_a_manager(&dummy, folder.path(), mode, true, None) {
             continue;
         }
-        // The watchdog ends by deleting the state file.
-        let state = folder.path().join("state.json");
-        // A minute: on a busy machine it needs its turn first.
-        for _ in 0..6000 {
-            if !state.exists() {
-                break;
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        assert!(!state.exists(), "{mode}: the watchdog has not restored");
+        await_the_watchdog(folder.path());
         let mut after = Snapshot::take(dummy.pid());
         after.kernel_threads.retain(|tid, _| before.kernel_threads.contains_key(tid));
         for (tid, cpus) in &after.kernel_threads {
@@ -389,6 +406,46 @@ fn a_killed_manager_is_undone_by_its_watchdog() {
         assert_eq!(after.threads, before.threads, "{mode}");
         assert_eq!((after.settings, after.groups), (before.settings, before.groups), "{mode}");
     }
+}
+
+/// The watchdog ends by deleting the state file.
+fn await_the_watchdog(folder: &Path) {
+    let state = folder.join("state.json");
+    // A minute: on a busy machine it needs its turn first.
+    for _ in 0..6000 {
+        if !state.exists() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    panic!("the watchdog has not restored");
+}
+
+#[test]
+fn the_watchdog_is_not_ended_with_the_group_of_its_manager() {
+    let _lock = serial();
+    if platform().is_none() {
+        return;
+    }
+    let Some(mount) = Linux::new().group_mount(GroupVersion::V2) else {
+        eprintln!("SKIPPED: no cgroup v2 is mounted");
+        return;
+    };
+    let group = mount.join(format!("test-manager-{}", std::process::id()));
+    let folder = tempfile::tempdir().unwrap();
+    let dummy = Dummy::start();
+    let before = Snapshot::take(dummy.pid());
+    if fs::create_dir(&group).is_err() || !group.join("cgroup.kill").exists() {
+        let _ = fs::remove_dir(&group);
+        eprintln!("SKIPPED: no right to make control groups, or a kernel that cannot end one (5.14)");
+        return;
+    }
+    if kill_a_manager(&dummy, folder.path(), Mode::AdmissionOff, true, Some(&group)) {
+        await_the_watchdog(folder.path());
+        let after = Snapshot::take(dummy.pid());
+        assert_eq!((after.threads, after.settings), (before.threads, before.settings));
+    }
+    fs::remove_dir(&group).unwrap();
 }
 
 #[test]
@@ -401,7 +458,7 @@ fn a_killed_manager_without_watchdog_is_undone_from_the_state_file() {
     let state = folder.path().join("state.json");
     let dummy = Dummy::start();
     let before = Snapshot::take(dummy.pid());
-    if !kill_a_manager(&dummy, folder.path(), Mode::AdmissionOff, false) {
+    if !kill_a_manager(&dummy, folder.path(), Mode::AdmissionOff, false, None) {
         return;
     }
     assert!(state.exists());
@@ -426,7 +483,7 @@ fn is_undone_by_the_next(mode: Mode, platform: &Platform) {
     let folder = tempfile::tempdir().unwrap();
     let dummy = Dummy::start();
     let before = Snapshot::take(dummy.pid());
-    if !kill_a_manager(&dummy, folder.path(), mode, false) {
+    if !kill_a_manager(&dummy, folder.path(), mode, false, None) {
         return;
     }
     let enactor = enactor(platform, options(folder.path(), Mode::AdmissionOff)).unwrap();

@@ -7,13 +7,12 @@
 #![allow(clippy::unwrap_used)] // Helpers of tests may panic as tests may.
 
 use std::path::PathBuf;
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 
 use takt_kernels::guest::{Job, Order};
 use takt_kernels::machine::Settings;
-use takt_kernels::packages::Store;
 use takt_kernels::transport::JobEnding;
-use takt_kernels::{Brought, GuestRun, run_in_guest};
+use takt_kernels::{Brought, GuestRun, harness, run_in_guest};
 
 const NAME: &str = "partition_roots_reserve_and_restore_in_a_guest";
 /// It has `cpuset.cpus.exclusive`, which came with 6.7.
@@ -21,34 +20,12 @@ const KERNEL: &str = "6.12";
 const PROGRAM: &str = "/usr/local/bin/enact";
 
 fn main() -> ExitCode {
-    if takt_kernels::guest::is_init() {
-        takt_kernels::guest::run();
-    }
-    // As much of the harness' command line as tools use: a list, and names.
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    if arguments.iter().any(|argument| argument == "--list") {
-        println!("{NAME}: test");
-        return ExitCode::SUCCESS;
-    }
-    let names: Vec<&String> = arguments.iter().filter(|argument| !argument.starts_with("--")).collect();
-    if !names.is_empty() && !names.iter().any(|name| NAME.contains(name.as_str())) {
-        return ExitCode::SUCCESS;
-    }
-    match test() {
-        Ok(()) => println!("test {NAME} ... ok"),
-        Err(reason) if std::env::var_os("TAKT_REQUIRE_OUTSIDE").is_none() => println!("SKIPPED: {reason}"),
-        Err(reason) => panic!("{reason}: required by TAKT_REQUIRE_OUTSIDE"),
-    }
-    ExitCode::SUCCESS
+    harness::run(NAME, test)
 }
 
 /// `Err`: why not here.
 fn test() -> Result<(), String> {
-    if Command::new("qemu-system-x86_64").arg("--version").output().is_err() {
-        return Err("no qemu-system-x86_64".into());
-    }
-    let kernel = Store::open(None).and_then(|store| store.get(KERNEL, &mut |_| {}));
-    let kernel = kernel.map_err(|error| format!("no kernel {KERNEL}: {error}"))?;
+    let kernel = harness::kernel(KERNEL)?;
     let enact = enact().ok_or("the program of tests/enact.rs is not built: run all tests of the crate")?;
     let directory = tempfile::tempdir().unwrap();
     let job = Job::new("enact", PROGRAM, &["--nocapture", "--test-threads", "1"]);

@@ -38,8 +38,14 @@ pub fn build(collection: &Collection) -> Document {
         sections.push(measure(context, number + 1, main));
     }
     sections.extend(questions(&contexts));
-    let losses = tables::losses(collection).map(Block::Table);
-    sections.extend(losses.map(|table| section("losses", "What was lost on the way", vec![table])));
+    let losses: Vec<Block> = tables::losses(collection)
+        .into_iter()
+        .chain(tables::late_frames(collection))
+        .map(Block::Table)
+        .collect();
+    if !losses.is_empty() {
+        sections.push(section("losses", "What was lost on the way, or came late", losses));
+    }
     sections.extend(gpu(collection, &contexts));
     let figures = tables::figures_by_phase(collection).into_iter().chain(tables::figures(collection));
     let figures: Vec<Block> = figures.map(Block::Table).collect();

@@ -5,6 +5,7 @@
 //! with a thread of our own; [`restore`] keeps on disk what was there before and brings it back, whatever ends the program; [`system`] is
 //! what both ask of the kernel. [`pin`] does all of it for the few threads of a robot.
 
+pub mod enforce;
 mod mode;
 pub mod partition;
 pub mod pin;

@@ -13,9 +13,8 @@ use std::time::{Duration, Instant};
 
 use takt_kernels::guest::{Job, Order};
 use takt_kernels::machine::Settings;
-use takt_kernels::packages::Store;
 use takt_kernels::transport::JobEnding;
-use takt_kernels::{Brought, GuestRun, TAKT_PATH, run_in_guest};
+use takt_kernels::{Brought, GuestRun, TAKT_PATH, harness, run_in_guest};
 use takt_robot_daqloop::{DaqConfig, DaqLoop, Ended};
 use takt_rt::offline::Offline;
 
@@ -24,47 +23,21 @@ const KERNEL: &str = "rt";
 const LIBRARY: &str = "libcomedi.so.0";
 
 fn main() -> ExitCode {
-    if takt_kernels::guest::is_init() {
-        takt_kernels::guest::run();
-    }
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    match arguments.first().map(String::as_str) {
-        Some("comedi") => {
-            comedi();
-            return ExitCode::SUCCESS;
-        }
-        Some("offline") => {
-            offline();
-            return ExitCode::SUCCESS;
-        }
+    // The guest's jobs, which its first process is none of.
+    let job = std::env::args().nth(1).filter(|_| !takt_kernels::guest::is_init());
+    match job.as_deref() {
+        Some("comedi") => comedi(),
+        Some("offline") => offline(),
         Some("hold") => hold(),
-        // As much of the harness' command line as tools use: a list, and names.
-        _ => {}
-    }
-    if arguments.iter().any(|argument| argument == "--list") {
-        println!("{NAME}: test");
-        return ExitCode::SUCCESS;
-    }
-    let names: Vec<&String> = arguments.iter().filter(|argument| !argument.starts_with("--")).collect();
-    if !names.is_empty() && !names.iter().any(|name| NAME.contains(name.as_str())) {
-        return ExitCode::SUCCESS;
-    }
-    match test() {
-        Ok(()) => println!("test {NAME} ... ok"),
-        Err(reason) if std::env::var_os("TAKT_REQUIRE_OUTSIDE").is_none() => println!("SKIPPED: {reason}"),
-        Err(reason) => panic!("{reason}: required by TAKT_REQUIRE_OUTSIDE"),
+        _ => return harness::run(NAME, test),
     }
     ExitCode::SUCCESS
 }
 
 /// `Err`: why not here.
 fn test() -> Result<(), String> {
-    if Command::new("qemu-system-x86_64").arg("--version").output().is_err() {
-        return Err("no qemu-system-x86_64".into());
-    }
     let library = library().ok_or("no libcomedi.so.0 (`apt install libcomedi0`)")?;
-    let kernel = Store::open(None).and_then(|store| store.get(KERNEL, &mut |_| {}));
-    let kernel = kernel.map_err(|error| format!("no kernel {KERNEL}: {error}"))?;
+    let kernel = harness::kernel(KERNEL)?;
     let directory = tempfile::tempdir().unwrap();
     let job = |name: &str| Job { limit_s: 120, ..Job::new(name, TAKT_PATH, &[name]) };
     let outcome = run_in_guest(

@@ -57,6 +57,10 @@ impl HumanoidConfig {
         Duration::try_from_secs_f64(1.0 / self.rate_hz).unwrap_or(Duration::MAX)
     }
 
+    fn cycle_ns(&self) -> u32 {
+        u32::try_from(self.period().as_nanos()).unwrap_or(u32::MAX)
+    }
+
     /// The devices in the order of the wire.
     pub fn devices(&self) -> Vec<Device> {
         if self.list.is_empty() { topology::humanoid(self.devices) } else { self.list.clone() }
@@ -65,8 +69,7 @@ impl HumanoidConfig {
     /// The control interface's configuration with these devices.
     pub fn control(&self) -> ControlConfig {
         let devices = self.devices().iter().map(|device| device.link(&self.layout, self.sync0)).collect();
-        let cycle_ns = u32::try_from(self.period().as_nanos()).unwrap_or(u32::MAX);
-        let clock = ClockConfig { cycle_ns, ..self.link.clock.clone() };
+        let clock = ClockConfig { cycle_ns: Some(self.cycle_ns()), ..self.link.clock.clone() };
         ControlConfig { devices, clock, ..self.link.clone() }
     }
 
@@ -84,8 +87,34 @@ impl HumanoidConfig {
         if !self.link.devices.is_empty() {
             return Err("link.devices: devices are listed as [[device]]; leave this out".to_owned());
         }
+        if let Some(given) = self.link.clock.cycle_ns.filter(|&given| given != self.cycle_ns()) {
+            return Err(format!(
+                "link.clock.cycle_ns = {given}: rate_hz = {} makes the cycle {} ns; leave this out, or change rate_hz",
+                self.rate_hz,
+                self.cycle_ns()
+            ));
+        }
         topology::validate(&self.devices(), &self.layout)?;
         self.safety.validate()?;
         self.control().validate().map_err(|reason| format!("link.{reason}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_cycle_than_the_motions_is_refused() {
+        let of = |text: &str| toml::from_str::<HumanoidConfig>(text).unwrap();
+        let refused = of("rate_hz = 500\n[link.clock]\ncycle_ns = 1000000").validate().unwrap_err();
+        assert!(
+            refused.contains("link.clock.cycle_ns = 1000000") && refused.contains("2000000 ns"),
+            "{refused}"
+        );
+        for text in ["rate_hz = 500\n[link.clock]\ncycle_ns = 2000000", "rate_hz = 500"] {
+            of(text).validate().unwrap();
+            assert_eq!(of(text).control().clock.cycle_ns, Some(2_000_000));
+        }
     }
 }

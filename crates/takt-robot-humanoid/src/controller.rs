@@ -86,6 +86,8 @@ struct Joint {
     /// Whether the drive was seen without torque. One that came with torque on is taken out of operation first: what it holds, and in
     /// which mode, nobody here has told it.
     seen_off: bool,
+    /// Whether the drive, in operation, shows another mode than its targets are for.
+    wrong_mode: bool,
     /// Where it stood at the last new inputs, and the speed since those before: for drives that do not tell their speed.
     sampled_rad: f64,
     sampled_rad_s: f64,
@@ -171,6 +173,7 @@ impl Controller {
             start_rad: 0.0,
             position_rad: None,
             seen_off: false,
+            wrong_mode: false,
             sampled_rad: 0.0,
             sampled_rad_s: 0.0,
         };
@@ -266,6 +269,9 @@ impl Controller {
                 let resets = self.joints.iter().map(|joint| joint.drive.resets()).max().unwrap_or(0);
                 let (on, all) = self.enabled();
                 // The positions are those of the last inputs: none before the first cycle.
+                if self.joints.iter().any(|joint| joint.wrong_mode) {
+                    return Mode::Stopping(StopReason::WrongMode);
+                }
                 let outside = |most_rad: f64| self.joints.iter().any(|joint| joint.is_outside(most_rad));
                 if self.mode == Mode::Walking {
                     let fault = |joint: &Joint| {
@@ -349,6 +355,8 @@ impl Controller {
         }
         // A drive that does not tell its mode is believed.
         let in_mode = layout.mode_display.is_none_or(|at| inputs.get(at) == Some(&joint.mode.code()));
+        // Once it is on as asked for: one that came with torque on is taken out of operation first.
+        joint.wrong_mode = on && joint.seen_off && !in_mode;
         // Torque comes on where the joint is, in the mode that its targets are for, and not while others move: with old inputs
         // nobody knows where that is.
         if !on && (!new.trusted || !in_mode || walking) {
@@ -675,7 +683,13 @@ mod tests {
 
     #[test]
     fn torque_waits_for_inputs_of_all_devices() {
-        let wrong = Exchanged { working_counter: 2, expected_counter: 3, answered: true, ..well(4) };
+        let wrong = Exchanged {
+            working_counter: 2,
+            expected_counter: 3,
+            counter_wrong: true,
+            answered: true,
+            ..well(4)
+        };
         for bad in
             [wrong, Exchanged { all_op: false, ..well(4) }, Exchanged { fresh: false, stale: 1, ..well(4) }]
         {
@@ -755,6 +769,24 @@ mod tests {
                 let expected = if stopped { Mode::Stopping(StopReason::OutOfRange) } else { Mode::Walking };
                 assert_eq!(mode, expected, "cycle {cycle}");
             }
+            assert_eq!(plant.word(), 0x02);
+        }
+    }
+
+    #[test]
+    fn a_drive_that_changes_its_mode_in_operation_stops_the_robot() {
+        for mode in [DriveMode::Csp, DriveMode::Csv, DriveMode::Cst] {
+            let (mut controller, mut plant) = one(mode, DriveLayout::all_modes());
+            let begun = walk_on(&mut controller, &mut plant);
+            plant.show(0x27, 0);
+            let walking = controller.step(&well(begun), Punctuality::default(), false, &mut plant);
+            assert_eq!(walking, Mode::Walking);
+            // Homing, for one.
+            plant.inputs[0][12] = 6;
+            for cycle in 1..=2 {
+                controller.step(&well(begun + cycle), Punctuality::default(), false, &mut plant);
+            }
+            assert_eq!(controller.mode(), Mode::Stopping(StopReason::WrongMode), "{mode:?}");
             assert_eq!(plant.word(), 0x02);
         }
     }

@@ -46,6 +46,8 @@ pub struct CycleRecord {
     pub expected_counter: u16,
     /// Whether any answer came, of this cycle or late.
     pub answered: bool,
+    /// Whether an answer that came in this cycle tells of a device that did not take part.
+    pub counter_wrong: bool,
     /// Frames given up by now: they never came back.
     pub lost: u16,
     /// Frames that came now, cycles after they should have.
@@ -348,6 +350,7 @@ fn record(
         working_counter: exchanged.working_counter,
         expected_counter: exchanged.expected_counter,
         answered: exchanged.answered,
+        counter_wrong: exchanged.counter_wrong,
         lost: exchanged.lost.min(u32::from(u16::MAX)) as u16,
         late: exchanged.late.min(u32::from(u16::MAX)) as u16,
         stale: exchanged.stale.min(u32::from(u16::MAX)) as u16,

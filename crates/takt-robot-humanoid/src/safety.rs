@@ -25,6 +25,8 @@ pub enum StopReason {
     NotEnabled,
     /// A joint stands outside its range: its encoder's zero, direction or scale is not as configured, or its drive does not follow.
     OutOfRange,
+    /// A drive in operation shows another mode of operation (0x6061) than the one that its targets are for.
+    WrongMode,
     /// One's own motion panicked.
     MotionPanicked,
 }
@@ -46,6 +48,9 @@ impl std::fmt::Display for StopReason {
             }
             Self::NotEnabled => {
                 "drives did not come into operation in time, or left it; those that show their mode (0x6061) must show the one wanted"
+            }
+            Self::WrongMode => {
+                "a drive in operation changed its mode (0x6061): it takes its targets for something else"
             }
             Self::MotionPanicked => "the motion panicked: its message is on standard error",
         })
@@ -176,8 +181,11 @@ impl Watch {
         // The first frame comes back with the second exchange.
         if exchanged.cycle > 1 {
             // A cycle without an answer says nothing of the devices; that is judged by how old inputs are.
-            if exchanged.answered {
-                self.incomplete = if exchanged.incomplete() { self.incomplete + 1 } else { 0 };
+            if exchanged.incomplete() {
+                self.incomplete += 1;
+            } else if exchanged.answered && exchanged.working_counter == exchanged.expected_counter {
+                // Not while an older answer that tells of a device without part is still the newest of its frame.
+                self.incomplete = 0;
             }
             self.missing = exchanged.stale;
             self.held = if exchanged.published { 0 } else { self.held + 1 };
@@ -286,8 +294,16 @@ mod tests {
         }
         let late = |cycle| Exchanged { fresh: false, stale: 3, late: 1, ..well(cycle) };
         assert_eq!(run((2..3).map(|cycle| (late(cycle), false))), Some(StopReason::LinkLost));
-        let fewer = (2..).take(3).map(|cycle| (Exchanged { working_counter: 6, ..well(cycle) }, false));
+        let fewer = (2..)
+            .take(3)
+            .map(|cycle| (Exchanged { working_counter: 6, counter_wrong: true, ..well(cycle) }, false));
         assert_eq!(run(fewer), Some(StopReason::DevicesLost));
+        // Told once, it is one answer, however long it stays the newest of its frame; and the frames beside it do not take it back.
+        let stands = |cycle| Exchanged { working_counter: 6, fresh: false, stale: 1, ..well(cycle) };
+        let once = Exchanged { counter_wrong: true, ..stands(2) };
+        assert_eq!(run(std::iter::once(once).chain((3..99).map(stands)).map(|one| (one, false))), None);
+        let again = |cycle| Exchanged { counter_wrong: cycle % 2 == 0, ..stands(cycle) };
+        assert_eq!(run((2..99).map(|cycle| (again(cycle), false))), Some(StopReason::DevicesLost));
         let out = (2..).take(3).map(|cycle| (Exchanged { all_op: false, ..well(cycle) }, false));
         assert_eq!(run(out), Some(StopReason::DevicesLost));
         let held = (2..).take(3).map(|cycle| (Exchanged { published: false, ..well(cycle) }, false));

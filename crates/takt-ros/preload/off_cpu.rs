@@ -67,6 +67,10 @@ fn run_delay() -> u64 {
     number.unwrap_or(UNKNOWN)
 }
 
+fn clock() -> u64 {
+    crate::process::clock(crate::process::CLOCK_MONOTONIC)
+}
+
 /// Which callbacks, approximately: whoever was put in is found.
 struct Filter([u64; 4]);
 
@@ -95,6 +99,8 @@ pub struct Course {
     cpu_ns: Option<u64>,
     switches: u64,
     ready_ns: u64,
+    /// When `ready_ns` was read.
+    read_ns: u64,
     activations: u32,
     /// Callbacks that were off the CPU for long.
     gone: Filter,
@@ -109,6 +115,7 @@ impl Course {
         cpu_ns: None,
         switches: UNKNOWN,
         ready_ns: UNKNOWN,
+        read_ns: 0,
         activations: 0,
         gone: Filter([0; 4]),
         suspended: Filter([0; 4]),
@@ -127,10 +134,11 @@ impl Course {
     #[cold]
     fn read(&mut self, callback: u64) {
         self.activations = self.activations.saturating_add(1);
+        self.switches = voluntary_switches();
         if self.suspended.has(callback) {
+            self.read_ns = clock();
             self.ready_ns = run_delay();
         }
-        self.switches = voluntary_switches();
     }
 
     #[inline]
@@ -170,11 +178,11 @@ impl Course {
         let open = std::mem::replace(&mut self.callback, 0);
         let used_ns = cpu_ns?.saturating_sub(self.cpu_ns?);
         let off_ns = at_ns.saturating_sub(self.at_ns).saturating_sub(used_ns);
-        (open == callback && off_ns > OFF_CPU_NS).then(|| self.explain(callback))
+        (open == callback && off_ns > OFF_CPU_NS).then(|| self.explain(callback, at_ns))
     }
 
     #[cold]
-    fn explain(&mut self, callback: u64) -> (u64, u64) {
+    fn explain(&mut self, callback: u64, at_ns: u64) -> (u64, u64) {
         self.gone.put(callback);
         let known = |before: u64, now: u64| match before == UNKNOWN || now == UNKNOWN {
             true => UNKNOWN,
@@ -186,7 +194,12 @@ impl Course {
         };
         let ready_ns = match self.ready_ns {
             UNKNOWN => UNKNOWN,
-            before => known(before, run_delay()),
+            before => {
+                let ready_ns = known(before, run_delay());
+                // Preempted between a reading and the activation: that is no time in the activation.
+                let outside = self.at_ns.saturating_sub(self.read_ns) + clock().saturating_sub(at_ns);
+                if ready_ns == UNKNOWN { UNKNOWN } else { ready_ns.saturating_sub(outside) }
+            }
         };
         if switches != UNKNOWN && switches > 0 {
             self.suspended.put(callback);

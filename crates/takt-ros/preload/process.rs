@@ -45,7 +45,7 @@ const MAP_POPULATE: c_int = 0x8000;
 const MADV_DONTFORK: c_int = 10;
 const MADV_WIPEONFORK: c_int = 18;
 const PR_GET_NAME: c_int = 16;
-const CLOCK_MONOTONIC: c_int = 1;
+pub const CLOCK_MONOTONIC: c_int = 1;
 const CLOCK_THREAD_CPUTIME: c_int = 3;
 
 #[repr(C)]
@@ -55,7 +55,7 @@ struct Timespec {
 }
 
 #[inline]
-fn clock(which: c_int) -> u64 {
+pub fn clock(which: c_int) -> u64 {
     let mut now = Timespec { seconds: 0, nanoseconds: 0 };
     // SAFETY: the kernel writes one timespec.
     unsafe { clock_gettime(which, &mut now) };
@@ -182,7 +182,8 @@ pub fn next_ready() {
         // SAFETY: as above.
         let course = unsafe { &mut *thread.course.get() };
         let mut now = Stamps::now(code::NEXT_READY);
-        let asked = course.asks_untraced() && CPU_CODES.load(Ordering::Relaxed) >> code::CALLBACK_END & 1 == 1;
+        let asked =
+            course.asks_untraced() && CPU_CODES.load(Ordering::Relaxed) >> code::CALLBACK_END & 1 == 1;
         if asked && now.cpu_ns.is_none() {
             now.cpu_ns = Some(clock(CLOCK_THREAD_CPUTIME));
         }

@@ -182,30 +182,27 @@ fn judge(events: &[Event]) {
     }
     assert!(preempted.iter().any(|activation| activation.told.is_some()), "its rival never ran");
     let sleep_ns = SLEEP.as_nanos() as u64;
-    let suspended = |of: u64, truly: &dyn Fn(usize) -> bool| {
-        let mut exact = 0;
-        for (number, activation) in activations(events, of).iter().enumerate() {
-            if !truly(number) {
-                // The lock of the C library or a page of a file may make it wait, but not for long, and never for nothing.
-                assert!(activation.told.is_none_or(|(switches, _)| switches.is_some()), "{activation:?}");
-                continue;
-            }
-            let Some((Some(switches), ready_ns)) = activation.told else {
-                panic!("{number}: {activation:?}")
-            };
+    let mut exact = 0;
+    for (number, activation) in activations(events, SLEEPER).iter().enumerate() {
+        // Counted from the start: a thread's first activations are.
+        let Some((switches, ready_ns)) = activation.told else {
+            assert!(number % 3 != 2, "{number}: {activation:?}");
+            continue;
+        };
+        let switches = switches.unwrap();
+        if number % 3 == 2 {
+            let slept_ns = activation.off_ns.saturating_sub(ready_ns.unwrap_or(0));
             assert!((1..20).contains(&switches), "{number}: {activation:?}");
-            let slept_ns = activation.off_ns - ready_ns.unwrap_or(0).min(activation.off_ns);
-            // The lock's holder had begun its sleep before.
-            assert!(
-                slept_ns >= if of == SLEEPER { sleep_ns - 100_000 } else { 1 },
-                "{number}: {activation:?}"
-            );
+            assert!(slept_ns >= sleep_ns - 100_000, "{number}: {activation:?}");
             exact += usize::from(ready_ns.is_some());
         }
-        exact
-    };
-    assert!(suspended(SLEEPER, &|number| number % 3 == 2) >= 9);
-    assert!(suspended(LOCKER, &|number| number % 5 == 0) >= 1);
+    }
+    // All but the first, and where the machine came between two readings.
+    assert!(exact >= 5, "{exact}");
+    // It waits where the lock's holder did not end its sleep before.
+    let locked = activations(events, LOCKER);
+    let waited = locked.iter().filter(|lock| matches!(lock.told, Some((Some(1..), _)))).count();
+    assert!(waited >= 1 && waited <= locked.len() / 2, "{locked:?}");
     // Where it was asked for, which is from the first on that took long.
     let mut told = Vec::new();
     for pair in
@@ -215,7 +212,7 @@ fn judge(events: &[Event]) {
             told.push(switches.unwrap());
         }
     }
-    assert!(told.iter().filter(|&&switches| switches > 0).count() >= 9, "{told:?}");
+    assert!(told.iter().filter(|&&switches| switches > 0).count() >= 7, "{told:?}");
 }
 
 #[test]

@@ -225,7 +225,8 @@ impl RunDir {
 
     /// Whether the run came to its end.
     pub fn is_complete(&self) -> bool {
-        self.path.join(HASHES_FILE).is_file()
+        // Not what a link leads to: that is another run's, or whatever somebody likes.
+        fs::symlink_metadata(self.path.join(HASHES_FILE)).is_ok_and(|found| found.is_file())
     }
 
     /// Opens a new sample file.

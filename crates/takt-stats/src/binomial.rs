@@ -1,11 +1,18 @@
 //! How often does something happen that was seen `k` times in `n` trials? Exact limits by Clopper and Pearson (Biometrika 26:404,
 //! 1934), as quantiles of Beta distributions, which also hold for the fractions of trials that dependent jobs amount to.
+//!
+//! What is no count or no probability excludes nothing: the limits are then 0 and 1, and no number of trials is enough.
 
 use statrs::function::beta::beta_reg;
 
+/// Whether `k` of `n` is something that can be seen, and `confidence` a probability that says something.
+fn meant(k: f64, n: f64, confidence: f64) -> bool {
+    (0.0..=n).contains(&k) && n.is_finite() && n > 0.0 && confidence > 0.0 && confidence < 1.0
+}
+
 /// Greatest probability that `k` in `n` does not exclude at this one-sided confidence.
 pub fn upper(k: f64, n: f64, confidence: f64) -> f64 {
-    if !(n > 0.0 && k < n) {
+    if !meant(k, n, confidence) || k >= n {
         return 1.0;
     }
     if k <= 0.0 {
@@ -17,14 +24,19 @@ pub fn upper(k: f64, n: f64, confidence: f64) -> f64 {
 
 /// Least probability, likewise.
 pub fn lower(k: f64, n: f64, confidence: f64) -> f64 {
-    if !(n > 0.0 && k > 0.0) {
+    if !meant(k, n, confidence) || k <= 0.0 {
         return 0.0;
     }
     bisect(|p| beta_reg(k, (n - k).max(0.0) + 1.0, p) < 1.0 - confidence)
 }
 
-/// Trials of which `k` happened, after which [`upper`] is at most `p`.
+/// Trials of which `k` happened, after which [`upper`] is at most `p`; infinitely many where that is never so.
 pub fn trials_needed(k: f64, p: f64, confidence: f64) -> f64 {
+    let probabilities = p > 0.0 && p < 1.0 && confidence > 0.0 && confidence < 1.0;
+    if !(probabilities && k >= 0.0 && k.is_finite()) {
+        // Nothing is excluded by a limit of 1, however little was seen.
+        return if p >= 1.0 { 0.0 } else { f64::INFINITY };
+    }
     if k <= 0.0 {
         return (1.0 - confidence).ln() / (-p).ln_1p();
     }
@@ -72,6 +84,27 @@ mod tests {
         assert_eq!((lower(0.0, 10.0, 0.95), upper(10.0, 10.0, 0.95), upper(0.0, 0.0, 0.95)), (0.0, 1.0, 1.0));
         // The rule of three.
         assert!((upper(0.0, 3000.0, 0.95) - 1e-3).abs() < 1e-5);
+    }
+
+    #[test]
+    fn what_is_no_count_or_no_probability_excludes_nothing() {
+        let bad = [f64::NAN, -1.0, f64::INFINITY, f64::NEG_INFINITY];
+        for x in bad {
+            for (k, n, confidence) in [(x, 10.0, 0.95), (3.0, x, 0.95), (3.0, 10.0, x), (x, x, x)] {
+                assert_eq!(upper(k, n, confidence), 1.0, "{k} {n} {confidence}");
+                assert_eq!(lower(k, n, confidence), 0.0, "{k} {n} {confidence}");
+            }
+            assert_eq!(trials_needed(x, 1e-3, 0.95), f64::INFINITY, "{x}");
+            assert_eq!(trials_needed(1.0, 1e-3, x), f64::INFINITY, "{x}");
+        }
+        for confidence in [0.0, 1.0, 1.5] {
+            assert_eq!((upper(3.0, 10.0, confidence), lower(3.0, 10.0, confidence)), (1.0, 0.0));
+        }
+        // More happened than was tried.
+        assert_eq!((upper(11.0, 10.0, 0.95), lower(11.0, 10.0, 0.95)), (1.0, 0.0));
+        assert_eq!(trials_needed(2.0, f64::NAN, 0.95), f64::INFINITY);
+        assert_eq!(trials_needed(2.0, 0.0, 0.95), f64::INFINITY);
+        assert_eq!((trials_needed(2.0, 1.0, 0.95), trials_needed(0.0, 7.0, 0.95)), (0.0, 0.0));
     }
 
     #[test]

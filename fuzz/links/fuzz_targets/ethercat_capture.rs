@@ -15,5 +15,5 @@ fuzz_target!(|data: &[u8]| {
     let _ = read_from(capture, &mut |packet| traffic.add(&packet));
     let log = std::str::from_utf8(log).ok().and_then(|text| AppLog::from_csv(text, 0).ok());
     let report = analyse(&traffic, log.as_ref(), &Limits::default());
-    let _ = report.text(10);
+    let _ = report.text(10, log.is_none());
 });

@@ -36,9 +36,6 @@ use crate::session::{self, Session};
 /// detections, and the noise threads' way onto the CPUs.
 const SETTLE: Duration = Duration::from_millis(1000);
 
-/// The window opens and closes so much later than that is decided, so that collectors know its bounds before a record of it can come.
-const AHEAD: Duration = Duration::from_millis(50);
-
 /// Shortest window of a part of a run that goes on.
 const SHORTEST: Duration = Duration::from_millis(200);
 
@@ -369,12 +366,12 @@ pub fn run(
 impl Running {
     /// Opens the window, which closes by itself where the length of the run is known. Returns its beginning.
     fn open(&mut self, window: &Window, length_ns: Option<u64>) -> Result<u64, LabError> {
-        let from_ns = monotonic_ns() + AHEAD.as_nanos() as u64;
-        let to_ns = length_ns.map_or(u64::MAX, |length_ns| from_ns.saturating_add(length_ns));
-        window.close(to_ns);
-        window.open(from_ns);
-        std::thread::sleep(until(from_ns));
-        self.session.begin_window(|_| {})?;
+        let mut to_ns = u64::MAX;
+        let from_ns = self.session.begin_window(|from_ns| {
+            to_ns = length_ns.map_or(u64::MAX, |length_ns| from_ns.saturating_add(length_ns));
+            window.close(to_ns);
+            window.open(from_ns);
+        })?;
         self.facts.window_ns = [from_ns, to_ns];
         self.facts.detector_runs = self.cell.detector_runs();
         self.session.window(self.facts.window_ns);
@@ -385,12 +382,9 @@ impl Running {
 
     /// Closes the window now, unless it is closed already.
     fn close(&mut self, window: &Window) {
-        let [from_ns, to_ns] = self.facts.window_ns;
-        let to_ns = to_ns.min(monotonic_ns() + AHEAD.as_nanos() as u64);
-        window.close(to_ns);
-        std::thread::sleep(until(to_ns));
-        self.session.end_window(|_| {});
-        self.facts.window_ns = [from_ns, to_ns];
+        let [from_ns, end_ns] = self.facts.window_ns;
+        let now_ns = self.session.end_window(|now_ns| window.close(end_ns.min(now_ns)));
+        self.facts.window_ns = [from_ns, end_ns.min(now_ns)];
         self.session.window(self.facts.window_ns);
         self.facts.cpu = self.session.header.cpu;
         self.facts.detector_runs = self.cell.detector_runs().saturating_sub(self.facts.detector_runs);

@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 use takt_robot_daqloop::EdgeRecord;
 use takt_robot_daqloop::saving::{DisplayLine, EdgeSink, Why};
-use takt_rt::clock::{monotonic_ns, sleep_until};
 use takt_rundir::{RunDir, SampleFile};
 
 use crate::LabError;
@@ -20,9 +19,6 @@ pub const EDGES: &str = "edges";
 pub const LOST: &str = "lost_edges";
 /// Sample file of the lines shown.
 pub const DISPLAY: &str = "display";
-
-/// How far ahead a window is opened and closed.
-const AHEAD_NS: u64 = 10_000_000;
 
 /// A kill loses at most this much.
 const FLUSH_EVERY: Duration = Duration::from_millis(200);
@@ -86,19 +82,14 @@ impl Window {
         Self { from_ns, until_ns, most, first_index }
     }
 
-    /// Edges count from shortly after now on. Returns from when: a time that was still to come when every reader could
-    /// see it, so that all readers count the same edges.
-    pub fn open(&self) -> u64 {
-        let from_ns = monotonic_ns() + AHEAD_NS;
+    /// Edges count from `from_ns` on: a time that is still to come, so that all readers count the same edges.
+    pub fn open(&self, from_ns: u64) {
         self.from_ns.store(from_ns, Ordering::Release);
-        from_ns
     }
 
-    /// Edges count no longer, likewise; returns when it is so.
-    pub fn close(&self) {
-        let until_ns = monotonic_ns() + AHEAD_NS;
+    /// Edges count no longer from `until_ns` on, likewise.
+    pub fn close(&self, until_ns: u64) {
         self.until_ns.store(until_ns, Ordering::Release);
-        sleep_until(until_ns);
     }
 
     /// When it opened; `u64::MAX` before.

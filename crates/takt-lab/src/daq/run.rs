@@ -75,10 +75,7 @@ pub fn run(
     observe(Event::Started { dir: session.dir(), not_granted: &session.header.not_granted });
 
     session.start_load(&options.interference)?;
-    session.begin_window(|_| {})?;
-    let from_ns = window.open();
-    session.window([from_ns, u64::MAX]);
-    session.write()?;
+    let from_ns = session.begin_window(|from_ns| window.open(from_ns))?;
     let mut reader = Reader {
         numbering: Numbering::new(&window),
         records,
@@ -114,8 +111,7 @@ pub fn run(
     let cut_off = options.stop.load(Ordering::Acquire)
         && !session.header.experiment.campaign.is_empty()
         && before + begun.elapsed() < length;
-    window.close();
-    session.end_window(|_| {});
+    session.end_window(|until_ns| window.close(until_ns));
     session.end_load()?;
     let outcome = daq.stop();
     // Before anything can fail.

@@ -9,11 +9,15 @@ use takt_report::Figures;
 use takt_rundir::RunDir;
 use takt_stats::low::LowRow;
 
+use takt_trace::Thresholds;
+
 use super::HumanoidFile;
+use super::late::{LATE_CAUSES_FILE, LateCauses, LateFrameCause};
 use crate::LabError;
 use crate::options::RunOptions;
-use crate::robot::Event;
+use crate::robot::{Event, RobotFile};
 use crate::summary::RunSummary;
+use crate::trace::{TraceRequest, trace};
 
 /// What `takt bench humanoid --json` prints.
 #[derive(Debug, Serialize)]
@@ -30,6 +34,14 @@ pub struct HumanoidBench {
     pub lost_frames: u64,
     /// Frames that came back after the cycle that waited for them.
     pub late_frames: u64,
+    /// Why they were late, the most frequent cause first.
+    pub late_frame_causes: Vec<LateFrameCause>,
+    /// Late frames that nothing explains.
+    pub late_frames_unexplained: u64,
+    /// Why the kernel's part of the causes is not known; null where the kernel was traced.
+    pub untraced: Option<String>,
+    /// What a reader of the figures must know about the trace.
+    pub trace_notes: Vec<String>,
     /// Cycles whose working counter was wrong.
     pub working_counter_errors: u64,
     /// The tuning as the paper writes it.
@@ -44,17 +56,30 @@ pub struct HumanoidBench {
     pub run: RunSummary,
 }
 
-/// Runs `file` and makes the table of what it left.
+/// Runs `file` and makes the table of what it left. `traced`: with a flight recorder of the kernel beside it, which knows why threads
+/// were held up in whose hands late frames were; where the kernel cannot be traced, the run goes on and says so.
 ///
 /// # Errors
 /// [`LabError`].
 pub fn bench(
     file: &HumanoidFile,
     options: &RunOptions,
+    traced: bool,
     observe: &mut dyn FnMut(Event<'_>),
 ) -> Result<HumanoidBench, LabError> {
-    let run = super::run(file, options, observe)?;
+    let (run, notes) = if traced {
+        // Whatever makes a frame late takes about a cycle.
+        let lateness_ns = file.motion.period().as_nanos() as u64 / 2;
+        let mut request = TraceRequest::flight(Thresholds { lateness_ns, ..Thresholds::default() });
+        // They would cost each cycle a microsecond or two.
+        request.options.stacks = false;
+        let traced = trace(&RobotFile::Humanoid(file.clone()), options, &request, observe)?;
+        (traced.run, traced.trace.map(|trace| trace.report.notes).unwrap_or_default())
+    } else {
+        (super::run(file, options, observe)?, Vec::new())
+    };
     let dir = RunDir::open(Path::new(&run.run_dir))?;
+    let late: LateCauses = dir.read_json(LATE_CAUSES_FILE)?;
     let header = dir.header()?;
     let table = |name: &str| -> Result<Vec<LowRow>, LabError> {
         let Some(measure) = header.measures.iter().find(|measure| measure.name == name) else {
@@ -83,6 +108,10 @@ pub fn bench(
         skipped_cycles: figure("skipped_cycles") as u64,
         lost_frames: figure("lost_frames") as u64,
         late_frames: figure("late_frames") as u64,
+        late_frame_causes: late.causes,
+        late_frames_unexplained: late.unexplained,
+        untraced: late.untraced,
+        trace_notes: notes,
         working_counter_errors: figure("working_counter_errors") as u64,
         tuning: file.tuning(),
         period_low_us: table("period")?,
@@ -114,6 +143,15 @@ impl HumanoidBench {
             self.working_counter_errors,
             self.tuning
         );
+        for cause in &self.late_frame_causes {
+            let _ = writeln!(text, "  {} late: at worst {}", cause.frames, cause.why);
+        }
+        if self.late_frames_unexplained > 0 {
+            let _ = writeln!(text, "  {} late frames unexplained", self.late_frames_unexplained);
+        }
+        if let Some(why) = self.untraced.as_ref().filter(|_| self.late_frames > 0) {
+            let _ = writeln!(text, "  causes beyond the stamps of each frame are not known: {why}");
+        }
         for (title, rows) in
             [("control period, µs", &self.period_low_us), ("wake-up lateness, µs", &self.lateness_low_us)]
         {
@@ -143,6 +181,9 @@ impl HumanoidBench {
                     value("max")
                 );
             }
+        }
+        for note in &self.trace_notes {
+            let _ = writeln!(text, "trace: {note}");
         }
         for difference in &self.run.not_granted {
             let _ = writeln!(text, "not granted: {difference}");

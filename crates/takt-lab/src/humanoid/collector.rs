@@ -5,12 +5,13 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use takt_link_ethercat::control::LinkEvent;
+use takt_link_ethercat::control::{ExchangeMode, LateAnswer, LinkEvent};
 use takt_link_ethercat::segment::Truth;
 use takt_robot_humanoid::run::CycleRecord;
 use takt_rt::ring::Consumer;
 use takt_rundir::{Measure, RunDir};
 
+use super::late::{LATE, LateJoiner, LateRow};
 use super::latency::{Joiner, Latencies, LatencyRow};
 use super::rows::{CYCLES, CycleRow, LATENCIES};
 use crate::LabError;
@@ -27,11 +28,16 @@ const BATCH: usize = 1024;
 const MOST_EVENTS: usize = 1000;
 /// Rows of latencies that are kept; the figures are of all.
 const MOST_LATENCIES: u64 = 1 << 20;
+/// Rows of late frames that are kept.
+const MOST_LATE: u64 = 1 << 18;
 
 /// What is drained.
 pub(super) struct Rings {
     pub records: Consumer<CycleRecord>,
     pub events: Consumer<LinkEvent>,
+    pub late: Consumer<LateAnswer>,
+    /// When the answers are fetched that may be late.
+    pub mode: ExchangeMode,
     pub truth: Option<Consumer<Truth>>,
 }
 
@@ -72,6 +78,11 @@ impl Sendings {
         self.0.push_back(within);
         if sent_within { lost.into() } else { 0 }
     }
+
+    /// Cycles that sent within the window and whose losses nobody has told.
+    fn untold(&self) -> u64 {
+        self.0.iter().filter(|&&within| within).count() as u64
+    }
 }
 
 /// The collector.
@@ -82,7 +93,9 @@ pub(super) struct Collector {
     latencies: Rows,
     cycle_recorders: Recorders<CycleRow>,
     latency_recorders: Recorders<LatencyRow>,
+    late: Rows,
     joiner: Joiner,
+    late_joiner: LateJoiner,
     previous_wake_ns: Option<u64>,
     sendings: Sendings,
     releases: Releases,
@@ -109,6 +122,8 @@ pub(super) struct Collected {
     pub cycles: u64,
     /// Frames that were sent within the window and lost.
     pub lost_frames: u64,
+    /// Cycles within the window of whose frames nobody can say whether they were lost: control ended too soon after them.
+    pub untold_cycles: u64,
     /// Frames within the window that came back after the cycle that waited for them.
     pub late_frames: u64,
     /// Cycles within the window that went on with inputs of an earlier cycle.
@@ -141,6 +156,7 @@ impl Collector {
         teller: Teller,
     ) -> Result<Self, LabError> {
         let collected = before.unwrap_or_default();
+        let (told, mode) = (rings.truth.is_some(), rings.mode);
         let releases = Releases::new(period_ns, window, measures, &["lateness", "response"])
             .going_on(collected.releases.as_ref());
         Ok(Self {
@@ -151,6 +167,8 @@ impl Collector {
             window: window.clone(),
             cycles: Rows::new(dir, CYCLES)?,
             latencies: Rows::bounded(dir, LATENCIES, rows_kept(MOST_LATENCIES)?)?,
+            late: Rows::bounded(dir, LATE, rows_kept(MOST_LATE)?)?,
+            late_joiner: LateJoiner::new(mode, told),
             cycle_recorders: Recorders::open(dir, measures, window, cycle_sample)?,
             latency_recorders: Recorders::open(dir, measures, window, latency_sample)?,
             joiner: Joiner::default(),
@@ -168,6 +186,9 @@ impl Collector {
             Ok(())
         };
         until_stopped(&mut self, stop, PERIOD, empty, Self::save)?;
+        self.late_frames(true)?;
+        self.collected.untold_cycles += self.sendings.untold();
+        self.save()?;
         self.releases.finish();
         Ok((self.collected, self.releases))
     }
@@ -178,6 +199,7 @@ impl Collector {
         let mut draft = self.window.draft();
         self.cycles.keep(&mut draft)?;
         self.latencies.keep(&mut draft)?;
+        self.late.keep(&mut draft)?;
         self.cycle_recorders.keep(&mut draft)?;
         self.latency_recorders.keep(&mut draft)?;
         draft.file(COUNTS_FILE, &self.collected)?;
@@ -199,10 +221,20 @@ impl Collector {
                 self.collected.more_events += 1;
             }
         }
-        truths.iter().for_each(|truth| self.joiner.truth(truth));
+        for truth in &truths {
+            match *truth {
+                Truth::Passed { index, at_ns, left_ns } => self.late_joiner.passed(index, at_ns, left_ns),
+                _ => self.joiner.truth(truth),
+            }
+        }
+        // After the records: whatever they took late is there.
+        let mut late = Vec::new();
+        taken += self.rings.late.take_into(&mut late, BATCH);
+        late.into_iter().for_each(|answer| self.late_joiner.answer(answer));
         for record in &records {
             self.cycle(record)?;
         }
+        self.late_frames(false)?;
         let mut rows = Vec::new();
         self.joiner.take(|row| rows.push(row));
         for row in rows {
@@ -226,6 +258,7 @@ impl Collector {
         });
         let all = &mut self.collected;
         all.lost_frames += self.sendings.cycle(begun.is_some(), record.lost);
+        self.late_joiner.cycle(record, begun.is_some());
         let Some(previous_wake_ns) = begun else { return Ok(()) };
         all.cycles += 1;
         all.late_frames += u64::from(record.late);
@@ -238,11 +271,21 @@ impl Collector {
             Some(_) => all.unlocked_cycles += 1,
             None => {}
         }
-        all.counter_errors += u64::from(record.answered && record.working_counter != record.expected_counter);
+        all.counter_errors += u64::from(record.counter_wrong);
         all.exchange_sum_ns += record.exchange_ns;
         let row = CycleRow::new(record, previous_wake_ns);
         self.cycle_recorders.push(&row);
         self.cycles.push(|| row)
+    }
+
+    fn late_frames(&mut self, all: bool) -> Result<(), LabError> {
+        let mut rows: Vec<LateRow> = Vec::new();
+        self.late_joiner.take(all, |row| rows.push(row));
+        for row in rows {
+            self.window.mark(row.planned_ns, row.taken_ns);
+            self.late.push(|| row)?;
+        }
+        Ok(())
     }
 
     fn latency(&mut self, row: LatencyRow) -> Result<(), LabError> {
@@ -279,6 +322,16 @@ mod tests {
         assert_eq!(counted(140, 20..120, &[3, 19]), 0);
         assert_eq!(counted(140, 20..120, &[120, 121]), 0);
         assert_eq!(counted(140, 20..120, &[19, 20, 50, 51, 119, 120]), 4);
+    }
+
+    #[test]
+    fn what_is_not_told_is_known_to_be_so() {
+        let mut sendings = Sendings::default();
+        let lost: u64 = (0..40).map(|cycle| sendings.cycle((5..30).contains(&cycle), 0)).sum();
+        // 40 cycles tell of the first 24.
+        assert_eq!((sendings.untold(), lost), (6, 0));
+        let lost: u64 = (40..50).map(|_| sendings.cycle(false, 0)).sum();
+        assert_eq!((sendings.untold(), lost), (0, 0));
     }
 
     #[test]

@@ -107,6 +107,7 @@ impl Joiner {
                 bounded(&mut self.events, Waiting { count, event_ns: at_ns, sampled_ns, seen_ns: None });
             }
             Truth::Applied { value, at_ns, .. } => bounded(&mut self.applied, (value, at_ns)),
+            Truth::Passed { .. } => {}
         }
     }
 
@@ -167,6 +168,7 @@ mod tests {
             working_counter: 0,
             expected_counter: 0,
             answered: true,
+            counter_wrong: false,
             lost: 0,
             late: 0,
             stale: 0,

@@ -3,6 +3,7 @@
 mod bench;
 mod collector;
 mod file;
+mod late;
 mod latency;
 mod rows;
 mod run;
@@ -10,6 +11,8 @@ mod wire;
 
 pub use bench::{HumanoidBench, bench};
 pub use file::{HumanoidFile, Losses, SHIPPED, SegmentOptions, WireKind};
+pub(crate) use late::explain as explain_late;
+pub use late::{LATE, LATE_CAUSES_FILE, LateCauses, LateFrame, LateFrameCause, LateRow};
 pub use latency::{Cycles, LatencyRow};
 pub use rows::{CYCLES, CycleRow, LATENCIES};
 pub(crate) use run::measures;

@@ -17,6 +17,7 @@ use takt_rundir::Measure;
 
 use super::HumanoidFile;
 use super::collector::{COUNTS_FILE, Collected, Collector, LOST_AFTER, Rings};
+use super::late::{self, THREADS, Threads};
 use super::rows::{CYCLES, LATENCIES};
 use super::wire;
 use crate::LabError;
@@ -104,6 +105,9 @@ pub fn run(
     session.end_window(|to_ns| robot.window.close(to_ns));
     session.end_load()?;
     robot.end(file, &mut session)?;
+    session.write()?;
+    // Without the kernel's part, which only a trace knows.
+    late::explain(session.dir(), Err("the kernel was not traced"))?;
     Ok(session.seal()?.1)
 }
 
@@ -117,6 +121,7 @@ struct Robot {
     /// For collector and readers.
     done: Arc<AtomicBool>,
     devices: usize,
+    frames_per_cycle: u64,
     bring_up: Duration,
     // Dropped last: the segment, and what was changed on the machine.
     behind: wire::Behind,
@@ -149,7 +154,8 @@ impl Robot {
             observe(Event::Tick { elapsed: progress.elapsed, of: None, line });
         })
         .map_err(|error| humanoid(&error))?;
-        let Link { port, mut readers, events, timing, devices, took } = link;
+        let Link { port, mut readers, events, late, timing, devices, took } = link;
+        let frames_per_cycle = port.frames_per_cycle() as u64;
         // From here on the wire is never silent: what is prepared below takes longer than a watchdog waits.
         let lenient = ThreadSettings { strict: false, ..file.settings() };
         let idle = Idle::start(port, file.motion.period(), &lenient)?;
@@ -172,7 +178,7 @@ impl Robot {
         let before: Option<Collected> = session.restored(COUNTS_FILE)?;
         let dir = session.dir().clone();
         let teller = session.teller();
-        let rings = Rings { records, events, truth: behind.truth.take() };
+        let rings = Rings { records, events, late, mode: control.mode, truth: behind.truth.take() };
         let period_ns = file.motion.period().as_nanos() as u64;
         let measures = &mut session.header.measures;
         let collector = Collector::new(&dir, rings, measures, period_ns, &window, before, teller)?;
@@ -198,6 +204,8 @@ impl Robot {
         session.header.not_granted.extend(differences.iter().map(ToString::to_string));
         session.note("threads", &[running.granted()])?;
         session.note("wire", &behind.what)?;
+        let threads = Threads { controller: Some(running.tid()), segment: behind.segment_tid };
+        session.note(THREADS, &threads)?;
         let names: Vec<_> = devices.iter().map(|device| (&device.name, device.identity)).collect();
         session.note("devices", &names)?;
         Ok(Self {
@@ -208,6 +216,7 @@ impl Robot {
             readers,
             done,
             devices: devices.len(),
+            frames_per_cycle,
             bring_up: took,
             behind,
             _shield: shield,
@@ -240,7 +249,8 @@ impl Robot {
             std::thread::sleep(drained.saturating_sub(begun.elapsed()));
         }
         self.running.shared.end();
-        let finished = self.running.join()?;
+        // One that ends by itself has panicked: what it measured is judged all the same.
+        let finished = self.running.join();
         self.done.store(true, Ordering::Release);
         let mut reads = 0;
         for reader in self.readers {
@@ -252,6 +262,25 @@ impl Robot {
         let (collected, releases) = self.collecting.join()??;
         drop(self.behind);
         let header = &mut session.header;
+        if collected.untold_cycles > 0 {
+            header.failures.push(format!(
+                "control ended too soon after the last {} cycles: nobody can say whether their frames were lost",
+                collected.untold_cycles
+            ));
+        }
+        header.records_lost = collected.lost;
+        releases.tell(&mut header.measures);
+        header.problems.extend(releases.stood_still("the motion controller"));
+        let finished = match finished {
+            Ok(finished) => finished,
+            Err(error) => {
+                header.losses = file.losses.judge(&collected, self.frames_per_cycle);
+                let ended = format!("the motion controller ended by itself: {error}");
+                header.failures.push(ended.clone());
+                header.problems.push(ended);
+                return session.note("events", &collected.events);
+            }
+        };
         if let Some(why) = motion::why(finished.mode) {
             // A robot that stopped by itself did not do its work, however punctual its last cycles were.
             let stopped = format!("the robot stopped: {why}");
@@ -265,9 +294,7 @@ impl Robot {
             header.problems.push(format!("devices were asked down to INIT: {why}"));
         }
         header.records_lost = collected.lost.max(finished.records_lost);
-        releases.tell(&mut header.measures);
-        header.problems.extend(releases.stood_still("the motion controller"));
-        header.losses = file.losses.judge(&collected, finished.port.frames_per_cycle() as u64);
+        header.losses = file.losses.judge(&collected, self.frames_per_cycle);
         let seen = (&collected, &releases);
         header.figures = figures(file, &finished, seen, self.devices, self.bring_up, reads);
         session.note("events", &collected.events)?;

@@ -26,12 +26,20 @@ pub(super) struct Behind {
     pub not_granted: Vec<String>,
     /// In a few words.
     pub what: String,
+    /// Thread of the simulated segment.
+    pub segment_tid: Option<i32>,
 }
 
 pub(super) fn open(file: &HumanoidFile) -> Result<(Box<dyn Wire>, Behind), LabError> {
     let link = |error: control::ControlError| LabError::Humanoid(error.to_string());
-    let behind =
-        |what: String| Behind { _server: None, _pair: None, truth: None, not_granted: Vec::new(), what };
+    let behind = |what: String| Behind {
+        truth: None,
+        not_granted: Vec::new(),
+        what,
+        segment_tid: None,
+        _server: None,
+        _pair: None,
+    };
     if let WireKind::Interface { name } = &file.wire {
         let interface = Interface::open(name).map_err(link)?;
         return Ok((Box::new(interface), behind(format!("interface {name}"))));
@@ -66,9 +74,13 @@ pub(super) fn open(file: &HumanoidFile) -> Result<(Box<dyn Wire>, Behind), LabEr
     let not_granted = server.granted().map_or_else(Vec::new, |granted| {
         granted.differences.iter().map(|difference| format!("segment: {difference}")).collect()
     });
+    let segment_tid = server.tid();
     let interface = Interface::open(pair.master()).map_err(link)?;
     let what = format!("simulated, on the veth pair {} - {}", pair.master(), pair.segment());
-    Ok((Box::new(interface), Behind { _server: Some(server), _pair: Some(pair), truth, not_granted, what }))
+    Ok((
+        Box::new(interface),
+        Behind { _server: Some(server), _pair: Some(pair), truth, not_granted, what, segment_tid },
+    ))
 }
 
 fn segment_config(file: &HumanoidFile) -> SegmentConfig {

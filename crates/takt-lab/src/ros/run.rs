@@ -321,6 +321,7 @@ impl Started {
                     launched.end();
                     std::thread::sleep(POLL);
                 }
+                launched.end_rest();
                 Vec::new()
             }
         }

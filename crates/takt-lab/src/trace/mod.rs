@@ -46,6 +46,11 @@ impl LateWatch {
         if measure.column == WAKE { Some(self.lateness_ns) } else { measure.deadline_ns }
     }
 
+    /// Something else was late in this time.
+    pub(crate) fn keep(&self, from_ns: u64, to_ns: u64) {
+        self.marker.mark_job(from_ns, to_ns, to_ns.saturating_sub(from_ns));
+    }
+
     /// A release planned at `planned_ns` was late by `value_ns`, or ended so much after it.
     pub(crate) fn late(&self, planned_ns: u64, value_ns: u64) {
         self.marker.mark_job(planned_ns, planned_ns.saturating_add(value_ns), value_ns);
@@ -202,6 +207,9 @@ pub fn trace_with<R: Ran>(
     let untraced = |why: String, run: R| {
         let dir = RunDir::open(run.run_dir())?;
         dir.write_json(TRACE_FILE, &UntracedFile { untraced: &why })?;
+        if let RobotFile::Humanoid(_) = file {
+            crate::humanoid::explain_late(&dir, Err(&why))?;
+        }
         dir.seal()?;
         Ok(Traced { trace: None, untraced: Some(why), run })
     };
@@ -228,6 +236,9 @@ pub fn trace_with<R: Ran>(
         Ok(report) => report,
         Err(error) => return untraced(error.to_string(), run),
     };
+    if let RobotFile::Humanoid(_) = file {
+        crate::humanoid::explain_late(&dir, Ok(&trace))?;
+    }
     if let Some(path) = &request.perfetto {
         picture.write(path, &trace, &report)?;
     }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::Limits;
 use super::app::{AppCycle, AppLog};
@@ -15,7 +15,7 @@ const PERIOD_NS: u64 = 1_000_000;
 const OPEN_NS: u64 = 20_000_000;
 
 /// Who is to blame.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Blame {
     /// The application sent late, or its thread woke up late.

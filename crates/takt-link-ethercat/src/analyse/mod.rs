@@ -12,6 +12,7 @@
 
 mod app;
 mod blame;
+mod late;
 mod text;
 mod ways;
 
@@ -20,6 +21,7 @@ mod tests;
 
 pub use app::{AppCycle, AppLog};
 pub use blame::{Blame, Counter, Finding, Kind, Report, Spread};
+pub use late::{LateCause, LateWay, Place, Usual};
 pub use ways::{Traffic, Way};
 
 /// From when on something is told.

@@ -13,9 +13,9 @@ use super::cyclic::{Cyclic, cut};
 use super::delays::align_clocks;
 use super::error::{ControlError, Mismatch};
 use super::event::{EventKind, LinkEvent, state_name};
-use super::master::{Limits, Master};
+use super::master::{Carrier, Limits, Master};
 use super::objects;
-use super::port::{Parts, Place, Port};
+use super::port::{LateAnswer, Parts, Place, Port};
 use super::states::Cycling;
 use super::stats::{TimingReader, channel};
 use super::wire::Wire;
@@ -43,6 +43,8 @@ const SYNC0_AHEAD_NS: u64 = 100_000_000;
 const FIRST_CYCLES: u32 = 64;
 /// Events kept until somebody takes them: more than those of a whole segment that falls out of OP and comes back.
 const EVENTS: usize = 1024;
+/// Late answers kept for a reader that is slow: seconds of a wire on which every frame is late.
+const LATE: usize = 8192;
 /// Cycle of the exchange while devices go to OP: their watchdogs want data.
 const CYCLE: Duration = Duration::from_millis(1);
 
@@ -80,6 +82,8 @@ pub struct Link {
     pub readers: Vec<CacheReader>,
     /// What happens on the wire.
     pub events: Consumer<LinkEvent>,
+    /// Answers that came late, each with what is known of its way.
+    pub late: Consumer<LateAnswer>,
     /// Timing, for an [`Exporter`](super::Exporter).
     pub timing: TimingReader,
     /// The devices, in the order of the wire.
@@ -183,6 +187,7 @@ pub fn bring_up(
 
     let (publisher, readers) = cache(config, image_bytes)?;
     let (events_in, events) = ring::ring(EVENTS);
+    let (late_in, late) = ring::ring(LATE);
     let (timing_out, timing) = channel();
     let places: Vec<Place> = devices.iter().map(|found| found.place.clone()).collect();
     let mut cyclic = Cyclic::new(cut(&places, image_bytes, config.process));
@@ -204,9 +209,10 @@ pub fn bring_up(
         clock: follows.then(|| ClockLock::new(&config.clock)),
         publisher,
         events: events_in,
+        late: late_in,
         timing_out,
     });
-    let mut link = Link { port, readers, events, timing, devices, took: Duration::ZERO };
+    let mut link = Link { port, readers, events, late, timing, devices, took: Duration::ZERO };
     if let Err(error) = go_up(group, &mut link, &clocks, config, &limits, &mut report) {
         // Nobody will cycle them: they are not left behind in SAFE-OP or OP.
         let _ = link.port.shut_down(CYCLE);
@@ -335,7 +341,7 @@ fn start_sync0(
         };
         let read = Command::fprd(devices[first].address, DC_SYSTEM_TIME).receive::<u64>(device);
         let now = cycling.run(PHASE, limits, read)?;
-        let bus_ns = config.clock.cycle_ns;
+        let bus_ns = config.clock.period_ns();
         let cycle_ns = if sync0.cycle_us == 0 { bus_ns.into() } else { u64::from(sync0.cycle_us) * 1000 };
         let shift_ns = sync0.shift_us.map_or(u64::from(bus_ns / 2), |shift_us| u64::from(shift_us) * 1000);
         let grid_ns = cycle_ns.max(bus_ns.into());

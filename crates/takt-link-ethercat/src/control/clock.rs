@@ -15,8 +15,9 @@ pub struct ClockConfig {
     /// Whether the cycle follows the reference clock. True: drives that act at Sync0 want their outputs in the same phase of each
     /// cycle, and two quartzes drift through a cycle of 1 ms within seconds. Without effect where no device has a clock.
     pub follow: bool,
-    /// The cycle, nanoseconds. 1000000: 1 ms. The humanoid fills in its own.
-    pub cycle_ns: u32,
+    /// The cycle, nanoseconds; 1000000, 1 ms, when absent. The humanoid's is that of its `rate_hz`: another one given here is refused.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cycle_ns: Option<u32>,
     /// Most that a release is moved by, nanoseconds a cycle. 10000: 1 % of 1 ms, which drives' interpolation does not feel, and a
     /// hundred times what quartzes drift.
     pub most_shift_ns: u32,
@@ -24,20 +25,26 @@ pub struct ClockConfig {
 
 impl Default for ClockConfig {
     fn default() -> Self {
-        Self { follow: true, cycle_ns: 1_000_000, most_shift_ns: 10_000 }
+        Self { follow: true, cycle_ns: None, most_shift_ns: 10_000 }
     }
 }
 
 impl ClockConfig {
+    /// The cycle, nanoseconds.
+    pub fn period_ns(&self) -> u32 {
+        self.cycle_ns.unwrap_or(1_000_000)
+    }
+
     /// Refuses what cannot be meant.
     ///
     /// # Errors
     /// A sentence with the key, its value and what is accepted.
     pub fn validate(&self) -> Result<(), String> {
-        if !(50_000..=1_000_000_000).contains(&self.cycle_ns) {
-            return Err(format!("clock.cycle_ns = {}: accepted are 50000 to 1000000000", self.cycle_ns));
+        let cycle_ns = self.period_ns();
+        if !(50_000..=1_000_000_000).contains(&cycle_ns) {
+            return Err(format!("clock.cycle_ns = {cycle_ns}: accepted are 50000 to 1000000000"));
         }
-        let most = self.cycle_ns / 10;
+        let most = cycle_ns / 10;
         if !(1..=most).contains(&self.most_shift_ns) {
             return Err(format!(
                 "clock.most_shift_ns = {}: accepted are 1 to {most}, a tenth of the cycle",
@@ -133,7 +140,7 @@ pub(super) struct ClockLock {
 impl ClockLock {
     pub fn new(config: &ClockConfig) -> Self {
         Self {
-            period_ns: i64::from(config.cycle_ns),
+            period_ns: i64::from(config.period_ns()),
             most_shift_ns: config.most_shift_ns.into(),
             reference_ns: 0,
             local_ns: 0,

@@ -1,15 +1,16 @@
 //! The frames of a cycle: what goes out together, and what came back of it.
 //!
 //! Process data, the status of all devices and the status of one share a frame as long as they fit. The frames of a cycle have a
-//! source address of their own, which tells them from the master's, and carry the cycle's number (its low 8 bits) in every
-//! datagram's index, so that an answer says which cycle it belongs to.
+//! source address of their own, which tells them from the master's, and say which cycle they belong to: its low 8 bits are every
+//! datagram's index, and the low 32 are the data of a last datagram without effect (NOP, ETG.1000.4 section 5.4), which devices pass
+//! on as it is. Indices alone would take an answer that is 256 cycles late for a new one.
 
 use std::ops::Range;
 
 use super::config::ProcessCommands;
 use super::flights::{Arrival, Flights};
 use super::port::Place;
-use crate::frame::{self, FrameBuilder, MOST_DATA, command};
+use crate::frame::{self, DATAGRAM_OVERHEAD, FrameBuilder, MOST_DATA, command};
 
 /// Source address of cyclic frames. The master's own have `10:10:10:10:10:10`.
 const SOURCE: [u8; 6] = [0x10, 0x10, 0x10, 0x10, 0x10, 0x20];
@@ -18,6 +19,31 @@ const SOURCE: [u8; 6] = [0x10, 0x10, 0x10, 0x10, 0x10, 0x20];
 const AL_STATUS: u16 = 0x0130;
 /// System time of a distributed clock.
 const DC_SYSTEM_TIME: u16 = 0x0910;
+
+/// The datagram with the cycle's number.
+const MARK: usize = DATAGRAM_OVERHEAD + size_of::<u32>();
+/// Most process data of a frame.
+const MOST_PIECE: usize = MOST_DATA - MARK;
+
+/// Adds the cycle's number, for which [`MARK`] bytes are left.
+fn marked(frame: &mut FrameBuilder, cycle: u64) -> &[u8] {
+    if let Some(data) = frame.push(command::NOP, cycle as u8, 0, size_of::<u32>()) {
+        data.copy_from_slice(&(cycle as u32).to_le_bytes());
+    }
+    frame.finish()
+}
+
+/// The low 32 bits of the number of a frame's cycle; `None` where its datagrams do not say, or contradict each other.
+fn mark(bytes: &[u8]) -> Option<u32> {
+    let mut first = None;
+    for datagram in frame::datagrams(bytes) {
+        let index = *first.get_or_insert(datagram.index);
+        if let (command::NOP, &[a, b, c, d]) = (datagram.command, datagram.data) {
+            return (a == index && a == datagram.index).then(|| u32::from_le_bytes([a, b, c, d]));
+        }
+    }
+    None
+}
 
 /// Whether a frame is one of a cycle that has come back.
 pub(super) fn is_cyclic(frame: &[u8]) -> bool {
@@ -35,6 +61,8 @@ pub(super) struct Piece {
     /// The newest cycle that was answered, and its working counter.
     pub newest: u64,
     pub counter: u16,
+    /// That answer came since the cycle was sent: what it says has not been judged before.
+    pub came: bool,
     /// Which of the cycle's frames it is in.
     frame: u8,
 }
@@ -48,8 +76,8 @@ pub(super) fn cut(places: &[Place], image_bytes: usize, commands: ProcessCommand
     };
     let mut pieces = Vec::new();
     for (command, part) in parts {
-        for start in part.clone().step_by(MOST_DATA) {
-            let range = start..(start + MOST_DATA).min(part.end);
+        for start in part.clone().step_by(MOST_PIECE) {
+            let range = start..(start + MOST_PIECE).min(part.end);
             let expected = places.iter().map(|place| counts(*command, place, &range)).sum();
             pieces.push(Piece {
                 command: *command,
@@ -58,6 +86,7 @@ pub(super) fn cut(places: &[Place], image_bytes: usize, commands: ProcessCommand
                 heard: None,
                 newest: 0,
                 counter: 0,
+                came: false,
                 frame: 0,
             });
         }
@@ -168,6 +197,21 @@ impl Cyclic {
         self.pieces.iter().fold(0, |sum, piece| sum.saturating_add(piece.counter))
     }
 
+    /// Whether an answer that came since the cycle was sent has another working counter than expected.
+    pub fn counter_wrong(&self) -> bool {
+        self.pieces.iter().any(|piece| piece.came && piece.counter != piece.expected)
+    }
+
+    /// Whether the newest answers have.
+    pub fn stands_wrong(&self) -> bool {
+        self.pieces.iter().any(|piece| piece.newest > 0 && piece.counter != piece.expected)
+    }
+
+    /// When the frames of the cycle `ago` cycles before this one were sent.
+    pub fn sent_ns(&self, ago: u64) -> Option<u64> {
+        self.flights.sent_ns(self.cycle.checked_sub(ago)?)
+    }
+
     /// Nothing that was sent before this cycle counts any more.
     pub fn settle(&mut self) {
         self.flights.settle(self.cycle);
@@ -186,21 +230,21 @@ impl Cyclic {
         self.cycle += 1;
         (self.status, self.device, self.under_way, self.waited_for) = (None, None, 0, 0);
         let Self { frame, cycle, .. } = self;
-        let index = &(*cycle as u8);
+        let (cycle, index) = (*cycle, *cycle as u8);
         frame.clear();
         let mut with_data = false;
         for piece in &mut self.pieces {
-            piece.heard = None;
+            (piece.heard, piece.came) = (None, false);
             let (start, length) = (piece.range.start, piece.range.len());
-            if !frame.fits(length) {
-                send(frame.finish());
+            if !frame.fits(length + MARK) {
+                send(marked(frame, cycle));
                 self.under_way += 1;
                 self.waited_for += 1;
                 frame.clear();
             }
             with_data = true;
             piece.frame = self.waited_for as u8;
-            if let Some(data) = frame.push(piece.command, *index, start as u32, length)
+            if let Some(data) = frame.push(piece.command, index, start as u32, length)
                 && let Some(bytes) = image.get(piece.range.clone())
             {
                 data.copy_from_slice(bytes);
@@ -213,19 +257,19 @@ impl Cyclic {
             (command::FPRD, frame::address(one.unwrap_or(0), AL_STATUS), 6, one.is_some()),
         ];
         for (command, address, length, _) in asked.into_iter().filter(|asked| asked.3) {
-            if !frame.fits(length) {
-                send(frame.finish());
+            if !frame.fits(length + MARK) {
+                send(marked(frame, cycle));
                 self.under_way += 1;
                 self.waited_for += usize::from(with_data);
                 with_data = false;
                 frame.clear();
             }
-            if let Some(data) = frame.push(command, *index, address, length) {
+            if let Some(data) = frame.push(command, index, address, length) {
                 data.fill(0);
             }
         }
         if !frame.is_empty() {
-            send(frame.finish());
+            send(marked(frame, cycle));
             self.under_way += 1;
             self.waited_for += usize::from(with_data);
         }
@@ -234,8 +278,8 @@ impl Cyclic {
 
     /// Takes a frame for which [`is_cyclic`] holds; inputs go to `inputs`, which begins where the image does.
     pub fn take(&mut self, bytes: &[u8], mut inputs: impl FnMut(Range<usize>, &[u8])) -> Came {
-        let Some(first) = frame::datagrams(bytes).next() else { return Came::Broken };
-        let age = (self.cycle as u8).wrapping_sub(first.index);
+        let Some(mark) = mark(bytes) else { return Came::Broken };
+        let age = (self.cycle as u32).wrapping_sub(mark);
         let Some(cycle) = self.cycle.checked_sub(age.into()).filter(|&cycle| cycle > 0) else {
             return Came::Broken;
         };
@@ -263,6 +307,7 @@ impl Cyclic {
                     // A late answer is better than the one before it, and no better than a newer one.
                     if cycle > piece.newest {
                         piece.newest = cycle;
+                        piece.came = true;
                         piece.counter = datagram.working_counter;
                         if piece.command != command::LWR {
                             inputs(piece.range.clone(), datagram.data);
@@ -346,7 +391,7 @@ mod tests {
             assert_eq!((frames.len(), cyclic.waited_for), (1, 1), "{commands:?}");
             assert_eq!(cyclic.expected(), if commands == ProcessCommands::Lrw { 177 } else { 118 });
             let datagrams = frame::datagrams(&frames[0]).count();
-            assert_eq!(datagrams, if commands == ProcessCommands::Lrw { 3 } else { 4 });
+            assert_eq!(datagrams, if commands == ProcessCommands::Lrw { 4 } else { 5 });
             let mut inputs = 0;
             assert_eq!(cyclic.take(&frames[0], |_, data| inputs += data.len()), Came::Current);
             assert_eq!((cyclic.missing(), cyclic.waited_for), (0, 0));
@@ -356,9 +401,9 @@ mod tests {
 
     #[test]
     fn a_full_frame_of_process_data_leaves_the_status_to_another() {
-        let image = vec![1; 2 * MOST_DATA];
-        let mut cyclic =
-            Cyclic::new(cut(&places(2, MOST_DATA / 2, MOST_DATA / 2), image.len(), ProcessCommands::Lrw));
+        let image = vec![1; 2 * MOST_PIECE];
+        let places = places(2, MOST_PIECE / 2, MOST_PIECE / 2);
+        let mut cyclic = Cyclic::new(cut(&places, image.len(), ProcessCommands::Lrw));
         let frames = sent(&mut cyclic, &image, None);
         assert_eq!((frames.len(), cyclic.under_way, cyclic.waited_for), (3, 3, 2));
         assert!(frames.iter().all(|frame| frame.len() <= frame::MOST_FRAME));
@@ -393,6 +438,55 @@ mod tests {
         assert!(!is_cyclic(&[0x10; 60]) && is_cyclic(&new[0]));
         new[0][6] |= 2;
         assert!(is_cyclic(&new[0]));
+    }
+
+    #[test]
+    fn an_answer_that_is_256_cycles_late_is_not_new() {
+        let mut cyclic = Cyclic::new(cut(&places(1, 4, 4), 8, ProcessCommands::Lrw));
+        let old = sent(&mut cyclic, &[0; 8], None);
+        for beyond in [256, 512, 65_536] {
+            while cyclic.cycle < 1 + beyond {
+                cyclic.launch(0, &[0; 8], false, None, |_| {});
+            }
+            assert_eq!(cyclic.take(&old[0], |_, _| panic!("of {beyond} cycles ago")), Came::AfterLost);
+            assert_eq!(cyclic.missing(), 1);
+        }
+        // Frames that do not say which cycle they are of, or contradict themselves.
+        let now = sent(&mut cyclic, &[0; 8], None).remove(0);
+        let mark_at = now.windows(4).rposition(|four| four == (cyclic.cycle as u32).to_le_bytes()).unwrap();
+        for (at, flip) in [(mark_at, 1), (mark_at - 10, command::LRW), (FRAME_HEADERS_INDEX, 1)] {
+            let mut changed = now.clone();
+            changed[at] ^= flip;
+            assert_eq!(cyclic.take(&changed, |_, _| panic!("taken")), Came::Broken);
+        }
+        assert_eq!(cyclic.take(&now, |_, _| {}), Came::Current);
+    }
+
+    /// Where the first datagram's index lies.
+    const FRAME_HEADERS_INDEX: usize = frame::FRAME_HEADERS + 1;
+
+    #[test]
+    fn a_wrong_counter_is_told_once() {
+        let places = places(2, MOST_PIECE / 2, MOST_PIECE / 2);
+        let mut cyclic = Cyclic::new(cut(&places, 2 * MOST_PIECE, ProcessCommands::Lrw));
+        let image = vec![0; 2 * MOST_PIECE];
+        let answer = |mut frame: Vec<u8>, counter: u16| {
+            let at = frame::FRAME_HEADERS + 10 + MOST_PIECE;
+            frame[at..at + 2].copy_from_slice(&counter.to_le_bytes());
+            frame
+        };
+        let right: Vec<u16> = cyclic.pieces.iter().map(|piece| piece.expected).collect();
+        // Both answer, the second wrongly; then the second is missing; then it answers rightly.
+        for (second, told, stands) in
+            [(Some(0), true, true), (None, false, true), (Some(right[1]), false, false)]
+        {
+            let frames = sent(&mut cyclic, &image, None);
+            let _ = cyclic.take(&answer(frames[0].clone(), right[0]), |_, _| {});
+            if let Some(counter) = second {
+                let _ = cyclic.take(&answer(frames[1].clone(), counter), |_, _| {});
+            }
+            assert_eq!((cyclic.counter_wrong(), cyclic.stands_wrong()), (told, stands), "{second:?}");
+        }
     }
 
     proptest! {

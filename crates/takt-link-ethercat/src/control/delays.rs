@@ -6,7 +6,7 @@
 use ethercrab::Command;
 
 use super::error::ControlError;
-use super::master::{Limits, Master};
+use super::master::{Carrier, Limits, Master};
 
 const DL_STATUS: u16 = 0x0110;
 const DC_RECEIVE: u16 = 0x0900;

@@ -142,9 +142,12 @@ impl Master {
         }
     }
 
-    /// Takes frames that have come back until `enough` says so or none is there; `enough` is given the cyclic ones. The
-    /// master's own go to its requests. True if one came.
-    pub fn receive(&mut self, mut enough: impl FnMut(&[u8]) -> bool) -> bool {
+    /// Takes frames that have come back until `enough` says so or none is there; `enough` is given the cyclic ones, and what tells
+    /// when they came to this host, as far as the wire knows, and the time now. The master's own go to its requests. True if one came.
+    pub fn receive(
+        &mut self,
+        mut enough: impl FnMut(&[u8], &dyn Fn() -> (Option<u64>, u64)) -> bool,
+    ) -> bool {
         let mut came = false;
         for _ in 0..MOST_TAKEN {
             let length = match self.wire.receive(&mut self.buffer[..]) {
@@ -162,7 +165,7 @@ impl Master {
                     continue;
                 }
                 came = true;
-                if enough(frame) {
+                if enough(frame, &|| (self.wire.arrived_ns(), self.wire.now_ns())) {
                     break;
                 }
                 continue;
@@ -194,16 +197,6 @@ impl Master {
     pub fn sleep_until(&mut self, at_ns: u64) {
         self.wire.sleep_until(at_ns);
     }
-
-    /// Runs a request of the bring-up to its end, by `deadline_ns` and without silences beyond `silence`.
-    pub fn run<T>(
-        &mut self,
-        phase: &'static str,
-        limits: &Limits,
-        future: impl Future<Output = Result<T, Error>>,
-    ) -> Result<T, ControlError> {
-        run(self, phase, limits, future)
-    }
 }
 
 /// What carries the frames of a request while it runs.
@@ -211,11 +204,56 @@ pub(super) trait Carrier {
     /// The time that deadlines are told in.
     fn now_ns(&self) -> u64;
     /// Hands queued frames to the wire.
-    fn send(&mut self);
+    fn send_queued(&mut self);
     /// Takes what has come back; true if anything had.
-    fn receive(&mut self) -> bool;
+    fn take_answers(&mut self) -> bool;
     /// Waits until something may have come, or `deadline_ns`; earlier where there is something else to do.
     fn wait(&mut self, deadline_ns: u64);
+
+    /// Runs a request of the master to its end, within `limits`.
+    fn run<T>(
+        &mut self,
+        phase: &'static str,
+        limits: &Limits,
+        future: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, ControlError> {
+        // On the heap: the master's futures carry its device tables.
+        let mut future = Box::pin(future);
+        let mut context = Context::from_waker(Waker::noop());
+        let silence_ns = limits.silence.as_nanos() as u64;
+        let mut heard_ns = self.now_ns();
+        loop {
+            // The master adds up lengths from EEPROMs unchecked: absurd ones overflow. Nothing of it is used afterwards.
+            let polled = catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(&mut context)));
+            let failed = |message: String| ControlError::Master { phase, message };
+            match polled {
+                Ok(Poll::Ready(outcome)) => return outcome.map_err(|error| failed(error.to_string())),
+                Ok(Poll::Pending) => {}
+                Err(_) => {
+                    return Err(failed(
+                        "it panicked over what a device says of itself; check the devices' EEPROMs"
+                            .to_owned(),
+                    ));
+                }
+            }
+            self.send_queued();
+            let mut came = self.take_answers();
+            let mut now_ns = self.now_ns();
+            if !came {
+                self.wait((heard_ns + silence_ns).min(limits.deadline_ns));
+                came = self.take_answers();
+                now_ns = self.now_ns();
+            }
+            if came {
+                heard_ns = now_ns;
+            } else if now_ns >= heard_ns + silence_ns {
+                return Err(ControlError::Silent { phase, waited: limits.silence });
+            }
+            if now_ns >= limits.deadline_ns {
+                return Err(ControlError::TooLong { phase, allowed: limits.allowed, detail: String::new() });
+            }
+        }
+    }
 }
 
 impl Carrier for Master {
@@ -223,60 +261,16 @@ impl Carrier for Master {
         self.wire.now_ns()
     }
 
-    fn send(&mut self) {
+    fn send_queued(&mut self) {
         self.send_all();
     }
 
-    fn receive(&mut self) -> bool {
-        Master::receive(self, |_| false)
+    fn take_answers(&mut self) -> bool {
+        Master::receive(self, |_, _| false)
     }
 
     fn wait(&mut self, deadline_ns: u64) {
         self.wire.wait(deadline_ns);
-    }
-}
-
-/// Runs a request of the master to its end over `carrier`, within `limits`.
-pub(super) fn run<T>(
-    carrier: &mut impl Carrier,
-    phase: &'static str,
-    limits: &Limits,
-    future: impl Future<Output = Result<T, Error>>,
-) -> Result<T, ControlError> {
-    // On the heap: the master's futures carry its device tables.
-    let mut future = Box::pin(future);
-    let mut context = Context::from_waker(Waker::noop());
-    let silence_ns = limits.silence.as_nanos() as u64;
-    let mut heard_ns = carrier.now_ns();
-    loop {
-        // The master adds up lengths from EEPROMs unchecked: absurd ones overflow. Nothing of it is used afterwards.
-        let polled = catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(&mut context)));
-        let failed = |message: String| ControlError::Master { phase, message };
-        match polled {
-            Ok(Poll::Ready(outcome)) => return outcome.map_err(|error| failed(error.to_string())),
-            Ok(Poll::Pending) => {}
-            Err(_) => {
-                return Err(failed(
-                    "it panicked over what a device says of itself; check the devices' EEPROMs".to_owned(),
-                ));
-            }
-        }
-        carrier.send();
-        let mut came = carrier.receive();
-        let mut now_ns = carrier.now_ns();
-        if !came {
-            carrier.wait((heard_ns + silence_ns).min(limits.deadline_ns));
-            came = carrier.receive();
-            now_ns = carrier.now_ns();
-        }
-        if came {
-            heard_ns = now_ns;
-        } else if now_ns >= heard_ns + silence_ns {
-            return Err(ControlError::Silent { phase, waited: limits.silence });
-        }
-        if now_ns >= limits.deadline_ns {
-            return Err(ControlError::TooLong { phase, allowed: limits.allowed, detail: String::new() });
-        }
     }
 }
 

@@ -3,7 +3,7 @@
 use super::bring_up::{Found, MOST_IMAGE};
 use super::config::{ControlConfig, Identity, MOST_DEVICES, ObjectWrite};
 use super::error::ControlError;
-use super::master::{Limits, Master};
+use super::master::{Carrier, Limits, Master};
 use super::port::Place;
 use super::sdo;
 use super::wire::Wire;

@@ -44,6 +44,9 @@ pub struct Exchanged {
     pub working_counter: u16,
     /// What it must be.
     pub expected_counter: u16,
+    /// Whether an answer that this exchange took tells of a device that did not take part. An older one that does may still be the newest
+    /// there is (`working_counter`); it has been told before.
+    pub counter_wrong: bool,
     /// Whether every device that was brought up answers and is in OP. Holds its last value when the frame was lost.
     pub all_op: bool,
     /// Devices that answered the status request last.
@@ -71,7 +74,7 @@ impl Exchanged {
 
     /// Whether a frame came, on time or late, that tells of a device that did not take part.
     pub fn incomplete(&self) -> bool {
-        self.answered && (self.working_counter != self.expected_counter || !self.all_op)
+        self.answered && (self.counter_wrong || !self.all_op)
     }
 }
 
@@ -128,6 +131,24 @@ impl Strays {
     }
 }
 
+/// A frame of process data whose answer came after the exchange that waited for it; of every 64th cycle one that came in time, too, to
+/// know what is usual.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+pub struct LateAnswer {
+    /// When its cycle's frames were about to be handed to the wire: [`Exchanged::sent_at_ns`] of that exchange.
+    pub sent_ns: u64,
+    /// Cycles by which it came late; 0: in time.
+    pub cycles: u8,
+    /// The index that its datagrams carry: the low 8 bits of its cycle's number.
+    pub index: u8,
+    /// When it came to this host, as far as the wire can say.
+    pub arrived_ns: Option<u64>,
+    /// When it was taken.
+    pub taken_ns: u64,
+}
+
+/// Cycles from one whose answers in time are told to the next: the question for the kernel's stamp is a system call.
+const SAMPLE_CYCLES: u64 = 64;
 /// Lost exchanges in a row that make the link count as lost.
 const LINK_LOST_AFTER: u32 = 3;
 /// Most by which the grace for a frame grows with our own lateness: more than this, and control is late itself.
@@ -156,6 +177,7 @@ pub struct Port {
     input_bytes: usize,
     publisher: Publisher,
     events: Producer<LinkEvent>,
+    late: Producer<LateAnswer>,
     timing: Timing,
     timing_out: TimingWriter,
     watch: Watch,
@@ -191,6 +213,7 @@ pub(super) struct Parts {
     pub clock: Option<ClockLock>,
     pub publisher: Publisher,
     pub events: Producer<LinkEvent>,
+    pub late: Producer<LateAnswer>,
     pub timing_out: TimingWriter,
 }
 
@@ -208,6 +231,7 @@ impl Port {
             clock,
             publisher,
             events,
+            late,
             timing_out,
         } = parts;
         let mut current = Snapshot::empty(image_bytes);
@@ -239,6 +263,7 @@ impl Port {
             next: vec![0; image_bytes],
             publisher,
             events,
+            late,
             timing: Timing::default(),
             timing_out,
             watch,
@@ -318,6 +343,8 @@ impl Port {
             ExchangeMode::Waiting => {
                 between_ns = self.master.now_ns();
                 let lost = self.launch(between_ns);
+                // Nothing comes back before somebody has carried it: the first look is after the wait, and not before it.
+                self.master.wait(between_ns + self.wait_ns);
                 let late = self.collect(between_ns + self.wait_ns);
                 result = self.judge(begun_ns, late);
                 result.lost = lost;
@@ -413,10 +440,10 @@ impl Port {
 
     /// Takes what is there of answers; whether anything was, and how many frames of process data came late.
     pub(super) fn receive(&mut self) -> (bool, u32) {
-        let Self { cyclic, current, next, totals, input_bytes, master, .. } = self;
+        let Self { cyclic, current, next, totals, input_bytes, master, late: told, .. } = self;
         let mut late = 0;
         let came = {
-            master.receive(|frame| {
+            master.receive(|frame, times| {
                 let came = cyclic.take(frame, |range, data| {
                     // Inputs lie first. Those of devices that did not take part come back as they were sent: as before.
                     let length = range.end.min(*input_bytes).saturating_sub(range.start);
@@ -425,6 +452,21 @@ impl Port {
                         next[range.start..range.start + length].copy_from_slice(data);
                     }
                 });
+                let ago = match came {
+                    Came::Late(ago) => Some(ago),
+                    Came::Current if cyclic.cycle.is_multiple_of(SAMPLE_CYCLES) => Some(0),
+                    _ => None,
+                };
+                if let Some(ago) = ago {
+                    let (arrived_ns, taken_ns) = times();
+                    told.push(LateAnswer {
+                        sent_ns: cyclic.sent_ns(ago).unwrap_or(0),
+                        cycles: ago.min(u8::MAX.into()) as u8,
+                        index: cyclic.cycle.wrapping_sub(ago) as u8,
+                        arrived_ns,
+                        taken_ns,
+                    });
+                }
                 match came {
                     Came::Late(_) => late += 1,
                     Came::Twice => totals.strays.twice += 1,
@@ -475,6 +517,7 @@ impl Port {
         let heard = self.cyclic.pieces.iter().any(|piece| piece.heard.is_some());
         let answered = heard || late > 0;
         let counter = if answered { self.cyclic.newest_counter() } else { 0 };
+        let counter_wrong = answered && self.cyclic.counter_wrong();
         self.totals.stale_cycles += u64::from(!fresh);
         let Carried { send_errors, last_errno, .. } = self.master.carried;
         self.totals.send_errors = send_errors;
@@ -487,8 +530,8 @@ impl Port {
         self.watch.send_errors = send_errors;
         if answered {
             let expected = self.current.expected_counter;
-            let wrong = counter != expected;
-            self.totals.working_counter_errors += u64::from(wrong);
+            let wrong = self.cyclic.stands_wrong();
+            self.totals.working_counter_errors += u64::from(counter_wrong);
             if wrong && !self.watch.counter_wrong {
                 self.tell(EventKind::WorkingCounter { expected, got: counter });
             } else if !wrong && self.watch.counter_wrong {
@@ -527,6 +570,7 @@ impl Port {
             answered,
             stale,
             working_counter: counter,
+            counter_wrong,
             all_op: self.watch.all_op,
             devices: self.watch.devices,
             ..Exchanged::default()

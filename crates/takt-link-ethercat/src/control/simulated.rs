@@ -40,6 +40,8 @@ struct Simulated<D> {
     /// When a frame comes back, its number, its bytes.
     under_way: Vec<(u64, u64, Vec<u8>)>,
     sent: u64,
+    /// When the answer taken last came.
+    arrived_ns: Option<u64>,
 }
 
 /// `segment` behind a wire in `time`. `delay_ns` says for each frame, numbered from 0, how long it takes to come back; `None` for
@@ -49,7 +51,14 @@ pub fn in_simulated_time(
     time: SimulatedTime,
     delay_ns: impl FnMut(u64) -> Option<u64> + Send + 'static,
 ) -> Box<dyn Wire> {
-    Box::new(Simulated { segment, time, delay: delay_ns, under_way: Vec::with_capacity(QUEUE), sent: 0 })
+    Box::new(Simulated {
+        segment,
+        time,
+        delay: delay_ns,
+        under_way: Vec::with_capacity(QUEUE),
+        sent: 0,
+        arrived_ns: None,
+    })
 }
 
 impl<D: FnMut(u64) -> Option<u64> + Send> Wire for Simulated<D> {
@@ -66,6 +75,7 @@ impl<D: FnMut(u64) -> Option<u64> + Send> Wire for Simulated<D> {
             && let Some(way_ns) = way_ns
             && self.under_way.len() < QUEUE
         {
+            self.segment.passed(&bytes, now_ns, now_ns.saturating_add(delay_ns));
             let due_ns = now_ns.saturating_add(way_ns).saturating_add(delay_ns);
             (0..copies).for_each(|_| self.under_way.push((due_ns, number, bytes.clone())));
         }
@@ -76,7 +86,8 @@ impl<D: FnMut(u64) -> Option<u64> + Send> Wire for Simulated<D> {
         let now_ns = self.time.now_ns();
         let next = (0..self.under_way.len()).min_by_key(|&at| (self.under_way[at].0, self.under_way[at].1));
         let Some(at) = next.filter(|&at| self.under_way[at].0 <= now_ns) else { return Ok(None) };
-        let (_, _, bytes) = self.under_way.remove(at);
+        let (due_ns, _, bytes) = self.under_way.remove(at);
+        self.arrived_ns = Some(due_ns);
         let length = bytes.len().min(buffer.len());
         buffer[..length].copy_from_slice(&bytes[..length]);
         Ok(Some(length))
@@ -85,6 +96,10 @@ impl<D: FnMut(u64) -> Option<u64> + Send> Wire for Simulated<D> {
     fn wait(&mut self, deadline_ns: u64) {
         let due_ns = self.under_way.iter().map(|frame| frame.0).min().unwrap_or(u64::MAX);
         self.time.go_to(deadline_ns.min(due_ns));
+    }
+
+    fn arrived_ns(&self) -> Option<u64> {
+        self.arrived_ns
     }
 
     fn now_ns(&self) -> u64 {

@@ -3,11 +3,10 @@
 use std::time::Duration;
 
 use ethercrab::Command;
-use ethercrab::error::Error;
 
 use super::error::ControlError;
 use super::event::state_name;
-use super::master::{Carrier, Limits, run};
+use super::master::{Carrier, Limits};
 use super::port::{Exchanged, Port};
 
 const AL_CONTROL: u16 = 0x0120;
@@ -50,16 +49,6 @@ impl<'a> Cycling<'a> {
         self.cycle();
         self.last
     }
-
-    /// Runs a request of the master.
-    pub fn run<T>(
-        &mut self,
-        phase: &'static str,
-        limits: &Limits,
-        future: impl Future<Output = Result<T, Error>>,
-    ) -> Result<T, ControlError> {
-        run(self, phase, limits, future)
-    }
 }
 
 impl Carrier for Cycling<'_> {
@@ -67,12 +56,12 @@ impl Carrier for Cycling<'_> {
         self.port.now_ns()
     }
 
-    fn send(&mut self) {
+    fn send_queued(&mut self) {
         self.cycle();
         self.port.master().send_all();
     }
 
-    fn receive(&mut self) -> bool {
+    fn take_answers(&mut self) -> bool {
         // Late frames of the cycle are counted where they are taken.
         self.port.receive().0
     }

@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 
-use takt_rt::clock::monotonic_ns;
+use takt_rt::clock::{monotonic_ns, realtime_ns};
 use takt_rt::net;
 
 use super::error::ControlError;
@@ -32,6 +32,12 @@ pub trait Wire: Send {
 
     /// Waits until a frame may have come, or `deadline_ns` of CLOCK_MONOTONIC has passed.
     fn wait(&mut self, deadline_ns: u64);
+
+    /// When the frame that was received last came to this host, in the time of [`now_ns`](Self::now_ns): asked for late ones alone.
+    /// `None` where nobody knows.
+    fn arrived_ns(&self) -> Option<u64> {
+        None
+    }
 
     /// The time that deadlines and cycles are told in: CLOCK_MONOTONIC, but for a simulation in a time of its own.
     fn now_ns(&self) -> u64 {
@@ -90,6 +96,8 @@ impl Interface {
                 size_of::<libc::c_int>() as libc::socklen_t,
             );
         }
+        // From now on the kernel stamps what comes: the first question for a stamp has no answer, and switches them on.
+        let _ = last_stamp_ns(&socket);
         // Of the socket, not of /sys, which may show another network namespace.
         let up = net::interface(name).map_or(true, |interface| interface.is_up());
         if !up {
@@ -106,6 +114,17 @@ impl Interface {
 
 /// `PACKET_IGNORE_OUTGOING` of linux/if_packet.h.
 const PACKET_IGNORE_OUTGOING: libc::c_int = 23;
+
+/// When the kernel got the frame that was received from `socket` last, CLOCK_REALTIME; `None` before the first.
+fn last_stamp_ns(socket: &OwnedFd) -> Option<u64> {
+    // Of 64 bits on every architecture: SIOCGSTAMPNS_NEW of linux/sockios.h, _IOR(0x89, 0x07, long long[2]).
+    let request = libc::_IOR::<[i64; 2]>(0x89, 0x07);
+    let mut stamp = [0_i64; 2];
+    // SAFETY: the kernel writes two 64-bit numbers.
+    let outcome = unsafe { libc::ioctl(socket.as_raw_fd(), request as _, stamp.as_mut_ptr()) };
+    let [s, ns] = stamp.map(|part| u64::try_from(part).ok());
+    (outcome == 0).then_some(s?.checked_mul(1_000_000_000)?.checked_add(ns?)?).filter(|&ns| ns > 0)
+}
 
 /// Names of the interfaces that there are.
 fn present() -> String {
@@ -136,6 +155,13 @@ impl Wire for Interface {
         }
     }
 
+    fn arrived_ns(&self) -> Option<u64> {
+        let stamp_ns = last_stamp_ns(&self.socket)?;
+        // Both clocks now: the stamp is moments old.
+        let ahead_ns = realtime_ns().checked_sub(stamp_ns)?;
+        monotonic_ns().checked_sub(ahead_ns)
+    }
+
     fn wait(&mut self, deadline_ns: u64) {
         let left = deadline_ns.saturating_sub(monotonic_ns());
         let timeout =
@@ -155,6 +181,8 @@ pub struct InProcess<F> {
     places: Box<[Answer]>,
     /// Frames sent, to hand out answers in their order.
     sent: u64,
+    /// When the answer taken last came.
+    arrived_ns: Option<u64>,
 }
 
 /// What a segment does with a frame that comes back: how often it comes, and how much later.
@@ -181,7 +209,7 @@ impl<F: FnMut(&mut [u8], u64) -> Option<Back> + Send> InProcess<F> {
     /// it does not come back.
     pub fn new(answer: F) -> Self {
         let empty = || Answer { due: None, length: 0, bytes: [0; MOST_FRAME_BYTES] };
-        Self { answer, places: (0..QUEUE).map(|_| empty()).collect(), sent: 0 }
+        Self { answer, places: (0..QUEUE).map(|_| empty()).collect(), sent: 0, arrived_ns: None }
     }
 
     fn next_due(&self) -> Option<(u64, u64)> {
@@ -192,12 +220,19 @@ impl<F: FnMut(&mut [u8], u64) -> Option<Back> + Send> InProcess<F> {
 /// A simulated segment in the same process.
 pub fn in_process(mut segment: Segment) -> Box<dyn Wire> {
     Box::new(InProcess::new(move |frame, now_ns| match segment.process(frame, now_ns) {
-        Outcome::Return { copies, delay_ns } => Some(Back { copies, delay_ns }),
+        Outcome::Return { copies, delay_ns } => {
+            segment.passed(frame, now_ns, now_ns.saturating_add(delay_ns));
+            Some(Back { copies, delay_ns })
+        }
         _ => None,
     }))
 }
 
 impl<F: FnMut(&mut [u8], u64) -> Option<Back> + Send> Wire for InProcess<F> {
+    fn arrived_ns(&self) -> Option<u64> {
+        self.arrived_ns
+    }
+
     fn send(&mut self, frame: &[u8]) -> io::Result<()> {
         if frame.len() > MOST_FRAME_BYTES {
             return Err(io::Error::from_raw_os_error(libc::EMSGSIZE));
@@ -223,7 +258,7 @@ impl<F: FnMut(&mut [u8], u64) -> Option<Back> + Send> Wire for InProcess<F> {
         let Some(place) = self.places.iter_mut().find(|place| due.is_some() && place.due == due) else {
             return Ok(None);
         };
-        place.due = None;
+        self.arrived_ns = place.due.take().map(|(due_ns, _)| due_ns);
         let length = place.length.min(buffer.len());
         buffer[..length].copy_from_slice(&place.bytes[..length]);
         Ok(Some(length))

@@ -18,6 +18,7 @@ use super::wire::{
     self, Access, Addressing, Command, DATAGRAM_HEADER, DATAGRAM_OVERHEAD, FIRST_DATAGRAM, MAX_FRAME,
     Malformed, u16_at, u32_at,
 };
+use crate::frame;
 
 /// What becomes of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -154,6 +155,22 @@ impl Segment {
     /// The devices as they are now.
     pub fn devices(&self) -> impl Iterator<Item = DeviceView> {
         self.devices.iter().map(view)
+    }
+
+    /// Keeps when `frame`, which has been processed, came to the segment and left it, for those who read the truth.
+    pub fn passed(&mut self, frame: &[u8], at_ns: u64, left_ns: u64) {
+        if !self.log.is_open() {
+            return;
+        }
+        let mut datagrams = frame::datagrams(frame);
+        let Some(first) = datagrams.next() else { return };
+        let index = first.index;
+        if std::iter::once(first)
+            .chain(datagrams)
+            .any(|datagram| frame::command::is_logical(datagram.command))
+        {
+            self.log.push(Truth::Passed { index, at_ns, left_ns });
+        }
     }
 
     /// Executes one Ethernet frame in place, at `now_ns` of a clock that never goes back.

@@ -27,6 +27,15 @@ pub enum Truth {
         /// When the micro-controller took it.
         at_ns: u64,
     },
+    /// A frame with process data has been through the devices.
+    Passed {
+        /// The index of its first datagram, the master's own mark.
+        index: u8,
+        /// When it came to the segment.
+        at_ns: u64,
+        /// When it left.
+        left_ns: u64,
+    },
 }
 
 /// Where facts go; nowhere until somebody asks for them.
@@ -39,6 +48,10 @@ impl Log {
         let (producer, consumer) = ring(capacity);
         self.0 = Some(producer);
         consumer
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        self.0.is_some()
     }
 
     pub(super) fn push(&mut self, truth: Truth) {

@@ -226,6 +226,11 @@ impl Server {
         (self.shared.send_errors.load(Ordering::Relaxed), self.shared.receive_errors.load(Ordering::Relaxed))
     }
 
+    /// Id of the thread.
+    pub fn tid(&self) -> Option<i32> {
+        self.thread.as_ref().map(Handle::tid)
+    }
+
     /// What the thread was granted.
     pub fn granted(&self) -> Option<&takt_rt::settings::Granted> {
         self.thread.as_ref().map(Handle::granted)
@@ -278,6 +283,7 @@ fn carry(shared: &Shared, socket: &RawSocket, mut segment: Segment) -> Segment {
         let now_ns = clock::monotonic_ns();
         let frame = &mut buffer[..length];
         if let Outcome::Return { copies, delay_ns } = segment.process(frame, now_ns) {
+            let left_ns = clock::monotonic_ns().saturating_add(delay_ns);
             for _ in 0..copies {
                 if delay_ns > 0 {
                     late.keep(frame, now_ns.saturating_add(delay_ns));
@@ -285,6 +291,7 @@ fn carry(shared: &Shared, socket: &RawSocket, mut segment: Segment) -> Segment {
                     send(frame);
                 }
             }
+            segment.passed(frame, now_ns, left_ns);
         }
     }
     segment

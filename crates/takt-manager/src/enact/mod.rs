@@ -15,6 +15,7 @@ use crate::plan::Platform;
 use crate::restore::{Journal, Restored, ThreadBefore};
 use crate::system::{self, Identity, Kernel};
 
+mod foreign;
 mod helpers;
 pub mod order;
 pub mod overrun;
@@ -27,6 +28,7 @@ pub use takt_reserve::{Mode, Refusal};
 pub use types::{Difference, Enacted, Error, Options, Reserved, Target, Wanted};
 
 use order::Held;
+use takt_reserve::enforce::{self, Enforcement};
 use takt_reserve::partition::{self, Partition};
 use takt_reserve::reclaim;
 use takt_rt::clock::monotonic_ns;
@@ -65,6 +67,9 @@ pub struct Enactor<K: Kernel> {
     system_done: bool,
     /// Why nobody may reclaim what others leave; `None`: everybody may.
     no_reclaim: Option<String>,
+    enforcement: Enforcement,
+    /// Others have reservations in the domain that ours share: what is free of it is not known.
+    has_others: bool,
     /// Threads that wanted more for too long and are held to their budgets.
     held_back: BTreeSet<u32>,
 }
@@ -87,6 +92,13 @@ impl<K: Kernel> Enactor<K> {
         let (mut journal, left_behind) = Journal::begin(&mut kernel, &options.state)?;
         let (partition, refusals) = partition::establish(&mut kernel, &mut journal, &options.modes, &cores)?;
         let Some(partition) = partition else { return Err(Error::NothingGranted { refusals }) };
+        let why = if options.exact_budgets {
+            enforce::sharpen(&mut kernel, &mut journal)?
+        } else {
+            Some("exact enforcement was not asked for".to_owned())
+        };
+        let core = cores.first().copied().unwrap_or(platform.system_core);
+        let enforcement = enforce::measure(&mut kernel, &mut journal, &partition, core, why);
         let no_reclaim = match options.soft {
             Soft::Hard => Some("budgets are hard by request".to_owned()),
             _ => reclaim::is_sound(&kernel, partition.mode).err().map(str::to_owned),
@@ -106,6 +118,8 @@ impl<K: Kernel> Enactor<K> {
             spread: spread::Spread::default(),
             system_done: false,
             no_reclaim,
+            enforcement,
+            has_others: false,
             held_back: BTreeSet::new(),
         })
     }
@@ -144,6 +158,12 @@ impl<K: Kernel> Enactor<K> {
         &mut self.kernel
     }
 
+    /// How exactly the kernel enforces budgets, as measured at the start.
+    #[must_use]
+    pub fn enforcement(&self) -> &Enforcement {
+        &self.enforcement
+    }
+
     /// Why threads do not reclaim what others leave of their core; `None`: they do.
     #[must_use]
     pub fn no_reclaim(&self) -> Option<&str> {
@@ -152,7 +172,7 @@ impl<K: Kernel> Enactor<K> {
 
     /// Whether this thread's reservation is given with GRUB.
     fn reclaims(&self, tid: u32) -> bool {
-        self.no_reclaim.is_none() && !self.held_back.contains(&tid)
+        self.no_reclaim.is_none() && !self.has_others && !self.held_back.contains(&tid)
     }
 
     /// Makes `target` so and reads back what holds.
@@ -182,6 +202,10 @@ impl<K: Kernel> Enactor<K> {
         let all: Vec<_> = all.chain(best_effort.iter().copied()).chain(others.iter().copied()).collect();
         self.journal.record(&self.kernel, all, self.partition.mode.groups())?;
 
+        let share = |one: &Wanted| one.held.budget_ns as f64 / one.held.period_ns.max(1) as f64;
+        let planned: Vec<(usize, f64)> =
+            wanted.values().map(|(_, one)| (one.held.core, share(one))).collect();
+        self.foreign(&mut report, &planned, &wanted.keys().copied().collect());
         self.reservations(&wanted, &mut report);
         self.fill(&mut report);
         let spread = if self.options.helpers { self.to_spread(&others) } else { Vec::new() };
@@ -321,6 +345,11 @@ impl<K: Kernel> Enactor<K> {
 
     /// Makes the sums of reservations equal on all CPUs, which reclaiming needs where they share one domain ([`reclaim`]).
     fn fill(&mut self, report: &mut Enacted) {
+        // Those that were given before somebody else came, or before he went.
+        let differs =
+            |tid: &u32| self.kernel.attributes(*tid).is_ok_and(|has| has.reclaims() != self.reclaims(*tid));
+        let stale: Vec<u32> = self.kept.keys().copied().filter(differs).collect();
+        stale.into_iter().for_each(|tid| self.renew(tid));
         if self.no_reclaim.is_some() || self.mode() != Mode::AdmissionOff {
             return;
         }

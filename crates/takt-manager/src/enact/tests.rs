@@ -63,7 +63,9 @@ fn a_plan_is_made_so_and_undone() {
         let before = sim.settings();
         let mut enactor = Enactor::new(sim, &platform(), options(folder.path(), &[mode])).unwrap();
         let plan = target(vec![wanted(10, 50, 1), wanted(11, 40, 1), wanted(20, 70, 2)], &[12, 21]);
-        let enacted = enactor.enact(&plan).unwrap();
+        let mut enacted = enactor.enact(&plan).unwrap();
+        assert_eq!(enacted.holds(), mode != Mode::Global, "{:?}", enacted.differences);
+        enacted.differences.retain(|difference| difference.name != "binding to cores");
         assert_eq!(enacted.differences, [], "{mode}");
         assert_eq!((enacted.reserved.len(), enacted.best_effort), (3, 2), "{mode}");
         // 12 threads less five named and the two that their application made real-time.
@@ -112,6 +114,30 @@ fn ways_are_tried_in_order_and_refusals_kept() {
     let offline = Platform { cores: vec![9], ..platform() };
     let error = Enactor::new(sim, &offline, options(folder.path(), &Mode::ALL)).unwrap_err();
     assert!(matches!(error, Error::Core { core: 9, .. }), "{error}");
+}
+
+#[test]
+fn reservations_of_others_that_overfill_a_core_end_the_guarantee() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut sim = system();
+    sim.spawn(50, 50, "another program");
+    sim.spawn(50, 51, "schedutil");
+    let mut enactor = Enactor::new(sim, &platform(), options(folder.path(), &[Mode::AdmissionOff])).unwrap();
+    let plan = target(vec![wanted(10, 80, 1)], &[]);
+    let mut others = |percent: u64, cpus: &[usize], flags: u64| {
+        let thread = enactor.kernel.threads.get_mut(&50).unwrap();
+        thread.attributes = Attributes::reservation(percent * MS / 10, 10 * MS, false);
+        thread.attributes.flags |= flags;
+        thread.cpus = CpuSet::from_cpus(cpus.iter().copied()).unwrap();
+        let enacted = enactor.enact(&plan).unwrap();
+        (enacted.holds(), attributes_of(&enactor, 10).reclaims())
+    };
+    // Thread 24 of the plan's processes has 5 % of its own, wherever it runs.
+    assert_eq!(others(30, &[2], 0), (true, false), "it shares a domain, so that nobody knows what is free");
+    assert_eq!(others(30, &[1, 2], 0), (false, false));
+    assert_eq!(others(10, &[1, 2], 0), (true, false));
+    const SUGOV: u64 = 0x1000_0000;
+    assert_eq!(others(30, &[1], SUGOV), (true, false), "the kernel's own has no bandwidth");
 }
 
 #[test]
@@ -212,8 +238,9 @@ fn a_thread_that_a_reserved_one_makes_gets_the_cpus_of_its_process() {
 #[test]
 fn reclaiming_is_given_with_fillers_and_taken_from_who_takes_it_without_end() {
     let folder = tempfile::tempdir().unwrap();
-    let mut enactor =
-        Enactor::new(system(), &platform(), options(folder.path(), &[Mode::AdmissionOff])).unwrap();
+    let mut sim = system();
+    sim.threads.get_mut(&24).unwrap().attributes = Attributes::other(0);
+    let mut enactor = Enactor::new(sim, &platform(), options(folder.path(), &[Mode::AdmissionOff])).unwrap();
     let plan = target(vec![wanted(10, 50, 1), wanted(11, 20, 2), wanted(20, 30, 2)], &[]);
     assert_eq!(enactor.enact(&plan).unwrap().differences, []);
     assert!(attributes_of(&enactor, 10).reclaims());

@@ -36,6 +36,9 @@ pub struct Options {
     pub kernel_workers: bool,
     /// Whether other kernel threads that may run anywhere go there too. On by default, for the same reason.
     pub kernel_threads: bool,
+    /// Whether the kernel is asked to enforce budgets exactly (`HRTICK_DL`) instead of on its ticks. On by default: it costs one timer
+    /// interrupt for each budget that is used up, and bounds become shorter by ticks.
+    pub exact_budgets: bool,
     /// Where the state file is.
     pub state: PathBuf,
 }
@@ -50,6 +53,7 @@ impl Default for Options {
             helpers: true,
             kernel_workers: true,
             kernel_threads: true,
+            exact_budgets: true,
             state: restore::default_path(),
         }
     }

@@ -1,18 +1,30 @@
-//! The managed program: started with the probe in its environment, ended in order.
+//! The managed program: started with the probe in its environment, as the user who asked for it, and ended in order, with all that it
+//! started: its process group is asked by SIGINT, SIGTERM and SIGKILL ([`Launched::end`]); what is left then, also in other groups and
+//! sessions, by SIGTERM and SIGKILL ([`Launched::end_rest`]). What cleared its environment and was left by its parent is not found.
 
 use std::io;
 use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use takt_ros::preload::Session;
+
+use super::account::Account;
+use super::strays;
 
 /// A program under observation.
 #[derive(Debug)]
 pub struct Launched {
     child: Child,
     asked: Option<(usize, Instant)>,
+    /// The session's, which names what belongs to it.
+    directory: PathBuf,
 }
+
+/// How long what the program left is given after SIGTERM, and after SIGKILL.
+const REST: [(i32, Duration); 2] =
+    [(libc::SIGTERM, Duration::from_secs(5)), (libc::SIGKILL, Duration::from_secs(2))];
 
 /// How a program is asked to end: more and more firmly. `ros2 launch` ends its nodes at SIGINT and needs time for it.
 const ASKING: [(i32, Duration); 3] = [
@@ -22,15 +34,28 @@ const ASKING: [(i32, Duration); 3] = [
 ];
 
 impl Launched {
-    /// Starts `command` in the session. It gets a process group of its own: a Ctrl-C in the terminal comes to it once, from
+    /// Starts `command` in the session, as the user who became root to start this program ([`Account::invoking`]). It gets a process group of its own: a Ctrl-C in the terminal comes to it once, from
     /// [`Launched::end`], and not a second time, which `ros2 launch` takes for impatience. Its standard input is empty for the same reason (a
     /// background group must not read the terminal).
     ///
     /// # Errors
     ///
     /// The program cannot be started.
-    pub fn start(mut command: Command, session: &Session) -> io::Result<Self> {
+    pub fn start(command: Command, session: &Session) -> io::Result<Self> {
+        Self::start_as(command, session, Account::invoking().as_ref())
+    }
+
+    /// As [`Launched::start`], as this user, or as the one that this program is.
+    ///
+    /// # Errors
+    ///
+    /// The program cannot be started, or may not be started as that user.
+    pub fn start_as(mut command: Command, session: &Session, account: Option<&Account>) -> io::Result<Self> {
         session.prepare(&mut command);
+        if let Some(account) = account {
+            session.give_to(account.uid, account.gid)?;
+            account.apply(&mut command);
+        }
         command.process_group(0).stdin(Stdio::null());
         // A shell starts its background jobs with SIGINT ignored; a program that inherits that could not be ended in order.
         // SAFETY: signal is async-signal-safe and has no memory effects.
@@ -40,7 +65,8 @@ impl Launched {
                 Ok(())
             });
         }
-        Ok(Self { child: command.spawn()?, asked: None })
+        let directory = session.directory().to_owned();
+        Ok(Self { child: command.spawn()?, asked: None, directory })
     }
 
     /// Its process.
@@ -96,10 +122,33 @@ impl Launched {
     }
 }
 
+impl Launched {
+    /// Ends what the program has left, once it has ended itself: SIGTERM, and SIGKILL after five seconds. Returns how many would not go.
+    pub fn end_rest(&mut self) -> usize {
+        let mut left = strays::of_session(&self.directory);
+        for (signal, patience) in REST {
+            if left.is_empty() {
+                break;
+            }
+            strays::signal(&left, signal);
+            let end = Instant::now() + patience;
+            while !left.is_empty() && Instant::now() < end {
+                std::thread::sleep(Duration::from_millis(20));
+                left = strays::alive(&left);
+            }
+            // Those that were made meanwhile.
+            left.extend(strays::of_session(&self.directory));
+        }
+        left.len()
+    }
+}
+
 impl Drop for Launched {
     fn drop(&mut self) {
         self.signal(libc::SIGKILL);
         let _ = self.child.wait();
+        let left = strays::of_session(&self.directory);
+        strays::signal(&left, libc::SIGKILL);
     }
 }
 
@@ -110,6 +159,58 @@ mod tests {
 
     use super::*;
     use takt_ros::preload::SessionOptions;
+
+    fn output(command: &str, account: Option<&Account>) -> (Launched, String) {
+        let session = Session::create(&SessionOptions::default()).unwrap();
+        let mut shell = Command::new("sh");
+        shell.args(["-c", command]).stdout(Stdio::piped());
+        let mut launched = Launched::start_as(shell, &session, account).unwrap();
+        let mut text = String::new();
+        BufReader::new(launched.child.stdout.take().unwrap()).read_line(&mut text).unwrap();
+        // The directory has to outlive the start of the program only.
+        while launched.ended().unwrap().is_none() {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        (launched, text)
+    }
+
+    #[test]
+    fn what_went_to_another_session_is_ended_too_and_nothing_else() {
+        let bystander = Command::new("sleep").arg("1000").spawn().unwrap();
+        let script = "setsid sh -c 'trap \"\" TERM; sleep 1000 & echo $$ $!; wait; sleep 1000' & sleep 0.3";
+        let (mut launched, text) = output(script, None);
+        let left: Vec<u32> = text.split_whitespace().map(|pid| pid.parse().unwrap()).collect();
+        assert_eq!(left.len(), 2);
+        let runs = |pid: u32| {
+            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+            !stat.is_empty() && !stat.contains(") Z ")
+        };
+        assert!(left.iter().all(|&pid| runs(pid)), "the group was asked, and they are not in it");
+        assert_eq!(launched.end_rest(), 0);
+        assert!(!left.iter().any(|&pid| runs(pid)), "also the one that ignores SIGTERM");
+        assert!(runs(bystander.id()));
+        let mut bystander = bystander;
+        bystander.kill().unwrap();
+        bystander.wait().unwrap();
+    }
+
+    #[test]
+    fn a_program_runs_as_the_user_given_and_can_reach_its_session() {
+        // SAFETY: geteuid has no preconditions.
+        if unsafe { libc::geteuid() } != 0 {
+            eprintln!("SKIPPED: needs root");
+            return;
+        }
+        let account = Account::numbered(65_534, Some(65_534));
+        let script = "touch $TAKT_PROBE_DIR/mine && echo $(id -u) $(id -g) $(id -G) $USER:${SUDO_UID-none} \
+            $(grep -c CapEff:.0000000000000000 /proc/self/status) $(cat ${LD_PRELOAD%%:*} | wc -c)";
+        let (_launched, text) = output(script, Some(&account));
+        let words: Vec<&str> = text.split_whitespace().collect();
+        assert_eq!(&words[..2], ["65534", "65534"], "{text}");
+        assert!(words[words.len() - 3].ends_with(":none"), "{text}");
+        assert_eq!(words[words.len() - 2], "1", "no capabilities: {text}");
+        assert_ne!(words[words.len() - 1], "0", "{text}");
+    }
 
     #[test]
     fn a_program_ends_when_asked_and_its_children_with_it() {

@@ -21,6 +21,7 @@ use crate::plan::{Plan, Platform};
 use crate::restore::watchdog::Watchdog;
 use crate::system::{Kernel, Linux};
 
+pub mod account;
 pub mod assumption;
 mod follow;
 pub mod launch;
@@ -30,6 +31,7 @@ mod measure;
 pub mod metrics;
 mod serve;
 mod status;
+mod strays;
 mod types;
 mod verdict;
 
@@ -105,7 +107,7 @@ impl<S: Source, K: Kernel> Live<S, K> {
     /// As [`Live::new`].
     pub fn with_kernel(
         goals: Goals,
-        platform: Platform,
+        mut platform: Platform,
         source: S,
         mut options: Options,
         kernel: K,
@@ -130,6 +132,9 @@ impl<S: Source, K: Kernel> Live<S, K> {
             }
             Some(Enactor::new(kernel, &platform, options.enact.clone())?)
         };
+        if let Some(enactor) = &enactor {
+            platform.enforcement_ns = enactor.enforcement().granularity_ns;
+        }
         let mut live = Self {
             source,
             order: Reorder::new(takt_model::order::HOLD_NS),
@@ -171,6 +176,16 @@ impl<S: Source, K: Kernel> Live<S, K> {
         }
         if let Some(left) = enactor.left_behind() {
             words.push_str(&format!("\n  an earlier manager did not end in order: {left}"));
+        }
+        words.push_str(&format!("\n  budgets are enforced {}", enactor.enforcement().by));
+        match enactor.no_reclaim() {
+            Some(why) => words.push_str(&format!("\n  what reservations leave unused stays unused: {why}")),
+            None => words.push_str("\n  what reservations leave unused is reclaimed by those that want more"),
+        }
+        if !enactor.mode().keeps_bounds() {
+            words.push_str(
+                "\n  NOT GUARANTEED: reservations are not bound to cores, and bounds assume that they are",
+            );
         }
         self.note(now_ns, &words);
     }

@@ -3,6 +3,7 @@
 mod gpu;
 mod jitter;
 pub mod judged;
+mod late;
 mod latency;
 mod losses;
 mod machine;
@@ -13,6 +14,7 @@ pub mod trace;
 
 pub use gpu::{mitigations, perception_process};
 pub use jitter::share_of_the_period;
+pub use late::late_frames;
 pub use latency::{latency, repetitions, verdicts};
 pub use losses::losses;
 pub use machine::{figures, figures_by_phase, gaps, interference, machine, runs, shortfalls};

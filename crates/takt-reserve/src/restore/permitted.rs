@@ -4,7 +4,7 @@ use std::path::{Component, Path};
 
 use super::Change;
 use crate::system::{GroupVersion, Kernel};
-use crate::{ADMISSION_FILE, WORKERS_FILE};
+use crate::{ADMISSION_FILE, WORKERS_FILE, enforce};
 
 /// Longest value that is written back: masks of CPUs are the longest that are read.
 const MOST_BYTES: usize = 4096;
@@ -25,6 +25,7 @@ pub(super) fn permitted(kernel: &dyn Kernel, change: &Change) -> Result<(), &'st
                 |version, name| kernel.group_mount(version).is_some_and(|mount| *path == mount.join(name));
             let known = *path == Path::new(ADMISSION_FILE)
                 || *path == Path::new(WORKERS_FILE)
+                || enforce::is_ours(path, undo)
                 || below(GroupVersion::V1, "cpuset.sched_load_balance")
                 || below(GroupVersion::V2, "cgroup.subtree_control");
             if known { Ok(()) } else { Err("not a file that the manager changes") }

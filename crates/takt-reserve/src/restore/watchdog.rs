@@ -3,6 +3,9 @@
 //! It is started anew (fork and exec), because a forked copy of a program with several threads may do next to nothing. It waits at
 //! its standard input, a pipe of which the manager holds the other end: the kernel closes that end however the manager ends. The manager that
 //! ends in order has undone everything itself; then no state file is there and nothing is left to do.
+//!
+//! It leaves the control groups by which systemd and containers end everything at once (the unified hierarchy, systemd's own and the freezer
+//! of version 1): what ends or freezes the manager with its group must not end the one who undoes.
 
 use std::io::{self, Read};
 use std::os::unix::process::CommandExt as _;
@@ -31,7 +34,9 @@ impl Watchdog {
         // A group of its own: it must not get the terminal's Ctrl-C. Not `setsid` before exec, for which the library would fork: the
         // pages of a process with locked memory would then fault once more under its real-time threads.
         command.process_group(0);
-        Ok(Self { child: command.spawn()? })
+        let child = command.spawn()?;
+        leave_groups(child.id());
+        Ok(Self { child })
     }
 
     /// Whether it still watches. It may have been killed; then start another.
@@ -51,6 +56,21 @@ impl Drop for Watchdog {
         // Closing the pipe ends it; it undoes what is left, if anything is.
         drop(self.child.stdin.take());
         let _ = self.child.wait();
+    }
+}
+
+/// Brings the process to the root of each such hierarchy. Without the right to, or in a container that sees only its own groups, it stays.
+fn leave_groups(pid: u32) {
+    let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    for line in mounts.lines() {
+        let mut words = line.split(' ').skip(1);
+        let (Some(place), Some(kind), Some(options)) = (words.next(), words.next(), words.next()) else {
+            continue;
+        };
+        let ends_all = |option: &str| matches!(option, "name=systemd" | "freezer");
+        if kind == "cgroup2" || (kind == "cgroup" && options.split(',').any(ends_all)) {
+            let _ = std::fs::write(Path::new(place).join("cgroup.procs"), pid.to_string());
+        }
     }
 }
 

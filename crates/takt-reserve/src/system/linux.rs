@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 
+use takt_rt::clock::monotonic_ns;
 use takt_rt::placement::CpuSet;
 
 use super::{Attributes, GroupVersion, Kernel};
@@ -19,31 +20,56 @@ pub struct Linux {
     fillers: BTreeMap<usize, Scratch>,
 }
 
+/// How long to spin, and where to say when the thread ran.
+type Spin = (u64, mpsc::Sender<Vec<(u64, u64)>>);
+
 /// A thread of ours that sleeps.
 #[derive(Debug)]
 struct Scratch {
     tid: u32,
-    end: mpsc::Sender<()>,
+    work: mpsc::Sender<Spin>,
     thread: JoinHandle<()>,
 }
 
 impl Scratch {
     fn start(name: String) -> io::Result<Self> {
-        let (end, ended) = mpsc::channel::<()>();
+        let (work, given) = mpsc::channel::<Spin>();
         let (tell, told) = mpsc::channel();
         let thread = std::thread::Builder::new().name(name).spawn(move || {
             // SAFETY: gettid has no preconditions.
             let _ = tell.send(unsafe { libc::gettid() } as u32);
-            let _ = ended.recv();
+            for (for_ns, answer) in given {
+                let _ = answer.send(spin(for_ns));
+            }
         })?;
         let tid = told.recv().map_err(io::Error::other)?;
-        Ok(Self { tid, end, thread })
+        Ok(Self { tid, work, thread })
     }
 
     fn finish(self) {
-        drop(self.end);
+        drop(self.work);
         let _ = self.thread.join();
     }
+}
+
+/// Longer gaps end a run; interrupts are shorter.
+const GAP_NS: u64 = 200_000;
+
+/// Spins; when it ran.
+fn spin(for_ns: u64) -> Vec<(u64, u64)> {
+    let mut runs = Vec::with_capacity(1024);
+    let began_ns = monotonic_ns();
+    let (mut from_ns, mut last_ns) = (began_ns, began_ns);
+    while last_ns < began_ns.saturating_add(for_ns) {
+        let now_ns = monotonic_ns();
+        if now_ns - last_ns > GAP_NS {
+            runs.push((from_ns, last_ns));
+            from_ns = now_ns;
+        }
+        last_ns = now_ns;
+    }
+    runs.push((from_ns, last_ns));
+    runs
 }
 
 impl Linux {
@@ -284,6 +310,22 @@ impl Kernel for Linux {
         let tid = scratch.tid;
         self.scratch = Some(scratch);
         Ok((pid, tid))
+    }
+
+    fn spin_scratch(&mut self, for_ns: u64) -> io::Result<Vec<(u64, u64)>> {
+        let scratch = self.scratch.as_ref().ok_or_else(|| unexpected("the trial's thread"))?;
+        let (answer, answered) = mpsc::channel();
+        scratch.work.send((for_ns, answer)).map_err(io::Error::other)?;
+        answered.recv().map_err(io::Error::other)
+    }
+
+    fn tick_ns(&self) -> u64 {
+        let mut resolution = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // The coarse clocks advance with the tick, and say so.
+        // SAFETY: `resolution` is a valid place for the answer.
+        let rc = unsafe { libc::clock_getres(libc::CLOCK_MONOTONIC_COARSE, &mut resolution) };
+        // The longest that Linux is configured with (HZ=100).
+        if rc == 0 && resolution.tv_nsec > 0 { resolution.tv_nsec as u64 } else { 10_000_000 }
     }
 
     fn end_scratch(&mut self) {

@@ -185,6 +185,10 @@ pub trait Kernel {
     fn fill(&mut self, cpu: usize, reservation: Option<&Attributes>) -> io::Result<()>;
     /// A thread of this process that sleeps and may be tried things with; it ends with [`Kernel::end_scratch`].
     fn scratch(&mut self) -> io::Result<(u32, u32)>;
+    /// Has the thread of [`Kernel::scratch`] spin for so long; when it ran, from and to, on the monotonic clock.
+    fn spin_scratch(&mut self, for_ns: u64) -> io::Result<Vec<(u64, u64)>>;
+    /// Length of the scheduler's tick.
+    fn tick_ns(&self) -> u64;
     /// Ends the thread of [`Kernel::scratch`].
     fn end_scratch(&mut self);
 }

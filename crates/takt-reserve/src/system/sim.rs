@@ -41,6 +41,9 @@ pub struct Sim {
     /// Changes that are still let through.
     pub left: Cell<Option<usize>>,
     pub changes: usize,
+    pub tick_ns: u64,
+    /// Budgets are enforced exactly.
+    pub exact: bool,
     /// Reservations of sleeping threads of the manager's own, which end with it.
     pub fillers: BTreeMap<usize, Attributes>,
 }
@@ -73,6 +76,8 @@ impl Sim {
             ticks: 100,
             left: Cell::new(None),
             changes: 0,
+            tick_ns: 4_000_000,
+            exact: true,
             fillers: BTreeMap::new(),
         };
         let ours = std::process::id();
@@ -332,6 +337,15 @@ impl Kernel for Sim {
                     return errno(libc::ENOENT);
                 }
                 self.change()?;
+                if path.ends_with("sched/features") {
+                    let feature = text.trim().strip_prefix("NO_").unwrap_or(text.trim());
+                    let same = |word: &str| word.strip_prefix("NO_").unwrap_or(word) == feature;
+                    let words = self.files[path].split_whitespace();
+                    let words = words.map(|word| if same(word) { text.trim() } else { word });
+                    let text = words.collect::<Vec<_>>().join(" ") + "\n";
+                    self.files.insert(path.into(), text);
+                    return Ok(());
+                }
                 self.files.insert(path.into(), format!("{}\n", text.trim()));
             }
         }
@@ -379,6 +393,23 @@ impl Kernel for Sim {
             self.spawn(ours, SCRATCH, "scratch");
         }
         Ok((ours, SCRATCH))
+    }
+
+    fn spin_scratch(&mut self, for_ns: u64) -> io::Result<Vec<(u64, u64)>> {
+        let has = self.thread(SCRATCH)?.attributes;
+        let (mut runs, mut at_ns) = (Vec::new(), 0);
+        while at_ns < for_ns {
+            let end_ns = at_ns + has.runtime_ns;
+            let end_ns = if self.exact { end_ns } else { end_ns.div_ceil(self.tick_ns) * self.tick_ns };
+            runs.push((at_ns, end_ns.min(for_ns)));
+            // A debt is paid back by whole periods.
+            at_ns += (end_ns - at_ns).div_ceil(has.runtime_ns) * has.period_ns;
+        }
+        Ok(runs)
+    }
+
+    fn tick_ns(&self) -> u64 {
+        self.tick_ns
     }
 
     fn end_scratch(&mut self) {

@@ -231,6 +231,25 @@ impl Session {
         command.envs(self.environment(std::env::var_os("LD_PRELOAD")))
     }
 
+    /// Gives the directory, with the libraries in it, to another user, whose processes are to be observed.
+    ///
+    /// # Errors
+    ///
+    /// The system refuses, as it does without privilege.
+    pub fn give_to(&self, uid: u32, gid: u32) -> io::Result<()> {
+        for folder in [&self.directory, &self.libraries] {
+            for name in ["libtakt_probe.so", "libtracetools.so", "options.json"] {
+                let file = folder.join(name);
+                if file.symlink_metadata().is_ok() {
+                    std::os::unix::fs::lchown(&file, Some(uid), Some(gid))?;
+                }
+            }
+            // Last: from then on that user may change what is in there.
+            std::os::unix::fs::lchown(folder, Some(uid), Some(gid))?;
+        }
+        Ok(())
+    }
+
     fn place_libraries(&mut self, bases: &[PathBuf]) -> Result<(), SessionError> {
         let mut tried = vec![self.directory.clone()];
         if forbids_execution(&self.directory) {

@@ -754,3 +754,25 @@ proptest::proptest! {
         }
     }
 }
+
+#[test]
+fn what_held_a_thread_up_is_told_for_any_span() {
+    // Ready from 1002 on, and BUSY's CPU is another thread's of higher priority until 1800.
+    let trace = Story::new()
+        .sleep(500, 1000)
+        .wake(1000, BUSY)
+        .switch(1010, BUSY, 120, State::Runnable, 101, 20)
+        .switch(1800, 101, 20, State::Sleeping, TASK, PRIO)
+        .switch(1900, TASK, PRIO, State::Sleeping, BUSY, 120)
+        .end(3000);
+    let span = |from: u64, to: u64| Span { from_ns: from * 1000, to_ns: to * 1000 };
+    // Out of order, overlapping, empty, and beyond the trace.
+    let spans = [span(1000, 1800), span(1810, 1890), span(900, 1700), span(5, 5), span(9000, 9999)];
+    let found = held_up(&trace, TASK, &spans).unwrap();
+    let cause = |at: usize| found[at].as_ref().map(|late| late.cause);
+    assert_eq!((cause(0), cause(2)), (Some(Cause::OwnThread), Some(Cause::OwnThread)));
+    assert!(found[0].as_ref().unwrap().who.contains("helper"), "{:?}", found[0]);
+    let own = Some(Cause::ExecutionOrFirmware);
+    assert_eq!((cause(1), cause(3), cause(4)), (own, None, Some(Cause::NotRecorded)));
+    assert!(held_up(&trace, TASK, &[]).unwrap().is_empty());
+}

@@ -23,7 +23,7 @@ use takt_rt::policy::Policy;
 use takt_rt::thread::{self, Handle};
 
 use super::awake::idle_policy;
-use crate::event::{Event, Firmware, SmiReading, Span};
+use crate::event::{Event, Firmware, Kind, SmiReading, Span};
 
 /// Counter of system management interrupts of Intel CPUs since Nehalem (MSR_SMI_COUNT).
 const MSR_SMI_COUNT: u64 = 0x34;
@@ -157,13 +157,24 @@ impl Watch {
 /// saw everything.
 fn judge(cpu: u16, from_ns: u64, to_ns: u64, jumps: &[Span], events: &[Event]) -> (Vec<Span>, Vec<Span>) {
     let here: Vec<u64> = events.iter().filter(|event| event.cpu == cpu).map(|event| event.time_ns).collect();
+    // From the last event before a loss to the loss: whatever was in between may explain a jump.
+    let mut holes: Vec<Span> = Vec::new();
+    let mut before_ns = 0;
+    for event in events.iter().filter(|event| event.cpu == cpu) {
+        if let Kind::Lost { .. } = event.kind {
+            holes.push(Span { from_ns: before_ns, to_ns: event.time_ns });
+        }
+        before_ns = event.time_ns;
+    }
     // An interrupt is over a little after the clock goes on.
     const EDGE_NS: u64 = 1000;
     let (mut gaps, mut watched) = (Vec::new(), Vec::new());
     let mut since_ns = from_ns;
     for jump in jumps {
         let first = here.partition_point(|&time_ns| time_ns < jump.from_ns.saturating_sub(EDGE_NS));
-        let explained = here.get(first).is_some_and(|&time_ns| time_ns <= jump.to_ns + EDGE_NS);
+        let hole = holes.partition_point(|hole| hole.to_ns < jump.from_ns);
+        let lost = holes.get(hole).is_some_and(|hole| hole.from_ns <= jump.to_ns);
+        let explained = lost || here.get(first).is_some_and(|&time_ns| time_ns <= jump.to_ns + EDGE_NS);
         if explained {
             watched.push(Span { from_ns: since_ns, to_ns: jump.from_ns });
             since_ns = jump.to_ns;
@@ -258,7 +269,6 @@ impl Drop for Witness {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::event::Kind;
 
     fn span(from_ns: u64, to_ns: u64) -> Span {
         Span { from_ns, to_ns }
@@ -273,6 +283,25 @@ mod tests {
         let (gaps, watched) = judge(3, 1000, 1_000_000, &jumps, &events);
         assert_eq!(gaps, [span(400_000, 500_000)]);
         assert_eq!(watched, [span(1000, 140_000), span(170_000, 880_000), span(899_500, 1_000_000)]);
+    }
+
+    #[test]
+    fn what_lost_events_may_explain_is_no_gap() {
+        let event = |time_ns, cpu, kind| Event { time_ns, tid: 1, cpu, kind };
+        let idle = Kind::CpuIdle { state: None };
+        // Between 200,000 and 700,000 events of CPU 3 were lost; those lost on CPU 0 say nothing of CPU 3.
+        let events = [
+            event(200_000, 3, idle),
+            event(700_000, 3, Kind::Lost { count: 5 }),
+            event(800_000, 3, idle),
+            event(990_000, 0, Kind::Lost { count: 5 }),
+        ];
+        let jumps =
+            [span(100_000, 150_000), span(300_000, 350_000), span(400_000, 450_000), span(900_000, 950_000)];
+        let (gaps, watched) = judge(3, 1000, 1_000_000, &jumps, &events);
+        assert_eq!(gaps, [span(100_000, 150_000), span(900_000, 950_000)]);
+        // What is not known to be a gap or none is not said to have been watched.
+        assert_eq!(watched, [span(1000, 300_000), span(350_000, 400_000), span(450_000, 1_000_000)]);
     }
 
     #[test]

@@ -143,6 +143,10 @@ pub struct BenchHumanoid {
     /// What the devices are reached by, instead of the configuration's: veth, in-process, or the name of an interface
     #[arg(long)]
     pub wire: Option<String>,
+    /// Do not trace the kernel meanwhile: of a frame that comes late it is then known where its time went, and not what held up the
+    /// thread there
+    #[arg(long)]
+    pub untraced: bool,
     /// Configuration file; the shipped one when absent
     #[arg(long)]
     pub config: Option<PathBuf>,

@@ -34,7 +34,7 @@ pub fn run(args: &BenchHumanoid) -> CommandResult {
     file.validate()?;
     let options = RunOptions { seconds: Some(args.seconds), ..RunOptions::below(&args.runs, stop_flag()?) };
     let mut progress = print::RobotProgress::new();
-    let measured = bench(&file, &options, &mut |event| progress.see(&event))?;
+    let measured = bench(&file, &options, !args.untraced, &mut |event| progress.see(&event))?;
     progress.clear();
     if args.json {
         println!("{}", serde_json::to_string_pretty(&measured)?);

@@ -115,7 +115,9 @@ fn launched(
         launched.end();
         std::thread::sleep(Duration::from_millis(20));
     }
-    if let Some(status) = launched.ended()?.filter(|status| !asked && !status.success()) {
+    let status = launched.ended()?;
+    super::manage::left_over(launched.end_rest());
+    if let Some(status) = status.filter(|status| !asked && !status.success()) {
         eprintln!("takt: the command ended with {status}");
     }
     learnt

@@ -126,7 +126,9 @@ fn launch(args: &args::Manage, goals: Goals, program: &OsString, arguments: &[Os
                 launched.end();
                 std::thread::sleep(Duration::from_millis(50));
             }
-            launched.ended().ok().flatten()
+            let status = launched.ended().ok().flatten();
+            left_over(launched.end_rest());
+            status
         })?
     };
     let finished = keep(args, &goals, live, &ended, |probe| {
@@ -146,6 +148,13 @@ fn launch(args: &args::Manage, goals: Goals, program: &OsString, arguments: &[Os
         );
     }
     Ok(exit)
+}
+
+/// What would not end, in words.
+pub(super) fn left_over(count: usize) {
+    if count > 0 {
+        eprintln!("takt: {count} processes that the command started run on and cannot be ended");
+    }
 }
 
 /// Attaches to processes that run already.

@@ -1,0 +1,274 @@
+//! Why an answer came too late, from the stamps of its way: of the application itself, of this host's kernel, and of the segment
+//! where it is a simulated one that tells the truth.
+//!
+//! ```text
+//!  planned ─► awake ─► sent ─► handed over ─► at the segment ─► left it ─► arrived here ─► (given up) ─► taken
+//!     own wake-up  own work  handing over   way out      segment      way back     host
+//! ```
+//!
+//! What took longest beyond what it usually takes is named, if the answer would have been there without it. Where no such part is
+//! seen, nothing is guessed.
+
+use serde::{Deserialize, Serialize};
+
+use super::blame::Blame;
+
+/// The stamps of a frame whose answer came late, CLOCK_MONOTONIC; 0 where nothing is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct LateWay {
+    /// When the application was to wake up.
+    pub planned_ns: u64,
+    /// When it was awake.
+    pub wake_ns: u64,
+    /// When it was about to hand the frame to the system.
+    pub sent_ns: u64,
+    /// When its exchange was over.
+    pub handed_ns: u64,
+    /// When the frame came to the segment.
+    pub at_segment_ns: u64,
+    /// When it left the segment.
+    pub left_segment_ns: u64,
+    /// When this host's kernel got the answer.
+    pub arrived_ns: u64,
+    /// When the application looked for it last before it went on without it.
+    pub gave_up_ns: u64,
+    /// When the application took it.
+    pub taken_ns: u64,
+}
+
+/// What a part of the way usually takes, nanoseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Usual {
+    /// From the planned release to being awake.
+    pub wake_ns: u64,
+    /// From being awake to sending.
+    pub work_ns: u64,
+    /// Handing over.
+    pub handing_ns: u64,
+    /// From sending to the segment.
+    pub outward_ns: u64,
+    /// In the segment.
+    pub segment_ns: u64,
+    /// From the segment to this host's kernel.
+    pub homeward_ns: u64,
+    /// From sending to this host's kernel, where the segment does not tell.
+    pub beyond_ns: u64,
+}
+
+/// Where the time went that made an answer late.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Place {
+    /// The application's own thread woke up late.
+    WakeUp,
+    /// From its wake-up to sending.
+    Work,
+    /// In the system call that hands the frame over.
+    Handing,
+    /// Between handing over and the segment.
+    Outward,
+    /// In the segment.
+    Segment,
+    /// Between the segment and this host's kernel.
+    Homeward,
+    /// Beyond this host: wire, card or device. Only the segment's own stamps tell them apart.
+    Beyond,
+    /// The answer was in this host, and the application did not get it.
+    Untaken,
+    /// No stamp shows where.
+    Unexplained,
+}
+
+impl Place {
+    /// For people.
+    pub fn title(self) -> &'static str {
+        match self {
+            Self::WakeUp => "own wake-up late",
+            Self::Work => "own work before sending",
+            Self::Handing => "held up while handing the frame over",
+            Self::Outward => "late at the segment",
+            Self::Segment => "late in the segment",
+            Self::Homeward => "late on the way back from the segment",
+            Self::Beyond => "late beyond this host's network stack",
+            Self::Untaken => "answer waited in this host",
+            Self::Unexplained => "unexplained",
+        }
+    }
+
+    /// Who is to blame, in the words of the analysis of captures; `None` where nobody knows.
+    pub fn blame(self) -> Option<Blame> {
+        Some(match self {
+            Self::WakeUp | Self::Work => Blame::Application,
+            Self::Handing | Self::Untaken => Blame::HostStack,
+            Self::Outward | Self::Homeward => Blame::Wire,
+            Self::Segment => Blame::Device,
+            Self::Beyond => Blame::WireOrDevice,
+            Self::Unexplained => return None,
+        })
+    }
+}
+
+/// Why an answer was late.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LateCause {
+    /// Where most of the time went.
+    pub place: Place,
+    /// From when.
+    pub from_ns: u64,
+    /// To when.
+    pub to_ns: u64,
+    /// How much longer than usual that took, nanoseconds.
+    pub excess_ns: u64,
+    /// How long after the application had gone on without it the answer came.
+    pub missed_by_ns: u64,
+}
+
+/// An answer that was here so long before it was given up was not looked for well enough; shorter is a race of two stamps.
+const RACE_NS: u64 = 20_000;
+
+impl LateWay {
+    /// Why it was late.
+    pub fn judge(&self, usual: &Usual) -> LateCause {
+        let Self { planned_ns, wake_ns, sent_ns, handed_ns, .. } = *self;
+        let came_ns = if self.arrived_ns > 0 { self.arrived_ns } else { self.taken_ns };
+        let missed_by_ns = came_ns.saturating_sub(self.gave_up_ns);
+        let cause = |place, from_ns: u64, to_ns: u64, excess_ns| LateCause {
+            place,
+            from_ns,
+            to_ns,
+            excess_ns,
+            missed_by_ns,
+        };
+        if self.arrived_ns > 0 && self.gave_up_ns > self.arrived_ns.saturating_add(RACE_NS) {
+            let waited_ns = self.gave_up_ns - self.arrived_ns;
+            return cause(Place::Untaken, self.arrived_ns, self.gave_up_ns, waited_ns);
+        }
+        // Handing over ends where the next thing is seen, if that is before: the segment may be faster than the system call's return.
+        let next_ns = [self.at_segment_ns, self.arrived_ns].into_iter().find(|&ns| ns > 0);
+        let handed_ns = next_ns.map_or(handed_ns, |next_ns| next_ns.min(handed_ns));
+        let parts = [
+            (Place::WakeUp, planned_ns, wake_ns, usual.wake_ns),
+            (Place::Work, wake_ns, sent_ns, usual.work_ns),
+            (Place::Handing, sent_ns, handed_ns, usual.handing_ns),
+            (
+                Place::Outward,
+                handed_ns,
+                self.at_segment_ns,
+                usual.outward_ns.saturating_sub(usual.handing_ns),
+            ),
+            (Place::Segment, self.at_segment_ns, self.left_segment_ns, usual.segment_ns),
+            (Place::Homeward, self.left_segment_ns, self.arrived_ns, usual.homeward_ns),
+            (
+                Place::Beyond,
+                if self.at_segment_ns == 0 { handed_ns } else { 0 },
+                self.arrived_ns,
+                usual.beyond_ns.saturating_sub(usual.handing_ns),
+            ),
+        ];
+        let greatest = parts
+            .into_iter()
+            .filter(|&(_, from_ns, to_ns, _)| from_ns > 0 && to_ns > from_ns)
+            .map(|(place, from_ns, to_ns, usual_ns)| {
+                cause(place, from_ns, to_ns, (to_ns - from_ns).saturating_sub(usual_ns))
+            })
+            .max_by_key(|cause| cause.excess_ns);
+        match greatest {
+            // Without it the answer would have been there.
+            Some(greatest) if greatest.excess_ns >= missed_by_ns.max(RACE_NS) => greatest,
+            // Without it the answer would have been late all the same: most of the time must be its, to name it alone.
+            Some(greatest) if greatest.excess_ns > RACE_NS && greatest.excess_ns >= missed_by_ns / 2 => {
+                greatest
+            }
+            _ => cause(Place::Unexplained, planned_ns, came_ns, 0),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const US: u64 = 1000;
+    const USUAL: Usual = Usual {
+        wake_ns: 20 * US,
+        work_ns: 10 * US,
+        handing_ns: 15 * US,
+        outward_ns: 40 * US,
+        segment_ns: 5 * US,
+        homeward_ns: 10 * US,
+        beyond_ns: 55 * US,
+    };
+
+    /// A frame that took `parts` (µs) for waking, working, handing over, way out, segment, way back; the next cycle gives up 1060 µs
+    /// after this one was planned.
+    fn way(parts: [u64; 6]) -> LateWay {
+        let mut at_ns = 1_000_000_000;
+        let mut next = |us: u64| {
+            at_ns += us * US;
+            at_ns
+        };
+        let planned_ns = next(0);
+        let [wake_ns, sent_ns, handed_ns, at_segment_ns, left_segment_ns, arrived_ns] = parts.map(&mut next);
+        let gave_up_ns = planned_ns + 1060 * US;
+        let taken_ns = planned_ns + 2030 * US;
+        LateWay {
+            planned_ns,
+            wake_ns,
+            sent_ns,
+            handed_ns,
+            at_segment_ns,
+            left_segment_ns,
+            arrived_ns,
+            gave_up_ns,
+            taken_ns,
+        }
+    }
+
+    #[test]
+    fn what_took_long_is_named() {
+        let planted = [
+            (Place::WakeUp, [1300, 10, 15, 25, 5, 10]),
+            (Place::Work, [20, 1300, 15, 25, 5, 10]),
+            (Place::Handing, [20, 10, 1300, 25, 5, 10]),
+            (Place::Outward, [20, 10, 15, 1300, 5, 10]),
+            (Place::Segment, [20, 10, 15, 25, 1300, 10]),
+            (Place::Homeward, [20, 10, 15, 25, 5, 1300]),
+        ];
+        for (place, parts) in planted {
+            let cause = way(parts).judge(&USUAL);
+            assert_eq!(cause.place, place, "{parts:?}");
+            assert_eq!(cause.missed_by_ns, parts.iter().sum::<u64>() * US - 1060 * US);
+            assert!((1250 * US..=1300 * US).contains(&cause.excess_ns), "{cause:?}");
+            assert!(cause.to_ns - cause.from_ns == 1300 * US);
+        }
+    }
+
+    #[test]
+    fn an_answer_that_was_here_and_not_taken_is_the_hosts() {
+        let cause = way([20, 10, 15, 25, 5, 10]).judge(&USUAL);
+        assert_eq!((cause.place, cause.missed_by_ns), (Place::Untaken, 0));
+        assert_eq!(cause.excess_ns, (1060 - 85) * US);
+    }
+
+    #[test]
+    fn without_the_segments_stamps_the_wire_and_the_devices_are_one() {
+        let way = LateWay { at_segment_ns: 0, left_segment_ns: 0, ..way([20, 10, 15, 25, 1300, 10]) };
+        let cause = way.judge(&USUAL);
+        assert_eq!(cause.place, Place::Beyond);
+        // Without the kernel's stamp either, no part is seen in which it was late.
+        assert_eq!(LateWay { arrived_ns: 0, ..way }.judge(&USUAL).place, Place::Unexplained);
+    }
+
+    #[test]
+    fn nothing_is_guessed_where_nothing_took_long() {
+        // Each a little longer, none enough.
+        let cause = way([200, 190, 200, 200, 190, 2000]).judge(&USUAL);
+        assert_eq!(cause.place, Place::Homeward);
+        let all = way([400, 400, 400, 400, 400, 400]);
+        assert_eq!(all.judge(&USUAL).place, Place::Unexplained);
+        // A log without stamps.
+        assert_eq!(LateWay::default().judge(&USUAL).place, Place::Unexplained);
+        let taken = LateWay { taken_ns: 5, gave_up_ns: 3, ..LateWay::default() };
+        assert_eq!(taken.judge(&USUAL).place, Place::Unexplained);
+    }
+}

@@ -1,0 +1,97 @@
+//! Frames whose answers came late, by cause, from the file that such a run leaves.
+
+use std::io::Read;
+use std::path::Path;
+
+use serde::Deserialize;
+
+use crate::collect::Collection;
+use crate::table::{Cell, Table};
+use crate::words::clean;
+
+/// The file in the run directory.
+const LATE_FILE: &str = "late-frames.json";
+/// Longest file that is read: one with all the frames that it tells one by one has some 700 KiB.
+const LONGEST: u64 = 8 << 20;
+/// Most causes of a run that are shown.
+const MOST: usize = 100;
+
+/// What is read of it.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Late {
+    frames: u64,
+    unexplained: u64,
+    causes: Vec<Cause>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Cause {
+    frames: u64,
+    why: String,
+}
+
+/// A row for each run and cause; `None` where no run has late frames.
+pub fn late_frames(collection: &Collection) -> Option<Table> {
+    let heads = ["Run", "#Late frames", "Of these unexplained", "Cause, told for the worst of them"];
+    let mut table = Table::new("Frames that came late", &heads);
+    for run in &collection.runs {
+        let path = run.dir.path().join(LATE_FILE);
+        if std::fs::symlink_metadata(&path).is_err() {
+            continue;
+        }
+        match read(&path) {
+            Ok(late) => {
+                for cause in late.causes.iter().take(MOST) {
+                    table.push(vec![
+                        Cell::text(&run.key),
+                        Cell::number(cause.frames),
+                        Cell::text(format!("{} of {}", late.unexplained, late.frames)),
+                        Cell::text(clean(&cause.why)),
+                    ]);
+                }
+            }
+            Err(reason) => table.push(vec![
+                Cell::text(&run.key),
+                Cell::gap("not known"),
+                Cell::gap("not known"),
+                Cell::text(clean(&format!("{LATE_FILE} cannot be used: {reason}"))),
+            ]),
+        }
+    }
+    if table.rows().is_empty() {
+        return None;
+    }
+    table.note("A frame that comes late is not lost: its data are used when it comes.");
+    Some(table)
+}
+
+fn read(path: &Path) -> Result<Late, String> {
+    let mut bytes = Vec::new();
+    let file = takt_files::open(path).map_err(|error| error.to_string())?;
+    file.take(LONGEST + 1).read_to_end(&mut bytes).map_err(|error| error.to_string())?;
+    if bytes.len() as u64 > LONGEST {
+        return Err(format!("longer than {} MiB", LONGEST >> 20));
+    }
+    serde_json::from_slice(&bytes).map_err(|error| format!("damaged: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_such_file_is_a_reason() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(LATE_FILE);
+        std::fs::write(&path, r#"{"frames":3,"unexplained":1,"causes":[{"frames":2,"why":"x"}],"each":[]}"#)
+            .unwrap();
+        let late = read(&path).unwrap();
+        assert_eq!((late.frames, late.unexplained, late.causes[0].frames), (3, 1, 2));
+        for bad in ["", "7", r#"{"frames":-1}"#, r#"{"causes":{}}"#] {
+            std::fs::write(&path, bad).unwrap();
+            assert!(read(&path).is_err(), "{bad}");
+        }
+    }
+}
