@@ -1,15 +1,10 @@
-//! Measured curves in the form in which the analysis crate asks for them.
+//! Measured curves in the form in which the analysis asks for them.
 //!
-//! The crate's own `Curve` types panic on a single arrival, divide by zero on simultaneous ones and never end on curves that are all
-//! zero; they search linearly and clone themselves for every jitter. These here accept any measured curve or say why not, are plain data
-//! (`Send`), and hold sums of jittered copies of shared roots, which is what propagation over a graph
-//! makes of them.
+//! They accept any measured curve or say why not, are plain data (`Send`), and hold sums of jittered copies of shared roots, which is
+//! what propagation over a graph makes of them.
 
 use std::sync::Arc;
 
-use response_time_analysis::arrival::ArrivalBound;
-use response_time_analysis::time::{Duration, Service};
-use response_time_analysis::wcet::JobCostModel;
 use takt_model::{ArrivalCurve, CostCurve};
 
 /// Spans beyond this are cut: a century says nothing more than a day, and sums of times stay far from overflow.
@@ -173,8 +168,88 @@ pub struct Flow {
     pub spans: Arc<Spans>,
     /// How much one activation can be delayed more than another.
     pub jitter_ns: u64,
-    /// How often: ways of the same jitter, messages per activation.
-    pub times: u64,
+    /// How many arrivals here `n` of the root cause, over all ways of the same jitter.
+    pub counts: Arc<Counts>,
+}
+
+/// Greatest number of messages of `n` activations in a row, repeated beyond the last entry.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Counts(Vec<u64>);
+
+impl Counts {
+    /// More entries are not kept: beyond, the curve repeats, which is never too little.
+    const ENTRIES: usize = 64;
+    /// More messages at a time are beyond every limit of the analysis.
+    const MOST: u64 = 1 << 20;
+
+    /// So many each time.
+    #[must_use]
+    pub fn each(times: u64) -> Self {
+        Self(vec![times.min(Self::MOST)])
+    }
+
+    /// From a measured curve of at most `each` messages at a time; an empty one says nothing but that.
+    #[must_use]
+    pub fn measured(most: &[u64], each: u64) -> Self {
+        if most.is_empty() {
+            return Self::each(each);
+        }
+        let mut counts: Vec<u64> = Vec::with_capacity(most.len().min(Self::ENTRIES));
+        let (mut sum, mut greatest) = (0_u64, 0);
+        for &most in most.iter().take(Self::ENTRIES) {
+            sum = sum.saturating_add(each);
+            greatest = most.min(sum).min(Self::MOST * Self::ENTRIES as u64).max(greatest);
+            counts.push(greatest);
+        }
+        Self(counts)
+    }
+
+    /// Of `n` activations in a row.
+    #[must_use]
+    pub fn of(&self, n: u64) -> u64 {
+        if let [each] = self.0.as_slice() {
+            return n.saturating_mul(*each);
+        }
+        let length = self.0.len() as u64;
+        let (whole, rest) = (n / length, n % length);
+        let last = self.0.last().copied().unwrap_or(0);
+        let tail = if rest == 0 { 0 } else { self.0[usize::try_from(rest - 1).unwrap_or(0)] };
+        last.saturating_mul(whole).saturating_add(tail)
+    }
+
+    /// Whether there is never a message.
+    #[must_use]
+    pub fn never(&self) -> bool {
+        self.0.last() == Some(&0)
+    }
+
+    /// The entries.
+    #[must_use]
+    pub fn entries(&self) -> &[u64] {
+        &self.0
+    }
+
+    /// Messages of `self` for each of those of `before`.
+    #[must_use]
+    pub fn after(&self, before: &Self) -> Self {
+        Self::up_to(if self.0.len() == 1 { before.0.len() } else { Self::ENTRIES }, |n| self.of(before.of(n)))
+    }
+
+    /// Both together.
+    #[must_use]
+    pub fn with(&self, other: &Self) -> Self {
+        Self::up_to(self.0.len().max(other.0.len()), |n| self.of(n).saturating_add(other.of(n)))
+    }
+
+    fn up_to(entries: usize, of: impl Fn(u64) -> u64) -> Self {
+        Self((1..=entries as u64).map(|n| of(n).min(Self::MOST.saturating_mul(n))).collect())
+    }
+
+    /// Whether no number of activations sends more here than in `other`, as far as both were counted.
+    #[must_use]
+    pub fn within(&self, other: &Self) -> bool {
+        (1..=self.0.len().max(other.0.len()) as u64).all(|n| self.of(n) <= other.of(n))
+    }
 }
 
 /// Arrivals of a callback: the sum of its flows.
@@ -197,17 +272,27 @@ impl Flows {
         if spans.never() {
             return Self::none();
         }
-        Self(vec![Flow { root, spans, jitter_ns: 0, times: 1 }])
+        Self(vec![Flow { root, spans, jitter_ns: 0, counts: Arc::new(Counts::each(1)) }])
     }
 
-    /// Adds those of another callback, each activation of which causes `times` here after up to `jitter_ns` more.
-    pub fn add(&mut self, other: &Self, jitter_ns: u64, times: u64) {
+    /// Adds those of another callback, activations of which cause `counts` here after up to `jitter_ns` more.
+    pub fn add(&mut self, other: &Self, jitter_ns: u64, counts: &Arc<Counts>) {
+        if counts.never() {
+            return;
+        }
+        let plain = counts.entries() == [1];
         for flow in &other.0 {
             let jitter = flow.jitter_ns.saturating_add(jitter_ns).min(LONGEST_NS);
-            let times = flow.times.saturating_mul(times).min(1 << 20);
+            let counts = if plain {
+                flow.counts.clone()
+            } else if flow.counts.entries() == [1] {
+                counts.clone()
+            } else {
+                Arc::new(counts.after(&flow.counts))
+            };
             match self.0.iter_mut().find(|f| f.root == flow.root && f.jitter_ns == jitter) {
-                Some(same) => same.times = (same.times + times).min(1 << 20),
-                None => self.0.push(Flow { jitter_ns: jitter, times, ..flow.clone() }),
+                Some(same) => same.counts = Arc::new(same.counts.with(&counts)),
+                None => self.0.push(Flow { jitter_ns: jitter, counts, ..flow.clone() }),
             }
         }
         if self.0.len() > Self::MANY {
@@ -216,7 +301,7 @@ impl Flows {
                 match joined.iter_mut().find(|f| f.root == flow.root) {
                     Some(same) => {
                         same.jitter_ns = same.jitter_ns.max(flow.jitter_ns);
-                        same.times = (same.times + flow.times).min(1 << 20);
+                        same.counts = Arc::new(same.counts.with(&flow.counts));
                     }
                     None => joined.push(flow),
                 }
@@ -245,10 +330,7 @@ impl Flows {
         if delta_ns == 0 {
             return 0;
         }
-        self.0
-            .iter()
-            .map(|f| f.times.saturating_mul(f.spans.count(delta_ns + f.jitter_ns)))
-            .fold(0, u64::saturating_add)
+        self.0.iter().map(|f| f.counts.of(f.spans.count(delta_ns + f.jitter_ns))).fold(0, u64::saturating_add)
     }
 
     /// The count of an interval, and where it holds.
@@ -262,34 +344,26 @@ impl Flows {
             let one = flow.spans.stretch(delta_ns + flow.jitter_ns);
             all.above_ns = all.above_ns.max(one.above_ns.saturating_sub(flow.jitter_ns));
             all.to_ns = all.to_ns.min(one.to_ns - flow.jitter_ns);
-            all.count = all.count.saturating_add(flow.times.saturating_mul(one.count));
+            all.count = all.count.saturating_add(flow.counts.of(one.count));
         }
         all
     }
 
     /// The shortest interval longer than `delta_ns` that has more arrivals; `None`: there is none.
-    fn next_step(&self, delta_ns: u64) -> Option<u64> {
-        (!self.never()).then(|| self.stretch(delta_ns).to_ns + 1)
-    }
-}
-
-impl ArrivalBound for Flows {
-    fn number_arrivals(&self, delta: Duration) -> usize {
-        usize::try_from(self.count(delta.into())).unwrap_or(usize::MAX)
-    }
-
-    fn steps_iter<'a>(&'a self) -> Box<dyn Iterator<Item = Duration> + 'a> {
-        let mut at = 0;
-        Box::new(std::iter::from_fn(move || {
-            at = self.next_step(at)?;
-            Some(Duration::from(at))
-        }))
-    }
-
-    fn clone_with_jitter(&self, jitter: Duration) -> Box<dyn ArrivalBound> {
-        let mut flows = Self::none();
-        flows.add(self, jitter.into(), 1);
-        Box::new(flows)
+    pub(crate) fn next_step(&self, delta_ns: u64) -> Option<u64> {
+        let mut at = self.stretch(delta_ns);
+        // Where no message is sent at some activations, the count stays the same over several spans.
+        for _ in 0..2 * Counts::ENTRIES * Self::MANY {
+            if at.to_ns == u64::MAX {
+                return None;
+            }
+            let next = self.stretch(at.to_ns + 1);
+            if next.count > at.count {
+                break;
+            }
+            at = next;
+        }
+        Some(at.to_ns + 1)
     }
 }
 
@@ -361,6 +435,13 @@ impl Cost {
         self.most_ns[0]
     }
 
+    /// The least that one more activation adds, among the first `n`.
+    #[must_use]
+    pub fn least(&self, n: u64) -> u64 {
+        let entries = self.least_ns.len();
+        usize::try_from(n).unwrap_or(usize::MAX).min(entries).checked_sub(1).map_or(0, |i| self.least_ns[i])
+    }
+
     /// Whether no number of activations costs more here than in `other`, as far as both were measured.
     #[must_use]
     pub fn within(&self, other: &Self) -> bool {
@@ -368,29 +449,12 @@ impl Cost {
     }
 }
 
-impl JobCostModel for Cost {
-    fn cost_of_jobs(&self, n: usize) -> Service {
-        // Three days are beyond every limit of the search, and keep the crate's sums and products from overflow.
-        Service::from(self.of(n as u64).min(1 << 48))
-    }
-
-    fn least_wcet(&self, n: usize) -> Service {
-        if n == 0 {
-            return Service::none();
-        }
-        Service::from(self.least_ns[n.min(self.least_ns.len()) - 1])
-    }
-
-    fn job_cost_iter<'a>(&'a self) -> Box<dyn Iterator<Item = Service> + 'a> {
-        Box::new((1..).map(|n| Service::from(self.of(n) - self.of(n - 1))))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use response_time_analysis::arrival::Curve;
+    use response_time_analysis::arrival::{ArrivalBound, Curve};
+    use response_time_analysis::time::Duration;
 
     fn spans(ns: &[u64]) -> Result<Spans, CurveError> {
         let curve = ArrivalCurve { least_span_ns: ns.to_vec(), seen: ns.len() as u64 + 1, observed_ns: 1000 };
@@ -423,6 +487,20 @@ mod tests {
         assert!(!cost.within(&Cost::new(&[10, 12, 13], 0.0)));
     }
 
+    #[test]
+    fn messages_of_activations_in_a_row_compose() {
+        // Five of every tenth activation.
+        let tenth = Counts::measured(&[5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 10], 5);
+        assert_eq!((tenth.of(0), tenth.of(1), tenth.of(10), tenth.of(11), tenth.of(12)), (0, 5, 5, 10, 15));
+        assert_eq!(Counts::measured(&[], 3).of(4), 12);
+        assert_eq!(Counts::measured(&[9, 9], 3).of(2), 6, "no more than the most of each");
+        let twice = Counts::each(2);
+        assert_eq!((twice.after(&tenth).of(10), tenth.after(&twice).of(5)), (10, 5));
+        assert_eq!(twice.with(&tenth).of(10), 25);
+        assert!(tenth.within(&Counts::each(5)) && !Counts::each(5).within(&tenth));
+        assert!(Counts::each(0).never());
+    }
+
     proptest! {
         #[test]
         fn agrees_with_the_crates_own_curves(
@@ -435,12 +513,12 @@ mod tests {
             prop_assume!(ns.len() > 1);
             let ours = Flows::root(0, Arc::new(spans(&ns).unwrap()));
             let mut jittered = Flows::none();
-            jittered.add(&ours, jitter, 1);
+            jittered.add(&ours, jitter, &Arc::new(Counts::each(1)));
             let theirs: Curve = ns.iter().map(|n| Duration::from(*n)).collect();
             let theirs_jittered = theirs.clone_with_jitter(Duration::from(jitter));
             for d in deltas {
-                prop_assert_eq!(ours.number_arrivals(d.into()), theirs.number_arrivals(d.into()));
-                prop_assert_eq!(jittered.number_arrivals(d.into()), theirs_jittered.number_arrivals(d.into()));
+                prop_assert_eq!(ours.count(d), theirs.number_arrivals(d.into()) as u64);
+                prop_assert_eq!(jittered.count(d), theirs_jittered.number_arrivals(d.into()) as u64);
             }
         }
 
@@ -448,15 +526,17 @@ mod tests {
         fn steps_are_where_counts_rise(
             mut ns in prop::collection::vec(0_u64..60, 1..6),
             jitters in prop::collection::vec(0_u64..90, 1..4),
+            counts in prop::collection::vec(1_u64..6, 1..4),
         ) {
             ns.sort_unstable();
             prop_assume!(ns.last() != Some(&0));
             let root = Flows::root(0, Arc::new(spans(&ns).unwrap()));
             let mut sum = Flows::none();
+            let counts = Arc::new(Counts::measured(&counts, 3));
             for jitter in jitters {
-                sum.add(&root, jitter, 1);
+                sum.add(&root, jitter, &counts);
             }
-            let listed: Vec<u64> = sum.steps_iter().map(u64::from).take_while(|s| *s <= 300).collect();
+            let listed: Vec<u64> = std::iter::successors(sum.next_step(0), |s| sum.next_step(*s)).take_while(|s| *s <= 300).collect();
             let risen: Vec<u64> = (1..=300).filter(|d| sum.count(d - 1) < sum.count(*d)).collect();
             prop_assert_eq!(listed, risen);
         }

@@ -1,5 +1,51 @@
 //! Reservations to cores: worst-fit decreasing, then first-fit decreasing (*ROS-Llama*, section IV.C.a).
 
+/// Reservations of a workload: one for each thread of every executor, executor by executor; one for an executor without.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Slots {
+    executors: Vec<usize>,
+    /// On one core at most.
+    most: usize,
+}
+
+impl Slots {
+    /// Of these executors' numbers of threads, and no more than `most` on one core.
+    #[must_use]
+    pub fn new(threads: impl IntoIterator<Item = usize>, most: usize) -> Self {
+        let executors = threads.into_iter().enumerate();
+        let executors = executors.flat_map(|(e, threads)| std::iter::repeat_n(e, threads.max(1))).collect();
+        Self { executors, most }
+    }
+
+    /// The executor of each.
+    #[must_use]
+    pub fn executors(&self) -> &[usize] {
+        &self.executors
+    }
+
+    /// The budget of each.
+    #[must_use]
+    pub fn budgets(&self, of_executors_ns: &[u64]) -> Vec<u64> {
+        self.executors.iter().map(|e| of_executors_ns.get(*e).copied().unwrap_or(0)).collect()
+    }
+
+    /// Finds cores for them.
+    #[must_use]
+    pub fn partition(&self, of_executors_ns: &[u64], capacities_ns: &[u64]) -> Option<Vec<usize>> {
+        let budgets = self.budgets(of_executors_ns);
+        partition(&budgets, capacities_ns).filter(|places| self.few(&budgets, places, capacities_ns.len()))
+    }
+
+    /// Whether no core has more than it may.
+    #[must_use]
+    pub fn few(&self, budgets_ns: &[u64], places: &[usize], cores: usize) -> bool {
+        let on = |core: usize| {
+            budgets_ns.iter().zip(places).filter(|(budget, place)| **budget > 0 && **place == core).count()
+        };
+        (0..cores).all(|core| on(core) <= self.most)
+    }
+}
+
 /// Finds a core for every budget, so that no core's sum exceeds its capacity. Entry `i` of the result is the position of the
 /// core of budget `i`; budgets of 0 get core 0 and count nothing. `None`: neither heuristic finds one.
 #[must_use]

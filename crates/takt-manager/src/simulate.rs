@@ -1,24 +1,41 @@
 //! Simulated executors: what the bounds are held against.
 //!
-//! Event-driven and exact to the nanosecond: hard constant-bandwidth servers as the kernel's SCHED_DEADLINE has them, earliest deadline first on
-//! each core, and in every server one of `rclcpp`'s single-threaded executors: a wait set filled at polling points, one
-//! instance of each callback per polling point, timers before subscriptions, callbacks that run to their end.
-//! Nothing here knows of the analysis.
+//! Event-driven and exact to the nanosecond: hard constant-bandwidth servers as the kernel's SCHED_DEADLINE has them, budgets enforced exactly or at
+//! ticks, earliest deadline first on each core; and in them `rclcpp`'s executors: single-threaded ones with a wait set filled at
+//! polling points, one instance of each callback per polling point, timers first (or last: static ones), events executors, and multi-threaded ones
+//! with their lock, callback groups and wait set. Callbacks run to their end, suspend themselves, publish several messages or none.
+//! It is an adversary: releases together or when a budget is just used up, the most expensive activations first, neighbours that
+//! take all that is left. Nothing here knows of the analysis.
 
 mod engine;
 mod events;
+mod kernel;
 mod random;
+mod threads;
 
 use std::collections::VecDeque;
 
 use takt_model::{
-    ArrivalCurve, Callback, CallbackId, CallbackKind, CostCurve, Executor, ExecutorId, ExecutorKind, Model,
-    Node, NodeId, Outside, Thread, ThreadId, ThreadRole, Topic, TopicId,
+    ArrivalCurve, Callback, CallbackGroup, CallbackId, CallbackKind, CostCurve, Executor, ExecutorId,
+    ExecutorKind, Model, Node, NodeId, Output, Outside, Thread, ThreadId, ThreadRole, Topic, TopicId,
 };
 
-pub use engine::{Observed, Traceable, Traced, simulate, traced};
+pub use engine::{Observed, Traceable, Traced, simulate, simulate_on, traced};
 pub use events::events;
-pub use random::{Random, random_system};
+pub use random::{Features, Random, random_system, random_with};
+
+/// The machine that a system runs on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Machine {
+    /// How much of each core reservations have in sum, others included, percent.
+    pub capacity_percent: u64,
+    /// Budgets are enforced so often; 0: exactly.
+    pub tick_ns: u64,
+    /// How long a thread of a multi-threaded executor looks for work, at most.
+    pub dispatch_ns: u64,
+    /// Others sleep now and then, two on a core.
+    pub sleeping_hogs: bool,
+}
 
 /// A system with known costs.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -31,6 +48,24 @@ pub struct System {
     pub topics: Vec<String>,
     /// Timers are looked at before every callback, as executors did until 2019, instead of at polling points.
     pub eager_timers: bool,
+    /// Messages may be sent when a callback begins, not only when it ends.
+    pub early_messages: bool,
+    /// One message in so many is lost; 0: none.
+    pub lost_one_in: u64,
+}
+
+/// What an executor is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Kind {
+    /// Single-threaded, or a thread of its own (`SimExecutor::source`).
+    #[default]
+    WaitSet,
+    /// Single-threaded, timers last.
+    Static,
+    /// In the order of activation.
+    Events,
+    /// So many threads.
+    Threads(usize),
 }
 
 /// One thread.
@@ -40,6 +75,10 @@ pub struct SimExecutor {
     pub name: String,
     /// It runs its own loop instead of an executor.
     pub source: bool,
+    /// What it is, if it is no source.
+    pub kind: Kind,
+    /// Its callback groups: whether each is reentrant.
+    pub reentrant: Vec<bool>,
     /// What it serves, timers first.
     pub callbacks: Vec<usize>,
 }
@@ -57,6 +96,16 @@ pub struct SimCallback {
     pub publishes: Vec<usize>,
     /// Costs of consecutive activations, over and over.
     pub costs_ns: Vec<u64>,
+    /// Messages to each topic, of consecutive activations; none: always one.
+    pub messages: Vec<u64>,
+    /// Self-suspensions of consecutive activations.
+    pub suspends_ns: Vec<Vec<u64>>,
+    /// Its group in its executor.
+    pub group: Option<usize>,
+    /// It publishes only if this other callback of its executor has completed since it last did: the second input of a join.
+    pub join: Option<usize>,
+    /// Messages that wait for it at most, the oldest being overwritten; 0: any number.
+    pub depth: usize,
 }
 
 /// What activates a callback.
@@ -90,7 +139,13 @@ const CURVE: u64 = 64;
 impl System {
     /// Adds an executor.
     pub fn executor(&mut self, name: &str, source: bool) -> usize {
-        self.executors.push(SimExecutor { name: name.to_owned(), source, callbacks: Vec::new() });
+        self.executors.push(SimExecutor {
+            name: name.to_owned(),
+            source,
+            kind: Kind::WaitSet,
+            reentrant: Vec::new(),
+            callbacks: Vec::new(),
+        });
         self.executors.len() - 1
     }
 
@@ -114,9 +169,29 @@ impl System {
     ) -> usize {
         let number = self.callbacks.len();
         let name = name.to_owned();
-        self.callbacks.push(SimCallback { name, executor, trigger, publishes, costs_ns });
+        self.callbacks.push(SimCallback {
+            name,
+            executor,
+            trigger,
+            publishes,
+            costs_ns,
+            messages: Vec::new(),
+            suspends_ns: Vec::new(),
+            group: None,
+            join: None,
+            depth: 0,
+        });
         self.executors[executor].callbacks.push(number);
         number
+    }
+
+    /// How many threads an executor has.
+    #[must_use]
+    pub fn threads_of(&self, executor: usize) -> usize {
+        match self.executors[executor].kind {
+            Kind::Threads(threads) => threads,
+            _ => 1,
+        }
     }
 
     /// The model that an observer of infinite patience would have.
@@ -127,19 +202,27 @@ impl System {
         for (number, executor) in self.executors.iter().enumerate() {
             let tid = 1000 + u32::try_from(number).unwrap_or(0);
             let id = ExecutorId(number);
-            model.threads.push(Thread {
-                pid: tid,
-                tid,
-                name: executor.name.clone(),
-                role: if executor.source { ThreadRole::Source(id) } else { ThreadRole::Executor(id) },
-                ended: false,
-            });
+            let first = model.threads.len();
+            for thread in 0..u32::try_from(self.threads_of(number)).unwrap_or(1) {
+                model.threads.push(Thread {
+                    pid: tid,
+                    tid: tid + thread * 10_000,
+                    name: executor.name.clone(),
+                    role: if executor.source { ThreadRole::Source(id) } else { ThreadRole::Executor(id) },
+                    ended: false,
+                });
+            }
             model.nodes.push(Node { pid: tid, name: format!("/{}", executor.name) });
             model.executors.push(Executor {
-                kind: if executor.source { ExecutorKind::Source } else { ExecutorKind::SingleThreaded },
-                threads: vec![ThreadId(number)],
+                kind: match executor.kind {
+                    _ if executor.source => ExecutorKind::Source,
+                    Kind::WaitSet | Kind::Static => ExecutorKind::SingleThreaded,
+                    Kind::Events => ExecutorKind::Events,
+                    Kind::Threads(_) => ExecutorKind::MultiThreaded,
+                },
+                threads: (first..model.threads.len()).map(ThreadId).collect(),
                 callbacks: executor.callbacks.iter().map(|c| CallbackId(*c)).collect(),
-                groups: Vec::new(),
+                groups: self.groups(executor),
             });
         }
         let ids = |keep: &dyn Fn(&SimCallback) -> bool| {
@@ -168,15 +251,26 @@ impl System {
                     Trigger::Topic(topic) => CallbackKind::Subscription { topic: TopicId(topic) },
                 },
                 publishes: callback.publishes.iter().map(|t| TopicId(*t)).collect(),
-                outputs: Vec::new(),
+                outputs: callback.publishes.iter().map(|t| output(callback, *t)).collect(),
                 arrivals: arrivals(callback.trigger, counts[number]),
                 cost: cost(&callback.costs_ns),
-                suspension: CostCurve::default(),
-                most_suspensions: 0,
+                suspension: suspension(&callback.suspends_ns),
+                most_suspensions: callback.suspends_ns.iter().map(|s| s.len() as u64).max().unwrap_or(0),
                 probable_cost: Vec::new(),
             });
         }
         model
+    }
+
+    fn groups(&self, executor: &SimExecutor) -> Vec<CallbackGroup> {
+        let of = |group: usize| {
+            let callbacks = executor.callbacks.iter().filter(|c| self.callbacks[**c].group == Some(group));
+            callbacks.map(|c| CallbackId(*c)).collect()
+        };
+        let groups = executor.reentrant.iter().enumerate();
+        groups
+            .map(|(group, reentrant)| CallbackGroup { callbacks: of(group), reentrant: *reentrant })
+            .collect()
     }
 
     /// Activations of every callback in a long time, so that counts agree along the graph.
@@ -193,7 +287,11 @@ impl System {
             for topic in &self.callbacks[number].publishes {
                 for (other, callback) in self.callbacks.iter().enumerate() {
                     if callback.trigger == Trigger::Topic(*topic) {
-                        open.push_back((other, times));
+                        let messages = &self.callbacks[number].messages;
+                        let sent: u64 = messages.iter().sum();
+                        let of = messages.len().max(1) as u64;
+                        let sent = if messages.is_empty() { 1 } else { sent };
+                        open.push_back((other, (times / of).saturating_mul(sent).max(1)));
                     }
                 }
             }
@@ -213,17 +311,36 @@ fn arrivals(trigger: Trigger, seen: u64) -> ArrivalCurve {
     ArrivalCurve { least_span_ns, seen, observed_ns: 1_000_000_000_000 }
 }
 
-fn cost(costs: &[u64]) -> CostCurve {
-    let length = costs.len();
-    let most_ns = (1..=2 * length)
+/// Greatest sums of consecutive entries, two rounds long.
+fn greatest(values: &[u64]) -> Vec<u64> {
+    let length = values.len();
+    (1..=2 * length)
         .map(|n| {
-            (0..length).map(|start| (0..n).map(|i| costs[(start + i) % length]).sum()).max().unwrap_or(0)
+            (0..length).map(|start| (0..n).map(|i| values[(start + i) % length]).sum()).max().unwrap_or(0)
         })
-        .collect();
+        .collect()
+}
+
+fn cost(costs: &[u64]) -> CostCurve {
     CostCurve {
-        most_ns,
+        most_ns: greatest(costs),
         seen: 1000,
-        total_ns: costs.iter().sum::<u64>() * 1000 / length.max(1) as u64,
+        total_ns: costs.iter().sum::<u64>() * 1000 / costs.len().max(1) as u64,
         cpu_time: true,
+    }
+}
+
+fn suspension(suspends: &[Vec<u64>]) -> CostCurve {
+    let lengths: Vec<u64> = suspends.iter().map(|s| s.iter().sum()).collect();
+    if lengths.iter().all(|ns| *ns == 0) { CostCurve::default() } else { cost(&lengths) }
+}
+
+fn output(callback: &SimCallback, topic: usize) -> Output {
+    let messages = if callback.messages.is_empty() { &[1][..] } else { &callback.messages };
+    Output {
+        topic: TopicId(topic),
+        most_per_activation: messages.iter().copied().max().unwrap_or(1),
+        most: greatest(messages),
+        arrivals: ArrivalCurve::default(),
     }
 }

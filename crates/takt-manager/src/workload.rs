@@ -1,16 +1,16 @@
 //! A snapshot of a running system in the form that the analysis takes.
 //!
-//! **Multi-threaded executors** are named as not analysable, even where all callbacks are of one mutually exclusive group and so run one
-//! after another. The group then hops from thread to thread, and each has a reservation of its own: one that wakes begins a new period, with
-//! a deadline a whole period away. The group's supply is therefore not that of a periodic resource, which is what both analyses need, however
-//! large the budgets are together. Callbacks behind such an executor can be analysed: their arrivals are those seen.
+//! **Multi-threaded executors** have a reservation for each of their threads; all threads that serve them must be known.
+//! **Events executors**: their timers enter the queue through a thread of `rclcpp` that has no reservation; the time that this takes is taken to be
+//! nothing, as that of the middleware's threads is.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use takt_model::{Callback, CallbackKind, ExecutorKind, Model, ThreadId};
+use takt_model::{Callback, CallbackKind, ExecutorKind, Model, Outside, ThreadId};
 
-use crate::curves::{Cost, Spans};
+use crate::analysis::Load;
+use crate::curves::{Cost, Counts, Spans};
 
 /// How measured curves are to be read.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -44,12 +44,40 @@ pub struct Workload {
 pub struct Server {
     /// For messages.
     pub name: String,
-    /// Its one living thread, which a reservation can be given to; `None`: it has ended, or has several.
-    pub thread: Option<ThreadId>,
-    /// It runs nothing but its own loop.
-    pub alone: bool,
+    /// Its living threads, each of which gets a reservation; none: it has ended, or cannot be given a budget.
+    pub threads: Vec<ThreadId>,
+    /// In which order it runs what is activated.
+    pub order: Order,
     /// Callbacks that it serves.
     pub callbacks: Vec<usize>,
+}
+
+/// In which order an executor runs what is activated.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Order {
+    /// It runs nothing but its own loop.
+    Alone,
+    /// A wait set, filled when it is empty, and of each callback one instance from it.
+    WaitSet {
+        /// Timers come before all others.
+        timers_first: bool,
+    },
+    /// In the order of activation.
+    Fifo,
+    /// Several threads, in any order.
+    Threads {
+        /// For every callback of the executor those that never run while it does, itself among them where it does not run twice at once.
+        excludes: Vec<Vec<usize>>,
+    },
+}
+
+/// How a callback suspends itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Suspension {
+    /// How long, in so many activations.
+    pub most: Cost,
+    /// How often in one activation.
+    pub times: u64,
 }
 
 /// One callback.
@@ -63,12 +91,26 @@ pub struct Activity {
     pub timer: bool,
     /// Execution times.
     pub cost: Arc<Cost>,
+    /// Self-suspension; `None`: it has none.
+    pub suspension: Option<Arc<Suspension>>,
     /// Activations from outside the graph.
     pub root: Option<Arc<Spans>>,
-    /// Callbacks that activate it, and how often each time.
-    pub inputs: Vec<(usize, u64)>,
+    /// Callbacks that activate it, and how often so many of their activations in a row.
+    pub inputs: Vec<(usize, Arc<Counts>)>,
     /// Why no chain through it can be given a bound.
     pub trouble: Option<String>,
+}
+
+impl Activity {
+    /// What `n` activations in a row ask of their thread.
+    #[must_use]
+    pub fn load(&self, n: u64) -> Load {
+        let (suspended_ns, suspensions) = match &self.suspension {
+            Some(s) if n > 0 => (s.most.of(n), s.times.saturating_mul(n)),
+            _ => (0, 0),
+        };
+        Load { work_ns: self.cost.of(n), suspended_ns, suspensions }
+    }
 }
 
 impl Workload {
@@ -122,16 +164,38 @@ fn server(model: &Model, number: usize) -> Server {
         .copied()
         .filter(|id| model.threads.get(id.0).is_some_and(|t| !t.ended))
         .collect();
-    let thread = match (executor.kind, living.as_slice()) {
-        (ExecutorKind::MultiThreaded, _) => None,
-        (_, [one]) => Some(*one),
-        _ => None,
-    };
+    let several = executor.kind == ExecutorKind::MultiThreaded;
+    let threads = if living.len() == 1 || several { living } else { Vec::new() };
     let name = name(model, number);
     let callbacks =
         executor.callbacks.iter().map(|id| id.0).filter(|id| *id < model.callbacks.len()).collect::<Vec<_>>();
-    let alone = matches!(executor.kind, ExecutorKind::Source | ExecutorKind::Task) && callbacks.len() == 1;
-    Server { name, thread, alone, callbacks }
+    let order = match executor.kind {
+        ExecutorKind::Source | ExecutorKind::Task if callbacks.len() == 1 => Order::Alone,
+        ExecutorKind::Events => Order::Fifo,
+        ExecutorKind::MultiThreaded => Order::Threads { excludes: excludes(executor, &callbacks) },
+        _ => Order::WaitSet { timers_first: true },
+    };
+    Server { name, threads, order, callbacks }
+}
+
+/// Which callbacks never run while another one of a multi-threaded executor does. Where a group is not known, all are taken to be excluded: the
+/// longest wait.
+fn excludes(executor: &takt_model::Executor, callbacks: &[usize]) -> Vec<Vec<usize>> {
+    let group = |callback: usize| {
+        executor.groups.iter().position(|group| group.callbacks.iter().any(|c| c.0 == callback))
+    };
+    let groups: Vec<Option<usize>> = callbacks.iter().map(|callback| group(*callback)).collect();
+    let excluded = |own: Option<usize>, other: Option<usize>| match (own, other) {
+        (Some(own), Some(other)) => own == other && !executor.groups[own].reentrant,
+        _ => true,
+    };
+    groups
+        .iter()
+        .map(|own| {
+            let others = callbacks.iter().zip(&groups).filter(|(_, other)| excluded(*own, **other));
+            others.map(|(callback, _)| *callback).collect()
+        })
+        .collect()
 }
 
 /// What a person knows it by: its node, where all callbacks are of one, and its thread.
@@ -160,15 +224,7 @@ fn activity(
     let server = callback.executor.0.min(servers.len().saturating_sub(1));
     let mut trouble = match (model.executors.get(callback.executor.0), servers.get(callback.executor.0)) {
         (None, _) | (_, None) => Some("it belongs to no known executor".to_owned()),
-        (Some(e), _) if e.kind == ExecutorKind::MultiThreaded => Some(format!(
-            "a multi-threaded executor ({} threads) serves it: a reservation belongs to one thread, and the callback runs on whichever \
-                 takes it first. Use one single-threaded executor for each callback group",
-            e.threads.len()
-        )),
-        (Some(e), _) if e.kind == ExecutorKind::Events => Some(
-            "an events executor serves it: it runs what is activated in the order of activation, which is not analysed yet".to_owned(),
-        ),
-        (Some(_), Some(s)) if s.thread.is_none() => Some("its thread has ended".to_owned()),
+        (Some(_), Some(s)) if s.threads.is_empty() => Some("its thread has ended".to_owned()),
         _ => None,
     };
     if callback.cost.most_ns.is_empty() && callback.arrivals.seen > 0 {
@@ -179,32 +235,26 @@ fn activity(
         server,
         timer: matches!(callback.kind, CallbackKind::Timer { .. }),
         cost: Arc::new(cost(callback, reading, assumptions)),
+        suspension: suspension(callback, reading),
         root: None,
         inputs: Vec::new(),
         trouble,
     };
-    // Not only the topic that it subscribed to: the virtual ones of cut cycles reach it too.
-    let mut publishers: Vec<usize> = match callback.kind {
+    let publishers = match callback.kind {
         CallbackKind::Timer { .. } | CallbackKind::Source => Vec::new(),
-        _ => model
+        _ => publishers(model, number),
+    };
+    let provisionable = |p: usize| {
+        servers.get(model.callbacks[p].executor.0).is_some_and(|s| !s.threads.is_empty())
+            && model.callbacks[p].arrivals.seen > 0
+    };
+    // Others publish to it as well, whom nobody observes.
+    let outside = !publishers.is_empty()
+        && model
             .topics
             .iter()
-            .filter(|t| t.subscribers.iter().any(|s| s.0 == number))
-            .flat_map(|t| t.publishers.iter().map(|p| p.0))
-            .filter(|p| *p < model.callbacks.len())
-            .collect(),
-    };
-    publishers.sort_unstable();
-    publishers.dedup();
-    let provisionable = |p: &usize| {
-        servers.get(model.callbacks[*p].executor.0).is_some_and(|s| s.thread.is_some())
-            && model.callbacks[*p].arrivals.seen > 0
-    };
-    let sent: u64 = publishers.iter().map(|p| model.callbacks[*p].arrivals.seen).sum();
-    let taken = callback.arrivals.seen;
-    // One message for each activation explains what was seen, but for a few under way when watching began.
-    let times = if taken <= sent + sent / 20 + 2 { 1 } else { taken.div_ceil(sent.max(1)) };
-    if publishers.is_empty() || !publishers.iter().all(provisionable) || times > 8 {
+            .any(|topic| topic.outside != Outside::None && topic.subscribers.iter().any(|s| s.0 == number));
+    if publishers.is_empty() || outside || !publishers.iter().all(|(p, _)| provisionable(*p)) {
         measured_root(&mut activity, callback, reading);
         if !publishers.is_empty() {
             assumptions.push(format!(
@@ -212,16 +262,83 @@ fn activity(
                 callback.name
             ));
         }
-    } else {
-        if times > 1 {
-            assumptions.push(format!(
-                "{}: {taken} messages of {sent} activations, so up to {times} each time",
-                callback.name
-            ));
-        }
-        activity.inputs = publishers.into_iter().map(|p| (p, times)).collect();
+        return activity;
+    }
+    activity.inputs = inputs(model, callback, &publishers, assumptions);
+    if activity.inputs.is_empty() {
+        measured_root(&mut activity, callback, reading);
     }
     activity
+}
+
+/// Callbacks that send to a callback, and the topics by which. Not only the topic that it subscribed to: the virtual ones of cut cycles reach
+/// it too.
+fn publishers(model: &Model, number: usize) -> Vec<(usize, usize)> {
+    let mut publishers: Vec<(usize, usize)> = model
+        .topics
+        .iter()
+        .enumerate()
+        .filter(|(_, t)| t.subscribers.iter().any(|s| s.0 == number))
+        .flat_map(|(topic, t)| t.publishers.iter().map(move |p| (p.0, topic)))
+        .filter(|(p, _)| *p < model.callbacks.len())
+        .collect();
+    publishers.sort_unstable();
+    publishers.dedup();
+    publishers
+}
+
+/// How many messages each publisher sends. Where messages were not counted by activation, at least as many as were sent each time in the mean are
+/// assumed, and that is said; more than a few, and the arrivals are those seen (nothing is returned).
+fn inputs(
+    model: &Model,
+    callback: &Callback,
+    publishers: &[(usize, usize)],
+    assumptions: &mut Vec<String>,
+) -> Vec<(usize, Arc<Counts>)> {
+    let counted = |(publisher, topic): &(usize, usize)| {
+        let outputs = &model.callbacks[*publisher].outputs;
+        let output = outputs.iter().find(|output| output.topic.0 == *topic)?;
+        Some(Counts::measured(&output.most, output.most_per_activation))
+    };
+    let mut unknown: Vec<usize> = publishers.iter().filter(|p| counted(p).is_none()).map(|p| p.0).collect();
+    unknown.dedup();
+    let sent: u64 = unknown.iter().map(|p| model.callbacks[*p].arrivals.seen).sum();
+    let taken = callback.arrivals.seen;
+    // One message for each activation explains what was seen, but for a few under way when watching began.
+    let enough = taken <= sent + sent / 20 + 2 || unknown.len() < publishers.len();
+    let times = if enough { 1 } else { taken.div_ceil(sent.max(1)) };
+    if times > 8 {
+        assumptions.push(format!(
+            "{}: {taken} messages of {sent} activations, so its arrivals are those seen",
+            callback.name
+        ));
+        return Vec::new();
+    }
+    if times > 1 {
+        assumptions.push(format!(
+            "{}: {taken} messages of {sent} activations, so up to {times} each time",
+            callback.name
+        ));
+    }
+    let mut inputs: Vec<(usize, Arc<Counts>)> = Vec::new();
+    for pair in publishers {
+        let counts = counted(pair).unwrap_or_else(|| Counts::each(times));
+        match inputs.last_mut() {
+            // By several topics.
+            Some((publisher, sum)) if *publisher == pair.0 => *sum = Arc::new(sum.with(&counts)),
+            _ => inputs.push((pair.0, Arc::new(counts))),
+        }
+    }
+    inputs
+}
+
+fn suspension(callback: &Callback, reading: &Reading) -> Option<Arc<Suspension>> {
+    let most = &callback.suspension.most_ns;
+    if most.last().is_none_or(|ns| *ns == 0) {
+        return None;
+    }
+    let most = Cost::measured(&callback.suspension, reading.cost_margin);
+    Some(Arc::new(Suspension { most, times: callback.most_suspensions.max(1) }))
 }
 
 fn cost(callback: &Callback, reading: &Reading, assumptions: &mut Vec<String>) -> Cost {

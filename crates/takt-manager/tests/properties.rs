@@ -70,7 +70,7 @@ proptest! {
         }
     }
 
-    /// A chain's fate does not depend on those before it in the degradation order.
+    /// Chains before it in the degradation order never cost a chain its fate. (What they are given may help it.)
     #[test]
     fn chains_earlier_in_the_order_never_matter(seed in any::<u64>(), out in 1_usize..6) {
         let system = random_system(seed);
@@ -81,7 +81,9 @@ proptest! {
             return Ok(());
         };
         let (all, fewer) = (keeps(&plan(&system, &all)), keeps(&plan(&system, &fewer)));
-        prop_assert_eq!(&all[all.len() - fewer.len()..], &fewer[..]);
+        for (with, without) in all[all.len() - fewer.len()..].iter().zip(&fewer) {
+            prop_assert!(with.0 == without.0 && with.1 >= without.1, "{with:?}, {without:?}");
+        }
     }
 
     /// Plans fit their cores, guaranteed bounds keep their goals, and the simulation under the plan's reservations keeps the bounds.

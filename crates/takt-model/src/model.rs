@@ -178,6 +178,10 @@ pub struct Output {
     pub topic: TopicId,
     /// Messages of one activation, at most.
     pub most_per_activation: u64,
+    /// Entry `i`: messages of `i + 1` activations in a row, at most, as execution times are counted. Unlike `arrivals` it does not
+    /// depend on how the publisher was scheduled. Empty: `most_per_activation` is all that is known.
+    #[serde(default)]
+    pub most: Vec<u64>,
     /// Messages, as they were published.
     pub arrivals: ArrivalCurve,
 }

@@ -1,4 +1,4 @@
-//! Demand as the analysis crate asks for it, with the last answers at hand.
+//! Arrivals as the analysis asks for them, with the last answers at hand.
 //!
 //! A search for a fixed point asks for the arrivals in nearly the same two intervals again and again: up to the activation under analysis,
 //! and up to where the search is. Counts change only where something arrives, so the stretches in
@@ -6,12 +6,7 @@
 
 use std::cell::Cell;
 
-use response_time_analysis::arrival::ArrivalBound;
-use response_time_analysis::demand::RequestBound;
-use response_time_analysis::time::{Duration, Service};
-use response_time_analysis::wcet::JobCostModel;
-
-use crate::curves::{Cost, Flows, Stretch};
+use crate::curves::{Flows, Stretch};
 
 /// Arrivals of one callback during one analysis.
 #[derive(Debug)]
@@ -47,46 +42,6 @@ impl<'a> Arrivals<'a> {
     }
 }
 
-impl ArrivalBound for Arrivals<'_> {
-    #[inline]
-    fn number_arrivals(&self, delta: Duration) -> usize {
-        usize::try_from(self.count(delta.into())).unwrap_or(usize::MAX)
-    }
-
-    fn steps_iter<'b>(&'b self) -> Box<dyn Iterator<Item = Duration> + 'b> {
-        self.flows.steps_iter()
-    }
-
-    fn clone_with_jitter(&self, jitter: Duration) -> Box<dyn ArrivalBound> {
-        self.flows.clone_with_jitter(jitter)
-    }
-}
-
-/// Demand of one callback.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Demand<'a> {
-    pub arrivals: &'a Arrivals<'a>,
-    pub cost: &'a Cost,
-}
-
-impl RequestBound for Demand<'_> {
-    fn service_needed(&self, delta: Duration) -> Service {
-        self.cost.cost_of_jobs(self.arrivals.number_arrivals(delta))
-    }
-
-    fn least_wcet_in_interval(&self, delta: Duration) -> Service {
-        self.cost.least_wcet(self.arrivals.number_arrivals(delta))
-    }
-
-    fn steps_iter<'b>(&'b self) -> Box<dyn Iterator<Item = Duration> + 'b> {
-        self.arrivals.steps_iter()
-    }
-
-    fn job_cost_iter<'b>(&'b self, delta: Duration) -> Box<dyn Iterator<Item = Service> + 'b> {
-        Box::new(self.cost.job_cost_iter().take(self.arrivals.number_arrivals(delta)))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
@@ -95,23 +50,25 @@ mod tests {
     use takt_model::ArrivalCurve;
 
     use super::*;
-    use crate::curves::Spans;
+    use crate::curves::{Counts, Spans};
 
     proptest! {
         #[test]
         fn remembered_counts_are_those_counted(
             curves in prop::collection::vec(prop::collection::vec(0_u64..60, 1..6), 1..3),
             jitters in prop::collection::vec(0_u64..90, 1..4),
+            counts in prop::collection::vec(0_u64..4, 1..4),
             asked in prop::collection::vec(0_u64..300, 1..60),
         ) {
             let mut flows = Flows::none();
+            let counts = Arc::new(Counts::measured(&counts, 3));
             for (root, mut ns) in curves.into_iter().enumerate() {
                 ns.sort_unstable();
                 prop_assume!(ns.last() != Some(&0));
                 let curve = ArrivalCurve { seen: ns.len() as u64 + 1, least_span_ns: ns, observed_ns: 1000 };
                 let root = Flows::root(root, Arc::new(Spans::measured(&curve, 0.0).unwrap()));
                 for jitter in &jitters {
-                    flows.add(&root, *jitter, 1);
+                    flows.add(&root, *jitter, &counts);
                 }
             }
             let arrivals = Arrivals::new(&flows);

@@ -1,18 +1,21 @@
-//! One executor under one budget and given arrivals: where the crate's analyses are asked.
+//! One executor under one budget and given arrivals: ECRTS'19 and RTSS'21, with self-suspension and any supply.
+//!
+//! The equations are those of the crate `response-time-analysis` ([`super`] says which), which knows neither suspension nor ticks; a test holds
+//! these here against the crate's where both apply. Where the crate inverts the supply for so much *work*, here a load is inverted:
+//! work, length and number of suspensions ([`super::supply`]). Executors do not preempt callbacks, so a callback that suspends itself holds up all
+//! others, and everything that runs before the callback under analysis counts with its suspensions.
+//!
+//! **Events executors** run what was activated in the order of activation, so a callback waits for what arrived before it and at the same moment,
+//! and for nothing that came later: in a busy window that begins at 0, an activation at `A` is done by `F(A)`, the time for all
+//! that arrives in `[0, A]`.
 
 use std::rc::Rc;
 
-use response_time_analysis::demand::{Aggregate, RequestBound};
-use response_time_analysis::fixed_point::{self, SearchResult};
-use response_time_analysis::ros2::rr::CallbackType;
-use response_time_analysis::ros2::{bw, rta_event_source, rta_polling_point_callback, rta_processing_chain};
-use response_time_analysis::supply::Periodic;
-use response_time_analysis::time::{Duration, Service};
-
-use super::counted::{Arrivals, Demand};
-use super::{Bound, Method};
-use crate::curves::{Cost, Flows};
-use crate::workload::Workload;
+use super::counted::Arrivals;
+use super::supply::Supply;
+use super::{Bound, Load, Method, Parts};
+use crate::curves::Flows;
+use crate::workload::{Activity, Order, Workload};
 
 /// Busy windows of more activations are not analysed: far more than a robot's busiest executor has within its goals, and still a matter
 /// of milliseconds.
@@ -21,105 +24,187 @@ const MOST_ACTIVATIONS: u64 = 5_000;
 /// Times the RTSS'21 bound is put in where a bound goes in. Two or three suffice in practice, and every one is safe.
 const REFINEMENTS: usize = 8;
 
-/// A reservation for an executor.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Supplied {
-    supply: Periodic,
-    limit: Duration,
+/// One callback with its arrivals.
+#[derive(Debug)]
+pub(super) struct Demand<'a> {
+    pub callback: usize,
+    pub activity: &'a Activity,
+    pub arrivals: Arrivals<'a>,
 }
 
-impl Supplied {
-    /// `None`: too little to be of use.
-    pub fn new(budget_ns: u64, period_ns: u64, limit_ns: u64) -> Option<Self> {
-        // Below a ten-thousandth of the period nothing useful is supplied, and products of times could overflow.
-        let budget = budget_ns.min(period_ns);
-        (budget > 0 && budget >= period_ns / 10_000).then(|| Self {
-            supply: Periodic::new(Service::from(budget), Duration::from(period_ns)),
-            limit: Duration::from(limit_ns),
+impl Demand<'_> {
+    /// Of all arrivals in a half-open interval.
+    fn load(&self, delta_ns: u64) -> Load {
+        self.activity.load(self.arrivals.count(delta_ns))
+    }
+
+    /// Offsets of its activations in a busy window, as early as they may be.
+    fn offsets(&self, to_ns: u64) -> impl Iterator<Item = u64> {
+        let flows = self.arrivals.flows();
+        let mut at = 0;
+        std::iter::from_fn(move || {
+            at = flows.next_step(at)?;
+            Some(at - 1)
         })
+        .take_while(move |offset| *offset <= to_ns)
     }
 }
 
-/// An executor's callbacks with their arrivals, which are in its order.
-pub(super) struct Served<'a> {
-    workload: &'a Workload,
-    server: usize,
-    arrivals: Vec<(usize, Arrivals<'a>)>,
+/// How a callback counts in the search for when another one starts (RTSS'21, definition 5).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Interference {
+    /// The one under analysis itself.
+    Own,
+    /// All that arrives.
+    All,
+    /// One instance for each polling point, and this many more.
+    Polled(u64),
 }
 
-type Analysed<'a> = bw::Callback<'a, 'a, Arrivals<'a>, Cost>;
+/// An executor's callbacks with their arrivals, without what is never activated.
+pub(super) struct Served<'a> {
+    pub(super) workload: &'a Workload,
+    pub(super) server: usize,
+    pub(super) demands: Vec<Demand<'a>>,
+}
 
 impl<'a> Served<'a> {
+    /// `flows` are in the executor's order.
     pub fn new(workload: &'a Workload, server: usize, flows: &'a [Rc<Flows>]) -> Self {
-        let arrivals = workload.executors[server]
+        let demands = workload.executors[server]
             .callbacks
             .iter()
             .zip(flows)
             .filter(|(_, flows)| !flows.never())
-            .map(|(callback, flows)| (*callback, Arrivals::new(flows)))
+            .map(|(callback, flows)| Demand {
+                callback: *callback,
+                activity: &workload.callbacks[*callback],
+                arrivals: Arrivals::new(flows),
+            })
             .collect();
-        Self { workload, server, arrivals }
+        Self { workload, server, demands }
     }
 
-    /// Without what is never activated.
-    fn demands(&'a self) -> Vec<Demand<'a>> {
-        self.arrivals
-            .iter()
-            .map(|(callback, arrivals)| Demand { arrivals, cost: &self.workload.callbacks[*callback].cost })
-            .collect()
+    pub(super) fn position(&self, callback: usize) -> Option<usize> {
+        self.demands.iter().position(|demand| demand.callback == callback)
     }
 
-    fn position(&self, callback: usize) -> Option<usize> {
-        self.arrivals.iter().position(|(number, _)| *number == callback)
+    fn all(&self, delta_ns: u64) -> Load {
+        self.demands.iter().map(|demand| demand.load(delta_ns)).sum()
+    }
+
+    /// The longest busy window; `None`: without bound, or of so many activations that searches for the worst of them would take
+    /// for ever.
+    fn window(&self, on: Supply) -> Option<u64> {
+        let window = search(on, 0, 1, |delta| self.all(delta))?;
+        let counts = self.demands.iter().map(|d| d.arrivals.count(window.saturating_add(1)));
+        (counts.fold(0, u64::saturating_add) <= MOST_ACTIVATIONS).then_some(window)
     }
 
     /// Response times of all callbacks.
-    pub fn analyse(&self, on: Supplied) -> Vec<Option<Bound>> {
+    pub fn analyse(&self, on: Supply) -> Vec<Option<Bound>> {
         let executor = &self.workload.executors[self.server];
-        let demands = self.demands();
-        // The longest busy window first: without one no callback has a bound, and in one of very many activations every search
-        // for the worst of them would take for ever.
-        let all = Aggregate::new(demands.clone());
-        let window = fixed_point::search(&on.supply, on.limit, |delta| all.service_needed(delta));
-        let activations = |ns: u64| demands.iter().map(|d| d.arrivals.count(ns)).fold(0, u64::saturating_add);
-        if !window.is_ok_and(|w| activations(u64::from(w).saturating_add(1)) <= MOST_ACTIVATIONS) {
-            return vec![None; executor.callbacks.len()];
+        if let Order::Threads { excludes } = &executor.order {
+            return self.analyse_threads(on, executor.threads.len() as u64, excludes);
         }
-        executor
-            .callbacks
-            .iter()
+        let callbacks = executor.callbacks.iter();
+        let Some(window) = self.window(on) else { return vec![None; executor.callbacks.len()] };
+        let first_in_first_out = match executor.order {
+            Order::Fifo | Order::Alone => Some(self.first_in_first_out(on, window)),
+            Order::WaitSet { .. } | Order::Threads { .. } => None,
+        };
+        callbacks
             .map(|callback| {
                 let Some(own) = self.position(*callback) else {
                     // Never activated: nothing to wait for.
-                    return Some(Bound { ns: 0, by: Method::Ecrts19 });
+                    return Some(Bound::NONE);
                 };
-                if executor.alone {
-                    let bound = rta_event_source(&on.supply, &demands[own], on.limit);
-                    return found(bound, Method::Ecrts19);
+                match first_in_first_out {
+                    Some(bound) => bound.map(|b| self.with_own(on, own, b)),
+                    None => {
+                        let first = self.polled(on, own, window)?;
+                        Some(self.refine(on, own, first))
+                    }
                 }
-                let mut others = demands.clone();
-                others.remove(own);
-                let others = Aggregate::new(others);
-                let first = rta_polling_point_callback(&on.supply, &demands[own], &others, on.limit);
-                let first = found(first, Method::Ecrts19)?;
-                Some(self.refine(on, &demands, own, first))
             })
             .collect()
     }
 
+    /// Of any callback of an events executor, and of the only one of a thread (ECRTS'19, Lemma 1).
+    fn first_in_first_out(&self, on: Supply, window: u64) -> Option<Bound> {
+        let method = if self.workload.executors[self.server].order == Order::Fifo {
+            Method::Fifo
+        } else {
+            Method::Ecrts19
+        };
+        let mut worst = None;
+        let mut offsets: Vec<u64> = self.demands.iter().flat_map(|d| d.offsets(window)).collect();
+        offsets.sort_unstable();
+        offsets.dedup();
+        for offset in offsets {
+            let load = self.all(offset + 1);
+            keep_worst(&mut worst, bound(on, load, Load::default(), offset, method)?);
+        }
+        worst.or(Some(Bound::NONE))
+    }
+
+    /// The part of a callback itself in a bound that is that of all.
+    fn with_own(&self, _on: Supply, own: usize, mut bound: Bound) -> Bound {
+        let own = self.demands[own].activity.load(1).length();
+        let taken = own.min(bound.parts.executor_ns);
+        bound.parts.own_ns += taken;
+        bound.parts.executor_ns -= taken;
+        bound
+    }
+
+    /// ECRTS'19, Lemmas 4 and 5.
+    fn polled(&self, on: Supply, own: usize, window: u64) -> Option<Bound> {
+        let demand = &self.demands[own];
+        let mut worst = None;
+        let mut before = 1;
+        for offset in demand.offsets(window) {
+            let mine = demand.load(offset + 1);
+            let need = |finish: u64| {
+                let delta = self.interfered(demand, offset, finish);
+                mine + self.sum(|i, d| if i == own { Load::default() } else { d.load(delta) })
+            };
+            let finish = search(on, offset, before.max(offset + 1), need)?;
+            before = finish;
+            let load = need(finish);
+            keep_worst(&mut worst, bound(on, load, self.marginal(own, offset), offset, Method::Ecrts19)?);
+        }
+        worst.or(Some(Bound::NONE))
+    }
+
+    /// Until when others can come in between: until the callback starts, as it is not preempted then.
+    fn interfered(&self, demand: &Demand<'_>, offset: u64, finish: u64) -> u64 {
+        let finish = finish.max(offset);
+        let least = demand.activity.cost.least(demand.arrivals.count(finish));
+        (finish.saturating_sub(least)).max(offset) + 1
+    }
+
+    /// What an activation at this offset adds to those before it.
+    fn marginal(&self, own: usize, offset: u64) -> Load {
+        let demand = &self.demands[own];
+        let count = demand.arrivals.count(offset + 1);
+        demand.activity.load(count).without(demand.activity.load(count.saturating_sub(1)))
+    }
+
+    fn sum(&self, of: impl Fn(usize, &Demand<'a>) -> Load) -> Load {
+        self.demands.iter().enumerate().map(|(i, demand)| of(i, demand)).sum()
+    }
+
     /// RTSS'21 takes a safe bound and returns a safe bound: put in the better of both until nothing is gained.
-    fn refine(&self, on: Supplied, demands: &[Demand<'a>], own: usize, first: Bound) -> Bound {
+    fn refine(&self, on: Supply, own: usize, first: Bound) -> Bound {
         let mut best = first;
         let mut polled = None;
         for _ in 0..REFINEMENTS {
             // The bound matters only through the number of polling points.
-            let points = demands[own].arrivals.count(best.ns);
+            let points = self.demands[own].arrivals.count(best.ns);
             if polled.replace(points) == Some(points) {
                 break;
             }
-            let callbacks = self.callbacks(demands, own, |_| best.ns);
-            let bound = bw::rta_subchain(&on.supply, &callbacks, &[&callbacks[own]], on.limit);
-            match found(bound, Method::Rtss21Bw) {
+            match self.busy_window_aware(on, own, points, true) {
                 Some(bound) if bound.ns < best.ns => best = bound,
                 _ => break,
             }
@@ -127,63 +212,150 @@ impl<'a> Served<'a> {
         best
     }
 
-    /// The crate's callbacks, seen from the one under analysis.
-    fn callbacks(
-        &self,
-        demands: &[Demand<'a>],
-        own: usize,
-        bound_ns: impl Fn(usize) -> u64,
-    ) -> Vec<Analysed<'a>> {
-        let timer = |i: usize| self.workload.callbacks[self.arrivals[i].0].timer;
-        demands
-            .iter()
-            .enumerate()
-            .map(|(i, demand)| {
-                let kind = if i == own {
-                    CallbackType::Polled(1)
-                } else if timer(i) {
-                    CallbackType::Timer
-                } else if timer(own) {
-                    CallbackType::Polled(2)
+    /// How others count, seen from the one under analysis.
+    fn kinds(&self, own: usize) -> Vec<Interference> {
+        let timers_first =
+            matches!(self.workload.executors[self.server].order, Order::WaitSet { timers_first: true });
+        (0..self.demands.len())
+            .map(|i| {
+                if i == own {
+                    Interference::Own
+                } else if self.demands[i].activity.timer {
+                    Interference::All
                 } else {
-                    CallbackType::PolledUnknownPrio
-                };
-                bw::Callback::new(Duration::from(bound_ns(i)), demand.arrivals, demand.cost, kind)
+                    // Behind all timers where the executor takes them first.
+                    Interference::Polled(u64::from(!(timers_first && self.demands[own].activity.timer)))
+                }
             })
             .collect()
     }
 
+    /// RTSS'21, Theorem 3: of a callback, or of a chain that ends at it.
+    fn busy_window_aware(&self, on: Supply, own: usize, points: u64, single: bool) -> Option<Bound> {
+        let kinds = self.kinds(own);
+        let demand = &self.demands[own];
+        let others = |delta: u64, offset: u64| {
+            self.sum(|i, other| match kinds[i] {
+                Interference::Own => Load::default(),
+                Interference::All => other.load(delta),
+                Interference::Polled(more) => {
+                    let arrived = other.arrivals.count(delta);
+                    let polled = other.arrivals.count(offset).saturating_add(points).saturating_add(more);
+                    other.activity.load(arrived.min(polled))
+                }
+            })
+        };
+        // Lemma 18: offsets beyond need not be looked at.
+        let last = search(on, 0, 1, |at| Load::INSTANT + others(at, at) + demand.load(at))?;
+        // Lemma 19: where something changes.
+        let mut offsets: Vec<u64> = vec![0];
+        for (i, other) in self.demands.iter().enumerate() {
+            match kinds[i] {
+                Interference::Own => offsets.extend(other.offsets(last)),
+                Interference::Polled(_) => offsets.extend(other.offsets(last).map(|offset| offset + 1)),
+                Interference::All => {}
+            }
+        }
+        offsets.sort_unstable();
+        offsets.dedup();
+        let mut worst = None;
+        let mut before = 1;
+        for offset in offsets.into_iter().take_while(|offset| *offset < last) {
+            let count = demand.arrivals.count(offset + 1);
+            let earlier = demand.activity.load(count.saturating_sub(1));
+            // The latest start.
+            let start = search(on, 0, before, |at| Load::INSTANT + others(at, offset) + earlier)?;
+            before = start;
+            let load = others(start, offset) + demand.activity.load(count);
+            // Of a chain it is not known when its head was activated.
+            let from = if single { offset } else { 0 };
+            keep_worst(&mut worst, bound(on, load, self.marginal(own, offset), from, Method::Rtss21Bw)?);
+        }
+        worst
+    }
+
     /// Bound of consecutive callbacks together, whose own bounds are these.
-    pub fn subchain(&self, on: Supplied, subchain: &[usize], bounds: &[u64]) -> Option<Bound> {
-        let demands = self.demands();
+    pub fn subchain(&self, on: Supply, subchain: &[usize], bounds: &[u64]) -> Option<Bound> {
+        if !matches!(self.workload.executors[self.server].order, Order::WaitSet { .. }) {
+            return None;
+        }
         let members: Vec<usize> = subchain.iter().map(|c| self.position(*c)).collect::<Option<_>>()?;
         let &last = members.last()?;
-        let callbacks = self.callbacks(&demands, last, |i| {
-            members.iter().position(|m| *m == i).map_or(0, |position| bounds[position])
-        });
-        let parts: Vec<&Analysed<'_>> = members.iter().map(|m| &callbacks[*m]).collect();
-        let newer = found(bw::rta_subchain(&on.supply, &callbacks, &parts, on.limit), Method::Rtss21Bw);
+        let points = members
+            .iter()
+            .zip(bounds)
+            .map(|(member, bound)| self.demands[*member].arrivals.count(*bound))
+            .fold(0, u64::saturating_add);
+        let newer = self.busy_window_aware(on, last, points, false);
         // ECRTS'19 knows a chain by the arrivals of its head alone, so no member may have others.
-        let head = demands[members[0]].arrivals.flows();
-        let older = members.iter().all(|m| demands[*m].arrivals.flows() == head).then(|| {
-            let of = |wanted: &dyn Fn(&usize) -> bool| {
-                Aggregate::new((0..demands.len()).filter(|i| wanted(i)).map(|i| demands[i]).collect())
+        let head = self.demands[members[0]].arrivals.flows();
+        let older = members
+            .iter()
+            .all(|m| self.demands[*m].arrivals.flows() == head)
+            .then(|| self.polled_chain(on, &members, last))
+            .flatten();
+        [newer, older].into_iter().flatten().min_by_key(|b| b.ns)
+    }
+
+    /// ECRTS'19, Lemma 8.
+    fn polled_chain(&self, on: Supply, members: &[usize], last: usize) -> Option<Bound> {
+        let window = self.window(on)?;
+        let demand = &self.demands[last];
+        let mut worst = None;
+        let mut before = 1;
+        // All members have the arrivals of the last.
+        for offset in demand.offsets(window) {
+            let mine = demand.load(offset + 1);
+            let need = |finish: u64| {
+                let delta = self.interfered(demand, offset, finish);
+                mine + self.sum(|i, other| if i == last { Load::default() } else { other.load(delta) })
             };
-            let bound = rta_processing_chain(
-                &on.supply,
-                &demands[last],
-                &of(&|i| members.contains(i) && *i != last),
-                &of(&|i| members.contains(i)),
-                &of(&|i| !members.contains(i)),
-                on.limit,
-            );
-            found(bound, Method::Ecrts19)
-        });
-        [newer, older.flatten()].into_iter().flatten().min_by_key(|b| b.ns)
+            let finish = search(on, offset, before.max(offset + 1), need)?;
+            before = finish;
+            let own = members.iter().map(|m| self.marginal(*m, offset)).sum();
+            keep_worst(&mut worst, bound(on, need(finish), own, offset, Method::Ecrts19)?);
+        }
+        worst
     }
 }
 
-fn found(result: SearchResult, by: Method) -> Option<Bound> {
-    // Both failures mean the same to us: no bound below the limit.
-    result.ok().map(|bound| Bound { ns: bound.into(), by })
+/// The least time by which what is needed until then is done; `None`: none within the limit after `offset`.
+fn search(on: Supply, offset: u64, start: u64, need: impl Fn(u64) -> Load) -> Option<u64> {
+    let mut finish = start;
+    loop {
+        let done = on.done(need(finish));
+        if done.saturating_sub(offset) > on.limit_ns {
+            return None;
+        }
+        if done <= finish {
+            return Some(done);
+        }
+        finish = done;
+    }
+}
+
+/// The response time of an activation at `offset` that is done with this load, `own` of which is its own.
+fn bound(on: Supply, load: Load, own: Load, offset: u64, by: Method) -> Option<Bound> {
+    let done = on.done(load);
+    let ns = done.saturating_sub(offset);
+    if ns > on.limit_ns {
+        return None;
+    }
+    let own_ns = own.length();
+    let others_ns = load.without(own).length().saturating_sub(offset);
+    Some(Bound {
+        ns,
+        by,
+        parts: Parts {
+            own_ns,
+            executor_ns: others_ns,
+            supply_ns: ns.saturating_sub(own_ns).saturating_sub(others_ns),
+        },
+    })
+}
+
+fn keep_worst(worst: &mut Option<Bound>, bound: Bound) {
+    if worst.is_none_or(|w| bound.ns > w.ns) {
+        *worst = Some(bound);
+    }
 }

@@ -1,9 +1,13 @@
 //! Response-time bounds of all callbacks under given budgets, and latency bounds of chains.
 //!
-//! The analyses themselves are those of the crate `response-time-analysis`: ECRTS'19 (Casini and others) and RTSS'21
-//! (Blass and others, busy-window-aware). Here is what they leave to the caller: arrivals propagated over the graph, the fixed point
+//! The analyses of one executor are ECRTS'19 (Casini and others: "Response-Time Analysis of ROS 2 Processing Chains under Reservation-Based
+//! Scheduling") and RTSS'21 (Blass and others: "A ROS 2 Response-Time Analysis Exploiting Starvation Freedom and Execution-Time Variance"),
+//! as in the crate `response-time-analysis`, with self-suspension and the kernel's supply added ([`executor`](self) and `supply`
+//! have the arguments). Here is what they leave to the caller: arrivals propagated over the graph, the fixed point
 //! over all executors, and the sum along a chain.
 //!
+//! - **Messages**: `n` activations of a publisher cause at most as many as were ever counted of `n` in a row
+//!   ([`crate::curves::Counts`]), never their mean.
 //! - **Arrivals** of a callback are sums of root arrivals, each with the response-time bounds gathered on the way as
 //!   jitter. Within an executor an activation adds no jitter: at the start of a busy window nothing
 //!   is pending there, so whatever is activated inside descends from what arrived inside (RTSS'21, definition 4).
@@ -19,6 +23,8 @@ mod components;
 mod counted;
 mod executor;
 mod settle;
+mod supply;
+mod threads;
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -26,8 +32,11 @@ use std::rc::Rc;
 use crate::curves::Flows;
 use crate::workload::Workload;
 use components::{Component, components};
-use executor::{Served, Supplied};
+use executor::Served;
 use settle::{Settled, State};
+pub use supply::Enforcement;
+use supply::Supply;
+pub use threads::DISPATCH_NS;
 
 /// Which analysis gave a bound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -36,6 +45,10 @@ pub enum Method {
     Ecrts19,
     /// Blass and others, RTSS 2021, busy-window-aware.
     Rtss21Bw,
+    /// Order of activation, for events executors.
+    Fifo,
+    /// Several threads under a reservation each.
+    Threads,
 }
 
 impl Method {
@@ -45,6 +58,8 @@ impl Method {
         match self {
             Self::Ecrts19 => "ecrts19",
             Self::Rtss21Bw => "rtss21-bw",
+            Self::Fifo => "fifo",
+            Self::Threads => "threads",
         }
     }
 }
@@ -56,6 +71,75 @@ pub struct Bound {
     pub ns: u64,
     /// The analysis.
     pub by: Method,
+    /// What it consists of.
+    pub parts: Parts,
+}
+
+impl Bound {
+    /// Of what never waits.
+    pub const NONE: Self =
+        Self { ns: 0, by: Method::Ecrts19, parts: Parts { own_ns: 0, executor_ns: 0, supply_ns: 0 } };
+}
+
+/// What a bound consists of, in the worst case that gave it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Parts {
+    /// Execution and suspension of the callback itself.
+    pub own_ns: u64,
+    /// The same of what its executor runs before it.
+    pub executor_ns: u64,
+    /// Waiting for the reservation.
+    pub supply_ns: u64,
+}
+
+/// What activations ask of a thread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Load {
+    /// Execution.
+    pub work_ns: u64,
+    /// Self-suspension.
+    pub suspended_ns: u64,
+    /// How often.
+    pub suspensions: u64,
+}
+
+impl Load {
+    /// The least there can be.
+    pub(super) const INSTANT: Self = Self { work_ns: 1, suspended_ns: 0, suspensions: 0 };
+
+    /// On a processor of its own.
+    #[must_use]
+    pub fn length(self) -> u64 {
+        self.work_ns.saturating_add(self.suspended_ns)
+    }
+
+    /// What is left without a part.
+    #[must_use]
+    pub(super) fn without(self, part: Self) -> Self {
+        Self {
+            work_ns: self.work_ns.saturating_sub(part.work_ns),
+            suspended_ns: self.suspended_ns.saturating_sub(part.suspended_ns),
+            suspensions: self.suspensions.saturating_sub(part.suspensions),
+        }
+    }
+}
+
+impl std::ops::Add for Load {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            work_ns: self.work_ns.saturating_add(other.work_ns),
+            suspended_ns: self.suspended_ns.saturating_add(other.suspended_ns),
+            suspensions: self.suspensions.saturating_add(other.suspensions),
+        }
+    }
+}
+
+impl std::iter::Sum for Load {
+    fn sum<I: Iterator<Item = Self>>(loads: I) -> Self {
+        loads.fold(Self::default(), |sum, load| sum + load)
+    }
 }
 
 /// Bounds of one executor's callbacks, in its order; `None`: without bound.
@@ -85,6 +169,7 @@ pub struct Analysis<'w> {
     period_ns: u64,
     limit_ns: u64,
     transport_ns: u64,
+    enforcement: Enforcement,
     remembered: HashMap<Key, Bounds>,
     chains: HashMap<ChainKey, Option<Bound>>,
     /// Last arrivals and bounds of each executor with a core of its own.
@@ -153,11 +238,19 @@ impl<'w> Analysis<'w> {
             period_ns: period_ns.max(1),
             limit_ns,
             transport_ns,
+            enforcement: Enforcement::default(),
             remembered: HashMap::new(),
             chains: HashMap::new(),
             alone: vec![None; workload.executors.len()],
             work: Work::default(),
         }
+    }
+
+    /// With budgets that are enforced so, instead of exactly.
+    #[must_use]
+    pub fn enforced(mut self, enforcement: Enforcement) -> Self {
+        self.enforcement = enforcement;
+        self
     }
 
     /// The workload.
@@ -223,8 +316,8 @@ impl<'w> Analysis<'w> {
         bounds
     }
 
-    fn supply(&self, budget_ns: u64) -> Option<Supplied> {
-        Supplied::new(budget_ns, self.period_ns, self.limit_ns)
+    fn supply(&self, budget_ns: u64) -> Option<Supply> {
+        Supply::new(budget_ns, self.period_ns, self.enforcement, self.limit_ns)
     }
 
     /// Bound on the latency of a path of callbacks, from the activation of the first to the completion of the last, and
@@ -335,7 +428,10 @@ fn key(server: usize, budget_ns: u64, flows: &[Rc<Flows>]) -> Key {
     for flows in flows {
         // The length separates callbacks.
         key.push(flows.flows().len() as u64);
-        key.extend(flows.flows().iter().flat_map(|f| [f.root as u64, f.jitter_ns, f.times]));
+        for flow in flows.flows() {
+            key.extend([flow.root as u64, flow.jitter_ns, flow.counts.entries().len() as u64]);
+            key.extend(flow.counts.entries());
+        }
     }
     key.into()
 }

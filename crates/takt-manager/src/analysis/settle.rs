@@ -3,8 +3,9 @@
 use std::rc::Rc;
 
 use super::components::Component;
-use super::{Analysis, Bound, Method};
+use super::{Analysis, Bound};
 use crate::curves::Flows;
+use crate::workload::Order;
 
 /// Fixed points are looked for in at most so many rounds; a component that has not settled then is taken as unbounded.
 const ROUNDS: usize = 500;
@@ -85,7 +86,7 @@ impl Analysis<'_> {
             touched: vec![false; self.workload.executors.len()],
         };
         for &number in &component.callbacks {
-            state.responses[number] = Some(Bound { ns: 0, by: Method::Ecrts19 });
+            state.responses[number] = Some(Bound::NONE);
             open.dirty[number] = true;
         }
         for &server in &component.servers {
@@ -170,19 +171,22 @@ impl Analysis<'_> {
         let mut full = root.clone();
         // The same unless something comes from the executor itself.
         let mut inside: Option<Flows> = None;
-        for (publisher, times) in &callback.inputs {
-            let same = callbacks[*publisher].server == callback.server;
+        for (publisher, counts) in &callback.inputs {
+            // With several threads, instances of before a busy window's part under analysis count, too.
+            let threads = matches!(self.workload.executors[callback.server].order, Order::Threads { .. });
+            let same = callbacks[*publisher].server == callback.server && !threads;
+            let hop = callbacks[*publisher].server != callback.server;
             let from = state.full[*publisher].as_ref()?;
-            let delay = state.responses[*publisher]?.ns + if same { 0 } else { self.transport_ns };
+            let delay = state.responses[*publisher]?.ns + if hop { self.transport_ns } else { 0 };
             match (&state.inside[*publisher], same) {
-                (Some(within), true) => inside.get_or_insert_with(|| full.clone()).add(within, 0, *times),
+                (Some(within), true) => inside.get_or_insert_with(|| full.clone()).add(within, 0, counts),
                 _ => {
                     if let Some(inside) = &mut inside {
-                        inside.add(from, delay, *times);
+                        inside.add(from, delay, counts);
                     }
                 }
             }
-            full.add(from, delay, *times);
+            full.add(from, delay, counts);
         }
         let full = Rc::new(full);
         Some((inside.map_or_else(|| full.clone(), Rc::new), full))

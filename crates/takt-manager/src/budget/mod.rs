@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use takt_model::ExecutorId;
 
 use crate::analysis::{Analysis, Method, Solution};
-use crate::partition::partition;
+use crate::partition::Slots;
 use crate::plan::{Decision, Step};
 use crate::words::ms;
 
@@ -29,6 +29,8 @@ pub struct Limits {
     pub step_ns: u64,
     /// Interval of long-term demand.
     pub horizon_ns: u64,
+    /// Reservations on one core at most.
+    pub most_on_core: usize,
 }
 
 impl Limits {
@@ -77,6 +79,7 @@ pub struct Refusal {
 pub struct Search<'a, 'w> {
     analysis: &'a mut Analysis<'w>,
     limits: Limits,
+    slots: Slots,
     kept: Vec<Request<'a>>,
     trials: usize,
     /// Per executor, 0: none.
@@ -90,7 +93,9 @@ impl<'a, 'w> Search<'a, 'w> {
     #[must_use]
     pub fn new(analysis: &'a mut Analysis<'w>, limits: Limits) -> Self {
         let budgets_ns = vec![0; analysis.workload().executors.len()];
-        Self { analysis, limits, kept: Vec::new(), trials: 0, budgets_ns, decisions: Vec::new() }
+        let threads = analysis.workload().executors.iter().map(|executor| executor.threads.len());
+        let slots = Slots::new(threads, limits.most_on_core);
+        Self { analysis, limits, slots, kept: Vec::new(), trials: 0, budgets_ns, decisions: Vec::new() }
     }
 
     /// Gives budgets until the chain keeps its goal; otherwise leaves all as it was.
@@ -143,10 +148,10 @@ impl<'a, 'w> Search<'a, 'w> {
     fn try_guarantee(&mut self, chain: &Request<'_>) -> Result<ChainBound, Refusal> {
         let workload = self.analysis.workload();
         let servers = self.servers(chain);
-        if let Some(lost) = servers.iter().find(|s| workload.executors[**s].thread.is_none()) {
+        if let Some(lost) = servers.iter().find(|s| workload.executors[**s].threads.is_empty()) {
             return Err(Refusal {
                 why: format!(
-                    "{}, which influences it, has no single living thread to give a budget to",
+                    "{}, which influences it, has no living thread to give a budget to",
                     workload.executors[*lost].name
                 ),
                 bound: None,
@@ -390,7 +395,7 @@ impl<'a, 'w> Search<'a, 'w> {
     }
 
     fn places(&self) -> Option<Vec<usize>> {
-        partition(&self.budgets_ns, &self.limits.capacities_ns)
+        self.slots.partition(&self.budgets_ns, &self.limits.capacities_ns)
     }
 
     /// Budget per period for so much per interval, rounded up.
@@ -427,13 +432,14 @@ pub fn worst(
     worst
 }
 
-/// What a periodic resource supplies at least in an interval: the crate's supply-bound function.
+/// What a periodic resource supplies at least in an interval (Shin and Lee, RTSS 2003).
 fn supplied_ns(budget_ns: u64, period_ns: u64, interval_ns: u64) -> u64 {
-    use response_time_analysis::supply::{Periodic, SupplyBound};
-    use response_time_analysis::time::{Duration, Service};
     if budget_ns == 0 || budget_ns > period_ns {
         return 0;
     }
-    let supply = Periodic::new(Service::from(budget_ns), Duration::from(period_ns));
-    supply.provided_service(Duration::from(interval_ns)).into()
+    let slack = period_ns - budget_ns;
+    let Some(rest) = interval_ns.checked_sub(slack) else { return 0 };
+    let whole = rest / period_ns;
+    let more = interval_ns.saturating_sub(2 * slack + period_ns.saturating_mul(whole)).min(budget_ns);
+    budget_ns.saturating_mul(whole).saturating_add(more)
 }

@@ -135,8 +135,9 @@ fn a_latency_that_nothing_explains_takes_the_word_back_until_the_bound_covers_it
     );
     setup.pass(11.0, 20.0);
     let again = state(&setup, 20.0);
-    assert_eq!((again.state.as_str(), again.run.false_guarantees), ("guaranteed", 1), "{again:#?}");
-    assert!(again.bound_ns.unwrap() >= 80 * MS, "{again:?}");
+    assert_eq!(again.run.false_guarantees, 1, "{again:#?}");
+    // What the model makes of it later, self-suspension, may be more than the goal has room for.
+    assert!(again.state != "guaranteed" || again.bound_ns.unwrap() >= 80 * MS, "{again:?}");
     // The goal was kept, but a bound was wrong: no PASS.
     let verdict = setup.live.status(setup.from_ns + 20_000 * MS).verdict();
     assert_eq!(verdict.verdict, Verdict::Inconclusive);

@@ -46,14 +46,14 @@ impl Manager {
             let callbacks = servers.iter().flat_map(|s| &present.planned.executors[*s].callbacks);
             let callbacks: BTreeSet<usize> = callbacks.copied().collect();
             let name = |number: &usize| present.planned.callbacks.get(*number).map(|c| c.name.clone());
-            let thread = |server: &usize| {
-                let id = present.planned.executors[*server].thread?;
-                model.threads.get(id.0).map(|thread| thread.tid)
+            let threads = |server: &usize| {
+                let ids = present.planned.executors[*server].threads.iter();
+                ids.filter_map(|id| model.threads.get(id.0).map(|thread| thread.tid))
             };
             grounds.chains.push(ChainGrounds {
                 path: on_path.iter().filter_map(name).collect(),
                 callbacks: callbacks.iter().filter_map(name).collect(),
-                threads: servers.iter().filter_map(thread).collect(),
+                threads: servers.iter().flat_map(threads).collect(),
                 unobserved: unobserved(model, on_path),
             });
             needed.extend(callbacks);

@@ -6,11 +6,12 @@
 use takt_model::Model;
 use takt_rt::clock::thread_cpu_ns;
 
-use crate::analysis::{Analysis, Work};
+use crate::analysis::{Analysis, Enforcement, Work};
 use crate::budget::{self, ChainBound, Limits, Request, Search};
 use crate::chains;
 use crate::degrade;
 use crate::goals::Goals;
+use crate::partition::Slots;
 use crate::plan::{ChainState, Decision, Plan, Platform, Step};
 use crate::words::ms;
 use crate::workload::{Reading, Workload};
@@ -42,6 +43,8 @@ pub struct Manager {
     present: Option<Present>,
     /// What the last plan took.
     work: Work,
+    /// Reservations on one core at most.
+    most_on_core: usize,
     /// Latency of each chain above what the analysis bounds, seen and not explained by any curve: added to its bounds.
     unexplained_ns: Vec<u64>,
 }
@@ -89,7 +92,8 @@ impl Manager {
     #[must_use]
     pub fn new(goals: Goals, platform: Platform) -> Self {
         let unexplained_ns = vec![0; goals.chains.len()];
-        Self { goals, platform, present: None, work: Work::default(), unexplained_ns }
+        let most_on_core = usize::MAX;
+        Self { goals, platform, present: None, work: Work::default(), most_on_core, unexplained_ns }
     }
 
     /// The goals.
@@ -197,7 +201,26 @@ impl Manager {
                 .collect(),
             step_ns: of(period_ns, options.step_percent / 100.0).max(1),
             horizon_ns: options.horizon_ns(),
+            most_on_core: self.most_on_core,
         }
+    }
+
+    fn slots(&self, workload: &Workload) -> Slots {
+        Slots::new(workload.executors.iter().map(|executor| executor.threads.len()), self.most_on_core)
+    }
+
+    /// Where budgets are enforced at ticks, each reservation may delay all others of its core, so their number is limited: evenly spread,
+    /// and one more.
+    fn limit_neighbours(&mut self, workload: &Workload, candidates: &[Candidate]) {
+        self.most_on_core = usize::MAX;
+        if self.platform.enforcement_ns == 0 {
+            return;
+        }
+        let callbacks = candidates.iter().flat_map(|candidate| candidate.paths.iter().flatten());
+        let servers = workload.influencing(callbacks.map(|c| workload.callbacks[*c].server));
+        let threads: usize = servers.iter().map(|s| workload.executors[*s].threads.len()).sum();
+        let cores = self.platform.cores.len().max(1);
+        self.most_on_core = threads.div_ceil(cores) + usize::from(cores > 1 && threads > cores);
     }
 
     fn analysis<'w>(&self, workload: &'w Workload, period_ns: u64) -> Analysis<'w> {
@@ -205,7 +228,10 @@ impl Manager {
         let longest = self.goals.longest_ns();
         let limit_ns =
             longest.saturating_mul(LIMIT_GOALS).clamp(1_000_000_000, options.horizon_ns().max(1_000_000_000));
-        Analysis::new(workload, period_ns, limit_ns, options.transport_ns())
+        // One more is the kernel's own server for threads without reservations (since Linux 6.12).
+        let neighbours = if self.most_on_core == usize::MAX { 0 } else { self.most_on_core as u64 };
+        let enforcement = Enforcement { granularity_ns: self.platform.enforcement_ns, neighbours };
+        Analysis::new(workload, period_ns, limit_ns, options.transport_ns()).enforced(enforcement)
     }
 
     fn decide(&mut self, model: &Model) -> Plan {
@@ -219,6 +245,7 @@ impl Manager {
                 Err(error) => Candidate { paths: Vec::new(), refused: Some(not_found(&error)) },
             })
             .collect();
+        self.limit_neighbours(&workload, &candidates);
         let requests: Vec<Option<Request<'_>>> = self
             .goals
             .chains
@@ -234,7 +261,7 @@ impl Manager {
             })
             .collect();
         let mut chosen = self.best_attempt(&workload, &requests);
-        let held = self.present.as_ref().map(|p| carried(model, &p.plan));
+        let held = self.present.as_ref().map(|p| carried(model, &workload, &p.plan));
         let mut shrinks = 0;
         if let Some(held) = &held {
             let (present, stays) = self.weigh(&workload, &requests, held, &chosen, &mut shrinks);
@@ -244,7 +271,12 @@ impl Manager {
         }
         let cores = match &held {
             Some(held) if chosen.held => held.cores.clone(),
-            _ => self.places(&chosen.budgets_ns, held.as_ref(), &self.limits(chosen.period_ns)),
+            _ => self.places(
+                &self.slots(&workload),
+                &chosen.budgets_ns,
+                held.as_ref(),
+                &self.limits(chosen.period_ns),
+            ),
         };
         let mut decisions = chosen.decisions;
         for assumption in &workload.assumptions {
@@ -274,9 +306,16 @@ impl Manager {
         if !self.goals.options.adapt_period {
             return best;
         }
-        for period_ns in [declared / 2, declared / 4] {
+        // Where budgets are enforced at ticks, short periods mean budgets below a tick: longer ones are tried.
+        let others = match self.platform.enforcement_ns {
+            0 => [declared / 2, declared / 4],
+            _ => [declared * 2, declared * 4],
+        };
+        for period_ns in others {
             // What only budget or period could help; below a millisecond switching costs more than it gains.
-            let hopeful = best.fates.iter().any(|f| matches!(f, Some(Err(refusal)) if refusal.crowded));
+            let ticks = self.platform.enforcement_ns > 0;
+            let hopeful =
+                best.fates.iter().any(|f| matches!(f, Some(Err(refusal)) if refusal.crowded || ticks));
             if !hopeful || period_ns < 1_000_000 || best.work.executors > SMALL {
                 break;
             }

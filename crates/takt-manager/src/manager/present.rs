@@ -9,7 +9,7 @@ use super::{Attempt, Manager, SHRINKS, bounds, unchanged};
 use crate::budget::{Limits, Request};
 use crate::curves::Cost;
 use crate::degrade;
-use crate::partition::{keeps, partition};
+use crate::partition::{Slots, keeps};
 use crate::plan::{Plan, Reservation};
 use crate::workload::Workload;
 
@@ -18,7 +18,7 @@ use crate::workload::Workload;
 pub(super) struct Held {
     pub period_ns: u64,
     pub budgets_ns: Vec<u64>,
-    /// Cores by their number on the machine.
+    /// Cores of the reservations ([`Slots`]), by their number on the machine.
     pub cores: Vec<usize>,
     /// Nothing that had a budget has gone.
     pub complete: bool,
@@ -49,7 +49,7 @@ impl Manager {
             *shrinks = self.present.as_ref().map_or(0, |p| p.shrinks) + 1;
         }
         let stays = held.complete
-            && self.fits(held, &self.limits(held.period_ns))
+            && self.fits(&self.slots(workload), held, &self.limits(held.period_ns))
             && ordering.is_le()
             && *shrinks < SHRINKS;
         let decision = unchanged(if *shrinks > 0 {
@@ -69,71 +69,97 @@ impl Manager {
         (attempt, stays)
     }
 
-    /// Cores of all budgets: where they were as far as possible, since moving a thread costs its caches.
-    pub(super) fn places(&self, budgets_ns: &[u64], held: Option<&Held>, limits: &Limits) -> Vec<usize> {
+    /// Cores of all reservations: where they were as far as possible, since moving a thread costs its caches.
+    pub(super) fn places(
+        &self,
+        slots: &Slots,
+        of_executors_ns: &[u64],
+        held: Option<&Held>,
+        limits: &Limits,
+    ) -> Vec<usize> {
         let index = |core: usize| self.platform.cores.iter().position(|c| *c == core);
+        let budgets_ns = &slots.budgets(of_executors_ns)[..];
         if let Some(held) = held {
+            let held_ns = slots.budgets(&held.budgets_ns);
             let mut used = vec![0_u64; limits.capacities_ns.len()];
             let mut places: Vec<Option<usize>> = vec![None; budgets_ns.len()];
-            for (executor, core) in held.cores.iter().enumerate() {
-                if held.budgets_ns[executor] > 0
-                    && budgets_ns[executor] > 0
+            for (slot, core) in held.cores.iter().enumerate().take(budgets_ns.len()) {
+                if held_ns[slot] > 0
+                    && budgets_ns[slot] > 0
                     && let Some(core) = index(*core)
                 {
-                    used[core] += budgets_ns[executor];
-                    places[executor] = Some(core);
+                    used[core] += budgets_ns[slot];
+                    places[slot] = Some(core);
                 }
             }
             let mut rest: Vec<usize> =
                 (0..budgets_ns.len()).filter(|e| budgets_ns[*e] > 0 && places[*e].is_none()).collect();
             rest.sort_by_key(|e| (std::cmp::Reverse(budgets_ns[*e]), *e));
-            for executor in rest {
+            for slot in rest {
                 let emptiest = crate::partition::emptiest(&used, &limits.capacities_ns).unwrap_or(0);
                 if let Some(sum) = used.get_mut(emptiest) {
-                    *sum += budgets_ns[executor];
+                    *sum += budgets_ns[slot];
                 }
-                places[executor] = Some(emptiest);
+                places[slot] = Some(emptiest);
             }
             let places: Vec<usize> = places.into_iter().map(|p| p.unwrap_or(0)).collect();
-            if keeps(budgets_ns, &places, &limits.capacities_ns) {
+            if keeps(budgets_ns, &places, &limits.capacities_ns)
+                && slots.few(budgets_ns, &places, limits.capacities_ns.len())
+            {
                 return places.into_iter().map(|p| self.platform.cores[p]).collect();
             }
         }
         // The search accepted nothing without a partitioning.
-        let places =
-            partition(budgets_ns, &limits.capacities_ns).unwrap_or_else(|| vec![0; budgets_ns.len()]);
+        let places = slots
+            .partition(of_executors_ns, &limits.capacities_ns)
+            .unwrap_or_else(|| vec![0; budgets_ns.len()]);
         places.into_iter().map(|p| self.platform.cores.get(p).copied().unwrap_or(0)).collect()
     }
 
-    pub(super) fn fits(&self, held: &Held, limits: &Limits) -> bool {
+    pub(super) fn fits(&self, slots: &Slots, held: &Held, limits: &Limits) -> bool {
         let index = |core: &usize| self.platform.cores.iter().position(|c| c == core);
+        let budgets = slots.budgets(&held.budgets_ns);
         let places: Option<Vec<usize>> = held
             .cores
             .iter()
-            .zip(&held.budgets_ns)
+            .zip(&budgets)
             .map(|(core, budget)| if *budget == 0 { Some(0) } else { index(core) })
             .collect();
-        places.is_some_and(|p| keeps(&held.budgets_ns, &p, &limits.capacities_ns))
+        places.is_some_and(|p| {
+            keeps(&budgets, &p, &limits.capacities_ns) && slots.few(&budgets, &p, limits.capacities_ns.len())
+        })
     }
 }
 
-pub(super) fn carried(model: &Model, plan: &Plan) -> Held {
+pub(super) fn carried(model: &Model, workload: &Workload, plan: &Plan) -> Held {
     let by_thread: HashMap<(u32, u32), &Reservation> =
         plan.reservations.iter().map(|r| ((r.pid, r.tid), r)).collect();
     let mut held = Held {
         period_ns: plan.period_ns,
         budgets_ns: vec![0; model.executors.len()],
-        cores: vec![0; model.executors.len()],
+        cores: Vec::new(),
         complete: false,
     };
     let mut found = 0;
-    for (number, executor) in model.executors.iter().enumerate() {
-        for thread in executor.threads.iter().filter_map(|t| model.threads.get(t.0)).filter(|t| !t.ended) {
-            if let Some(reservation) = by_thread.get(&(thread.pid, thread.tid)) {
+    for (number, server) in workload.executors.iter().enumerate() {
+        let mut here = 0;
+        for id in &server.threads {
+            let thread = model.threads.get(id.0);
+            let reservation = thread.and_then(|thread| by_thread.get(&(thread.pid, thread.tid)));
+            held.cores.push(reservation.map_or(0, |r| r.core));
+            if let Some(reservation) = reservation {
                 held.budgets_ns[number] = reservation.budget_ns;
-                held.cores[number] = reservation.core;
-                found += 1;
+                here += 1;
             }
+        }
+        if server.threads.is_empty() {
+            held.cores.push(0);
+        }
+        if here < server.threads.len() {
+            // A thread more than there was: the executor has no reservation as a whole.
+            held.budgets_ns[number] = 0;
+        } else {
+            found += here;
         }
     }
     held.complete = found == plan.reservations.len();
@@ -148,7 +174,18 @@ pub(super) fn within(now: &Workload, planned: &Workload) -> bool {
             let cost: &Arc<Cost> = &now.cost;
             now.server == planned.server
                 && now.timer == planned.timer
-                && now.inputs == planned.inputs
+                && now.inputs.len() == planned.inputs.len()
+                && now
+                    .inputs
+                    .iter()
+                    .zip(&planned.inputs)
+                    .all(|(now, planned)| now.0 == planned.0 && now.1.within(&planned.1))
+                && match (&now.suspension, &planned.suspension) {
+                    (Some(now), Some(planned)) => {
+                        now.times <= planned.times && now.most.within(&planned.most)
+                    }
+                    (now, _) => now.is_none(),
+                }
                 && now.trouble == planned.trouble
                 && now.name == planned.name
                 && cost.within(&planned.cost)

@@ -107,26 +107,24 @@ pub(super) fn reservations(
     cores: &[usize],
     period_ns: u64,
 ) -> Vec<Reservation> {
-    let mut list: Vec<Reservation> = workload
-        .executors
-        .iter()
-        .enumerate()
-        .filter(|(number, _)| budgets_ns[*number] > 0)
-        .filter_map(|(number, server)| {
-            let id = server.thread?;
-            let thread = model.threads.get(id.0)?;
-            Some(Reservation {
-                thread: id,
+    let mut list: Vec<Reservation> = Vec::new();
+    let mut slot = 0;
+    for (number, server) in workload.executors.iter().enumerate() {
+        for (place, id) in server.threads.iter().enumerate() {
+            let Some(thread) = model.threads.get(id.0).filter(|_| budgets_ns[number] > 0) else { continue };
+            list.push(Reservation {
+                thread: *id,
                 pid: thread.pid,
                 tid: thread.tid,
                 name: thread.name.clone(),
                 executor: ExecutorId(number),
                 budget_ns: budgets_ns[number],
                 period_ns,
-                core: cores[number],
-            })
-        })
-        .collect();
+                core: cores.get(slot + place).copied().unwrap_or(0),
+            });
+        }
+        slot += server.threads.len().max(1);
+    }
     list.sort_by_key(|r| (r.pid, r.tid));
     list
 }

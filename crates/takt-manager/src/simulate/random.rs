@@ -1,6 +1,6 @@
 //! Random systems, the same for the same seed.
 
-use super::{System, Trigger};
+use super::{Kind, System, Trigger};
 
 /// SplitMix64 (Steele, Lea and Flood, 2014): small, and good enough to choose test cases.
 #[derive(Debug, Clone)]
@@ -31,6 +31,85 @@ impl Random {
     pub fn one_in(&mut self, times: u64) -> bool {
         self.bits().is_multiple_of(times)
     }
+}
+
+/// What random systems may have beside timers and subscriptions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Features {
+    /// Several messages of one activation, and none of others.
+    pub bursts: bool,
+    /// Callbacks that suspend themselves.
+    pub suspension: bool,
+    /// Events executors and static ones.
+    pub kinds: bool,
+    /// Multi-threaded executors with groups.
+    pub threads: bool,
+    /// Joins, and messages that are lost or overwritten.
+    pub joins: bool,
+}
+
+impl Features {
+    /// Everything.
+    pub const ALL: Self = Self { bursts: true, suspension: true, kinds: true, threads: true, joins: true };
+}
+
+/// A random system with these features on top.
+#[must_use]
+pub fn random_with(seed: u64, features: Features) -> System {
+    let mut system = random_system(seed);
+    let mut random = Random::new(seed ^ 0x5eed);
+    let random = &mut random;
+    system.early_messages = random.one_in(2);
+    if features.joins && random.one_in(4) {
+        system.lost_one_in = random.within(2, 20);
+    }
+    for number in 0..system.callbacks.len() {
+        let source = system.executors[system.callbacks[number].executor].source;
+        let callback = &mut system.callbacks[number];
+        if features.bursts && random.one_in(4) {
+            let length = random.within(1, 6);
+            callback.messages =
+                (0..length).map(|i| if i == 0 { random.within(2, 5) } else { random.within(0, 1) }).collect();
+        }
+        if features.suspension && !source && random.one_in(5) {
+            let length = random.within(1, 3);
+            let some = |random: &mut Random| random.within(0, 2);
+            callback.suspends_ns = (0..length)
+                .map(|i| {
+                    (0..some(random) + u64::from(i == 0)).map(|_| random.within(10_000, 5_000_000)).collect()
+                })
+                .collect();
+        }
+        if features.joins && random.one_in(4) && matches!(callback.trigger, Trigger::Topic(_)) {
+            callback.depth = usize::try_from(random.within(1, 5)).unwrap_or(1);
+        }
+    }
+    for number in 0..system.executors.len() {
+        if system.executors[number].source {
+            continue;
+        }
+        let callbacks = system.executors[number].callbacks.clone();
+        let subscriptions: Vec<usize> = callbacks
+            .iter()
+            .copied()
+            .filter(|c| matches!(system.callbacks[*c].trigger, Trigger::Topic(_)))
+            .collect();
+        if let (true, [first, second, ..]) = (features.joins && random.one_in(2), subscriptions.as_slice()) {
+            system.callbacks[*second].join = Some(*first);
+        }
+        if features.kinds && random.one_in(3) {
+            system.executors[number].kind = if random.one_in(3) { Kind::Static } else { Kind::Events };
+        }
+        if features.threads && random.one_in(3) {
+            system.executors[number].kind = Kind::Threads(usize::try_from(random.within(2, 3)).unwrap_or(2));
+            system.executors[number].reentrant = (0..random.within(1, 3)).map(|_| random.one_in(2)).collect();
+            let groups = system.executors[number].reentrant.len() as u64;
+            for callback in callbacks {
+                system.callbacks[callback].group = usize::try_from(random.within(0, groups - 1)).ok();
+            }
+        }
+    }
+    system
 }
 
 /// A few executors and sources with timers, subscriptions, fan-out, fan-in, bursts, and costs that vary. Never cyclic.

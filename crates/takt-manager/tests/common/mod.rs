@@ -5,9 +5,14 @@
 
 pub mod turtlebot;
 
-use takt_manager::analysis::Analysis;
-use takt_manager::simulate::{Observed, Random, Supply, System, random_system, simulate};
-use takt_manager::workload::{Reading, Workload};
+use std::sync::Arc;
+
+use takt_manager::analysis::{Analysis, Enforcement};
+use takt_manager::curves::Counts;
+use takt_manager::simulate::{
+    Features, Kind, Machine, Observed, Random, Supply, System, random_with, simulate_on,
+};
+use takt_manager::workload::{Order, Reading, Workload};
 
 pub const EXACT: Reading = Reading { cost_margin: 0.0, arrival_margin: 0.0, exceedance: None };
 
@@ -24,22 +29,25 @@ pub struct Checked {
     pub closest_percent: u64,
 }
 
-/// Budgets from scarce to plenty, spread over cores that keep their capacity.
-fn supplies(system: &System, random: &mut Random) -> Vec<Supply> {
-    let period_ns = [5_000_000, 10_000_000][usize::try_from(random.within(0, 1)).unwrap()];
+/// Budgets from scarce to plenty, the same for all threads of an executor, spread over cores that keep their capacity.
+fn supplies(system: &System, random: &mut Random, tick_ns: u64) -> Vec<Supply> {
+    let periods = if tick_ns == 0 { [5_000_000, 10_000_000] } else { [20_000_000, 40_000_000] };
+    let period_ns = periods[usize::try_from(random.within(0, 1)).unwrap()];
     let mut used: Vec<u64> = Vec::new();
     let capacity = period_ns * 95 / 100;
-    (0..system.executors.len())
-        .map(|_| {
-            let budget_ns = period_ns * random.within(20, 90) / 100;
+    let mut supplies = Vec::new();
+    for executor in 0..system.executors.len() {
+        let budget_ns = period_ns * random.within(if tick_ns == 0 { 20 } else { 5 }, 90) / 100;
+        for _ in 0..system.threads_of(executor) {
             let core = used.iter().position(|u| u + budget_ns <= capacity).unwrap_or(used.len());
             if core == used.len() {
                 used.push(0);
             }
             used[core] += budget_ns;
-            Supply { budget_ns, period_ns, core }
-        })
-        .collect()
+            supplies.push(Supply { budget_ns, period_ns, core });
+        }
+    }
+    supplies
 }
 
 /// Simple paths of the system, a few.
@@ -59,17 +67,83 @@ pub fn paths(system: &System) -> Vec<Vec<usize>> {
     paths
 }
 
-/// Compares one random system with its bounds.
+/// A plain system under exact budgets.
 pub fn check(seed: u64, length_ns: u64) -> Result<Checked, String> {
-    let system = random_system(seed);
+    check_with(seed, length_ns, Features::default(), false, Known::All)
+}
+
+/// What the analysis knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Known {
+    /// What it does.
+    All,
+    /// What it knew before messages per activation, suspension, other executors and ticks.
+    Before,
+    /// All but other executors: they are taken for single-threaded ones with a wait set.
+    OneKind,
+}
+
+fn forget(workload: &mut Workload, known: Known) {
+    for callback in workload.callbacks.iter_mut().filter(|_| known == Known::Before) {
+        callback.suspension = None;
+        callback.inputs.iter_mut().for_each(|(_, counts)| *counts = Arc::new(Counts::each(1)));
+    }
+    for executor in &mut workload.executors {
+        if matches!(executor.order, Order::Fifo | Order::Threads { .. }) {
+            executor.order = Order::WaitSet { timers_first: true };
+        }
+    }
+}
+
+/// Compares one random system with its bounds; with what the analysis knows.
+pub fn check_with(
+    seed: u64,
+    length_ns: u64,
+    features: Features,
+    ticks: bool,
+    known: Known,
+) -> Result<Checked, String> {
+    let mut system = random_with(seed, features);
+    let before = known == Known::Before;
+    if ticks {
+        // Light enough for budgets about as small as a tick.
+        system.callbacks.iter_mut().flat_map(|c| &mut c.costs_ns).for_each(|ns| *ns = 1 + *ns / 6);
+    }
     let mut random = Random::new(seed ^ 0xdead_beef);
-    let supplies = supplies(&system, &mut random);
+    let machine = Machine {
+        capacity_percent: 95,
+        tick_ns: if ticks { [1, 4][usize::try_from(random.within(0, 1)).unwrap()] * 1_000_000 } else { 0 },
+        dispatch_ns: 100_000,
+        sleeping_hogs: ticks || features != Features::default(),
+    };
+    let supplies = supplies(&system, &mut random, machine.tick_ns);
     let period_ns = supplies.first().map_or(10_000_000, |s| s.period_ns);
     let model = system.exact_model();
-    let workload = Workload::new(&model, &EXACT);
-    assert!(workload.assumptions.is_empty(), "seed {seed}: {:?}", workload.assumptions);
-    let mut analysis = Analysis::new(&workload, period_ns, 2_000_000_000, 0);
-    let budgets: Vec<u64> = supplies.iter().map(|s| s.budget_ns).collect();
+    let mut workload = Workload::new(&model, &EXACT);
+    // Static executors are told apart by whoever observes them.
+    for (executor, server) in system.executors.iter().zip(&mut workload.executors) {
+        if executor.kind == Kind::Static && known == Known::All {
+            server.order = Order::WaitSet { timers_first: false };
+        }
+    }
+    let mut neighbours = 0;
+    if known != Known::All {
+        forget(&mut workload, known);
+    }
+    if !before {
+        let cores = supplies.iter().map(|s| s.core + 1).max().unwrap_or(0);
+        let on = |core: usize| supplies.iter().filter(|s| s.core == core).count() as u64;
+        // Two others take what is left of a core.
+        neighbours = (0..cores).map(on).max().unwrap_or(1) - 1 + if machine.sleeping_hogs { 2 } else { 1 };
+    }
+    let enforcement = Enforcement { granularity_ns: if before { 0 } else { machine.tick_ns }, neighbours };
+    let mut analysis = Analysis::new(&workload, period_ns, 2_000_000_000, 0).enforced(enforcement);
+    let mut budgets = Vec::new();
+    let mut slot = 0;
+    for executor in 0..system.executors.len() {
+        budgets.push(supplies[slot].budget_ns);
+        slot += system.threads_of(executor);
+    }
     let all: Vec<usize> = (0..system.executors.len()).collect();
     let solution = analysis.solve(&budgets, &all);
     let paths = paths(&system);
@@ -77,16 +151,22 @@ pub fn check(seed: u64, length_ns: u64) -> Result<Checked, String> {
         paths.iter().map(|p| analysis.latency(p, &budgets, &solution).map(|b| b.0)).collect();
     let mut checked = Checked::default();
     for run in 0..2 {
-        let seen: Observed = simulate(&system, &supplies, &paths, length_ns, 95, seed.wrapping_mul(31) + run);
+        let seed_of_run = seed.wrapping_mul(31) + run;
+        let seen: Observed = simulate_on(machine, &system, &supplies, &paths, length_ns, seed_of_run).0;
         for (number, (worst, count)) in seen.responses.iter().enumerate() {
             let bound = solution.responses[number].map(|b| b.ns);
             let by = solution.responses[number].map(|b| b.by);
-            compare(&mut checked, bound, *worst, *count)
-                .map_err(|e| format!("seed {seed}, callback {number} {by:?}: {e}"))?;
+            compare(&mut checked, bound, *worst, *count).map_err(|e| {
+                let server = &workload.executors[workload.callbacks[number].server];
+                format!(
+                    "seed {seed}, tick {}, callback {number} {by:?} {:?}: {e}",
+                    machine.tick_ns, server.order
+                )
+            })?;
         }
         for (path, (bound, (worst, count))) in paths.iter().zip(bounds.iter().zip(&seen.latencies)) {
             compare(&mut checked, *bound, *worst, *count)
-                .map_err(|e| format!("seed {seed}, path {path:?}: {e}"))?;
+                .map_err(|e| format!("seed {seed}, tick {}, path {path:?}: {e}", machine.tick_ns))?;
         }
     }
     Ok(checked)

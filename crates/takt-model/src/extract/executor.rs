@@ -7,7 +7,7 @@ use takt_ros::event::{Event, Handle, Kind};
 use super::Extractor;
 use super::names;
 use super::run::{add_edge, ran_on};
-use super::state::{CallbackState, Origin};
+use super::state::{CallbackState, Edge, Origin};
 use super::suspend::Ended;
 
 /// How long nothing must be heard of a process whose main thread has ended.
@@ -250,7 +250,7 @@ impl Extractor {
             |callback: &CallbackState| callback.dead.is_none() && pid.is_none_or(|pid| callback.pid == pid);
         for (_, callback) in tables.callbacks.iter_mut().filter(|(_, callback)| concerned(callback)) {
             callback.arrivals.gap();
-            callback.publishes.iter_mut().for_each(|edge| edge.arrivals.gap());
+            callback.publishes.iter_mut().for_each(Edge::gap);
             if thread.is_none_or(|thread| callback.threads.iter().any(|&(ran, _)| ran == thread)) {
                 callback.cost.gap();
                 callback.suspensions.gap();

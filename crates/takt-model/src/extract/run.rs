@@ -7,8 +7,8 @@ use super::names;
 use super::startup::Arrivals;
 use super::state::{CallbackState, Edge, Frame, Origin, SubscriptionState, Tag};
 use super::suspend::Ended;
-use crate::GreatestRecorder;
 use crate::chain::Skip;
+use crate::{ArrivalRecorder, GreatestRecorder};
 
 /// Callbacks inside callbacks on one thread; deeper ones are taken for a stream without ends.
 const DEEPEST: usize = 16;
@@ -334,10 +334,28 @@ impl Extractor {
             probable.gap();
         }
         callback.publishes = before.publishes;
-        callback.publishes.iter_mut().for_each(|edge| edge.arrivals.gap());
+        callback.publishes.iter_mut().for_each(Edge::gap);
         callback.activations = before.activations;
         callback.symbol = callback.symbol.take().or(before.symbol);
         self.counters.succeeded += 1;
+    }
+}
+
+/// Messages of activations in a row are counted up to so many.
+const COUNTED: usize = 33;
+
+impl Edge {
+    /// Messages may be missing here.
+    pub(super) fn gap(&mut self) {
+        self.arrivals.gap();
+        self.counts.gap();
+    }
+
+    /// Messages of so many activations in a row, at most: as far as they were counted.
+    pub(super) fn most_in_a_row(&self, activations: u64) -> Vec<u64> {
+        let spans = self.counts.curve(activations).least_span_ns;
+        let known = spans.last().copied().unwrap_or(0).min(2 * COUNTED as u64);
+        (1..=known).map(|n| 1 + spans.partition_point(|span| *span < n) as u64).collect()
     }
 }
 
@@ -351,7 +369,9 @@ pub(super) fn edge_to(callback: &mut CallbackState, topic: usize, arrivals: Arri
             let most = GreatestRecorder::default();
             let most_apart = most;
             let (publications, activations, now) = (0, 0, 0);
-            let edge = Edge { topic, publications, activations, last, now, most, most_apart, arrivals };
+            let counts = ArrivalRecorder::new(COUNTED, None, callback.activations);
+            let edge =
+                Edge { topic, publications, activations, last, now, most, most_apart, arrivals, counts };
             callback.publishes.push(edge);
             callback.publishes.len() - 1
         }
@@ -379,6 +399,9 @@ pub(super) fn add_edge(
     let most = if starting { &mut edge.most_apart } else { &mut edge.most };
     most.record(at_ns, edge.now, horizon_ns);
     edge.arrivals.record(at_ns, starting);
+    if !starting {
+        edge.counts.record(activation);
+    }
 }
 
 pub(super) fn ran_on(callback: &mut CallbackState, thread: usize) {

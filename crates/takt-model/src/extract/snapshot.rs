@@ -214,6 +214,7 @@ impl Builder<'_> {
             if let Some(known) = outputs.iter_mut().find(|known| known.topic == topic) {
                 // Two that turned out to be one: whatever came on it was perhaps all this callback's.
                 known.most_per_activation = known.most_per_activation.saturating_add(edge.most());
+                known.most.clear();
                 known.arrivals = tables.topics[slot].arrivals.curve(self.now_ns);
                 continue;
             }
@@ -221,11 +222,11 @@ impl Builder<'_> {
             outputs.push(Output {
                 topic,
                 most_per_activation: edge.most(),
+                most: edge.most_in_a_row(callback.activations),
                 arrivals: edge.arrivals.curve(self.now_ns),
             });
         }
-        let (suspension, most_suspensions) =
-            callback.suspensions.curve(self.now_ns, callback.activations, ex.keep());
+        let (suspension, most_suspensions) = callback.suspensions.curve(self.now_ns, ex.keep());
         let topic_id = |topic: usize| topics.get(&tables.topic(topic)).copied();
         let mut node = tables.node_of_callback(callback);
         let kind = match &callback.origin {

@@ -10,7 +10,7 @@ use takt_ros::event::Handle;
 use super::startup::Arrivals;
 use super::suspend::{OffCpu, Suspensions};
 use super::timer::TimerGrid;
-use crate::{CostRecorder, GreatestRecorder, Latency, ProbableRecorder};
+use crate::{ArrivalRecorder, CostRecorder, GreatestRecorder, Latency, ProbableRecorder};
 
 /// An object of one process.
 pub(crate) type Key = (u32, Handle);
@@ -261,6 +261,8 @@ pub(crate) struct Edge {
     pub most_apart: GreatestRecorder,
     /// Messages, as they were published.
     pub arrivals: Arrivals,
+    /// The same over activations instead of time: how many messages so many activations in a row send. Not of start-up.
+    pub counts: ArrivalRecorder,
 }
 
 impl Edge {

@@ -28,13 +28,14 @@ pub(crate) struct Suspensions {
     undecided: Option<Undecided>,
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 struct Undecided {
+    /// From the first of them on.
+    windows: Box<CostRecorder>,
+    /// When the last of them was, and its number.
     at_ns: u64,
-    /// Number of the last of them.
     number: u64,
     most_ns: u64,
-    total_ns: u64,
     /// How often the thread gave the CPU up, if it is known to have done so.
     times: u64,
 }
@@ -64,6 +65,14 @@ pub(crate) struct Keep {
     pub horizon_ns: Option<u64>,
 }
 
+/// A recorder for the `number`th activation; none of those before suspended itself.
+fn recorder(number: u64, at_ns: u64, keep: Keep) -> Box<CostRecorder> {
+    let mut recorder = CostRecorder::new(keep.activations, keep.horizon_ns, at_ns);
+    let before = number.saturating_sub(1).min(keep.activations as u64);
+    (0..before).for_each(|_| recorder.record(at_ns, 0, true));
+    Box::new(recorder)
+}
+
 impl Suspensions {
     /// One activation.
     pub(crate) fn record(&mut self, ended: Ended, keep: Keep) {
@@ -72,45 +81,40 @@ impl Suspensions {
         if self.undecided.as_ref().is_some_and(spoken) {
             self.undecided = None;
         }
-        let (slept_ns, times) = match known {
-            _ if off_ns <= OFF_CPU_NS => return self.add(at_ns, 0, 0, keep),
-            Some((Some(0), _)) => (0, 0),
-            Some((Some(times), Some(ready_ns))) => (off_ns.saturating_sub(ready_ns), times),
-            Some((times, _)) => return self.leave_open(ended, times.unwrap_or(0), keep),
-            None => return self.leave_open(ended, 0, keep),
+        let off_ns = if off_ns > OFF_CPU_NS { off_ns } else { 0 };
+        // What it slept and how often; or what is left open, and how often at least.
+        let (slept_ns, open_ns, times) = match known {
+            _ if off_ns == 0 => (0, 0, 0),
+            Some((Some(0), _)) => (0, 0, 0),
+            Some((Some(times), Some(ready_ns))) => (off_ns.saturating_sub(ready_ns), 0, times),
+            Some((times, _)) => (0, off_ns, times.unwrap_or(0)),
+            None => (0, off_ns, 0),
         };
         let decides = |open: &Undecided| off_ns >= open.most_ns / 2 && (open.times == 0 || times > 0);
-        if self.undecided.as_ref().is_some_and(decides) {
+        if open_ns == 0 && off_ns > 0 && self.undecided.as_ref().is_some_and(decides) {
             self.undecided = None;
         }
-        if times > 0 && self.decided.is_none() {
-            let mut decided = CostRecorder::new(keep.activations, keep.horizon_ns, at_ns);
-            // None of those before did.
-            let before = number.saturating_sub(1).min(keep.activations as u64);
-            (0..before).for_each(|_| decided.record(at_ns, 0, true));
-            self.decided = Some(Box::new(decided));
+        if open_ns > 0 {
+            let open = self.undecided.get_or_insert_with(|| Undecided {
+                windows: recorder(number, at_ns, keep),
+                at_ns,
+                number,
+                most_ns: 0,
+                times: 0,
+            });
+            (open.at_ns, open.number) = (at_ns, number);
+            open.most_ns = open.most_ns.max(open_ns);
+            open.times = open.times.max(times);
+        } else if times > 0 {
+            self.decided.get_or_insert_with(|| recorder(number, at_ns, keep));
         }
-        self.add(at_ns, slept_ns, times, keep);
-    }
-
-    fn add(&mut self, at_ns: u64, slept_ns: u64, times: u64, keep: Keep) {
+        if let Some(open) = &mut self.undecided {
+            open.windows.record(at_ns, open_ns, true);
+        }
         if let Some(decided) = &mut self.decided {
             decided.record(at_ns, slept_ns, true);
-            self.most.record(at_ns, times, keep.horizon_ns);
+            self.most.record(at_ns, if open_ns > 0 { 0 } else { times }, keep.horizon_ns);
         }
-    }
-
-    fn leave_open(&mut self, ended: Ended, times: u64, keep: Keep) {
-        let Ended { number, at_ns, off_ns, .. } = ended;
-        let before = self.undecided.map_or((0, 0, 0), |open| (open.most_ns, open.total_ns, open.times));
-        self.undecided = Some(Undecided {
-            at_ns,
-            number,
-            most_ns: before.0.max(off_ns),
-            total_ns: before.1.saturating_add(off_ns),
-            times: before.2.max(times),
-        });
-        self.add(at_ns, 0, 0, keep);
     }
 
     /// Activations may be missing here.
@@ -118,11 +122,13 @@ impl Suspensions {
         if let Some(decided) = &mut self.decided {
             decided.gap();
         }
+        if let Some(open) = &mut self.undecided {
+            open.windows.gap();
+        }
     }
 
-    /// The curve at `now_ns`, of a callback that was activated so often, and how often one activation suspended itself at most. Both empty:
-    /// none did.
-    pub(crate) fn curve(&self, now_ns: u64, activations: u64, keep: Keep) -> (CostCurve, u64) {
+    /// The curve at `now_ns`, and how often one activation suspended itself at most. Both empty: none did.
+    pub(crate) fn curve(&self, now_ns: u64, keep: Keep) -> (CostCurve, u64) {
         let mut curve = self.decided.as_ref().map(|decided| decided.curve()).unwrap_or_default();
         let mut most = self.most.most();
         if curve.most_ns.last().is_none_or(|&most_ns| most_ns == 0) {
@@ -131,19 +137,21 @@ impl Suspensions {
         let forgotten = |undecided: &Undecided| {
             keep.horizon_ns.is_some_and(|horizon_ns| now_ns.saturating_sub(undecided.at_ns) > horizon_ns)
         };
-        if let Some(undecided) = self.undecided.filter(|undecided| !forgotten(undecided)) {
-            let entries =
-                usize::try_from(activations).unwrap_or(usize::MAX).clamp(1, keep.activations.max(1));
-            let last = curve.most_ns.last().copied().unwrap_or(0);
-            curve.most_ns.resize(entries.max(curve.most_ns.len()), last);
-            for (i, entry) in curve.most_ns.iter_mut().enumerate() {
-                *entry = match i {
-                    0 => (*entry).max(undecided.most_ns),
-                    _ => entry.saturating_add(undecided.total_ns),
-                };
-            }
-            curve.seen = curve.seen.max(activations);
-            curve.total_ns = curve.total_ns.saturating_add(undecided.total_ns);
+        if let Some(undecided) = self.undecided.as_ref().filter(|undecided| !forgotten(undecided)) {
+            let open = undecided.windows.curve();
+            let entries = open.most_ns.len().max(curve.most_ns.len());
+            let at = |curve: &CostCurve, i: usize| {
+                curve.most_ns.get(i).or(curve.most_ns.last()).copied().unwrap_or(0)
+            };
+            curve.most_ns = (0..entries)
+                .map(|i| match i {
+                    // One activation is either decided or not.
+                    0 => at(&curve, 0).max(at(&open, 0)),
+                    _ => at(&curve, i).saturating_add(at(&open, i)),
+                })
+                .collect();
+            curve.seen = curve.seen.max(open.seen);
+            curve.total_ns = curve.total_ns.saturating_add(open.total_ns);
             curve.cpu_time = true;
             most = most.max(undecided.times).max(1);
         }
@@ -177,6 +185,14 @@ mod tests {
         ]
     }
 
+    fn off_ns(truth: Truth) -> u64 {
+        match truth {
+            Truth::Ran => 0,
+            Truth::Preempted(ns) | Truth::Unknown(ns) => ns,
+            Truth::Slept(ns, ready) => ns + ready,
+        }
+    }
+
     fn record(to: &mut Suspensions, number: u64, truth: Truth) {
         let (off, known) = match truth {
             Truth::Ran => (OFF_CPU_NS, None),
@@ -196,7 +212,7 @@ mod tests {
             for (number, truth) in truths.iter().enumerate() {
                 record(&mut suspensions, number as u64 + 1, *truth);
             }
-            let (curve, most) = suspensions.curve(0, truths.len() as u64, KEEP);
+            let (curve, most) = suspensions.curve(0, KEEP);
             let slept: Vec<u64> =
                 truths.iter().map(|t| if let Truth::Slept(ns, _) = t { *ns } else { 0 }).collect();
             let any = slept.iter().any(|&ns| ns > 0);
@@ -207,6 +223,8 @@ mod tests {
             for (i, entry) in curve.most_ns.iter().enumerate() {
                 let sum = slept.windows(i + 1).map(|w| w.iter().sum::<u64>()).max().unwrap_or(0);
                 prop_assert!(*entry >= sum, "{} activations: {entry} < {sum}", i + 1);
+                let off: u64 = truths.windows(i + 1).map(|w| w.iter().map(|&t| off_ns(t)).sum()).max().unwrap_or(0);
+                prop_assert!(*entry <= 2 * off, "{} activations: {entry} > {off}", i + 1);
                 if suspensions.undecided.is_none() {
                     prop_assert_eq!(*entry, sum);
                 }
@@ -223,7 +241,7 @@ mod tests {
         for number in 1..100 {
             record(&mut suspensions, number, Truth::Preempted(number * MS));
         }
-        assert_eq!(suspensions.curve(0, 99, KEEP), (CostCurve::default(), 0));
+        assert_eq!(suspensions.curve(0, KEEP), (CostCurve::default(), 0));
     }
 
     #[test]
@@ -231,12 +249,12 @@ mod tests {
         let mut suspensions = Suspensions::default();
         record(&mut suspensions, 1, Truth::Unknown(20 * MS));
         record(&mut suspensions, 2, Truth::Preempted(9 * MS));
-        let (curve, most) = suspensions.curve(0, 2, KEEP);
+        let (curve, most) = suspensions.curve(0, KEEP);
         assert_eq!((curve.most_ns, most), (vec![20 * MS, 20 * MS], 1));
         let later_ns = 100 * MS + KEEP.horizon_ns.unwrap_or(0) + 1;
-        assert_eq!(suspensions.curve(later_ns, 2, KEEP).1, 0);
+        assert_eq!(suspensions.curve(later_ns, KEEP).1, 0);
         record(&mut suspensions, 3, Truth::Preempted(10 * MS));
-        assert_eq!(suspensions.curve(0, 3, KEEP), (CostCurve::default(), 0));
+        assert_eq!(suspensions.curve(0, KEEP), (CostCurve::default(), 0));
     }
 
     #[test]
@@ -248,21 +266,15 @@ mod tests {
         };
         open(&mut suspensions, 1);
         record(&mut suspensions, 2, Truth::Preempted(40 * MS));
-        assert_eq!(
-            (suspensions.curve(0, 2, KEEP).0.most_ns[0], suspensions.curve(0, 2, KEEP).1),
-            (30 * MS, 3)
-        );
+        assert_eq!((suspensions.curve(0, KEEP).0.most_ns[0], suspensions.curve(0, KEEP).1), (30 * MS, 3));
         record(&mut suspensions, 3, Truth::Slept(20 * MS, 10 * MS));
-        assert_eq!(
-            (suspensions.curve(0, 3, KEEP).0.most_ns[0], suspensions.curve(0, 3, KEEP).1),
-            (20 * MS, 2)
-        );
+        assert_eq!((suspensions.curve(0, KEEP).0.most_ns[0], suspensions.curve(0, KEEP).1), (20 * MS, 2));
         // So many in a row for which the source would have told.
         let mut suspensions = Suspensions::default();
         open(&mut suspensions, 1);
         (2..=SPOKEN).for_each(|number| record(&mut suspensions, number, Truth::Ran));
-        assert_eq!(suspensions.curve(0, SPOKEN, KEEP).1, 3);
+        assert_eq!(suspensions.curve(0, KEEP).1, 3);
         record(&mut suspensions, SPOKEN + 1, Truth::Ran);
-        assert_eq!(suspensions.curve(0, SPOKEN + 1, KEEP).1, 0);
+        assert_eq!(suspensions.curve(0, KEEP).1, 0);
     }
 }

@@ -47,6 +47,7 @@ fn five_messages_at_every_tenth_call() {
     let spans = &output.arrivals.least_span_ns;
     assert_eq!(spans[..5], [MS, 2 * MS, 3 * MS, 4 * MS, 200 * MS]);
     assert_eq!(output.arrivals.seen, 50);
+    assert_eq!((output.most[0], output.most[9], output.most[10]), (5, 5, 10), "{:?}", output.most);
 }
 
 proptest! {
