@@ -78,9 +78,9 @@ pub struct LearntChain {
     pub goal_ns: Option<u64>,
     /// Bound with the reservations that a plan for all proposed goals makes.
     pub bound_ns: Option<u64>,
-    /// `guaranteed`, `degraded`, `not_analysable` or `not_found` under that plan; `not_measured` without goal.
+    /// What reservations would make of it; nothing is promised, since nothing is reserved yet. `could_be_kept`, `degraded`, `not_analysable` or `not_found` under that plan; `not_measured` without goal.
     pub state: String,
-    /// Why, for all but guaranteed ones.
+    /// Why, for all that could not be kept.
     pub why: String,
 }
 

@@ -58,7 +58,7 @@ pub(super) fn propose(
 fn say(chain: &mut LearntChain, plan: &Plan) {
     let Some(planned) = plan.chains.iter().find(|planned| planned.name == chain.name) else { return };
     let (state, why) = match &planned.state {
-        ChainState::Guaranteed => ("guaranteed", ""),
+        ChainState::Guaranteed => ("could_be_kept", ""),
         ChainState::Degraded { why } => ("degraded", why.as_str()),
         ChainState::NotAnalysable { why } => ("not_analysable", why.as_str()),
         ChainState::NotFound { why, .. } => ("not_found", why.as_str()),

@@ -149,7 +149,7 @@ fn what_cannot_be_promised_is_relaxed_and_then_first_to_be_given_up() {
     // Measured 2 ms; a reservation of a period of 10 ms cannot promise 3 for two callbacks of 1 ms each in two executors, but something
     // near to it.
     let (chains, goals) = measured(2_000_000, 0.9);
-    assert!(chains.iter().all(|chain| chain.state == "guaranteed"), "{chains:?}");
+    assert!(chains.iter().all(|chain| chain.state == "could_be_kept"), "{chains:?}");
     assert!(chains[0].goal_ns.unwrap() > 3_000_000 && chains[0].goal_ns.unwrap() <= 48_000_000, "{chains:?}");
     assert!(chains.iter().all(|chain| chain.bound_ns <= chain.goal_ns));
     assert_eq!(goals.unwrap().degradation_order.len(), 2);

@@ -58,7 +58,7 @@ impl Learnt {
             optional(chain.p99_ns),
             optional(chain.worst_ns),
         );
-        let _ = match chain.bound_ns.filter(|_| chain.state == "guaranteed") {
+        let _ = match chain.bound_ns.filter(|_| chain.state == "could_be_kept") {
             Some(bound_ns) => {
                 writeln!(
                     text,

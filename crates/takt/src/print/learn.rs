@@ -75,7 +75,7 @@ pub fn text(learnt: &Learnt, written: Option<&Path>) -> String {
             ms(chain.goal_ns),
             chain.path.join(" -> ")
         );
-        if chain.state != "guaranteed" {
+        if chain.state != "could_be_kept" {
             let _ = writeln!(text, "{:width$}    {}: {}", "", chain.state.replace('_', " "), chain.why);
         }
     }
