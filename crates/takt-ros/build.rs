@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Sources of the two libraries, and what both sides share.
-const SOURCES: [&str; 6] = [
+const SOURCES: [&str; 7] = [
+    "preload/calls.rs",
     "preload/off_cpu.rs",
     "preload/probe.rs",
     "preload/process.rs",
@@ -22,9 +23,10 @@ fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     let out = PathBuf::from(variable("OUT_DIR"));
     // The probe must stay where it is once loaded: threads that end call into it.
-    library("probe", &out.join("libtakt_probe.so"), 3, &["-Wl,-z,nodelete"]);
+    // It unwinds: exceptions of C++ callbacks go through its frames.
+    library("probe", &out.join("libtakt_probe.so"), 3, "unwind", &["-Wl,-z,nodelete"]);
     // Level 1: from level 2 on, functions with equal bodies become one, and a uprobe could not tell them apart.
-    library("standin", &out.join("libtracetools.so"), 1, &["-Wl,-soname,libtracetools.so"]);
+    library("standin", &out.join("libtracetools.so"), 1, "abort", &["-Wl,-soname,libtracetools.so"]);
 }
 
 fn variable(name: &str) -> String {
@@ -33,11 +35,12 @@ fn variable(name: &str) -> String {
 
 /// Neither the profile nor RUSTFLAGS matter here: a sanitizer or a coverage runtime inside a foreign process would be wrong, and an
 /// unoptimised probe would cost what no one measured.
-fn library(name: &str, target: &Path, level: u8, link: &[&str]) {
+fn library(name: &str, target: &Path, level: u8, panic: &str, link: &[&str]) {
     let mut rustc = Command::new(variable("RUSTC"));
     rustc
-        .args(["--edition=2024", "--crate-type=cdylib", "-Cpanic=abort", "-Ccodegen-units=1"])
+        .args(["--edition=2024", "--crate-type=cdylib", "-Ccodegen-units=1"])
         .args(["-Cstrip=symbols", "-Coverflow-checks=off", "-Cdebug-assertions=off"])
+        .arg(format!("-Cpanic={panic}"))
         .arg(format!("-Copt-level={level}"))
         .arg(format!("--crate-name=takt_{name}"))
         .arg(format!("--target={}", variable("TARGET")))

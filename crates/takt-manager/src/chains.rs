@@ -27,6 +27,17 @@ pub enum ChainError {
         /// Names like it.
         near_misses: Vec<String>,
     },
+    /// An end point is a node of Python.
+    #[error(
+        "`{asked}` at the {side} is a node of Python (rclpy): no event tells of its callbacks, so that the chain ends before it. Declare the \
+         chain up to the topic that it subscribes to"
+    )]
+    Python {
+        /// `start` or `end`.
+        side: &'static str,
+        /// What was asked for.
+        asked: String,
+    },
     /// No activation leads from start to end.
     #[error(
         "no message leads from `{start}` to `{end}`. From the start on, {reached} is reached. If data is kept there until a timer or another \
@@ -191,15 +202,26 @@ fn plain(name: &str) -> String {
 fn resolve(model: &Model, asked: &str, side: Side) -> Result<Vec<usize>, ChainError> {
     let exact = |name: &str| name == asked;
     let alike = |name: &str| plain(name) == plain(asked);
+    let python = |node: &takt_model::NodeId| model.nodes.get(node.0).is_some_and(|node| alike(&node.name));
+    let of_python = || ChainError::Python {
+        side: if side == Side::Start { "start" } else { "end" },
+        asked: asked.to_owned(),
+    };
+    if side == Side::End && model.python.nodes.iter().any(python) {
+        return Err(of_python());
+    }
     let found = by(model, exact, side)
         .or_else(|| by(model, alike, side))
         .or_else(|| by_parts(model, asked, side))
         // The end of a name that is unique is as good as the name.
         .or_else(|| by_ending(model, asked));
-    found.ok_or_else(|| ChainError::Unknown {
-        side: if side == Side::Start { "start" } else { "end" },
-        asked: asked.to_owned(),
-        near_misses: near_misses(model, asked),
+    found.ok_or_else(|| match model.python.nodes.iter().any(python) {
+        true => of_python(),
+        false => ChainError::Unknown {
+            side: if side == Side::Start { "start" } else { "end" },
+            asked: asked.to_owned(),
+            near_misses: near_misses(model, asked),
+        },
     })
 }
 

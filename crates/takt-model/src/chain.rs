@@ -89,6 +89,8 @@ pub struct ChainStats {
     pub violations: u64,
     /// Instances that a later one passed: their message was dropped from a queue, or a callback did not publish.
     pub dropped: u64,
+    /// Activations of the first callback that were not followed, because when their messages were published cannot be known.
+    pub unmeasured: u64,
     /// The longest latency.
     pub worst_ns: u64,
     /// The last latency.
@@ -126,6 +128,7 @@ impl ChainStats {
             repeated: 0,
             violations: 0,
             dropped: 0,
+            unmeasured: 0,
             worst_ns: 0,
             last_ns: None,
             undrained: 0,

@@ -59,6 +59,19 @@ pub struct Model {
     /// their messages elsewhere, is not known yet, and nothing that they take part in is guaranteed.
     #[serde(default)]
     pub starting: Vec<u32>,
+    /// What is Python's.
+    #[serde(default)]
+    pub python: Python,
+}
+
+/// Nodes of Python (`rclpy`): no event tells of their callbacks, so that chains end where they subscribe. What they publish is seen, as of any
+/// thread that publishes without callbacks.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Python {
+    /// The nodes.
+    pub nodes: Vec<NodeId>,
+    /// Threads that took messages, published or made nodes: those of its executors, as far as can be seen. Its other threads are helpers.
+    pub threads: Vec<ThreadId>,
 }
 
 /// One thread.
@@ -127,6 +140,8 @@ pub struct CallbackGroup {
 pub enum ExecutorKind {
     /// One thread, wait set, timers before subscriptions before services before clients, non-preemptive callbacks.
     SingleThreaded,
+    /// One thread, wait set, all that is ready at a wait once: subscriptions before timers before clients before services.
+    Static,
     /// Several threads serve the same callbacks.
     MultiThreaded,
     /// One thread, no wait set: whatever is activated enters one queue and is run in the order of activation (rclcpp's events executors).

@@ -93,6 +93,16 @@ impl Model {
         for problem in &self.unanalysable {
             let _ = writeln!(out, "not analysable: {}", problem.reason);
         }
+        let python: Vec<&str> =
+            self.python.nodes.iter().map(|node| self.nodes[node.0].name.as_str()).collect();
+        if !python.is_empty() {
+            let _ = writeln!(
+                out,
+                "of Python, whose callbacks are not seen: {} ({} threads)",
+                python.join(", "),
+                self.python.threads.len()
+            );
+        }
         if self.lost_events > 0 {
             let _ = writeln!(out, "{} events were lost on the way", self.lost_events);
         }
@@ -103,6 +113,7 @@ impl Model {
         let kind = match executor.kind {
             ExecutorKind::SingleThreaded => "executor",
             ExecutorKind::MultiThreaded => "multi-threaded executor",
+            ExecutorKind::Static => "static executor",
             ExecutorKind::Events => "events executor",
             ExecutorKind::Source => "event source",
             ExecutorKind::Task => "task",

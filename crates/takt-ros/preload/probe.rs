@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 use ring::{FLAG_SET, code, text_words};
 
+mod calls;
 mod off_cpu;
 mod process;
 #[allow(dead_code)]
@@ -177,6 +178,7 @@ macro_rules! flagged {
 probes! {
     rcl_init(context: Pointer) first { words!(INIT, context) }
     rcl_node_init(node: Pointer, _rmw: Pointer, name: Text, namespace: Text) first {
+        calls::tell_python();
         with_text!(NODE, [node], name, namespace)
     }
     rcl_publisher_init(publisher: Pointer, node: Pointer, rmw: Pointer, topic: Text, depth: usize) first {
@@ -205,14 +207,19 @@ probes! {
         words!(TIMER_CALLBACK, timer, callback)
     }
     rclcpp_timer_link_node(timer: Pointer, node: Pointer) first { words!(TIMER_NODE, timer, node) }
-    rclcpp_callback_register(callback: Pointer, symbol: Text) first { with_text!(SYMBOL, [callback], symbol) }
+    rclcpp_callback_register(callback: Pointer, symbol: Text) first {
+        calls::look_for_filters(symbol);
+        with_text!(SYMBOL, [callback], symbol)
+    }
     callback_start(callback: Pointer, intra_process: Flag) last {
+        process::set_ran(process::ran::TOLD);
         process::callback_start(callback as u64, intra_process != 0)
     }
     callback_end(callback: Pointer) first { process::callback_end(callback as u64) }
     rclcpp_publish(_publisher: Pointer, message: Pointer) first { words!(RCLCPP_PUBLISH, message) }
     rcl_publish(publisher: Pointer, message: Pointer) first {
         process::keep_message(message as u64);
+        calls::head(message);
         words!(RCL_PUBLISH, publisher, message)
     }
     rmw_publish(first: Pointer, second: Pointer, third: i64) first {
@@ -225,19 +232,31 @@ probes! {
         words!(INTRA_PUBLISH, publisher, message)
     }
     rmw_take(rmw_subscription: Pointer, message: Pointer, source_ns: i64, taken: Flag) first {
+        if taken != 0 {
+            calls::head(message);
+        }
         flagged!(RMW_TAKE, taken, rmw_subscription, message, source_ns)
     }
+    // Where the calls themselves go through `calls`, that tells more.
     rmw_send_request(rmw_client: Pointer, _request: Pointer, sequence: i64) first {
-        words!(SEND_REQUEST, rmw_client, sequence)
+        if !process::inside() {
+            words!(SEND_REQUEST, rmw_client, sequence, 0)
+        }
     }
-    rmw_take_request(rmw_service: Pointer, _request: Pointer, _gid: Gid, sequence: i64, taken: Flag) first {
-        flagged!(TAKE_REQUEST, taken, rmw_service, sequence)
+    rmw_take_request(rmw_service: Pointer, _request: Pointer, gid: Gid, sequence: i64, taken: Flag) first {
+        if taken != 0 && !process::inside() {
+            words!(TAKE_REQUEST, rmw_service, sequence, calls::identity(gid))
+        }
     }
-    rmw_send_response(rmw_service: Pointer, _response: Pointer, _gid: Gid, sequence: i64, _source_ns: i64) first {
-        words!(SEND_RESPONSE, rmw_service, sequence)
+    rmw_send_response(rmw_service: Pointer, _response: Pointer, gid: Gid, sequence: i64, _source_ns: i64) first {
+        if !process::inside() {
+            words!(SEND_RESPONSE, rmw_service, sequence, calls::identity(gid))
+        }
     }
     rmw_take_response(rmw_client: Pointer, _response: Pointer, sequence: i64, _source_ns: i64, taken: Flag) first {
-        flagged!(TAKE_RESPONSE, taken, rmw_client, sequence)
+        if taken != 0 && !process::inside() {
+            words!(TAKE_RESPONSE, rmw_client, sequence, 0)
+        }
     }
     rclcpp_executor_wait_for_work(timeout_ns: i64) first {
         process::selected();

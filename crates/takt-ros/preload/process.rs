@@ -119,6 +119,12 @@ struct Thread {
     course: UnsafeCell<Course>,
     /// The message of the last `rcl_publish`.
     message: AtomicU64,
+    /// The executor that ran last.
+    executor: AtomicU64,
+    /// What was told of what the executor runs: [`ran`].
+    ran: AtomicU32,
+    /// A step of a service call is under way, and is told when it is over.
+    inside: AtomicBool,
 }
 
 thread_local! {
@@ -129,6 +135,9 @@ thread_local! {
             writer: UnsafeCell::new(None),
             course: UnsafeCell::new(Course::NEW),
             message: AtomicU64::new(0),
+            executor: AtomicU64::new(0),
+            ran: AtomicU32::new(ran::NEVER),
+            inside: AtomicBool::new(false),
         }
     };
 }
@@ -137,6 +146,22 @@ thread_local! {
 #[inline]
 pub fn event(code: u8, words: usize, fill: impl FnOnce(&mut Record<'_, '_>)) {
     with_ring(|thread| thread.write(code, words, fill));
+}
+
+/// The monotonic clock, for [`event_at`]; 0 while nothing is written.
+#[inline]
+pub fn now() -> u64 {
+    if enabled() { clock(CLOCK_MONOTONIC) } else { 0 }
+}
+
+/// As [`event`], for what began at `at_ns` and could not be told before it was over. The thread has written nothing since then.
+#[inline]
+pub fn event_at(at_ns: Option<u64>, code: u8, words: usize, fill: impl FnOnce(&mut Record<'_, '_>)) {
+    with_ring(|thread| {
+        let now = Stamps::now(code);
+        let at_ns = at_ns.filter(|&at_ns| at_ns > 0).unwrap_or(now.at_ns);
+        thread.write_at(code, Stamps { at_ns, ..now }, words, fill);
+    });
 }
 
 /// Writes the start of a callback.
@@ -172,6 +197,40 @@ pub fn callback_end(callback: u64) {
             });
         }
         thread.write_at(code::CALLBACK_END, now, 1, |record| record.word(callback));
+    });
+}
+
+/// What stands for a callback that has no events of its own.
+const EVENTLESS: u64 = 1;
+
+/// Something begins that has no callback's events and is followed like one.
+pub fn eventless_begins() {
+    with_ring(|thread| {
+        // SAFETY: as above.
+        let course = unsafe { &mut *thread.course.get() };
+        course.prepare(EVENTLESS);
+        let now = Stamps::now(code::TAKE_RESPONSE);
+        course.begin(EVENTLESS, now.at_ns, now.cpu_ns);
+    });
+}
+
+/// Writes that what an executor ran has returned, and before it why it was off the CPU, if it was for long.
+pub fn executed(told: bool) {
+    with_ring(|thread| {
+        let now = Stamps::now(code::EXECUTED);
+        // SAFETY: as above.
+        let found = unsafe { &mut *thread.course.get() }.end(EVENTLESS, now.at_ns, now.cpu_ns);
+        if let Some((switches, ready_ns)) = found.filter(|_| !told) {
+            thread.write_at(code::OFF_CPU, Stamps { cpu_ns: None, ..now }, 2, |record| {
+                record.word(switches);
+                record.word(ready_ns);
+            });
+        }
+        thread.write_at(code::EXECUTED, now, 0, |record| {
+            if told {
+                record.flag(ring::FLAG_SET);
+            }
+        });
     });
 }
 
@@ -264,6 +323,52 @@ pub fn last_message() -> u64 {
 /// Keeps the message of an `rcl_publish`.
 pub fn keep_message(message: u64) {
     THREAD.with(|thread| thread.message.store(message, Ordering::Relaxed));
+}
+
+/// What the events say of what an executor has under way on this thread.
+pub mod ran {
+    /// The thread has not run anything for an executor.
+    pub const NEVER: u32 = 0;
+    /// Nothing so far.
+    pub const NOTHING: u32 = 1;
+    /// A callback has started, or all was told.
+    pub const TOLD: u32 = 2;
+}
+
+/// Sets what is known of this thread's work, and returns what was.
+#[inline]
+pub fn set_ran(now: u32) -> u32 {
+    THREAD.with(|thread| {
+        let before = thread.ran.load(Ordering::Relaxed);
+        thread.ran.store(now, Ordering::Relaxed);
+        before
+    })
+}
+
+/// The thread runs `executor`: whether that is new.
+#[inline]
+pub fn new_executor(executor: u64) -> bool {
+    THREAD.with(|thread| {
+        let new = thread.executor.load(Ordering::Relaxed) != executor;
+        thread.executor.store(executor, Ordering::Relaxed);
+        new
+    })
+}
+
+/// Sets whether a step of a service call is under way, and returns what was.
+#[inline]
+pub fn set_inside(now: bool) -> bool {
+    THREAD.with(|thread| {
+        let before = thread.inside.load(Ordering::Relaxed);
+        thread.inside.store(now, Ordering::Relaxed);
+        before
+    })
+}
+
+/// Whether a step of a service call is under way.
+#[inline]
+pub fn inside() -> bool {
+    THREAD.with(|thread| thread.inside.load(Ordering::Relaxed))
 }
 
 /// The file's header, if there is one.
@@ -559,7 +664,7 @@ fn claim() -> Option<Writer<'static>> {
 }
 
 /// One line on stderr, and the program runs on unobserved.
-fn complain(what: &[u8]) {
+pub fn complain(what: &[u8]) {
     let error = std::io::Error::last_os_error().raw_os_error().unwrap_or(0);
     let mut line = [0; MOST_PATH];
     let mut to = Appender { to: &mut line, used: 0 };

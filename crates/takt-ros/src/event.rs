@@ -211,6 +211,10 @@ pub enum Kind {
         rmw_handle: Handle,
         /// Sequence number of the request.
         sequence: i64,
+        /// Whose request it is, as far as the middleware says; 0: it does not. Clients count their requests each for itself. The upper half
+        /// stands for the client's process, the lower for the client; it is 0 where only the process is known.
+        #[serde(default)]
+        client: u64,
     },
     /// `rclcpp_executor_wait_for_work`: the thread is an executor, and idle.
     ExecutorWait {
@@ -283,12 +287,59 @@ pub enum Kind {
         /// The timer, subscription, service or client.
         handle: Handle,
     },
+    /// An executor of rclcpp runs on this thread from here on (seen by the preload library only).
+    ExecutorSpin {
+        /// The executor.
+        executor: Handle,
+        /// Its C++ type, mangled as the compiler does (`N6rclcpp9executors21MultiThreadedExecutorE`).
+        kind: Arc<str>,
+    },
+    /// What the executor ran has returned, and no callback's start was seen in it: a client's callback, an action, a wake-up. Also once when
+    /// a thread runs its first executable (seen by the preload library only).
+    ExecutorExecuted {
+        /// A callback's events have told all of it.
+        told: bool,
+    },
+    /// A callback group gets a member (seen by the preload library only). A subscription is named by its C++ object; a timer is the one
+    /// that the same thread links to its node next; a service or client the one that the same thread has made last.
+    GroupMember {
+        /// The group.
+        group: Handle,
+        /// Whether its callbacks may run at once.
+        reentrant: bool,
+        /// What becomes a member.
+        member: MemberKind,
+        /// The C++ object.
+        object: Handle,
+    },
+    /// The first eight bytes of the message that this thread's next event takes or publishes: of messages that begin with a header its
+    /// time stamp (seconds, nanoseconds). Only of processes that join messages by filters (seen by the preload library only).
+    MessageHead {
+        /// The bytes.
+        head: u64,
+    },
+    /// Nodes of this process are those of Python, whose callbacks no event tells of.
+    Python,
     /// Events were lost here: what stood between this thread's last event and this one is unknown. With `pid` and `tid` 0
     /// any thread of any process is concerned (a buffer of a processor, which all its threads write, was full).
     Lost {
         /// How many; 0: the source cannot tell.
         count: u64,
     },
+}
+
+/// What is in a callback group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MemberKind {
+    /// A timer.
+    Timer,
+    /// A subscription.
+    Subscription,
+    /// A service.
+    Service,
+    /// A client.
+    Client,
 }
 
 /// The four steps of a service call.

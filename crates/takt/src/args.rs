@@ -327,9 +327,20 @@ pub struct Manage {
     /// With --learn: chains at most, those across most executors first
     #[arg(long, value_name = "N", default_value_t = 16, requires = "learn", value_parser = chain_count)]
     pub chains: usize,
-    /// With --learn: replace the goals file that is there
-    #[arg(long, requires = "learn")]
+    /// With --learn or --emit: replace the files that are there
+    #[arg(long)]
     pub overwrite: bool,
+    /// Keep the learnt model in this file and begin with what it holds. Without, a command that is managed has one of its own, by goals file and
+    /// command, below the state folder's `models` (/var/lib/takt for root, else $XDG_STATE_HOME/takt)
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["learn", "trace", "lttng"])]
+    pub model: Option<PathBuf>,
+    /// Neither use nor keep a model of an earlier run
+    #[arg(long, conflicts_with = "model")]
+    pub fresh: bool,
+    /// Write the last plan as settings for those who want no manager into this new folder: callback groups (YAML) for the callback-isolated
+    /// executor, systemd drop-ins, prefixes for a launch file
+    #[arg(long, value_name = "FOLDER", conflicts_with = "learn")]
+    pub emit: Option<PathBuf>,
     /// Only look: the model, the bounds, and what would be done
     #[arg(long)]
     pub observe: bool,

@@ -95,6 +95,78 @@ fn refusals_of_learning_name_the_way_out() {
     let goals = goals_of(desk.path(), "a", ["/a", "/b"], "5 ms");
     refused(&[goals.to_str().unwrap(), "--", "touch", "started"], &["--overwrite"]);
     assert!(!desk.path().join("started").exists());
-    let output = run(["manage", "--overwrite"]).output().unwrap();
-    has(&refusal(&output), &["--learn"]);
+    let full = desk.path().join("full");
+    fs::create_dir_all(full.join("something")).unwrap();
+    let mut command = run(["manage", "--emit", full.to_str().unwrap()]);
+    has(&refusal(&command.arg(&goals).args(["--", "touch", "started"]).output().unwrap()), &["--overwrite"]);
+    fs::write(desk.path().join("model.json"), "{}").unwrap();
+    let mut command = run(["manage", "--observe", "--model"]);
+    command.arg(desk.path().join("model.json")).arg(&goals).args(["--", "touch", "started"]);
+    has(&refusal(&command.output().unwrap()), &["no kept model", "delete it"]);
+}
+
+/// Each file is read by the program that it is for, or by one that reads its language.
+#[test]
+fn a_plan_is_written_as_settings_and_a_restart_begins_with_the_kept_model() {
+    let _machine = alone();
+    let desk = tempfile::tempdir().unwrap();
+    let (folder, model) = (desk.path().join("settings"), desk.path().join("model.json"));
+    let manage = |more: &[&str]| {
+        let mut command = run(["manage", "--observe", "--json", "--model", model.to_str().unwrap()]);
+        // Ended before the workload: the plan is for what runs.
+        command.args(more).args(["--seconds", "8"]).arg(root().join("goals/turtlebot.toml"));
+        command.args(["--", TAKT, "workload", "--seconds", "60"]).output().unwrap()
+    };
+    let first = manage(&["--emit", folder.to_str().unwrap()]);
+    let plan = json(&first)["plan"].clone();
+    assert!(!plan["reservations"].as_array().unwrap().is_empty(), "{plan:#}");
+
+    let python = |code: &str, file: &str| {
+        let mut command = std::process::Command::new("python3");
+        command.args(["-c", code]).arg(folder.join(file)).env("PYTHONDONTWRITEBYTECODE", "1");
+        command.output().unwrap()
+    };
+    let read = python(
+        "import sys\nspace = {}\nexec(compile(open(sys.argv[1]).read(), sys.argv[1], 'exec'), space)\n\
+         prefix = space['prefix']('/amcl')\nassert prefix.startswith('taskset --cpu-list '), prefix\nassert space['prefix']('/x') == ''",
+        "takt_prefixes.py",
+    );
+    assert!(read.status.success(), "{}", stderr(&read));
+    let yaml = fs::read_to_string(folder.join("callback_groups.yaml")).unwrap();
+    has(&yaml, &["/amcl@", "Subscription(/tf)", "SCHED_DEADLINE", "runtime: "]);
+    let read = python(
+        "import sys, yaml\ngroups = yaml.safe_load(open(sys.argv[1]))['callback_groups']\nassert groups\n\
+         for group in groups:\n    assert group['id'].startswith('/') and '@' in group['id'], group\n    \
+         assert group['policy'] != 'SCHED_DEADLINE' or 1024 <= group['runtime'] <= group['deadline'] <= group['period'], group",
+        "callback_groups.yaml",
+    );
+    match stderr(&read) {
+        said if said.contains("No module named 'yaml'") => {
+            println!("SKIPPED: no YAML reader for python3 here")
+        }
+        said => assert!(read.status.success(), "{said}\n{yaml}"),
+    }
+    let units: Vec<_> =
+        fs::read_dir(folder.join("systemd")).unwrap().map(|entry| entry.unwrap().path()).collect();
+    assert!(!units.is_empty());
+    for drop_in in units {
+        // Verified as part of a unit: drop-ins are none by themselves.
+        let settings = fs::read_to_string(drop_in.join("50-takt.conf")).unwrap();
+        let unit = desk.path().join("takt-emitted.service");
+        fs::write(&unit, format!("[Service]\nExecStart=/bin/true\n{settings}")).unwrap();
+        match std::process::Command::new("systemd-analyze").arg("verify").arg(&unit).output() {
+            Err(_) => println!("SKIPPED: no systemd-analyze here"),
+            Ok(output) => {
+                // Other units of the machine may be wrong.
+                let said = stderr(&output);
+                assert!(!said.contains("takt-emitted.service:"), "{said}\n{settings}");
+            }
+        }
+    }
+
+    // The next start knows what this one learnt, and says so before its first plan.
+    let second = manage(&[]);
+    json(&second);
+    has(&stderr(&second), &["a model of an earlier run is known"]);
+    assert!(!stderr(&first).contains("a model of an earlier run is known"), "{}", stderr(&first));
 }

@@ -24,14 +24,16 @@ class Talker(Node):
         super().__init__("talker")
         self.file = file
         self.number = 0
+        self.written_ns = 0
         self.out = self.create_publisher(Temperature, "/said", 10)
         self.create_subscription(Temperature, "/charge", self.heard, 10)
         self.create_timer(0.1, self.tick)
 
     def write(self, callback, start_ns, cpu_ns, inputs, outputs):
         end_ns, cpu_ns = time.monotonic_ns(), time.thread_time_ns() - cpu_ns
-        fields = ["run", callback, "python", threading.get_native_id(), 0, start_ns, end_ns, cpu_ns, inputs, outputs]
+        fields = ["run", callback, "python", threading.get_native_id(), 0, start_ns, end_ns, cpu_ns, inputs, outputs, self.written_ns]
         os.write(self.file, ("\t".join(map(str, fields)) + "\n").encode())
+        self.written_ns = time.monotonic_ns()
 
     def tick(self):
         start_ns, cpu_ns = time.monotonic_ns(), time.thread_time_ns()

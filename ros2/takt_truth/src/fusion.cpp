@@ -14,42 +14,59 @@ namespace truth
 {
 
 /// The subscription whose callback runs in this thread: a join runs within that of the message that completed it.
-static std::string & arrived()
+static std::unique_ptr<Run> & arrived()
 {
-  static thread_local std::string name;
-  return name;
+  static thread_local std::unique_ptr<Run> run;
+  return run;
 }
 
-using Input = message_filters::Subscriber<Message>;
+using Filter = message_filters::Subscriber<Message>;
 
-static std::unique_ptr<Input> input(Node & node, const std::string & topic)
+/// An input of joins, which are called in the order of registration: `begin` before all of them, `end` after.
+class Input
 {
-  auto made = std::make_unique<Input>(&node, topic);
-  const auto name = std::string(node.get_fully_qualified_name()) + " subscription " + topic;
-  made->registerCallback(
-    std::function<void(const Message::ConstSharedPtr &)>([name](const Message::ConstSharedPtr &) {arrived() = name;}));
-  return made;
-}
+public:
+  Input(Node & node, const std::string & topic)
+  : filter(&node, topic), name_(std::string(node.get_fully_qualified_name()) + " subscription " + topic)
+  {
+    filter.registerCallback(
+      std::function<void(const Message::ConstSharedPtr &)>([this](const Message::ConstSharedPtr & message) {
+        arrived() = std::make_unique<Run>(name_);
+        arrived()->in(message->header.frame_id);
+      }));
+  }
+
+  void end()
+  {
+    filter.registerCallback(std::function<void(const Message::ConstSharedPtr &)>([](const Message::ConstSharedPtr &) {arrived().reset();}));
+  }
+
+  Filter filter;
+
+private:
+  std::string name_;
+};
 
 /// What is done with two messages that belong together.
 class Join
 {
 public:
-  Join(double cost_ms, Output<> output)
-  : cost_ms_(cost_ms), output_(std::move(output))
+  Join(const std::string & name, double cost_ms, Output<> output)
+  : name_(name), cost_ms_(cost_ms), output_(std::move(output))
   {
   }
 
   void both(const Message::ConstSharedPtr & one, const Message::ConstSharedPtr & other)
   {
-    Run run(arrived());
+    Run run(name_);
     run.in(one->header.frame_id);
     run.in(other->header.frame_id);
     burn(cost_ms_);
-    output_.send(run, one->header.stamp);
+    arrived()->out(output_.send(run, one->header.stamp));
   }
 
 private:
+  std::string name_;
   double cost_ms_;
   Output<> output_;
 };
@@ -99,11 +116,13 @@ void fusion()
     });
 
   auto stereo = make("stereo");
-  auto left = input(*stereo, "/left");
-  auto right = input(*stereo, "/right");
-  message_filters::TimeSynchronizer<Message, Message> exact(*left, *right, 10);
-  Join both_eyes(1.0, stereo->output("/depth"));
+  Input left(*stereo, "/left");
+  Input right(*stereo, "/right");
+  message_filters::TimeSynchronizer<Message, Message> exact(left.filter, right.filter, 10);
+  Join both_eyes("/stereo join", 1.0, stereo->output("/depth"));
   exact.registerCallback(&Join::both, &both_eyes);
+  left.end();
+  right.end();
 
   // Its inputs: the depth, stamped when the cameras fired, and a sensor of its own with another period.
   auto sonar = make("sonar");
@@ -113,12 +132,14 @@ void fusion()
       output.send(run, node->now());
     });
   auto fuser = make("fuser");
-  auto depth = input(*fuser, "/depth");
-  auto range = input(*fuser, "/range");
+  Input depth(*fuser, "/depth");
+  Input range(*fuser, "/range");
   using Policy = message_filters::sync_policies::ApproximateTime<Message, Message>;
-  message_filters::Synchronizer<Policy> approximate(Policy(10), *depth, *range);
-  Join depth_and_range(0.5, fuser->output("/fused"));
+  message_filters::Synchronizer<Policy> approximate(Policy(10), depth.filter, range.filter);
+  Join depth_and_range("/fuser join", 0.5, fuser->output("/fused"));
   approximate.registerCallback(&Join::both, &depth_and_range);
+  depth.end();
+  range.end();
   auto map = make("map");
   map->sink("/fused", 0.5);
 

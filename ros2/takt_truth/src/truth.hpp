@@ -3,11 +3,12 @@
 // Each process appends to `$TAKT_TRUTH_DIR/PID.truth`. Lines, fields parted by tabs:
 //
 //   process  NAME  PID
-//   run  CALLBACK  EXECUTOR  TID  RELEASE  START  END  CPU  INPUTS  OUTPUTS
+//   run  CALLBACK  EXECUTOR  TID  RELEASE  START  END  CPU  INPUTS  OUTPUTS  BEFORE
 //
 // RELEASE is a timer's planned expiry as rcl tells it, 0 for others; START and END are CLOCK_MONOTONIC nanoseconds within the callback,
 // CPU its thread's CPU time between the two. INPUTS and OUTPUTS are lists, parted by commas, of IDENTIFIER@STAMP; an identifier is that of a message,
-// `NODE>TOPIC#NUMBER`, and travels within it. An output's stamp is the time just before it was published, an input's is 0.
+// `NODE>TOPIC#NUMBER`, and travels within it. An output's stamp is the time just before it was published, an input's is 0. BEFORE is when this thread had written its line before this one: a callback ends a little
+// after that, and never long after unless it is kept from running.
 
 #pragma once
 
@@ -105,7 +106,9 @@ public:
     const auto cpu_ns = clock_ns(CLOCK_THREAD_CPUTIME_ID) - cpu_ns_;
     put(
       "run\t" + callback_ + "\t" + executor() + "\t" + std::to_string(syscall(SYS_gettid)) + "\t" + std::to_string(release_ns_) + "\t" +
-      std::to_string(start_ns_) + "\t" + std::to_string(end_ns) + "\t" + std::to_string(cpu_ns) + "\t" + inputs_ + "\t" + outputs_ + "\n");
+      std::to_string(start_ns_) + "\t" + std::to_string(end_ns) + "\t" + std::to_string(cpu_ns) + "\t" + inputs_ + "\t" + outputs_ +
+      "\t" + std::to_string(written_ns()) + "\n");
+    written_ns() = clock_ns(CLOCK_MONOTONIC);
   }
 
   Run(const Run &) = delete;
@@ -118,6 +121,12 @@ public:
   }
 
 private:
+  static std::uint64_t & written_ns()
+  {
+    static thread_local std::uint64_t at_ns = 0;
+    return at_ns;
+  }
+
   std::string callback_;
   std::uint64_t release_ns_;
   std::uint64_t cpu_ns_;
@@ -137,13 +146,16 @@ public:
   {
   }
 
-  void send(Run & run, rclcpp::Time stamp = rclcpp::Time())
+  /// The message's identifier.
+  std::string send(Run & run, rclcpp::Time stamp = rclcpp::Time())
   {
     auto message = std::make_unique<Message>();
     message->header.stamp = stamp;
     message->header.frame_id = name_ + "#" + std::to_string(number_++);
-    run.out(message->header.frame_id);
+    const auto id = message->header.frame_id;
+    run.out(id);
     publisher_->publish(std::move(message));
+    return id;
   }
 
   std::shared_ptr<Any> publisher() const {return publisher_;}

@@ -5,7 +5,7 @@ use std::path::Path;
 use serde::Serialize;
 use takt_manager::Goals;
 use takt_manager::goals::Chain as ChainGoal;
-use takt_manager::live::Live;
+use takt_manager::live::{Live, State};
 use takt_manager::plan::ChainState;
 use takt_ros::preload::Probe;
 use takt_rt::jobs::JobRecord;
@@ -14,6 +14,7 @@ use takt_trace::event::Trace;
 use takt_trace::perfetto::{Task, export};
 
 use crate::LabError;
+use crate::releases::grid;
 use crate::session::{Session, file_name};
 
 /// Instances of a chain in the picture: half an hour at 50 Hz.
@@ -27,6 +28,8 @@ pub(super) struct Chains {
     /// When the standing was last looked at, and for how long in all.
     looked_ns: Option<u64>,
     followed_ns: u64,
+    /// The measured time.
+    window_ns: [u64; 2],
 }
 
 struct Chain {
@@ -35,6 +38,8 @@ struct Chain {
     goal_ns: u64,
     file: SampleFile,
     rows: u64,
+    /// Releases within the window that never ran.
+    never: u64,
     /// The first instances, for the picture.
     shown: Vec<JobRecord>,
     standing: Standing,
@@ -49,8 +54,12 @@ struct Standing {
     why: String,
     /// The chain is guaranteed now.
     guaranteed: bool,
+    /// It is given up now.
+    degraded: bool,
     /// Completions later than the goal while it was guaranteed.
     late: u64,
+    /// Completions later than the goal, and releases that never ran, while it was not given up: nothing excuses them.
+    unexcused: u64,
 }
 
 #[derive(Serialize)]
@@ -87,11 +96,17 @@ impl Chains {
                 goal_ns: goal.goal_ns,
                 file,
                 rows: 0,
+                never: 0,
                 shown: Vec::new(),
                 standing: Standing::default(),
             });
         }
-        Ok(Self { chains, looked_ns: None, followed_ns: 0 })
+        Ok(Self { chains, looked_ns: None, followed_ns: 0, window_ns: [0, u64::MAX] })
+    }
+
+    /// The measured time is known.
+    pub(super) fn measured(&mut self, from_ns: u64, to_ns: u64) {
+        self.window_ns = [from_ns, to_ns];
     }
 
     /// Looks which chains the manager stands by. To be called within the measured window, before [`Chains::keep`], and only where plans are
@@ -102,7 +117,8 @@ impl Chains {
         let Some(plan) = live.plan() else { return };
         for chain in &mut self.chains {
             let Some(planned) = plan.chains.get(chain.index) else { continue };
-            chain.standing.guaranteed = planned.state == ChainState::Guaranteed;
+            chain.standing.guaranteed = live.state(chain.index) == State::Guaranteed;
+            chain.standing.degraded = matches!(planned.state, ChainState::Degraded { .. });
             if let ChainState::Degraded { why } = &planned.state {
                 chain.standing.degraded_ns += passed_ns;
                 chain.standing.why.clone_from(why);
@@ -112,6 +128,16 @@ impl Chains {
 
     /// Takes the completions since the last call.
     pub(super) fn keep(&mut self, live: &mut Live<Probe>) -> Result<(), LabError> {
+        let [from_ns, to_ns] = self.window_ns;
+        for (index, skips) in live.skips() {
+            let Some(chain) = self.chains.iter_mut().find(|chain| chain.index == index) else { continue };
+            for skip in skips {
+                let end_ns = skip.first_ns.saturating_add(skip.period_ns.saturating_mul(skip.count));
+                let never = grid(skip.first_ns, skip.period_ns, from_ns, to_ns.min(end_ns));
+                chain.never += never;
+                chain.standing.unexcused += if chain.standing.degraded { 0 } else { never };
+            }
+        }
         for (index, completions) in live.completions() {
             let Some(chain) = self.chains.iter_mut().find(|chain| chain.index == index) else { continue };
             for done in completions {
@@ -119,6 +145,8 @@ impl Chains {
                 chain.file.push(&Row { began_ns, ended_ns })?;
                 let late = ended_ns.saturating_sub(began_ns) > chain.goal_ns;
                 chain.standing.late += u64::from(late && chain.standing.guaranteed);
+                let counts = (from_ns..to_ns).contains(&ended_ns) && !chain.standing.degraded;
+                chain.standing.unexcused += u64::from(late && counts);
                 if chain.shown.len() < MOST_SHOWN {
                     let (index, planned_ns, end_ns) = (chain.rows, began_ns, ended_ns);
                     let (wake_ns, start_ns) = (began_ns, began_ns);
@@ -149,23 +177,23 @@ impl Chains {
                 std::fs::remove_file(&path).map_err(LabError::io(&path))?;
                 session.header.problems.push(format!("chain {} never completed", chain.measure));
             }
+            session.header.figures.insert(format!("skipped.{}", chain.measure), chain.never as f64);
+            if let Some(measure) = session.header.measures.iter_mut().find(|m| m.name == chain.measure) {
+                measure.never = chain.never;
+            }
             if self.followed_ns == 0 {
                 continue;
             }
-            let Standing { degraded_ns, why, late, .. } = &chain.standing;
+            let Standing { degraded_ns, why, late, unexcused, .. } = &chain.standing;
             let seconds = |ns: u64| ns as f64 / 1e9;
             let (name, figures) = (&chain.measure, &mut session.header.figures);
             figures.insert(format!("degraded_s.{name}"), seconds(*degraded_ns));
             figures.insert(format!("late_while_guaranteed.{name}"), *late as f64);
             let measure = session.header.measures.iter_mut().find(|measure| measure.name == *name);
-            if let (Some(measure), true) = (measure, *degraded_ns > 0) {
+            // A goal missed while it was not given up has no excuse, whatever was given up later.
+            if let (Some(measure), true, 0) = (measure, *degraded_ns > 0, *unexcused) {
                 let (given_up_s, all_s) = (seconds(*degraded_ns), seconds(self.followed_ns));
-                let before = match late {
-                    0 => String::new(),
-                    late => format!(", {late} of its completions were late before that"),
-                };
-                measure.excused =
-                    Some(format!("degraded for {given_up_s:.1} of {all_s:.1} s{before}: {why}"));
+                measure.excused = Some(format!("degraded for {given_up_s:.1} of {all_s:.1} s: {why}"));
             }
         }
         Ok(())

@@ -21,10 +21,13 @@ pub struct ChainRow {
     pub completions: u64,
     /// Of these, later than the goal.
     pub violations: u64,
-    /// The median of the repetitions' medians.
-    pub median_ms: f64,
-    /// The longest latency.
-    pub worst_ms: f64,
+    /// Releases of its first callback's timer that never ran, each a miss of its own.
+    #[serde(default)]
+    pub skipped: u64,
+    /// The median of the repetitions' medians; `None`: nothing was measured.
+    pub median_ms: Option<f64>,
+    /// The longest latency; `None`: nothing was measured.
+    pub worst_ms: Option<f64>,
     /// Instances that a later one passed.
     pub dropped: u64,
     /// The analysis' last bound; only under the manager.
@@ -46,8 +49,8 @@ pub struct PhaseRow {
     pub completions: u64,
     /// Of these, later than the goal.
     pub violations: u64,
-    /// The longest latency.
-    pub worst_ms: f64,
+    /// The longest latency; `None`: nothing was measured.
+    pub worst_ms: Option<f64>,
 }
 
 /// Adds a run's samples of a chain, phase by phase.
@@ -55,16 +58,20 @@ fn add_phases(rows: &mut Vec<PhaseRow>, header: &RunHeader, measure: &Measure, s
     for phase in &header.phases {
         let found = rows.iter().position(|row| row.phase == phase.name);
         let index = found.unwrap_or_else(|| {
-            rows.push(PhaseRow { phase: phase.name.clone(), completions: 0, violations: 0, worst_ms: 0.0 });
+            rows.push(PhaseRow { phase: phase.name.clone(), completions: 0, violations: 0, worst_ms: None });
             rows.len() - 1
         });
         let row = &mut rows[index];
         for value_ns in series.within(phase) {
             row.completions += 1;
             row.violations += u64::from(measure.deadline_ns.is_some_and(|goal_ns| value_ns > goal_ns));
-            row.worst_ms = row.worst_ms.max(value_ns as f64 / 1e6);
+            row.worst_ms = greater(row.worst_ms, value_ns as f64 / 1e6);
         }
     }
+}
+
+fn greater(known: Option<f64>, value: f64) -> Option<f64> {
+    Some(known.map_or(value, |known| known.max(value)))
 }
 
 /// The whole experiment.
@@ -144,12 +151,15 @@ pub fn manager_table(table: &Table) -> Result<ManagerTable, LabError> {
                 let found = rows.iter_mut().find(|row| row.chain == series.name);
                 let dropped = figure("dropped").unwrap_or(0.0) as u64;
                 let stolen = run.cpu.stolen;
+                let measured_ms = (series.us.count > 0).then_some(series.us.worst / 1e3);
+                let skipped = figure("skipped").unwrap_or(0.0) as u64;
                 match found {
                     Some(one) => {
                         one.completions += series.us.count;
                         one.violations += series.misses;
                         one.dropped += dropped;
-                        one.worst_ms = one.worst_ms.max(series.us.worst / 1e3);
+                        one.skipped += skipped;
+                        one.worst_ms = measured_ms.map_or(one.worst_ms, |ms| greater(one.worst_ms, ms));
                         one.stolen = one.stolen.max(stolen);
                     }
                     None => rows.push(ChainRow {
@@ -158,8 +168,9 @@ pub fn manager_table(table: &Table) -> Result<ManagerTable, LabError> {
                         goal_ms: series.deadline_us.unwrap_or(0.0) / 1e3,
                         completions: series.us.count,
                         violations: series.misses,
-                        median_ms: 0.0,
-                        worst_ms: series.us.worst / 1e3,
+                        skipped,
+                        median_ms: None,
+                        worst_ms: measured_ms,
                         dropped,
                         bound_ms: (policy == "takt").then(|| figure("bound_ms")).flatten(),
                         stolen,
@@ -172,6 +183,7 @@ pub fn manager_table(table: &Table) -> Result<ManagerTable, LabError> {
         for one in &mut rows {
             let of_chain =
                 runs.iter().flat_map(|run| &run.measures).filter(|series| series.name == one.chain);
+            let of_chain = of_chain.filter(|series| series.us.count > 0);
             one.median_ms = middle(of_chain.map(|series| series.us.median / 1e3).collect());
             for (header, dir) in &dirs {
                 let Some(measure) = header.measures.iter().find(|measure| measure.name == one.chain) else {
@@ -226,9 +238,9 @@ fn mean(runs: &[RunSummary], name: &str) -> Option<f64> {
 }
 
 /// The middle one; of two middle ones the lower.
-fn middle(mut values: Vec<f64>) -> f64 {
+fn middle(mut values: Vec<f64>) -> Option<f64> {
     values.sort_by(f64::total_cmp);
-    values.get(values.len().saturating_sub(1) / 2).copied().unwrap_or(f64::NAN)
+    values.get(values.len().saturating_sub(1) / 2).copied()
 }
 
 #[cfg(test)]
@@ -252,13 +264,13 @@ mod tests {
         add_phases(&mut rows, &header, &measure, &series);
         let told: Vec<_> = rows.iter().map(|r| (r.phase.as_str(), r.completions, r.violations)).collect();
         assert_eq!(told, [("idle", 4, 2), ("busy", 4, 2)]);
-        assert_eq!(rows[1].worst_ms, 90.0 / 1e6);
+        assert_eq!(rows[1].worst_ms, Some(90.0 / 1e6));
     }
 
     #[test]
     fn the_middle_is_one_of_the_values() {
-        assert_eq!(middle(vec![3.0, 1.0, 2.0]), 2.0);
-        assert_eq!(middle(vec![4.0, 1.0]), 1.0);
-        assert!(middle(Vec::new()).is_nan());
+        assert_eq!(middle(vec![3.0, 1.0, 2.0]), Some(2.0));
+        assert_eq!(middle(vec![4.0, 1.0]), Some(1.0));
+        assert_eq!(middle(Vec::new()), None, "no figure where nothing was measured");
     }
 }

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use takt_manager::live::launch::Launched;
-use takt_manager::live::{self, Live, Log, Status};
+use takt_manager::live::{self, ChainStatus, Live, Log, Status};
 use takt_manager::system::platform;
 use takt_manager::{Goals, Plan};
 use takt_model::Model;
@@ -81,6 +81,7 @@ fn drive(
     session.start_load(&options.interference)?;
     let (measured_ns, end_ns) = system.begin(file, lead, length)?;
     session.header.phases = system.phases(file, measured_ns, end_ns);
+    chains.measured(measured_ns, end_ns);
     let mut costs = Costs::new(&session.header.phases);
     live.settle();
 
@@ -382,7 +383,9 @@ fn conclude(live: Live<Probe>, last: &Last, session: &mut Session) -> Result<(),
         if let Some(bound_ns) = chain.bound_ns {
             put(&format!("bound_ms.{}", chain.name), bound_ns as f64 / 1e6);
         }
+        put(&format!("false_guarantees.{}", chain.name), chain.run.false_guarantees as f64);
     }
+    session.header.doubts.extend(status.chains.iter().filter_map(ChainStatus::doubt));
     session.header.records_lost = status.lost;
     session.header.not_granted.extend(status.differences.iter().cloned());
     let restored = finished.restored.as_ref().filter(|restored| !restored.is_complete());

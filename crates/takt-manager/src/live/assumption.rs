@@ -76,6 +76,8 @@ pub enum Assumption {
     Bounded,
     /// Everything on the chain's way runs.
     Running,
+    /// No process on its way is starting: bounds are those of the steady state.
+    Started,
     /// Every reservation is in force, as read back from the kernel.
     Reserved,
     /// No reservation was found exhausted for as long as a goal that it serves.
@@ -100,9 +102,10 @@ pub enum Assumption {
 
 impl Assumption {
     /// All of them, in the order in which they are told.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Bounded,
         Self::Running,
+        Self::Started,
         Self::Reserved,
         Self::Budgets,
         Self::Costs,
@@ -121,6 +124,7 @@ impl Assumption {
         match self {
             Self::Bounded => "the bound of the response-time analysis keeps the goal",
             Self::Running => "everything on the chain's way runs",
+            Self::Started => "no process on the chain's way is starting",
             Self::Reserved => "every reservation is in force, as read back from the kernel",
             Self::Budgets => "no reservation is exhausted for as long as a goal that it serves",
             Self::Costs => "no execution time is above its curve",

@@ -432,6 +432,7 @@ impl Chain {
                 {
                     State::Learning
                 }
+                Assumption::Started => State::Learning,
                 Assumption::Complete | Assumption::Observed | Assumption::Measured => State::NotMeasurable,
                 _ => State::Refuted,
             };
@@ -491,6 +492,13 @@ impl Chain {
             },
             Assumption::Running if self.ended.is_some() => against("a part of it has ended".to_owned()),
             Assumption::Running => (self.planned.as_ref().map(|_| true), String::new()),
+            Assumption::Started => match self.grounds.starting.as_slice() {
+                [] => (self.planned.as_ref().map(|_| true), String::new()),
+                pids => against(format!(
+                    "process {} is starting, and has not shown what it does afterwards",
+                    pids.iter().map(u32::to_string).collect::<Vec<_>>().join(", ")
+                )),
+            },
             Assumption::Reserved if observes => against("nothing is reserved: only observed".to_owned()),
             Assumption::Reserved => match &self.difference {
                 Some(words) => against(format!("not as asked: {words}")),

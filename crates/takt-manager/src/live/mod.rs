@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use takt_model::{ChainSpec, ChainStats, Completion, Extractor, Model, Reorder, WatchId};
+use takt_model::{ChainSpec, ChainStats, Completion, Extractor, Model, Reorder, Skip, WatchId};
 use takt_ros::Source;
 use takt_rt::clock::{monotonic_ns, thread_cpu_ns};
 use takt_rt::placement::CpuSet;
@@ -43,6 +43,9 @@ pub use types::{Error, Finished, Options};
 use ledger::Ledger;
 use log::Record;
 use measure::measure;
+
+/// Time from the first event to the first plan where the model of an earlier run is known.
+const KNOWN_PLAN_NS: u64 = 1_000_000_000;
 
 /// A chain's measurement.
 #[derive(Debug)]
@@ -238,6 +241,32 @@ impl<S: Source, K: Kernel> Live<S, K> {
             .collect()
     }
 
+    /// How a chain stands, by its place in the goals.
+    #[must_use]
+    pub fn state(&self, chain: usize) -> State {
+        self.ledger.chains.get(chain).map_or(State::Learning, |chain| chain.state)
+    }
+
+    /// Releases of chains' first timers that never ran, since the last call, by the chains' places in the goals. Of a chain with several
+    /// paths each was seen on all of them.
+    pub fn skips(&mut self) -> Vec<(usize, Vec<Skip>)> {
+        let extractor = &mut self.extractor;
+        let mut drained = Vec::new();
+        for (&chain, paths) in &self.watched {
+            let mut all = Vec::new();
+            for watched in paths {
+                let skips = extractor.watched_mut(watched.id).map(ChainStats::drain_skips);
+                for skip in skips.unwrap_or_default() {
+                    if !all.contains(&skip) {
+                        all.push(skip);
+                    }
+                }
+            }
+            drained.push((chain, all));
+        }
+        drained
+    }
+
     /// To drain measurements of chains ([`Live::watch_ids`]).
     pub fn extractor_mut(&mut self) -> &mut Extractor {
         &mut self.extractor
@@ -319,7 +348,9 @@ impl<S: Source, K: Kernel> Live<S, K> {
         let period_ns = (self.manager.goals().options.update_period_s * 1e9) as u64;
         // The first plan a period after the first event: what starts up is not yet what runs.
         if self.next_plan_ns.is_none() && count > 0 {
-            self.next_plan_ns = Some(now_ns + period_ns);
+            // Where an earlier run's model is known, it is; a second is enough for all to be there.
+            let known = self.options.kept.as_ref().is_some_and(|kept| !kept.is_empty());
+            self.next_plan_ns = Some(now_ns + if known { period_ns.min(KNOWN_PLAN_NS) } else { period_ns });
         }
         if let Some(enactor) = &mut self.enactor {
             for overrun in enactor.watch(now_ns) {
@@ -362,6 +393,8 @@ impl<S: Source, K: Kernel> Live<S, K> {
             return Ok(());
         }
         self.model = model;
+        let words = self.options.kept.as_mut().map(|kept| kept.complete(&mut self.model));
+        words.into_iter().flatten().for_each(|words| self.note(now_ns, &words));
         let modelled_ns = thread_cpu_ns();
         let plan = self.manager.plan(&self.model);
         let planned_ns = thread_cpu_ns();
@@ -529,7 +562,7 @@ impl<S: Source, K: Kernel> Live<S, K> {
             // Everything has ended: the last model that was planned for.
             model = self.model;
         }
-        Ok(Finished { status, restored, plan: self.plan, model })
+        Ok(Finished { status, restored, plan: self.plan, model, kept: self.options.kept })
     }
 }
 

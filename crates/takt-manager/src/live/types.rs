@@ -8,6 +8,7 @@ use takt_model::Model;
 
 use super::{Log, Status};
 use crate::enact;
+use crate::kept::Kept;
 use crate::plan::Plan;
 use crate::restore::Restored;
 
@@ -30,6 +31,8 @@ pub struct Options {
     /// The program that calls [`takt_reserve::restore::watchdog::run`] with the state file, as `takt manage --watchdog FILE`; without it only the state
     /// file remains of a killed manager.
     pub watchdog: Option<fn(&std::path::Path) -> io::Result<Command>>,
+    /// What an earlier run learnt; with it the first plan is made as soon as everything that runs is known. Without: nothing is kept.
+    pub kept: Option<Kept>,
 }
 
 impl Default for Options {
@@ -42,6 +45,7 @@ impl Default for Options {
             model: takt_model::Options::default(),
             log: Log::default(),
             watchdog: None,
+            kept: None,
         }
     }
 }
@@ -75,4 +79,6 @@ pub struct Finished {
     pub plan: Option<Plan>,
     /// The last model.
     pub model: Model,
+    /// The model to keep for the next run, where one is kept.
+    pub kept: Option<Kept>,
 }

@@ -30,7 +30,8 @@ impl ChainStatus {
     }
 
     /// What keeps its verdict from a PASS beside the figures.
-    fn doubts(&self) -> Option<String> {
+    #[must_use]
+    pub fn doubt(&self) -> Option<String> {
         let run = &self.run;
         let (latency_ms, bound_ms) = run.worst_false_ms?;
         Some(format!(
@@ -72,7 +73,7 @@ impl Status {
             .zip(&judged)
             .map(|(chain, (report, excuse))| Part { name: &chain.name, report, excused: excuse.as_deref() })
             .collect();
-        let doubts: Vec<String> = self.chains.iter().filter_map(ChainStatus::doubts).collect();
+        let doubts: Vec<String> = self.chains.iter().filter_map(ChainStatus::doubt).collect();
         overall(&parts).concluded(&[], &doubts)
     }
 

@@ -28,6 +28,8 @@ pub struct ChainGrounds {
     pub threads: BTreeSet<u32>,
     /// Topics on its way with messages whose publishers are not observed, and of which nobody knows how long they waited.
     pub unobserved: Vec<String>,
+    /// Processes of these threads that are starting, and have not shown what they do afterwards.
+    pub starting: Vec<u32>,
 }
 
 impl Manager {
@@ -55,6 +57,7 @@ impl Manager {
                 callbacks: callbacks.iter().filter_map(name).collect(),
                 threads: servers.iter().flat_map(threads).collect(),
                 unobserved: unobserved(model, on_path),
+                starting: starting(present, model, &servers),
             });
             needed.extend(callbacks);
         }
@@ -88,9 +91,19 @@ fn assumed(activity: &Activity, callback: Option<&Callback>) -> Assumed {
         callback: activity.name.clone(),
         cost_ns: Some(activity.cost.most_ns().to_vec()),
         spans_ns,
-        suspension_ns: None,
+        suspension_ns: callback.map(suspended),
         closed: true,
     }
+}
+
+/// What is known of its suspensions, with a millisecond more for one: how long a thread sleeps is never twice the same.
+fn suspended(callback: &Callback) -> Vec<u64> {
+    callback
+        .suspension
+        .most_ns
+        .iter()
+        .map(|ns| ns.saturating_add(ns / 10).saturating_add(1_000_000))
+        .collect()
 }
 
 /// A timer whose curve is its period, and not what was seen.
@@ -112,6 +125,16 @@ fn timer_starts(spans_ns: &[u64]) -> Vec<u64> {
         least_ns.saturating_sub(1_000_000 + least_ns / 64)
     };
     spans_ns.iter().map(least).collect()
+}
+
+fn starting(present: &Present, model: &Model, servers: &[usize]) -> Vec<u32> {
+    let threads = servers
+        .iter()
+        .flat_map(|s| present.planned.executors[*s].threads.iter())
+        .filter_map(|id| model.threads.get(id.0));
+    let pids: BTreeSet<u32> =
+        threads.map(|thread| thread.pid).filter(|p| model.starting.contains(p)).collect();
+    pids.into_iter().collect()
 }
 
 fn unobserved(model: &Model, on_path: &[usize]) -> Vec<String> {

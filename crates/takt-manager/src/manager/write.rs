@@ -72,7 +72,9 @@ pub(super) fn not_found(error: &ChainError) -> ChainState {
         _ => Vec::new(),
     };
     match error {
-        ChainError::Many { .. } => ChainState::NotAnalysable { why: error.to_string() },
+        ChainError::Many { .. } | ChainError::Python { .. } => {
+            ChainState::NotAnalysable { why: error.to_string() }
+        }
         _ => ChainState::NotFound { why: error.to_string(), near_misses },
     }
 }

@@ -33,6 +33,7 @@ impl Extractor {
         state.executed = None;
         self.is_executor(thread);
         let state = &mut self.tables.threads[thread];
+        state.answering = None;
         if state.charged.is_none()
             && let Some(cpu_ns) = cpu_ns
         {
@@ -40,10 +41,33 @@ impl Extractor {
         }
     }
 
+    /// What the executor ran has returned.
+    pub(super) fn executor_executed(&mut self, thread: usize, at_ns: u64, cpu_ns: Option<u64>, told: bool) {
+        let inferred = self.tables.threads[thread].stack.last().is_some_and(|frame| frame.inferred);
+        let state = &self.tables.threads[thread];
+        // A subscription whose message another thread has taken, or a timer that another has called: nothing ran.
+        let (from, nothing) = (state.open, state.executed.is_some());
+        self.executor_event(thread, at_ns, cpu_ns);
+        let state = &mut self.tables.threads[thread];
+        (state.tells_ends, state.open) = (true, None);
+        if told || inferred || nothing || !state.stack.is_empty() {
+            return;
+        }
+        let outside = std::mem::take(&mut state.outside);
+        let charged = state.charged;
+        let took_ns = charged.zip(cpu_ns).map_or(0, |((from, _), to)| to.saturating_sub(from));
+        let from = match from {
+            Some((from_ns, from)) => (from_ns, from.or(charged.map(|(cpu_ns, _)| cpu_ns))),
+            None => (at_ns.saturating_sub(took_ns), charged.map(|(cpu_ns, _)| cpu_ns)),
+        };
+        self.untraced(thread, at_ns, cpu_ns, from, outside);
+    }
+
     pub(super) fn executor_wait(&mut self, thread: usize, at_ns: u64, cpu_ns: Option<u64>) {
         self.executor_event(thread, at_ns, cpu_ns);
         let state = &mut self.tables.threads[thread];
         state.open = None;
+        state.waits = true;
         state.waited_ns = Some(at_ns);
         // Not between two selections: the thread's own code published, around a call of spin_some.
         state.own_publications += state.outside.len() as u64;
@@ -53,13 +77,27 @@ impl Extractor {
     pub(super) fn executor_next_ready(&mut self, thread: usize, at_ns: u64, cpu_ns: Option<u64>) {
         self.executor_event(thread, at_ns, cpu_ns);
         let state = &mut self.tables.threads[thread];
+        state.waits = true;
         let opened = state.open.replace((at_ns, cpu_ns));
         let outside = std::mem::take(&mut state.outside);
-        let nested = !state.stack.is_empty();
-        let Some((from_ns, from)) = opened.filter(|_| !nested) else {
+        // Where ends are told, this was a wake-up for nothing: what it took is paid by the activation that follows.
+        let nothing = !state.stack.is_empty() || state.tells_ends;
+        let Some(from) = opened.filter(|_| !nothing) else {
             self.tables.threads[thread].own_publications += outside.len() as u64;
             return;
         };
+        self.untraced(thread, at_ns, cpu_ns, from, outside);
+    }
+
+    fn untraced(
+        &mut self,
+        thread: usize,
+        at_ns: u64,
+        cpu_ns: Option<u64>,
+        (from_ns, from): (u64, Option<u64>),
+        outside: Vec<usize>,
+    ) {
+        let state = &self.tables.threads[thread];
         // Selected, nothing that has events ran, and selected again: a client's callback, an action, or a wake-up for
         // nothing.
         let pid = state.pid;
@@ -111,6 +149,7 @@ impl Extractor {
         self.executor_event(thread, at_ns, cpu_ns);
         let state = &mut self.tables.threads[thread];
         state.open = None;
+        state.waits = true;
         state.executed = Some(handle);
     }
 
@@ -135,7 +174,7 @@ impl Extractor {
                 index
             }
         };
-        for tag in self.step(index, &[], released_ns) {
+        for tag in self.step(index, &[], released_ns, false) {
             if let Some(watch) = self.watches.get_mut(tag.watch as usize) {
                 watch.finished(tag.position, tag.origin_ns, at_ns);
             }

@@ -4,6 +4,32 @@ use std::collections::BTreeMap;
 
 use super::Extractor;
 use super::state::{CallbackState, Origin};
+use crate::{CallbackGroup, CallbackId, Model};
+
+/// What an executor's C++ type says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Type {
+    Single,
+    Static,
+    Multi,
+    Events,
+    /// Somebody's own.
+    Other,
+}
+
+impl Type {
+    /// The type of `kind`, a mangled name. The events executor with callback groups (rclcpp after Kilted) can have several threads.
+    pub(super) fn of(kind: &str) -> Self {
+        let is = |name: &str| kind.contains(name);
+        match () {
+            () if is("6rclcpp") && is("28StaticSingleThreadedExecutor") => Self::Static,
+            () if is("6rclcpp") && is("22SingleThreadedExecutor") => Self::Single,
+            () if is("MultiThreaded") || is("EventsCBGExecutor") => Self::Multi,
+            () if is("6rclcpp") && is("14EventsExecutor") => Self::Events,
+            () => Self::Other,
+        }
+    }
+}
 
 /// Threads that serve the same callbacks.
 pub(super) struct Groups {
@@ -15,6 +41,15 @@ impl Groups {
         let tables = &extractor.tables;
         let mut groups = Self { parent: BTreeMap::new() };
         let mut declared: BTreeMap<(u32, u64), usize> = BTreeMap::new();
+        let mut spinning: BTreeMap<(u32, u64), usize> = BTreeMap::new();
+        for (slot, thread) in tables.threads.iter().filter(|(slot, _)| alive(extractor, *slot)) {
+            if let Some((executor, kind)) = &thread.spins
+                && Type::of(kind) == Type::Multi
+            {
+                let first = *spinning.entry((thread.pid, *executor)).or_insert(slot);
+                groups.join(first, slot);
+            }
+        }
         for (_, callback) in tables.callbacks.iter().filter(|(_, c)| c.dead.is_none()) {
             // Declared to be one executor with several threads.
             if let Some(executor) = tables.declared_executor(callback)
@@ -90,6 +125,23 @@ impl Groups {
                 let (only, _) = executors.next()?;
                 executors.next().is_none().then_some(only)
             })
+    }
+}
+
+/// Fills the callback groups of the executors (`ids`: from slots to the model).
+pub(super) fn members(extractor: &Extractor, ids: &BTreeMap<usize, CallbackId>, model: &mut Model) {
+    let tables = &extractor.tables;
+    let mut found: BTreeMap<(usize, (u32, u64)), Vec<CallbackId>> = BTreeMap::new();
+    for (&slot, &id) in ids {
+        if let Some(group) = tables.group(&tables.callbacks[slot])
+            && tables.groups.contains_key(&group)
+        {
+            found.entry((model.callbacks[id.0].executor.0, group)).or_default().push(id);
+        }
+    }
+    for ((executor, group), callbacks) in found {
+        let reentrant = tables.groups.get(&group) == Some(&true);
+        model.executors[executor].groups.push(CallbackGroup { callbacks, reentrant });
     }
 }
 

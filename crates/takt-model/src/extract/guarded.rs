@@ -48,6 +48,12 @@ impl Extractor {
             let Some(callback) = self.tables.callbacks.get_mut(slot) else { continue };
             callback.cost.limit(one.cost_ns.clone().map(CostLimit::new));
             callback.arrivals.limit(one.spans_ns.clone().map(SpanLimit::new));
+            callback.suspensions.limit(one.suspension_ns.clone().map(|mut most_ns| {
+                if most_ns.is_empty() {
+                    most_ns.push(0);
+                }
+                CostLimit::new(most_ns)
+            }));
             // Where all messages are seen being published, they are its arrivals.
             if let (Origin::Subscription { subscription }, Some(spans_ns)) = (&callback.origin, &one.spans_ns)
                 && let Some(subscription) = self.tables.subscriptions.get(*subscription)
@@ -70,6 +76,7 @@ impl Extractor {
             if let Some(callback) = self.tables.callbacks.get_mut(*slot) {
                 callback.cost.limit(None);
                 callback.arrivals.limit(None);
+                callback.suspensions.limit(None);
             }
         }
         for (topic, _) in &self.guarded.topics {
@@ -98,6 +105,9 @@ impl Extractor {
             }
             if let Some(excess) = callback.arrivals.excess() {
                 say(Breach::Arrivals(excess), excess.at_ns);
+            }
+            if let Some(excess) = callback.suspensions.excess() {
+                say(Breach::Suspension(excess), excess.at_ns);
             }
             // Recordings keep what has ended in the model.
             let thread = callback.last_thread.and_then(|thread| tables.threads.get(thread));

@@ -14,6 +14,8 @@ pub(crate) struct Message {
     pub topic: usize,
     pub at_ns: u64,
     pub tags: Vec<Tag>,
+    /// Of a service: whose request it is or answers; 0: unknown.
+    pub client: u64,
     /// Its publisher's process was starting.
     pub starting: bool,
     /// The message before with the same stamp.
@@ -40,7 +42,15 @@ impl Messages {
         self.next += 1;
         if self.ring.len() < self.capacity {
             let tags = tags.to_vec();
-            self.ring.push(Message { stamp: None, topic, at_ns, tags, starting: false, same: None });
+            self.ring.push(Message {
+                stamp: None,
+                topic,
+                at_ns,
+                tags,
+                starting: false,
+                client: 0,
+                same: None,
+            });
             return number;
         }
         let slot = (number % self.capacity as u64) as usize;
@@ -52,7 +62,7 @@ impl Messages {
             self.by_stamp.remove(&stamp);
         }
         (message.topic, message.at_ns, message.same) = (topic, at_ns, None);
-        message.starting = false;
+        (message.starting, message.client) = (false, 0);
         message.tags.clear();
         message.tags.extend_from_slice(tags);
         number
@@ -75,6 +85,13 @@ impl Messages {
         let same = self.by_stamp.insert(stamp, number);
         if let Some(message) = self.get_mut(number) {
             message.same = same;
+        }
+    }
+
+    /// The message is a request of this client, or an answer to it.
+    pub(crate) fn of_client(&mut self, number: u64, client: u64) {
+        if let Some(message) = self.get_mut(number) {
+            message.client = client;
         }
     }
 

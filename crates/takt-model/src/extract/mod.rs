@@ -34,8 +34,10 @@ mod executor;
 mod filter;
 mod groups;
 mod guarded;
+mod join;
 mod messages;
 mod names;
+mod outside;
 mod publish;
 mod register;
 mod run;
@@ -179,6 +181,7 @@ pub struct Extractor {
     tables: Tables,
     messages: Messages,
     counters: Counters,
+    clocks: outside::Clocks,
     started_ns: Option<u64>,
     now_ns: u64,
     order: u64,
@@ -207,6 +210,7 @@ impl Extractor {
             options,
             tables: Tables::default(),
             counters: Counters::default(),
+            clocks: outside::Clocks::default(),
             started_ns: None,
             now_ns: 0,
             order: 0,
@@ -316,15 +320,31 @@ impl Extractor {
             }
             Kind::RmwTake { rmw_subscription, source_ns, taken, .. } => {
                 if *taken {
-                    self.rmw_take(thread, at, *rmw_subscription, *source_ns);
+                    self.rmw_take(thread, at, cpu, *rmw_subscription, *source_ns);
                 }
             }
-            Kind::Service { step, rmw_handle, sequence } => {
-                self.service_step(thread, at, cpu, *step, *rmw_handle, *sequence);
+            Kind::Service { step, rmw_handle, sequence, client } => {
+                self.service_step(thread, at, cpu, *step, *rmw_handle, (*sequence, *client));
             }
             Kind::ExecutorWait { .. } => self.executor_wait(thread, at, cpu),
             Kind::ExecutorNextReady => self.executor_next_ready(thread, at, cpu),
             Kind::ExecutorExecute { handle } => self.executor_execute(thread, at, cpu, *handle),
+            Kind::ExecutorSpin { executor, kind } => {
+                self.executor_event(thread, at, cpu);
+                let state = &mut self.tables.threads[thread];
+                // Whoever tells of executors tells of what they run, too.
+                (state.spins, state.tells_ends) = (Some((*executor, kind.clone())), true);
+            }
+            Kind::MessageHead { head } => self.tables.threads[thread].head = Some(*head),
+            Kind::Python => {
+                if self.tables.python.len() < self.options.most_objects {
+                    self.tables.python.insert(pid);
+                }
+            }
+            Kind::ExecutorExecuted { told } => self.executor_executed(thread, at, cpu, *told),
+            Kind::GroupMember { group, reentrant, member, object } => {
+                self.group_member(thread, *group, *reentrant, *member, *object);
+            }
             Kind::Job { task, released_ns, started_ns, used_ns } => {
                 self.look_up_chains(at);
                 self.job(thread, at, task, (*released_ns, *started_ns, *used_ns));
@@ -333,7 +353,7 @@ impl Extractor {
             Kind::ThreadEnd => self.thread_end(thread, at),
             Kind::Lost { count } => self.lost(Some(thread), *count),
             Kind::LifecycleTransition { .. } | Kind::IntraProcessBuffer { .. } => {}
-            registration => self.register(pid, registration),
+            registration => self.register(pid, thread, registration),
         }
     }
 
@@ -429,6 +449,8 @@ impl Extractor {
             last_thread: None,
             switches: 0,
             nested: 0,
+            eventless: false,
+            waiting: std::collections::VecDeque::new(),
             activations: 0,
             arrivals: self.arrivals(),
             cost: CostRecorder::new(

@@ -43,7 +43,12 @@ pub(super) fn label(extractor: &Extractor, callback: &CallbackState) -> String {
             Some(format!("?{pid} work without events of thread {tid}"))
         }),
         Origin::Source { .. } => {
-            let topic = callback.publishes.first().map(|edge| topic_name(extractor, edge.topic));
+            let topics = || callback.publishes.iter().map(|edge| topic_name(extractor, edge.topic));
+            // Every node publishes to these, Python's from the thread that does all.
+            let own = |name: &String| {
+                !name.starts_with('?') && !["/rosout", "/parameter_events"].contains(&name.as_str())
+            };
+            let topic = topics().find(own).or_else(|| topics().next());
             Some(format!("{} source {}", node(callback.source_node), topic.unwrap_or_default()))
         }
         Origin::Task { name, .. } => Some(format!("task {name}")),
@@ -101,6 +106,11 @@ pub(super) fn only_client(extractor: &Extractor, thread: usize) -> Option<usize>
         .filter(|(_, c)| c.dead.is_none() && c.threads.iter().any(|&(ran, _)| ran == thread))
         .filter_map(|(_, c)| tables.node_of_callback(c))
         .collect();
+    // Where steps of service calls are told, clients have their own callbacks.
+    let pid = tables.threads.get(thread)?.pid;
+    if tables.callbacks.iter().any(|(_, c)| c.pid == pid && c.dead.is_none() && c.eventless) {
+        return None;
+    }
     let mut clients =
         tables.clients.iter().filter(|(_, client)| client.node.is_some_and(|node| nodes.contains(&node)));
     let (only, _) = clients.next()?;

@@ -5,7 +5,9 @@ use std::collections::VecDeque;
 use takt_ros::event::Handle;
 
 use super::Extractor;
+use super::outside::OutsideState;
 use super::run::{MOST_EDGES, add_edge, edge_to, ran_on};
+use super::service::is_of_action;
 use super::state::{Origin, Publication, PublisherState, SourceState, SubscriptionState, Take};
 
 impl Extractor {
@@ -70,8 +72,13 @@ impl Extractor {
             }
             None => None,
         };
-        if let (Some(message), Some(stamp)) = (message, stamp) {
-            self.messages.stamp(message, stamp);
+        match (message, stamp) {
+            (Some(message), Some(stamp)) => {
+                self.clocks.published(at_ns, stamp);
+                self.messages.stamp(message, stamp);
+            }
+            (_, None) => self.clocks.unstamped(),
+            _ => {}
         }
     }
 
@@ -152,6 +159,8 @@ impl Extractor {
     ) -> Option<u64> {
         let (fresh, horizon_ns) = (self.arrivals(), self.options.horizon_ns);
         let state = &mut self.tables.threads[thread];
+        state.speaks = true;
+        let head = state.head.take();
         if let Some(frame) = state.stack.last() {
             add_edge(
                 &mut self.tables.callbacks[frame.callback],
@@ -160,7 +169,10 @@ impl Extractor {
                 fresh,
                 (horizon_ns, self.starting),
             );
-            return Some(self.messages.publish(topic, at_ns, &frame.tags));
+            self.join_messages(thread, head);
+            let frame = self.tables.threads[thread].stack.last()?;
+            let tags = frame.joint.as_ref().map_or(&frame.tags, |joint| &joint.tags);
+            return Some(self.messages.publish(topic, at_ns, tags));
         }
         if state.executor {
             if state.outside.len() < MOST_EDGES {
@@ -206,14 +218,19 @@ impl Extractor {
                 self.finish_source(thread, finished.0);
             }
             self.look_up_chains(at_ns);
-            let tags = self.step(index, &[], at_ns);
+            let tags = self.step(index, &[], at_ns, false);
             let callback = &mut self.tables.callbacks[index];
             callback.activations += 1;
             callback.arrivals.record(at_ns, self.starting);
             self.tables.threads[thread].source.as_mut()?.tags = tags;
         }
         let (fresh, horizon_ns) = (self.arrivals(), self.options.horizon_ns);
-        add_edge(&mut self.tables.callbacks[index], topic, at_ns, fresh, (horizon_ns, self.starting));
+        let callback = &mut self.tables.callbacks[index];
+        let edges = callback.publishes.len();
+        callback.source_node = callback.source_node.or(node);
+        add_edge(callback, topic, at_ns, fresh, (horizon_ns, self.starting));
+        // Its name comes from what it publishes.
+        self.renamed |= callback.publishes.len() != edges;
         let source = self.tables.threads[thread].source.as_mut()?;
         if source.topics.len() < MOST_EDGES {
             source.topics.push(topic);
@@ -258,7 +275,14 @@ impl Extractor {
         }
     }
 
-    pub(super) fn rmw_take(&mut self, thread: usize, at_ns: u64, rmw_handle: Handle, stamp: i64) {
+    pub(super) fn rmw_take(
+        &mut self,
+        thread: usize,
+        at_ns: u64,
+        cpu_ns: Option<u64>,
+        rmw_handle: Handle,
+        stamp: i64,
+    ) {
         let pid = self.tables.threads[thread].pid;
         let subscription = match self.tables.rmw_subscription_of.get(&(pid, rmw_handle)) {
             Some(&subscription) => subscription,
@@ -286,6 +310,8 @@ impl Extractor {
             self.renamed = true;
             exact = Some((number, published_ns));
         }
+        let (mut sent_ns, mut unknown) = (None, false);
+        let (head, of_action) = self.taken(thread, subscription);
         let state = &mut self.tables.subscriptions[subscription];
         let topic = state.topic;
         if let Some((_, published_ns)) = exact {
@@ -300,9 +326,29 @@ impl Extractor {
         } else {
             state.unjoined += 1;
             self.counters.unjoined += 1;
+            sent_ns = state.outside.take(&self.clocks, at_ns, stamp);
+            unknown = sent_ns.is_none();
         }
+        let message = exact.map(|(number, _)| number);
         self.tables.threads[thread].take =
-            Some(Take { subscription, message: exact.map(|(number, _)| number), at_ns });
+            Some(Take { subscription, message, at_ns, sent_ns, unknown, head });
+        if of_action {
+            self.inferred(thread, at_ns, cpu_ns, Origin::Subscription { subscription }, message);
+        }
+    }
+
+    /// A message was taken: how it begins, where that is told, and whether it is one that an action takes without a callback's events.
+    fn taken(&mut self, thread: usize, subscription: usize) -> (Option<u64>, bool) {
+        let state = &mut self.tables.threads[thread];
+        state.speaks = true;
+        let head = state.head.take();
+        let Some(state) = self.tables.subscriptions.get(subscription) else { return (head, false) };
+        let topic = &self.tables.topics[self.tables.topic(state.topic)];
+        let eventless = match state.callback {
+            Some(callback) => self.tables.callbacks.get(callback).is_some_and(|c| c.eventless),
+            None => state.handle != 0,
+        };
+        (head, eventless && topic.name.as_ref().is_some_and(|name| is_of_action(name)))
     }
 
     pub(super) fn unknown_subscription(&mut self, pid: u32, rmw_handle: Handle) -> Option<usize> {
@@ -320,6 +366,8 @@ impl Extractor {
             callback: None,
             joined: 0,
             unjoined: 0,
+            outside: OutsideState::default(),
+            object: 0,
             buffer: None,
         });
         self.tables.rmw_subscription_of.insert((pid, rmw_handle), subscription);

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
-use takt_ros::event::{Handle, Kind};
+use takt_ros::event::{Handle, Kind, MemberKind};
 
+use super::outside::OutsideState;
 use super::state::{
     Key, NodeState, ObjectState, Origin, PublisherState, ServiceState, SubscriptionState, TimerState,
 };
@@ -23,7 +24,7 @@ macro_rules! insert {
 }
 
 impl Extractor {
-    pub(super) fn register(&mut self, pid: u32, kind: &Kind) {
+    pub(super) fn register(&mut self, pid: u32, thread: usize, kind: &Kind) {
         let is_node = matches!(kind, Kind::NodeInit { .. });
         let creates = is_node
             || matches!(
@@ -40,6 +41,7 @@ impl Extractor {
         let most = self.options.most_objects;
         match kind {
             Kind::NodeInit { node, name, namespace } => {
+                self.tables.threads[thread].speaks = true;
                 let full: Arc<str> = if namespace.ends_with('/') {
                     format!("{namespace}{name}").into()
                 } else {
@@ -79,6 +81,8 @@ impl Extractor {
                     callback: None,
                     joined: 0,
                     unjoined: 0,
+                    outside: OutsideState::default(),
+                    object: 0,
                     buffer: None,
                 };
                 let index = insert!(self, subscriptions, state);
@@ -100,6 +104,9 @@ impl Extractor {
             }
             Kind::SubscriptionObject { subscription, object } => {
                 let subscription = self.tables.subscription_of.get(&(pid, *subscription)).copied();
+                if let Some(state) = subscription.and_then(|index| self.tables.subscriptions.get_mut(index)) {
+                    state.object = *object;
+                }
                 self.object(pid, *object, |known| known.subscription = subscription);
             }
             Kind::SubscriptionCallback { object, callback } => {
@@ -108,6 +115,7 @@ impl Extractor {
             Kind::ServiceInit { service, node, rmw_service, name } => {
                 let Some(state) = self.service_state(pid, *service, *node, name) else { return };
                 let index = insert!(self, services, state);
+                self.tables.threads[thread].made_service = Some(index);
                 if let Some(old) = self.tables.service_of.insert((pid, *service), index) {
                     self.end_callback(self.tables.services.get(old).and_then(|s| s.callback));
                     self.tables.services.try_remove(old);
@@ -128,6 +136,7 @@ impl Extractor {
             Kind::ClientInit { client, node, rmw_client, name } => {
                 let Some(state) = self.service_state(pid, *client, *node, name) else { return };
                 let index = insert!(self, clients, state);
+                self.tables.threads[thread].made_client = Some(index);
                 if let Some(old) = self.tables.client_of.insert((pid, *client), index) {
                     self.end_callback(self.tables.clients.get(old).and_then(|s| s.callback));
                     self.tables.clients.try_remove(old);
@@ -168,6 +177,9 @@ impl Extractor {
                 }
             }
             Kind::TimerNode { timer, node } => {
+                if let Some(group) = self.tables.threads[thread].joining_timer.take() {
+                    remember(&mut self.tables.group_of, (pid, *timer), group, most, &mut self.counters);
+                }
                 let node = self.tables.node_of.get(&(pid, *node)).copied();
                 if let Some(&timer) = self.tables.timer_of.get(&(pid, *timer)) {
                     self.tables.timers[timer].node = node;
@@ -195,6 +207,44 @@ impl Extractor {
                 remember(&mut self.tables.group_of, (pid, *handle), *group, most, &mut self.counters);
             }
             _ => {}
+        }
+    }
+
+    /// A callback group of the thread's process has a new member ([`Kind::GroupMember`] says how it is named).
+    pub(super) fn group_member(
+        &mut self,
+        thread: usize,
+        group: Handle,
+        reentrant: bool,
+        member: MemberKind,
+        object: Handle,
+    ) {
+        let most = self.options.most_objects;
+        let state = &mut self.tables.threads[thread];
+        let pid = state.pid;
+        let tables = &mut self.tables;
+        remember(&mut tables.groups, (pid, group), reentrant, most, &mut self.counters);
+        let state = &mut tables.threads[thread];
+        let handle = match member {
+            MemberKind::Timer => {
+                state.joining_timer = Some(group);
+                None
+            }
+            MemberKind::Service => {
+                state.made_service.take().and_then(|made| tables.services.get(made)).map(|s| s.handle)
+            }
+            MemberKind::Client => {
+                state.made_client.take().and_then(|made| tables.clients.get(made)).map(|c| c.handle)
+            }
+            MemberKind::Subscription => tables
+                .subscriptions
+                .iter()
+                .filter(|(_, s)| s.pid == pid && s.object == object)
+                .map(|(_, s)| s.handle)
+                .next_back(),
+        };
+        if let Some(handle) = handle {
+            remember(&mut tables.group_of, (pid, handle), group, most, &mut self.counters);
         }
     }
 
@@ -253,7 +303,15 @@ impl Extractor {
         let requests = self.named_topic(&format!("{name} (requests)").into(), true)?;
         let responses = self.named_topic(&format!("{name} (responses)").into(), true)?;
         let node = self.tables.node_of.get(&(pid, node)).copied();
-        Some(ServiceState { handle, name: name.clone(), node, requests, responses, callback: None })
+        Some(ServiceState {
+            handle,
+            name: name.clone(),
+            node,
+            requests,
+            responses,
+            callback: None,
+            identity: 0,
+        })
     }
 }
 

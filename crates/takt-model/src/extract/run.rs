@@ -28,7 +28,7 @@ impl Extractor {
         self.is_executor(thread);
         let state = &mut self.tables.threads[thread];
         let pid = state.pid;
-        (state.open, state.off_cpu) = (None, None);
+        (state.open, state.off_cpu, state.answering) = (None, None, None);
         let waited_ns = state.waited_ns.take();
         let executed = state.executed.take();
         let take = state.take.take();
@@ -55,6 +55,8 @@ impl Extractor {
         if !self.tables.callbacks[index].settled {
             self.settle(index);
         }
+        let head = take.and_then(|take| take.head);
+        let mut unknown = false;
         self.guarded.runs(thread, index);
         let (mut released_ns, mut starting) = (at_ns, self.starting);
         let mut tags = std::mem::take(&mut self.tags);
@@ -90,12 +92,12 @@ impl Extractor {
                         starting |= message.starting;
                         tags.extend_from_slice(&message.tags);
                     }
-                    // Whoever published it may be the one that is starting.
-                    None if self.startups.is_any_starting(at_ns) => {
-                        starting = true;
-                        released_ns = take.map_or(at_ns, |take| take.at_ns);
+                    None => {
+                        released_ns = take.map_or(at_ns, |take| take.sent_ns.unwrap_or(take.at_ns));
+                        unknown = !intra && take.is_none_or(|take| take.unknown);
+                        // Whoever published it may be the one that is starting.
+                        starting |= self.startups.is_any_starting(at_ns);
                     }
-                    None => released_ns = take.map_or(at_ns, |take| take.at_ns),
                 }
                 // Where all its messages are seen being published, those are its arrivals.
                 let all_joined = |state: &SubscriptionState| state.unjoined == 0 && state.joined > 0;
@@ -118,7 +120,8 @@ impl Extractor {
             }
             _ => self.tables.callbacks[index].arrivals.record(at_ns, starting),
         }
-        let tags_here = self.step(index, &tags, released_ns);
+        let tags_here = self.step(index, &tags, released_ns, unknown);
+        self.wait_for_partners(index, head, &tags_here);
         self.tags = tags;
         let callback = &mut self.tables.callbacks[index];
         callback.activations += 1;
@@ -131,6 +134,8 @@ impl Extractor {
             cpu_ns,
             inferred: false,
             tags: tags_here,
+            head,
+            joint: None,
         });
     }
 
@@ -187,6 +192,7 @@ impl Extractor {
             _ => Some((wall_ns, false)),
         };
         let callback = &mut self.tables.callbacks[frame.callback];
+        let serves = matches!(callback.origin, Origin::Service { .. });
         match took {
             Some((took_ns, cpu_time)) => {
                 callback.cost.record(at_ns, took_ns, cpu_time);
@@ -210,6 +216,9 @@ impl Extractor {
             }
         }
         self.finish_tags(&frame.tags, at_ns);
+        if serves {
+            self.tables.threads[thread].answering = Some((frame.callback, frame.tags));
+        }
     }
 
     pub(super) fn finish_tags(&mut self, tags: &[Tag], at_ns: u64) {
@@ -261,13 +270,26 @@ impl Extractor {
 
     /// The tags of an activation: those of its message that this callback is the next step of, and those of chains that
     /// begin here.
-    pub(super) fn step(&mut self, index: usize, arriving: &[Tag], released_ns: u64) -> Vec<Tag> {
+    pub(super) fn step(
+        &mut self,
+        index: usize,
+        arriving: &[Tag],
+        released_ns: u64,
+        unknown: bool,
+    ) -> Vec<Tag> {
         let callback = &self.tables.callbacks[index];
         if callback.watched.is_empty() {
             return Vec::new();
         }
         let mut tags = Vec::new();
         for &(watch, position) in &callback.watched {
+            if position == 0 && unknown {
+                // How long it has waited already cannot be known: no latency is better than one that is too short.
+                if let Some(stats) = self.watches.get_mut(watch as usize) {
+                    stats.unmeasured += 1;
+                }
+                continue;
+            }
             if position == 0 {
                 tags.push(Tag { watch, position, origin_ns: released_ns });
                 if let Some(stats) = self.watches.get_mut(watch as usize) {

@@ -3,7 +3,8 @@
 use takt_ros::event::{Handle, ServiceStep};
 
 use super::Extractor;
-use super::run::ran_on;
+use super::messages::Message;
+use super::run::{add_edge, ran_on};
 use super::state::{Frame, Origin, Take};
 
 impl Extractor {
@@ -14,7 +15,7 @@ impl Extractor {
         cpu_ns: Option<u64>,
         step: ServiceStep,
         rmw_handle: Handle,
-        sequence: i64,
+        (sequence, identity): (i64, u64),
     ) {
         let key = (self.tables.threads[thread].pid, rmw_handle);
         match step {
@@ -24,9 +25,11 @@ impl Extractor {
                 else {
                     return;
                 };
-                let (topic, node) = (client.requests, client.node);
+                let (topic, node, known) = (client.requests, client.node, client.identity);
+                let identity = if known == 0 { identity } else { known };
                 if let Some(message) = self.send(thread, at_ns, cpu_ns, topic, node) {
                     self.messages.stamp(message, service_stamp(topic, sequence));
+                    self.messages.of_client(message, identity);
                 }
             }
             ServiceStep::SendResponse => {
@@ -35,9 +38,30 @@ impl Extractor {
                 else {
                     return;
                 };
-                let (topic, node) = (service.responses, service.node);
-                if let Some(message) = self.send(thread, at_ns, cpu_ns, topic, node) {
+                let (topic, node, callback) = (service.responses, service.node, service.callback);
+                let state = &mut self.tables.threads[thread];
+                // `rclcpp` ends the callback and then sends what it has filled in.
+                let answering = state
+                    .answering
+                    .take_if(|(answering, _)| state.stack.is_empty() && callback == Some(*answering));
+                let message = match answering {
+                    Some((callback, tags)) if self.tables.callbacks.contains(callback) => {
+                        let topic = self.tables.topic(topic);
+                        self.tables.topics[topic].arrivals.record(at_ns, self.starting);
+                        let (fresh, horizon_ns) = (self.arrivals(), self.options.horizon_ns);
+                        let origin = (horizon_ns, self.starting);
+                        add_edge(&mut self.tables.callbacks[callback], topic, at_ns, fresh, origin);
+                        let message = self.messages.publish(topic, at_ns, &tags);
+                        if self.starting {
+                            self.messages.set_starting(message);
+                        }
+                        Some(message)
+                    }
+                    _ => self.send(thread, at_ns, cpu_ns, topic, node),
+                };
+                if let Some(message) = message {
                     self.messages.stamp(message, service_stamp(topic, sequence));
+                    self.messages.of_client(message, identity);
                 }
             }
             ServiceStep::TakeRequest => {
@@ -46,32 +70,78 @@ impl Extractor {
                 else {
                     return;
                 };
-                let message = self.only_message(service.requests, sequence);
-                self.joined_service(service.requests, message, at_ns);
-                self.tables.threads[thread].take = Some(Take { subscription: usize::MAX, message, at_ns });
+                let (requests, index) = (service.requests, service.callback);
+                let message = self.only_message(requests, sequence, identity);
+                self.joined_service(requests, message, at_ns);
+                self.tables.threads[thread].take = Some(Take {
+                    subscription: usize::MAX,
+                    message,
+                    at_ns,
+                    sent_ns: None,
+                    unknown: false,
+                    head: None,
+                });
+                // Actions have services whose callbacks have no events.
+                let eventless =
+                    index.is_none_or(|index| self.tables.callbacks.get(index).is_some_and(|c| c.eventless));
+                if eventless
+                    && let Some(&service) = self.tables.rmw_service_of.get(&key)
+                    && is_of_action(&self.tables.services[service].name)
+                {
+                    self.inferred(thread, at_ns, cpu_ns, Origin::Service { service }, message);
+                }
             }
             ServiceStep::TakeResponse => {
                 let Some(&client) = self.tables.rmw_client_of.get(&key) else { return };
                 let Some(topic) = self.tables.clients.get(client).map(|client| client.responses) else {
                     return;
                 };
-                let message = self.only_message(topic, sequence);
+                let known = self.tables.clients[client].identity;
+                let identity = if known == 0 { identity } else { known };
+                let message = self.only_message(topic, sequence, identity);
+                if let Some(answer) = message.and_then(|m| self.messages.get(m)) {
+                    // What the service's side calls this client: its requests are found by it from now on.
+                    self.tables.clients[client].identity = answer.client;
+                }
                 self.joined_service(topic, message, at_ns);
-                self.response_taken(thread, at_ns, cpu_ns, client, message);
+                self.inferred(thread, at_ns, cpu_ns, Origin::Client { client }, message);
             }
         }
     }
 
-    /// The message of this sequence number. Clients count for themselves: where two have the same number under way,
-    /// nobody can tell whose it is, and neither is joined.
-    pub(super) fn only_message(&self, topic: usize, sequence: i64) -> Option<u64> {
+    /// The message of this sequence number that is of this client (0: whose is not known). Clients count for themselves: where two have the
+    /// same number under way and nothing says which is whose, nobody can tell, and neither is joined.
+    pub(super) fn only_message(&mut self, topic: usize, sequence: i64, client: u64) -> Option<u64> {
         let topic = self.tables.topic(topic);
-        let mut on_topic =
-            self.messages.stamped(service_stamp(topic, sequence)).filter(|(_, m)| m.topic == topic);
-        let (number, message) = on_topic.next()?;
-        let twin =
-            on_topic.next().is_some_and(|(_, m)| message.at_ns.saturating_sub(m.at_ns) < 1_000_000_000);
-        (!twin).then_some(number)
+        let on_topic =
+            || self.messages.stamped(service_stamp(topic, sequence)).filter(|(_, m)| m.topic == topic);
+        if let Some((number, _)) = on_topic().find(|(_, m)| client != 0 && m.client == client) {
+            return Some(number);
+        }
+        // What one side says of the process is compared where there is a choice; everywhere once both sides were seen to say it alike, which
+        // not every middleware does.
+        let agree = self.tables.processes_agree;
+        let same = |m: &Message| client >> 32 != 0 && m.client >> 32 == client >> 32;
+        let open = |m: &Message| {
+            let partly = !is_whole(client) || !is_whole(m.client);
+            partly && (!agree || same(m) || client >> 32 == 0 || m.client >> 32 == 0)
+        };
+        let others = || on_topic().filter(|(_, m)| open(m));
+        let (newest, message) = others().next()?;
+        let of_late = |m: &Message| message.at_ns.saturating_sub(m.at_ns) < 1_000_000_000;
+        let found = if others().skip(1).all(|(_, m)| !of_late(m)) {
+            newest
+        } else {
+            let mut alike = others().filter(|(_, m)| same(m) && of_late(m));
+            let (only, _) = alike.next()?;
+            if alike.next().is_some() {
+                return None;
+            }
+            only
+        };
+        let told = self.messages.get(found).is_some_and(same);
+        self.tables.processes_agree |= told;
+        Some(found)
     }
 
     pub(super) fn joined_service(&mut self, topic: usize, message: Option<u64>, at_ns: u64) {
@@ -88,13 +158,13 @@ impl Extractor {
         transport.most_ns = transport.most_ns.max(late_ns);
     }
 
-    /// A response was taken by an executor: the client's callback runs until the executor goes on.
-    pub(super) fn response_taken(
+    /// Something was taken by an executor whose callback has no events: it runs until the executor goes on.
+    pub(super) fn inferred(
         &mut self,
         thread: usize,
         at_ns: u64,
         cpu_ns: Option<u64>,
-        client: usize,
+        origin: Origin,
         message: Option<u64>,
     ) {
         self.close_inferred(thread, at_ns, cpu_ns);
@@ -103,12 +173,26 @@ impl Extractor {
         if !state.executor || !state.stack.is_empty() {
             return;
         }
-        state.open = None;
-        let index = match self.tables.clients[client].callback {
+        (state.open, state.answering) = (None, None);
+        let known = match origin {
+            Origin::Client { client } => self.tables.clients[client].callback,
+            Origin::Service { service } => self.tables.services[service].callback,
+            Origin::Subscription { subscription } => self.tables.subscriptions[subscription].callback,
+            _ => return,
+        };
+        let index = match known {
             Some(index) => index,
-            None => match self.new_callback(pid, Origin::Client { client }) {
+            None => match self.new_callback(pid, origin.clone()) {
                 Some(index) => {
-                    self.tables.clients[client].callback = Some(index);
+                    match origin {
+                        Origin::Client { client } => self.tables.clients[client].callback = Some(index),
+                        Origin::Service { service } => self.tables.services[service].callback = Some(index),
+                        Origin::Subscription { subscription } => {
+                            self.tables.subscriptions[subscription].callback = Some(index);
+                        }
+                        _ => {}
+                    }
+                    self.tables.callbacks[index].eventless = true;
                     self.settle(index);
                     index
                 }
@@ -123,15 +207,34 @@ impl Extractor {
             starting |= message.starting;
             arriving.extend_from_slice(&message.tags);
         }
-        let tags = self.step(index, &arriving, released_ns);
+        let tags = self.step(index, &arriving, released_ns, false);
         self.tags = arriving;
         let callback = &mut self.tables.callbacks[index];
         callback.arrivals.record(released_ns, starting);
         callback.activations += 1;
         ran_on(callback, thread);
-        let frame = Frame { callback: index, handle: 0, at_ns, cpu_ns, inferred: true, tags };
+        let frame = Frame {
+            callback: index,
+            handle: 0,
+            at_ns,
+            cpu_ns,
+            inferred: true,
+            tags,
+            head: None,
+            joint: None,
+        };
         self.tables.threads[thread].stack.push(frame);
     }
+}
+
+/// Whether an identity stands for one client, and not for a process.
+fn is_whole(client: u64) -> bool {
+    client & 0xffff_ffff != 0
+}
+
+/// Whether a topic or service belongs to an action: `rclcpp_action` runs what they bring without a callback's events.
+pub(super) fn is_of_action(name: &str) -> bool {
+    name.contains("/_action/")
 }
 
 /// Service messages are found by topic and sequence number, in the same table as others by their time stamps.

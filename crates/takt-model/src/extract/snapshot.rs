@@ -1,11 +1,11 @@
 //! The snapshot: from the extractor's tables to the model that others read.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use super::groups::Groups;
+use super::groups::{self, Groups, Type};
 use super::names::{names, only_client, topic_name};
 use super::state::{CallbackState, Origin};
-use super::{Extractor, cycle, filter};
+use super::{Extractor, cycle, filter, outside};
 use crate::{
     ArrivalCurve, Callback, CallbackId, CallbackKind, CostCurve, Executor, ExecutorId, ExecutorKind, Model,
     Node, NodeId, Output, Outside, Thread, ThreadId, ThreadRole, Topic, TopicId, Unanalysable,
@@ -13,6 +13,8 @@ use crate::{
 
 /// Entries of a timer's declared curve: it is linear, and extrapolation of any entry gives the rest.
 const TIMER_ENTRIES: u64 = 8;
+/// Activations on a thread before the lack of an executor's events means anything.
+const ENOUGH: u64 = 10;
 /// Publications from a thread's own code around its executor, before that is taken for its way of working rather than start-up.
 const OWN_LOOP: u64 = 3;
 
@@ -63,12 +65,15 @@ impl Builder<'_> {
             self.callback(slot, name, executor_ids[root], &nodes, &topics);
             self.model.executors[executor_ids[root].0].callbacks.push(id);
         }
-        self.executor_kinds(&ids);
+        self.executor_kinds(&ids, &threads);
+        groups::members(ex, &ids, &mut self.model);
         let untold = self.untold_suspensions(&ids);
         self.request_edges(&ids, &topics);
+        filter::spread(ex, &ids, &mut self.model);
         self.connect();
         self.unanalysable(&ids, &threads, unserved);
         self.model.unanalysable.extend(untold);
+        outside::mark(ex, &ids, &topics, &mut self.model);
         filter::find(ex, &ids, &topics, &mut self.model);
         cycle::cut(&mut self.model);
         self.model
@@ -115,6 +120,9 @@ impl Builder<'_> {
             }
             let id = ThreadId(self.model.threads.len());
             ids.insert(slot, id);
+            if thread.speaks && ex.tables.python.contains(&thread.pid) {
+                self.model.python.threads.push(id);
+            }
             let role = match executor_ids.get(&groups.root(slot)) {
                 Some(&executor) => {
                     self.model.executors[executor.0].threads.push(id);
@@ -144,7 +152,11 @@ impl Builder<'_> {
             names.iter().map(|(slot, _)| ex.tables.callbacks[*slot].pid).collect();
         let mut ids = BTreeMap::new();
         for (slot, node) in ex.tables.nodes.iter() {
-            if alive.contains(&node.pid) || ex.options.keep_ended {
+            let python = ex.tables.python.contains(&node.pid);
+            if python {
+                self.model.python.nodes.push(NodeId(self.model.nodes.len()));
+            }
+            if python || alive.contains(&node.pid) || ex.options.keep_ended {
                 ids.insert(slot, NodeId(self.model.nodes.len()));
                 self.model.nodes.push(Node { pid: node.pid, name: node.name.to_string() });
             }
@@ -337,8 +349,21 @@ impl Builder<'_> {
         untold
     }
 
-    fn executor_kinds(&mut self, ids: &BTreeMap<usize, CallbackId>) {
+    fn executor_kinds(&mut self, ids: &BTreeMap<usize, CallbackId>, threads: &BTreeMap<usize, ThreadId>) {
         let tables = &self.extractor.tables;
+        // What the threads' C++ executors are, and whether they run callbacks without an event of a wait set.
+        let mut types: BTreeMap<usize, Type> = BTreeMap::new();
+        let mut silent = BTreeSet::new();
+        for (slot, id) in threads {
+            let (thread, role) = (&tables.threads[*slot], self.model.threads[id.0].role);
+            if let ThreadRole::Executor(executor) = role {
+                if let Some((_, kind)) = &thread.spins {
+                    types.insert(executor.0, Type::of(kind));
+                } else if thread.executor && !thread.waits {
+                    silent.insert(executor.0);
+                }
+            }
+        }
         let mut tasks = vec![true; self.model.executors.len()];
         let mut declared = vec![false; self.model.executors.len()];
         for (&slot, id) in ids {
@@ -348,14 +373,25 @@ impl Builder<'_> {
             declared[executor] |=
                 tables.declared_executor(callback).and_then(|e| tables.executors.get(&e)) == Some(&true);
         }
+        // Recordings need not have the events of executors.
+        let speaks = !self.extractor.options.keep_ended || tables.threads.iter().any(|(_, t)| t.waits);
         for (i, executor) in self.model.executors.iter_mut().enumerate() {
             let only_source =
                 executor.callbacks.iter().all(|id| self.model.callbacks[id.0].kind == CallbackKind::Source);
+            let seen = executor.callbacks.iter().map(|id| self.model.callbacks[id.0].cost.seen);
+            let activations = seen.fold(0, u64::saturating_add);
             executor.kind = match executor.threads.len() {
                 _ if tasks[i] => ExecutorKind::Task,
                 _ if only_source => ExecutorKind::Source,
                 _ if declared[i] => ExecutorKind::MultiThreaded,
-                0 | 1 => ExecutorKind::SingleThreaded,
+                0 | 1 => match types.get(&i) {
+                    Some(Type::Multi) => ExecutorKind::MultiThreaded,
+                    Some(Type::Static) => ExecutorKind::Static,
+                    Some(Type::Events) => ExecutorKind::Events,
+                    Some(Type::Single | Type::Other) => ExecutorKind::SingleThreaded,
+                    None if speaks && silent.contains(&i) && activations >= ENOUGH => ExecutorKind::Events,
+                    None => ExecutorKind::SingleThreaded,
+                },
                 _ => ExecutorKind::MultiThreaded,
             };
         }
@@ -422,14 +458,34 @@ impl Builder<'_> {
             let mut say = |reason: String| {
                 found.push(Unanalysable { callbacks: executor.callbacks.clone(), towards: None, reason });
             };
-            if executor.kind == ExecutorKind::MultiThreaded {
-                let tids: Vec<String> =
-                    executor.threads.iter().map(|id| self.model.threads[id.0].tid.to_string()).collect();
-                say(format!(
-                    "threads {} serve one multi-threaded executor; the response-time analysis covers executors of one thread. Use one \
-                     single-threaded executor for each callback group",
-                    tids.join(", ")
-                ));
+            let tids = || -> String {
+                let tids = executor.threads.iter().map(|id| self.model.threads[id.0].tid.to_string());
+                tids.collect::<Vec<_>>().join(", ")
+            };
+            let grouped = |id: &CallbackId| {
+                self.model.callbacks[id.0].cost.seen == 0
+                    || executor.groups.iter().any(|group| group.callbacks.contains(id))
+            };
+            let told = threads
+                .iter()
+                .any(|(slot, id)| executor.threads.contains(id) && tables.threads[*slot].spins.is_some());
+            match executor.kind {
+                ExecutorKind::MultiThreaded if !executor.callbacks.iter().all(grouped) => say(format!(
+                    "threads {} serve one multi-threaded executor, and which of its callbacks exclude each other (callback groups) is not \
+                     known: it is seen of processes that Takt starts. Otherwise use one single-threaded executor for each callback group",
+                    tids()
+                )),
+                ExecutorKind::Static => say(format!(
+                    "a static executor (thread {}) serves them: it runs subscriptions before timers, and the response-time analysis holds \
+                     for timers first. Use the single-threaded executor",
+                    tids()
+                )),
+                ExecutorKind::Events if !told => say(format!(
+                    "thread {} runs callbacks without the events of an executor that waits: an events or a static executor, or one of \
+                     its own kind. Which one is seen of processes that Takt starts",
+                    tids()
+                )),
+                _ => {}
             }
             for (slot, id) in threads {
                 let thread = &tables.threads[*slot];

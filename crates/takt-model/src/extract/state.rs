@@ -7,6 +7,7 @@ use rustc_hash::FxHashMap;
 use slab::Slab;
 use takt_ros::event::Handle;
 
+use super::outside::OutsideState;
 use super::startup::Arrivals;
 use super::suspend::{OffCpu, Suspensions};
 use super::timer::TimerGrid;
@@ -51,6 +52,22 @@ pub(crate) struct ThreadState {
     /// Publications outside callbacks since it became an executor.
     pub own_publications: u64,
     pub executed: Option<Handle>,
+    /// How the message begins that comes next.
+    pub head: Option<u64>,
+    /// It took messages, published or made nodes.
+    pub speaks: bool,
+    /// The executor that it runs, where it is told which, and its C++ type.
+    pub spins: Option<(Handle, Arc<str>)>,
+    /// It showed an event of a wait-set executor.
+    pub waits: bool,
+    /// It is told when something without a callback's events ends.
+    pub tells_ends: bool,
+    /// The service's callback that ended last: `rclcpp` sends the response after it.
+    pub answering: Option<(usize, Vec<Tag>)>,
+    /// What it has registered last: a callback group's member comes next to it.
+    pub made_service: Option<usize>,
+    pub made_client: Option<usize>,
+    pub joining_timer: Option<Handle>,
     /// What its source said of the activation that ends next.
     pub off_cpu: Option<OffCpu>,
     /// Its source counts how often a thread gives the CPU up.
@@ -79,6 +96,15 @@ impl ThreadState {
             outside: Vec::new(),
             own_publications: 0,
             executed: None,
+            head: None,
+            speaks: false,
+            spins: None,
+            waits: false,
+            tells_ends: false,
+            answering: None,
+            made_service: None,
+            made_client: None,
+            joining_timer: None,
             off_cpu: None,
             tells: false,
             source: None,
@@ -96,6 +122,7 @@ impl ThreadState {
         self.publication = None;
         self.outside.clear();
         self.executed = None;
+        (self.answering, self.head) = (None, None);
         self.off_cpu = None;
         if let Some(source) = &mut self.source {
             source.restart();
@@ -109,6 +136,12 @@ pub(crate) struct Take {
     pub subscription: usize,
     pub message: Option<u64>,
     pub at_ns: u64,
+    /// When its publisher, which is not observed, says to have published it, by our clock.
+    pub sent_ns: Option<u64>,
+    /// How long it waited before cannot be known.
+    pub unknown: bool,
+    /// How it begins, where that is told.
+    pub head: Option<u64>,
 }
 
 /// A publication between its first and its last step.
@@ -129,6 +162,25 @@ pub(crate) struct Frame {
     pub cpu_ns: Option<u64>,
     /// Opened by a taken response: client callbacks have no start and no end of their own.
     pub inferred: bool,
+    pub tags: Vec<Tag>,
+    /// How its message begins, where that is told.
+    pub head: Option<u64>,
+    /// What its last joint message carried.
+    pub joint: Option<Joint>,
+}
+
+/// What a message filter has joined in one activation.
+#[derive(Debug)]
+pub(crate) struct Joint {
+    /// How the message begins that was published of it.
+    pub head: Option<u64>,
+    pub tags: Vec<Tag>,
+}
+
+/// A message that waits in a message filter for its partners.
+#[derive(Debug)]
+pub(crate) struct Waiting {
+    pub head: Option<u64>,
     pub tags: Vec<Tag>,
 }
 
@@ -187,6 +239,10 @@ pub(crate) struct SubscriptionState {
     pub callback: Option<usize>,
     pub joined: u64,
     pub unjoined: u64,
+    /// Messages whose publishers are not observed.
+    pub outside: OutsideState,
+    /// The C++ object.
+    pub object: Handle,
     /// Messages in its intra-process buffer, if it was seen to have one.
     pub buffer: Option<VecDeque<u64>>,
 }
@@ -200,6 +256,8 @@ pub(crate) struct ServiceState {
     pub requests: usize,
     pub responses: usize,
     pub callback: Option<usize>,
+    /// What services call this client; 0: not known.
+    pub identity: u64,
 }
 
 #[derive(Debug)]
@@ -293,6 +351,10 @@ pub(crate) struct CallbackState {
     /// How often another thread than the last one ran it.
     pub switches: u64,
     pub nested: u64,
+    /// Its activations have no events of their own.
+    pub eventless: bool,
+    /// Messages that wait in its message filter.
+    pub waiting: VecDeque<Waiting>,
     pub activations: u64,
     pub arrivals: Arrivals,
     pub cost: CostRecorder,
@@ -345,6 +407,12 @@ pub(crate) struct Tables {
     pub executors: FxHashMap<Key, bool>,
     /// Executors of callback groups.
     pub executor_of_group: FxHashMap<Key, Handle>,
+    /// Clients and services were seen to tell a client's process alike.
+    pub processes_agree: bool,
+    /// Processes whose nodes are Python's.
+    pub python: rustc_hash::FxHashSet<u32>,
+    /// Callback groups that said what they are, and whether they are reentrant.
+    pub groups: FxHashMap<Key, bool>,
     /// Callback groups of timers, subscriptions, services and clients.
     pub group_of: FxHashMap<Key, Handle>,
 }
@@ -393,11 +461,8 @@ impl Tables {
         }
     }
 
-    /// The executor that a callback was declared to belong to.
-    pub(crate) fn declared_executor(&self, callback: &CallbackState) -> Option<Key> {
-        if self.group_of.is_empty() {
-            return None;
-        }
+    /// The callback group of a callback, where it is known.
+    pub(crate) fn group(&self, callback: &CallbackState) -> Option<Key> {
         let handle = match callback.origin {
             Origin::Timer { timer } => self.timers.get(timer)?.handle,
             Origin::Subscription { subscription } => self.subscriptions.get(subscription)?.handle,
@@ -405,8 +470,15 @@ impl Tables {
             Origin::Client { client } => self.clients.get(client)?.handle,
             _ => return None,
         };
-        let group = *self.group_of.get(&(callback.pid, handle))?;
-        Some((callback.pid, *self.executor_of_group.get(&(callback.pid, group))?))
+        Some((callback.pid, *self.group_of.get(&(callback.pid, handle))?))
+    }
+
+    /// The executor that a callback was declared to belong to.
+    pub(crate) fn declared_executor(&self, callback: &CallbackState) -> Option<Key> {
+        if self.group_of.is_empty() {
+            return None;
+        }
+        Some((callback.pid, *self.executor_of_group.get(&self.group(callback)?)?))
     }
 
     /// Forgets whatever the process registered; its callbacks and threads stay.
@@ -438,5 +510,7 @@ impl Tables {
         self.executors.retain(|&(owner, _), _| owner != pid);
         self.executor_of_group.retain(|&(owner, _), _| owner != pid);
         self.group_of.retain(|&(owner, _), _| owner != pid);
+        self.groups.retain(|&(owner, _), _| owner != pid);
+        self.python.remove(&pid);
     }
 }

@@ -13,6 +13,7 @@
 
 use takt_ros::event::OFF_CPU_NS;
 
+use crate::guard::{CostLimit, Excess};
 use crate::{CostCurve, CostRecorder, GreatestRecorder};
 
 /// What the source says of an activation that was off the CPU: how often by itself, and for how long it was ready.
@@ -26,6 +27,8 @@ pub(crate) struct Suspensions {
     most: GreatestRecorder,
     /// Activations of which nobody knows.
     undecided: Option<Undecided>,
+    /// What a plan assumed.
+    limit: Option<Box<CostLimit>>,
 }
 
 #[derive(Debug, Clone)]
@@ -111,14 +114,30 @@ impl Suspensions {
         if let Some(open) = &mut self.undecided {
             open.windows.record(at_ns, open_ns, true);
         }
+        if let Some(limit) = &mut self.limit {
+            limit.see(at_ns, slept_ns);
+        }
         if let Some(decided) = &mut self.decided {
             decided.record(at_ns, slept_ns, true);
             self.most.record(at_ns, if open_ns > 0 { 0 } else { times }, keep.horizon_ns);
         }
     }
 
+    /// Holds every activation from now on against these suspensions; `None`: no longer.
+    pub(crate) fn limit(&mut self, limit: Option<CostLimit>) {
+        self.limit = limit.map(Box::new);
+    }
+
+    /// Where the limit was first left since the last call.
+    pub(crate) fn excess(&mut self) -> Option<Excess> {
+        self.limit.as_mut()?.take()
+    }
+
     /// Activations may be missing here.
     pub(crate) fn gap(&mut self) {
+        if let Some(limit) = &mut self.limit {
+            limit.gap();
+        }
         if let Some(decided) = &mut self.decided {
             decided.gap();
         }

@@ -86,7 +86,8 @@ pub enum MetadataProblem {
     },
     /// CTF 2 writes its metadata as JSON.
     #[error(
-        "this is CTF 2: only 1.8 can be read; LTTng writes it with `lttng create --trace-format=ctf-1.8`"
+        "this is CTF 2: only 1.8 can be read. LTTng 2.14 writes it with `lttng create --trace-format=ctf-1.8`; this recording can be converted with \
+         Babeltrace 2.1 or newer: babeltrace2 convert IN --component=sink.ctf.fs --params='path=\"OUT\",ctf-version=\"1\"'"
     )]
     Ctf2,
     /// A packet of another major or minor version.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use thiserror::Error;
 
 use super::ring::{FLAG_CPU, FLAG_CUT, FLAG_SET, MOST_RECORD, MOST_TEXT, UNKNOWN, code, head_word};
-use crate::event::{Kind, ServiceStep};
+use crate::event::{Kind, MemberKind, ServiceStep};
 
 /// Why a record cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -245,12 +245,27 @@ impl Arguments<'_> {
             code::TRANSITION => {
                 Kind::LifecycleTransition { machine: self.word()?, from: self.text()?, to: self.text()? }
             }
+            code::SPIN => Kind::ExecutorSpin { executor: self.word()?, kind: self.text()? },
+            code::EXECUTED => Kind::ExecutorExecuted { told: self.is_set() },
+            code::HEAD => Kind::MessageHead { head: self.word()? },
+            code::PYTHON => Kind::Python,
+            code::GROUP_MEMBER => {
+                let group = self.word()?;
+                let member = match self.word()? {
+                    0 => MemberKind::Timer,
+                    1 => MemberKind::Subscription,
+                    2 => MemberKind::Service,
+                    3 => MemberKind::Client,
+                    _ => return Err(self.bad()),
+                };
+                Kind::GroupMember { group, reentrant: self.is_set(), member, object: self.word()? }
+            }
             code => return Err(RecordError::Code { position: self.position, code }),
         };
         Ok(Content::Event(kind))
     }
 
     fn service(&mut self, step: ServiceStep) -> Result<Kind, RecordError> {
-        Ok(Kind::Service { step, rmw_handle: self.word()?, sequence: self.signed()? })
+        Ok(Kind::Service { step, rmw_handle: self.word()?, sequence: self.signed()?, client: self.word()? })
     }
 }

@@ -96,13 +96,13 @@ pub mod code {
     pub const INTRA_PUBLISH: u8 = 23;
     /// `rmw_take`: rmw subscription, message, source stamp; flag: taken.
     pub const RMW_TAKE: u8 = 24;
-    /// `rmw_send_request`: rmw client, sequence number.
+    /// `rmw_send_request`: rmw client, sequence number, client's identity or 0.
     pub const SEND_REQUEST: u8 = 25;
-    /// `rmw_take_request`: rmw service, sequence number; flag: taken.
+    /// `rmw_take_request`: rmw service, sequence number, client's identity or 0; flag: taken.
     pub const TAKE_REQUEST: u8 = 26;
-    /// `rmw_send_response`: rmw service, sequence number.
+    /// `rmw_send_response`: rmw service, sequence number, client's identity or 0.
     pub const SEND_RESPONSE: u8 = 27;
-    /// `rmw_take_response`: rmw client, sequence number; flag: taken.
+    /// `rmw_take_response`: rmw client, sequence number, client's identity or 0; flag: taken.
     pub const TAKE_RESPONSE: u8 = 28;
     /// `rclcpp_executor_wait_for_work`: time-out.
     pub const WAIT: u8 = 29;
@@ -120,8 +120,18 @@ pub mod code {
     pub const JOB: u8 = 35;
     /// The activation that ends with the next record was off the CPU: how often by itself, how long ready; [`super::UNKNOWN`].
     pub const OFF_CPU: u8 = 36;
+    /// An executor runs on this thread from here on: executor, its C++ type.
+    pub const SPIN: u8 = 40;
+    /// What an executor ran without the events of a callback has returned; flag: with the events of a callback.
+    pub const EXECUTED: u8 = 41;
+    /// A callback group gets a member: group, which kind of member, C++ object; flag: the group is reentrant.
+    pub const GROUP_MEMBER: u8 = 42;
+    /// First eight bytes of the message of the next record.
+    pub const HEAD: u8 = 43;
+    /// The process's nodes are those of Python.
+    pub const PYTHON: u8 = 44;
     /// Codes end here.
-    pub const END: u8 = 37;
+    pub const END: u8 = 45;
 }
 
 /// Which records carry CPU time, one bit for each code: all that execution times, the demand of a thread that publishes without
@@ -131,7 +141,10 @@ pub const CPU_NEEDED: u64 = 1 << code::THREAD
     | 1 << code::CALLBACK_START
     | 1 << code::CALLBACK_END
     | 1 << code::RCL_PUBLISH
-    | 1 << code::WAIT;
+    | 1 << code::WAIT
+    | 1 << code::TAKE_REQUEST
+    | 1 << code::TAKE_RESPONSE
+    | 1 << code::EXECUTED;
 
 /// A process's state as it tells it itself.
 pub mod state {

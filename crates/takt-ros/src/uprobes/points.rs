@@ -42,6 +42,7 @@ impl Call<'_> {
             step,
             rmw_handle: self.arguments[0],
             sequence: self.arguments[sequence].cast_signed(),
+            client: 0,
         }
     }
 

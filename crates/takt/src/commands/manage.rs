@@ -62,6 +62,7 @@ pub fn run(args: &args::Manage) -> CommandResult {
         "which goals? takt manage GOALS.toml -- ros2 launch …; without any yet: takt manage --learn -- ros2 launch …",
     )?;
     let goals = Goals::read(path)?;
+    super::outputs::check_emit(args)?;
     if let Some(folder) = &args.trace {
         return examine(args, &goals, folder);
     }
@@ -87,6 +88,7 @@ fn examine(args: &args::Manage, goals: &Goals, folder: &Path) -> CommandResult {
         recorded::examine(|| Recording::open(folder), goals, &platform, &options)?
     };
     write_dot(args, &seen.model)?;
+    super::outputs::emit(args, Some(&seen.plan), &seen.model)?;
     if args.json {
         println!("{}", serde_json::to_string_pretty(&print::recorded_json(&seen))?);
     } else {
@@ -250,6 +252,7 @@ fn options(args: &args::Manage) -> Result<Options, Box<dyn std::error::Error>> {
         observe: args.observe,
         log: Log::new(text, json),
         watchdog: Some(watchdog_command),
+        kept: super::outputs::kept(args)?,
         ..Options::default()
     };
     // Who only looks wants to see what has ended, too.
@@ -315,6 +318,8 @@ fn show(board: Board, ended: Arc<AtomicBool>) -> std::thread::JoinHandle<Result<
 fn report(args: &args::Manage, finished: &Finished) -> CommandResult {
     let verdict = finished.status.verdict();
     write_dot(args, &finished.model)?;
+    super::outputs::keep(args, finished.kept.as_ref());
+    super::outputs::emit(args, finished.plan.as_ref(), &finished.model)?;
     if args.json {
         println!("{}", serde_json::to_string_pretty(&print::managed_json(finished, &verdict))?);
     } else {

@@ -20,6 +20,7 @@ pub mod export;
 pub mod kernels;
 pub mod learn;
 pub mod manage;
+mod outputs;
 pub mod record;
 pub mod report;
 pub mod run;

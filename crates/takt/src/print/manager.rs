@@ -182,12 +182,13 @@ pub fn manager_table(table: &ManagerTable) -> String {
         let goal = cells.iter().find(|((name, _), _)| name == chain).map_or(0.0, |(_, row)| row.goal_ms);
         let _ = write!(text, "{chain:16} {goal:8.0}");
         for policy in &policies {
-            match cells.get(&(*chain, *policy)).filter(|row| row.completions > 0) {
-                Some(row) => {
+            let row = cells.get(&(*chain, *policy)).filter(|row| row.completions > 0);
+            match row.and_then(|row| Some((row, row.median_ms?, row.worst_ms?))) {
+                Some((row, median_ms, worst_ms)) => {
                     let _ = write!(
                         text,
                         " | {:>5} / {:<6} {:>8.1} {:>9.1}",
-                        row.violations, row.completions, row.median_ms, row.worst_ms
+                        row.violations, row.completions, median_ms, worst_ms
                     );
                 }
                 None => {

@@ -301,7 +301,12 @@ fn any_kind() -> impl Strategy<Value = Kind> {
                 ServiceStep::SendResponse,
                 ServiceStep::TakeResponse,
             ];
-            Kind::Service { step: steps[step], rmw_handle, sequence }
+            Kind::Service {
+                step: steps[step],
+                rmw_handle,
+                sequence,
+                client: (rmw_handle % 3) << 32 | (sequence as u64 & 1),
+            }
         }),
         Just(Kind::ExecutorWait { timeout_ns: -1 }),
         Just(Kind::ExecutorNextReady),

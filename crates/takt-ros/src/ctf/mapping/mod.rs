@@ -341,7 +341,7 @@ impl Kinds {
                 if has(2) && a(2) == 0 {
                     return 0;
                 }
-                sink(head.of(Kind::Service { step, rmw_handle: a(0), sequence: signed(1) }));
+                sink(head.of(Kind::Service { step, rmw_handle: a(0), sequence: signed(1), client: 0 }));
             }
             _ => sink(head.of(self.rare(mapping, head.pid, event))),
         }

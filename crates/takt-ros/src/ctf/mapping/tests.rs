@@ -41,7 +41,7 @@ fn events_of_all_releases_are_brought_to_the_same_kinds() {
     let text = || Arc::<str>::from("text");
     let publish = |rmw_publisher, message, source_ns| Kind::RmwPublish { rmw_publisher, message, source_ns };
     let take = Kind::RmwTake { rmw_subscription: 1, message: 2, source_ns: 3, taken: true };
-    let service = |step, rmw_handle, sequence| Kind::Service { step, rmw_handle, sequence };
+    let service = |step, rmw_handle, sequence| Kind::Service { step, rmw_handle, sequence, client: 0 };
     let cases = [
         // Humble, and Jazzy on.
         ("ros2:rmw_publish", "message", publish(0, 1, None)),

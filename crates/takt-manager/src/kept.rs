@@ -1,0 +1,443 @@
+//! The model that an earlier run learnt, so that a restart is planned from what is known and not from its first seconds.
+//!
+//! What is kept is the last snapshot, with the machine and the programs that it was learnt of. It is used as follows:
+//! - **Identity**: a callback is kept by its name (node, kind, and topic, service or period), and only for the program that it was learnt of: the
+//!   executable of its process has the same path, size and time of change. What another machine learnt (processor, number of CPUs) is not used.
+//! - **Use**: a callback that runs again gets the greater of both execution-time curves and self-suspensions, and the shorter of both
+//!   spans of arrivals; its outputs and what it publishes are added. What is seen can only make a bound greater.
+//! - **Checked against reality**: where the present run shows longer executions or denser arrivals than were kept, by more than
+//!   [`MARGIN_PERCENT`], the kept curves of that callback were of something else: they are dropped, and it is said.
+//!
+//! Curves in the file are maxima over all runs since they were first kept; delete the file to begin anew.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use takt_model::{ArrivalCurve, Callback, CostCurve, Model, TopicId};
+
+use crate::words::ms;
+
+/// What is seen may exceed what was kept by so much, as measured costs vary anyway: the margin that plans add (goals' `cost_margin_percent`).
+pub const MARGIN_PERCENT: u64 = 10;
+/// Activations of the present run before it is held against what was kept: a first activation loads caches and pages.
+const LEAST_SEEN: u64 = 8;
+/// A model of a thousand callbacks takes some megabytes.
+const MOST_BYTES: u64 = 256 << 20;
+const VERSION: u32 = 1;
+
+/// A model and what it was learnt of.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Kept {
+    version: u32,
+    machine: String,
+    /// By callback: the program of its process.
+    programs: BTreeMap<String, Program>,
+    model: Model,
+    /// Callbacks of which something was said already.
+    #[serde(skip)]
+    told: BTreeSet<String>,
+}
+
+/// What tells a program from another.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Program {
+    path: PathBuf,
+    bytes: u64,
+    changed_s: i64,
+    changed_ns: i64,
+}
+
+impl Program {
+    fn of(pid: u32) -> Option<Self> {
+        let link = format!("/proc/{pid}/exe");
+        let (path, metadata) = (std::fs::read_link(&link).ok()?, std::fs::metadata(&link).ok()?);
+        Some(Self {
+            path,
+            bytes: metadata.len(),
+            changed_s: metadata.mtime(),
+            changed_ns: metadata.mtime_nsec(),
+        })
+    }
+}
+
+fn machine() -> String {
+    let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = info.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));
+    let cpus = takt_rt::placement::online().map(|cpus| cpus.iter().count()).unwrap_or(0);
+    format!("{}, {cpus} CPUs", model.map_or("processor", |(_, name)| name.trim()))
+}
+
+impl Default for Kept {
+    fn default() -> Self {
+        Self {
+            version: VERSION,
+            machine: machine(),
+            programs: BTreeMap::new(),
+            model: Model::default(),
+            told: BTreeSet::new(),
+        }
+    }
+}
+
+impl Kept {
+    /// Reads a file that this user (or root) wrote and nobody else can have; nothing kept where there is none. With it words, where
+    /// what is there is of no use here.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be read, is somebody else's, or no file of this kind.
+    pub fn read(path: &Path) -> io::Result<(Self, Option<String>)> {
+        let text = match takt_files::read_own(path, MOST_BYTES) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok((Self::default(), None)),
+            text => text?,
+        };
+        let wrong = |why: String| io::Error::new(io::ErrorKind::InvalidData, why);
+        let kept: Self = serde_json::from_str(&text)
+            .map_err(|error| wrong(format!("no kept model ({error}); delete it to begin anew")))?;
+        kept.check().map_err(|why| wrong(format!("no kept model ({why}); delete it to begin anew")))?;
+        let here = machine();
+        if kept.machine != here {
+            let words =
+                format!("the kept model is of another machine ({}; this is {here}): not used", kept.machine);
+            return Ok((Self::default(), Some(words)));
+        }
+        Ok((kept, None))
+    }
+
+    /// Indices within their tables: what reads the model relies on it.
+    fn check(&self) -> Result<(), String> {
+        if self.version != VERSION {
+            return Err(format!("version {}; {VERSION} is read", self.version));
+        }
+        let topics = self.model.topics.len();
+        let fits = |callback: &Callback| {
+            callback
+                .publishes
+                .iter()
+                .chain(callback.outputs.iter().map(|output| &output.topic))
+                .all(|id| id.0 < topics)
+        };
+        match self.model.callbacks.iter().find(|callback| !fits(callback)) {
+            Some(callback) => Err(format!("`{}` publishes to a topic that is not there", callback.name)),
+            None => Ok(()),
+        }
+    }
+
+    /// Writes it whole or not at all, for this user alone.
+    ///
+    /// # Errors
+    ///
+    /// The system's answer.
+    pub fn write(&self, path: &Path) -> io::Result<()> {
+        use std::io::Write as _;
+        let bytes = serde_json::to_vec(self).map_err(io::Error::other)?;
+        let (folder, name) = takt_files::Folder::of(path)?;
+        let mut draft = folder.private_draft(name)?;
+        draft.write_all(&bytes)?;
+        draft.finish()
+    }
+
+    /// Whether nothing is kept.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.model.callbacks.is_empty()
+    }
+
+    fn find(&self, name: &str) -> Option<&Callback> {
+        self.model.callbacks.iter().find(|callback| callback.name == name)
+    }
+
+    /// Completes the snapshot by what was kept, and then keeps it; returns what there is to say.
+    pub fn complete(&mut self, model: &mut Model) -> Vec<String> {
+        let mut words = Vec::new();
+        let mut programs: BTreeMap<u32, Option<Program>> = BTreeMap::new();
+        let (mut known, mut dropped) = (0_usize, BTreeSet::new());
+        for index in 0..model.callbacks.len() {
+            let pid = process(model, index);
+            let program = pid.and_then(|pid| programs.entry(pid).or_insert_with(|| Program::of(pid)).clone());
+            let name = model.callbacks[index].name.clone();
+            if let Some(program) = &program
+                && let Some(before) = self.programs.get(&name)
+                && before != program
+            {
+                words.push(format!(
+                    "{name}: {} has changed since its model was kept: learnt anew",
+                    program.path.display()
+                ));
+                dropped.insert(name.clone());
+            }
+            if let Some(program) = program {
+                self.programs.insert(name.clone(), program);
+            }
+            let Some(kept) = self.find(&name).filter(|_| !dropped.contains(&name)).cloned() else { continue };
+            if let Some(why) = refuted(&model.callbacks[index], &kept) {
+                words.push(format!("{name}: {why}: what was kept of it is dropped"));
+                dropped.insert(name);
+                continue;
+            }
+            known += 1;
+            let topics = topics(&self.model, model);
+            merge(&mut model.callbacks[index], &kept, &topics);
+        }
+        connect(model);
+        if self.told.insert(String::new()) && !self.is_empty() {
+            words.insert(
+                0,
+                format!("a model of an earlier run is known: {known} of {} callbacks", model.callbacks.len()),
+            );
+        }
+        self.keep(model, &dropped);
+        words
+    }
+
+    /// Takes over what is known now; what does not run now stays.
+    fn keep(&mut self, model: &Model, dropped: &BTreeSet<String>) {
+        if model.callbacks.is_empty() {
+            return;
+        }
+        let mut next =
+            Model { topics: model.topics.clone(), callbacks: model.callbacks.clone(), ..Model::default() };
+        let names: BTreeSet<String> = next.callbacks.iter().map(|callback| callback.name.clone()).collect();
+        for gone in self
+            .model
+            .callbacks
+            .iter()
+            .filter(|gone| !names.contains(&gone.name) && !dropped.contains(&gone.name))
+        {
+            let mut gone = gone.clone();
+            let mut to = |id: TopicId| -> Option<TopicId> {
+                let topic = self.model.topics.get(id.0)?;
+                let place =
+                    next.topics.iter().position(|known| known.name == topic.name).unwrap_or_else(|| {
+                        next.topics.push(topic.clone());
+                        next.topics.len() - 1
+                    });
+                Some(TopicId(place))
+            };
+            gone.publishes = gone.publishes.iter().filter_map(|id| to(*id)).collect();
+            gone.outputs.retain_mut(|output| to(output.topic).map(|id| output.topic = id).is_some());
+            next.callbacks.push(gone);
+        }
+        self.model = next;
+    }
+}
+
+fn process(model: &Model, callback: usize) -> Option<u32> {
+    let executor = model.executors.get(model.callbacks.get(callback)?.executor.0)?;
+    executor.threads.iter().find_map(|thread| model.threads.get(thread.0)).map(|thread| thread.pid)
+}
+
+/// For each topic of the one model its place in the other.
+fn topics(from: &Model, to: &Model) -> Vec<Option<TopicId>> {
+    let place = |name: &str| to.topics.iter().position(|topic| topic.name == name).map(TopicId);
+    from.topics.iter().map(|topic| place(&topic.name)).collect()
+}
+
+/// Why what was kept is not true of what runs.
+fn refuted(live: &Callback, kept: &Callback) -> Option<String> {
+    if live.cost.seen < LEAST_SEEN || live.cost.cpu_time != kept.cost.cpu_time {
+        return None;
+    }
+    let over = |now: u64, before: u64| {
+        now > before.saturating_add(before / 100 * MARGIN_PERCENT).saturating_add(100_000)
+    };
+    let costs = live.cost.most_ns.iter().zip(&kept.cost.most_ns);
+    if let Some((now, before)) = costs.into_iter().find(|(now, before)| over(**now, **before)) {
+        return Some(format!("it takes {} ms where {} were the most", ms(*now), ms(*before)));
+    }
+    // The last entry may hold the start of observation.
+    let real = live.arrivals.least_span_ns.len().min(live.arrivals.seen.saturating_sub(1) as usize);
+    let spans = live.arrivals.least_span_ns.iter().take(real).zip(&kept.arrivals.least_span_ns).enumerate();
+    let denser = spans.into_iter().find(|(_, (now, before))| over(**before, **now));
+    denser.map(|(i, (now, before))| {
+        format!("{} activations came within {} ms where {} were the least", i + 2, ms(*now), ms(*before))
+    })
+}
+
+fn merge(live: &mut Callback, kept: &Callback, topics: &[Option<TopicId>]) {
+    live.arrivals = denser(&live.arrivals, &kept.arrivals);
+    live.cost = costlier(&live.cost, &kept.cost);
+    live.suspension = costlier(&live.suspension, &kept.suspension);
+    live.most_suspensions = live.most_suspensions.max(kept.most_suspensions);
+    let here = |id: &TopicId| topics.get(id.0).copied().flatten();
+    for topic in kept.publishes.iter().filter_map(here) {
+        if !live.publishes.contains(&topic) {
+            live.publishes.push(topic);
+        }
+    }
+    for output in &kept.outputs {
+        let Some(topic) = here(&output.topic) else { continue };
+        match live.outputs.iter_mut().find(|known| known.topic == topic) {
+            Some(known) => {
+                known.most_per_activation = known.most_per_activation.max(output.most_per_activation);
+                known.arrivals = denser(&known.arrivals, &output.arrivals);
+            }
+            None => live.outputs.push(takt_model::Output { topic, ..output.clone() }),
+        }
+    }
+}
+
+/// Publishers of topics follow from what callbacks publish.
+fn connect(model: &mut Model) {
+    for (index, callback) in model.callbacks.iter().enumerate() {
+        for topic in &callback.publishes {
+            if let Some(topic) = model.topics.get_mut(topic.0)
+                && !topic.publishers.contains(&takt_model::CallbackId(index))
+                // A callback that subscribes to its own topic activates itself no more than before.
+                && !topic.subscribers.contains(&takt_model::CallbackId(index))
+            {
+                topic.publishers.push(takt_model::CallbackId(index));
+            }
+        }
+    }
+}
+
+fn denser(a: &ArrivalCurve, b: &ArrivalCurve) -> ArrivalCurve {
+    let entries = a.least_span_ns.len().max(b.least_span_ns.len());
+    let least = |i: usize| match (a.least_span_ns.get(i), b.least_span_ns.get(i)) {
+        (Some(a), Some(b)) => Some(*a.min(b)),
+        (a, b) => a.or(b).copied(),
+    };
+    let mut least_span_ns: Vec<u64> = (0..entries).filter_map(least).collect();
+    // Curves of different lengths: no window is shorter than a part of it.
+    for i in 1..least_span_ns.len() {
+        least_span_ns[i] = least_span_ns[i].max(least_span_ns[i - 1]);
+    }
+    ArrivalCurve { least_span_ns, seen: a.seen.max(b.seen), observed_ns: a.observed_ns.max(b.observed_ns) }
+}
+
+fn costlier(a: &CostCurve, b: &CostCurve) -> CostCurve {
+    if a.most_ns.is_empty() || b.most_ns.is_empty() {
+        return if a.most_ns.is_empty() { b.clone() } else { a.clone() };
+    }
+    let entries = a.most_ns.len().max(b.most_ns.len());
+    let most = |i: usize| a.most_ns.get(i).max(b.most_ns.get(i)).copied();
+    let mut most_ns: Vec<u64> = (0..entries).filter_map(most).collect();
+    for i in 1..most_ns.len() {
+        most_ns[i] = most_ns[i].max(most_ns[i - 1]);
+    }
+    let more = if a.seen >= b.seen { a } else { b };
+    CostCurve { most_ns, seen: more.seen, total_ns: more.total_ns, cpu_time: a.cpu_time && b.cpu_time }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use takt_model::{CallbackKind, Executor, ExecutorId, ExecutorKind, Thread, ThreadId, ThreadRole};
+
+    use super::*;
+
+    /// One callback of this very process.
+    fn model(cost_ns: u64, span_ns: u64, seen: u64) -> Model {
+        let pid = std::process::id();
+        let role = ThreadRole::Executor(ExecutorId(0));
+        Model {
+            threads: vec![Thread { pid, tid: pid, name: String::new(), role, ended: false }],
+            executors: vec![Executor {
+                kind: ExecutorKind::SingleThreaded,
+                threads: vec![ThreadId(0)],
+                callbacks: vec![takt_model::CallbackId(0)],
+                groups: Vec::new(),
+            }],
+            callbacks: vec![Callback {
+                name: "/a timer 100ms".into(),
+                symbol: None,
+                node: None,
+                executor: ExecutorId(0),
+                kind: CallbackKind::Timer { period_ns: span_ns },
+                publishes: Vec::new(),
+                outputs: Vec::new(),
+                arrivals: ArrivalCurve { least_span_ns: vec![span_ns, 2 * span_ns], seen, observed_ns: 1 },
+                cost: CostCurve {
+                    most_ns: vec![cost_ns, 2 * cost_ns],
+                    seen,
+                    total_ns: seen * cost_ns,
+                    cpu_time: true,
+                },
+                suspension: CostCurve::default(),
+                most_suspensions: 0,
+                probable_cost: Vec::new(),
+            }],
+            ..Model::default()
+        }
+    }
+
+    fn first(model: &Model) -> (u64, u64) {
+        (model.callbacks[0].cost.most_ns[0], model.callbacks[0].arrivals.least_span_ns[0])
+    }
+
+    #[test]
+    fn a_restart_begins_with_what_was_known() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("model.json");
+        let (mut kept, words) = Kept::read(&path).unwrap();
+        assert!(kept.is_empty() && words.is_none());
+        assert!(kept.complete(&mut model(5_000_000, 100_000_000, 50)).is_empty());
+        kept.write(&path).unwrap();
+        let (mut kept, words) = Kept::read(&path).unwrap();
+        assert_eq!(words, None);
+        // The first activations of the next run: cheap ones.
+        let mut live = model(1_000_000, 110_000_000, 2);
+        let words = kept.complete(&mut live);
+        assert_eq!(words, ["a model of an earlier run is known: 1 of 1 callbacks"]);
+        assert_eq!(first(&live), (5_000_000, 100_000_000));
+        assert!(kept.complete(&mut live).is_empty(), "said once");
+    }
+
+    #[test]
+    fn what_reality_refutes_is_dropped_and_said() {
+        let mut kept = Kept::default();
+        kept.complete(&mut model(5_000_000, 100_000_000, 50));
+        let mut live = model(5_900_000, 100_000_000, 50);
+        let words = kept.complete(&mut live).join("\n");
+        assert!(words.contains("takes 5.9 ms where 5.0 were the most"), "{words}");
+        assert_eq!(first(&live), (5_900_000, 100_000_000));
+        let mut live = model(5_000_000, 40_000_000, 50);
+        let words = kept.complete(&mut live).join("\n");
+        assert!(words.contains("2 activations came within 40.0 ms where 100 were the least"), "{words}");
+        // What is kept from then on is what was seen: the higher cost of before went with it.
+        assert_eq!(first(&live), (5_000_000, 40_000_000));
+    }
+
+    #[test]
+    fn another_program_of_the_same_name_is_learnt_anew() {
+        let mut kept = Kept::default();
+        kept.complete(&mut model(5_000_000, 100_000_000, 50));
+        kept.programs.values_mut().for_each(|program| program.changed_ns ^= 1);
+        let mut live = model(1_000_000, 110_000_000, 2);
+        let words = kept.complete(&mut live).join("\n");
+        assert!(words.contains("has changed since its model was kept"), "{words}");
+        assert_eq!(first(&live), (1_000_000, 110_000_000));
+    }
+
+    #[test]
+    fn files_of_others_and_damaged_ones_are_not_believed() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("model.json");
+        let mut kept = Kept::default();
+        kept.complete(&mut model(5_000_000, 100_000_000, 50));
+        kept.write(&path).unwrap();
+        let text = std::fs::read_to_string(&path).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o666)).unwrap();
+        assert!(Kept::read(&path).unwrap_err().to_string().contains("others"));
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+        for damaged in [
+            &text[..text.len() / 2],
+            &text.replace("\"version\":1", "\"version\":2"),
+            &text.replace("\"publishes\":[]", "\"publishes\":[7]"),
+        ] {
+            std::fs::write(&path, damaged).unwrap();
+            let said = Kept::read(&path).unwrap_err().to_string();
+            assert!(said.contains("delete it"), "{said}");
+        }
+        std::fs::write(&path, text.replace(" CPUs\"", "99 CPUs\"")).unwrap();
+        let (kept, words) = Kept::read(&path).unwrap();
+        assert!(kept.is_empty() && words.unwrap().contains("another machine"));
+    }
+}

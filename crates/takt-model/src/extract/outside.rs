@@ -1,0 +1,161 @@
+//! Messages whose publishers are not observed: they run on another machine, in a container, or were there before.
+//!
+//! When such a message was published is told by its source time stamp alone, which is of the publisher's clock of the day
+//! (CLOCK_REALTIME). It is believed where no message seems to come from the future, and the quickest of a subscription's messages seems to
+//! have taken no longer than [`PLAUSIBLE_NS`]: a clock that is ahead by more than the quickest way takes would show, and one that is behind
+//! makes latencies longer, not shorter. How far the day's clock is from the monotonic one is told by messages published here,
+//! or by whoever reads events live ([`Extractor::clock`]).
+
+use std::collections::BTreeMap;
+
+use super::Extractor;
+use super::names::topic_name;
+use super::state::Origin;
+use crate::{CallbackId, Model, Outside, TopicId, Unanalysable};
+
+/// The quickest message may seem to have taken so long: more is a clock that is wrong, or a network that no bound holds on.
+const PLAUSIBLE_NS: i64 = 100_000_000;
+/// Two clocks are not read at the same moment.
+const TOLERANCE_NS: i64 = 1_000_000;
+/// So often the distance of the two clocks is learnt anew: the day's clock is adjusted.
+const RENEWED_NS: u64 = 10_000_000_000;
+/// Fewer messages than these are what was under way when observation began.
+const UNDER_WAY: u64 = 3;
+
+/// How far the day's clock is ahead of the monotonic one.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Clocks {
+    ahead_ns: Option<i64>,
+    /// The greatest since `since_ns`.
+    next_ns: Option<i64>,
+    since_ns: u64,
+    told: bool,
+    unstamped: u64,
+}
+
+impl Clocks {
+    /// A message was published here: its stamp was taken a moment before its event.
+    pub(crate) fn published(&mut self, at_ns: u64, stamp: i64) {
+        if self.told {
+            return;
+        }
+        let ahead_ns = stamp.saturating_sub_unsigned(at_ns);
+        self.next_ns = Some(self.next_ns.map_or(ahead_ns, |known| known.max(ahead_ns)));
+        self.ahead_ns = Some(self.ahead_ns.map_or(ahead_ns, |known| known.max(ahead_ns)));
+        if at_ns.saturating_sub(self.since_ns) > RENEWED_NS {
+            (self.ahead_ns, self.next_ns, self.since_ns) = (self.next_ns, None, at_ns);
+        }
+    }
+
+    /// A message was published here without a stamp (before Jazzy).
+    pub(crate) fn unstamped(&mut self) {
+        self.unstamped += 1;
+    }
+}
+
+/// What is known of one subscription's messages from outside.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct OutsideState {
+    seen: u64,
+    unknown: u64,
+    least_ns: Option<i64>,
+    most_ns: i64,
+    last_ns: u64,
+}
+
+impl OutsideState {
+    /// One was taken at `at_ns`: when it was published, if that can be told.
+    pub(crate) fn take(&mut self, clocks: &Clocks, at_ns: u64, stamp: i64) -> Option<u64> {
+        self.seen += 1;
+        self.last_ns = at_ns;
+        let sent_ns = clocks
+            .ahead_ns
+            .filter(|_| stamp > 0)
+            .and_then(|ahead_ns| u64::try_from(stamp.checked_sub(ahead_ns)?).ok());
+        let late_ns = sent_ns.and_then(|sent_ns| i64::try_from(i128::from(at_ns) - i128::from(sent_ns)).ok());
+        let Some((sent_ns, late_ns)) = sent_ns.zip(late_ns) else {
+            self.unknown += 1;
+            return None;
+        };
+        self.least_ns = Some(self.least_ns.map_or(late_ns, |least| least.min(late_ns)));
+        if !self.believed() {
+            self.unknown += 1;
+            return None;
+        }
+        self.most_ns = self.most_ns.max(late_ns);
+        Some(sent_ns.min(at_ns))
+    }
+
+    fn believed(&self) -> bool {
+        self.least_ns.is_some_and(|least_ns| (-TOLERANCE_NS..=PLAUSIBLE_NS).contains(&least_ns))
+    }
+}
+
+impl Extractor {
+    /// How far the day's clock (CLOCK_REALTIME) is ahead of the monotonic one at this moment: whoever reads events live can tell.
+    pub fn clock(&mut self, ahead_ns: i64) {
+        self.clocks.ahead_ns = Some(ahead_ns);
+        self.clocks.told = true;
+    }
+
+    /// Why latencies of a chain over these callbacks cannot be measured, if they cannot; `path` as in [`crate::ChainSpec`].
+    #[must_use]
+    pub fn unmeasurable(&self, path: &[String]) -> Option<String> {
+        (path.len() > 1 && self.clocks.unstamped > 0).then(|| {
+            "not measurable here: messages carry no time stamp when they are published (before Jazzy), so that nothing tells which message \
+             activates which callback"
+                .to_owned()
+        })
+    }
+}
+
+/// Marks topics that get messages from outside, and says where that leaves their waiting times unknown.
+pub(super) fn mark(
+    extractor: &Extractor,
+    ids: &BTreeMap<usize, CallbackId>,
+    topics: &BTreeMap<usize, TopicId>,
+    model: &mut Model,
+) {
+    let tables = &extractor.tables;
+    for (&slot, &id) in ids {
+        let Origin::Subscription { subscription } = tables.callbacks[slot].origin else { continue };
+        let Some(state) = tables.subscriptions.get(subscription) else { continue };
+        let outside = state.outside;
+        // Without stamps of publications nothing is joined, and nothing tells what is from outside.
+        let told = outside.seen >= UNDER_WAY && (extractor.clocks.unstamped == 0 || state.joined > 0);
+        if !told {
+            continue;
+        }
+        let believed = outside.believed() && outside.unknown == 0;
+        let clock_error_ns = outside.least_ns.unwrap_or(0).unsigned_abs();
+        if let Some(topic) = topics.get(&tables.topic(state.topic)) {
+            let known = &mut model.topics[topic.0].outside;
+            *known = match (*known, believed) {
+                (Outside::Unknown { seen }, _) => Outside::Unknown { seen: seen.max(outside.seen) },
+                (_, false) => Outside::Unknown { seen: outside.seen },
+                (Outside::Stamped { seen, most_ns, clock_error_ns: error_ns }, true) => Outside::Stamped {
+                    seen: seen.max(outside.seen),
+                    most_ns: most_ns.max(outside.most_ns.unsigned_abs()),
+                    clock_error_ns: error_ns.max(clock_error_ns),
+                },
+                (Outside::None, true) => Outside::Stamped {
+                    seen: outside.seen,
+                    most_ns: outside.most_ns.unsigned_abs(),
+                    clock_error_ns,
+                },
+            };
+        }
+        if !believed {
+            model.unanalysable.push(Unanalysable {
+                callbacks: vec![id],
+                towards: None,
+                reason: format!(
+                    "{} messages on {} come from publishers that are not observed, and their time stamps cannot be believed: how long they \
+                     waited before they were taken cannot be known. Observe their publishers, too, or synchronise the clocks",
+                    outside.seen,
+                    topic_name(extractor, state.topic),
+                ),
+            });
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! What `takt manage` leaves behind beside its report: the model for the next start, and the plan as settings for other programs.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::{Path, PathBuf};
+
+use takt_manager::kept::Kept;
+use takt_manager::plan::Plan;
+use takt_model::Model;
+
+use crate::args;
+
+/// What an earlier run kept, for a run that begins; `None`: nothing is kept. What cannot be used is said, and the run begins anew.
+pub fn kept(args: &args::Manage) -> Result<Option<Kept>, String> {
+    let Some(path) = model_path(args) else { return Ok(None) };
+    let usable = || -> std::io::Result<(Kept, Option<String>)> {
+        if args.model.is_none() {
+            for folder in [takt_files::state_folder(), takt_files::state_folder().join("models")] {
+                takt_files::private_folder(&folder)?;
+            }
+        }
+        Kept::read(&path)
+    };
+    match usable() {
+        Ok((kept, words)) => {
+            words.into_iter().for_each(|words| eprintln!("takt: {}: {words}", path.display()));
+            Ok(Some(kept))
+        }
+        // A file that was named is meant; the usual place only helps.
+        Err(error) if args.model.is_some() => Err(format!("--model {}: {error}", path.display())),
+        Err(error) => {
+            eprintln!("takt: {}: {error}: the model is not kept", path.display());
+            Ok(None)
+        }
+    }
+}
+
+/// Writes what is kept for the next start.
+pub fn keep(args: &args::Manage, kept: Option<&Kept>) {
+    if let (Some(path), Some(kept)) = (model_path(args), kept.filter(|kept| !kept.is_empty()))
+        && let Err(error) = kept.write(&path)
+    {
+        eprintln!("takt: {}: {error}: the model is not kept", path.display());
+    }
+}
+
+/// The file that was named; else, for a command that is managed, one by the goals file and the command in the state folder.
+fn model_path(args: &args::Manage) -> Option<PathBuf> {
+    if args.fresh {
+        return None;
+    }
+    if let Some(path) = &args.model {
+        return Some(path.clone());
+    }
+    if args.observe || args.command.is_empty() {
+        return None;
+    }
+    let goals = args.goals.as_ref()?;
+    let whole = goals.canonicalize().ok()?;
+    let mut hasher = DefaultHasher::new();
+    (&whole, &args.command).hash(&mut hasher);
+    let stem: String =
+        goals.file_stem()?.to_string_lossy().chars().filter(|c| c.is_ascii_alphanumeric()).take(40).collect();
+    Some(takt_files::state_folder().join("models").join(format!("{stem}-{:016x}.json", hasher.finish())))
+}
+
+/// Refuses a folder for `--emit` that has something in it already, before the run.
+pub fn check_emit(args: &args::Manage) -> Result<(), String> {
+    let Some(folder) = &args.emit else { return Ok(()) };
+    let mut entries = match std::fs::read_dir(folder) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        entries => entries.map_err(|error| format!("--emit {}: {error}", folder.display()))?,
+    };
+    if entries.next().is_some() && !args.overwrite {
+        return Err(format!(
+            "--emit {}: there is something in it already: name an empty or a new folder, or add --overwrite",
+            folder.display()
+        ));
+    }
+    Ok(())
+}
+
+/// Writes the plan as settings.
+pub fn emit(args: &args::Manage, plan: Option<&Plan>, model: &Model) -> Result<(), String> {
+    let Some(folder) = &args.emit else { return Ok(()) };
+    let Some(plan) = plan else {
+        return Err(format!("--emit {}: there was no plan; let it run for longer", folder.display()));
+    };
+    if plan.reservations.is_empty() && plan.best_effort.is_empty() {
+        return Err(format!(
+            "--emit {}: the last plan reserves nothing to be written: where the processes had ended by then, end before them with --seconds",
+            folder.display()
+        ));
+    }
+    let failed = |path: &Path, error: std::io::Error| format!("--emit {}: {error}", path.display());
+    for (path, text) in takt_manager::emit::files(plan, model) {
+        let path = folder.join(path);
+        let parent = path.parent().unwrap_or(folder);
+        std::fs::create_dir_all(parent).map_err(|error| failed(parent, error))?;
+        takt_files::write(&path, text).map_err(|error| failed(&path, error))?;
+    }
+    eprintln!("takt: settings of the plan are in {}", folder.display());
+    Ok(())
+}
