@@ -27,7 +27,7 @@ const SENT: u32 = 64;
 const LEAST_FRAME_BYTES: usize = 60;
 /// How long a link may be down after the driver has changed over. Cards negotiate anew, which takes 2 to 4 s.
 const LINK_PATIENCE: Duration = Duration::from_secs(10);
-/// How long a queue may be taken.
+/// How long a queue may be taken, and memory be used up.
 const QUEUE_PATIENCE: Duration = Duration::from_secs(2);
 
 /// A way to have a socket.
@@ -62,8 +62,11 @@ struct Refusal {
 }
 
 impl Refusal {
-    fn is(&self, what: &str, code: i32) -> bool {
-        self.what == what && self.source.raw_os_error() == Some(code)
+    /// Whether it may be about a socket that has just ended.
+    fn may_pass(&self) -> bool {
+        let code = self.source.raw_os_error();
+        (self.what == BINDING && code == Some(libc::EBUSY))
+            || (self.what == MEMORY && code == Some(libc::ENOBUFS))
     }
 }
 
@@ -122,13 +125,13 @@ impl Xdp {
         &self.how
     }
 
-    /// Tries a way for a while where the queue is taken: the kernel gives a socket's queue back some time after its end, and that may have
-    /// been this robot's, a moment ago.
+    /// Tries a way for a while where the queue is taken or memory is used up: the kernel gives both back some time after a socket's end,
+    /// and that may have been this robot's, a moment ago.
     fn try_patiently(index: i32, queue: u32, way: Way) -> Result<Self, Refusal> {
         let end_ns = monotonic_ns() + QUEUE_PATIENCE.as_nanos() as u64;
         loop {
             match Self::try_way(index, queue, way) {
-                Err(refusal) if refusal.is(BINDING, libc::EBUSY) && monotonic_ns() < end_ns => {
+                Err(refusal) if refusal.may_pass() && monotonic_ns() < end_ns => {
                     std::thread::sleep(Duration::from_millis(10));
                 }
                 other => return other,
