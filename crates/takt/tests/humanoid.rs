@@ -54,6 +54,12 @@ fn all_devices_walk_and_the_papers_figures_are_there() {
                 && answer["working_counter_errors"].is_u64(),
             "{wire}: {answer}"
         );
+        // Whatever the machine did: each late frame is counted under one cause.
+        let late = answer["late_frames"].as_u64().unwrap();
+        let causes = answer["late_frame_causes"].as_array().unwrap();
+        let sum: u64 = causes.iter().map(|cause| cause["frames"].as_u64().unwrap()).sum();
+        assert_eq!(sum, late, "{wire}: {answer}");
+        assert!(answer["late_frames_unexplained"].as_u64().unwrap() <= late, "{wire}: {answer}");
         let low = answer["period_low_us"].as_array().unwrap();
         assert_eq!(low.len(), 5, "{wire}: {low:?}");
         assert!(low.windows(2).all(|rows| rows[0]["max"].as_f64() <= rows[1]["max"].as_f64()), "{low:?}");

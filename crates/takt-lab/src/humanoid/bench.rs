@@ -19,21 +19,21 @@ use crate::robot::{Event, RobotFile};
 use crate::summary::RunSummary;
 use crate::trace::{TraceRequest, trace};
 
-/// What `takt bench humanoid --json` prints.
+/// What `takt bench humanoid --json` prints; null where a run that ended early does not say.
 #[derive(Debug, Serialize)]
 pub struct HumanoidBench {
     /// Devices in OP.
-    pub devices_op: u64,
+    pub devices_op: Option<u64>,
     /// Time until they were, seconds.
-    pub bring_up_s: f64,
+    pub bring_up_s: Option<f64>,
     /// Cycles in the measured window.
-    pub cycles: u64,
+    pub cycles: Option<u64>,
     /// Releases in it that never ran.
-    pub skipped_cycles: u64,
+    pub skipped_cycles: Option<u64>,
     /// Frames that never came back.
-    pub lost_frames: u64,
+    pub lost_frames: Option<u64>,
     /// Frames that came back after the cycle that waited for them.
-    pub late_frames: u64,
+    pub late_frames: Option<u64>,
     /// Why they were late, the most frequent cause first.
     pub late_frame_causes: Vec<LateFrameCause>,
     /// Late frames that nothing explains.
@@ -43,7 +43,7 @@ pub struct HumanoidBench {
     /// What a reader of the figures must know about the trace.
     pub trace_notes: Vec<String>,
     /// Cycles whose working counter was wrong.
-    pub working_counter_errors: u64,
+    pub working_counter_errors: Option<u64>,
     /// The tuning as the paper writes it.
     pub tuning: String,
     /// The control period in microseconds: Figures 7 and 8 of the paper.
@@ -87,7 +87,8 @@ pub fn bench(
         };
         Ok(Figures::read(&dir, measure)?.low().into_iter().map(in_us).collect())
     };
-    let figure = |name: &str| run.figures.get(name).copied().unwrap_or(0.0);
+    let figure = |name: &str| run.figures.get(name).copied();
+    let count = |name: &str| figure(name).map(|value| value as u64);
     let mut latency_cycles = BTreeMap::new();
     for (name, key) in
         [("sensor", "sensor_latency"), ("command", "command_latency"), ("reaction", "reaction")]
@@ -102,17 +103,17 @@ pub fn bench(
         }
     }
     Ok(HumanoidBench {
-        devices_op: figure("devices_op") as u64,
+        devices_op: count("devices_op"),
         bring_up_s: figure("bring_up_s"),
-        cycles: figure("cycles") as u64,
-        skipped_cycles: figure("skipped_cycles") as u64,
-        lost_frames: figure("lost_frames") as u64,
-        late_frames: figure("late_frames") as u64,
+        cycles: count("cycles"),
+        skipped_cycles: count("skipped_cycles"),
+        lost_frames: count("lost_frames"),
+        late_frames: count("late_frames"),
         late_frame_causes: late.causes,
         late_frames_unexplained: late.unexplained,
         untraced: late.untraced,
         trace_notes: notes,
-        working_counter_errors: figure("working_counter_errors") as u64,
+        working_counter_errors: count("working_counter_errors"),
         tuning: file.tuning(),
         period_low_us: table("period")?,
         lateness_low_us: table("lateness")?,
@@ -127,20 +128,25 @@ fn in_us(row: LowRow) -> LowRow {
     LowRow { percent, count, min: min / 1e3, max: max / 1e3, mean: mean / 1e3, stddev: stddev / 1e3 }
 }
 
+/// A figure for people; what is not known is no 0.
+fn or_dash(value: Option<u64>) -> String {
+    value.map_or_else(|| "-".to_owned(), |value| value.to_string())
+}
+
 impl HumanoidBench {
     /// For people.
     pub fn text(&self) -> String {
         let mut text = String::new();
         let _ = writeln!(
             text,
-            "{} devices in OP after {:.2} s, {} cycles, {} never ran, {} frames lost, {} late, {} working counters wrong; tuning {}",
-            self.devices_op,
-            self.bring_up_s,
-            self.cycles,
-            self.skipped_cycles,
-            self.lost_frames,
-            self.late_frames,
-            self.working_counter_errors,
+            "{} devices in OP after {} s, {} cycles, {} never ran, {} frames lost, {} late, {} working counters wrong; tuning {}",
+            or_dash(self.devices_op),
+            self.bring_up_s.map_or_else(|| "-".to_owned(), |value| format!("{value:.2}")),
+            or_dash(self.cycles),
+            or_dash(self.skipped_cycles),
+            or_dash(self.lost_frames),
+            or_dash(self.late_frames),
+            or_dash(self.working_counter_errors),
             self.tuning
         );
         for cause in &self.late_frame_causes {
@@ -149,7 +155,7 @@ impl HumanoidBench {
         if self.late_frames_unexplained > 0 {
             let _ = writeln!(text, "  {} late frames unexplained", self.late_frames_unexplained);
         }
-        if let Some(why) = self.untraced.as_ref().filter(|_| self.late_frames > 0) {
+        if let Some(why) = self.untraced.as_ref().filter(|_| self.late_frames > Some(0)) {
             let _ = writeln!(text, "  causes beyond the stamps of each frame are not known: {why}");
         }
         for (title, rows) in

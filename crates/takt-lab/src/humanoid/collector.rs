@@ -1,7 +1,8 @@
 //! Drains the humanoid's rings into the run directory. Best effort: the rings hold seconds of records.
 
 use std::collections::VecDeque;
-use std::sync::atomic::AtomicBool;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -39,6 +40,8 @@ pub(super) struct Rings {
     /// When the answers are fetched that may be late.
     pub mode: ExchangeMode,
     pub truth: Option<Consumer<Truth>>,
+    /// Cycles within the window of whose losses nobody has told yet, for whoever ends the cycles.
+    pub untold: Arc<AtomicU64>,
 }
 
 /// When a value was measured is the time column of its measure, so that recorder and samples count the same.
@@ -235,6 +238,7 @@ impl Collector {
         for record in &records {
             self.cycle(record)?;
         }
+        self.rings.untold.store(self.sendings.untold(), Ordering::Release);
         self.late_frames(false)?;
         let mut rows = Vec::new();
         self.joiner.take(|row| rows.push(row));
@@ -283,7 +287,10 @@ impl Collector {
         let mut rows: Vec<LateRow> = Vec::new();
         self.late_joiner.take(all, |row| rows.push(row));
         for row in rows {
-            self.window.mark(row.planned_ns, row.taken_ns);
+            // One whose own cycle is not recorded took nobody knows how long.
+            if row.planned_ns > 0 {
+                self.window.mark(row.planned_ns, row.taken_ns);
+            }
             self.late.push(|| row)?;
         }
         Ok(())

@@ -11,6 +11,7 @@ use takt_rundir::RunDir;
 use takt_trace::event::Span;
 use takt_trace::{Cause, Trace, held_up};
 
+use super::collector::COUNTS_FILE;
 use crate::LabError;
 
 /// Name of the sample file with the stamps of late frames.
@@ -175,6 +176,16 @@ struct Passed {
     left_ns: u64,
 }
 
+/// A late answer, with what the controller recorded of its cycle: found when the answer is taken, as records do not stay.
+#[derive(Clone, Copy, Debug)]
+struct Pending {
+    answer: LateAnswer,
+    own: Option<CycleRecord>,
+    gave_up_ns: u64,
+    /// How often it was looked at.
+    looks: u32,
+}
+
 /// Puts together what the master, the controller and the segment say of late frames, whichever comes first.
 pub(super) struct LateJoiner {
     waiting_mode: bool,
@@ -185,8 +196,8 @@ pub(super) struct LateJoiner {
     answers: VecDeque<LateAnswer>,
     /// Some that came in time.
     in_time: VecDeque<LateAnswer>,
-    /// Within the window, and how often they were looked at.
-    pending: VecDeque<(LateAnswer, u32)>,
+    /// Within the window.
+    pending: VecDeque<Pending>,
 }
 
 fn bounded<T>(queue: &mut VecDeque<T>, most: usize, item: T) {
@@ -229,25 +240,35 @@ impl LateJoiner {
     /// A cycle, after all answers that it took; `counts` where it lies in the window, so that frames here and counts elsewhere agree.
     pub fn cycle(&mut self, record: &CycleRecord, counts: bool) {
         bounded(&mut self.records, CYCLES_KEPT, *record);
-        while let Some(answer) = self.answers.front().filter(|one| one.taken_ns <= record.exchanged_ns) {
+        while let Some(answer) = self.answers.pop_front_if(|one| one.taken_ns <= record.exchanged_ns) {
             // Those before the controller's first cycle are nobody's.
             if counts && answer.taken_ns >= record.wake_ns {
-                self.pending.push_back((*answer, 0));
+                self.pending.push_back(self.of_its_cycle(answer));
             }
-            self.answers.pop_front();
         }
+    }
+
+    fn of_its_cycle(&self, answer: LateAnswer) -> Pending {
+        let at = self.records.iter().position(|record| record.sent_ns == answer.sent_ns);
+        let own = at.and_then(|at| self.records.get(at)).copied();
+        let gave_up_ns = if self.waiting_mode {
+            own.map_or(0, |own| own.exchanged_ns)
+        } else {
+            at.and_then(|at| self.records.get(at + 1)).map_or(0, |next| next.sent_ns)
+        };
+        Pending { answer, own, gave_up_ns, looks: 0 }
     }
 
     /// Hands out what is complete, or as complete as it gets; `all`: nothing more will come.
     pub fn take(&mut self, all: bool, mut row: impl FnMut(LateRow)) {
         let mut pending = std::mem::take(&mut self.pending);
-        pending.retain_mut(|(answer, looks)| {
-            *looks += 1;
-            let passed = self.passed_of(answer);
-            if passed.is_none() && self.told && !all && *looks < MOST_LOOKS {
+        pending.retain_mut(|late| {
+            late.looks += 1;
+            let passed = self.passed_of(&late.answer);
+            if passed.is_none() && self.told && !all && late.looks < MOST_LOOKS {
                 return true;
             }
-            row(self.row(answer, passed));
+            row(self.row(late, passed));
             false
         });
         self.pending = pending;
@@ -260,14 +281,8 @@ impl LateJoiner {
         self.passed.iter().rev().find(own).copied()
     }
 
-    fn row(&self, answer: &LateAnswer, passed: Option<Passed>) -> LateRow {
-        let at = self.records.iter().position(|record| record.sent_ns == answer.sent_ns);
-        let own = at.and_then(|at| self.records.get(at));
-        let next = at.and_then(|at| self.records.get(at + 1));
-        let (gave_up_ns, usual) = match own {
-            Some(own) if self.waiting_mode => (own.exchanged_ns, self.usual()),
-            _ => (next.map_or(0, |next| next.sent_ns), self.usual()),
-        };
+    fn row(&self, late: &Pending, passed: Option<Passed>) -> LateRow {
+        let (Pending { answer, own, gave_up_ns, .. }, usual) = (*late, self.usual());
         LateRow {
             index: own.map_or(0, |own| own.index),
             planned_ns: own.map_or(0, |own| own.planned_ns),
@@ -371,7 +386,7 @@ pub struct LateFrameCause {
 /// `late-frames.json`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LateCauses {
-    /// Late frames in the sample file.
+    /// Late frames within the window.
     pub frames: u64,
     /// Of these, those that nothing explains: no stamp shows where the time went, or nothing recorded says why.
     pub unexplained: u64,
@@ -409,6 +424,34 @@ impl Threads {
     }
 }
 
+/// What is read of [`COUNTS_FILE`].
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Counted {
+    late_frames: u64,
+}
+
+impl LateCauses {
+    /// Counts late frames of which no stamps were kept: a ring was full, or the sample file.
+    fn without_stamps(&mut self, frames: u64) {
+        if frames == 0 {
+            return;
+        }
+        self.frames += frames;
+        self.unexplained += frames;
+        self.causes.push(LateFrameCause {
+            place: Place::Unexplained,
+            blame: None,
+            cause: None,
+            who: String::new(),
+            frames,
+            worst_us: 0.0,
+            why: "unexplained: no stamps of these frames were kept".to_owned(),
+        });
+        self.causes.sort_by_key(|row| std::cmp::Reverse(row.frames));
+    }
+}
+
 /// Judges the late frames of a run and writes [`LATE_CAUSES_FILE`]. `trace`: what the kernel did meanwhile, or why that is not known.
 ///
 /// # Errors
@@ -419,7 +462,10 @@ pub(crate) fn explain(dir: &RunDir, trace: Result<&Trace, &str>) -> Result<LateC
     let rows = if columns.is_empty() { Vec::new() } else { rows };
     let run: serde_json::Value = dir.read_json(takt_rundir::RUN_FILE)?;
     let threads: Threads = serde_json::from_value(run[THREADS].clone()).unwrap_or_default();
-    let causes = causes(&rows, &threads, trace);
+    let mut causes = causes(&rows, &threads, trace);
+    // Whatever ended the run: the collector's count is kept from time to time.
+    let counted: u64 = dir.read_json::<Counted>(COUNTS_FILE).map_or(0, |counted| counted.late_frames);
+    causes.without_stamps(counted.saturating_sub(causes.frames));
     dir.write_json(LATE_CAUSES_FILE, &causes)?;
     Ok(causes)
 }
@@ -450,9 +496,10 @@ fn causes(rows: &[LateRow], threads: &Threads, trace: Result<&Trace, &str>) -> L
         frames[at].inherited = waited && own.place == Place::Work;
     }
     let mut untraced = trace.err().map(str::to_owned);
+    let mut kept = vec![false; frames.len()];
     if let Ok(trace) = trace {
         for tid in [threads.controller, threads.segment].into_iter().flatten() {
-            if let Err(error) = ask_kernel(&mut frames, threads, tid, trace) {
+            if let Err(error) = ask_kernel(&mut frames, &mut kept, threads, tid, trace) {
                 untraced = Some(error.to_string());
             }
         }
@@ -462,12 +509,13 @@ fn causes(rows: &[LateRow], threads: &Threads, trace: Result<&Trace, &str>) -> L
             let LateFrame { place, blame, cause, who, share, .. } = frames[at - 1].clone();
             let own = &mut frames[at];
             (own.place, own.blame, own.cause, own.who, own.share) = (place, blame, cause, who, share);
+            kept[at] = kept[at - 1];
         }
     }
     let mut unexplained = 0;
     let mut all: BTreeMap<(Place, Option<Cause>), LateFrameCause> = BTreeMap::new();
-    for frame in &mut frames {
-        let known = is_explained(frame, threads);
+    for (frame, kept) in frames.iter_mut().zip(kept) {
+        let known = is_explained(frame, threads, kept);
         unexplained += u64::from(!known);
         frame.why = sentence(frame, threads, known);
         let row = all.entry((frame.place, frame.cause)).or_insert_with(|| LateFrameCause {
@@ -493,9 +541,10 @@ fn causes(rows: &[LateRow], threads: &Threads, trace: Result<&Trace, &str>) -> L
     LateCauses { frames: count, unexplained, causes, each: frames, untraced }
 }
 
-/// What the kernel says of the frames that were in the hands of thread `tid`.
+/// What the kernel says of the frames that were in the hands of thread `tid`; `kept`: those that the device kept on purpose.
 fn ask_kernel(
     frames: &mut [LateFrame],
+    kept: &mut [bool],
     threads: &Threads,
     tid: i32,
     trace: &Trace,
@@ -518,6 +567,7 @@ fn ask_kernel(
             Cause::TimerLate | Cause::Waited | Cause::Execution | Cause::ExecutionOrFirmware
         );
         if frame.place == Place::Segment && own {
+            kept[at] = true;
             continue;
         }
         (frame.cause, frame.who, frame.share) = (Some(late.cause), late.who, late.share);
@@ -525,13 +575,16 @@ fn ask_kernel(
     Ok(())
 }
 
-/// Whether something that was seen says why.
-fn is_explained(frame: &LateFrame, threads: &Threads) -> bool {
+/// Whether something that was seen says why; `kept`: the kernel's trace says that the device kept the frame on purpose.
+fn is_explained(frame: &LateFrame, threads: &Threads, kept: bool) -> bool {
     match (frame.place, frame.cause) {
-        (Place::Unexplained, _) | (_, Some(Cause::Unknown | Cause::NotRecorded | Cause::EventsLost)) => false,
-        (_, Some(_)) | (Place::Segment | Place::Beyond, None) => true,
+        (Place::Unexplained | Place::Beyond, _)
+        | (_, Some(Cause::Unknown | Cause::NotRecorded | Cause::EventsLost)) => false,
+        (_, Some(_)) => true,
+        // A simulated segment without a thread of its own stamps the delays that were planted, and no others.
+        (Place::Outward | Place::Segment | Place::Homeward, None) => kept || threads.segment.is_none(),
         // In a thread of this host, and nothing says what held it up.
-        (place, None) => threads.holds(place).is_none(),
+        (Place::WakeUp | Place::Work | Place::Handing | Place::Untaken, None) => false,
     }
 }
 
@@ -540,6 +593,9 @@ fn sentence(frame: &LateFrame, threads: &Threads, known: bool) -> String {
     let plural = if cycles == 1 { "" } else { "s" };
     let late = format!("{cycles} cycle{plural} late, {:.0} µs after it was given up", frame.missed_by_us);
     if frame.place == Place::Unexplained {
+        if frame.stamps.gave_up_ns == 0 {
+            return format!("unexplained: {cycles} cycle{plural} late; its own cycle is not recorded");
+        }
         return format!("unexplained: {late}; no stamp of its way shows where the time went");
     }
     let title = frame.place.title();
@@ -548,7 +604,7 @@ fn sentence(frame: &LateFrame, threads: &Threads, known: bool) -> String {
     } else {
         format!("{title}: {late}; {:.0} µs longer there than usual", frame.excess_us)
     };
-    let holder = threads.holds(frame.place).map_or("", |(_, name)| name);
+    let holder = threads.holds(frame.place).map_or("the thread", |(_, name)| name);
     let by = if frame.who.is_empty() { String::new() } else { format!(" ({})", frame.who) };
     match frame.cause {
         Some(cause) if known => {
@@ -557,7 +613,10 @@ fn sentence(frame: &LateFrame, threads: &Threads, known: bool) -> String {
         Some(cause) => format!("{place}; why {holder} was held up is unexplained: {}{by}", cause.title()),
         None if known && frame.place == Place::Segment => format!("{place}: the device kept it"),
         None if known => place,
-        None => format!("{place}; why {holder} was held up is unexplained: the kernel was not traced"),
+        None if frame.place == Place::Beyond => format!("{place}; nothing that was recorded says why"),
+        None => format!(
+            "{place}; why {holder} was held up is unexplained: the kernel's trace does not say, or there is none"
+        ),
     }
 }
 
@@ -697,7 +756,7 @@ mod tests {
         // Why the thread was late only the kernel knows.
         let threads = Threads { controller: Some(1), segment: None };
         let asked = super::causes(&bench.rows, &threads, Err("no trace"));
-        assert_eq!((causes.unexplained, asked.unexplained), (0, asked.frames));
+        assert_eq!((causes.unexplained, asked.unexplained), (causes.frames, asked.frames));
         assert!(asked.causes[0].why.contains("is unexplained"), "{}", asked.causes[0].why);
         assert!(causes.causes[0].why.contains("own wake-up late"), "{}", causes.causes[0].why);
     }
@@ -726,5 +785,41 @@ mod tests {
         assert_eq!((rows[0].index, rows[0].at_segment_ns, rows[0].gave_up_ns), (1, MS + 7, 2 * MS + 2));
         let told = causes(&rows, &Threads::default(), Err("no trace"));
         assert_eq!((told.causes[0].place, told.unexplained), (Place::Segment, 0), "{told:?}");
+        // A segment with a thread of its own may have been held up: only the kernel tells that from a device that keeps frames.
+        let threads = Threads { controller: None, segment: Some(1) };
+        let mut told = causes(&rows, &threads, Err("no trace"));
+        assert_eq!(told.unexplained, 1, "{told:?}");
+        assert!(!told.causes[0].why.contains("kept it"), "{told:?}");
+        // What was counted and has no row is counted here, too.
+        told.without_stamps(5);
+        let sum: u64 = told.causes.iter().map(|cause| cause.frames).sum();
+        assert_eq!((told.frames, told.unexplained, sum), (6, 6, 6));
+        // Beyond this host nobody knows who it was.
+        let stamps = LateRow { at_segment_ns: 0, left_segment_ns: 0, ..rows[0] };
+        let beyond = LateRow { arrived_ns: stamps.taken_ns, usual_beyond_ns: 10, ..stamps };
+        let told = causes(&[beyond], &Threads::default(), Err("no trace"));
+        let cause = &told.causes[0];
+        assert_eq!((cause.place, cause.blame, told.unexplained), (Place::Beyond, None, 1), "{told:?}");
+    }
+
+    #[test]
+    fn an_answers_own_cycle_is_found_though_a_thousand_come_at_once() {
+        let mut joiner = LateJoiner::new(ExchangeMode::Pipelined, false);
+        // The second answer's cycle was not recorded.
+        for (sent_ns, taken_ns) in [(5 * MS + 2, 7 * MS + 2), (MS / 2, 9 * MS + 2)] {
+            joiner.answer(LateAnswer { sent_ns, cycles: 1, index: 5, arrived_ns: None, taken_ns });
+        }
+        for cycle in 1..=1000 {
+            let at_ns = cycle * MS;
+            let record = CycleRecord { index: cycle, planned_ns: at_ns, wake_ns: at_ns + 1, ..record() };
+            joiner.cycle(&CycleRecord { sent_ns: at_ns + 2, exchanged_ns: at_ns + 9, ..record }, true);
+        }
+        let mut rows = Vec::new();
+        joiner.take(false, |row| rows.push(row));
+        let stamps: Vec<_> = rows.iter().map(|row| (row.index, row.planned_ns, row.gave_up_ns)).collect();
+        assert_eq!(stamps, [(5, 5 * MS, 6 * MS + 2), (0, 0, 0)]);
+        let told = causes(&rows, &Threads::default(), Err("no trace"));
+        assert!(told.causes.iter().all(|cause| cause.worst_us < 2000.0), "{told:?}");
+        assert_eq!((told.frames, told.unexplained), (2, 2));
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use takt_link_ethercat::control::{CacheReader, Exporter, Idle, Link, bring_up};
@@ -118,6 +118,8 @@ struct Robot {
     collecting: Handle<Result<(Collected, Releases), LabError>>,
     exporter: Exporter,
     readers: Vec<Handle<u64>>,
+    /// Cycles within the window of whose losses the collector cannot tell yet.
+    untold: Arc<AtomicU64>,
     /// For collector and readers.
     done: Arc<AtomicBool>,
     devices: usize,
@@ -178,7 +180,9 @@ impl Robot {
         let before: Option<Collected> = session.restored(COUNTS_FILE)?;
         let dir = session.dir().clone();
         let teller = session.teller();
-        let rings = Rings { records, events, late, mode: control.mode, truth: behind.truth.take() };
+        let untold = Arc::new(AtomicU64::new(0));
+        let (mode, truth) = (control.mode, behind.truth.take());
+        let rings = Rings { records, events, late, mode, truth, untold: Arc::clone(&untold) };
         let period_ns = file.motion.period().as_nanos() as u64;
         let measures = &mut session.header.measures;
         let collector = Collector::new(&dir, rings, measures, period_ns, &window, before, teller)?;
@@ -214,6 +218,7 @@ impl Robot {
             collecting,
             exporter,
             readers,
+            untold,
             done,
             devices: devices.len(),
             frames_per_cycle,
@@ -248,6 +253,14 @@ impl Robot {
         if !self.running.is_finished() {
             std::thread::sleep(drained.saturating_sub(begun.elapsed()));
         }
+        // By the clock they should have run; on a machine whose CPUs are stolen they may not have.
+        let waited = Instant::now();
+        while self.untold.load(Ordering::Acquire) > 0
+            && waited.elapsed() < STOP
+            && !self.running.is_finished()
+        {
+            std::thread::sleep(Duration::from_millis(5));
+        }
         self.running.shared.end();
         // One that ends by itself has panicked: what it measured is judged all the same.
         let finished = self.running.join();
@@ -274,6 +287,7 @@ impl Robot {
         let finished = match finished {
             Ok(finished) => finished,
             Err(error) => {
+                header.figures = figures(file, (&collected, &releases), self.devices, self.bring_up, reads);
                 header.losses = file.losses.judge(&collected, self.frames_per_cycle);
                 let ended = format!("the motion controller ended by itself: {error}");
                 header.failures.push(ended.clone());
@@ -295,8 +309,8 @@ impl Robot {
         }
         header.records_lost = collected.lost.max(finished.records_lost);
         header.losses = file.losses.judge(&collected, self.frames_per_cycle);
-        let seen = (&collected, &releases);
-        header.figures = figures(file, &finished, seen, self.devices, self.bring_up, reads);
+        header.figures = figures(file, (&collected, &releases), self.devices, self.bring_up, reads);
+        header.figures.append(&mut figures_at_end(&finished));
         session.note("events", &collected.events)?;
         session.note("more_events", &collected.more_events)?;
         session.note("mode", &finished.mode)?;
@@ -339,15 +353,14 @@ fn tempfile_works(folder: &std::path::Path) -> bool {
     works
 }
 
+/// What is known however control ended.
 fn figures(
     file: &HumanoidFile,
-    finished: &Finished,
     (collected, releases): (&Collected, &Releases),
     devices: usize,
     bring_up: Duration,
     reads: u64,
 ) -> BTreeMap<String, f64> {
-    let totals = finished.port.totals();
     let cycles = collected.cycles.max(1) as f64;
     let mut figures: BTreeMap<String, f64> = [
         ("devices_op", devices as f64),
@@ -357,28 +370,12 @@ fn figures(
         ("working_counter_errors", collected.counter_errors as f64),
         ("late_frames", collected.late_frames as f64),
         ("stale_cycles", collected.stale_cycles as f64),
-        ("stray_frames", totals.stray_frames as f64),
-        ("stray_frames_twice", totals.strays.twice as f64),
-        ("stray_frames_after_lost", totals.strays.after_lost as f64),
-        ("stray_frames_broken", totals.strays.broken as f64),
-        ("stray_frames_foreign", totals.strays.foreign as f64),
         ("clock_locked_cycles", collected.locked_cycles as f64),
         ("clock_unlocked_cycles", collected.unlocked_cycles as f64),
         ("clock_phase_max_us", f64::from(collected.farthest_phase_ns) / 1e3),
-        ("clock_drift_ppm", totals.clock.drift_ppb as f64 / 1e3),
-        ("drives_enabled", finished.enabled.0 as f64),
-        ("drives", finished.enabled.1 as f64),
-        ("safe_at_end", f64::from(u8::from(finished.safe))),
-        ("late_cycles", finished.late as f64),
         ("skipped_cycles", releases.never as f64),
         ("longest_time_without_control_ms", releases.longest_gap_ns as f64 / 1e6),
         ("exchange_mean_us", collected.exchange_sum_ns as f64 / cycles / 1e3),
-        ("cpu_per_cycle_us", finished.cpu_ns as f64 / totals.cycles.max(1) as f64 / 1e3),
-        ("page_faults", (finished.faults.minor + finished.faults.major) as f64),
-        ("reader_contended", totals.contended as f64),
-        ("reader_unpublished", totals.unpublished as f64),
-        ("reader_delayed", totals.delayed_readers as f64),
-        ("longest_lock_wait_us", totals.longest_lock_wait_ns as f64 / 1e3),
         ("reads", reads as f64),
     ]
     .map(|(name, value)| (name.to_owned(), value))
@@ -392,4 +389,29 @@ fn figures(
         }
     }
     figures
+}
+
+/// What only a controller that ended as it was asked to leaves behind.
+fn figures_at_end(finished: &Finished) -> BTreeMap<String, f64> {
+    let totals = finished.port.totals();
+    [
+        ("stray_frames", totals.stray_frames as f64),
+        ("stray_frames_twice", totals.strays.twice as f64),
+        ("stray_frames_after_lost", totals.strays.after_lost as f64),
+        ("stray_frames_broken", totals.strays.broken as f64),
+        ("stray_frames_foreign", totals.strays.foreign as f64),
+        ("clock_drift_ppm", totals.clock.drift_ppb as f64 / 1e3),
+        ("drives_enabled", finished.enabled.0 as f64),
+        ("drives", finished.enabled.1 as f64),
+        ("safe_at_end", f64::from(u8::from(finished.safe))),
+        ("late_cycles", finished.late as f64),
+        ("cpu_per_cycle_us", finished.cpu_ns as f64 / totals.cycles.max(1) as f64 / 1e3),
+        ("page_faults", (finished.faults.minor + finished.faults.major) as f64),
+        ("reader_contended", totals.contended as f64),
+        ("reader_unpublished", totals.unpublished as f64),
+        ("reader_delayed", totals.delayed_readers as f64),
+        ("longest_lock_wait_us", totals.longest_lock_wait_ns as f64 / 1e3),
+    ]
+    .map(|(name, value)| (name.to_owned(), value))
+    .into()
 }

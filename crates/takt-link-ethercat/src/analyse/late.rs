@@ -71,7 +71,8 @@ pub enum Place {
     Segment,
     /// Between the segment and this host's kernel.
     Homeward,
-    /// Beyond this host: wire, card or device. Only the segment's own stamps tell them apart.
+    /// Between handing over and this host's receive path: wire, card, device, or this host's own interrupts and softirqs, as the
+    /// kernel stamps an answer in software. Only the segment's own stamps tell them apart.
     Beyond,
     /// The answer was in this host, and the application did not get it.
     Untaken,
@@ -89,7 +90,7 @@ impl Place {
             Self::Outward => "late at the segment",
             Self::Segment => "late in the segment",
             Self::Homeward => "late on the way back from the segment",
-            Self::Beyond => "late beyond this host's network stack",
+            Self::Beyond => "between handing over and this host's receive path",
             Self::Untaken => "answer waited in this host",
             Self::Unexplained => "unexplained",
         }
@@ -102,8 +103,7 @@ impl Place {
             Self::Handing | Self::Untaken => Blame::HostStack,
             Self::Outward | Self::Homeward => Blame::Wire,
             Self::Segment => Blame::Device,
-            Self::Beyond => Blame::WireOrDevice,
-            Self::Unexplained => return None,
+            Self::Beyond | Self::Unexplained => return None,
         })
     }
 }
@@ -131,7 +131,8 @@ impl LateWay {
     pub fn judge(&self, usual: &Usual) -> LateCause {
         let Self { planned_ns, wake_ns, sent_ns, handed_ns, .. } = *self;
         let came_ns = if self.arrived_ns > 0 { self.arrived_ns } else { self.taken_ns };
-        let missed_by_ns = came_ns.saturating_sub(self.gave_up_ns);
+        // When it was given up is not known: neither is by how much it missed that.
+        let missed_by_ns = if self.gave_up_ns == 0 { 0 } else { came_ns.saturating_sub(self.gave_up_ns) };
         let cause = |place, from_ns: u64, to_ns: u64, excess_ns| LateCause {
             place,
             from_ns,
@@ -139,6 +140,9 @@ impl LateWay {
             excess_ns,
             missed_by_ns,
         };
+        if self.gave_up_ns == 0 {
+            return cause(Place::Unexplained, planned_ns, came_ns, 0);
+        }
         if self.arrived_ns > 0 && self.gave_up_ns > self.arrived_ns.saturating_add(RACE_NS) {
             let waited_ns = self.gave_up_ns - self.arrived_ns;
             return cause(Place::Untaken, self.arrived_ns, self.gave_up_ns, waited_ns);
@@ -254,7 +258,7 @@ mod tests {
     fn without_the_segments_stamps_the_wire_and_the_devices_are_one() {
         let way = LateWay { at_segment_ns: 0, left_segment_ns: 0, ..way([20, 10, 15, 25, 1300, 10]) };
         let cause = way.judge(&USUAL);
-        assert_eq!(cause.place, Place::Beyond);
+        assert_eq!((cause.place, cause.place.blame()), (Place::Beyond, None));
         // Without the kernel's stamp either, no part is seen in which it was late.
         assert_eq!(LateWay { arrived_ns: 0, ..way }.judge(&USUAL).place, Place::Unexplained);
     }
@@ -266,6 +270,10 @@ mod tests {
         assert_eq!(cause.place, Place::Homeward);
         let all = way([400, 400, 400, 400, 400, 400]);
         assert_eq!(all.judge(&USUAL).place, Place::Unexplained);
+        // Its own cycle is not known: it was not late by the machine's uptime.
+        let stray = LateWay { planned_ns: 0, wake_ns: 0, handed_ns: 0, gave_up_ns: 0, ..all };
+        let cause = stray.judge(&USUAL);
+        assert_eq!((cause.place, cause.missed_by_ns), (Place::Unexplained, 0));
         // A log without stamps.
         assert_eq!(LateWay::default().judge(&USUAL).place, Place::Unexplained);
         let taken = LateWay { taken_ns: 5, gave_up_ns: 3, ..LateWay::default() };

@@ -61,8 +61,9 @@ pub(super) struct Piece {
     /// The newest cycle that was answered, and its working counter.
     pub newest: u64,
     pub counter: u16,
-    /// That answer came since the cycle was sent: what it says has not been judged before.
-    pub came: bool,
+    /// An answer that was taken since the cycle was sent had another working counter than expected: a newer one that is right does
+    /// not undo that.
+    pub wrong: bool,
     /// Which of the cycle's frames it is in.
     frame: u8,
 }
@@ -86,7 +87,7 @@ pub(super) fn cut(places: &[Place], image_bytes: usize, commands: ProcessCommand
                 heard: None,
                 newest: 0,
                 counter: 0,
-                came: false,
+                wrong: false,
                 frame: 0,
             });
         }
@@ -199,7 +200,7 @@ impl Cyclic {
 
     /// Whether an answer that came since the cycle was sent has another working counter than expected.
     pub fn counter_wrong(&self) -> bool {
-        self.pieces.iter().any(|piece| piece.came && piece.counter != piece.expected)
+        self.pieces.iter().any(|piece| piece.wrong)
     }
 
     /// Whether the newest answers have.
@@ -234,7 +235,7 @@ impl Cyclic {
         frame.clear();
         let mut with_data = false;
         for piece in &mut self.pieces {
-            (piece.heard, piece.came) = (None, false);
+            (piece.heard, piece.wrong) = (None, false);
             let (start, length) = (piece.range.start, piece.range.len());
             if !frame.fits(length + MARK) {
                 send(marked(frame, cycle));
@@ -307,8 +308,8 @@ impl Cyclic {
                     // A late answer is better than the one before it, and no better than a newer one.
                     if cycle > piece.newest {
                         piece.newest = cycle;
-                        piece.came = true;
                         piece.counter = datagram.working_counter;
+                        piece.wrong |= piece.counter != piece.expected;
                         if piece.command != command::LWR {
                             inputs(piece.range.clone(), datagram.data);
                         }
@@ -487,6 +488,25 @@ mod tests {
             }
             assert_eq!((cyclic.counter_wrong(), cyclic.stands_wrong()), (told, stands), "{second:?}");
         }
+    }
+
+    #[test]
+    fn a_late_wrong_counter_is_told_though_a_right_one_follows() {
+        let mut cyclic = Cyclic::new(cut(&places(1, 4, 4), 8, ProcessCommands::Lrw));
+        let answer = |mut frame: Vec<u8>, counter: u16| {
+            let at = frame::FRAME_HEADERS + 10 + 8;
+            frame[at..at + 2].copy_from_slice(&counter.to_le_bytes());
+            frame
+        };
+        let right = cyclic.expected();
+        let old = sent(&mut cyclic, &[0; 8], None).remove(0);
+        let new = sent(&mut cyclic, &[0; 8], None).remove(0);
+        assert_eq!(cyclic.take(&answer(old, 0), |_, _| {}), Came::Late(1));
+        assert_eq!(cyclic.take(&answer(new, right), |_, _| {}), Came::Current);
+        assert_eq!((cyclic.counter_wrong(), cyclic.stands_wrong()), (true, false));
+        let next = sent(&mut cyclic, &[0; 8], None).remove(0);
+        assert_eq!(cyclic.take(&answer(next, right), |_, _| {}), Came::Current);
+        assert!(!cyclic.counter_wrong());
     }
 
     proptest! {

@@ -147,6 +147,11 @@ pub struct LateAnswer {
     pub taken_ns: u64,
 }
 
+/// A stamp of an answer's arrival, if it lies between sending and taking.
+fn possible(arrived_ns: Option<u64>, sent_ns: u64, taken_ns: u64) -> Option<u64> {
+    arrived_ns.filter(|arrived_ns| (sent_ns..=taken_ns).contains(arrived_ns))
+}
+
 /// Cycles from one whose answers in time are told to the next: the question for the kernel's stamp is a system call.
 const SAMPLE_CYCLES: u64 = 64;
 /// Lost exchanges in a row that make the link count as lost.
@@ -459,8 +464,11 @@ impl Port {
                 };
                 if let Some(ago) = ago {
                     let (arrived_ns, taken_ns) = times();
+                    let sent_ns = cyclic.sent_ns(ago).unwrap_or(0);
+                    // The kernel's stamp is of CLOCK_REALTIME: one that a step of it moved says nothing.
+                    let arrived_ns = possible(arrived_ns, sent_ns, taken_ns);
                     told.push(LateAnswer {
-                        sent_ns: cyclic.sent_ns(ago).unwrap_or(0),
+                        sent_ns,
                         cycles: ago.min(u8::MAX.into()) as u8,
                         index: cyclic.cycle.wrapping_sub(ago) as u8,
                         arrived_ns,
