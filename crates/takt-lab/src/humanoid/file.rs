@@ -1,6 +1,7 @@
 //! Configuration of the humanoid.
 
 use serde::{Deserialize, Serialize};
+use takt_link_ethercat::control::{MOST_QUEUES, XdpAttach};
 use takt_robot_humanoid::HumanoidConfig;
 use takt_rt::memory::MemoryLock;
 use takt_rt::periodic::SleepStrategy;
@@ -29,6 +30,19 @@ pub enum WireKind {
     Interface {
         /// Its name.
         name: String,
+    },
+    /// The same past the kernel's network stack, for real network cards: AF_XDP. Needs the feature `takt/xdp`, CAP_NET_ADMIN and CAP_BPF
+    /// beside CAP_NET_RAW.
+    Xdp {
+        /// The interface's name.
+        name: String,
+        /// Queue of the interface, from 0. 0: frames that are not IP come there, unless the card was told otherwise.
+        #[serde(default)]
+        queue: u32,
+        /// Where the program is attached: `auto` (in the driver where it can), `native` (there or not at all), `generic` (every driver
+        /// can). Auto: what the card can do best, and the run says what that was.
+        #[serde(default)]
+        attach: XdpAttach,
     },
 }
 
@@ -204,10 +218,13 @@ impl HumanoidFile {
         if self.shield && self.cpus.is_none() {
             return Err("shield = true: cpus must say which CPUs are the controller's".to_owned());
         }
-        if let WireKind::Interface { name } = &self.wire
+        if let WireKind::Interface { name } | WireKind::Xdp { name, .. } = &self.wire
             && name.is_empty()
         {
             return Err("wire.name = \"\": the name of a network interface is accepted".to_owned());
+        }
+        if let WireKind::Xdp { queue, .. } = self.wire {
+            within("wire.queue", queue.into(), 0.0, (MOST_QUEUES - 1).into())?;
         }
         self.policy.validate().map_err(|error| error.to_string())?;
         self.segment.policy.validate().map_err(|error| format!("segment.{error}"))?;
@@ -239,6 +256,13 @@ mod tests {
         assert!(refused("[motion.safety]\nmost_late = 0").contains("safety.most_late"));
         assert!(refused("shield = true").contains("cpus"));
         assert!(refused("[wire]\nkind = 'interface'\nname = ''").contains("wire.name"));
+        assert!(refused("[wire]\nkind = 'xdp'\nname = ''").contains("wire.name"));
+        assert!(refused("[wire]\nkind = 'xdp'\nname = 'eth1'\nqueue = 4096").contains("wire.queue"));
+        assert!(refused("[wire]\nkind = 'xdp'\nname = 'eth1'\nattach = 'hw'").contains("native"));
+        let file: HumanoidFile = toml::from_str("[wire]\nkind = 'xdp'\nname = 'eth1'").unwrap();
+        file.validate().unwrap();
+        let wire = WireKind::Xdp { name: "eth1".to_owned(), queue: 0, attach: XdpAttach::Auto };
+        assert_eq!(file.wire, wire);
         assert!(refused("readers = 99").contains("readers"));
         assert!(refused("sheild = true").contains("shield"));
     }

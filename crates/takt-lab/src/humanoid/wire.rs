@@ -1,6 +1,6 @@
 //! The wire of a run: a simulated segment on a veth pair or in process, or an interface.
 
-use takt_link_ethercat::control::{self, Interface, Wire};
+use takt_link_ethercat::control::{self, Interface, Wire, XdpOptions, open_xdp};
 use takt_link_ethercat::segment::veth::{self, Server, VethPair};
 use takt_link_ethercat::segment::{self as sim, DeviceKind, Segment, SegmentConfig, Truth, Update};
 use takt_robot_humanoid::joint::Direction;
@@ -43,6 +43,10 @@ pub(super) fn open(file: &HumanoidFile) -> Result<(Box<dyn Wire>, Behind), LabEr
     if let WireKind::Interface { name } = &file.wire {
         let interface = Interface::open(name).map_err(link)?;
         return Ok((Box::new(interface), behind(format!("interface {name}"))));
+    }
+    if let &WireKind::Xdp { ref name, queue, attach } = &file.wire {
+        let (wire, how) = open_xdp(name, &XdpOptions { queue, attach }).map_err(link)?;
+        return Ok((wire, behind(format!("interface {name} through AF_XDP, {how}"))));
     }
     let mut segment =
         Segment::new(&segment_config(file)).map_err(|error| LabError::Config(error.to_string()))?;

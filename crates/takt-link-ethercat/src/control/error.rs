@@ -43,6 +43,16 @@ pub enum ControlError {
         /// The system's answer.
         source: io::Error,
     },
+    /// An AF_XDP socket is not to be had.
+    #[error("AF_XDP on `{interface}`: {reason}. Fix: {fix}")]
+    Xdp {
+        /// The interface.
+        interface: String,
+        /// What was tried and what came of it.
+        reason: String,
+        /// The way out.
+        fix: String,
+    },
     /// The configuration cannot be meant.
     #[error("{0}")]
     Invalid(String),

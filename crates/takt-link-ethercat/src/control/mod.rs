@@ -33,6 +33,7 @@ mod simulated;
 mod states;
 mod stats;
 mod wire;
+mod xdp;
 
 pub use bring_up::{Found, Link, Progress, bring_up};
 pub use cache::{CacheReader, Published, Publisher, Snapshot, cache};
@@ -50,3 +51,4 @@ pub use sdo::SdoError;
 pub use simulated::{SimulatedTime, in_simulated_time};
 pub use stats::{Exporter, Spread, Timing, TimingReader};
 pub use wire::{Back, ETHERCAT, InProcess, Interface, MOST_FRAME_BYTES, Wire, in_process};
+pub use xdp::{MOST_QUEUES, XdpAttach, XdpOptions, open_xdp};

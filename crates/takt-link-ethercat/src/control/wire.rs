@@ -1,7 +1,7 @@
 //! What carries frames: a network interface, or anything that answers as a segment does.
 
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use takt_rt::clock::{monotonic_ns, realtime_ns};
 use takt_rt::net;
@@ -67,16 +67,7 @@ impl Interface {
     /// [`ControlError::UnknownInterface`], [`ControlError::InterfaceDown`], [`ControlError::NoRawSocket`].
     pub fn open(name: &str) -> Result<Self, ControlError> {
         let given = || name.to_owned();
-        let text = std::ffi::CString::new(name)
-            .ok()
-            .filter(|_| !name.is_empty() && name.len() < libc::IF_NAMESIZE)
-            .ok_or_else(|| ControlError::UnknownInterface { given: given(), present: present() })?;
-        // SAFETY: the string is NUL-terminated and outlives the call.
-        let index = unsafe { libc::if_nametoindex(text.as_ptr()) };
-        let index = i32::try_from(index)
-            .ok()
-            .filter(|&index| index > 0)
-            .ok_or_else(|| ControlError::UnknownInterface { given: given(), present: present() })?;
+        let index = index_of(name)?;
         let failed = |source: io::Error| match source.raw_os_error() {
             Some(libc::EPERM | libc::EACCES) => ControlError::NoRawSocket { interface: given(), source },
             Some(libc::ENETDOWN) => ControlError::InterfaceDown { interface: given() },
@@ -98,11 +89,7 @@ impl Interface {
         }
         // From now on the kernel stamps what comes: the first question for a stamp has no answer, and switches them on.
         let _ = last_stamp_ns(&socket);
-        // Of the socket, not of /sys, which may show another network namespace.
-        let up = net::interface(name).map_or(true, |interface| interface.is_up());
-        if !up {
-            return Err(ControlError::InterfaceDown { interface: given() });
-        }
+        must_be_up(name)?;
         Ok(Self { name: given(), socket })
     }
 
@@ -124,6 +111,37 @@ fn last_stamp_ns(socket: &OwnedFd) -> Option<u64> {
     let outcome = unsafe { libc::ioctl(socket.as_raw_fd(), request as _, stamp.as_mut_ptr()) };
     let [s, ns] = stamp.map(|part| u64::try_from(part).ok());
     (outcome == 0).then_some(s?.checked_mul(1_000_000_000)?.checked_add(ns?)?).filter(|&ns| ns > 0)
+}
+
+/// Number of interface `name`.
+pub(super) fn index_of(name: &str) -> Result<i32, ControlError> {
+    let unknown = || ControlError::UnknownInterface { given: name.to_owned(), present: present() };
+    let text = std::ffi::CString::new(name)
+        .ok()
+        .filter(|_| !name.is_empty() && name.len() < libc::IF_NAMESIZE)
+        .ok_or_else(unknown)?;
+    // SAFETY: the string is NUL-terminated and outlives the call.
+    let index = unsafe { libc::if_nametoindex(text.as_ptr()) };
+    i32::try_from(index).ok().filter(|&index| index > 0).ok_or_else(unknown)
+}
+
+/// Refuses an interface that is down.
+pub(super) fn must_be_up(name: &str) -> Result<(), ControlError> {
+    // Of the socket, not of /sys, which may show another network namespace.
+    if net::interface(name).map_or(true, |interface| interface.is_up()) {
+        return Ok(());
+    }
+    Err(ControlError::InterfaceDown { interface: name.to_owned() })
+}
+
+/// Waits until `socket` may have a frame, or `deadline_ns` of CLOCK_MONOTONIC has passed.
+pub(super) fn wait_for_frame(socket: BorrowedFd<'_>, deadline_ns: u64) {
+    let left = deadline_ns.saturating_sub(monotonic_ns());
+    let timeout =
+        libc::timespec { tv_sec: (left / 1_000_000_000) as i64, tv_nsec: (left % 1_000_000_000) as i64 };
+    let mut poll = libc::pollfd { fd: socket.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    // SAFETY: one pollfd and a timespec, both valid for the call; no signal mask.
+    unsafe { libc::ppoll(&raw mut poll, 1, &raw const timeout, std::ptr::null()) };
 }
 
 /// Names of the interfaces that there are.
@@ -163,12 +181,7 @@ impl Wire for Interface {
     }
 
     fn wait(&mut self, deadline_ns: u64) {
-        let left = deadline_ns.saturating_sub(monotonic_ns());
-        let timeout =
-            libc::timespec { tv_sec: (left / 1_000_000_000) as i64, tv_nsec: (left % 1_000_000_000) as i64 };
-        let mut poll = libc::pollfd { fd: self.socket.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-        // SAFETY: one pollfd and a timespec, both valid for the call; no signal mask.
-        unsafe { libc::ppoll(&raw mut poll, 1, &raw const timeout, std::ptr::null()) };
+        wait_for_frame(self.socket.as_fd(), deadline_ns);
     }
 }
 

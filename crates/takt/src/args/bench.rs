@@ -140,7 +140,8 @@ pub struct BenchHumanoid {
     /// Length of the measured window in seconds
     #[arg(long, default_value_t = 10.0, value_parser = positive_seconds)]
     pub seconds: f64,
-    /// What the devices are reached by, instead of the configuration's: veth, in-process, or the name of an interface
+    /// What the devices are reached by, instead of the configuration's: veth, in-process, the name of an interface, or
+    /// xdp:NAME for AF_XDP on it (feature `takt/xdp`)
     #[arg(long)]
     pub wire: Option<String>,
     /// Do not trace the kernel meanwhile: of a frame that comes late it is then known where its time went, and not what held up the

@@ -28,6 +28,9 @@ pub fn run(args: &BenchHumanoid) -> CommandResult {
         file.wire = match wire.as_str() {
             "veth" => WireKind::Veth,
             "in-process" => WireKind::InProcess,
+            name if name.starts_with("xdp:") => {
+                WireKind::Xdp { name: name["xdp:".len()..].to_owned(), queue: 0, attach: Default::default() }
+            }
             name => WireKind::Interface { name: name.to_owned() },
         };
     }
