@@ -86,6 +86,11 @@ pub struct Options {
     /// A thread that has used up its budget goes on in time that no other reservation of its core wants, for as long as its tightest goal.
     /// On: without it a callback of 5 ms on 1 ms in 10 takes 50 ms on an idle machine. Other reservations are not harmed.
     pub reclaim_unused: bool,
+    /// Ways of binding reservations to cores, in the order in which they are tried: `admission-off`, `partition-roots`, `exclusive-sets`,
+    /// `global`. Unset: in this order, because only the first leaves every process in its control group. Name
+    /// `partition-roots` alone where the kernel shall check that the reservations of a core fit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ways: Option<Vec<takt_reserve::Mode>>,
     /// Lengthens measured execution times. 10 %: the worst so far is not the worst to come, and a budget
     /// that is short by little costs a whole period. It also lets a plan outlive small changes.
     pub cost_margin_percent: f64,
@@ -111,6 +116,7 @@ impl Default for Options {
             exceedance: None,
             soft_reservations: false,
             reclaim_unused: true,
+            ways: None,
             cost_margin_percent: 10.0,
             arrival_margin_percent: 1.0,
             transport_ms: 0.0,
@@ -376,6 +382,11 @@ impl Options {
             return Err(format!(
                 "options.exceedance is {exceedance}; a probability between 0 and 1 is needed, such as 1e-6"
             ));
+        }
+        if self.ways.as_ref().is_some_and(Vec::is_empty) {
+            return Err("options.ways is empty; leave it out, or name some of admission-off, partition-roots, exclusive-sets, \
+                        global"
+                .to_owned());
         }
         if let Some(cores) = &self.cores {
             if cores.is_empty() {

@@ -248,6 +248,17 @@ fn activity(
         servers.get(model.callbacks[p].executor.0).is_some_and(|s| !s.threads.is_empty())
             && model.callbacks[p].arrivals.seen > 0
     };
+    // Announcements of start-up, as those on `/parameter_events`: nothing is known to come again, and what does counts as it arrives. Otherwise
+    // every executor with default nodes would wait for the bounds of all that once made a node.
+    let announced = !publishers.is_empty() && publishers.iter().all(|pair| in_start_up_alone(model, *pair));
+    if announced {
+        assumptions.push(format!(
+            "{}: its messages came in start-up alone, so its arrivals are those seen",
+            callback.name
+        ));
+        measured_root(&mut activity, callback, reading);
+        return activity;
+    }
     // Others publish to it as well, whom nobody observes.
     let outside = !publishers.is_empty()
         && model
@@ -285,6 +296,14 @@ fn publishers(model: &Model, number: usize) -> Vec<(usize, usize)> {
     publishers.sort_unstable();
     publishers.dedup();
     publishers
+}
+
+/// Whether a publisher's messages on a topic were seen while processes were starting and never since: several, and no span of the steady state.
+fn in_start_up_alone(model: &Model, (publisher, topic): (usize, usize)) -> bool {
+    let outputs = &model.callbacks[publisher].outputs;
+    outputs
+        .iter()
+        .any(|it| it.topic.0 == topic && it.arrivals.seen > 1 && it.arrivals.least_span_ns.is_empty())
 }
 
 /// How many messages each publisher sends. Where messages were not counted by activation, at least as many as were sent each time in the mean are

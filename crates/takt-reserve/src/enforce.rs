@@ -20,9 +20,10 @@ pub const FEATURE_FILES: [&str; 2] = ["/sys/kernel/debug/sched/features", "/sys/
 /// The switch, on newer and older kernels.
 const FEATURES: [&str; 2] = ["HRTICK_DL", "HRTICK"];
 
-/// The trial's reservation: a small budget, so that a tick is much, and a period that no tick divides.
+/// The trial's reservation: a small budget, so that a tick is much, and a period that no tick divides. A multiple of the tick would keep
+/// its phase, and in a quarter of all phases a tick comes soon after the budget's end each time and looks exact.
 const BUDGET_NS: u64 = 300_000;
-const PERIOD_NS: u64 = 7_000_000;
+const PERIOD_NS: u64 = 7_137_000;
 const TRIAL_NS: u64 = 210_000_000;
 /// So many times at least it must have run out of budget: on ticks, a tick's debt lets it run two or three times.
 const LEAST_RUNS: usize = 10;
@@ -32,7 +33,7 @@ const LEAST_RUNS: usize = 10;
 pub struct Enforcement {
     /// How much later than the budget's end a thread may be stopped; 0: exactly.
     pub granularity_ns: u64,
-    /// The longest that a thread of ours ran in one go with 0.3 ms in 7 ms; `None`: not tried.
+    /// The longest that a thread of ours ran in one go with 0.3 ms in 7.137 ms; `None`: not tried.
     pub longest_run_ns: Option<u64>,
     /// By what this is known, for people.
     pub by: String,

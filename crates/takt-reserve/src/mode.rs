@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::system::GroupVersion;
 
-/// A way of binding reservations to cores, best first.
+/// A way of binding reservations to cores; [`Mode::ALL`] has the order in which they are tried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mode {
@@ -23,7 +23,7 @@ pub enum Mode {
 }
 
 impl Mode {
-    /// All, best first. The admission test off comes first, because it alone leaves every process in the control group that systemd or
+    /// All, in the order in which they are tried. The admission test off comes first, because it alone leaves every process in the control group that systemd or
     /// a container gave it, with that group's limits and its end. Partition roots move whole processes. Exclusive sets of version
     /// 1 switch load balancing off for every thread of the machine, managed or not, and refuse a reservation where an ended one has not
     /// left its domain yet; a thread in a set without its reservation starves.

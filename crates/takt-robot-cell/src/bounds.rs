@@ -24,6 +24,14 @@ pub(crate) fn validate(config: &CellConfig) -> Result<(), String> {
     for camera in &config.cameras {
         // It stands in tables, on the page and in a line of at most 95 bytes about why the robot stands.
         within("cameras.name (bytes)", camera.name.len() as f64, 1.0, 40.0)?;
+        // Recordings and backgrounds are named after it: a path in it would lead out of their folder.
+        if camera.name.starts_with('.') || camera.name.contains(|c: char| c == '/' || c.is_control()) {
+            return Err(format!(
+                "cameras.name = {:?}: accepted are names without `/` and control characters that do not begin with a dot, because \
+                 files are named after cameras",
+                camera.name
+            ));
+        }
         let place = |error| format!("cameras ({}): {error}", camera.name);
         let farthest_m = match camera.mount.frame {
             MountFrame::Tcp => FARTHEST_ON_ARM_M,

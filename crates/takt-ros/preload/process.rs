@@ -201,7 +201,7 @@ pub fn callback_end(callback: u64) {
 }
 
 /// What stands for a callback that has no events of its own.
-const EVENTLESS: u64 = 1;
+const EVENTLESS: u64 = 2;
 
 /// Something begins that has no callback's events and is followed like one.
 pub fn eventless_begins() {

@@ -259,6 +259,9 @@ fn a_manager_in_a_guest_reserves_and_restores() {
     }
     let desk = tempfile::tempdir().unwrap();
     let goals = "/etc/takt/goals.toml";
+    let roots = desk.path().join("goals.toml");
+    let shipped = fs::read_to_string(root().join("goals/turtlebot.toml")).unwrap();
+    fs::write(&roots, format!("{shipped}\n[options]\nways = [\"partition-roots\"]\n")).unwrap();
     let settings = |name: &str| Job::new(name, "/bin/sh", &["-c", SETTINGS]);
     // The first plan comes after six seconds, within the first load phase of the nodes: more load is more for the host to emulate.
     let manage =
@@ -276,7 +279,7 @@ fn a_manager_in_a_guest_reserves_and_restores() {
             settings: Settings { cpus: 3, memory_mib: 1024, ..Settings::default() },
             init: TAKT.into(),
             programs: vec![Brought::same("/bin/sh"), Brought::same("/bin/cat")],
-            files: vec![Brought { host: root().join("goals/turtlebot.toml"), guest: goals.to_owned() }],
+            files: vec![Brought { host: roots, guest: goals.to_owned() }],
             modules: Vec::new(),
             order: Order { jobs, ..Order::default() },
             directory: desk.path().to_path_buf(),

@@ -199,6 +199,7 @@ fn any_robot_runs_from_its_file_and_leaves_a_verdict() {
 
 #[test]
 fn a_standing_camera_learns_what_never_has_depth_and_the_cell_takes_it() {
+    let _machine = alone();
     let folder = tempfile::tempdir().unwrap();
     let shipped = fs::read_to_string(crate::takt::root().join("robots/synthetic.toml")).unwrap();
     // One camera stands still, and a reflection hides a part of its picture for good.
@@ -209,7 +210,7 @@ fn a_standing_camera_learns_what_never_has_depth_and_the_cell_takes_it() {
     fs::write(&cell, &standing).unwrap();
     let (cell, out) = (cell.to_str().unwrap(), folder.path().join("backgrounds"));
     let learned =
-        run(["background", cell, "--seconds", "6", "--out", out.to_str().unwrap()]).output().unwrap();
+        run(["background", cell, "--seconds", "10", "--out", out.to_str().unwrap()]).output().unwrap();
     let said = String::from_utf8(learned.stdout).unwrap();
     assert!(learned.status.success(), "{said}{}", String::from_utf8_lossy(&learned.stderr));
     assert_eq!(said.matches("it rides on the robot").count(), 4, "{said}");
@@ -217,6 +218,12 @@ fn a_standing_camera_learns_what_never_has_depth_and_the_cell_takes_it() {
     let samples: Vec<char> = text.chars().filter(|c| matches!(c, '#' | '.')).collect();
     let share = samples.iter().filter(|c| **c == '#').count() as f64 / samples.len() as f64;
     assert!((0.05..0.2).contains(&share), "a tenth was hidden: {share}\n{said}");
+
+    // A name is no way out of the folder.
+    fs::write(cell, standing.replacen("name = \"front\"", "name = \"../front\"", 1)).unwrap();
+    let refused =
+        run(["background", cell, "--seconds", "1", "--out", out.to_str().unwrap()]).output().unwrap();
+    assert!(refusal(&refused).contains("files are named after cameras"), "{}", refusal(&refused));
 
     let runs = folder.path().join("runs");
     let with = |background: &str| {

@@ -117,7 +117,7 @@ fn a_plan_is_written_as_settings_and_a_restart_begins_with_the_kept_model() {
     let manage = |more: &[&str]| {
         let mut command = run(["manage", "--observe", "--json", "--model", model.to_str().unwrap()]);
         // Ended before the workload: the plan is for what runs.
-        command.args(more).args(["--seconds", "8"]).arg(root().join("goals/turtlebot.toml"));
+        command.args(more).args(["--seconds", "15"]).arg(root().join("goals/turtlebot.toml"));
         command.args(["--", TAKT, "workload", "--seconds", "60"]).output().unwrap()
     };
     let first = manage(&["--emit", folder.to_str().unwrap()]);

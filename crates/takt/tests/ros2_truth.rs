@@ -16,6 +16,9 @@ use takt::{alone, json, root, takt as run};
 /// Times that the manager and the nodes read from the same clock, one within the callback and one around it.
 const TOLERANCE_MS: f64 = 1.0;
 
+/// Events that the nodes left so long ago may not have been read yet.
+const UNREAD_NS: u64 = 250_000_000;
+
 /// What a run of the test system under the manager left.
 struct Managed {
     all: Value,
@@ -221,9 +224,10 @@ fn measured(managed: &Managed, chain: &ros2::Chain, found: &mut Vec<String>) {
         return;
     };
     let ends = managed.truth.completions(chain.path);
-    // Instances under way when the measurement began may or may not be among them.
+    // Instances under way when the measurement began may or may not be among them, nor those whose events had not been read when the plan was made.
     let within: Vec<Completion> = ends.iter().copied().filter(|it| it.began_ns >= from_ns).collect();
-    let around: Vec<Completion> = ends.iter().copied().filter(|it| it.ended_ns >= from_ns).collect();
+    let around: Vec<Completion> =
+        ends.iter().copied().filter(|it| it.ended_ns + UNREAD_NS >= from_ns).collect();
     if within.len() < 10 {
         found.push(format!("{name}: {} ends in truth, too few to compare", within.len()));
         return;
@@ -250,7 +254,9 @@ fn measured(managed: &Managed, chain: &ros2::Chain, found: &mut Vec<String>) {
     if !(median >= low - TOLERANCE_MS && median <= high + TOLERANCE_MS) {
         found.push(format!("{name}: median {median:.2} ms, in truth {low:.2} to {high:.2}"));
     }
-    if chain.expected == Expected::Bounded && !ms("bound_ns").is_finite() {
+    // At the end it may be learning anew, since what came last was denser than all before.
+    let bounded = managed.said(name).iter().any(|(.., bound_ms)| bound_ms.is_some());
+    if chain.expected == Expected::Bounded && !bounded {
         found.push(format!("{name}: no bound: {state}, \"{why}\""));
     }
     // Without reservations a bound holds only as long as nothing else runs; when it did not, that must have been noticed.
@@ -264,61 +270,84 @@ fn measured(managed: &Managed, chain: &ros2::Chain, found: &mut Vec<String>) {
     }
 }
 
-/// What is known to differ and is not asserted, each with the reason.
-const KNOWN: &[(&str, &str)] = &[
-    ("/asker client /locate: ", "the response's callback has no tracepoints of its own"),
-    ("/locator service /locate: no edge", "nor has the response"),
-    ("locate: ", "so that the chain through the service ends there"),
+/// What differs in every run and is known to, each with the reason. One that no longer does fails the test: then its entry goes.
+const KNOWN: &[(&str, &str)] = &[(
+    "static: no bound",
+    "the static executor of Jazzy runs subscriptions before timers, and there is no analysis of that yet",
+)];
+
+/// What differs in some runs, each with the reason; printed, not asserted.
+const SOMETIMES: &[(&str, &str)] = &[
     (
-        "/encoder timer 30ms: period",
-        "the events executor's timer runs late, and late is taken for its period",
+        "/stereo subscription /left: an edge to ",
+        "whichever of two joined inputs comes last publishes, so both have that edge",
     ),
-    ("/encoder timer 30ms: executor", "the events executor is taken for one with a wait set"),
-    ("static: worst", "and its releases with it"),
-    ("events: worst", "the same"),
-    ("/filter subscription /scans: executor", "the same"),
-    ("/filter subscription /ticks: executor", "the same"),
-    ("/lidar timer 50ms: costs", "one of several threads: more than the callback is counted"),
-    ("stereo-right: ", "a join is measured over the input that completes it"),
-    ("stereo-left: ", "the same, where the other input completes it"),
-    ("fusion: ", "the same"),
-    ("python: ", "nothing says yet that a node is Python's"),
+    ("/stereo subscription /right: an edge to ", "the same"),
+    ("/fuser subscription /depth: an edge to ", "the same"),
+    ("/fuser subscription /range: an edge to ", "the same"),
+    (
+        "/encoder timer 30ms: period ",
+        "an events executor's timer that runs late for long is not told from a longer period",
+    ),
+    ("python: ", "its node is told as Python's only once its own activations have settled"),
 ];
 
-/// Whether a difference fails the test. All do where `TAKT_TRUTH_STRICT=1` asks for it. Otherwise measured figures are judged for the plain chains only, and
-/// where no event was lost: on two CPUs that others use, too, the rest has not yet been seen to agree in run after run. Everything is printed.
+/// Whether a difference fails the test. All do where `TAKT_TRUTH_STRICT=1` asks for it. Otherwise structure does, and the completions and latencies
+/// of the plain chains where no event was lost: whether there is a bound depends on what else the CPUs did, costs hold what the executor did before a callback, and the rest has not been seen to agree in
+/// run after run on two CPUs that others use, too. Everything is printed.
 fn judged(difference: &str, lost: u64) -> bool {
     let structure =
         ["not in the model", ": period ", ": no edge to ", ": an edge to ", ": executor ", ": threads "];
     let plain = ["odometry: ", "command: ", "manual: ", "battery: "];
-    std::env::var_os("TAKT_TRUTH_STRICT").is_some_and(|value| value == "1")
-        || structure.iter().any(|words| difference.contains(words))
-        || (lost == 0
-            && plain.iter().any(|chain| difference.starts_with(chain))
-            && !difference.contains("no bound"))
+    if std::env::var_os("TAKT_TRUTH_STRICT").is_some_and(|value| value == "1") {
+        return true;
+    }
+    !SOMETIMES.iter().any(|(start, _)| difference.starts_with(start))
+        && (structure.iter().any(|words| difference.contains(words))
+            || (lost == 0
+                && plain.iter().any(|chain| difference.starts_with(chain))
+                && !difference.contains(": no bound: ")))
+}
+
+/// A run, what differs in it and is judged, and what is known to differ and does not.
+fn run_and_compare(environment: &[(String, String)]) -> (Managed, Vec<String>, Vec<&'static str>) {
+    let managed = manage(environment, &["--observe"], "0.5", 15);
+    assert!(managed.truth.runs.len() > 1000, "{} activations", managed.truth.runs.len());
+    let lost = managed.all["status"]["lost"].as_u64().unwrap();
+    let found = differences(&managed);
+    let gone = KNOWN.iter().map(|(start, _)| *start);
+    let gone = gone.filter(|start| !found.iter().any(|one| one.starts_with(start))).collect();
+    let known = |one: &String| KNOWN.iter().any(|(start, _)| one.starts_with(start));
+    let (unknown, other): (Vec<_>, Vec<_>) =
+        found.into_iter().partition(|one| !known(one) && judged(one, lost));
+    for one in other {
+        println!("DIFFERS: {one}");
+    }
+    (managed, unknown, gone)
 }
 
 #[test]
-#[ignore = "has not yet been seen to pass on the program as it stands: run it with --ignored before relying on it"]
 fn the_model_and_the_measurements_are_what_the_nodes_wrote_down() {
     let Some(environment) = ros2::environment() else { return };
     let _machine = alone();
-    let mut managed = manage(&environment, &["--observe"], "0.5", 15);
-    assert!(managed.truth.runs.len() > 1000, "{} activations", managed.truth.runs.len());
-    let found = differences(&managed);
-    let lost = managed.all["status"]["lost"].as_u64().unwrap();
-    let known = |one: &&String| KNOWN.iter().any(|(start, _)| one.starts_with(start)) || !judged(one, lost);
-    for one in found.iter().filter(known) {
-        println!("DIFFERS: {one}");
+    let (mut managed, mut unknown, mut gone) = run_and_compare(&environment);
+    if !unknown.is_empty() || !gone.is_empty() {
+        // Others use these CPUs, too: what differs must differ twice.
+        println!("again, because of {unknown:#?} {gone:#?}");
+        let (second, again, gone_again) = run_and_compare(&environment);
+        let kind = |one: &String| one.split_whitespace().take(4).collect::<Vec<_>>().join(" ");
+        let first: BTreeSet<String> = unknown.iter().map(kind).collect();
+        unknown = again.into_iter().filter(|one| first.contains(&kind(one))).collect();
+        gone.retain(|start| gone_again.contains(start));
+        managed = second;
     }
-    for (start, _) in KNOWN.iter().filter(|(start, _)| !found.iter().any(|one| one.starts_with(start))) {
-        println!("KNOWN, and not seen in this run: {start}");
-    }
-    let unknown: Vec<&String> = found.iter().filter(|one| !known(one)).collect();
     assert!(unknown.is_empty(), "{} differences:\n{unknown:#?}", unknown.len());
+    assert!(gone.is_empty(), "no longer different, so no longer to be listed: {gone:?}");
 
     // Were the last callbacks of a chain three milliseconds later than the nodes say, it would be noticed.
-    for run in managed.truth.runs.iter_mut().filter(|run| run.callback == "/gauge subscription /charge") {
+    let runs = managed.truth.runs.clone();
+    let of_gauge = |run: &&mut ros2::Run| run.callback == "/gauge subscription /charge";
+    for run in managed.truth.runs.iter_mut().filter(of_gauge) {
         run.end_ns += 3_000_000;
         run.left_ns += 3_000_000;
     }
@@ -326,17 +355,26 @@ fn the_model_and_the_measurements_are_what_the_nodes_wrote_down() {
     for what in ["battery: worst", "battery: median"] {
         assert!(noticed.iter().any(|one| one.starts_with(what)), "{what} is not in {noticed:#?}");
     }
-    // And so would a message that came another way, and a callback in another thread.
-    for run in managed.truth.runs.iter_mut().filter(|run| run.callback == "/gauge subscription /charge") {
+    // So would messages that never arrived,
+    let mut lossy = runs.clone();
+    for run in lossy.iter_mut().filter(of_gauge).step_by(5) {
+        run.inputs.clear();
+    }
+    managed.truth = Truth::new(lossy);
+    let noticed = differences(&managed);
+    let counted = |one: &String| one.starts_with("battery: ") && one.contains(" completions");
+    assert!(noticed.iter().any(counted), "{noticed:#?}");
+    // and messages that came another way, and a callback in another thread.
+    let mut other = runs;
+    for run in other.iter_mut().filter(of_gauge) {
         run.inputs.clear();
         run.tid += 100_000;
     }
-    let noticed = differences(&Managed { truth: Truth::new(managed.truth.runs.clone()), ..managed });
-    assert!(noticed.iter().any(|one| one.contains("an edge to /gauge subscription /charge")), "{noticed:#?}");
-    assert!(
-        noticed.iter().any(|one| one.starts_with("/gauge subscription /charge: threads")),
-        "{noticed:#?}"
-    );
+    managed.truth = Truth::new(other);
+    let noticed = differences(&managed);
+    for what in [": an edge to /gauge subscription /charge", "/gauge subscription /charge: threads"] {
+        assert!(noticed.iter().any(|one| one.contains(what)), "{what} is not in {noticed:#?}");
+    }
 }
 
 /// Latencies above a bound that was called guaranteed when their instance began and when it ended.
@@ -379,7 +417,7 @@ fn no_latency_is_above_a_bound_that_is_called_guaranteed() {
     let _machine = alone();
     let seconds = std::env::var("TAKT_TRUTH_SECONDS").map_or(600, |text| text.parse().unwrap());
     let scales = std::env::var("TAKT_TRUTH_SCALES").unwrap_or_else(|_| "0.5,1.0,1.5".to_owned());
-    let mut above = 0;
+    let (mut above, mut guaranteed) = (0, 0);
     for scale in scales.split(',') {
         let managed = manage(&environment, &[], scale, seconds);
         let status = &managed.all["status"];
@@ -417,9 +455,12 @@ fn no_latency_is_above_a_bound_that_is_called_guaranteed() {
                 seen["state"].as_str().unwrap_or(""),
             );
             above += one.above;
+            guaranteed += one.guaranteed;
         }
     }
-    println!("\n{above} latencies above a bound that was called guaranteed");
+    println!("\n{above} of {guaranteed} latencies above a bound that was called guaranteed");
+    // Where nothing is promised, nothing is broken.
+    assert!(guaranteed > 0, "nothing was guaranteed");
     assert_eq!(above, 0);
 }
 

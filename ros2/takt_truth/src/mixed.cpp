@@ -53,7 +53,7 @@ void mixed()
   consumer->sink("/relayed", 0.3);
 
   std::thread events([&] {spin<rclcpp::experimental::executors::EventsExecutor>("events", {encoder, filter});});
-  std::thread fixed([&] {spin<rclcpp::executors::StaticSingleThreadedExecutor>("single_threaded", {relay});});
+  std::thread fixed([&] {spin<rclcpp::executors::StaticSingleThreadedExecutor>("static", {relay});});
   spin<rclcpp::executors::SingleThreadedExecutor>("single_threaded", {scanner, serial, beside, consumer});
   events.join();
   fixed.join();

@@ -33,7 +33,9 @@ struct Camera {
 }
 
 /// Looks for `seconds` at the pictures of all cameras that stand still, and writes `NAME.toml` for each into `folder`; a file that is there
-/// is replaced.
+/// is replaced. When `stop` is set before, nothing is written.
+///
+/// What has no depth while it learns is expected to have none from then on: nobody may be in the pictures, not even one who stands still.
 ///
 /// Nothing is asked of the robot: it must stand outside of the pictures, or where it always has depth, because the place that it
 /// hides is learned as it looks.
@@ -81,13 +83,26 @@ pub fn learn(
         }
         std::thread::sleep(Duration::from_millis(2));
     }
+    // Whoever breaks off may do so because somebody walked in.
+    if stop.load(Ordering::Acquire) {
+        return Err(LabError::Config(
+            "learning was broken off: nothing was written, and files that were there are as before"
+                .to_owned(),
+        ));
+    }
+    let target = takt_files::Folder::open(folder).map_err(LabError::io(folder))?;
     for mut camera in cameras {
+        let failed = camera.feed.state() == FeedState::Failed;
         camera.feed.stop();
+        if failed {
+            camera.learner = Err("the camera failed while it learned".to_owned());
+        }
         let outcome = match camera.learner.and_then(BackgroundLearner::finish) {
             Ok(background) => {
-                let path = folder.join(format!("{}.toml", camera.name));
+                let name = format!("{}.toml", camera.name);
+                let path = folder.join(&name);
                 let text = background.to_text().map_err(LabError::Config)?;
-                takt_files::write(&path, text).map_err(LabError::io(&path))?;
+                target.write(name, text).map_err(LabError::io(&path))?;
                 Ok((path, background.share()))
             }
             Err(why) => Err(why),

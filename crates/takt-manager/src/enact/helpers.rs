@@ -202,6 +202,7 @@ impl<K: Kernel> Enactor<K> {
             self.journal.give(system)?;
         }
         let asked = attributes(&self.options.helper_policy);
+        let may_raise = self.may_raise();
         let kind = |tid: &u32| self.helpers.seen.get(tid).map_or(Kind::Unknown, |helper| helper.kind);
         let known: Vec<(ThreadBefore, Kind)> = threads
             .iter()
@@ -211,7 +212,7 @@ impl<K: Kernel> Enactor<K> {
             let tid = before.thread.tid;
             // A policy that the application chose for itself stays.
             let chosen = before.attributes.policy != 0 || before.attributes.nice != 0;
-            let raised = kind == Kind::Messenger && !chosen;
+            let raised = kind == Kind::Messenger && !chosen && may_raise;
             let policy = if raised { asked } else { before.attributes };
             // One that was made since the last plan has no place yet: it goes where its process may run.
             let spread = !chosen && self.spreads(kind) && self.spread.knows(before.thread.pid, tid);
@@ -246,6 +247,13 @@ impl<K: Kernel> Enactor<K> {
             }
         }
         Ok(())
+    }
+
+    /// Whether a helper at real-time priority that begins to spin still leaves time to the manager, which would take that back. With the
+    /// admission test off there is no throttling of real-time threads; the fair server, which came with 6.12, then sees to it.
+    fn may_raise(&self) -> bool {
+        let release = || self.kernel.read(Path::new("/proc/sys/kernel/osrelease")).unwrap_or_default();
+        self.mode() != Mode::AdmissionOff || takt_reserve::system::version(&release()) >= Some((6, 12))
     }
 
     /// Whether helpers of this kind are spread with the best-effort executors, once a plan. With exclusive sets the kernel balances

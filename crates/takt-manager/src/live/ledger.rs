@@ -180,6 +180,8 @@ impl Ledger {
             if chain.stands() && chain.overrun.is_none() {
                 chain.refute(now_ns, words.to_owned());
                 chain.overrun = Some(words.to_owned());
+                // As after any broken assumption, the next plan has to hold for a while first.
+                chain.broken_ns = chain.broken_ns.max(Some(now_ns));
             }
         }
     }

@@ -122,6 +122,9 @@ impl<S: Source, K: Kernel> Live<S, K> {
             (false, false) => options.enact.soft = Soft::Hard,
             (false, true) => {}
         }
+        if let Some(ways) = &goals.options.ways {
+            options.enact.modes.clone_from(ways);
+        }
         let now_ns = monotonic_ns();
         let ledger = Ledger::new(&goals, options.observe, now_ns);
         let mut watchdog = None;

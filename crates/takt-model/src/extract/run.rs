@@ -377,6 +377,11 @@ impl Edge {
     pub(super) fn most_in_a_row(&self, activations: u64) -> Vec<u64> {
         let spans = self.counts.curve(activations).least_span_ns;
         let known = spans.last().copied().unwrap_or(0).min(2 * COUNTED as u64);
+        if known == 0 {
+            // One activation published, or start-up alone saw it: none of those since then has.
+            let since = activations.saturating_sub(self.last).min(2 * COUNTED as u64);
+            return vec![self.most(); usize::try_from(since).unwrap_or(0)];
+        }
         (1..=known).map(|n| 1 + spans.partition_point(|span| *span < n) as u64).collect()
     }
 }
