@@ -5,12 +5,11 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use takt_link_camera::{CameraFeed, FeedOptions, FeedState, Frame};
+use takt_link_camera::FeedState;
 use takt_perception::{BackgroundLearner, FramePose, FrameView, MountFrame};
-use takt_robot_cell::CellError;
-use takt_rt::exchange::Reader;
 
 use super::CellFile;
+use super::standing::Standing;
 use crate::LabError;
 
 /// What became of one camera.
@@ -22,11 +21,8 @@ pub struct Learned {
     pub outcome: Result<(PathBuf, f32), String>,
 }
 
-struct Camera {
-    name: String,
-    feed: CameraFeed,
-    frames: Reader<Frame>,
-    last: u64,
+struct Learning {
+    camera: Standing,
     pose: FramePose,
     /// Learning, or why it has ended.
     learner: Result<BackgroundLearner, String>,
@@ -58,25 +54,19 @@ pub fn learn(
             outcomes.push(Learned { camera: camera.name.clone(), outcome: Err(why.to_owned()) });
             continue;
         }
-        let mount = camera.mount.isometry();
-        let pose: takt_link_camera::PoseSource = std::sync::Arc::new(move |_| mount);
-        let started =
-            CameraFeed::start(index as u32, &camera.source, Some(pose.into()), 1, FeedOptions::default());
-        let (feed, readers) = started
-            .map_err(|source| LabError::Cell(CellError::Camera { name: camera.name.clone(), source }))?;
-        let learner = BackgroundLearner::new(&config, index as u32, &feed.intrinsics())
+        let pose = FramePose::new(camera.mount.isometry(), nalgebra::Isometry3::identity());
+        let camera = Standing::start(index, camera)?;
+        let learner = BackgroundLearner::new(&config, index as u32, &camera.feed.intrinsics())
             .map_err(|error| LabError::Config(error.to_string()))?;
-        let frames = readers.into_iter().next().ok_or_else(|| LabError::internal("frames"))?;
-        let pose = FramePose::new(mount, nalgebra::Isometry3::identity());
-        cameras.push(Camera { name: camera.name.clone(), feed, frames, last: 0, pose, learner: Ok(learner) });
+        cameras.push(Learning { camera, pose, learner: Ok(learner) });
     }
     let until = Instant::now() + Duration::from_secs_f64(seconds);
     while !stop.load(Ordering::Acquire) && Instant::now() < until {
         let mut living = 0;
-        for camera in &mut cameras {
-            let ended = matches!(camera.feed.state(), FeedState::Ended | FeedState::Failed);
-            camera.look();
-            living += usize::from(!ended && camera.learner.is_ok());
+        for learning in &mut cameras {
+            let ended = learning.camera.has_ended();
+            learning.look();
+            living += usize::from(!ended && learning.learner.is_ok());
         }
         if living == 0 {
             break;
@@ -91,13 +81,13 @@ pub fn learn(
         ));
     }
     let target = takt_files::Folder::open(folder).map_err(LabError::io(folder))?;
-    for mut camera in cameras {
+    for Learning { mut camera, mut learner, .. } in cameras {
         let failed = camera.feed.state() == FeedState::Failed;
         camera.feed.stop();
         if failed {
-            camera.learner = Err("the camera failed while it learned".to_owned());
+            learner = Err("the camera failed while it learned".to_owned());
         }
-        let outcome = match camera.learner.and_then(BackgroundLearner::finish) {
+        let outcome = match learner.and_then(BackgroundLearner::finish) {
             Ok(background) => {
                 let name = format!("{}.toml", camera.name);
                 let path = folder.join(&name);
@@ -112,14 +102,9 @@ pub fn learn(
     Ok(outcomes)
 }
 
-impl Camera {
+impl Learning {
     fn look(&mut self) {
-        let frame = self.frames.read().value;
-        if frame.sequence == self.last || frame.sequence == 0 {
-            return;
-        }
-        self.last = frame.sequence;
-        if let Ok(learner) = &mut self.learner
+        if let (Some(frame), Ok(learner)) = (self.camera.next(), &mut self.learner)
             && let Err(why) = learner.add(&FrameView::from(frame), &self.pose)
         {
             self.learner = Err(why);

@@ -11,6 +11,7 @@ pub mod record;
 pub mod rows;
 pub mod run;
 pub mod scale;
+mod standing;
 pub mod summary;
 pub mod tally;
 mod verdict;

@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use takt_link_camera::CameraError;
 use takt_link_camera::recording::{Recorder, RecorderOptions};
-use takt_link_camera::{CameraError, CameraFeed, FeedOptions, FeedState, Frame};
 use takt_robot_cell::CellError;
-use takt_rt::exchange::Reader;
 
 use super::CellFile;
+use super::standing::Standing;
 use crate::LabError;
 
 /// What became of one camera.
@@ -25,12 +25,13 @@ pub struct Recorded {
 }
 
 struct Track {
-    name: String,
+    camera: Standing,
     path: PathBuf,
-    feed: CameraFeed,
-    frames: Reader<Frame>,
-    last: u64,
     recorder: Recorder,
+}
+
+fn failed(camera: &str) -> impl Fn(CameraError) -> LabError {
+    move |source| LabError::Cell(CellError::Camera { name: camera.to_owned(), source })
 }
 
 /// Records until `seconds` have passed, `stop` is set or every camera has ended.
@@ -46,34 +47,23 @@ pub fn record(
     fs::create_dir_all(folder).map_err(LabError::io(folder))?;
     let mut tracks = Vec::new();
     for (index, camera) in file.cameras.iter().enumerate() {
-        let failed =
-            |source: CameraError| LabError::Cell(CellError::Camera { name: camera.name.clone(), source });
-        let mount = camera.mount.isometry();
-        // Without the robot the camera stands where its mounting says.
-        let pose: takt_link_camera::PoseSource = std::sync::Arc::new(move |_| mount);
-        let (feed, readers) =
-            CameraFeed::start(index as u32, &camera.source, Some(pose.into()), 1, FeedOptions::default())
-                .map_err(failed)?;
+        let camera = Standing::start(index, camera)?;
         let path = folder.join(format!("{}.mcap", camera.name));
         let prefix = format!("/cam{index}");
-        let recorder = Recorder::create(&path, &[(&prefix, feed.intrinsics())], RecorderOptions::default())
-            .map_err(failed)?;
-        let frames = readers.into_iter().next().ok_or_else(|| LabError::internal("frames"))?;
-        tracks.push(Track { name: camera.name.clone(), path, feed, frames, last: 0, recorder });
+        let topics = [(prefix.as_str(), camera.feed.intrinsics())];
+        let recorder =
+            Recorder::create(&path, &topics, RecorderOptions::default()).map_err(failed(&camera.name))?;
+        tracks.push(Track { camera, path, recorder });
     }
     let until = seconds.map(|s| Instant::now() + Duration::from_secs_f64(s));
     loop {
         let over = stop.load(Ordering::Acquire) || until.is_some_and(|until| Instant::now() >= until);
         let mut living = 0;
         for track in &mut tracks {
-            let ended = matches!(track.feed.state(), FeedState::Ended | FeedState::Failed);
-            let frame = track.frames.read().value;
-            if frame.sequence != track.last && frame.sequence != 0 {
-                track.last = frame.sequence;
-                track.recorder.write(0, frame).map_err(|source| {
-                    LabError::Cell(CellError::Camera { name: track.name.clone(), source })
-                })?;
-            }
+            // Asked first: a frame that came before the end is still taken.
+            let ended = track.camera.has_ended();
+            let written = track.camera.next().map_or(Ok(()), |frame| track.recorder.write(0, frame));
+            written.map_err(failed(&track.camera.name))?;
             living += usize::from(!ended);
         }
         if over || living == 0 {
@@ -84,13 +74,10 @@ pub fn record(
     tracks
         .into_iter()
         .map(|mut track| {
-            track.feed.stop();
+            track.camera.feed.stop();
             let frames = track.recorder.frames();
-            track
-                .recorder
-                .finish()
-                .map_err(|source| LabError::Cell(CellError::Camera { name: track.name.clone(), source }))?;
-            Ok(Recorded { camera: track.name, path: track.path, frames })
+            track.recorder.finish().map_err(failed(&track.camera.name))?;
+            Ok(Recorded { camera: track.camera.name, path: track.path, frames })
         })
         .collect()
 }

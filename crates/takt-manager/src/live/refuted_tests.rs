@@ -18,11 +18,7 @@ fn beating(
     let mut push = |at_ns: u64, cpu_ns: u64, kind: Kind| {
         events.push(Event { at_ns, cpu_ns: Some(cpu_ns), pid, tid, kind });
     };
-    push(from_ns, 0, Kind::ThreadName { name: "driver".into() });
-    push(from_ns, 0, Kind::NodeInit { node: 1, name: "driver".into(), namespace: "/".into() });
-    push(from_ns, 0, Kind::TimerInit { timer: 2, period_ns: 50_000_000 });
-    push(from_ns, 0, Kind::TimerCallback { timer: 2, callback: 3 });
-    push(from_ns, 0, Kind::TimerNode { timer: 2, node: 1 });
+    driver(from_ns, &mut push);
     for step in 1..800 {
         let at_ns = from_ns + step * 50 * MS;
         let (runs_ns, ends_ns) = took(step);

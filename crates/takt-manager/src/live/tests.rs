@@ -42,6 +42,15 @@ impl Source for Script {
     }
 }
 
+/// The driver introduces itself: one node with a timer every 50 ms.
+pub(super) fn driver(from_ns: u64, push: &mut dyn FnMut(u64, u64, Kind)) {
+    push(from_ns, 0, Kind::ThreadName { name: "driver".into() });
+    push(from_ns, 0, Kind::NodeInit { node: 1, name: "driver".into(), namespace: "/".into() });
+    push(from_ns, 0, Kind::TimerInit { timer: 2, period_ns: 50_000_000 });
+    push(from_ns, 0, Kind::TimerCallback { timer: 2, callback: 3 });
+    push(from_ns, 0, Kind::TimerNode { timer: 2, node: 1 });
+}
+
 /// One node with a timer every 50 ms, whose callback takes 2 ms, in process 10.
 fn script(from_ns: u64, seconds: u64) -> Script {
     let (pid, tid) = (10, 10);
@@ -50,11 +59,7 @@ fn script(from_ns: u64, seconds: u64) -> Script {
     let mut push = |at_ns: u64, cpu_ns: u64, kind: Kind| {
         events.push(Event { at_ns, cpu_ns: Some(cpu_ns), pid, tid, kind });
     };
-    push(from_ns, 0, Kind::ThreadName { name: "driver".into() });
-    push(from_ns, 0, Kind::NodeInit { node: 1, name: "driver".into(), namespace: "/".into() });
-    push(from_ns, 0, Kind::TimerInit { timer: 2, period_ns: 50_000_000 });
-    push(from_ns, 0, Kind::TimerCallback { timer: 2, callback: 3 });
-    push(from_ns, 0, Kind::TimerNode { timer: 2, node: 1 });
+    driver(from_ns, &mut push);
     for step in 1..seconds * 20 {
         let at_ns = from_ns + step * 50 * MS;
         push(at_ns - 1000, cpu_ns, Kind::ExecutorWait { timeout_ns: -1 });
