@@ -17,7 +17,8 @@ use std::collections::VecDeque;
 
 use takt_model::{
     ArrivalCurve, Callback, CallbackGroup, CallbackId, CallbackKind, CostCurve, Executor, ExecutorId,
-    ExecutorKind, Model, Node, NodeId, Output, Outside, Thread, ThreadId, ThreadRole, Topic, TopicId,
+    ExecutorKind, Model, Node, NodeId, Output, Outside, Shortest, Thread, ThreadId, ThreadRole, Topic,
+    TopicId,
 };
 
 pub use engine::{Observed, Traceable, Traced, simulate, simulate_on, traced};
@@ -50,6 +51,8 @@ pub struct System {
     pub eager_timers: bool,
     /// Messages may be sent when a callback begins, not only when it ends.
     pub early_messages: bool,
+    /// No activation is cheaper than its cost says; otherwise one is now and then.
+    pub steady: bool,
     /// One message in so many is lost; 0: none.
     pub lost_one_in: u64,
 }
@@ -258,6 +261,20 @@ impl System {
                 most_suspensions: callback.suspends_ns.iter().map(|s| s.len() as u64).max().unwrap_or(0),
                 probable_cost: Vec::new(),
             });
+            let callback_id = CallbackId(number);
+            let least = |list: &[u64]| list.iter().copied().min().unwrap_or(0);
+            let suspended =
+                callback.suspends_ns.iter().map(|list| list.iter().sum::<u64>()).min().unwrap_or(0);
+            let ns = if self.steady { least(&callback.costs_ns) + suspended } else { 0 };
+            model.shortest.push(Shortest { callback: callback_id, towards: None, ns });
+            for topic in &callback.publishes {
+                let sent_ns = if self.early_messages { 0 } else { ns };
+                model.shortest.push(Shortest {
+                    callback: callback_id,
+                    towards: Some(TopicId(*topic)),
+                    ns: sent_ns,
+                });
+            }
         }
         model
     }

@@ -62,6 +62,20 @@ pub struct Model {
     /// What is Python's.
     #[serde(default)]
     pub python: Python,
+    /// The shortest times that callbacks took.
+    #[serde(default)]
+    pub shortest: Vec<Shortest>,
+}
+
+/// The shortest time from the start of a callback's activation to its end, or to a message of its.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Shortest {
+    /// The callback.
+    pub callback: CallbackId,
+    /// To the first message on this topic; `None`: to the end.
+    pub towards: Option<TopicId>,
+    /// The time, suspended or preempted included.
+    pub ns: u64,
 }
 
 /// Nodes of Python (`rclpy`): no event tells of their callbacks, so that chains end where they subscribe. What they publish is seen, as of any

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::groups::{self, Groups, Type};
 use super::names::{names, only_client, topic_name};
 use super::state::{CallbackState, Origin};
-use super::{Extractor, cycle, filter, outside};
+use super::{Extractor, cycle, filter, outside, shortest};
 use crate::{
     ArrivalCurve, Callback, CallbackId, CallbackKind, CostCurve, Executor, ExecutorId, ExecutorKind, Model,
     Node, NodeId, Output, Outside, Thread, ThreadId, ThreadRole, Topic, TopicId, Unanalysable,
@@ -75,6 +75,7 @@ impl Builder<'_> {
         self.model.unanalysable.extend(untold);
         outside::mark(ex, &ids, &topics, &mut self.model);
         filter::find(ex, &ids, &topics, &mut self.model);
+        shortest::tell(ex, &ids, &topics, &mut self.model);
         cycle::cut(&mut self.model);
         self.model
     }
