@@ -19,11 +19,13 @@ use crate::workload::{Reading, Workload};
 mod grounds;
 mod jitter;
 mod present;
+mod widened;
 mod write;
 
 pub use grounds::{ChainGrounds, Grounds};
 
 use present::{carried, within};
+use widened::Widened;
 use write::{best_effort, not_analysable, not_found, reservations};
 
 /// A plan is repeated at most so often before everything is looked at again, so that degraded chains come back.
@@ -36,6 +38,9 @@ const LIMIT_GOALS: u64 = 2;
 /// Other periods are tried only if the declared one took no more executor analyses than this: a tenth of a second.
 const SMALL: u64 = 2000;
 
+/// What was seen and not explained widens bounds for so long: ten minutes, as the model keeps extremes.
+const HORIZON_NS: u64 = 600_000_000_000;
+
 /// Makes plans.
 #[derive(Debug)]
 pub struct Manager {
@@ -46,12 +51,14 @@ pub struct Manager {
     work: Work,
     /// Reservations on one core at most.
     most_on_core: usize,
-    /// Latency of each chain above what the analysis bounds, seen and not explained by any curve: added to its bounds.
-    unexplained_ns: Vec<u64>,
     /// Best case of each chain with a jitter goal, as of the last plan.
     best_ns: Vec<Option<u64>>,
     /// The shortest latency of each chain that was below its best case.
     shortest_ns: Vec<Option<u64>>,
+    /// What was seen and no curve explains.
+    widened: Widened,
+    /// How long that counts.
+    horizon_ns: u64,
 }
 
 #[derive(Debug)]
@@ -98,11 +105,11 @@ impl Manager {
     /// With nothing reserved yet.
     #[must_use]
     pub fn new(goals: Goals, platform: Platform) -> Self {
-        let unexplained_ns = vec![0; goals.chains.len()];
-        let most_on_core = usize::MAX;
+        let widened = Widened::new(goals.chains.len());
+        let (most_on_core, work) = (usize::MAX, Work::default());
         let (best_ns, shortest_ns) = (vec![None; goals.chains.len()], vec![None; goals.chains.len()]);
-        let work = Work::default();
-        Self { goals, platform, present: None, work, most_on_core, unexplained_ns, best_ns, shortest_ns }
+        let horizon_ns = HORIZON_NS;
+        Self { goals, platform, present: None, work, most_on_core, widened, horizon_ns, best_ns, shortest_ns }
     }
 
     /// The goals.
@@ -128,28 +135,11 @@ impl Manager {
         self.present = None;
     }
 
-    /// A latency of this chain was so much above its bound, and no measured curve explains it. Whatever the reason is, bounds of this chain are
-    /// longer by that from now on.
-    pub fn widen(&mut self, chain: usize, excess_ns: u64) {
-        if let Some(known_ns) = self.unexplained_ns.get_mut(chain) {
-            *known_ns = known_ns.saturating_add(excess_ns);
-            if let Some(present) = &mut self.present {
-                present.repeats = REPEATS;
-            }
-        }
-    }
-
-    /// What is added to a chain's bounds because it was seen and not explained.
+    /// How long what was seen and not explained widens bounds: as long as the model keeps extremes; `None`: for good.
     #[must_use]
-    pub fn unexplained_ns(&self, chain: usize) -> u64 {
-        self.unexplained_ns.get(chain).copied().unwrap_or(0)
-    }
-
-    /// What was seen and not explained is forgotten, as extremes of curves are.
-    pub fn forget_unexplained(&mut self, chain: usize) {
-        if let Some(known_ns) = self.unexplained_ns.get_mut(chain) {
-            *known_ns = 0;
-        }
+    pub fn keeping(mut self, horizon_ns: Option<u64>) -> Self {
+        self.horizon_ns = horizon_ns.unwrap_or(u64::MAX);
+        self
     }
 
     /// What the analysis must bound a chain by, so that its goal is kept.
@@ -163,6 +153,7 @@ impl Manager {
     pub fn plan(&mut self, model: &Model) -> Plan {
         let started_ns = thread_cpu_ns();
         self.work = Work::default();
+        self.forget_what_is_old(model.taken_ns);
         let mut plan = match self.repeat(model) {
             Some(plan) => plan,
             None => self.decide(model),
@@ -248,7 +239,8 @@ impl Manager {
     }
 
     fn decide(&mut self, model: &Model) -> Plan {
-        let workload = Workload::new(model, &self.reading());
+        let mut workload = Workload::new(model, &self.reading());
+        self.widened.apply(model, &mut workload, self.present.as_ref().map(|present| &present.planned));
         let candidates: Vec<Candidate> = self
             .goals
             .chains
@@ -307,6 +299,7 @@ impl Manager {
         };
         drop(requests);
         self.work = chosen.work;
+        self.widened.planned();
         let on_path = candidates.iter().map(|c| on_path(&c.paths)).collect();
         let with_jitter = candidates.into_iter().zip(&self.best_ns);
         let jitter_paths =
