@@ -271,10 +271,7 @@ fn measured(managed: &Managed, chain: &ros2::Chain, found: &mut Vec<String>) {
 }
 
 /// What differs in every run and is known to, each with the reason. One that no longer does fails the test: then its entry goes.
-const KNOWN: &[(&str, &str)] = &[(
-    "static: no bound",
-    "the static executor of Jazzy runs subscriptions before timers, and there is no analysis of that yet",
-)];
+const KNOWN: &[(&str, &str)] = &[];
 
 /// What differs in some runs, each with the reason; printed, not asserted.
 const SOMETIMES: &[(&str, &str)] = &[
@@ -289,7 +286,6 @@ const SOMETIMES: &[(&str, &str)] = &[
         "/encoder timer 30ms: period ",
         "an events executor's timer that runs late for long is not told from a longer period",
     ),
-    ("python: ", "its node is told as Python's only once its own activations have settled"),
 ];
 
 /// Whether a difference fails the test. All do where `TAKT_TRUTH_STRICT=1` asks for it. Otherwise structure does, and the completions and latencies
