@@ -33,7 +33,7 @@ pub(super) fn overrun_words(overrun: &Overrun) -> String {
 impl<S: Source, K: Kernel> Live<S, K> {
     /// What was seen since the last call: refuted chains lose the word at once, and the next plan is made at once.
     pub(super) fn follow(&mut self, now_ns: u64) {
-        let mut findings = Findings::default();
+        let mut findings: Findings = std::mem::take(&mut self.found);
         let lost = self.extractor.counters().lost_events;
         if lost > self.lost {
             self.ledger.lost(now_ns, lost - self.lost);
@@ -51,7 +51,10 @@ impl<S: Source, K: Kernel> Live<S, K> {
             self.options.log.record(now_ns, &Record::Chain { chain, state: *state, why });
         }
         for (chain, excess_ns) in &findings.unexplained {
-            self.manager.widen(*chain, *excess_ns);
+            self.manager.widen(*chain, *excess_ns, now_ns);
+        }
+        for (chain, completions, worst_ns) in &findings.measured {
+            self.manager.measured(*chain, *completions, *worst_ns, now_ns);
         }
         if findings.replan
             && let Some((planned_ns, took_ns)) = self.planned

@@ -101,6 +101,8 @@ pub(super) struct Findings {
     pub replan: bool,
     /// Latencies that no broken assumption explains, by chain: this much above the bound.
     pub unexplained: Vec<(usize, u64)>,
+    /// Instances that ended since the last look, and the longest of their latencies, by chain.
+    pub measured: Vec<(usize, u64, u64)>,
 }
 
 impl Ledger {
@@ -144,8 +146,10 @@ impl Ledger {
             let was = chain.planned.replace(planned.state.clone());
             chain.bound_ns = planned.bound_ns;
             let difference = differences.iter().find(|(tid, _)| *tid == 0 || of_chain.threads.contains(tid));
+            let differed = chain.difference.is_some();
             chain.difference = difference.map(|(_, words)| words.clone());
-            let fresh = was != Some(ChainState::Guaranteed);
+            let repaired = differed && chain.difference.is_none();
+            let fresh = was != Some(ChainState::Guaranteed) || repaired;
             if fresh || moved.iter().any(|tid| of_chain.threads.contains(tid)) {
                 chain.begin(now_ns);
             }
@@ -174,14 +178,33 @@ impl Ledger {
         }
     }
 
-    /// A reservation was found exhausted for as long as a goal that it serves.
-    pub fn overrun(&mut self, now_ns: u64, tid: u32, words: &str) {
+    /// A reservation was found exhausted for as long as a goal that it serves: the next plan gives it more.
+    pub fn overrun(&mut self, now_ns: u64, tid: u32, words: &str, findings: &mut Findings) {
         for chain in self.chains.iter_mut().filter(|chain| chain.grounds.threads.contains(&tid)) {
-            if chain.stands() && chain.overrun.is_none() {
+            if !chain.stands() {
+                continue;
+            }
+            findings.replan = true;
+            // As after any broken assumption, the next plan has to hold for a while first, and without another overrun.
+            chain.broken_ns = chain.broken_ns.max(Some(now_ns));
+            if chain.overrun.is_none() {
                 chain.refute(now_ns, words.to_owned());
                 chain.overrun = Some(words.to_owned());
-                // As after any broken assumption, the next plan has to hold for a while first.
-                chain.broken_ns = chain.broken_ns.max(Some(now_ns));
+            }
+        }
+    }
+
+    /// A reservation was read back and is not what it was made. The next plan makes it so again.
+    pub fn differs(&mut self, now_ns: u64, tid: u32, words: &str, findings: &mut Findings) {
+        for chain in self.chains.iter_mut().filter(|chain| chain.grounds.threads.contains(&tid)) {
+            if !chain.stands() {
+                continue;
+            }
+            findings.replan = true;
+            chain.broken_ns = chain.broken_ns.max(Some(now_ns));
+            if chain.difference.is_none() {
+                chain.refute(now_ns, format!("not as asked: {words}"));
+                chain.difference = Some(words.to_owned());
             }
         }
     }
@@ -225,6 +248,7 @@ impl Ledger {
         let Some(chain) = self.chains.get_mut(index) else { return };
         let (mut now, mut began, mut last_end_ns, mut longest_gap_ns) = (Tally::default(), 0, None, 0);
         let mut exceeded: Option<Exceeded> = None;
+        let mut recent_worst_ns = None;
         for stats in paths {
             now.completions += stats.completions;
             now.late += stats.violations;
@@ -232,7 +256,9 @@ impl Ledger {
             began += stats.began;
             last_end_ns = last_end_ns.max(stats.last_ended_ns);
             longest_gap_ns = longest_gap_ns.max(stats.longest_gap_ns);
-            chain.worst_ns = chain.worst_ns.max(stats.take_recent());
+            let recent_ns = stats.take_recent();
+            recent_worst_ns = recent_worst_ns.max(recent_ns);
+            chain.worst_ns = chain.worst_ns.max(recent_ns);
             chain.ended_in_force |= stats.last_began_ns.is_some_and(|ns| ns >= chain.in_force_ns);
             if let Some(fresh) = stats.take_exceeded() {
                 exceeded = Some(match exceeded {
@@ -240,6 +266,10 @@ impl Ledger {
                     _ => fresh,
                 });
             }
+        }
+        if let Some(worst_ns) = recent_worst_ns {
+            let fresh = now.completions.saturating_sub(chain.seen.completions);
+            findings.measured.push((index, fresh, worst_ns));
         }
         chain.count(now_ns, now, began, observes);
         if let Some(exceeded) = exceeded {
@@ -360,7 +390,7 @@ impl Chain {
             }
         }
         // A broken assumption explains it, and the backlog of before a plan does so for its first instances.
-        let explained = !self.broken.is_empty();
+        let explained = !self.broken.is_empty() || self.overrun.is_some() || self.difference.is_some();
         let settling = !said && instance.began_ns < self.in_force_ns.saturating_add(bound_ns);
         if settling && !explained && self.settles < SETTLES {
             let settles = self.settles + 1;
@@ -446,7 +476,7 @@ impl Chain {
             && now_ns.saturating_sub(at_ns) < forgive_ns
         {
             let why = format!(
-                "the model was widened by what was seen {:.1} s ago: it must hold for {:.1} s first",
+                "an assumption was last seen broken {:.1} s ago; what is assumed since then must hold for {:.1} s first",
                 now_ns.saturating_sub(at_ns) as f64 / 1e9,
                 forgive_ns as f64 / 1e9
             );

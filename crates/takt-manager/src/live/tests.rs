@@ -249,6 +249,8 @@ fn a_process_that_dies_is_given_up_and_the_end_is_in_order() {
     assert!(setup.live.finish().unwrap().restored.unwrap().is_complete());
 }
 
+#[path = "held_tests.rs"]
+mod held;
 #[path = "refuted_tests.rs"]
 mod refuted;
 

@@ -18,11 +18,13 @@ use crate::workload::{Reading, Workload};
 
 mod grounds;
 mod present;
+mod widened;
 mod write;
 
 pub use grounds::{ChainGrounds, Grounds};
 
 use present::{carried, within};
+use widened::Widened;
 use write::{best_effort, not_analysable, not_found, reservations};
 
 /// A plan is repeated at most so often before everything is looked at again, so that degraded chains come back.
@@ -35,6 +37,9 @@ const LIMIT_GOALS: u64 = 2;
 /// Other periods are tried only if the declared one took no more executor analyses than this: a tenth of a second.
 const SMALL: u64 = 2000;
 
+/// What was seen and not explained widens bounds for so long: ten minutes, as the model keeps extremes.
+const HORIZON_NS: u64 = 600_000_000_000;
+
 /// Makes plans.
 #[derive(Debug)]
 pub struct Manager {
@@ -45,8 +50,10 @@ pub struct Manager {
     work: Work,
     /// Reservations on one core at most.
     most_on_core: usize,
-    /// Latency of each chain above what the analysis bounds, seen and not explained by any curve: added to its bounds.
-    unexplained_ns: Vec<u64>,
+    /// What was seen and no curve explains.
+    widened: Widened,
+    /// How long that counts.
+    horizon_ns: u64,
 }
 
 #[derive(Debug)]
@@ -91,9 +98,9 @@ impl Manager {
     /// With nothing reserved yet.
     #[must_use]
     pub fn new(goals: Goals, platform: Platform) -> Self {
-        let unexplained_ns = vec![0; goals.chains.len()];
-        let most_on_core = usize::MAX;
-        Self { goals, platform, present: None, work: Work::default(), most_on_core, unexplained_ns }
+        let widened = Widened::new(goals.chains.len());
+        let (most_on_core, work) = (usize::MAX, Work::default());
+        Self { goals, platform, present: None, work, most_on_core, widened, horizon_ns: HORIZON_NS }
     }
 
     /// The goals.
@@ -119,28 +126,11 @@ impl Manager {
         self.present = None;
     }
 
-    /// A latency of this chain was so much above its bound, and no measured curve explains it. Whatever the reason is, bounds of this chain are
-    /// longer by that from now on.
-    pub fn widen(&mut self, chain: usize, excess_ns: u64) {
-        if let Some(known_ns) = self.unexplained_ns.get_mut(chain) {
-            *known_ns = known_ns.saturating_add(excess_ns);
-            if let Some(present) = &mut self.present {
-                present.repeats = REPEATS;
-            }
-        }
-    }
-
-    /// What is added to a chain's bounds because it was seen and not explained.
+    /// How long what was seen and not explained widens bounds: as long as the model keeps extremes; `None`: for good.
     #[must_use]
-    pub fn unexplained_ns(&self, chain: usize) -> u64 {
-        self.unexplained_ns.get(chain).copied().unwrap_or(0)
-    }
-
-    /// What was seen and not explained is forgotten, as extremes of curves are.
-    pub fn forget_unexplained(&mut self, chain: usize) {
-        if let Some(known_ns) = self.unexplained_ns.get_mut(chain) {
-            *known_ns = 0;
-        }
+    pub fn keeping(mut self, horizon_ns: Option<u64>) -> Self {
+        self.horizon_ns = horizon_ns.unwrap_or(u64::MAX);
+        self
     }
 
     /// What the analysis must bound a chain by, so that its goal is kept.
@@ -152,6 +142,7 @@ impl Manager {
     pub fn plan(&mut self, model: &Model) -> Plan {
         let started_ns = thread_cpu_ns();
         self.work = Work::default();
+        self.forget_what_is_old(model.taken_ns);
         let mut plan = match self.repeat(model) {
             Some(plan) => plan,
             None => self.decide(model),
@@ -235,7 +226,8 @@ impl Manager {
     }
 
     fn decide(&mut self, model: &Model) -> Plan {
-        let workload = Workload::new(model, &self.reading());
+        let mut workload = Workload::new(model, &self.reading());
+        self.widened.apply(model, &mut workload, self.present.as_ref().map(|present| &present.planned));
         let candidates: Vec<Candidate> = self
             .goals
             .chains
@@ -293,6 +285,7 @@ impl Manager {
         };
         drop(requests);
         self.work = chosen.work;
+        self.widened.planned();
         let on_path = candidates.iter().map(|c| on_path(&c.paths)).collect();
         self.present = Some(Present { plan: plan.clone(), planned: workload, on_path, repeats: 0, shrinks });
         plan
