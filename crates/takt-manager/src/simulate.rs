@@ -64,7 +64,10 @@ pub enum Kind {
     #[default]
     WaitSet,
     /// Single-threaded, timers last.
-    Static,
+    Static {
+        /// All that is ready at a wait is run before the next one (until Iron), otherwise one callback of it (Jazzy).
+        rounds: bool,
+    },
     /// In the order of activation.
     Events,
     /// So many threads.
@@ -219,7 +222,8 @@ impl System {
             model.executors.push(Executor {
                 kind: match executor.kind {
                     _ if executor.source => ExecutorKind::Source,
-                    Kind::WaitSet | Kind::Static => ExecutorKind::SingleThreaded,
+                    Kind::WaitSet => ExecutorKind::SingleThreaded,
+                    Kind::Static { .. } => ExecutorKind::Static,
                     Kind::Events => ExecutorKind::Events,
                     Kind::Threads(_) => ExecutorKind::MultiThreaded,
                 },

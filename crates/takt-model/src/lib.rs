@@ -19,8 +19,8 @@ pub use extract::{Counters, Extractor, Options, OptionsError};
 pub use guard::{Assumed, Breach, Broken, Excess};
 pub use model::{
     Callback, CallbackGroup, CallbackId, CallbackKind, Executor, ExecutorId, ExecutorKind, Latency, Model,
-    Node, NodeId, Output, Outside, ProbableCost, Python, Shortest, Thread, ThreadId, ThreadRole, Topic,
-    TopicId, Unanalysable,
+    Node, NodeId, Output, Outside, ProbableCost, Python, Shortest, Subscribed, Thread, ThreadId, ThreadRole,
+    Topic, TopicId, Unanalysable,
 };
 pub use order::Reorder;
 pub use probable::ProbableRecorder;

@@ -73,7 +73,7 @@ pub(super) fn not_found(error: &ChainError) -> ChainState {
         _ => Vec::new(),
     };
     match error {
-        ChainError::Many { .. } | ChainError::Python { .. } => {
+        ChainError::Many { .. } | ChainError::Python { .. } | ChainError::ThroughPython { .. } => {
             ChainState::NotAnalysable { why: error.to_string() }
         }
         _ => ChainState::NotFound { why: error.to_string(), near_misses },
