@@ -7,10 +7,8 @@ mod common;
 use common::{EXACT, paths};
 use takt_manager::analysis::{Analysis, Enforcement, best_case};
 use takt_manager::plan::{ChainState, Plan, Platform};
-use takt_manager::simulate::{
-    Features, Kind, Machine, Random, Supply, System, Trigger, random_with, simulate_on,
-};
-use takt_manager::workload::{Order, Workload};
+use takt_manager::simulate::{Features, Machine, Random, Supply, System, Trigger, random_with, simulate_on};
+use takt_manager::workload::Workload;
 use takt_manager::{Goals, Manager};
 use takt_model::{CallbackId, Model};
 
@@ -50,12 +48,7 @@ fn check(seed: u64, model_of: impl Fn(&System) -> Model) -> Result<Checked, Stri
         slot += system.threads_of(executor);
     }
     let model = model_of(&system);
-    let mut workload = Workload::new(&model, &EXACT);
-    for (executor, server) in system.executors.iter().zip(&mut workload.executors) {
-        if executor.kind == Kind::Static {
-            server.order = Order::WaitSet { timers_first: false };
-        }
-    }
+    let workload = Workload::new(&model, &EXACT);
     let enforcement = Enforcement { granularity_ns: 0, neighbours: 3 };
     let mut analysis = Analysis::new(&workload, period_ns, 2 * SECOND_NS, 0).enforced(enforcement);
     let all: Vec<usize> = (0..system.executors.len()).collect();
