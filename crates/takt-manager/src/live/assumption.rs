@@ -106,7 +106,7 @@ pub enum Assumption {
 
 impl Assumption {
     /// All of them, in the order in which they are told.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::Bounded,
         Self::Running,
         Self::Started,
