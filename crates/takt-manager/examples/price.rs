@@ -136,6 +136,11 @@ fn plans(path: &Path, goals: &Path) -> Result<(), Failure> {
             let mut manager = Manager::new(goals.clone(), Platform::new(vec![0, 1], 0, 0.85));
             let plan = manager.plan(&model);
             eprintln!("{:9.3} ms, {:?}", plan.analysis_ns as f64 / 1e6, manager.work());
+            if std::env::var_os("WORDS").is_some() {
+                for d in &plan.decisions {
+                    eprintln!("   {:?} {}", d.chain, d.words);
+                }
+            }
             println!("period {}", plan.period_ns);
             for it in &plan.reservations {
                 println!("  {} {} on {}", it.name, it.budget_ns, it.core);

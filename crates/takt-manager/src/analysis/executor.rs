@@ -8,6 +8,10 @@
 //! **Events executors** run what was activated in the order of activation, so a callback waits for what arrived before it and at the same moment,
 //! and for nothing that came later: in a busy window that begins at 0, an activation at `A` is done by `F(A)`, the time for all
 //! that arrives in `[0, A]`.
+//!
+//! **Static executors** of Jazzy run one callback for each wait, subscriptions first, in an order of hash tables: a timer can wait for any number of
+//! messages, and RTSS'21, which counts rounds of the wait set, does not hold. ECRTS'19, Lemmas 4 and 5 do: they count for a
+//! callback all that arrives before it starts, whatever the order, and need no more than that the executor does not idle or preempt.
 
 use std::rc::Rc;
 
@@ -96,7 +100,7 @@ impl<'a> Served<'a> {
         let Some(window) = self.window(on) else { return vec![None; executor.callbacks.len()] };
         let first_in_first_out = match executor.order {
             Order::Fifo | Order::Alone => Some(self.first_in_first_out(on, window)),
-            Order::WaitSet { .. } | Order::Threads { .. } => None,
+            Order::WaitSet { .. } | Order::Any | Order::Threads { .. } => None,
         };
         let last = self.last_offset(on);
         callbacks
@@ -109,7 +113,9 @@ impl<'a> Served<'a> {
                     Some(bound) => bound.map(|b| self.with_own(on, own, b)),
                     None => {
                         let first = self.polled(on, own, window)?;
-                        Some(last.map_or(first, |last| self.refine(on, own, first, last)))
+                        // RTSS'21 counts rounds of the wait set, which this order has not.
+                        let refined = last.filter(|_| executor.order != Order::Any);
+                        Some(refined.map_or(first, |last| self.refine(on, own, first, last)))
                     }
                 }
             })
@@ -146,7 +152,7 @@ impl<'a> Served<'a> {
         bound
     }
 
-    /// ECRTS'19, Lemmas 4 and 5.
+    /// ECRTS'19, Lemmas 4 and 5: of an executor that is never idle while something is ready, in whatever order.
     fn polled(&self, on: Supply, own: usize, window: u64) -> Option<Bound> {
         let own_load = |count| self.marginal(own, count);
         self.polled_members(on, own, window, own_load)
