@@ -86,7 +86,9 @@ pub enum Assumption {
     Costs,
     /// No arrivals were denser than their curve.
     Arrivals,
-    /// No callback suspended itself for longer than was known.
+    /// No activation sent more messages than was known, and nobody sent any who was not known to.
+    Outputs,
+    /// No callback suspended itself or yielded for longer or more often than was known.
     Suspensions,
     /// No callback ran in the chain's executors that the plan did not know.
     Graph,
@@ -114,6 +116,7 @@ impl Assumption {
         Self::Budgets,
         Self::Costs,
         Self::Arrivals,
+        Self::Outputs,
         Self::Suspensions,
         Self::Graph,
         Self::Complete,
@@ -135,7 +138,10 @@ impl Assumption {
             Self::Budgets => "no reservation is exhausted for as long as a goal that it serves",
             Self::Costs => "no execution time is above its curve",
             Self::Arrivals => "no arrivals are denser than their curve",
-            Self::Suspensions => "no callback suspends itself for longer than is known",
+            Self::Outputs => "no activation sends more messages than is known",
+            Self::Suspensions => {
+                "no callback suspends itself or yields for longer or more often than is known"
+            }
             Self::Graph => "no callback runs in the chain's executors that the plan does not know",
             Self::Complete => "no events are lost",
             Self::Observed => "all publishers on the chain's way are observed",
