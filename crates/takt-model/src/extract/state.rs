@@ -351,6 +351,8 @@ pub(crate) struct CallbackState {
     /// How often another thread than the last one ran it.
     pub switches: u64,
     pub nested: u64,
+    /// Answers of a service that were sent by something else than its callback.
+    pub deferred: u64,
     /// Its activations have no events of their own.
     pub eventless: bool,
     /// Messages that wait in its message filter.
