@@ -15,7 +15,7 @@ use crate::{
 const TIMER_ENTRIES: u64 = 8;
 /// Activations on a thread before the lack of an executor's events means anything.
 const ENOUGH: u64 = 10;
-/// Publications from a thread's own code around its executor, before that is taken for its way of working rather than start-up.
+/// Times that the own code around a thread's executor published, before that is taken for its way of working rather than start-up.
 const OWN_LOOP: u64 = 3;
 
 /// Builds the model.
