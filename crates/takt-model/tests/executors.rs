@@ -66,7 +66,8 @@ fn a_chain_goes_through_a_service() {
 #[test]
 fn answers_of_another_thread_have_no_bound() {
     let mut events = events("service.jsonl");
-    let answers = |event: &&mut Event| matches!(event.kind, Kind::Service { step: ServiceStep::SendResponse, .. });
+    let answers =
+        |event: &&mut Event| matches!(event.kind, Kind::Service { step: ServiceStep::SendResponse, .. });
     for event in events.iter_mut().filter(answers) {
         event.tid += 100_000;
     }
