@@ -213,6 +213,16 @@ pub struct Callback {
     /// How often one activation suspended itself at most.
     #[serde(default)]
     pub most_suspensions: u64,
+    /// Entry `i`: how often `i + 1` activations in a row suspended themselves, at most. Empty: `most_suspensions` each.
+    #[serde(default)]
+    pub suspensions: Vec<u64>,
+    /// Entry `i`: how often `i + 1` activations in a row called `sched_yield`, at most, which under `SCHED_DEADLINE` gives the rest of a budget away.
+    /// Empty: none did.
+    #[serde(default)]
+    pub yields: Vec<u64>,
+    /// How often it suspends itself or yields cannot be known: its source does not tell.
+    #[serde(default)]
+    pub suspension_unseen: bool,
     /// Probabilistic execution-time curves, by rising exceedance probability; empty where none was asked for (section VII.A.b).
     pub probable_cost: Vec<ProbableCost>,
 }

@@ -129,13 +129,17 @@ impl Extractor {
                 state.unpaid.push((index, at_ns.saturating_sub(from_ns), known));
             }
             // No CPU clock at all. Between two selections the executor does not wait.
-            _ => callback.cost.record(at_ns, at_ns.saturating_sub(from_ns), false),
+            _ => {
+                callback.cost.record(at_ns, at_ns.saturating_sub(from_ns), false);
+                callback.suspensions.wall_time(at_ns);
+            }
         }
         callback.activations += 1;
         ran_on(callback, thread);
         callback.arrivals.record(from_ns, starting);
         for topic in outside {
-            add_edge(callback, topic, at_ns, fresh.clone(), (horizon_ns, starting));
+            let planned = add_edge(callback, topic, at_ns, fresh.clone(), (horizon_ns, starting));
+            self.guarded.sends(topic, planned);
         }
     }
 

@@ -58,7 +58,9 @@ impl Extractor {
                         self.tables.topics[topic].arrivals.record(at_ns, self.starting);
                         let (fresh, horizon_ns) = (self.arrivals(), self.options.horizon_ns);
                         let origin = (horizon_ns, self.starting);
-                        add_edge(&mut self.tables.callbacks[callback], topic, at_ns, fresh, origin);
+                        let planned =
+                            add_edge(&mut self.tables.callbacks[callback], topic, at_ns, fresh, origin);
+                        self.guarded.sends(topic, planned);
                         let message = self.messages.publish(topic, at_ns, &tags);
                         if self.starting {
                             self.messages.set_starting(message);

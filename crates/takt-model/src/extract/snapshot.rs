@@ -255,7 +255,7 @@ impl Builder<'_> {
                 arrivals: edge.arrivals.curve(self.now_ns),
             });
         }
-        let (suspension, most_suspensions) = callback.suspensions.curve(self.now_ns, ex.keep());
+        let suspended = callback.suspensions.known(self.now_ns, ex.keep());
         let topic_id = |topic: usize| topics.get(&tables.topic(topic)).copied();
         let mut node = tables.node_of_callback(callback);
         let kind = match &callback.origin {
@@ -334,8 +334,11 @@ impl Builder<'_> {
             outputs,
             arrivals,
             cost: callback.cost.curve(),
-            suspension,
-            most_suspensions,
+            suspension: suspended.curve,
+            most_suspensions: suspended.most,
+            suspensions: suspended.times,
+            yields: suspended.yields,
+            suspension_unseen: suspended.blind,
             probable_cost,
         });
     }
@@ -366,6 +369,7 @@ impl Builder<'_> {
             let untraced = matches!(self.extractor.tables.callbacks[slot].origin, Origin::Untraced { .. });
             if several && untraced && callback.most_suspensions > 0 {
                 (callback.suspension, callback.most_suspensions) = (CostCurve::default(), 0);
+                callback.suspensions.clear();
                 untold.push(Unanalysable {
                     callbacks: vec![id],
                     towards: None,

@@ -11,6 +11,7 @@ use super::outside::OutsideState;
 use super::startup::Arrivals;
 use super::suspend::{OffCpu, Suspensions};
 use super::timer::TimerGrid;
+use crate::guard::CountLimit;
 use crate::{ArrivalRecorder, CostRecorder, GreatestRecorder, Latency, ProbableRecorder};
 
 /// An object of one process.
@@ -322,6 +323,8 @@ pub(crate) struct Edge {
     pub arrivals: Arrivals,
     /// The same over activations instead of time: how many messages so many activations in a row send. Not of start-up.
     pub counts: ArrivalRecorder,
+    /// What a plan assumed of that.
+    pub limit: Option<Box<CountLimit>>,
 }
 
 impl Edge {
