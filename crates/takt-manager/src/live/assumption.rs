@@ -96,6 +96,8 @@ pub enum Assumption {
     Complete,
     /// All publishers on the chain's way are observed, or their time stamps can be believed.
     Observed,
+    /// Messages from other machines are here within the network's declared bound.
+    Network,
     /// Instances that begin are seen to end.
     Measured,
     /// No measured latency was below the best case that the bound on its jitter rests on.
@@ -106,7 +108,7 @@ pub enum Assumption {
 
 impl Assumption {
     /// All of them, in the order in which they are told.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::Bounded,
         Self::Running,
         Self::Started,
@@ -119,6 +121,7 @@ impl Assumption {
         Self::Graph,
         Self::Complete,
         Self::Observed,
+        Self::Network,
         Self::Measured,
         Self::Shortest,
         Self::Latency,
@@ -142,6 +145,7 @@ impl Assumption {
             Self::Graph => "no callback runs in the chain's executors that the plan does not know",
             Self::Complete => "no events are lost",
             Self::Observed => "all publishers on the chain's way are observed",
+            Self::Network => "messages from other machines come within the network's declared bound",
             Self::Measured => "instances that begin are seen to end",
             Self::Shortest => "no measured latency is below the best case",
             Self::Latency => "no measured latency is above the bound",

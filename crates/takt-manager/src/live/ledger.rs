@@ -89,6 +89,8 @@ pub(super) struct Chain {
     /// Assumptions that were seen broken, in words, the oldest first; and how many.
     pub refutations: Vec<(u64, String)>,
     pub refuted_times: u64,
+    /// Why the way from another machine keeps it from being guaranteed.
+    pub network: Option<String>,
     /// Against its jitter goal.
     pub jitter: Jitter,
     /// Completions are quiet for.
@@ -491,6 +493,7 @@ impl Chain {
                     State::Learning
                 }
                 Assumption::Started => State::Learning,
+                Assumption::Network => State::NotAnalysable,
                 Assumption::Complete | Assumption::Observed | Assumption::Measured => State::NotMeasurable,
                 _ => State::Refuted,
             };
@@ -601,6 +604,10 @@ impl Chain {
                     quiet_ns as f64 / 1e9
                 )),
                 None => (self.ended_in_force.then_some(true), String::new()),
+            },
+            Assumption::Network => match &self.network {
+                Some(words) => against(words.clone()),
+                None => (self.planned.as_ref().map(|_| true), String::new()),
             },
             Assumption::Shortest => match self.jitter.against() {
                 Some(words) => against(words),

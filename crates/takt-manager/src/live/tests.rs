@@ -289,3 +289,6 @@ fn a_source_that_ends_early_is_planned_for_once() {
     assert!(!setup.live.step(setup.from_ns + 39_000 * MS).unwrap());
     assert_eq!(setup.live.status(0).plans, 1);
 }
+
+#[path = "network_tests.rs"]
+mod network;
