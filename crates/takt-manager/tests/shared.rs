@@ -35,7 +35,7 @@ fn check(seed: u64, without: Without) -> Result<Checked, String> {
     let model = system.exact_model();
     let mut workload = Workload::new(&model, &EXACT);
     for (executor, server) in system.executors.iter().zip(&mut workload.executors) {
-        if executor.kind == Kind::Static {
+        if matches!(executor.kind, Kind::Static { .. }) {
             server.order = Order::WaitSet { timers_first: false };
         }
     }

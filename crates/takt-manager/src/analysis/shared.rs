@@ -197,14 +197,14 @@ impl Analysis<'_> {
                 let from = if outside { state.full[callback].as_ref()? } else { flows };
                 let mut known_ns = busy(from.count(back_ns));
                 first_ns = first_ns.saturating_add(known_ns);
-                let mut at_ns = back_ns;
-                while let Some(next_ns) = from.next_step(at_ns) {
+                let mut at = from.stretch(back_ns);
+                while let Some((next_ns, stretch)) = from.risen(at) {
                     if next_ns - back_ns > to_ns {
                         break;
                     }
-                    let busy_ns = busy(from.count(next_ns));
+                    let busy_ns = busy(stretch.count);
                     more.push((next_ns - back_ns, busy_ns.saturating_sub(known_ns)));
-                    (known_ns, at_ns) = (busy_ns.max(known_ns), next_ns);
+                    (known_ns, at) = (busy_ns.max(known_ns), stretch);
                     if more.len() > MOST_STEPS {
                         return None;
                     }
