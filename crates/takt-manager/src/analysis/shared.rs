@@ -26,7 +26,7 @@
 //!
 //! What is lost is isolation: a neighbour that does more than was ever measured can break a bound. So all of the cores' executors are grounds of each bound, held
 //! against every event, and the budgets limit what comes of it. Threads of multi-threaded executors look for work without end while a group is
-//! busy, so that their demand is not known: they take no part. The kernel's server for SCHED_OTHER (since 6.12) runs before reservations only after
+//! busy, so that their demand is not known, and who yields loses what is left of its budget: they take no part. The kernel's server for SCHED_OTHER (since 6.12) runs before reservations only after
 //! threads without them were starved for most of a second, which demands below nine tenths of a core do not do.
 
 use std::rc::Rc;
@@ -163,7 +163,9 @@ impl Analysis<'_> {
 
     fn shared_bounds(&mut self, state: &State, server: usize) -> Vec<Option<Bound>> {
         let callbacks = &self.workload.executors[server].callbacks;
-        let threads = matches!(self.workload.executors[server].order, Order::Threads { .. });
+        let yields = |callback: &usize| self.workload.callbacks[*callback].load(1).yields > 0;
+        let threads = matches!(self.workload.executors[server].order, Order::Threads { .. })
+            || callbacks.iter().any(yields);
         let flows: Option<Vec<Rc<Flows>>> = callbacks.iter().map(|c| state.inside[*c].clone()).collect();
         self.work.executors += 1;
         match (flows, self.supply(server, self.period_ns)) {

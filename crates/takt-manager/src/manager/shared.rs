@@ -55,12 +55,15 @@ impl Manager {
         best.filter(|attempt| attempt.kept().iter().any(|kept| *kept))
     }
 
-    /// Threads of multi-threaded executors look for work without end while a group is busy.
+    /// Threads of multi-threaded executors look for work without end while a group is busy, and who yields loses its budget.
     fn may_share(workload: &Workload, requests: &[Option<Request<'_>>], chain: usize) -> bool {
         let Some(Some(_)) = requests.get(chain) else { return false };
         Self::needed(workload, requests, &[chain]).iter().all(|server| {
             let server = &workload.executors[*server];
-            server.threads.len() == 1 && !matches!(server.order, Order::Threads { .. })
+            let yields = |callback: &usize| workload.callbacks[*callback].load(1).yields > 0;
+            server.threads.len() == 1
+                && !matches!(server.order, Order::Threads { .. })
+                && !server.callbacks.iter().any(yields)
         })
     }
 
