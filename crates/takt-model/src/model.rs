@@ -84,7 +84,10 @@ pub struct Shortest {
 pub struct Python {
     /// The nodes.
     pub nodes: Vec<NodeId>,
-    /// Threads that took messages, published or made nodes: those of its executors, as far as can be seen. Its other threads are helpers.
+    /// Threads that took messages, published or made nodes: those that spin its executors, which take in `rclpy` (`_take_subscription` is called
+    /// before the callback is handed on), and whoever publishes. Workers of a `MultiThreadedExecutor` that do neither are not among them: only their
+    /// Python frames would tell, which lie otherwise in each version of the interpreter and need the right to trace the process. They
+    /// count as helpers, and stay as they were.
     pub threads: Vec<ThreadId>,
     /// What its nodes subscribe to, but for parameter events: chains on the way to these topics end there.
     #[serde(default)]

@@ -70,7 +70,7 @@ impl Extractor {
         state.waits = true;
         state.waited_ns = Some(at_ns);
         // Not between two selections: the thread's own code published, around a call of spin_some.
-        state.own_publications += state.outside.len() as u64;
+        state.own_publications += u64::from(!state.outside.is_empty());
         state.outside.clear();
     }
 
@@ -83,7 +83,7 @@ impl Extractor {
         // Where ends are told, this was a wake-up for nothing: what it took is paid by the activation that follows.
         let nothing = !state.stack.is_empty() || state.tells_ends;
         let Some(from) = opened.filter(|_| !nothing) else {
-            self.tables.threads[thread].own_publications += outside.len() as u64;
+            self.tables.threads[thread].own_publications += u64::from(!outside.is_empty());
             return;
         };
         self.untraced(thread, at_ns, cpu_ns, from, outside);

@@ -451,6 +451,7 @@ impl Extractor {
             last_thread: None,
             switches: 0,
             nested: 0,
+            deferred: 0,
             eventless: false,
             waiting: std::collections::VecDeque::new(),
             activations: 0,

@@ -40,6 +40,14 @@ impl Extractor {
                 };
                 let (topic, node, callback) = (service.responses, service.node, service.callback);
                 let state = &mut self.tables.threads[thread];
+                let running = state.stack.last().map(|frame| frame.callback);
+                let answered =
+                    state.answering.as_ref().map(|(callback, _)| *callback).filter(|_| running.is_none());
+                let deferred = callback.filter(|_| callback != running && callback != answered);
+                if let Some(service) = deferred.and_then(|callback| self.tables.callbacks.get_mut(callback)) {
+                    service.deferred += 1;
+                }
+                let state = &mut self.tables.threads[thread];
                 // `rclcpp` ends the callback and then sends what it has filled in.
                 let answering = state
                     .answering
