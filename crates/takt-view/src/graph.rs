@@ -140,6 +140,15 @@ fn fitted(text: &str, most: usize) -> String {
     format!("…{}", escaped(&end))
 }
 
+/// As much as fits, from the beginning.
+fn beginning(text: &str, most: usize) -> String {
+    if text.chars().count() <= most {
+        return escaped(text);
+    }
+    let begun: String = text.chars().take(most - 1).collect();
+    format!("{}…", escaped(&begun))
+}
+
 fn ms(ns: Option<u64>) -> String {
     ns.map_or_else(|| "–".to_owned(), |ns| format!("{:.1}", ns as f64 / 1e6))
 }
@@ -311,7 +320,7 @@ impl Layout {
             one.height(),
             x + 8,
             y + 16,
-            fitted(&label, FIT),
+            beginning(&label, FIT),
         );
         for (row, callback) in one.callbacks.iter().enumerate() {
             let Some(callback_of) = model.callbacks.get(*callback) else { continue };
@@ -333,7 +342,7 @@ impl Layout {
                 fitted(&callback_of.name, FIT),
                 x + 12,
                 top + 27,
-                fitted(&figures, FIT + 6),
+                beginning(&figures, FIT + 6),
             );
         }
     }
