@@ -19,11 +19,13 @@
 //! - **Priorities** other than those of timers are taken as unknown: the order of registration is lost in hash tables of newer
 //!   executors.
 
+mod best;
 mod components;
 mod counted;
 mod executor;
 mod settle;
 mod supply;
+mod sweep;
 mod threads;
 
 use std::collections::HashMap;
@@ -31,6 +33,7 @@ use std::rc::Rc;
 
 use crate::curves::Flows;
 use crate::workload::Workload;
+pub use best::best_case;
 use components::{Component, components};
 use executor::Served;
 use settle::{Settled, State};

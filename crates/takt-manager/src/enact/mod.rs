@@ -15,6 +15,7 @@ use crate::plan::Platform;
 use crate::restore::{Journal, Restored, ThreadBefore};
 use crate::system::{self, Identity, Kernel};
 
+mod check;
 mod foreign;
 mod helpers;
 pub mod order;
@@ -221,13 +222,12 @@ impl<K: Kernel> Enactor<K> {
         Ok(report)
     }
 
-    /// Forgets reservations whose thread is gone, or that somebody else has ended.
+    /// Forgets reservations whose thread is gone, or that somebody else has ended or changed: they are given anew.
     fn notice_what_changed(&mut self) {
+        let differs = |tid: &u32| self.difference_of(*tid).is_some();
+        let changed: Vec<u32> = self.kept.keys().copied().filter(differs).collect();
         let kernel = &self.kernel;
-        self.kept.retain(|&tid, kept| {
-            system::is_alive(kernel, &kept.thread)
-                && kernel.attributes(tid).is_ok_and(|now| now.is_deadline())
-        });
+        self.kept.retain(|tid, kept| !changed.contains(tid) && system::is_alive(kernel, &kept.thread));
     }
 
     fn best_effort(
@@ -311,16 +311,8 @@ impl<K: Kernel> Enactor<K> {
                 report.gone += 1;
                 continue;
             }
-            let asked = self.attributes_of(tid, &one.held);
-            let bound = cpus.len() == 1 && cpus.contains(one.held.core);
-            if !has.serves(&asked) || !(bound || self.mode() == Mode::Global) {
-                report.differences.push(Difference {
-                    tid,
-                    name: one.name.clone(),
-                    asked: format!("{asked} on CPU {}", one.held.core),
-                    has: format!("{has} on {cpus}"),
-                    reservation: true,
-                });
+            if let Some(difference) = self.compare(tid, &one.name, &one.held, (&has, &cpus)) {
+                report.differences.push(difference);
             }
             if has.is_deadline() {
                 report.reserved.push(Reserved {
@@ -403,7 +395,7 @@ impl<K: Kernel> Enactor<K> {
                 overrun::Action::Release(tid) => {
                     let Some(kept) = self.kept.get(&tid).cloned() else { continue };
                     let Some(before) = self.journal.before(kept.thread.pid, tid).cloned() else { continue };
-                    if self.end_reservation(tid, &kept.held, Some(&before)).is_ok() {
+                    if self.end_reservation(tid, Some(&before)).is_ok() {
                         let _ = self.partition.displace(&mut self.kernel, &before);
                     }
                 }

@@ -33,7 +33,7 @@ pub(super) fn overrun_words(overrun: &Overrun) -> String {
 impl<S: Source, K: Kernel> Live<S, K> {
     /// What was seen since the last call: refuted chains lose the word at once, and the next plan is made at once.
     pub(super) fn follow(&mut self, now_ns: u64) {
-        let mut findings = Findings::default();
+        let mut findings: Findings = std::mem::take(&mut self.found);
         let lost = self.extractor.counters().lost_events;
         if lost > self.lost {
             self.ledger.lost(now_ns, lost - self.lost);
@@ -51,7 +51,13 @@ impl<S: Source, K: Kernel> Live<S, K> {
             self.options.log.record(now_ns, &Record::Chain { chain, state: *state, why });
         }
         for (chain, excess_ns) in &findings.unexplained {
-            self.manager.widen(*chain, *excess_ns);
+            self.manager.widen(*chain, *excess_ns, now_ns);
+        }
+        for (chain, completions, worst_ns) in &findings.measured {
+            self.manager.measured(*chain, *completions, *worst_ns, now_ns);
+        }
+        for (chain, latency_ns) in &findings.short {
+            self.manager.shortest_seen(*chain, *latency_ns);
         }
         if findings.replan
             && let Some((planned_ns, took_ns)) = self.planned
@@ -84,6 +90,7 @@ impl<S: Source, K: Kernel> Live<S, K> {
             for Watched { id, .. } in paths {
                 if let Some(stats) = self.extractor.watched_mut(*id) {
                     stats.promise(now_ns, promised);
+                    stats.spread.promise(now_ns, promised.and(self.ledger.chains[index].jitter.best_ns));
                 }
             }
         }
@@ -122,7 +129,9 @@ impl<S: Source, K: Kernel> Live<S, K> {
                 .iter()
                 .map(|(at_ns, words)| (s(at_ns.saturating_sub(self.ledger.started_ns)), words.clone()))
                 .collect(),
+            ..Run::default()
         };
+        chain.jitter.tell(status);
     }
 
     /// Whether everything that was managed has ended.

@@ -3,9 +3,10 @@
 //!
 //! A plan says what *can* be kept. The word "guaranteed" is said here, and only while every [`Assumption`] is observed to hold.
 
-use takt_model::{Breach, Broken, ChainStats, Exceeded};
+use takt_model::{Breach, Broken, ChainStats, Exceeded, Range};
 
 use super::assumption::{Assumption, Interval, Standing, State};
+use super::jitter::Jitter;
 use crate::manager::{ChainGrounds, Grounds};
 use crate::plan::{ChainState, Plan};
 use crate::words::ms;
@@ -88,6 +89,8 @@ pub(super) struct Chain {
     /// Assumptions that were seen broken, in words, the oldest first; and how many.
     pub refutations: Vec<(u64, String)>,
     pub refuted_times: u64,
+    /// Against its jitter goal.
+    pub jitter: Jitter,
     /// Completions are quiet for.
     silent_ns: Option<u64>,
 }
@@ -101,6 +104,10 @@ pub(super) struct Findings {
     pub replan: bool,
     /// Latencies that no broken assumption explains, by chain: this much above the bound.
     pub unexplained: Vec<(usize, u64)>,
+    /// Latencies below the best case, by chain.
+    pub short: Vec<(usize, u64)>,
+    /// Instances that ended since the last look, and the longest of their latencies, by chain.
+    pub measured: Vec<(usize, u64, u64)>,
 }
 
 impl Ledger {
@@ -108,6 +115,7 @@ impl Ledger {
         let chain = |goal: &crate::goals::Chain| Chain {
             name: goal.name.clone(),
             goal_ns: goal.goal_ns,
+            jitter: Jitter::new(goal.jitter_ns),
             why: "there is no plan yet".to_owned(),
             since_ns: now_ns,
             looked_ns: now_ns,
@@ -144,12 +152,17 @@ impl Ledger {
             let was = chain.planned.replace(planned.state.clone());
             chain.bound_ns = planned.bound_ns;
             let difference = differences.iter().find(|(tid, _)| *tid == 0 || of_chain.threads.contains(tid));
+            let differed = chain.difference.is_some();
             chain.difference = difference.map(|(_, words)| words.clone());
-            let fresh = was != Some(ChainState::Guaranteed);
+            let repaired = differed && chain.difference.is_none();
+            let fresh = was != Some(ChainState::Guaranteed) || repaired;
             if fresh || moved.iter().any(|tid| of_chain.threads.contains(tid)) {
                 chain.begin(now_ns);
             }
             chain.grounds = of_chain;
+            if chain.jitter.planned(planned) {
+                chain.begin(now_ns);
+            }
             if let (Some(exceeded), Some(bound_ns)) = (&chain.exceeded, chain.bound_ns)
                 && exceeded.latency_ns() <= bound_ns
             {
@@ -174,14 +187,33 @@ impl Ledger {
         }
     }
 
-    /// A reservation was found exhausted for as long as a goal that it serves.
-    pub fn overrun(&mut self, now_ns: u64, tid: u32, words: &str) {
+    /// A reservation was found exhausted for as long as a goal that it serves: the next plan gives it more.
+    pub fn overrun(&mut self, now_ns: u64, tid: u32, words: &str, findings: &mut Findings) {
         for chain in self.chains.iter_mut().filter(|chain| chain.grounds.threads.contains(&tid)) {
-            if chain.stands() && chain.overrun.is_none() {
+            if !chain.stands() {
+                continue;
+            }
+            findings.replan = true;
+            // As after any broken assumption, the next plan has to hold for a while first, and without another overrun.
+            chain.broken_ns = chain.broken_ns.max(Some(now_ns));
+            if chain.overrun.is_none() {
                 chain.refute(now_ns, words.to_owned());
                 chain.overrun = Some(words.to_owned());
-                // As after any broken assumption, the next plan has to hold for a while first.
-                chain.broken_ns = chain.broken_ns.max(Some(now_ns));
+            }
+        }
+    }
+
+    /// A reservation was read back and is not what it was made. The next plan makes it so again.
+    pub fn differs(&mut self, now_ns: u64, tid: u32, words: &str, findings: &mut Findings) {
+        for chain in self.chains.iter_mut().filter(|chain| chain.grounds.threads.contains(&tid)) {
+            if !chain.stands() {
+                continue;
+            }
+            findings.replan = true;
+            chain.broken_ns = chain.broken_ns.max(Some(now_ns));
+            if chain.difference.is_none() {
+                chain.refute(now_ns, format!("not as asked: {words}"));
+                chain.difference = Some(words.to_owned());
             }
         }
     }
@@ -225,14 +257,20 @@ impl Ledger {
         let Some(chain) = self.chains.get_mut(index) else { return };
         let (mut now, mut began, mut last_end_ns, mut longest_gap_ns) = (Tally::default(), 0, None, 0);
         let mut exceeded: Option<Exceeded> = None;
+        let (mut seen, mut below) = (None, None);
+        let mut recent_worst_ns = None;
         for stats in paths {
+            Range::widen(&mut seen, stats.spread.take_recent());
+            below = stats.spread.take_below().or(below);
             now.completions += stats.completions;
             now.late += stats.violations;
             now.skipped += stats.skipped;
             began += stats.began;
             last_end_ns = last_end_ns.max(stats.last_ended_ns);
             longest_gap_ns = longest_gap_ns.max(stats.longest_gap_ns);
-            chain.worst_ns = chain.worst_ns.max(stats.take_recent());
+            let recent_ns = stats.take_recent();
+            recent_worst_ns = recent_worst_ns.max(recent_ns);
+            chain.worst_ns = chain.worst_ns.max(recent_ns);
             chain.ended_in_force |= stats.last_began_ns.is_some_and(|ns| ns >= chain.in_force_ns);
             if let Some(fresh) = stats.take_exceeded() {
                 exceeded = Some(match exceeded {
@@ -241,7 +279,20 @@ impl Ledger {
                 });
             }
         }
+        if chain.state != State::Degraded || observes {
+            Range::widen(&mut chain.jitter.counted, seen);
+        }
+        if let Some(worst_ns) = recent_worst_ns {
+            let fresh = now.completions.saturating_sub(chain.seen.completions);
+            findings.measured.push((index, fresh, worst_ns));
+        }
         chain.count(now_ns, now, began, observes);
+        if let Some(below) = below {
+            let words = chain.jitter.broken(below);
+            chain.refute(below.instance.ended_ns, words);
+            findings.short.push((index, below.latency_ns()));
+            findings.replan = true;
+        }
         if let Some(exceeded) = exceeded {
             chain.exceeded(exceeded, index, findings);
         }
@@ -360,7 +411,7 @@ impl Chain {
             }
         }
         // A broken assumption explains it, and the backlog of before a plan does so for its first instances.
-        let explained = !self.broken.is_empty();
+        let explained = !self.broken.is_empty() || self.overrun.is_some() || self.difference.is_some();
         let settling = !said && instance.began_ns < self.in_force_ns.saturating_add(bound_ns);
         if settling && !explained && self.settles < SETTLES {
             let settles = self.settles + 1;
@@ -446,7 +497,7 @@ impl Chain {
             && now_ns.saturating_sub(at_ns) < forgive_ns
         {
             let why = format!(
-                "the model was widened by what was seen {:.1} s ago: it must hold for {:.1} s first",
+                "an assumption was last seen broken {:.1} s ago; what is assumed since then must hold for {:.1} s first",
                 now_ns.saturating_sub(at_ns) as f64 / 1e9,
                 forgive_ns as f64 / 1e9
             );
@@ -535,6 +586,10 @@ impl Chain {
                     self.began.saturating_sub(self.began_in_force),
                     quiet_ns as f64 / 1e9
                 )),
+                None => (self.ended_in_force.then_some(true), String::new()),
+            },
+            Assumption::Shortest => match self.jitter.against() {
+                Some(words) => against(words),
                 None => (self.ended_in_force.then_some(true), String::new()),
             },
             Assumption::Latency => match &self.exceeded {

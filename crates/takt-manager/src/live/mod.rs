@@ -24,6 +24,7 @@ use crate::system::{Kernel, Linux};
 pub mod account;
 pub mod assumption;
 mod follow;
+mod jitter;
 pub mod launch;
 mod ledger;
 mod log;
@@ -40,12 +41,16 @@ pub use log::Log;
 pub use status::{BUCKETS_NS, Board, ChainStatus, Cost, ReservationStatus, Run, Status};
 pub use types::{Error, Finished, Options};
 
-use ledger::Ledger;
+use ledger::{Findings, Ledger};
 use log::Record;
 use measure::measure;
 
 /// Time from the first event to the first plan where the model of an earlier run is known.
 const KNOWN_PLAN_NS: u64 = 1_000_000_000;
+
+/// Reservations are read back so often: two system calls for each thread, which is less than a ten-thousandth of a CPU for thirty of
+/// them, and a word that is no longer true stands no longer than it takes a person to read it.
+const CHECK_NS: u64 = 250_000_000;
 
 /// A chain's measurement.
 #[derive(Debug)]
@@ -89,6 +94,9 @@ pub struct Live<S: Source, K: Kernel = Linux> {
     lost: u64,
     /// When the last plan was made, and what it took: an observation against it is answered at once, but not with all of a CPU.
     planned: Option<(u64, u64)>,
+    /// What must be done about what was seen since the last look.
+    found: Findings,
+    next_check_ns: u64,
 }
 
 impl<S: Source> Live<S> {
@@ -117,6 +125,7 @@ impl<S: Source, K: Kernel> Live<S, K> {
     ) -> Result<Self, Error> {
         let model = goals.learning(&options.model);
         model.validate()?;
+        let horizon_ns = model.horizon_ns;
         match (goals.options.soft_reservations, goals.options.reclaim_unused) {
             (true, _) => options.enact.soft = Soft::Soft,
             (false, false) => options.enact.soft = Soft::Hard,
@@ -145,7 +154,7 @@ impl<S: Source, K: Kernel> Live<S, K> {
             source,
             order: Reorder::new(takt_model::order::HOLD_NS),
             extractor: Extractor::new(model),
-            manager: Manager::new(goals, platform),
+            manager: Manager::new(goals, platform).keeping(horizon_ns),
             enactor,
             watchdog,
             options,
@@ -167,6 +176,8 @@ impl<S: Source, K: Kernel> Live<S, K> {
             ledger,
             lost: 0,
             planned: None,
+            found: Findings::default(),
+            next_check_ns: now_ns,
         };
         live.introduce(now_ns);
         Ok(live)
@@ -357,12 +368,20 @@ impl<S: Source, K: Kernel> Live<S, K> {
         }
         if let Some(enactor) = &mut self.enactor {
             for overrun in enactor.watch(now_ns) {
-                self.ledger.overrun(now_ns, overrun.tid, &follow::overrun_words(&overrun));
+                let words = follow::overrun_words(&overrun);
+                self.ledger.overrun(now_ns, overrun.tid, &words, &mut self.found);
+                self.manager.overrun(overrun.tid, now_ns);
                 *self.overruns.entry(overrun.tid).or_default() += 1;
                 let (kept, times) =
                     self.fresh_overruns.entry(overrun.tid).or_insert_with(|| (overrun.clone(), 0));
                 kept.released |= overrun.released;
                 *times += 1;
+            }
+            if now_ns >= self.next_check_ns {
+                self.next_check_ns = now_ns + CHECK_NS;
+                for difference in enactor.check() {
+                    self.ledger.differs(now_ns, difference.tid, &difference.to_string(), &mut self.found);
+                }
             }
             self.cost.enact_ns += thread_cpu_ns().saturating_sub(after_ns);
         }

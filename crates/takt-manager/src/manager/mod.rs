@@ -17,12 +17,15 @@ use crate::words::ms;
 use crate::workload::{Reading, Workload};
 
 mod grounds;
+mod jitter;
 mod present;
+mod widened;
 mod write;
 
 pub use grounds::{ChainGrounds, Grounds};
 
 use present::{carried, within};
+use widened::Widened;
 use write::{best_effort, not_analysable, not_found, reservations};
 
 /// A plan is repeated at most so often before everything is looked at again, so that degraded chains come back.
@@ -35,6 +38,9 @@ const LIMIT_GOALS: u64 = 2;
 /// Other periods are tried only if the declared one took no more executor analyses than this: a tenth of a second.
 const SMALL: u64 = 2000;
 
+/// What was seen and not explained widens bounds for so long: ten minutes, as the model keeps extremes.
+const HORIZON_NS: u64 = 600_000_000_000;
+
 /// Makes plans.
 #[derive(Debug)]
 pub struct Manager {
@@ -45,8 +51,14 @@ pub struct Manager {
     work: Work,
     /// Reservations on one core at most.
     most_on_core: usize,
-    /// Latency of each chain above what the analysis bounds, seen and not explained by any curve: added to its bounds.
-    unexplained_ns: Vec<u64>,
+    /// Best case of each chain with a jitter goal, as of the last plan.
+    best_ns: Vec<Option<u64>>,
+    /// The shortest latency of each chain that was below its best case.
+    shortest_ns: Vec<Option<u64>>,
+    /// What was seen and no curve explains.
+    widened: Widened,
+    /// How long that counts.
+    horizon_ns: u64,
 }
 
 #[derive(Debug)]
@@ -56,6 +68,8 @@ struct Present {
     planned: Workload,
     /// For each chain the callbacks of all paths that were found, which hold as long as the graph does.
     on_path: Vec<Vec<usize>>,
+    /// The paths of chains with a jitter goal, none of others.
+    jitter_paths: Vec<Vec<Vec<usize>>>,
     repeats: u32,
     shrinks: u32,
 }
@@ -91,9 +105,11 @@ impl Manager {
     /// With nothing reserved yet.
     #[must_use]
     pub fn new(goals: Goals, platform: Platform) -> Self {
-        let unexplained_ns = vec![0; goals.chains.len()];
-        let most_on_core = usize::MAX;
-        Self { goals, platform, present: None, work: Work::default(), most_on_core, unexplained_ns }
+        let widened = Widened::new(goals.chains.len());
+        let (most_on_core, work) = (usize::MAX, Work::default());
+        let (best_ns, shortest_ns) = (vec![None; goals.chains.len()], vec![None; goals.chains.len()]);
+        let horizon_ns = HORIZON_NS;
+        Self { goals, platform, present: None, work, most_on_core, widened, horizon_ns, best_ns, shortest_ns }
     }
 
     /// The goals.
@@ -119,39 +135,25 @@ impl Manager {
         self.present = None;
     }
 
-    /// A latency of this chain was so much above its bound, and no measured curve explains it. Whatever the reason is, bounds of this chain are
-    /// longer by that from now on.
-    pub fn widen(&mut self, chain: usize, excess_ns: u64) {
-        if let Some(known_ns) = self.unexplained_ns.get_mut(chain) {
-            *known_ns = known_ns.saturating_add(excess_ns);
-            if let Some(present) = &mut self.present {
-                present.repeats = REPEATS;
-            }
-        }
-    }
-
-    /// What is added to a chain's bounds because it was seen and not explained.
+    /// How long what was seen and not explained widens bounds: as long as the model keeps extremes; `None`: for good.
     #[must_use]
-    pub fn unexplained_ns(&self, chain: usize) -> u64 {
-        self.unexplained_ns.get(chain).copied().unwrap_or(0)
-    }
-
-    /// What was seen and not explained is forgotten, as extremes of curves are.
-    pub fn forget_unexplained(&mut self, chain: usize) {
-        if let Some(known_ns) = self.unexplained_ns.get_mut(chain) {
-            *known_ns = 0;
-        }
+    pub fn keeping(mut self, horizon_ns: Option<u64>) -> Self {
+        self.horizon_ns = horizon_ns.unwrap_or(u64::MAX);
+        self
     }
 
     /// What the analysis must bound a chain by, so that its goal is kept.
     fn room_ns(&self, chain: usize) -> u64 {
-        self.goals.chains.get(chain).map_or(0, |c| c.goal_ns.saturating_sub(self.unexplained_ns(chain)))
+        let jitter_ns = self.jitter_room_ns(chain).unwrap_or(u64::MAX);
+        let goal_ns = self.goals.chains.get(chain).map_or(0, |c| c.goal_ns);
+        goal_ns.min(jitter_ns).saturating_sub(self.unexplained_ns(chain))
     }
 
     /// What to do about a snapshot.
     pub fn plan(&mut self, model: &Model) -> Plan {
         let started_ns = thread_cpu_ns();
         self.work = Work::default();
+        self.forget_what_is_old(model.taken_ns);
         let mut plan = match self.repeat(model) {
             Some(plan) => plan,
             None => self.decide(model),
@@ -176,6 +178,8 @@ impl Manager {
         if present.repeats >= REPEATS || !within(&Workload::new(model, &raw), &present.planned) {
             return None;
         }
+        let best_holds = self.present.as_ref().is_some_and(|p| self.best_holds(model, &p.jitter_paths));
+        let present = self.present.as_mut().filter(|_| best_holds)?;
         // Same graph, same numbers; threads may be others only if they are the same.
         let same = present.plan.reservations.iter().all(|r| {
             model.threads.get(r.thread.0).is_some_and(|t| (t.pid, t.tid, t.ended) == (r.pid, r.tid, false))
@@ -235,7 +239,8 @@ impl Manager {
     }
 
     fn decide(&mut self, model: &Model) -> Plan {
-        let workload = Workload::new(model, &self.reading());
+        let mut workload = Workload::new(model, &self.reading());
+        self.widened.apply(model, &mut workload, self.present.as_ref().map(|present| &present.planned));
         let candidates: Vec<Candidate> = self
             .goals
             .chains
@@ -246,6 +251,7 @@ impl Manager {
             })
             .collect();
         self.limit_neighbours(&workload, &candidates);
+        self.look_at_best(model, &candidates);
         let requests: Vec<Option<Request<'_>>> = self
             .goals
             .chains
@@ -293,8 +299,13 @@ impl Manager {
         };
         drop(requests);
         self.work = chosen.work;
+        self.widened.planned();
         let on_path = candidates.iter().map(|c| on_path(&c.paths)).collect();
-        self.present = Some(Present { plan: plan.clone(), planned: workload, on_path, repeats: 0, shrinks });
+        let with_jitter = candidates.into_iter().zip(&self.best_ns);
+        let jitter_paths =
+            with_jitter.map(|(c, best)| if best.is_some() { c.paths } else { Vec::new() }).collect();
+        let (plan_now, planned) = (plan.clone(), workload);
+        self.present = Some(Present { plan: plan_now, planned, on_path, jitter_paths, repeats: 0, shrinks });
         plan
     }
 
@@ -308,8 +319,12 @@ impl Manager {
         }
         // Where budgets are enforced at ticks, short periods mean budgets below a tick: longer ones are tried.
         let others = match self.platform.enforcement_ns {
-            0 => [declared / 2, declared / 4],
-            _ => [declared * 2, declared * 4],
+            // What a budget keeps waiting is most of a chain's jitter, so that such goals are worth more switches.
+            0 if self.goals.chains.iter().any(|chain| chain.jitter_ns.is_some()) => {
+                vec![declared / 2, declared / 4, declared / 8]
+            }
+            0 => vec![declared / 2, declared / 4],
+            _ => vec![declared * 2, declared * 4],
         };
         for period_ns in others {
             // What only budget or period could help; below a millisecond switching costs more than it gains.

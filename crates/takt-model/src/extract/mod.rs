@@ -42,6 +42,7 @@ mod publish;
 mod register;
 mod run;
 mod service;
+mod shortest;
 mod snapshot;
 pub mod startup;
 mod state;
@@ -459,6 +460,7 @@ impl Extractor {
                 self.started_ns.unwrap_or(self.now_ns),
             ),
             suspensions: Suspensions::default(),
+            shortest: shortest::ShortestTimes::default(),
             probable,
             publishes: Vec::new(),
             grid: None,

@@ -359,6 +359,7 @@ pub(crate) struct CallbackState {
     pub arrivals: Arrivals,
     pub cost: CostRecorder,
     pub suspensions: Suspensions,
+    pub shortest: super::shortest::ShortestTimes,
     pub probable: Option<Box<ProbableRecorder>>,
     pub publishes: Vec<Edge>,
     pub grid: Option<TimerGrid>,

@@ -1,0 +1,48 @@
+//! Whether reservations are still what they were made: anybody with the right to may change them (`chrt`, `taskset`, another manager, a thread that
+//! sets its own policy), and no event tells. So they are read back between plans, too.
+
+use super::{Difference, Enactor, Mode};
+use crate::enact::order::Held;
+use crate::system::{self, Attributes, Kernel};
+use takt_rt::placement::CpuSet;
+
+impl<K: Kernel> Enactor<K> {
+    /// Reads every reservation back: policy, budget, period, deadline, flags, CPUs. Two system calls for each thread. What was changed and
+    /// changed back between two calls goes unseen.
+    #[must_use]
+    pub fn check(&self) -> Vec<Difference> {
+        self.kept.keys().filter_map(|tid| self.difference_of(*tid)).collect()
+    }
+
+    /// How a thread's reservation differs from what it was given. A thread that has ended has none that could.
+    pub(super) fn difference_of(&self, tid: u32) -> Option<Difference> {
+        let kept = self.kept.get(&tid)?;
+        let (Ok(has), Ok(cpus)) = (self.kernel.attributes(tid), self.kernel.affinity(tid)) else {
+            return None;
+        };
+        // Looked at last: the number may have come again meanwhile.
+        let difference = self.compare(tid, &kept.name, &kept.held, (&has, &cpus))?;
+        system::is_alive(&self.kernel, &kept.thread).then_some(difference)
+    }
+
+    pub(super) fn compare(
+        &self,
+        tid: u32,
+        name: &str,
+        held: &Held,
+        (has, cpus): (&Attributes, &CpuSet),
+    ) -> Option<Difference> {
+        let asked = self.attributes_of(tid, held);
+        let bound = cpus.len() == 1 && cpus.contains(held.core);
+        if has.serves(&asked) && (bound || self.mode() == Mode::Global) {
+            return None;
+        }
+        Some(Difference {
+            tid,
+            name: name.to_owned(),
+            asked: format!("{asked} on CPU {}", held.core),
+            has: format!("{has} on {cpus}"),
+            reservation: true,
+        })
+    }
+}

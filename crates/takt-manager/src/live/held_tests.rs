@@ -1,0 +1,93 @@
+//! What the kernel has against what was asked, between plans; budgets that do not suffice; and back to the word.
+
+use super::*;
+use crate::system::Attributes;
+use takt_rt::placement::CpuSet;
+
+fn state(setup: &Setup, at_s: f64) -> ChainStatus {
+    setup.live.status(setup.from_ns + (at_s * 1e9) as u64).chains[0].clone()
+}
+
+/// Somebody changes a reservation at 9.9 s: at the next look the word is gone and the reservation is whole again.
+fn tampered(change: impl FnOnce(&mut Sim, Attributes)) -> ChainStatus {
+    let mut setup = setup(100, false);
+    setup.pass(0.0, 9.5);
+    assert_eq!(state(&setup, 9.5).state, "guaranteed");
+    let plans = setup.live.plans();
+    let asked = setup.kernel().attributes(10).unwrap();
+    let cpus = setup.kernel().affinity(10).unwrap();
+    change(setup.live.enactor.as_mut().unwrap().kernel_mut(), asked);
+    setup.pass(10.0, 10.0);
+    assert_ne!(state(&setup, 10.0).state, "guaranteed");
+    assert_eq!(setup.live.plans(), plans + 1, "the next plan repairs it at once");
+    assert_eq!(setup.kernel().attributes(10).unwrap(), asked);
+    assert_eq!(setup.kernel().affinity(10).unwrap(), cpus);
+    setup.pass(10.5, 15.5);
+    assert_eq!(state(&setup, 15.5).state, "learning", "it has to hold for a plan period first");
+    setup.pass(16.0, 20.0);
+    let chain = state(&setup, 20.0);
+    assert_eq!(chain.state, "guaranteed", "{chain:#?}");
+    assert!(setup.live.finish().unwrap().restored.unwrap().is_complete());
+    chain
+}
+
+#[test]
+fn a_reservation_that_somebody_ends_takes_the_word_back_between_plans() {
+    let chain = tampered(|sim, _| sim.set_attributes(10, &Attributes::other(0)).unwrap());
+    let told = &chain.run.refutations[0].1;
+    assert!(told.contains("thread 10 `driver`: asked deadline:") && told.contains("has other"), "{told}");
+}
+
+#[test]
+fn a_budget_or_an_affinity_that_somebody_changes_takes_the_word_back_between_plans() {
+    let half = |sim: &mut Sim, asked: Attributes| {
+        let less = Attributes { runtime_ns: asked.runtime_ns / 2, ..asked };
+        sim.set_attributes(10, &less).unwrap();
+    };
+    assert_eq!(tampered(half).run.refuted_times, 1);
+    let wide = |sim: &mut Sim, asked: Attributes| {
+        // As `taskset` would where admission control is off.
+        sim.set_attributes(10, &Attributes::other(0)).unwrap();
+        sim.set_affinity(10, &CpuSet::from_cpus(0..2).unwrap()).unwrap();
+        sim.set_attributes(10, &asked).unwrap();
+    };
+    let told = tampered(wide).run.refutations[0].1.clone();
+    assert!(told.contains("on CPU 1") && told.contains("on 0-1"), "{told}");
+}
+
+/// The thread computes without end for a while, in work that no event tells of.
+#[test]
+fn an_exhausted_budget_takes_the_word_back_and_the_next_plan_gives_more() {
+    let mut setup = setup(100, false);
+    setup.pass(0.0, 9.5);
+    assert_eq!(state(&setup, 9.5).state, "guaranteed");
+    let budget_ns = |setup: &Setup| setup.live.plan().unwrap().reservations[0].budget_ns;
+    let (before_ns, plans) = (budget_ns(&setup), setup.live.plans());
+    for half in 0..4 {
+        let at_s = 10.0 + f64::from(half) / 2.0;
+        let attributes = setup.kernel().attributes(10).unwrap();
+        setup.live.enactor.as_mut().unwrap().kernel_mut().force(10, attributes, 500 * MS, true);
+        setup.pass(at_s, at_s);
+    }
+    let during = state(&setup, 11.5);
+    assert_ne!(during.state, "guaranteed");
+    let told = &during.run.refutations[0].1;
+    assert!(told.contains("budget overrun: thread 10 `driver` has"), "{told}");
+    assert!(setup.live.plans() > plans, "no waiting for the next period");
+    assert!(budget_ns(&setup) > before_ns, "{} ns before, {} ns after", before_ns, budget_ns(&setup));
+    let words = &setup.live.plan().unwrap().decisions;
+    assert!(words.iter().any(|one| one.words.contains("its budget was exhausted")), "{words:#?}");
+    let attributes = setup.kernel().attributes(10).unwrap();
+    setup.live.enactor.as_mut().unwrap().kernel_mut().force(10, attributes, 0, false);
+    setup.pass(12.0, 16.0);
+    assert_eq!(state(&setup, 16.0).state, "learning", "six seconds without another one first");
+    setup.pass(16.5, 25.0);
+    let after = state(&setup, 25.0);
+    assert_eq!(after.state, "guaranteed", "{after:#?}");
+    use State::{Guaranteed, Learning, Refuted};
+    let course: Vec<State> = after.run.intervals.iter().map(|interval| interval.state).collect();
+    // Each plan that did not suffice is refuted, and none of them says the word.
+    assert!(course.starts_with(&[Learning, Guaranteed, Refuted, Learning]), "{course:?}");
+    assert!(course.ends_with(&[Learning, Guaranteed]), "{course:?}");
+    assert_eq!(course.iter().filter(|state| **state == Guaranteed).count(), 2, "{course:?}");
+}
