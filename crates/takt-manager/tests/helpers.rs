@@ -2,7 +2,8 @@
 //! of them may be worse off under the manager.
 //!
 //! Others use this machine, too, and not always the same. So blocks with and without the manager follow each other, each pair is one
-//! comparison in which half are expected on either side if the manager changes nothing, and worse is only what a sign test says.
+//! comparison in which half are expected on either side if the manager changes nothing. Worse is what is worse in all of them, and clearly:
+//! by chance that is one in 32 at most, and far less with the margin.
 #![allow(clippy::unwrap_used)] // Helpers of tests may panic as tests may.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,7 +26,7 @@ const MS: u64 = 1_000_000;
 /// Frames in each block: a second.
 const FRAMES: usize = 25;
 /// Pairs of blocks.
-const PAIRS: usize = 7;
+const PAIRS: usize = 5;
 /// One chunk of work of the ten that a frame has: some milliseconds for all of them.
 const STEPS: &str = "2000000";
 
@@ -48,10 +49,12 @@ impl Node {
         let mut command = Command::new(program);
         command.arg(STEPS).stdout(Stdio::piped());
         // A nice value that this test was started with would be one that the node chose for itself.
-        // SAFETY: setpriority is async-signal-safe and has no memory effects.
+        // It ends with this test, however that ends.
+        // SAFETY: setpriority and prctl are async-signal-safe and have no memory effects.
         unsafe {
             command.pre_exec(|| {
                 libc::setpriority(libc::PRIO_PROCESS, 0, 0);
+                libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
                 Ok(())
             });
         }
@@ -149,9 +152,8 @@ fn a_perception_node_is_no_worse_off_than_without_the_manager() {
             Target { reservations: vec![wanted], best_effort: Vec::new(), processes: BTreeSet::from([pid]) };
         let enacted = enactor.enact(&target).unwrap();
         assert!(enacted.holds(), "{:?}", enacted.differences);
-        // Two seconds to be known, then measured.
+        // A second to be known, then measured.
         let mut overruns = 0;
-        node.block(|| drop(enactor.watch(monotonic_ns())));
         node.block(|| drop(enactor.watch(monotonic_ns())));
         let with = node.block(|| overruns += enactor.watch(monotonic_ns()).len());
         let kernel = Linux::new();
@@ -164,5 +166,17 @@ fn a_perception_node_is_no_worse_off_than_without_the_manager() {
         assert!(enactor.restore().unwrap().is_complete());
         eprintln!("without {without:.2?}, with {with:.2?}, {raised} messengers raised, {overruns} overruns");
         pairs.push((without, with));
+    }
+    type Figure = fn(&Block) -> f64;
+    // Less than this is nothing that anybody would notice: a tenth, and for messages a tenth of a millisecond.
+    let figures: [(&str, Figure, f64); 3] = [
+        ("latency of frames", |block| block.latency_ms, 0.1),
+        ("CPU time for the same work", |block| block.cpu_ms, 0.1),
+        ("lateness of messengers", |block| block.message_late_ms, 0.1),
+    ];
+    for (what, of, margin_ms) in figures {
+        let worse = |(without, with): &&(Block, Block)| of(with) > 1.1 * of(without) + margin_ms;
+        let worse = pairs.iter().filter(worse).count();
+        assert!(worse < PAIRS, "{what}: worse in {worse} of {PAIRS} pairs: {pairs:.2?}");
     }
 }
