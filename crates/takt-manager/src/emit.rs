@@ -294,6 +294,9 @@ mod tests {
             cost: CostCurve { total_ns, ..CostCurve::default() },
             suspension: CostCurve::default(),
             most_suspensions: 0,
+            suspensions: Vec::new(),
+            yields: Vec::new(),
+            suspension_unseen: false,
             probable_cost: Vec::new(),
         }
     }

@@ -61,6 +61,9 @@ fn model(nodes: &[&str], edges: &[(&str, &[usize], &[usize])]) -> Model {
             },
             suspension: CostCurve::default(),
             most_suspensions: 0,
+            suspensions: Vec::new(),
+            yields: Vec::new(),
+            suspension_unseen: false,
             probable_cost: Vec::new(),
         });
     }
