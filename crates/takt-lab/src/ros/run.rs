@@ -24,6 +24,7 @@ use super::chains::Chains;
 use super::costs::Costs;
 use super::{ManagerPolicy, NodeKind, RosFile};
 use crate::LabError;
+use crate::keeper::Window;
 use crate::options::RunOptions;
 use crate::robot::Event;
 use crate::session::Session;
@@ -92,7 +93,8 @@ fn drive(
     while monotonic_ns() < end_ns && !options.stop.load(Ordering::Acquire) && trouble.is_none() {
         let now_ns = monotonic_ns();
         if !open && now_ns >= measured_ns {
-            session.begin_window(|_| {})?;
+            // Chains know the window's ends beforehand.
+            session.begin_window(&Window::default(), |_| {})?;
             open = true;
         }
         live.step(now_ns).map_err(managed)?;
@@ -114,7 +116,7 @@ fn drive(
         std::thread::sleep(POLL);
     }
     if open {
-        session.end_window(|_| {});
+        session.end_window(&Window::default(), |_| {});
     }
     costs.close(&live, session);
     // What holds now; once the nodes have ended there is nothing left to guarantee.
