@@ -42,10 +42,11 @@
 //! the time of suspension is not taken from the budget, so it is added as time and not as demand.
 
 use super::Load;
+use super::shared::Beside;
 
 /// A reservation as the kernel keeps it.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Supply {
+pub(super) struct Supply<'a> {
     budget_ns: u64,
     period_ns: u64,
     /// Granularity of enforcement.
@@ -54,6 +55,8 @@ pub(super) struct Supply {
     delay_ns: u64,
     /// Response times beyond count as unbounded.
     pub limit_ns: u64,
+    /// The budget is never used up, and what else the core has to do is this; `None`: others take all that is not reserved.
+    beside: Option<&'a Beside>,
 }
 
 /// How exactly budgets are enforced.
@@ -65,7 +68,7 @@ pub struct Enforcement {
     pub neighbours: u64,
 }
 
-impl Supply {
+impl<'a> Supply<'a> {
     /// `None`: too little to be of use, or no bound is known.
     pub fn new(budget_ns: u64, period_ns: u64, enforcement: Enforcement, limit_ns: u64) -> Option<Self> {
         let budget_ns = budget_ns.min(period_ns);
@@ -79,7 +82,13 @@ impl Supply {
             tick_ns,
             delay_ns,
             limit_ns,
+            beside: None,
         })
+    }
+
+    /// On a core that others use so, with a budget that never runs out.
+    pub fn beside(self, beside: Option<&'a Beside>) -> Self {
+        Self { beside, ..self }
     }
 
     /// The longest time in which so much work is done in a busy window.
@@ -111,6 +120,9 @@ impl Supply {
 
     /// The longest time in which a load is done in a busy window.
     pub fn done(&self, load: Load) -> u64 {
+        if let Some(beside) = self.beside {
+            return beside.done(load.length());
+        }
         if load.suspensions == 0 && load.yields == 0 {
             return self.time(load.work_ns);
         }
