@@ -152,6 +152,7 @@ impl<'a> Supply<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::{Just, Strategy};
     use response_time_analysis::supply::{Periodic, SupplyBound};
     use response_time_analysis::time::{Duration, Service};
 
@@ -166,6 +167,44 @@ mod tests {
                 let since = if work == 0 { 0 } else { period - budget };
                 assert_eq!(Duration::from(ours.time(work) + since), anywhere);
             }
+        }
+    }
+
+    /// When work in parts is done, of which all but the last end in a yield, and the budget of each period comes at its begin or at its end.
+    fn done_with_yields(budget: u64, period: u64, parts: &[u64], early: &[bool]) -> u64 {
+        let (mut number, mut left, mut done) = (0, budget, 0);
+        for (index, &part) in parts.iter().enumerate() {
+            let mut part = part;
+            while part > 0 {
+                if left == 0 {
+                    (number, left) = (number + 1, budget);
+                }
+                let served = part.min(left);
+                let from = if early[number as usize % early.len()] { 0 } else { period - budget };
+                done = number * period + from + (budget - left) + served;
+                (part, left) = (part - served, left - served);
+            }
+            if index + 1 < parts.len() {
+                (number, left) = (number + 1, budget);
+                done = number * period;
+            }
+        }
+        done
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn each_yield_costs_a_period_at_most(
+            (period, budget) in (2u64..30).prop_flat_map(|period| (Just(period), 1..=period)),
+            mut parts in proptest::collection::vec(0u64..40, 1..6),
+            early in proptest::collection::vec(proptest::bool::ANY, 1..9),
+        ) {
+            *parts.last_mut().unwrap() += 1;
+            let supply = Supply::new(budget, period, Enforcement::default(), u64::MAX).unwrap();
+            let (work_ns, yields) = (parts.iter().sum(), parts.len() as u64 - 1);
+            let load = Load { work_ns, suspended_ns: 0, suspensions: 0, yields };
+            let done = done_with_yields(budget, period, &parts, &early);
+            proptest::prop_assert!(done <= supply.done(load), "{done} > {}", supply.done(load));
         }
     }
 

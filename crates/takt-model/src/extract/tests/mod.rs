@@ -3,6 +3,7 @@
 mod bursts;
 mod faults;
 mod features;
+mod guards;
 mod script;
 mod simulation;
 mod suspensions;
