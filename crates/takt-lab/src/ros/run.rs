@@ -31,7 +31,7 @@ use crate::session::Session;
 use crate::summary::RunSummary;
 
 /// Between two looks at the events, as the manager does by itself.
-const POLL: Duration = Duration::from_millis(15);
+const POLL: Duration = Duration::from_millis(25);
 const TICK: Duration = Duration::from_millis(500);
 /// Key of `run.json` that says what the nodes are.
 pub(super) const NODES_KEY: &str = "nodes";
