@@ -362,6 +362,7 @@ mod tests {
                 },
                 suspension: CostCurve::default(),
                 most_suspensions: 0,
+                delivery: None,
                 probable_cost: Vec::new(),
             }],
             ..Model::default()

@@ -256,6 +256,7 @@ impl System {
                 cost: cost(&callback.costs_ns),
                 suspension: suspension(&callback.suspends_ns),
                 most_suspensions: callback.suspends_ns.iter().map(|s| s.len() as u64).max().unwrap_or(0),
+                delivery: None,
                 probable_cost: Vec::new(),
             });
         }

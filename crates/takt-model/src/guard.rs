@@ -148,6 +148,10 @@ pub struct Assumed {
     pub spans_ns: Option<Vec<u64>>,
     /// The longest that 1, 2, 3 ... consecutive activations suspended themselves, empty: not at all; `None`: nothing was assumed.
     pub suspension_ns: Option<Vec<u64>>,
+    /// The longest that the middleware takes with a message to it; `None`: nothing was assumed.
+    pub delivery_ns: Option<u64>,
+    /// The same with a message that its own thread sent.
+    pub own_delivery_ns: Option<u64>,
     /// Its executor is planned for: callbacks that are not among those assumed must not run there.
     pub closed: bool,
 }
@@ -173,6 +177,8 @@ pub enum Breach {
     Arrivals(Excess),
     /// It suspended itself for longer than was known.
     Suspension(Excess),
+    /// The middleware took longer to deliver a message to it.
+    Delivery(Excess),
     /// It runs in an executor whose plan did not know it.
     Unplanned {
         /// The executor's thread.
@@ -221,6 +227,12 @@ impl std::fmt::Display for Broken {
                     ms(seen_ns)
                 )
             }
+            Breach::Delivery(excess) => write!(
+                f,
+                "{name}: a message was received {} after it had left, assumed were at most {}: threads of the middleware or the network held it up",
+                ms(excess.seen_ns),
+                ms(excess.assumed_ns.unwrap_or(0))
+            ),
             Breach::Unplanned { .. } => {
                 write!(f, "{name}: it runs in an executor whose plan did not know it")
             }

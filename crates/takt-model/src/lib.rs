@@ -17,8 +17,8 @@ pub use curve::{ArrivalCurve, CostCurve};
 pub use extract::{Counters, Extractor, Options, OptionsError};
 pub use guard::{Assumed, Breach, Broken, Excess};
 pub use model::{
-    Callback, CallbackGroup, CallbackId, CallbackKind, Executor, ExecutorId, ExecutorKind, Latency, Model,
-    Node, NodeId, Output, Outside, ProbableCost, Python, Thread, ThreadId, ThreadRole, Topic, TopicId,
+    Callback, CallbackGroup, CallbackId, CallbackKind, Delivery, Executor, ExecutorId, ExecutorKind, Latency,
+    Model, Node, NodeId, Output, Outside, ProbableCost, Python, Thread, ThreadId, ThreadRole, Topic, TopicId,
     Unanalysable,
 };
 pub use order::Reorder;

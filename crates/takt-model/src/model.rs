@@ -182,6 +182,9 @@ pub struct Callback {
     /// How often one activation suspended itself at most.
     #[serde(default)]
     pub most_suspensions: u64,
+    /// How long the middleware took with messages to it; `None`: it gets none, or nothing was seen of that.
+    #[serde(default)]
+    pub delivery: Option<Delivery>,
     /// Probabilistic execution-time curves, by rising exceedance probability; empty where none was asked for (section VII.A.b).
     pub probable_cost: Vec<ProbableCost>,
 }
@@ -277,6 +280,21 @@ pub enum Outside {
         /// Messages seen.
         seen: u64,
     },
+}
+
+/// What the middleware takes with messages to a callback: from the end of the activation that sends one (from its publication, where no activation
+/// does) until it is received by the subscriber's process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Delivery {
+    /// Messages of which that is known.
+    pub seen: u64,
+    /// The longest, nanoseconds; `None`: all came from its own thread.
+    pub most_ns: Option<u64>,
+    /// The longest of those that the callback's own thread sent, which many middlewares deliver within the publication; `None`: there were none.
+    pub own_most_ns: Option<u64>,
+    /// The middleware says when it has received a message. Otherwise only takes by executors that were waiting for work tell something, and the
+    /// executor's waking is in it.
+    pub told: bool,
 }
 
 /// Times seen.

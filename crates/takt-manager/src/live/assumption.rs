@@ -88,6 +88,8 @@ pub enum Assumption {
     Arrivals,
     /// No callback suspended itself for longer than was known.
     Suspensions,
+    /// The middleware, whose threads have no reservation, delivered no message later than was seen before, with a margin.
+    Delivery,
     /// No callback ran in the chain's executors that the plan did not know.
     Graph,
     /// No event was lost since the last plan but one, so that what is not seen did not happen.
@@ -102,7 +104,7 @@ pub enum Assumption {
 
 impl Assumption {
     /// All of them, in the order in which they are told.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Bounded,
         Self::Running,
         Self::Started,
@@ -111,6 +113,7 @@ impl Assumption {
         Self::Costs,
         Self::Arrivals,
         Self::Suspensions,
+        Self::Delivery,
         Self::Graph,
         Self::Complete,
         Self::Observed,
@@ -130,6 +133,9 @@ impl Assumption {
             Self::Costs => "no execution time is above its curve",
             Self::Arrivals => "no arrivals are denser than their curve",
             Self::Suspensions => "no callback suspends itself for longer than is known",
+            Self::Delivery => {
+                "the middleware, whose threads have no reservation, delivers no message later than was seen, with a margin"
+            }
             Self::Graph => "no callback runs in the chain's executors that the plan does not know",
             Self::Complete => "no events are lost",
             Self::Observed => "all publishers on the chain's way are observed",

@@ -459,7 +459,11 @@ impl Chain {
             let (holds, words) = self.holds(assumption, now_ns, forgive_ns, observes);
             let state = match assumption {
                 // Nothing was said yet that this could refute.
-                Assumption::Costs | Assumption::Arrivals | Assumption::Suspensions | Assumption::Graph
+                Assumption::Costs
+                | Assumption::Arrivals
+                | Assumption::Suspensions
+                | Assumption::Delivery
+                | Assumption::Graph
                     if self.state == State::Learning =>
                 {
                     State::Learning
@@ -544,6 +548,16 @@ impl Chain {
             Assumption::Costs => broken(|what| matches!(what, Breach::Cost(_))),
             Assumption::Arrivals => broken(|what| matches!(what, Breach::Arrivals(_))),
             Assumption::Suspensions => broken(|what| matches!(what, Breach::Suspension(_))),
+            Assumption::Delivery => match self.grounds.undelivered.as_slice() {
+                [] => broken(|what| matches!(what, Breach::Delivery(_))),
+                names => (
+                    None,
+                    format!(
+                        "nothing tells how long the middleware takes with messages to {}",
+                        names.join(", ")
+                    ),
+                ),
+            },
             Assumption::Graph => broken(|what| matches!(what, Breach::Unplanned { .. })),
             Assumption::Complete => match self.lost {
                 Some((at_ns, count)) if now_ns.saturating_sub(at_ns) < forgive_ns => against(format!(

@@ -28,6 +28,8 @@ pub struct ChainGrounds {
     pub threads: BTreeSet<u32>,
     /// Topics on its way with messages whose publishers are not observed, and of which nobody knows how long they waited.
     pub unobserved: Vec<String>,
+    /// Callbacks whose messages pass the middleware, and nobody knows how long that takes.
+    pub undelivered: Vec<String>,
     /// Processes of these threads that are starting, and have not shown what they do afterwards.
     pub starting: Vec<u32>,
 }
@@ -57,6 +59,7 @@ impl Manager {
                 callbacks: callbacks.iter().filter_map(name).collect(),
                 threads: servers.iter().flat_map(threads).collect(),
                 unobserved: unobserved(model, on_path),
+                undelivered: undelivered(present, on_path),
                 starting: starting(present, model, &servers),
             });
             needed.extend(callbacks);
@@ -92,6 +95,9 @@ fn assumed(activity: &Activity, callback: Option<&Callback>) -> Assumed {
         cost_ns: Some(activity.cost.most_ns().to_vec()),
         spans_ns,
         suspension_ns: callback.map(suspended),
+        // Messages that come another way than those that were seen are later than assumed, too.
+        delivery_ns: (!activity.undelivered).then(|| activity.allowed_delivery_ns()),
+        own_delivery_ns: activity.own_delivery_ns.map(|_| activity.allowed_own_delivery_ns()),
         closed: true,
     }
 }
@@ -125,6 +131,11 @@ fn timer_starts(spans_ns: &[u64]) -> Vec<u64> {
         least_ns.saturating_sub(1_000_000 + least_ns / 64)
     };
     spans_ns.iter().map(least).collect()
+}
+
+fn undelivered(present: &Present, on_path: &[usize]) -> Vec<String> {
+    let on_path = on_path.iter().filter_map(|number| present.planned.callbacks.get(*number));
+    on_path.filter(|activity| activity.undelivered).map(|activity| activity.name.clone()).collect()
 }
 
 fn starting(present: &Present, model: &Model, servers: &[usize]) -> Vec<u32> {

@@ -186,6 +186,9 @@ pub(super) fn within(now: &Workload, planned: &Workload) -> bool {
                     }
                     (now, _) => now.is_none(),
                 }
+                && now.delivery_ns.is_none_or(|ns| ns <= planned.allowed_delivery_ns())
+                && now.own_delivery_ns.is_none_or(|ns| ns <= planned.allowed_own_delivery_ns())
+                && (now.undelivered, now.arrived) == (planned.undelivered, planned.arrived)
                 && now.trouble == planned.trouble
                 && now.name == planned.name
                 && cost.within(&planned.cost)

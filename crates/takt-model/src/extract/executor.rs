@@ -69,6 +69,7 @@ impl Extractor {
         state.open = None;
         state.waits = true;
         state.waited_ns = Some(at_ns);
+        state.waiting_ns = Some(at_ns);
         // Not between two selections: the thread's own code published, around a call of spin_some.
         state.own_publications += state.outside.len() as u64;
         state.outside.clear();

@@ -47,6 +47,7 @@ impl Extractor {
             let Some(one) = by_name.get(name.as_str()) else { continue };
             let Some(callback) = self.tables.callbacks.get_mut(slot) else { continue };
             callback.cost.limit(one.cost_ns.clone().map(CostLimit::new));
+            callback.delivered.limit(one.delivery_ns, one.own_delivery_ns);
             callback.arrivals.limit(one.spans_ns.clone().map(SpanLimit::new));
             callback.suspensions.limit(one.suspension_ns.clone().map(|mut most_ns| {
                 if most_ns.is_empty() {
@@ -76,6 +77,7 @@ impl Extractor {
             if let Some(callback) = self.tables.callbacks.get_mut(*slot) {
                 callback.cost.limit(None);
                 callback.arrivals.limit(None);
+                callback.delivered.limit(None, None);
                 callback.suspensions.limit(None);
             }
         }
@@ -105,6 +107,9 @@ impl Extractor {
             }
             if let Some(excess) = callback.arrivals.excess() {
                 say(Breach::Arrivals(excess), excess.at_ns);
+            }
+            if let Some(excess) = callback.delivered.excess() {
+                say(Breach::Delivery(excess), excess.at_ns);
             }
             if let Some(excess) = callback.suspensions.excess() {
                 say(Breach::Suspension(excess), excess.at_ns);

@@ -3,6 +3,7 @@
 use takt_ros::event::{Handle, ServiceStep};
 
 use super::Extractor;
+use super::delivery::Receipt;
 use super::messages::Message;
 use super::run::{add_edge, ran_on};
 use super::state::{Frame, Origin, Take};
@@ -28,7 +29,7 @@ impl Extractor {
                 let (topic, node, known) = (client.requests, client.node, client.identity);
                 let identity = if known == 0 { identity } else { known };
                 if let Some(message) = self.send(thread, at_ns, cpu_ns, topic, node) {
-                    self.messages.stamp(message, service_stamp(topic, sequence));
+                    self.messages.stamp(message, service_stamp(topic, sequence), at_ns);
                     self.messages.of_client(message, identity);
                 }
             }
@@ -51,7 +52,7 @@ impl Extractor {
                         let (fresh, horizon_ns) = (self.arrivals(), self.options.horizon_ns);
                         let origin = (horizon_ns, self.starting);
                         add_edge(&mut self.tables.callbacks[callback], topic, at_ns, fresh, origin);
-                        let message = self.messages.publish(topic, at_ns, &tags);
+                        let message = self.messages.publish(thread, topic, at_ns, &tags);
                         if self.starting {
                             self.messages.set_starting(message);
                         }
@@ -60,7 +61,7 @@ impl Extractor {
                     _ => self.send(thread, at_ns, cpu_ns, topic, node),
                 };
                 if let Some(message) = message {
-                    self.messages.stamp(message, service_stamp(topic, sequence));
+                    self.messages.stamp(message, service_stamp(topic, sequence), at_ns);
                     self.messages.of_client(message, identity);
                 }
             }
@@ -73,6 +74,8 @@ impl Extractor {
                 let (requests, index) = (service.requests, service.callback);
                 let message = self.only_message(requests, sequence, identity);
                 self.joined_service(requests, message, at_ns);
+                let after_ns = self.tables.threads[thread].received.take();
+                let receipt = message.and_then(|m| self.received(thread, m, at_ns, after_ns));
                 self.tables.threads[thread].take = Some(Take {
                     subscription: usize::MAX,
                     message,
@@ -80,6 +83,7 @@ impl Extractor {
                     sent_ns: None,
                     unknown: false,
                     head: None,
+                    receipt,
                 });
                 // Actions have services whose callbacks have no events.
                 let eventless =
@@ -88,7 +92,7 @@ impl Extractor {
                     && let Some(&service) = self.tables.rmw_service_of.get(&key)
                     && is_of_action(&self.tables.services[service].name)
                 {
-                    self.inferred(thread, at_ns, cpu_ns, Origin::Service { service }, message);
+                    self.inferred(thread, at_ns, cpu_ns, Origin::Service { service }, message, receipt);
                 }
             }
             ServiceStep::TakeResponse => {
@@ -104,7 +108,9 @@ impl Extractor {
                     self.tables.clients[client].identity = answer.client;
                 }
                 self.joined_service(topic, message, at_ns);
-                self.inferred(thread, at_ns, cpu_ns, Origin::Client { client }, message);
+                let after_ns = self.tables.threads[thread].received.take();
+                let receipt = message.and_then(|m| self.received(thread, m, at_ns, after_ns));
+                self.inferred(thread, at_ns, cpu_ns, Origin::Client { client }, message, receipt);
             }
         }
     }
@@ -166,6 +172,7 @@ impl Extractor {
         cpu_ns: Option<u64>,
         origin: Origin,
         message: Option<u64>,
+        receipt: Option<Receipt>,
     ) {
         self.close_inferred(thread, at_ns, cpu_ns);
         let state = &mut self.tables.threads[thread];
@@ -199,6 +206,10 @@ impl Extractor {
                 None => return,
             },
         };
+        self.tables.threads[thread].waiting_ns = None;
+        if let Some(receipt) = receipt {
+            self.delivered(index, at_ns, receipt);
+        }
         let (mut released_ns, mut arriving) = (at_ns, std::mem::take(&mut self.tags));
         arriving.clear();
         let mut starting = self.starting;

@@ -313,6 +313,7 @@ impl Builder<'_> {
             cost: callback.cost.curve(),
             suspension,
             most_suspensions,
+            delivery: callback.delivered.seen(),
             probable_cost,
         });
     }

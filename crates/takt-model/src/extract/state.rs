@@ -75,6 +75,12 @@ pub(crate) struct ThreadState {
     pub source: Option<SourceState>,
     /// The slot of executed work that no event names.
     pub untraced: Option<usize>,
+    /// What is taken next was received so long after its source stamp.
+    pub received: Option<i64>,
+    /// Since when it has been waiting for work.
+    pub waiting_ns: Option<u64>,
+    /// Its last activations: start and end.
+    pub ends: VecDeque<(u64, u64)>,
 }
 
 impl ThreadState {
@@ -109,6 +115,9 @@ impl ThreadState {
             tells: false,
             source: None,
             untraced: None,
+            received: None,
+            waiting_ns: None,
+            ends: VecDeque::new(),
         }
     }
 
@@ -123,7 +132,7 @@ impl ThreadState {
         self.outside.clear();
         self.executed = None;
         (self.answering, self.head) = (None, None);
-        self.off_cpu = None;
+        (self.off_cpu, self.received, self.waiting_ns) = (None, None, None);
         if let Some(source) = &mut self.source {
             source.restart();
         }
@@ -142,6 +151,8 @@ pub(crate) struct Take {
     pub unknown: bool,
     /// How it begins, where that is told.
     pub head: Option<u64>,
+    /// When the middleware had received it, where that is known.
+    pub receipt: Option<super::delivery::Receipt>,
 }
 
 /// A publication between its first and its last step.
@@ -359,6 +370,8 @@ pub(crate) struct CallbackState {
     pub arrivals: Arrivals,
     pub cost: CostRecorder,
     pub suspensions: Suspensions,
+    /// How long the middleware took with its messages.
+    pub delivered: super::delivery::Delivered,
     pub probable: Option<Box<ProbableRecorder>>,
     pub publishes: Vec<Edge>,
     pub grid: Option<TimerGrid>,
