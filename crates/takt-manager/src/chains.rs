@@ -29,14 +29,29 @@ pub enum ChainError {
     },
     /// An end point is a node of Python.
     #[error(
-        "`{asked}` at the {side} is a node of Python (rclpy): no event tells of its callbacks, so that the chain ends before it. Declare the \
-         chain up to the topic that it subscribes to"
+        "ends in Python: `{asked}` at the {side} is of a node of rclpy, of whose callbacks no event tells. Declare the chain up to the \
+         topic that it subscribes to"
     )]
     Python {
         /// `start` or `end`.
         side: &'static str,
         /// What was asked for.
         asked: String,
+    },
+    /// No activation leads from start to end, but to a node of Python.
+    #[error(
+        "ends in Python: from `{start}` on messages reach {nodes} on {topic}, and no event tells of the callbacks of rclpy, so that nothing is \
+         known of the way to `{end}`. Declare the parts before and after as chains of their own"
+    )]
+    ThroughPython {
+        /// The start.
+        start: String,
+        /// The end.
+        end: String,
+        /// Nodes of Python that subscribe to the topic.
+        nodes: String,
+        /// The topic.
+        topic: String,
     },
     /// No activation leads from start to end.
     #[error(
@@ -81,6 +96,9 @@ pub fn paths(model: &Model, start: &str, end: &str) -> Result<Vec<Vec<usize>>, C
     }
     let mut found = search.found;
     if found.is_empty() {
+        if let Some(error) = through_python(model, &after, &starts, start, end) {
+            return Err(error);
+        }
         return Err(ChainError::Unconnected {
             start: start.to_owned(),
             end: end.to_owned(),
@@ -175,19 +193,43 @@ impl Search<'_> {
     }
 }
 
-fn reached(model: &Model, after: &[Vec<usize>], starts: &[usize]) -> String {
+/// All that activations lead to from these.
+fn all_reached(after: &[Vec<usize>], starts: &[usize]) -> Vec<usize> {
     let mut seen = vec![false; after.len()];
-    let mut open = starts.to_vec();
-    let mut last: Vec<&str> = Vec::new();
+    let (mut open, mut reached) = (starts.to_vec(), Vec::new());
     while let Some(at) = open.pop() {
-        if std::mem::replace(&mut seen[at], true) {
-            continue;
+        if !std::mem::replace(&mut seen[at], true) {
+            reached.push(at);
+            open.extend(&after[at]);
         }
-        if after[at].is_empty() {
-            last.push(&model.callbacks[at].name);
-        }
-        open.extend(&after[at]);
     }
+    reached
+}
+
+fn through_python(
+    model: &Model,
+    after: &[Vec<usize>],
+    starts: &[usize],
+    start: &str,
+    end: &str,
+) -> Option<ChainError> {
+    let reached = all_reached(after, starts);
+    let taken = model.python.subscribed.iter().find(|taken| {
+        let topic = model.topics.get(taken.topic.0);
+        topic.is_some_and(|topic| topic.publishers.iter().any(|p| reached.contains(&p.0)))
+    })?;
+    let nodes = taken.nodes.iter().filter_map(|id| model.nodes.get(id.0)).map(|node| node.name.as_str());
+    Some(ChainError::ThroughPython {
+        start: start.to_owned(),
+        end: end.to_owned(),
+        nodes: nodes.collect::<Vec<_>>().join(", "),
+        topic: model.topics[taken.topic.0].name.clone(),
+    })
+}
+
+fn reached(model: &Model, after: &[Vec<usize>], starts: &[usize]) -> String {
+    let reached = all_reached(after, starts).into_iter().filter(|at| after[*at].is_empty());
+    let mut last: Vec<&str> = reached.map(|at| model.callbacks[at].name.as_str()).collect();
     last.sort_unstable();
     match last.as_slice() {
         [] => "nothing but cycles".to_owned(),
@@ -202,7 +244,11 @@ fn plain(name: &str) -> String {
 fn resolve(model: &Model, asked: &str, side: Side) -> Result<Vec<usize>, ChainError> {
     let exact = |name: &str| name == asked;
     let alike = |name: &str| plain(name) == plain(asked);
-    let python = |node: &takt_model::NodeId| model.nodes.get(node.0).is_some_and(|node| alike(&node.name));
+    // The node, or something of it (`node:what`).
+    let owner = asked.split_once(':').map_or(asked, |(node, _)| node);
+    let python = |node: &takt_model::NodeId| {
+        model.nodes.get(node.0).is_some_and(|node| alike(&node.name) || plain(&node.name) == plain(owner))
+    };
     let of_python = || ChainError::Python {
         side: if side == Side::Start { "start" } else { "end" },
         asked: asked.to_owned(),
@@ -215,6 +261,12 @@ fn resolve(model: &Model, asked: &str, side: Side) -> Result<Vec<usize>, ChainEr
         .or_else(|| by_parts(model, asked, side))
         // The end of a name that is unique is as good as the name.
         .or_else(|| by_ending(model, asked));
+    // What a node of Python publishes is seen, what it computes is not: a chain can begin there, and does not end there.
+    let of_nodes_of_python =
+        |callback: &usize| model.callbacks[*callback].node.is_some_and(|id| model.python.nodes.contains(&id));
+    if side == Side::End && found.as_ref().is_some_and(|found| found.iter().all(of_nodes_of_python)) {
+        return Err(of_python());
+    }
     found.ok_or_else(|| match model.python.nodes.iter().any(python) {
         true => of_python(),
         false => ChainError::Unknown {

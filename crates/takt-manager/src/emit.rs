@@ -335,6 +335,7 @@ mod tests {
             core: 1,
         };
         let chain = ChainPlan {
+            jitter: None,
             name: "c".into(),
             goal_ns: 50_000_000,
             path: vec![CallbackId(0), CallbackId(2)],

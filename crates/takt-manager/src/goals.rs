@@ -9,6 +9,7 @@
 //! start = "/planner"         # a callback, a node, a topic, or node:topic
 //! end = "/turtlebot3_node"
 //! goal = "125 ms"            # or goal_ms = 125
+//! jitter = "20 ms"           # or jitter_ms = 20: latencies no further apart than that
 //!
 //! [[chain]]
 //! name = "tracker"
@@ -27,6 +28,9 @@ const MOST_CHAINS: usize = 1000;
 /// Goals between a tenth of a millisecond and an hour. Below, a reservation's period would have to be shorter than the kernel's timers
 /// are exact; above, nothing is real-time.
 pub(crate) const GOAL_RANGE_NS: std::ops::RangeInclusive<u64> = 100_000..=3_600_000_000_000;
+
+/// Least jitter goal: two clock readings and an interrupt are as far apart.
+const LEAST_JITTER_NS: u64 = 10_000;
 
 /// What is to be kept.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -50,6 +54,9 @@ pub struct Chain {
     pub end: String,
     /// From the activation at the start to the completion at the end.
     pub goal_ns: u64,
+    /// Its longest and its shortest latency may be so far apart. None: they may be as they like, within the goal.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub jitter_ns: Option<u64>,
 }
 
 /// Settings that nobody needs to set.
@@ -173,6 +180,8 @@ struct RawChain {
     end: Spanned<String>,
     goal: Option<Spanned<String>>,
     goal_ms: Option<Spanned<f64>>,
+    jitter: Option<Spanned<String>>,
+    jitter_ms: Option<Spanned<f64>>,
 }
 
 /// Where a message points to.
@@ -299,7 +308,35 @@ fn chain(raw: &Spanned<RawChain>, at: &Text<'_>) -> Result<Chain, GoalsError> {
         });
     }
     let end_point = |s: &Spanned<String>| s.get_ref().trim().to_owned();
-    Ok(Chain { name, start: end_point(&chain.start), end: end_point(&chain.end), goal_ns })
+    let jitter_ns = jitter(chain, &name, goal_ns, at)?;
+    Ok(Chain { name, start: end_point(&chain.start), end: end_point(&chain.end), goal_ns, jitter_ns })
+}
+
+fn jitter(chain: &RawChain, name: &str, goal_ns: u64, at: &Text<'_>) -> Result<Option<u64>, GoalsError> {
+    let wrong = |message: String| match (&chain.jitter, &chain.jitter_ms) {
+        (_, Some(ms)) => at.wrong(ms, message),
+        (Some(text), None) => at.wrong(text, message),
+        (None, None) => at.nowhere(message),
+    };
+    let jitter_ns = match (&chain.jitter, &chain.jitter_ms) {
+        (None, None) => return Ok(None),
+        (Some(text), None) => duration_ns(text.get_ref()).map_err(wrong)?,
+        (None, Some(ms)) => from_ms(*ms.get_ref())
+            .ok_or_else(|| wrong(format!("`jitter_ms` is {}; a positive number is needed", ms.get_ref())))?,
+        (Some(_), Some(_)) => {
+            return Err(wrong("both `jitter` and `jitter_ms` are given. Keep one".to_owned()));
+        }
+    };
+    if !(LEAST_JITTER_NS..goal_ns).contains(&jitter_ns) {
+        return Err(wrong(format!(
+            "chain `{name}` has a jitter goal of {} ms; from {} ms to below its latency goal of {} ms is possible (latencies within the goal \
+             are no further apart than the goal: leave it out)",
+            crate::words::ms(jitter_ns),
+            LEAST_JITTER_NS as f64 / 1e6,
+            crate::words::ms(goal_ns)
+        )));
+    }
+    Ok(Some(jitter_ns))
 }
 
 fn order(
@@ -466,6 +503,12 @@ goal_ms = 0.5
         assert_eq!(goals.chains[0].goal_ns, 125_000_000);
         assert_eq!(goals.chains[1].goal_ns, 500_000);
         assert_eq!(goals.options, Options::default());
+        let with = |key: &str| {
+            Goals::parse(&TWO.replace("goal_ms = 0.5", key), "g.toml").map(|g| g.chains[1].jitter_ns)
+        };
+        assert_eq!(goals.chains[1].jitter_ns, None);
+        assert_eq!(with("goal_ms = 5\njitter = \"2 ms\"").unwrap(), Some(2_000_000));
+        assert_eq!(with("goal_ms = 5\njitter_ms = 0.05").unwrap(), Some(50_000));
         assert!(Options::default().validate().is_ok());
     }
 
@@ -505,6 +548,11 @@ goal_ms = 0.5
             (&TWO.replace("goal_ms = 0.5", ""), 8, "has no goal"),
             (&TWO.replace("goal_ms = 0.5", "goal_ms = 1\ngoal = \"1 ms\""), 12, "Keep one"),
             (&TWO.replace("\"/z\"", "\" \""), 11, "empty"),
+            (&TWO.replace("goal_ms = 0.5", "goal_ms = 5\njitter = \"5 ms\""), 13, "leave it out"),
+            (&TWO.replace("goal_ms = 0.5", "goal_ms = 5\njitter_ms = 0"), 13, "positive"),
+            (&TWO.replace("goal_ms = 0.5", "goal_ms = 5\njitter = \"2\""), 13, "no unit"),
+            (&TWO.replace("goal_ms = 0.5", "goal_ms = 5\njitter = \"2 us\""), 13, "0.01 ms"),
+            (&TWO.replace("goal_ms = 0.5", "goal_ms = 5\njitter = \"2 ms\"\njitter_ms = 2"), 14, "Keep one"),
         ];
         for (text, line, word) in cases {
             let Err(GoalsError::Meaning { line: found, message, .. }) = Goals::parse(text, "g.toml") else {

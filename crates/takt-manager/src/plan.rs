@@ -150,8 +150,22 @@ pub struct ChainPlan {
     /// What the bound consists of, one entry for each executor on the way; empty: there is no bound.
     #[serde(default)]
     pub bound_parts: Vec<BoundPart>,
+    /// Its jitter, where it has a goal for that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub jitter: Option<JitterPlan>,
     /// The verdict.
     pub state: ChainState,
+}
+
+/// What is said about one jitter goal. Jitter is the longest less the shortest latency.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JitterPlan {
+    /// The goal.
+    pub goal_ns: u64,
+    /// No latency is shorter than this.
+    pub best_ns: u64,
+    /// Upper bound on the jitter; `None`: the latency has no bound.
+    pub bound_ns: Option<u64>,
 }
 
 /// What one executor contributes to a chain's bound. Their sum is the bound, but for latencies that were measured above it and that nothing

@@ -17,7 +17,8 @@ use std::collections::VecDeque;
 
 use takt_model::{
     ArrivalCurve, Callback, CallbackGroup, CallbackId, CallbackKind, CostCurve, Executor, ExecutorId,
-    ExecutorKind, Model, Node, NodeId, Output, Outside, Thread, ThreadId, ThreadRole, Topic, TopicId,
+    ExecutorKind, Model, Node, NodeId, Output, Outside, Shortest, Thread, ThreadId, ThreadRole, Topic,
+    TopicId,
 };
 
 pub use engine::{Observed, Traceable, Traced, simulate, simulate_on, traced};
@@ -50,6 +51,8 @@ pub struct System {
     pub eager_timers: bool,
     /// Messages may be sent when a callback begins, not only when it ends.
     pub early_messages: bool,
+    /// No activation is cheaper than its cost says; otherwise one is now and then.
+    pub steady: bool,
     /// One message in so many is lost; 0: none.
     pub lost_one_in: u64,
 }
@@ -61,7 +64,10 @@ pub enum Kind {
     #[default]
     WaitSet,
     /// Single-threaded, timers last.
-    Static,
+    Static {
+        /// All that is ready at a wait is run before the next one (until Iron), otherwise one callback of it (Jazzy).
+        rounds: bool,
+    },
     /// In the order of activation.
     Events,
     /// So many threads.
@@ -216,7 +222,8 @@ impl System {
             model.executors.push(Executor {
                 kind: match executor.kind {
                     _ if executor.source => ExecutorKind::Source,
-                    Kind::WaitSet | Kind::Static => ExecutorKind::SingleThreaded,
+                    Kind::WaitSet => ExecutorKind::SingleThreaded,
+                    Kind::Static { .. } => ExecutorKind::Static,
                     Kind::Events => ExecutorKind::Events,
                     Kind::Threads(_) => ExecutorKind::MultiThreaded,
                 },
@@ -259,6 +266,20 @@ impl System {
                 delivery: None,
                 probable_cost: Vec::new(),
             });
+            let callback_id = CallbackId(number);
+            let least = |list: &[u64]| list.iter().copied().min().unwrap_or(0);
+            let suspended =
+                callback.suspends_ns.iter().map(|list| list.iter().sum::<u64>()).min().unwrap_or(0);
+            let ns = if self.steady { least(&callback.costs_ns) + suspended } else { 0 };
+            model.shortest.push(Shortest { callback: callback_id, towards: None, ns });
+            for topic in &callback.publishes {
+                let sent_ns = if self.early_messages { 0 } else { ns };
+                model.shortest.push(Shortest {
+                    callback: callback_id,
+                    towards: Some(TopicId(*topic)),
+                    ns: sent_ns,
+                });
+            }
         }
         model
     }

@@ -64,6 +64,8 @@ pub enum Order {
     },
     /// In the order of activation.
     Fifo,
+    /// In any order, but never idle while something is ready, and each callback's activations one after another.
+    Any,
     /// Several threads, in any order.
     Threads {
         /// For every callback of the executor those that never run while it does, itself among them where it does not run twice at once.
@@ -201,6 +203,7 @@ fn server(model: &Model, number: usize) -> Server {
     let order = match executor.kind {
         ExecutorKind::Source | ExecutorKind::Task if callbacks.len() == 1 => Order::Alone,
         ExecutorKind::Events => Order::Fifo,
+        ExecutorKind::Static => Order::Any,
         ExecutorKind::MultiThreaded => Order::Threads { excludes: excludes(executor, &callbacks) },
         _ => Order::WaitSet { timers_first: true },
     };

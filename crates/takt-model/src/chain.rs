@@ -9,6 +9,8 @@ use std::collections::VecDeque;
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
+use crate::Spread;
+
 /// Instances under way that are remembered. More than this wait in no queue that ROS 2 has by default (depth 10, a few callbacks).
 const PENDING: usize = 1024;
 /// Completions kept until they are drained: eleven minutes of a chain at 100 Hz.
@@ -103,6 +105,8 @@ pub struct ChainStats {
     pub last_ended_ns: Option<u64>,
     /// The longest time between two ends.
     pub longest_gap_ns: u64,
+    /// Its jitter.
+    pub spread: Spread,
     /// Releases of the first callback's timer that never ran, because the one before ran so late.
     pub skipped: u64,
     /// The longest unbroken run of instances that came late or never ran.
@@ -135,6 +139,7 @@ impl ChainStats {
             last_began_ns: None,
             last_ended_ns: None,
             longest_gap_ns: 0,
+            spread: Spread::default(),
             skipped: 0,
             longest_late_run: 0,
             late_run: 0,
@@ -159,6 +164,7 @@ impl ChainStats {
         let mut fresh = Self::new(self.spec.clone());
         fresh.pending = self.pending.clone();
         fresh.promises = self.promises.clone();
+        fresh.spread = self.spread.afresh();
         std::mem::replace(self, fresh)
     }
 
@@ -316,7 +322,9 @@ impl ChainStats {
         self.violations += u64::from(late);
         self.late_run = if late { self.late_run + 1 } else { 0 };
         self.longest_late_run = self.longest_late_run.max(self.late_run);
-        match self.pending.iter().position(|&pending| pending == origin_ns) {
+        let place = self.pending.iter().position(|&pending| pending == origin_ns);
+        self.spread.ended(Completion { began_ns: origin_ns, ended_ns: at_ns }, place.is_none());
+        match place {
             Some(before) => {
                 self.dropped += before as u64;
                 self.pending.drain(..=before);

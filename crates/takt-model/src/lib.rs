@@ -10,6 +10,7 @@ pub mod model;
 pub mod order;
 pub mod probable;
 pub mod recorder;
+pub mod spread;
 pub mod view;
 
 pub use chain::{ChainSpec, ChainStats, Completion, Exceeded, Skip, WatchId};
@@ -18,10 +19,11 @@ pub use extract::{Counters, Extractor, Options, OptionsError};
 pub use guard::{Assumed, Breach, Broken, Excess};
 pub use model::{
     Callback, CallbackGroup, CallbackId, CallbackKind, Delivery, Executor, ExecutorId, ExecutorKind, Latency,
-    Model, Node, NodeId, Output, Outside, ProbableCost, Python, Thread, ThreadId, ThreadRole, Topic, TopicId,
-    Unanalysable,
+    Model, Node, NodeId, Output, Outside, ProbableCost, Python, Shortest, Subscribed, Thread, ThreadId,
+    ThreadRole, Topic, TopicId, Unanalysable,
 };
 pub use order::Reorder;
 pub use probable::ProbableRecorder;
 pub use recorder::{ArrivalRecorder, CostRecorder, GreatestRecorder};
+pub use spread::{Range, Spread};
 pub use view::DotOptions;

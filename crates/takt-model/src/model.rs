@@ -62,6 +62,20 @@ pub struct Model {
     /// What is Python's.
     #[serde(default)]
     pub python: Python,
+    /// The shortest times that callbacks took.
+    #[serde(default)]
+    pub shortest: Vec<Shortest>,
+}
+
+/// The shortest time from the start of a callback's activation to its end, or to a message of its.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Shortest {
+    /// The callback.
+    pub callback: CallbackId,
+    /// To the first message on this topic; `None`: to the end.
+    pub towards: Option<TopicId>,
+    /// The time, suspended or preempted included.
+    pub ns: u64,
 }
 
 /// Nodes of Python (`rclpy`): no event tells of their callbacks, so that chains end where they subscribe. What they publish is seen, as of any
@@ -72,6 +86,18 @@ pub struct Python {
     pub nodes: Vec<NodeId>,
     /// Threads that took messages, published or made nodes: those of its executors, as far as can be seen. Its other threads are helpers.
     pub threads: Vec<ThreadId>,
+    /// What its nodes subscribe to, but for parameter events: chains on the way to these topics end there.
+    #[serde(default)]
+    pub subscribed: Vec<Subscribed>,
+}
+
+/// A topic with those of some nodes that subscribe to it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Subscribed {
+    /// The topic.
+    pub topic: TopicId,
+    /// The nodes.
+    pub nodes: Vec<NodeId>,
 }
 
 /// One thread.
@@ -140,7 +166,9 @@ pub struct CallbackGroup {
 pub enum ExecutorKind {
     /// One thread, wait set, timers before subscriptions before services before clients, non-preemptive callbacks.
     SingleThreaded,
-    /// One thread, wait set, all that is ready at a wait once: subscriptions before timers before clients before services.
+    /// One thread, wait set, subscriptions before timers before clients before services. Until Iron all that is ready at a wait is run once;
+    /// in Jazzy (`StaticSingleThreadedExecutor::spin`: `spin_once_impl`, `execute_ready_executables(.., spin_once = true)`) one of it, and then
+    /// it waits again, so that subscriptions can starve timers.
     Static,
     /// Several threads serve the same callbacks.
     MultiThreaded,

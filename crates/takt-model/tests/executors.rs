@@ -163,6 +163,9 @@ fn python_is_named_and_publishers_outside_are_believed_by_their_stamps() {
     assert_eq!(nodes, ["/talker"]);
     // The thread of the node, and one of the middleware that takes what tells of the graph.
     assert!((1..=2).contains(&model.python.threads.len()));
+    // What it subscribes to is where chains end.
+    let of_talker = |topic: &takt_model::Subscribed| topic.nodes == model.python.nodes;
+    assert!(model.python.subscribed.iter().all(of_talker), "{:?}", model.python.subscribed);
     let source = callback(&model, "/talker source /chatter");
     assert_eq!(source.kind, CallbackKind::Source);
     let outside = |model: &Model| model.topics.iter().find(|t| t.name == "/o").unwrap().outside;

@@ -8,6 +8,10 @@
 //! **Events executors** run what was activated in the order of activation, so a callback waits for what arrived before it and at the same moment,
 //! and for nothing that came later: in a busy window that begins at 0, an activation at `A` is done by `F(A)`, the time for all
 //! that arrives in `[0, A]`.
+//!
+//! **Static executors** of Jazzy run one callback for each wait, subscriptions first, in an order of hash tables: a timer can wait for any number of
+//! messages, and RTSS'21, which counts rounds of the wait set, does not hold. ECRTS'19, Lemmas 4 and 5 do: they count for a
+//! callback all that arrives before it starts, whatever the order, and need no more than that the executor does not idle or preempt.
 
 use std::rc::Rc;
 
@@ -111,7 +115,7 @@ impl<'a> Served<'a> {
         let Some(window) = self.window(on) else { return vec![None; executor.callbacks.len()] };
         let first_in_first_out = match executor.order {
             Order::Fifo | Order::Alone => Some(self.first_in_first_out(on, window)),
-            Order::WaitSet { .. } | Order::Threads { .. } => None,
+            Order::WaitSet { .. } | Order::Any | Order::Threads { .. } => None,
         };
         callbacks
             .map(|callback| {
@@ -123,7 +127,8 @@ impl<'a> Served<'a> {
                     Some(bound) => bound.map(|b| self.with_own(on, own, b)),
                     None => {
                         let first = self.polled(on, own, window)?;
-                        Some(self.refine(on, own, first))
+                        // RTSS'21 counts rounds of the wait set, which this order has not.
+                        Some(if executor.order == Order::Any { first } else { self.refine(on, own, first) })
                     }
                 }
             })
@@ -157,7 +162,7 @@ impl<'a> Served<'a> {
         bound
     }
 
-    /// ECRTS'19, Lemmas 4 and 5.
+    /// ECRTS'19, Lemmas 4 and 5: of an executor that is never idle while something is ready, in whatever order.
     fn polled(&self, on: Supply, own: usize, window: u64) -> Option<Bound> {
         let demand = &self.demands[own];
         let mut worst = None;

@@ -19,6 +19,7 @@
 //! - **Priorities** other than those of timers are taken as unknown: the order of registration is lost in hash tables of newer
 //!   executors.
 
+mod best;
 mod components;
 mod counted;
 mod executor;
@@ -31,6 +32,7 @@ use std::rc::Rc;
 
 use crate::curves::Flows;
 use crate::workload::Workload;
+pub use best::best_case;
 use components::{Component, components};
 use executor::Served;
 use settle::{Settled, State};

@@ -96,7 +96,7 @@ fn goals_of(chains: &[LearntChain]) -> Option<Goals> {
         .iter()
         .filter_map(|chain| {
             let (name, start, end) = (chain.name.clone(), chain.start.clone(), chain.end.clone());
-            Some(Chain { name, start, end, goal_ns: chain.goal_ns? })
+            Some(Chain { name, start, end, goal_ns: chain.goal_ns?, jitter_ns: None })
         })
         .collect();
     let state =

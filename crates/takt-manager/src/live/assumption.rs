@@ -98,13 +98,15 @@ pub enum Assumption {
     Observed,
     /// Instances that begin are seen to end.
     Measured,
+    /// No measured latency was below the best case that the bound on its jitter rests on.
+    Shortest,
     /// No measured latency was above the bound.
     Latency,
 }
 
 impl Assumption {
     /// All of them, in the order in which they are told.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::Bounded,
         Self::Running,
         Self::Started,
@@ -118,6 +120,7 @@ impl Assumption {
         Self::Complete,
         Self::Observed,
         Self::Measured,
+        Self::Shortest,
         Self::Latency,
     ];
 
@@ -140,6 +143,7 @@ impl Assumption {
             Self::Complete => "no events are lost",
             Self::Observed => "all publishers on the chain's way are observed",
             Self::Measured => "instances that begin are seen to end",
+            Self::Shortest => "no measured latency is below the best case",
             Self::Latency => "no measured latency is above the bound",
         }
     }

@@ -56,6 +56,9 @@ impl<S: Source, K: Kernel> Live<S, K> {
         for (chain, completions, worst_ns) in &findings.measured {
             self.manager.measured(*chain, *completions, *worst_ns, now_ns);
         }
+        for (chain, latency_ns) in &findings.short {
+            self.manager.shortest_seen(*chain, *latency_ns);
+        }
         if findings.replan
             && let Some((planned_ns, took_ns)) = self.planned
         {
@@ -87,6 +90,7 @@ impl<S: Source, K: Kernel> Live<S, K> {
             for Watched { id, .. } in paths {
                 if let Some(stats) = self.extractor.watched_mut(*id) {
                     stats.promise(now_ns, promised);
+                    stats.spread.promise(now_ns, promised.and(self.ledger.chains[index].jitter.best_ns));
                 }
             }
         }
@@ -125,7 +129,9 @@ impl<S: Source, K: Kernel> Live<S, K> {
                 .iter()
                 .map(|(at_ns, words)| (s(at_ns.saturating_sub(self.ledger.started_ns)), words.clone()))
                 .collect(),
+            ..Run::default()
         };
+        chain.jitter.tell(status);
     }
 
     /// Whether everything that was managed has ended.

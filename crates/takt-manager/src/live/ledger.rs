@@ -3,9 +3,10 @@
 //!
 //! A plan says what *can* be kept. The word "guaranteed" is said here, and only while every [`Assumption`] is observed to hold.
 
-use takt_model::{Breach, Broken, ChainStats, Exceeded};
+use takt_model::{Breach, Broken, ChainStats, Exceeded, Range};
 
 use super::assumption::{Assumption, Interval, Standing, State};
+use super::jitter::Jitter;
 use crate::manager::{ChainGrounds, Grounds};
 use crate::plan::{ChainState, Plan};
 use crate::words::ms;
@@ -88,6 +89,8 @@ pub(super) struct Chain {
     /// Assumptions that were seen broken, in words, the oldest first; and how many.
     pub refutations: Vec<(u64, String)>,
     pub refuted_times: u64,
+    /// Against its jitter goal.
+    pub jitter: Jitter,
     /// Completions are quiet for.
     silent_ns: Option<u64>,
 }
@@ -101,6 +104,8 @@ pub(super) struct Findings {
     pub replan: bool,
     /// Latencies that no broken assumption explains, by chain: this much above the bound.
     pub unexplained: Vec<(usize, u64)>,
+    /// Latencies below the best case, by chain.
+    pub short: Vec<(usize, u64)>,
     /// Instances that ended since the last look, and the longest of their latencies, by chain.
     pub measured: Vec<(usize, u64, u64)>,
 }
@@ -110,6 +115,7 @@ impl Ledger {
         let chain = |goal: &crate::goals::Chain| Chain {
             name: goal.name.clone(),
             goal_ns: goal.goal_ns,
+            jitter: Jitter::new(goal.jitter_ns),
             why: "there is no plan yet".to_owned(),
             since_ns: now_ns,
             looked_ns: now_ns,
@@ -154,6 +160,9 @@ impl Ledger {
                 chain.begin(now_ns);
             }
             chain.grounds = of_chain;
+            if chain.jitter.planned(planned) {
+                chain.begin(now_ns);
+            }
             if let (Some(exceeded), Some(bound_ns)) = (&chain.exceeded, chain.bound_ns)
                 && exceeded.latency_ns() <= bound_ns
             {
@@ -248,8 +257,11 @@ impl Ledger {
         let Some(chain) = self.chains.get_mut(index) else { return };
         let (mut now, mut began, mut last_end_ns, mut longest_gap_ns) = (Tally::default(), 0, None, 0);
         let mut exceeded: Option<Exceeded> = None;
+        let (mut seen, mut below) = (None, None);
         let mut recent_worst_ns = None;
         for stats in paths {
+            Range::widen(&mut seen, stats.spread.take_recent());
+            below = stats.spread.take_below().or(below);
             now.completions += stats.completions;
             now.late += stats.violations;
             now.skipped += stats.skipped;
@@ -267,11 +279,20 @@ impl Ledger {
                 });
             }
         }
+        if chain.state != State::Degraded || observes {
+            Range::widen(&mut chain.jitter.counted, seen);
+        }
         if let Some(worst_ns) = recent_worst_ns {
             let fresh = now.completions.saturating_sub(chain.seen.completions);
             findings.measured.push((index, fresh, worst_ns));
         }
         chain.count(now_ns, now, began, observes);
+        if let Some(below) = below {
+            let words = chain.jitter.broken(below);
+            chain.refute(below.instance.ended_ns, words);
+            findings.short.push((index, below.latency_ns()));
+            findings.replan = true;
+        }
         if let Some(exceeded) = exceeded {
             chain.exceeded(exceeded, index, findings);
         }
@@ -579,6 +600,10 @@ impl Chain {
                     self.began.saturating_sub(self.began_in_force),
                     quiet_ns as f64 / 1e9
                 )),
+                None => (self.ended_in_force.then_some(true), String::new()),
+            },
+            Assumption::Shortest => match self.jitter.against() {
+                Some(words) => against(words),
                 None => (self.ended_in_force.then_some(true), String::new()),
             },
             Assumption::Latency => match &self.exceeded {

@@ -18,6 +18,7 @@ pub(super) fn measure(chain: &mut ChainStatus, paths: &[&ChainStats], now_ns: u6
     chain.skipped = paths.iter().map(|stats| stats.skipped).sum();
     chain.run.longest_late_run = paths.iter().map(|stats| stats.longest_late_run).max().unwrap_or(0);
     chain.worst_ns = paths.iter().map(|stats| stats.worst_ns).max().unwrap_or(0);
+    super::jitter::measure(chain, paths);
     chain.last_ns = most.last_ns;
     chain.median_ns = most.quantile_ns(0.5);
     chain.p99_ns = most.quantile_ns(0.99);

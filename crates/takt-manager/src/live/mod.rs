@@ -24,6 +24,7 @@ use crate::system::{Kernel, Linux};
 pub mod account;
 pub mod assumption;
 mod follow;
+mod jitter;
 pub mod launch;
 mod ledger;
 mod log;

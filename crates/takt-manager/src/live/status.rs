@@ -110,6 +110,24 @@ pub struct ChainStatus {
     /// The longest measured latency, in milliseconds; `None`: nothing was measured.
     #[serde(default)]
     pub worst_ms: Option<f64>,
+    /// Its jitter goal, in milliseconds: how far its longest and its shortest latency may be apart.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub jitter_goal_ms: Option<f64>,
+    /// The longest less the shortest measured latency, in milliseconds; `None`: nothing was measured.
+    #[serde(default)]
+    pub jitter_ms: Option<f64>,
+    /// Bound on it, where it has a goal.
+    #[serde(default)]
+    pub jitter_bound_ms: Option<f64>,
+    /// The longest less the shortest time between two consecutive ends.
+    #[serde(default)]
+    pub period_jitter_ms: Option<f64>,
+    /// The shortest measured latency.
+    #[serde(default)]
+    pub best_ms: Option<f64>,
+    /// The plan's best case, where it has a jitter goal.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub best_case_ms: Option<f64>,
     /// What the word "guaranteed" rests on, as it stands.
     #[serde(default)]
     pub assumptions: Vec<Standing>,
@@ -140,6 +158,9 @@ pub struct Run {
     /// Why.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub given_up_why: String,
+    /// Jitter of the completions that the verdict is about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub jitter_ms: Option<f64>,
     /// Latencies above a bound while it was called guaranteed.
     pub false_guarantees: u64,
     /// The longest of them, and the bound.
@@ -279,6 +300,7 @@ impl Status {
                 chain.state,
             );
         }
+        text.push_str(&super::jitter::lines(&self.chains));
         if !self.reservations.is_empty() {
             let _ = writeln!(text, "\nreservation          thread    CPU    budget    share  overruns");
         }

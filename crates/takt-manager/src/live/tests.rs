@@ -110,11 +110,16 @@ fn setup(goal_ms: u64, observe: bool) -> Setup {
 }
 
 fn setup_of(goal_ms: u64, observe: bool, script: impl FnOnce(u64) -> Script) -> Setup {
+    setup_with(goals(goal_ms), observe, script)
+}
+
+fn setup_with(goals: Goals, observe: bool, script: impl FnOnce(u64) -> Script) -> Setup {
     let folder = tempfile::tempdir().unwrap();
     let (text, json) = (Shared::default(), Shared::default());
     let mut sim = Sim::new(2);
     sim.spawn(10, 10, "driver");
     sim.spawn(10, 11, "dds");
+    sim.spawn(20, 20, "sink");
     let mut options = Options {
         observe,
         log: Log::new(Some(Box::new(text.clone())), Some(Box::new(json.clone()))),
@@ -125,7 +130,7 @@ fn setup_of(goal_ms: u64, observe: bool, script: impl FnOnce(u64) -> Script) -> 
     options.enact.modes = vec![Mode::AdmissionOff];
     let platform = Platform::new(vec![1], 0, 0.9);
     let from_ns = monotonic_ns();
-    let live = Live::with_kernel(goals(goal_ms), platform, script(from_ns), options, sim.clone()).unwrap();
+    let live = Live::with_kernel(goals, platform, script(from_ns), options, sim.clone()).unwrap();
     Setup { live, text, json, from_ns, before: sim, _folder: folder }
 }
 
@@ -249,10 +254,15 @@ fn a_process_that_dies_is_given_up_and_the_end_is_in_order() {
     assert!(setup.live.finish().unwrap().restored.unwrap().is_complete());
 }
 
+#[path = "delivery_tests.rs"]
+mod delivery;
 #[path = "held_tests.rs"]
 mod held;
 #[path = "refuted_tests.rs"]
 mod refuted;
+
+#[path = "jitter_tests.rs"]
+mod jitter;
 
 #[test]
 fn a_broken_source_is_an_error_and_everything_is_restored() {

@@ -1,6 +1,6 @@
 //! The verdict on a managed run, over all of its time.
 
-use takt_stats::{Part, SeriesEvidence, VerdictReport, judge_series, overall};
+use takt_stats::{Part, SeriesEvidence, Verdict, VerdictReport, judge_series, overall};
 
 use super::{ChainStatus, State, Status};
 
@@ -54,6 +54,10 @@ impl Status {
                 evidence.records_lost = self.lost;
                 evidence.not_granted = self.differences.len() as u64;
                 let mut report = judge_series(&evidence);
+                if let Some(why) = super::jitter::missed(chain) {
+                    report.verdict = Verdict::Fail;
+                    report.reasons.push(why);
+                }
                 let degraded = chain.run.given_up_s;
                 if degraded > 0.0 && chain.excuse().is_none() {
                     report.reasons.push(format!(

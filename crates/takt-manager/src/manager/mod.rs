@@ -17,6 +17,7 @@ use crate::words::ms;
 use crate::workload::{Reading, Workload};
 
 mod grounds;
+mod jitter;
 mod present;
 mod widened;
 mod write;
@@ -50,6 +51,10 @@ pub struct Manager {
     work: Work,
     /// Reservations on one core at most.
     most_on_core: usize,
+    /// Best case of each chain with a jitter goal, as of the last plan.
+    best_ns: Vec<Option<u64>>,
+    /// The shortest latency of each chain that was below its best case.
+    shortest_ns: Vec<Option<u64>>,
     /// What was seen and no curve explains.
     widened: Widened,
     /// How long that counts.
@@ -63,6 +68,8 @@ struct Present {
     planned: Workload,
     /// For each chain the callbacks of all paths that were found, which hold as long as the graph does.
     on_path: Vec<Vec<usize>>,
+    /// The paths of chains with a jitter goal, none of others.
+    jitter_paths: Vec<Vec<Vec<usize>>>,
     repeats: u32,
     shrinks: u32,
 }
@@ -100,7 +107,9 @@ impl Manager {
     pub fn new(goals: Goals, platform: Platform) -> Self {
         let widened = Widened::new(goals.chains.len());
         let (most_on_core, work) = (usize::MAX, Work::default());
-        Self { goals, platform, present: None, work, most_on_core, widened, horizon_ns: HORIZON_NS }
+        let (best_ns, shortest_ns) = (vec![None; goals.chains.len()], vec![None; goals.chains.len()]);
+        let horizon_ns = HORIZON_NS;
+        Self { goals, platform, present: None, work, most_on_core, widened, horizon_ns, best_ns, shortest_ns }
     }
 
     /// The goals.
@@ -135,7 +144,9 @@ impl Manager {
 
     /// What the analysis must bound a chain by, so that its goal is kept.
     fn room_ns(&self, chain: usize) -> u64 {
-        self.goals.chains.get(chain).map_or(0, |c| c.goal_ns.saturating_sub(self.unexplained_ns(chain)))
+        let jitter_ns = self.jitter_room_ns(chain).unwrap_or(u64::MAX);
+        let goal_ns = self.goals.chains.get(chain).map_or(0, |c| c.goal_ns);
+        goal_ns.min(jitter_ns).saturating_sub(self.unexplained_ns(chain))
     }
 
     /// What to do about a snapshot.
@@ -167,6 +178,8 @@ impl Manager {
         if present.repeats >= REPEATS || !within(&Workload::new(model, &raw), &present.planned) {
             return None;
         }
+        let best_holds = self.present.as_ref().is_some_and(|p| self.best_holds(model, &p.jitter_paths));
+        let present = self.present.as_mut().filter(|_| best_holds)?;
         // Same graph, same numbers; threads may be others only if they are the same.
         let same = present.plan.reservations.iter().all(|r| {
             model.threads.get(r.thread.0).is_some_and(|t| (t.pid, t.tid, t.ended) == (r.pid, r.tid, false))
@@ -238,6 +251,7 @@ impl Manager {
             })
             .collect();
         self.limit_neighbours(&workload, &candidates);
+        self.look_at_best(model, &candidates);
         let requests: Vec<Option<Request<'_>>> = self
             .goals
             .chains
@@ -287,7 +301,11 @@ impl Manager {
         self.work = chosen.work;
         self.widened.planned();
         let on_path = candidates.iter().map(|c| on_path(&c.paths)).collect();
-        self.present = Some(Present { plan: plan.clone(), planned: workload, on_path, repeats: 0, shrinks });
+        let with_jitter = candidates.into_iter().zip(&self.best_ns);
+        let jitter_paths =
+            with_jitter.map(|(c, best)| if best.is_some() { c.paths } else { Vec::new() }).collect();
+        let (plan_now, planned) = (plan.clone(), workload);
+        self.present = Some(Present { plan: plan_now, planned, on_path, jitter_paths, repeats: 0, shrinks });
         plan
     }
 
@@ -301,8 +319,12 @@ impl Manager {
         }
         // Where budgets are enforced at ticks, short periods mean budgets below a tick: longer ones are tried.
         let others = match self.platform.enforcement_ns {
-            0 => [declared / 2, declared / 4],
-            _ => [declared * 2, declared * 4],
+            // What a budget keeps waiting is most of a chain's jitter, so that such goals are worth more switches.
+            0 if self.goals.chains.iter().any(|chain| chain.jitter_ns.is_some()) => {
+                vec![declared / 2, declared / 4, declared / 8]
+            }
+            0 => vec![declared / 2, declared / 4],
+            _ => vec![declared * 2, declared * 4],
         };
         for period_ns in others {
             // What only budget or period could help; below a millisecond switching costs more than it gains.

@@ -44,7 +44,7 @@ impl Manager {
                                 "the present budgets do not keep its goal, and no other plan keeps more"
                                     .to_owned()
                             },
-                            |r| r.why.clone(),
+                            |r| format!("{}{}", r.why, self.jitter_words(index)),
                         ),
                     },
                 };
@@ -58,6 +58,7 @@ impl Manager {
                     paths: candidate.paths.len(),
                     bound_ns: shown.as_ref().map(|b| b.ns.saturating_add(extra_ns)),
                     bound_by: shown.as_ref().map_or_else(String::new, |b| methods(&b.by)),
+                    jitter: self.jitter_plan(index, shown.as_ref().map(|b| b.ns.saturating_add(extra_ns))),
                     bound_parts: shown.map_or_else(Vec::new, |b| b.parts),
                     state,
                 }
@@ -72,7 +73,7 @@ pub(super) fn not_found(error: &ChainError) -> ChainState {
         _ => Vec::new(),
     };
     match error {
-        ChainError::Many { .. } | ChainError::Python { .. } => {
+        ChainError::Many { .. } | ChainError::Python { .. } | ChainError::ThroughPython { .. } => {
             ChainState::NotAnalysable { why: error.to_string() }
         }
         _ => ChainState::NotFound { why: error.to_string(), near_misses },

@@ -14,6 +14,8 @@ pub struct Observed {
     pub responses: Vec<(u64, u64)>,
     /// Per path: longest time from the activation of the first callback to the completion of the last, and how many.
     pub latencies: Vec<(u64, u64)>,
+    /// Per path: the shortest such time.
+    pub shortest: Vec<Option<u64>>,
 }
 
 /// Something that a tracer would have seen.
@@ -153,7 +155,11 @@ pub fn simulate_on(
         random,
         messages: 0,
         trace: Vec::new(),
-        observed: Observed { responses: vec![(0, 0); count], latencies: vec![(0, 0); paths.len()] },
+        observed: Observed {
+            responses: vec![(0, 0); count],
+            latencies: vec![(0, 0); paths.len()],
+            shortest: vec![None; paths.len()],
+        },
     };
     engine.start();
     engine.run(length_ns);
@@ -272,11 +278,12 @@ impl Engine<'_> {
         let of = |list: &[u64]| list.get(number % list.len().max(1)).copied();
         let full = of(&callback.costs_ns).unwrap_or(0);
         // Now and then a run is cheaper than ever; anomalies love that.
-        let left_ns = if self.random.one_in(16) { self.random.within(0, full) } else { full };
+        let left_ns =
+            if self.random.one_in(16) && !self.system.steady { self.random.within(0, full) } else { full };
         let mut suspensions = Vec::new();
         if !callback.suspends_ns.is_empty() {
             suspensions.clone_from(&callback.suspends_ns[number % callback.suspends_ns.len()]);
-            if self.random.one_in(8) {
+            if self.random.one_in(8) && !self.system.steady {
                 suspensions.iter_mut().for_each(|ns| *ns = self.random.within(0, *ns));
             }
         }
@@ -313,8 +320,11 @@ impl Engine<'_> {
         for (path, position, started_ns) in &done.instance.on {
             if position + 1 == self.paths[*path].len() {
                 let longest = &mut self.observed.latencies[*path];
-                longest.0 = longest.0.max(self.now_ns - started_ns);
+                let latency_ns = self.now_ns - started_ns;
+                longest.0 = longest.0.max(latency_ns);
                 longest.1 += 1;
+                let shortest = &mut self.observed.shortest[*path];
+                *shortest = Some(shortest.map_or(latency_ns, |ns| ns.min(latency_ns)));
             }
         }
         for _ in 0..done.messages {

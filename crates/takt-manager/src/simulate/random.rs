@@ -98,7 +98,8 @@ pub fn random_with(seed: u64, features: Features) -> System {
             system.callbacks[*second].join = Some(*first);
         }
         if features.kinds && random.one_in(3) {
-            system.executors[number].kind = if random.one_in(3) { Kind::Static } else { Kind::Events };
+            system.executors[number].kind =
+                if random.one_in(3) { Kind::Static { rounds: number % 2 == 1 } } else { Kind::Events };
         }
         if features.threads && random.one_in(3) {
             system.executors[number].kind = Kind::Threads(usize::try_from(random.within(2, 3)).unwrap_or(2));

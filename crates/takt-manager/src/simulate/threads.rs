@@ -71,7 +71,7 @@ impl Engine<'_> {
         let next = match self.system.executors[executor].kind {
             Kind::Threads(_) => return self.lock(thread, executor),
             Kind::Events => self.first_arrived(executor),
-            Kind::WaitSet | Kind::Static => self.next_polled(executor),
+            Kind::WaitSet | Kind::Static { .. } => self.next_polled(executor),
         };
         match next {
             Some(callback) => self.run_callback(thread, callback),
@@ -102,7 +102,7 @@ impl Engine<'_> {
 
     /// What is ready, in the order in which this executor takes it.
     fn poll(&self, executor: usize) -> VecDeque<usize> {
-        let timers_last = self.system.executors[executor].kind == Kind::Static;
+        let timers_last = matches!(self.system.executors[executor].kind, Kind::Static { .. });
         let mut ready: Vec<usize> = (self.system.executors[executor].callbacks.iter().copied())
             .filter(|c| !self.pending[*c].is_empty())
             .collect();
@@ -117,7 +117,8 @@ impl Engine<'_> {
             .eager_timers
             .then(|| callbacks.iter().copied().find(|c| self.is_timer(*c) && !self.pending[*c].is_empty()))
             .flatten();
-        if eager.is_none() && self.executors[executor].ready.is_empty() {
+        let waits_each_time = self.system.executors[executor].kind == Kind::Static { rounds: false };
+        if eager.is_none() && (waits_each_time || self.executors[executor].ready.is_empty()) {
             self.executors[executor].ready = self.poll(executor);
         }
         self.executors[executor].arrived.clear();

@@ -9,9 +9,7 @@ use std::sync::Arc;
 
 use takt_manager::analysis::{Analysis, Enforcement};
 use takt_manager::curves::Counts;
-use takt_manager::simulate::{
-    Features, Kind, Machine, Observed, Random, Supply, System, random_with, simulate_on,
-};
+use takt_manager::simulate::{Features, Machine, Observed, Random, Supply, System, random_with, simulate_on};
 use takt_manager::workload::{Order, Reading, Workload};
 
 pub const EXACT: Reading = Reading { cost_margin: 0.0, arrival_margin: 0.0, exceedance: None };
@@ -89,7 +87,7 @@ fn forget(workload: &mut Workload, known: Known) {
         callback.inputs.iter_mut().for_each(|(_, counts)| *counts = Arc::new(Counts::each(1)));
     }
     for executor in &mut workload.executors {
-        if matches!(executor.order, Order::Fifo | Order::Threads { .. }) {
+        if matches!(executor.order, Order::Fifo | Order::Any | Order::Threads { .. }) {
             executor.order = Order::WaitSet { timers_first: true };
         }
     }
@@ -120,12 +118,6 @@ pub fn check_with(
     let period_ns = supplies.first().map_or(10_000_000, |s| s.period_ns);
     let model = system.exact_model();
     let mut workload = Workload::new(&model, &EXACT);
-    // Static executors are told apart by whoever observes them.
-    for (executor, server) in system.executors.iter().zip(&mut workload.executors) {
-        if executor.kind == Kind::Static && known == Known::All {
-            server.order = Order::WaitSet { timers_first: false };
-        }
-    }
     let mut neighbours = 0;
     if known != Known::All {
         forget(&mut workload, known);

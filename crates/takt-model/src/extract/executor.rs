@@ -185,6 +185,7 @@ impl Extractor {
         ran_on(callback, thread);
         callback.arrivals.record(released_ns, starting);
         callback.cost.record(at_ns, used_ns, true);
+        callback.shortest.ended(at_ns.saturating_sub(started_ns));
         let off_ns = at_ns.saturating_sub(started_ns).saturating_sub(used_ns);
         let number = callback.activations;
         callback.suspensions.record(Ended { number, at_ns, off_ns, known: None, tells: false }, keep);

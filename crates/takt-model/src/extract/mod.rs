@@ -43,6 +43,7 @@ mod publish;
 mod register;
 mod run;
 mod service;
+mod shortest;
 mod snapshot;
 pub mod startup;
 mod state;
@@ -462,6 +463,7 @@ impl Extractor {
             ),
             suspensions: Suspensions::default(),
             delivered: delivery::Delivered::default(),
+            shortest: shortest::ShortestTimes::default(),
             probable,
             publishes: Vec::new(),
             grid: None,

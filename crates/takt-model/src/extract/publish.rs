@@ -172,6 +172,13 @@ impl Extractor {
             );
             self.join_messages(thread, head);
             let frame = self.tables.threads[thread].stack.last()?;
+            if !self.starting {
+                // What a message filter sends may belong to activations of other callbacks, and those may have been short. Who has no
+                // start of its own may have begun just now.
+                let whole = frame.joint.is_none() && !frame.inferred;
+                let after_ns = if whole { at_ns.saturating_sub(frame.at_ns) } else { 0 };
+                self.tables.callbacks[frame.callback].shortest.sent(topic, after_ns);
+            }
             let tags = frame.joint.as_ref().map_or(&frame.tags, |joint| &joint.tags);
             return Some(self.messages.publish(thread, topic, at_ns, tags));
         }

@@ -178,12 +178,14 @@ impl Extractor {
         let tells = state.tells;
         if frame.inferred && frame.cpu_ns.is_none() && cpu_ns.is_some() && state.charged.is_some() {
             state.unpaid.push((frame.callback, wall_ns, off_cpu));
+            self.tables.callbacks[frame.callback].shortest.ended(0);
             self.finish_tags(&frame.tags, at_ns);
             return self.pay(thread, at_ns, cpu_ns.unwrap_or(0));
         }
         if frame.inferred && cpu_ns.is_none() && state.charged.is_some() {
             // Its executor's events come without CPU time here: the next event with one says what it took.
             state.unpaid.push((frame.callback, wall_ns, off_cpu));
+            self.tables.callbacks[frame.callback].shortest.ended(0);
             self.finish_tags(&frame.tags, at_ns);
             return;
         }
@@ -207,6 +209,10 @@ impl Extractor {
             _ => Some((wall_ns, false)),
         };
         let callback = &mut self.tables.callbacks[frame.callback];
+        if !self.starting {
+            // Nobody saw the start of an inferred one.
+            callback.shortest.ended(if frame.inferred { 0 } else { wall_ns });
+        }
         let serves = matches!(callback.origin, Origin::Service { .. });
         match took {
             Some((took_ns, cpu_time)) => {
@@ -367,6 +373,7 @@ impl Extractor {
         callback.delivered = before.delivered;
         callback.suspensions = before.suspensions;
         callback.suspensions.gap();
+        callback.shortest = before.shortest;
         callback.probable = before.probable;
         if let Some(probable) = &mut callback.probable {
             probable.gap();

@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::groups::{self, Groups, Type};
 use super::names::{names, only_client, topic_name};
 use super::state::{CallbackState, Origin};
-use super::{Extractor, cycle, filter, outside};
+use super::{Extractor, cycle, filter, outside, shortest};
 use crate::{
     ArrivalCurve, Callback, CallbackId, CallbackKind, CostCurve, Executor, ExecutorId, ExecutorKind, Model,
-    Node, NodeId, Output, Outside, Thread, ThreadId, ThreadRole, Topic, TopicId, Unanalysable,
+    Node, NodeId, Output, Outside, Subscribed, Thread, ThreadId, ThreadRole, Topic, TopicId, Unanalysable,
 };
 
 /// Entries of a timer's declared curve: it is linear, and extrapolation of any entry gives the rest.
@@ -56,6 +56,7 @@ impl Builder<'_> {
         let (threads, executor_ids) = self.threads(&groups, &homes);
         let nodes = self.nodes(&names);
         let topics = self.topics(&homes);
+        self.subscribed_by_python(&nodes, &topics);
 
         let mut ids = BTreeMap::new();
         for (slot, name) in names {
@@ -75,6 +76,7 @@ impl Builder<'_> {
         self.model.unanalysable.extend(untold);
         outside::mark(ex, &ids, &topics, &mut self.model);
         filter::find(ex, &ids, &topics, &mut self.model);
+        shortest::tell(ex, &ids, &topics, &mut self.model);
         cycle::cut(&mut self.model);
         self.model
     }
@@ -191,6 +193,21 @@ impl Builder<'_> {
             });
         }
         ids
+    }
+
+    fn subscribed_by_python(&mut self, nodes: &BTreeMap<usize, NodeId>, topics: &BTreeMap<usize, TopicId>) {
+        let tables = &self.extractor.tables;
+        let mut subscribed: BTreeMap<TopicId, Vec<NodeId>> = BTreeMap::new();
+        for (_, subscription) in &tables.subscriptions {
+            let Some(&topic) = topics.get(&tables.topic(subscription.topic)) else { continue };
+            let node = subscription.node.and_then(|node| nodes.get(&node));
+            let Some(&node) = node.filter(|node| self.model.python.nodes.contains(node)) else { continue };
+            if !self.model.topics[topic.0].name.ends_with("/parameter_events") {
+                subscribed.entry(topic).or_default().push(node);
+            }
+        }
+        self.model.python.subscribed =
+            subscribed.into_iter().map(|(topic, nodes)| Subscribed { topic, nodes }).collect();
     }
 
     /// A topic that stands for what activates a callback of which nothing is known.
@@ -474,11 +491,6 @@ impl Builder<'_> {
                 ExecutorKind::MultiThreaded if !executor.callbacks.iter().all(grouped) => say(format!(
                     "threads {} serve one multi-threaded executor, and which of its callbacks exclude each other (callback groups) is not \
                      known: it is seen of processes that Takt starts. Otherwise use one single-threaded executor for each callback group",
-                    tids()
-                )),
-                ExecutorKind::Static => say(format!(
-                    "a static executor (thread {}) serves them: it runs subscriptions before timers, and the response-time analysis holds \
-                     for timers first. Use the single-threaded executor",
                     tids()
                 )),
                 ExecutorKind::Events if !told => say(format!(

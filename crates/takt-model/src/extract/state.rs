@@ -372,6 +372,7 @@ pub(crate) struct CallbackState {
     pub suspensions: Suspensions,
     /// How long the middleware took with its messages.
     pub delivered: super::delivery::Delivered,
+    pub shortest: super::shortest::ShortestTimes,
     pub probable: Option<Box<ProbableRecorder>>,
     pub publishes: Vec<Edge>,
     pub grid: Option<TimerGrid>,

@@ -49,6 +49,7 @@ pub fn lines(
     let high_x = all().map(|p| p.0).fold(0.0, f64::max);
     let high_y = all().map(|p| p.1).fold(0.0, f64::max);
     let low = |pick: fn(&(f64, f64)) -> f64| all().map(pick).filter(|v| *v > 0.0).fold(f64::MAX, f64::min);
+    let (per_unit, unit_name) = time_unit(high_x);
     let (x_scale, y_scale) = match what {
         Curves::Steps | Curves::Trend => {
             let y = if high_y > 20.0 * low(|p| p.1) {
@@ -56,14 +57,13 @@ pub fn lines(
             } else {
                 Scale::linear(high_y)
             };
-            (Scale::span(high_x), y)
+            (Scale::span(high_x, per_unit), y)
         }
         Curves::Above => {
             let reach = high_x.max(deadline_ns.unwrap_or(0.0));
             (Scale::log(low(|p| p.0).max(1.0), reach), Scale::log((low(|p| p.1) / 2.0).min(0.1), 1.0))
         }
     };
-    let (per_unit, unit_name) = time_unit(high_x);
     let groups: Vec<(&[Line], &[String])> =
         curves.chunks(Colour::SERIES).zip(names.chunks(Colour::SERIES)).collect();
     let (left, height) = (82.0, 220.0);

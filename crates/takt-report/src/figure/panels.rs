@@ -45,8 +45,8 @@ pub fn panels(axis: &Axis<'_>, about: About<'_>, all: &[Panel], seconds: bool) -
     // The deadline is drawn where it is near: far above, it would press all series to the ground.
     let near = all.iter().filter_map(|p| p.deadline_ns).filter(|d| *d <= high * 20.0).fold(0.0, f64::max);
     let y_scale = Scale::suited(low, typical, high.max(near));
-    let x_scale = Scale::span(high_x);
     let (per_unit, unit_name) = if seconds { time_unit(high_x) } else { (1.0, "") };
+    let x_scale = Scale::span(high_x, per_unit);
     let entries = entries(all, near);
     let two = all.len() > 1;
     let (left, gap, right) = (70.0, 62.0, f64::from(WIDTH) - 24.0);

@@ -6,6 +6,8 @@ pub(crate) struct Scale {
     low: f64,
     high: f64,
     log: bool,
+    /// What a mark counts in: round numbers of minutes are not round numbers of seconds.
+    unit: f64,
 }
 
 impl Scale {
@@ -13,12 +15,12 @@ impl Scale {
     pub(crate) fn linear(high: f64) -> Self {
         let high = if high.is_finite() && high > 0.0 { high } else { 1.0 };
         let step = nice_step(high / 5.0);
-        Self { low: 0.0, high: (high / step).ceil() * step, log: false }
+        Self { low: 0.0, high: (high / step).ceil() * step, log: false, unit: 1.0 }
     }
 
-    /// A linear axis from `low` to `high` exactly: time.
-    pub(crate) fn span(high: f64) -> Self {
-        Self { low: 0.0, high: if high.is_finite() && high > 0.0 { high } else { 1.0 }, log: false }
+    /// A linear axis from 0 to `high` exactly, whose marks are round in multiples of `unit`: time.
+    pub(crate) fn span(high: f64, unit: f64) -> Self {
+        Self { low: 0.0, high: if high.is_finite() && high > 0.0 { high } else { 1.0 }, log: false, unit }
     }
 
     /// A logarithmic axis that holds `low..=high`. Values at or below its beginning are set on its beginning.
@@ -29,7 +31,7 @@ impl Scale {
         if high < low * 10.0 {
             high = low * 10.0;
         }
-        Self { low, high, log: true }
+        Self { low, high, log: true, unit: 1.0 }
     }
 
     /// A logarithmic axis where a linear one would squeeze what is typical into its first twentieth, else a linear one.
@@ -61,7 +63,7 @@ impl Scale {
     pub(crate) fn marks(&self, room: usize) -> Vec<f64> {
         let room = room.max(2);
         if !self.log {
-            let step = nice_step((self.high - self.low) / room as f64);
+            let step = nice_step((self.high - self.low) / self.unit / room as f64) * self.unit;
             let count = ((self.high - self.low) / step + 1e-9).floor() as usize;
             return (0..=count.min(50)).map(|i| self.low + i as f64 * step).collect();
         }
@@ -110,6 +112,8 @@ mod tests {
     #[test]
     fn marks_are_round() {
         assert_eq!(Scale::linear(93.0).marks(5), vec![0.0, 20.0, 40.0, 60.0, 80.0, 100.0]);
+        // 0, 2, ... 10 minutes.
+        assert_eq!(Scale::span(600.0, 60.0).marks(6), vec![0.0, 120.0, 240.0, 360.0, 480.0, 600.0]);
         assert_eq!(Scale::log(3.0, 9000.0).marks(6), vec![10.0, 100.0, 1000.0, 10000.0]);
         assert_eq!(Scale::log(30.0, 400.0).marks(6), vec![20.0, 50.0, 100.0, 200.0, 500.0]);
     }
@@ -119,7 +123,7 @@ mod tests {
         fn every_value_has_a_place(values in proptest::collection::vec(0.0f64..1e13, 1..20), room in 0usize..20) {
             let high = values.iter().copied().fold(0.0, f64::max);
             let low = values.iter().copied().fold(f64::MAX, f64::min);
-            for scale in [Scale::linear(high), Scale::span(high), Scale::log(low, high), Scale::suited(low, values[0], high)] {
+            for scale in [Scale::linear(high), Scale::span(high, 60.0), Scale::log(low, high), Scale::suited(low, values[0], high)] {
                 for &v in &values {
                     prop_assert!((0.0..=1.0).contains(&scale.place(v)));
                 }

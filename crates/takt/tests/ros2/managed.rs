@@ -1,0 +1,290 @@
+//! A run of the test system under `takt manage`: what the manager said, and when, beside what the nodes wrote down.
+//!
+//! Everything is written into a folder while it happens and read from there, so that a run that was broken off can be judged, too.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use takt_rt::clock::monotonic_ns;
+
+use super::super::takt::{root, takt};
+use super::{Chain, Truth, domain};
+
+/// The kernel counts stolen time in ticks of a hundredth of a second, and it is looked at every so often.
+const LOOK: Duration = Duration::from_millis(100);
+const TICK_NS: u64 = 10_000_000;
+/// Between two lines that tell how far it is.
+const TELL: Duration = Duration::from_secs(30);
+
+/// What a run left.
+pub struct Managed {
+    /// What `--json` printed; null where the run was broken off.
+    pub all: Value,
+    pub log: Vec<Value>,
+    pub truth: Truth,
+    /// Time that the hypervisor has taken from all CPUs together since the start, where it grew.
+    stolen: Vec<(u64, u64)>,
+}
+
+/// What a word about a chain was, and when it was said.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Word {
+    pub at_ns: u64,
+    pub state: String,
+    pub bound_ms: Option<f64>,
+}
+
+/// Latencies above a bound that was called guaranteed from when their instance began until it ended.
+#[derive(Debug, Default, Clone, Copy, PartialEq)]
+pub struct Broken {
+    /// Instances throughout which the chain was called guaranteed.
+    pub guaranteed: usize,
+    /// Of these with a latency above the bound.
+    pub above: usize,
+    /// By how much at most.
+    pub worst_excess_ms: f64,
+    /// Above the bound by less than the hypervisor took from this machine meanwhile, of which no scheduler knows. Not among `above`.
+    pub stolen: usize,
+    /// The greatest latency as a share of its bound.
+    pub closest: f64,
+}
+
+/// Runs the test system in `folder`, under `takt manage` with `more` arguments.
+pub fn run(
+    environment: &[(String, String)],
+    more: &[&str],
+    scale: &str,
+    seconds: u32,
+    folder: &Path,
+    tell: bool,
+) {
+    fs::create_dir_all(folder).unwrap();
+    let mut command: Command = takt(["manage", "--json", "--log"]);
+    command.arg(folder.join("log.json")).args(more).arg(root().join("ros2/takt_truth/goals.toml"));
+    command.args(["--", "takt_truth_run", "--seconds", &seconds.to_string(), "--scale", scale]);
+    command.args(["--domain", &domain()]).arg(folder.join("truth")).env_clear();
+    command.envs(environment.iter().map(|(key, value)| (key, value)));
+    command.stdout(Stdio::from(File::create(folder.join("manage.json")).unwrap()));
+    command.stderr(Stdio::from(File::create(folder.join("manage.err")).unwrap()));
+    let mut stolen = File::create(folder.join("stolen")).unwrap();
+    let (first_ns, mut last_ns, mut told) = (stolen_ns(), 0, Instant::now());
+    let mut child = command.spawn().unwrap();
+    let status = loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            break status;
+        }
+        let so_far_ns = stolen_ns().saturating_sub(first_ns);
+        if so_far_ns > last_ns {
+            last_ns = so_far_ns;
+            writeln!(stolen, "{} {so_far_ns}", monotonic_ns()).unwrap();
+        }
+        if tell && told.elapsed() >= TELL {
+            told = Instant::now();
+            println!("{}", Managed::read(folder).progress());
+        }
+        std::thread::sleep(LOOK);
+    };
+    // 1: a goal was missed, which is for the checks to judge.
+    let said = fs::read_to_string(folder.join("manage.err")).unwrap_or_default();
+    assert!(matches!(status.code(), Some(0 | 1)), "{status}: {said}");
+}
+
+/// Of all CPUs, since the machine started.
+fn stolen_ns() -> u64 {
+    let text = fs::read_to_string("/proc/stat").unwrap_or_default();
+    let ticks = text.lines().next().and_then(|line| line.split_whitespace().nth(8)?.parse::<u64>().ok());
+    ticks.unwrap_or(0).saturating_mul(TICK_NS)
+}
+
+impl Managed {
+    /// Made up.
+    pub fn of(all: Value, log: Vec<Value>, truth: Truth) -> Self {
+        Self { all, log, truth, stolen: Vec::new() }
+    }
+
+    pub fn read(folder: &Path) -> Self {
+        let text = |name: &str| fs::read_to_string(folder.join(name)).unwrap_or_default();
+        let log_text = text("log.json");
+        let log = log_text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+        let pair = |line: &str| {
+            let (at_ns, stolen_ns) = line.split_once(' ')?;
+            Some((at_ns.parse().ok()?, stolen_ns.parse().ok()?))
+        };
+        Self {
+            all: serde_json::from_str(&text("manage.json")).unwrap_or_default(),
+            log,
+            truth: Truth::read(&folder.join("truth")),
+            stolen: text("stolen").lines().filter_map(pair).collect(),
+        }
+    }
+
+    /// The last state that was told: at the end, or until it was broken off.
+    pub fn status(&self) -> &Value {
+        match &self.all["status"] {
+            Value::Null => self
+                .log
+                .iter()
+                .rev()
+                .find(|it| it["kind"] == "status")
+                .map_or(&Value::Null, |it| &it["status"]),
+            status => status,
+        }
+    }
+
+    fn progress(&self) -> String {
+        let status = self.status();
+        let mut states: BTreeMap<&str, usize> = BTreeMap::new();
+        for chain in status["chains"].as_array().into_iter().flatten() {
+            *states.entry(chain["state"].as_str().unwrap_or("")).or_default() += 1;
+        }
+        let states: Vec<String> = states.iter().map(|(state, count)| format!("{count} {state}")).collect();
+        let (mut guaranteed, mut above) = (0, 0);
+        for chain in super::CHAINS {
+            let one = self.broken(chain);
+            (guaranteed, above) = (guaranteed + one.guaranteed, above + one.above);
+        }
+        format!(
+            "{:4.0} s: {}; {above} of {guaranteed} latencies above a guaranteed bound",
+            status["running_ns"].as_f64().unwrap_or(0.0) / 1e9,
+            states.join(", ")
+        )
+    }
+
+    pub fn chain(&self, name: &str) -> &Value {
+        let chains = self.status()["chains"].as_array().into_iter().flatten();
+        chains.into_iter().find(|chain| chain["name"] == name).unwrap_or(&Value::Null)
+    }
+
+    pub fn run_of(&self, name: &str) -> &Value {
+        &self.chain(name)["run"]
+    }
+
+    pub fn callback(&self, name: &str) -> Option<&Value> {
+        self.all["model"]["callbacks"].as_array().unwrap().iter().find(|callback| callback["name"] == name)
+    }
+
+    fn plans<'a>(&'a self, name: &'a str) -> impl DoubleEndedIterator<Item = (&'a Value, &'a Value)> {
+        let plans = self.log.iter().filter(|record| record["kind"] == "plan");
+        plans.filter_map(move |record| {
+            let chains = record["chains"].as_array()?;
+            Some((record, chains.iter().find(|it| it["name"] == name)?))
+        })
+    }
+
+    /// When the first plan was made that knew the chain's path: it is measured from then on.
+    pub fn measured_from_ns(&self, name: &str) -> Option<u64> {
+        let mut knew = self
+            .plans(name)
+            .filter(|(_, chain)| chain["path_names"].as_array().is_some_and(|it| !it.is_empty()));
+        knew.next().and_then(|(record, _)| record["at_ns"].as_u64())
+    }
+
+    /// The path of a chain in the last plan.
+    pub fn path<'a>(&'a self, name: &'a str) -> Vec<&'a str> {
+        let last = self.plans(name).next_back();
+        last.into_iter()
+            .flat_map(|(_, chain)| chain["path_names"].as_array())
+            .flatten()
+            .filter_map(Value::as_str)
+            .collect()
+    }
+
+    /// What was said of a chain, and when: state and bound. A record's own stamp is that of the decision's beginning; it was said when it was
+    /// written, which the wall clock beside it tells.
+    pub fn said(&self, name: &str) -> Vec<Word> {
+        let wall_ns = |record: &Value| record["wall_s"].as_f64().unwrap_or(0.0) * 1e9;
+        let at_ns = |record: &Value| record["at_ns"].as_f64().unwrap_or(0.0);
+        let offset_ns = self.log.iter().map(|it| wall_ns(it) - at_ns(it)).fold(f64::INFINITY, f64::min);
+        let ms = |value: &Value| value.as_u64().map(|ns| ns as f64 / 1e6);
+        let mut said: Vec<Word> = Vec::new();
+        let mut planned_ms = None;
+        for record in &self.log {
+            let (state, bound_ms) = match record["kind"].as_str() {
+                // Nothing is said of the chain with it; what is said afterwards is of this plan.
+                Some("plan") => {
+                    let chains = record["chains"].as_array().into_iter().flatten();
+                    if let Some(chain) = chains.into_iter().find(|it| it["name"] == name) {
+                        planned_ms = ms(&chain["bound_ns"]);
+                    }
+                    continue;
+                }
+                // A word given or taken between two plans.
+                Some("chain") if record["chain"] == name => (&record["state"], planned_ms),
+                Some("status") => {
+                    let chains = record["status"]["chains"].as_array().into_iter().flatten();
+                    let Some(chain) = chains.into_iter().find(|it| it["name"] == name) else { continue };
+                    (&chain["state"], ms(&chain["bound_ns"]))
+                }
+                _ => continue,
+            };
+            let at_ns = (wall_ns(record) - offset_ns) as u64;
+            said.push(Word { at_ns, state: state.as_str().unwrap_or("").to_owned(), bound_ms });
+        }
+        said
+    }
+
+    /// How many seconds a chain was called guaranteed, of how many that something was said of it.
+    pub fn guaranteed_s(&self, name: &str) -> (f64, f64) {
+        let said = self.said(name);
+        let end_ns = self.log.iter().filter_map(|it| it["at_ns"].as_u64()).max().unwrap_or(0);
+        let (mut guaranteed_ns, mut all_ns) = (0, 0);
+        for (i, word) in said.iter().enumerate() {
+            let until_ns = said.get(i + 1).map_or(end_ns, |next| next.at_ns);
+            let lasted_ns = until_ns.saturating_sub(word.at_ns);
+            all_ns += if word.state == "ended" { 0 } else { lasted_ns };
+            guaranteed_ns += if word.state == "guaranteed" { lasted_ns } else { 0 };
+        }
+        (guaranteed_ns as f64 / 1e9, all_ns as f64 / 1e9)
+    }
+
+    pub fn broken(&self, chain: &Chain) -> Broken {
+        broken(&self.said(chain.name), &self.truth, chain.path, &self.stolen)
+    }
+}
+
+/// What the hypervisor took between two moments, at most.
+fn stolen_between_ns(stolen: &[(u64, u64)], from_ns: u64, to_ns: u64) -> u64 {
+    // Seen after it happened.
+    let slack_ns = 2 * LOOK.as_nanos() as u64;
+    let before = stolen.iter().rev().find(|(at_ns, _)| *at_ns < from_ns).map_or(0, |(_, ns)| *ns);
+    let after = stolen.iter().rev().find(|(at_ns, _)| *at_ns <= to_ns + slack_ns).map_or(0, |(_, ns)| *ns);
+    match after.saturating_sub(before) {
+        0 => 0,
+        // Counted in whole ticks.
+        ns => ns + TICK_NS,
+    }
+}
+
+/// Holds what the nodes measured against what was said while it went on. The bound is the greater one where it changed.
+pub fn broken(said: &[Word], truth: &Truth, path: &[&str], stolen: &[(u64, u64)]) -> Broken {
+    let mut result = Broken::default();
+    for end in truth.completions(path) {
+        let Some(first) = said.iter().rposition(|word| word.at_ns <= end.began_ns) else { continue };
+        let meanwhile = said[first..].iter().take_while(|word| word.at_ns <= end.ended_ns);
+        let mut bound_ms: f64 = 0.0;
+        if !meanwhile.into_iter().all(|word| {
+            bound_ms = bound_ms.max(word.bound_ms.unwrap_or(f64::INFINITY));
+            word.state == "guaranteed"
+        }) {
+            continue;
+        }
+        result.guaranteed += 1;
+        result.closest = result.closest.max(end.latency_ms() / bound_ms);
+        let excess_ms = end.latency_ms() - bound_ms;
+        if excess_ms <= 0.0 {
+            continue;
+        }
+        if excess_ms <= stolen_between_ns(stolen, end.began_ns, end.ended_ns) as f64 / 1e6 {
+            result.stolen += 1;
+        } else {
+            result.above += 1;
+            result.worst_excess_ms = result.worst_excess_ms.max(excess_ms);
+        }
+    }
+    result
+}
