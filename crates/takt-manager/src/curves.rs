@@ -349,21 +349,20 @@ impl Flows {
         all
     }
 
-    /// The shortest interval longer than `delta_ns` that has more arrivals; `None`: there is none.
-    pub(crate) fn next_step(&self, delta_ns: u64) -> Option<u64> {
-        let mut at = self.stretch(delta_ns);
+    /// The shortest interval that has more arrivals than this stretch, and its own stretch; `None`: there is none.
+    pub(crate) fn risen(&self, from: Stretch) -> Option<(u64, Stretch)> {
+        let mut at = from;
         // Where no message is sent at some activations, the count stays the same over several spans.
         for _ in 0..2 * Counts::ENTRIES * Self::MANY {
             if at.to_ns == u64::MAX {
                 return None;
             }
-            let next = self.stretch(at.to_ns + 1);
-            if next.count > at.count {
+            at = self.stretch(at.to_ns + 1);
+            if at.count > from.count {
                 break;
             }
-            at = next;
         }
-        Some(at.to_ns + 1)
+        Some((at.above_ns + 1, at))
     }
 }
 
@@ -536,7 +535,9 @@ mod tests {
             for jitter in jitters {
                 sum.add(&root, jitter, &counts);
             }
-            let listed: Vec<u64> = std::iter::successors(sum.next_step(0), |s| sum.next_step(*s)).take_while(|s| *s <= 300).collect();
+            let first = sum.risen(Stretch { above_ns: 0, to_ns: 0, count: 0 });
+            let listed = std::iter::successors(first, |(_, at)| sum.risen(*at)).map(|(step, _)| step);
+            let listed: Vec<u64> = listed.take_while(|step| *step <= 300).collect();
             let risen: Vec<u64> = (1..=300).filter(|d| sum.count(d - 1) < sum.count(*d)).collect();
             prop_assert_eq!(listed, risen);
         }

@@ -276,10 +276,6 @@ fn each_way_reserves_and_restores() {
             let first = dummy
                 .target(vec![dummy.wanted("busy", 3000, core), dummy.wanted("maker", 4000, core)], &["idle"]);
             let mut enacted = patiently(&mut enactor, &first);
-            if is_occupied(mode, &enacted) {
-                assert!(enactor.restore().unwrap().is_complete());
-                continue;
-            }
             bound(&mut enacted, mode);
             assert_eq!(enacted.differences, [], "{mode}");
             assert_eq!(enacted.reserved.len(), 2, "{mode}");
@@ -305,7 +301,10 @@ fn each_way_reserves_and_restores() {
             // What was made meanwhile is a helper now.
             assert_eq!(enacted.helpers, enactor_helpers(&dummy) + 1, "{mode}");
             // Nothing to do: nothing done.
-            assert_eq!(enactor.enact(&second).unwrap().changes, 0, "{mode}");
+            let again = enactor.enact(&second).unwrap();
+            assert_eq!(again.reserved, enacted.reserved, "{mode}");
+            // Where the kernel balances nobody, helpers go by their measured demand, which changes.
+            assert!(again.changes == 0 || mode == Mode::ExclusiveSets, "{mode}: {again:?}");
             let third = dummy.target(vec![], &["busy", "maker", "idle"]);
             let enacted = enactor.enact(&third).unwrap();
             assert_eq!((enacted.reserved.len(), enacted.best_effort), (0, 3), "{mode}");
@@ -317,6 +316,7 @@ fn each_way_reserves_and_restores() {
             let (_, main_cpus, main_group) = &before.threads[&dummy.pid()];
             assert_eq!((attributes.policy, &cpus, &group), (0, main_cpus, main_group), "{mode}");
             assert_eq!(after.threads, before.threads, "{mode}");
+            the_account_is_right(&mode.to_string());
         }
         assert_eq!(Snapshot::take(dummy.pid()).settings, before.settings, "{mode}");
         assert_eq!(Snapshot::take(dummy.pid()).groups, before.groups, "{mode}");
@@ -342,18 +342,27 @@ fn patiently(enactor: &mut Enactor<Linux>, target: &Target) -> Enacted {
     enactor.enact(target).unwrap()
 }
 
-/// Kernels may keep the bandwidth of reservations that have ended in a domain until domains are built anew, and refuse what would fit:
-/// one of the reasons why exclusive sets are not tried first.
-fn is_occupied(mode: Mode, enacted: &Enacted) -> bool {
-    let occupied = mode == Mode::ExclusiveSets
-        && enacted.differences.iter().any(|difference| is_refused_for_now(&difference.has));
-    if occupied {
-        eprintln!(
-            "SKIPPED: {mode}: the kernel has kept bandwidth of ended reservations: {:?}",
-            enacted.differences
-        );
-    }
-    occupied
+/// Bandwidth that the kernel has in its account for the domain of each CPU, 2^-20 CPUs; `None` where nobody may see it. Read by another
+/// program, in a mount namespace of its own.
+fn account() -> Option<Vec<i64>> {
+    let script = "mount -t debugfs none /mnt && cat /mnt/sched/debug";
+    let output = Command::new("unshare").args(["-m", "sh", "-c", script]).output().ok()?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let sums = text.lines().filter_map(|line| line.trim().strip_prefix(".dl_bw->total_bw"));
+    let number = |rest: &str| rest.rsplit(' ').next()?.parse::<i64>().ok();
+    let sums: Vec<i64> = sums.filter_map(number).collect();
+    (!sums.is_empty()).then_some(sums)
+}
+
+/// What the kernel has in its account now is what it comes to when it counts anew (6.17 and later do at this write).
+fn the_account_is_right(when: &str) {
+    let Some(before) = account() else {
+        eprintln!("SKIPPED in part: the account cannot be seen");
+        return;
+    };
+    let runtime = fs::read_to_string(takt_reserve::ADMISSION_FILE).unwrap();
+    fs::write(takt_reserve::ADMISSION_FILE, runtime.trim()).unwrap();
+    assert_eq!(Some(before), account(), "{when}");
 }
 
 /// Without binding no bound holds, and that is said.
@@ -447,6 +456,7 @@ fn a_killed_manager_is_undone_by_its_watchdog() {
         }
         assert_eq!(after.threads, before.threads, "{mode}");
         assert_eq!((after.settings, after.groups), (before.settings, before.groups), "{mode}");
+        the_account_is_right(&format!("{mode}, after a kill"));
     }
 }
 
@@ -593,6 +603,7 @@ fn threads_of_ones_own_are_pinned_with_their_reservation_in_each_way() {
             (before.threads.clone(), before.settings.clone(), before.groups.clone()),
             "{way}"
         );
+        the_account_is_right(&way.to_string());
     }
 }
 
@@ -638,10 +649,6 @@ fn hold_back(platform: &Platform, mode: Mode, soft: Soft) -> Result<(), String> 
     let Some(mut enactor) = enactor(platform, options) else { return Ok(()) };
     let target = dummy.target(vec![dummy.wanted("busy", 500, platform.cores[0])], &["maker", "idle"]);
     let enacted = patiently(&mut enactor, &target);
-    if is_occupied(mode, &enacted) {
-        assert!(enactor.restore().unwrap().is_complete());
-        return Ok(());
-    }
     assert!(enacted.holds(), "{mode}: {:?}", enacted.differences);
     let (mut overruns, mut released) = (0, false);
     let share = share(&dummy, || {

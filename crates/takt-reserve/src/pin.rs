@@ -26,7 +26,7 @@ use crate::partition::{ADMISSION_FILE, Partition, Trouble};
 use crate::prepare::set;
 use crate::restore::watchdog::Watchdog;
 use crate::restore::{self, Journal};
-use crate::system::{Attributes, Linux, RECLAIM, RESET_ON_FORK};
+use crate::system::{Attributes, Kernel, Linux, RECLAIM, RESET_ON_FORK};
 
 /// A sleeping thread belongs to the domain of the CPU where it fell asleep, so it has to wake once before a reservation is granted on others.
 const PATIENCE: Duration = Duration::from_millis(200);
@@ -135,6 +135,19 @@ pub struct Pinned {
     /// Those tried before.
     pub closed: Vec<Closed>,
     _hold: Option<Hold>,
+    _dead: Option<Dead>,
+}
+
+/// Threads that have died with their reservations: the kernel counts anew without them. Some it takes out of its account twice (one of
+/// two that die asleep on 6.18), and where nothing else is reserved it refuses everything from then on.
+#[derive(Debug)]
+struct Dead(Linux);
+
+impl Drop for Dead {
+    fn drop(&mut self) {
+        self.0.await_zero_lag();
+        self.0.recount();
+    }
 }
 
 /// Changes of the system that last as long as the threads.
@@ -172,7 +185,13 @@ pub fn pin(wanted: &[Wanted], options: &PinOptions) -> Result<Pinned, Vec<Closed
             }
         };
         match outcome {
-            Ok(hold) => return Ok(Pinned { way, closed, _hold: hold }),
+            Ok(hold) => {
+                let dead = (way == Way::AdmissionPaused).then(|| {
+                    let given = wanted.iter().filter_map(|one| attributes(&one.policy));
+                    Dead(Linux::after_the_death_of(given))
+                });
+                return Ok(Pinned { way, closed, _hold: hold, _dead: dead });
+            }
             Err(reason) => closed.push(Closed { way, reason }),
         }
     }
@@ -289,7 +308,8 @@ fn holds(one: &Wanted) -> Result<(), String> {
 fn release(wanted: &[Wanted]) {
     for one in wanted {
         if !matches!(Policy::read(one.tid), Ok(Policy::Other { .. })) {
-            let _ = Policy::default().apply(one.tid);
+            let Ok(tid) = u32::try_from(one.tid) else { continue };
+            let _ = Linux::new().set_attributes(tid, &Attributes::other(0));
         }
     }
 }

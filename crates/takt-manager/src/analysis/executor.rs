@@ -17,6 +17,7 @@ use std::rc::Rc;
 
 use super::counted::Arrivals;
 use super::supply::Supply;
+use super::sweep::{Place, TimeLine};
 use super::{Bound, Load, Method, Parts};
 use crate::curves::Flows;
 use crate::workload::{Activity, Order, Workload};
@@ -24,6 +25,9 @@ use crate::workload::{Activity, Order, Workload};
 /// Busy windows of more activations are not analysed: far more than a robot's busiest executor has within its goals, and still a matter
 /// of milliseconds.
 const MOST_ACTIVATIONS: u64 = 5_000;
+
+/// Steps of a time line at most: those of a busy window, and of what lies right behind it.
+const MOST_STEPS: usize = 2 * MOST_ACTIVATIONS as usize;
 
 /// Times the RTSS'21 bound is put in where a bound goes in. Two or three suffice in practice, and every one is safe.
 const REFINEMENTS: usize = 8;
@@ -34,24 +38,6 @@ pub(super) struct Demand<'a> {
     pub callback: usize,
     pub activity: &'a Activity,
     pub arrivals: Arrivals<'a>,
-}
-
-impl Demand<'_> {
-    /// Of all arrivals in a half-open interval.
-    fn load(&self, delta_ns: u64) -> Load {
-        self.activity.load(self.arrivals.count(delta_ns))
-    }
-
-    /// Offsets of its activations in a busy window, as early as they may be.
-    fn offsets(&self, to_ns: u64) -> impl Iterator<Item = u64> {
-        let flows = self.arrivals.flows();
-        let mut at = 0;
-        std::iter::from_fn(move || {
-            at = flows.next_step(at)?;
-            Some(at - 1)
-        })
-        .take_while(move |offset| *offset <= to_ns)
-    }
 }
 
 /// How a callback counts in the search for when another one starts (RTSS'21, definition 5).
@@ -70,12 +56,13 @@ pub(super) struct Served<'a> {
     pub(super) workload: &'a Workload,
     pub(super) server: usize,
     pub(super) demands: Vec<Demand<'a>>,
+    line: TimeLine<'a>,
 }
 
 impl<'a> Served<'a> {
     /// `flows` are in the executor's order.
     pub fn new(workload: &'a Workload, server: usize, flows: &'a [Rc<Flows>]) -> Self {
-        let demands = workload.executors[server]
+        let demands: Vec<Demand<'a>> = workload.executors[server]
             .callbacks
             .iter()
             .zip(flows)
@@ -86,21 +73,19 @@ impl<'a> Served<'a> {
                 arrivals: Arrivals::new(flows),
             })
             .collect();
-        Self { workload, server, demands }
+        let callbacks = demands.iter().map(|demand| (demand.activity, demand.arrivals.flows())).collect();
+        Self { workload, server, demands, line: TimeLine::new(callbacks, MOST_STEPS) }
     }
 
     pub(super) fn position(&self, callback: usize) -> Option<usize> {
         self.demands.iter().position(|demand| demand.callback == callback)
     }
 
-    fn all(&self, delta_ns: u64) -> Load {
-        self.demands.iter().map(|demand| demand.load(delta_ns)).sum()
-    }
-
     /// The longest busy window; `None`: without bound, or of so many activations that searches for the worst of them would take
     /// for ever.
     fn window(&self, on: Supply) -> Option<u64> {
-        let window = search(on, 0, 1, |delta| self.all(delta))?;
+        let mut all = self.line.sum(None);
+        let window = search(on, 0, 1, |delta| all.load(delta))?;
         let counts = self.demands.iter().map(|d| d.arrivals.count(window.saturating_add(1)));
         (counts.fold(0, u64::saturating_add) <= MOST_ACTIVATIONS).then_some(window)
     }
@@ -117,6 +102,7 @@ impl<'a> Served<'a> {
             Order::Fifo | Order::Alone => Some(self.first_in_first_out(on, window)),
             Order::WaitSet { .. } | Order::Any | Order::Threads { .. } => None,
         };
+        let last = self.last_offset(on);
         callbacks
             .map(|callback| {
                 let Some(own) = self.position(*callback) else {
@@ -128,7 +114,8 @@ impl<'a> Served<'a> {
                     None => {
                         let first = self.polled(on, own, window)?;
                         // RTSS'21 counts rounds of the wait set, which this order has not.
-                        Some(if executor.order == Order::Any { first } else { self.refine(on, own, first) })
+                        let refined = last.filter(|_| executor.order != Order::Any);
+                        Some(refined.map_or(first, |last| self.refine(on, own, first, last)))
                     }
                 }
             })
@@ -143,11 +130,14 @@ impl<'a> Served<'a> {
             Method::Ecrts19
         };
         let mut worst = None;
-        let mut offsets: Vec<u64> = self.demands.iter().flat_map(|d| d.offsets(window)).collect();
-        offsets.sort_unstable();
-        offsets.dedup();
-        for offset in offsets {
-            let load = self.all(offset + 1);
+        let mut steps: Vec<u64> = Vec::new();
+        self.line.each(window.saturating_add(1), |step| steps.push(step.at_ns))?;
+        steps.dedup();
+        let mut all = self.line.sum(None);
+        for step in steps {
+            // As early as it may be.
+            let offset = step - 1;
+            let load = all.load(step)?;
             keep_worst(&mut worst, bound(on, load, Load::default(), offset, method)?);
         }
         worst.or(Some(Bound::NONE))
@@ -164,19 +154,28 @@ impl<'a> Served<'a> {
 
     /// ECRTS'19, Lemmas 4 and 5: of an executor that is never idle while something is ready, in whatever order.
     fn polled(&self, on: Supply, own: usize, window: u64) -> Option<Bound> {
+        let own_load = |count| self.marginal(own, count);
+        self.polled_members(on, own, window, own_load)
+    }
+
+    /// Of a callback with what an activation costs that is the last of so many.
+    fn polled_members(
+        &self,
+        on: Supply,
+        own: usize,
+        window: u64,
+        own_load: impl Fn(u64) -> Load,
+    ) -> Option<Bound> {
         let demand = &self.demands[own];
+        let mut others = self.line.sum(Some(own));
         let mut worst = None;
         let mut before = 1;
-        for offset in demand.offsets(window) {
-            let mine = demand.load(offset + 1);
-            let need = |finish: u64| {
-                let delta = self.interfered(demand, offset, finish);
-                mine + self.sum(|i, d| if i == own { Load::default() } else { d.load(delta) })
-            };
-            let finish = search(on, offset, before.max(offset + 1), need)?;
+        for step in self.line.of(own, window.saturating_add(1))? {
+            let (offset, mine) = (step.at_ns - 1, step.load);
+            let mut need = |finish| Some(mine + others.load(self.interfered(demand, offset, finish))?);
+            let finish = search(on, offset, before.max(offset + 1), &mut need)?;
             before = finish;
-            let load = need(finish);
-            keep_worst(&mut worst, bound(on, load, self.marginal(own, offset), offset, Method::Ecrts19)?);
+            keep_worst(&mut worst, bound(on, need(finish)?, own_load(step.count), offset, Method::Ecrts19)?);
         }
         worst.or(Some(Bound::NONE))
     }
@@ -188,19 +187,14 @@ impl<'a> Served<'a> {
         (finish.saturating_sub(least)).max(offset) + 1
     }
 
-    /// What an activation at this offset adds to those before it.
-    fn marginal(&self, own: usize, offset: u64) -> Load {
-        let demand = &self.demands[own];
-        let count = demand.arrivals.count(offset + 1);
-        demand.activity.load(count).without(demand.activity.load(count.saturating_sub(1)))
-    }
-
-    fn sum(&self, of: impl Fn(usize, &Demand<'a>) -> Load) -> Load {
-        self.demands.iter().enumerate().map(|(i, demand)| of(i, demand)).sum()
+    /// What the last of so many activations adds to those before it.
+    fn marginal(&self, own: usize, count: u64) -> Load {
+        let activity = self.demands[own].activity;
+        activity.load(count).without(activity.load(count.saturating_sub(1)))
     }
 
     /// RTSS'21 takes a safe bound and returns a safe bound: put in the better of both until nothing is gained.
-    fn refine(&self, on: Supply, own: usize, first: Bound) -> Bound {
+    fn refine(&self, on: Supply, own: usize, first: Bound, last: u64) -> Bound {
         let mut best = first;
         let mut polled = None;
         for _ in 0..REFINEMENTS {
@@ -209,7 +203,7 @@ impl<'a> Served<'a> {
             if polled.replace(points) == Some(points) {
                 break;
             }
-            match self.busy_window_aware(on, own, points, true) {
+            match self.busy_window_aware(on, own, points, true, last) {
                 Some(bound) if bound.ns < best.ns => best = bound,
                 _ => break,
             }
@@ -235,46 +229,54 @@ impl<'a> Served<'a> {
             .collect()
     }
 
+    /// RTSS'21, Lemma 18: activations later than this in a busy window need not be looked at. At that moment all that arrived counts, so that
+    /// it is the same for every callback.
+    fn last_offset(&self, on: Supply) -> Option<u64> {
+        let mut all = self.line.sum(None);
+        search(on, 0, 1, |at| Some(Load::INSTANT + all.load(at)?))
+    }
+
     /// RTSS'21, Theorem 3: of a callback, or of a chain that ends at it.
-    fn busy_window_aware(&self, on: Supply, own: usize, points: u64, single: bool) -> Option<Bound> {
+    fn busy_window_aware(
+        &self,
+        on: Supply,
+        own: usize,
+        points: u64,
+        single: bool,
+        last: u64,
+    ) -> Option<Bound> {
         let kinds = self.kinds(own);
         let demand = &self.demands[own];
-        let others = |delta: u64, offset: u64| {
-            self.sum(|i, other| match kinds[i] {
-                Interference::Own => Load::default(),
-                Interference::All => other.load(delta),
-                Interference::Polled(more) => {
-                    let arrived = other.arrivals.count(delta);
-                    let polled = other.arrivals.count(offset).saturating_add(points).saturating_add(more);
-                    other.activity.load(arrived.min(polled))
-                }
-            })
-        };
-        // Lemma 18: offsets beyond need not be looked at.
-        let last = search(on, 0, 1, |at| Load::INSTANT + others(at, at) + demand.load(at))?;
         // Lemma 19: where something changes.
-        let mut offsets: Vec<u64> = vec![0];
-        for (i, other) in self.demands.iter().enumerate() {
-            match kinds[i] {
-                Interference::Own => offsets.extend(other.offsets(last)),
-                Interference::Polled(_) => offsets.extend(other.offsets(last).map(|offset| offset + 1)),
-                Interference::All => {}
+        let (mut offsets, mut mine) = (vec![0], Vec::new());
+        self.line.each(last.saturating_add(1), |step| match kinds[step.demand] {
+            Interference::Own => {
+                offsets.push(step.at_ns - 1);
+                mine.push((step.at_ns - 1, step.count));
             }
-        }
+            Interference::Polled(_) => offsets.push(step.at_ns),
+            Interference::All => {}
+        })?;
         offsets.sort_unstable();
         offsets.dedup();
+        let mut mine = mine.into_iter().peekable();
+        let mut count = 0;
+        let mut others = Others::new(self, &kinds, points);
         let mut worst = None;
         let mut before = 1;
         for offset in offsets.into_iter().take_while(|offset| *offset < last) {
-            let count = demand.arrivals.count(offset + 1);
+            while let Some((_, arrived)) = mine.next_if(|(from, _)| *from <= offset) {
+                count = arrived;
+            }
+            others.offset(offset)?;
             let earlier = demand.activity.load(count.saturating_sub(1));
             // The latest start.
-            let start = search(on, 0, before, |at| Load::INSTANT + others(at, offset) + earlier)?;
+            let start = search(on, 0, before, |at| Some(Load::INSTANT + others.until(at)? + earlier))?;
             before = start;
-            let load = others(start, offset) + demand.activity.load(count);
+            let load = others.until(start)? + demand.activity.load(count);
             // Of a chain it is not known when its head was activated.
             let from = if single { offset } else { 0 };
-            keep_worst(&mut worst, bound(on, load, self.marginal(own, offset), from, Method::Rtss21Bw)?);
+            keep_worst(&mut worst, bound(on, load, self.marginal(own, count), from, Method::Rtss21Bw)?);
         }
         worst
     }
@@ -291,7 +293,8 @@ impl<'a> Served<'a> {
             .zip(bounds)
             .map(|(member, bound)| self.demands[*member].arrivals.count(*bound))
             .fold(0, u64::saturating_add);
-        let newer = self.busy_window_aware(on, last, points, false);
+        let newer =
+            self.last_offset(on).and_then(|offset| self.busy_window_aware(on, last, points, false, offset));
         // ECRTS'19 knows a chain by the arrivals of its head alone, so no member may have others.
         let head = self.demands[members[0]].arrivals.flows();
         let older = members
@@ -302,33 +305,92 @@ impl<'a> Served<'a> {
         [newer, older].into_iter().flatten().min_by_key(|b| b.ns)
     }
 
-    /// ECRTS'19, Lemma 8.
+    /// ECRTS'19, Lemma 8. All members have the arrivals of the last.
     fn polled_chain(&self, on: Supply, members: &[usize], last: usize) -> Option<Bound> {
         let window = self.window(on)?;
-        let demand = &self.demands[last];
-        let mut worst = None;
-        let mut before = 1;
-        // All members have the arrivals of the last.
-        for offset in demand.offsets(window) {
-            let mine = demand.load(offset + 1);
-            let need = |finish: u64| {
-                let delta = self.interfered(demand, offset, finish);
-                mine + self.sum(|i, other| if i == last { Load::default() } else { other.load(delta) })
-            };
-            let finish = search(on, offset, before.max(offset + 1), need)?;
-            before = finish;
-            let own = members.iter().map(|m| self.marginal(*m, offset)).sum();
-            keep_worst(&mut worst, bound(on, need(finish), own, offset, Method::Ecrts19)?);
+        let own_load = |count| members.iter().map(|m| self.marginal(*m, count)).sum();
+        self.polled_members(on, last, window, own_load)
+    }
+}
+
+/// What others than the callback under analysis ask for until it starts (RTSS'21, definition 5), as its offset and the start grow.
+struct Others<'t, 'a> {
+    served: &'t Served<'a>,
+    kinds: &'t [Interference],
+    points: u64,
+    /// Up to the start.
+    start: Place<'t, 'a>,
+    /// Up to the offset.
+    offset: Place<'t, 'a>,
+    arrived: Vec<u64>,
+    /// Instances of a polled callback that count at most, those that arrived before the offset among them.
+    most: Vec<u64>,
+    parts: Vec<Load>,
+    total: Load,
+}
+
+impl<'t, 'a> Others<'t, 'a> {
+    fn new(served: &'t Served<'a>, kinds: &'t [Interference], points: u64) -> Self {
+        let most = kinds.iter().map(|kind| match kind {
+            Interference::Polled(more) => points.saturating_add(*more),
+            Interference::Own => 0,
+            Interference::All => u64::MAX,
+        });
+        Self {
+            served,
+            kinds,
+            points,
+            start: served.line.place(),
+            offset: served.line.place(),
+            arrived: vec![0; kinds.len()],
+            most: most.collect(),
+            parts: vec![Load::default(); kinds.len()],
+            total: Load::default(),
         }
-        worst
+    }
+
+    /// The activation under analysis comes so late in the busy window; not earlier than the one before.
+    fn offset(&mut self, offset_ns: u64) -> Option<()> {
+        let Self { served, kinds, points, offset, arrived, most, parts, total, .. } = self;
+        offset.advance(offset_ns, |step| {
+            let i = step.demand;
+            let Interference::Polled(more) = kinds[i] else { return };
+            let limited = arrived[i] > most[i];
+            most[i] = step.count.saturating_add(*points).saturating_add(more);
+            if limited {
+                let part = served.demands[i].activity.load(arrived[i].min(most[i]));
+                *total = total.without(parts[i]) + part;
+                parts[i] = part;
+            }
+        })
+    }
+
+    /// All that counts if it starts then; not earlier than asked before.
+    fn until(&mut self, start_ns: u64) -> Option<Load> {
+        let Self { served, kinds, start, arrived, most, parts, total, .. } = self;
+        debug_assert!(start_ns >= start.at_ns());
+        start.advance(start_ns, |step| {
+            let i = step.demand;
+            let before = std::mem::replace(&mut arrived[i], step.count);
+            if kinds[i] == Interference::Own || before >= most[i] {
+                return;
+            }
+            let part = match step.count <= most[i] {
+                true => step.load,
+                false => served.demands[i].activity.load(most[i]),
+            };
+            *total = total.without(parts[i]) + part;
+            parts[i] = part;
+        })?;
+        Some(*total)
     }
 }
 
 /// The least time by which what is needed until then is done; `None`: none within the limit after `offset`.
-fn search(on: Supply, offset: u64, start: u64, need: impl Fn(u64) -> Load) -> Option<u64> {
+fn search(on: Supply, offset: u64, start: u64, mut need: impl FnMut(u64) -> Option<Load>) -> Option<u64> {
     let mut finish = start;
     loop {
-        let done = on.done(need(finish));
+        let done = on.done(need(finish)?);
         if done.saturating_sub(offset) > on.limit_ns {
             return None;
         }

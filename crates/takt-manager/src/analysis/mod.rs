@@ -25,6 +25,7 @@ mod counted;
 mod executor;
 mod settle;
 mod supply;
+mod sweep;
 mod threads;
 
 use std::collections::HashMap;

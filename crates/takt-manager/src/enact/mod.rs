@@ -395,7 +395,7 @@ impl<K: Kernel> Enactor<K> {
                 overrun::Action::Release(tid) => {
                     let Some(kept) = self.kept.get(&tid).cloned() else { continue };
                     let Some(before) = self.journal.before(kept.thread.pid, tid).cloned() else { continue };
-                    if self.end_reservation(tid, &kept.held, Some(&before)).is_ok() {
+                    if self.end_reservation(tid, Some(&before)).is_ok() {
                         let _ = self.partition.displace(&mut self.kernel, &before);
                     }
                 }

@@ -44,25 +44,15 @@ impl<K: Kernel> Enactor<K> {
     pub(super) fn release(&mut self, tid: u32, home: bool) -> std::io::Result<()> {
         let Some(kept) = self.kept.remove(&tid) else { return Ok(()) };
         let before = self.journal.before(kept.thread.pid, tid).cloned();
-        self.end_reservation(tid, &kept.held, before.as_ref())?;
+        self.end_reservation(tid, before.as_ref())?;
         match before {
             Some(before) if home => self.partition.displace(&mut self.kernel, &before),
             _ => Ok(()),
         }
     }
 
-    /// The kernel keeps the bandwidth of an ended reservation until its zero-lag time, up to a period; that of one that shrinks is
-    /// free at once. So it is shrunk to the least first.
-    pub(super) fn end_reservation(
-        &mut self,
-        tid: u32,
-        held: &Held,
-        before: Option<&ThreadBefore>,
-    ) -> std::io::Result<()> {
-        let least =
-            Attributes::reservation(takt_reserve::LEAST_BUDGET_NS, held.period_ns, self.reclaims(tid));
-        // Refused where the thread sleeps on a CPU that is no longer its own; then it holds nothing there either.
-        let _ = self.kernel.set_attributes(tid, &least);
+    /// Back to how the thread was, but for reservations of its own. The kernel's account is right at once ([`Kernel::set_attributes`]).
+    pub(super) fn end_reservation(&mut self, tid: u32, before: Option<&ThreadBefore>) -> std::io::Result<()> {
         let mut was = before.map_or(Attributes::other(0), |before| before.attributes);
         if was.is_deadline() {
             was = Attributes::other(0);

@@ -81,6 +81,7 @@ impl Journal {
             processes: Vec::new(),
             changes: Vec::new(),
             given: Vec::new(),
+            died: false,
         };
         let journal = Self { path: path.to_owned(), state, asked: None };
         if let Some(folder) = path.parent() {
@@ -207,6 +208,7 @@ impl Journal {
             self.state.processes.clear();
             self.state.changes.clear();
             self.state.given.clear();
+            self.state.died = false;
             self.asked = None;
         }
         Ok(restored)
@@ -221,7 +223,11 @@ impl Journal {
         let known = self.state.threads.len();
         self.state.threads.retain(|before| system::is_alive(kernel, &before.thread));
         self.state.processes.retain(|process| system::is_alive(kernel, &process.main));
-        if self.state.threads.len() == known { Ok(()) } else { self.save() }
+        if self.state.threads.len() == known {
+            return Ok(());
+        }
+        self.state.died = true;
+        self.save()
     }
 
     fn error(&self, source: io::Error) -> Error {

@@ -81,6 +81,9 @@ pub struct State {
     pub changes: Vec<Change>,
     /// CPU sets that threads were bound to: a thread that is not recorded and has one of them inherited it.
     pub given: Vec<CpuSet>,
+    /// Recorded threads have died meanwhile.
+    #[serde(skip)]
+    pub died: bool,
 }
 
 /// A thread, as it was.
@@ -196,6 +199,10 @@ pub fn undo(kernel: &mut dyn Kernel, state: &State) -> Restored {
     for before in &alive {
         undoing.end_reservation(before);
     }
+    // A manager that was killed had threads with reservations, too.
+    if undoing.restored.gone > 0 || state.died || state.manager.pid != std::process::id() {
+        undoing.kernel.await_zero_lag();
+    }
     undoing.groups(state, &alive);
     for change in state.changes.iter().rev() {
         undoing.change(change);
@@ -208,6 +215,7 @@ pub fn undo(kernel: &mut dyn Kernel, state: &State) -> Restored {
     for before in alive.iter().filter(|before| before.attributes.is_deadline()) {
         undoing.attributes(before);
     }
+    undoing.kernel.recount();
     undoing.restored.threads = undoing.touched.len();
     undoing.restored
 }

@@ -97,6 +97,7 @@ fn what_no_manager_changes_is_not_undone() {
             processes: Vec::new(),
             changes: vec![change.clone()],
             given: Vec::new(),
+            died: false,
         };
         let (files, changes) = (sim.files.clone(), sim.changes);
         let restored = undo(&mut sim, &state);

@@ -11,6 +11,7 @@ use std::thread::JoinHandle;
 use takt_rt::clock::monotonic_ns;
 use takt_rt::placement::CpuSet;
 
+use super::account::{self, Account};
 use super::{Attributes, GroupVersion, Kernel};
 
 /// The running kernel, through system calls, `/proc` and control groups.
@@ -18,6 +19,7 @@ use super::{Attributes, GroupVersion, Kernel};
 pub struct Linux {
     scratch: Option<Scratch>,
     fillers: BTreeMap<usize, Scratch>,
+    account: Account,
 }
 
 /// How long to spin, and where to say when the thread ran.
@@ -78,6 +80,21 @@ impl Linux {
     pub fn new() -> Self {
         Self::default()
     }
+
+    /// One that waits for the end of these reservations, and has the kernel count anew ([`Kernel::recount`]).
+    pub(crate) fn after_the_death_of(reservations: impl Iterator<Item = Attributes>) -> Self {
+        let mut kernel = Self::new();
+        let tick_ns = kernel.tick_ns();
+        reservations.for_each(|reservation| kernel.account.given(&reservation, tick_ns));
+        kernel.account.emptied(Err(io::ErrorKind::NotFound.into()));
+        kernel
+    }
+
+    /// Ends a thread of ours, without a reservation: see [`account`].
+    fn finish(&mut self, thread: Scratch) {
+        let _ = self.set_attributes(thread.tid, &Attributes::other(0));
+        thread.finish();
+    }
 }
 
 fn task_file(pid: u32, tid: u32, name: &str) -> PathBuf {
@@ -105,6 +122,11 @@ fn stat_fields(path: &Path) -> io::Result<Vec<String>> {
 
 fn outcome(rc: libc::c_long) -> io::Result<()> {
     if rc == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+fn set(tid: u32, attr: &libc::sched_attr) -> io::Result<()> {
+    // SAFETY: `attr` is a valid sched_attr whose size field says how much the kernel may read.
+    outcome(unsafe { libc::syscall(libc::SYS_sched_setattr, tid, attr, 0) })
 }
 
 fn raw(attributes: &Attributes) -> libc::sched_attr {
@@ -181,6 +203,11 @@ impl Kernel for Linux {
     }
 
     fn set_attributes(&mut self, tid: u32, attributes: &Attributes) -> io::Result<()> {
+        if attributes.is_deadline() {
+            self.account.given(attributes, self.tick_ns());
+        } else if self.attributes(tid).is_ok_and(|now| now.is_deadline()) {
+            self.account.emptied(set(tid, &raw(&account::weightless())));
+        }
         let mut attr = raw(attributes);
         let fair = [libc::SCHED_OTHER, libc::SCHED_BATCH].map(|policy| policy as u32);
         if fair.contains(&attr.sched_policy) && attr.sched_runtime != 0 {
@@ -191,8 +218,18 @@ impl Kernel for Linux {
                 attr.sched_runtime = 0;
             }
         }
-        // SAFETY: `attr` is a valid sched_attr whose size field says how much the kernel may read.
-        outcome(unsafe { libc::syscall(libc::SYS_sched_setattr, tid, &attr, 0) })
+        set(tid, &attr)
+    }
+
+    fn await_zero_lag(&mut self) {
+        std::thread::sleep(self.account.longest());
+    }
+
+    fn recount(&mut self) {
+        if self.account.take_wrong() {
+            let path = Path::new(crate::ADMISSION_FILE);
+            let _ = self.read(path).and_then(|now| self.write(path, now.trim()));
+        }
     }
 
     fn affinity(&self, tid: u32) -> io::Result<CpuSet> {
@@ -281,7 +318,7 @@ impl Kernel for Linux {
     fn fill(&mut self, cpu: usize, reservation: Option<&Attributes>) -> io::Result<()> {
         let Some(reservation) = reservation else {
             if let Some(filler) = self.fillers.remove(&cpu) {
-                filler.finish();
+                self.finish(filler);
             }
             return Ok(());
         };
@@ -330,7 +367,7 @@ impl Kernel for Linux {
 
     fn end_scratch(&mut self) {
         if let Some(scratch) = self.scratch.take() {
-            scratch.finish();
+            self.finish(scratch);
         }
     }
 }
@@ -339,7 +376,7 @@ impl Drop for Linux {
     fn drop(&mut self) {
         self.end_scratch();
         for (_, filler) in std::mem::take(&mut self.fillers) {
-            filler.finish();
+            self.finish(filler);
         }
     }
 }

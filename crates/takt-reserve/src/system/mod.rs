@@ -7,6 +7,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use takt_rt::placement::CpuSet;
 
+mod account;
 mod linux;
 #[cfg(any(test, feature = "simulated"))]
 pub mod sim;
@@ -154,7 +155,7 @@ pub trait Kernel {
     fn last_cpu(&self, pid: u32, tid: u32) -> io::Result<usize>;
     /// How it is scheduled.
     fn attributes(&self, tid: u32) -> io::Result<Attributes>;
-    /// Changes how it is scheduled.
+    /// Changes how it is scheduled. A reservation that ends leaves nothing in the kernel's account ([`Linux`]).
     fn set_attributes(&mut self, tid: u32, attributes: &Attributes) -> io::Result<()>;
     /// Where it may run.
     fn affinity(&self, tid: u32) -> io::Result<CpuSet>;
@@ -189,6 +190,10 @@ pub trait Kernel {
     fn spin_scratch(&mut self, for_ns: u64) -> io::Result<Vec<(u64, u64)>>;
     /// Length of the scheduler's tick.
     fn tick_ns(&self) -> u64;
+    /// Waits until the kernel has taken threads that died with a reservation out of its account. To be called before it counts anew.
+    fn await_zero_lag(&mut self) {}
+    /// Has the kernel count anew where ending a reservation left something in its account.
+    fn recount(&mut self) {}
     /// Ends the thread of [`Kernel::scratch`].
     fn end_scratch(&mut self);
 }
