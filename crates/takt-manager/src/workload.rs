@@ -37,6 +37,8 @@ pub struct Workload {
     pub broken: Vec<(usize, usize, String)>,
     /// What was assumed, for the log.
     pub assumptions: Vec<String>,
+    /// By executor, the CPU time of looking for work once that was seen at most; `None`: it was not.
+    pub dispatch_ns: Vec<Option<u64>>,
 }
 
 /// Whatever serves callbacks one after another.
@@ -167,7 +169,31 @@ impl Workload {
             }
         }
         let order = order(model, &mut callbacks, reading, &mut assumptions);
-        Self { executors, callbacks, order, broken, assumptions }
+        let dispatch_ns: Vec<Option<u64>> = (0..executors.len())
+            .map(|executor| model.dispatch_ns.get(executor).copied().filter(|ns| *ns > 0))
+            .collect();
+        for (server, _) in executors
+            .iter()
+            .zip(&dispatch_ns)
+            .filter(|(server, ns)| ns.is_none() && matches!(server.order, Order::Threads { .. }))
+        {
+            assumptions.push(format!(
+                "{}: what its looks for work cost was not seen; {} us each",
+                server.name,
+                crate::analysis::DISPATCH_NS / 1000
+            ));
+        }
+        Self { executors, callbacks, order, broken, assumptions, dispatch_ns }
+    }
+
+    /// CPU time that an executor is allowed for looking for work once: half as much again as was seen, and 20 us; what is not known costs
+    /// [`DISPATCH_NS`](crate::analysis::DISPATCH_NS).
+    #[must_use]
+    pub fn allowed_dispatch_ns(&self, server: usize) -> u64 {
+        match self.dispatch_ns.get(server).copied().flatten() {
+            Some(ns) => ns.saturating_add(ns / 2).saturating_add(20_000),
+            None => crate::analysis::DISPATCH_NS,
+        }
     }
 
     /// All servers whose budgets influence response times on `of`: those and all upstream of any of their callbacks.

@@ -62,6 +62,9 @@ pub struct Model {
     /// What is Python's.
     #[serde(default)]
     pub python: Python,
+    /// By executor, in the order of `executors`: CPU time of looking for work once, at most; 0: it was not seen.
+    #[serde(default)]
+    pub dispatch_ns: Vec<u64>,
     /// The shortest times that callbacks took.
     #[serde(default)]
     pub shortest: Vec<Shortest>,

@@ -79,3 +79,25 @@ fn a_late_delivery_takes_the_word_back_and_the_next_bound_has_it() {
     assert_eq!(setup.live.plan().unwrap().chains[0].bound_parts[1].transport_ns, 10_300_000);
     assert!(again.bound_ns.unwrap() >= before.bound_ns.unwrap() + 8 * MS);
 }
+
+/// Before Jazzy messages carry no stamp when they are published: nothing tells which one a callback works on.
+#[test]
+fn without_stamps_of_publications_a_chain_over_two_processes_is_not_measurable() {
+    let goals = Goals::parse(
+        "degradation_order = [\"way\"]\n[[chain]]\nname = \"way\"\nstart = \"/driver\"\nend = \"/sink\"\ngoal = \"200 ms\"\n",
+        "test",
+    );
+    let mut setup = setup_with(goals.unwrap(), false, |from_ns| {
+        let mut script = two(from_ns, |_| MS / 5);
+        for event in &mut script.events {
+            if let Kind::RmwPublish { rmw_publisher, source_ns, .. } = &mut event.kind {
+                (*rmw_publisher, *source_ns) = (0, None);
+            }
+        }
+        script
+    });
+    setup.pass(0.0, 12.0);
+    let chain = setup.live.status(setup.from_ns + 12_000 * MS).chains[0].clone();
+    assert_eq!(chain.state, "not_measurable", "{chain:#?}");
+    assert!(chain.why.contains("no time stamp when they are published (before Jazzy)"), "{}", chain.why);
+}

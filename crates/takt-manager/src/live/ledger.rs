@@ -93,6 +93,8 @@ pub(super) struct Chain {
     pub jitter: Jitter,
     /// Completions are quiet for.
     silent_ns: Option<u64>,
+    /// Why it cannot be measured here at all.
+    unmeasurable: Option<String>,
 }
 
 /// What must be done about what was seen.
@@ -215,6 +217,13 @@ impl Ledger {
                 chain.refute(now_ns, format!("not as asked: {words}"));
                 chain.difference = Some(words.to_owned());
             }
+        }
+    }
+
+    /// Why a chain cannot be measured, if it cannot.
+    pub fn unmeasurable(&mut self, index: usize, why: Option<String>) {
+        if let Some(chain) = self.chains.get_mut(index) {
+            chain.unmeasurable = why;
         }
     }
 
@@ -594,6 +603,9 @@ impl Chain {
                     topics.join(", ")
                 )),
             },
+            Assumption::Measured if self.unmeasurable.is_some() => {
+                against(self.unmeasurable.clone().unwrap_or_default())
+            }
             Assumption::Measured => match self.silent_ns {
                 Some(quiet_ns) => against(format!(
                     "not measured: {} instances began and none was seen to come to its end in {:.1} s",

@@ -9,6 +9,8 @@
 //!   same message: one clock where both are on one machine.
 //! - **Where it says nothing** (other middleware, other probes), only a take by an executor that had been waiting for work since before the message left
 //!   tells something: the take is no earlier than the receipt. That counts the executor's waking as well.
+//! - **Start-up** is kept apart as for arrivals ([`super::startup`]), by whatever process: discovery holds the middleware up everywhere. It is held against
+//!   what is assumed all the same.
 //! - Messages within a process that pass no middleware take nothing.
 
 use std::collections::VecDeque;
@@ -30,6 +32,12 @@ pub(crate) struct Delivered {
     /// Those that the callback's own thread sent: many middlewares deliver them within the publication.
     own_most: GreatestRecorder,
     own_seen: u64,
+    /// Those of start-up, of others and of its own: discovery and bursts hold up the middleware then. They are what there is to go by until
+    /// others come.
+    apart: GreatestRecorder,
+    apart_seen: u64,
+    own_apart: GreatestRecorder,
+    own_apart_seen: u64,
     /// The middleware told of one.
     pub told: bool,
     limits_ns: (Option<u64>, Option<u64>),
@@ -38,15 +46,18 @@ pub(crate) struct Delivered {
 
 impl Delivered {
     /// One message took so long.
-    pub(crate) fn record(&mut self, at_ns: u64, receipt: Receipt, horizon_ns: Option<u64>) {
+    pub(crate) fn record(&mut self, at_ns: u64, receipt: Receipt, starting: bool, horizon_ns: Option<u64>) {
         let Receipt { took_ns, told, own, .. } = receipt;
         if told && !std::mem::replace(&mut self.told, true) {
             // What was guessed before it was told.
-            (self.most, self.own_most) = <(GreatestRecorder, GreatestRecorder)>::default();
+            *self = Self { told, limits_ns: self.limits_ns, excess: self.excess, ..Self::default() };
         }
-        let (most, seen, limit_ns) = match own {
-            true => (&mut self.own_most, &mut self.own_seen, self.limits_ns.1),
-            false => (&mut self.most, &mut self.seen, self.limits_ns.0),
+        let limit_ns = if own { self.limits_ns.1 } else { self.limits_ns.0 };
+        let (most, seen) = match (own, starting) {
+            (true, false) => (&mut self.own_most, &mut self.own_seen),
+            (false, false) => (&mut self.most, &mut self.seen),
+            (true, true) => (&mut self.own_apart, &mut self.own_apart_seen),
+            (false, true) => (&mut self.apart, &mut self.apart_seen),
         };
         *seen += 1;
         most.record(at_ns, took_ns, horizon_ns);
@@ -67,11 +78,15 @@ impl Delivered {
 
     /// For the model.
     pub(crate) fn seen(&self) -> Option<Delivery> {
-        let of = |seen: u64, most: &GreatestRecorder| (seen > 0).then(|| most.most());
-        (self.seen + self.own_seen > 0).then(|| Delivery {
-            seen: self.seen + self.own_seen,
-            most_ns: of(self.seen, &self.most),
-            own_most_ns: of(self.own_seen, &self.own_most),
+        let of = |(seen, most): (u64, &GreatestRecorder), (apart_seen, apart): (u64, &GreatestRecorder)| {
+            let known = if seen > 0 { most } else { apart };
+            (seen + apart_seen > 0).then(|| known.most())
+        };
+        let seen = self.seen + self.own_seen + self.apart_seen + self.own_apart_seen;
+        (seen > 0).then(|| Delivery {
+            seen,
+            most_ns: of((self.seen, &self.most), (self.apart_seen, &self.apart)),
+            own_most_ns: of((self.own_seen, &self.own_most), (self.own_apart_seen, &self.own_apart)),
             told: self.told,
         })
     }
@@ -142,11 +157,13 @@ impl Extractor {
     }
 
     /// A callback starts with a message that was received so.
-    pub(super) fn delivered(&mut self, callback: usize, at_ns: u64, receipt: Receipt) {
+    pub(super) fn delivered(&mut self, callback: usize, at_ns: u64, receipt: Receipt, starting: bool) {
+        // Whoever starts keeps the whole machine's middleware busy.
+        let starting = starting || self.startups.is_any_starting(at_ns);
         let horizon_ns = self.options.horizon_ns;
         let Some(callback) = self.tables.callbacks.get_mut(callback) else { return };
         if receipt.told || !callback.delivered.told {
-            callback.delivered.record(at_ns, receipt, horizon_ns);
+            callback.delivered.record(at_ns, receipt, starting, horizon_ns);
         }
     }
 }

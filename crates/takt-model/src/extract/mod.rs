@@ -31,6 +31,7 @@
 
 mod cycle;
 mod delivery;
+mod dispatch;
 mod executor;
 mod filter;
 mod groups;

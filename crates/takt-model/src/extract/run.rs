@@ -32,6 +32,9 @@ impl Extractor {
         (state.open, state.off_cpu, state.answering) = (None, None, None);
         let waited_ns = state.waited_ns.take();
         state.waiting_ns = None;
+        if let Some(cpu_ns) = cpu_ns.filter(|_| state.stack.is_empty()) {
+            state.finds(at_ns, cpu_ns, self.options.horizon_ns);
+        }
         let executed = state.executed.take();
         let take = state.take.take();
         if state.charged.is_none()
@@ -60,11 +63,6 @@ impl Extractor {
         let head = take.and_then(|take| take.head);
         let mut unknown = false;
         self.guarded.runs(thread, index);
-        // Within a process messages are there when they are published.
-        let within = Receipt { at_ns, took_ns: 0, told: true, own: false };
-        if let Some(receipt) = if intra { Some(within) } else { take.and_then(|take| take.receipt) } {
-            self.delivered(index, at_ns, receipt);
-        }
         let (mut released_ns, mut starting) = (at_ns, self.starting);
         let mut tags = std::mem::take(&mut self.tags);
         tags.clear();
@@ -132,6 +130,22 @@ impl Extractor {
             }
             _ => self.tables.callbacks[index].arrivals.record(at_ns, starting),
         }
+        let receipt = match self.tables.callbacks[index].origin {
+            // Within a process messages are there when they are published.
+            Origin::Subscription { .. } if intra => {
+                Some(Receipt { at_ns, took_ns: 0, told: true, own: false })
+            }
+            Origin::Subscription { subscription } => {
+                take.filter(|take| take.subscription == subscription).and_then(|take| take.receipt)
+            }
+            Origin::Service { .. } => {
+                take.filter(|take| take.subscription == usize::MAX).and_then(|take| take.receipt)
+            }
+            _ => None,
+        };
+        if let Some(receipt) = receipt {
+            self.delivered(index, at_ns, receipt, starting);
+        }
         let tags_here = self.step(index, &tags, released_ns, unknown);
         self.wait_for_partners(index, head, &tags_here);
         self.tags = tags;
@@ -173,6 +187,7 @@ impl Extractor {
         let off_cpu = state.off_cpu.take();
         if state.stack.is_empty() {
             state.ended(frame.at_ns, at_ns);
+            (state.look, state.look_ns) = (cpu_ns.map(|cpu_ns| (cpu_ns, false)), 0);
         }
         let wall_ns = at_ns.saturating_sub(frame.at_ns);
         let tells = state.tells;

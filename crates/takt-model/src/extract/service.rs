@@ -207,9 +207,6 @@ impl Extractor {
             },
         };
         self.tables.threads[thread].waiting_ns = None;
-        if let Some(receipt) = receipt {
-            self.delivered(index, at_ns, receipt);
-        }
         let (mut released_ns, mut arriving) = (at_ns, std::mem::take(&mut self.tags));
         arriving.clear();
         let mut starting = self.starting;
@@ -217,6 +214,9 @@ impl Extractor {
             released_ns = message.at_ns;
             starting |= message.starting;
             arriving.extend_from_slice(&message.tags);
+        }
+        if let Some(receipt) = receipt {
+            self.delivered(index, at_ns, receipt, starting);
         }
         let tags = self.step(index, &arriving, released_ns, false);
         self.tags = arriving;

@@ -75,6 +75,12 @@ pub(crate) struct ThreadState {
     pub source: Option<SourceState>,
     /// The slot of executed work that no event names.
     pub untraced: Option<usize>,
+    /// CPU time when it last ended an activation, or (true) began to wait for work.
+    pub look: Option<(u64, bool)>,
+    /// CPU time from the end of an activation to the wait that followed: a part of the look for work that follows.
+    pub look_ns: u64,
+    /// CPU time of looking for work once, at most.
+    pub dispatch: GreatestRecorder,
     /// What is taken next was received so long after its source stamp.
     pub received: Option<i64>,
     /// Since when it has been waiting for work.
@@ -115,6 +121,9 @@ impl ThreadState {
             tells: false,
             source: None,
             untraced: None,
+            look: None,
+            look_ns: 0,
+            dispatch: GreatestRecorder::default(),
             received: None,
             waiting_ns: None,
             ends: VecDeque::new(),
@@ -133,6 +142,7 @@ impl ThreadState {
         self.executed = None;
         (self.answering, self.head) = (None, None);
         (self.off_cpu, self.received, self.waiting_ns) = (None, None, None);
+        (self.look, self.look_ns) = (None, 0);
         if let Some(source) = &mut self.source {
             source.restart();
         }

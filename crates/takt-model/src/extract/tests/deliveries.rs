@@ -121,6 +121,21 @@ fn a_delivery_above_what_is_assumed_is_told_once() {
     assert!(broken[0].to_string().contains("was received 7.000 ms after it had left"), "{}", broken[0]);
 }
 
+#[test]
+fn what_start_up_holds_up_is_forgotten_when_messages_came_since() {
+    let mut pair = pair();
+    pair.script.now_ns -= 9_900 * MS;
+    pair.message(Some(9 * MS));
+    let most_ns = |pair: &Pair| {
+        let model = pair.script.model();
+        callback(&model, "/b subscription /t").1.delivery.map(|delivery| (delivery.seen, delivery.most_ns))
+    };
+    assert_eq!(most_ns(&pair), Some((1, Some(7 * MS))));
+    pair.script.now_ns += 9_900 * MS;
+    pair.message(Some(3 * MS));
+    assert_eq!(most_ns(&pair), Some((2, Some(MS))));
+}
+
 /// Sent every 100 ms by somebody who is not observed, held up by the network, and received all at once: that is how densely they come.
 #[test]
 fn what_the_network_holds_up_comes_as_densely_as_it_is_received() {
