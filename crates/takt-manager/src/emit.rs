@@ -295,6 +295,9 @@ mod tests {
             suspension: CostCurve::default(),
             most_suspensions: 0,
             delivery: None,
+            suspensions: Vec::new(),
+            yields: Vec::new(),
+            suspension_unseen: false,
             probable_cost: Vec::new(),
         }
     }

@@ -29,6 +29,10 @@ const MOST_CHAINS: usize = 1000;
 /// are exact; above, nothing is real-time.
 pub(crate) const GOAL_RANGE_NS: std::ops::RangeInclusive<u64> = 100_000..=3_600_000_000_000;
 
+/// Clocks that are further apart, and messages that take longer, are no part of a control loop.
+const MOST_NETWORK_NS: u64 = 60_000_000_000;
+/// Each is asked every second.
+const MOST_PEERS: usize = 16;
 /// Least jitter goal: two clock readings and an interrupt are as far apart.
 const LEAST_JITTER_NS: u64 = 10_000;
 
@@ -41,6 +45,22 @@ pub struct Goals {
     pub degradation_order: Vec<usize>,
     /// The rest, all of which has a default.
     pub options: Options,
+    /// Messages come from other machines.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub network: Option<Network>,
+}
+
+/// What holds for messages whose publishers are not observed, where they run on other machines. Without this table they are taken to
+/// run on this one, by the same clock.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+pub struct Network {
+    /// The clocks of the machines are no further apart, as whoever synchronises them states. None: as measured with the peers.
+    pub clock_error_ns: Option<u64>,
+    /// A message is here no later than so long after it was published. None: nothing is known, and a chain that begins on another machine
+    /// is measured, but never called guaranteed.
+    pub bound_ns: Option<u64>,
+    /// Machines on which `takt clock` answers, `host` or `host:port`: the clock error is measured by round trips to them.
+    pub peers: Vec<String>,
 }
 
 /// One cause-effect chain and its goal.
@@ -170,6 +190,16 @@ struct RawGoals {
     chain: Vec<Spanned<RawChain>>,
     #[serde(default)]
     options: Option<Spanned<Options>>,
+    network: Option<RawNetwork>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawNetwork {
+    clock_error: Option<Spanned<String>>,
+    bound: Option<Spanned<String>>,
+    #[serde(default)]
+    peers: Vec<Spanned<String>>,
 }
 
 #[derive(Deserialize)]
@@ -254,7 +284,8 @@ impl Goals {
             chains.push(chain);
         }
         let degradation_order = order(raw.degradation_order.as_ref(), &chains, &at)?;
-        Ok(Self { chains, degradation_order, options })
+        let network = raw.network.as_ref().map(|raw| network(raw, &at)).transpose()?;
+        Ok(Self { chains, degradation_order, options, network })
     }
 
     /// How the model must be learnt for these goals: with the probability that budgets are asked for.
@@ -310,6 +341,37 @@ fn chain(raw: &Spanned<RawChain>, at: &Text<'_>) -> Result<Chain, GoalsError> {
     let end_point = |s: &Spanned<String>| s.get_ref().trim().to_owned();
     let jitter_ns = jitter(chain, &name, goal_ns, at)?;
     Ok(Chain { name, start: end_point(&chain.start), end: end_point(&chain.end), goal_ns, jitter_ns })
+}
+
+fn network(raw: &RawNetwork, at: &Text<'_>) -> Result<Network, GoalsError> {
+    let duration = |text: &Option<Spanned<String>>, key: &str| match text {
+        None => Ok(None),
+        Some(text) => match duration_ns(text.get_ref()).map_err(|message| at.wrong(text, message))? {
+            ns if ns <= MOST_NETWORK_NS => Ok(Some(ns)),
+            ns => Err(at.wrong(
+                text,
+                format!(
+                    "`{key}` of the network is {} ms; at most a minute is possible",
+                    crate::words::ms(ns)
+                ),
+            )),
+        },
+    };
+    if let (Some(stated), Some(_)) = (&raw.clock_error, raw.peers.first()) {
+        let message = "both `clock_error` and `peers` are given: the error is stated or measured. Keep one";
+        return Err(at.wrong(stated, message));
+    }
+    if let Some(peer) = raw.peers.iter().find(|peer| peer.get_ref().trim().is_empty()) {
+        return Err(at.wrong(peer, "a peer is empty; a host or host:port is wanted"));
+    }
+    if let Some(peer) = raw.peers.get(MOST_PEERS) {
+        return Err(at.wrong(peer, format!("{} peers; at most {MOST_PEERS} are asked", raw.peers.len())));
+    }
+    Ok(Network {
+        clock_error_ns: duration(&raw.clock_error, "clock_error")?,
+        bound_ns: duration(&raw.bound, "bound")?,
+        peers: raw.peers.iter().map(|peer| peer.get_ref().trim().to_owned()).collect(),
+    })
 }
 
 fn jitter(chain: &RawChain, name: &str, goal_ns: u64, at: &Text<'_>) -> Result<Option<u64>, GoalsError> {
@@ -503,6 +565,20 @@ goal_ms = 0.5
         assert_eq!(goals.chains[0].goal_ns, 125_000_000);
         assert_eq!(goals.chains[1].goal_ns, 500_000);
         assert_eq!(goals.options, Options::default());
+        let network = |text: &str| Goals::parse(&format!("{TWO}\n[network]\n{text}"), "g.toml");
+        let known = network("clock_error = \"50 us\"\nbound = \"2 ms\"").unwrap().network.unwrap();
+        assert_eq!((known.clock_error_ns, known.bound_ns), (Some(50_000), Some(2_000_000)));
+        assert_eq!(network("peers = [\"10.0.0.2\"]").unwrap().network.unwrap().peers, ["10.0.0.2"]);
+        assert_eq!(network("").unwrap().network, Some(Network::default()));
+        for wrong in [
+            "clock_error = 3",
+            "bound = \"2 h\"",
+            "peers = [\"\"]",
+            "clock_error = \"1 us\"\npeers = [\"a\"]",
+            "x = 1",
+        ] {
+            assert!(network(wrong).is_err(), "{wrong}");
+        }
         let with = |key: &str| {
             Goals::parse(&TWO.replace("goal_ms = 0.5", key), "g.toml").map(|g| g.chains[1].jitter_ns)
         };

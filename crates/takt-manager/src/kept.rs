@@ -18,6 +18,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use takt_model::{ArrivalCurve, Callback, CostCurve, Model, TopicId};
 
+use crate::curves::Cost;
 use crate::words::ms;
 
 /// What is seen may exceed what was kept by so much, as measured costs vary anyway: the margin that plans add (goals' `cost_margin_percent`).
@@ -263,7 +264,9 @@ fn merge(live: &mut Callback, kept: &Callback, topics: &[Option<TopicId>]) {
     live.arrivals = denser(&live.arrivals, &kept.arrivals);
     live.cost = costlier(&live.cost, &kept.cost);
     live.suspension = costlier(&live.suspension, &kept.suspension);
+    live.suspensions = oftener(&times(live), &times(kept));
     live.most_suspensions = live.most_suspensions.max(kept.most_suspensions);
+    live.yields = oftener(&live.yields, &kept.yields);
     let here = |id: &TopicId| topics.get(id.0).copied().flatten();
     for topic in kept.publishes.iter().filter_map(here) {
         if !live.publishes.contains(&topic) {
@@ -309,6 +312,22 @@ fn denser(a: &ArrivalCurve, b: &ArrivalCurve) -> ArrivalCurve {
         least_span_ns[i] = least_span_ns[i].max(least_span_ns[i - 1]);
     }
     ArrivalCurve { least_span_ns, seen: a.seen.max(b.seen), observed_ns: a.observed_ns.max(b.observed_ns) }
+}
+
+/// How often activations in a row suspend themselves.
+fn times(callback: &Callback) -> Vec<u64> {
+    match callback.suspensions.is_empty() && callback.most_suspensions > 0 {
+        true => vec![callback.most_suspensions],
+        false => callback.suspensions.clone(),
+    }
+}
+
+/// The greater of two curves of numbers, each repeated beyond its end.
+fn oftener(a: &[u64], b: &[u64]) -> Vec<u64> {
+    let (a, b) = (Cost::new(a, 0.0), Cost::new(b, 0.0));
+    let entries = a.most_ns().len().max(b.most_ns().len()) as u64;
+    let most: Vec<u64> = (1..=entries).map(|n| a.of(n).max(b.of(n))).collect();
+    if most.last().is_some_and(|&most| most > 0) { most } else { Vec::new() }
 }
 
 fn costlier(a: &CostCurve, b: &CostCurve) -> CostCurve {
@@ -363,6 +382,9 @@ mod tests {
                 suspension: CostCurve::default(),
                 most_suspensions: 0,
                 delivery: None,
+                suspensions: Vec::new(),
+                yields: Vec::new(),
+                suspension_unseen: false,
                 probable_cost: Vec::new(),
             }],
             ..Model::default()

@@ -8,6 +8,7 @@
 pub mod analysis;
 pub mod budget;
 pub mod chains;
+pub mod clocks;
 pub mod curves;
 pub mod degrade;
 pub mod emit;

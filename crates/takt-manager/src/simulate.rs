@@ -264,6 +264,9 @@ impl System {
                 suspension: suspension(&callback.suspends_ns),
                 most_suspensions: callback.suspends_ns.iter().map(|s| s.len() as u64).max().unwrap_or(0),
                 delivery: None,
+                suspensions: suspensions(&callback.suspends_ns),
+                yields: Vec::new(),
+                suspension_unseen: false,
                 probable_cost: Vec::new(),
             });
             let callback_id = CallbackId(number);
@@ -355,6 +358,11 @@ fn cost(costs: &[u64]) -> CostCurve {
 fn suspension(suspends: &[Vec<u64>]) -> CostCurve {
     let lengths: Vec<u64> = suspends.iter().map(|s| s.iter().sum()).collect();
     if lengths.iter().all(|ns| *ns == 0) { CostCurve::default() } else { cost(&lengths) }
+}
+
+fn suspensions(suspends: &[Vec<u64>]) -> Vec<u64> {
+    let times: Vec<u64> = suspends.iter().map(|s| s.len() as u64).collect();
+    if times.iter().all(|&times| times == 0) { Vec::new() } else { greatest(&times) }
 }
 
 fn output(callback: &SimCallback, topic: usize) -> Output {

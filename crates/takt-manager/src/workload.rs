@@ -80,8 +80,10 @@ pub enum Order {
 pub struct Suspension {
     /// How long, in so many activations.
     pub most: Cost,
-    /// How often in one activation.
-    pub times: u64,
+    /// How often.
+    pub times: Counts,
+    /// How often it yields the CPU.
+    pub yields: Counts,
 }
 
 /// One callback.
@@ -134,11 +136,11 @@ impl Activity {
     /// What `n` activations in a row ask of their thread.
     #[must_use]
     pub fn load(&self, n: u64) -> Load {
-        let (suspended_ns, suspensions) = match &self.suspension {
-            Some(s) if n > 0 => (s.most.of(n), s.times.saturating_mul(n)),
-            _ => (0, 0),
+        let (suspended_ns, suspensions, yields) = match &self.suspension {
+            Some(s) if n > 0 => (s.most.of(n), s.times.of(n), s.yields.of(n)),
+            _ => (0, 0, 0),
         };
-        Load { work_ns: self.cost.of(n), suspended_ns, suspensions }
+        Load { work_ns: self.cost.of(n), suspended_ns, suspensions, yields }
     }
 }
 
@@ -419,14 +421,27 @@ fn undelivered(callback: &Callback) -> bool {
     let by_message = !matches!(callback.kind, CallbackKind::Timer { .. } | CallbackKind::Source);
     by_message && callback.delivery.is_none()
 }
+/// What a suspension may be longer than the longest seen, beside the margin of costs: how long a thread sleeps is never twice the same. 100
+/// microseconds, twice the slack of the kernel's timers.
+const SLEEP_VARIES_NS: u64 = 100_000;
 
 fn suspension(callback: &Callback, reading: &Reading) -> Option<Arc<Suspension>> {
-    let most = &callback.suspension.most_ns;
-    if most.last().is_none_or(|ns| *ns == 0) {
+    let never = |most: &[u64]| most.last().is_none_or(|most| *most == 0);
+    let suspends = callback.most_suspensions > 0 || !never(&callback.suspension.most_ns);
+    if !suspends && never(&callback.yields) {
         return None;
     }
-    let most = Cost::measured(&callback.suspension, reading.cost_margin);
-    Some(Arc::new(Suspension { most, times: callback.most_suspensions.max(1) }))
+    // With no margin the curve is asked for as it was measured.
+    let varies_ns = if reading.cost_margin > 0.0 && suspends { SLEEP_VARIES_NS } else { 0 };
+    let lengths: Vec<u64> =
+        callback.suspension.most_ns.iter().map(|ns| ns.saturating_add(varies_ns)).collect();
+    let each = |most: &[u64]| most.first().copied().unwrap_or(0);
+    let often = callback.most_suspensions.max(each(&callback.suspensions)).max(u64::from(suspends));
+    Some(Arc::new(Suspension {
+        most: Cost::new(&lengths, reading.cost_margin),
+        times: Counts::measured(&callback.suspensions, often),
+        yields: Counts::measured(&callback.yields, each(&callback.yields)),
+    }))
 }
 
 fn cost(callback: &Callback, reading: &Reading, assumptions: &mut Vec<String>) -> Cost {

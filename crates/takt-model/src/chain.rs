@@ -107,6 +107,8 @@ pub struct ChainStats {
     pub longest_gap_ns: u64,
     /// Its jitter.
     pub spread: Spread,
+    /// Its latencies are true to so much: it begins on another machine. An instance is late only beyond that.
+    pub clock_error_ns: u64,
     /// Releases of the first callback's timer that never ran, because the one before ran so late.
     pub skipped: u64,
     /// The longest unbroken run of instances that came late or never ran.
@@ -140,6 +142,7 @@ impl ChainStats {
             last_ended_ns: None,
             longest_gap_ns: 0,
             spread: Spread::default(),
+            clock_error_ns: 0,
             skipped: 0,
             longest_late_run: 0,
             late_run: 0,
@@ -165,6 +168,7 @@ impl ChainStats {
         fresh.pending = self.pending.clone();
         fresh.promises = self.promises.clone();
         fresh.spread = self.spread.afresh();
+        fresh.clock_error_ns = self.clock_error_ns;
         std::mem::replace(self, fresh)
     }
 
@@ -207,8 +211,13 @@ impl ChainStats {
     /// Instances under way for longer than the goal at `now_ns`.
     #[must_use]
     pub fn overdue(&self, now_ns: u64) -> usize {
-        let Some(goal_ns) = self.spec.goal_ns else { return 0 };
-        self.pending.iter().filter(|&&origin_ns| now_ns.saturating_sub(origin_ns) > goal_ns).count()
+        let Some(latest_ns) = self.latest_ns() else { return 0 };
+        self.pending.iter().filter(|&&origin_ns| now_ns.saturating_sub(origin_ns) > latest_ns).count()
+    }
+
+    /// What is longer is late beyond doubt.
+    fn latest_ns(&self) -> Option<u64> {
+        self.spec.goal_ns.map(|goal_ns| goal_ns.saturating_add(self.clock_error_ns))
     }
 
     /// Instances under way.
@@ -318,7 +327,7 @@ impl ChainStats {
             self.undrained += 1;
         }
         self.ended.push_back(Completion { began_ns: origin_ns, ended_ns: at_ns });
-        let late = self.spec.goal_ns.is_some_and(|goal_ns| latency_ns > goal_ns);
+        let late = self.latest_ns().is_some_and(|latest_ns| latency_ns > latest_ns);
         self.violations += u64::from(late);
         self.late_run = if late { self.late_run + 1 } else { 0 };
         self.longest_late_run = self.longest_late_run.max(self.late_run);

@@ -4,6 +4,8 @@
 //! when it does not. It keeps a tail of its own, so that what the recorder forgets or leaves out of its curve changes nothing
 //! here, and allocates nothing after it was set.
 
+use std::collections::VecDeque;
+
 use serde::{Deserialize, Serialize};
 
 /// A curve that was left.
@@ -137,6 +139,63 @@ impl CostLimit {
     }
 }
 
+/// Messages of consecutive activations, to one topic, that must not become more.
+#[derive(Debug, Clone)]
+pub struct CountLimit {
+    /// Entry `i`: of `i + 1` activations.
+    most: Vec<u64>,
+    /// Activations that sent any, with the messages before each.
+    recent: VecDeque<(u64, u64)>,
+    total: u64,
+    excess: Option<Excess>,
+}
+
+impl CountLimit {
+    /// Entry `i` of `most`: the most messages that `i + 1` consecutive activations send together; empty: none ever come.
+    #[must_use]
+    pub fn new(mut most: Vec<u64>) -> Self {
+        if most.is_empty() {
+            most.push(0);
+        }
+        Self { recent: VecDeque::with_capacity(most.len() + 1), most, total: 0, excess: None }
+    }
+
+    /// One message of the activation of this number.
+    #[inline]
+    pub fn see(&mut self, at_ns: u64, activation: u64) {
+        if self.recent.back().is_none_or(|(last, _)| *last != activation) {
+            self.recent.push_back((activation, self.total));
+        }
+        self.total += 1;
+        let entries = self.most.len() as u64;
+        while self.recent.front().is_some_and(|(first, _)| activation.wrapping_sub(*first) >= entries) {
+            self.recent.pop_front();
+        }
+        if self.excess.is_some() {
+            return;
+        }
+        for &(first, before) in self.recent.iter().rev() {
+            let events = activation.wrapping_sub(first) + 1;
+            let most = usize::try_from(events - 1).ok().and_then(|index| self.most.get(index));
+            let sent = self.total - before;
+            if let Some(&most) = most.filter(|most| sent > **most) {
+                self.excess = Some(Excess { events, assumed_ns: Some(most), seen_ns: sent, at_ns });
+                return;
+            }
+        }
+    }
+
+    /// Messages may be missing here.
+    pub fn gap(&mut self) {
+        self.recent.clear();
+    }
+
+    /// Where the limit was first left since the last call.
+    pub fn take(&mut self) -> Option<Excess> {
+        self.excess.take()
+    }
+}
+
 /// What was assumed of one callback.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Assumed {
@@ -152,6 +211,14 @@ pub struct Assumed {
     pub delivery_ns: Option<u64>,
     /// The same with a message that its own thread sent.
     pub own_delivery_ns: Option<u64>,
+    /// How often they did at most, and how often they yielded; counts where `suspension_ns` is something.
+    pub suspensions: Vec<u64>,
+    /// See there.
+    pub yields: Vec<u64>,
+    /// Topics by name, and how many messages 1, 2, 3 ... consecutive activations send there at most. Topics that are not named are not looked at.
+    pub outputs: Vec<(String, Vec<u64>)>,
+    /// Topics by name that it is activated by, to which nobody sends but who has them among its `outputs`.
+    pub senders: Vec<String>,
     /// Its executor is planned for: callbacks that are not among those assumed must not run there.
     pub closed: bool,
 }
@@ -179,6 +246,14 @@ pub enum Breach {
     Suspension(Excess),
     /// The middleware took longer to deliver a message to it.
     Delivery(Excess),
+    /// It suspended itself more often than was known: times, where others have nanoseconds.
+    Suspensions(Excess),
+    /// It called `sched_yield` more often than was known: times, where others have nanoseconds.
+    Yields(Excess),
+    /// It sent more messages to a topic than was known: messages, where others have nanoseconds.
+    Output(Excess),
+    /// It gets messages of a sender that the plan did not know.
+    Sender,
     /// It runs in an executor whose plan did not know it.
     Unplanned {
         /// The executor's thread.
@@ -186,6 +261,23 @@ pub enum Breach {
     },
     /// It is gone, with its thread or process.
     Ended,
+}
+
+impl Breach {
+    /// What was left, where it is a curve.
+    #[must_use]
+    pub fn excess(&self) -> Option<Excess> {
+        match *self {
+            Self::Cost(excess)
+            | Self::Arrivals(excess)
+            | Self::Suspension(excess)
+            | Self::Suspensions(excess)
+            | Self::Yields(excess)
+            | Self::Delivery(excess)
+            | Self::Output(excess) => Some(excess),
+            Self::Sender | Self::Unplanned { .. } | Self::Ended => None,
+        }
+    }
 }
 
 impl std::fmt::Display for Broken {
@@ -233,6 +325,31 @@ impl std::fmt::Display for Broken {
                 ms(excess.seen_ns),
                 ms(excess.assumed_ns.unwrap_or(0))
             ),
+            Breach::Suspensions(excess) | Breach::Yields(excess) => {
+                let Excess { events, assumed_ns, seen_ns, .. } = *excess;
+                let activations = of(events, "activation", "activations");
+                let assumed = assumed_ns.unwrap_or(0);
+                let (did, how) = match self.what {
+                    Breach::Yields(_) => ("yielded the CPU", "sched_yield"),
+                    _ => ("suspended themselves", "sleep, lock, device"),
+                };
+                write!(
+                    f,
+                    "{name}: {activations} {did} {seen_ns} times ({how}), assumed were at most {assumed}"
+                )
+            }
+            Breach::Output(excess) => {
+                let Excess { events, assumed_ns, seen_ns, .. } = *excess;
+                let activations = of(events, "activation", "activations");
+                let assumed = assumed_ns.unwrap_or(0);
+                write!(
+                    f,
+                    "{name}: {activations} sent {seen_ns} messages to a topic, assumed were at most {assumed}"
+                )
+            }
+            Breach::Sender => {
+                write!(f, "{name}: it gets messages of a callback that the plan did not know to send any")
+            }
             Breach::Unplanned { .. } => {
                 write!(f, "{name}: it runs in an executor whose plan did not know it")
             }
@@ -292,7 +409,47 @@ mod tests {
         assert_eq!(limit.take().map(|e| (e.events, e.seen_ns)), Some((1, 11)));
     }
 
+    #[test]
+    fn messages_are_held_against_every_window() {
+        // Two at a time, three in two, three in three.
+        let mut limit = CountLimit::new(vec![2, 3, 3]);
+        for (at, activation) in [(1, 1), (2, 1), (3, 2), (4, 4), (5, 4), (6, 7)] {
+            limit.see(at, activation);
+        }
+        assert_eq!(limit.take(), None);
+        limit.see(7, 8);
+        limit.see(8, 9);
+        assert_eq!(limit.take(), None);
+        limit.see(9, 9);
+        assert_eq!(limit.take(), Some(Excess { events: 3, assumed_ns: Some(3), seen_ns: 4, at_ns: 9 }));
+        limit.gap();
+        limit.see(10, 10);
+        limit.see(11, 10);
+        assert_eq!(limit.take(), None);
+        limit.see(12, 10);
+        assert_eq!(limit.take().map(|excess| (excess.events, excess.seen_ns)), Some((1, 3)));
+        let mut never = CountLimit::new(Vec::new());
+        never.see(1, 5);
+        assert_eq!(never.take().map(|excess| excess.assumed_ns), Some(Some(0)));
+    }
+
     proptest::proptest! {
+        /// Found exactly where brute force finds it.
+        #[test]
+        fn counts_equal_brute_force(sent in proptest::collection::vec(0u64..4, 1..80), limits in proptest::collection::vec(0u64..4, 1..6)) {
+            let most: Vec<u64> = limits.iter().scan(0, |sum, l| { *sum += l; Some(*sum) }).collect();
+            let mut limit = CountLimit::new(most.clone());
+            let mut first = None;
+            for (activation, &count) in sent.iter().enumerate() {
+                (0..count).for_each(|_| limit.see(activation as u64, activation as u64));
+                let left = (1..=most.len().min(activation + 1)).any(|n| sent[activation + 1 - n..=activation].iter().sum::<u64>() > most[n - 1]);
+                if first.is_none() && left {
+                    first = Some(activation as u64);
+                }
+            }
+            proptest::prop_assert_eq!(limit.take().map(|e| e.at_ns), first);
+        }
+
         /// Found exactly where brute force finds it, with tails moved down many times.
         #[test]
         fn equals_brute_force(costs in proptest::collection::vec(0u64..20, 1..200), limits in proptest::collection::vec(5u64..15, 1..6)) {

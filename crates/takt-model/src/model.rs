@@ -87,7 +87,10 @@ pub struct Shortest {
 pub struct Python {
     /// The nodes.
     pub nodes: Vec<NodeId>,
-    /// Threads that took messages, published or made nodes: those of its executors, as far as can be seen. Its other threads are helpers.
+    /// Threads that took messages, published or made nodes: those that spin its executors, which take in `rclpy` (`_take_subscription` is called
+    /// before the callback is handed on), and whoever publishes. Workers of a `MultiThreadedExecutor` that do neither are not among them: only their
+    /// Python frames would tell, which lie otherwise in each version of the interpreter and need the right to trace the process. They
+    /// count as helpers, and stay as they were.
     pub threads: Vec<ThreadId>,
     /// What its nodes subscribe to, but for parameter events: chains on the way to these topics end there.
     #[serde(default)]
@@ -216,6 +219,16 @@ pub struct Callback {
     /// How long the middleware took with messages to it; `None`: it gets none, or nothing was seen of that.
     #[serde(default)]
     pub delivery: Option<Delivery>,
+    /// Entry `i`: how often `i + 1` activations in a row suspended themselves, at most. Empty: `most_suspensions` each.
+    #[serde(default)]
+    pub suspensions: Vec<u64>,
+    /// Entry `i`: how often `i + 1` activations in a row called `sched_yield`, at most, which under `SCHED_DEADLINE` gives the rest of a budget away.
+    /// Empty: none did.
+    #[serde(default)]
+    pub yields: Vec<u64>,
+    /// How often it suspends itself or yields cannot be known: its source does not tell.
+    #[serde(default)]
+    pub suspension_unseen: bool,
     /// Probabilistic execution-time curves, by rising exceedance probability; empty where none was asked for (section VII.A.b).
     pub probable_cost: Vec<ProbableCost>,
 }

@@ -61,6 +61,24 @@ fn a_chain_goes_through_a_service() {
     }
 }
 
+/// A service whose answers come from another thread, as those of actions do that execute their goals in threads: how long that takes is
+/// not known, and a chain through it says so.
+#[test]
+fn answers_of_another_thread_have_no_bound() {
+    let mut events = events("service.jsonl");
+    let answers =
+        |event: &&mut Event| matches!(event.kind, Kind::Service { step: ServiceStep::SendResponse, .. });
+    for event in events.iter_mut().filter(answers) {
+        event.tid += 100_000;
+    }
+    let (_, model) = extract(&events, &CALL);
+    let later = model.unanalysable.iter().find(|it| it.reason.contains("is answered later")).unwrap();
+    let topic = &model.topics[later.towards.unwrap().0];
+    assert_eq!(later.callbacks.len(), 1);
+    assert_eq!(model.callbacks[later.callbacks[0].0].name, CALL[1]);
+    assert!(topic.subscribers.iter().any(|id| model.callbacks[id.0].name == CALL[2]), "{topic:?}");
+}
+
 /// Another client of the service whose requests have the same numbers at the same time, in another process.
 #[test]
 fn clients_that_count_alike_are_told_apart() {

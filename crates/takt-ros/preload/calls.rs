@@ -5,11 +5,22 @@
 //! is not disturbed, only not seen. Functions are chosen to take registers and to return nothing or an `int`, so that they can
 //! be handed on without knowing C++ types. Exceptions pass through: no frame here has anything to clean up.
 
-use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ffi::{CStr, c_char, c_int, c_long, c_void};
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 use crate::ring::{FLAG_SET, code, text_words};
 use crate::{ABSENT, Gid, Next, Pointer, RTLD_LAZY, RTLD_NEXT, RTLD_NOLOAD, dlopen, dlsym, process};
+
+unsafe extern "C" {
+    fn syscall(number: c_long, ...) -> c_long;
+}
+
+/// By its number, as the C library does it: looking the library's function up could allocate, and allocators yield.
+const SYS_SCHED_YIELD: c_long = if cfg!(target_arch = "x86_64") { 24 } else { 124 };
+const _: () = assert!(
+    cfg!(any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64")),
+    "the number of sched_yield is known for x86-64, and for architectures with the generic table of system calls"
+);
 
 /// Not 0 (`RMW_RET_OK`): `RMW_RET_ERROR`.
 const ERROR: c_int = 1;
@@ -351,6 +362,7 @@ fn tell_executor(executor: Pointer) {
 /// Runs what an executor has selected, and tells its end where nothing else has.
 #[inline]
 fn executes(call: impl FnOnce()) {
+    process::execution_begins();
     let before = process::set_ran(process::ran::NOTHING);
     call();
     let told = process::set_ran(process::ran::TOLD) == process::ran::TOLD;
@@ -472,3 +484,23 @@ hook!(
         call()
     }
 );
+
+// A thread with a reservation that yields gives the rest of its budget away, and the kernel counts it as if it had been preempted.
+macro_rules! yields {
+    ($($name:ident $symbol:literal)*) => {
+        $(
+            #[unsafe(export_name = $symbol)]
+            extern "C" fn $name() -> c_int {
+                process::yields();
+                // SAFETY: takes nothing.
+                unsafe { syscall(SYS_SCHED_YIELD) as c_int }
+            }
+        )*
+    };
+}
+
+yields! {
+    sched_yield "sched_yield"
+    pthread_yield "pthread_yield"
+    thrd_yield "thrd_yield"
+}

@@ -1,15 +1,18 @@
 //! Why a callback was off the CPU: because it waited for something, or because others ran.
 //!
-//! Wall time less CPU time of an activation says that it was. The kernel counts how often a thread gave the CPU up by itself
-//! (`ru_nvcsw`): not once in the activation, and it was preempted, throttled, or waited for its turn. That count has to be read at the start
-//! and at the end, and a system call at each start is too much for callbacks that never wait. So it is read
-//! - at the start of each of a thread's first [`LEARNT`] activations, and of those callbacks that were once off the CPU for more than
-//!   [`OFF_CPU_NS`]: a filter of 256 bits remembers them, in which two can meet, which costs a read too many and no more;
-//! - at the end when the activation was off the CPU for so long. The first such activation of a callback that never was before has no count to
-//!   compare with, and says that it does not know.
+//! The kernel counts how often a thread gave the CPU up by itself (`ru_nvcsw`). Each such switch can cost a thread with a reservation the wait
+//! for its next budget, however short it is, so each counts. The count is read
+//! - when an executor begins to run something, so that what it does before the callback starts, as taking a message, counts, too;
+//! - at every start, before the clocks are;
+//! - at the end, unless the activation had the CPU for all of its time but less than [`LEAST_AWAY_NS`]: no switch to another thread and back is as
+//!   short as that. The bound is exact: CPU time is read between two readings of the clock, and the later one is taken.
 //!
-//! Of a callback that was seen to suspend itself, the time for which it was ready to run all the same (`run_delay` of
-//! `/proc/thread-self/schedstat`) is read, too, so that preemption and waiting for the CPU after a wake-up do not count as suspension.
+//! Preemption, throttling and waiting for a turn do not count there; neither does `sched_yield`, which is counted by itself
+//! ([`crate::process::yields`]): under `SCHED_DEADLINE` it gives the rest of the budget away.
+//!
+//! Of a callback that suspended itself for more than [`WORTH_NS`], the time for which it was ready to run all the same (`run_delay` of
+//! `/proc/thread-self/schedstat`) is read for its next activations, too, so that preemption and waiting for the CPU after a wake-up do
+//! not count as suspension. Below, all of the time off the CPU does.
 
 use std::ffi::{c_char, c_int, c_long, c_void};
 
@@ -26,9 +29,15 @@ const RUSAGE_THREAD: c_int = 1;
 const O_CLOEXEC: c_int = 0o2000000;
 /// Stands for the callback of work without events; no object has this address.
 pub const UNTRACED: u64 = 1;
-/// Activations of a thread at the start of which the count is read whatever came before. 256: the first seconds of a robot's thread, after which
-/// nearly all of what waits has been seen to.
-const LEARNT: u32 = 256;
+/// Less than any switch to another thread and back: two runs of the scheduler and a wake-up take a microsecond where processors are fastest (1.9
+/// measured between two of one virtual machine). Reading the two clocks takes 0.6 there, so that most ends need no reading of the count.
+const LEAST_AWAY_NS: u64 = 800;
+/// Suspensions from here on are worth the system calls that tell them from preemption: 50 microseconds, about ten times what these take.
+const WORTH_NS: u64 = 50_000;
+/// For so many activations after such a suspension it is asked for.
+const ASKED: u8 = 64;
+/// Callbacks within callbacks that are followed.
+const DEEPEST: usize = 4;
 
 #[repr(C)]
 struct Usage {
@@ -71,139 +80,229 @@ fn clock() -> u64 {
     crate::process::clock(crate::process::CLOCK_MONOTONIC)
 }
 
-/// Which callbacks, approximately: whoever was put in is found.
-struct Filter([u64; 4]);
-
-impl Filter {
-    fn place(callback: u64) -> (usize, u64) {
-        let hash = (callback >> 4).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56;
-        ((hash >> 6) as usize, 1 << (hash & 63))
-    }
-
-    fn has(&self, callback: u64) -> bool {
-        let (word, bit) = Self::place(callback);
-        self.0[word] & bit != 0
-    }
-
-    fn put(&mut self, callback: u64) {
-        let (word, bit) = Self::place(callback);
-        self.0[word] |= bit;
-    }
+fn since(before: u64, now: u64) -> u64 {
+    if before == UNKNOWN || now == UNKNOWN { UNKNOWN } else { now.saturating_sub(before) }
 }
 
-/// What a thread keeps of its activations.
-pub struct Course {
-    /// The one under way; 0: none. Of callbacks within callbacks the innermost.
+/// What a thread had done when an executor began to run something.
+#[derive(Clone, Copy)]
+struct Execution {
+    at_ns: u64,
+    switches: u64,
+}
+
+/// An activation under way, and what its end is compared with.
+#[derive(Clone, Copy)]
+struct Activation {
     callback: u64,
     at_ns: u64,
     cpu_ns: Option<u64>,
     switches: u64,
+    yields: u64,
     ready_ns: u64,
     /// When `ready_ns` was read.
     read_ns: u64,
-    activations: u32,
-    /// Callbacks that were off the CPU for long.
-    gone: Filter,
-    /// Callbacks that suspended themselves.
-    suspended: Filter,
+    /// How often its executor gave the CPU up before its start, and for how long it had it under way then.
+    early: u64,
+    early_ns: u64,
+}
+
+/// When an activation ended: the two clocks, and the first one again after the second.
+#[derive(Clone, Copy)]
+pub struct End {
+    pub at_ns: u64,
+    pub cpu_ns: Option<u64>,
+    pub after_ns: u64,
+}
+
+/// What is told of an activation that was off the CPU.
+#[derive(Clone, Copy)]
+pub struct Told {
+    /// How often it gave the CPU up.
+    pub switches: u64,
+    /// For how long it was ready all the same.
+    pub ready_ns: u64,
+    /// How often it yielded.
+    pub yields: u64,
+    /// For how long it may have been off the CPU before its start.
+    pub early_ns: u64,
+}
+
+/// What a thread keeps of its activations.
+pub struct Course {
+    under_way: [Activation; DEEPEST],
+    depth: usize,
+    execution: Option<Execution>,
+    /// Of callbacks, approximately: how many more of their activations are asked how long they were ready. Two can meet, which costs readings.
+    asked: [u8; 256],
+    /// Work without events took time.
+    untraced: bool,
+    /// Its executor tells of the end of all that it runs.
+    pub tells_ends: bool,
 }
 
 impl Course {
     pub const NEW: Self = Self {
-        callback: 0,
-        at_ns: 0,
-        cpu_ns: None,
-        switches: UNKNOWN,
-        ready_ns: UNKNOWN,
-        read_ns: 0,
-        activations: 0,
-        gone: Filter([0; 4]),
-        suspended: Filter([0; 4]),
+        under_way: [Activation {
+            callback: 0,
+            at_ns: 0,
+            cpu_ns: None,
+            switches: UNKNOWN,
+            yields: 0,
+            ready_ns: UNKNOWN,
+            read_ns: 0,
+            early: 0,
+            early_ns: 0,
+        }; DEEPEST],
+        depth: 0,
+        execution: None,
+        asked: [0; 256],
+        untraced: false,
+        tells_ends: false,
     };
 
-    /// Reads what the activation's end will be compared with, where it may be needed.
+    fn place(callback: u64) -> usize {
+        ((callback >> 4).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as usize
+    }
+
+    fn last(&self) -> Option<&Activation> {
+        self.under_way.get(..self.depth)?.last()
+    }
+
+    /// An executor begins to run something. What that does before a callback starts, as taking a message, counts with it.
     #[inline]
-    pub fn prepare(&mut self, callback: u64) {
-        (self.switches, self.ready_ns) = (UNKNOWN, UNKNOWN);
-        let fresh = self.activations < LEARNT && callback != UNTRACED;
-        if fresh || self.gone.has(callback) {
-            self.read(callback);
+    pub fn execution_begins(&mut self, at_ns: u64) {
+        self.tells_ends = true;
+        self.execution = Some(Execution { at_ns, switches: voluntary_switches() });
+    }
+
+    /// An activation begins: reads what its end is compared with, then calls `clocks`, so that what this costs stays out of its time.
+    #[inline]
+    pub fn begin(&mut self, callback: u64, yields: u64, clocks: impl FnOnce() -> (u64, Option<u64>)) {
+        if self.last().is_some_and(|open| open.callback == UNTRACED) {
+            self.depth -= 1;
+        }
+        // A callback does not run inside itself: the end of the earlier one is missing.
+        let stale = self.under_way.iter().take(self.depth).position(|open| open.callback == callback);
+        self.depth = stale.unwrap_or(if self.depth == DEEPEST { 0 } else { self.depth });
+        let mut begun = Activation { callback, yields, ..Self::NEW.under_way[0] };
+        if self.asked.get(Self::place(callback)).is_some_and(|&left| left > 0) {
+            self.ask(&mut begun);
+        }
+        begun.switches = voluntary_switches();
+        (begun.at_ns, begun.cpu_ns) = clocks();
+        if let Some(execution) = self.execution.take() {
+            begun.early = match since(execution.switches, begun.switches) {
+                UNKNOWN => 0,
+                early => early,
+            };
+            if begun.early > 0 {
+                begun.early_ns = begun.at_ns.saturating_sub(execution.at_ns);
+            }
+        }
+        if let Some(place) = self.under_way.get_mut(self.depth) {
+            *place = begun;
+            self.depth += 1;
         }
     }
 
     #[cold]
-    fn read(&mut self, callback: u64) {
-        self.activations = self.activations.saturating_add(1);
-        self.switches = voluntary_switches();
-        if self.suspended.has(callback) {
-            self.read_ns = clock();
-            self.ready_ns = run_delay();
+    fn ask(&mut self, begun: &mut Activation) {
+        if let Some(left) = self.asked.get_mut(Self::place(begun.callback)) {
+            *left -= 1;
         }
+        begun.read_ns = clock();
+        begun.ready_ns = run_delay();
     }
 
-    #[inline]
-    pub fn begin(&mut self, callback: u64, at_ns: u64, cpu_ns: Option<u64>) {
-        (self.callback, self.at_ns, self.cpu_ns) = (callback, at_ns, cpu_ns);
-    }
-
-    /// Whether work without events was off the CPU before.
+    /// Whether work without events took time before.
     #[inline]
     pub fn asks_untraced(&self) -> bool {
-        self.gone.has(UNTRACED)
+        self.untraced
+    }
+
+    /// Work without events may begin.
+    #[inline]
+    pub fn begin_untraced(&mut self, yields: u64, at_ns: u64, cpu_ns: Option<u64>) {
+        if self.depth > 0 {
+            return;
+        }
+        match self.untraced {
+            true => self.begin(UNTRACED, yields, || (at_ns, cpu_ns)),
+            false => {
+                self.under_way[0] = Activation { callback: UNTRACED, at_ns, cpu_ns, ..Self::NEW.under_way[0] };
+                self.depth = 1;
+            }
+        }
     }
 
     /// What came after a selection was no work without events.
     #[inline]
     pub fn selected(&mut self) {
-        if self.callback == UNTRACED {
-            self.callback = 0;
+        if self.last().is_some_and(|open| open.callback == UNTRACED) {
+            self.depth -= 1;
         }
     }
 
-    /// The same as [`Self::end`] of work without events, which is asked for from the first time on that it took long.
+    /// The same as [`Self::end`] of work without events, which is asked for from the first time on that it took time.
     #[inline]
-    pub fn end_untraced(&mut self, at_ns: u64, cpu_ns: Option<u64>) -> Option<(u64, u64)> {
-        if self.callback != UNTRACED {
-            return None;
+    pub fn end_untraced(&mut self, yields: u64, end: End) -> Option<Told> {
+        let open = *self.last().filter(|open| open.callback == UNTRACED)?;
+        if end.at_ns.saturating_sub(open.at_ns) > OFF_CPU_NS {
+            self.untraced = true;
         }
-        if at_ns.saturating_sub(self.at_ns) > OFF_CPU_NS && self.cpu_ns.is_none() {
-            self.gone.put(UNTRACED);
-        }
-        self.end(UNTRACED, at_ns, cpu_ns)
+        self.end(UNTRACED, yields, end)
     }
 
-    /// Of an activation that was off the CPU for long: how often it gave the CPU up, and how long it was ready.
+    /// What an executor ran is over: how often it gave the CPU up, if nothing else was told of it.
     #[inline]
-    pub fn end(&mut self, callback: u64, at_ns: u64, cpu_ns: Option<u64>) -> Option<(u64, u64)> {
-        let open = std::mem::replace(&mut self.callback, 0);
-        let used_ns = cpu_ns?.saturating_sub(self.cpu_ns?);
-        let off_ns = at_ns.saturating_sub(self.at_ns).saturating_sub(used_ns);
-        (open == callback && off_ns > OFF_CPU_NS).then(|| self.explain(callback, at_ns))
+    pub fn execution_ends(&mut self, at_ns: u64) -> Option<Told> {
+        let execution = self.execution.take()?;
+        let switches = since(execution.switches, voluntary_switches());
+        let short = at_ns.saturating_sub(execution.at_ns) <= WORTH_NS;
+        Some(Told { switches, ready_ns: if short { 0 } else { UNKNOWN }, yields: 0, early_ns: 0 })
+    }
+
+    /// Of an activation that was off the CPU: how often it gave the CPU up, and how long it was ready.
+    #[inline]
+    pub fn end(&mut self, callback: u64, yields: u64, end: End) -> Option<Told> {
+        let place = self.under_way.iter().take(self.depth).rposition(|open| open.callback == callback)?;
+        self.depth = place;
+        let open = *self.under_way.get(place)?;
+        let used_ns = end.cpu_ns?.saturating_sub(open.cpu_ns?);
+        let off_ns = end.at_ns.saturating_sub(open.at_ns).saturating_sub(used_ns);
+        let away_ns = off_ns.saturating_add(end.after_ns.saturating_sub(end.at_ns));
+        let yields = yields.wrapping_sub(open.yields);
+        let within = if away_ns < LEAST_AWAY_NS { 0 } else { since(open.switches, voluntary_switches()) };
+        let switches = if within == UNKNOWN { UNKNOWN } else { within + open.early };
+        let tells = switches > 0 || yields > 0 || off_ns > OFF_CPU_NS;
+        let told = Told { switches, ready_ns: 0, yields, early_ns: open.early_ns };
+        tells.then(|| self.explain(&open, off_ns, told, end.at_ns))
     }
 
     #[cold]
-    fn explain(&mut self, callback: u64, at_ns: u64) -> (u64, u64) {
-        self.gone.put(callback);
-        let known = |before: u64, now: u64| match before == UNKNOWN || now == UNKNOWN {
-            true => UNKNOWN,
-            false => now.saturating_sub(before),
-        };
-        let switches = match self.switches {
-            UNKNOWN => UNKNOWN,
-            before => known(before, voluntary_switches()),
-        };
-        let ready_ns = match self.ready_ns {
-            UNKNOWN => UNKNOWN,
-            before => {
-                let ready_ns = known(before, run_delay());
-                // Preempted between a reading and the activation: that is no time in the activation.
-                let outside = self.at_ns.saturating_sub(self.read_ns) + clock().saturating_sub(at_ns);
-                if ready_ns == UNKNOWN { UNKNOWN } else { ready_ns.saturating_sub(outside) }
-            }
-        };
-        if switches != UNKNOWN && switches > 0 {
-            self.suspended.put(callback);
+    fn explain(&mut self, open: &Activation, off_ns: u64, told: Told, at_ns: u64) -> Told {
+        if told.switches == 0 || told.switches == UNKNOWN {
+            return Told { ready_ns: UNKNOWN, ..told };
         }
-        (switches, ready_ns)
+        let mut ready_ns = 0;
+        if told.switches == open.early {
+            // All of it was before the start.
+            ready_ns = off_ns;
+        } else if off_ns > WORTH_NS {
+            if let Some(left) = self.asked.get_mut(Self::place(open.callback)) {
+                *left = ASKED;
+            }
+            ready_ns = match open.ready_ns {
+                UNKNOWN => UNKNOWN,
+                before => {
+                    let ready_ns = since(before, run_delay());
+                    // Preempted between a reading and the activation: that is no time in the activation.
+                    let outside = open.at_ns.saturating_sub(open.read_ns) + clock().saturating_sub(at_ns);
+                    if ready_ns == UNKNOWN { UNKNOWN } else { ready_ns.saturating_sub(outside) }
+                }
+            };
+        }
+        Told { ready_ns, ..told }
     }
 }

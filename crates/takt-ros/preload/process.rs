@@ -10,7 +10,7 @@ use std::cell::UnsafeCell;
 use std::ffi::{c_char, c_int, c_long, c_void};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, compiler_fence};
 
-use crate::off_cpu::{self, Course};
+use crate::off_cpu::{self, Course, Told};
 use crate::ring::{
     self, FileHeader, MAGIC, MOST_RINGS, PAGE, Record, RingView, VERSION, Writer, code, state,
 };
@@ -117,6 +117,8 @@ struct Thread {
     writer: UnsafeCell<Option<Writer<'static>>>,
     /// The activation under way. Used under `busy` alone, as `writer` is.
     course: UnsafeCell<Course>,
+    /// How often it has called `sched_yield`.
+    yields: AtomicU64,
     /// The message of the last `rcl_publish`.
     message: AtomicU64,
     /// The executor that ran last.
@@ -136,6 +138,7 @@ thread_local! {
             busy: AtomicU32::new(0),
             writer: UnsafeCell::new(None),
             course: UnsafeCell::new(Course::NEW),
+            yields: AtomicU64::new(0),
             message: AtomicU64::new(0),
             executor: AtomicU64::new(0),
             ran: AtomicU32::new(ran::NEVER),
@@ -167,17 +170,34 @@ pub fn event_at(at_ns: Option<u64>, code: u8, words: usize, fill: impl FnOnce(&m
     });
 }
 
+/// An executor begins to run something.
+pub fn execution_begins() {
+    if CPU_CODES.load(Ordering::Relaxed) >> code::CALLBACK_START & 1 == 1 {
+        with_course(|course| course.execution_begins(clock(CLOCK_MONOTONIC)));
+    }
+}
+
+/// Counts a `sched_yield` of this thread.
+pub fn yields() {
+    THREAD.with(|thread| {
+        thread.yields.store(thread.yields.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+    });
+}
+
 /// Writes the start of a callback.
 pub fn callback_start(callback: u64, intra_process: bool) {
     with_ring(|thread| {
-        // SAFETY: this thread's own, and `busy` keeps a signal handler of it out.
-        let course = unsafe { &mut *thread.course.get() };
-        // Before the clocks are read: what it costs stays out of the callback's time.
-        if CPU_CODES.load(Ordering::Relaxed) >> code::CALLBACK_START & 1 == 1 {
-            course.prepare(callback);
+        let mut now = None;
+        let counts = CPU_CODES.load(Ordering::Relaxed) >> code::CALLBACK_START & 1 == 1;
+        if counts {
+            // SAFETY: this thread's own, and `busy` keeps a signal handler of it out.
+            let course = unsafe { &mut *thread.course.get() };
+            course.begin(callback, thread.yields.load(Ordering::Relaxed), || {
+                let stamps = *now.insert(Stamps::now(code::CALLBACK_START));
+                (stamps.at_ns, stamps.cpu_ns)
+            });
         }
-        let now = Stamps::now(code::CALLBACK_START);
-        course.begin(callback, now.at_ns, now.cpu_ns);
+        let now = now.unwrap_or_else(|| Stamps::now(code::CALLBACK_START));
         thread.write_at(code::CALLBACK_START, now, 1, |record| {
             if intra_process {
                 record.flag(ring::FLAG_SET);
@@ -187,18 +207,13 @@ pub fn callback_start(callback: u64, intra_process: bool) {
     });
 }
 
-/// Writes the end of a callback, and before it why it was off the CPU, if it was for long.
+/// Writes the end of a callback, and before it why it was off the CPU, if it was.
 pub fn callback_end(callback: u64) {
     with_ring(|thread| {
-        let now = Stamps::now(code::CALLBACK_END);
+        let (now, end) = Stamps::end(code::CALLBACK_END);
         // SAFETY: as above.
-        let found = unsafe { &mut *thread.course.get() }.end(callback, now.at_ns, now.cpu_ns);
-        if let Some((switches, ready_ns)) = found {
-            thread.write_at(code::OFF_CPU, Stamps { cpu_ns: None, ..now }, 2, |record| {
-                record.word(switches);
-                record.word(ready_ns);
-            });
-        }
+        let course = unsafe { &mut *thread.course.get() };
+        thread.tell(course.end(callback, thread.yields.load(Ordering::Relaxed), end), now);
         thread.write_at(code::CALLBACK_END, now, 1, |record| record.word(callback));
     });
 }
@@ -211,24 +226,22 @@ pub fn eventless_begins() {
     with_ring(|thread| {
         // SAFETY: as above.
         let course = unsafe { &mut *thread.course.get() };
-        course.prepare(EVENTLESS);
-        let now = Stamps::now(code::TAKE_RESPONSE);
-        course.begin(EVENTLESS, now.at_ns, now.cpu_ns);
+        course.begin(EVENTLESS, thread.yields.load(Ordering::Relaxed), || {
+            let now = Stamps::now(code::TAKE_RESPONSE);
+            (now.at_ns, now.cpu_ns)
+        });
     });
 }
 
-/// Writes that what an executor ran has returned, and before it why it was off the CPU, if it was for long.
+/// Writes that what an executor ran has returned, and before it why it was off the CPU, if it was.
 pub fn executed(told: bool) {
     with_ring(|thread| {
-        let now = Stamps::now(code::EXECUTED);
+        let (now, end) = Stamps::end(code::EXECUTED);
         // SAFETY: as above.
-        let found = unsafe { &mut *thread.course.get() }.end(EVENTLESS, now.at_ns, now.cpu_ns);
-        if let Some((switches, ready_ns)) = found.filter(|_| !told) {
-            thread.write_at(code::OFF_CPU, Stamps { cpu_ns: None, ..now }, 2, |record| {
-                record.word(switches);
-                record.word(ready_ns);
-            });
-        }
+        let course = unsafe { &mut *thread.course.get() };
+        let found = course.end(EVENTLESS, thread.yields.load(Ordering::Relaxed), end);
+        let found = found.or_else(|| course.execution_ends(now.at_ns));
+        thread.tell(found.filter(|_| !told), now);
         thread.write_at(code::EXECUTED, now, 0, |record| {
             if told {
                 record.flag(ring::FLAG_SET);
@@ -237,40 +250,43 @@ pub fn executed(told: bool) {
     });
 }
 
-/// Writes that an executor selects, and before it why the work since its last selection was off the CPU, if that had no events and was
-/// so for long: a client's callback, an action, what else waits in the wait set.
+/// Writes that an executor selects, and before it why the work since its last selection was off the CPU, if that had no events and was so:
+/// a client's callback, an action, what else waits in the wait set. Where its executor tells of the end of all that it runs, that is told there.
 pub fn next_ready() {
     with_ring(|thread| {
         // SAFETY: as above.
         let course = unsafe { &mut *thread.course.get() };
-        let mut now = Stamps::now(code::NEXT_READY);
+        let (mut now, mut end) = Stamps::end(code::NEXT_READY);
+        if course.tells_ends {
+            return thread.write_at(code::NEXT_READY, now, 0, |_| ());
+        }
         let asked =
             course.asks_untraced() && CPU_CODES.load(Ordering::Relaxed) >> code::CALLBACK_END & 1 == 1;
         if asked && now.cpu_ns.is_none() {
             now.cpu_ns = Some(clock(CLOCK_THREAD_CPUTIME));
+            end = off_cpu::End { cpu_ns: now.cpu_ns, after_ns: clock(CLOCK_MONOTONIC), ..end };
         }
-        if let Some((switches, ready_ns)) = course.end_untraced(now.at_ns, now.cpu_ns) {
-            thread.write_at(code::OFF_CPU, Stamps { cpu_ns: None, ..now }, 2, |record| {
-                record.word(switches);
-                record.word(ready_ns);
-            });
-        }
+        let yields = thread.yields.load(Ordering::Relaxed);
+        thread.tell(course.end_untraced(yields, end), now);
         thread.write_at(code::NEXT_READY, now, 0, |_| ());
-        if asked {
-            course.prepare(off_cpu::UNTRACED);
-        }
-        course.begin(off_cpu::UNTRACED, now.at_ns, now.cpu_ns);
+        course.begin_untraced(yields, now.at_ns, now.cpu_ns);
     });
 }
 
 /// The selection had events, or there was none: no work without events.
 pub fn selected() {
+    with_course(Course::selected);
+}
+
+/// Calls `with` with the thread's activations, unless it is writing already.
+#[inline]
+fn with_course(with: impl FnOnce(&mut Course)) {
     THREAD.with(|thread| {
         if thread.busy.load(Ordering::Relaxed) == 0 {
             thread.busy.store(1, Ordering::Relaxed);
             compiler_fence(Ordering::SeqCst);
             // SAFETY: this thread's own, and `busy` keeps a signal handler of it out.
-            unsafe { &mut *thread.course.get() }.selected();
+            with(unsafe { &mut *thread.course.get() });
             compiler_fence(Ordering::SeqCst);
             thread.busy.store(0, Ordering::Relaxed);
         }
@@ -290,6 +306,14 @@ impl Stamps {
         let at_ns = clock(CLOCK_MONOTONIC);
         let with_cpu = CPU_CODES.load(Ordering::Relaxed) >> code & 1 == 1;
         Self { at_ns, cpu_ns: with_cpu.then(|| clock(CLOCK_THREAD_CPUTIME)) }
+    }
+
+    /// Of an end.
+    #[inline]
+    fn end(code: u8) -> (Self, off_cpu::End) {
+        let now = Self::now(code);
+        let after_ns = if now.cpu_ns.is_some() { clock(CLOCK_MONOTONIC) } else { now.at_ns };
+        (now, off_cpu::End { at_ns: now.at_ns, cpu_ns: now.cpu_ns, after_ns })
     }
 }
 
@@ -420,6 +444,19 @@ impl Thread {
         }
         fill(&mut record);
         record.end(code);
+    }
+
+    /// Why the activation was off the CPU that the next record ends. The caller has set `busy`.
+    #[inline]
+    fn tell(&self, found: Option<Told>, now: Stamps) {
+        if let Some(Told { switches, ready_ns, yields, early_ns }) = found {
+            self.write_at(code::OFF_CPU, Stamps { cpu_ns: None, ..now }, 4, |record| {
+                record.word(switches);
+                record.word(ready_ns);
+                record.word(yields);
+                record.word(early_ns);
+            });
+        }
     }
 
     /// The thread's first event, or the first after a fork; false: this event cannot be written.

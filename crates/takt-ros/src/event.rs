@@ -13,8 +13,8 @@ use serde::{Deserialize, Serialize};
 /// together with the process only.
 pub type Handle = u64;
 
-/// A callback that was off the CPU for longer than this is asked why: 50 microseconds. Below it are interrupts, context switches to threads
-/// of the kernel and short locks of the middleware; a suspension that short is not seen, and changes a bound by as much.
+/// A callback that was off the CPU for longer than this is asked why: a microsecond, which is less than a wait takes (1.9 were the least seen).
+/// Interrupts and a hypervisor take longer; sources say of these that the thread never gave the CPU up.
 pub const OFF_CPU_NS: u64 = crate::preload::ring::OFF_CPU_NS;
 
 /// One event of one thread.
@@ -155,14 +155,21 @@ pub enum Kind {
         /// The callback.
         callback: Handle,
     },
-    /// The activation that ends with this thread's next event was off the CPU for more than [`OFF_CPU_NS`], and so much is known of why.
-    /// Where a source says nothing of such an activation, it cannot tell.
+    /// The activation that ends with this thread's next event gave the CPU up, or was off it for more than [`OFF_CPU_NS`], and so much is known of
+    /// why. Where a source says nothing of an activation that was off the CPU for so long, it cannot tell.
     OffCpu {
         /// How often the thread gave the CPU up by itself (it slept, or waited for a lock, a device, a reply), by the kernel's count;
         /// 0: it was preempted, or its budget was used up. `None`: not counted from the activation's start.
         switches: Option<u64>,
         /// For how long it was ready to run and did not, at least; `None`: unknown.
         ready_ns: Option<u64>,
+        /// How often it called `sched_yield`, which under `SCHED_DEADLINE` gives the rest of the budget away and is no voluntary switch
+        /// for the kernel; `None`: unknown.
+        #[serde(default)]
+        yields: Option<u64>,
+        /// Some of the switches came before the start, since its executor had begun to run it (taking the message): so long ago.
+        #[serde(default)]
+        early_ns: u64,
     },
     /// `rclcpp_publish`: the first of the three steps of a publication.
     RclcppPublish {

@@ -148,7 +148,7 @@ fn activations(events: &[Event], of: u64) -> Vec<Activation> {
                 told = None;
                 start = (callback == of).then_some((event.at_ns, event.cpu_ns.unwrap(), event.tid));
             }
-            Kind::OffCpu { switches, ready_ns } => told = Some((switches, ready_ns)),
+            Kind::OffCpu { switches, ready_ns, .. } => told = Some((switches, ready_ns)),
             Kind::CallbackEnd { callback } if callback == of => {
                 let (at_ns, cpu_ns, tid) = start.take().unwrap();
                 assert_eq!(event.tid, tid);

@@ -84,6 +84,8 @@ pub enum Command {
     Manage(Manage),
     /// Run processes that behave like ROS 2 nodes, with known costs, for the latency manager
     Workload(Workload),
+    /// Answer how far the clocks of two machines are apart, for managers on the other ones; with --ask: ask
+    Clock(Clock),
     /// Print completions for a shell: takt completions bash > /etc/bash_completion.d/takt
     Completions {
         /// Which shell
@@ -289,6 +291,20 @@ pub struct CampaignCommon {
     /// Print the table as JSON
     #[arg(long)]
     pub json: bool,
+}
+
+/// `takt clock`
+#[derive(Debug, clap::Args)]
+pub struct Clock {
+    /// Address to answer at (UDP); it tells nothing but the time
+    #[arg(long, default_value = "0.0.0.0:7117")]
+    pub listen: std::net::SocketAddr,
+    /// Ask the machine on which `takt clock` runs (host or host:port), and end
+    #[arg(long, value_name = "HOST", conflicts_with_all = ["listen", "seconds"])]
+    pub ask: Option<String>,
+    /// Stop after so many seconds; without, Ctrl-C stops
+    #[arg(long, value_parser = positive_seconds)]
+    pub seconds: Option<f64>,
 }
 
 /// `takt segment`

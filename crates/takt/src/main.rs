@@ -62,6 +62,7 @@ fn main() -> ExitCode {
         Command::Bench { robot: BenchRobot::Manager(bench) } => commands::bench_manager::run(&bench),
         Command::Manage(manage) => commands::manage::run(&manage),
         Command::Workload(workload) => commands::workload::run(&workload),
+        Command::Clock(clock) => commands::clock::run(&clock),
         Command::Completions { shell } => commands::completions::completions(shell),
         Command::Man { page } => commands::completions::man(page.as_deref()),
         Command::GpuLoad { config } => Ok(takt_gpu::interference_process::run(&config)),

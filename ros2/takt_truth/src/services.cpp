@@ -2,6 +2,8 @@
 
 #include "truth.hpp"
 
+#include <thread>
+
 #include "programs.hpp"
 #include "rclcpp_action/rclcpp_action.hpp"
 #include "std_srvs/srv/trigger.hpp"
@@ -51,10 +53,11 @@ void plan()
 
   auto arm_client = make("arm_client");
   auto done = std::make_shared<Output<>>(*arm_client, "/arm_done");
+  auto progress = std::make_shared<Output<>>(*arm_client, "/arm_progress");
   auto goals = rclcpp_action::create_client<Reach>(arm_client, "/reach");
   auto count = std::make_shared<std::uint64_t>(0);
   arm_client->timer(
-    500, [goals, done, count](Run & run) {
+    500, [goals, done, progress, count](Run & run) {
       if (!goals->action_server_is_ready()) {
         return;
       }
@@ -67,13 +70,43 @@ void plan()
           burn(0.3);
           done->send(ended);
         };
+      options.feedback_callback =
+        [progress](rclcpp_action::ClientGoalHandle<Reach>::SharedPtr, const std::shared_ptr<const Reach::Feedback> feedback) {
+          Run heard("/arm_client feedback /reach");
+          heard.in(feedback->id);
+          burn(0.2);
+          progress->send(heard);
+        };
       burn(0.3);
       run.out(goal.id);
       goals->async_send_goal(goal, options);
     });
 
+  auto dig_client = make("dig_client");
+  auto dug = std::make_shared<Output<>>(*dig_client, "/dug");
+  auto digs = rclcpp_action::create_client<Reach>(dig_client, "/dig");
+  auto dig_count = std::make_shared<std::uint64_t>(0);
+  dig_client->timer(
+    400, [digs, dug, dig_count](Run & run) {
+      if (!digs->action_server_is_ready()) {
+        return;
+      }
+      Reach::Goal goal;
+      goal.id = "/dig_client>/dig.goal#" + std::to_string((*dig_count)++);
+      rclcpp_action::Client<Reach>::SendGoalOptions options;
+      options.result_callback = [dug](const rclcpp_action::ClientGoalHandle<Reach>::WrappedResult & result) {
+          Run ended("/dig_client action /dig");
+          ended.in(result.result->id);
+          burn(0.3);
+          dug->send(ended);
+        };
+      burn(0.2);
+      run.out(goal.id);
+      digs->async_send_goal(goal, options);
+    });
+
   rclcpp::executors::SingleThreadedExecutor executor;
-  for (const auto & node : {planner, follower, joystick, asker, arm_client}) {
+  for (const auto & node : {planner, follower, joystick, asker, arm_client, dig_client}) {
     executor.add_node(node);
   }
   executor.spin();
@@ -94,6 +127,8 @@ void serve()
   auto place_sink = make("place_sink");
   place_sink->sink("/place", 0.5);
   place_sink->sink("/arm_done", 0.5);
+  place_sink->sink("/arm_progress", 0.2);
+  place_sink->sink("/dug", 0.2);
 
   auto arm_server = make("arm_server");
   using Goal = rclcpp_action::ServerGoalHandle<Reach>;
@@ -105,14 +140,39 @@ void serve()
       Run run("/arm_server action /reach");
       run.in(goal->get_goal()->id);
       burn(2.0);
+      auto feedback = std::make_shared<Reach::Feedback>();
+      feedback->id = "/arm_server>/reach.feedback:" + goal->get_goal()->id;
+      run.out(feedback->id);
+      goal->publish_feedback(feedback);
       auto result = std::make_shared<Reach::Result>();
       result->id = "/arm_server>/reach.result:" + goal->get_goal()->id;
       run.out(result->id);
       goal->succeed(result);
     });
 
+  // As most servers of actions do: each goal in a thread of its own.
+  auto dig_server = make("dig_server");
+  auto digging = rclcpp_action::create_server<Reach>(
+    dig_server, "/dig",
+    [](const rclcpp_action::GoalUUID &, std::shared_ptr<const Reach::Goal>) {return rclcpp_action::GoalResponse::ACCEPT_AND_EXECUTE;},
+    [](std::shared_ptr<Goal>) {return rclcpp_action::CancelResponse::ACCEPT;},
+    [](std::shared_ptr<Goal> goal) {
+      std::thread(
+        [goal] {
+          executor() = "thread";
+          Run run("/dig_server work /dig");
+          run.in(goal->get_goal()->id);
+          burn(3.0);
+          std::this_thread::sleep_for(std::chrono::milliseconds(20));
+          auto result = std::make_shared<Reach::Result>();
+          result->id = "/dig_server>/dig.result:" + goal->get_goal()->id;
+          run.out(result->id);
+          goal->succeed(result);
+        }).detach();
+    });
+
   rclcpp::executors::SingleThreadedExecutor executor;
-  for (const auto & node : {locator, place_sink, arm_server}) {
+  for (const auto & node : {locator, place_sink, arm_server, dig_server}) {
     executor.add_node(node);
   }
   executor.spin();

@@ -104,11 +104,13 @@ pub struct Load {
     pub suspended_ns: u64,
     /// How often.
     pub suspensions: u64,
+    /// Yields, each of which gives the rest of a budget away.
+    pub yields: u64,
 }
 
 impl Load {
     /// The least there can be.
-    pub(super) const INSTANT: Self = Self { work_ns: 1, suspended_ns: 0, suspensions: 0 };
+    pub(super) const INSTANT: Self = Self { work_ns: 1, suspended_ns: 0, suspensions: 0, yields: 0 };
 
     /// On a processor of its own.
     #[must_use]
@@ -123,6 +125,7 @@ impl Load {
             work_ns: self.work_ns.saturating_sub(part.work_ns),
             suspended_ns: self.suspended_ns.saturating_sub(part.suspended_ns),
             suspensions: self.suspensions.saturating_sub(part.suspensions),
+            yields: self.yields.saturating_sub(part.yields),
         }
     }
 }
@@ -135,6 +138,7 @@ impl std::ops::Add for Load {
             work_ns: self.work_ns.saturating_add(other.work_ns),
             suspended_ns: self.suspended_ns.saturating_add(other.suspended_ns),
             suspensions: self.suspensions.saturating_add(other.suspensions),
+            yields: self.yields.saturating_add(other.yields),
         }
     }
 }

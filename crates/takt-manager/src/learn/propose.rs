@@ -110,6 +110,7 @@ fn goals_of(chains: &[LearntChain]) -> Option<Goals> {
         chains: goals,
         degradation_order: order,
         options: Options::default(),
+        network: None,
     })
 }
 

@@ -62,6 +62,9 @@ fn model(nodes: &[&str], edges: &[(&str, &[usize], &[usize])]) -> Model {
             suspension: CostCurve::default(),
             most_suspensions: 0,
             delivery: None,
+            suspensions: Vec::new(),
+            yields: Vec::new(),
+            suspension_unseen: false,
             probable_cost: Vec::new(),
         });
     }

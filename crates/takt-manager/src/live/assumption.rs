@@ -86,7 +86,9 @@ pub enum Assumption {
     Costs,
     /// No arrivals were denser than their curve.
     Arrivals,
-    /// No callback suspended itself for longer than was known.
+    /// No activation sent more messages than was known, and nobody sent any who was not known to.
+    Outputs,
+    /// No callback suspended itself or yielded for longer or more often than was known.
     Suspensions,
     /// The middleware, whose threads have no reservation, delivered no message later than was seen before, with a margin.
     Delivery,
@@ -96,6 +98,8 @@ pub enum Assumption {
     Complete,
     /// All publishers on the chain's way are observed, or their time stamps can be believed.
     Observed,
+    /// Messages from other machines are here within the network's declared bound.
+    Network,
     /// Instances that begin are seen to end.
     Measured,
     /// No measured latency was below the best case that the bound on its jitter rests on.
@@ -106,7 +110,7 @@ pub enum Assumption {
 
 impl Assumption {
     /// All of them, in the order in which they are told.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 17] = [
         Self::Bounded,
         Self::Running,
         Self::Started,
@@ -114,11 +118,13 @@ impl Assumption {
         Self::Budgets,
         Self::Costs,
         Self::Arrivals,
+        Self::Outputs,
         Self::Suspensions,
         Self::Delivery,
         Self::Graph,
         Self::Complete,
         Self::Observed,
+        Self::Network,
         Self::Measured,
         Self::Shortest,
         Self::Latency,
@@ -135,13 +141,17 @@ impl Assumption {
             Self::Budgets => "no reservation is exhausted for as long as a goal that it serves",
             Self::Costs => "no execution time is above its curve",
             Self::Arrivals => "no arrivals are denser than their curve",
-            Self::Suspensions => "no callback suspends itself for longer than is known",
             Self::Delivery => {
                 "the middleware, whose threads have no reservation, delivers no message later than was seen, with a margin"
+            }
+            Self::Outputs => "no activation sends more messages than is known",
+            Self::Suspensions => {
+                "no callback suspends itself or yields for longer or more often than is known"
             }
             Self::Graph => "no callback runs in the chain's executors that the plan does not know",
             Self::Complete => "no events are lost",
             Self::Observed => "all publishers on the chain's way are observed",
+            Self::Network => "messages from other machines come within the network's declared bound",
             Self::Measured => "instances that begin are seen to end",
             Self::Shortest => "no measured latency is below the best case",
             Self::Latency => "no measured latency is above the bound",

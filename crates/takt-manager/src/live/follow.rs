@@ -7,7 +7,7 @@ use takt_ros::Source;
 
 use super::ledger::Findings;
 use super::log::Record;
-use super::{ChainStatus, Live, Run, Watched};
+use super::{ChainStatus, Live, Run};
 use crate::enact::{Overrun, Reserved};
 use crate::plan::Plan;
 use crate::system::Kernel;
@@ -46,7 +46,9 @@ impl<S: Source, K: Kernel> Live<S, K> {
             let why = paths.last().and_then(|watched| self.extractor.unmeasurable(&watched.path));
             self.ledger.unmeasurable(index, why);
         }
+        self.look_at_clocks();
         for index in 0..self.ledger.chains.len() {
+            self.ledger.chains[index].network = self.network_against(index);
             let ids: Vec<_> = self.watched.get(&index).into_iter().flatten().map(|w| w.id).collect();
             let mut stats: Vec<&mut ChainStats> = self.extractor.watched_many(&ids);
             self.ledger.look(now_ns, index, stats.iter_mut().map(|stats| &mut **stats), &mut findings);
@@ -89,15 +91,7 @@ impl<S: Source, K: Kernel> Live<S, K> {
         let differences = self.enacted.differences.iter().filter(|difference| difference.reservation);
         let differences: Vec<(u32, String)> = differences.map(|d| (d.tid, d.to_string())).collect();
         self.ledger.planned(now_ns, plan, &grounds, &differences, &moved);
-        for (&index, paths) in &self.watched {
-            let promised = self.ledger.promise(index);
-            for Watched { id, .. } in paths {
-                if let Some(stats) = self.extractor.watched_mut(*id) {
-                    stats.promise(now_ns, promised);
-                    stats.spread.promise(now_ns, promised.and(self.ledger.chains[index].jitter.best_ns));
-                }
-            }
-        }
+        self.promise(now_ns);
     }
 
     /// Fills in how a chain stands, and stood.
@@ -136,6 +130,7 @@ impl<S: Source, K: Kernel> Live<S, K> {
             ..Run::default()
         };
         chain.jitter.tell(status);
+        self.tell_clock(index, status);
     }
 
     /// Whether everything that was managed has ended.

@@ -89,6 +89,8 @@ pub(super) struct Chain {
     /// Assumptions that were seen broken, in words, the oldest first; and how many.
     pub refutations: Vec<(u64, String)>,
     pub refuted_times: u64,
+    /// Why the way from another machine keeps it from being guaranteed.
+    pub network: Option<String>,
     /// Against its jitter goal.
     pub jitter: Jitter,
     /// Completions are quiet for.
@@ -489,8 +491,10 @@ impl Chain {
             let (holds, words) = self.holds(assumption, now_ns, forgive_ns, observes);
             let state = match assumption {
                 // Nothing was said yet that this could refute.
+                Assumption::Suspensions if !self.grounds.unseen.is_empty() => State::NotMeasurable,
                 Assumption::Costs
                 | Assumption::Arrivals
+                | Assumption::Outputs
                 | Assumption::Suspensions
                 | Assumption::Delivery
                 | Assumption::Graph
@@ -499,6 +503,7 @@ impl Chain {
                     State::Learning
                 }
                 Assumption::Started => State::Learning,
+                Assumption::Network => State::NotAnalysable,
                 Assumption::Complete | Assumption::Observed | Assumption::Measured => State::NotMeasurable,
                 _ => State::Refuted,
             };
@@ -577,7 +582,6 @@ impl Chain {
             },
             Assumption::Costs => broken(|what| matches!(what, Breach::Cost(_))),
             Assumption::Arrivals => broken(|what| matches!(what, Breach::Arrivals(_))),
-            Assumption::Suspensions => broken(|what| matches!(what, Breach::Suspension(_))),
             Assumption::Delivery => match self.grounds.undelivered.as_slice() {
                 [] => broken(|what| matches!(what, Breach::Delivery(_))),
                 names => (
@@ -587,6 +591,16 @@ impl Chain {
                         names.join(", ")
                     ),
                 ),
+            },
+            Assumption::Outputs => broken(|what| matches!(what, Breach::Output(_) | Breach::Sender)),
+            Assumption::Suspensions => match self.grounds.unseen.as_slice() {
+                [] => broken(|what| {
+                    matches!(what, Breach::Suspension(_) | Breach::Suspensions(_) | Breach::Yields(_))
+                }),
+                [callback, rest @ ..] => against(format!(
+                    "whether {callback}{} suspends itself or yields cannot be told by what observes it",
+                    if rest.is_empty() { String::new() } else { format!(" (and {} more)", rest.len()) }
+                )),
             },
             Assumption::Graph => broken(|what| matches!(what, Breach::Unplanned { .. })),
             Assumption::Complete => match self.lost {
@@ -613,6 +627,10 @@ impl Chain {
                     quiet_ns as f64 / 1e9
                 )),
                 None => (self.ended_in_force.then_some(true), String::new()),
+            },
+            Assumption::Network => match &self.network {
+                Some(words) => against(words.clone()),
+                None => (self.planned.as_ref().map(|_| true), String::new()),
             },
             Assumption::Shortest => match self.jitter.against() {
                 Some(words) => against(words),

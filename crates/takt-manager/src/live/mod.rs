@@ -30,6 +30,7 @@ mod ledger;
 mod log;
 mod measure;
 pub mod metrics;
+mod network;
 mod serve;
 mod status;
 mod strays;
@@ -88,6 +89,9 @@ pub struct Live<S: Source, K: Kernel = Linux> {
     cached: u64,
     /// Wall clock less monotonic clock.
     clock_offset_ns: i128,
+    /// Where chains begin on other machines: how far the clocks are apart, and what was known of it last.
+    clocks: Option<crate::clocks::Watch>,
+    clock: crate::clocks::ClockError,
     /// How each chain stood over the whole run.
     ledger: Ledger,
     /// Events lost at the last look.
@@ -150,7 +154,10 @@ impl<S: Source, K: Kernel> Live<S, K> {
         if let Some(enactor) = &enactor {
             platform.enforcement_ns = enactor.enforcement().granularity_ns;
         }
+        let (clocks, clock) = network::watch(&goals);
         let mut live = Self {
+            clocks,
+            clock,
             source,
             order: Reorder::new(takt_model::order::HOLD_NS),
             extractor: Extractor::new(model),

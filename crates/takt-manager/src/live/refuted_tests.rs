@@ -28,6 +28,7 @@ fn beating(
         push(at_ns - 1000, cpu_ns, Kind::ExecutorWait { timeout_ns: -1 });
         push(at_ns, cpu_ns, Kind::CallbackStart { callback: 3, intra_process: false });
         cpu_ns += runs_ns;
+        push(at_ns + ends_ns, cpu_ns, PREEMPTED);
         push(at_ns + ends_ns, cpu_ns, Kind::CallbackEnd { callback: 3 });
         more(step, at_ns + ends_ns, &mut cpu_ns, &mut push);
     }

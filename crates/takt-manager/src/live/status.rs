@@ -131,6 +131,12 @@ pub struct ChainStatus {
     /// What its bound consists of; `None`: it has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bound_parts: Option<BoundSum>,
+    /// It begins on another machine: its latencies are true to so much, in milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clock_error_ms: Option<f64>,
+    /// How that is known, or why not; empty: it begins here.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub clock_error_by: String,
     /// What the word "guaranteed" rests on, as it stands.
     #[serde(default)]
     pub assumptions: Vec<Standing>,
@@ -361,6 +367,7 @@ impl Status {
         }
         self.parts_text(&mut text, width);
         text.push_str(&super::jitter::lines(&self.chains));
+        text.push_str(&super::network::lines(&self.chains));
         if !self.reservations.is_empty() {
             let _ = writeln!(text, "\nreservation          thread    CPU    budget    share  overruns");
         }

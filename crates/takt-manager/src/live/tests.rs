@@ -51,6 +51,10 @@ pub(super) fn driver(from_ns: u64, push: &mut dyn FnMut(u64, u64, Kind)) {
     push(from_ns, 0, Kind::TimerNode { timer: 2, node: 1 });
 }
 
+/// The activation that ends next never gave the CPU up by itself.
+pub(super) const PREEMPTED: Kind =
+    Kind::OffCpu { switches: Some(0), ready_ns: None, yields: Some(0), early_ns: 0 };
+
 /// One node with a timer every 50 ms, whose callback takes 2 ms, in process 10.
 fn script(from_ns: u64, seconds: u64) -> Script {
     let (pid, tid) = (10, 10);
@@ -65,6 +69,7 @@ fn script(from_ns: u64, seconds: u64) -> Script {
         push(at_ns - 1000, cpu_ns, Kind::ExecutorWait { timeout_ns: -1 });
         push(at_ns, cpu_ns, Kind::CallbackStart { callback: 3, intra_process: false });
         cpu_ns += 2 * MS;
+        push(at_ns + 3 * MS, cpu_ns, PREEMPTED);
         push(at_ns + 3 * MS, cpu_ns, Kind::CallbackEnd { callback: 3 });
     }
     Script { events: events.into(), now_ns: 0, ..Script::default() }
@@ -285,3 +290,6 @@ fn a_source_that_ends_early_is_planned_for_once() {
     assert!(!setup.live.step(setup.from_ns + 39_000 * MS).unwrap());
     assert_eq!(setup.live.status(0).plans, 1);
 }
+
+#[path = "network_tests.rs"]
+mod network;

@@ -5,8 +5,9 @@ use std::collections::BTreeSet;
 use takt_model::{Assumed, Callback, CallbackKind, Model, Outside};
 
 use super::{Manager, Present};
+use crate::curves::Counts;
 use crate::plan::ChainState;
-use crate::workload::Activity;
+use crate::workload::{Activity, Suspension};
 
 /// The grounds of a plan.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -32,6 +33,8 @@ pub struct ChainGrounds {
     pub undelivered: Vec<String>,
     /// Processes of these threads that are starting, and have not shown what they do afterwards.
     pub starting: Vec<u32>,
+    /// Callbacks of which nobody tells how often they suspend themselves or yield.
+    pub unseen: Vec<String>,
 }
 
 impl Manager {
@@ -50,6 +53,7 @@ impl Manager {
             let callbacks = servers.iter().flat_map(|s| &present.planned.executors[*s].callbacks);
             let callbacks: BTreeSet<usize> = callbacks.copied().collect();
             let name = |number: &usize| present.planned.callbacks.get(*number).map(|c| c.name.clone());
+            let unseen = |number: &&usize| model.callbacks.get(**number).is_some_and(|c| c.suspension_unseen);
             let threads = |server: &usize| {
                 let ids = present.planned.executors[*server].threads.iter();
                 ids.filter_map(|id| model.threads.get(id.0).map(|thread| thread.tid))
@@ -61,13 +65,17 @@ impl Manager {
                 unobserved: unobserved(model, on_path),
                 undelivered: undelivered(present, on_path),
                 starting: starting(present, model, &servers),
+                unseen: callbacks.iter().filter(unseen).filter_map(name).collect(),
             });
             needed.extend(callbacks);
         }
+        let derived = derived(present, model, &needed);
         for number in needed.union(&named) {
             let Some(activity) = present.planned.callbacks.get(*number) else { continue };
             grounds.assumed.push(if needed.contains(number) {
-                assumed(activity, model.callbacks.get(*number))
+                let callback = model.callbacks.get(*number);
+                let outputs = callback.map(|callback| outputs(callback, model, &derived)).unwrap_or_default();
+                assumed(activity, callback, outputs, senders(*number, model, &derived))
             } else {
                 // Only whether it is there.
                 Assumed { callback: activity.name.clone(), ..Assumed::default() }
@@ -82,7 +90,12 @@ fn servers(present: &Present, on_path: &[usize]) -> Vec<usize> {
     present.planned.influencing(on_path.map(|c| c.server))
 }
 
-fn assumed(activity: &Activity, callback: Option<&Callback>) -> Assumed {
+fn assumed(
+    activity: &Activity,
+    callback: Option<&Callback>,
+    outputs: Vec<(String, Vec<u64>)>,
+    senders: Vec<String>,
+) -> Assumed {
     let spans_ns = activity.root.as_ref().map(|root| {
         let spans_ns = root.spans_ns();
         match callback {
@@ -90,26 +103,59 @@ fn assumed(activity: &Activity, callback: Option<&Callback>) -> Assumed {
             _ => spans_ns.to_vec(),
         }
     });
+    // As the plan has them, margins included.
+    let suspension = activity.suspension.as_deref();
+    let numbers = |of: fn(&Suspension) -> &Counts| suspension.map(|s| of(s).entries().to_vec());
     Assumed {
         callback: activity.name.clone(),
         cost_ns: Some(activity.cost.most_ns().to_vec()),
         spans_ns,
-        suspension_ns: callback.map(suspended),
         // Messages that come another way than those that were seen are later than assumed, too.
         delivery_ns: (!activity.undelivered).then(|| activity.allowed_delivery_ns()),
         own_delivery_ns: activity.own_delivery_ns.map(|_| activity.allowed_own_delivery_ns()),
+        suspension_ns: Some(suspension.map(|s| s.most.most_ns().to_vec()).unwrap_or_default()),
+        suspensions: numbers(|s| &s.times).unwrap_or_default(),
+        yields: numbers(|s| &s.yields).unwrap_or_default(),
+        outputs,
+        senders,
         closed: true,
     }
 }
 
-/// What is known of its suspensions, with a millisecond more for one: how long a thread sleeps is never twice the same.
-fn suspended(callback: &Callback) -> Vec<u64> {
-    callback
-        .suspension
-        .most_ns
-        .iter()
-        .map(|ns| ns.saturating_add(ns / 10).saturating_add(1_000_000))
+/// Topics by which callbacks under a bound are activated as often as their publishers say.
+fn derived(present: &Present, model: &Model, needed: &BTreeSet<usize>) -> BTreeSet<usize> {
+    let follows = |number: &usize| {
+        needed.contains(number)
+            && present.planned.callbacks.get(*number).is_some_and(|activity| !activity.inputs.is_empty())
+    };
+    let topics = model.topics.iter().enumerate();
+    topics.filter(|(_, t)| t.subscribers.iter().any(|s| follows(&s.0))).map(|(topic, _)| topic).collect()
+}
+
+/// What a callback sends there: as the plan reads what was counted.
+fn outputs(callback: &Callback, model: &Model, derived: &BTreeSet<usize>) -> Vec<(String, Vec<u64>)> {
+    let counted = callback.outputs.iter().filter(|output| derived.contains(&output.topic.0));
+    let named = counted.filter_map(|output| Some((output, model.topics.get(output.topic.0)?)));
+    named
+        .map(|(output, topic)| {
+            let counts = Counts::measured(&output.most, output.most_per_activation);
+            (topic.name.clone(), counts.entries().to_vec())
+        })
         .collect()
+}
+
+/// Topics by which a callback is activated, whose publishers the plan knows all by their counts.
+fn senders(number: usize, model: &Model, derived: &BTreeSet<usize>) -> Vec<String> {
+    let counts = |topic: usize, publisher: &takt_model::CallbackId| {
+        let publisher = model.callbacks.get(publisher.0);
+        publisher.is_some_and(|p| p.outputs.iter().any(|output| output.topic.0 == topic))
+    };
+    let topics = model.topics.iter().enumerate().filter(|(topic, t)| {
+        derived.contains(topic)
+            && t.subscribers.iter().any(|s| s.0 == number)
+            && t.publishers.iter().all(|publisher| counts(*topic, publisher))
+    });
+    topics.map(|(_, topic)| topic.name.clone()).collect()
 }
 
 /// A timer whose curve is its period, and not what was seen.

@@ -18,11 +18,13 @@ use crate::workload::{Reading, Workload};
 
 mod grounds;
 mod jitter;
+mod network;
 mod present;
 mod widened;
 mod write;
 
 pub use grounds::{ChainGrounds, Grounds};
+pub use network::outside_topic;
 
 use present::{carried, within};
 use widened::Widened;
@@ -51,6 +53,8 @@ pub struct Manager {
     work: Work,
     /// Reservations on one core at most.
     most_on_core: usize,
+    /// Which chains begin on another machine, as of the last plan.
+    foreign: Vec<bool>,
     /// Best case of each chain with a jitter goal, as of the last plan.
     best_ns: Vec<Option<u64>>,
     /// The shortest latency of each chain that was below its best case.
@@ -109,7 +113,18 @@ impl Manager {
         let (most_on_core, work) = (usize::MAX, Work::default());
         let (best_ns, shortest_ns) = (vec![None; goals.chains.len()], vec![None; goals.chains.len()]);
         let horizon_ns = HORIZON_NS;
-        Self { goals, platform, present: None, work, most_on_core, widened, horizon_ns, best_ns, shortest_ns }
+        Self {
+            goals,
+            platform,
+            present: None,
+            work,
+            most_on_core,
+            widened,
+            horizon_ns,
+            best_ns,
+            shortest_ns,
+            foreign: Vec::new(),
+        }
     }
 
     /// The goals.
@@ -146,7 +161,8 @@ impl Manager {
     fn room_ns(&self, chain: usize) -> u64 {
         let jitter_ns = self.jitter_room_ns(chain).unwrap_or(u64::MAX);
         let goal_ns = self.goals.chains.get(chain).map_or(0, |c| c.goal_ns);
-        goal_ns.min(jitter_ns).saturating_sub(self.unexplained_ns(chain))
+        let elsewhere_ns = self.unexplained_ns(chain).saturating_add(self.network_ns(chain));
+        goal_ns.min(jitter_ns).saturating_sub(elsewhere_ns)
     }
 
     /// What to do about a snapshot.
@@ -178,7 +194,10 @@ impl Manager {
         if present.repeats >= REPEATS || !within(&Workload::new(model, &raw), &present.planned) {
             return None;
         }
-        let best_holds = self.present.as_ref().is_some_and(|p| self.best_holds(model, &p.jitter_paths));
+        let best_holds = self
+            .present
+            .as_ref()
+            .is_some_and(|p| self.best_holds(model, &p.jitter_paths) && self.foreign_holds(model, &p.plan));
         let present = self.present.as_mut().filter(|_| best_holds)?;
         // Same graph, same numbers; threads may be others only if they are the same.
         let same = present.plan.reservations.iter().all(|r| {
@@ -252,6 +271,7 @@ impl Manager {
             .collect();
         self.limit_neighbours(&workload, &candidates);
         self.look_at_best(model, &candidates);
+        self.look_outside(model, &candidates);
         let requests: Vec<Option<Request<'_>>> = self
             .goals
             .chains

@@ -189,7 +189,9 @@ pub(super) fn within(now: &Workload, planned: &Workload) -> bool {
                     .all(|(now, planned)| now.0 == planned.0 && now.1.within(&planned.1))
                 && match (&now.suspension, &planned.suspension) {
                     (Some(now), Some(planned)) => {
-                        now.times <= planned.times && now.most.within(&planned.most)
+                        now.times.within(&planned.times)
+                            && now.yields.within(&planned.yields)
+                            && now.most.within(&planned.most)
                     }
                     (now, _) => now.is_none(),
                 }

@@ -25,6 +25,7 @@ impl Manager {
             .map(|(index, (((chain, candidate), fate), bound))| {
                 // A goal that leaves no room beside what is not explained is kept by no bound.
                 let (room_ns, extra_ns) = (self.room_ns(index), self.unexplained_ns(index));
+                let beside_ns = extra_ns.saturating_add(self.network_ns(index));
                 let refusal: Option<&Refusal> = fate.as_ref().and_then(|f| f.as_ref().err());
                 let shown = bound.clone().or_else(|| refusal.and_then(|r| r.bound.clone()));
                 let state = match (&candidate.refused, bound) {
@@ -56,9 +57,9 @@ impl Manager {
                     path_names: path.iter().map(|c| model.callbacks[c.0].name.clone()).collect(),
                     path,
                     paths: candidate.paths.len(),
-                    bound_ns: shown.as_ref().map(|b| b.ns.saturating_add(extra_ns)),
+                    bound_ns: shown.as_ref().map(|b| b.ns.saturating_add(beside_ns)),
                     bound_by: shown.as_ref().map_or_else(String::new, |b| methods(&b.by)),
-                    jitter: self.jitter_plan(index, shown.as_ref().map(|b| b.ns.saturating_add(extra_ns))),
+                    jitter: self.jitter_plan(index, shown.as_ref().map(|b| b.ns.saturating_add(beside_ns))),
                     bound_parts: shown.map_or_else(Vec::new, |b| b.parts),
                     state,
                 }

@@ -56,7 +56,7 @@ pub fn events(system: &System, trace: &[Traced]) -> Vec<Event> {
             }
             Traceable::End(number) if !source => {
                 // It was off the CPU because others ran: the kernel counts no switch of its own.
-                say(Kind::OffCpu { switches: Some(0), ready_ns: None });
+                say(Kind::OffCpu { switches: Some(0), ready_ns: None, yields: Some(0), early_ns: 0 });
                 say(Kind::CallbackEnd { callback: callback(number) });
             }
             Traceable::Wait if !source => {

@@ -75,7 +75,7 @@ impl Extractor {
         }
         state.waiting_ns = Some(at_ns);
         // Not between two selections: the thread's own code published, around a call of spin_some.
-        state.own_publications += state.outside.len() as u64;
+        state.own_publications += u64::from(!state.outside.is_empty());
         state.outside.clear();
     }
 
@@ -88,7 +88,7 @@ impl Extractor {
         // Where ends are told, this was a wake-up for nothing: what it took is paid by the activation that follows.
         let nothing = !state.stack.is_empty() || state.tells_ends;
         let Some(from) = opened.filter(|_| !nothing) else {
-            self.tables.threads[thread].own_publications += outside.len() as u64;
+            self.tables.threads[thread].own_publications += u64::from(!outside.is_empty());
             return;
         };
         self.untraced(thread, at_ns, cpu_ns, from, outside);
@@ -134,13 +134,17 @@ impl Extractor {
                 state.unpaid.push((index, at_ns.saturating_sub(from_ns), known));
             }
             // No CPU clock at all. Between two selections the executor does not wait.
-            _ => callback.cost.record(at_ns, at_ns.saturating_sub(from_ns), false),
+            _ => {
+                callback.cost.record(at_ns, at_ns.saturating_sub(from_ns), false);
+                callback.suspensions.wall_time(at_ns);
+            }
         }
         callback.activations += 1;
         ran_on(callback, thread);
         callback.arrivals.record(from_ns, starting);
         for topic in outside {
-            add_edge(callback, topic, at_ns, fresh.clone(), (horizon_ns, starting));
+            let planned = add_edge(callback, topic, at_ns, fresh.clone(), (horizon_ns, starting));
+            self.guarded.sends(topic, planned);
         }
     }
 

@@ -107,7 +107,9 @@ fn leader(
 fn by_symbol(extractor: &Extractor, ids: &BTreeMap<usize, CallbackId>, model: &mut Model) {
     for members in entrances(extractor, ids).values() {
         let name = |slot: &usize| model.callbacks[ids[slot].0].name.clone();
-        let names: Vec<String> = members.iter().map(name).collect();
+        let mut names: Vec<String> = members.iter().map(name).collect();
+        // The order of registration is not the same in each run.
+        names.sort_unstable();
         let leader = leader(extractor, ids, members, model);
         let waiting = members.iter().filter(|slot| Some(**slot) != leader).map(|slot| ids[slot]);
         let waiting: Vec<CallbackId> = waiting.collect();

@@ -4,8 +4,8 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::Extractor;
 use super::names::{label, names};
-use super::state::Origin;
-use crate::guard::{Assumed, Breach, Broken, CostLimit, SpanLimit};
+use super::state::{Key, Origin};
+use crate::guard::{Assumed, Breach, Broken, CostLimit, CountLimit, SpanLimit};
 
 /// Callbacks told at once that run where no plan knew them.
 const MOST_UNPLANNED: usize = 64;
@@ -17,22 +17,45 @@ pub(super) struct Guarded {
     callbacks: FxHashMap<usize, String>,
     /// Topics whose arrivals are limited, each with the callback that it is told by.
     topics: Vec<(usize, String)>,
-    /// Threads on which no other callbacks may run.
+    /// Threads on which no other callbacks may run, and executors, each with one of its threads.
     threads: FxHashSet<usize>,
+    executors: FxHashMap<Key, usize>,
+    /// Topics to which nobody may send who is not known to, each with the callback that it is told by.
+    senders: FxHashMap<usize, String>,
+    strangers: Vec<usize>,
     /// Callbacks, and the threads that they ran on.
     unplanned: Vec<(usize, usize)>,
 }
 
 impl Guarded {
-    /// A callback starts.
+    /// A callback starts on a thread that runs for `executor`, where that is told.
     #[inline]
-    pub(super) fn runs(&mut self, thread: usize, callback: usize) {
-        if self.threads.is_empty() || !self.threads.contains(&thread) {
+    pub(super) fn runs(&mut self, thread: usize, executor: Option<Key>, callback: usize) {
+        if self.threads.is_empty() {
             return;
         }
+        let thread = match self.threads.contains(&thread) {
+            true => thread,
+            // A thread that has run nothing for it before.
+            false => match executor.and_then(|executor| self.executors.get(&executor)) {
+                Some(&thread) => thread,
+                None => return,
+            },
+        };
         let told = || self.unplanned.iter().any(|(known, _)| *known == callback);
         if !self.callbacks.contains_key(&callback) && !told() && self.unplanned.len() < MOST_UNPLANNED {
             self.unplanned.push((callback, thread));
+        }
+    }
+
+    /// A message is sent to a topic; `planned`: by a callback that is known to.
+    #[inline]
+    pub(super) fn sends(&mut self, topic: usize, planned: bool) {
+        if !planned && !self.senders.is_empty() && self.senders.contains_key(&topic) {
+            self.strangers.push(topic);
+            // Told once.
+            self.strangers.dedup();
+            self.strangers.truncate(MOST_UNPLANNED);
         }
     }
 }
@@ -49,12 +72,24 @@ impl Extractor {
             callback.cost.limit(one.cost_ns.clone().map(CostLimit::new));
             callback.delivered.limit(one.delivery_ns, one.own_delivery_ns);
             callback.arrivals.limit(one.spans_ns.clone().map(SpanLimit::new));
-            callback.suspensions.limit(one.suspension_ns.clone().map(|mut most_ns| {
-                if most_ns.is_empty() {
-                    most_ns.push(0);
+            let suspension = |lengths| [lengths, one.suspensions.clone(), one.yields.clone()];
+            callback.suspensions.limit(one.suspension_ns.clone().map(suspension));
+            for (name, most) in &one.outputs {
+                let Some(topic) = self.tables.topic_of.get(name.as_str()).copied() else { continue };
+                let topic = self.tables.topic(topic);
+                let callback = &mut self.tables.callbacks[slot];
+                for edge in &mut callback.publishes {
+                    if edge.topic == topic {
+                        edge.limit = Some(Box::new(CountLimit::new(most.clone())));
+                    }
                 }
-                CostLimit::new(most_ns)
-            }));
+            }
+            for name_of in &one.senders {
+                if let Some(topic) = self.tables.topic_of.get(name_of.as_str()).copied() {
+                    self.guarded.senders.insert(self.tables.topic(topic), name.clone());
+                }
+            }
+            let callback = &self.tables.callbacks[slot];
             // Where all messages are seen being published, they are its arrivals.
             if let (Origin::Subscription { subscription }, Some(spans_ns)) = (&callback.origin, &one.spans_ns)
                 && let Some(subscription) = self.tables.subscriptions.get(*subscription)
@@ -65,8 +100,15 @@ impl Extractor {
                     self.guarded.topics.push((topic, name.clone()));
                 }
             }
-            if let (true, Some(thread)) = (one.closed, self.tables.callbacks[slot].last_thread) {
-                self.guarded.threads.insert(thread);
+            if one.closed {
+                // Of an executor of several threads all that have served it.
+                for &(thread, _) in &callback.threads {
+                    self.guarded.threads.insert(thread);
+                    let state = self.tables.threads.get(thread);
+                    if let Some((executor, _)) = state.and_then(|state| state.spins.as_ref()) {
+                        self.guarded.executors.entry((callback.pid, *executor)).or_insert(thread);
+                    }
+                }
             }
             self.guarded.callbacks.insert(slot, name);
         }
@@ -79,6 +121,7 @@ impl Extractor {
                 callback.arrivals.limit(None);
                 callback.delivered.limit(None, None);
                 callback.suspensions.limit(None);
+                callback.publishes.iter_mut().for_each(|edge| edge.limit = None);
             }
         }
         for (topic, _) in &self.guarded.topics {
@@ -111,8 +154,13 @@ impl Extractor {
             if let Some(excess) = callback.delivered.excess() {
                 say(Breach::Delivery(excess), excess.at_ns);
             }
-            if let Some(excess) = callback.suspensions.excess() {
-                say(Breach::Suspension(excess), excess.at_ns);
+            for breach in callback.suspensions.breaches() {
+                say(breach, breach.excess().map_or(now_ns, |excess| excess.at_ns));
+            }
+            for limit in callback.publishes.iter_mut().filter_map(|edge| edge.limit.as_mut()) {
+                if let Some(excess) = limit.take() {
+                    say(Breach::Output(excess), excess.at_ns);
+                }
             }
             // Recordings keep what has ended in the model.
             let thread = callback.last_thread.and_then(|thread| tables.threads.get(thread));
@@ -129,6 +177,11 @@ impl Extractor {
         }
         for slot in ended {
             self.guarded.callbacks.remove(&slot);
+        }
+        for topic in std::mem::take(&mut self.guarded.strangers) {
+            if let Some(callback) = self.guarded.senders.remove(&topic) {
+                found.push(Broken { callback, what: Breach::Sender, at_ns: now_ns });
+            }
         }
         // They stay known, so that each is told once.
         for (slot, thread) in std::mem::take(&mut self.guarded.unplanned) {

@@ -59,7 +59,7 @@ use takt_ros::event::{Event, Kind};
 use self::messages::Messages;
 use self::startup::{Arrivals, Startups};
 use self::state::{CallbackState, Origin, Tables, ThreadState, TopicState};
-use self::suspend::{Keep, Suspensions};
+use self::suspend::{Keep, OffCpu, Suspensions};
 use crate::chain::{ChainSpec, ChainStats, WatchId};
 use crate::{ArrivalRecorder, CostRecorder, Latency, Model, ProbableRecorder};
 
@@ -306,9 +306,10 @@ impl Extractor {
                 self.callback_start(thread, at, cpu, *callback, *intra_process);
             }
             Kind::CallbackEnd { callback } => self.callback_end(thread, at, cpu, *callback),
-            Kind::OffCpu { switches, ready_ns } => {
+            Kind::OffCpu { switches, ready_ns, yields, early_ns } => {
                 let state = &mut self.tables.threads[thread];
-                state.off_cpu = Some((*switches, *ready_ns));
+                let (switches, ready_ns, yields, early_ns) = (*switches, *ready_ns, *yields, *early_ns);
+                state.off_cpu = Some(OffCpu { switches, ready_ns, yields, early_ns });
                 state.tells |= switches.is_some();
             }
             Kind::RclcppPublish { .. } => {}
@@ -453,6 +454,7 @@ impl Extractor {
             last_thread: None,
             switches: 0,
             nested: 0,
+            deferred: 0,
             eventless: false,
             waiting: std::collections::VecDeque::new(),
             activations: 0,

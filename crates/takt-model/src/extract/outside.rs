@@ -35,6 +35,19 @@ pub(crate) struct Clocks {
     unstamped: u64,
     /// The day's clock was set; stamps before this may be of before or after it.
     unsure_until_ns: u64,
+    others: Others,
+}
+
+/// The clocks of those who publish what is not observed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum Others {
+    /// They are this machine's.
+    #[default]
+    Ours,
+    /// They are no further from ours than this, nanoseconds.
+    Within(u64),
+    /// Nothing is known of them.
+    Unknown,
 }
 
 impl Clocks {
@@ -85,7 +98,7 @@ impl OutsideState {
             return None;
         };
         self.least_ns = Some(self.least_ns.map_or(late_ns, |least| least.min(late_ns)));
-        if !self.believed() {
+        if !self.believed(clocks) {
             self.unknown += 1;
             return None;
         }
@@ -97,8 +110,14 @@ impl OutsideState {
         *self = Self { seen: self.seen, last_ns: self.last_ns, ..Self::default() };
     }
 
-    fn believed(&self) -> bool {
-        self.least_ns.is_some_and(|least_ns| (-TOLERANCE_NS..=PLAUSIBLE_NS).contains(&least_ns))
+    fn believed(&self, clocks: &Clocks) -> bool {
+        let error_ns = match clocks.others {
+            Others::Ours => 0,
+            Others::Within(ns) => i64::try_from(ns).unwrap_or(i64::MAX),
+            Others::Unknown => return false,
+        };
+        let plausible = (-TOLERANCE_NS).saturating_sub(error_ns)..=PLAUSIBLE_NS.saturating_add(error_ns);
+        self.least_ns.is_some_and(|least_ns| plausible.contains(&least_ns))
     }
 }
 
@@ -118,6 +137,19 @@ impl Extractor {
             }
         }
         was_set
+    }
+
+    /// Who publishes what is not observed runs on other machines, whose clocks are no further from ours than this; `None`: that is not known,
+    /// and so their stamps say nothing. Without a call they are taken to run on this one.
+    pub fn clock_error(&mut self, error_ns: Option<u64>) {
+        let others = error_ns.map_or(Others::Unknown, Others::Within);
+        if matches!((self.clocks.others, others), (Others::Unknown, Others::Within(_))) {
+            // What could not be known before is no reason to doubt what comes.
+            for (_, subscription) in &mut self.tables.subscriptions {
+                subscription.outside.unknown = 0;
+            }
+        }
+        self.clocks.others = others;
     }
 
     /// Why latencies of a chain over these callbacks cannot be measured, if they cannot; `path` as in [`crate::ChainSpec`].
@@ -148,8 +180,11 @@ pub(super) fn mark(
         if !told {
             continue;
         }
-        let believed = outside.believed() && outside.unknown == 0;
-        let clock_error_ns = outside.least_ns.unwrap_or(0).unsigned_abs();
+        let believed = outside.believed(&extractor.clocks) && outside.unknown == 0;
+        let clock_error_ns = match extractor.clocks.others {
+            Others::Within(ns) => ns,
+            _ => outside.least_ns.unwrap_or(0).unsigned_abs(),
+        };
         if let Some(topic) = topics.get(&tables.topic(state.topic)) {
             let known = &mut model.topics[topic.0].outside;
             *known = match (*known, believed) {

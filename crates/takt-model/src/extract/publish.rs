@@ -163,13 +163,14 @@ impl Extractor {
         state.speaks = true;
         let head = state.head.take();
         if let Some(frame) = state.stack.last() {
-            add_edge(
+            let planned = add_edge(
                 &mut self.tables.callbacks[frame.callback],
                 topic,
                 at_ns,
                 fresh,
                 (horizon_ns, self.starting),
             );
+            self.guarded.sends(topic, planned);
             self.join_messages(thread, head);
             let frame = self.tables.threads[thread].stack.last()?;
             if !self.starting {
@@ -236,7 +237,8 @@ impl Extractor {
         let callback = &mut self.tables.callbacks[index];
         let edges = callback.publishes.len();
         callback.source_node = callback.source_node.or(node);
-        add_edge(callback, topic, at_ns, fresh, (horizon_ns, self.starting));
+        let planned = add_edge(callback, topic, at_ns, fresh, (horizon_ns, self.starting));
+        self.guarded.sends(topic, planned);
         // Its name comes from what it publishes.
         self.renamed |= callback.publishes.len() != edges;
         let source = self.tables.threads[thread].source.as_mut()?;

@@ -62,7 +62,8 @@ impl Extractor {
         }
         let head = take.and_then(|take| take.head);
         let mut unknown = false;
-        self.guarded.runs(thread, index);
+        let executor = self.tables.threads[thread].spins.as_ref().map(|(executor, _)| (pid, *executor));
+        self.guarded.runs(thread, executor, index);
         let (mut released_ns, mut starting) = (at_ns, self.starting);
         let mut tags = std::mem::take(&mut self.tags);
         tags.clear();
@@ -239,6 +240,8 @@ impl Extractor {
                     let off_ns = wall_ns.saturating_sub(to.saturating_sub(from));
                     let number = callback.activations;
                     callback.suspensions.record(Ended { number, at_ns, off_ns, known: off_cpu, tells }, keep);
+                } else {
+                    callback.suspensions.wall_time(at_ns);
                 }
             }
             None => {
@@ -394,7 +397,11 @@ impl Extractor {
             probable.gap();
         }
         callback.publishes = before.publishes;
-        callback.publishes.iter_mut().for_each(Edge::gap);
+        callback.publishes.iter_mut().for_each(|edge| {
+            edge.gap();
+            // A plan's, of the one before.
+            edge.limit = None;
+        });
         callback.activations = before.activations;
         callback.symbol = callback.symbol.take().or(before.symbol);
         self.counters.succeeded += 1;
@@ -409,6 +416,9 @@ impl Edge {
     pub(super) fn gap(&mut self) {
         self.arrivals.gap();
         self.counts.gap();
+        if let Some(limit) = &mut self.limit {
+            limit.gap();
+        }
     }
 
     /// Messages of so many activations in a row, at most: as far as they were counted.
@@ -435,8 +445,19 @@ pub(super) fn edge_to(callback: &mut CallbackState, topic: usize, arrivals: Arri
             let most_apart = most;
             let (publications, activations, now) = (0, 0, 0);
             let counts = ArrivalRecorder::new(COUNTED, None, callback.activations);
-            let edge =
-                Edge { topic, publications, activations, last, now, most, most_apart, arrivals, counts };
+            let limit = None;
+            let edge = Edge {
+                topic,
+                publications,
+                activations,
+                last,
+                now,
+                most,
+                most_apart,
+                arrivals,
+                counts,
+                limit,
+            };
             callback.publishes.push(edge);
             callback.publishes.len() - 1
         }
@@ -445,16 +466,16 @@ pub(super) fn edge_to(callback: &mut CallbackState, topic: usize, arrivals: Arri
     callback.publishes.get_mut(place)
 }
 
-/// The callback published to the topic at `at_ns`: it may do so again.
+/// The callback published to the topic at `at_ns`: it may do so again. Returns whether a plan knows that it does.
 pub(super) fn add_edge(
     callback: &mut CallbackState,
     topic: usize,
     at_ns: u64,
     arrivals: Arrivals,
     (horizon_ns, starting): (Option<u64>, bool),
-) {
+) -> bool {
     let activation = callback.activations;
-    let Some(edge) = edge_to(callback, topic, arrivals) else { return };
+    let Some(edge) = edge_to(callback, topic, arrivals) else { return false };
     if edge.last != activation {
         edge.activations += 1;
         (edge.last, edge.now) = (activation, 0);
@@ -467,6 +488,10 @@ pub(super) fn add_edge(
     if !starting {
         edge.counts.record(activation);
     }
+    if let Some(limit) = &mut edge.limit {
+        limit.see(at_ns, activation);
+    }
+    edge.limit.is_some()
 }
 
 pub(super) fn ran_on(callback: &mut CallbackState, thread: usize) {

@@ -41,6 +41,14 @@ impl Extractor {
                 };
                 let (topic, node, callback) = (service.responses, service.node, service.callback);
                 let state = &mut self.tables.threads[thread];
+                let running = state.stack.last().map(|frame| frame.callback);
+                let answered =
+                    state.answering.as_ref().map(|(callback, _)| *callback).filter(|_| running.is_none());
+                let deferred = callback.filter(|_| callback != running && callback != answered);
+                if let Some(service) = deferred.and_then(|callback| self.tables.callbacks.get_mut(callback)) {
+                    service.deferred += 1;
+                }
+                let state = &mut self.tables.threads[thread];
                 // `rclcpp` ends the callback and then sends what it has filled in.
                 let answering = state
                     .answering
@@ -51,7 +59,9 @@ impl Extractor {
                         self.tables.topics[topic].arrivals.record(at_ns, self.starting);
                         let (fresh, horizon_ns) = (self.arrivals(), self.options.horizon_ns);
                         let origin = (horizon_ns, self.starting);
-                        add_edge(&mut self.tables.callbacks[callback], topic, at_ns, fresh, origin);
+                        let planned =
+                            add_edge(&mut self.tables.callbacks[callback], topic, at_ns, fresh, origin);
+                        self.guarded.sends(topic, planned);
                         let message = self.messages.publish(thread, topic, at_ns, &tags);
                         if self.starting {
                             self.messages.set_starting(message);

@@ -15,7 +15,7 @@ use crate::{
 const TIMER_ENTRIES: u64 = 8;
 /// Activations on a thread before the lack of an executor's events means anything.
 const ENOUGH: u64 = 10;
-/// Publications from a thread's own code around its executor, before that is taken for its way of working rather than start-up.
+/// Times that the own code around a thread's executor published, before that is taken for its way of working rather than start-up.
 const OWN_LOOP: u64 = 3;
 
 /// Builds the model.
@@ -72,7 +72,7 @@ impl Builder<'_> {
         self.request_edges(&ids, &topics);
         filter::spread(ex, &ids, &mut self.model);
         self.connect();
-        self.unanalysable(&ids, &threads, unserved);
+        self.unanalysable(&ids, &threads, &topics, unserved);
         self.model.unanalysable.extend(untold);
         outside::mark(ex, &ids, &topics, &mut self.model);
         filter::find(ex, &ids, &topics, &mut self.model);
@@ -258,7 +258,7 @@ impl Builder<'_> {
                 arrivals: edge.arrivals.curve(self.now_ns),
             });
         }
-        let (suspension, most_suspensions) = callback.suspensions.curve(self.now_ns, ex.keep());
+        let suspended = callback.suspensions.known(self.now_ns, ex.keep());
         let topic_id = |topic: usize| topics.get(&tables.topic(topic)).copied();
         let mut node = tables.node_of_callback(callback);
         let kind = match &callback.origin {
@@ -270,7 +270,13 @@ impl Builder<'_> {
                             (1..=TIMER_ENTRIES).map(|k| period_ns.saturating_mul(k)).collect();
                         CallbackKind::Timer { period_ns }
                     }
-                    None => CallbackKind::Timer { period_ns: measured_period(callback) },
+                    // What an events executor ran late came at once, so that only the mean tells of the period. Arrivals are those seen.
+                    None => {
+                        match declared_ns.filter(|&ns| self.queues(callback) && in_the_mean(&arrivals, ns)) {
+                            Some(period_ns) => CallbackKind::Timer { period_ns },
+                            None => CallbackKind::Timer { period_ns: measured_period(callback) },
+                        }
+                    }
                 }
             }
             Origin::Subscription { subscription } => {
@@ -331,11 +337,21 @@ impl Builder<'_> {
             outputs,
             arrivals,
             cost: callback.cost.curve(),
-            suspension,
-            most_suspensions,
+            suspension: suspended.curve,
+            most_suspensions: suspended.most,
+            suspensions: suspended.times,
+            yields: suspended.yields,
+            suspension_unseen: suspended.blind,
             delivery: callback.delivered.seen(),
             probable_cost,
         });
+    }
+
+    /// Whether it is run by an events executor, in whose queue a timer can be several times.
+    fn queues(&self, callback: &CallbackState) -> bool {
+        let thread = callback.last_thread.and_then(|thread| self.extractor.tables.threads.get(thread));
+        let spins = thread.and_then(|thread| thread.spins.as_ref());
+        spins.is_some_and(|(_, kind)| Type::of(kind) == Type::Events)
     }
 
     fn client_kind(&mut self, client: usize, name: &str, topics: &BTreeMap<usize, TopicId>) -> CallbackKind {
@@ -357,6 +373,7 @@ impl Builder<'_> {
             let untraced = matches!(self.extractor.tables.callbacks[slot].origin, Origin::Untraced { .. });
             if several && untraced && callback.most_suspensions > 0 {
                 (callback.suspension, callback.most_suspensions) = (CostCurve::default(), 0);
+                callback.suspensions.clear();
                 untold.push(Unanalysable {
                     callbacks: vec![id],
                     towards: None,
@@ -471,6 +488,7 @@ impl Builder<'_> {
         &mut self,
         ids: &BTreeMap<usize, CallbackId>,
         threads: &BTreeMap<usize, ThreadId>,
+        topics: &BTreeMap<usize, TopicId>,
         unserved: Vec<String>,
     ) {
         let tables = &self.extractor.tables;
@@ -529,6 +547,23 @@ impl Builder<'_> {
                 });
             }
         }
+        for (slot, id) in ids {
+            let callback = &tables.callbacks[*slot];
+            if let (Origin::Service { service }, 1..) = (&callback.origin, callback.deferred)
+                && let Some(topic) =
+                    tables.services.get(*service).and_then(|it| topics.get(&tables.topic(it.responses)))
+            {
+                found.push(Unanalysable {
+                    callbacks: vec![*id],
+                    towards: Some(*topic),
+                    reason: format!(
+                        "{} is answered later, by another callback or thread ({} times; an action that executes its goals in threads of their \
+                         own does that): nothing bounds how long that takes. Declare the parts before and after it as separate chains",
+                        self.model.callbacks[id.0].name, callback.deferred
+                    ),
+                });
+            }
+        }
         for name in unserved {
             found.push(Unanalysable {
                 callbacks: vec![],
@@ -573,6 +608,14 @@ fn keeps_period(starts: &ArrivalCurve, period_ns: u64) -> bool {
         let least_ns = (i as u64).saturating_mul(period_ns);
         span_ns.saturating_add(1_000_000).saturating_add(least_ns / 64) >= least_ns
     })
+}
+
+/// Whether many starts in a row took what the declared period says, to an eighth: what had waited came at once.
+fn in_the_mean(starts: &ArrivalCurve, period_ns: u64) -> bool {
+    let entries = starts.least_span_ns.len() as u64;
+    let expected_ns = entries.saturating_mul(period_ns);
+    let taken_ns = starts.least_span_ns.last().copied().unwrap_or(0);
+    entries >= ENOUGH && starts.seen > entries && expected_ns.abs_diff(taken_ns) <= expected_ns / 8
 }
 
 /// The period that the last activations show.

@@ -11,6 +11,7 @@ use super::outside::OutsideState;
 use super::startup::Arrivals;
 use super::suspend::{OffCpu, Suspensions};
 use super::timer::TimerGrid;
+use crate::guard::CountLimit;
 use crate::{ArrivalRecorder, CostRecorder, GreatestRecorder, Latency, ProbableRecorder};
 
 /// An object of one process.
@@ -49,7 +50,8 @@ pub(crate) struct ThreadState {
     pub publication: Option<Publication>,
     /// Topics published to outside callbacks, until it is known by what.
     pub outside: Vec<usize>,
-    /// Publications outside callbacks since it became an executor.
+    /// Between how many selections it published outside callbacks since it became an executor. A first goal of an action, which was taken before
+    /// the thread was known for an executor, brings several publications at once.
     pub own_publications: u64,
     pub executed: Option<Handle>,
     /// How the message begins that comes next.
@@ -342,6 +344,8 @@ pub(crate) struct Edge {
     pub arrivals: Arrivals,
     /// The same over activations instead of time: how many messages so many activations in a row send. Not of start-up.
     pub counts: ArrivalRecorder,
+    /// What a plan assumed of that.
+    pub limit: Option<Box<CountLimit>>,
 }
 
 impl Edge {
@@ -372,6 +376,8 @@ pub(crate) struct CallbackState {
     /// How often another thread than the last one ran it.
     pub switches: u64,
     pub nested: u64,
+    /// Answers of a service that were sent by something else than its callback.
+    pub deferred: u64,
     /// Its activations have no events of their own.
     pub eventless: bool,
     /// Messages that wait in its message filter.

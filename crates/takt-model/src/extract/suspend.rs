@@ -1,6 +1,7 @@
 //! Self-suspension: activations that were off the CPU by themselves, because they slept, waited for a lock, a device or a reply.
 //!
-//! Wall time less CPU time of an activation, where it is more than [`OFF_CPU_NS`], is one of
+//! Each voluntary switch, however short, can cost a thread with a reservation the wait for its next budget, so their number is kept apart from
+//! their length. An activation that gave the CPU up, or whose wall time is more than [`OFF_CPU_NS`] above its CPU time, is one of
 //! - **preemption**: the source counted that the thread never gave the CPU up by itself. Nothing is learnt from it;
 //! - **suspension**: it did, so often, and for how long it was ready all the same is known. The rest counts;
 //! - **undecided**: the source cannot tell, did not count from the activation's start, or knows that the thread gave the CPU up but not for
@@ -8,39 +9,85 @@
 //!   at least half as long has been decided (and suspended itself, if that one did), until [`SPOKEN`] activations have passed of which
 //!   the source would have told, or until the horizon has passed: a callback that suspends itself does so again, and is then seen to.
 //!
-//! Where execution times are wall times (no CPU clock) they contain suspension, which is then demand for the CPU: more than was
-//! needed, and sound.
+//! **Yields** (`sched_yield`) are no voluntary switches for the kernel; under `SCHED_DEADLINE` they give the rest of the budget away, and are counted.
+//!
+//! Where execution times are wall times (no CPU clock) they contain suspension, but how often cannot be known; the same is so of activations
+//! that were off the CPU where the source never tells why, and of yields that it does not see. Such a callback is **blind**.
 
 use takt_ros::event::OFF_CPU_NS;
 
-use crate::guard::{CostLimit, Excess};
+use crate::guard::{Breach, CostLimit};
 use crate::{CostCurve, CostRecorder, GreatestRecorder};
 
-/// What the source says of an activation that was off the CPU: how often by itself, and for how long it was ready.
-pub(crate) type OffCpu = (Option<u64>, Option<u64>);
+/// What the source says of an activation that was off the CPU.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct OffCpu {
+    /// How often by itself.
+    pub switches: Option<u64>,
+    /// For how long it was ready.
+    pub ready_ns: Option<u64>,
+    /// How often it yielded.
+    pub yields: Option<u64>,
+    /// For how long it may have been so before its start.
+    pub early_ns: u64,
+}
 
 /// Suspensions of one callback.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Suspensions {
     /// From the first activation on that suspended itself.
-    decided: Option<Box<CostRecorder>>,
+    decided: Option<Box<Decided>>,
     most: GreatestRecorder,
+    /// How often it yielded, from the first time on.
+    yields: Option<Box<CostRecorder>>,
     /// Activations of which nobody knows.
     undecided: Option<Undecided>,
+    /// When the source last could not tell.
+    blind_ns: Option<u64>,
     /// What a plan assumed.
-    limit: Option<Box<CostLimit>>,
+    limit: Option<Box<Limits>>,
+}
+
+#[derive(Debug, Clone)]
+struct Decided {
+    lengths: CostRecorder,
+    times: CostRecorder,
 }
 
 #[derive(Debug, Clone)]
 struct Undecided {
     /// From the first of them on.
     windows: Box<CostRecorder>,
+    counts: Box<CostRecorder>,
     /// When the last of them was, and its number.
     at_ns: u64,
     number: u64,
     most_ns: u64,
     /// How often the thread gave the CPU up, if it is known to have done so.
     times: u64,
+}
+
+/// What a plan assumed: lengths, numbers, yields.
+#[derive(Debug, Clone)]
+struct Limits {
+    lengths: CostLimit,
+    times: CostLimit,
+    yields: CostLimit,
+}
+
+/// What is known of the suspensions of a callback. All empty: there were none.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(crate) struct Suspended {
+    /// How long, by activations in a row.
+    pub curve: CostCurve,
+    /// How often in one activation.
+    pub most: u64,
+    /// How often in so many activations in a row.
+    pub times: Vec<u64>,
+    /// Yields in so many activations in a row.
+    pub yields: Vec<u64>,
+    /// It cannot be known.
+    pub blind: bool,
 }
 
 /// After so many activations that were decided or ordinary, what was undecided before says nothing. 100: a minute of an ordinary callback,
@@ -69,37 +116,65 @@ pub(crate) struct Keep {
 }
 
 /// A recorder for the `number`th activation; none of those before suspended itself.
-fn recorder(number: u64, at_ns: u64, keep: Keep) -> Box<CostRecorder> {
+fn recorder(number: u64, at_ns: u64, keep: Keep) -> CostRecorder {
     let mut recorder = CostRecorder::new(keep.activations, keep.horizon_ns, at_ns);
     let before = number.saturating_sub(1).min(keep.activations as u64);
     (0..before).for_each(|_| recorder.record(at_ns, 0, true));
-    Box::new(recorder)
+    recorder
 }
 
 impl Suspensions {
     /// One activation.
+    #[inline]
     pub(crate) fn record(&mut self, ended: Ended, keep: Keep) {
+        // Most activations of most callbacks have the CPU all the time, and never were without.
+        let none = self.decided.is_none() && self.undecided.is_none() && self.yields.is_none();
+        if none
+            && self.limit.is_none()
+            && self.blind_ns.is_none()
+            && ended.known.is_none()
+            && ended.off_ns <= OFF_CPU_NS
+        {
+            return;
+        }
+        self.follow(ended, keep);
+    }
+
+    fn follow(&mut self, ended: Ended, keep: Keep) {
         let Ended { number, at_ns, off_ns, known, tells } = ended;
         let spoken = |undecided: &Undecided| tells && number.saturating_sub(undecided.number) >= SPOKEN;
         if self.undecided.as_ref().is_some_and(spoken) {
             self.undecided = None;
         }
-        let off_ns = if off_ns > OFF_CPU_NS { off_ns } else { 0 };
         // What it slept and how often; or what is left open, and how often at least.
         let (slept_ns, open_ns, times) = match known {
-            _ if off_ns == 0 => (0, 0, 0),
-            Some((Some(0), _)) => (0, 0, 0),
-            Some((Some(times), Some(ready_ns))) => (off_ns.saturating_sub(ready_ns), 0, times),
-            Some((times, _)) => (0, off_ns, times.unwrap_or(0)),
+            None if off_ns <= OFF_CPU_NS => (0, 0, 0),
             None => (0, off_ns, 0),
+            Some(OffCpu { switches: Some(0), .. }) => (0, 0, 0),
+            Some(OffCpu { switches: Some(times), ready_ns: Some(ready_ns), early_ns, .. }) => {
+                (off_ns.saturating_sub(ready_ns).saturating_add(early_ns), 0, times)
+            }
+            // At least one nanosecond, as it is known to have been away.
+            Some(OffCpu { switches: Some(times), early_ns, .. }) => {
+                (0, off_ns.saturating_add(early_ns).max(1), times)
+            }
+            Some(_) => (0, off_ns, 0),
         };
+        let yields = known.map_or(Some(0), |known| known.yields);
+        if yields.is_none() || (known.is_none() && open_ns > 0 && !tells) {
+            self.blind_ns = Some(at_ns);
+        } else if tells || known.is_some_and(|known| known.switches.is_some()) {
+            self.blind_ns = None;
+        }
         let decides = |open: &Undecided| off_ns >= open.most_ns / 2 && (open.times == 0 || times > 0);
-        if open_ns == 0 && off_ns > 0 && self.undecided.as_ref().is_some_and(decides) {
+        let was_off = off_ns > OFF_CPU_NS;
+        if open_ns == 0 && was_off && self.undecided.as_ref().is_some_and(decides) {
             self.undecided = None;
         }
         if open_ns > 0 {
             let open = self.undecided.get_or_insert_with(|| Undecided {
-                windows: recorder(number, at_ns, keep),
+                windows: Box::new(recorder(number, at_ns, keep)),
+                counts: Box::new(recorder(number, at_ns, keep)),
                 at_ns,
                 number,
                 most_ns: 0,
@@ -109,73 +184,124 @@ impl Suspensions {
             open.most_ns = open.most_ns.max(open_ns);
             open.times = open.times.max(times);
         } else if times > 0 {
-            self.decided.get_or_insert_with(|| recorder(number, at_ns, keep));
+            self.decided.get_or_insert_with(|| {
+                let empty = recorder(number, at_ns, keep);
+                Box::new(Decided { lengths: empty.clone(), times: empty })
+            });
         }
+        let open_times = if open_ns > 0 { times.max(1) } else { 0 };
         if let Some(open) = &mut self.undecided {
             open.windows.record(at_ns, open_ns, true);
+            open.counts.record(at_ns, open_times, true);
+        }
+        let decided_times = if open_ns > 0 { 0 } else { times };
+        if let Some(decided) = &mut self.decided {
+            decided.lengths.record(at_ns, slept_ns, true);
+            decided.times.record(at_ns, decided_times, true);
+            self.most.record(at_ns, decided_times, keep.horizon_ns);
+        }
+        let yields = yields.unwrap_or(0);
+        if yields > 0 {
+            self.yields.get_or_insert_with(|| Box::new(recorder(number, at_ns, keep)));
+        }
+        if let Some(recorder) = &mut self.yields {
+            recorder.record(at_ns, yields, true);
         }
         if let Some(limit) = &mut self.limit {
-            limit.see(at_ns, slept_ns);
-        }
-        if let Some(decided) = &mut self.decided {
-            decided.record(at_ns, slept_ns, true);
-            self.most.record(at_ns, if open_ns > 0 { 0 } else { times }, keep.horizon_ns);
+            // What nobody knows counts in the plan, too.
+            limit.lengths.see(at_ns, slept_ns.max(open_ns));
+            limit.times.see(at_ns, decided_times.max(open_times));
+            limit.yields.see(at_ns, yields);
         }
     }
 
-    /// Holds every activation from now on against these suspensions; `None`: no longer.
-    pub(crate) fn limit(&mut self, limit: Option<CostLimit>) {
-        self.limit = limit.map(Box::new);
+    /// An activation whose execution time is wall time.
+    pub(crate) fn wall_time(&mut self, at_ns: u64) {
+        self.blind_ns = Some(at_ns);
     }
 
-    /// Where the limit was first left since the last call.
-    pub(crate) fn excess(&mut self) -> Option<Excess> {
-        self.limit.as_mut()?.take()
+    /// Holds every activation from now on against these suspensions: lengths, numbers and yields of 1, 2, 3 ... activations in a row, empty where
+    /// there are none; `None`: no longer.
+    pub(crate) fn limit(&mut self, limits: Option<[Vec<u64>; 3]>) {
+        let limit = |mut most: Vec<u64>| {
+            if most.is_empty() {
+                most.push(0);
+            }
+            CostLimit::new(most)
+        };
+        self.limit = limits.map(|[lengths, times, yields]| {
+            Box::new(Limits { lengths: limit(lengths), times: limit(times), yields: limit(yields) })
+        });
+    }
+
+    /// Which limits were first left since the last call.
+    pub(crate) fn breaches(&mut self) -> impl Iterator<Item = Breach> + use<> {
+        let found = self.limit.as_mut().map_or([None; 3], |limit| {
+            [
+                limit.lengths.take().map(Breach::Suspension),
+                limit.times.take().map(Breach::Suspensions),
+                limit.yields.take().map(Breach::Yields),
+            ]
+        });
+        found.into_iter().flatten()
     }
 
     /// Activations may be missing here.
     pub(crate) fn gap(&mut self) {
         if let Some(limit) = &mut self.limit {
-            limit.gap();
+            [&mut limit.lengths, &mut limit.times, &mut limit.yields].into_iter().for_each(CostLimit::gap);
         }
         if let Some(decided) = &mut self.decided {
-            decided.gap();
+            decided.lengths.gap();
+            decided.times.gap();
         }
         if let Some(open) = &mut self.undecided {
             open.windows.gap();
+            open.counts.gap();
+        }
+        if let Some(yields) = &mut self.yields {
+            yields.gap();
         }
     }
 
-    /// The curve at `now_ns`, and how often one activation suspended itself at most. Both empty: none did.
-    pub(crate) fn curve(&self, now_ns: u64, keep: Keep) -> (CostCurve, u64) {
-        let mut curve = self.decided.as_ref().map(|decided| decided.curve()).unwrap_or_default();
-        let mut most = self.most.most();
-        if curve.most_ns.last().is_none_or(|&most_ns| most_ns == 0) {
-            (curve, most) = (CostCurve::default(), 0);
-        }
-        let forgotten = |undecided: &Undecided| {
-            keep.horizon_ns.is_some_and(|horizon_ns| now_ns.saturating_sub(undecided.at_ns) > horizon_ns)
+    /// What is known at `now_ns`.
+    pub(crate) fn known(&self, now_ns: u64, keep: Keep) -> Suspended {
+        let forgotten =
+            |at_ns: u64| keep.horizon_ns.is_some_and(|horizon_ns| now_ns.saturating_sub(at_ns) > horizon_ns);
+        let some = |most: Vec<u64>| if most.last().is_some_and(|&most| most > 0) { most } else { Vec::new() };
+        let mut known = Suspended {
+            yields: self.yields.as_ref().map(|yields| some(yields.curve().most_ns)).unwrap_or_default(),
+            blind: self.blind_ns.is_some_and(|at_ns| !forgotten(at_ns)),
+            ..Suspended::default()
         };
-        if let Some(undecided) = self.undecided.as_ref().filter(|undecided| !forgotten(undecided)) {
-            let open = undecided.windows.curve();
-            let entries = open.most_ns.len().max(curve.most_ns.len());
-            let at = |curve: &CostCurve, i: usize| {
-                curve.most_ns.get(i).or(curve.most_ns.last()).copied().unwrap_or(0)
-            };
-            curve.most_ns = (0..entries)
-                .map(|i| match i {
-                    // One activation is either decided or not.
-                    0 => at(&curve, 0).max(at(&open, 0)),
-                    _ => at(&curve, i).saturating_add(at(&open, i)),
-                })
-                .collect();
-            curve.seen = curve.seen.max(open.seen);
-            curve.total_ns = curve.total_ns.saturating_add(open.total_ns);
-            curve.cpu_time = true;
-            most = most.max(undecided.times).max(1);
+        if let Some(decided) = &self.decided {
+            known.times = some(decided.times.curve().most_ns);
+            if !known.times.is_empty() {
+                (known.curve, known.most) = (decided.lengths.curve(), self.most.most());
+            }
         }
-        (curve, most)
+        if let Some(undecided) = self.undecided.as_ref().filter(|undecided| !forgotten(undecided.at_ns)) {
+            let (open, counts) = (undecided.windows.curve(), undecided.counts.curve());
+            known.curve.most_ns = both(&known.curve.most_ns, &open.most_ns);
+            known.times = both(&known.times, &counts.most_ns);
+            known.curve.seen = known.curve.seen.max(open.seen);
+            known.curve.total_ns = known.curve.total_ns.saturating_add(open.total_ns);
+            known.curve.cpu_time = true;
+            known.most = known.most.max(undecided.times).max(1);
+        }
+        known
     }
+}
+
+/// Of activations of two kinds, each of which is of one.
+fn both(a: &[u64], b: &[u64]) -> Vec<u64> {
+    let at = |curve: &[u64], i: usize| curve.get(i).or(curve.last()).copied().unwrap_or(0);
+    (0..a.len().max(b.len()))
+        .map(|i| match i {
+            0 => at(a, 0).max(at(b, 0)),
+            _ => at(a, i).saturating_add(at(b, i)),
+        })
+        .collect()
 }
 
 #[cfg(test)]
@@ -212,11 +338,21 @@ mod tests {
         }
     }
 
+    fn known(switches: Option<u64>, ready_ns: Option<u64>) -> Option<OffCpu> {
+        Some(OffCpu { switches, ready_ns, yields: Some(0), early_ns: 0 })
+    }
+
+    /// Lengths, and how often at most.
+    fn found(of: &Suspensions, now_ns: u64) -> (CostCurve, u64) {
+        let known = of.known(now_ns, KEEP);
+        (known.curve, known.most)
+    }
+
     fn record(to: &mut Suspensions, number: u64, truth: Truth) {
         let (off, known) = match truth {
             Truth::Ran => (OFF_CPU_NS, None),
-            Truth::Preempted(ns) => (ns, Some((Some(0), None))),
-            Truth::Slept(ns, ready) => (ns + ready, Some((Some(2), Some(ready)))),
+            Truth::Preempted(ns) => (ns, known(Some(0), None)),
+            Truth::Slept(ns, ready) => (ns + ready, known(Some(2), Some(ready))),
             Truth::Unknown(ns) => (ns, None),
         };
         let at_ns = number * 100 * MS;
@@ -231,7 +367,7 @@ mod tests {
             for (number, truth) in truths.iter().enumerate() {
                 record(&mut suspensions, number as u64 + 1, *truth);
             }
-            let (curve, most) = suspensions.curve(0, KEEP);
+            let (curve, most) = found(&suspensions, 0);
             let slept: Vec<u64> =
                 truths.iter().map(|t| if let Truth::Slept(ns, _) = t { *ns } else { 0 }).collect();
             let any = slept.iter().any(|&ns| ns > 0);
@@ -260,7 +396,7 @@ mod tests {
         for number in 1..100 {
             record(&mut suspensions, number, Truth::Preempted(number * MS));
         }
-        assert_eq!(suspensions.curve(0, KEEP), (CostCurve::default(), 0));
+        assert_eq!(found(&suspensions, 0), (CostCurve::default(), 0));
     }
 
     #[test]
@@ -268,32 +404,32 @@ mod tests {
         let mut suspensions = Suspensions::default();
         record(&mut suspensions, 1, Truth::Unknown(20 * MS));
         record(&mut suspensions, 2, Truth::Preempted(9 * MS));
-        let (curve, most) = suspensions.curve(0, KEEP);
+        let (curve, most) = found(&suspensions, 0);
         assert_eq!((curve.most_ns, most), (vec![20 * MS, 20 * MS], 1));
         let later_ns = 100 * MS + KEEP.horizon_ns.unwrap_or(0) + 1;
-        assert_eq!(suspensions.curve(later_ns, KEEP).1, 0);
+        assert_eq!(found(&suspensions, later_ns).1, 0);
         record(&mut suspensions, 3, Truth::Preempted(10 * MS));
-        assert_eq!(suspensions.curve(0, KEEP), (CostCurve::default(), 0));
+        assert_eq!(found(&suspensions, 0), (CostCurve::default(), 0));
     }
 
     #[test]
     fn one_that_gave_the_cpu_up_for_who_knows_how_long_is_decided_by_its_like() {
         let mut suspensions = Suspensions::default();
         let open = |to: &mut Suspensions, number| {
-            let known = Some((Some(3), None));
+            let known = known(Some(3), None);
             to.record(Ended { number, at_ns: number * MS, off_ns: 30 * MS, known, tells: true }, KEEP);
         };
         open(&mut suspensions, 1);
         record(&mut suspensions, 2, Truth::Preempted(40 * MS));
-        assert_eq!((suspensions.curve(0, KEEP).0.most_ns[0], suspensions.curve(0, KEEP).1), (30 * MS, 3));
+        assert_eq!((found(&suspensions, 0).0.most_ns[0], found(&suspensions, 0).1), (30 * MS, 3));
         record(&mut suspensions, 3, Truth::Slept(20 * MS, 10 * MS));
-        assert_eq!((suspensions.curve(0, KEEP).0.most_ns[0], suspensions.curve(0, KEEP).1), (20 * MS, 2));
+        assert_eq!((found(&suspensions, 0).0.most_ns[0], found(&suspensions, 0).1), (20 * MS, 2));
         // So many in a row for which the source would have told.
         let mut suspensions = Suspensions::default();
         open(&mut suspensions, 1);
         (2..=SPOKEN).for_each(|number| record(&mut suspensions, number, Truth::Ran));
-        assert_eq!(suspensions.curve(0, KEEP).1, 3);
+        assert_eq!(found(&suspensions, 0).1, 3);
         record(&mut suspensions, SPOKEN + 1, Truth::Ran);
-        assert_eq!(suspensions.curve(0, KEEP).1, 0);
+        assert_eq!(found(&suspensions, 0).1, 0);
     }
 }

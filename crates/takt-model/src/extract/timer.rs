@@ -45,7 +45,7 @@ impl TimerGrid {
 
     /// A start: returns when it was released. `waited_ns` is when the thread last began to wait, if it has not run anything since.
     pub(crate) fn start(&mut self, at_ns: u64, waited_ns: Option<u64>) -> u64 {
-        self.confirm(at_ns);
+        self.confirm(at_ns, waited_ns.is_some());
         let expected_ns = self.next_ns.unwrap_or(at_ns);
         let mut release = expected_ns;
         // What was due when the thread began to wait would not have let it wait. So a release in between is the one, whatever the grid
@@ -89,14 +89,15 @@ impl TimerGrid {
     }
 
     /// Decides about releases that the last start passed over. Of a timer that was cancelled and started again, or reset, none was due: its
-    /// next start comes a period after that start, and not where the grid has it.
-    fn confirm(&mut self, at_ns: u64) {
+    /// next start comes a period after that start, and not where the grid has it. Only a start straight out of waiting says so: where the
+    /// executor has more to do than it can, starts a period apart are chance.
+    fn confirm(&mut self, at_ns: u64, waited: bool) {
         let (Some(passed), Some(expected_ns)) = (self.open.take(), self.next_ns) else { return };
         let tolerance_ns = (self.period_ns / 8).min(1_000_000);
         let again_ns = passed.started_ns.saturating_add(self.period_ns);
         let phase_ns = at_ns.abs_diff(expected_ns) % self.period_ns;
         let on_grid = phase_ns.min(self.period_ns - phase_ns) <= tolerance_ns;
-        let moved = at_ns.abs_diff(again_ns) <= tolerance_ns && !on_grid;
+        let moved = waited && at_ns.abs_diff(again_ns) <= tolerance_ns && !on_grid;
         if moved {
             self.next_ns = Some(again_ns);
         } else {
@@ -164,6 +165,16 @@ mod tests {
         for k in 0..2000 {
             assert_eq!(grid.start(1040 + 100 * k, None), 1000 + 100 * k);
         }
+    }
+
+    #[test]
+    fn starts_a_period_apart_are_chance_where_the_executor_never_waits() {
+        let mut grid = TimerGrid::new(1000, Some(0));
+        assert_eq!(grid.start(1000, None), 1000);
+        // Released at 2000, called at 3300: 3000 never ran. The next call comes a period after that one, and is that of 4000.
+        assert_eq!(grid.start(3300, None), 2000);
+        assert_eq!(grid.start(4300, None), 4000);
+        assert_eq!(grid.passed().map(|passed| (passed.first_ns, passed.count)), Some((3000, 1)));
     }
 
     #[test]

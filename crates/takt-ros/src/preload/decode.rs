@@ -209,7 +209,8 @@ impl Arguments<'_> {
             code::CALLBACK_END => Kind::CallbackEnd { callback: self.word()? },
             code::OFF_CPU => {
                 let mut known = || self.word().map(|word| (word != UNKNOWN).then_some(word));
-                Kind::OffCpu { switches: known()?, ready_ns: known()? }
+                let (switches, ready_ns, yields) = (known()?, known()?, known()?);
+                Kind::OffCpu { switches, ready_ns, yields, early_ns: self.word()? }
             }
             code::RCLCPP_PUBLISH => Kind::RclcppPublish { message: self.word()? },
             code::RCL_PUBLISH => Kind::RclPublish { publisher: self.word()?, message: self.word()? },

@@ -18,7 +18,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 /// First word of the file, written last.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"TAKTPRB\x01");
 /// Version of everything in this source.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 /// Bytes of the file's header and of each ring's: one page, so that rings are mapped one by one.
 pub const PAGE: usize = 4096;
 /// Rings that one process can have.
@@ -35,7 +35,7 @@ pub const MOST_RECORD: usize = 7 + 2 * (1 + MOST_TEXT / 8);
 /// A number that was not measured.
 pub const UNKNOWN: u64 = u64::MAX;
 /// What `event::OFF_CPU_NS` is.
-pub const OFF_CPU_NS: u64 = 50_000;
+pub const OFF_CPU_NS: u64 = 1_000;
 
 /// The record carries the CPU time of its thread.
 pub const FLAG_CPU: u8 = 1;
@@ -118,7 +118,8 @@ pub mod code {
     pub const TRANSITION: u8 = 34;
     /// A job of a task of Takt's own robots, stamped with its end: release, start, CPU time used, task.
     pub const JOB: u8 = 35;
-    /// The activation that ends with the next record was off the CPU: how often by itself, how long ready; [`super::UNKNOWN`].
+    /// The activation that ends with the next record was off the CPU: how often by itself, how long ready, how often it yielded, how long it may
+    /// have been off the CPU before its start; [`super::UNKNOWN`].
     pub const OFF_CPU: u8 = 36;
     /// An executor runs on this thread from here on: executor, its C++ type.
     pub const SPIN: u8 = 40;

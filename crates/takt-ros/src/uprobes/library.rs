@@ -10,7 +10,9 @@ use object::{Object, ObjectSegment, ObjectSymbol};
 use crate::procfs::numbers;
 
 /// The file name begins so; a version may follow.
-const NAME: &str = "libtracetools.so";
+pub const TRACETOOLS: &str = "libtracetools.so";
+/// The C library, which has `sched_yield`.
+pub const C_LIBRARY: &str = "libc.so";
 
 /// Why a library cannot be probed.
 #[derive(Debug, thiserror::Error)]
@@ -50,8 +52,8 @@ pub struct Found {
     pub pids: Vec<u32>,
 }
 
-/// Searches the mappings of these processes, or of all, for the library.
-pub fn find(pids: &[u32]) -> Vec<Found> {
+/// Searches the mappings of these processes, or of all, for the library whose file name begins so.
+pub fn find(pids: &[u32], name: &str) -> Vec<Found> {
     let all: Vec<u32> = match pids {
         [] => numbers("/proc").collect(),
         pids => pids.to_vec(),
@@ -60,7 +62,8 @@ pub fn find(pids: &[u32]) -> Vec<Found> {
     for pid in all {
         // Gone, or not ours to read.
         let Ok(maps) = fs::read(format!("/proc/{pid}/maps")) else { continue };
-        let Some(mapped) = String::from_utf8_lossy(&maps).lines().find_map(mapping) else { continue };
+        let maps = String::from_utf8_lossy(&maps);
+        let Some(mapped) = maps.lines().find_map(|line| mapping(line, name)) else { continue };
         let Mapping { range, device, inode, name } = mapped;
         let key = (device, inode);
         let found = libraries.entry(key).or_insert_with(|| {
@@ -85,14 +88,14 @@ struct Mapping {
     name: String,
 }
 
-/// A line of `/proc/PID/maps` if it is the library's.
-fn mapping(line: &str) -> Option<Mapping> {
+/// A line of `/proc/PID/maps` if it is that of the library whose file name begins with `wanted`.
+fn mapping(line: &str, wanted: &str) -> Option<Mapping> {
     let mut fields = line.splitn(6, ' ');
     let (range, _, _, device, inode) =
         (fields.next()?, fields.next()?, fields.next()?, fields.next()?, fields.next()?);
     let name = fields.next()?.trim_start();
     let file = name.strip_suffix(" (deleted)").unwrap_or(name).rsplit('/').next()?;
-    let version = file.strip_prefix(NAME)?;
+    let version = file.strip_prefix(wanted)?;
     (version.is_empty() || version.starts_with('.')).then(|| Mapping {
         range: range.to_owned(),
         device: device.to_owned(),
@@ -143,7 +146,8 @@ mod tests {
 
     #[test]
     fn mappings_are_told_by_their_file_names() {
-        let of = |name: &str| mapping(&format!("7f00-7f10 r-xp 00001000 fd:01 1234        {name}"));
+        let line = |name: &str| format!("7f00-7f10 r-xp 00001000 fd:01 1234        {name}");
+        let of = |name: &str| mapping(&line(name), TRACETOOLS);
         let found = of("/opt/ros/jazzy/lib/libtracetools.so").unwrap();
         assert_eq!((found.range.as_str(), found.device.as_str(), found.inode), ("7f00-7f10", "fd:01", 1234));
         assert_eq!(
@@ -152,7 +156,10 @@ mod tests {
         );
         assert!(of("/usr/lib/libtracetools_status.so").is_none());
         assert!(of("/usr/lib/libtracetools.sox").is_none());
-        assert!(of("[stack]").is_none() && mapping("").is_none() && mapping("a b c").is_none());
+        let none = |line: &str| mapping(line, TRACETOOLS).is_none();
+        assert!(of("[stack]").is_none() && none("") && none("a b c"));
+        let libc = |name: &str| mapping(&line(name), C_LIBRARY).is_some();
+        assert!(libc("/usr/lib/x86_64-linux-gnu/libc.so.6") && !libc("/usr/lib/libcap.so.2"));
     }
 
     #[test]

@@ -151,6 +151,8 @@ pub struct Probe {
     settled_ns: u64,
 }
 
+const YIELD: &str = "sched_yield";
+
 impl Probe {
     /// Puts probes into the library, as a trial of whether that is allowed too.
     ///
@@ -164,14 +166,18 @@ impl Probe {
         let pmu = perf::pmu().ok_or(UprobeError::NoKernelSupport)?;
         let libraries: Vec<(String, PathBuf)> = match &options.library {
             Some(path) => vec![(path.display().to_string(), path.clone())],
-            None => library::find(&options.pids).into_iter().map(|found| (found.name, found.path)).collect(),
+            None => library::find(&options.pids, library::TRACETOOLS)
+                .into_iter()
+                .map(|found| (found.name, found.path))
+                .collect(),
         };
         if libraries.is_empty() {
             return Err(UprobeError::NotFound { pids: options.pids.clone() });
         }
         let bytes = options.buffer_kib as usize * 1024;
         let cpus = perf::cpus();
-        perf::allow_descriptors(cpus.len() * (1 + libraries.len() * POINTS.len()));
+        // One more in each for the C library.
+        perf::allow_descriptors(cpus.len() * (1 + (1 + libraries.len()) * (1 + POINTS.len())));
         let buffers = cpus.into_iter().map(|cpu| {
             CpuBuffer::open(cpu, bytes).map_err(|source| refused(format!("a buffer for CPU {cpu}"), source))
         });
@@ -192,7 +198,34 @@ impl Probe {
             probe.add(pmu, &path)?;
             probe.libraries.push(name);
         }
+        for found in library::find(&options.pids, library::C_LIBRARY) {
+            probe.add_yields(pmu, &found.path);
+        }
+        if !probe.translator.sees_yields() {
+            probe.missing.push(format!("{YIELD} (of the C library: whether callbacks yield is not known)"));
+        }
         Ok(probe)
+    }
+
+    /// Calls of `sched_yield`, by which a thread with a reservation gives the rest of its budget away; the kernel's records of switches
+    /// show them as preemption. Where they cannot be probed, it is not known whether there are any.
+    fn add_yields(&mut self, pmu: u32, path: &Path) {
+        let Ok(library::Offsets { found, .. }) = library::offsets(path, std::iter::once(YIELD)) else {
+            return;
+        };
+        let Ok(c_path) = CString::new(path.as_os_str().as_bytes()) else { return };
+        for (name, offset) in found {
+            let named = self.definitions.as_mut().and_then(|all| all.add(name, path, offset).ok());
+            let what = match named {
+                Some(id) => perf::What::Named { id },
+                None => perf::What::Nameless { pmu, path: &c_path, offset },
+            };
+            for buffer in &mut self.buffers {
+                if let Ok(id) = buffer.add(what) {
+                    self.translator.add_yields(id);
+                }
+            }
+        }
     }
 
     fn add(&mut self, pmu: u32, path: &Path) -> Result<(), UprobeError> {

@@ -19,6 +19,10 @@ struct Thread {
     gave_up: u64,
     away_ns: u64,
     away_since: Option<u64>,
+    /// How often it called `sched_yield`.
+    yields: u64,
+    /// When its executor last selected something, and how often it had given the CPU up by then.
+    selected: Option<(u64, u64)>,
     /// The activation under way.
     activation: Option<Activation>,
     message: u64,
@@ -36,6 +40,10 @@ struct Activation {
     used_ns: u64,
     gave_up: u64,
     away_ns: u64,
+    yields: u64,
+    /// How often it had given the CPU up since its executor selected it, and how long that took.
+    early: u64,
+    early_ns: u64,
 }
 
 impl Thread {
@@ -62,22 +70,26 @@ impl Thread {
         }
     }
 
-    /// Follows activations; returns why the one that ends was off the CPU, if it was for long. Every switch is a record, so
-    /// that it is known of all.
-    fn follow(&mut self, at_ns: u64, kind: &Kind) -> Option<Kind> {
+    /// Follows activations; returns why the one that ends was off the CPU, if it was. Every switch is a record, so
+    /// that it is known of all; calls of `sched_yield` are where `yields`.
+    fn follow(&mut self, at_ns: u64, kind: &Kind, yields: bool) -> Option<Kind> {
         match *kind {
             Kind::CallbackStart { callback, .. } => {
                 self.begin(callback, at_ns);
                 None
             }
-            Kind::CallbackEnd { callback } => self.end(callback, at_ns),
+            Kind::CallbackEnd { callback } => self.end(callback, at_ns, yields),
             Kind::ExecutorNextReady => {
                 // From one selection to the next: a client's callback, or other work without events.
-                let why = self.end(UNTRACED, at_ns);
+                let why = self.end(UNTRACED, at_ns, yields);
                 self.begin(UNTRACED, at_ns);
+                self.selected = Some((at_ns, self.gave_up));
                 why
             }
             Kind::ExecutorWait { .. } | Kind::ExecutorExecute { .. } => {
+                if matches!(kind, Kind::ExecutorWait { .. }) {
+                    self.selected = None;
+                }
                 self.activation = self.activation.filter(|begun| begun.callback != UNTRACED);
                 None
             }
@@ -87,18 +99,29 @@ impl Thread {
 
     fn begin(&mut self, callback: Handle, at_ns: u64) {
         let used_ns = self.used_at(at_ns);
-        let (gave_up, away_ns) = (self.gave_up, self.away_ns);
-        self.activation = Some(Activation { callback, at_ns, used_ns, gave_up, away_ns });
+        let (gave_up, away_ns, yields) = (self.gave_up, self.away_ns, self.yields);
+        let (early, early_ns) = match self.selected.take() {
+            Some((since_ns, before)) if before < gave_up => {
+                (gave_up - before, at_ns.saturating_sub(since_ns))
+            }
+            _ => (0, 0),
+        };
+        self.activation =
+            Some(Activation { callback, at_ns, used_ns, gave_up, away_ns, yields, early, early_ns });
     }
 
-    fn end(&mut self, callback: Handle, at_ns: u64) -> Option<Kind> {
+    fn end(&mut self, callback: Handle, at_ns: u64, counted: bool) -> Option<Kind> {
         let begun = self.activation.take().filter(|begun| begun.callback == callback)?;
         let used_ns = self.used_at(at_ns).saturating_sub(begun.used_ns);
         let off_ns = at_ns.saturating_sub(begun.at_ns).saturating_sub(used_ns);
         let away_ns = self.away_ns.saturating_sub(begun.away_ns);
-        (off_ns > OFF_CPU_NS).then(|| Kind::OffCpu {
-            switches: Some(self.gave_up.saturating_sub(begun.gave_up)),
+        let switches = self.gave_up.saturating_sub(begun.gave_up).saturating_add(begun.early);
+        let yields = self.yields.saturating_sub(begun.yields);
+        (off_ns > OFF_CPU_NS || switches > 0 || yields > 0).then(|| Kind::OffCpu {
+            switches: Some(switches),
             ready_ns: Some(off_ns.saturating_sub(away_ns)),
+            yields: counted.then_some(yields),
+            early_ns: begun.early_ns,
         })
     }
 }
@@ -113,6 +136,8 @@ struct Process {
 #[derive(Debug)]
 pub struct Translator<M> {
     points: HashMap<u64, Point>,
+    /// Numbers of samples that are calls of `sched_yield`.
+    yields: HashSet<u64>,
     /// Processes asked for; `None`: all.
     wanted: Option<HashSet<u32>>,
     threads: HashMap<u32, Thread>,
@@ -132,6 +157,7 @@ impl<M: Memory> Translator<M> {
     pub fn new(wanted: Option<HashSet<u32>>, memory: M) -> Self {
         Self {
             points: HashMap::new(),
+            yields: HashSet::new(),
             wanted,
             threads: HashMap::new(),
             processes: HashMap::new(),
@@ -147,6 +173,16 @@ impl<M: Memory> Translator<M> {
     /// Samples with this number are calls of this function.
     pub fn add(&mut self, id: u64, point: Point) {
         self.points.insert(id, point);
+    }
+
+    /// Samples with this number are calls of `sched_yield`.
+    pub fn add_yields(&mut self, id: u64) {
+        self.yields.insert(id);
+    }
+
+    /// Whether calls of `sched_yield` are seen.
+    pub fn sees_yields(&self) -> bool {
+        !self.yields.is_empty()
     }
 
     /// Whether all processes that were asked for had ended by then.
@@ -177,6 +213,11 @@ impl<M: Memory> Translator<M> {
         let Record { at_ns, pid, tid, what } = record;
         let event = |kind| Event { at_ns, cpu_ns: None, pid, tid, kind };
         match what {
+            What::Hit { id, .. } if self.yields.contains(&id) => {
+                if let Some(thread) = self.threads.get_mut(&tid) {
+                    thread.yields += 1;
+                }
+            }
             What::Hit { id, arguments } => {
                 let Some(&point) = self.points.get(&id) else { return };
                 if self.wanted.as_ref().is_none_or(|wanted| wanted.contains(&pid)) {
@@ -255,7 +296,7 @@ impl<M: Memory> Translator<M> {
         if let Kind::RclPublish { message, .. } = kind {
             thread.message = message;
         }
-        if let Some(why) = thread.follow(at_ns, &kind) {
+        if let Some(why) = thread.follow(at_ns, &kind, !self.yields.is_empty()) {
             out.push(Event { at_ns, cpu_ns: None, pid, tid, kind: why });
         }
         process.known.before(&mut thread.context, &kind, pid, &mut self.memory, at_ns, &mut |at_ns, kind| {

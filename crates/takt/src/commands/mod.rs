@@ -11,6 +11,7 @@ pub mod bench_uav;
 pub mod campaign;
 pub mod check;
 mod child;
+pub mod clock;
 pub mod compare;
 pub mod completions;
 pub mod demo;

@@ -36,9 +36,14 @@ pub fn differences(managed: &Managed) -> Vec<String> {
     found
 }
 
-/// Callbacks that a tracer of ROS 2 can see: Python's have no tracepoints, those of actions are named otherwise, and joins are part of subscriptions.
+/// Callbacks that the model has by the name that their nodes wrote down.
 fn visible(callback: &str, executor: &str) -> bool {
-    executor != "python" && !callback.contains(" action ") && !callback.ends_with(" join")
+    in_model(callback) == callback && is_callback(callback, executor)
+}
+
+/// What the nodes wrote down that an executor runs for itself: not what is Python's, a part of a subscription, or a thread's.
+fn is_callback(callback: &str, executor: &str) -> bool {
+    executor != "python" && executor != "thread" && !callback.ends_with(" join")
 }
 
 /// What the model calls a callback: goals of actions are run when they are requested, results handled when they are answered.
@@ -46,7 +51,10 @@ fn in_model(callback: &str) -> String {
     match callback.split_once(" action ") {
         Some(("/arm_server", name)) => format!("/arm_server service {name}/_action/send_goal"),
         Some((client, name)) => format!("{client} client {name}/_action/get_result"),
-        None => callback.to_owned(),
+        None => match callback.split_once(" feedback ") {
+            Some((client, name)) => format!("{client} subscription {name}/_action/feedback"),
+            None => callback.to_owned(),
+        },
     }
 }
 
@@ -54,8 +62,7 @@ fn in_model(callback: &str) -> String {
 fn callbacks(managed: &Managed, found: &mut Vec<String>) {
     let vertices = managed.all["graph"]["vertices"].as_array().unwrap();
     let truth = managed.truth.callbacks();
-    for (name, one) in truth.iter().filter(|(name, one)| one.executor != "python" && !name.ends_with(" join"))
-    {
+    for (name, one) in truth.iter().filter(|(name, one)| is_callback(name, &one.executor)) {
         let named = in_model(name);
         let (Some(callback), Some(vertex)) =
             (managed.callback(&named), vertices.iter().find(|vertex| vertex["name"] == *named))
@@ -91,8 +98,7 @@ fn most(values: &[f64], n: usize) -> f64 {
 /// the mean over many no more than that and the executor's own work. Both clocks are that of the thread: what else the machine does is in neither.
 fn costs(managed: &Managed, found: &mut Vec<String>) {
     let truth = managed.truth.callbacks();
-    for (name, one) in truth.iter().filter(|(name, one)| one.executor != "python" && !name.ends_with(" join"))
-    {
+    for (name, one) in truth.iter().filter(|(name, one)| is_callback(name, &one.executor)) {
         let Some(callback) = managed.callback(&in_model(name)) else { continue };
         let mut runs: Vec<_> = managed.truth.of(name).collect();
         runs.sort_by_key(|run| run.start_ns);
@@ -255,8 +261,18 @@ pub fn answer(managed: &Managed) -> BTreeMap<String, String> {
     let mut answer = BTreeMap::new();
     for name in managed.truth.callbacks().keys() {
         let Some(callback) = managed.callback(&in_model(name)) else { continue };
-        let executor = &managed.all["model"]["executors"][callback["executor"].as_u64().unwrap() as usize];
-        answer.insert((*name).to_owned(), format!("{} of {}", callback["kind"], executor["kind"]));
+        let model = &managed.all["model"];
+        let executor = &model["executors"][callback["executor"].as_u64().unwrap() as usize];
+        let (kind, of) = callback["kind"].as_object().unwrap().iter().next().unwrap();
+        // Topics have other numbers in each run.
+        let of = match &of["period_ns"] {
+            serde_json::Value::Null => {
+                let id = of.as_object().unwrap().values().next().unwrap().as_u64().unwrap();
+                model["topics"][id as usize]["name"].to_string()
+            }
+            period_ns => format!("{period_ns} ns"),
+        };
+        answer.insert((*name).to_owned(), format!("{kind} {of}, {}", executor["kind"]));
     }
     for chain in CHAINS {
         let seen = managed.all["plan"]["chains"]

@@ -64,7 +64,8 @@ pub fn run(
     tell: bool,
 ) {
     fs::create_dir_all(folder).unwrap();
-    let mut command: Command = takt(["manage", "--json", "--log"]);
+    // What an earlier run of another load left is no part of this one.
+    let mut command: Command = takt(["manage", "--fresh", "--json", "--log"]);
     command.arg(folder.join("log.json")).args(more).arg(root().join("ros2/takt_truth/goals.toml"));
     command.args(["--", "takt_truth_run", "--seconds", &seconds.to_string(), "--scale", scale]);
     command.args(["--domain", &domain()]).arg(folder.join("truth")).env_clear();
@@ -226,6 +227,13 @@ impl Managed {
             said.push(Word { at_ns, state: state.as_str().unwrap_or("").to_owned(), bound_ms });
         }
         said
+    }
+
+    /// Whether threads ever had reservations.
+    pub fn reserved(&self) -> bool {
+        let has =
+            |record: &Value| record["enacted"]["reserved"].as_array().is_some_and(|all| !all.is_empty());
+        self.log.iter().any(has)
     }
 
     /// How many seconds a chain was called guaranteed, of how many that something was said of it.

@@ -306,5 +306,25 @@ pub const CHAINS: &[Chain] = &[
         ],
         expected: Measured,
     },
+    Chain {
+        name: "arm-progress",
+        path: &[
+            "/arm_client timer 500ms",
+            "/arm_server action /reach",
+            "/arm_client feedback /reach",
+            "/place_sink subscription /arm_progress",
+        ],
+        expected: Measured,
+    },
+    Chain {
+        name: "dig",
+        path: &[
+            "/dig_client timer 400ms",
+            "/dig_server work /dig",
+            "/dig_client action /dig",
+            "/place_sink subscription /dug",
+        ],
+        expected: Reason("is answered later"),
+    },
     Chain { name: "python", path: &["/talker timer 100ms"], expected: Reason("ends in Python") },
 ];

@@ -18,7 +18,7 @@ fn activation(
     script.work(1, 1, work_ns);
     script.now_ns += off_ns;
     if let Some((switches, ready_ns)) = known {
-        script.emit(1, 1, Kind::OffCpu { switches, ready_ns });
+        script.emit(1, 1, Kind::OffCpu { switches, ready_ns, yields: Some(0), early_ns: 0 });
     }
     script.end(1, 1, timer);
     script.idle(1, 1);

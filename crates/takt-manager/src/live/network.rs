@@ -1,0 +1,131 @@
+//! Chains that begin on another machine: what their latencies are true to, and what can be said of them.
+
+use takt_model::Outside;
+use takt_ros::Source;
+use takt_rt::clock::monotonic_ns;
+
+use super::{ChainStatus, Live};
+use crate::clocks::ClockError;
+use crate::clocks::roundtrip::realtime_ns;
+use crate::manager::outside_topic;
+use crate::system::Kernel;
+use crate::words::ms;
+
+/// Two readings of clocks take less than this where nothing comes between.
+const NARROW_NS: u64 = 2_000;
+
+/// How far the day's clock is ahead of the monotonic one. A thread may be preempted between two readings: the narrowest of a few counts.
+pub(super) fn ahead_ns() -> i64 {
+    let mut best = (u64::MAX, 0);
+    for _ in 0..8 {
+        let before_ns = monotonic_ns();
+        let wall_ns = realtime_ns();
+        let width_ns = monotonic_ns().saturating_sub(before_ns);
+        if width_ns < best.0 {
+            best = (width_ns, wall_ns.saturating_sub_unsigned(before_ns + width_ns / 2));
+        }
+        if width_ns < NARROW_NS {
+            break;
+        }
+    }
+    best.1
+}
+
+impl<S: Source, K: Kernel> Live<S, K> {
+    /// The clocks as they are known now.
+    pub(super) fn look_at_clocks(&mut self) {
+        // Stamps of publishers that are not observed are of the day's clock.
+        self.extractor.clock(ahead_ns());
+        let Some(watch) = &self.clocks else { return };
+        self.clock = watch.error();
+        self.extractor.clock_error(self.clock.error_ns);
+        let error_ns = self.clock.error_ns.unwrap_or(0);
+        for index in 0..self.ledger.chains.len() {
+            let foreign = self.begins_outside(index).is_some();
+            for id in self.watched.get(&index).into_iter().flatten().map(|watched| watched.id) {
+                if let Some(stats) = self.extractor.watched_mut(id) {
+                    stats.clock_error_ns = if foreign { error_ns } else { 0 };
+                }
+            }
+        }
+    }
+
+    /// What is known of the messages from other machines that a chain begins with; `None`: it begins here.
+    fn begins_outside(&self, index: usize) -> Option<Outside> {
+        self.clocks.as_ref()?;
+        let path = &self.plan.as_ref()?.chains.get(index)?.path;
+        outside_topic(&self.model, path.first()?.0).map(|topic| topic.outside)
+    }
+
+    /// What keeps a chain from being guaranteed because it begins on another machine.
+    pub(super) fn network_against(&self, index: usize) -> Option<String> {
+        let outside = self.begins_outside(index)?;
+        let bound_ns = self.manager.goals().network.as_ref()?.bound_ns;
+        let Some(bound_ns) = bound_ns else {
+            return Some(
+                "it begins on another machine, and nothing bounds the network between: it is only measured. Declare a bound where the network \
+                 has one: [network] bound = \"2 ms\""
+                    .to_owned(),
+            );
+        };
+        match outside {
+            Outside::Stamped { most_ns, clock_error_ns, .. }
+                if most_ns > bound_ns.saturating_add(clock_error_ns) =>
+            {
+                Some(format!(
+                    "a message took {} +- {} ms from the other machine to its take, above the network's bound of {} ms",
+                    ms(most_ns),
+                    ms(clock_error_ns),
+                    ms(bound_ns)
+                ))
+            }
+            _ => None,
+        }
+    }
+
+    /// Fills in what latencies of a chain are true to.
+    pub(super) fn tell_clock(&self, index: usize, status: &mut ChainStatus) {
+        if self.begins_outside(index).is_some() {
+            status.clock_error_ms = self.clock.error_ns.map(|ns| ns as f64 / 1e6);
+            status.clock_error_by.clone_from(&self.clock.by);
+        }
+    }
+
+    /// What is promised to a chain's measurement allows for the clocks, in both directions.
+    pub(super) fn promise(&mut self, now_ns: u64) {
+        for (&index, paths) in &self.watched {
+            let bound_ns = self.ledger.promise(index);
+            let best_ns = bound_ns.and(self.ledger.chains.get(index).and_then(|chain| chain.jitter.best_ns));
+            for watched in paths {
+                if let Some(stats) = self.extractor.watched_mut(watched.id) {
+                    let error_ns = stats.clock_error_ns;
+                    stats.promise(now_ns, bound_ns.map(|ns| ns.saturating_add(error_ns)));
+                    stats.spread.promise(now_ns, best_ns.map(|ns| ns.saturating_sub(error_ns)));
+                }
+            }
+        }
+    }
+}
+
+/// A line for each chain that begins on another machine, for people.
+pub(super) fn lines(chains: &[ChainStatus]) -> String {
+    let foreign = chains.iter().filter(|chain| !chain.clock_error_by.is_empty());
+    let lines = foreign.map(|chain| match chain.clock_error_ms {
+        Some(error_ms) => format!(
+            "{} begins on another machine: its latencies are true to {error_ms:.3} ms ({})\n",
+            chain.name, chain.clock_error_by
+        ),
+        None => format!(
+            "{} begins on another machine: its latencies cannot be known ({})\n",
+            chain.name, chain.clock_error_by
+        ),
+    });
+    lines.collect()
+}
+
+/// The watch of the clocks that the goals ask for.
+pub(super) fn watch(goals: &crate::Goals) -> (Option<crate::clocks::Watch>, ClockError) {
+    let watch = goals.network.as_ref().map(crate::clocks::Watch::start);
+    let error = watch.as_ref().map(crate::clocks::Watch::error).unwrap_or_default();
+    (watch, error)
+}

@@ -1,0 +1,39 @@
+//! Chains that begin on another machine: their bound includes the network's, where one is declared.
+
+use takt_model::{CallbackId, Model, Outside, Topic};
+
+use super::{Candidate, Manager};
+use crate::plan::Plan;
+
+/// The topic that a callback subscribes to and gets messages on from publishers that are not observed; `None`: it does not.
+#[must_use]
+pub fn outside_topic(model: &Model, callback: usize) -> Option<&Topic> {
+    let foreign =
+        |topic: &&Topic| topic.outside != Outside::None && topic.subscribers.contains(&CallbackId(callback));
+    model.topics.iter().find(foreign)
+}
+
+impl Manager {
+    /// Which chains begin on another machine.
+    pub(super) fn look_outside(&mut self, model: &Model, candidates: &[Candidate]) {
+        let known = self.goals.network.is_some();
+        let begins =
+            |path: &Vec<usize>| path.first().is_some_and(|first| outside_topic(model, *first).is_some());
+        self.foreign = candidates.iter().map(|c| known && c.paths.iter().any(begins)).collect();
+    }
+
+    /// Whether the chains of a plan still begin where they did.
+    pub(super) fn foreign_holds(&self, model: &Model, plan: &Plan) -> bool {
+        self.goals.network.is_none()
+            || plan.chains.iter().zip(&self.foreign).all(|(chain, was)| {
+                let first = chain.path.first();
+                *was || first.is_none_or(|first| outside_topic(model, first.0).is_none())
+            })
+    }
+
+    /// What a chain's messages take from another machine, at most.
+    pub(super) fn network_ns(&self, chain: usize) -> u64 {
+        let bound_ns = self.goals.network.as_ref().and_then(|network| network.bound_ns).unwrap_or(0);
+        if self.foreign.get(chain) == Some(&true) { bound_ns } else { 0 }
+    }
+}
