@@ -34,7 +34,7 @@ impl Model {
             );
             for id in callbacks {
                 let callback = &self.callbacks[id];
-                let label = format!("{}\n{}", callback.name, figures(callback));
+                let label = format!("{}\n{}", callback.name, callback.figures());
                 let unanalysable = self
                     .unanalysable
                     .iter()
@@ -75,7 +75,7 @@ impl Model {
             for (i, id) in executor.callbacks.iter().enumerate() {
                 let callback = &self.callbacks[id.0];
                 let (branch, stem) = if i == last { ("└─", "   ") } else { ("├─", "│  ") };
-                let _ = writeln!(out, "{branch} {}  {}", callback.name, figures(callback));
+                let _ = writeln!(out, "{branch} {}  {}", callback.name, callback.figures());
                 for topic in &callback.publishes {
                     let topic = &self.topics[topic.0];
                     let subscribers: Vec<&str> =
@@ -109,7 +109,9 @@ impl Model {
         out
     }
 
-    fn executor_label(&self, executor: &Executor) -> String {
+    /// An executor in words: its kind, and its threads.
+    #[must_use]
+    pub fn executor_label(&self, executor: &Executor) -> String {
         let kind = match executor.kind {
             ExecutorKind::SingleThreaded => "executor",
             ExecutorKind::MultiThreaded => "multi-threaded executor",
@@ -131,21 +133,24 @@ impl Model {
     }
 }
 
-/// Activations, the shortest time between two and the longest execution.
-fn figures(callback: &Callback) -> String {
-    if callback.arrivals.seen == 0 && callback.cost.seen == 0 {
-        return "never ran".to_owned();
+impl Callback {
+    /// Activations, the shortest time between two and the longest execution.
+    #[must_use]
+    pub fn figures(&self) -> String {
+        if self.arrivals.seen == 0 && self.cost.seen == 0 {
+            return "never ran".to_owned();
+        }
+        let mut text = format!("{}×", self.cost.seen.max(self.arrivals.seen));
+        if let CallbackKind::Timer { .. } = self.kind {
+        } else if let Some(&least_ns) = self.arrivals.least_span_ns.first() {
+            let _ = write!(text, ", every {} ms or more", milliseconds(least_ns));
+        }
+        if let Some(&most_ns) = self.cost.most_ns.first() {
+            let clock = if self.cost.cpu_time { "" } else { " (wall time)" };
+            let _ = write!(text, ", up to {} ms{clock}", milliseconds(most_ns));
+        }
+        text
     }
-    let mut text = format!("{}×", callback.cost.seen.max(callback.arrivals.seen));
-    if let CallbackKind::Timer { .. } = callback.kind {
-    } else if let Some(&least_ns) = callback.arrivals.least_span_ns.first() {
-        let _ = write!(text, ", every {} ms or more", milliseconds(least_ns));
-    }
-    if let Some(&most_ns) = callback.cost.most_ns.first() {
-        let clock = if callback.cost.cpu_time { "" } else { " (wall time)" };
-        let _ = write!(text, ", up to {} ms{clock}", milliseconds(most_ns));
-    }
-    text
 }
 
 fn milliseconds(ns: u64) -> String {

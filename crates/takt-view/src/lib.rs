@@ -1,5 +1,5 @@
 //! Best-effort views of a running safety cell: a web page on the loopback interface and a terminal screen. The latency manager has a
-//! [screen](manager) of its own.
+//! [screen](manager) and a [page](graph) of its own.
 //!
 //! A view must never delay the critical path. So it runs in `view-*` threads of the lowest urgency
 //! ([`Urgency`]), takes no lock that another thread holds, and reads only through the wait-free readers of
@@ -11,6 +11,7 @@
 
 mod api;
 mod error;
+pub mod graph;
 mod histogram;
 mod http;
 pub mod manager;

@@ -388,6 +388,10 @@ pub struct Manage {
     /// Write the model as a graph for Graphviz
     #[arg(long)]
     pub dot: Option<PathBuf>,
+    /// Write the graph with callbacks, executors, chains and latencies as a page (HTML) at the end; while a manager runs, --metrics serves
+    /// it at /graph
+    #[arg(long)]
+    pub page: Option<PathBuf>,
     /// Print model, plan and measurements as JSON at the end
     #[arg(long)]
     pub json: bool,

@@ -31,6 +31,9 @@ pub enum Error {
     },
 }
 
+/// Draws a page of status and model.
+pub type Page = fn(&Status, &takt_model::Model) -> String;
+
 /// Serves metrics until it is dropped.
 #[derive(Debug)]
 pub struct Server {
@@ -47,6 +50,15 @@ impl Server {
     ///
     /// The address is not a loopback one, or taken.
     pub fn start(address: SocketAddr, board: Board) -> Result<Self, Error> {
+        Self::start_with(address, board, None)
+    }
+
+    /// The same, with a page of the graph at `/graph`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Server::start`].
+    pub fn start_with(address: SocketAddr, board: Board, graph: Option<Page>) -> Result<Self, Error> {
         if !address.ip().is_loopback() {
             return Err(Error::NotLoopback(address));
         }
@@ -55,7 +67,16 @@ impl Server {
         let address = listener.local_addr().map_err(failed)?;
         listener.set_nonblocking(true).map_err(failed)?;
         let (stop, stopped) = UnixStream::pair().map_err(failed)?;
-        let run = move || serve(&listener, &stopped, |path| answer(path, &board.read()));
+        let run = move || {
+            serve(&listener, &stopped, |path| match graph {
+                Some(page) if path == "/graph" => Reply {
+                    code: "200 OK",
+                    kind: "text/html; charset=utf-8",
+                    body: page(&board.read(), &board.model()),
+                },
+                _ => answer(path, &board.read()),
+            })
+        };
         let thread = std::thread::Builder::new().name("takt-metrics".into()).spawn(run).map_err(failed)?;
         Ok(Self { address, stop: Some(stop), thread: Some(thread) })
     }

@@ -440,6 +440,7 @@ impl<S: Source, K: Kernel> Live<S, K> {
             self.cost.last_analysis_ns = plan.analysis_ns;
         }
         self.cost.worst_analysis_ns = self.cost.worst_analysis_ns.max(plan.analysis_ns);
+        self.board.put_model(&self.model);
         self.watch_chains(&plan);
         let number = self.plans;
         let (chains, decisions) = (&plan.chains, &plan.decisions);
@@ -523,6 +524,7 @@ impl<S: Source, K: Kernel> Live<S, K> {
             let mut chain = ChainStatus {
                 name: goal.name.clone(),
                 goal_ns: goal.goal_ns,
+                path: planned.map(|chain| chain.path_names.clone()).unwrap_or_default(),
                 bound_ns: planned.and_then(|chain| chain.bound_ns),
                 bound_by: planned.map(|chain| chain.bound_by.clone()).unwrap_or_default(),
                 bound_parts: planned.and_then(status::BoundSum::of),

@@ -1,9 +1,11 @@
 //! What the manager says of itself and of the chains while it runs: for screens, for metrics, for programs.
 
 use std::fmt::Write as _;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
+use takt_model::Model;
 
 #[cfg(doc)]
 use super::assumption::State;
@@ -73,6 +75,9 @@ pub struct ChainStatus {
     pub name: String,
     /// Its goal.
     pub goal_ns: u64,
+    /// Its callbacks, as last planned.
+    #[serde(default)]
+    pub path: Vec<String>,
     /// How it stands now, [`State::name`].
     pub state: String,
     /// Why, for all but guaranteed ones.
@@ -260,15 +265,35 @@ pub struct Cost {
     pub worst_analysis_ns: u64,
 }
 
-/// Where the newest status hangs for everybody to read.
+/// Where the newest status hangs for everybody to read, and the model for who asks.
 #[derive(Debug, Clone, Default)]
-pub struct Board(Arc<Mutex<Arc<Status>>>);
+pub struct Board(Arc<Mutex<Arc<Status>>>, Arc<Shown>);
+
+/// A model is copied only if somebody looks at it.
+#[derive(Debug, Default)]
+struct Shown {
+    wanted: AtomicBool,
+    model: Mutex<Arc<Model>>,
+}
 
 impl Board {
     /// The newest.
     #[must_use]
     pub fn read(&self) -> Arc<Status> {
         Arc::clone(&self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The model of the last plan; an empty one before the first plan after the first call.
+    #[must_use]
+    pub fn model(&self) -> Arc<Model> {
+        self.1.wanted.store(true, Ordering::Relaxed);
+        Arc::clone(&self.1.model.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(super) fn put_model(&self, model: &Model) {
+        if self.1.wanted.load(Ordering::Relaxed) {
+            *self.1.model.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(model.clone());
+        }
     }
 
     pub(super) fn put(&self, status: Status) {

@@ -276,8 +276,9 @@ fn keep<S: Source>(
 ) -> Result<Finished, Box<dyn std::error::Error>> {
     let _server = match args.metrics {
         Some(address) => {
-            let server = metrics::Server::start(address, live.board())?;
-            eprintln!("metrics at http://{}/metrics", server.address());
+            let page = Some(takt_view::graph::live_page as metrics::Page);
+            let server = metrics::Server::start_with(address, live.board(), page)?;
+            eprintln!("metrics at http://{0}/metrics, the graph at http://{0}/graph", server.address());
             Some(server)
         }
         None => None,
@@ -318,6 +319,7 @@ fn show(board: Board, ended: Arc<AtomicBool>) -> std::thread::JoinHandle<Result<
 fn report(args: &args::Manage, finished: &Finished) -> CommandResult {
     let verdict = finished.status.verdict();
     write_dot(args, &finished.model)?;
+    write_page(args, &finished.model, finished.status.chains.iter().map(takt_view::graph::Chain::from))?;
     super::outputs::keep(args, finished.kept.as_ref());
     super::outputs::emit(args, finished.plan.as_ref(), &finished.model)?;
     if args.json {
@@ -329,6 +331,18 @@ fn report(args: &args::Manage, finished: &Finished) -> CommandResult {
         print!("\n{}", print::managed(&finished.status, &verdict));
     }
     Ok(if args.check && verdict.verdict != Verdict::Pass { ExitCode::from(1) } else { ExitCode::SUCCESS })
+}
+
+pub(super) fn write_page(
+    args: &args::Manage,
+    model: &Model,
+    chains: impl Iterator<Item = takt_view::graph::Chain>,
+) -> Result<(), String> {
+    let Some(path) = &args.page else { return Ok(()) };
+    let page = takt_view::graph::page(model, &chains.collect::<Vec<_>>(), None);
+    takt_files::create_output(path)
+        .and_then(|mut file| file.write_all(page.as_bytes()))
+        .map_err(|error| format!("{}: {error}", path.display()))
 }
 
 pub(super) fn write_dot(args: &args::Manage, model: &Model) -> Result<(), String> {
