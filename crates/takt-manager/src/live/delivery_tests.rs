@@ -34,12 +34,14 @@ fn two(from_ns: u64, after_ns: impl Fn(u64) -> u64) -> Script {
         let sent_ns = at_ns + 3 * MS;
         push(10, sent_ns, cpu_ns, Kind::RclPublish { publisher, message: 1 });
         push(10, sent_ns, cpu_ns, Kind::RmwPublish { rmw_publisher, message: 1, source_ns: Some(source_ns) });
+        push(10, sent_ns, cpu_ns, PREEMPTED);
         push(10, sent_ns, cpu_ns, Kind::CallbackEnd { callback: 3 });
         let after_ns = after_ns(step);
         let taken_ns = sent_ns + after_ns + MS / 10;
         push(20, taken_ns, cpu_ns, Kind::MessageReceived { after_ns: after_ns as i64 });
         push(20, taken_ns, cpu_ns, Kind::RmwTake { rmw_subscription, message: 1, source_ns, taken: true });
         push(20, taken_ns, cpu_ns, Kind::CallbackStart { callback: 9, intra_process: false });
+        push(20, taken_ns + MS, cpu_ns + MS, PREEMPTED);
         push(20, taken_ns + MS, cpu_ns + MS, Kind::CallbackEnd { callback: 9 });
         push(20, taken_ns + MS, cpu_ns + MS, Kind::ExecutorWait { timeout_ns: -1 });
     }
