@@ -189,8 +189,7 @@ mod tests {
         recorders.keep(&mut draft).unwrap();
         dir.checkpoint(&draft).unwrap();
         assert_eq!(dir.columns("ages", &["age_ns"]).unwrap(), [[1, 2]]);
-        let kept: takt_stats::Streamed =
-            takt_rundir::read_json(&dir.path().join(recorder_file("age"))).unwrap();
+        let kept: takt_stats::Streamed = dir.read_json(&recorder_file("age")).unwrap();
         assert_eq!(kept.recorder.count(), 5);
     }
 }

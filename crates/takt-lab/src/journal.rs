@@ -171,7 +171,6 @@ impl JobSink for Journal {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use takt_rundir::read_json;
     use takt_stats::Streamed;
 
     /// Forty days at 1 kHz take too long, but the bounds do not depend on the length: rows and files stop growing.
@@ -203,11 +202,11 @@ mod tests {
             journal.records(TaskId(0), &records).unwrap();
             journal.close().unwrap();
             let size = |name: &str| dir.path().join(name).metadata().unwrap().len();
-            sizes.push((size("samples/cyclic.csv"), size("recorder-lateness.json")));
+            sizes.push((size("samples/cyclic.csv"), size("checkpoint.json")));
         }
         // At 7, 1007, 2007 ...; of the two skipped before job 7, at 7 us, both lie in the window that opened at 5 us.
         assert_eq!(journal.releases.never, 2 + 99 * 3);
-        let lateness: Streamed = read_json(&dir.path().join("recorder-lateness.json")).unwrap();
+        let lateness: Streamed = dir.read_json("recorder-lateness.json").unwrap();
         let lateness = lateness.recorder;
         assert_eq!((lateness.count(), lateness.max_ns()), (100_000 - 5, 499));
         assert_eq!(lateness.misses().misses, (401..500).len() as u64 * 200);

@@ -5,8 +5,9 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
-use takt_rundir::{Checkpoint, Draft, Measure, RunDir, read_json};
+use takt_rundir::{Checkpoint, Draft, Measure, RunDir};
 use takt_stats::Streamed;
 
 use crate::LabError;
@@ -37,9 +38,24 @@ pub fn rows_kept(most: u64) -> Result<u64, LabError> {
 #[derive(Clone, Debug)]
 pub struct Window {
     bounds: Arc<[AtomicU64; 2]>,
+    /// Tellings of bounds under way.
+    held: Arc<AtomicU64>,
     watch: Option<LateWatch>,
     /// What earlier parts of the run left.
     before: Arc<Checkpoint>,
+}
+
+/// How often a collector looks whether the bounds have been told.
+const HELD_LOOK: Duration = Duration::from_micros(200);
+
+/// See [`Window::hold`].
+#[derive(Debug)]
+pub(crate) struct Held(Arc<AtomicU64>);
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
 }
 
 impl Default for Window {
@@ -53,6 +69,7 @@ impl Window {
     pub fn watched(watch: Option<LateWatch>) -> Self {
         Self {
             bounds: Arc::new([AtomicU64::new(u64::MAX), AtomicU64::new(u64::MAX)]),
+            held: Arc::default(),
             watch,
             before: Arc::default(),
         }
@@ -84,8 +101,19 @@ impl Window {
         self.bounds[1].store(to_ns, Ordering::Release);
     }
 
-    /// Both bounds, CLOCK_MONOTONIC nanoseconds; `u64::MAX` where one is not known yet.
+    /// From now on whoever asks for bounds waits, until the value returned is dropped: a bound that lies after this moment is then known
+    /// to all before they judge the first value beyond it, however late it is told.
+    pub(crate) fn hold(&self) -> Held {
+        self.held.fetch_add(1, Ordering::SeqCst);
+        Held(Arc::clone(&self.held))
+    }
+
+    /// Both bounds, CLOCK_MONOTONIC nanoseconds; `u64::MAX` where one is not known yet. Waits while they are being told: collectors
+    /// may, real-time threads have no business here.
     pub fn bounds(&self) -> [u64; 2] {
+        while self.held.load(Ordering::SeqCst) > 0 {
+            std::thread::sleep(HELD_LOOK);
+        }
         [&self.bounds[0], &self.bounds[1]].map(|bound| bound.load(Ordering::Acquire))
     }
 
@@ -151,11 +179,9 @@ impl Keeper {
     /// [`LabError::Files`] for a damaged recorder file.
     pub fn open(dir: &RunDir, measure: &Measure, window: &Window) -> Result<Self, LabError> {
         let file = recorder_file(&measure.name);
-        let path = dir.path().join(&file);
-        let streamed = if path.is_file() {
-            read_json(&path)?
-        } else {
-            Streamed::new(measure.deadline_ns).map_err(|e| LabError::Config(e.to_string()))?
+        let streamed = match dir.find_json(&file)? {
+            Some(streamed) => streamed,
+            None => Streamed::new(measure.deadline_ns).map_err(|e| LabError::Config(e.to_string()))?,
         };
         Ok(Self {
             before_ns: streamed.elapsed_ns,
@@ -216,7 +242,9 @@ mod tests {
             // 9 ns in each round: the time between two rounds does not count.
             assert_eq!(keeper.streamed().elapsed_ns, 9 * round);
         }
-        std::fs::write(dir.path().join(recorder_file("lateness")), "{}").unwrap();
+        let mut draft = Draft::default();
+        draft.file(&recorder_file("lateness"), &serde_json::json!({})).unwrap();
+        dir.checkpoint(&draft).unwrap();
         assert!(Keeper::open(&dir, &measure, &Window::default()).is_err());
     }
 }

@@ -34,7 +34,7 @@ pub const SETTLE: Duration = Duration::from_millis(500);
 /// Least time between two looks at where threads run.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// How far ahead the ends of the window are told: longer than telling takes.
+/// How far ahead the ends of the window are told, so that they lie after whatever was judged before the telling.
 const AHEAD_NS: u64 = 5_000_000;
 
 /// Folder in the run directory for what disk stress writes; empty and gone afterwards.
@@ -285,13 +285,13 @@ impl Session {
 
     /// The measured window begins. Returns when, CLOCK_MONOTONIC nanoseconds; it has begun by then.
     ///
-    /// `open` tells those who count. It is called before the window begins, and again with a later time where that was too late:
-    /// whatever is counted elsewhere is in the samples' window as well, and the other way round. A run that claims what it has
-    /// not is discarded.
+    /// `open` tells those who count, once; until it has, they wait before they judge whether a value lies in `window`. Whatever is
+    /// counted elsewhere is in the samples' window as well, and the other way round, however late this thread is. A run that claims
+    /// what it has not is discarded.
     ///
     /// # Errors
     /// [`LabError::Config`], [`LabError::Files`].
-    pub fn begin_window(&mut self, open: impl FnMut(u64)) -> Result<u64, LabError> {
+    pub fn begin_window(&mut self, window: &Window, open: impl FnOnce(u64)) -> Result<u64, LabError> {
         if let Err(claim) = self.header.judge_claims() {
             if self.resumed.is_none() {
                 self.dir.discard();
@@ -301,7 +301,7 @@ impl Session {
         self.begun = true;
         self.threads.look();
         self.cpu_before = CpuTime::read();
-        let now_ns = ahead(open);
+        let now_ns = tell(window, open);
         self.window([now_ns, u64::MAX]);
         self.write()?;
         sleep_until(now_ns);
@@ -310,8 +310,8 @@ impl Session {
 
     /// The measured window ends. Returns when, CLOCK_MONOTONIC nanoseconds; it has ended by then. `close` is called as `open` of
     /// [`begin_window`](Self::begin_window).
-    pub fn end_window(&mut self, close: impl FnMut(u64)) -> u64 {
-        let now_ns = ahead(close);
+    pub fn end_window(&mut self, window: &Window, close: impl FnOnce(u64)) -> u64 {
+        let now_ns = tell(window, close);
         sleep_until(now_ns);
         self.threads.look();
         self.header.cpu = CpuTime::read().since(&self.cpu_before);
@@ -397,15 +397,14 @@ impl Session {
     }
 }
 
-/// Tells a time that was still to come when everybody had been told.
-fn ahead(mut tell: impl FnMut(u64)) -> u64 {
-    loop {
-        let at_ns = monotonic_ns() + AHEAD_NS;
-        tell(at_ns);
-        if monotonic_ns() < at_ns {
-            return at_ns;
-        }
-    }
+/// Tells a time to come. This thread may be late on the way, by any time: whoever asks for `window` meanwhile waits, so that nobody judges
+/// a value of after that time without knowing it, and nobody was ever told another one.
+fn tell(window: &Window, tell: impl FnOnce(u64)) -> u64 {
+    let held = window.hold();
+    let at_ns = monotonic_ns() + AHEAD_NS;
+    tell(at_ns);
+    drop(held);
+    at_ns
 }
 
 /// Releases that never ran of tasks that the verdict is not about: nothing else of it would tell. A task for which the robot's file
@@ -431,4 +430,58 @@ pub fn file_name(robot: &str, label: &str) -> String {
     }
     name.truncate(120);
     name.trim_end_matches('-').to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    /// A thread that tells late, as one does that interference keeps from the CPU.
+    #[test]
+    fn nobody_counts_with_another_window_than_the_run_however_late_it_is_told() {
+        let window = Window::default();
+        let (done, counting) = (AtomicBool::new(false), AtomicBool::new(false));
+        let slow = Duration::from_nanos(4 * AHEAD_NS);
+        let mut told = Vec::new();
+        let (bounds, values) = std::thread::scope(|scope| {
+            let collector = scope.spawn(|| {
+                let mut values = Vec::new();
+                while !done.load(Ordering::Acquire) {
+                    let at_ns = monotonic_ns();
+                    values.push((at_ns, window.elapsed_ns(at_ns).is_some()));
+                    counting.store(true, Ordering::Release);
+                    std::thread::sleep(Duration::from_micros(100));
+                }
+                values
+            });
+            while !counting.load(Ordering::Acquire) {
+                std::thread::yield_now();
+            }
+            let from_ns = tell(&window, |at_ns| {
+                told.push(at_ns);
+                std::thread::sleep(slow);
+                window.open(at_ns);
+            });
+            std::thread::sleep(slow);
+            let to_ns = tell(&window, |at_ns| {
+                told.push(at_ns);
+                std::thread::sleep(slow);
+                window.close(at_ns);
+            });
+            std::thread::sleep(slow);
+            done.store(true, Ordering::Release);
+            ([from_ns, to_ns], collector.join().expect("the collector"))
+        });
+        assert_eq!(told, bounds, "each bound is told once");
+        let within = |at_ns: u64| (bounds[0]..bounds[1]).contains(&at_ns);
+        for (at_ns, counted) in values {
+            assert_eq!(
+                counted,
+                within(at_ns),
+                "{} ns after the beginning",
+                at_ns as i128 - i128::from(bounds[0])
+            );
+        }
+    }
 }

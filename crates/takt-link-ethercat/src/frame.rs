@@ -128,6 +128,26 @@ fn ethercat_at(frame: &[u8]) -> Option<usize> {
     }
 }
 
+/// The low 32 bits of the number of the cycle that a frame of ours belongs to: the data of a datagram without effect at its end, which
+/// devices pass on as it is. `None` where its datagrams do not say, as those of other masters, or contradict each other.
+pub fn cycle(bytes: &[u8]) -> Option<u32> {
+    let mut first = None;
+    for datagram in datagrams(bytes) {
+        let index = *first.get_or_insert(datagram.index);
+        if let (command::NOP, &[a, b, c, d]) = (datagram.command, datagram.data) {
+            return (a == index && a == datagram.index).then(|| u32::from_le_bytes([a, b, c, d]));
+        }
+    }
+    None
+}
+
+/// Where the first process data of a frame lie in the logical address space, which tells it from the other frames of its cycle; `None`
+/// for one without process data.
+pub fn logical_address(bytes: &[u8]) -> Option<u32> {
+    let first = datagrams(bytes).find(|datagram| command::is_logical(datagram.command));
+    first.map(|datagram| datagram.address)
+}
+
 /// Whether the frame is EtherCAT.
 pub fn is_ethercat(frame: &[u8]) -> bool {
     ethercat_at(frame).is_some()

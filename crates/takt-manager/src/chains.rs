@@ -5,6 +5,8 @@
 //! exactly. A node stands for all of its callbacks; a topic stands for the callbacks that its messages activate at a chain's start,
 //! and for those that publish to it at the end.
 
+use std::collections::BTreeSet;
+
 use takt_model::{CallbackKind, Model};
 
 use crate::words;
@@ -84,11 +86,43 @@ pub enum ChainError {
 ///
 /// There is none, or too many.
 pub fn paths(model: &Model, start: &str, end: &str) -> Result<Vec<Vec<usize>>, ChainError> {
+    Ways::new(model).paths(start, end)
+}
+
+/// What activates what in a model, for several chains.
+#[derive(Debug)]
+pub struct Ways<'m> {
+    model: &'m Model,
+    after: Vec<Vec<usize>>,
+}
+
+impl<'m> Ways<'m> {
+    /// Of this model.
+    #[must_use]
+    pub fn new(model: &'m Model) -> Self {
+        Self { model, after: successors(model) }
+    }
+
+    /// As [`paths`].
+    ///
+    /// # Errors
+    ///
+    /// As [`paths`].
+    pub fn paths(&self, start: &str, end: &str) -> Result<Vec<Vec<usize>>, ChainError> {
+        between(self.model, &self.after, start, end)
+    }
+}
+
+fn between(
+    model: &Model,
+    after: &[Vec<usize>],
+    start: &str,
+    end: &str,
+) -> Result<Vec<Vec<usize>>, ChainError> {
     let starts = resolve(model, start, Side::Start)?;
     let ends = resolve(model, end, Side::End)?;
-    let after = successors(model);
-    let leads = leading_to(&after, &ends);
-    let mut search = Search { after: &after, leads: &leads, ends: &ends, found: Vec::new(), steps: 0 };
+    let leads = leading_to(after, &ends);
+    let mut search = Search { after, leads: &leads, ends: &ends, found: Vec::new(), steps: 0 };
     for first in &starts {
         if leads[*first] && !search.from(&mut vec![*first]) {
             return Err(ChainError::Many { start: start.to_owned(), end: end.to_owned() });
@@ -96,13 +130,13 @@ pub fn paths(model: &Model, start: &str, end: &str) -> Result<Vec<Vec<usize>>, C
     }
     let mut found = search.found;
     if found.is_empty() {
-        if let Some(error) = through_python(model, &after, &starts, start, end) {
+        if let Some(error) = through_python(model, after, &starts, start, end) {
             return Err(error);
         }
         return Err(ChainError::Unconnected {
             start: start.to_owned(),
             end: end.to_owned(),
-            reached: reached(model, &after, &starts),
+            reached: reached(model, after, &starts),
         });
     }
     found.sort_by_key(|path| std::cmp::Reverse(path.len()));
@@ -241,9 +275,16 @@ fn plain(name: &str) -> String {
     name.trim().trim_start_matches('/').to_lowercase()
 }
 
+/// Whether a name is this one, which is [`plain`], but for leading slashes and case.
+fn is_plainly(name: &str, asked: &str) -> bool {
+    let name = name.trim().trim_start_matches('/');
+    if name.is_ascii() { name.eq_ignore_ascii_case(asked) } else { name.to_lowercase() == asked }
+}
+
 fn resolve(model: &Model, asked: &str, side: Side) -> Result<Vec<usize>, ChainError> {
     let exact = |name: &str| name == asked;
-    let alike = |name: &str| plain(name) == plain(asked);
+    let wanted = plain(asked);
+    let alike = |name: &str| is_plainly(name, &wanted);
     // The node, or something of it (`node:what`).
     let owner = asked.split_once(':').map_or(asked, |(node, _)| node);
     let python = |node: &takt_model::NodeId| {
@@ -285,7 +326,10 @@ fn by(model: &Model, fits: impl Fn(&str) -> bool, side: Side) -> Option<Vec<usiz
     callbacks(&|i| fits(&model.callbacks[i].name))
         .or_else(|| callbacks(&|i| model.callbacks[i].symbol.as_deref().is_some_and(&fits)))
         .or_else(|| callbacks(&|i| node_of(model, i).is_some_and(&fits)))
-        .or_else(|| callbacks(&|i| on_topic(model, i, &fits, side)))
+        .or_else(|| {
+            let list = on_topics(model, &fits, side);
+            callbacks(&|i| list.contains(&i))
+        })
 }
 
 fn node_of(model: &Model, callback: usize) -> Option<&str> {
@@ -293,13 +337,11 @@ fn node_of(model: &Model, callback: usize) -> Option<&str> {
     model.nodes.get(node.0).map(|n| n.name.as_str())
 }
 
-/// Whether the callback takes (at a start) or gives (at an end) messages of a topic of this name.
-fn on_topic(model: &Model, callback: usize, fits: &impl Fn(&str) -> bool, side: Side) -> bool {
-    model.topics.iter().any(|topic| {
-        let list = if side == Side::Start { &topic.subscribers } else { &topic.publishers };
-        // In this order: names are compared without case, which costs far more.
-        list.iter().any(|c| c.0 == callback) && fits(&topic.name)
-    })
+/// Callbacks that take (at a start) or give (at an end) messages of a topic of this name.
+fn on_topics(model: &Model, fits: &impl Fn(&str) -> bool, side: Side) -> BTreeSet<usize> {
+    let named = model.topics.iter().filter(|topic| fits(&topic.name));
+    let lists = named.map(|topic| if side == Side::Start { &topic.subscribers } else { &topic.publishers });
+    lists.flatten().map(|callback| callback.0).collect()
 }
 
 fn takes(model: &Model, callback: usize) -> Option<&str> {
@@ -318,16 +360,21 @@ fn by_parts(model: &Model, asked: &str, side: Side) -> Option<Vec<usize>> {
     if what.is_empty() {
         return None;
     }
+    let ending = format!("/{node}");
+    let is_meant = |name: &str| is_plainly(name, &node) || plain(name).ends_with(&ending);
+    let meant: Vec<bool> = model.nodes.iter().map(|node| is_meant(&node.name)).collect();
     let of_node: Vec<usize> = (0..model.callbacks.len())
-        .filter(|i| {
-            node_of(model, *i).is_some_and(|n| plain(n) == node || plain(n).ends_with(&format!("/{node}")))
-        })
+        .filter(|i| model.callbacks[*i].node.is_some_and(|n| meant.get(n.0).is_some_and(|meant| *meant)))
         .collect();
     let some = |list: Vec<usize>| (!list.is_empty()).then_some(list);
-    let same = |name: &str| plain(name) == what;
+    let same = |name: &str| is_plainly(name, &what);
+    let on_topics = |side| {
+        let list = on_topics(model, &same, side);
+        some(of_node.iter().copied().filter(|i| list.contains(i)).collect())
+    };
     some(of_node.iter().copied().filter(|i| takes(model, *i).is_some_and(same)).collect())
-        .or_else(|| some(of_node.iter().copied().filter(|i| on_topic(model, *i, &same, side)).collect()))
-        .or_else(|| some(of_node.iter().copied().filter(|i| on_topic(model, *i, &same, Side::End)).collect()))
+        .or_else(|| on_topics(side))
+        .or_else(|| on_topics(Side::End))
         .or_else(|| {
             let has = |text: &str| text.to_lowercase().contains(&what);
             some(

@@ -8,7 +8,11 @@
 //! - **Checked against reality**: where the present run shows longer executions or denser arrivals than were kept, by more than
 //!   [`MARGIN_PERCENT`], the kept curves of that callback were of something else: they are dropped, and it is said.
 //!
-//! Curves in the file are maxima over all runs since they were first kept; delete the file to begin anew.
+//! - **Start-up is not kept**: snapshots in which a process is starting are completed and not written down.
+//!
+//! A snapshot is completed by what *earlier* runs learnt, never by what this one kept before: what this run has forgotten (start-up, extremes
+//! older than the horizon) would come back with each snapshot and stay for ever. Curves in the file are maxima over all runs since they were
+//! first kept; delete the file to begin anew.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -27,7 +31,8 @@ pub const MARGIN_PERCENT: u64 = 10;
 const LEAST_SEEN: u64 = 8;
 /// A model of a thousand callbacks takes some megabytes.
 const MOST_BYTES: u64 = 256 << 20;
-const VERSION: u32 = 1;
+/// 1 kept what was seen in start-up.
+const VERSION: u32 = 2;
 
 /// A model and what it was learnt of.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -38,6 +43,9 @@ pub struct Kept {
     /// By callback: the program of its process.
     programs: BTreeMap<String, Program>,
     model: Model,
+    /// What earlier runs learnt: as read.
+    #[serde(skip)]
+    earlier: Option<Model>,
     /// Callbacks of which something was said already.
     #[serde(skip)]
     told: BTreeSet<String>,
@@ -80,6 +88,7 @@ impl Default for Kept {
             machine: machine(),
             programs: BTreeMap::new(),
             model: Model::default(),
+            earlier: None,
             told: BTreeSet::new(),
         }
     }
@@ -100,6 +109,10 @@ impl Kept {
         let wrong = |why: String| io::Error::new(io::ErrorKind::InvalidData, why);
         let kept: Self = serde_json::from_str(&text)
             .map_err(|error| wrong(format!("no kept model ({error}); delete it to begin anew")))?;
+        if kept.version < VERSION {
+            let words = format!("the kept model is of an earlier version ({}): learnt anew", kept.version);
+            return Ok((Self::default(), Some(words)));
+        }
         kept.check().map_err(|why| wrong(format!("no kept model ({why}); delete it to begin anew")))?;
         let here = machine();
         if kept.machine != here {
@@ -149,13 +162,11 @@ impl Kept {
         self.model.callbacks.is_empty()
     }
 
-    fn find(&self, name: &str) -> Option<&Callback> {
-        self.model.callbacks.iter().find(|callback| callback.name == name)
-    }
-
     /// Completes the snapshot by what was kept, and then keeps it; returns what there is to say.
     pub fn complete(&mut self, model: &mut Model) -> Vec<String> {
         let mut words = Vec::new();
+        let mut earlier = self.earlier.take().unwrap_or_else(|| self.model.clone());
+        let anything = !earlier.callbacks.is_empty();
         let mut programs: BTreeMap<u32, Option<Program>> = BTreeMap::new();
         let (mut known, mut dropped) = (0_usize, BTreeSet::new());
         for index in 0..model.callbacks.len() {
@@ -175,24 +186,30 @@ impl Kept {
             if let Some(program) = program {
                 self.programs.insert(name.clone(), program);
             }
-            let Some(kept) = self.find(&name).filter(|_| !dropped.contains(&name)).cloned() else { continue };
-            if let Some(why) = refuted(&model.callbacks[index], &kept) {
+            let kept = earlier.callbacks.iter().find(|callback| callback.name == name);
+            let Some(kept) = kept.filter(|_| !dropped.contains(&name)) else { continue };
+            if let Some(why) = refuted(&model.callbacks[index], kept) {
                 words.push(format!("{name}: {why}: what was kept of it is dropped"));
                 dropped.insert(name);
                 continue;
             }
             known += 1;
-            let topics = topics(&self.model, model);
-            merge(&mut model.callbacks[index], &kept, &topics);
+            let topics = topics(&earlier, model);
+            merge(&mut model.callbacks[index], kept, &topics);
         }
         connect(model);
-        if self.told.insert(String::new()) && !self.is_empty() {
+        // What was dropped stays dropped.
+        earlier.callbacks.retain(|callback| !dropped.contains(&callback.name));
+        self.earlier = Some(earlier);
+        if self.told.insert(String::new()) && anything {
             words.insert(
                 0,
                 format!("a model of an earlier run is known: {known} of {} callbacks", model.callbacks.len()),
             );
         }
-        self.keep(model, &dropped);
+        if model.starting.is_empty() {
+            self.keep(model, &dropped);
+        }
         words
     }
 
@@ -391,6 +408,11 @@ mod tests {
         }
     }
 
+    /// The next run.
+    fn next(kept: Kept) -> Kept {
+        Kept { earlier: None, told: BTreeSet::new(), ..kept }
+    }
+
     fn first(model: &Model) -> (u64, u64) {
         (model.callbacks[0].cost.most_ns[0], model.callbacks[0].arrivals.least_span_ns[0])
     }
@@ -417,10 +439,12 @@ mod tests {
     fn what_reality_refutes_is_dropped_and_said() {
         let mut kept = Kept::default();
         kept.complete(&mut model(5_000_000, 100_000_000, 50));
+        let mut kept = next(kept);
         let mut live = model(5_900_000, 100_000_000, 50);
         let words = kept.complete(&mut live).join("\n");
         assert!(words.contains("takes 5.9 ms where 5.0 were the most"), "{words}");
         assert_eq!(first(&live), (5_900_000, 100_000_000));
+        let mut kept = next(kept);
         let mut live = model(5_000_000, 40_000_000, 50);
         let words = kept.complete(&mut live).join("\n");
         assert!(words.contains("2 activations came within 40.0 ms where 100 were the least"), "{words}");
@@ -428,10 +452,29 @@ mod tests {
         assert_eq!(first(&live), (5_000_000, 40_000_000));
     }
 
+    /// What a run has forgotten does not come back by what it wrote down before.
+    #[test]
+    fn a_run_is_not_completed_by_itself_and_start_up_is_not_kept() {
+        let mut kept = Kept::default();
+        let mut starting = model(9_000_000, 1_000, 50);
+        starting.starting = vec![std::process::id()];
+        kept.complete(&mut starting);
+        assert!(kept.is_empty(), "start-up");
+        kept.complete(&mut model(5_000_000, 50_000_000, 50));
+        let mut later = model(1_000_000, 100_000_000, 500);
+        kept.complete(&mut later);
+        assert_eq!(first(&later), (1_000_000, 100_000_000), "this run has forgotten the rest");
+        let mut kept = next(kept);
+        let mut live = model(900_000, 110_000_000, 2);
+        kept.complete(&mut live);
+        assert_eq!(first(&live), (1_000_000, 100_000_000));
+    }
+
     #[test]
     fn another_program_of_the_same_name_is_learnt_anew() {
         let mut kept = Kept::default();
         kept.complete(&mut model(5_000_000, 100_000_000, 50));
+        let mut kept = next(kept);
         kept.programs.values_mut().for_each(|program| program.changed_ns ^= 1);
         let mut live = model(1_000_000, 110_000_000, 2);
         let words = kept.complete(&mut live).join("\n");
@@ -452,7 +495,7 @@ mod tests {
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
         for damaged in [
             &text[..text.len() / 2],
-            &text.replace("\"version\":1", "\"version\":2"),
+            &text.replace("\"version\":2", "\"version\":3"),
             &text.replace("\"publishes\":[]", "\"publishes\":[7]"),
         ] {
             std::fs::write(&path, damaged).unwrap();

@@ -20,7 +20,7 @@ use crate::controller::{Controller, Mode, ProbeView};
 use crate::safety::{Punctuality, StopReason};
 
 /// What one cycle did.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct CycleRecord {
     /// Number of the release, from 0; skipped ones count.
     pub index: u64,
@@ -28,6 +28,8 @@ pub struct CycleRecord {
     pub planned_ns: u64,
     /// When the thread was awake.
     pub wake_ns: u64,
+    /// When the exchange began: a pipelined one waits from then on for the frames of the cycle before.
+    pub begun_ns: u64,
     /// When the frame was about to be handed to the wire.
     pub sent_ns: u64,
     /// When the answer fetched in this cycle had been taken; 0 when it was not there.
@@ -341,6 +343,7 @@ fn record(
         index: release.index,
         planned_ns: release.planned_ns,
         wake_ns: release.wake_ns,
+        begun_ns: exchanged.begun_at_ns,
         sent_ns: exchanged.sent_at_ns,
         taken_ns: exchanged.taken_at_ns,
         exchanged_ns,

@@ -55,6 +55,9 @@ fn child() {
     let calls = Tracepoints::find();
     println!("\n{SIGN} ready");
     std::io::stdin().read_line(&mut String::new()).unwrap();
+    if std::env::var(ROLE).unwrap() == "short" {
+        return short(&calls);
+    }
     let lock = Arc::new(Mutex::new(()));
     pin();
     // Takes turns with the callbacks on their one CPU: they are preempted time and again.
@@ -95,9 +98,169 @@ fn child() {
     rival.join().unwrap();
 }
 
+/// Callbacks that give the CPU up for microseconds, yield, or are only preempted.
+const SHORT: [u64; 5] = [0x5000, 0x6000, 0x7000, 0x8000, 0x9000];
+
+/// How often this thread gave the CPU up by itself.
+fn voluntary() -> i64 {
+    // SAFETY: the kernel writes one `rusage`.
+    unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage);
+        usage.ru_nvcsw
+    }
+}
+
+/// Runs each of [`SHORT`] so often, counts itself what each activation does, and says it at the end: switches and yields.
+fn short(calls: &Tracepoints) {
+    // SAFETY: one microsecond of slack instead of fifty.
+    unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1000_u64) };
+    let (partner, ours) = std::sync::mpsc::channel::<std::thread::Thread>();
+    let done = Arc::new(std::sync::atomic::AtomicU32::new(0));
+    let answers = Arc::clone(&done);
+    // The other side of a futex: wakes this thread as soon as it is woken.
+    let other = std::thread::spawn(move || {
+        while let Ok(thread) = ours.recv() {
+            answers.fetch_add(1, std::sync::atomic::Ordering::Release);
+            thread.unpark();
+        }
+    });
+    let lock = Arc::new(Mutex::new(()));
+    let shared = Arc::clone(&lock);
+    let stop = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let stopped = Arc::clone(&stop);
+    // Holds a lock time and again, for some microseconds.
+    let holder = std::thread::spawn(move || {
+        while !stopped.load(std::sync::atomic::Ordering::Relaxed) {
+            let held = shared.lock().unwrap();
+            burn(Duration::from_micros(20));
+            drop(held);
+        }
+    });
+    let mut truth = String::new();
+    for _ in 0..ROUNDS {
+        for callback in SHORT {
+            calls.callback_start(address(callback), false);
+            let before = voluntary();
+            let mut yields = 0;
+            match callback {
+                0x5000 => std::thread::sleep(Duration::from_micros(5)),
+                0x6000 => {
+                    let rounds = done.load(std::sync::atomic::Ordering::Acquire);
+                    partner.send(std::thread::current()).unwrap();
+                    while done.load(std::sync::atomic::Ordering::Acquire) == rounds {
+                        std::thread::park();
+                    }
+                }
+                0x7000 => {
+                    yields = 3;
+                    std::thread::yield_now();
+                    // SAFETY: takes nothing.
+                    (0..2).for_each(|_| assert_eq!(unsafe { libc::sched_yield() }, 0));
+                }
+                0x8000 => drop(lock.lock().unwrap()),
+                _ => burn(Duration::from_millis(1)),
+            }
+            let switches = voluntary() - before;
+            calls.callback_end(address(callback));
+            truth.push_str(&format!("{switches} {yields}\n"));
+        }
+    }
+    stop.store(true, std::sync::atomic::Ordering::Relaxed);
+    drop(partner);
+    (other.join().unwrap(), holder.join().unwrap());
+    println!("{SIGN} truth\n{truth}");
+}
+
+/// Every switch and every yield is told, of each activation as many as the child counted, however short they were.
+fn judge_short(events: &[Event], output: &mut BufReader<std::process::ChildStdout>) {
+    let mut text = String::new();
+    std::io::Read::read_to_string(output, &mut text).unwrap();
+    let truth = text.split_once(&format!("{SIGN} truth\n")).unwrap().1;
+    let truth: Vec<(u64, u64)> = truth
+        .lines()
+        .map_while(|line| {
+            let (switches, yields) = line.split_once(' ')?;
+            Some((switches.parse().ok()?, yields.parse().ok()?))
+        })
+        .collect();
+    assert_eq!(truth.len() as u64, ROUNDS * SHORT.len() as u64);
+    let mut found = Vec::new();
+    let (mut told, mut shortest_ns, mut start) = ((0, 0), u64::MAX, (0, 0));
+    for event in events {
+        match event.kind {
+            Kind::CallbackStart { callback, .. } if SHORT.contains(&callback) => {
+                (told, start) = ((0, 0), (event.at_ns, event.cpu_ns.unwrap()));
+            }
+            Kind::OffCpu { switches, yields, early_ns, .. } => {
+                assert_eq!(early_ns, 0);
+                told = (switches.unwrap(), yields.unwrap());
+            }
+            Kind::CallbackEnd { callback } if SHORT.contains(&callback) => {
+                let off_ns = (event.at_ns - start.0).saturating_sub(event.cpu_ns.unwrap() - start.1);
+                if told.0 > 0 {
+                    shortest_ns = shortest_ns.min(off_ns);
+                }
+                found.push(told);
+            }
+            _ => {}
+        }
+    }
+    for (number, (found, truth)) in found.iter().zip(&truth).enumerate() {
+        assert_eq!(found, truth, "activation {number} of {:#x}", SHORT[number % SHORT.len()]);
+    }
+    assert_eq!(found.len(), truth.len());
+    let of = |callback: usize, what: fn(&(u64, u64)) -> u64| {
+        truth.iter().skip(callback).step_by(SHORT.len()).filter(|one| what(one) > 0).count()
+    };
+    println!(
+        "switched: {} sleeping, {} playing, {} locking; the shortest took {shortest_ns} ns",
+        of(0, |one| one.0),
+        of(1, |one| one.0),
+        of(3, |one| one.0)
+    );
+    // A truth of zeros would prove nothing.
+    assert_eq!(of(2, |one| one.1) as u64, ROUNDS);
+    assert!(of(0, |one| one.0) + of(1, |one| one.0) > 0, "{truth:?}");
+}
+
+#[test]
+fn the_preload_probe_counts_the_shortest_suspensions_and_yields() {
+    let session = Session::create(&SessionOptions { stand_in: true, ..SessionOptions::default() }).unwrap();
+    let mut probe = session.probe().unwrap();
+    let (child, mut output) = start_as("short", &session, true);
+    let events = observe(&mut probe, child);
+    judge_short(&events, &mut output);
+}
+
+#[test]
+fn uprobes_count_the_shortest_suspensions_and_yields() {
+    let session = Session::create(&SessionOptions { stand_in: true, ..SessionOptions::default() }).unwrap();
+    let (mut child, mut output) = start_as("short", &session, false);
+    let attached = Probe::attach(&UprobeOptions { pids: vec![child.id()], ..Default::default() });
+    let mut probe = match attached {
+        Ok(probe) => probe,
+        Err(error @ (UprobeError::NotPermitted { .. } | UprobeError::NoKernelSupport)) => {
+            assert!(std::env::var_os("TAKT_REQUIRE_OUTSIDE").is_none(), "{error}");
+            child.kill().unwrap();
+            child.wait().unwrap();
+            println!("SKIPPED: {error}");
+            return;
+        }
+        Err(error) => panic!("{error}"),
+    };
+    let events = observe(&mut probe, child);
+    assert!(!probe.info().missing.iter().any(|name| name.contains("sched_yield")), "{:?}", probe.info());
+    judge_short(&events, &mut output);
+}
+
 fn start(session: &Session, observed: bool) -> (Child, BufReader<std::process::ChildStdout>) {
+    start_as("1", session, observed)
+}
+
+fn start_as(role: &str, session: &Session, observed: bool) -> (Child, BufReader<std::process::ChildStdout>) {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", "child", "--test-threads=1", "--nocapture"]).env(ROLE, "1");
+    command.args(["--exact", "child", "--test-threads=1", "--nocapture"]).env(ROLE, role);
     command.stdin(Stdio::piped()).stdout(Stdio::piped());
     match observed {
         true => {

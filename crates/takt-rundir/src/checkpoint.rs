@@ -4,6 +4,10 @@
 //! accumulates (recorders, tallies). Going on cuts the sample files to those rows and puts the accumulating files back, so that both
 //! hold the same samples: none is counted twice, and none is lost but those after the checkpoint.
 //!
+//! While the run goes on, the accumulating files are in the checkpoint only: a file more that is replaced twice a second costs the kernel
+//! half a millisecond each time (ext4 hands its blocks to the disk in the rename), in which a kernel without preemption lets no
+//! real-time thread run on that CPU. [`RunDir::read_json`] looks into the checkpoint; the seal makes files of them.
+//!
 //! Two files, for two dangers. `checkpoint.json` is replaced twice a second and outlives a kill. `checkpoint.durable.json` is a copy that
 //! was put onto the disk together with its rows, seldom and by another thread, because fsync waits for the disk: after a power
 //! failure, when the first may be empty or name rows that never reached the disk, the run goes on from there.
@@ -29,6 +33,11 @@ const DURABLE_FILE: &str = "checkpoint.durable.json";
 /// Whether this is a file of checkpoints, which are of no use once the run is sealed.
 pub(crate) fn is_checkpoint(name: &str) -> bool {
     [CHECKPOINT_FILE, DURABLE_FILE].contains(&name)
+}
+
+/// Whether a name, which comes from a file, stays within the directory.
+fn is_plain(name: &str) -> bool {
+    !name.is_empty() && !name.contains(['/', '\\', '\0']) && !name.starts_with('.')
 }
 
 /// What a run goes on from.
@@ -78,33 +87,57 @@ impl Draft {
         self.inner.rows.insert(name.to_owned(), rows);
     }
 
-    /// Keeps a value as the JSON file `name` of the run directory.
+    /// Keeps a value as the JSON file `name` of the run directory, which it is from the seal on; until then [`RunDir::read_json`] reads it
+    /// from the checkpoint.
     ///
     /// # Errors
     /// [`Error::Io`] for a value that JSON cannot hold.
     pub fn file<T: Serialize>(&mut self, name: &str, value: &T) -> Result<(), Error> {
-        self.inner.files.insert(name.to_owned(), json_text(Path::new(name), value)?);
+        // Without indentation: two thirds of a recorder's text would be spaces, written twice a second.
+        let text = serde_json::to_string(value).map_err(|error| Error::io(Path::new(name))(error.into()))?;
+        self.inner.files.insert(name.to_owned(), text + "\n");
         Ok(())
     }
 }
 
 impl RunDir {
-    /// Makes `draft` what the run goes on from when it is killed now, and writes its files, which readers of a run that is not sealed
-    /// look into. Does not wait for the disk.
+    /// Makes `draft` what the run goes on from when it is killed now. Does not wait for the disk.
     ///
     /// # Errors
     /// [`Error::Io`].
     pub fn checkpoint(&self, draft: &Draft) -> Result<(), Error> {
         let path = self.path().join(CHECKPOINT_FILE);
-        steps::replace(&path, json_text(&path, &draft.inner)?.as_bytes(), false)?;
-        self.put_files(&draft.inner, false)
+        let text = serde_json::to_vec(&draft.inner).map_err(|error| Error::io(&path)(error.into()))?;
+        steps::replace(&path, &text, false)
+    }
+
+    /// The text of an accumulating file of a run that is not sealed; `None` where no checkpoint holds it.
+    pub(crate) fn accumulating(&self, name: &str) -> Result<Option<String>, Error> {
+        let path = self.path().join(CHECKPOINT_FILE);
+        // The file itself is what counts once there is a seal, beside which a kill can leave the checkpoint.
+        if self.is_complete() || !path.is_file() {
+            return Ok(None);
+        }
+        match read_json::<Checkpoint>(&path) {
+            Ok(mut checkpoint) => Ok(checkpoint.files.remove(name)),
+            // The seal came in between; or a power failure left half of it, and what lies there is older and whole.
+            Err(_) => Ok(None),
+        }
+    }
+
+    /// Makes files of what the newest checkpoint accumulated, for the seal, which puts them onto the disk.
+    pub(crate) fn put_accumulated(&self) -> Result<(), Error> {
+        let path = self.path().join(CHECKPOINT_FILE);
+        if !path.is_file() {
+            return Ok(());
+        }
+        self.put_files(&read_json(&path)?, false)
     }
 
     fn put_files(&self, checkpoint: &Checkpoint, durable: bool) -> Result<(), Error> {
-        checkpoint
-            .files
-            .iter()
-            .try_for_each(|(name, text)| steps::replace(&self.path().join(name), text.as_bytes(), durable))
+        // They may come from a run that somebody else wrote.
+        let mut files = checkpoint.files.iter().filter(|(name, _)| is_plain(name));
+        files.try_for_each(|(name, text)| steps::replace(&self.path().join(name), text.as_bytes(), durable))
     }
 
     /// Puts the newest checkpoint onto the disk, with the rows that it names: what a power failure leaves. Waits for the disk.
@@ -173,10 +206,8 @@ impl RunDir {
     }
 
     fn cuts(&self, checkpoint: &Checkpoint) -> Result<Vec<(String, u64)>, String> {
-        // It comes from a file: it must not lead out of the directory.
-        let plain =
-            |name: &String| !name.is_empty() && !name.contains(['/', '\\', '\0']) && !name.starts_with('.');
-        if let Some(name) = checkpoint.rows.keys().chain(checkpoint.files.keys()).find(|name| !plain(name)) {
+        if let Some(name) = checkpoint.rows.keys().chain(checkpoint.files.keys()).find(|name| !is_plain(name))
+        {
             return Err(format!("\"{name}\" is no plain name"));
         }
         let mut cuts = Vec::new();

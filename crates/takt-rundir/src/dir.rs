@@ -17,7 +17,7 @@ use std::time::SystemTime;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::files::{read_json, sha256, write_json};
+use crate::files::{parse_json, read_json, sha256, write_json};
 use crate::samples::SampleFile;
 use crate::series::{self, Series};
 use crate::{Error, Measure, RunHeader, SealState, seal};
@@ -126,12 +126,27 @@ impl RunDir {
         write_json(&self.path.join(name), value)
     }
 
-    /// Reads `name`.
+    /// Reads `name`; while the run is not sealed, as the newest checkpoint has it where that has it.
     ///
     /// # Errors
     /// [`Error::Io`], or [`Error::Damaged`] where it does not hold a `T`.
     pub fn read_json<T: DeserializeOwned>(&self, name: &str) -> Result<T, Error> {
-        read_json(&self.path.join(name))
+        let path = self.path.join(name);
+        match self.accumulating(name)? {
+            Some(text) => parse_json(&path, &text),
+            None => read_json(&path),
+        }
+    }
+
+    /// Like [`read_json`](Self::read_json); `None` where there is no such file.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn find_json<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>, Error> {
+        match self.read_json(name) {
+            Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            other => other.map(Some),
+        }
     }
 
     /// What the run says about itself.
@@ -257,6 +272,9 @@ impl RunDir {
     /// # Errors
     /// [`Error::Io`]; [`Error::Damaged`] for a broken journal.
     pub fn seal(&self) -> Result<(), Error> {
+        if !self.is_complete() {
+            self.put_accumulated()?;
+        }
         seal::seal(&self.path)
     }
 }

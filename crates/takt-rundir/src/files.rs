@@ -47,8 +47,12 @@ pub(crate) fn json_text<T: Serialize>(path: &Path, value: &T) -> Result<String, 
 /// # Errors
 /// [`Error::Io`], or [`Error::Damaged`] where it does not hold a `T`.
 pub fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T, Error> {
-    let text = takt_files::read_to_string(path, takt_files::FIGURES_BYTES).map_err(Error::io(path))?;
-    serde_json::from_str(&text).map_err(|error| Error::Damaged {
+    parse_json(path, &takt_files::read_to_string(path, takt_files::FIGURES_BYTES).map_err(Error::io(path))?)
+}
+
+/// What `text`, of the file at `path`, holds.
+pub(crate) fn parse_json<T: DeserializeOwned>(path: &Path, text: &str) -> Result<T, Error> {
+    serde_json::from_str(text).map_err(|error| Error::Damaged {
         path: path.to_owned(),
         found: error.to_string(),
         expected: "a file written by this version of takt",

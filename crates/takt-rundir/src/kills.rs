@@ -60,7 +60,7 @@ fn live(path: &Path) -> Result<(), crate::Error> {
     let before = dir.resume()?;
     let (mut rows, there) = dir.continue_samples("jobs")?;
     assert_eq!(there, before.rows.get("jobs").copied().unwrap_or(0));
-    let mut sum: Sum = read_json(&dir.path().join(SUM)).unwrap_or_default();
+    let mut sum: Sum = dir.find_json(SUM)?.unwrap_or_default();
     assert_eq!(sum.count, there, "rows and sums are of the same samples");
     for _ in 0..20 {
         let index = sum.count;

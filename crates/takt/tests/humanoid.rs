@@ -5,8 +5,16 @@
 mod takt;
 
 use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use rustix::process::Signal;
+use takt_rt::clock::monotonic_ns;
+use takt_rt::placement::CpuSet;
+use takt_rt::policy::Policy;
+use takt_rt::settings::ThreadSettings;
+use takt_rt::thread::Handle;
 
 use takt::{Beside, alone, has, json, missing, refusal, root, stderr, stdout, takt as run};
 
@@ -70,6 +78,81 @@ fn all_devices_walk_and_the_papers_figures_are_there() {
                 "{cycles}"
             );
         }
+    }
+}
+
+/// The thread whose doing late frames are.
+const HOG: &str = "takt-hog";
+
+/// A thread above the simulated segment's, on its CPU, that takes 2.5 ms of every 100, until `done`.
+fn hog(done: &Arc<AtomicBool>) -> Option<Handle<()>> {
+    let settings = ThreadSettings {
+        policy: Policy::Fifo { priority: 99 },
+        cpus: Some(CpuSet::single(1).unwrap()),
+        ..ThreadSettings::default()
+    };
+    let done = Arc::clone(done);
+    let body = move || {
+        while !done.load(Ordering::Relaxed) {
+            std::thread::sleep(Duration::from_micros(97_500));
+            let until_ns = monotonic_ns() + 2_500_000;
+            while monotonic_ns() < until_ns {
+                std::hint::spin_loop();
+            }
+        }
+    };
+    let hog = takt_rt::thread::spawn(HOG, &settings, body).unwrap();
+    // Nobody waits for one that was refused its priority: it ends by itself.
+    hog.granted().is_complete().then_some(hog)
+}
+
+#[test]
+fn late_frames_are_explained_by_what_was_planted() {
+    let _machine = alone();
+    let runs = tempfile::tempdir().unwrap();
+    let there = takt_rt::placement::online().is_ok_and(|cpus| cpus.contains(0) && cpus.contains(1));
+    if no_veth() || missing("no two CPUs", there) {
+        return;
+    }
+    let config = runs.path().join("humanoid.toml");
+    let text = "robot = 'humanoid'\ncpus = '0'\n[segment]\ncpus = '1'\n[motion]\ndevices = 8\n[motion.safety]\nmost_missing = 16\n\
+                most_incomplete = 1000\nmost_late = 1000\nmost_late_in_row = 1000\nmost_away_ms = 60000\n";
+    std::fs::write(&config, text).unwrap();
+    let done = Arc::new(AtomicBool::new(false));
+    let hog = hog(&done);
+    if missing("no priority FIFO 99 on CPU 1", hog.is_some()) {
+        done.store(true, Ordering::Relaxed);
+        return;
+    }
+    let output = run(["bench", "humanoid", "--seconds", "3", "--json", "--config"])
+        .arg(&config)
+        .arg("--runs")
+        .arg(runs.path())
+        .output()
+        .unwrap();
+    done.store(true, Ordering::Relaxed);
+    hog.map(Handle::join);
+    let answer = json(&output);
+    if missing("the kernel cannot be traced here", answer["untraced"].is_null()) {
+        return;
+    }
+    let told = std::fs::read_to_string(
+        std::path::Path::new(answer["run"]["run_dir"].as_str().unwrap()).join("late-frames.json"),
+    );
+    let told: serde_json::Value = serde_json::from_str(&told.unwrap()).unwrap();
+    let each = told["each"].as_array().unwrap();
+    let hogged = |frame: &&serde_json::Value| frame["who"].as_str().is_some_and(|who| who.contains(HOG));
+    let by_hog: Vec<_> = each.iter().filter(hogged).collect();
+    // Thirty times two or three frames; the machine may add some of its own, and they are not blamed on it.
+    assert!(by_hog.len() >= 5, "{} of {} late frames: {told}", by_hog.len(), each.len());
+    for frame in by_hog {
+        assert_eq!(
+            (&frame["cause"], &frame["blame"]),
+            (&"higher_priority".into(), &"host_stack".into()),
+            "{frame}"
+        );
+        // Not taken up yet, or the one before was not, for which the controller waited, or with the devices just then.
+        assert!(["outward", "before", "segment"].map(Into::into).contains(&frame["place"]), "{frame}");
     }
 }
 

@@ -367,7 +367,7 @@ impl Running {
     /// Opens the window, which closes by itself where the length of the run is known. Returns its beginning.
     fn open(&mut self, window: &Window, length_ns: Option<u64>) -> Result<u64, LabError> {
         let mut to_ns = u64::MAX;
-        let from_ns = self.session.begin_window(|from_ns| {
+        let from_ns = self.session.begin_window(window, |from_ns| {
             to_ns = length_ns.map_or(u64::MAX, |length_ns| from_ns.saturating_add(length_ns));
             window.close(to_ns);
             window.open(from_ns);
@@ -383,7 +383,7 @@ impl Running {
     /// Closes the window now, unless it is closed already.
     fn close(&mut self, window: &Window) {
         let [from_ns, end_ns] = self.facts.window_ns;
-        let now_ns = self.session.end_window(|now_ns| window.close(end_ns.min(now_ns)));
+        let now_ns = self.session.end_window(window, |now_ns| window.close(end_ns.min(now_ns)));
         self.facts.window_ns = [from_ns, end_ns.min(now_ns)];
         self.session.window(self.facts.window_ns);
         self.facts.cpu = self.session.header.cpu;

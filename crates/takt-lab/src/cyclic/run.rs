@@ -78,7 +78,7 @@ pub fn run(
     observe(Event::Started { dir: session.dir(), not_granted: &session.header.not_granted });
 
     session.start_load(&options.interference)?;
-    session.begin_window(|from_ns| window.open(from_ns))?;
+    session.begin_window(&window, |from_ns| window.open(from_ns))?;
     let length = Duration::from_secs_f64(options.seconds.unwrap_or(file.seconds));
     let (before, begun) = (session.before(), Instant::now());
     let mut trouble = None;
@@ -87,7 +87,7 @@ pub fn run(
         std::thread::sleep(TICK.min(length.saturating_sub(before + begun.elapsed())));
         trouble = session.load_trouble();
     }
-    session.end_window(|to_ns| window.close(to_ns));
+    session.end_window(&window, |to_ns| window.close(to_ns));
     session.end_load()?;
     stop.store(true, Ordering::Release);
     task.join()??;

@@ -11,7 +11,7 @@ use takt_robot_daqloop::saving::{DisplayLine, EdgeSink, Why};
 use takt_rundir::{RunDir, SampleFile};
 
 use crate::LabError;
-use crate::keeper::rows_kept;
+use crate::keeper::{self, rows_kept};
 
 /// Sample file of the edges that came.
 pub const EDGES: &str = "edges";
@@ -67,8 +67,8 @@ struct DisplayRow {
 /// The measured part of a run, which is decided while it goes on.
 #[derive(Debug)]
 pub struct Window {
-    from_ns: AtomicU64,
-    until_ns: AtomicU64,
+    /// When it opens and closes; whoever asks waits while that is being told, so that all readers count the same edges.
+    pub bounds: keeper::Window,
     /// Edges of this part that count at most.
     pub most: u64,
     /// Number of its first edge.
@@ -78,23 +78,7 @@ pub struct Window {
 impl Window {
     /// Closed.
     pub fn new(most: u64, first_index: u64) -> Self {
-        let (from_ns, until_ns) = (AtomicU64::new(u64::MAX), AtomicU64::new(u64::MAX));
-        Self { from_ns, until_ns, most, first_index }
-    }
-
-    /// Edges count from `from_ns` on: a time that is still to come, so that all readers count the same edges.
-    pub fn open(&self, from_ns: u64) {
-        self.from_ns.store(from_ns, Ordering::Release);
-    }
-
-    /// Edges count no longer from `until_ns` on, likewise.
-    pub fn close(&self, until_ns: u64) {
-        self.until_ns.store(until_ns, Ordering::Release);
-    }
-
-    /// When it opened; `u64::MAX` before.
-    pub fn opened_ns(&self) -> u64 {
-        self.from_ns.load(Ordering::Acquire)
+        Self { bounds: keeper::Window::default(), most, first_index }
     }
 }
 
@@ -114,11 +98,7 @@ impl Numbering {
 
     /// The run's number of an edge; None outside of the window.
     pub fn number(&mut self, edge: &EdgeRecord) -> Option<u64> {
-        let inside = edge.sent_ns >= self.window.opened_ns()
-            && edge.sent_ns < self.window.until_ns.load(Ordering::Acquire);
-        if !inside {
-            return None;
-        }
+        self.window.bounds.elapsed_ns(edge.sent_ns)?;
         let position = edge.index - *self.first.get_or_insert(edge.index);
         (position < self.window.most).then(|| self.window.first_index + position)
     }

@@ -75,7 +75,7 @@ pub fn run(
     observe(Event::Started { dir: session.dir(), not_granted: &session.header.not_granted });
 
     session.start_load(&options.interference)?;
-    let from_ns = session.begin_window(|from_ns| window.open(from_ns))?;
+    let from_ns = session.begin_window(&window.bounds, |from_ns| window.bounds.open(from_ns))?;
     let mut reader = Reader {
         numbering: Numbering::new(&window),
         records,
@@ -111,7 +111,7 @@ pub fn run(
     let cut_off = options.stop.load(Ordering::Acquire)
         && !session.header.experiment.campaign.is_empty()
         && before + begun.elapsed() < length;
-    session.end_window(|until_ns| window.close(until_ns));
+    session.end_window(&window.bounds, |until_ns| window.bounds.close(until_ns));
     session.end_load()?;
     let outcome = daq.stop();
     // Before anything can fail.

@@ -1,7 +1,5 @@
 //! What a run knows of all its edges, in constant memory: what a kill must not take.
 
-use std::path::Path;
-
 use serde::{Deserialize, Serialize};
 use takt_robot_daqloop::EdgeRecord;
 use takt_rundir::{Draft, RunDir};
@@ -123,9 +121,6 @@ impl State {
     /// # Errors
     /// [`LabError::Files`] for a damaged file.
     pub fn read(dir: &RunDir) -> Result<Option<Self>, LabError> {
-        if !Path::new(dir.path()).join(STATE_FILE).is_file() {
-            return Ok(None);
-        }
-        Ok(Some(dir.read_json(STATE_FILE)?))
+        Ok(dir.find_json(STATE_FILE)?)
     }
 }

@@ -226,7 +226,10 @@ impl Collector {
         }
         for truth in &truths {
             match *truth {
-                Truth::Passed { index, at_ns, left_ns } => self.late_joiner.passed(index, at_ns, left_ns),
+                // Frames of another master say no cycle, and nobody waits for their answers here.
+                Truth::Passed { cycle: Some(cycle), address, at_ns, left_ns } => {
+                    self.late_joiner.passed((cycle, address), at_ns, left_ns);
+                }
                 _ => self.joiner.truth(truth),
             }
         }
@@ -288,8 +291,8 @@ impl Collector {
         self.late_joiner.take(all, |row| rows.push(row));
         for row in rows {
             // One whose own cycle is not recorded took nobody knows how long.
-            if row.planned_ns > 0 {
-                self.window.mark(row.planned_ns, row.taken_ns);
+            if row.way.planned_ns > 0 {
+                self.window.mark(row.way.planned_ns, row.way.taken_ns);
             }
             self.late.push(|| row)?;
         }

@@ -3,11 +3,14 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use serde::{Deserialize, Serialize};
+use serde::de::Error as _;
+use serde::ser::SerializeStruct as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use takt_link_ethercat::analyse::{Blame, LateWay, Place, Usual};
 use takt_link_ethercat::control::{ExchangeMode, LateAnswer};
 use takt_robot_humanoid::run::CycleRecord;
 use takt_rundir::RunDir;
+use takt_trace::analysis::Late;
 use takt_trace::event::Span;
 use takt_trace::{Cause, Trace, held_up};
 
@@ -26,152 +29,94 @@ const CYCLES_KEPT: usize = 256;
 const IN_TIME_KEPT: usize = 16;
 /// Frames kept as the segment told of them: several a cycle.
 const PASSED_KEPT: usize = 1024;
+/// Most frames of process data that two cycles have: 16 each.
+const FRAMES_OF_TWO_CYCLES: usize = 32;
 /// Drains for which the segment's word of a frame is waited for.
 const MOST_LOOKS: u32 = 10;
 
-/// A line of the sample file; stamps are CLOCK_MONOTONIC, 0 where unknown.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// A line of the sample file; its columns are [`COLUMNS`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LateRow {
     /// Index of the frame's cycle on the release grid.
     pub index: u64,
-    /// Planned release of that cycle.
-    pub planned_ns: u64,
-    /// Its wake-up.
-    pub wake_ns: u64,
-    /// When the frame was about to be handed to the wire.
-    pub sent_ns: u64,
-    /// When that exchange was over.
-    pub handed_ns: u64,
-    /// When the frame came to the segment, where that is a simulated one.
-    pub at_segment_ns: u64,
-    /// When it left it.
-    pub left_segment_ns: u64,
-    /// When this host's kernel got the answer.
-    pub arrived_ns: u64,
-    /// When the controller went on without it.
-    pub gave_up_ns: u64,
-    /// When it was taken.
-    pub taken_ns: u64,
     /// Cycles by which it came late.
-    pub late_cycles: u8,
-    /// What the wake-up usually took, from the cycles before.
-    pub usual_wake_ns: u64,
-    /// The controller's work from waking to sending, likewise.
-    pub usual_work_ns: u64,
-    /// Handing over.
-    pub usual_handing_ns: u64,
-    /// The way to the segment.
-    pub usual_outward_ns: u64,
-    /// The way through it.
-    pub usual_segment_ns: u64,
-    /// The way back.
-    pub usual_homeward_ns: u64,
-    /// From sending to this host's kernel, where no segment tells.
-    pub usual_beyond_ns: u64,
+    pub late_cycles: u64,
+    /// Its way; stamps are CLOCK_MONOTONIC, 0 where unknown.
+    pub way: LateWay,
+    /// What the parts of the way usually took, from the cycles before.
+    pub usual: Usual,
 }
 
-const COLUMNS: [&str; 18] = [
-    "index",
-    "planned_ns",
-    "wake_ns",
-    "sent_ns",
-    "handed_ns",
-    "at_segment_ns",
-    "left_segment_ns",
-    "arrived_ns",
-    "gave_up_ns",
-    "taken_ns",
-    "late_cycles",
-    "usual_wake_ns",
-    "usual_work_ns",
-    "usual_handing_ns",
-    "usual_outward_ns",
-    "usual_segment_ns",
-    "usual_homeward_ns",
-    "usual_beyond_ns",
+/// A column of the sample file, and what it holds of a row.
+type Column = (&'static str, fn(&mut LateRow) -> &mut u64);
+
+/// The columns, which are the keys in [`LATE_CAUSES_FILE`], too.
+const COLUMNS: [Column; 20] = [
+    ("index", |row| &mut row.index),
+    ("planned_ns", |row| &mut row.way.planned_ns),
+    ("wake_ns", |row| &mut row.way.wake_ns),
+    ("begun_ns", |row| &mut row.way.begun_ns),
+    ("sent_ns", |row| &mut row.way.sent_ns),
+    ("handed_ns", |row| &mut row.way.handed_ns),
+    ("at_segment_ns", |row| &mut row.way.at_segment_ns),
+    ("left_segment_ns", |row| &mut row.way.left_segment_ns),
+    ("arrived_ns", |row| &mut row.way.arrived_ns),
+    ("gave_up_ns", |row| &mut row.way.gave_up_ns),
+    ("taken_ns", |row| &mut row.way.taken_ns),
+    ("late_cycles", |row| &mut row.late_cycles),
+    ("usual_wake_ns", |row| &mut row.usual.wake_ns),
+    ("usual_work_ns", |row| &mut row.usual.work_ns),
+    ("usual_before_ns", |row| &mut row.usual.before_ns),
+    ("usual_handing_ns", |row| &mut row.usual.handing_ns),
+    ("usual_outward_ns", |row| &mut row.usual.outward_ns),
+    ("usual_segment_ns", |row| &mut row.usual.segment_ns),
+    ("usual_homeward_ns", |row| &mut row.usual.homeward_ns),
+    ("usual_beyond_ns", |row| &mut row.usual.beyond_ns),
 ];
 
-impl LateRow {
-    fn of(columns: &[Vec<u64>], row: usize) -> Option<Self> {
-        let mut values = [0; COLUMNS.len()];
-        for (value, column) in values.iter_mut().zip(columns) {
-            *value = *column.get(row)?;
+impl Serialize for LateRow {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        // A plain struct: CSV has no nested ones.
+        let mut fields = serializer.serialize_struct("LateRow", COLUMNS.len())?;
+        let mut row = *self;
+        for (name, of) in COLUMNS {
+            fields.serialize_field(name, of(&mut row))?;
         }
-        let [
-            index,
-            planned_ns,
-            wake_ns,
-            sent_ns,
-            handed_ns,
-            at_segment_ns,
-            left_segment_ns,
-            arrived_ns,
-            gave_up_ns,
-            taken_ns,
-            late_cycles,
-            usual_wake_ns,
-            usual_work_ns,
-            usual_handing_ns,
-            usual_outward_ns,
-            usual_segment_ns,
-            usual_homeward_ns,
-            usual_beyond_ns,
-        ] = values;
-        Some(Self {
-            index,
-            planned_ns,
-            wake_ns,
-            sent_ns,
-            handed_ns,
-            at_segment_ns,
-            left_segment_ns,
-            arrived_ns,
-            gave_up_ns,
-            taken_ns,
-            late_cycles: u8::try_from(late_cycles).unwrap_or(u8::MAX),
-            usual_wake_ns,
-            usual_work_ns,
-            usual_handing_ns,
-            usual_outward_ns,
-            usual_segment_ns,
-            usual_homeward_ns,
-            usual_beyond_ns,
-        })
+        fields.end()
     }
+}
 
-    fn way(&self) -> LateWay {
-        let Self { planned_ns, wake_ns, sent_ns, handed_ns, at_segment_ns, left_segment_ns, .. } = *self;
-        let Self { arrived_ns, gave_up_ns, taken_ns, .. } = *self;
-        LateWay {
-            planned_ns,
-            wake_ns,
-            sent_ns,
-            handed_ns,
-            at_segment_ns,
-            left_segment_ns,
-            arrived_ns,
-            gave_up_ns,
-            taken_ns,
+impl<'de> Deserialize<'de> for LateRow {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let fields = BTreeMap::<String, serde_json::Value>::deserialize(deserializer)?;
+        let mut row = Self::default();
+        for (name, of) in COLUMNS {
+            let value = fields.get(name).and_then(serde_json::Value::as_u64);
+            *of(&mut row) = value.ok_or_else(|| D::Error::missing_field(name))?;
         }
+        Ok(row)
     }
+}
 
-    fn usual(&self) -> Usual {
-        Usual {
-            wake_ns: self.usual_wake_ns,
-            work_ns: self.usual_work_ns,
-            handing_ns: self.usual_handing_ns,
-            outward_ns: self.usual_outward_ns,
-            segment_ns: self.usual_segment_ns,
-            homeward_ns: self.usual_homeward_ns,
-            beyond_ns: self.usual_beyond_ns,
+/// The rows of the sample file's columns.
+fn rows_of(columns: &[Vec<u64>]) -> Vec<LateRow> {
+    let count = columns.iter().map(Vec::len).min().unwrap_or(0);
+    let mut rows = vec![LateRow::default(); count];
+    for ((_, of), column) in COLUMNS.iter().zip(columns) {
+        for (row, value) in rows.iter_mut().zip(column) {
+            *of(row) = *value;
         }
     }
+    rows
 }
 
 /// A frame as the segment told of it.
 #[derive(Clone, Copy, Debug)]
 struct Passed {
-    index: u8,
+    /// The low 32 bits of the number of its cycle.
+    cycle: u32,
+    /// Where its first process data lie: frames of one cycle differ by it.
+    address: u32,
     at_ns: u64,
     left_ns: u64,
 }
@@ -233,8 +178,9 @@ impl LateJoiner {
         }
     }
 
-    pub fn passed(&mut self, index: u8, at_ns: u64, left_ns: u64) {
-        bounded(&mut self.passed, PASSED_KEPT, Passed { index, at_ns, left_ns });
+    /// A frame of ours, as the segment tells of it.
+    pub fn passed(&mut self, (cycle, address): (u32, u32), at_ns: u64, left_ns: u64) {
+        bounded(&mut self.passed, PASSED_KEPT, Passed { cycle, address, at_ns, left_ns });
     }
 
     /// A cycle, after all answers that it took; `counts` where it lies in the window, so that frames here and counts elsewhere agree.
@@ -277,32 +223,32 @@ impl LateJoiner {
     /// What the segment told of the frame that this answers.
     fn passed_of(&self, answer: &LateAnswer) -> Option<Passed> {
         let within = answer.sent_ns..=answer.taken_ns;
-        let own = |passed: &&Passed| passed.index == answer.index && within.contains(&passed.at_ns);
+        let own = |passed: &&Passed| {
+            (passed.cycle, passed.address) == (answer.cycle, answer.address) && within.contains(&passed.at_ns)
+        };
         self.passed.iter().rev().find(own).copied()
     }
 
     fn row(&self, late: &Pending, passed: Option<Passed>) -> LateRow {
-        let (Pending { answer, own, gave_up_ns, .. }, usual) = (*late, self.usual());
+        let Pending { answer, own, gave_up_ns, .. } = *late;
+        let own = own.unwrap_or_default();
         LateRow {
-            index: own.map_or(0, |own| own.index),
-            planned_ns: own.map_or(0, |own| own.planned_ns),
-            wake_ns: own.map_or(0, |own| own.wake_ns),
-            sent_ns: answer.sent_ns,
-            // A waiting exchange is over when the wait is: what handing over took is not seen.
-            handed_ns: own.map_or(0, |own| if self.waiting_mode { own.sent_ns } else { own.exchanged_ns }),
-            at_segment_ns: passed.map_or(0, |passed| passed.at_ns),
-            left_segment_ns: passed.map_or(0, |passed| passed.left_ns),
-            arrived_ns: answer.arrived_ns.unwrap_or(0),
-            gave_up_ns,
-            taken_ns: answer.taken_ns,
-            late_cycles: answer.cycles,
-            usual_wake_ns: usual.wake_ns,
-            usual_work_ns: usual.work_ns,
-            usual_handing_ns: usual.handing_ns,
-            usual_outward_ns: usual.outward_ns,
-            usual_segment_ns: usual.segment_ns,
-            usual_homeward_ns: usual.homeward_ns,
-            usual_beyond_ns: usual.beyond_ns,
+            index: own.index,
+            late_cycles: answer.cycles.into(),
+            way: LateWay {
+                planned_ns: own.planned_ns,
+                wake_ns: own.wake_ns,
+                begun_ns: own.begun_ns,
+                sent_ns: answer.sent_ns,
+                // A waiting exchange is over when the wait is: what handing over took is not seen.
+                handed_ns: if self.waiting_mode { own.sent_ns } else { own.exchanged_ns },
+                at_segment_ns: passed.map_or(0, |passed| passed.at_ns),
+                left_segment_ns: passed.map_or(0, |passed| passed.left_ns),
+                arrived_ns: answer.arrived_ns.unwrap_or(0),
+                gave_up_ns,
+                taken_ns: answer.taken_ns,
+            },
+            usual: self.usual(),
         }
     }
 
@@ -326,7 +272,8 @@ impl LateJoiner {
             homeward_ns: median(homeward),
             beyond_ns: median(beyond),
             wake_ns: of(|record| (record.planned_ns, record.wake_ns)),
-            work_ns: of(|record| (record.wake_ns, record.sent_ns)),
+            work_ns: of(|record| (record.wake_ns, record.begun_ns)),
+            before_ns: of(|record| (record.begun_ns, record.sent_ns)),
             handing_ns: if self.waiting_mode {
                 0
             } else {
@@ -373,7 +320,7 @@ pub struct LateFrameCause {
     pub blame: Option<Blame>,
     /// What held up the thread there.
     pub cause: Option<Cause>,
-    /// By whom, for the worst of them.
+    /// By whom: threads of one name are one row, with the id of that which made the worst of them late.
     pub who: String,
     /// Frames.
     pub frames: u64,
@@ -416,7 +363,8 @@ impl Threads {
             Place::WakeUp | Place::Work | Place::Handing | Place::Untaken => {
                 Some((self.controller?, "the controller"))
             }
-            Place::Outward | Place::Segment | Place::Homeward => {
+            // While the controller waits it is the segment that has the frame before.
+            Place::Before | Place::Outward | Place::Segment | Place::Homeward => {
                 Some((self.segment?, "the simulated segment"))
             }
             Place::Beyond | Place::Unexplained => None,
@@ -457,9 +405,8 @@ impl LateCauses {
 /// # Errors
 /// [`LabError::Files`].
 pub(crate) fn explain(dir: &RunDir, trace: Result<&Trace, &str>) -> Result<LateCauses, LabError> {
-    let columns = if dir.has_samples(LATE)? { dir.columns(LATE, &COLUMNS)? } else { Vec::new() };
-    let rows: Vec<LateRow> = (0..).map_while(|row| LateRow::of(columns.as_slice(), row)).collect();
-    let rows = if columns.is_empty() { Vec::new() } else { rows };
+    let names = COLUMNS.map(|(name, _)| name);
+    let rows = if dir.has_samples(LATE)? { rows_of(&dir.columns(LATE, &names)?) } else { Vec::new() };
     let run: serde_json::Value = dir.read_json(takt_rundir::RUN_FILE)?;
     let threads: Threads = serde_json::from_value(run[THREADS].clone()).unwrap_or_default();
     let mut causes = causes(&rows, &threads, trace);
@@ -470,11 +417,16 @@ pub(crate) fn explain(dir: &RunDir, trace: Result<&Trace, &str>) -> Result<LateC
     Ok(causes)
 }
 
+/// The name of a thread to blame: a program that starts one after the other is one cause, and two programs are not.
+fn without_tid(who: &str) -> &str {
+    who.split_once(" (tid ").map_or(who, |(name, _)| name)
+}
+
 fn causes(rows: &[LateRow], threads: &Threads, trace: Result<&Trace, &str>) -> LateCauses {
     let mut frames: Vec<LateFrame> = rows
         .iter()
         .map(|row| {
-            let cause = row.way().judge(&row.usual());
+            let cause = row.way.judge(&row.usual);
             LateFrame {
                 stamps: *row,
                 place: cause.place,
@@ -489,11 +441,9 @@ fn causes(rows: &[LateRow], threads: &Threads, trace: Result<&Trace, &str>) -> L
             }
         })
         .collect();
-    for at in 1..frames.len() {
-        let (before, own) = (&frames[at - 1].stamps, &frames[at]);
-        // The frame before was given up in the moment in which this one was sent.
-        let waited = before.gave_up_ns > 0 && before.gave_up_ns == own.stamps.sent_ns;
-        frames[at].inherited = waited && own.place == Place::Work;
+    let heirs: Vec<Option<usize>> = (0..frames.len()).map(|at| inherits_from(&frames, at)).collect();
+    for (frame, from) in frames.iter_mut().zip(&heirs) {
+        frame.inherited = from.is_some();
     }
     let mut untraced = trace.err().map(str::to_owned);
     let mut kept = vec![false; frames.len()];
@@ -504,21 +454,32 @@ fn causes(rows: &[LateRow], threads: &Threads, trace: Result<&Trace, &str>) -> L
             }
         }
     }
-    for at in 1..frames.len() {
-        if frames[at].inherited {
-            let LateFrame { place, blame, cause, who, share, .. } = frames[at - 1].clone();
+    for (at, from) in heirs.into_iter().enumerate() {
+        if let Some(from) = from {
+            let LateFrame { place, blame, cause, who, share, .. } = frames[from].clone();
             let own = &mut frames[at];
             (own.place, own.blame, own.cause, own.who, own.share) = (place, blame, cause, who, share);
-            kept[at] = kept[at - 1];
+            kept[at] = kept[from];
         }
     }
+    tell(frames, threads, &kept, untraced)
+}
+
+/// Says of every frame why it was late, and sums up.
+fn tell(
+    mut frames: Vec<LateFrame>,
+    threads: &Threads,
+    kept: &[bool],
+    untraced: Option<String>,
+) -> LateCauses {
     let mut unexplained = 0;
-    let mut all: BTreeMap<(Place, Option<Cause>), LateFrameCause> = BTreeMap::new();
-    for (frame, kept) in frames.iter_mut().zip(kept) {
+    let mut all: BTreeMap<(Place, Option<Cause>, String), LateFrameCause> = BTreeMap::new();
+    for (frame, &kept) in frames.iter_mut().zip(kept) {
         let known = is_explained(frame, threads, kept);
         unexplained += u64::from(!known);
         frame.why = sentence(frame, threads, known);
-        let row = all.entry((frame.place, frame.cause)).or_insert_with(|| LateFrameCause {
+        let same = (frame.place, frame.cause, without_tid(&frame.who).to_owned());
+        let row = all.entry(same).or_insert_with(|| LateFrameCause {
             place: frame.place,
             blame: frame.blame,
             cause: frame.cause,
@@ -541,6 +502,18 @@ fn causes(rows: &[LateRow], threads: &Threads, trace: Result<&Trace, &str>) -> L
     LateCauses { frames: count, unexplained, causes, each: frames, untraced }
 }
 
+/// The late frame for which the controller waited before it sent frame `at` late: given up in the moment in which that was sent. Between
+/// them lie frames of the same two cycles at most.
+fn inherits_from(frames: &[LateFrame], at: usize) -> Option<usize> {
+    let own = &frames[at];
+    let sent_ns = own.stamps.way.sent_ns;
+    let is_before = |before: &LateFrame| sent_ns > 0 && before.stamps.way.gave_up_ns == sent_ns;
+    let from = at.saturating_sub(FRAMES_OF_TWO_CYCLES);
+    (own.place == Place::Before)
+        .then(|| (from..at).rev().find(|&before| is_before(&frames[before])))
+        .flatten()
+}
+
 /// What the kernel says of the frames that were in the hands of thread `tid`; `kept`: those that the device kept on purpose.
 fn ask_kernel(
     frames: &mut [LateFrame],
@@ -553,26 +526,45 @@ fn ask_kernel(
     let mut spans = Vec::new();
     for (at, frame) in frames.iter().enumerate() {
         if !frame.inherited && threads.holds(frame.place).is_some_and(|(holder, _)| holder == tid) {
-            let cause = frame.stamps.way().judge(&frame.stamps.usual());
+            let cause = frame.stamps.way.judge(&frame.stamps.usual);
             asked.push(at);
             spans.push(Span { from_ns: cause.from_ns, to_ns: cause.to_ns });
         }
     }
     for (at, late) in asked.into_iter().zip(held_up(trace, tid, &spans)?) {
         let Some(late) = late else { continue };
-        let frame = &mut frames[at];
-        // A segment that keeps a frame back on purpose sleeps meanwhile: that is the device's doing, and no thread's.
-        let own = matches!(
-            late.cause,
-            Cause::TimerLate | Cause::Waited | Cause::Execution | Cause::ExecutionOrFirmware
-        );
-        if frame.place == Place::Segment && own {
-            kept[at] = true;
-            continue;
-        }
-        (frame.cause, frame.who, frame.share) = (Some(late.cause), late.who, late.share);
+        kept[at] = frames[at].held_up_by(late, threads);
     }
     Ok(())
+}
+
+impl LateFrame {
+    /// Takes in what held up the thread in whose hands it was. Returns whether that says that the device kept it on purpose.
+    fn held_up_by(&mut self, late: Late, threads: &Threads) -> bool {
+        if self.place == Place::Segment && is_of_the_device(late.cause) {
+            return true;
+        }
+        // The segment's places are in the hands of its thread, where it has one.
+        let of_segment = threads
+            .segment
+            .is_some_and(|segment| threads.holds(self.place).is_some_and(|(holder, _)| holder == segment));
+        if of_segment && is_of_this_host(late.cause) {
+            self.blame = Some(Blame::HostStack);
+        }
+        (self.cause, self.who, self.share) = (Some(late.cause), late.who, late.share);
+        false
+    }
+}
+
+/// Whether a simulated segment whose thread did this kept the frame back on purpose: it sleeps meanwhile, or works. A timer that came
+/// late for it is this host's.
+fn is_of_the_device(cause: Cause) -> bool {
+    matches!(cause, Cause::Waited | Cause::Execution | Cause::ExecutionOrFirmware)
+}
+
+/// Whether this host held up the simulated segment's thread, which is no device then and no wire.
+fn is_of_this_host(cause: Cause) -> bool {
+    !is_of_the_device(cause) && !matches!(cause, Cause::Unknown | Cause::NotRecorded | Cause::EventsLost)
 }
 
 /// Whether something that was seen says why; `kept`: the kernel's trace says that the device kept the frame on purpose.
@@ -584,7 +576,7 @@ fn is_explained(frame: &LateFrame, threads: &Threads, kept: bool) -> bool {
         // A simulated segment without a thread of its own stamps the delays that were planted, and no others.
         (Place::Outward | Place::Segment | Place::Homeward, None) => kept || threads.segment.is_none(),
         // In a thread of this host, and nothing says what held it up.
-        (Place::WakeUp | Place::Work | Place::Handing | Place::Untaken, None) => false,
+        (Place::WakeUp | Place::Work | Place::Before | Place::Handing | Place::Untaken, None) => false,
     }
 }
 
@@ -593,7 +585,7 @@ fn sentence(frame: &LateFrame, threads: &Threads, known: bool) -> String {
     let plural = if cycles == 1 { "" } else { "s" };
     let late = format!("{cycles} cycle{plural} late, {:.0} µs after it was given up", frame.missed_by_us);
     if frame.place == Place::Unexplained {
-        if frame.stamps.gave_up_ns == 0 {
+        if frame.stamps.way.gave_up_ns == 0 {
             return format!("unexplained: {cycles} cycle{plural} late; its own cycle is not recorded");
         }
         return format!("unexplained: {late}; no stamp of its way shows where the time went");
@@ -621,205 +613,4 @@ fn sentence(frame: &LateFrame, threads: &Threads, known: bool) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use takt_link_ethercat::control::{
-        ControlConfig, Link, Port, SimulatedTime, bring_up, in_simulated_time,
-    };
-    use takt_link_ethercat::segment::{Segment, SegmentConfig, Truth};
-    use takt_rt::ring::Consumer;
-
-    const MS: u64 = 1_000_000;
-    const US: u64 = 1000;
-
-    /// A loop of exchanges in simulated time, told to the joiner as the collector does.
-    struct Bench {
-        time: SimulatedTime,
-        port: Port,
-        late: Consumer<LateAnswer>,
-        truth: Consumer<Truth>,
-        joiner: LateJoiner,
-        planned_ns: u64,
-        rows: Vec<LateRow>,
-        late_frames: u64,
-    }
-
-    impl Bench {
-        /// `home_us` says how long the way back takes for each frame, by its number.
-        fn new(mode: ExchangeMode, home_us: impl Fn(u64) -> u64 + Send + 'static) -> Self {
-            let time = SimulatedTime::new(MS);
-            let config = SegmentConfig { watchdog_ms: 5000, ..SegmentConfig::humanoid(4) };
-            let mut segment = Segment::new(&config).unwrap();
-            let truth = segment.truth(1 << 16);
-            let wire = in_simulated_time(segment, time.clone(), move |frame| Some(home_us(frame) * US));
-            let config = ControlConfig { mode, bring_up_ms: 60_000, ..ControlConfig::default() };
-            let Link { port, late, .. } = bring_up(wire, &config, &mut |_| {}).unwrap();
-            let planned_ns = time.now_ns() + MS;
-            let joiner = LateJoiner::new(mode, true);
-            Self { time, port, late, truth, joiner, planned_ns, rows: Vec::new(), late_frames: 0 }
-        }
-
-        /// A cycle whose thread wakes up so late.
-        fn cycle(&mut self, late_us: u64) {
-            self.time.go_to(self.planned_ns + late_us * US);
-            let wake_ns = self.time.now_ns();
-            let exchanged = self.port.exchange(self.planned_ns + MS);
-            let exchanged_ns = self.time.now_ns();
-            let (planned_ns, sent_ns) = (self.planned_ns, exchanged.sent_at_ns);
-            let late = exchanged.late as u16;
-            let record = CycleRecord { planned_ns, wake_ns, sent_ns, exchanged_ns, late, ..record() };
-            self.planned_ns += MS;
-            let mut truths = Vec::new();
-            self.truth.take_into(&mut truths, 1 << 12);
-            for truth in truths {
-                if let Truth::Passed { index, at_ns, left_ns } = truth {
-                    self.joiner.passed(index, at_ns, left_ns);
-                }
-            }
-            let mut late = Vec::new();
-            self.late.take_into(&mut late, 64);
-            late.into_iter().for_each(|answer| self.joiner.answer(answer));
-            self.late_frames += u64::from(record.late);
-            self.joiner.cycle(&record, true);
-            let rows = &mut self.rows;
-            self.joiner.take(false, |row| rows.push(row));
-        }
-
-        fn causes(&self) -> LateCauses {
-            causes(&self.rows, &Threads::default(), Err("no trace"))
-        }
-    }
-
-    fn record() -> CycleRecord {
-        CycleRecord {
-            index: 0,
-            planned_ns: 0,
-            wake_ns: 0,
-            sent_ns: 0,
-            taken_ns: 0,
-            exchanged_ns: 0,
-            end_ns: 0,
-            exchange_ns: 0,
-            lock_wait_ns: 0,
-            working_counter: 0,
-            expected_counter: 0,
-            answered: true,
-            counter_wrong: false,
-            lost: 0,
-            late: 0,
-            stale: 0,
-            phase: None,
-            skipped: 0,
-            mode: 1,
-            events: 0,
-            applied: 0,
-            command: 0,
-        }
-    }
-
-    #[test]
-    fn with_nothing_planted_nothing_is_late_and_nothing_guessed() {
-        for mode in [ExchangeMode::Pipelined, ExchangeMode::Waiting] {
-            let mut bench = Bench::new(mode, |_| 120);
-            (0..200).for_each(|cycle| bench.cycle(10 + cycle % 7));
-            assert_eq!((bench.late_frames, bench.causes().frames), (0, 0));
-        }
-    }
-
-    #[test]
-    fn a_delay_on_the_way_back_is_named_for_every_frame_that_it_made_late() {
-        for mode in [ExchangeMode::Pipelined, ExchangeMode::Waiting] {
-            // Bring-up takes some hundred frames; every 50th of those after it is slow.
-            let mut bench =
-                Bench::new(mode, |frame| if frame > 3000 && frame % 50 == 0 { 1700 } else { 100 });
-            (0..6000).for_each(|_| bench.cycle(15));
-            assert!(bench.late_frames > 30, "{}", bench.late_frames);
-            let causes = bench.causes();
-            assert_eq!(causes.frames, bench.late_frames, "each has its row");
-            assert_eq!((causes.causes.len(), causes.causes[0].place), (1, Place::Homeward), "{causes:?}");
-            assert!(causes.each.iter().all(|frame| (frame.excess_us - 1600.0).abs() < 1.0), "{mode:?}");
-        }
-    }
-
-    #[test]
-    fn a_controller_that_woke_late_is_named_itself() {
-        let mut bench = Bench::new(ExchangeMode::Pipelined, |_| 700);
-        for cycle in 0..500 {
-            // Then the next one in time: the answer, usually there after 700 us, is beyond what the grace, grown by 500, waits for.
-            bench.cycle(if cycle % 100 == 99 { 990 } else { 15 });
-        }
-        let causes = bench.causes();
-        assert!(causes.frames >= 4 && causes.frames == bench.late_frames, "{causes:?}");
-        assert_eq!((causes.causes.len(), causes.causes[0].place), (1, Place::WakeUp), "{causes:?}");
-        // The cycle after it waited for its answer, and sent late for that.
-        assert!(causes.each.iter().any(|frame| frame.inherited), "{causes:?}");
-        // Why the thread was late only the kernel knows.
-        let threads = Threads { controller: Some(1), segment: None };
-        let asked = super::causes(&bench.rows, &threads, Err("no trace"));
-        assert_eq!((causes.unexplained, asked.unexplained), (causes.frames, asked.frames));
-        assert!(asked.causes[0].why.contains("is unexplained"), "{}", asked.causes[0].why);
-        assert!(causes.causes[0].why.contains("own wake-up late"), "{}", causes.causes[0].why);
-    }
-
-    #[test]
-    fn the_segments_word_is_waited_for_and_done_without() {
-        let mut joiner = LateJoiner::new(ExchangeMode::Pipelined, true);
-        for cycle in 1..=3 {
-            let at_ns = cycle * MS;
-            let record = CycleRecord { index: cycle, planned_ns: at_ns, wake_ns: at_ns + 1, ..record() };
-            let record = CycleRecord { sent_ns: at_ns + 2, exchanged_ns: at_ns + 9, ..record };
-            if cycle == 3 {
-                let sent_ns = MS + 2;
-                let answer =
-                    LateAnswer { sent_ns, cycles: 1, index: 7, arrived_ns: None, taken_ns: 3 * MS + 2 };
-                joiner.answer(answer);
-            }
-            joiner.cycle(&record, true);
-        }
-        let mut rows = Vec::new();
-        joiner.take(false, |row| rows.push(row));
-        assert!(rows.is_empty(), "its word may still come");
-        joiner.passed(8, MS + 5, MS + 6);
-        joiner.passed(7, MS + 7, 2 * MS + 500);
-        joiner.take(false, |row| rows.push(row));
-        assert_eq!((rows[0].index, rows[0].at_segment_ns, rows[0].gave_up_ns), (1, MS + 7, 2 * MS + 2));
-        let told = causes(&rows, &Threads::default(), Err("no trace"));
-        assert_eq!((told.causes[0].place, told.unexplained), (Place::Segment, 0), "{told:?}");
-        // A segment with a thread of its own may have been held up: only the kernel tells that from a device that keeps frames.
-        let threads = Threads { controller: None, segment: Some(1) };
-        let mut told = causes(&rows, &threads, Err("no trace"));
-        assert_eq!(told.unexplained, 1, "{told:?}");
-        assert!(!told.causes[0].why.contains("kept it"), "{told:?}");
-        // What was counted and has no row is counted here, too.
-        told.without_stamps(5);
-        let sum: u64 = told.causes.iter().map(|cause| cause.frames).sum();
-        assert_eq!((told.frames, told.unexplained, sum), (6, 6, 6));
-        // Beyond this host nobody knows who it was.
-        let stamps = LateRow { at_segment_ns: 0, left_segment_ns: 0, ..rows[0] };
-        let beyond = LateRow { arrived_ns: stamps.taken_ns, usual_beyond_ns: 10, ..stamps };
-        let told = causes(&[beyond], &Threads::default(), Err("no trace"));
-        let cause = &told.causes[0];
-        assert_eq!((cause.place, cause.blame, told.unexplained), (Place::Beyond, None, 1), "{told:?}");
-    }
-
-    #[test]
-    fn an_answers_own_cycle_is_found_though_a_thousand_come_at_once() {
-        let mut joiner = LateJoiner::new(ExchangeMode::Pipelined, false);
-        // The second answer's cycle was not recorded.
-        for (sent_ns, taken_ns) in [(5 * MS + 2, 7 * MS + 2), (MS / 2, 9 * MS + 2)] {
-            joiner.answer(LateAnswer { sent_ns, cycles: 1, index: 5, arrived_ns: None, taken_ns });
-        }
-        for cycle in 1..=1000 {
-            let at_ns = cycle * MS;
-            let record = CycleRecord { index: cycle, planned_ns: at_ns, wake_ns: at_ns + 1, ..record() };
-            joiner.cycle(&CycleRecord { sent_ns: at_ns + 2, exchanged_ns: at_ns + 9, ..record }, true);
-        }
-        let mut rows = Vec::new();
-        joiner.take(false, |row| rows.push(row));
-        let stamps: Vec<_> = rows.iter().map(|row| (row.index, row.planned_ns, row.gave_up_ns)).collect();
-        assert_eq!(stamps, [(5, 5 * MS, 6 * MS + 2), (0, 0, 0)]);
-        let told = causes(&rows, &Threads::default(), Err("no trace"));
-        assert!(told.causes.iter().all(|cause| cause.worst_us < 2000.0), "{told:?}");
-        assert_eq!((told.frames, told.unexplained), (2, 2));
-    }
-}
+mod tests;

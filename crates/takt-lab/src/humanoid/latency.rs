@@ -155,30 +155,7 @@ mod tests {
     use super::*;
 
     fn record(events: u16, wake_ns: u64) -> CycleRecord {
-        CycleRecord {
-            index: 0,
-            planned_ns: wake_ns,
-            wake_ns,
-            sent_ns: wake_ns,
-            taken_ns: wake_ns,
-            exchanged_ns: wake_ns,
-            end_ns: wake_ns,
-            exchange_ns: 0,
-            lock_wait_ns: 0,
-            working_counter: 0,
-            expected_counter: 0,
-            answered: true,
-            counter_wrong: false,
-            lost: 0,
-            late: 0,
-            stale: 0,
-            phase: None,
-            skipped: 0,
-            mode: 1,
-            events,
-            applied: 0,
-            command: events,
-        }
+        CycleRecord { wake_ns, events, command: events, mode: 1, ..CycleRecord::default() }
     }
 
     #[test]

@@ -89,7 +89,7 @@ pub fn run(
         std::thread::sleep(Duration::from_millis(5));
     }
     session.start_load(&options.interference)?;
-    session.begin_window(|from_ns| robot.window.open(from_ns))?;
+    session.begin_window(&robot.window, |from_ns| robot.window.open(from_ns))?;
     let length = Duration::from_secs_f64(options.seconds.unwrap_or(file.seconds));
     let (before, begun) = (session.before(), Instant::now());
     let mut trouble = None;
@@ -102,7 +102,7 @@ pub fn run(
         std::thread::sleep(TICK.min(length.saturating_sub(before + begun.elapsed())));
         trouble = session.load_trouble();
     }
-    session.end_window(|to_ns| robot.window.close(to_ns));
+    session.end_window(&robot.window, |to_ns| robot.window.close(to_ns));
     session.end_load()?;
     robot.end(file, &mut session)?;
     session.write()?;

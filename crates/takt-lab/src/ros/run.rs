@@ -24,13 +24,14 @@ use super::chains::Chains;
 use super::costs::Costs;
 use super::{ManagerPolicy, NodeKind, RosFile};
 use crate::LabError;
+use crate::keeper::Window;
 use crate::options::RunOptions;
 use crate::robot::Event;
 use crate::session::Session;
 use crate::summary::RunSummary;
 
 /// Between two looks at the events, as the manager does by itself.
-const POLL: Duration = Duration::from_millis(15);
+const POLL: Duration = Duration::from_millis(25);
 const TICK: Duration = Duration::from_millis(500);
 /// Key of `run.json` that says what the nodes are.
 pub(super) const NODES_KEY: &str = "nodes";
@@ -92,7 +93,8 @@ fn drive(
     while monotonic_ns() < end_ns && !options.stop.load(Ordering::Acquire) && trouble.is_none() {
         let now_ns = monotonic_ns();
         if !open && now_ns >= measured_ns {
-            session.begin_window(|_| {})?;
+            // Chains know the window's ends beforehand.
+            session.begin_window(&Window::default(), |_| {})?;
             open = true;
         }
         live.step(now_ns).map_err(managed)?;
@@ -114,7 +116,7 @@ fn drive(
         std::thread::sleep(POLL);
     }
     if open {
-        session.end_window(|_| {});
+        session.end_window(&Window::default(), |_| {});
     }
     costs.close(&live, session);
     // What holds now; once the nodes have ended there is nothing left to guarantee.

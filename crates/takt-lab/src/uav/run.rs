@@ -93,7 +93,7 @@ pub fn run(
     };
 
     session.start_load(&options.interference)?;
-    session.begin_window(|from_ns| window.open(from_ns))?;
+    session.begin_window(&window, |from_ns| window.open(from_ns))?;
     flight.begin();
     epoch_ns.store(flight.epoch_ns().unwrap_or(0), Ordering::Release);
     let length = Duration::from_secs_f64(all as f64 / file.attitude.rate_hz);
@@ -106,7 +106,7 @@ pub fn run(
         trouble = session.load_trouble();
     }
     let jobs = flight.jobs();
-    session.end_window(|to_ns| window.close(to_ns));
+    session.end_window(&window, |to_ns| window.close(to_ns));
     session.end_load()?;
     session.header.problems.extend(flight.stop());
     landed.store(true, Ordering::Release);

@@ -2,8 +2,8 @@
 //! where it is a simulated one that tells the truth.
 //!
 //! ```text
-//!  planned ─► awake ─► sent ─► handed over ─► at the segment ─► left it ─► arrived here ─► (given up) ─► taken
-//!     own wake-up  own work  handing over   way out      segment      way back     host
+//!  planned ─► awake ─► begun ─► sent ─► handed over ─► at the segment ─► left it ─► arrived here ─► (given up) ─► taken
+//!     own wake-up  own work  frame before  handing over   way out      segment      way back     host
 //! ```
 //!
 //! What took longest beyond what it usually takes is named, if the answer would have been there without it. Where no such part is
@@ -20,6 +20,8 @@ pub struct LateWay {
     pub planned_ns: u64,
     /// When it was awake.
     pub wake_ns: u64,
+    /// When its exchange began: in a pipelined one it waits from then on for the frames of the cycle before.
+    pub begun_ns: u64,
     /// When it was about to hand the frame to the system.
     pub sent_ns: u64,
     /// When its exchange was over.
@@ -41,8 +43,10 @@ pub struct LateWay {
 pub struct Usual {
     /// From the planned release to being awake.
     pub wake_ns: u64,
-    /// From being awake to sending.
+    /// From being awake to the exchange.
     pub work_ns: u64,
+    /// Waiting for the frames of the cycle before, and taking their answers.
+    pub before_ns: u64,
     /// Handing over.
     pub handing_ns: u64,
     /// From sending to the segment.
@@ -61,8 +65,10 @@ pub struct Usual {
 pub enum Place {
     /// The application's own thread woke up late.
     WakeUp,
-    /// From its wake-up to sending.
+    /// From its wake-up to the exchange; to sending, where the beginning of the exchange is not known.
     Work,
+    /// Waiting for the answer to the frame before, and taking it.
+    Before,
     /// In the system call that hands the frame over.
     Handing,
     /// Between handing over and the segment.
@@ -86,6 +92,7 @@ impl Place {
         match self {
             Self::WakeUp => "own wake-up late",
             Self::Work => "own work before sending",
+            Self::Before => "waited for the frame before",
             Self::Handing => "held up while handing the frame over",
             Self::Outward => "late at the segment",
             Self::Segment => "late in the segment",
@@ -101,7 +108,7 @@ impl Place {
         Some(match self {
             Self::WakeUp | Self::Work => Blame::Application,
             Self::Handing | Self::Untaken => Blame::HostStack,
-            Self::Outward | Self::Homeward => Blame::Wire,
+            Self::Before | Self::Outward | Self::Homeward => Blame::Wire,
             Self::Segment => Blame::Device,
             Self::Beyond | Self::Unexplained => return None,
         })
@@ -129,7 +136,7 @@ const RACE_NS: u64 = 20_000;
 impl LateWay {
     /// Why it was late.
     pub fn judge(&self, usual: &Usual) -> LateCause {
-        let Self { planned_ns, wake_ns, sent_ns, handed_ns, .. } = *self;
+        let Self { planned_ns, wake_ns, begun_ns, sent_ns, handed_ns, .. } = *self;
         let came_ns = if self.arrived_ns > 0 { self.arrived_ns } else { self.taken_ns };
         // When it was given up is not known: neither is by how much it missed that.
         let missed_by_ns = if self.gave_up_ns == 0 { 0 } else { came_ns.saturating_sub(self.gave_up_ns) };
@@ -152,7 +159,8 @@ impl LateWay {
         let handed_ns = next_ns.map_or(handed_ns, |next_ns| next_ns.min(handed_ns));
         let parts = [
             (Place::WakeUp, planned_ns, wake_ns, usual.wake_ns),
-            (Place::Work, wake_ns, sent_ns, usual.work_ns),
+            (Place::Work, wake_ns, if begun_ns > 0 { begun_ns } else { sent_ns }, usual.work_ns),
+            (Place::Before, begun_ns, sent_ns, usual.before_ns),
             (Place::Handing, sent_ns, handed_ns, usual.handing_ns),
             (
                 Place::Outward,
@@ -196,6 +204,7 @@ mod tests {
     const USUAL: Usual = Usual {
         wake_ns: 20 * US,
         work_ns: 10 * US,
+        before_ns: 0,
         handing_ns: 15 * US,
         outward_ns: 40 * US,
         segment_ns: 5 * US,
@@ -203,7 +212,7 @@ mod tests {
         beyond_ns: 55 * US,
     };
 
-    /// A frame that took `parts` (µs) for waking, working, handing over, way out, segment, way back; the next cycle gives up 1060 µs
+    /// A frame that took `parts` (µs) for waking, working (and nothing for the frame before), handing over, way out, segment, way back; the next cycle gives up 1060 µs
     /// after this one was planned.
     fn way(parts: [u64; 6]) -> LateWay {
         let mut at_ns = 1_000_000_000;
@@ -218,6 +227,7 @@ mod tests {
         LateWay {
             planned_ns,
             wake_ns,
+            begun_ns: sent_ns,
             sent_ns,
             handed_ns,
             at_segment_ns,
@@ -248,6 +258,16 @@ mod tests {
     }
 
     #[test]
+    fn waiting_for_the_frame_before_is_no_work_of_ones_own() {
+        let waited = way([20, 1300, 15, 25, 5, 10]);
+        let begun_ns = waited.wake_ns + 10 * US;
+        let cause = LateWay { begun_ns, ..waited }.judge(&USUAL);
+        assert_eq!((cause.place, cause.from_ns, cause.excess_ns), (Place::Before, begun_ns, 1290 * US));
+        // Where nobody knows when it began, it counts as work: the two cannot be told apart.
+        assert_eq!(LateWay { begun_ns: 0, ..waited }.judge(&USUAL).place, Place::Work);
+    }
+
+    #[test]
     fn an_answer_that_was_here_and_not_taken_is_the_hosts() {
         let cause = way([20, 10, 15, 25, 5, 10]).judge(&USUAL);
         assert_eq!((cause.place, cause.missed_by_ns), (Place::Untaken, 0));
@@ -271,7 +291,7 @@ mod tests {
         let all = way([400, 400, 400, 400, 400, 400]);
         assert_eq!(all.judge(&USUAL).place, Place::Unexplained);
         // Its own cycle is not known: it was not late by the machine's uptime.
-        let stray = LateWay { planned_ns: 0, wake_ns: 0, handed_ns: 0, gave_up_ns: 0, ..all };
+        let stray = LateWay { planned_ns: 0, wake_ns: 0, begun_ns: 0, handed_ns: 0, gave_up_ns: 0, ..all };
         let cause = stray.judge(&USUAL);
         assert_eq!((cause.place, cause.missed_by_ns), (Place::Unexplained, 0));
         // A log without stamps.

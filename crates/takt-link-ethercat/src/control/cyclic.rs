@@ -33,18 +33,6 @@ fn marked(frame: &mut FrameBuilder, cycle: u64) -> &[u8] {
     frame.finish()
 }
 
-/// The low 32 bits of the number of a frame's cycle; `None` where its datagrams do not say, or contradict each other.
-fn mark(bytes: &[u8]) -> Option<u32> {
-    let mut first = None;
-    for datagram in frame::datagrams(bytes) {
-        let index = *first.get_or_insert(datagram.index);
-        if let (command::NOP, &[a, b, c, d]) = (datagram.command, datagram.data) {
-            return (a == index && a == datagram.index).then(|| u32::from_le_bytes([a, b, c, d]));
-        }
-    }
-    None
-}
-
 /// Whether a frame is one of a cycle that has come back.
 pub(super) fn is_cyclic(frame: &[u8]) -> bool {
     frame.get(7..12) == Some(&SOURCE[1..]) && frame.get(6).is_some_and(|byte| byte & !2 == SOURCE[0])
@@ -279,7 +267,7 @@ impl Cyclic {
 
     /// Takes a frame for which [`is_cyclic`] holds; inputs go to `inputs`, which begins where the image does.
     pub fn take(&mut self, bytes: &[u8], mut inputs: impl FnMut(Range<usize>, &[u8])) -> Came {
-        let Some(mark) = mark(bytes) else { return Came::Broken };
+        let Some(mark) = frame::cycle(bytes) else { return Came::Broken };
         let age = (self.cycle as u32).wrapping_sub(mark);
         let Some(cycle) = self.cycle.checked_sub(age.into()).filter(|&cycle| cycle > 0) else {
             return Came::Broken;

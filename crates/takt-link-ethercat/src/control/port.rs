@@ -55,7 +55,9 @@ pub struct Exchanged {
     pub fetch_ns: u64,
     /// Time for sending.
     pub send_ns: u64,
-    /// When this cycle's frames were about to be handed to the wire, in CLOCK_MONOTONIC.
+    /// When the exchange began, in CLOCK_MONOTONIC: a pipelined one waits from then on for the frames of the cycle before.
+    pub begun_at_ns: u64,
+    /// When this cycle's frames were about to be handed to the wire, likewise.
     pub sent_at_ns: u64,
     /// When the answer that this exchange fetched had been taken: of the cycle before in a pipelined exchange, of this one in a
     /// waiting one. 0 when it was not there.
@@ -139,8 +141,10 @@ pub struct LateAnswer {
     pub sent_ns: u64,
     /// Cycles by which it came late; 0: in time.
     pub cycles: u8,
-    /// The index that its datagrams carry: the low 8 bits of its cycle's number.
-    pub index: u8,
+    /// The low 32 bits of the number of its cycle, which the frame carries.
+    pub cycle: u32,
+    /// Where its first process data lie in the logical address space: tells frames of one cycle apart.
+    pub address: u32,
     /// When it came to this host, as far as the wire can say.
     pub arrived_ns: Option<u64>,
     /// When it was taken.
@@ -368,6 +372,7 @@ impl Port {
         };
         let taken_ns = if self.mode == ExchangeMode::Pipelined { between_ns } else { now_ns };
         (result.sent_at_ns, result.taken_at_ns) = (between_ns, if result.fresh { taken_ns } else { 0 });
+        result.begun_at_ns = begun_ns;
         let announced_ns = self.announced_ns;
         self.publish(&mut result, now_ns, announced_ns);
         self.timing.add(begun_ns, &result, &self.totals);
@@ -470,7 +475,9 @@ impl Port {
                     told.push(LateAnswer {
                         sent_ns,
                         cycles: ago.min(u8::MAX.into()) as u8,
-                        index: cyclic.cycle.wrapping_sub(ago) as u8,
+                        cycle: cyclic.cycle.wrapping_sub(ago) as u32,
+                        // Only frames of process data are told.
+                        address: crate::frame::logical_address(frame).unwrap_or(0),
                         arrived_ns,
                         taken_ns,
                     });

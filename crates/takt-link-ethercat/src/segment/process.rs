@@ -162,14 +162,8 @@ impl Segment {
         if !self.log.is_open() {
             return;
         }
-        let mut datagrams = frame::datagrams(frame);
-        let Some(first) = datagrams.next() else { return };
-        let index = first.index;
-        if std::iter::once(first)
-            .chain(datagrams)
-            .any(|datagram| frame::command::is_logical(datagram.command))
-        {
-            self.log.push(Truth::Passed { index, at_ns, left_ns });
+        if let Some(address) = frame::logical_address(frame) {
+            self.log.push(Truth::Passed { cycle: frame::cycle(frame), address, at_ns, left_ns });
         }
     }
 

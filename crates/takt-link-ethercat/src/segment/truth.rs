@@ -29,8 +29,10 @@ pub enum Truth {
     },
     /// A frame with process data has been through the devices.
     Passed {
-        /// The index of its first datagram, the master's own mark.
-        index: u8,
+        /// The low 32 bits of the number of its cycle, where the master's frames carry it ([`frame::cycle`](crate::frame::cycle)).
+        cycle: Option<u32>,
+        /// Where its first process data lie in the logical address space: tells frames of one cycle apart.
+        address: u32,
         /// When it came to the segment.
         at_ns: u64,
         /// When it left.

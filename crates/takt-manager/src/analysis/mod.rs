@@ -24,6 +24,7 @@ mod components;
 mod counted;
 mod executor;
 mod settle;
+mod shared;
 mod supply;
 mod sweep;
 mod threads;
@@ -37,6 +38,7 @@ pub use best::best_case;
 use components::{Component, components};
 use executor::Served;
 use settle::{Settled, State};
+use shared::Beside;
 pub use supply::Enforcement;
 use supply::Supply;
 pub use threads::DISPATCH_NS;
@@ -185,6 +187,10 @@ pub struct Analysis<'w> {
     settled: Vec<HashMap<Box<[u64]>, Rc<Settled>>>,
     /// Results so far.
     results: usize,
+    /// What else the core of an executor has to do, where cores are shared by known demands.
+    shared: Vec<Option<Rc<Beside>>>,
+    /// Arrivals in any interval there.
+    shared_full: Vec<Option<Rc<Flows>>>,
     /// Executor analyses done, and those answered from memory.
     pub work: Work,
 }
@@ -240,6 +246,8 @@ impl<'w> Analysis<'w> {
             outputs,
             settled: components.iter().map(|_| HashMap::new()).collect(),
             results: 0,
+            shared: vec![None; workload.executors.len()],
+            shared_full: Vec::new(),
             components: components.into(),
             component,
             period_ns: period_ns.max(1),
@@ -315,7 +323,7 @@ impl<'w> Analysis<'w> {
             return bounds.clone();
         }
         self.work.executors += 1;
-        let bounds = Rc::new(match self.supply(budget_ns) {
+        let bounds = Rc::new(match self.supply(server, budget_ns) {
             Some(supply) => Served::new(self.workload, server, flows).analyse(supply),
             None => vec![None; flows.len()],
         });
@@ -323,8 +331,16 @@ impl<'w> Analysis<'w> {
         bounds
     }
 
-    fn supply(&self, budget_ns: u64) -> Option<Supply> {
-        Supply::new(budget_ns, self.period_ns, self.enforcement, self.limit_ns)
+    fn supply(&self, server: usize, budget_ns: u64) -> Option<Supply<'_>> {
+        let supply = match &self.shared[server] {
+            None => Supply::new(budget_ns, self.period_ns, self.enforcement, self.limit_ns)?,
+            beside => {
+                let whole =
+                    Supply::new(self.period_ns, self.period_ns, Enforcement::default(), self.limit_ns)?;
+                whole.beside(beside.as_deref())
+            }
+        };
+        Some(supply)
     }
 
     /// Bound on the latency of a path of callbacks, from the activation of the first to the completion of the last, and
@@ -414,7 +430,7 @@ impl<'w> Analysis<'w> {
             return *bound;
         }
         self.work.executors += 1;
-        let bound = self.supply(budgets_ns[server]).and_then(|supply| {
+        let bound = self.supply(server, budgets_ns[server]).and_then(|supply| {
             Served::new(self.workload, server, &flows).subchain(supply, subchain, &bounds)
         });
         self.chains.insert(key, bound);

@@ -160,7 +160,7 @@ impl Analysis<'_> {
     }
 
     /// Arrivals of a callback, busy-window-aware and full; `None`: without bound.
-    fn arrivals(&self, state: &State, number: usize) -> Option<(Rc<Flows>, Rc<Flows>)> {
+    pub(super) fn arrivals(&self, state: &State, number: usize) -> Option<(Rc<Flows>, Rc<Flows>)> {
         let callbacks = &self.workload.callbacks;
         let callback = &callbacks[number];
         let delivery_ns = callback.allowed_delivery_ns();

@@ -42,10 +42,11 @@
 //! the time of suspension is not taken from the budget, so it is added as time and not as demand.
 
 use super::Load;
+use super::shared::Beside;
 
 /// A reservation as the kernel keeps it.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Supply {
+pub(super) struct Supply<'a> {
     budget_ns: u64,
     period_ns: u64,
     /// Granularity of enforcement.
@@ -54,6 +55,8 @@ pub(super) struct Supply {
     delay_ns: u64,
     /// Response times beyond count as unbounded.
     pub limit_ns: u64,
+    /// The budget is never used up, and what else the core has to do is this; `None`: others take all that is not reserved.
+    beside: Option<&'a Beside>,
 }
 
 /// How exactly budgets are enforced.
@@ -65,7 +68,7 @@ pub struct Enforcement {
     pub neighbours: u64,
 }
 
-impl Supply {
+impl<'a> Supply<'a> {
     /// `None`: too little to be of use, or no bound is known.
     pub fn new(budget_ns: u64, period_ns: u64, enforcement: Enforcement, limit_ns: u64) -> Option<Self> {
         let budget_ns = budget_ns.min(period_ns);
@@ -79,7 +82,13 @@ impl Supply {
             tick_ns,
             delay_ns,
             limit_ns,
+            beside: None,
         })
+    }
+
+    /// On a core that others use so, with a budget that never runs out.
+    pub fn beside(self, beside: Option<&'a Beside>) -> Self {
+        Self { beside, ..self }
     }
 
     /// The longest time in which so much work is done in a busy window.
@@ -111,6 +120,9 @@ impl Supply {
 
     /// The longest time in which a load is done in a busy window.
     pub fn done(&self, load: Load) -> u64 {
+        if let Some(beside) = self.beside {
+            return beside.done(load.length());
+        }
         if load.suspensions == 0 && load.yields == 0 {
             return self.time(load.work_ns);
         }
@@ -140,6 +152,7 @@ impl Supply {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::{Just, Strategy};
     use response_time_analysis::supply::{Periodic, SupplyBound};
     use response_time_analysis::time::{Duration, Service};
 
@@ -154,6 +167,44 @@ mod tests {
                 let since = if work == 0 { 0 } else { period - budget };
                 assert_eq!(Duration::from(ours.time(work) + since), anywhere);
             }
+        }
+    }
+
+    /// When work in parts is done, of which all but the last end in a yield, and the budget of each period comes at its begin or at its end.
+    fn done_with_yields(budget: u64, period: u64, parts: &[u64], early: &[bool]) -> u64 {
+        let (mut number, mut left, mut done) = (0, budget, 0);
+        for (index, &part) in parts.iter().enumerate() {
+            let mut part = part;
+            while part > 0 {
+                if left == 0 {
+                    (number, left) = (number + 1, budget);
+                }
+                let served = part.min(left);
+                let from = if early[number as usize % early.len()] { 0 } else { period - budget };
+                done = number * period + from + (budget - left) + served;
+                (part, left) = (part - served, left - served);
+            }
+            if index + 1 < parts.len() {
+                (number, left) = (number + 1, budget);
+                done = number * period;
+            }
+        }
+        done
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn each_yield_costs_a_period_at_most(
+            (period, budget) in (2u64..30).prop_flat_map(|period| (Just(period), 1..=period)),
+            mut parts in proptest::collection::vec(0u64..40, 1..6),
+            early in proptest::collection::vec(proptest::bool::ANY, 1..9),
+        ) {
+            *parts.last_mut().unwrap() += 1;
+            let supply = Supply::new(budget, period, Enforcement::default(), u64::MAX).unwrap();
+            let (work_ns, yields) = (parts.iter().sum(), parts.len() as u64 - 1);
+            let load = Load { work_ns, suspended_ns: 0, suspensions: 0, yields };
+            let done = done_with_yields(budget, period, &parts, &early);
+            proptest::prop_assert!(done <= supply.done(load), "{done} > {}", supply.done(load));
         }
     }
 

@@ -84,6 +84,8 @@ pub(super) enum Answer {
     Hold,
 }
 
+/// Time between two looks at a thread, at least.
+const LEAST_NS: u64 = 20_000_000;
 /// Looks in a row at which a released thread has caught up.
 const LOOKS: u32 = 2;
 
@@ -137,8 +139,8 @@ impl Watch {
                 *seen = fresh;
             }
             let passed_ns = now_ns.saturating_sub(seen.at_ns);
-            // Looking costs system calls; more than once in two periods shows little more.
-            if passed_ns < one.held.period_ns.saturating_mul(2) {
+            // Looking costs system calls; more than once in two periods shows little more, and nobody answers within less.
+            if passed_ns < one.held.period_ns.saturating_mul(2).max(LEAST_NS) {
                 continue;
             }
             let used_ns = run_ns.saturating_sub(seen.run_ns);

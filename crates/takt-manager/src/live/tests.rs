@@ -263,6 +263,8 @@ fn a_process_that_dies_is_given_up_and_the_end_is_in_order() {
 mod delivery;
 #[path = "held_tests.rs"]
 mod held;
+#[path = "online_tests.rs"]
+mod online;
 #[path = "refuted_tests.rs"]
 mod refuted;
 

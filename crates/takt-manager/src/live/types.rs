@@ -17,8 +17,8 @@ use crate::restore::Restored;
 pub struct Options {
     /// Only look: model, bounds and what would be done.
     pub observe: bool,
-    /// Time between two looks at the events. 15 ms: rings hold seconds, and a budget that does not suffice is noticed
-    /// within a few reservation periods.
+    /// Time between two looks at the events. 25 ms: rings hold seconds, a budget that does not suffice is noticed within a few reservation
+    /// periods, and every look costs system calls for each process and each reservation.
     pub poll: Duration,
     /// Time between two renewals of the status. Half a second: nobody reads faster.
     pub renew: Duration,
@@ -39,7 +39,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             observe: false,
-            poll: Duration::from_millis(15),
+            poll: Duration::from_millis(25),
             renew: Duration::from_millis(500),
             enact: enact::Options::default(),
             model: takt_model::Options::default(),

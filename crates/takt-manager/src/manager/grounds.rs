@@ -86,6 +86,9 @@ impl Manager {
 }
 
 fn servers(present: &Present, on_path: &[usize]) -> Vec<usize> {
+    if !present.shared.is_empty() {
+        return present.shared.clone();
+    }
     let on_path = on_path.iter().filter_map(|c| present.planned.callbacks.get(*c));
     present.planned.influencing(on_path.map(|c| c.server))
 }

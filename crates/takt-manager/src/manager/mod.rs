@@ -20,6 +20,7 @@ mod grounds;
 mod jitter;
 mod network;
 mod present;
+mod shared;
 mod widened;
 mod write;
 
@@ -76,6 +77,8 @@ struct Present {
     jitter_paths: Vec<Vec<Vec<usize>>>,
     repeats: u32,
     shrinks: u32,
+    /// Executors whose demands share the cores: each bound rests on all of them.
+    shared: Vec<usize>,
 }
 
 /// A chain on its way through one plan.
@@ -97,6 +100,17 @@ struct Attempt {
     held: bool,
     /// What it took.
     work: Work,
+    /// Budgets never run out, and bounds rest on what else the cores have to do.
+    shared: Option<Shared>,
+}
+
+/// Cores that are shared by known demands.
+#[derive(Debug, Clone)]
+struct Shared {
+    /// Of the reservations ([`Slots`]), by their number on the machine.
+    cores: Vec<usize>,
+    /// All executors there.
+    servers: Vec<usize>,
 }
 
 impl Attempt {
@@ -295,7 +309,18 @@ impl Manager {
                 chosen = present;
             }
         }
+        let keeps_all =
+            requests.iter().zip(self.kept(&chosen)).all(|(request, kept)| request.is_none() || kept);
+        if !keeps_all && let Some(shared) = self.shared_attempt(&workload, &requests, held.as_ref()) {
+            let order = &self.goals.degradation_order;
+            if degrade::better(&shared.kept(), &self.kept(&chosen), order).is_gt() {
+                chosen = shared;
+            }
+        }
         let cores = match &held {
+            _ if chosen.shared.is_some() => {
+                chosen.shared.as_ref().map_or_else(Vec::new, |shared| shared.cores.clone())
+            }
             Some(held) if chosen.held => held.cores.clone(),
             _ => self.places(
                 &self.slots(&workload),
@@ -321,11 +346,13 @@ impl Manager {
         self.work = chosen.work;
         self.widened.planned();
         let on_path = candidates.iter().map(|c| on_path(&c.paths)).collect();
+        let shared = chosen.shared.map_or_else(Vec::new, |shared| shared.servers);
         let with_jitter = candidates.into_iter().zip(&self.best_ns);
         let jitter_paths =
             with_jitter.map(|(c, best)| if best.is_some() { c.paths } else { Vec::new() }).collect();
         let (plan_now, planned) = (plan.clone(), workload);
-        self.present = Some(Present { plan: plan_now, planned, on_path, jitter_paths, repeats: 0, shrinks });
+        self.present =
+            Some(Present { plan: plan_now, planned, on_path, jitter_paths, repeats: 0, shrinks, shared });
         plan
     }
 
@@ -383,8 +410,33 @@ impl Manager {
         let (budgets_ns, decisions) = (search.budgets_ns, search.decisions);
         // All budgets together: bounds can only have become better since each chain was looked at.
         let bounds = bounds(&mut analysis, requests, &budgets_ns);
-        Attempt { work: analysis.work, period_ns, budgets_ns, fates, bounds, decisions, held: false }
+        Attempt {
+            work: analysis.work,
+            period_ns,
+            budgets_ns,
+            fates,
+            bounds,
+            decisions,
+            held: false,
+            shared: None,
+        }
     }
+
+    /// Which chains the budgets of an attempt keep.
+    fn kept(&self, attempt: &Attempt) -> Vec<bool> {
+        let bounds = attempt.bounds.iter().enumerate();
+        bounds.map(|(index, bound)| bound.as_ref().is_some_and(|b| b.ns <= self.room_ns(index))).collect()
+    }
+}
+
+/// The bound of a chain with what it consists of.
+fn bounds_of(
+    analysis: &mut Analysis<'_>,
+    request: &Request<'_>,
+    budgets_ns: &[u64],
+    solution: &crate::analysis::Solution,
+) -> Option<ChainBound> {
+    budget::explained(analysis, request.paths, budgets_ns, solution)
 }
 
 /// Bounds of all chains whose influencing executors all have budgets.

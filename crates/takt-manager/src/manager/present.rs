@@ -65,6 +65,7 @@ impl Manager {
             decisions: vec![decision],
             held: true,
             work: fresh.work + analysis.work,
+            shared: None,
         };
         (attempt, stays)
     }

@@ -164,7 +164,7 @@ pub fn check_with(
     Ok(checked)
 }
 
-fn compare(checked: &mut Checked, bound: Option<u64>, worst: u64, count: u64) -> Result<(), String> {
+pub fn compare(checked: &mut Checked, bound: Option<u64>, worst: u64, count: u64) -> Result<(), String> {
     let Some(bound) = bound else {
         checked.unbounded += 1;
         return Ok(());

@@ -13,7 +13,7 @@ use crate::event::{Event, Source};
 /// How often the directory is searched for new processes, and the old ones are looked after.
 const SCAN_EVERY: Duration = Duration::from_millis(50);
 /// How often threads are asked for their names: programs name theirs late, and rarely twice.
-const NAMES_EVERY: Duration = Duration::from_secs(1);
+const NAMES_EVERY: Duration = Duration::from_secs(3);
 /// A file whose process does not finish making it within this time is given up.
 const UNFINISHED_FOR: Duration = Duration::from_secs(2);
 

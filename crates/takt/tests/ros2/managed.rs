@@ -70,6 +70,8 @@ pub fn run(
     command.args(["--", "takt_truth_run", "--seconds", &seconds.to_string(), "--scale", scale]);
     command.args(["--domain", &domain()]).arg(folder.join("truth")).env_clear();
     command.envs(environment.iter().map(|(key, value)| (key, value)));
+    // A thread for each goal of an action is a publisher that no plan knows: every chain would be learnt anew all the time.
+    command.env("TAKT_TRUTH_GOAL_THREADS", if more.contains(&"--observe") { "1" } else { "0" });
     command.stdout(Stdio::from(File::create(folder.join("manage.json")).unwrap()));
     command.stderr(Stdio::from(File::create(folder.join("manage.err")).unwrap()));
     let mut stolen = File::create(folder.join("stolen")).unwrap();

@@ -4,6 +4,7 @@ mod bursts;
 mod deliveries;
 mod faults;
 mod features;
+mod guards;
 mod script;
 mod simulation;
 mod suspensions;

@@ -1,0 +1,282 @@
+//! Cores that are shared by known demands: bounds that need neither short periods nor exact budgets.
+//!
+//! A reservation alone promises a thread its budget whatever others on its core do, and that costs: after every wake-up up to a period less the budget
+//! may pass, and where budgets are enforced at ticks, a tick for each neighbour. With milliseconds of work in dozens of milliseconds, threads that
+//! suspend themselves now and then, and a tick of 4 ms, nothing is left of a core. But the neighbours are measured, too. Where the demand of *all* reservations
+//! of a core is known, and each budget is so great that its thread never uses it up, a core is work-conserving, whatever the order in which its threads run:
+//!
+//! 1. **No budget runs out.** A thread is throttled only if since a wake-up that gave it a full budget it has run for `k Q` within less than `k P`
+//!    (a wake-up that keeps the budget is ahead of its share, and goes on counting from there). If it never runs for as long as `k Q` in `k P`, for all `k`,
+//!    it is never throttled, owes nothing, and ticks do not matter. After such a wake-up it runs for no longer than what arrives takes, and, where it may have
+//!    suspended itself, what arrived within a response time before: [`Analysis::most_work_ns`]. (Reclaiming makes budgets last longer.)
+//! 2. **Response times.** Let `A` be a set of executors of the core, the one under analysis among them, and `r` the last moment before an activation at which
+//!    none of them had anything pending. From `r` to its completion at `r + F`, at every moment one of them runs, or an executor outside of `A` does, or whatever
+//!    is pending in `A` is suspended. So `F` is at most the least with
+//!
+//! ```text
+//! x + sum over others in A (work(F) + suspension(F)) + sum over those outside of A (work(F + R)) <= F
+//! ```
+//!
+//!    where `x` is the executor's own load that its analysis (ECRTS'19, RTSS'21, order of activation) puts before the completion, suspensions included, and
+//!    `R` are response times: what an executor outside of `A` still has to do at `r` arrived within its response time. Executors that suspend themselves for
+//!    longer than they work are outside, the others are in `A`. It is the busy-period argument of uniprocessor scheduling for any work-conserving order; only
+//!    the inversion of the supply is another one, so the analyses of an executor stay as they are, with windows that begin at `r`.
+//! 3. Response times, arrivals and demands are one fixed point over all executors of the shared cores, reached from below. (The first activation to exceed
+//!    its bound would have met none that had.)
+//!
+//! What is lost is isolation: a neighbour that does more than was ever measured can break a bound. So all of the cores' executors are grounds of each bound, held
+//! against every event, and the budgets limit what comes of it. Threads of multi-threaded executors look for work without end while a group is
+//! busy, so that their demand is not known, and who yields loses what is left of its budget: they take no part. The kernel's server for SCHED_OTHER (since 6.12) runs before reservations only after
+//! threads without them were starved for most of a second, which demands below nine tenths of a core do not do.
+
+use std::rc::Rc;
+
+use super::executor::Served;
+use super::settle::State;
+use super::{Analysis, Bound, Solution};
+use crate::curves::Flows;
+use crate::workload::Order;
+
+/// Rounds of the fixed point over all executors.
+const ROUNDS: usize = 100;
+/// More steps of one core's demand are not looked at.
+const MOST_STEPS: usize = 50_000;
+/// Multiples of the period in which a demand is held against its budget. As demands of longer intervals are at most sums of those of shorter ones, one would do.
+const PERIODS: u64 = 32;
+
+/// What others on the core do, in an interval from the beginning of a busy window on.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct Beside {
+    steps: Vec<Step>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Step {
+    /// In intervals longer than this, up to the next step,
+    above_ns: u64,
+    /// others need so much.
+    busy_ns: u64,
+    /// What fits beside that at most, here or in a shorter interval.
+    fits_ns: u64,
+}
+
+impl Beside {
+    /// From what is added in intervals of at least so many nanoseconds.
+    fn new(first_ns: u64, mut more: Vec<(u64, u64)>, to_ns: u64) -> Self {
+        more.sort_unstable();
+        let mut steps = vec![Step { above_ns: 0, busy_ns: first_ns, fits_ns: 0 }];
+        for (at_ns, add_ns) in more {
+            let last = steps.len() - 1;
+            let busy_ns = steps[last].busy_ns.saturating_add(add_ns);
+            if steps[last].above_ns == at_ns.saturating_sub(1) {
+                steps[last].busy_ns = busy_ns;
+            } else {
+                steps.push(Step { above_ns: at_ns - 1, busy_ns, fits_ns: 0 });
+            }
+        }
+        let mut most = 0;
+        for index in 0..steps.len() {
+            let end_ns = steps.get(index + 1).map_or(to_ns, |next| next.above_ns);
+            most = most.max(end_ns.saturating_sub(steps[index].busy_ns));
+            steps[index].fits_ns = most;
+        }
+        Self { steps }
+    }
+
+    /// The least interval in which so much is done beside the others; `u64::MAX`: none that was looked at.
+    pub fn done(&self, length_ns: u64) -> u64 {
+        if length_ns == 0 {
+            return 0;
+        }
+        let index = self.steps.partition_point(|step| step.fits_ns < length_ns);
+        self.steps
+            .get(index)
+            .map_or(u64::MAX, |step| step.busy_ns.saturating_add(length_ns).max(step.above_ns + 1))
+    }
+}
+
+impl Analysis<'_> {
+    /// Response times where executors share cores as their only reservations there: `cores` has the core of each, `None` for those that take
+    /// no part. All that influence them must take part. Afterwards [`Self::latency`] and [`Self::parts`] are those of the shared cores.
+    #[must_use]
+    pub fn share(&mut self, cores: &[Option<usize>]) -> Solution {
+        let workload = self.workload;
+        // Bounds of other placements.
+        self.chains.clear();
+        let mut state = State::new(workload.callbacks.len());
+        let takes_part = |server: usize| cores.get(server).copied().flatten().is_some();
+        let order: Vec<usize> =
+            workload.order.iter().copied().filter(|c| takes_part(workload.callbacks[*c].server)).collect();
+        for &callback in &order {
+            state.responses[callback] = Some(Bound::NONE);
+        }
+        let mut servers: Vec<usize> = Vec::new();
+        for &callback in &order {
+            let server = workload.callbacks[callback].server;
+            if !servers.contains(&server) {
+                servers.push(server);
+            }
+        }
+        let mut settled = false;
+        for _ in 0..ROUNDS {
+            self.work.rounds += 1;
+            let mut changed = false;
+            for &server in &servers {
+                for &callback in &order {
+                    (state.inside[callback], state.full[callback]) = self.arrivals(&state, callback).unzip();
+                }
+                let beside = self.beside(&state, cores, server).map(Rc::new);
+                self.shared[server] = beside;
+                for (callback, new) in
+                    workload.executors[server].callbacks.iter().zip(self.shared_bounds(&state, server))
+                {
+                    let old = state.responses[*callback];
+                    let now = match (old, new) {
+                        (Some(old), Some(new)) if new.ns >= old.ns => Some(new),
+                        (Some(old), Some(_)) => Some(old),
+                        _ => None,
+                    };
+                    changed |= now.map(|b| b.ns) != old.map(|b| b.ns);
+                    state.responses[*callback] = now;
+                }
+            }
+            // One without bound leaves none: all share.
+            let lost = order.iter().any(|callback| state.responses[*callback].is_none());
+            if lost || !changed {
+                settled = !lost;
+                break;
+            }
+        }
+        let mut diverged = Vec::new();
+        if !settled {
+            let without =
+                |s: &&usize| workload.executors[**s].callbacks.iter().any(|c| state.responses[*c].is_none());
+            diverged = servers.iter().filter(without).copied().collect();
+            if diverged.is_empty() {
+                diverged = servers;
+            }
+            state.responses.iter_mut().for_each(|response| *response = None);
+        }
+        self.shared_full = state.full;
+        Solution { responses: state.responses, arrivals: state.inside, diverged }
+    }
+
+    fn shared_bounds(&mut self, state: &State, server: usize) -> Vec<Option<Bound>> {
+        let callbacks = &self.workload.executors[server].callbacks;
+        let yields = |callback: &usize| self.workload.callbacks[*callback].load(1).yields > 0;
+        let threads = matches!(self.workload.executors[server].order, Order::Threads { .. })
+            || callbacks.iter().any(yields);
+        let flows: Option<Vec<Rc<Flows>>> = callbacks.iter().map(|c| state.inside[*c].clone()).collect();
+        self.work.executors += 1;
+        match (flows, self.supply(server, self.period_ns)) {
+            (Some(flows), Some(supply)) if !threads => {
+                Served::new(self.workload, server, &flows).analyse(supply)
+            }
+            _ => vec![None; callbacks.len()],
+        }
+    }
+
+    /// What the others on its core do; `None`: that is not known.
+    fn beside(&self, state: &State, cores: &[Option<usize>], server: usize) -> Option<Beside> {
+        let workload = self.workload;
+        let to_ns = self.limit_ns.saturating_mul(2);
+        let (mut first_ns, mut more) = (0_u64, Vec::new());
+        let core = cores.get(server).copied().flatten();
+        for other in (0..workload.executors.len()).filter(|o| *o != server) {
+            if core.is_none() || cores.get(other).copied().flatten() != core {
+                continue;
+            }
+            let outside = self.sleeps_more_than_it_works(other);
+            for &callback in &workload.executors[other].callbacks {
+                let activity = &workload.callbacks[callback];
+                let flows = state.inside[callback].as_ref()?;
+                // Of those outside of `A`: arrivals since a response time before.
+                let back_ns = if outside { state.responses[callback]?.ns.saturating_add(1) } else { 0 };
+                let busy = |count: u64| {
+                    let load = activity.load(count);
+                    if outside { load.work_ns } else { load.length() }
+                };
+                let from = if outside { state.full[callback].as_ref()? } else { flows };
+                let mut known_ns = busy(from.count(back_ns));
+                first_ns = first_ns.saturating_add(known_ns);
+                let mut at = from.stretch(back_ns);
+                while let Some((next_ns, stretch)) = from.risen(at) {
+                    if next_ns - back_ns > to_ns {
+                        break;
+                    }
+                    let busy_ns = busy(stretch.count);
+                    more.push((next_ns - back_ns, busy_ns.saturating_sub(known_ns)));
+                    (known_ns, at) = (busy_ns.max(known_ns), stretch);
+                    if more.len() > MOST_STEPS {
+                        return None;
+                    }
+                }
+            }
+        }
+        Some(Beside::new(first_ns, more, to_ns))
+    }
+
+    /// Such an executor would make all others of its core wait for its suspensions.
+    fn sleeps_more_than_it_works(&self, server: usize) -> bool {
+        let one = |callback: &usize| self.workload.callbacks[*callback].load(1);
+        let loads = self.workload.executors[server].callbacks.iter().map(one);
+        let sum = loads.fold((0_u64, 0_u64), |sum, load| {
+            (sum.0.saturating_add(load.work_ns), sum.1.saturating_add(load.suspended_ns))
+        });
+        sum.1 > sum.0 / 4
+    }
+
+    /// The longest that an executor's thread runs in an interval of this length that begins with a wake-up which gives it a full budget; after
+    /// [`Self::share`]. `None`: that is not known.
+    #[must_use]
+    pub fn most_work_ns(&self, server: usize, delta_ns: u64, solution: &Solution) -> Option<u64> {
+        let callbacks = &self.workload.executors[server].callbacks;
+        let suspends = callbacks.iter().any(|c| self.workload.callbacks[*c].suspension.is_some());
+        let mut sum = 0_u64;
+        for &callback in callbacks {
+            let count = if suspends {
+                // It may wake up in the middle of a busy window, with all that arrived within a response time before.
+                let back_ns = solution.responses[callback]?.ns.saturating_add(1);
+                self.shared_full.get(callback)?.as_ref()?.count(delta_ns.saturating_add(back_ns))
+            } else {
+                // Nothing is pending when it wakes up.
+                solution.arrivals[callback].as_ref()?.count(delta_ns)
+            };
+            sum = sum.saturating_add(self.workload.callbacks[callback].load(count).work_ns);
+        }
+        Some(sum)
+    }
+
+    /// The least budget per period that an executor's thread never uses up; `None`: there is none.
+    #[must_use]
+    pub fn ample_budget_ns(&self, server: usize, period_ns: u64, solution: &Solution) -> Option<u64> {
+        let mut most = 1;
+        for periods in 1..=PERIODS {
+            let work_ns = self.most_work_ns(server, period_ns.saturating_mul(periods), solution)?;
+            // One more: a budget of which nothing is left is used up.
+            most = most.max(work_ns.saturating_add(1).div_ceil(periods));
+        }
+        (most <= period_ns).then_some(most)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn the_inversion_is_the_least_interval_that_has_room(
+            first in 0_u64..20,
+            more in prop::collection::vec((1_u64..100, 1_u64..20), 0..20),
+            length in 1_u64..60,
+        ) {
+            let beside = Beside::new(first, more.clone(), 200);
+            let busy = |f: u64| first + more.iter().filter(|(at, _)| *at <= f).map(|(_, add)| add).sum::<u64>();
+            let found = (1..=200).find(|f| length + busy(*f) <= *f).unwrap_or(u64::MAX);
+            prop_assert_eq!(beside.done(length), found);
+        }
+    }
+}

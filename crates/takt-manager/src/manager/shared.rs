@@ -1,0 +1,283 @@
+//! Plans for cores that are shared by known demands ([`crate::analysis`], `shared`): budgets that never run out instead of periods that are short.
+
+use takt_model::ExecutorId;
+
+use super::present::Held;
+use super::{Attempt, Manager, bounds_of};
+use crate::analysis::{Analysis, Solution};
+use crate::budget::{self, Refusal, Request};
+use crate::degrade::{self, Fate};
+use crate::partition::{Slots, keeps};
+use crate::plan::{Decision, Step};
+use crate::words::ms;
+use crate::workload::{Order, Workload};
+
+/// Interval over which demands are compared to spread executors over cores: about that of an ordinary goal.
+const SPREAD_NS: u64 = 100_000_000;
+/// Budgets are so many percent above what was seen, where there is room, so that one that grows a little changes no plan.
+const ROOM_PERCENT: u64 = 125;
+/// Longest period: beyond, a thread that is not as measured could keep its core from others for too long.
+const LONGEST_PERIOD_NS: u64 = 400_000_000;
+
+impl Manager {
+    /// Budgets that never run out, for as many chains as that keeps. `held`: where they are now, which stays where it can.
+    pub(super) fn shared_attempt(
+        &self,
+        workload: &Workload,
+        requests: &[Option<Request<'_>>],
+        held: Option<&Held>,
+    ) -> Option<Attempt> {
+        let order = &self.goals.degradation_order;
+        let mut left: Vec<usize> =
+            order.iter().copied().filter(|c| Self::may_share(workload, requests, *c)).collect();
+        let mut best: Option<Attempt> = None;
+        let mut tried: Vec<usize> = Vec::new();
+        // The least important is left out first: what remains shares its cores with less.
+        while !left.is_empty() {
+            let servers = Self::needed(workload, requests, &left);
+            if servers != tried {
+                tried.clone_from(&servers);
+                if let Some(attempt) = self.share_among(workload, requests, &left, &servers, held) {
+                    let missed = left.iter().any(|c| !attempt.kept()[*c]);
+                    if best
+                        .as_ref()
+                        .is_none_or(|b| degrade::better(&attempt.kept(), &b.kept(), order).is_gt())
+                    {
+                        best = Some(attempt);
+                    }
+                    if !missed {
+                        break;
+                    }
+                }
+            }
+            left.remove(0);
+        }
+        best.filter(|attempt| attempt.kept().iter().any(|kept| *kept))
+    }
+
+    /// Threads of multi-threaded executors look for work without end while a group is busy, and who yields loses its budget.
+    fn may_share(workload: &Workload, requests: &[Option<Request<'_>>], chain: usize) -> bool {
+        let Some(Some(_)) = requests.get(chain) else { return false };
+        Self::needed(workload, requests, &[chain]).iter().all(|server| {
+            let server = &workload.executors[*server];
+            let yields = |callback: &usize| workload.callbacks[*callback].load(1).yields > 0;
+            server.threads.len() == 1
+                && !matches!(server.order, Order::Threads { .. })
+                && !server.callbacks.iter().any(yields)
+        })
+    }
+
+    fn needed(workload: &Workload, requests: &[Option<Request<'_>>], chains: &[usize]) -> Vec<usize> {
+        let requests = chains.iter().filter_map(|chain| requests.get(*chain)?.as_ref());
+        let callbacks = requests.flat_map(|request| request.paths.iter().flatten());
+        workload.influencing(callbacks.map(|c| workload.callbacks[*c].server))
+    }
+
+    fn share_among(
+        &self,
+        workload: &Workload,
+        requests: &[Option<Request<'_>>],
+        chains: &[usize],
+        servers: &[usize],
+        held: Option<&Held>,
+    ) -> Option<Attempt> {
+        let declared = self.goals.options.period_ns();
+        let slots = Slots::new(workload.executors.iter().map(|e| e.threads.len()), usize::MAX);
+        let mut analysis = self.analysis(workload, declared);
+        // First where they are, since moving a thread costs its caches; then spread by demand.
+        let spread = || Self::spread(workload, servers, self.platform.cores.len());
+        let stays = held.and_then(|held| self.held_places(&slots, servers, held));
+        let mut placed: Option<(Vec<Option<usize>>, Solution)> = None;
+        for cores in stays.into_iter().chain(std::iter::once_with(spread)) {
+            let solution = analysis.share(&cores);
+            let settled = solution.diverged.is_empty();
+            let all = settled && self.keeps_all(&mut analysis, requests, chains, &solution);
+            if settled {
+                placed = Some((cores, solution));
+            }
+            if all {
+                break;
+            }
+            if !settled {
+                placed = None;
+            }
+        }
+        let (cores, solution) = placed?;
+        let (period_ns, budgets_ns) =
+            self.ample_budgets(&analysis, servers, &cores, &slots, &solution, held)?;
+        let bounds: Vec<_> = requests
+            .iter()
+            .enumerate()
+            .map(|(chain, request)| {
+                chains.contains(&chain).then_some(())?;
+                bounds_of(&mut analysis, request.as_ref()?, &budgets_ns, &solution)
+            })
+            .collect();
+        let fates = self.fates(requests, &bounds);
+        let mut decisions = Vec::new();
+        for &server in servers {
+            let bandwidth = budgets_ns[server] as f64 / period_ns as f64;
+            let words = format!(
+                "gave {} {}: more than it ever needs, so that it never waits for its budget",
+                workload.executors[server].name,
+                budget::percent(bandwidth)
+            );
+            decisions.push(Decision {
+                chain: None,
+                step: Step::InitialBudget { executor: ExecutorId(server), bandwidth },
+                words,
+            });
+        }
+        for (bound, chain) in bounds.iter().zip(&self.goals.chains) {
+            let Some(bound) = bound.as_ref().filter(|b| b.ns <= chain.goal_ns) else { continue };
+            let words = format!(
+                "chain {} takes at most {} ms beside all that its cores do, and keeps its goal of {} ms",
+                chain.name,
+                ms(bound.ns),
+                ms(chain.goal_ns)
+            );
+            let step = Step::Kept { bound_ns: bound.ns };
+            decisions.push(Decision { chain: Some(chain.name.clone()), step, words });
+        }
+        let mut places = Vec::new();
+        for server in slots.executors() {
+            let place = cores[*server].and_then(|core| self.platform.cores.get(core)).copied();
+            places.push(place.unwrap_or(0));
+        }
+        Some(Attempt {
+            period_ns,
+            budgets_ns,
+            fates,
+            bounds,
+            decisions,
+            held: false,
+            work: analysis.work,
+            shared: Some(super::Shared { cores: places, servers: servers.to_vec() }),
+        })
+    }
+
+    fn keeps_all(
+        &self,
+        analysis: &mut Analysis<'_>,
+        requests: &[Option<Request<'_>>],
+        chains: &[usize],
+        solution: &Solution,
+    ) -> bool {
+        let budgets_ns = vec![0; analysis.workload().executors.len()];
+        chains.iter().all(|chain| {
+            let Some(Some(request)) = requests.get(*chain) else { return false };
+            bounds_of(analysis, request, &budgets_ns, solution).is_some_and(|b| b.ns <= self.room_ns(*chain))
+        })
+    }
+
+    /// Where these executors are; `None`: one of them is nowhere yet.
+    fn held_places(&self, slots: &Slots, servers: &[usize], held: &Held) -> Option<Vec<Option<usize>>> {
+        let mut cores = vec![None; held.budgets_ns.len()];
+        for (server, core) in slots.executors().iter().zip(&held.cores) {
+            if servers.contains(server) {
+                let has = held.budgets_ns.get(*server).is_some_and(|budget| *budget > 0);
+                cores[*server] = Some(self.platform.cores.iter().position(|c| has && c == core)?);
+            }
+        }
+        Some(cores)
+    }
+
+    /// The most demanding first, each where least is so far.
+    fn spread(workload: &Workload, servers: &[usize], cores: usize) -> Vec<Option<usize>> {
+        let demand = |server: usize| -> u64 {
+            let of = |callback: &usize| {
+                let activity = &workload.callbacks[*callback];
+                let seen = activity.root.as_ref().map_or(1, |root| root.count(SPREAD_NS));
+                activity.load(seen).work_ns
+            };
+            workload.executors[server].callbacks.iter().map(of).fold(0, u64::saturating_add)
+        };
+        let mut falling: Vec<(std::cmp::Reverse<u64>, usize)> =
+            servers.iter().map(|s| (std::cmp::Reverse(demand(*s)), *s)).collect();
+        falling.sort_unstable();
+        let mut used = vec![0_u64; cores.max(1)];
+        let mut places = vec![None; workload.executors.len()];
+        for (std::cmp::Reverse(demand), server) in falling {
+            let core = (0..used.len()).min_by_key(|core| used[*core]).unwrap_or(0);
+            used[core] = used[core].saturating_add(demand);
+            places[server] = Some(core);
+        }
+        places
+    }
+
+    /// The shortest period at which budgets that never run out fit on their cores, and these.
+    fn ample_budgets(
+        &self,
+        analysis: &Analysis<'_>,
+        servers: &[usize],
+        cores: &[Option<usize>],
+        slots: &Slots,
+        solution: &Solution,
+        held: Option<&Held>,
+    ) -> Option<(u64, Vec<u64>)> {
+        let places: Vec<usize> = slots.executors().iter().map(|s| cores[*s].unwrap_or(0)).collect();
+        let fits = |period_ns: u64, budgets_ns: &[u64]| {
+            keeps(&slots.budgets(budgets_ns), &places, &self.limits(period_ns).capacities_ns)
+        };
+        let needs = |period_ns: u64| -> Option<Vec<u64>> {
+            let mut budgets_ns = vec![0; cores.len()];
+            for &server in servers {
+                budgets_ns[server] = analysis.ample_budget_ns(server, period_ns, solution)?;
+            }
+            Some(budgets_ns)
+        };
+        if let Some(held) = held
+            && let Some(least) = needs(held.period_ns)
+            && fits(held.period_ns, &held.budgets_ns)
+            && least
+                .iter()
+                .zip(&held.budgets_ns)
+                .all(|(least, has)| least <= has && (*least > 0 || *has == 0))
+        {
+            return Some((held.period_ns, held.budgets_ns.clone()));
+        }
+        let mut period_ns = self.goals.options.period_ns();
+        while period_ns <= LONGEST_PERIOD_NS {
+            if let Some(least) = needs(period_ns)
+                && fits(period_ns, &least)
+            {
+                let more: Vec<u64> =
+                    least.iter().map(|ns| (ns * ROOM_PERCENT / 100).min(period_ns)).collect();
+                let budgets = if fits(period_ns, &more) { more } else { least };
+                return Some((period_ns, budgets));
+            }
+            period_ns = period_ns.saturating_mul(2);
+        }
+        None
+    }
+
+    fn fates(
+        &self,
+        requests: &[Option<Request<'_>>],
+        bounds: &[Option<crate::budget::ChainBound>],
+    ) -> Vec<Option<Fate>> {
+        let chains = requests.iter().zip(bounds).enumerate();
+        chains
+            .map(|(index, (request, bound))| {
+                let request = request.as_ref()?;
+                Some(match bound {
+                    Some(bound) if bound.ns <= self.room_ns(index) => Ok(bound.clone()),
+                    Some(bound) => Err(Refusal {
+                        why: format!(
+                            "beside all that its cores have to do its bound is {} ms, above the goal of {} ms",
+                            ms(bound.ns),
+                            ms(request.goal_ns)
+                        ),
+                        bound: Some(bound.clone()),
+                        crowded: false,
+                    }),
+                    None => Err(Refusal {
+                        why: "it is served beside the more important chains, without a reservation".to_owned(),
+                        bound: None,
+                        crowded: false,
+                    }),
+                })
+            })
+            .collect()
+    }
+}
