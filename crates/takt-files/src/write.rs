@@ -4,6 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Error, ErrorKind, Write};
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
@@ -46,6 +47,77 @@ impl Folder {
         }
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         Ok(Self(openat(&self.0, name, flags, Mode::empty())?))
+    }
+
+    /// Opens the folder at `path` for files that somebody will install or run, and makes it where there is none. Nobody else may have
+    /// planted anything in it: it belongs to this user, root or `owner`, and others may not write to it, sticky (as /tmp) or not.
+    ///
+    /// # Errors
+    /// The system's answer, or [`ErrorKind::PermissionDenied`] that says why the folder is not trusted.
+    pub fn trusted(path: &Path, owner: Option<u32>) -> io::Result<Self> {
+        if let Some(parent) = path.parent() {
+            std::fs::create_dir_all(if parent.as_os_str().is_empty() { Path::new(".") } else { parent })?;
+        }
+        match std::fs::DirBuilder::new().mode(0o755).create(path) {
+            Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
+            _ => {}
+        }
+        // Judged once it is open: the path may come to mean another folder at any time.
+        let folder = Self::open(path)?;
+        folder.check(path, owner)?;
+        Ok(folder)
+    }
+
+    /// As [`Self::subfolder`], and refuses one that is not trusted ([`Self::trusted`]).
+    ///
+    /// # Errors
+    /// As [`Self::trusted`].
+    pub fn trusted_subfolder(&self, name: impl AsRef<OsStr>, owner: Option<u32>) -> io::Result<Self> {
+        let name = name.as_ref();
+        match mkdirat(&self.0, plain(name)?, Mode::from_raw_mode(0o755)) {
+            Err(error) if error != rustix::io::Errno::EXIST => return Err(error.into()),
+            _ => {}
+        }
+        let folder = self.subfolder(name)?;
+        folder.check(Path::new(name), owner)?;
+        Ok(folder)
+    }
+
+    /// Names in it.
+    ///
+    /// # Errors
+    /// The system's answer.
+    pub fn names(&self) -> io::Result<Vec<OsString>> {
+        let mut names = Vec::new();
+        for entry in rustix::fs::Dir::read_from(&self.0)? {
+            let name = OsStr::from_bytes(entry?.file_name().to_bytes()).to_owned();
+            if name != "." && name != ".." {
+                names.push(name);
+            }
+        }
+        Ok(names)
+    }
+
+    fn check(&self, path: &Path, owner: Option<u32>) -> io::Result<()> {
+        let found = rustix::fs::fstat(&self.0)?;
+        let own = rustix::process::geteuid().as_raw();
+        let denied = |why: String| {
+            let text = format!("the folder {} is not trusted: {why}", path.display());
+            Err(Error::new(ErrorKind::PermissionDenied, text))
+        };
+        if ![own, 0].contains(&found.st_uid) && owner != Some(found.st_uid) {
+            return denied(format!(
+                "it belongs to user {}, this is user {own}; choose another path",
+                found.st_uid
+            ));
+        }
+        if found.st_mode & 0o022 != 0 {
+            return denied(format!(
+                "others may write to it (mode {:04o}): name a new folder in it, or `chmod go-w` it",
+                found.st_mode & 0o7777
+            ));
+        }
+        Ok(())
     }
 
     /// Begins a file that will be `name` once it is whole.

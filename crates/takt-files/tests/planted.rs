@@ -224,3 +224,55 @@ fn the_environment_of_a_privileged_program_is_not_believed() {
         told => eprintln!("SKIPPED: the copy got no capability: {told:?}"),
     }
 }
+
+/// Settings that somebody will install: what another user could put into their folder, or swap, he must not have.
+#[test]
+fn a_folder_for_settings_is_refused_where_others_can_plant() {
+    let desk = tempfile::tempdir().unwrap();
+    let refused = |path: &Path, owner| Folder::trusted(path, owner).unwrap_err().to_string();
+    // New, and new below what is not there yet: nobody else may write to either, whatever the umask.
+    let new = desk.path().join("a/b");
+    let folder = Folder::trusted(&new, None).unwrap();
+    assert_eq!(fs::metadata(&new).unwrap().permissions().mode() & 0o022, 0);
+    assert!(folder.names().unwrap().is_empty());
+    folder.trusted_subfolder("units", None).unwrap().write("50-takt.conf", "x").unwrap();
+    assert_eq!(folder.names().unwrap(), ["units"]);
+    // As /tmp: sticky does not help, for one who planted a folder of the same name before.
+    let open = desk.path().join("open");
+    fs::create_dir(&open).unwrap();
+    for mode in [0o1777, 0o777, 0o775] {
+        fs::set_permissions(&open, fs::Permissions::from_mode(mode)).unwrap();
+        assert!(refused(&open, None).contains("others may write to it"), "{mode:o}");
+    }
+    // A link as a folder of the plan, and a file in place of a folder.
+    fs::set_permissions(&open, fs::Permissions::from_mode(0o755)).unwrap();
+    let target = desk.path().join("target");
+    fs::create_dir(&target).unwrap();
+    symlink(&target, open.join("systemd")).unwrap();
+    let folder = Folder::trusted(&open, None).unwrap();
+    assert_eq!(
+        folder.trusted_subfolder("systemd", None).map(drop).unwrap_err().kind(),
+        ErrorKind::NotADirectory
+    );
+    assert!(folder.trusted_subfolder("../target", None).is_err());
+    // A planted link as a file is replaced, not written through.
+    let victim = desk.path().join("victim");
+    fs::write(&victim, "whole").unwrap();
+    symlink(&victim, open.join("launch.py")).unwrap();
+    symlink(&victim, open.join("launch.py.tmp")).unwrap();
+    folder.write("launch.py", "settings").unwrap();
+    assert_eq!(fs::read_to_string(&victim).unwrap(), "whole");
+    assert_eq!(fs::read_to_string(open.join("launch.py")).unwrap(), "settings");
+    // Another's folder, unless it is his for whom this is done.
+    let others = desk.path().join("others");
+    fs::create_dir(&others).unwrap();
+    if chown(&others, Some(NOBODY), None).is_err() {
+        println!("SKIPPED in part: needs root");
+        return;
+    }
+    assert!(refused(&others, None).contains("belongs to user 65534"));
+    assert!(Folder::trusted(&others, Some(NOBODY)).is_ok());
+    chown(&target, Some(NOBODY), None).unwrap();
+    fs::rename(&target, open.join("units")).unwrap();
+    assert!(folder.trusted_subfolder("units", None).is_err());
+}

@@ -661,13 +661,16 @@ fn hold_back(platform: &Platform, mode: Mode, soft: Soft) -> Result<(), String> 
     let expected = match (soft, mode) {
         (Soft::Hard, _) => share < 0.1,
         (Soft::Soft, _) if reclaims => share > 0.1,
-        // Held back once it had reclaimed for as long as its patience.
-        (Soft::Reclaim, _) => share < 0.5,
-        (Soft::Soft, _) => true,
+        // Let go once it had wanted more for as long as its patience.
+        (Soft::Reclaim | Soft::Soft, _) => true,
     };
     assert!(enactor.restore().unwrap().is_complete());
     let seen =
         format!("reserved 0.05, had {share:.2} of a CPU, {overruns} overruns noticed, released: {released}");
     eprintln!("{mode}, {soft:?}: {seen}");
-    if expected && overruns > 0 && released == (soft == Soft::Soft && !reclaims) { Ok(()) } else { Err(seen) }
+    if expected && overruns > 0 && released == (soft == Soft::Reclaim || soft == Soft::Soft && !reclaims) {
+        Ok(())
+    } else {
+        Err(seen)
+    }
 }

@@ -145,7 +145,7 @@ struct Dead(Linux);
 
 impl Drop for Dead {
     fn drop(&mut self) {
-        self.0.await_zero_lag();
+        self.0.await_zero_lag(true);
         self.0.recount();
     }
 }

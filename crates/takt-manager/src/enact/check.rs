@@ -32,7 +32,7 @@ impl<K: Kernel> Enactor<K> {
         held: &Held,
         (has, cpus): (&Attributes, &CpuSet),
     ) -> Option<Difference> {
-        let asked = self.attributes_of(tid, held);
+        let asked = self.attributes_of(held);
         let bound = cpus.len() == 1 && cpus.contains(held.core);
         if has.serves(&asked) && (bound || self.mode() == Mode::Global) {
             return None;

@@ -71,8 +71,6 @@ pub struct Enactor<K: Kernel> {
     enforcement: Enforcement,
     /// Others have reservations in the domain that ours share: what is free of it is not known.
     has_others: bool,
-    /// Threads that wanted more for too long and are held to their budgets.
-    held_back: BTreeSet<u32>,
 }
 
 impl<K: Kernel> Enactor<K> {
@@ -121,7 +119,6 @@ impl<K: Kernel> Enactor<K> {
             no_reclaim,
             enforcement,
             has_others: false,
-            held_back: BTreeSet::new(),
         })
     }
 
@@ -171,9 +168,9 @@ impl<K: Kernel> Enactor<K> {
         self.no_reclaim.as_deref()
     }
 
-    /// Whether this thread's reservation is given with GRUB.
-    fn reclaims(&self, tid: u32) -> bool {
-        self.no_reclaim.is_none() && !self.has_others && !self.held_back.contains(&tid)
+    /// Whether reservations are given with GRUB.
+    fn reclaims(&self) -> bool {
+        self.no_reclaim.is_none() && !self.has_others
     }
 
     /// Makes `target` so and reads back what holds.
@@ -198,7 +195,6 @@ impl<K: Kernel> Enactor<K> {
         let named = wanted.keys().copied().chain(best_effort.iter().map(|(_, tid)| *tid)).collect();
         self.helpers.told(&target.processes, named);
         let others = self.others();
-        self.held_back.retain(|tid| wanted.contains_key(tid));
         let all = wanted.values().map(|(thread, _)| (thread.pid, thread.tid));
         let all: Vec<_> = all.chain(best_effort.iter().copied()).chain(others.iter().copied()).collect();
         self.journal.record(&self.kernel, all, self.partition.mode.groups())?;
@@ -330,7 +326,7 @@ impl<K: Kernel> Enactor<K> {
     /// Gives a thread its reservation once more, with other flags.
     fn renew(&mut self, tid: u32) {
         let Some(kept) = self.kept.get(&tid) else { return };
-        let attributes = self.attributes_of(tid, &kept.held);
+        let attributes = self.attributes_of(&kept.held);
         // What fails shows at the next plan, which reads everything back.
         let _ = self.kernel.set_attributes(tid, &attributes);
     }
@@ -339,7 +335,7 @@ impl<K: Kernel> Enactor<K> {
     fn fill(&mut self, report: &mut Enacted) {
         // Those that were given before somebody else came, or before he went.
         let differs =
-            |tid: &u32| self.kernel.attributes(*tid).is_ok_and(|has| has.reclaims() != self.reclaims(*tid));
+            |tid: &u32| self.kernel.attributes(*tid).is_ok_and(|has| has.reclaims() != self.reclaims());
         let stale: Vec<u32> = self.kept.keys().copied().filter(differs).collect();
         stale.into_iter().for_each(|tid| self.renew(tid));
         if self.no_reclaim.is_some() || self.mode() != Mode::AdmissionOff {
@@ -385,8 +381,7 @@ impl<K: Kernel> Enactor<K> {
         // A state file that cannot be written is told at the next plan; nothing is changed until then.
         let _ = self.attend(now_ns);
         let answer = match (self.options.soft, &self.no_reclaim) {
-            (Soft::Soft, Some(_)) => overrun::Answer::Release,
-            (Soft::Reclaim, None) => overrun::Answer::Hold,
+            (Soft::Reclaim, _) | (Soft::Soft, Some(_)) => overrun::Answer::Release,
             _ => overrun::Answer::Tell,
         };
         let (overruns, actions) = self.watch.look(&self.kernel, now_ns, &self.kept, answer);
@@ -401,19 +396,11 @@ impl<K: Kernel> Enactor<K> {
                 }
                 overrun::Action::Reserve(tid) => {
                     let Some(kept) = self.kept.get(&tid).cloned() else { continue };
-                    let (attributes, pid) = (self.attributes_of(tid, &kept.held), kept.thread.pid);
+                    let (attributes, pid) = (self.attributes_of(&kept.held), kept.thread.pid);
                     let core = kept.held.core;
                     if self.partition.reserve(&mut self.kernel, pid, tid, core, &attributes).is_err() {
                         self.kept.remove(&tid);
                     }
-                }
-                overrun::Action::Hold(tid) => {
-                    self.held_back.insert(tid);
-                    self.renew(tid);
-                }
-                overrun::Action::Reclaim(tid) => {
-                    self.held_back.remove(&tid);
-                    self.renew(tid);
                 }
             }
         }

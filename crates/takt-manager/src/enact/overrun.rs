@@ -12,13 +12,14 @@
 //! **Reclaiming.** A hard reservation holds a thread back also while its CPU idles: a callback of 5 ms on 1 ms in 10 takes 50 ms. With
 //! SCHED_FLAG_RECLAIM (GRUB) a thread's budget drains more slowly, by what the core's other reservations leave unused: 5 ms again (both
 //! measured on 6.18). Every other reservation stays whole ([`takt_reserve::reclaim`], which says where). What is reclaimed is taken
-//! from threads without a reservation, so [`Soft::Reclaim`] takes it away from a thread that wants more for longer than that patience: one
-//! that computes for ever is held to its budget, and the middleware and helpers beside it go on.
+//! from threads without a reservation, so [`Soft::Reclaim`] takes it away from a thread that wants more for longer than that patience.
 //!
-//! **Softening.** Mainline Linux has hard reservations only (section VII.B.d of the paper). [`Soft::Soft`] lets an exhausted thread
-//! reclaim without end where that is sound. Where it is not, the manager lets a thread that is found to overrun go on as what it
-//! was before it was managed, on all its CPUs, until it has caught up (it sleeps, or needs less than its bandwidth), and then gives the
-//! reservation back. This takes effect after that patience, not at once, and costs the guarantee for that time, which the log says.
+//! **Softening.** Mainline Linux has hard reservations only (section VII.B.d of the paper): a thread that needs more than was learnt would be
+//! worse off than without a manager, as the main thread of an OpenMP loop is that does the work of helpers which do not get a CPU (frames
+//! of 52 ms instead of 29). So the manager lets a thread that is found to overrun go on as what it was before it was managed, on all its
+//! CPUs, until it has caught up (it sleeps, or gets less than its bandwidth), and then gives the reservation back. This takes
+//! effect after that patience, not at once, and costs the guarantee for that time, which the log says. [`Soft::Soft`] lets it reclaim
+//! without end where that is sound; [`Soft::Hard`] holds it to its budget.
 
 use std::collections::BTreeMap;
 
@@ -34,7 +35,7 @@ pub enum Soft {
     /// It waits for the next period, also when nobody else wants the CPU.
     Hard,
     /// It goes on in time that nobody has reserved or that others leave, until it has wanted more for longer than its patience; then it
-    /// waits until it has caught up.
+    /// goes on as what it was before it was managed, until it has caught up.
     #[default]
     Reclaim,
     /// It goes on as best effort.
@@ -67,10 +68,6 @@ pub(super) enum Action {
     Release(u32),
     /// Give it back.
     Reserve(u32),
-    /// Hold it to its budget.
-    Hold(u32),
-    /// Let it reclaim again.
-    Reclaim(u32),
 }
 
 /// What is done about an overrun.
@@ -80,8 +77,6 @@ pub(super) enum Answer {
     Tell,
     /// The reservation ends for the moment.
     Release,
-    /// Reclaiming ends for the moment.
-    Hold,
 }
 
 /// Time between two looks at a thread, at least.
@@ -104,8 +99,6 @@ struct Seen {
     calm: u32,
     /// It goes without its reservation, as far as is known here: a new plan may have given it back.
     released: bool,
-    /// It is held to its budget.
-    held: bool,
 }
 
 #[derive(Debug, Default)]
@@ -152,7 +145,7 @@ impl Watch {
             // More than one budget cannot be saved up: who has less than that left, or debt, left nothing unused. A fiftieth, because the kernel
             // accounts budgets at its own grain.
             let spent = left_ns <= budget_ns + budget_ns / 50;
-            if !spent && !seen.released && !seen.held {
+            if !spent && !seen.released {
                 seen.behind_since_ns = None;
                 continue;
             }
@@ -165,19 +158,11 @@ impl Watch {
                 seen.behind_since_ns = None;
             }
             let behind = reserved && exhausted && now_ns - since_ns >= one.patience_ns;
-            seen.calm = if (!reserved || seen.held) && calm { seen.calm + 1 } else { 0 };
+            seen.calm = if !reserved && calm { seen.calm + 1 } else { 0 };
             let releases = answer == Answer::Release && behind;
             if releases {
                 (seen.behind_since_ns, seen.released) = (None, true);
                 actions.push(Action::Release(tid));
-            }
-            if answer == Answer::Hold && behind && !seen.held {
-                (seen.behind_since_ns, seen.held) = (None, true);
-                actions.push(Action::Hold(tid));
-            }
-            if seen.held && seen.calm >= LOOKS {
-                (seen.calm, seen.held) = (0, false);
-                actions.push(Action::Reclaim(tid));
             }
             if answer == Answer::Release && seen.calm >= LOOKS {
                 (seen.calm, seen.released) = (0, false);
@@ -263,23 +248,6 @@ mod tests {
         let actions: Vec<_> = told.into_iter().map(|told| told.1).collect();
         assert_eq!(actions[1], [Action::Release(10)]);
         assert_eq!(actions[5], [Action::Reserve(10)]);
-        assert_eq!(actions.iter().flatten().count(), 2);
-    }
-
-    #[test]
-    fn a_thread_that_reclaims_without_end_is_held_to_its_budget_until_it_has_caught_up() {
-        let burst = [(20, true), (10, false), (0, false), (20, true), (2, false)];
-        assert!(
-            looks(&burst, Answer::Hold).iter().all(|told| told.1.is_empty()),
-            "bursts are what reclaiming is for"
-        );
-        let told = looks(
-            &[(20, true), (20, true), (20, true), (2, true), (2, true), (0, false), (0, false), (2, false)],
-            Answer::Hold,
-        );
-        let actions: Vec<_> = told.into_iter().map(|told| told.1).collect();
-        assert_eq!(actions[1], [Action::Hold(10)]);
-        assert_eq!(actions[6], [Action::Reclaim(10)]);
         assert_eq!(actions.iter().flatten().count(), 2);
     }
 }

@@ -67,7 +67,7 @@ impl<K: Kernel> Enactor<K> {
         to: Held,
     ) -> std::io::Result<()> {
         let Some((thread, one)) = wanted.get(&tid) else { return Ok(()) };
-        let attributes = self.attributes_of(tid, &to);
+        let attributes = self.attributes_of(&to);
         let outcome = self.patiently(|enactor| enactor.kernel.set_attributes(tid, &attributes));
         match outcome {
             // It moved in its sleep and has not woken on its new core yet: anew, then, which disturbs no sleeper.
@@ -83,8 +83,8 @@ impl<K: Kernel> Enactor<K> {
         }
     }
 
-    pub(super) fn attributes_of(&self, tid: u32, held: &Held) -> Attributes {
-        Attributes::reservation(held.budget_ns, held.period_ns, self.reclaims(tid))
+    pub(super) fn attributes_of(&self, held: &Held) -> Attributes {
+        Attributes::reservation(held.budget_ns, held.period_ns, self.reclaims())
     }
 
     /// Others may be ending reservations too: their bandwidth comes free within a period.
@@ -114,7 +114,7 @@ impl<K: Kernel> Enactor<K> {
         if self.kernel.attributes(tid)?.is_deadline() {
             self.kernel.set_attributes(tid, &Attributes::other(0))?;
         }
-        let attributes = self.attributes_of(tid, &to);
+        let attributes = self.attributes_of(&to);
         let pid = thread.pid;
         let outcome = self.patiently(|enactor| {
             enactor.partition.reserve(&mut enactor.kernel, pid, tid, to.core, &attributes)
@@ -155,7 +155,7 @@ impl<K: Kernel> Enactor<K> {
             if !system::is_alive(&self.kernel, &sleeper.thread) {
                 continue;
             }
-            let attributes = self.attributes_of(tid, &sleeper.held);
+            let attributes = self.attributes_of(&sleeper.held);
             let (pid, core) = (sleeper.thread.pid, sleeper.held.core);
             if self.kernel.last_cpu(pid, tid).is_ok_and(|last| last == core)
                 && self.kernel.set_attributes(tid, &attributes).is_ok()

@@ -200,9 +200,8 @@ pub fn undo(kernel: &mut dyn Kernel, state: &State) -> Restored {
         undoing.end_reservation(before);
     }
     // A manager that was killed had threads with reservations, too.
-    if undoing.restored.gone > 0 || state.died || state.manager.pid != std::process::id() {
-        undoing.kernel.await_zero_lag();
-    }
+    let died = undoing.restored.gone > 0 || state.died || state.manager.pid != std::process::id();
+    undoing.kernel.await_zero_lag(died);
     undoing.groups(state, &alive);
     for change in state.changes.iter().rev() {
         undoing.change(change);

@@ -8,9 +8,9 @@
 //!   unsigned number is so great that every reservation is refused (EBUSY) until it is counted anew. Measured on 6.18: -0.8 CPUs.
 //! - Of one that **sleeps** and whose zero-lag time has passed it never leaves (measured on 6.18: 0.2 CPUs for good).
 //!
-//! A reservation that changes is taken out and put in at once, however. So before a reservation ends, it is changed to one that weighs
-//! nothing ([`weightless`]): what the timer then takes away, or what stays, is nothing. What cannot be treated so are threads that die
-//! with their reservation: undoing waits until their zero-lag time has passed ([`Account::longest`]).
+//! A reservation that changes is taken out and put in at once, however. So that of a sleeper is changed to one that weighs nothing before it
+//! ends ([`weightless`]): what stays is nothing. A thread that runs is left to its timer, and so is one that dies with its reservation;
+//! undoing waits until their zero-lag time has passed ([`Account::longest`]) before it does what has the kernel count anew.
 
 use std::io;
 use std::time::Duration;
@@ -18,9 +18,9 @@ use std::time::Duration;
 use super::Attributes;
 
 /// The least budget that is accepted in a period so long that the kernel's unit of bandwidth, 2^-20 CPUs, rounds it down to nothing:
-/// longer than 1.07 s, and shorter than the greatest that is accepted (`sched_deadline_period_max_us`, 4.19 s by default).
+/// longer than 1.074 s, and shorter than the greatest that is accepted (`sched_deadline_period_max_us`, 4.19 s by default).
 pub(super) fn weightless() -> Attributes {
-    Attributes::reservation(crate::LEAST_BUDGET_NS, 4_000_000_000, false)
+    Attributes::reservation(crate::LEAST_BUDGET_NS, 1_100_000_000, false)
 }
 
 /// Zero-lag time of a thread of another process, of which nothing is known: a manager that was killed had fillers, of 100 ms.
@@ -32,6 +32,7 @@ const LONGEST: Duration = Duration::from_secs(1);
 #[derive(Debug, Default)]
 pub(super) struct Account {
     longest: Option<Duration>,
+    leaving: bool,
     wrong: bool,
 }
 
@@ -42,6 +43,16 @@ impl Account {
         let periods = 1.0 + tick_ns as f64 / reservation.runtime_ns.max(1) as f64;
         let span = Duration::from_secs_f64((periods * reservation.period_ns as f64 / 1e9).clamp(0.0, 1e3));
         self.longest = self.longest.max(Some(span));
+    }
+
+    /// A reservation ends whose thread runs.
+    pub fn leaves(&mut self) {
+        self.leaving = true;
+    }
+
+    /// Whether one has ended so; asked once.
+    pub fn take_leaving(&mut self) -> bool {
+        std::mem::take(&mut self.leaving)
     }
 
     /// A reservation was made weightless, or that was refused.

@@ -206,7 +206,13 @@ impl Kernel for Linux {
         if attributes.is_deadline() {
             self.account.given(attributes, self.tick_ns());
         } else if self.attributes(tid).is_ok_and(|now| now.is_deadline()) {
-            self.account.emptied(set(tid, &raw(&account::weightless())));
+            // One that runs is not: it would get into a debt that the least budget pays back in minutes, and carry it into its next
+            // reservation.
+            if self.wants_to_run(tid, tid).unwrap_or(true) {
+                self.account.leaves();
+            } else {
+                self.account.emptied(set(tid, &raw(&account::weightless())));
+            }
         }
         let mut attr = raw(attributes);
         let fair = [libc::SCHED_OTHER, libc::SCHED_BATCH].map(|policy| policy as u32);
@@ -221,8 +227,10 @@ impl Kernel for Linux {
         set(tid, &attr)
     }
 
-    fn await_zero_lag(&mut self) {
-        std::thread::sleep(self.account.longest());
+    fn await_zero_lag(&mut self, died: bool) {
+        if self.account.take_leaving() || died {
+            std::thread::sleep(self.account.longest());
+        }
     }
 
     fn recount(&mut self) {

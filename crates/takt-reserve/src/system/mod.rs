@@ -190,8 +190,11 @@ pub trait Kernel {
     fn spin_scratch(&mut self, for_ns: u64) -> io::Result<Vec<(u64, u64)>>;
     /// Length of the scheduler's tick.
     fn tick_ns(&self) -> u64;
-    /// Waits until the kernel has taken threads that died with a reservation out of its account. To be called before it counts anew.
-    fn await_zero_lag(&mut self) {}
+    /// Waits until the kernel has taken out of its account whose reservation ended while it ran, or who `died` with one. To be called before
+    /// it counts anew.
+    fn await_zero_lag(&mut self, died: bool) {
+        let _ = died;
+    }
     /// Has the kernel count anew where ending a reservation left something in its account.
     fn recount(&mut self) {}
     /// Ends the thread of [`Kernel::scratch`].

@@ -63,14 +63,19 @@ fn model_path(args: &args::Manage) -> Option<PathBuf> {
     Some(takt_files::state_folder().join("models").join(format!("{stem}-{:016x}.json", hasher.finish())))
 }
 
-/// Refuses a folder for `--emit` that has something in it already, before the run.
+/// The folder for `--emit`, where others can have planted nothing. Under sudo it may be the user's own who typed the command.
+fn emit_folder(folder: &Path) -> Result<takt_files::Folder, String> {
+    let owner = takt_manager::live::account::Account::invoking().map(|account| account.uid);
+    takt_files::Folder::trusted(folder, owner)
+        .map_err(|error| format!("--emit {}: {error}", folder.display()))
+}
+
+/// Refuses a folder for `--emit` that is not safe or has something in it already, before the run.
 pub fn check_emit(args: &args::Manage) -> Result<(), String> {
     let Some(folder) = &args.emit else { return Ok(()) };
-    let mut entries = match std::fs::read_dir(folder) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
-        entries => entries.map_err(|error| format!("--emit {}: {error}", folder.display()))?,
-    };
-    if entries.next().is_some() && !args.overwrite {
+    let names =
+        emit_folder(folder)?.names().map_err(|error| format!("--emit {}: {error}", folder.display()))?;
+    if !names.is_empty() && !args.overwrite {
         return Err(format!(
             "--emit {}: there is something in it already: name an empty or a new folder, or add --overwrite",
             folder.display()
@@ -92,11 +97,16 @@ pub fn emit(args: &args::Manage, plan: Option<&Plan>, model: &Model) -> Result<(
         ));
     }
     let failed = |path: &Path, error: std::io::Error| format!("--emit {}: {error}", path.display());
+    let owner = takt_manager::live::account::Account::invoking().map(|account| account.uid);
     for (path, text) in takt_manager::emit::files(plan, model) {
-        let path = folder.join(path);
-        let parent = path.parent().unwrap_or(folder);
-        std::fs::create_dir_all(parent).map_err(|error| failed(parent, error))?;
-        takt_files::write(&path, text).map_err(|error| failed(&path, error))?;
+        let write = || {
+            let mut into = takt_files::Folder::trusted(folder, owner)?;
+            for part in path.parent().iter().flat_map(|parent| parent.components()) {
+                into = into.trusted_subfolder(part.as_os_str(), owner)?;
+            }
+            into.write(path.file_name().unwrap_or_default(), &text)
+        };
+        write().map_err(|error| failed(&folder.join(&path), error))?;
     }
     eprintln!("takt: settings of the plan are in {}", folder.display());
     Ok(())
