@@ -294,6 +294,7 @@ mod tests {
             cost: CostCurve { total_ns, ..CostCurve::default() },
             suspension: CostCurve::default(),
             most_suspensions: 0,
+            delivery: None,
             suspensions: Vec::new(),
             yields: Vec::new(),
             suspension_unseen: false,

@@ -398,6 +398,7 @@ mod tests {
                 },
                 suspension: CostCurve::default(),
                 most_suspensions: 0,
+                delivery: None,
                 suspensions: Vec::new(),
                 yields: Vec::new(),
                 suspension_unseen: false,

@@ -174,7 +174,7 @@ pub struct JitterPlan {
 pub struct BoundPart {
     /// Callbacks of the chain that it runs there, one after another.
     pub callbacks: Vec<CallbackId>,
-    /// The message's way there.
+    /// The messages' way there: what the middleware was seen to take and a margin, and what the options allow.
     pub transport_ns: u64,
     /// Execution and self-suspension of the chain's own activation.
     pub own_ns: u64,

@@ -263,6 +263,7 @@ impl System {
                 cost: cost(&callback.costs_ns),
                 suspension: suspension(&callback.suspends_ns),
                 most_suspensions: callback.suspends_ns.iter().map(|s| s.len() as u64).max().unwrap_or(0),
+                delivery: None,
                 suspensions: suspensions(&callback.suspends_ns),
                 yields: Vec::new(),
                 suspension_unseen: false,

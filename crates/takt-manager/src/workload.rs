@@ -37,6 +37,8 @@ pub struct Workload {
     pub broken: Vec<(usize, usize, String)>,
     /// What was assumed, for the log.
     pub assumptions: Vec<String>,
+    /// By executor, the CPU time of looking for work once that was seen at most; `None`: it was not.
+    pub dispatch_ns: Vec<Option<u64>>,
 }
 
 /// Whatever serves callbacks one after another.
@@ -97,6 +99,14 @@ pub struct Activity {
     pub cost: Arc<Cost>,
     /// Self-suspension; `None`: it has none.
     pub suspension: Option<Arc<Suspension>>,
+    /// The longest that the middleware was seen to take with a message to it ([`takt_model::Delivery`]); `None`: it gets none.
+    pub delivery_ns: Option<u64>,
+    /// The same with messages that its own thread sends.
+    pub own_delivery_ns: Option<u64>,
+    /// Its messages pass the middleware, and nothing is known of how long that takes.
+    pub undelivered: bool,
+    /// Its root is the arrival of messages at the subscriber, and not their publication.
+    pub arrived: bool,
     /// Activations from outside the graph.
     pub root: Option<Arc<Spans>>,
     /// Callbacks that activate it, and how often so many of their activations in a row.
@@ -105,7 +115,24 @@ pub struct Activity {
     pub trouble: Option<String>,
 }
 
+/// What is added to the longest delivery that was seen: a quarter, and so much. Threads without a reservation deliver; a wake-up on a busy machine
+/// differs by this from one time to the next.
+const DELIVERY_MARGIN_NS: u64 = 300_000;
+
 impl Activity {
+    /// What is allowed for the middleware with a message to it: the longest seen and a quarter and [`DELIVERY_MARGIN_NS`] more. It is held
+    /// against every message.
+    #[must_use]
+    pub fn allowed_delivery_ns(&self) -> u64 {
+        self.delivery_ns.map_or(0, with_margin)
+    }
+
+    /// The same with messages that its own thread sends: none where they were always delivered within the publication.
+    #[must_use]
+    pub fn allowed_own_delivery_ns(&self) -> u64 {
+        self.own_delivery_ns.filter(|ns| *ns > 0).map_or(0, with_margin)
+    }
+
     /// What `n` activations in a row ask of their thread.
     #[must_use]
     pub fn load(&self, n: u64) -> Load {
@@ -115,6 +142,10 @@ impl Activity {
         };
         Load { work_ns: self.cost.of(n), suspended_ns, suspensions, yields }
     }
+}
+
+fn with_margin(ns: u64) -> u64 {
+    ns.saturating_add(ns / 4).saturating_add(DELIVERY_MARGIN_NS)
 }
 
 impl Workload {
@@ -140,7 +171,31 @@ impl Workload {
             }
         }
         let order = order(model, &mut callbacks, reading, &mut assumptions);
-        Self { executors, callbacks, order, broken, assumptions }
+        let dispatch_ns: Vec<Option<u64>> = (0..executors.len())
+            .map(|executor| model.dispatch_ns.get(executor).copied().filter(|ns| *ns > 0))
+            .collect();
+        for (server, _) in executors
+            .iter()
+            .zip(&dispatch_ns)
+            .filter(|(server, ns)| ns.is_none() && matches!(server.order, Order::Threads { .. }))
+        {
+            assumptions.push(format!(
+                "{}: what its looks for work cost was not seen; {} us each",
+                server.name,
+                crate::analysis::DISPATCH_NS / 1000
+            ));
+        }
+        Self { executors, callbacks, order, broken, assumptions, dispatch_ns }
+    }
+
+    /// CPU time that an executor is allowed for looking for work once: half as much again as was seen, and 20 us; what is not known costs
+    /// [`DISPATCH_NS`](crate::analysis::DISPATCH_NS).
+    #[must_use]
+    pub fn allowed_dispatch_ns(&self, server: usize) -> u64 {
+        match self.dispatch_ns.get(server).copied().flatten() {
+            Some(ns) => ns.saturating_add(ns / 2).saturating_add(20_000),
+            None => crate::analysis::DISPATCH_NS,
+        }
     }
 
     /// All servers whose budgets influence response times on `of`: those and all upstream of any of their callbacks.
@@ -241,6 +296,10 @@ fn activity(
         timer: matches!(callback.kind, CallbackKind::Timer { .. }),
         cost: Arc::new(cost(callback, reading, assumptions)),
         suspension: suspension(callback, reading),
+        delivery_ns: callback.delivery.and_then(|delivery| delivery.most_ns),
+        own_delivery_ns: callback.delivery.and_then(|delivery| delivery.own_most_ns),
+        undelivered: undelivered(callback),
+        arrived: false,
         root: None,
         inputs: Vec::new(),
         trouble,
@@ -270,6 +329,7 @@ fn activity(
             .topics
             .iter()
             .any(|topic| topic.outside != Outside::None && topic.subscribers.iter().any(|s| s.0 == number));
+    activity.arrived = outside || publishers.is_empty();
     if publishers.is_empty() || outside || !publishers.iter().all(|(p, _)| provisionable(*p)) {
         measured_root(&mut activity, callback, reading);
         if !publishers.is_empty() {
@@ -356,6 +416,11 @@ fn inputs(
     inputs
 }
 
+/// Whether it is activated by messages, and how long these were under way was never seen.
+fn undelivered(callback: &Callback) -> bool {
+    let by_message = !matches!(callback.kind, CallbackKind::Timer { .. } | CallbackKind::Source);
+    by_message && callback.delivery.is_none()
+}
 /// What a suspension may be longer than the longest seen, beside the margin of costs: how long a thread sleeps is never twice the same. 100
 /// microseconds, twice the slack of the kernel's timers.
 const SLEEP_VARIES_NS: u64 = 100_000;

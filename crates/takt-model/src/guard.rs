@@ -207,6 +207,10 @@ pub struct Assumed {
     pub spans_ns: Option<Vec<u64>>,
     /// The longest that 1, 2, 3 ... consecutive activations suspended themselves, empty: not at all; `None`: nothing was assumed.
     pub suspension_ns: Option<Vec<u64>>,
+    /// The longest that the middleware takes with a message to it; `None`: nothing was assumed.
+    pub delivery_ns: Option<u64>,
+    /// The same with a message that its own thread sent.
+    pub own_delivery_ns: Option<u64>,
     /// How often they did at most, and how often they yielded; counts where `suspension_ns` is something.
     pub suspensions: Vec<u64>,
     /// See there.
@@ -240,6 +244,8 @@ pub enum Breach {
     Arrivals(Excess),
     /// It suspended itself for longer than was known.
     Suspension(Excess),
+    /// The middleware took longer to deliver a message to it.
+    Delivery(Excess),
     /// It suspended itself more often than was known: times, where others have nanoseconds.
     Suspensions(Excess),
     /// It called `sched_yield` more often than was known: times, where others have nanoseconds.
@@ -267,6 +273,7 @@ impl Breach {
             | Self::Suspension(excess)
             | Self::Suspensions(excess)
             | Self::Yields(excess)
+            | Self::Delivery(excess)
             | Self::Output(excess) => Some(excess),
             Self::Sender | Self::Unplanned { .. } | Self::Ended => None,
         }
@@ -312,6 +319,12 @@ impl std::fmt::Display for Broken {
                     ms(seen_ns)
                 )
             }
+            Breach::Delivery(excess) => write!(
+                f,
+                "{name}: a message was received {} after it had left, assumed were at most {}: threads of the middleware or the network held it up",
+                ms(excess.seen_ns),
+                ms(excess.assumed_ns.unwrap_or(0))
+            ),
             Breach::Suspensions(excess) | Breach::Yields(excess) => {
                 let Excess { events, assumed_ns, seen_ns, .. } = *excess;
                 let activations = of(events, "activation", "activations");

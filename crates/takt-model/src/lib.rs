@@ -18,9 +18,9 @@ pub use curve::{ArrivalCurve, CostCurve};
 pub use extract::{Counters, Extractor, Options, OptionsError};
 pub use guard::{Assumed, Breach, Broken, Excess};
 pub use model::{
-    Callback, CallbackGroup, CallbackId, CallbackKind, Executor, ExecutorId, ExecutorKind, Latency, Model,
-    Node, NodeId, Output, Outside, ProbableCost, Python, Shortest, Subscribed, Thread, ThreadId, ThreadRole,
-    Topic, TopicId, Unanalysable,
+    Callback, CallbackGroup, CallbackId, CallbackKind, Delivery, Executor, ExecutorId, ExecutorKind, Latency,
+    Model, Node, NodeId, Output, Outside, ProbableCost, Python, Shortest, Subscribed, Thread, ThreadId,
+    ThreadRole, Topic, TopicId, Unanalysable,
 };
 pub use order::Reorder;
 pub use probable::ProbableRecorder;

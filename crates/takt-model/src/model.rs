@@ -62,6 +62,9 @@ pub struct Model {
     /// What is Python's.
     #[serde(default)]
     pub python: Python,
+    /// By executor, in the order of `executors`: CPU time of looking for work once, at most; 0: it was not seen.
+    #[serde(default)]
+    pub dispatch_ns: Vec<u64>,
     /// The shortest times that callbacks took.
     #[serde(default)]
     pub shortest: Vec<Shortest>,
@@ -213,6 +216,9 @@ pub struct Callback {
     /// How often one activation suspended itself at most.
     #[serde(default)]
     pub most_suspensions: u64,
+    /// How long the middleware took with messages to it; `None`: it gets none, or nothing was seen of that.
+    #[serde(default)]
+    pub delivery: Option<Delivery>,
     /// Entry `i`: how often `i + 1` activations in a row suspended themselves, at most. Empty: `most_suspensions` each.
     #[serde(default)]
     pub suspensions: Vec<u64>,
@@ -318,6 +324,21 @@ pub enum Outside {
         /// Messages seen.
         seen: u64,
     },
+}
+
+/// What the middleware takes with messages to a callback: from the end of the activation that sends one (from its publication, where no activation
+/// does) until it is received by the subscriber's process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Delivery {
+    /// Messages of which that is known.
+    pub seen: u64,
+    /// The longest, nanoseconds; `None`: all came from its own thread.
+    pub most_ns: Option<u64>,
+    /// The longest of those that the callback's own thread sent, which many middlewares deliver within the publication; `None`: there were none.
+    pub own_most_ns: Option<u64>,
+    /// The middleware says when it has received a message. Otherwise only takes by executors that were waiting for work tell something, and the
+    /// executor's waking is in it.
+    pub told: bool,
 }
 
 /// Times seen.

@@ -161,6 +161,43 @@ pub fn head(message: Pointer) {
     }
 }
 
+/// The head of `rmw_message_info_t` (since Foxy).
+#[repr(C)]
+struct MessageInfo {
+    source_ns: i64,
+    received_ns: i64,
+}
+
+/// Tells when the message that is taken next was received, where the middleware has said it by now: `source_ns` is what it says to `tracetools`.
+#[inline]
+pub fn received(source_ns: i64) {
+    let info = process::info().cast::<MessageInfo>();
+    if info.is_null() {
+        return;
+    }
+    // SAFETY: what `rcl` handed to the middleware, which is under way and fills it in before it tells of the take.
+    let (source, received) = unsafe { ((*info).source_ns, (*info).received_ns) };
+    tell_received(source, received, source == source_ns);
+}
+
+#[inline]
+fn tell_received(source_ns: i64, received_ns: i64, filled_in: bool) {
+    // A middleware that knows none of them leaves 0.
+    if filled_in && source_ns > 0 && received_ns > 0 {
+        let after_ns = received_ns.wrapping_sub(source_ns);
+        process::event(code::RECEIVED, 1, |record| record.word(after_ns as u64));
+    }
+}
+
+/// Runs a take, whose tracepoint comes from within.
+#[inline]
+fn takes(info: Pointer, call: impl FnOnce() -> c_int) -> c_int {
+    process::set_info(info.cast());
+    let result = call();
+    process::set_info(std::ptr::null());
+    result
+}
+
 /// Whether this is the probe's own file.
 fn is_this(file: *const c_char) -> bool {
     // SAFETY: the linker's string.
@@ -206,6 +243,22 @@ fn inside<R>(call: impl FnOnce() -> R) -> R {
     result
 }
 
+hook!(
+    take_with_info, "rmw_take_with_info",
+    (subscription: Pointer, message: Pointer, taken: Pointer, info: Pointer, allocation: Pointer) -> c_int, ERROR,
+    |call| { takes(info, call) }
+);
+hook!(
+    take_serialized, "rmw_take_serialized_message_with_info",
+    (subscription: Pointer, message: Pointer, taken: Pointer, info: Pointer, allocation: Pointer) -> c_int, ERROR,
+    |call| { takes(info, call) }
+);
+hook!(
+    take_loaned, "rmw_take_loaned_message_with_info",
+    (subscription: Pointer, message: Pointer, taken: Pointer, info: Pointer, allocation: Pointer) -> c_int, ERROR,
+    |call| { takes(info, call) }
+);
+
 hook!(send_request, "rmw_send_request", (client: Pointer, request: Pointer, sequence: *mut i64) -> c_int, ERROR, |call| {
     // Stamped before: the service may be quicker than the return.
     let at_ns = process::now();
@@ -225,7 +278,9 @@ hook!(
         // SAFETY: the middleware has set both.
         if result == 0 && !info.is_null() && !taken.is_null() && unsafe { *taken } != 0 {
             // SAFETY: as above.
-            let id = unsafe { &(*info).request };
+            let info = unsafe { &*info };
+            tell_received(info.source_ns, info.received_ns, true);
+            let id = &info.request;
             step(None, code::TAKE_REQUEST, service, id.sequence, whole(&id.client));
         }
         result
@@ -251,7 +306,9 @@ hook!(
         // SAFETY: the middleware has set both.
         if result == 0 && !info.is_null() && !taken.is_null() && unsafe { *taken } != 0 {
             // SAFETY: as above.
-            let id = unsafe { &(*info).request };
+            let info = unsafe { &*info };
+            tell_received(info.source_ns, info.received_ns, true);
+            let id = &info.request;
             step(None, code::TAKE_RESPONSE, client, id.sequence, own_process(client));
             process::eventless_begins();
         }

@@ -234,6 +234,7 @@ probes! {
     rmw_take(rmw_subscription: Pointer, message: Pointer, source_ns: i64, taken: Flag) first {
         if taken != 0 {
             calls::head(message);
+            calls::received(source_ns);
         }
         flagged!(RMW_TAKE, taken, rmw_subscription, message, source_ns)
     }

@@ -127,6 +127,8 @@ struct Thread {
     ran: AtomicU32,
     /// A step of a service call is under way, and is told when it is over.
     inside: AtomicBool,
+    /// Where the middleware writes what it knows of the message that is being taken.
+    info: AtomicPtr<u8>,
 }
 
 thread_local! {
@@ -141,6 +143,7 @@ thread_local! {
             executor: AtomicU64::new(0),
             ran: AtomicU32::new(ran::NEVER),
             inside: AtomicBool::new(false),
+            info: AtomicPtr::new(std::ptr::null_mut()),
         }
     };
 }
@@ -387,6 +390,18 @@ pub fn set_inside(now: bool) -> bool {
         thread.inside.store(now, Ordering::Relaxed);
         before
     })
+}
+
+/// Sets where the middleware writes what it knows of the message that is being taken; null: nothing is.
+#[inline]
+pub fn set_info(info: *const u8) {
+    THREAD.with(|thread| thread.info.store(info.cast_mut(), Ordering::Relaxed));
+}
+
+/// What [`set_info`] has set.
+#[inline]
+pub fn info() -> *const u8 {
+    THREAD.with(|thread| thread.info.load(Ordering::Relaxed))
 }
 
 /// Whether a step of a service call is under way.

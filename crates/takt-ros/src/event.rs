@@ -325,6 +325,12 @@ pub enum Kind {
         /// The bytes.
         head: u64,
     },
+    /// What this thread's next event takes was received by the middleware of this process so long after its source time stamp. Both stamps are
+    /// of the day's clocks of their machines (seen by the preload library only, and where the middleware tells it).
+    MessageReceived {
+        /// Nanoseconds; negative where two machines' clocks disagree.
+        after_ns: i64,
+    },
     /// Nodes of this process are those of Python, whose callbacks no event tells of.
     Python,
     /// Events were lost here: what stood between this thread's last event and this one is unknown. With `pid` and `tid` 0

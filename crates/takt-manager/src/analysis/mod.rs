@@ -357,7 +357,7 @@ impl<'w> Analysis<'w> {
         for (number, (segment, bounds)) in self.parts(path, budgets_ns, solution)?.into_iter().enumerate() {
             debug_assert!(!segment.is_empty());
             let sum = bounds.iter().map(|bound| bound.ns).fold(0, u64::saturating_add);
-            total = total.saturating_add(sum).saturating_add(if number > 0 { self.transport_ns } else { 0 });
+            total = total.saturating_add(sum).saturating_add(self.way_ns(number, segment));
             methods.extend(bounds.iter().map(|bound| bound.by));
         }
         methods.sort_unstable();
@@ -379,7 +379,10 @@ impl<'w> Analysis<'w> {
             let mut bounds: Vec<Bound> =
                 segment.iter().map(|callback| solution.responses[*callback]).collect::<Option<_>>()?;
             let sum = bounds.iter().map(|bound| bound.ns).fold(0, u64::saturating_add);
+            let together =
+                segment.iter().skip(1).all(|c| self.workload.callbacks[*c].allowed_own_delivery_ns() == 0);
             if segment.len() > 1
+                && together
                 && let Some(joint) = self.subchain(segment, budgets_ns, solution)
                 && joint.ns < sum
             {
@@ -390,10 +393,17 @@ impl<'w> Analysis<'w> {
         Some(parts)
     }
 
-    /// What is allowed for every hop between executors.
+    /// What messages are allowed on their way to the callbacks of a path's part: by the options for every hop, and by what the middleware was
+    /// seen to take. A chain that begins with a message begins with its publication.
     #[must_use]
-    pub fn transport_ns(&self) -> u64 {
-        self.transport_ns
+    pub fn way_ns(&self, number: usize, segment: &[usize]) -> u64 {
+        let callbacks = &self.workload.callbacks;
+        let (first, rest) =
+            segment.split_first().map_or((None, &[][..]), |(first, rest)| (Some(first), rest));
+        let to_first = first.map_or(0, |callback| callbacks[*callback].allowed_delivery_ns());
+        let hop_ns = if number > 0 { self.transport_ns } else { 0 };
+        let within = rest.iter().map(|callback| callbacks[*callback].allowed_own_delivery_ns());
+        within.fold(hop_ns.saturating_add(to_first), u64::saturating_add)
     }
 
     /// The path cut where it goes from one executor to another.

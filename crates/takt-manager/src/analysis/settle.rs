@@ -1,10 +1,11 @@
 //! The fixed point: response times are the jitter of what follows, and arrivals decide response times.
 
 use std::rc::Rc;
+use std::sync::Arc;
 
 use super::components::Component;
 use super::{Analysis, Bound};
-use crate::curves::Flows;
+use crate::curves::{Counts, Flows};
 use crate::workload::Order;
 
 /// Fixed points are looked for in at most so many rounds; a component that has not settled then is taken as unbounded.
@@ -162,7 +163,14 @@ impl Analysis<'_> {
     pub(super) fn arrivals(&self, state: &State, number: usize) -> Option<(Rc<Flows>, Rc<Flows>)> {
         let callbacks = &self.workload.callbacks;
         let callback = &callbacks[number];
+        let delivery_ns = callback.allowed_delivery_ns();
         let root = match &callback.root {
+            // Publications that were seen: they arrive later, and none as late as another.
+            Some(spans) if delivery_ns > 0 && !callback.arrived => {
+                let mut arrivals = Flows::none();
+                arrivals.add(&Flows::root(number, spans.clone()), delivery_ns, &Arc::new(Counts::each(1)));
+                arrivals
+            }
             Some(spans) => Flows::root(number, spans.clone()),
             // Neither root nor inputs: its curve bounds nothing.
             None if callback.inputs.is_empty() => return None,
@@ -174,10 +182,13 @@ impl Analysis<'_> {
         for (publisher, counts) in &callback.inputs {
             // With several threads, instances of before a busy window's part under analysis count, too.
             let threads = matches!(self.workload.executors[callback.server].order, Order::Threads { .. });
-            let same = callbacks[*publisher].server == callback.server && !threads;
+            // What comes later by way of the middleware does not descend from the busy window that it is published in.
+            let own_ns = callback.allowed_own_delivery_ns();
+            let same = callbacks[*publisher].server == callback.server && !threads && own_ns == 0;
             let hop = callbacks[*publisher].server != callback.server;
             let from = state.full[*publisher].as_ref()?;
-            let delay = state.responses[*publisher]?.ns + if hop { self.transport_ns } else { 0 };
+            let way_ns = if hop { self.transport_ns.saturating_add(delivery_ns) } else { own_ns };
+            let delay = state.responses[*publisher]?.ns.saturating_add(way_ns);
             match (&state.inside[*publisher], same) {
                 (Some(within), true) => inside.get_or_insert_with(|| full.clone()).add(within, 0, counts),
                 _ => {

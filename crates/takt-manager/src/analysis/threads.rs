@@ -11,7 +11,7 @@
 //! 2. All `m` threads run callbacks: at most an `m`-th of the sum of those times.
 //! 3. A thread looks for work. Every look starts an instance, or finds nothing; it finds nothing although `J` could run only if it had begun before
 //!    the group of `J` became free. So there are at most as many as instances before `J`, as instances of 1, and two: one that had begun, and the
-//!    one that takes `J`. Each takes at most the supply time of [`DISPATCH_NS`].
+//!    one that takes `J`. Each takes at most the supply time of [`Workload::allowed_dispatch_ns`](crate::workload::Workload::allowed_dispatch_ns).
 //!
 //! Any order is allowed: groups that are busy are passed over and lose their place in the wait set, so a callback may be overtaken by any
 //! that arrives before it starts. Instances that arrived before `J` and may still be there arrived within their own response times: the bounds of all
@@ -23,8 +23,8 @@ use super::executor::Served;
 use super::supply::Supply;
 use super::{Bound, Load, Method, Parts};
 
-/// CPU time of looking for work once: collecting what is ready, asking the middleware, and taking it. An assumption, and not measured: an
-/// executor with hundreds of entities may take longer.
+/// CPU time of looking for work once (collecting what is ready, asking the middleware, taking), where it was not measured: by sources
+/// without the threads' CPU clock. Measured values replace it, with a margin.
 pub const DISPATCH_NS: u64 = 200_000;
 
 /// Rounds of the fixed point over an executor's callbacks.
@@ -100,7 +100,7 @@ impl Served<'_> {
                 }
             }
             let starts = dispatches
-                .saturating_mul(on.time_anywhere(DISPATCH_NS))
+                .saturating_mul(on.time_anywhere(self.workload.allowed_dispatch_ns(self.server)))
                 .saturating_add(before)
                 .saturating_add(beside.div_ceil(threads));
             let mine = self.demands[own].activity.load(1);

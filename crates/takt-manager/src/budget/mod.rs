@@ -449,7 +449,7 @@ pub fn explained(
             |part: fn(&Parts) -> u64| bounds.iter().map(|b| part(&b.parts)).fold(0, u64::saturating_add);
         bound.parts.push(BoundPart {
             callbacks: callbacks.iter().map(|c| CallbackId(*c)).collect(),
-            transport_ns: if number > 0 { analysis.transport_ns() } else { 0 },
+            transport_ns: analysis.way_ns(number, callbacks),
             own_ns: sum(|p| p.own_ns),
             executor_ns: sum(|p| p.executor_ns),
             supply_ns: sum(|p| p.supply_ns),

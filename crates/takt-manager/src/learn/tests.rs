@@ -61,6 +61,7 @@ fn model(nodes: &[&str], edges: &[(&str, &[usize], &[usize])]) -> Model {
             },
             suspension: CostCurve::default(),
             most_suspensions: 0,
+            delivery: None,
             suspensions: Vec::new(),
             yields: Vec::new(),
             suspension_unseen: false,

@@ -90,6 +90,8 @@ pub enum Assumption {
     Outputs,
     /// No callback suspended itself or yielded for longer or more often than was known.
     Suspensions,
+    /// The middleware, whose threads have no reservation, delivered no message later than was seen before, with a margin.
+    Delivery,
     /// No callback ran in the chain's executors that the plan did not know.
     Graph,
     /// No event was lost since the last plan but one, so that what is not seen did not happen.
@@ -108,7 +110,7 @@ pub enum Assumption {
 
 impl Assumption {
     /// All of them, in the order in which they are told.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::Bounded,
         Self::Running,
         Self::Started,
@@ -118,6 +120,7 @@ impl Assumption {
         Self::Arrivals,
         Self::Outputs,
         Self::Suspensions,
+        Self::Delivery,
         Self::Graph,
         Self::Complete,
         Self::Observed,
@@ -138,6 +141,9 @@ impl Assumption {
             Self::Budgets => "no reservation is exhausted for as long as a goal that it serves",
             Self::Costs => "no execution time is above its curve",
             Self::Arrivals => "no arrivals are denser than their curve",
+            Self::Delivery => {
+                "the middleware, whose threads have no reservation, delivers no message later than was seen, with a margin"
+            }
             Self::Outputs => "no activation sends more messages than is known",
             Self::Suspensions => {
                 "no callback suspends itself or yields for longer or more often than is known"

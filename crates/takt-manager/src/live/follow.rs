@@ -42,6 +42,10 @@ impl<S: Source, K: Kernel> Live<S, K> {
         for broken in self.extractor.broken() {
             self.ledger.broken(&broken, &mut findings);
         }
+        for (&index, paths) in &self.watched {
+            let why = paths.last().and_then(|watched| self.extractor.unmeasurable(&watched.path));
+            self.ledger.unmeasurable(index, why);
+        }
         self.look_at_clocks();
         for index in 0..self.ledger.chains.len() {
             self.ledger.chains[index].network = self.network_against(index);

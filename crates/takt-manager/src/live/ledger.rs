@@ -95,6 +95,8 @@ pub(super) struct Chain {
     pub jitter: Jitter,
     /// Completions are quiet for.
     silent_ns: Option<u64>,
+    /// Why it cannot be measured here at all.
+    unmeasurable: Option<String>,
 }
 
 /// What must be done about what was seen.
@@ -217,6 +219,13 @@ impl Ledger {
                 chain.refute(now_ns, format!("not as asked: {words}"));
                 chain.difference = Some(words.to_owned());
             }
+        }
+    }
+
+    /// Why a chain cannot be measured, if it cannot.
+    pub fn unmeasurable(&mut self, index: usize, why: Option<String>) {
+        if let Some(chain) = self.chains.get_mut(index) {
+            chain.unmeasurable = why;
         }
     }
 
@@ -487,6 +496,7 @@ impl Chain {
                 | Assumption::Arrivals
                 | Assumption::Outputs
                 | Assumption::Suspensions
+                | Assumption::Delivery
                 | Assumption::Graph
                     if self.state == State::Learning =>
                 {
@@ -572,6 +582,16 @@ impl Chain {
             },
             Assumption::Costs => broken(|what| matches!(what, Breach::Cost(_))),
             Assumption::Arrivals => broken(|what| matches!(what, Breach::Arrivals(_))),
+            Assumption::Delivery => match self.grounds.undelivered.as_slice() {
+                [] => broken(|what| matches!(what, Breach::Delivery(_))),
+                names => (
+                    None,
+                    format!(
+                        "nothing tells how long the middleware takes with messages to {}",
+                        names.join(", ")
+                    ),
+                ),
+            },
             Assumption::Outputs => broken(|what| matches!(what, Breach::Output(_) | Breach::Sender)),
             Assumption::Suspensions => match self.grounds.unseen.as_slice() {
                 [] => broken(|what| {
@@ -597,6 +617,9 @@ impl Chain {
                     topics.join(", ")
                 )),
             },
+            Assumption::Measured if self.unmeasurable.is_some() => {
+                against(self.unmeasurable.clone().unwrap_or_default())
+            }
             Assumption::Measured => match self.silent_ns {
                 Some(quiet_ns) => against(format!(
                     "not measured: {} instances began and none was seen to come to its end in {:.1} s",

@@ -39,7 +39,7 @@ mod verdict;
 
 pub use assumption::{Assumption, Interval, Standing, State};
 pub use log::Log;
-pub use status::{BUCKETS_NS, Board, ChainStatus, Cost, ReservationStatus, Run, Status};
+pub use status::{BUCKETS_NS, Board, BoundSum, ChainStatus, Cost, ReservationStatus, Run, Status};
 pub use types::{Error, Finished, Options};
 
 use ledger::{Findings, Ledger};
@@ -373,6 +373,11 @@ impl<S: Source, K: Kernel> Live<S, K> {
             let known = self.options.kept.as_ref().is_some_and(|kept| !kept.is_empty());
             self.next_plan_ns = Some(now_ns + if known { period_ns.min(KNOWN_PLAN_NS) } else { period_ns });
         }
+        let checks = now_ns >= self.next_check_ns;
+        if checks {
+            self.next_check_ns = now_ns + CHECK_NS;
+            self.extractor.clock(i64::try_from(clock_offset_ns()).unwrap_or(i64::MAX));
+        }
         if let Some(enactor) = &mut self.enactor {
             for overrun in enactor.watch(now_ns) {
                 let words = follow::overrun_words(&overrun);
@@ -384,8 +389,7 @@ impl<S: Source, K: Kernel> Live<S, K> {
                 kept.released |= overrun.released;
                 *times += 1;
             }
-            if now_ns >= self.next_check_ns {
-                self.next_check_ns = now_ns + CHECK_NS;
+            if checks {
                 for difference in enactor.check() {
                     self.ledger.differs(now_ns, difference.tid, &difference.to_string(), &mut self.found);
                 }
@@ -523,6 +527,7 @@ impl<S: Source, K: Kernel> Live<S, K> {
                 path: planned.map(|chain| chain.path_names.clone()).unwrap_or_default(),
                 bound_ns: planned.and_then(|chain| chain.bound_ns),
                 bound_by: planned.map(|chain| chain.bound_by.clone()).unwrap_or_default(),
+                bound_parts: planned.and_then(status::BoundSum::of),
                 ..ChainStatus::default()
             };
             let measured: Vec<&ChainStats> =
@@ -608,9 +613,17 @@ fn process_cpu_ns() -> u64 {
     cpu_ns(libc::CLOCK_PROCESS_CPUTIME_ID)
 }
 
+/// Wall clock less monotonic clock. The two are not read at the same moment: of three attempts the one that took the least time counts, and the middle
+/// of it.
 fn clock_offset_ns() -> i128 {
-    let wall = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |passed| passed.as_nanos() as i128);
-    wall - i128::from(monotonic_ns())
+    let wall = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |passed| passed.as_nanos() as i128);
+    let attempt = |_| {
+        let before_ns = monotonic_ns();
+        let wall_ns = wall();
+        let after_ns = monotonic_ns();
+        (after_ns - before_ns, wall_ns - i128::from(before_ns.midpoint(after_ns)))
+    };
+    (0..3).map(attempt).min_by_key(|(took_ns, _)| *took_ns).map_or(0, |(_, offset_ns)| offset_ns)
 }
 
 #[cfg(test)]

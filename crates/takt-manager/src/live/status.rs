@@ -133,6 +133,9 @@ pub struct ChainStatus {
     /// The plan's best case, where it has a jitter goal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub best_case_ms: Option<f64>,
+    /// What its bound consists of; `None`: it has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bound_parts: Option<BoundSum>,
     /// It begins on another machine: its latencies are true to so much, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clock_error_ms: Option<f64>,
@@ -145,6 +148,36 @@ pub struct ChainStatus {
     /// How it stood over the whole run.
     #[serde(default)]
     pub run: Run,
+}
+
+/// What a chain's bound consists of, over all executors on its way, in milliseconds. Their sum is the bound.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+pub struct BoundSum {
+    /// Execution and self-suspension of the chain's own activations.
+    pub own_ms: f64,
+    /// The same of all that the executors run before: other callbacks, and what arrives in bursts because of jitter.
+    pub executor_ms: f64,
+    /// Waiting for reservations.
+    pub supply_ms: f64,
+    /// Delivery by the middleware.
+    pub delivery_ms: f64,
+    /// Latencies that were measured above the bound and that nothing explained.
+    pub unexplained_ms: f64,
+}
+
+impl BoundSum {
+    pub(super) fn of(chain: &crate::plan::ChainPlan) -> Option<Self> {
+        let bound_ns = chain.bound_ns.filter(|_| !chain.bound_parts.is_empty())?;
+        let sum = |part: fn(&crate::plan::BoundPart) -> u64| {
+            chain.bound_parts.iter().map(part).fold(0, u64::saturating_add)
+        };
+        let parts_ns =
+            [sum(|p| p.own_ns), sum(|p| p.executor_ns), sum(|p| p.supply_ns), sum(|p| p.transport_ns)];
+        let known_ns = parts_ns.iter().fold(0, |sum: u64, part| sum.saturating_add(*part));
+        let [own_ms, executor_ms, supply_ms, delivery_ms] = parts_ns.map(|ns| ns as f64 / 1e6);
+        let unexplained_ms = bound_ns.saturating_sub(known_ns) as f64 / 1e6;
+        Some(Self { own_ms, executor_ms, supply_ms, delivery_ms, unexplained_ms })
+    }
 }
 
 /// How a chain stood over the whole run.
@@ -284,6 +317,28 @@ impl Status {
         format!("{} guaranteed, {} degraded, {late}", count("guaranteed"), count("degraded"))
     }
 
+    /// Where the bounds come from: whoever wants shorter ones sees what to work on.
+    fn parts_text(&self, text: &mut String, width: usize) {
+        let known = || self.chains.iter().filter_map(|chain| Some((chain, chain.bound_parts?)));
+        if known().next().is_none() {
+            return;
+        }
+        let _ = writeln!(
+            text,
+            "\n{:width$}  {:>8} {:>8} {:>8} {:>8} {:>8} {:>11}",
+            "bound of", "ms", "own cost", "executor", "supply", "delivery", "unexplained"
+        );
+        for (chain, parts) in known() {
+            let BoundSum { own_ms, executor_ms, supply_ms, delivery_ms, unexplained_ms } = parts;
+            let _ = writeln!(
+                text,
+                "{:width$}  {:>8} {own_ms:>8.1} {executor_ms:>8.1} {supply_ms:>8.1} {delivery_ms:>8.1} {unexplained_ms:>11.1}",
+                chain.name,
+                chain.bound_ns.map_or_else(|| "-".to_owned(), ms),
+            );
+        }
+    }
+
     /// A page of plain text, for a terminal of any kind.
     #[must_use]
     pub fn text(&self) -> String {
@@ -316,10 +371,15 @@ impl Status {
         let optional = |ns: Option<u64>| ns.map_or_else(|| "-".to_owned(), ms);
         for chain in &self.chains {
             let worst = if chain.completions == 0 { None } else { Some(chain.worst_ns) };
-            let why = if chain.why.is_empty() { String::new() } else { format!(": {}", chain.why) };
+            // "ended after 24 s, guaranteed until then" has the state in it.
+            let state = match chain.why.strip_prefix(&format!("{} ", chain.state)) {
+                Some(rest) => format!("{} {rest}", chain.state),
+                None if chain.why.is_empty() => chain.state.clone(),
+                None => format!("{}: {}", chain.state, chain.why),
+            };
             let _ = writeln!(
                 text,
-                "{:width$}  {:>8} {:>8} {:>8} {:>8} {:>8} {:>7} {:>6}  {}{why}",
+                "{:width$}  {:>8} {:>8} {:>8} {:>8} {:>8} {:>7} {:>6}  {state}",
                 chain.name,
                 ms(chain.goal_ns),
                 optional(chain.bound_ns),
@@ -328,9 +388,9 @@ impl Status {
                 optional(chain.last_ns),
                 chain.completions,
                 chain.violations,
-                chain.state,
             );
         }
+        self.parts_text(&mut text, width);
         text.push_str(&super::jitter::lines(&self.chains));
         text.push_str(&super::network::lines(&self.chains));
         if !self.reservations.is_empty() {

@@ -124,6 +124,7 @@ fn setup_with(goals: Goals, observe: bool, script: impl FnOnce(u64) -> Script) -
     let mut sim = Sim::new(2);
     sim.spawn(10, 10, "driver");
     sim.spawn(10, 11, "dds");
+    sim.spawn(20, 20, "sink");
     let mut options = Options {
         observe,
         log: Log::new(Some(Box::new(text.clone())), Some(Box::new(json.clone()))),
@@ -258,6 +259,8 @@ fn a_process_that_dies_is_given_up_and_the_end_is_in_order() {
     assert!(setup.live.finish().unwrap().restored.unwrap().is_complete());
 }
 
+#[path = "delivery_tests.rs"]
+mod delivery;
 #[path = "held_tests.rs"]
 mod held;
 #[path = "online_tests.rs"]

@@ -29,6 +29,8 @@ pub struct ChainGrounds {
     pub threads: BTreeSet<u32>,
     /// Topics on its way with messages whose publishers are not observed, and of which nobody knows how long they waited.
     pub unobserved: Vec<String>,
+    /// Callbacks whose messages pass the middleware, and nobody knows how long that takes.
+    pub undelivered: Vec<String>,
     /// Processes of these threads that are starting, and have not shown what they do afterwards.
     pub starting: Vec<u32>,
     /// Callbacks of which nobody tells how often they suspend themselves or yield.
@@ -61,6 +63,7 @@ impl Manager {
                 callbacks: callbacks.iter().filter_map(name).collect(),
                 threads: servers.iter().flat_map(threads).collect(),
                 unobserved: unobserved(model, on_path),
+                undelivered: undelivered(present, on_path),
                 starting: starting(present, model, &servers),
                 unseen: callbacks.iter().filter(unseen).filter_map(name).collect(),
             });
@@ -110,6 +113,9 @@ fn assumed(
         callback: activity.name.clone(),
         cost_ns: Some(activity.cost.most_ns().to_vec()),
         spans_ns,
+        // Messages that come another way than those that were seen are later than assumed, too.
+        delivery_ns: (!activity.undelivered).then(|| activity.allowed_delivery_ns()),
+        own_delivery_ns: activity.own_delivery_ns.map(|_| activity.allowed_own_delivery_ns()),
         suspension_ns: Some(suspension.map(|s| s.most.most_ns().to_vec()).unwrap_or_default()),
         suspensions: numbers(|s| &s.times).unwrap_or_default(),
         yields: numbers(|s| &s.yields).unwrap_or_default(),
@@ -174,6 +180,11 @@ fn timer_starts(spans_ns: &[u64]) -> Vec<u64> {
         least_ns.saturating_sub(1_000_000 + least_ns / 64)
     };
     spans_ns.iter().map(least).collect()
+}
+
+fn undelivered(present: &Present, on_path: &[usize]) -> Vec<String> {
+    let on_path = on_path.iter().filter_map(|number| present.planned.callbacks.get(*number));
+    on_path.filter(|activity| activity.undelivered).map(|activity| activity.name.clone()).collect()
 }
 
 fn starting(present: &Present, model: &Model, servers: &[usize]) -> Vec<u32> {

@@ -169,7 +169,14 @@ pub(super) fn carried(model: &Model, workload: &Workload, plan: &Plan) -> Held {
 
 /// Whether a workload is the planned one with no more arrivals and no more costs.
 pub(super) fn within(now: &Workload, planned: &Workload) -> bool {
+    let dispatch = |e: usize| match now.dispatch_ns[e] {
+        Some(ns) => ns <= planned.allowed_dispatch_ns(e),
+        None => true,
+    };
     now.executors == planned.executors
+        && (0..now.executors.len())
+            .filter(|e| matches!(now.executors[*e].order, crate::workload::Order::Threads { .. }))
+            .all(dispatch)
         && now.callbacks.len() == planned.callbacks.len()
         && now.callbacks.iter().zip(&planned.callbacks).all(|(now, planned)| {
             let cost: &Arc<Cost> = &now.cost;
@@ -189,6 +196,9 @@ pub(super) fn within(now: &Workload, planned: &Workload) -> bool {
                     }
                     (now, _) => now.is_none(),
                 }
+                && now.delivery_ns.is_none_or(|ns| ns <= planned.allowed_delivery_ns())
+                && now.own_delivery_ns.is_none_or(|ns| ns <= planned.allowed_own_delivery_ns())
+                && (now.undelivered, now.arrived) == (planned.undelivered, planned.arrived)
                 && now.trouble == planned.trouble
                 && now.name == planned.name
                 && cost.within(&planned.cost)

@@ -64,11 +64,16 @@ impl Extractor {
     }
 
     pub(super) fn executor_wait(&mut self, thread: usize, at_ns: u64, cpu_ns: Option<u64>) {
+        let horizon_ns = self.options.horizon_ns;
         self.executor_event(thread, at_ns, cpu_ns);
         let state = &mut self.tables.threads[thread];
         state.open = None;
         state.waits = true;
         state.waited_ns = Some(at_ns);
+        if let Some(cpu_ns) = cpu_ns {
+            state.looks(at_ns, cpu_ns, horizon_ns);
+        }
+        state.waiting_ns = Some(at_ns);
         // Not between two selections: the thread's own code published, around a call of spin_some.
         state.own_publications += u64::from(!state.outside.is_empty());
         state.outside.clear();

@@ -70,6 +70,7 @@ impl Extractor {
             let Some(one) = by_name.get(name.as_str()) else { continue };
             let Some(callback) = self.tables.callbacks.get_mut(slot) else { continue };
             callback.cost.limit(one.cost_ns.clone().map(CostLimit::new));
+            callback.delivered.limit(one.delivery_ns, one.own_delivery_ns);
             callback.arrivals.limit(one.spans_ns.clone().map(SpanLimit::new));
             let suspension = |lengths| [lengths, one.suspensions.clone(), one.yields.clone()];
             callback.suspensions.limit(one.suspension_ns.clone().map(suspension));
@@ -118,6 +119,7 @@ impl Extractor {
             if let Some(callback) = self.tables.callbacks.get_mut(*slot) {
                 callback.cost.limit(None);
                 callback.arrivals.limit(None);
+                callback.delivered.limit(None, None);
                 callback.suspensions.limit(None);
                 callback.publishes.iter_mut().for_each(|edge| edge.limit = None);
             }
@@ -148,6 +150,9 @@ impl Extractor {
             }
             if let Some(excess) = callback.arrivals.excess() {
                 say(Breach::Arrivals(excess), excess.at_ns);
+            }
+            if let Some(excess) = callback.delivered.excess() {
+                say(Breach::Delivery(excess), excess.at_ns);
             }
             for breach in callback.suspensions.breaches() {
                 say(breach, breach.excess().map_or(now_ns, |excess| excess.at_ns));

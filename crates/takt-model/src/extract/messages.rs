@@ -13,6 +13,10 @@ pub(crate) struct Message {
     pub stamp: Option<i64>,
     pub topic: usize,
     pub at_ns: u64,
+    /// When its source stamp was taken.
+    pub stamped_ns: u64,
+    /// The thread that published it.
+    pub by: usize,
     pub tags: Vec<Tag>,
     /// Of a service: whose request it is or answers; 0: unknown.
     pub client: u64,
@@ -37,7 +41,7 @@ impl Messages {
     }
 
     /// Remembers a publication and forgets the oldest one.
-    pub(crate) fn publish(&mut self, topic: usize, at_ns: u64, tags: &[Tag]) -> u64 {
+    pub(crate) fn publish(&mut self, by: usize, topic: usize, at_ns: u64, tags: &[Tag]) -> u64 {
         let number = self.next;
         self.next += 1;
         if self.ring.len() < self.capacity {
@@ -46,6 +50,8 @@ impl Messages {
                 stamp: None,
                 topic,
                 at_ns,
+                stamped_ns: at_ns,
+                by,
                 tags,
                 starting: false,
                 client: 0,
@@ -63,6 +69,7 @@ impl Messages {
         }
         (message.topic, message.at_ns, message.same) = (topic, at_ns, None);
         (message.starting, message.client) = (false, 0);
+        (message.stamped_ns, message.by) = (at_ns, by);
         message.tags.clear();
         message.tags.extend_from_slice(tags);
         number
@@ -75,12 +82,13 @@ impl Messages {
         }
     }
 
-    /// The message's source time stamp has become known.
-    pub(crate) fn stamp(&mut self, number: u64, stamp: i64) {
+    /// The message's source time stamp has become known at `at_ns`.
+    pub(crate) fn stamp(&mut self, number: u64, stamp: i64, at_ns: u64) {
         let Some(message) = self.get_mut(number) else { return };
         if message.stamp.is_some() {
             return;
         }
+        message.stamped_ns = at_ns;
         message.stamp = Some(stamp);
         let same = self.by_stamp.insert(stamp, number);
         if let Some(message) = self.get_mut(number) {
@@ -130,8 +138,8 @@ mod tests {
     fn stamps_are_found_until_they_are_forgotten() {
         let mut messages = Messages::new(4);
         for i in 0..6 {
-            let number = messages.publish(i, i as u64, &[]);
-            messages.stamp(number, 100 + (i as i64) / 2);
+            let number = messages.publish(0, i, i as u64, &[]);
+            messages.stamp(number, 100 + (i as i64) / 2, 0);
         }
         let topics = |stamp| messages.stamped(stamp).map(|(_, m)| m.topic).collect::<Vec<_>>();
         assert_eq!((topics(100), topics(101), topics(102)), (vec![], vec![3, 2], vec![5, 4]));
@@ -143,8 +151,8 @@ mod tests {
     fn memory_is_bounded() {
         let mut messages = Messages::new(8);
         for i in 0..10_000i64 {
-            let number = messages.publish(0, 0, &[Tag { watch: 0, position: 0, origin_ns: 0 }]);
-            messages.stamp(number, i % 100);
+            let number = messages.publish(0, 0, 0, &[Tag { watch: 0, position: 0, origin_ns: 0 }]);
+            messages.stamp(number, i % 100, 0);
         }
         assert!(messages.by_stamp.len() <= 8 && messages.ring.len() == 8);
     }

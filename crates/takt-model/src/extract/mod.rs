@@ -30,6 +30,8 @@
 //! - **Lost events** end all windows of the process concerned; activations under way are dropped and counted, never guessed.
 
 mod cycle;
+mod delivery;
+mod dispatch;
 mod executor;
 mod filter;
 mod groups;
@@ -337,6 +339,7 @@ impl Extractor {
                 // Whoever tells of executors tells of what they run, too.
                 (state.spins, state.tells_ends) = (Some((*executor, kind.clone())), true);
             }
+            Kind::MessageReceived { after_ns } => self.tables.threads[thread].received = Some(*after_ns),
             Kind::MessageHead { head } => self.tables.threads[thread].head = Some(*head),
             Kind::Python => {
                 if self.tables.python.len() < self.options.most_objects {
@@ -462,6 +465,7 @@ impl Extractor {
                 self.started_ns.unwrap_or(self.now_ns),
             ),
             suspensions: Suspensions::default(),
+            delivered: delivery::Delivered::default(),
             shortest: shortest::ShortestTimes::default(),
             probable,
             publishes: Vec::new(),

@@ -19,6 +19,8 @@ const PLAUSIBLE_NS: i64 = 100_000_000;
 const TOLERANCE_NS: i64 = 1_000_000;
 /// So often the distance of the two clocks is learnt anew: the day's clock is adjusted.
 const RENEWED_NS: u64 = 10_000_000_000;
+/// After the day's clock was set, messages may be under way with stamps of before for so long.
+const SET_NS: u64 = 1_000_000_000;
 /// Fewer messages than these are what was under way when observation began.
 const UNDER_WAY: u64 = 3;
 
@@ -31,6 +33,8 @@ pub(crate) struct Clocks {
     since_ns: u64,
     told: bool,
     unstamped: u64,
+    /// The day's clock was set; stamps before this may be of before or after it.
+    unsure_until_ns: u64,
     others: Others,
 }
 
@@ -79,8 +83,11 @@ pub(crate) struct OutsideState {
 impl OutsideState {
     /// One was taken at `at_ns`: when it was published, if that can be told.
     pub(crate) fn take(&mut self, clocks: &Clocks, at_ns: u64, stamp: i64) -> Option<u64> {
-        self.seen += 1;
         self.last_ns = at_ns;
+        if at_ns < clocks.unsure_until_ns {
+            return None;
+        }
+        self.seen += 1;
         let sent_ns = clocks
             .ahead_ns
             .filter(|_| stamp > 0)
@@ -99,6 +106,10 @@ impl OutsideState {
         Some(sent_ns.min(at_ns))
     }
 
+    fn learn_anew(&mut self) {
+        *self = Self { seen: self.seen, last_ns: self.last_ns, ..Self::default() };
+    }
+
     fn believed(&self, clocks: &Clocks) -> bool {
         let error_ns = match clocks.others {
             Others::Ours => 0,
@@ -112,9 +123,20 @@ impl OutsideState {
 
 impl Extractor {
     /// How far the day's clock (CLOCK_REALTIME) is ahead of the monotonic one at this moment: whoever reads events live can tell.
-    pub fn clock(&mut self, ahead_ns: i64) {
-        self.clocks.ahead_ns = Some(ahead_ns);
+    ///
+    /// A clock that was set (by more than a millisecond; adjustments are smaller) makes stamps of before and after it worthless against each other: what
+    /// was learnt of other publishers' clocks is learnt anew, and what is taken within [`SET_NS`] is not measured. Returns whether it was.
+    pub fn clock(&mut self, ahead_ns: i64) -> bool {
+        let before_ns = self.clocks.ahead_ns.replace(ahead_ns).filter(|_| self.clocks.told);
         self.clocks.told = true;
+        let was_set = before_ns.is_some_and(|before_ns| before_ns.abs_diff(ahead_ns) > TOLERANCE_NS as u64);
+        if was_set {
+            self.clocks.unsure_until_ns = self.now_ns.saturating_add(SET_NS);
+            for (_, subscription) in &mut self.tables.subscriptions {
+                subscription.outside.learn_anew();
+            }
+        }
+        was_set
     }
 
     /// Who publishes what is not observed runs on other machines, whose clocks are no further from ours than this; `None`: that is not known,

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use takt_ros::event::Handle;
 
 use super::Extractor;
+use super::delivery::Receipt;
 use super::outside::OutsideState;
 use super::run::{MOST_EDGES, add_edge, edge_to, ran_on};
 use super::service::is_of_action;
@@ -75,7 +76,7 @@ impl Extractor {
         match (message, stamp) {
             (Some(message), Some(stamp)) => {
                 self.clocks.published(at_ns, stamp);
-                self.messages.stamp(message, stamp);
+                self.messages.stamp(message, stamp, at_ns);
             }
             (_, None) => self.clocks.unstamped(),
             _ => {}
@@ -180,13 +181,13 @@ impl Extractor {
                 self.tables.callbacks[frame.callback].shortest.sent(topic, after_ns);
             }
             let tags = frame.joint.as_ref().map_or(&frame.tags, |joint| &joint.tags);
-            return Some(self.messages.publish(topic, at_ns, tags));
+            return Some(self.messages.publish(thread, topic, at_ns, tags));
         }
         if state.executor {
             if state.outside.len() < MOST_EDGES {
                 state.outside.push(topic);
             }
-            return Some(self.messages.publish(topic, at_ns, &[]));
+            return Some(self.messages.publish(thread, topic, at_ns, &[]));
         }
         self.source_publishes(thread, at_ns, cpu_ns, topic, node)
     }
@@ -245,7 +246,7 @@ impl Extractor {
             source.topics.push(topic);
         }
         source.last = Some((at_ns, cpu_ns));
-        Some(self.messages.publish(topic, at_ns, &source.tags))
+        Some(self.messages.publish(thread, topic, at_ns, &source.tags))
     }
 
     /// The cost of one turn of a source's loop. Without a CPU clock it is unknown: the loop mostly waits.
@@ -321,6 +322,8 @@ impl Extractor {
         }
         let (mut sent_ns, mut unknown) = (None, false);
         let (head, of_action) = self.taken(thread, subscription);
+        let after_ns = self.tables.threads[thread].received.take();
+        let mut receipt = exact.and_then(|(number, _)| self.received(thread, number, at_ns, after_ns));
         let state = &mut self.tables.subscriptions[subscription];
         let topic = state.topic;
         if let Some((_, published_ns)) = exact {
@@ -337,12 +340,16 @@ impl Extractor {
             self.counters.unjoined += 1;
             sent_ns = state.outside.take(&self.clocks, at_ns, stamp);
             unknown = sent_ns.is_none();
+            receipt = sent_ns.zip(after_ns).map(|(sent_ns, after_ns)| {
+                let received_ns = sent_ns.saturating_add_signed(after_ns).clamp(sent_ns, at_ns);
+                Receipt { at_ns: received_ns, took_ns: received_ns - sent_ns, told: true, own: false }
+            });
         }
         let message = exact.map(|(number, _)| number);
         self.tables.threads[thread].take =
-            Some(Take { subscription, message, at_ns, sent_ns, unknown, head });
+            Some(Take { subscription, message, at_ns, sent_ns, unknown, head, receipt });
         if of_action {
-            self.inferred(thread, at_ns, cpu_ns, Origin::Subscription { subscription }, message);
+            self.inferred(thread, at_ns, cpu_ns, Origin::Subscription { subscription }, message, receipt);
         }
     }
 

@@ -3,6 +3,7 @@
 use takt_ros::event::Handle;
 
 use super::Extractor;
+use super::delivery::Receipt;
 use super::names;
 use super::startup::Arrivals;
 use super::state::{CallbackState, Edge, Frame, Origin, SubscriptionState, Tag};
@@ -30,6 +31,10 @@ impl Extractor {
         let pid = state.pid;
         (state.open, state.off_cpu, state.answering) = (None, None, None);
         let waited_ns = state.waited_ns.take();
+        state.waiting_ns = None;
+        if let Some(cpu_ns) = cpu_ns.filter(|_| state.stack.is_empty()) {
+            state.finds(at_ns, cpu_ns, self.options.horizon_ns);
+        }
         let executed = state.executed.take();
         let take = state.take.take();
         if state.charged.is_none()
@@ -82,6 +87,7 @@ impl Extractor {
                 callback.arrivals.record(at_ns, starting);
             }
             Origin::Subscription { subscription } => {
+                let arrived_ns;
                 let message = if intra {
                     self.pop_buffer(subscription)
                 } else {
@@ -90,11 +96,15 @@ impl Extractor {
                 match message.and_then(|message| self.messages.get(message)) {
                     Some(message) => {
                         released_ns = message.at_ns;
+                        arrived_ns = take.and_then(|take| take.receipt).map_or(released_ns, |it| it.at_ns);
                         starting |= message.starting;
                         tags.extend_from_slice(&message.tags);
                     }
                     None => {
                         released_ns = take.map_or(at_ns, |take| take.sent_ns.unwrap_or(take.at_ns));
+                        // Not when it was sent: what the network held up comes denser than that.
+                        arrived_ns =
+                            take.map_or(at_ns, |take| take.receipt.map_or(take.at_ns, |it| it.at_ns));
                         unknown = !intra && take.is_none_or(|take| take.unknown);
                         // Whoever published it may be the one that is starting.
                         starting |= self.startups.is_any_starting(at_ns);
@@ -103,7 +113,7 @@ impl Extractor {
                 // Where all its messages are seen being published, those are its arrivals.
                 let all_joined = |state: &SubscriptionState| state.unjoined == 0 && state.joined > 0;
                 if !self.tables.subscriptions.get(subscription).is_some_and(all_joined) {
-                    self.tables.callbacks[index].arrivals.record(released_ns, starting);
+                    self.tables.callbacks[index].arrivals.record(arrived_ns, starting);
                 }
             }
             Origin::Service { .. } => {
@@ -120,6 +130,22 @@ impl Extractor {
                 self.tables.callbacks[index].arrivals.record(at_ns, starting);
             }
             _ => self.tables.callbacks[index].arrivals.record(at_ns, starting),
+        }
+        let receipt = match self.tables.callbacks[index].origin {
+            // Within a process messages are there when they are published.
+            Origin::Subscription { .. } if intra => {
+                Some(Receipt { at_ns, took_ns: 0, told: true, own: false })
+            }
+            Origin::Subscription { subscription } => {
+                take.filter(|take| take.subscription == subscription).and_then(|take| take.receipt)
+            }
+            Origin::Service { .. } => {
+                take.filter(|take| take.subscription == usize::MAX).and_then(|take| take.receipt)
+            }
+            _ => None,
+        };
+        if let Some(receipt) = receipt {
+            self.delivered(index, at_ns, receipt, starting);
         }
         let tags_here = self.step(index, &tags, released_ns, unknown);
         self.wait_for_partners(index, head, &tags_here);
@@ -160,6 +186,10 @@ impl Extractor {
         let state = &mut self.tables.threads[thread];
         let Some(frame) = state.stack.pop() else { return };
         let off_cpu = state.off_cpu.take();
+        if state.stack.is_empty() {
+            state.ended(frame.at_ns, at_ns);
+            (state.look, state.look_ns) = (cpu_ns.map(|cpu_ns| (cpu_ns, false)), 0);
+        }
         let wall_ns = at_ns.saturating_sub(frame.at_ns);
         let tells = state.tells;
         if frame.inferred && frame.cpu_ns.is_none() && cpu_ns.is_some() && state.charged.is_some() {
@@ -366,6 +396,7 @@ impl Extractor {
         callback.arrivals.gap();
         callback.cost = before.cost;
         callback.cost.gap();
+        callback.delivered = before.delivered;
         callback.suspensions = before.suspensions;
         callback.suspensions.gap();
         callback.shortest = before.shortest;

@@ -3,6 +3,7 @@
 use takt_ros::event::{Handle, ServiceStep};
 
 use super::Extractor;
+use super::delivery::Receipt;
 use super::messages::Message;
 use super::run::{add_edge, ran_on};
 use super::state::{Frame, Origin, Take};
@@ -28,7 +29,7 @@ impl Extractor {
                 let (topic, node, known) = (client.requests, client.node, client.identity);
                 let identity = if known == 0 { identity } else { known };
                 if let Some(message) = self.send(thread, at_ns, cpu_ns, topic, node) {
-                    self.messages.stamp(message, service_stamp(topic, sequence));
+                    self.messages.stamp(message, service_stamp(topic, sequence), at_ns);
                     self.messages.of_client(message, identity);
                 }
             }
@@ -61,7 +62,7 @@ impl Extractor {
                         let planned =
                             add_edge(&mut self.tables.callbacks[callback], topic, at_ns, fresh, origin);
                         self.guarded.sends(topic, planned);
-                        let message = self.messages.publish(topic, at_ns, &tags);
+                        let message = self.messages.publish(thread, topic, at_ns, &tags);
                         if self.starting {
                             self.messages.set_starting(message);
                         }
@@ -70,7 +71,7 @@ impl Extractor {
                     _ => self.send(thread, at_ns, cpu_ns, topic, node),
                 };
                 if let Some(message) = message {
-                    self.messages.stamp(message, service_stamp(topic, sequence));
+                    self.messages.stamp(message, service_stamp(topic, sequence), at_ns);
                     self.messages.of_client(message, identity);
                 }
             }
@@ -83,6 +84,8 @@ impl Extractor {
                 let (requests, index) = (service.requests, service.callback);
                 let message = self.only_message(requests, sequence, identity);
                 self.joined_service(requests, message, at_ns);
+                let after_ns = self.tables.threads[thread].received.take();
+                let receipt = message.and_then(|m| self.received(thread, m, at_ns, after_ns));
                 self.tables.threads[thread].take = Some(Take {
                     subscription: usize::MAX,
                     message,
@@ -90,6 +93,7 @@ impl Extractor {
                     sent_ns: None,
                     unknown: false,
                     head: None,
+                    receipt,
                 });
                 // Actions have services whose callbacks have no events.
                 let eventless =
@@ -98,7 +102,7 @@ impl Extractor {
                     && let Some(&service) = self.tables.rmw_service_of.get(&key)
                     && is_of_action(&self.tables.services[service].name)
                 {
-                    self.inferred(thread, at_ns, cpu_ns, Origin::Service { service }, message);
+                    self.inferred(thread, at_ns, cpu_ns, Origin::Service { service }, message, receipt);
                 }
             }
             ServiceStep::TakeResponse => {
@@ -114,7 +118,9 @@ impl Extractor {
                     self.tables.clients[client].identity = answer.client;
                 }
                 self.joined_service(topic, message, at_ns);
-                self.inferred(thread, at_ns, cpu_ns, Origin::Client { client }, message);
+                let after_ns = self.tables.threads[thread].received.take();
+                let receipt = message.and_then(|m| self.received(thread, m, at_ns, after_ns));
+                self.inferred(thread, at_ns, cpu_ns, Origin::Client { client }, message, receipt);
             }
         }
     }
@@ -176,6 +182,7 @@ impl Extractor {
         cpu_ns: Option<u64>,
         origin: Origin,
         message: Option<u64>,
+        receipt: Option<Receipt>,
     ) {
         self.close_inferred(thread, at_ns, cpu_ns);
         let state = &mut self.tables.threads[thread];
@@ -209,6 +216,7 @@ impl Extractor {
                 None => return,
             },
         };
+        self.tables.threads[thread].waiting_ns = None;
         let (mut released_ns, mut arriving) = (at_ns, std::mem::take(&mut self.tags));
         arriving.clear();
         let mut starting = self.starting;
@@ -216,6 +224,9 @@ impl Extractor {
             released_ns = message.at_ns;
             starting |= message.starting;
             arriving.extend_from_slice(&message.tags);
+        }
+        if let Some(receipt) = receipt {
+            self.delivered(index, at_ns, receipt, starting);
         }
         let tags = self.step(index, &arriving, released_ns, false);
         self.tags = arriving;

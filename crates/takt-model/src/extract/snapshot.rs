@@ -128,6 +128,9 @@ impl Builder<'_> {
             let role = match executor_ids.get(&groups.root(slot)) {
                 Some(&executor) => {
                     self.model.executors[executor.0].threads.push(id);
+                    let looks = &mut self.model.dispatch_ns;
+                    looks.resize(looks.len().max(executor.0 + 1), 0);
+                    looks[executor.0] = looks[executor.0].max(thread.dispatch.most());
                     if thread.source.is_some() && !thread.executor {
                         ThreadRole::Source(executor)
                     } else {
@@ -339,6 +342,7 @@ impl Builder<'_> {
             suspensions: suspended.times,
             yields: suspended.yields,
             suspension_unseen: suspended.blind,
+            delivery: callback.delivered.seen(),
             probable_cost,
         });
     }

@@ -77,6 +77,18 @@ pub(crate) struct ThreadState {
     pub source: Option<SourceState>,
     /// The slot of executed work that no event names.
     pub untraced: Option<usize>,
+    /// CPU time when it last ended an activation, or (true) began to wait for work.
+    pub look: Option<(u64, bool)>,
+    /// CPU time from the end of an activation to the wait that followed: a part of the look for work that follows.
+    pub look_ns: u64,
+    /// CPU time of looking for work once, at most.
+    pub dispatch: GreatestRecorder,
+    /// What is taken next was received so long after its source stamp.
+    pub received: Option<i64>,
+    /// Since when it has been waiting for work.
+    pub waiting_ns: Option<u64>,
+    /// Its last activations: start and end.
+    pub ends: VecDeque<(u64, u64)>,
 }
 
 impl ThreadState {
@@ -111,6 +123,12 @@ impl ThreadState {
             tells: false,
             source: None,
             untraced: None,
+            look: None,
+            look_ns: 0,
+            dispatch: GreatestRecorder::default(),
+            received: None,
+            waiting_ns: None,
+            ends: VecDeque::new(),
         }
     }
 
@@ -125,7 +143,8 @@ impl ThreadState {
         self.outside.clear();
         self.executed = None;
         (self.answering, self.head) = (None, None);
-        self.off_cpu = None;
+        (self.off_cpu, self.received, self.waiting_ns) = (None, None, None);
+        (self.look, self.look_ns) = (None, 0);
         if let Some(source) = &mut self.source {
             source.restart();
         }
@@ -144,6 +163,8 @@ pub(crate) struct Take {
     pub unknown: bool,
     /// How it begins, where that is told.
     pub head: Option<u64>,
+    /// When the middleware had received it, where that is known.
+    pub receipt: Option<super::delivery::Receipt>,
 }
 
 /// A publication between its first and its last step.
@@ -365,6 +386,8 @@ pub(crate) struct CallbackState {
     pub arrivals: Arrivals,
     pub cost: CostRecorder,
     pub suspensions: Suspensions,
+    /// How long the middleware took with its messages.
+    pub delivered: super::delivery::Delivered,
     pub shortest: super::shortest::ShortestTimes,
     pub probable: Option<Box<ProbableRecorder>>,
     pub publishes: Vec<Edge>,

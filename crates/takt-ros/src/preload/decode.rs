@@ -248,6 +248,7 @@ impl Arguments<'_> {
             }
             code::SPIN => Kind::ExecutorSpin { executor: self.word()?, kind: self.text()? },
             code::EXECUTED => Kind::ExecutorExecuted { told: self.is_set() },
+            code::RECEIVED => Kind::MessageReceived { after_ns: self.signed()? },
             code::HEAD => Kind::MessageHead { head: self.word()? },
             code::PYTHON => Kind::Python,
             code::GROUP_MEMBER => {

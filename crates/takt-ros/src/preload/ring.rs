@@ -131,8 +131,10 @@ pub mod code {
     pub const HEAD: u8 = 43;
     /// The process's nodes are those of Python.
     pub const PYTHON: u8 = 44;
+    /// The message of the next record was received by the middleware: so long after its source stamp, signed.
+    pub const RECEIVED: u8 = 45;
     /// Codes end here.
-    pub const END: u8 = 45;
+    pub const END: u8 = 46;
 }
 
 /// Which records carry CPU time, one bit for each code: all that execution times, the demand of a thread that publishes without

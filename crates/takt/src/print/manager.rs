@@ -42,6 +42,7 @@ fn chain_json(chain: &ChainStatus) -> Value {
         "late": chain.violations,
         "skipped": chain.skipped,
         "dropped": chain.dropped,
+        "bound_parts": chain.bound_parts,
         "assumptions": chain.assumptions,
         "run": chain.run,
     })

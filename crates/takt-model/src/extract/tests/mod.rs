@@ -1,6 +1,7 @@
 //! Scripted streams, one for each thing that the extractor must see.
 
 mod bursts;
+mod deliveries;
 mod faults;
 mod features;
 mod guards;
