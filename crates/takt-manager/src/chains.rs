@@ -2,13 +2,14 @@
 //!
 //! An end point is, in this order of preference: the name of a callback (or its symbol), of a node, of a topic, or
 //! `node:what`, where `what` is a topic, or a part of a callback's name or symbol. Leading slashes and case do not matter where no name fits
-//! exactly. A node stands for all of its callbacks; a topic stands for the callbacks that its messages activate at a chain's start,
-//! and for those that publish to it at the end.
+//! exactly. A node stands for all of its callbacks but those that every node of ROS 2 has (parameter services and the like), unless it
+//! has no other; a topic stands for the callbacks that its messages activate at a chain's start, and for those that publish to it at the end.
 
 use std::collections::BTreeSet;
 
 use takt_model::{CallbackKind, Model};
 
+use crate::learn::select::is_brought_along;
 use crate::words;
 
 /// More paths than this between two end points cannot be meant.
@@ -325,6 +326,10 @@ fn by(model: &Model, fits: impl Fn(&str) -> bool, side: Side) -> Option<Vec<usiz
     };
     callbacks(&|i| fits(&model.callbacks[i].name))
         .or_else(|| callbacks(&|i| model.callbacks[i].symbol.as_deref().is_some_and(&fits)))
+        .or_else(|| {
+            let own = |i: usize| !is_brought_along(model, &model.callbacks[i]);
+            callbacks(&|i| own(i) && node_of(model, i).is_some_and(&fits))
+        })
         .or_else(|| callbacks(&|i| node_of(model, i).is_some_and(&fits)))
         .or_else(|| {
             let list = on_topics(model, &fits, side);

@@ -6,6 +6,7 @@
 use serde::Serialize;
 use takt_model::{ChainSpec, ChainStats, Extractor, Model, OptionsError};
 use takt_ros::{Event, Source};
+use takt_stats::{Part, SeriesEvidence, VerdictReport, judge_series, overall};
 
 use crate::goals::Goals;
 use crate::manager::Manager;
@@ -22,6 +23,8 @@ pub struct Recorded {
     pub chains: Vec<ChainStats>,
     /// Events read.
     pub events: u64,
+    /// Time of the last of them, CLOCK_MONOTONIC nanoseconds.
+    pub ended_ns: u64,
 }
 
 /// What a chain took, for programs.
@@ -97,10 +100,43 @@ pub fn examine<S: Source>(
         .collect();
     read(open().map_err(Error::Source)?, |event| extractor.event(&event))?;
     let chains = watched.into_iter().filter_map(|id| extractor.watched(id).cloned()).collect();
-    Ok(Recorded { model, plan, chains, events })
+    Ok(Recorded { model, plan, chains, events, ended_ns: last_ns })
 }
 
 impl Recorded {
+    /// The verdict on all chains of the goals, over the whole recording. FAIL: a goal was missed; a chain that was not found has nothing that
+    /// was measured, and is no PASS.
+    #[must_use]
+    pub fn verdict(&self) -> VerdictReport {
+        let judged: Vec<(&str, VerdictReport)> = self
+            .plan
+            .chains
+            .iter()
+            .map(|chain| {
+                let mut evidence = SeriesEvidence {
+                    unit: "completions".to_owned(),
+                    deadline_ns: chain.goal_ns,
+                    records_lost: self.model.lost_events,
+                    ..SeriesEvidence::default()
+                };
+                if let Some(stats) = self.chains.iter().find(|stats| stats.spec().name == chain.name) {
+                    // Where instances pass each other, which of them come to an end is not known.
+                    let regular = stats.dropped.saturating_mul(20) <= stats.completions;
+                    let overdue = if regular { stats.overdue(self.ended_ns) as u64 } else { 0 };
+                    evidence.samples = stats.completions;
+                    evidence.misses = stats.violations;
+                    evidence.longest_run = stats.longest_late_run;
+                    evidence.worst_ns = stats.worst_ns;
+                    evidence.unfinished_late = stats.skipped.saturating_add(overdue);
+                }
+                (chain.name.as_str(), judge_series(&evidence))
+            })
+            .collect();
+        let parts: Vec<Part<'_>> =
+            judged.iter().map(|(name, report)| Part { name, report, excused: None }).collect();
+        overall(&parts)
+    }
+
     /// The chains in numbers.
     #[must_use]
     pub fn measured(&self) -> Vec<Measured> {
@@ -153,6 +189,28 @@ mod tests {
         // The same bytes say the same.
         let again = examine(|| Recording::open(real()), &goals, &platform, &options).unwrap();
         assert_eq!((again.model, again.events), (seen.model, seen.events));
+    }
+
+    #[test]
+    fn a_recording_in_which_a_goal_was_missed_fails() {
+        use takt_stats::Verdict;
+        let platform = Platform::new(vec![0, 1], 0, 0.9);
+        let open = || Recording::open(real());
+        let learnt = crate::learn::from_recording(open, &platform, &Default::default()).unwrap();
+        let chain = learnt.chains.iter().find(|chain| chain.worst_ns > Some(200_000)).unwrap();
+        let verdict = |end: &str, goal: &str| {
+            let text = format!(
+                "[[chain]]\nname = \"all\"\nstart = \"{}\"\nend = \"{end}\"\ngoal = \"{goal}\"\n",
+                chain.start
+            );
+            let goals = Goals::parse(&text, "goals").unwrap();
+            examine(open, &goals, &platform, &Default::default()).unwrap().verdict()
+        };
+        let missed = verdict(&chain.end, "100 us");
+        assert_eq!(missed.verdict, Verdict::Fail, "{missed:?}");
+        assert_ne!(verdict(&chain.end, "60 s").verdict, Verdict::Fail);
+        let unknown = verdict("/nowhere", "500 ms");
+        assert_eq!(unknown.verdict, Verdict::Inconclusive, "{unknown:?}");
     }
 
     #[test]

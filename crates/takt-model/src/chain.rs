@@ -109,11 +109,17 @@ pub struct ChainStats {
     pub spread: Spread,
     /// Its latencies are true to so much: it begins on another machine. An instance is late only beyond that.
     pub clock_error_ns: u64,
+    /// The greatest of these under which a latency was measured.
+    pub most_clock_error_ns: u64,
+    /// Ends, repeated ones included, so close to the goal that the clocks' error leaves open whether they were late.
+    pub in_doubt: u64,
     /// Releases of the first callback's timer that never ran, because the one before ran so late.
     pub skipped: u64,
     /// The longest unbroken run of instances that came late or never ran.
     pub longest_late_run: u64,
     late_run: u64,
+    /// Instances go another way: what begins here is not awaited.
+    retired: bool,
     /// The longest latency since the last call of [`ChainStats::take_recent`].
     recent_worst_ns: Option<u64>,
     /// Bounds that were promised, with the releases from which on: the oldest first.
@@ -143,9 +149,12 @@ impl ChainStats {
             longest_gap_ns: 0,
             spread: Spread::default(),
             clock_error_ns: 0,
+            most_clock_error_ns: 0,
+            in_doubt: 0,
             skipped: 0,
             longest_late_run: 0,
             late_run: 0,
+            retired: false,
             recent_worst_ns: None,
             promises: VecDeque::new(),
             exceeded: None,
@@ -169,6 +178,7 @@ impl ChainStats {
         fresh.promises = self.promises.clone();
         fresh.spread = self.spread.afresh();
         fresh.clock_error_ns = self.clock_error_ns;
+        fresh.retired = self.retired;
         std::mem::replace(self, fresh)
     }
 
@@ -206,6 +216,15 @@ impl ChainStats {
     #[must_use]
     pub fn oldest_ns(&self) -> Option<u64> {
         self.pending.front().copied()
+    }
+
+    /// Whether instances are awaited at the end of this way. When that changes, those under way are forgotten: what began while they go
+    /// another way never ends here.
+    pub fn await_ends(&mut self, awaited: bool) {
+        if self.retired == awaited {
+            self.retired = !awaited;
+            self.pending.clear();
+        }
     }
 
     /// Instances under way for longer than the goal at `now_ns`.
@@ -273,6 +292,9 @@ impl ChainStats {
     }
 
     pub(crate) fn began(&mut self, origin_ns: u64) {
+        if self.retired {
+            return;
+        }
         self.began += 1;
         if self.pending.len() >= PENDING {
             self.pending.pop_front();
@@ -328,6 +350,9 @@ impl ChainStats {
         }
         self.ended.push_back(Completion { began_ns: origin_ns, ended_ns: at_ns });
         let late = self.latest_ns().is_some_and(|latest_ns| latency_ns > latest_ns);
+        self.most_clock_error_ns = self.most_clock_error_ns.max(self.clock_error_ns);
+        let met_ns = self.spec.goal_ns.map(|goal_ns| goal_ns.saturating_sub(self.clock_error_ns));
+        self.in_doubt += u64::from(!late && met_ns.is_some_and(|met_ns| latency_ns > met_ns));
         self.violations += u64::from(late);
         self.late_run = if late { self.late_run + 1 } else { 0 };
         self.longest_late_run = self.longest_late_run.max(self.late_run);
@@ -421,6 +446,36 @@ mod tests {
         stats.finished(1, 20_000_000, 21_000_000);
         assert_eq!((stats.skipped, stats.longest_late_run, stats.violations), (3, 5, 2));
         assert_eq!(stats.drain_skips().len(), 1);
+    }
+
+    #[test]
+    fn what_lies_within_the_clocks_error_of_the_goal_is_in_doubt() {
+        let mut stats = stats();
+        stats.finished(1, 0, 5_000_000);
+        stats.finished(1, 0, 5_000_001);
+        assert_eq!((stats.violations, stats.in_doubt), (1, 0), "one clock leaves no doubt");
+        stats.clock_error_ns = 1_000_000;
+        for latency_ns in [4_000_000, 4_000_001, 6_000_000, 6_000_001] {
+            stats.finished(1, 0, latency_ns);
+        }
+        assert_eq!((stats.violations, stats.in_doubt), (2, 2));
+        stats.clock_error_ns = 1000;
+        stats.finished(1, 0, 1_000_000);
+        assert_eq!((stats.in_doubt, stats.most_clock_error_ns), (2, 1_000_000));
+    }
+
+    #[test]
+    fn nothing_is_overdue_on_a_way_that_is_gone() {
+        let mut stats = stats();
+        stats.began(1_000_000);
+        stats.await_ends(true);
+        assert_eq!(stats.overdue(10_000_000), 1);
+        stats.await_ends(false);
+        stats.began(2_000_000);
+        assert_eq!((stats.overdue(10_000_000), stats.began), (0, 1));
+        stats.await_ends(true);
+        stats.began(3_000_000);
+        assert_eq!((stats.overdue(10_000_000), stats.under_way()), (1, 1));
     }
 
     #[test]

@@ -338,7 +338,7 @@ pub struct Manage {
     pub goals: Option<PathBuf>,
     /// Needs no goals and changes nothing: prints the graph and the chains with their measured latencies, and writes a goals file
     /// to begin from (takt-goals.toml, or the next free number). Of a command, of --pid, --trace or --lttng, or of all ROS 2 processes that run
-    #[arg(long, conflicts_with_all = ["observe", "soft", "metrics", "screen", "log", "restore", "state"])]
+    #[arg(long, conflicts_with_all = ["observe", "soft", "metrics", "screen", "log", "restore", "state", "check"])]
     pub learn: bool,
     /// With --learn: chains at most, those across most executors first
     #[arg(long, value_name = "N", default_value_t = 16, requires = "learn", value_parser = chain_count)]
@@ -365,7 +365,7 @@ pub struct Manage {
     pub pid: Vec<u32>,
     /// Examine a recording instead (a folder that `ros2 trace` or LTTng wrote, or the run directory of a robot of Takt's): model,
     /// bounds, measured chains; changes nothing
-    #[arg(long, conflicts_with_all = ["pid", "command", "seconds", "lttng"])]
+    #[arg(long, conflicts_with_all = ["pid", "command", "seconds", "lttng", "soft", "metrics", "screen", "log"])]
     pub trace: Option<PathBuf>,
     /// Follow an LTTng session that records to this folder and is rotated (`lttng enable-rotation --timer=1s`); with --observe
     #[arg(long, value_name = "FOLDER", conflicts_with_all = ["pid", "command"])]
@@ -401,7 +401,7 @@ pub struct Manage {
     /// State file, for --restore
     #[arg(long)]
     pub state: Option<PathBuf>,
-    /// Exit with 1 unless the verdict on the whole run is PASS: with FAIL where a goal was missed that was not given up in order
+    /// Exit with 1 unless the verdict on the whole run (or recording) is PASS: with FAIL where a goal was missed that was not given up in order
     #[arg(long)]
     pub check: bool,
     /// What the manager starts to undo its changes when it is killed

@@ -5,7 +5,7 @@
 //! text of the goals file is [`Learnt::goals_text`].
 
 mod propose;
-mod select;
+pub(crate) mod select;
 #[cfg(test)]
 mod tests;
 mod write;

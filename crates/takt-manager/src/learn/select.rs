@@ -112,7 +112,12 @@ fn is_work(model: &Model, callback: &Callback) -> bool {
     if callback.arrivals.seen == 0 && callback.cost.seen == 0 {
         return false;
     }
-    activating(model, callback).is_none_or(|topic| !is_infrastructure(topic))
+    !is_brought_along(model, callback)
+}
+
+/// It is one of those that every node of ROS 2 has.
+pub(crate) fn is_brought_along(model: &Model, callback: &Callback) -> bool {
+    activating(model, callback).is_some_and(is_infrastructure)
 }
 
 fn activating<'m>(model: &'m Model, callback: &Callback) -> Option<&'m str> {

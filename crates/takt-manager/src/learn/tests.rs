@@ -75,6 +75,24 @@ fn ends(model: &Model, most: usize) -> Vec<(String, String, String)> {
     select(model, most).chains.into_iter().map(|chain| (chain.name, chain.start, chain.end)).collect()
 }
 
+/// Parameter services of a node, which never ran, stand at no end of a chain that names the node.
+#[test]
+fn a_nodes_name_does_not_mean_its_parameter_services() {
+    let nodes = ["/a", "/b", "/b"];
+    let edges: [(&str, &[usize], &[usize]); 2] = [("/t", &[0], &[1]), ("/b/get_parameters", &[], &[2])];
+    let model = model(&nodes, &edges);
+    assert_eq!(chains::paths(&model, "/b", "/b").unwrap(), [vec![1]]);
+    assert_eq!(chains::paths(&model, "/a", "/b").unwrap(), [vec![0, 1]]);
+    // Whoever names it means it, and so does who names a node that has nothing else.
+    assert_eq!(chains::paths(&model, "/b:/b/get_parameters", "/b:/b/get_parameters").unwrap(), [vec![2]]);
+    let only = &model_of_services();
+    assert_eq!(chains::paths(only, "/b", "/b").unwrap(), [vec![0]]);
+}
+
+fn model_of_services() -> Model {
+    model(&["/b"], &[("/b/get_parameters", &[], &[0])])
+}
+
 #[test]
 fn chains_run_from_what_nothing_activates_to_what_activates_nothing() {
     let model = model(

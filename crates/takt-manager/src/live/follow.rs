@@ -114,6 +114,7 @@ impl<S: Source, K: Kernel> Live<S, K> {
             guaranteed_s: s(chain.guaranteed_ns),
             counted: chain.counted.completions,
             late: chain.counted.late,
+            in_doubt: chain.counted.in_doubt,
             never: chain.counted.skipped.saturating_add(overdue),
             longest_late_run: status.run.longest_late_run,
             given_up_s: s(chain.given_up_ns),

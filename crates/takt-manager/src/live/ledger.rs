@@ -40,6 +40,7 @@ pub(super) struct Ledger {
 pub(super) struct Tally {
     pub completions: u64,
     pub late: u64,
+    pub in_doubt: u64,
     pub skipped: u64,
 }
 
@@ -275,6 +276,7 @@ impl Ledger {
             below = stats.spread.take_below().or(below);
             now.completions += stats.completions;
             now.late += stats.violations;
+            now.in_doubt += stats.in_doubt;
             now.skipped += stats.skipped;
             began += stats.began;
             last_end_ns = last_end_ns.max(stats.last_ended_ns);
@@ -389,12 +391,14 @@ impl Chain {
         let fresh = Tally {
             completions: now.completions.saturating_sub(self.seen.completions),
             late: now.late.saturating_sub(self.seen.late),
+            in_doubt: now.in_doubt.saturating_sub(self.seen.in_doubt),
             skipped: now.skipped.saturating_sub(self.seen.skipped),
         };
         let passed_ns = now_ns.saturating_sub(std::mem::replace(&mut self.looked_ns, now_ns));
         let add = |to: &mut Tally| {
             to.completions += fresh.completions;
             to.late += fresh.late;
+            to.in_doubt += fresh.in_doubt;
             to.skipped += fresh.skipped;
         };
         add(&mut self.in_interval);

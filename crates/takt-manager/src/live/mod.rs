@@ -359,6 +359,8 @@ impl<S: Source, K: Kernel> Live<S, K> {
         });
         polled.map_err(|error| Error::Source(Box::new(error)))?;
         let ended = self.source.ended();
+        // Stamps of publishers that are not observed are of the day's clock: whether it was set must be known before they are read.
+        self.extractor.clock(network::ahead_ns());
         let extractor = &mut self.extractor;
         match ended {
             true => order.finish(|event| extractor.event(event)),
@@ -376,7 +378,6 @@ impl<S: Source, K: Kernel> Live<S, K> {
         let checks = now_ns >= self.next_check_ns;
         if checks {
             self.next_check_ns = now_ns + CHECK_NS;
-            self.extractor.clock(i64::try_from(clock_offset_ns()).unwrap_or(i64::MAX));
         }
         if let Some(enactor) = &mut self.enactor {
             for overrun in enactor.watch(now_ns) {
@@ -464,6 +465,7 @@ impl<S: Source, K: Kernel> Live<S, K> {
             self.model.threads.iter().filter(|thread| !thread.ended).map(|thread| thread.tid).collect();
         self.overruns.retain(|tid, _| alive.contains(tid));
         self.notice_clock_step(now_ns);
+        self.allow_for_clocks(&plan);
         self.ground(now_ns, &plan, &held);
         self.planned = Some((now_ns, thread_cpu_ns().saturating_sub(began_ns)));
         self.plan = Some(plan);
@@ -487,25 +489,48 @@ impl<S: Source, K: Kernel> Live<S, K> {
         Ok(())
     }
 
-    /// All times are of the monotonic clock, so that a step of the wall clock changes nothing but this log's stamps.
+    /// All times are of the monotonic clock, but for the stamps of messages whose publishers are not observed ([`Extractor::clock`]).
     fn notice_clock_step(&mut self, now_ns: u64) {
         let offset_ns = clock_offset_ns();
         let step_ns = offset_ns - self.clock_offset_ns;
         self.clock_offset_ns = offset_ns;
         if step_ns.abs() > 500_000_000 {
             let words = format!(
-                "the wall clock was set by {:.3} s; measurements use the monotonic clock and are not affected",
+                "the wall clock was set by {:.3} s; measurements use the monotonic clock, but for messages from publishers that are not \
+                 observed: those taken in the second after it are not measured",
                 step_ns as f64 / 1e9
             );
             self.note(now_ns, &words);
         }
     }
 
-    /// Measures each chain that was found, along the path of its greatest bound.
+    /// Measures each chain that was found, along the path of its greatest bound, and awaits its instances on each way that it can still go.
     fn watch_chains(&mut self, plan: &Plan) {
+        let alive = |callback: &takt_model::Callback| {
+            let executor = self.model.executors.get(callback.executor.0);
+            let mut threads = executor.into_iter().flat_map(|executor| &executor.threads);
+            threads.any(|id| self.model.threads.get(id.0).is_some_and(|thread| !thread.ended))
+        };
+        let alive: BTreeSet<&str> = self
+            .model
+            .callbacks
+            .iter()
+            .filter(|callback| alive(callback))
+            .map(|callback| callback.name.as_str())
+            .collect();
         for (index, chain) in plan.chains.iter().enumerate() {
             let known = self.watched.entry(index).or_default();
-            if chain.path_names.is_empty() || known.iter().any(|known| known.path == chain.path_names) {
+            if chain.path_names.is_empty() {
+                continue;
+            }
+            for way in known.iter() {
+                let goes = way.path == chain.path_names
+                    || way.path.iter().all(|callback| alive.contains(callback.as_str()));
+                if let Some(stats) = self.extractor.watched_mut(way.id) {
+                    stats.await_ends(goes);
+                }
+            }
+            if known.iter().any(|known| known.path == chain.path_names) {
                 continue;
             }
             let (name, path) = (chain.name.clone(), chain.path_names.clone());

@@ -8,6 +8,7 @@ use super::{ChainStatus, Live};
 use crate::clocks::ClockError;
 use crate::clocks::roundtrip::realtime_ns;
 use crate::manager::outside_topic;
+use crate::plan::Plan;
 use crate::system::Kernel;
 use crate::words::ms;
 
@@ -34,14 +35,21 @@ pub(super) fn ahead_ns() -> i64 {
 impl<S: Source, K: Kernel> Live<S, K> {
     /// The clocks as they are known now.
     pub(super) fn look_at_clocks(&mut self) {
-        // Stamps of publishers that are not observed are of the day's clock.
-        self.extractor.clock(ahead_ns());
         let Some(watch) = &self.clocks else { return };
         self.clock = watch.error();
         self.extractor.clock_error(self.clock.error_ns);
-        let error_ns = self.clock.error_ns.unwrap_or(0);
+        if let Some(plan) = self.plan.take() {
+            self.allow_for_clocks(&plan);
+            self.plan = Some(plan);
+        }
+    }
+
+    /// Tells the measurements of this plan's chains how far the clocks are apart.
+    pub(super) fn allow_for_clocks(&mut self, plan: &Plan) {
+        // When that is no longer known nothing more begins to be measured; what is under way began when it was.
+        let Some(error_ns) = self.clock.error_ns else { return };
         for index in 0..self.ledger.chains.len() {
-            let foreign = self.begins_outside(index).is_some();
+            let foreign = self.begins_outside_by(plan, index).is_some();
             for id in self.watched.get(&index).into_iter().flatten().map(|watched| watched.id) {
                 if let Some(stats) = self.extractor.watched_mut(id) {
                     stats.clock_error_ns = if foreign { error_ns } else { 0 };
@@ -52,8 +60,12 @@ impl<S: Source, K: Kernel> Live<S, K> {
 
     /// What is known of the messages from other machines that a chain begins with; `None`: it begins here.
     fn begins_outside(&self, index: usize) -> Option<Outside> {
+        self.begins_outside_by(self.plan.as_ref()?, index)
+    }
+
+    fn begins_outside_by(&self, plan: &Plan, index: usize) -> Option<Outside> {
         self.clocks.as_ref()?;
-        let path = &self.plan.as_ref()?.chains.get(index)?.path;
+        let path = &plan.chains.get(index)?.path;
         outside_topic(&self.model, path.first()?.0).map(|topic| topic.outside)
     }
 
@@ -86,8 +98,16 @@ impl<S: Source, K: Kernel> Live<S, K> {
     /// Fills in what latencies of a chain are true to.
     pub(super) fn tell_clock(&self, index: usize, status: &mut ChainStatus) {
         if self.begins_outside(index).is_some() {
-            status.clock_error_ms = self.clock.error_ns.map(|ns| ns as f64 / 1e6);
-            status.clock_error_by.clone_from(&self.clock.by);
+            let measured = self.watch_ids(index).filter_map(|id| self.extractor.watched(id));
+            let most_ns = measured.filter(|stats| stats.completions + stats.repeated > 0);
+            // Its longest latency stands for the whole run, and so does the error.
+            let most_ns = most_ns.map(|stats| stats.most_clock_error_ns).max();
+            let told_ns = self.clock.error_ns.max(most_ns);
+            status.clock_error_ms = told_ns.map(|ns| ns as f64 / 1e6);
+            status.clock_error_by = match told_ns == self.clock.error_ns {
+                true => self.clock.by.clone(),
+                false => format!("the most in this run; now: {}", self.clock.by),
+            };
         }
     }
 

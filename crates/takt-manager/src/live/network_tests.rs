@@ -119,3 +119,76 @@ fn a_peers_clock_is_measured_beside_the_run() {
     assert!(chain.clock_error_ms.unwrap() >= 3.0, "{chain:#?}");
     assert!(chain.clock_error_by.contains("by round trips"), "{}", chain.clock_error_by);
 }
+
+#[test]
+fn what_the_clocks_leave_open_is_no_pass() {
+    use takt_stats::Verdict;
+    let run = |goal: &str| {
+        let goals = goals(goal, "[network]\nclock_error = \"6 ms\"\n");
+        let mut setup = setup_with(goals, false, |from_ns| listening(from_ns, 0, 4 * MS));
+        setup.pass(0.0, 25.0);
+        setup.live.status(setup.from_ns + 25_000 * MS)
+    };
+    // 6 ms for a goal of 5: late, but for an error of 6 ms, with which nobody can tell.
+    let status = run("5 ms");
+    let (chain, report) = (&status.chains[0], status.verdict());
+    assert_eq!((chain.violations, chain.run.in_doubt), (0, chain.run.counted), "{chain:#?}");
+    assert_eq!(report.verdict, Verdict::Inconclusive, "{report:?}");
+    let told = report.reasons.join("; ");
+    assert!(
+        told.contains(&format!("{} of its latencies were within 6.000 ms of the goal", chain.run.counted)),
+        "{told}"
+    );
+    // A goal beyond the doubt is met.
+    let status = run("50 ms");
+    assert_eq!(status.chains[0].run.in_doubt, 0);
+    assert!(
+        !status.verdict().reasons.join("; ").contains("whether they were late"),
+        "{:?}",
+        status.verdict()
+    );
+}
+
+#[test]
+fn the_first_promise_allows_for_the_clocks() {
+    // The sender's clock is 30 ms behind, and 40 are stated: its latencies seem that much longer.
+    let network = "[network]\nbound = \"3 ms\"\nclock_error = \"40 ms\"\n";
+    let chain = &run("200 ms", network, -30_000_000, MS).chains[0];
+    assert_eq!((chain.state.as_str(), chain.run.false_guarantees), ("guaranteed", 0), "{chain:#?}");
+    assert!(chain.run.refutations.is_empty(), "{:?}", chain.run.refutations);
+}
+
+#[test]
+fn the_greatest_error_of_the_run_is_told() {
+    let mut setup = setup_with(goals("50 ms", "[network]\nclock_error = \"1 ms\"\n"), false, |from_ns| {
+        listening(from_ns, 0, MS)
+    });
+    setup.pass(0.0, 8.0);
+    for id in setup.live.watch_ids(0).collect::<Vec<_>>() {
+        // As a peer's answer said for a while.
+        setup.live.extractor.watched_mut(id).unwrap().most_clock_error_ns = 80 * MS;
+    }
+    setup.pass(8.5, 12.0);
+    let status = setup.live.status(setup.from_ns + 12_000 * MS);
+    assert_eq!(status.chains[0].clock_error_ms, Some(80.0));
+    let told = crate::live::network::lines(&status.chains);
+    assert!(
+        told.contains("true to 80.000 ms (the most in this run; now: stated in the goals file)"),
+        "{told}"
+    );
+}
+
+#[test]
+fn a_clock_that_was_set_while_the_manager_slept_is_noticed_before_stamps_are_read() {
+    let mut setup = setup_with(goals("50 ms", ""), false, |from_ns| listening(from_ns, 0, MS));
+    setup.pass(0.0, 10.0);
+    // The last look was of a clock that was 10 s behind, two seconds before.
+    let before_ns = crate::live::network::ahead_ns() - 10_000_000_000;
+    setup.live.extractor.clock(before_ns);
+    setup.live.clock_offset_ns -= 10_000_000_000;
+    setup.pass(12.0, 25.0);
+    let chain = &setup.live.status(setup.from_ns + 25_000 * MS).chains[0];
+    assert!(near(chain.worst_ms, 3.0), "{chain:#?}");
+    let log = setup.text.text();
+    assert!(log.contains("the wall clock was set by 10.0") && log.contains("not measured"), "{log}");
+}

@@ -136,7 +136,7 @@ pub struct ChainStatus {
     /// What its bound consists of; `None`: it has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bound_parts: Option<BoundSum>,
-    /// It begins on another machine: its latencies are true to so much, in milliseconds.
+    /// It begins on another machine: its latencies are true to so much, in milliseconds; the greatest error of the run while it was measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clock_error_ms: Option<f64>,
     /// How that is known, or why not; empty: it begins here.
@@ -191,6 +191,9 @@ pub struct Run {
     pub counted: u64,
     /// Of these, later than the goal.
     pub late: u64,
+    /// Of these, so close to the goal that the clocks' error leaves open whether they were late.
+    #[serde(default)]
+    pub in_doubt: u64,
     /// Releases that never ran, and instances that were past the goal at the end, while it was not given up.
     pub never: u64,
     /// The longest row of instances that were late or never came.

@@ -295,3 +295,5 @@ fn a_source_that_ends_early_is_planned_for_once() {
 
 #[path = "network_tests.rs"]
 mod network;
+#[path = "way_tests.rs"]
+mod way;

@@ -5,13 +5,13 @@ use takt_stats::{Part, SeriesEvidence, Verdict, VerdictReport, judge_series, ove
 use super::{ChainStatus, State, Status};
 
 impl ChainStatus {
-    /// What the verdict on it rests on: all that was measured while it was not given up in order.
+    /// What the verdict on it rests on: all that was measured while it was not given up in order. What is in doubt says nothing for it.
     #[must_use]
     pub fn evidence(&self) -> SeriesEvidence {
         SeriesEvidence {
             unit: "completions".to_owned(),
             deadline_ns: self.goal_ns,
-            samples: self.run.counted,
+            samples: self.run.counted.saturating_sub(self.run.in_doubt),
             misses: self.run.late,
             longest_run: self.run.longest_late_run,
             worst_ns: self.worst_ns,
@@ -39,6 +39,19 @@ impl ChainStatus {
              {bound_ms:.1} ms",
             self.name, run.false_guarantees
         ))
+    }
+
+    /// What keeps its verdict from a PASS because clocks are apart.
+    #[must_use]
+    pub fn undecided(&self) -> Option<String> {
+        let error_ms = self.clock_error_ms.unwrap_or(0.0);
+        (self.run.in_doubt > 0).then(|| {
+            format!(
+                "{}: {} of its latencies were within {error_ms:.3} ms of the goal, which is how far the clocks of the machines may be apart: \
+                 whether they were late cannot be known",
+                self.name, self.run.in_doubt
+            )
+        })
     }
 }
 
@@ -77,7 +90,8 @@ impl Status {
             .zip(&judged)
             .map(|(chain, (report, excuse))| Part { name: &chain.name, report, excused: excuse.as_deref() })
             .collect();
-        let doubts: Vec<String> = self.chains.iter().filter_map(ChainStatus::doubt).collect();
+        let doubts = self.chains.iter().flat_map(|chain| [chain.doubt(), chain.undecided()]);
+        let doubts: Vec<String> = doubts.flatten().collect();
         overall(&parts).concluded(&[], &doubts)
     }
 

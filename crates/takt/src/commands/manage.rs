@@ -21,7 +21,7 @@ use takt_ros::Source;
 use takt_ros::ctf::{Live as Parts, Recording};
 use takt_ros::preload::{Session, SessionOptions};
 use takt_ros::uprobes::{Probe as Uprobes, UprobeOptions};
-use takt_stats::Verdict;
+use takt_stats::{Verdict, VerdictReport};
 use takt_view::ViewExit;
 use takt_view::terminal;
 
@@ -87,14 +87,16 @@ fn examine(args: &args::Manage, goals: &Goals, folder: &Path) -> CommandResult {
     } else {
         recorded::examine(|| Recording::open(folder), goals, &platform, &options)?
     };
+    let verdict = seen.verdict();
     write_dot(args, &seen.model)?;
+    write_page(args, &seen.model, print::recorded_chains(&seen))?;
     super::outputs::emit(args, Some(&seen.plan), &seen.model)?;
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&print::recorded_json(&seen))?);
+        println!("{}", serde_json::to_string_pretty(&print::recorded_json(&seen, &verdict))?);
     } else {
-        print!("{}\n{}", seen.model.to_text(), print::recorded(&seen));
+        print!("{}\n{}", seen.model.to_text(), print::recorded(&seen, &verdict));
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(exit(args, &verdict))
 }
 
 /// Starts the command under the preload probe.
@@ -330,7 +332,11 @@ fn report(args: &args::Manage, finished: &Finished) -> CommandResult {
         }
         print!("\n{}", print::managed(&finished.status, &verdict));
     }
-    Ok(if args.check && verdict.verdict != Verdict::Pass { ExitCode::from(1) } else { ExitCode::SUCCESS })
+    Ok(exit(args, &verdict))
+}
+
+fn exit(args: &args::Manage, verdict: &VerdictReport) -> ExitCode {
+    if args.check && verdict.verdict != Verdict::Pass { ExitCode::from(1) } else { ExitCode::SUCCESS }
 }
 
 pub(super) fn write_page(

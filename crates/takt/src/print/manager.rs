@@ -86,8 +86,10 @@ fn shown(intervals: &[Interval]) -> impl Iterator<Item = &Interval> {
 }
 
 /// Everything of a recording.
-pub fn recorded_json(seen: &Recorded) -> Value {
+pub fn recorded_json(seen: &Recorded, verdict: &VerdictReport) -> Value {
     json!({
+        "verdict": verdict.verdict,
+        "reasons": verdict.reasons,
         "graph": graph(&seen.model),
         "events": seen.events,
         "chains": seen.measured(),
@@ -96,8 +98,33 @@ pub fn recorded_json(seen: &Recorded) -> Value {
     })
 }
 
-/// The chains of a recording for people: bound, goal, and what was measured.
-pub fn recorded(seen: &Recorded) -> String {
+/// The chains of a recording for the page of its graph.
+pub fn recorded_chains(seen: &Recorded) -> impl Iterator<Item = takt_view::graph::Chain> {
+    let measured = seen.measured();
+    seen.plan.chains.iter().map(move |chain| {
+        let one = measured.iter().find(|one| one.name == chain.name);
+        let state = match chain.state {
+            ChainState::Guaranteed => "keepable",
+            ChainState::Degraded { .. } => "degraded",
+            ChainState::NotAnalysable { .. } => "not analysable",
+            ChainState::NotFound { .. } => "not found",
+        };
+        takt_view::graph::Chain {
+            name: chain.name.clone(),
+            state: state.to_owned(),
+            why: words(&chain.state),
+            path: chain.path_names.clone(),
+            goal_ns: Some(chain.goal_ns),
+            bound_ns: chain.bound_ns,
+            median_ns: one.and_then(|one| one.median_ns),
+            worst_ns: one.filter(|one| one.completions > 0).map(|one| one.worst_ns),
+            completions: one.map_or(0, |one| one.completions),
+        }
+    })
+}
+
+/// The chains of a recording for people: bound, goal, what was measured, and the verdict.
+pub fn recorded(seen: &Recorded, verdict: &VerdictReport) -> String {
     let ms = |ns: u64| ns as f64 / 1e6;
     let measured = seen.measured();
     let mut text = format!("{} events, {} lost\n", seen.events, seen.model.lost_events);
@@ -125,6 +152,7 @@ pub fn recorded(seen: &Recorded) -> String {
             None => text.push('\n'),
         }
     }
+    let _ = writeln!(text, "\n{}", verdict.sentence());
     text
 }
 
