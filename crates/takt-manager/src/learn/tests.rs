@@ -150,7 +150,7 @@ fn what_cannot_be_promised_is_relaxed_and_then_first_to_be_given_up() {
         let (goals, _) = propose::propose(&model, &mut chains, &platform);
         (chains, goals)
     };
-    // Measured 2 ms; a reservation of a period of 10 ms cannot promise 3 for two callbacks of 1 ms each in two executors, but something
+    // Measured 2 ms; a reservation of a period of 10 ms cannot promise that for two callbacks of 1 ms each in two executors, but something
     // near to it.
     let (chains, goals) = measured(2_000_000, 0.9);
     assert!(chains.iter().all(|chain| chain.state == "could_be_kept"), "{chains:?}");

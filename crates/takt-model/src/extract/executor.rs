@@ -128,7 +128,7 @@ impl Extractor {
                 callback.cost.record(at_ns, to.saturating_sub(charged), true);
                 let off_ns = at_ns.saturating_sub(from_ns).saturating_sub(to.saturating_sub(from));
                 let number = callback.activations + 1;
-                callback.suspensions.record(Ended { number, at_ns, off_ns, known, tells }, keep);
+                callback.suspensions.record(Ended { number, at_ns, off_ns, known, tells }, keep, starting);
             }
             _ if state.charged.is_some() => {
                 state.unpaid.push((index, at_ns.saturating_sub(from_ns), known));
@@ -196,7 +196,11 @@ impl Extractor {
         callback.shortest.ended(at_ns.saturating_sub(started_ns));
         let off_ns = at_ns.saturating_sub(started_ns).saturating_sub(used_ns);
         let number = callback.activations;
-        callback.suspensions.record(Ended { number, at_ns, off_ns, known: None, tells: false }, keep);
+        callback.suspensions.record(
+            Ended { number, at_ns, off_ns, known: None, tells: false },
+            keep,
+            starting,
+        );
         if let Some(probable) = &mut callback.probable {
             probable.record(used_ns);
         }

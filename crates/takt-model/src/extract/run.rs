@@ -239,7 +239,11 @@ impl Extractor {
                 if let (Some(from), Some(to)) = (frame.cpu_ns, cpu_ns) {
                     let off_ns = wall_ns.saturating_sub(to.saturating_sub(from));
                     let number = callback.activations;
-                    callback.suspensions.record(Ended { number, at_ns, off_ns, known: off_cpu, tells }, keep);
+                    callback.suspensions.record(
+                        Ended { number, at_ns, off_ns, known: off_cpu, tells },
+                        keep,
+                        self.starting,
+                    );
                 } else {
                     callback.suspensions.wall_time(at_ns);
                 }
@@ -286,7 +290,11 @@ impl Extractor {
                 callback.cost.record(at_ns, share_ns, true);
                 let off_ns = wall_ns.saturating_sub(took_ns);
                 let number = callback.activations;
-                callback.suspensions.record(Ended { number, at_ns, off_ns, known, tells }, keep);
+                callback.suspensions.record(
+                    Ended { number, at_ns, off_ns, known, tells },
+                    keep,
+                    self.starting,
+                );
                 if let Some(probable) = &mut callback.probable {
                     probable.record(share_ns);
                 }

@@ -13,6 +13,9 @@
 //!
 //! Where execution times are wall times (no CPU clock) they contain suspension, but how often cannot be known; the same is so of activations
 //! that were off the CPU where the source never tells why, and of yields that it does not see. Such a callback is **blind**.
+//!
+//! **Start-up** is kept apart, as arrivals are ([`super::startup`]): the first message of a topic waits for discovery, for pages of libraries, for locks
+//! of the middleware, once. What was seen in it counts until the callback has been activated [`STEADY`] times afterwards, and is forgotten then.
 
 use takt_ros::event::OFF_CPU_NS;
 
@@ -46,6 +49,8 @@ pub(crate) struct Suspensions {
     blind_ns: Option<u64>,
     /// What a plan assumed.
     limit: Option<Box<Limits>>,
+    /// While its process was starting, and how often it has been activated since.
+    apart: Option<(Box<Suspensions>, u64)>,
 }
 
 #[derive(Debug, Clone)]
@@ -93,6 +98,8 @@ pub(crate) struct Suspended {
 /// After so many activations that were decided or ordinary, what was undecided before says nothing. 100: a minute of an ordinary callback,
 /// in which whatever it waits for has been waited for again.
 const SPOKEN: u64 = 100;
+/// So many activations after its process has started show what a callback does: whatever is waited for each time has been waited for in each.
+const STEADY: u64 = 10;
 
 /// An activation that has ended.
 #[derive(Debug, Clone, Copy)]
@@ -124,9 +131,15 @@ fn recorder(number: u64, at_ns: u64, keep: Keep) -> CostRecorder {
 }
 
 impl Suspensions {
-    /// One activation.
+    /// One activation; `starting`: of a process that is starting.
     #[inline]
-    pub(crate) fn record(&mut self, ended: Ended, keep: Keep) {
+    pub(crate) fn record(&mut self, ended: Ended, keep: Keep, starting: bool) {
+        if starting || self.apart.is_some() {
+            self.record_start(ended, keep, starting);
+        }
+        if starting {
+            return;
+        }
         // Most activations of most callbacks have the CPU all the time, and never were without.
         let none = self.decided.is_none() && self.undecided.is_none() && self.yields.is_none();
         if none
@@ -138,6 +151,22 @@ impl Suspensions {
             return;
         }
         self.follow(ended, keep);
+    }
+
+    #[cold]
+    fn record_start(&mut self, ended: Ended, keep: Keep, starting: bool) {
+        if starting {
+            let (mut apart, _) = self.apart.take().unwrap_or_default();
+            // Windows of the steady state do not reach across.
+            self.gap();
+            apart.record(ended, keep, false);
+            self.apart = Some((apart, 0));
+        } else if let Some((_, steady)) = &mut self.apart {
+            *steady += 1;
+            if *steady >= STEADY {
+                self.apart = None;
+            }
+        }
     }
 
     fn follow(&mut self, ended: Ended, keep: Keep) {
@@ -262,6 +291,9 @@ impl Suspensions {
         if let Some(yields) = &mut self.yields {
             yields.gap();
         }
+        if let Some((apart, _)) = &mut self.apart {
+            apart.gap();
+        }
     }
 
     /// What is known at `now_ns`.
@@ -288,6 +320,17 @@ impl Suspensions {
             known.curve.total_ns = known.curve.total_ns.saturating_add(open.total_ns);
             known.curve.cpu_time = true;
             known.most = known.most.max(undecided.times).max(1);
+        }
+        if let Some((apart, _)) = &self.apart {
+            let apart = apart.known(now_ns, keep);
+            known.curve.most_ns = both(&known.curve.most_ns, &apart.curve.most_ns);
+            known.curve.seen = known.curve.seen.max(apart.curve.seen);
+            known.curve.total_ns = known.curve.total_ns.saturating_add(apart.curve.total_ns);
+            known.curve.cpu_time |= apart.curve.cpu_time;
+            known.times = both(&known.times, &apart.times);
+            known.yields = both(&known.yields, &apart.yields);
+            known.most = known.most.max(apart.most);
+            known.blind |= apart.blind;
         }
         known
     }
@@ -356,7 +399,7 @@ mod tests {
             Truth::Unknown(ns) => (ns, None),
         };
         let at_ns = number * 100 * MS;
-        to.record(Ended { number, at_ns, off_ns: off, known, tells: true }, KEEP);
+        to.record(Ended { number, at_ns, off_ns: off, known, tells: true }, KEEP, false);
     }
 
     proptest! {
@@ -417,7 +460,7 @@ mod tests {
         let mut suspensions = Suspensions::default();
         let open = |to: &mut Suspensions, number| {
             let known = known(Some(3), None);
-            to.record(Ended { number, at_ns: number * MS, off_ns: 30 * MS, known, tells: true }, KEEP);
+            to.record(Ended { number, at_ns: number * MS, off_ns: 30 * MS, known, tells: true }, KEEP, false);
         };
         open(&mut suspensions, 1);
         record(&mut suspensions, 2, Truth::Preempted(40 * MS));
@@ -431,5 +474,27 @@ mod tests {
         assert_eq!(found(&suspensions, 0).1, 3);
         record(&mut suspensions, SPOKEN + 1, Truth::Ran);
         assert_eq!(found(&suspensions, 0).1, 0);
+    }
+
+    #[test]
+    fn what_was_seen_in_start_up_counts_until_the_steady_state_has_shown_itself() {
+        let mut suspensions = Suspensions::default();
+        let slept = Some(OffCpu { switches: Some(2), ready_ns: Some(0), yields: Some(0), early_ns: 0 });
+        let at =
+            |number: u64, off_ns, known| Ended { number, at_ns: number * MS, off_ns, known, tells: true };
+        suspensions.record(at(1, 300 * MS, slept), KEEP, true);
+        suspensions.record(at(2, 30 * MS, slept), KEEP, true);
+        let known = suspensions.known(0, KEEP);
+        assert_eq!((&known.curve.most_ns[..2], known.most), (&[300 * MS, 330 * MS][..], 2));
+        for number in 3..2 + STEADY {
+            suspensions.record(at(number, 0, None), KEEP, false);
+        }
+        assert_eq!(suspensions.known(0, KEEP).curve.most_ns[0], 300 * MS);
+        suspensions.record(at(2 + STEADY, MS, slept), KEEP, false);
+        let known = suspensions.known(0, KEEP);
+        assert_eq!((known.curve.most_ns[0], known.most), (MS, 2));
+        // The same later, without a start, counts for good.
+        suspensions.record(at(100, 300 * MS, slept), KEEP, false);
+        assert_eq!(suspensions.known(0, KEEP).curve.most_ns[0], 300 * MS);
     }
 }
