@@ -39,6 +39,7 @@ impl<S: Source, K: Kernel> Live<S, K> {
             self.ledger.lost(now_ns, lost - self.lost);
             self.lost = lost;
         }
+        self.ledger.starting(&self.extractor.starting());
         for broken in self.extractor.broken() {
             self.ledger.broken(&broken, &mut findings);
         }

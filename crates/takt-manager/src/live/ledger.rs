@@ -183,6 +183,17 @@ impl Ledger {
         too_short
     }
 
+    /// These processes are starting, or have just done so: whoever began that after the plan is no longer in the steady state of its bounds.
+    pub fn starting(&mut self, pids: &[u32]) {
+        for grounds in self.chains.iter_mut().map(|chain| &mut chain.grounds) {
+            for pid in pids.iter().filter(|pid| grounds.processes.contains(pid)) {
+                if !grounds.starting.contains(pid) {
+                    grounds.starting.push(*pid);
+                }
+            }
+        }
+    }
+
     /// What a chain is promised now, for its measurement.
     pub fn promise(&self, index: usize) -> Option<u64> {
         let chain = self.chains.get(index)?;

@@ -150,6 +150,12 @@ impl Extractor {
         self.guarded = Guarded::default();
     }
 
+    /// Processes that are starting by now, or have not shown their steady state since.
+    #[must_use]
+    pub fn starting(&self) -> Vec<u32> {
+        self.startups.not_shown(self.now_ns)
+    }
+
     /// Assumptions that were seen broken since the last call.
     pub fn broken(&mut self) -> Vec<Broken> {
         let mut found = Vec::new();
