@@ -11,7 +11,7 @@ mod trace;
 pub use campaign::{CampaignProgress, condition_rows, plan, scheduler_rows, table};
 pub use cell::{BenchProgress, RunProgress, designs, rows, summary, verdict};
 pub use kernels::{kernel_list, kernel_rows};
-pub use manager::{managed, managed_json, manager_table, recorded, recorded_json};
+pub use manager::{managed, managed_json, manager_table, recorded, recorded_chains, recorded_json};
 pub use robot::{RobotProgress, run_summary};
 pub use trace::{trace_report, traced};
 
