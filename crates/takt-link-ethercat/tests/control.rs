@@ -1,6 +1,8 @@
 //! The control interface on the simulated segment, in process.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use takt_link_ethercat::control::{
@@ -212,10 +214,17 @@ fn refused_objects_and_states_are_told() {
 
 #[test]
 fn nobody_on_the_wire_and_broken_eeproms_are_errors() {
-    let silent = takt_link_ethercat::control::InProcess::new(|_: &mut [u8], _| None);
-    let config = ControlConfig { silence_ms: 20, ..ControlConfig::default() };
+    let asked = Arc::new(AtomicU32::new(0));
+    let counted = Arc::clone(&asked);
+    let silent = takt_link_ethercat::control::InProcess::new(move |_: &mut [u8], _| {
+        counted.fetch_add(1, Ordering::Relaxed);
+        None
+    });
+    let config = ControlConfig { silence_ms: 20, attempts: 4, ..ControlConfig::default() };
     let error = bring_up(Box::new(silent), &config, &mut |_| {}).err().unwrap();
     assert!(matches!(error, ControlError::Silent { .. }), "{error}");
+    // Once for each try, and no more: the refusal comes after as many silences.
+    assert_eq!(asked.load(Ordering::Relaxed), 4);
 
     use SiiDefect::{Blank, Checksum, HugeCategory, HugeMailbox, HugeSyncManagers, LongString, Zero};
     let description = segment(4);
@@ -228,6 +237,21 @@ fn nobody_on_the_wire_and_broken_eeproms_are_errors() {
             Err(error) => assert!(!error.to_string().is_empty()),
             // Some masters can do without the part that is broken.
             Ok(link) => assert_eq!(link.devices.len(), 4, "{defect:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_search_whose_first_frames_are_lost_begins_again() {
+    for (lost, found) in [(1, true), (2, true), (3, false)] {
+        let description = segment(4);
+        let segment = Segment::new(&description).unwrap();
+        segment.control().wire(WireFault::Drop, When::Next(lost));
+        let mut config = self::config(&description);
+        (config.silence_ms, config.attempts) = (20, 3);
+        match bring_up(in_process(segment), &config, &mut |_| {}) {
+            Ok(link) => assert!(found && link.devices.len() == 4, "{lost}"),
+            Err(error) => assert!(!found && matches!(error, ControlError::Silent { .. }), "{lost}: {error}"),
         }
     }
 }

@@ -357,6 +357,7 @@ mod tests {
             decisions: Vec::new(),
             analysis_ns: 0,
             cached: false,
+            shared: false,
         };
         (plan, model)
     }

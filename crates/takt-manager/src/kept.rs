@@ -295,6 +295,11 @@ fn merge(live: &mut Callback, kept: &Callback, topics: &[Option<TopicId>]) {
         match live.outputs.iter_mut().find(|known| known.topic == topic) {
             Some(known) => {
                 known.most_per_activation = known.most_per_activation.max(output.most_per_activation);
+                // One of them without a curve: its greatest number is all that is known.
+                known.most = match known.most.is_empty() || output.most.is_empty() {
+                    true => Vec::new(),
+                    false => oftener(&known.most, &output.most),
+                };
                 known.arrivals = denser(&known.arrivals, &output.arrivals);
             }
             None => live.outputs.push(takt_model::Output { topic, ..output.clone() }),

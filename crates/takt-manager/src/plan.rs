@@ -59,6 +59,10 @@ pub struct Plan {
     pub analysis_ns: u64,
     /// Nothing that matters has changed since the last plan, which this repeats.
     pub cached: bool,
+    /// Bounds rest on what the reserved threads of a core need together, and not on their budgets: no thread of anybody else may have a
+    /// reservation there.
+    #[serde(default)]
+    pub shared: bool,
 }
 
 impl Plan {

@@ -294,11 +294,12 @@ impl Collector {
         let mut jobs = std::mem::take(&mut self.job_batch);
         let mut frames = std::mem::take(&mut self.frame_batch);
         let mut reactions = std::mem::take(&mut self.reaction_batch);
-        let window_ns = self.window.bounds();
         self.records.jobs.take_into(&mut jobs, BATCH);
         for ring in &mut self.records.frames {
             ring.take_into(&mut frames, BATCH);
         }
+        // Asked after taking: a bound that was told before the last record was made holds for it.
+        let window_ns = self.window.bounds();
         for frame in &frames {
             if frame.is_judged() {
                 if self.window.keeps(frame.arrival_ns) {
@@ -323,7 +324,7 @@ impl Collector {
         }
         self.keep_reactions(&mut reactions)?;
         self.last_job = jobs.last().copied().or(self.last_job);
-        let any = !(jobs.is_empty() && frames.is_empty()) | self.drain_worker(window_ns)?;
+        let any = !(jobs.is_empty() && frames.is_empty()) | self.drain_worker()?;
         jobs.clear();
         frames.clear();
         (self.job_batch, self.frame_batch, self.reaction_batch) = (jobs, frames, reactions);
@@ -342,13 +343,14 @@ impl Collector {
     }
 
     /// Takes what the perception process left; false when there was nothing.
-    fn drain_worker(&mut self, window_ns: [u64; 2]) -> Result<bool, LabError> {
+    fn drain_worker(&mut self) -> Result<bool, LabError> {
         let Some((answers, events)) = &mut self.files.worker else { return Ok(false) };
         let batch = &mut self.worker_batch;
         batch.clear();
         for ring in &mut self.records.worker {
             ring.take_into(batch, BATCH);
         }
+        let window_ns = self.window.bounds();
         for record in batch.iter() {
             let file = if record.kind == EventKind::Answered { &mut *answers } else { &mut *events };
             file.push(|| WorkerRow::from(record))?;
@@ -442,3 +444,6 @@ pub(super) fn stop_reason(decision: &Decision, name: impl Fn(u32) -> String) -> 
         None => "waiting until the field stays clear".to_owned(),
     }
 }
+
+#[cfg(test)]
+mod tests;

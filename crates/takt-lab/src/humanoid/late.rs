@@ -198,9 +198,15 @@ impl LateJoiner {
         let at = self.records.iter().position(|record| record.sent_ns == answer.sent_ns);
         let own = at.and_then(|at| self.records.get(at)).copied();
         let gave_up_ns = if self.waiting_mode {
-            own.map_or(0, |own| own.exchanged_ns)
+            // The exchange ends later: it judges what came, and lets readers see it.
+            own.map_or(0, |own| own.begun_ns + own.exchange_ns)
         } else {
-            at.and_then(|at| self.records.get(at + 1)).map_or(0, |next| next.sent_ns)
+            // A record that was lost leaves a gap: the one behind it was not waiting for this answer.
+            let is_next = |own: CycleRecord, next: &CycleRecord| {
+                next.index == own.index.saturating_add(1).saturating_add(next.skipped.into())
+            };
+            let next = at.and_then(|at| self.records.get(at + 1));
+            next.filter(|next| own.is_some_and(|own| is_next(own, next))).map_or(0, |next| next.sent_ns)
         };
         Pending { answer, own, gave_up_ns, looks: 0 }
     }
@@ -232,13 +238,15 @@ impl LateJoiner {
     fn row(&self, late: &Pending, passed: Option<Passed>) -> LateRow {
         let Pending { answer, own, gave_up_ns, .. } = *late;
         let own = own.unwrap_or_default();
+        // A waiting exchange waits from sending on: by how late that was the answer did not miss it.
+        let before = if self.waiting_mode { CycleRecord::default() } else { own };
         LateRow {
             index: own.index,
             late_cycles: answer.cycles.into(),
             way: LateWay {
-                planned_ns: own.planned_ns,
-                wake_ns: own.wake_ns,
-                begun_ns: own.begun_ns,
+                planned_ns: before.planned_ns,
+                wake_ns: before.wake_ns,
+                begun_ns: before.begun_ns,
                 sent_ns: answer.sent_ns,
                 // A waiting exchange is over when the wait is: what handing over took is not seen.
                 handed_ns: if self.waiting_mode { own.sent_ns } else { own.exchanged_ns },
@@ -550,6 +558,8 @@ impl LateFrame {
             .is_some_and(|segment| threads.holds(self.place).is_some_and(|(holder, _)| holder == segment));
         if of_segment && is_of_this_host(late.cause) {
             self.blame = Some(Blame::HostStack);
+        } else if of_segment && is_no_cause_beside_the_device(self.place, late.cause) {
+            self.blame = None;
         }
         (self.cause, self.who, self.share) = (Some(late.cause), late.who, late.share);
         false
@@ -567,12 +577,19 @@ fn is_of_this_host(cause: Cause) -> bool {
     !is_of_the_device(cause) && !matches!(cause, Cause::Unknown | Cause::NotRecorded | Cause::EventsLost)
 }
 
+/// Whether it says nothing that the simulated segment's thread did this while the frame was not in the segment: asleep until a frame
+/// comes is its normal state.
+fn is_no_cause_beside_the_device(place: Place, cause: Cause) -> bool {
+    matches!(place, Place::Before | Place::Outward | Place::Homeward)
+        && matches!(cause, Cause::Waited | Cause::Unknown)
+}
+
 /// Whether something that was seen says why; `kept`: the kernel's trace says that the device kept the frame on purpose.
 fn is_explained(frame: &LateFrame, threads: &Threads, kept: bool) -> bool {
     match (frame.place, frame.cause) {
         (Place::Unexplained | Place::Beyond, _)
         | (_, Some(Cause::Unknown | Cause::NotRecorded | Cause::EventsLost)) => false,
-        (_, Some(_)) => true,
+        (place, Some(cause)) => !is_no_cause_beside_the_device(place, cause),
         // A simulated segment without a thread of its own stamps the delays that were planted, and no others.
         (Place::Outward | Place::Segment | Place::Homeward, None) => kept || threads.segment.is_none(),
         // In a thread of this host, and nothing says what held it up.

@@ -13,7 +13,8 @@ use serde::{Deserialize, Serialize};
 
 use super::blame::Blame;
 
-/// The stamps of a frame whose answer came late, CLOCK_MONOTONIC; 0 where nothing is known.
+/// The stamps of a frame whose answer came late, CLOCK_MONOTONIC; 0 where nothing is known. What comes before sending is 0, too,
+/// where the wait for the answer begins with sending: whatever was late then, the answer had all of its time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct LateWay {
     /// When the application was to wake up.
@@ -108,9 +109,10 @@ impl Place {
         Some(match self {
             Self::WakeUp | Self::Work => Blame::Application,
             Self::Handing | Self::Untaken => Blame::HostStack,
-            Self::Before | Self::Outward | Self::Homeward => Blame::Wire,
+            Self::Outward | Self::Homeward => Blame::Wire,
             Self::Segment => Blame::Device,
-            Self::Beyond | Self::Unexplained => return None,
+            // Who made the frame before late is not among the stamps of this one.
+            Self::Before | Self::Beyond | Self::Unexplained => return None,
         })
     }
 }
@@ -140,6 +142,7 @@ impl LateWay {
         let came_ns = if self.arrived_ns > 0 { self.arrived_ns } else { self.taken_ns };
         // When it was given up is not known: neither is by how much it missed that.
         let missed_by_ns = if self.gave_up_ns == 0 { 0 } else { came_ns.saturating_sub(self.gave_up_ns) };
+        let first_ns = if planned_ns > 0 { planned_ns } else { sent_ns };
         let cause = |place, from_ns: u64, to_ns: u64, excess_ns| LateCause {
             place,
             from_ns,
@@ -148,7 +151,7 @@ impl LateWay {
             missed_by_ns,
         };
         if self.gave_up_ns == 0 {
-            return cause(Place::Unexplained, planned_ns, came_ns, 0);
+            return cause(Place::Unexplained, first_ns, came_ns, 0);
         }
         if self.arrived_ns > 0 && self.gave_up_ns > self.arrived_ns.saturating_add(RACE_NS) {
             let waited_ns = self.gave_up_ns - self.arrived_ns;
@@ -191,7 +194,7 @@ impl LateWay {
             Some(greatest) if greatest.excess_ns > RACE_NS && greatest.excess_ns >= missed_by_ns / 2 => {
                 greatest
             }
-            _ => cause(Place::Unexplained, planned_ns, came_ns, 0),
+            _ => cause(Place::Unexplained, first_ns, came_ns, 0),
         }
     }
 }
@@ -263,6 +266,7 @@ mod tests {
         let begun_ns = waited.wake_ns + 10 * US;
         let cause = LateWay { begun_ns, ..waited }.judge(&USUAL);
         assert_eq!((cause.place, cause.from_ns, cause.excess_ns), (Place::Before, begun_ns, 1290 * US));
+        assert_eq!(cause.place.blame(), None, "whose doing the frame before was is not seen");
         // Where nobody knows when it began, it counts as work: the two cannot be told apart.
         assert_eq!(LateWay { begun_ns: 0, ..waited }.judge(&USUAL).place, Place::Work);
     }

@@ -119,10 +119,8 @@ pub fn bring_up(
     let group: Group = loop {
         let found = device.init_single_group::<MOST_DEVICES, MOST_IMAGE>(ethercrab::std::ethercat_now);
         match master.run("looking for devices", &limits, found) {
-            // A frame was lost: begin again.
-            Err(ControlError::Silent { .. }) if tries < config.attempts && master.carried.received > 0 => {
-                tries += 1
-            }
+            // A frame was lost, be it the first of all: begin again. Who is not there costs `attempts` silences.
+            Err(ControlError::Silent { .. }) if tries < config.attempts => tries += 1,
             outcome => break outcome?,
         }
     };

@@ -171,7 +171,8 @@ pub struct ControlConfig {
     pub silence_ms: u32,
     /// Time for all devices to reach OP, milliseconds. 5000: what is asked of 59 devices.
     pub bring_up_ms: u32,
-    /// Tries of the bring-up when frames are lost in it. 3.
+    /// Tries of the search for devices when frames are lost in it, the first included: nobody on the wire is told after as many times
+    /// `silence_ms`. 3.
     pub attempts: u32,
     /// Frames of the static clock alignment. 200: enough for offsets; drift is followed later.
     pub clock_frames: u32,

@@ -333,6 +333,8 @@ impl Port {
         let first = self.cyclic.cycle == 0;
         self.totals.cycles += 1;
         let between_ns;
+        // When the last look for answers was over; judging them comes after it.
+        let mut looked_ns = 0;
         let mut result;
         match self.mode {
             ExchangeMode::Pipelined => {
@@ -355,6 +357,7 @@ impl Port {
                 // Nothing comes back before somebody has carried it: the first look is after the wait, and not before it.
                 self.master.wait(between_ns + self.wait_ns);
                 let late = self.collect(between_ns + self.wait_ns);
+                looked_ns = self.master.now_ns();
                 result = self.judge(begun_ns, late);
                 result.lost = lost;
             }
@@ -368,9 +371,9 @@ impl Port {
         result.expected_counter = self.current.expected_counter;
         (result.fetch_ns, result.send_ns) = match self.mode {
             ExchangeMode::Pipelined => (between_ns - begun_ns, now_ns - between_ns),
-            ExchangeMode::Waiting => (now_ns - between_ns, between_ns - begun_ns),
+            ExchangeMode::Waiting => (looked_ns - between_ns, between_ns - begun_ns),
         };
-        let taken_ns = if self.mode == ExchangeMode::Pipelined { between_ns } else { now_ns };
+        let taken_ns = if self.mode == ExchangeMode::Pipelined { between_ns } else { looked_ns };
         (result.sent_at_ns, result.taken_at_ns) = (between_ns, if result.fresh { taken_ns } else { 0 });
         result.begun_at_ns = begun_ns;
         let announced_ns = self.announced_ns;

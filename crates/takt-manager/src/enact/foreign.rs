@@ -42,7 +42,13 @@ impl<K: Kernel> Enactor<K> {
     }
 
     /// Says which cores are overfilled with the reservations of others, and that nothing is bound where nothing is.
-    pub(super) fn foreign(&mut self, report: &mut Enacted, planned: &[(usize, f64)], named: &BTreeSet<u32>) {
+    pub(super) fn foreign(
+        &mut self,
+        report: &mut Enacted,
+        planned: &[(usize, f64)],
+        alone: bool,
+        named: &BTreeSet<u32>,
+    ) {
         let mut say = |tid, name: String, asked: String, has: String| {
             report.differences.push(Difference { tid, name, asked, has, reservation: true });
         };
@@ -68,7 +74,17 @@ impl<K: Kernel> Enactor<K> {
             let here: Vec<&Foreign> = others.iter().filter(|other| other.cpus.contains(core)).collect();
             let foreign: f64 = here.iter().map(|other| other.share).sum();
             let Some(greatest) = here.iter().max_by(|a, b| a.share.total_cmp(&b.share)) else { continue };
-            if own + foreign > ROOM + 1e-6 {
+            let percent = foreign * 100.0;
+            if alone {
+                say(
+                    greatest.tid,
+                    greatest.name.clone(),
+                    format!(
+                        "CPU {core} for the plan's threads, whose bounds rest on what they need together"
+                    ),
+                    format!("SCHED_DEADLINE of others, {percent:.0} % of it; the next plan does without"),
+                );
+            } else if own + foreign > ROOM + 1e-6 {
                 say(
                     greatest.tid,
                     greatest.name.clone(),
@@ -77,8 +93,7 @@ impl<K: Kernel> Enactor<K> {
                         (ROOM - own).max(0.0) * 100.0
                     ),
                     format!(
-                        "SCHED_DEADLINE of others, {:.0} % of it. Fix: end it, or leave CPU {core} out of `cores`",
-                        foreign * 100.0
+                        "SCHED_DEADLINE of others, {percent:.0} % of it. Fix: end it, or leave CPU {core} out of `cores`"
                     ),
                 );
             }

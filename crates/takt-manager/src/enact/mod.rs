@@ -168,6 +168,12 @@ impl<K: Kernel> Enactor<K> {
         self.no_reclaim.as_deref()
     }
 
+    /// Whether threads of others had reservations on the cores at the last enactment, where nothing keeps them away.
+    #[must_use]
+    pub fn has_others(&self) -> bool {
+        self.has_others
+    }
+
     /// Whether reservations are given with GRUB.
     fn reclaims(&self) -> bool {
         self.no_reclaim.is_none() && !self.has_others
@@ -202,7 +208,7 @@ impl<K: Kernel> Enactor<K> {
         let share = |one: &Wanted| one.held.budget_ns as f64 / one.held.period_ns.max(1) as f64;
         let planned: Vec<(usize, f64)> =
             wanted.values().map(|(_, one)| (one.held.core, share(one))).collect();
-        self.foreign(&mut report, &planned, &wanted.keys().copied().collect());
+        self.foreign(&mut report, &planned, target.alone, &wanted.keys().copied().collect());
         self.reservations(&wanted, &mut report);
         self.fill(&mut report);
         let spread = if self.options.helpers { self.to_spread(&others) } else { Vec::new() };

@@ -49,6 +49,7 @@ fn target(reservations: Vec<Wanted>, best_effort: &[u32]) -> Target {
         reservations,
         best_effort: best_effort.iter().map(|&tid| (tid / 10 * 10, tid)).collect(),
         processes: BTreeSet::from([10, 20]),
+        alone: false,
     }
 }
 

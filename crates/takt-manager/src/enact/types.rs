@@ -137,6 +137,8 @@ pub struct Target {
     pub best_effort: Vec<(u32, u32)>,
     /// The managed processes: their other threads are helpers.
     pub processes: BTreeSet<u32>,
+    /// Bounds rest on nobody else having reservations on these cores ([`Plan::shared`]).
+    pub alone: bool,
 }
 
 /// One reservation that is wanted.
@@ -188,7 +190,7 @@ impl Target {
             .collect();
         let ours = std::process::id();
         let processes = alive.map(|thread| thread.pid).filter(|&pid| pid != ours && pid != 0).collect();
-        Self { reservations, best_effort, processes }
+        Self { reservations, best_effort, processes, alone: plan.shared }
     }
 }
 

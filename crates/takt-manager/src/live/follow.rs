@@ -39,6 +39,7 @@ impl<S: Source, K: Kernel> Live<S, K> {
             self.ledger.lost(now_ns, lost - self.lost);
             self.lost = lost;
         }
+        self.ledger.starting(&self.extractor.starting());
         for broken in self.extractor.broken() {
             self.ledger.broken(&broken, &mut findings);
         }
@@ -90,7 +91,9 @@ impl<S: Source, K: Kernel> Live<S, K> {
             self.enacted.reserved.iter().filter(|one| !same(one)).map(|one| one.tid).collect();
         let differences = self.enacted.differences.iter().filter(|difference| difference.reservation);
         let differences: Vec<(u32, String)> = differences.map(|d| (d.tid, d.to_string())).collect();
-        self.ledger.planned(now_ns, plan, &grounds, &differences, &moved);
+        let too_short = self.ledger.planned(now_ns, plan, &grounds, &differences, &moved);
+        self.found.replan |= !too_short.is_empty();
+        self.found.unexplained.extend(too_short);
         self.promise(now_ns);
     }
 

@@ -130,7 +130,8 @@ impl Ledger {
         Self { chains, observes, started_ns: now_ns, forgive_ns }
     }
 
-    /// A plan was made and, unless it is only looked, enacted. `moved`: threads whose reservation was changed by it.
+    /// A plan was made and, unless it is only looked, enacted. `moved`: threads whose reservation was changed by it. Returns chains of which a
+    /// latency was measured that the new bound does not reach, and by how much.
     pub fn planned(
         &mut self,
         now_ns: u64,
@@ -138,7 +139,8 @@ impl Ledger {
         grounds: &Grounds,
         differences: &[(u32, String)],
         moved: &[u32],
-    ) {
+    ) -> Vec<(usize, u64)> {
+        let mut too_short = Vec::new();
         for (index, chain) in self.chains.iter_mut().enumerate() {
             let Some(planned) = plan.chains.get(index) else { continue };
             let of_chain = grounds.chains.get(index).cloned().unwrap_or_default();
@@ -172,6 +174,22 @@ impl Ledger {
             {
                 chain.exceeded = None;
                 chain.begin(now_ns);
+            }
+            // What was broken explained the latency, and the plan that covers that does not reach it.
+            if let (Some(exceeded), Some(bound_ns), false) = (&chain.exceeded, chain.bound_ns, plan.cached) {
+                too_short.push((index, exceeded.latency_ns().saturating_sub(bound_ns)));
+            }
+        }
+        too_short
+    }
+
+    /// These processes are starting, or have just done so: whoever began that after the plan is no longer in the steady state of its bounds.
+    pub fn starting(&mut self, pids: &[u32]) {
+        for grounds in self.chains.iter_mut().map(|chain| &mut chain.grounds) {
+            for pid in pids.iter().filter(|pid| grounds.processes.contains(pid)) {
+                if !grounds.starting.contains(pid) {
+                    grounds.starting.push(*pid);
+                }
             }
         }
     }
@@ -442,9 +460,10 @@ impl Chain {
         if !explained {
             findings.unexplained.push((index, latency_ns - bound_ns));
             findings.replan = true;
-            if self.exceeded.is_none_or(|known| known.latency_ns() < latency_ns) {
-                self.exceeded = Some(exceeded);
-            }
+        }
+        // Explained or not: the word comes back with a bound above it, and not before.
+        if (said || !explained) && self.exceeded.is_none_or(|known| known.latency_ns() < latency_ns) {
+            self.exceeded = Some(exceeded);
         }
     }
 

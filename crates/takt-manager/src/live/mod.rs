@@ -449,6 +449,7 @@ impl<S: Source, K: Kernel> Live<S, K> {
         let held = std::mem::take(&mut self.enacted.reserved);
         if let Some(enactor) = &mut self.enactor {
             self.enacted = enactor.enact(&Target::new(&plan, &self.model))?;
+            self.manager.beside_others(enactor.has_others());
             self.cost.enact_ns += thread_cpu_ns().saturating_sub(planned_ns);
             self.options.log.record(now_ns, &Record::Enacted { number, enacted: &self.enacted });
             if !self.enacted.holds() {

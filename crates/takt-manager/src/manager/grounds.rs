@@ -31,7 +31,9 @@ pub struct ChainGrounds {
     pub unobserved: Vec<String>,
     /// Callbacks whose messages pass the middleware, and nobody knows how long that takes.
     pub undelivered: Vec<String>,
-    /// Processes of these threads that are starting, and have not shown what they do afterwards.
+    /// Processes of these threads.
+    pub processes: BTreeSet<u32>,
+    /// Those of them that are starting, and have not shown what they do afterwards.
     pub starting: Vec<u32>,
     /// Callbacks of which nobody tells how often they suspend themselves or yield.
     pub unseen: Vec<String>,
@@ -65,6 +67,7 @@ impl Manager {
                 unobserved: unobserved(model, on_path),
                 undelivered: undelivered(present, on_path),
                 starting: starting(present, model, &servers),
+                processes: processes(present, model, &servers),
                 unseen: callbacks.iter().filter(unseen).filter_map(name).collect(),
             });
             needed.extend(callbacks);
@@ -187,14 +190,13 @@ fn undelivered(present: &Present, on_path: &[usize]) -> Vec<String> {
     on_path.filter(|activity| activity.undelivered).map(|activity| activity.name.clone()).collect()
 }
 
+fn processes(present: &Present, model: &Model, servers: &[usize]) -> BTreeSet<u32> {
+    let threads = servers.iter().flat_map(|s| present.planned.executors[*s].threads.iter());
+    threads.filter_map(|id| model.threads.get(id.0)).map(|thread| thread.pid).collect()
+}
+
 fn starting(present: &Present, model: &Model, servers: &[usize]) -> Vec<u32> {
-    let threads = servers
-        .iter()
-        .flat_map(|s| present.planned.executors[*s].threads.iter())
-        .filter_map(|id| model.threads.get(id.0));
-    let pids: BTreeSet<u32> =
-        threads.map(|thread| thread.pid).filter(|p| model.starting.contains(p)).collect();
-    pids.into_iter().collect()
+    processes(present, model, servers).into_iter().filter(|pid| model.starting.contains(pid)).collect()
 }
 
 fn unobserved(model: &Model, on_path: &[usize]) -> Vec<String> {

@@ -64,6 +64,8 @@ pub struct Manager {
     widened: Widened,
     /// How long that counts.
     horizon_ns: u64,
+    /// Others have reservations on the cores.
+    others: bool,
 }
 
 #[derive(Debug)]
@@ -135,6 +137,7 @@ impl Manager {
             most_on_core,
             widened,
             horizon_ns,
+            others: false,
             best_ns,
             shortest_ns,
             foreign: Vec::new(),
@@ -169,6 +172,15 @@ impl Manager {
     pub fn keeping(mut self, horizon_ns: Option<u64>) -> Self {
         self.horizon_ns = horizon_ns.unwrap_or(u64::MAX);
         self
+    }
+
+    /// Whether threads of others have reservations on the cores, as of the last enactment.
+    pub fn beside_others(&mut self, others: bool) {
+        if std::mem::replace(&mut self.others, others) != others
+            && let Some(present) = &mut self.present
+        {
+            present.repeats = REPEATS;
+        }
     }
 
     /// What the analysis must bound a chain by, so that its goal is kept.
@@ -311,7 +323,11 @@ impl Manager {
         }
         let keeps_all =
             requests.iter().zip(self.kept(&chosen)).all(|(request, kept)| request.is_none() || kept);
-        if !keeps_all && let Some(shared) = self.shared_attempt(&workload, &requests, held.as_ref()) {
+        // Beside reservations that nobody here measures there are no known demands.
+        if !keeps_all
+            && !self.others
+            && let Some(shared) = self.shared_attempt(&workload, &requests, held.as_ref())
+        {
             let order = &self.goals.degradation_order;
             if degrade::better(&shared.kept(), &self.kept(&chosen), order).is_gt() {
                 chosen = shared;
@@ -341,6 +357,7 @@ impl Manager {
             decisions,
             analysis_ns: 0,
             cached: false,
+            shared: chosen.shared.is_some(),
         };
         drop(requests);
         self.work = chosen.work;

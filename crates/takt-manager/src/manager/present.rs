@@ -178,6 +178,12 @@ pub(super) fn within(now: &Workload, planned: &Workload) -> bool {
             .filter(|e| matches!(now.executors[*e].order, crate::workload::Order::Threads { .. }))
             .all(dispatch)
         && now.callbacks.len() == planned.callbacks.len()
+        && now.broken.len() == planned.broken.len()
+        && now
+            .broken
+            .iter()
+            .zip(&planned.broken)
+            .all(|(now, planned)| (now.0, now.1) == (planned.0, planned.1))
         && now.callbacks.iter().zip(&planned.callbacks).all(|(now, planned)| {
             let cost: &Arc<Cost> = &now.cost;
             now.server == planned.server

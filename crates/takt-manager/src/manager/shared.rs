@@ -16,8 +16,9 @@ use crate::workload::{Order, Workload};
 const SPREAD_NS: u64 = 100_000_000;
 /// Budgets are so many percent above what was seen, where there is room, so that one that grows a little changes no plan.
 const ROOM_PERCENT: u64 = 125;
-/// Longest period: beyond, a thread that is not as measured could keep its core from others for too long.
-const LONGEST_PERIOD_NS: u64 = 400_000_000;
+/// Longest period: two full budgets can adjoin, and within a second they must leave the kernel's server for SCHED_OTHER its 50 ms, or it runs
+/// before reservations.
+const LONGEST_PERIOD_NS: u64 = 200_000_000;
 
 impl Manager {
     /// Budgets that never run out, for as many chains as that keeps. `held`: where they are now, which stays where it can.

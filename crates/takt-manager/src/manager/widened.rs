@@ -6,7 +6,8 @@
 //!   at most. As soon as a measured curve has grown it explains the overrun, and replaces this.
 //!
 //! **Forgetting** is that of the curves' extremes: after the model's horizon (ten minutes), if the time since then is evidence: latencies
-//! were measured in it ([`EVIDENCE`] at least) and none needed the addition. A latency that did need it begins the time anew.
+//! were measured in it ([`EVIDENCE`] at least) and none needed the addition. A latency that did need it begins the time anew, and those of a
+//! chain without a bound are no evidence. For overruns the latencies are those of any chain: work was done.
 
 use std::collections::BTreeMap;
 
@@ -47,6 +48,7 @@ struct Overrun {
     /// The plan that it was seen under.
     under: u64,
     last_ns: u64,
+    completions: u64,
 }
 
 impl Widened {
@@ -105,7 +107,7 @@ impl Widened {
             }
         }
         let before = self.overruns.len();
-        self.overruns.retain(|_, overrun| !old(overrun.last_ns));
+        self.overruns.retain(|_, overrun| !old(overrun.last_ns) || overrun.completions < EVIDENCE);
         changed || before != self.overruns.len()
     }
 }
@@ -125,8 +127,13 @@ impl Manager {
     /// So many instances of a chain ended, the longest after `worst_ns`: evidence on whether what its bounds were widened by is needed.
     pub fn measured(&mut self, chain: usize, completions: u64, worst_ns: u64, now_ns: u64) {
         let bound_ns = self.present.as_ref().and_then(|p| p.plan.chains.get(chain)?.bound_ns);
+        for overrun in self.widened.overruns.values_mut() {
+            overrun.completions = overrun.completions.saturating_add(completions);
+        }
         let Some(known) = self.widened.latencies.get_mut(chain).filter(|known| known.ns > 0) else { return };
-        if bound_ns.is_some_and(|bound_ns| worst_ns > bound_ns.saturating_sub(known.planned_ns)) {
+        // Without a bound there is nothing to hold them against.
+        let Some(bound_ns) = bound_ns else { return };
+        if worst_ns > bound_ns.saturating_sub(known.planned_ns) {
             (known.last_ns, known.completions) = (now_ns, 0);
         } else {
             known.completions = known.completions.saturating_add(completions);
@@ -142,9 +149,9 @@ impl Manager {
     /// A thread's budget was exhausted for as long as a goal that it serves: what is assumed of its executor was too little.
     pub fn overrun(&mut self, tid: u32, now_ns: u64) {
         let decided = self.widened.decided;
-        let fresh = Overrun { quarters: 0, under: u64::MAX, last_ns: now_ns };
+        let fresh = Overrun { quarters: 0, under: u64::MAX, last_ns: now_ns, completions: 0 };
         let known = self.widened.overruns.entry(tid).or_insert(fresh);
-        known.last_ns = now_ns;
+        (known.last_ns, known.completions) = (now_ns, 0);
         if known.under != decided {
             known.under = decided;
             known.quarters = (known.quarters + 1).min(MOST_QUARTERS);
@@ -185,10 +192,12 @@ mod tests {
         // The same stall, before a plan has taken it into account.
         manager.widen(0, 3_000_000, 100 * S);
         assert_eq!(manager.unexplained_ns(0), 5_000_000);
-        manager.measured(0, 99, 1000, 200 * S);
+        manager.measured(0, 999, 1000, 200 * S);
+        assert_eq!(manager.widened.latencies[0].completions, 0, "there is no bound to hold them against");
+        manager.widened.latencies[0].completions = EVIDENCE - 1;
         manager.forget_what_is_old(700 * S);
         assert_eq!(manager.unexplained_ns(0), 5_000_000, "too few were measured");
-        manager.measured(0, 1, 1000, 200 * S);
+        manager.widened.latencies[0].completions += 1;
         manager.forget_what_is_old(699 * S);
         assert_eq!(manager.unexplained_ns(0), 5_000_000, "too soon");
         manager.forget_what_is_old(700 * S);
@@ -217,6 +226,9 @@ mod tests {
             manager.overrun(7, 100);
         }
         assert_eq!(manager.widened.overruns[&7].quarters, MOST_QUARTERS);
+        manager.forget_what_is_old(601 * S);
+        assert!(!manager.widened.overruns.is_empty(), "nothing was measured since");
+        manager.measured(0, EVIDENCE, 1000, 601 * S);
         manager.forget_what_is_old(601 * S);
         assert!(manager.widened.overruns.is_empty());
     }

@@ -9,19 +9,23 @@ use crate::guard::{Assumed, Breach, Broken, CostLimit, CountLimit, SpanLimit};
 
 /// Callbacks told at once that run where no plan knew them.
 const MOST_UNPLANNED: usize = 64;
+/// Messages of a topic whose publication was not seen, of which as many are no news: their events may have been lost.
+const UNSEEN: u64 = 3;
 
 /// What is watched.
 #[derive(Debug, Default)]
 pub(super) struct Guarded {
     /// Callbacks by their slots, with their names.
     callbacks: FxHashMap<usize, String>,
-    /// Topics whose arrivals are limited, each with the callback that it is told by.
-    topics: Vec<(usize, String)>,
+    /// Topics whose arrivals are limited, each with the callbacks that it is told by and its limit.
+    topics: Vec<(usize, Vec<String>, Vec<u64>)>,
     /// Threads on which no other callbacks may run, and executors, each with one of its threads.
     threads: FxHashSet<usize>,
     executors: FxHashMap<Key, usize>,
-    /// Topics to which nobody may send who is not known to, each with the callback that it is told by.
-    senders: FxHashMap<usize, String>,
+    /// Topics to which nobody may send who is not known to, each with the callbacks that it is told by.
+    senders: FxHashMap<usize, Vec<String>>,
+    /// Messages of those whose publication was not seen.
+    unseen: FxHashMap<usize, u64>,
     strangers: Vec<usize>,
     /// Callbacks, and the threads that they ran on.
     unplanned: Vec<(usize, usize)>,
@@ -58,6 +62,16 @@ impl Guarded {
             self.strangers.truncate(MOST_UNPLANNED);
         }
     }
+
+    /// A message of a topic is taken, and nobody was seen to send it.
+    pub(super) fn takes_unseen(&mut self, topic: usize) {
+        if self.senders.contains_key(&topic) {
+            let unseen = self.unseen.entry(topic).or_default();
+            *unseen += 1;
+            let planned = *unseen < UNSEEN;
+            self.sends(topic, planned);
+        }
+    }
 }
 
 impl Extractor {
@@ -86,7 +100,7 @@ impl Extractor {
             }
             for name_of in &one.senders {
                 if let Some(topic) = self.tables.topic_of.get(name_of.as_str()).copied() {
-                    self.guarded.senders.insert(self.tables.topic(topic), name.clone());
+                    self.guarded.senders.entry(self.tables.topic(topic)).or_default().push(name.clone());
                 }
             }
             let callback = &self.tables.callbacks[slot];
@@ -95,9 +109,12 @@ impl Extractor {
                 && let Some(subscription) = self.tables.subscriptions.get(*subscription)
             {
                 let topic = self.tables.topic(subscription.topic);
-                if !self.guarded.topics.iter().any(|(known, _)| *known == topic) {
-                    self.tables.topics[topic].arrivals.limit(Some(SpanLimit::new(spans_ns.clone())));
-                    self.guarded.topics.push((topic, name.clone()));
+                match self.guarded.topics.iter_mut().find(|(known, ..)| *known == topic) {
+                    Some((_, told, limit)) => {
+                        told.push(name.clone());
+                        tighten(limit, spans_ns);
+                    }
+                    None => self.guarded.topics.push((topic, vec![name.clone()], spans_ns.clone())),
                 }
             }
             if one.closed {
@@ -112,6 +129,9 @@ impl Extractor {
             }
             self.guarded.callbacks.insert(slot, name);
         }
+        for (topic, _, limit) in &self.guarded.topics {
+            self.tables.topics[*topic].arrivals.limit(Some(SpanLimit::new(limit.clone())));
+        }
     }
 
     fn release_guards(&mut self) {
@@ -124,10 +144,16 @@ impl Extractor {
                 callback.publishes.iter_mut().for_each(|edge| edge.limit = None);
             }
         }
-        for (topic, _) in &self.guarded.topics {
+        for (topic, ..) in &self.guarded.topics {
             self.tables.topics[*topic].arrivals.limit(None);
         }
         self.guarded = Guarded::default();
+    }
+
+    /// Processes that are starting by now, or have not shown their steady state since.
+    #[must_use]
+    pub fn starting(&self) -> Vec<u32> {
+        self.startups.not_shown(self.now_ns)
     }
 
     /// Assumptions that were seen broken since the last call.
@@ -169,17 +195,19 @@ impl Extractor {
                 say(Breach::Ended, now_ns);
             }
         }
-        for (topic, name) in &self.guarded.topics {
+        for (topic, told, _) in &self.guarded.topics {
             if let Some(excess) = tables.topics[*topic].arrivals.excess() {
-                let (callback, at_ns) = (name.clone(), excess.at_ns);
-                found.push(Broken { callback, what: Breach::Arrivals(excess), at_ns });
+                for callback in told {
+                    let what = Breach::Arrivals(excess);
+                    found.push(Broken { callback: callback.clone(), what, at_ns: excess.at_ns });
+                }
             }
         }
         for slot in ended {
             self.guarded.callbacks.remove(&slot);
         }
         for topic in std::mem::take(&mut self.guarded.strangers) {
-            if let Some(callback) = self.guarded.senders.remove(&topic) {
+            for callback in self.guarded.senders.remove(&topic).unwrap_or_default() {
                 found.push(Broken { callback, what: Breach::Sender, at_ns: now_ns });
             }
         }
@@ -193,5 +221,19 @@ impl Extractor {
         }
         found.sort_by(|a, b| (a.at_ns, &a.callback).cmp(&(b.at_ns, &b.callback)));
         found
+    }
+}
+
+/// The tighter of two limits: spans that must not be shorter.
+fn tighten(limit: &mut Vec<u64>, spans_ns: &[u64]) {
+    for (index, &span_ns) in spans_ns.iter().enumerate() {
+        match limit.get_mut(index) {
+            Some(least_ns) => *least_ns = span_ns.max(*least_ns),
+            None => limit.push(span_ns),
+        }
+    }
+    // A window is no shorter than a part of it.
+    for index in 1..limit.len() {
+        limit[index] = limit[index].max(limit[index - 1]);
     }
 }

@@ -106,6 +106,11 @@ impl Extractor {
                         arrived_ns =
                             take.map_or(at_ns, |take| take.receipt.map_or(take.at_ns, |it| it.at_ns));
                         unknown = !intra && take.is_none_or(|take| take.unknown);
+                        // Where no message carries a stamp none can be told from others.
+                        let joins = |state: &&SubscriptionState| !intra && state.joined > 0;
+                        if let Some(state) = self.tables.subscriptions.get(subscription).filter(joins) {
+                            self.guarded.takes_unseen(self.tables.topic(state.topic));
+                        }
                         // Whoever published it may be the one that is starting.
                         starting |= self.startups.is_any_starting(at_ns);
                     }

@@ -11,6 +11,8 @@ use crate::{
     Node, NodeId, Output, Outside, Subscribed, Thread, ThreadId, ThreadRole, Topic, TopicId, Unanalysable,
 };
 
+/// Work without events that is shorter than this is a wake-up for nothing: some system calls.
+const NOTHING_NS: u64 = 200_000;
 /// Entries of a timer's declared curve: it is linear, and extrapolation of any entry gives the rest.
 const TIMER_ENTRIES: u64 = 8;
 /// Activations on a thread before the lack of an executor's events means anything.
@@ -95,6 +97,8 @@ impl Builder<'_> {
         !callback.publishes.is_empty()
             || only_client(ex, thread).is_some()
             || callback.cost.total_ns().saturating_mul(100) > all
+            // Seldom is not short: one that takes long is in nobody's bound otherwise.
+            || callback.cost.curve().most_ns.first().is_some_and(|&most_ns| most_ns > NOTHING_NS)
     }
 
     fn threads(

@@ -15,7 +15,8 @@
 //! that were off the CPU where the source never tells why, and of yields that it does not see. Such a callback is **blind**.
 //!
 //! **Start-up** is kept apart, as arrivals are ([`super::startup`]): the first message of a topic waits for discovery, for pages of libraries, for locks
-//! of the middleware, once. What was seen in it counts until the callback has been activated [`STEADY`] times afterwards, and is forgotten then.
+//! of the middleware, once. What was seen in it counts until the callback has been activated [`STEADY`] times in [`STEADY_NS`] afterwards, and is
+//! forgotten then.
 
 use takt_ros::event::OFF_CPU_NS;
 
@@ -49,8 +50,18 @@ pub(crate) struct Suspensions {
     blind_ns: Option<u64>,
     /// What a plan assumed.
     limit: Option<Box<Limits>>,
-    /// While its process was starting, and how often it has been activated since.
-    apart: Option<(Box<Suspensions>, u64)>,
+    /// While its process was starting.
+    apart: Option<Box<Apart>>,
+}
+
+/// What was seen in start-up.
+#[derive(Debug, Clone, Default)]
+struct Apart {
+    suspensions: Suspensions,
+    /// When last.
+    at_ns: u64,
+    /// Activations since then.
+    steady: u64,
 }
 
 #[derive(Debug, Clone)]
@@ -98,8 +109,10 @@ pub(crate) struct Suspended {
 /// After so many activations that were decided or ordinary, what was undecided before says nothing. 100: a minute of an ordinary callback,
 /// in which whatever it waits for has been waited for again.
 const SPOKEN: u64 = 100;
-/// So many activations after its process has started show what a callback does: whatever is waited for each time has been waited for in each.
-const STEADY: u64 = 10;
+/// So many activations after its process has started show what a callback does, as many as decide about what was undecided,
+const STEADY: u64 = SPOKEN;
+/// in so much time at least.
+const STEADY_NS: u64 = 10_000_000_000;
 
 /// An activation that has ended.
 #[derive(Debug, Clone, Copy)]
@@ -156,14 +169,17 @@ impl Suspensions {
     #[cold]
     fn record_start(&mut self, ended: Ended, keep: Keep, starting: bool) {
         if starting {
-            let (mut apart, _) = self.apart.take().unwrap_or_default();
-            // Windows of the steady state do not reach across.
+            let mut apart = self.apart.take().unwrap_or_default();
+            // Windows of the steady state do not reach across. What a plan assumed is held against these, too.
+            apart.suspensions.limit = self.limit.take();
             self.gap();
-            apart.record(ended, keep, false);
-            self.apart = Some((apart, 0));
-        } else if let Some((_, steady)) = &mut self.apart {
-            *steady += 1;
-            if *steady >= STEADY {
+            apart.suspensions.record(ended, keep, false);
+            self.limit = apart.suspensions.limit.take();
+            (apart.at_ns, apart.steady) = (ended.at_ns, 0);
+            self.apart = Some(apart);
+        } else if let Some(apart) = &mut self.apart {
+            apart.steady += 1;
+            if apart.steady >= STEADY && ended.at_ns.saturating_sub(apart.at_ns) >= STEADY_NS {
                 self.apart = None;
             }
         }
@@ -291,8 +307,8 @@ impl Suspensions {
         if let Some(yields) = &mut self.yields {
             yields.gap();
         }
-        if let Some((apart, _)) = &mut self.apart {
-            apart.gap();
+        if let Some(apart) = &mut self.apart {
+            apart.suspensions.gap();
         }
     }
 
@@ -321,8 +337,8 @@ impl Suspensions {
             known.curve.cpu_time = true;
             known.most = known.most.max(undecided.times).max(1);
         }
-        if let Some((apart, _)) = &self.apart {
-            let apart = apart.known(now_ns, keep);
+        if let Some(apart) = &self.apart {
+            let apart = apart.suspensions.known(now_ns, keep);
             known.curve.most_ns = both(&known.curve.most_ns, &apart.curve.most_ns);
             known.curve.seen = known.curve.seen.max(apart.curve.seen);
             known.curve.total_ns = known.curve.total_ns.saturating_add(apart.curve.total_ns);
@@ -480,8 +496,13 @@ mod tests {
     fn what_was_seen_in_start_up_counts_until_the_steady_state_has_shown_itself() {
         let mut suspensions = Suspensions::default();
         let slept = Some(OffCpu { switches: Some(2), ready_ns: Some(0), yields: Some(0), early_ns: 0 });
-        let at =
-            |number: u64, off_ns, known| Ended { number, at_ns: number * MS, off_ns, known, tells: true };
+        let at = |number: u64, off_ns, known| Ended {
+            number,
+            at_ns: number * 100 * MS,
+            off_ns,
+            known,
+            tells: true,
+        };
         suspensions.record(at(1, 300 * MS, slept), KEEP, true);
         suspensions.record(at(2, 30 * MS, slept), KEEP, true);
         let known = suspensions.known(0, KEEP);
@@ -494,7 +515,7 @@ mod tests {
         let known = suspensions.known(0, KEEP);
         assert_eq!((known.curve.most_ns[0], known.most), (MS, 2));
         // The same later, without a start, counts for good.
-        suspensions.record(at(100, 300 * MS, slept), KEEP, false);
+        suspensions.record(at(3 + STEADY, 300 * MS, slept), KEEP, false);
         assert_eq!(suspensions.known(0, KEEP).curve.most_ns[0], 300 * MS);
     }
 }

@@ -6,14 +6,18 @@
 
 /// After so many starts straight out of waiting, all late by some time, the grid has moved by that time: the timer was reset. Only such starts
 /// count, since others may be late because of other callbacks, and many of them, because an overload makes all late for a
-/// while.
+/// while. And all of them equally late, within [`SAME_NS`]: what else holds a thread up after its wake-up (a neighbour on its CPU) is never
+/// twice the same.
 const STARTS: u32 = 256;
+/// How far wake-ups out of nothing lie apart: some timer slack and interrupts.
+const SAME_NS: u64 = 200_000;
 
 #[derive(Debug, Clone)]
 pub(crate) struct TimerGrid {
     period_ns: u64,
     next_ns: Option<u64>,
     least_late_ns: u64,
+    most_late_ns: u64,
     starts: u32,
     /// Releases passed over by the last start, that are told once the next start shows that the grid has stayed.
     open: Option<Passed>,
@@ -37,6 +41,7 @@ impl TimerGrid {
             period_ns: period_ns.max(1),
             next_ns,
             least_late_ns: u64::MAX,
+            most_late_ns: 0,
             starts: 0,
             open: None,
             told: None,
@@ -64,13 +69,14 @@ impl TimerGrid {
             Some(late) => late,
             None => {
                 // Earlier than the grid allows: the phase was too late.
-                (self.least_late_ns, self.starts) = (0, 0);
+                (self.least_late_ns, self.most_late_ns, self.starts) = (0, 0, 0);
                 release = at_ns;
                 0
             }
         };
         if waited_ns.is_some() {
             self.least_late_ns = self.least_late_ns.min(late);
+            self.most_late_ns = self.most_late_ns.max(late);
             self.starts += 1;
         }
         let mut next = release.saturating_add(self.period_ns);
@@ -81,8 +87,10 @@ impl TimerGrid {
         }
         if self.starts == STARTS {
             // Never less late than this: the grid has moved.
-            next = next.saturating_add(self.least_late_ns);
-            (self.least_late_ns, self.starts) = (u64::MAX, 0);
+            if self.most_late_ns - self.least_late_ns <= SAME_NS {
+                next = next.saturating_add(self.least_late_ns);
+            }
+            (self.least_late_ns, self.most_late_ns, self.starts) = (u64::MAX, 0, 0);
         }
         self.next_ns = Some(next);
         release

@@ -14,6 +14,7 @@ struct Bench {
     truth: Consumer<Truth>,
     joiner: LateJoiner,
     planned_ns: u64,
+    index: u64,
     rows: Vec<LateRow>,
     late_frames: u64,
 }
@@ -30,7 +31,7 @@ impl Bench {
         let Link { port, late, .. } = bring_up(wire, &config, &mut |_| {}).unwrap();
         let planned_ns = time.now_ns() + MS;
         let joiner = LateJoiner::new(mode, true);
-        Self { time, port, late, truth, joiner, planned_ns, rows: Vec::new(), late_frames: 0 }
+        Self { time, port, late, truth, joiner, planned_ns, index: 0, rows: Vec::new(), late_frames: 0 }
     }
 
     /// A cycle whose thread wakes up so late.
@@ -42,15 +43,18 @@ impl Bench {
         let (planned_ns, begun_ns, sent_ns) = (self.planned_ns, exchanged.begun_at_ns, exchanged.sent_at_ns);
         let late = exchanged.late as u16;
         let record = CycleRecord {
+            index: self.index,
             planned_ns,
             wake_ns,
             begun_ns,
             sent_ns,
             exchanged_ns,
+            exchange_ns: exchanged.fetch_ns + exchanged.send_ns,
             late,
             ..CycleRecord::default()
         };
         self.planned_ns += MS;
+        self.index += 1;
         let mut truths = Vec::new();
         self.truth.take_into(&mut truths, 1 << 12);
         for truth in truths {
@@ -113,6 +117,57 @@ fn a_controller_that_woke_late_is_named_itself() {
     assert_eq!((causes.unexplained, asked.unexplained), (causes.frames, asked.frames));
     assert!(asked.causes[0].why.contains("is unexplained"), "{}", asked.causes[0].why);
     assert!(causes.causes[0].why.contains("own wake-up late"), "{}", causes.causes[0].why);
+}
+
+#[test]
+fn a_late_wake_up_is_not_to_blame_where_the_wait_begins_with_sending() {
+    // Every 50th answer takes 600 us, of which 500 are waited for; its cycle wakes up 900 us late.
+    let mut bench = Bench::new(ExchangeMode::Waiting, |frame| if frame % 50 == 0 { 600 } else { 100 });
+    (0..1000).for_each(|_| bench.cycle(900));
+    let causes = bench.causes();
+    assert!(causes.frames >= 10 && causes.frames == bench.late_frames, "{causes:?}");
+    assert_eq!((causes.causes.len(), causes.causes[0].place), (1, Place::Homeward), "{causes:?}");
+}
+
+/// A late answer to the frame of cycle 1, which arrived at `arrived_ns`, with `records` of the cycles.
+fn answered(mode: ExchangeMode, arrived_ns: u64, records: &[CycleRecord]) -> LateRow {
+    let mut joiner = LateJoiner::new(mode, false);
+    let taken_ns = records.last().unwrap().sent_ns;
+    let answer =
+        LateAnswer { sent_ns: MS, cycles: 1, cycle: 7, address: 0, arrived_ns: Some(arrived_ns), taken_ns };
+    joiner.answer(answer);
+    records.iter().for_each(|record| joiner.cycle(record, true));
+    let mut rows = Vec::new();
+    joiner.take(true, |row| rows.push(row));
+    rows[0]
+}
+
+fn cycle_of(index: u64, skipped: u32) -> CycleRecord {
+    let at_ns = index * MS;
+    let stamps = CycleRecord { planned_ns: at_ns, wake_ns: at_ns, begun_ns: at_ns, ..CycleRecord::default() };
+    CycleRecord { index, skipped, sent_ns: at_ns, exchanged_ns: at_ns + 10, exchange_ns: 10, ..stamps }
+}
+
+#[test]
+fn behind_a_lost_record_nobody_says_that_an_answer_was_here_and_not_taken() {
+    let judged = |records: &[CycleRecord]| {
+        let row = answered(ExchangeMode::Pipelined, 2 * MS + 200 * US, records);
+        (row.way.gave_up_ns, row.way.judge(&row.usual).place)
+    };
+    // The record of cycle 2, which gave the answer up, was lost.
+    assert_eq!(judged(&[cycle_of(1, 0), cycle_of(3, 0)]), (0, Place::Unexplained));
+    // Cycle 2 was passed over: cycle 3 could have taken the answer.
+    assert_eq!(judged(&[cycle_of(1, 0), cycle_of(3, 1)]), (3 * MS, Place::Untaken));
+}
+
+#[test]
+fn a_waiting_exchange_gives_up_before_it_publishes() {
+    // Waits for 500 us, and for a reader of the cache for 200 more.
+    let own = CycleRecord { exchange_ns: 500 * US, exchanged_ns: MS + 700 * US, ..cycle_of(1, 0) };
+    let row = answered(ExchangeMode::Waiting, MS + 600 * US, &[own, cycle_of(2, 0)]);
+    let cause = row.way.judge(&row.usual);
+    assert_eq!((row.way.gave_up_ns, cause.missed_by_ns), (MS + 500 * US, 100 * US));
+    assert_eq!(cause.place, Place::Beyond);
 }
 
 #[test]
@@ -222,6 +277,7 @@ fn waiting_for_the_frame_before_has_its_cause_though_siblings_lie_between() {
     let told = causes(&[own], &Threads::default(), Err("no trace"));
     let alone = &told.each[0];
     assert_eq!((alone.inherited, alone.place, told.unexplained), (false, Place::Before, 1), "{alone:?}");
+    assert_eq!(alone.blame, None);
 }
 
 #[test]
@@ -258,6 +314,18 @@ fn a_late_timer_of_the_segments_thread_is_this_hosts() {
     // Asleep on purpose: the delay that the device was given.
     assert_eq!(judged(Cause::Waited), (None, Some(Blame::Device), 0));
     assert_eq!(judged(Cause::Unknown), (Some(Cause::Unknown), Some(Blame::Device), 1));
+    // Outside the segment its thread sleeps because no frame is there: nothing is said, and nobody blamed.
+    let beside = |place: Place, cause| {
+        let mut frame = LateFrame { place, blame: place.blame(), ..in_segment() };
+        let kept = frame.held_up_by(late(cause), &threads);
+        let told = tell(vec![frame], &threads, &[kept], None);
+        (told.causes[0].blame, told.unexplained)
+    };
+    for place in [Place::Before, Place::Outward, Place::Homeward] {
+        assert_eq!(beside(place, Cause::Waited), (None, 1));
+        assert_eq!(beside(place, Cause::Unknown), (None, 1));
+        assert_eq!(beside(place, Cause::TimerLate), (Some(Blame::HostStack), 0));
+    }
 }
 
 #[test]
