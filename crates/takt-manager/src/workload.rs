@@ -2,7 +2,7 @@
 //!
 //! **Multi-threaded executors** have a reservation for each of their threads; all threads that serve them must be known.
 //! **Events executors**: their timers enter the queue through a thread of `rclcpp` that has no reservation; the time that this takes is taken to be
-//! nothing, as that of the middleware's threads is.
+//! nothing. That of the middleware's threads is measured ([`takt_model::Delivery`]).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
