@@ -9,6 +9,7 @@
 pub mod environment;
 mod read;
 mod text;
+mod walk;
 mod write;
 
 pub use read::{append, create_output, open, open_for_change, open_own, read, read_own, read_to_string};

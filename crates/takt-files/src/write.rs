@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, Mode, OFlags, fsync, mkdirat, open, openat, renameat, unlinkat};
 
 use crate::environment;
+use crate::walk::{Users, trusted_folder};
 
 /// An open folder. It stays this folder, whatever its path comes to mean.
 #[derive(Debug)]
@@ -50,22 +51,13 @@ impl Folder {
     }
 
     /// Opens the folder at `path` for files that somebody will install or run, and makes it where there is none. Nobody else may have
-    /// planted anything in it: it belongs to this user, root or `owner`, and others may not write to it, sticky (as /tmp) or not.
+    /// planted anything in it, or can put another folder in its place: it and all folders and symbolic links on the way belong to this
+    /// user, root or `owner`, and others may not write to them. Above it, a sticky folder (as /tmp) may be everybody's.
     ///
     /// # Errors
-    /// The system's answer, or [`ErrorKind::PermissionDenied`] that says why the folder is not trusted.
+    /// The system's answer, or [`ErrorKind::PermissionDenied`] that says which part of the path is not trusted, and why.
     pub fn trusted(path: &Path, owner: Option<u32>) -> io::Result<Self> {
-        if let Some(parent) = path.parent() {
-            std::fs::create_dir_all(if parent.as_os_str().is_empty() { Path::new(".") } else { parent })?;
-        }
-        match std::fs::DirBuilder::new().mode(0o755).create(path) {
-            Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
-            _ => {}
-        }
-        // Judged once it is open: the path may come to mean another folder at any time.
-        let folder = Self::open(path)?;
-        folder.check(path, owner)?;
-        Ok(folder)
+        Ok(Self(trusted_folder(path, Users::new(owner))?))
     }
 
     /// As [`Self::subfolder`], and refuses one that is not trusted ([`Self::trusted`]).
@@ -79,7 +71,7 @@ impl Folder {
             _ => {}
         }
         let folder = self.subfolder(name)?;
-        folder.check(Path::new(name), owner)?;
+        Users::new(owner).check_last(&folder.0, Path::new(name))?;
         Ok(folder)
     }
 
@@ -96,28 +88,6 @@ impl Folder {
             }
         }
         Ok(names)
-    }
-
-    fn check(&self, path: &Path, owner: Option<u32>) -> io::Result<()> {
-        let found = rustix::fs::fstat(&self.0)?;
-        let own = rustix::process::geteuid().as_raw();
-        let denied = |why: String| {
-            let text = format!("the folder {} is not trusted: {why}", path.display());
-            Err(Error::new(ErrorKind::PermissionDenied, text))
-        };
-        if ![own, 0].contains(&found.st_uid) && owner != Some(found.st_uid) {
-            return denied(format!(
-                "it belongs to user {}, this is user {own}; choose another path",
-                found.st_uid
-            ));
-        }
-        if found.st_mode & 0o022 != 0 {
-            return denied(format!(
-                "others may write to it (mode {:04o}): name a new folder in it, or `chmod go-w` it",
-                found.st_mode & 0o7777
-            ));
-        }
-        Ok(())
     }
 
     /// Begins a file that will be `name` once it is whole.

@@ -168,7 +168,8 @@ fn short(calls: &Tracepoints) {
     }
     stop.store(true, std::sync::atomic::Ordering::Relaxed);
     drop(partner);
-    (other.join().unwrap(), holder.join().unwrap());
+    other.join().unwrap();
+    holder.join().unwrap();
     println!("{SIGN} truth\n{truth}");
 }
 

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use takt_files::Folder;
 use takt_lab::jobs;
 use takt_lab::ros::watchdog_command;
 use takt_manager::live::launch::Launched;
@@ -62,23 +63,25 @@ pub fn run(args: &args::Manage) -> CommandResult {
         "which goals? takt manage GOALS.toml -- ros2 launch …; without any yet: takt manage --learn -- ros2 launch …",
     )?;
     let goals = Goals::read(path)?;
-    super::outputs::check_emit(args)?;
+    // Kept open: its path may come to mean another folder during the run.
+    let emit = super::outputs::check_emit(args)?;
+    let emit = emit.as_ref();
     if let Some(folder) = &args.trace {
-        return examine(args, &goals, folder);
+        return examine(args, &goals, folder, emit);
     }
     if let Some(folder) = &args.lttng {
-        return follow(args, goals, folder);
+        return follow(args, goals, folder, emit);
     }
     match (args.command.split_first(), args.pid.as_slice()) {
-        (Some((program, arguments)), []) => launch(args, goals, program, arguments),
-        (None, pids) if !pids.is_empty() => attach(args, goals, pids),
+        (Some((program, arguments)), []) => launch(args, goals, program, arguments, emit),
+        (None, pids) if !pids.is_empty() => attach(args, goals, pids, emit),
         (Some(_), _) => Err("a command and --pid: give one of them".into()),
         (None, _) => Err("nothing to manage: give a command after --, or --pid of running processes".into()),
     }
 }
 
 /// Reads a recording, or the jobs of a run.
-fn examine(args: &args::Manage, goals: &Goals, folder: &Path) -> CommandResult {
+fn examine(args: &args::Manage, goals: &Goals, folder: &Path, emit: Option<&Folder>) -> CommandResult {
     let (platform, options) = (platform(&goals.options)?, takt_model::Options::default());
     let seen = if jobs::is_run(folder) {
         // Read once, handed over twice.
@@ -90,7 +93,7 @@ fn examine(args: &args::Manage, goals: &Goals, folder: &Path) -> CommandResult {
     let verdict = seen.verdict();
     write_dot(args, &seen.model)?;
     write_page(args, &seen.model, print::recorded_chains(&seen))?;
-    super::outputs::emit(args, Some(&seen.plan), &seen.model)?;
+    super::outputs::emit(args, emit, Some(&seen.plan), &seen.model)?;
     if args.json {
         println!("{}", serde_json::to_string_pretty(&print::recorded_json(&seen, &verdict))?);
     } else {
@@ -100,7 +103,13 @@ fn examine(args: &args::Manage, goals: &Goals, folder: &Path) -> CommandResult {
 }
 
 /// Starts the command under the preload probe.
-fn launch(args: &args::Manage, goals: Goals, program: &OsString, arguments: &[OsString]) -> CommandResult {
+fn launch(
+    args: &args::Manage,
+    goals: Goals,
+    program: &OsString,
+    arguments: &[OsString],
+    emit: Option<&Folder>,
+) -> CommandResult {
     let stop = stop_flag()?;
     let session = Session::create(&SessionOptions::default())?;
     let live = Live::new(goals.clone(), platform(&goals.options)?, session.probe()?, options(args)?)?;
@@ -142,7 +151,7 @@ fn launch(args: &args::Manage, goals: Goals, program: &OsString, arguments: &[Os
         probe.finish();
     })?;
     let status = watcher.join().unwrap_or_default();
-    let exit = report(args, &finished)?;
+    let exit = report(args, &finished, emit)?;
     // A program that failed by itself is worth telling; one that was asked to end is not.
     let failed = status.is_some_and(|status| !status.success() && status.code().is_some());
     if failed && until(args).is_none() {
@@ -162,7 +171,7 @@ pub(super) fn left_over(count: usize) {
 }
 
 /// Attaches to processes that run already.
-fn attach(args: &args::Manage, goals: Goals, pids: &[u32]) -> CommandResult {
+fn attach(args: &args::Manage, goals: Goals, pids: &[u32], emit: Option<&Folder>) -> CommandResult {
     let stop = stop_flag()?;
     let probe = Uprobes::attach(&UprobeOptions { pids: pids.to_vec(), ..UprobeOptions::default() })?;
     let live = Live::new(goals.clone(), platform(&goals.options)?, probe, options(args)?)?;
@@ -185,11 +194,11 @@ fn attach(args: &args::Manage, goals: Goals, pids: &[u32]) -> CommandResult {
     let finished = keep(args, &goals, live, &ended, |_| {})?;
     // It has set the flag that ended the loop.
     let _ = watcher.join();
-    report(args, &finished)
+    report(args, &finished, emit)
 }
 
 /// Follows an LTTng session until it is destroyed.
-fn follow(args: &args::Manage, goals: Goals, folder: &Path) -> CommandResult {
+fn follow(args: &args::Manage, goals: Goals, folder: &Path, emit: Option<&Folder>) -> CommandResult {
     if !args.observe {
         return Err("--lttng: parts of a session come seconds late, and from any container, so that nothing is enacted by them: add --observe, or \
                     start the command under takt manage"
@@ -228,7 +237,7 @@ fn follow(args: &args::Manage, goals: Goals, folder: &Path) -> CommandResult {
     })?;
     // `keep` has set the flag that ends it.
     let _ = watcher.join();
-    report(args, &finished)
+    report(args, &finished, emit)
 }
 
 fn until(args: &args::Manage) -> Option<Instant> {
@@ -318,12 +327,12 @@ fn show(board: Board, ended: Arc<AtomicBool>) -> std::thread::JoinHandle<Result<
 }
 
 /// Tells what came of it. As with the other commands a verdict decides about the exit status only with `--check`.
-fn report(args: &args::Manage, finished: &Finished) -> CommandResult {
+fn report(args: &args::Manage, finished: &Finished, emit: Option<&Folder>) -> CommandResult {
     let verdict = finished.status.verdict();
     write_dot(args, &finished.model)?;
     write_page(args, &finished.model, finished.status.chains.iter().map(takt_view::graph::Chain::from))?;
     super::outputs::keep(args, finished.kept.as_ref());
-    super::outputs::emit(args, finished.plan.as_ref(), &finished.model)?;
+    super::outputs::emit(args, emit, finished.plan.as_ref(), &finished.model)?;
     if args.json {
         println!("{}", serde_json::to_string_pretty(&print::managed_json(finished, &verdict))?);
     } else {

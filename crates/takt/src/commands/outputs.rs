@@ -3,6 +3,7 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 
+use takt_files::Folder;
 use takt_manager::kept::Kept;
 use takt_manager::plan::Plan;
 use takt_model::Model;
@@ -63,30 +64,33 @@ fn model_path(args: &args::Manage) -> Option<PathBuf> {
     Some(takt_files::state_folder().join("models").join(format!("{stem}-{:016x}.json", hasher.finish())))
 }
 
-/// The folder for `--emit`, where others can have planted nothing. Under sudo it may be the user's own who typed the command.
-fn emit_folder(folder: &Path) -> Result<takt_files::Folder, String> {
-    let owner = takt_manager::live::account::Account::invoking().map(|account| account.uid);
-    takt_files::Folder::trusted(folder, owner)
-        .map_err(|error| format!("--emit {}: {error}", folder.display()))
-}
-
-/// Refuses a folder for `--emit` that is not safe or has something in it already, before the run.
-pub fn check_emit(args: &args::Manage) -> Result<(), String> {
-    let Some(folder) = &args.emit else { return Ok(()) };
-    let names =
-        emit_folder(folder)?.names().map_err(|error| format!("--emit {}: {error}", folder.display()))?;
-    if !names.is_empty() && !args.overwrite {
+/// Opens the folder for `--emit` before the run, where others can have planted nothing and can plant nothing later; under sudo it may
+/// be the user's own who typed the command. Refuses one that has something in it already.
+pub fn check_emit(args: &args::Manage) -> Result<Option<Folder>, String> {
+    let Some(path) = &args.emit else { return Ok(None) };
+    let failed = |error: std::io::Error| format!("--emit {}: {error}", path.display());
+    let folder = Folder::trusted(path, invoking()).map_err(failed)?;
+    if !folder.names().map_err(failed)?.is_empty() && !args.overwrite {
         return Err(format!(
             "--emit {}: there is something in it already: name an empty or a new folder, or add --overwrite",
-            folder.display()
+            path.display()
         ));
     }
-    Ok(())
+    Ok(Some(folder))
 }
 
-/// Writes the plan as settings.
-pub fn emit(args: &args::Manage, plan: Option<&Plan>, model: &Model) -> Result<(), String> {
-    let Some(folder) = &args.emit else { return Ok(()) };
+fn invoking() -> Option<u32> {
+    takt_manager::live::account::Account::invoking().map(|account| account.uid)
+}
+
+/// Writes the plan as settings into the folder that [`check_emit`] opened.
+pub fn emit(
+    args: &args::Manage,
+    into: Option<&Folder>,
+    plan: Option<&Plan>,
+    model: &Model,
+) -> Result<(), String> {
+    let (Some(folder), Some(into)) = (&args.emit, into) else { return Ok(()) };
     let Some(plan) = plan else {
         return Err(format!("--emit {}: there was no plan; let it run for longer", folder.display()));
     };
@@ -97,14 +101,14 @@ pub fn emit(args: &args::Manage, plan: Option<&Plan>, model: &Model) -> Result<(
         ));
     }
     let failed = |path: &Path, error: std::io::Error| format!("--emit {}: {error}", path.display());
-    let owner = takt_manager::live::account::Account::invoking().map(|account| account.uid);
+    let owner = invoking();
     for (path, text) in takt_manager::emit::files(plan, model) {
         let write = || {
-            let mut into = takt_files::Folder::trusted(folder, owner)?;
+            let mut below: Option<Folder> = None;
             for part in path.parent().iter().flat_map(|parent| parent.components()) {
-                into = into.trusted_subfolder(part.as_os_str(), owner)?;
+                below = Some(below.as_ref().unwrap_or(into).trusted_subfolder(part.as_os_str(), owner)?);
             }
-            into.write(path.file_name().unwrap_or_default(), &text)
+            below.as_ref().unwrap_or(into).write(path.file_name().unwrap_or_default(), &text)
         };
         write().map_err(|error| failed(&folder.join(&path), error))?;
     }
