@@ -240,22 +240,26 @@ fn the_preload_probe_counts_the_shortest_suspensions_and_yields() {
     judge_short(&events, &mut output);
 }
 
-#[test]
-fn uprobes_count_the_shortest_suspensions_and_yields() {
-    let session = Session::create(&SessionOptions { stand_in: true, ..SessionOptions::default() }).unwrap();
-    let (mut child, mut output) = start_as("short", &session, false);
-    let attached = Probe::attach(&UprobeOptions { pids: vec![child.id()], ..Default::default() });
-    let mut probe = match attached {
-        Ok(probe) => probe,
+/// Uprobes on `child`; `None` where they are not permitted: that is said, and the child is ended.
+fn attach(child: &mut std::process::Child) -> Option<Probe> {
+    match Probe::attach(&UprobeOptions { pids: vec![child.id()], ..Default::default() }) {
+        Ok(probe) => Some(probe),
         Err(error @ (UprobeError::NotPermitted { .. } | UprobeError::NoKernelSupport)) => {
             assert!(std::env::var_os("TAKT_REQUIRE_OUTSIDE").is_none(), "{error}");
             child.kill().unwrap();
             child.wait().unwrap();
             println!("SKIPPED: {error}");
-            return;
+            None
         }
         Err(error) => panic!("{error}"),
-    };
+    }
+}
+
+#[test]
+fn uprobes_count_the_shortest_suspensions_and_yields() {
+    let session = Session::create(&SessionOptions { stand_in: true, ..SessionOptions::default() }).unwrap();
+    let (mut child, mut output) = start_as("short", &session, false);
+    let Some(mut probe) = attach(&mut child) else { return };
     let events = observe(&mut probe, child);
     assert!(!probe.info().missing.iter().any(|name| name.contains("sched_yield")), "{:?}", probe.info());
     judge_short(&events, &mut output);
@@ -397,17 +401,6 @@ fn the_preload_probe_tells_sleep_from_preemption() {
 fn uprobes_tell_sleep_from_preemption() {
     let session = Session::create(&SessionOptions { stand_in: true, ..SessionOptions::default() }).unwrap();
     let (mut child, _output) = start(&session, false);
-    let attached = Probe::attach(&UprobeOptions { pids: vec![child.id()], ..Default::default() });
-    let mut probe = match attached {
-        Ok(probe) => probe,
-        Err(error @ (UprobeError::NotPermitted { .. } | UprobeError::NoKernelSupport)) => {
-            assert!(std::env::var_os("TAKT_REQUIRE_OUTSIDE").is_none(), "{error}");
-            child.kill().unwrap();
-            child.wait().unwrap();
-            println!("SKIPPED: {error}");
-            return;
-        }
-        Err(error) => panic!("{error}"),
-    };
+    let Some(mut probe) = attach(&mut child) else { return };
     judge(&observe(&mut probe, child));
 }
