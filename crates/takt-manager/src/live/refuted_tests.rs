@@ -6,33 +6,39 @@ use takt_stats::Verdict;
 /// What the node of [`script`] does at each of its 800 steps of 50 ms: events with CPU time so far.
 type Push<'a> = &'a mut dyn FnMut(u64, u64, Kind);
 
+/// What a driver's thread does, with CPU time.
+fn scripted(from_ns: u64, fill: impl FnOnce(Push<'_>)) -> Script {
+    let mut events = Vec::new();
+    let mut push = |at_ns: u64, cpu_ns: u64, kind: Kind| {
+        events.push(Event { at_ns, cpu_ns: Some(cpu_ns), pid: 10, tid: 10, kind });
+    };
+    driver(from_ns, &mut push);
+    fill(&mut push);
+    Script { events: events.into(), now_ns: 0, ..Script::default() }
+}
+
 /// One timer of 50 ms; `took` says for each step how long the callback runs and takes to its end, `more` what happens besides.
 fn beating(
     from_ns: u64,
     took: impl Fn(u64) -> (u64, u64),
     more: impl Fn(u64, u64, &mut u64, Push<'_>),
 ) -> Script {
-    let (pid, tid) = (10, 10);
-    let mut events = Vec::new();
-    let mut cpu_ns = 0;
-    let mut push = |at_ns: u64, cpu_ns: u64, kind: Kind| {
-        events.push(Event { at_ns, cpu_ns: Some(cpu_ns), pid, tid, kind });
-    };
-    driver(from_ns, &mut push);
-    for step in 1..800 {
-        let at_ns = from_ns + step * 50 * MS;
-        let (runs_ns, ends_ns) = took(step);
-        if ends_ns == 0 {
-            continue;
+    scripted(from_ns, |push| {
+        let mut cpu_ns = 0;
+        for step in 1..800 {
+            let at_ns = from_ns + step * 50 * MS;
+            let (runs_ns, ends_ns) = took(step);
+            if ends_ns == 0 {
+                continue;
+            }
+            push(at_ns - 1000, cpu_ns, Kind::ExecutorWait { timeout_ns: -1 });
+            push(at_ns, cpu_ns, Kind::CallbackStart { callback: 3, intra_process: false });
+            cpu_ns += runs_ns;
+            push(at_ns + ends_ns, cpu_ns, PREEMPTED);
+            push(at_ns + ends_ns, cpu_ns, Kind::CallbackEnd { callback: 3 });
+            more(step, at_ns + ends_ns, &mut cpu_ns, push);
         }
-        push(at_ns - 1000, cpu_ns, Kind::ExecutorWait { timeout_ns: -1 });
-        push(at_ns, cpu_ns, Kind::CallbackStart { callback: 3, intra_process: false });
-        cpu_ns += runs_ns;
-        push(at_ns + ends_ns, cpu_ns, PREEMPTED);
-        push(at_ns + ends_ns, cpu_ns, Kind::CallbackEnd { callback: 3 });
-        more(step, at_ns + ends_ns, &mut cpu_ns, &mut push);
-    }
-    Script { events: events.into(), now_ns: 0, ..Script::default() }
+    })
 }
 
 fn nothing(_: u64, _: u64, _: &mut u64, _: Push<'_>) {}
@@ -241,36 +247,31 @@ fn a_trifle_does_not_explain_a_stall() {
 fn a_component_that_is_loaded_takes_the_word_at_once() {
     for load in [false, true] {
         let mut setup = setup_of(100, false, |from_ns| {
-            let (pid, tid) = (10, 10);
-            let mut events = Vec::new();
-            let mut cpu_ns = 0;
-            let mut push = |at_ns: u64, cpu_ns: u64, kind: Kind| {
-                events.push(Event { at_ns, cpu_ns: Some(cpu_ns), pid, tid, kind });
-            };
-            driver(from_ns, &mut push);
-            for step in 1..800 {
-                let at_ns = from_ns + step * 50 * MS;
-                if load && step == 244 {
-                    push(
-                        at_ns - 20 * MS,
-                        cpu_ns,
-                        Kind::NodeInit { node: 9, name: "loaded".into(), namespace: "/".into() },
-                    );
+            scripted(from_ns, |push| {
+                let mut cpu_ns = 0;
+                for step in 1..800 {
+                    let at_ns = from_ns + step * 50 * MS;
+                    if load && step == 244 {
+                        push(
+                            at_ns - 20 * MS,
+                            cpu_ns,
+                            Kind::NodeInit { node: 9, name: "loaded".into(), namespace: "/".into() },
+                        );
+                    }
+                    push(at_ns - 1000, cpu_ns, Kind::ExecutorWait { timeout_ns: -1 });
+                    push(at_ns, cpu_ns, Kind::CallbackStart { callback: 3, intra_process: false });
+                    cpu_ns += 2 * MS;
+                    let slept = if step == 250 { 40 * MS } else { 0 };
+                    let off = Kind::OffCpu {
+                        switches: Some(u64::from(slept > 0)),
+                        ready_ns: (slept > 0).then_some(0),
+                        yields: Some(0),
+                        early_ns: 0,
+                    };
+                    push(at_ns + 3 * MS + slept, cpu_ns, if slept > 0 { off } else { PREEMPTED });
+                    push(at_ns + 3 * MS + slept, cpu_ns, Kind::CallbackEnd { callback: 3 });
                 }
-                push(at_ns - 1000, cpu_ns, Kind::ExecutorWait { timeout_ns: -1 });
-                push(at_ns, cpu_ns, Kind::CallbackStart { callback: 3, intra_process: false });
-                cpu_ns += 2 * MS;
-                let slept = if step == 250 { 40 * MS } else { 0 };
-                let off = Kind::OffCpu {
-                    switches: Some(u64::from(slept > 0)),
-                    ready_ns: (slept > 0).then_some(0),
-                    yields: Some(0),
-                    early_ns: 0,
-                };
-                push(at_ns + 3 * MS + slept, cpu_ns, if slept > 0 { off } else { PREEMPTED });
-                push(at_ns + 3 * MS + slept, cpu_ns, Kind::CallbackEnd { callback: 3 });
-            }
-            Script { events: events.into(), now_ns: 0, ..Script::default() }
+            })
         });
         setup.pass(0.0, 39.0);
         let c = state(&setup, 39.0);
@@ -286,64 +287,69 @@ fn a_component_that_is_loaded_takes_the_word_at_once() {
 fn messages_of_a_publisher_that_nobody_sees_take_the_word_before_the_next_plan() {
     let text = "degradation_order = [\"c\"]\n[[chain]]\nname = \"c\"\nstart = \"/driver\"\nend = \"/taker\"\ngoal = \"150 ms\"\n";
     let mut setup = setup_with(Goals::parse(text, "test").unwrap(), false, |from_ns| {
-        let (pid, tid) = (10, 10);
-        let mut events = Vec::new();
-        let mut cpu_ns = 0;
-        let mut push = |at_ns: u64, cpu_ns: u64, kind: Kind| {
-            events.push(Event { at_ns, cpu_ns: Some(cpu_ns), pid, tid, kind });
-        };
-        driver(from_ns, &mut push);
-        push(
-            from_ns,
-            0,
-            Kind::PublisherInit { publisher: 20, node: 1, rmw_publisher: 21, topic: "/t".into(), depth: 10 },
-        );
-        push(from_ns, 0, Kind::NodeInit { node: 30, name: "taker".into(), namespace: "/".into() });
-        push(
-            from_ns,
-            0,
-            Kind::SubscriptionInit {
-                subscription: 31,
-                node: 30,
-                rmw_subscription: 32,
-                topic: "/t".into(),
-                depth: 10,
-            },
-        );
-        push(from_ns, 0, Kind::SubscriptionObject { subscription: 31, object: 33 });
-        push(from_ns, 0, Kind::SubscriptionCallback { object: 33, callback: 34 });
-        for step in 1..800_u64 {
-            let mut at_ns = from_ns + step * 50 * MS;
-            push(at_ns - 1000, cpu_ns, Kind::ExecutorWait { timeout_ns: -1 });
-            push(at_ns, cpu_ns, Kind::CallbackStart { callback: 3, intra_process: false });
-            cpu_ns += 2 * MS;
-            at_ns += 2 * MS;
-            let stamp = 1_700_000_000_000_000_000 + step as i64;
-            push(at_ns, cpu_ns, Kind::RclcppPublish { message: 7 });
-            push(at_ns, cpu_ns, Kind::RclPublish { publisher: 20, message: 7 });
-            push(at_ns, cpu_ns, Kind::RmwPublish { rmw_publisher: 21, message: 7, source_ns: Some(stamp) });
-            push(at_ns, cpu_ns, PREEMPTED);
-            push(at_ns, cpu_ns, Kind::CallbackEnd { callback: 3 });
-            let mut take = |at_ns: &mut u64, stamp: i64, push: Push<'_>| {
-                push(
-                    *at_ns,
-                    cpu_ns,
-                    Kind::RmwTake { rmw_subscription: 32, message: 8, source_ns: stamp, taken: true },
-                );
-                push(*at_ns, cpu_ns, Kind::CallbackStart { callback: 34, intra_process: false });
+        scripted(from_ns, |push| {
+            let mut cpu_ns = 0;
+            push(
+                from_ns,
+                0,
+                Kind::PublisherInit {
+                    publisher: 20,
+                    node: 1,
+                    rmw_publisher: 21,
+                    topic: "/t".into(),
+                    depth: 10,
+                },
+            );
+            push(from_ns, 0, Kind::NodeInit { node: 30, name: "taker".into(), namespace: "/".into() });
+            push(
+                from_ns,
+                0,
+                Kind::SubscriptionInit {
+                    subscription: 31,
+                    node: 30,
+                    rmw_subscription: 32,
+                    topic: "/t".into(),
+                    depth: 10,
+                },
+            );
+            push(from_ns, 0, Kind::SubscriptionObject { subscription: 31, object: 33 });
+            push(from_ns, 0, Kind::SubscriptionCallback { object: 33, callback: 34 });
+            for step in 1..800_u64 {
+                let mut at_ns = from_ns + step * 50 * MS;
+                push(at_ns - 1000, cpu_ns, Kind::ExecutorWait { timeout_ns: -1 });
+                push(at_ns, cpu_ns, Kind::CallbackStart { callback: 3, intra_process: false });
                 cpu_ns += 2 * MS;
-                *at_ns += 2 * MS;
-                push(*at_ns, cpu_ns, PREEMPTED);
-                push(*at_ns, cpu_ns, Kind::CallbackEnd { callback: 34 });
-            };
-            take(&mut at_ns, stamp, &mut push);
-            if step > 244 && step % 4 == 0 {
-                for k in 0..20 {
-                    take(&mut at_ns, 1_600_000_000_000_000_000 + (step * 100 + k) as i64, &mut push);
+                at_ns += 2 * MS;
+                let stamp = 1_700_000_000_000_000_000 + step as i64;
+                push(at_ns, cpu_ns, Kind::RclcppPublish { message: 7 });
+                push(at_ns, cpu_ns, Kind::RclPublish { publisher: 20, message: 7 });
+                push(
+                    at_ns,
+                    cpu_ns,
+                    Kind::RmwPublish { rmw_publisher: 21, message: 7, source_ns: Some(stamp) },
+                );
+                push(at_ns, cpu_ns, PREEMPTED);
+                push(at_ns, cpu_ns, Kind::CallbackEnd { callback: 3 });
+                let mut take = |at_ns: &mut u64, stamp: i64, push: Push<'_>| {
+                    push(
+                        *at_ns,
+                        cpu_ns,
+                        Kind::RmwTake { rmw_subscription: 32, message: 8, source_ns: stamp, taken: true },
+                    );
+                    push(*at_ns, cpu_ns, Kind::CallbackStart { callback: 34, intra_process: false });
+                    cpu_ns += 2 * MS;
+                    *at_ns += 2 * MS;
+                    push(*at_ns, cpu_ns, PREEMPTED);
+                    push(*at_ns, cpu_ns, Kind::CallbackEnd { callback: 34 });
+                };
+                take(&mut at_ns, stamp, push);
+                if step > 244 && step % 4 == 0 {
+                    for k in 0..20 {
+                        take(&mut at_ns, 1_600_000_000_000_000_000 + (step * 100 + k) as i64, push);
+                    }
                 }
             }
-        }
-        Script { events: events.into(), now_ns: 0, ..Script::default() }
+        })
     });
     setup.pass(0.0, 24.0);
     let c = state(&setup, 24.0);
