@@ -8,6 +8,7 @@ mod args;
 mod commands;
 mod ending;
 mod print;
+mod registry;
 
 use std::process::ExitCode;
 

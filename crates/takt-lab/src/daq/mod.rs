@@ -18,7 +18,6 @@ mod standing;
 mod state;
 
 pub use file::{DaqFile, Losses, SHIPPED, StopRules};
-pub(crate) use run::measures;
-pub use run::run;
+pub use run::KIND;
 pub use state::{STATE_FILE, State};
 pub use takt_robot_daqloop::plant::serve as far_end;

@@ -10,150 +10,199 @@ use takt_robot_daqloop::{DaqLoop, DaqOutcome, EdgeRecord};
 use takt_rt::offline::Offline;
 use takt_rt::ring::Consumer;
 use takt_rundir::{Draft, Loss, Measure, RunDir};
-use takt_stats::Stopped;
+use takt_stats::{Stopped, VerdictConfig};
 
-use super::DaqFile;
 use super::keep::{EDGES, Keep, LastFlushed, Numbering, Window};
 use super::resume::replay;
 use super::state::{STATE_FILE, State};
+use super::{DaqFile, SHIPPED};
 use crate::LabError;
 use crate::options::RunOptions;
-use crate::robot::Event;
+use crate::robot::{Conclusion, Critical, End, GuestNeeds, Kind, Observe, Robot, Running, read};
 use crate::session::Session;
-use crate::summary::RunSummary;
 
-const TICK: Duration = Duration::from_millis(100);
 /// How often the records are read. The rings hold some hundred times what comes meanwhile.
 const READ: Duration = Duration::from_millis(4);
 /// How often the state is written: a kill loses at most thrice this.
 const CHECKPOINT: Duration = Duration::from_millis(300);
 
-/// Runs the loop and leaves a sealed run directory.
-///
-/// # Errors
-/// [`LabError`]; what was measured until then stays in the run directory.
-pub fn run(
-    file: &DaqFile,
-    options: &RunOptions,
-    observe: &mut dyn FnMut(Event<'_>),
-) -> Result<RunSummary, LabError> {
-    let mut session = Session::create("daq", &file.label(), file, options)?;
-    let mut state = match session.restored(STATE_FILE)? {
-        Some(state) => state,
-        None => State::new(file)?,
-    };
-    state.resumed = session.resumed();
-    if state.resumed > 0 {
-        let replayed = replay(session.dir(), &mut state)?;
-        state.standing.goes_on();
-        session.note("resumed", &state.resumed)?;
-        session.note("edges_found_in_samples", &replayed)?;
-    }
-    let (offline, online) = match &file.offline_cpus {
-        Some(cpus) => Offline::take(cpus),
-        None => Default::default(),
-    };
-    if file.acquisition.strict && !online.is_empty() {
-        session.discard();
-        return Err(LabError::Config(format!("offline_cpus: {}", online.join("; "))));
-    }
-    session.header.verdict = file.verdict.clone();
-    let started = start(file, state.next_index, &session);
-    let Started { daq, records, mut keep, kept, flushed, window } = match started {
-        Ok(started) => started,
-        Err(error) => {
-            session.discard();
-            return Err(error);
-        }
-    };
-    describe(&mut session, file, &daq)?;
-    if file.offline_cpus.is_some() {
-        session.note("offline_cpus", &offline.taken())?;
-        session.header.not_granted.extend(online.iter().map(|why| format!("offline_cpus: {why}")));
-    }
-    session.write()?;
-    observe(Event::Started { dir: session.dir(), not_granted: &session.header.not_granted });
+/// The DAQ loop as a registry lists it.
+pub static KIND: Kind = Kind {
+    campaigns: &[
+        ("daq", include_str!("../../../../campaigns/daq.toml")),
+        ("daq-cores", include_str!("../../../../campaigns/daq-cores.toml")),
+        ("daq-long", include_str!("../../../../campaigns/daq-long.toml")),
+    ],
+    factors: &[("policy", "acquisition.policy"), ("placement", "acquisition.cpus")],
+    // A simulated board.
+    guest: GuestNeeds { modules: &["comedi_test"], programs: &[] },
+    ..Kind::new("daq", &[("daq", SHIPPED)], read::<DaqFile>)
+};
 
-    session.start_load(&options.interference)?;
-    let from_ns = session.begin_window(&window.bounds, |from_ns| window.bounds.open(from_ns))?;
-    let mut reader = Reader {
-        numbering: Numbering::new(&window),
-        records,
-        batch: vec![EdgeRecord::default(); 8192],
-        before_ns: state.elapsed_ns,
-        from_ns,
-        stopped: None,
-    };
-    let mut checkpoints = Checkpoints::new(&session, flushed);
-    let length = Duration::from_secs_f64(options.seconds.unwrap_or(file.seconds));
-    let before = Duration::from_nanos(state.elapsed_ns);
-    let begun = Instant::now();
-    let mut ticked = None::<Instant>;
-    let mut trouble = None;
-    loop {
-        reader.read(&mut state, keep.as_mut());
-        let elapsed = before + begun.elapsed();
-        let enough =
-            file.stop.edges.is_some_and(|edges| state.next_index >= edges) || reader.stopped.is_some();
-        let asked = options.stop.load(Ordering::Acquire);
-        if elapsed >= length || enough || asked || trouble.is_some() || daq.is_finished() {
-            break;
+impl Robot for DaqFile {
+    fn kind(&self) -> &'static Kind {
+        &KIND
+    }
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn validate(&self) -> Result<(), String> {
+        self.validate()
+    }
+
+    fn verdict(&self) -> &VerdictConfig {
+        &self.verdict
+    }
+
+    fn measures(&self) -> Result<Vec<Measure>, String> {
+        Ok(measures(self))
+    }
+
+    fn label(&self) -> String {
+        self.label()
+    }
+
+    fn describe(&self) -> String {
+        format!("{}: {}", self.name, self.label())
+    }
+
+    fn expected_seconds(&self) -> Option<f64> {
+        Some(self.seconds)
+    }
+
+    fn make_strict(&mut self) {
+        self.make_strict();
+    }
+
+    fn critical(&self) -> Result<Critical, &'static str> {
+        Err(
+            "the DAQ loop polls without releases, so there is no activation to trace; its edges are in its samples",
+        )
+    }
+
+    fn start(
+        &self,
+        session: &mut Session,
+        options: &RunOptions,
+        _observe: Observe<'_>,
+    ) -> Result<Box<dyn Running>, LabError> {
+        let mut state = match session.restored(STATE_FILE)? {
+            Some(state) => state,
+            None => State::new(self)?,
+        };
+        state.resumed = session.resumed();
+        if state.resumed > 0 {
+            let replayed = replay(session.dir(), &mut state)?;
+            state.standing.goes_on();
+            session.note("resumed", &state.resumed)?;
+            session.note("edges_found_in_samples", &replayed)?;
         }
-        if ticked.is_none_or(|at| at.elapsed() >= TICK) {
-            ticked = Some(Instant::now());
-            observe(Event::Tick { elapsed, of: Some(length), line: state.line() });
-            trouble = session.load_trouble();
+        let (offline, online) = match &self.offline_cpus {
+            Some(cpus) => Offline::take(cpus),
+            None => Default::default(),
+        };
+        if self.acquisition.strict && !online.is_empty() {
+            return Err(LabError::Config(format!("offline_cpus: {}", online.join("; "))));
         }
-        checkpoints.turn(&state)?;
-        std::thread::sleep(READ.min(length.saturating_sub(elapsed)));
+        let most = self.stop.edges.map_or(u64::MAX, |edges| edges.saturating_sub(state.next_index));
+        let window = Arc::new(Window::new(most, state.next_index));
+        let keep = Keep::new(session.dir(), self.saving.enabled, self.keep_edges, &window)?;
+        let (kept, flushed) = (keep.kept(), keep.last_flushed());
+        let (sink, keep): (Box<dyn EdgeSink>, _) =
+            if self.saving.enabled { (Box::new(keep), None) } else { (Box::new(Discard), Some(keep)) };
+        let started = DaqLoop::start_saving(&self.config(), sink);
+        let mut daq = started.map_err(|error| LabError::Config(error.to_string()))?;
+        let records = daq.take_records().ok_or_else(|| LabError::internal("the ring of records"))?;
+        describe(session, self, &daq)?;
+        if self.offline_cpus.is_some() {
+            session.note("offline_cpus", &offline.taken())?;
+            session.header.not_granted.extend(online.iter().map(|why| format!("offline_cpus: {why}")));
+        }
+        let reader = Reader {
+            numbering: Numbering::new(&window),
+            records,
+            batch: vec![EdgeRecord::default(); 8192],
+            before_ns: state.elapsed_ns,
+            from_ns: u64::MAX,
+            stopped: None,
+        };
+        let length = Duration::from_secs_f64(options.seconds.unwrap_or(self.seconds));
+        let checkpoints = Checkpoints::new(session, flushed);
+        let file = self.clone();
+        Ok(Box::new(Loop { file, daq, state, reader, keep, kept, checkpoints, window, length, offline }))
     }
-    // In a campaign it is shorter than asked: it stays open and goes on when the campaign does.
-    let cut_off = options.stop.load(Ordering::Acquire)
-        && !session.header.experiment.campaign.is_empty()
-        && before + begun.elapsed() < length;
-    session.end_window(&window.bounds, |until_ns| window.bounds.close(until_ns));
-    session.end_load()?;
-    let outcome = daq.stop();
-    // Before anything can fail.
-    session.header.problems.extend(offline.restore());
-    let outcome = outcome.map_err(|error| LabError::Config(error.to_string()))?;
-    // What was in the ring when the loop ended.
-    reader.read(&mut state, keep.as_mut());
-    if let Some(keep) = &mut keep {
-        keep.finish().map_err(LabError::io(session.dir().path()))?;
-    }
-    checkpoints.write(&state)?;
-    let whole = kept.load(Ordering::Relaxed) == state.recorder.count();
-    conclude(&mut session, file, &state, &outcome, reader.stopped, whole)?;
-    if cut_off {
-        session.write()?;
-        return Err(LabError::Stopped { dir: session.dir().path().to_owned() });
-    }
-    Ok(session.seal()?.1)
 }
 
 /// A loop that runs, and the reading ends of what it leaves.
-struct Started {
+struct Loop {
+    file: DaqFile,
     daq: DaqLoop,
-    records: Consumer<EdgeRecord>,
+    state: State,
+    reader: Reader,
     /// Where saving is off: this thread keeps edges, in memory.
     keep: Option<Keep>,
     kept: Arc<std::sync::atomic::AtomicU64>,
-    flushed: LastFlushed,
+    checkpoints: Checkpoints,
     window: Arc<Window>,
+    length: Duration,
+    offline: Offline,
 }
 
-fn start(file: &DaqFile, first_index: u64, session: &Session) -> Result<Started, LabError> {
-    let most = file.stop.edges.map_or(u64::MAX, |edges| edges.saturating_sub(first_index));
-    let window = Arc::new(Window::new(most, first_index));
-    let keep = Keep::new(session.dir(), file.saving.enabled, file.keep_edges, &window)?;
-    let (kept, flushed) = (keep.kept(), keep.last_flushed());
-    let (sink, keep): (Box<dyn EdgeSink>, _) =
-        if file.saving.enabled { (Box::new(keep), None) } else { (Box::new(Discard), Some(keep)) };
-    let started = DaqLoop::start_saving(&file.config(), sink);
-    let mut daq = started.map_err(|error| LabError::Config(error.to_string()))?;
-    let records = daq.take_records().ok_or_else(|| LabError::internal("the ring of records"))?;
-    Ok(Started { daq, records, keep, kept, flushed, window })
+impl Running for Loop {
+    fn window(&self) -> &crate::keeper::Window {
+        &self.window.bounds
+    }
+
+    fn begun(&mut self, _session: &mut Session, from_ns: u64) -> Result<(), LabError> {
+        self.reader.from_ns = from_ns;
+        Ok(())
+    }
+
+    fn pace(&self) -> Duration {
+        READ
+    }
+
+    fn tick(&mut self, _session: &mut Session, _open: bool) -> Result<(), LabError> {
+        self.reader.read(&mut self.state, self.keep.as_mut());
+        self.checkpoints.turn(&self.state)
+    }
+
+    fn line(&mut self) -> String {
+        self.state.line()
+    }
+
+    fn length(&self) -> Option<Duration> {
+        Some(self.length)
+    }
+
+    fn is_over(&mut self, elapsed: Duration) -> bool {
+        let enough = self.file.stop.edges.is_some_and(|edges| self.state.next_index >= edges);
+        elapsed >= self.length || enough || self.reader.stopped.is_some() || self.daq.is_finished()
+    }
+
+    fn stop(self: Box<Self>, session: &mut Session, end: &End) -> Result<Conclusion, LabError> {
+        let Self { file, daq, mut state, mut reader, mut keep, kept, mut checkpoints, offline, .. } = *self;
+        let outcome = daq.stop();
+        // Before anything can fail.
+        session.header.problems.extend(offline.restore());
+        let outcome = outcome.map_err(|error| LabError::Config(error.to_string()))?;
+        // What was in the ring when the loop ended.
+        reader.read(&mut state, keep.as_mut());
+        if let Some(keep) = &mut keep {
+            keep.finish().map_err(LabError::io(session.dir().path()))?;
+        }
+        checkpoints.write(&state)?;
+        let whole = kept.load(Ordering::Relaxed) == state.recorder.count();
+        conclude(session, &file, &state, &outcome, reader.stopped, whole)?;
+        // In a campaign it is shorter than asked: it stays open and goes on when the campaign does.
+        if end.cut_off && !session.header.experiment.campaign.is_empty() {
+            session.write()?;
+            return Err(LabError::Stopped { dir: session.dir().path().to_owned() });
+        }
+        Ok(Conclusion::Common)
+    }
 }
 
 /// Writes checkpoints: state and rows that belong together.
@@ -229,7 +278,7 @@ impl Reader {
 }
 
 /// What reports read.
-pub(crate) fn measures(file: &DaqFile) -> Vec<Measure> {
+fn measures(file: &DaqFile) -> Vec<Measure> {
     let latency = Measure::new("latency", "Latency of an edge", EDGES, "latency_ns");
     let timed = |measure: Measure| Measure { time_column: Some("sent_ns".to_owned()), ..measure };
     let latency = Measure { deadline_ns: file.deadline_ns(), ..latency };

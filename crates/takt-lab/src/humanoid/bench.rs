@@ -2,11 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::path::Path;
 
 use serde::Serialize;
 use takt_report::Figures;
-use takt_rundir::RunDir;
 use takt_stats::low::LowRow;
 
 use takt_trace::Thresholds;
@@ -15,7 +13,8 @@ use super::HumanoidFile;
 use super::late::{LATE_CAUSES_FILE, LateCauses, LateFrameCause};
 use crate::LabError;
 use crate::options::RunOptions;
-use crate::robot::{Event, RobotFile};
+use crate::robot::Observe;
+use crate::session::Session;
 use crate::summary::RunSummary;
 use crate::trace::{TraceRequest, trace};
 
@@ -65,7 +64,7 @@ pub fn bench(
     file: &HumanoidFile,
     options: &RunOptions,
     traced: bool,
-    observe: &mut dyn FnMut(Event<'_>),
+    observe: Observe<'_>,
 ) -> Result<HumanoidBench, LabError> {
     let (run, notes) = if traced {
         // Whatever makes a frame late takes about a cycle.
@@ -73,12 +72,13 @@ pub fn bench(
         let mut request = TraceRequest::flight(Thresholds { lateness_ns, ..Thresholds::default() });
         // They would cost each cycle a microsecond or two.
         request.options.stacks = false;
-        let traced = trace(&RobotFile::Humanoid(file.clone()), options, &request, observe)?;
+        let traced = trace(file, options, &request, observe)?;
         (traced.run, traced.trace.map(|trace| trace.report.notes).unwrap_or_default())
     } else {
-        (super::run(file, options, observe)?, Vec::new())
+        (Session::run(file, options, observe)?, Vec::new())
     };
-    let dir = RunDir::open(Path::new(&run.run_dir))?;
+    let dir = run.dir().clone();
+    let run = run.into_summary()?;
     let late: LateCauses = dir.read_json(LATE_CAUSES_FILE)?;
     let header = dir.header()?;
     let table = |name: &str| -> Result<Vec<LowRow>, LabError> {

@@ -15,9 +15,10 @@ use takt_rundir::{Measure, RunDir};
 use super::late::{LATE, LateJoiner, LateRow};
 use super::latency::{Joiner, Latencies, LatencyRow};
 use super::rows::{CYCLES, CycleRow, LATENCIES};
+use super::run::TASK;
 use crate::LabError;
 use crate::collect::{Recorders, Rows, Sample, until_stopped};
-use crate::jobs::{self, Teller};
+use crate::jobs::Teller;
 use crate::keeper::{Window, rows_kept};
 use crate::releases::{Job, Releases, Seen};
 
@@ -253,7 +254,7 @@ impl Collector {
 
     fn cycle(&mut self, record: &CycleRecord) -> Result<(), LabError> {
         self.joiner.cycle(record);
-        self.teller.job(&jobs::HUMANOID, 0, [record.planned_ns, record.wake_ns, record.end_ns]);
+        self.teller.job(&TASK, 0, [record.planned_ns, record.wake_ns, record.end_ns]);
         let CycleRecord { planned_ns, wake_ns, end_ns, skipped, .. } = *record;
         self.releases.job(Job { planned_ns, wake_ns, skipped: skipped.into() }, |measure| match measure {
             "lateness" => Some(wake_ns.saturating_sub(planned_ns)),

@@ -11,9 +11,16 @@ mod wire;
 
 pub use bench::{HumanoidBench, bench};
 pub use file::{HumanoidFile, Losses, SHIPPED, SegmentOptions, WireKind};
-pub(crate) use late::explain as explain_late;
 pub use late::{LATE, LATE_CAUSES_FILE, LateCauses, LateFrame, LateFrameCause, LateRow};
 pub use latency::{Cycles, LatencyRow};
 pub use rows::{CYCLES, CycleRow, LATENCIES};
-pub(crate) use run::measures;
-pub use run::run;
+pub use run::KIND;
+
+/// The humanoid could not be started.
+#[derive(Debug, thiserror::Error)]
+#[error("humanoid: {0}")]
+pub struct HumanoidError(String);
+
+fn failed(error: impl std::fmt::Display) -> crate::LabError {
+    crate::LabError::robot(HumanoidError(error.to_string()))
+}

@@ -13,23 +13,24 @@ use takt_rt::latency::DmaLatency;
 use takt_rt::ring;
 use takt_rt::settings::ThreadSettings;
 use takt_rt::thread::{self, Handle};
-use takt_rundir::Measure;
+use takt_rundir::{Measure, RunDir};
+use takt_stats::VerdictConfig;
+use takt_trace::Trace;
 
-use super::HumanoidFile;
 use super::collector::{COUNTS_FILE, Collected, Collector, LOST_AFTER, Rings};
 use super::late::{self, THREADS, Threads};
 use super::rows::{CYCLES, LATENCIES};
-use super::wire;
+use super::{HumanoidFile, SHIPPED, failed, wire};
 use crate::LabError;
+use crate::jobs::Task;
 use crate::keeper::Window;
 use crate::options::RunOptions;
 use crate::releases::Releases;
-use crate::robot::Event;
+use crate::robot::{
+    Conclusion, Critical, End, Event, GuestNeeds, Kind, Observe, Robot, Running, read as read_file,
+};
 use crate::session::Session;
-use crate::summary::RunSummary;
 
-/// How often the main thread looks after the robot.
-const TICK: Duration = Duration::from_millis(100);
 /// Seconds of cycle records that the ring holds: a collector that starves under load loses none for that long.
 const RING_S: f64 = 8.0;
 /// Time to come to a standstill before the run ends anyway; the drives' own watchdogs stop them then.
@@ -40,7 +41,7 @@ const READ_EVERY: Duration = Duration::from_millis(1);
 const TIMING_FILE: &str = "ethercat.txt";
 
 /// What reports read. The control period is what the paper's tables show.
-pub(crate) fn measures(file: &HumanoidFile, simulated: bool) -> Vec<Measure> {
+fn measures(file: &HumanoidFile, simulated: bool) -> Vec<Measure> {
     let rate_hz = file.motion.rate_hz;
     let period_ns = file.motion.period().as_nanos() as u64;
     let cycle = |name, title, column| Measure::new(name, title, CYCLES, column).rate_hz(rate_hz);
@@ -62,57 +63,93 @@ pub(crate) fn measures(file: &HumanoidFile, simulated: bool) -> Vec<Measure> {
     list
 }
 
-/// Runs the humanoid and leaves a sealed run directory.
-///
-/// # Errors
-/// [`LabError`]; what was measured until then stays in the run directory.
-pub fn run(
-    file: &HumanoidFile,
-    options: &RunOptions,
-    observe: &mut dyn FnMut(Event<'_>),
-) -> Result<RunSummary, LabError> {
-    let mut session = Session::create("humanoid", &file.tuning(), file, options)?;
-    session.header.verdict = file.verdict.clone();
-    let robot = match Robot::start(file, options, &mut session, observe) {
-        Ok(robot) => robot,
-        Err(error) => {
-            session.discard();
-            return Err(error);
-        }
-    };
-    session.write()?;
-    observe(Event::Started { dir: session.dir(), not_granted: &session.header.not_granted });
+/// The humanoid as a registry lists it.
+pub static KIND: Kind = Kind {
+    campaigns: &[("humanoid", include_str!("../../../../campaigns/humanoid.toml"))],
+    tasks: &[&TASK],
+    // Raw sockets between a pair of interfaces, which a program makes.
+    guest: GuestNeeds { modules: &["veth", "af_packet"], programs: &["ip"] },
+    ..Kind::new("humanoid", &[("humanoid", SHIPPED)], read_file::<HumanoidFile>)
+};
 
-    // Load and window begin with the walk; a robot that cannot be enabled has stopped by then.
-    let enabling = Instant::now();
-    while robot.running.shared.mode() == 0 && enabling.elapsed() < STOP && !robot.running.is_finished() {
-        std::thread::sleep(Duration::from_millis(5));
+/// Thread of the motion controller.
+const THREAD: &str = "humanoid";
+
+/// The motion controller for the latency manager.
+pub(super) static TASK: Task = Task {
+    name: "humanoid",
+    thread: THREAD,
+    file: CYCLES,
+    columns: ["planned_ns", "wake_ns", "end_ns"],
+    number: None,
+};
+
+impl Robot for HumanoidFile {
+    fn kind(&self) -> &'static Kind {
+        &KIND
     }
-    session.start_load(&options.interference)?;
-    session.begin_window(&robot.window, |from_ns| robot.window.open(from_ns))?;
-    let length = Duration::from_secs_f64(options.seconds.unwrap_or(file.seconds));
-    let (before, begun) = (session.before(), Instant::now());
-    let mut trouble = None;
-    while before + begun.elapsed() < length
-        && !options.stop.load(Ordering::Acquire)
-        && trouble.is_none()
-        && !robot.running.is_finished()
-    {
-        observe(Event::Tick { elapsed: before + begun.elapsed(), of: Some(length), line: robot.line() });
-        std::thread::sleep(TICK.min(length.saturating_sub(before + begun.elapsed())));
-        trouble = session.load_trouble();
+
+    fn name(&self) -> &str {
+        &self.name
     }
-    session.end_window(&robot.window, |to_ns| robot.window.close(to_ns));
-    session.end_load()?;
-    robot.end(file, &mut session)?;
-    session.write()?;
-    // Without the kernel's part, which only a trace knows.
-    late::explain(session.dir(), Err("the kernel was not traced"))?;
-    Ok(session.seal()?.1)
+
+    fn validate(&self) -> Result<(), String> {
+        self.validate()
+    }
+
+    fn verdict(&self) -> &VerdictConfig {
+        &self.verdict
+    }
+
+    fn measures(&self) -> Result<Vec<Measure>, String> {
+        // On a real bus those without a deadline are missing.
+        Ok(measures(self, true))
+    }
+
+    fn label(&self) -> String {
+        self.tuning()
+    }
+
+    fn describe(&self) -> String {
+        let (devices, rate_hz) = (self.motion.devices().len(), self.motion.rate_hz);
+        format!("{}: {devices} devices at {rate_hz} Hz, tuning {}", self.name, self.tuning())
+    }
+
+    fn expected_seconds(&self) -> Option<f64> {
+        Some(self.seconds)
+    }
+
+    fn rate_hz(&self) -> Option<f64> {
+        Some(self.motion.rate_hz)
+    }
+
+    fn make_strict(&mut self) {
+        self.strict = true;
+    }
+
+    fn critical(&self) -> Result<Critical, &'static str> {
+        let columns = ["planned_ns", "wake_ns", "wake_ns", "end_ns"];
+        Ok(Critical { thread: THREAD, file: CYCLES, columns })
+    }
+
+    fn start(
+        &self,
+        session: &mut Session,
+        options: &RunOptions,
+        observe: Observe<'_>,
+    ) -> Result<Box<dyn Running>, LabError> {
+        Ok(Box::new(Walking::start(self, options, session, observe)?))
+    }
+
+    fn explain(&self, dir: &RunDir, trace: Result<&Trace, &str>) -> Result<(), LabError> {
+        late::explain(dir, trace).map(drop)
+    }
 }
 
 /// A robot in motion.
-struct Robot {
+struct Walking {
+    file: HumanoidFile,
+    length: Duration,
     running: motion::Running,
     window: Window,
     collecting: Handle<Result<(Collected, Releases), LabError>>,
@@ -131,14 +168,13 @@ struct Robot {
     _awake: Option<DmaLatency>,
 }
 
-impl Robot {
+impl Walking {
     fn start(
         file: &HumanoidFile,
         options: &RunOptions,
         session: &mut Session,
-        observe: &mut dyn FnMut(Event<'_>),
+        observe: Observe<'_>,
     ) -> Result<Self, LabError> {
-        let humanoid = |error: &dyn std::fmt::Display| LabError::Humanoid(error.to_string());
         let (wire, mut behind) = wire::open(file)?;
         let awake = match file.no_deep_idle.then(|| DmaLatency::hold(0)) {
             Some(Ok(held)) => Some(held),
@@ -155,7 +191,7 @@ impl Robot {
                 format!("{}: {} of {} devices in OP", progress.phase, progress.in_op, progress.devices);
             observe(Event::Tick { elapsed: progress.elapsed, of: None, line });
         })
-        .map_err(|error| humanoid(&error))?;
+        .map_err(failed)?;
         let Link { port, mut readers, events, late, timing, devices, took } = link;
         let frames_per_cycle = port.frames_per_cycle() as u64;
         // From here on the wire is never silent: what is prepared below takes longer than a watchdog waits.
@@ -213,6 +249,8 @@ impl Robot {
         let names: Vec<_> = devices.iter().map(|device| (&device.name, device.identity)).collect();
         session.note("devices", &names)?;
         Ok(Self {
+            file: file.clone(),
+            length: Duration::from_secs_f64(options.seconds.unwrap_or(file.seconds)),
             running,
             window,
             collecting,
@@ -228,8 +266,30 @@ impl Robot {
             _awake: awake,
         })
     }
+}
 
-    fn line(&self) -> String {
+impl Running for Walking {
+    fn window(&self) -> &Window {
+        &self.window
+    }
+
+    fn settle(&mut self) {
+        // Load and window begin with the walk; a robot that cannot be enabled has stopped by then.
+        let enabling = Instant::now();
+        while self.running.shared.mode() == 0 && enabling.elapsed() < STOP && !self.running.is_finished() {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    fn length(&self) -> Option<Duration> {
+        Some(self.length)
+    }
+
+    fn is_over(&mut self, elapsed: Duration) -> bool {
+        elapsed >= self.length || self.running.is_finished()
+    }
+
+    fn line(&mut self) -> String {
         let doing = match self.running.shared.mode() {
             0 => "enabling drives",
             1 => "walking",
@@ -239,8 +299,16 @@ impl Robot {
         format!("{} devices, {doing}", self.devices)
     }
 
+    fn stop(self: Box<Self>, session: &mut Session, _end: &End) -> Result<Conclusion, LabError> {
+        let file = self.file.clone();
+        self.finish(&file, session)?;
+        Ok(Conclusion::Common)
+    }
+}
+
+impl Walking {
     /// Stops the robot safely, and fills in what it measured.
-    fn end(self, file: &HumanoidFile, session: &mut Session) -> Result<(), LabError> {
+    fn finish(self, file: &HumanoidFile, session: &mut Session) -> Result<(), LabError> {
         // Stopped before the end of the window: for a reason that belongs into the report.
         self.running.shared.stop();
         let begun = Instant::now();

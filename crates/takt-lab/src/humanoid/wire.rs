@@ -9,6 +9,7 @@ use takt_rt::placement;
 use takt_rt::ring::Consumer;
 use takt_rt::settings::ThreadSettings;
 
+use super::failed;
 use super::file::{HumanoidFile, WireKind};
 use crate::LabError;
 
@@ -31,7 +32,6 @@ pub(super) struct Behind {
 }
 
 pub(super) fn open(file: &HumanoidFile) -> Result<(Box<dyn Wire>, Behind), LabError> {
-    let link = |error: control::ControlError| LabError::Humanoid(error.to_string());
     let behind = |what: String| Behind {
         truth: None,
         not_granted: Vec::new(),
@@ -41,11 +41,11 @@ pub(super) fn open(file: &HumanoidFile) -> Result<(Box<dyn Wire>, Behind), LabEr
         _pair: None,
     };
     if let WireKind::Interface { name } = &file.wire {
-        let interface = Interface::open(name).map_err(link)?;
+        let interface = Interface::open(name).map_err(failed)?;
         return Ok((Box::new(interface), behind(format!("interface {name}"))));
     }
     if let &WireKind::Xdp { ref name, queue, attach } = &file.wire {
-        let (wire, how) = open_xdp(name, &XdpOptions { queue, attach }).map_err(link)?;
+        let (wire, how) = open_xdp(name, &XdpOptions { queue, attach }).map_err(failed)?;
         return Ok((wire, behind(format!("interface {name} through AF_XDP, {how}"))));
     }
     let mut segment =
@@ -73,13 +73,12 @@ pub(super) fn open(file: &HumanoidFile) -> Result<(Box<dyn Wire>, Behind), LabEr
         let rest = placement::online().ok()?.without(file.cpus.as_ref()?);
         (!rest.is_empty()).then_some(rest)
     });
-    let server = veth::serve(pair.segment(), segment, "segment", &settings)
-        .map_err(|error| LabError::Humanoid(error.to_string()))?;
+    let server = veth::serve(pair.segment(), segment, "segment", &settings).map_err(failed)?;
     let not_granted = server.granted().map_or_else(Vec::new, |granted| {
         granted.differences.iter().map(|difference| format!("segment: {difference}")).collect()
     });
     let segment_tid = server.tid();
-    let interface = Interface::open(pair.master()).map_err(link)?;
+    let interface = Interface::open(pair.master()).map_err(failed)?;
     let what = format!("simulated, on the veth pair {} - {}", pair.master(), pair.segment());
     Ok((
         Box::new(interface),

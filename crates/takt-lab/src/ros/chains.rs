@@ -77,7 +77,7 @@ fn measure(goal: &ChainGoal) -> Measure {
 }
 
 /// What reports read: a measure for each chain.
-pub(crate) fn measures(goals: &Goals) -> Vec<Measure> {
+pub(super) fn measures(goals: &Goals) -> Vec<Measure> {
     goals.chains.iter().map(measure).collect()
 }
 

@@ -6,9 +6,8 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use takt_manager::Goals;
 use takt_ros_workload::System;
+use takt_rt::range::within;
 use takt_stats::VerdictConfig;
-
-use crate::robot::within;
 
 /// Who schedules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

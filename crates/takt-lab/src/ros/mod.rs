@@ -11,10 +11,9 @@ mod rows;
 mod run;
 
 pub use baseline::{Given, criticality_monotonic};
-pub(crate) use chains::measures;
 pub use file::{ManagerPolicy, NodeKind, RosFile};
 pub use rows::{ChainRow, ManagerTable, PhaseCost, PhaseRow, manager_table};
-pub use run::{run, watchdog_command};
+pub use run::{KIND, watchdog_command};
 
 /// The shipped configuration: the paper's robot, its seven chains.
 pub const SHIPPED: &str = include_str!("../../../../robots/turtlebot.toml");

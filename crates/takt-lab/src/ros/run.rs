@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::path::Path;
 use std::process::Command;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -15,124 +16,215 @@ use takt_manager::{Goals, Plan};
 use takt_model::Model;
 use takt_ros::preload::{Probe, Session as ProbeSession, SessionOptions};
 use takt_ros_workload::rclcpp::{self, Nodes};
-use takt_ros_workload::{Program, Running};
+use takt_ros_workload::{self as workload, Program};
 use takt_rt::clock::monotonic_ns;
-use takt_rundir::{Phase, RunDir};
+use takt_rundir::{Measure, Phase, RunDir};
+use takt_stats::VerdictConfig;
 
 use super::baseline::criticality_monotonic;
 use super::chains::Chains;
 use super::costs::Costs;
-use super::{ManagerPolicy, NodeKind, RosFile};
+use super::{ManagerPolicy, NodeKind, RosFile, SHIPPED};
 use crate::LabError;
 use crate::keeper::Window;
 use crate::options::RunOptions;
-use crate::robot::Event;
+use crate::robot::{Conclusion, Critical, End, Kind, Observe, Robot, Running, read};
 use crate::session::Session;
-use crate::summary::RunSummary;
 
 /// Between two looks at the events, as the manager does by itself.
 const POLL: Duration = Duration::from_millis(25);
-const TICK: Duration = Duration::from_millis(500);
 /// Key of `run.json` that says what the nodes are.
 pub(super) const NODES_KEY: &str = "nodes";
 const OWN_NODES: &str = "processes of Takt's that behave like nodes";
 /// What a system gets to end by itself.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// Runs the system and leaves a sealed run directory.
-///
-/// # Errors
-/// [`LabError`]; what was measured until then stays in the run directory.
-pub fn run(
-    file: &RosFile,
-    options: &RunOptions,
-    observe: &mut dyn FnMut(Event<'_>),
-) -> Result<RunSummary, LabError> {
-    let goals = file.goals().map_err(LabError::Config)?;
-    let mut session = Session::create("ros", &file.policy.to_string(), file, options)?;
-    session.header.verdict = file.verdict.clone();
-    match drive(file, &goals, &mut session, options, observe) {
-        Ok(()) => Ok(session.seal()?.1),
-        Err(error) => {
-            session.discard();
-            Err(error)
-        }
+/// A ROS 2 system as a registry lists it. A run that was killed cannot go on: its nodes are programs of somebody else's, their phases of
+/// load are counted from their start, and the manager's models are of the processes that were killed.
+pub static KIND: Kind = Kind {
+    campaigns: &[("manager", include_str!("../../../../campaigns/manager.toml"))],
+    can_resume: false,
+    ..Kind::new("ros", &[("ros", SHIPPED)], read::<RosFile>)
+};
+
+impl Robot for RosFile {
+    fn kind(&self) -> &'static Kind {
+        &KIND
+    }
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn validate(&self) -> Result<(), String> {
+        self.validate()
+    }
+
+    fn verdict(&self) -> &VerdictConfig {
+        &self.verdict
+    }
+
+    fn measures(&self) -> Result<Vec<Measure>, String> {
+        Ok(super::chains::measures(&self.goals()?))
+    }
+
+    fn label(&self) -> String {
+        self.policy.to_string()
+    }
+
+    fn describe(&self) -> String {
+        let chains = self.goals().map_or(0, |goals| goals.chains.len());
+        format!("{}: {chains} chains, {}", self.name, self.policy)
+    }
+
+    fn expected_seconds(&self) -> Option<f64> {
+        Some(self.expected_seconds())
+    }
+
+    fn make_strict(&mut self) {
+        self.strict = true;
+    }
+
+    fn critical(&self) -> Result<Critical, &'static str> {
+        Err("a ROS 2 system has many critical threads: trace one of them while it runs, with --thread NAME")
+    }
+
+    fn start(
+        &self,
+        session: &mut Session,
+        options: &RunOptions,
+        _observe: Observe<'_>,
+    ) -> Result<Box<dyn Running>, LabError> {
+        let goals = self.goals().map_err(LabError::Config)?;
+        let real = real_nodes(self, session)?;
+        // Real nodes bring their own tracepoints.
+        let stand_in = self.command.is_none() && real.is_none();
+        let probe = ProbeSession::create(&SessionOptions { stand_in, ..Default::default() })
+            .map_err(|error| LabError::Config(error.to_string()))?;
+        let chains = Chains::open(&goals, session)?;
+        let (live, enacts) = manager(self, &goals, &probe, session)?;
+        let length = Duration::from_secs_f64(options.seconds.unwrap_or(self.seconds));
+        let system = Started::start(self, real.as_ref(), session.dir(), &probe)?;
+        Ok(Box::new(Managed {
+            file: self.clone(),
+            goals,
+            chains,
+            live,
+            enacts,
+            length,
+            measured: [u64::MAX; 2],
+            system,
+            costs: Costs::new(&[]),
+            baseline: Baseline::default(),
+            trouble: None,
+            last: None,
+            window: Window::default(),
+            stop: Arc::clone(&options.stop),
+            _probe: probe,
+        }))
     }
 }
 
-fn drive(
-    file: &RosFile,
-    goals: &Goals,
-    session: &mut Session,
-    options: &RunOptions,
-    observe: &mut dyn FnMut(Event<'_>),
-) -> Result<(), LabError> {
-    let real = real_nodes(file, session)?;
-    // Real nodes bring their own tracepoints.
-    let stand_in = file.command.is_none() && real.is_none();
-    let probe = ProbeSession::create(&SessionOptions { stand_in, ..Default::default() })
-        .map_err(|error| LabError::Config(error.to_string()))?;
-    let mut chains = Chains::open(goals, session)?;
-    let (mut live, enacts) = manager(file, goals, &probe, session)?;
-    let length = Duration::from_secs_f64(options.seconds.unwrap_or(file.seconds));
-    let lead = Duration::from_secs_f64(file.learn_seconds);
-    let mut system = Started::start(file, real.as_ref(), session.dir(), &probe)?;
-    session.write()?;
-    observe(Event::Started { dir: session.dir(), not_granted: &session.header.not_granted });
-    session.start_load(&options.interference)?;
-    let (measured_ns, end_ns) = system.begin(file, lead, length)?;
-    session.header.phases = system.phases(file, measured_ns, end_ns);
-    chains.measured(measured_ns, end_ns);
-    let mut costs = Costs::new(&session.header.phases);
-    live.settle();
+/// A system under the manager, or under a baseline.
+struct Managed {
+    file: RosFile,
+    goals: Goals,
+    chains: Chains,
+    live: Live<Probe>,
+    enacts: bool,
+    length: Duration,
+    /// The measured window, which the nodes know beforehand.
+    measured: [u64; 2],
+    system: Started,
+    costs: Costs,
+    baseline: Baseline,
+    /// What ended the system before its time.
+    trouble: Option<String>,
+    last: Option<Last>,
+    window: Window,
+    stop: Arc<AtomicBool>,
+    // Dropped last: what the nodes' probes write to.
+    _probe: ProbeSession,
+}
 
-    let mut baseline = Baseline::default();
-    let mut ticked = Instant::now();
-    let mut trouble = None;
-    let mut open = false;
-    while monotonic_ns() < end_ns && !options.stop.load(Ordering::Acquire) && trouble.is_none() {
+impl Running for Managed {
+    fn window(&self) -> &Window {
+        &self.window
+    }
+
+    fn loaded(&mut self, session: &mut Session) -> Result<(), LabError> {
+        let lead = Duration::from_secs_f64(self.file.learn_seconds);
+        let (measured_ns, end_ns) = self.system.begin(&self.file, lead, self.length)?;
+        self.measured = [measured_ns, end_ns];
+        session.header.phases = self.system.phases(&self.file, measured_ns, end_ns);
+        self.chains.measured(measured_ns, end_ns);
+        self.costs = Costs::new(&session.header.phases);
+        self.live.settle();
+        Ok(())
+    }
+
+    fn is_ready(&self) -> bool {
+        let [measured_ns, end_ns] = self.measured;
+        (measured_ns..end_ns).contains(&monotonic_ns())
+    }
+
+    fn pace(&self) -> Duration {
+        POLL
+    }
+
+    fn tick(&mut self, _session: &mut Session, open: bool) -> Result<(), LabError> {
         let now_ns = monotonic_ns();
-        if !open && now_ns >= measured_ns {
-            // Chains know the window's ends beforehand.
-            session.begin_window(&Window::default(), |_| {})?;
-            open = true;
+        if now_ns >= self.measured[1] {
+            return Ok(());
         }
-        live.step(now_ns).map_err(managed)?;
-        costs.follow(now_ns, &live);
-        if open && enacts {
-            chains.follow(now_ns, &live);
+        self.live.step(now_ns).map_err(managed)?;
+        self.costs.follow(now_ns, &self.live);
+        if open && self.enacts {
+            self.chains.follow(now_ns, &self.live);
         }
-        if file.policy == ManagerPolicy::Rr {
-            baseline.follow(goals, &live);
+        if self.file.policy == ManagerPolicy::Rr {
+            self.baseline.follow(&self.goals, &self.live);
         }
+        self.chains.keep(&mut self.live)
+    }
+
+    fn line(&mut self) -> String {
+        // As often as a user is told, and no oftener: it asks the kernel for each node.
+        self.trouble = self.system.trouble();
+        self.live.board().read().line()
+    }
+
+    fn length(&self) -> Option<Duration> {
+        Some(self.length)
+    }
+
+    fn is_over(&mut self, _elapsed: Duration) -> bool {
+        self.trouble.is_some() || monotonic_ns() >= self.measured[1]
+    }
+
+    fn closed(&mut self, session: &mut Session) -> Result<(), LabError> {
+        std::mem::replace(&mut self.costs, Costs::new(&[])).close(&self.live, session);
+        // What holds now; once the nodes have ended there is nothing left to guarantee.
+        let (status, plan) = (self.live.status(monotonic_ns()), self.live.plan().cloned());
+        self.last = Some(Last { status, plan, model: self.live.model().clone() });
+        Ok(())
+    }
+
+    fn stop(self: Box<Self>, session: &mut Session, end: &End) -> Result<Conclusion, LabError> {
+        let Self { mut chains, mut live, mut system, baseline, trouble, last, stop, _probe, .. } = *self;
+        let last = last.ok_or_else(|| LabError::internal("the status of the window's end"))?;
+        session.header.problems.extend(end.trouble.clone().or(trouble));
+        session.header.problems.extend(system.end(&stop));
+        live.source_mut().finish();
+        // What had not been read when the nodes ended.
+        while live.step(monotonic_ns()).map_err(managed)? {}
         chains.keep(&mut live)?;
-        if ticked.elapsed() >= TICK {
-            ticked = Instant::now();
-            let elapsed = Duration::from_nanos(now_ns.saturating_sub(measured_ns));
-            let line = live.board().read().line();
-            observe(Event::Tick { elapsed, of: Some(length), line });
-            trouble = session.load_trouble().or_else(|| system.trouble());
-        }
-        std::thread::sleep(POLL);
+        chains.close(session)?;
+        session.header.not_granted.extend(baseline.refused);
+        session.note("rr", &baseline.given)?;
+        conclude(live, &last, session)?;
+        Ok(Conclusion::Common)
     }
-    if open {
-        session.end_window(&Window::default(), |_| {});
-    }
-    costs.close(&live, session);
-    // What holds now; once the nodes have ended there is nothing left to guarantee.
-    let last =
-        Last { status: live.status(monotonic_ns()), plan: live.plan().cloned(), model: live.model().clone() };
-    session.end_load()?;
-    session.header.problems.extend(trouble);
-    session.header.problems.extend(system.end(&options.stop));
-    live.source_mut().finish();
-    // What had not been read when the nodes ended.
-    while live.step(monotonic_ns()).map_err(managed)? {}
-    chains.keep(&mut live)?;
-    chains.close(session)?;
-    session.header.not_granted.extend(baseline.refused);
-    session.note("rr", &baseline.given)?;
-    conclude(live, &last, session)
 }
 
 /// The workload's nodes on `rclcpp`, where they are wanted and there. What runs is said in `run.json`: `nodes`.
@@ -210,7 +302,7 @@ pub fn watchdog_command(state: &Path) -> std::io::Result<Command> {
 
 /// What runs.
 enum Started {
-    Workload(Option<Running>),
+    Workload(Option<workload::Running>),
     Command(Launched),
 }
 
@@ -241,7 +333,7 @@ impl Started {
         if let Some(nodes) = real {
             let program = nodes.program(&system, probe.directory());
             let program = program.map_err(LabError::io(probe.directory()))?;
-            let running = Running::start(&system, &Program { environment, ..program })
+            let running = workload::Running::start(&system, &Program { environment, ..program })
                 .map_err(|error| failed(error.to_string()))?;
             return Ok(Self::Workload(Some(running)));
         }
@@ -255,7 +347,7 @@ impl Started {
             probe.directory().as_os_str().to_owned(),
             "--node".into(),
         ];
-        let running = Running::start(&system, &Program { path: exe, arguments, environment })
+        let running = workload::Running::start(&system, &Program { path: exe, arguments, environment })
             .map_err(|error| failed(error.to_string()))?;
         Ok(Self::Workload(Some(running)))
     }

@@ -85,7 +85,7 @@ fn examine(args: &args::Manage, goals: &Goals, folder: &Path, emit: Option<&Fold
     let (platform, options) = (platform(&goals.options)?, takt_model::Options::default());
     let seen = if jobs::is_run(folder) {
         // Read once, handed over twice.
-        let run = jobs::recorded(folder)?;
+        let run = jobs::recorded(&crate::registry::ROBOTS, folder)?;
         recorded::examine(|| Ok(run.events()), goals, &platform, &options)?
     } else {
         recorded::examine(|| Recording::open(folder), goals, &platform, &options)?

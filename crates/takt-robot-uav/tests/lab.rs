@@ -4,18 +4,24 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use takt_lab::uav::{AttitudeRow, UavFile};
-use takt_lab::{Event, RobotFile, RunOptions};
+use takt_lab::robot::{Event, Observe};
+use takt_lab::{RunOptions, RunSummary, Session};
+use takt_robot_uav::UavConfig;
+use takt_robot_uav::lab::AttitudeRow;
 use takt_robot_uav::reference::Reference;
 use takt_rundir::RunDir;
 
 /// A flight that needs no privilege.
-fn file(iterations: u64) -> UavFile {
-    let mut file = UavFile { iterations, ..UavFile::default() };
+fn file(iterations: u64) -> UavConfig {
+    let mut file = UavConfig { iterations, ..UavConfig::default() };
     file.attitude.policy = "other:0".parse().expect("a policy");
     file.position.policy = "other:0".parse().expect("a policy");
     file.tasks.lock_memory = false;
     file
+}
+
+fn run(file: &UavConfig, options: &RunOptions, observe: Observe<'_>) -> RunSummary {
+    Session::run(file, options, observe).and_then(|ran| ran.into_summary()).expect("a flight")
 }
 
 fn options(root: &Path) -> RunOptions {
@@ -26,9 +32,9 @@ fn options(root: &Path) -> RunOptions {
 fn a_flight_leaves_a_sealed_run_directory() {
     let root = tempfile::tempdir().expect("a folder");
     let mut started = 0;
-    let summary = RobotFile::Uav(file(250))
-        .run(&options(root.path()), &mut |event| started += u32::from(matches!(event, Event::Started { .. })))
-        .expect("a flight");
+    let summary = run(&file(250), &options(root.path()), &mut |event| {
+        started += u32::from(matches!(event, Event::Started { .. }));
+    });
     assert_eq!(started, 1);
     assert_eq!(summary.robot, "uav");
     let names: Vec<_> = summary.measures.iter().map(|measure| measure.name.as_str()).collect();
@@ -60,7 +66,7 @@ fn a_lost_vehicle_is_a_problem_of_the_run_and_its_jobs_are_measured_on() {
     let mut file = file(150);
     // Farther than the vehicle may be from its reference, at once.
     file.reference = Reference::Step { from_m: [0.0, 0.0, 5.0], to_m: [8.0, 0.0, 5.0], hold_s: 0.2 };
-    let summary = RobotFile::Uav(file).run(&options(root.path()), &mut |_| {}).expect("a flight");
+    let summary = run(&file, &options(root.path()), &mut |_| {});
     assert_eq!(summary.figures["diverged"], 1.0);
     assert!(summary.figures["diverged_at_s"] >= 0.2);
     assert!(summary.problems.iter().any(|problem| problem.contains("too far")), "{:?}", summary.problems);
@@ -73,13 +79,11 @@ fn a_stopped_flight_says_so() {
     let root = tempfile::tempdir().expect("a folder");
     let options = options(root.path());
     let stop = Arc::clone(&options.stop);
-    let summary = RobotFile::Uav(file(1_000_000))
-        .run(&options, &mut |event| {
-            if matches!(event, Event::Tick { .. }) {
-                stop.store(true, Ordering::Release);
-            }
-        })
-        .expect("a flight");
+    let summary = run(&file(1_000_000), &options, &mut |event| {
+        if matches!(event, Event::Tick { .. }) {
+            stop.store(true, Ordering::Release);
+        }
+    });
     assert!(summary.problems.iter().any(|problem| problem.contains("of 1000000")), "{:?}", summary.problems);
 }
 
@@ -87,7 +91,7 @@ fn a_stopped_flight_says_so() {
 fn seconds_of_the_command_win_over_iterations() {
     let root = tempfile::tempdir().expect("a folder");
     let options = RunOptions { seconds: Some(0.4), ..options(root.path()) };
-    let summary = RobotFile::Uav(file(1_000_000)).run(&options, &mut |_| {}).expect("a flight");
+    let summary = run(&file(1_000_000), &options, &mut |_| {});
     assert_eq!(summary.measures[0].us.count, 100);
 }
 

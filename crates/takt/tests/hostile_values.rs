@@ -1,5 +1,5 @@
 //! Every number of every shipped robot file, replaced by what no robot can mean. What `takt check` and `takt run` read
-//! (both by [`RobotFile::parse`]) must refuse it, in bounded memory and without a panic, unless it stands below among
+//! (both by `Registry::parse`) must refuse it, in bounded memory and without a panic, unless it stands below among
 //! the values that are harmless.
 
 #![allow(clippy::unwrap_used)]
@@ -8,6 +8,11 @@ use std::path::Path;
 
 use takt_lab::RobotFile;
 use toml::Value;
+
+#[path = "../src/registry.rs"]
+mod registry;
+
+use registry::ROBOTS;
 
 /// Keys whose value does no harm whatever it is: numbers that only name or seed something.
 const ANY_INTEGER: [&str; 2] = ["seed", "controller_version"];
@@ -66,15 +71,7 @@ fn robots() -> Vec<(String, String)> {
 
 /// The file with every default written out, so that keys which it leaves out are tried as well.
 fn whole(file: &RobotFile) -> Value {
-    match file {
-        RobotFile::Cell(file) => Value::try_from(file),
-        RobotFile::Cyclic(file) => Value::try_from(file),
-        RobotFile::Uav(file) => Value::try_from(file),
-        RobotFile::Daq(file) => Value::try_from(file),
-        RobotFile::Humanoid(file) => Value::try_from(file),
-        RobotFile::Ros(file) => Value::try_from(file),
-    }
-    .unwrap()
+    toml::from_str(&file.to_toml().unwrap()).unwrap()
 }
 
 /// Calls `see` with the path of every number.
@@ -138,10 +135,10 @@ fn what_no_robot_can_mean_is_refused_when_the_file_is_read() {
     let before = peak_bytes();
     for (name, text) in robots() {
         let folder = Path::new(&name).parent().unwrap();
-        let file = RobotFile::parse(&text, &name, folder).unwrap();
+        let file = ROBOTS.parse(&text, &name, folder).unwrap();
         let whole = whole(&file);
         let again = toml::to_string(&whole).unwrap();
-        RobotFile::parse(&again, &name, folder).expect("written out, it is as good as before");
+        ROBOTS.parse(&again, &name, folder).expect("written out, it is as good as before");
         let mut paths = Vec::new();
         numbers(&whole, &mut Vec::new(), &mut |path| paths.push(path.to_vec()));
         for path in &paths {
@@ -149,7 +146,7 @@ fn what_no_robot_can_mean_is_refused_when_the_file_is_read() {
                 let mut changed = whole.clone();
                 *at(&mut changed, path) = value.clone();
                 tried += 1;
-                let outcome = RobotFile::parse(&toml::to_string(&changed).unwrap(), &name, folder);
+                let outcome = ROBOTS.parse(&toml::to_string(&changed).unwrap(), &name, folder);
                 if outcome.is_ok() && !is_harmless(path, value, file.robot()) {
                     accepted.push(format!("{}: {} = {value}", file.robot(), path.join(".")));
                 }

@@ -2,19 +2,17 @@
 
 use std::fmt::Write;
 
-use takt_robot_uav::blackout::{LateCost, Manoeuvre, Study, StudyOptions, study};
-
-use super::UavFile;
-use crate::LabError;
+use crate::blackout::{LateCost, Manoeuvre, Study, StudyOptions, study};
+use crate::{UavConfig, UavError};
 
 /// Flies the file's reference, and an aggressive step, through blackouts in simulated time: how long may the rotors hold
 /// their command before the vehicle is lost, and what does a shorter hold cost? Takes some ten seconds of computing and
 /// no privilege; nothing of the machine enters it.
 ///
 /// # Errors
-/// [`LabError::Uav`] for an impossible configuration.
-pub fn blackout(file: &UavFile, options: &StudyOptions) -> Result<Study, LabError> {
-    Ok(study(&file.config(), options)?)
+/// [`UavError`] for an impossible configuration.
+pub fn blackout(file: &UavConfig, options: &StudyOptions) -> Result<Study, UavError> {
+    study(file, options)
 }
 
 /// The study as tables.
@@ -100,7 +98,7 @@ mod tests {
             flight_s: 4.0,
             ..StudyOptions::default()
         };
-        let study = blackout(&UavFile::default(), &options).unwrap();
+        let study = blackout(&UavConfig::default(), &options).unwrap();
         let text = blackout_text(&study);
         for words in [
             "figure-eight: position RMS",

@@ -1,8 +1,5 @@
 //! A robot's run with the kernel traced meanwhile: how its critical thread was activated, and why it was late.
 
-mod device;
-mod picture;
-
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -12,13 +9,15 @@ use takt_rt::jobs::JobRecord;
 use takt_rundir::{Measure, RunDir};
 use takt_trace::overhead::{self, Overhead};
 use takt_trace::perfetto::Task;
-use takt_trace::{Marker, Thresholds, Trace, TraceOptions, TraceReport, Tracer, analyse_with};
+use takt_trace::{Thresholds, Trace, TraceOptions, TraceReport, Tracer, analyse_with};
 
-use self::picture::Picture;
 use crate::LabError;
-use crate::cell::CellSummary;
+use crate::late_watch::{LateWatch, PLANNED};
 use crate::options::RunOptions;
-use crate::robot::{Event, RobotFile};
+use crate::picture::Picture;
+use crate::robot::{Critical, Observe, Robot};
+use crate::run::Ran;
+use crate::session::Session;
 use crate::summary::RunSummary;
 
 /// File of the trace's report in the run directory.
@@ -26,75 +25,6 @@ pub const TRACE_FILE: &str = "trace.json";
 
 /// File of a flight recorder's worst windows in the run directory, which ui.perfetto.dev opens.
 pub const LATE_FILE: &str = "late.perfetto-trace";
-
-/// Tells a tracer which windows to keep while a robot runs.
-#[derive(Clone, Debug)]
-pub struct LateWatch {
-    marker: Marker,
-    /// Sample file of the critical thread's jobs.
-    file: &'static str,
-    lateness_ns: u64,
-}
-
-impl LateWatch {
-    /// From what value on this measure's are late; None for measures that do not count from a release of the
-    /// critical thread.
-    pub(crate) fn limit_ns(&self, measure: &Measure) -> Option<u64> {
-        if measure.file != self.file || measure.since_column.as_deref() != Some(PLANNED) {
-            return None;
-        }
-        if measure.column == WAKE { Some(self.lateness_ns) } else { measure.deadline_ns }
-    }
-
-    /// Something else was late in this time.
-    pub(crate) fn keep(&self, from_ns: u64, to_ns: u64) {
-        self.marker.mark_job(from_ns, to_ns, to_ns.saturating_sub(from_ns));
-    }
-
-    /// A release planned at `planned_ns` was late by `value_ns`, or ended so much after it.
-    pub(crate) fn late(&self, planned_ns: u64, value_ns: u64) {
-        self.marker.mark_job(planned_ns, planned_ns.saturating_add(value_ns), value_ns);
-    }
-}
-
-/// Columns that measures of releases count from and to.
-const PLANNED: &str = "planned_ns";
-const WAKE: &str = "wake_ns";
-
-/// The critical thread of a robot, and where its jobs are kept.
-struct Critical {
-    /// Name of the thread.
-    thread: &'static str,
-    /// Sample file.
-    file: &'static str,
-    /// Columns of planned release, wake-up, start and end of the work.
-    columns: [&'static str; 4],
-}
-
-fn critical(file: &RobotFile) -> Result<Critical, LabError> {
-    let start_end =
-        |thread, file| Critical { thread, file, columns: ["planned_ns", "wake_ns", "start_ns", "end_ns"] };
-    match file {
-        RobotFile::Cell(_) => Ok(start_end("ssm", crate::cell::rows::JOBS)),
-        RobotFile::Cyclic(_) => Ok(start_end("takt-cyclic", "cyclic")),
-        RobotFile::Uav(_) => Ok(Critical {
-            thread: "uav-attitude",
-            file: crate::uav::ATTITUDE,
-            columns: ["planned_ns", "wake_ns", "control_start_ns", "control_end_ns"],
-        }),
-        RobotFile::Humanoid(_) => Ok(Critical {
-            thread: "humanoid",
-            file: crate::humanoid::CYCLES,
-            columns: ["planned_ns", "wake_ns", "wake_ns", "end_ns"],
-        }),
-        RobotFile::Daq(_) => Err(LabError::Config(
-            "the DAQ loop polls without releases, so there is no activation to trace; its edges are in its samples".to_owned(),
-        )),
-        RobotFile::Ros(_) => Err(LabError::Config(
-            "a ROS 2 system has many critical threads: trace one of them while it runs, with --thread NAME".to_owned(),
-        )),
-    }
-}
 
 /// What is wanted of a trace.
 #[derive(Clone, Debug, Default)]
@@ -138,27 +68,9 @@ pub struct TraceFile {
     pub overhead: Option<Overhead>,
 }
 
-/// What a run ends with.
-pub trait Ran {
-    /// Where it left its files.
-    fn run_dir(&self) -> &Path;
-}
-
-impl Ran for RunSummary {
-    fn run_dir(&self) -> &Path {
-        Path::new(&self.run_dir)
-    }
-}
-
-impl Ran for CellSummary {
-    fn run_dir(&self) -> &Path {
-        Path::new(&self.run_dir)
-    }
-}
-
 /// A traced run.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Traced<R = RunSummary> {
+#[derive(Clone, Debug, Serialize)]
+pub struct Traced<R = Ran> {
     /// What the trace says; null when the run went on untraced.
     #[serde(flatten)]
     pub trace: Option<TraceFile>,
@@ -168,31 +80,27 @@ pub struct Traced<R = RunSummary> {
     pub run: R,
 }
 
-/// Runs `file` with the kernel traced. Where it cannot be traced, the run goes on and says why.
+impl Traced {
+    /// With the common summary, also of a robot that has one of its own.
+    ///
+    /// # Errors
+    /// As [`Ran::into_summary`].
+    pub fn with_summary(self) -> Result<Traced<RunSummary>, LabError> {
+        Ok(Traced { trace: self.trace, untraced: self.untraced, run: self.run.into_summary()? })
+    }
+}
+
+/// Runs `robot` with the kernel traced. Where it cannot be traced, the run goes on and says why.
 ///
 /// # Errors
 /// [`LabError`] of the run, and for a Perfetto file that cannot be written.
 pub fn trace(
-    file: &RobotFile,
+    robot: &dyn Robot,
     options: &RunOptions,
     request: &TraceRequest,
-    observe: &mut dyn FnMut(Event<'_>),
+    observe: Observe<'_>,
 ) -> Result<Traced, LabError> {
-    trace_with(file, options, request, |options| file.run(options, observe))
-}
-
-/// As [`trace`], for a robot that has a runner of its own (the safety cell with its views): `run` gets the options with what
-/// watches for late releases.
-///
-/// # Errors
-/// As [`trace`].
-pub fn trace_with<R: Ran>(
-    file: &RobotFile,
-    options: &RunOptions,
-    request: &TraceRequest,
-    run: impl FnOnce(&RunOptions) -> Result<R, LabError>,
-) -> Result<Traced<R>, LabError> {
-    let critical = critical(file)?;
+    let critical = robot.critical().map_err(|why| LabError::Config(why.to_owned()))?;
     let tracer = match Tracer::start(&request.options) {
         Ok(tracer) => Ok(tracer),
         Err(error) => Err(error.to_string()),
@@ -200,17 +108,14 @@ pub fn trace_with<R: Ran>(
     let mut options = options.clone();
     if let Ok(tracer) = &tracer {
         let lateness_ns = request.thresholds.lateness_ns;
-        options.watch = Some(LateWatch { marker: tracer.marker(), file: critical.file, lateness_ns });
+        options.watch = Some(LateWatch::new(tracer.marker(), critical.file, lateness_ns));
     }
-    let run = run(&options)?;
+    let run = Session::run(robot, &options, observe)?;
     // The run is good without a trace, and labelled.
-    let untraced = |why: String, run: R| {
-        let dir = RunDir::open(run.run_dir())?;
-        dir.write_json(TRACE_FILE, &UntracedFile { untraced: &why })?;
-        if let RobotFile::Humanoid(_) = file {
-            crate::humanoid::explain_late(&dir, Err(&why))?;
-        }
-        dir.seal()?;
+    let untraced = |why: String, run: Ran| {
+        run.dir().write_json(TRACE_FILE, &UntracedFile { untraced: &why })?;
+        robot.explain(run.dir(), Err(&why))?;
+        run.dir().seal()?;
         Ok(Traced { trace: None, untraced: Some(why), run })
     };
     let trace = match tracer.map(Tracer::stop) {
@@ -218,7 +123,7 @@ pub fn trace_with<R: Ran>(
         Ok(Err(error)) => return untraced(error.to_string(), run),
         Err(why) => return untraced(why, run),
     };
-    let dir = RunDir::open(run.run_dir())?;
+    let dir = run.dir().clone();
     let deadline_ns = deadline_ns(&dir.header()?.measures, &critical);
     let response_ns = request.thresholds.response_ns.or(deadline_ns);
     let thresholds = Thresholds { response_ns, ..request.thresholds };
@@ -231,14 +136,12 @@ pub fn trace_with<R: Ran>(
         );
     };
     let own = Task { name: critical.thread.to_owned(), tid: Some(tid), deadline_ns, ..Task::default() };
-    let picture = Picture::of_run(file, &dir, own, &jobs)?;
+    let picture = robot.picture(&dir, own, &jobs)?;
     let report = match analyse_with(&trace, tid, &jobs, &thresholds) {
         Ok(report) => report,
         Err(error) => return untraced(error.to_string(), run),
     };
-    if let RobotFile::Humanoid(_) = file {
-        crate::humanoid::explain_late(&dir, Ok(&trace))?;
-    }
+    robot.explain(&dir, Ok(&trace))?;
     if let Some(path) = &request.perfetto {
         picture.write(path, &trace, &report)?;
     }

@@ -1,53 +1,52 @@
 //! The Perfetto files of a traced run: which tracks a robot has, and what goes onto them.
 
-use std::collections::{BTreeSet, HashMap};
-use std::io::BufWriter;
+use std::collections::BTreeSet;
+use std::fmt;
+use std::io::{self, BufWriter};
 use std::path::Path;
 
-use takt_rt::jobs::{JobRecord, MAX_INPUTS};
-use takt_rundir::RunDir;
-use takt_trace::perfetto::{Argument, Input, PerfettoError, Task, Writer};
+use takt_rt::jobs::JobRecord;
+use takt_trace::perfetto::{Argument, PerfettoError, Task, Writer};
 use takt_trace::{Event, Kind, Trace, TraceReport};
 
-use super::device::DeviceTracks;
 use crate::LabError;
-use crate::cell::rows::{FRAMES, JOBS};
-use crate::robot::RobotFile;
 
 /// Kept of everything around a late release in a flight recorder's file, before and after.
 const MARGIN_NS: u64 = 5_000_000;
 
+/// What a device did meanwhile, as tracks of its own.
+pub trait Device: fmt::Debug {
+    /// Writes the tracks.
+    ///
+    /// # Errors
+    /// What cannot be written.
+    fn write(&self, writer: &mut Writer<&mut dyn io::Write>) -> Result<(), PerfettoError>;
+
+    /// The part of it for which `meets` says yes of its times from and to.
+    fn within(&self, meets: &dyn Fn(u64, u64) -> bool) -> Box<dyn Device>;
+}
+
 /// What is shown beside the kernel's events.
 #[derive(Debug)]
-pub(super) struct Picture {
+pub struct Picture {
     /// The critical task first.
     tasks: Vec<(Task, Vec<JobRecord>)>,
-    device: Option<DeviceTracks>,
+    device: Option<Box<dyn Device>>,
 }
 
 impl Picture {
     /// One task and nothing else.
-    pub(super) fn of_task(task: Task, jobs: Vec<JobRecord>) -> Self {
+    pub fn of_task(task: Task, jobs: Vec<JobRecord>) -> Self {
         Self { tasks: vec![(task, jobs)], device: None }
     }
 
-    /// What a robot's run has to show: its critical task, and of the safety cell its cameras and its perception process.
-    pub(super) fn of_run(
-        file: &RobotFile,
-        dir: &RunDir,
-        own: Task,
-        jobs: &[JobRecord],
-    ) -> Result<Self, LabError> {
-        let RobotFile::Cell(cell) = file else { return Ok(Self::of_task(own, jobs.to_vec())) };
-        let names: Vec<String> = cell.cameras.iter().map(|camera| camera.name.clone()).collect();
-        Ok(Self {
-            tasks: with_cameras(dir, own, jobs.to_vec(), &names)?,
-            device: DeviceTracks::read(dir, &names)?,
-        })
+    /// Several tasks, the critical one first, and what a device did.
+    pub fn of(tasks: Vec<(Task, Vec<JobRecord>)>, device: Option<Box<dyn Device>>) -> Self {
+        Self { tasks, device }
     }
 
     /// Writes everything to `path`; the causes of the worst late releases are marked at the first task.
-    pub(super) fn write(&self, path: &Path, trace: &Trace, report: &TraceReport) -> Result<(), LabError> {
+    pub fn write(&self, path: &Path, trace: &Trace, report: &TraceReport) -> Result<(), LabError> {
         let out = BufWriter::new(takt_files::create_output(path).map_err(LabError::io(path))?);
         self.export(out, trace, report)
             .map_err(|error| LabError::Config(format!("{}: {error}", path.display())))
@@ -55,11 +54,12 @@ impl Picture {
 
     fn export(
         &self,
-        out: impl std::io::Write,
+        mut out: impl io::Write,
         trace: &Trace,
         report: &TraceReport,
     ) -> Result<(), PerfettoError> {
         let declared: Vec<Task> = self.tasks.iter().map(|task| task.0.clone()).collect();
+        let out: &mut dyn io::Write = &mut out;
         let mut writer = Writer::new(out, trace, &declared)?;
         writer.events(&trace.events)?;
         for (index, (_, jobs)) in self.tasks.iter().enumerate() {
@@ -82,12 +82,7 @@ impl Picture {
 
     /// Keeps the worst windows for a person to look at: everything else of a long run's trace would be megabytes of nothing.
     /// No file where there is no late release.
-    pub(super) fn write_late(
-        &self,
-        path: &Path,
-        mut trace: Trace,
-        report: &TraceReport,
-    ) -> Result<(), LabError> {
+    pub fn write_late(&self, path: &Path, mut trace: Trace, report: &TraceReport) -> Result<(), LabError> {
         let spans = Spans::around(report);
         trace.events = spans.cut(&trace.events);
         if trace.events.is_empty() {
@@ -97,7 +92,7 @@ impl Picture {
             jobs.iter().filter(|job| spans.meet(job.planned_ns, job.end_ns)).copied().collect()
         };
         let tasks = self.tasks.iter().map(|(task, jobs)| (task.clone(), jobs_within(jobs))).collect();
-        let device = self.device.as_ref().map(|device| device.within(|from, to| spans.meet(from, to)));
+        let device = self.device.as_ref().map(|device| device.within(&|from, to| spans.meet(from, to)));
         Picture { tasks, device }.write(path, &trace, report)
     }
 }
@@ -143,44 +138,4 @@ impl Spans {
         }
         kept
     }
-}
-
-/// The safety cell's cameras as tasks, whose frames flow into the SSM task's jobs.
-fn with_cameras(
-    dir: &RunDir,
-    mut own: Task,
-    jobs: Vec<JobRecord>,
-    names: &[String],
-) -> Result<Vec<(Task, Vec<JobRecord>)>, LabError> {
-    let names: Vec<&String> = names.iter().take(MAX_INPUTS).collect();
-    let inputs: Vec<String> = (0..names.len()).map(|camera| format!("input{camera}")).collect();
-    let mut columns = vec!["index"];
-    columns.extend(inputs.iter().map(String::as_str));
-    let consumed = dir.columns(JOBS, &columns)?;
-    let row_of: HashMap<u64, usize> =
-        consumed[0].iter().enumerate().map(|(row, index)| (*index, row)).collect();
-    let mut jobs = jobs;
-    for job in &mut jobs {
-        let Some(&row) = row_of.get(&job.index) else { continue };
-        for (slot, column) in job.input_sequences.iter_mut().zip(&consumed[1..]) {
-            *slot = column[row];
-        }
-    }
-    own.inputs = (0..names.len()).map(|slot| Input { slot, from: slot + 1 }).collect();
-    let frames = dir.columns(FRAMES, &["camera", "sequence", "arrival_ns", "start_ns", "published_ns"])?;
-    let mut tasks = vec![(own, jobs)];
-    for (camera, name) in names.iter().enumerate() {
-        let mine = (0..frames[0].len()).filter(|&row| frames[0][row] == camera as u64);
-        let records = mine.map(|row| JobRecord {
-            index: frames[1][row],
-            planned_ns: frames[2][row],
-            wake_ns: frames[3][row],
-            start_ns: frames[3][row],
-            end_ns: frames[4][row],
-            output_sequence: frames[1][row],
-            ..JobRecord::default()
-        });
-        tasks.push((Task { name: format!("camera {name}"), ..Task::default() }, records.collect()));
-    }
-    Ok(tasks)
 }

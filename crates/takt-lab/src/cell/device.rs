@@ -1,13 +1,17 @@
 //! What the safety cell's perception process did for each camera, and what went wrong there, as tracks of a Perfetto file.
 
+use std::collections::HashMap;
 use std::io::Write;
 
 use takt_perception_process::{PARTS, Stages};
+use takt_rt::jobs::{JobRecord, MAX_INPUTS};
 use takt_rundir::{RUN_FILE, RunDir};
-use takt_trace::perfetto::{Argument, DeviceMark, DeviceWork, PerfettoError, Writer};
+use takt_trace::perfetto::{Argument, DeviceMark, DeviceWork, Input, PerfettoError, Task, Writer};
 
+use super::rows::{FRAMES, JOBS};
+use super::worker_rows::{GPU_EVENTS, GPU_FRAMES};
 use crate::LabError;
-use crate::cell::worker_rows::{GPU_EVENTS, GPU_FRAMES};
+use crate::picture::Device;
 
 /// A device with a track for each camera.
 #[derive(Debug)]
@@ -102,7 +106,7 @@ impl DeviceTracks {
     }
 
     /// What of it lies, in part, in times that are kept.
-    pub(super) fn within(&self, kept: impl Fn(u64, u64) -> bool) -> Self {
+    fn kept(&self, kept: &dyn Fn(u64, u64) -> bool) -> Self {
         let marks = |marks: &[DeviceMark]| {
             marks.iter().filter(|mark| kept(mark.time_ns, mark.time_ns)).cloned().collect()
         };
@@ -117,8 +121,14 @@ impl DeviceTracks {
             cameras: self.cameras.iter().map(camera).collect(),
         }
     }
+}
 
-    pub(super) fn write(&self, writer: &mut Writer<impl Write>) -> Result<(), PerfettoError> {
+impl Device for DeviceTracks {
+    fn within(&self, meets: &dyn Fn(u64, u64) -> bool) -> Box<dyn Device> {
+        Box::new(self.kept(meets))
+    }
+
+    fn write(&self, writer: &mut Writer<&mut dyn Write>) -> Result<(), PerfettoError> {
         let names: Vec<String> = self.cameras.iter().map(|camera| camera.name.clone()).collect();
         let mut device = writer.device(self.name, &names)?;
         writer.device_marks(&device.whole, &self.marks)?;
@@ -156,10 +166,50 @@ fn device_name(dir: &RunDir) -> Result<&'static str, LabError> {
     Ok(if driver.is_empty() { "perception process" } else { "GPU" })
 }
 
+/// The safety cell's cameras as tasks, whose frames flow into the SSM task's jobs.
+pub(super) fn with_cameras(
+    dir: &RunDir,
+    mut own: Task,
+    jobs: Vec<JobRecord>,
+    names: &[String],
+) -> Result<Vec<(Task, Vec<JobRecord>)>, LabError> {
+    let names: Vec<&String> = names.iter().take(MAX_INPUTS).collect();
+    let inputs: Vec<String> = (0..names.len()).map(|camera| format!("input{camera}")).collect();
+    let mut columns = vec!["index"];
+    columns.extend(inputs.iter().map(String::as_str));
+    let consumed = dir.columns(JOBS, &columns)?;
+    let row_of: HashMap<u64, usize> =
+        consumed[0].iter().enumerate().map(|(row, index)| (*index, row)).collect();
+    let mut jobs = jobs;
+    for job in &mut jobs {
+        let Some(&row) = row_of.get(&job.index) else { continue };
+        for (slot, column) in job.input_sequences.iter_mut().zip(&consumed[1..]) {
+            *slot = column[row];
+        }
+    }
+    own.inputs = (0..names.len()).map(|slot| Input { slot, from: slot + 1 }).collect();
+    let frames = dir.columns(FRAMES, &["camera", "sequence", "arrival_ns", "start_ns", "published_ns"])?;
+    let mut tasks = vec![(own, jobs)];
+    for (camera, name) in names.iter().enumerate() {
+        let mine = (0..frames[0].len()).filter(|&row| frames[0][row] == camera as u64);
+        let records = mine.map(|row| JobRecord {
+            index: frames[1][row],
+            planned_ns: frames[2][row],
+            wake_ns: frames[3][row],
+            start_ns: frames[3][row],
+            end_ns: frames[4][row],
+            output_sequence: frames[1][row],
+            ..JobRecord::default()
+        });
+        tasks.push((Task { name: format!("camera {name}"), ..Task::default() }, records.collect()));
+    }
+    Ok(tasks)
+}
+
 #[cfg(test)]
 mod tests {
+    use super::super::worker_rows::WorkerRow;
     use super::*;
-    use crate::cell::worker_rows::WorkerRow;
     use takt_perception_process::{EventKind, Record, Text};
 
     /// A run whose second camera has an answer, an overrun and a late answer, and whose process ended.
@@ -211,7 +261,7 @@ mod tests {
                 left.work.iter().map(|work| (work.name.as_str(), work.index, work.start_ns)).collect();
             assert_eq!(work, [("upload", 7, 110), ("upload", 8, 210)]);
 
-            let kept = tracks.within(|from_ns, to_ns| from_ns <= 200 && to_ns >= 185);
+            let kept = tracks.kept(&|from_ns, to_ns| from_ns <= 200 && to_ns >= 185);
             assert_eq!(times(&kept.cameras[1].marks), [("late", 190)]);
             assert!(kept.marks.is_empty() && kept.cameras[1].work.is_empty());
         }

@@ -2,13 +2,9 @@
 
 mod blackout;
 mod collector;
-mod file;
 mod rows;
 mod run;
 
 pub use blackout::{blackout, blackout_text};
-pub use file::{SHIPPED, UavFile};
 pub use rows::{ATTITUDE, AttitudeRow, POSITION, PositionRow, TELEMETRY, TelemetryRow};
-pub(crate) use run::measures;
-pub use run::run;
-pub use takt_robot_uav::blackout::{Study, StudyOptions};
+pub use run::{KIND, SHIPPED};

@@ -1,8 +1,9 @@
 //! Rows of the quadrotor's sample files. Column names carry the units; times are CLOCK_MONOTONIC.
 
 use serde::{Deserialize, Serialize};
-use takt_robot_uav::plant::Loss;
-use takt_robot_uav::records::{AttitudeRecord, PositionRecord, TelemetryRecord};
+
+use crate::plant::Loss;
+use crate::records::{AttitudeRecord, PositionRecord, TelemetryRecord};
 
 /// Name of the sample file of attitude jobs.
 pub const ATTITUDE: &str = "attitude";

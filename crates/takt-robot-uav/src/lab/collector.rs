@@ -7,19 +7,20 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use takt_robot_uav::UavConfig;
-use takt_robot_uav::flight::Records;
-use takt_robot_uav::plant::Loss;
-use takt_robot_uav::records::{AttitudeRecord, PositionRecord};
-use takt_robot_uav::sim::Simulation;
+use takt_lab::LabError;
+use takt_lab::collect::{Recorders, Rows, Sample, until_stopped};
+use takt_lab::jobs::Teller;
+use takt_lab::keeper::Window;
+use takt_lab::releases::{Job, Releases, Seen};
 use takt_rundir::{Measure, RunDir};
 
 use super::rows::{ATTITUDE, AttitudeRow, POSITION, PositionRow, TELEMETRY, TelemetryRow};
-use crate::LabError;
-use crate::collect::{Recorders, Rows, Sample, until_stopped};
-use crate::jobs::{self, Teller};
-use crate::keeper::Window;
-use crate::releases::{Job, Releases, Seen};
+use super::run::{ATTITUDE_TASK, POSITION_TASK};
+use crate::UavConfig;
+use crate::flight::Records;
+use crate::plant::Loss;
+use crate::records::{AttitudeRecord, PositionRecord};
+use crate::sim::Simulation;
 
 /// How often rings are drained.
 const PERIOD: Duration = Duration::from_millis(50);
@@ -263,7 +264,7 @@ impl Collector {
         taken += self.records.position.take_into(&mut positions, BATCH);
         taken += self.records.telemetry.take_into(&mut lines, BATCH);
         for job in &attitudes {
-            self.teller.job(&jobs::ATTITUDE, 0, [job.planned_ns, job.wake_ns, job.end_ns]);
+            self.teller.job(&ATTITUDE_TASK, 0, [job.planned_ns, job.wake_ns, job.end_ns]);
             let deviation_m = self.flown.see(job, epoch_ns());
             let AttitudeRecord { planned_ns, wake_ns, skipped, .. } = *job;
             self.releases[0].job(Job { planned_ns, wake_ns, skipped }, |measure| match measure {
@@ -276,7 +277,7 @@ impl Collector {
             self.attitude_recorders.push(job);
         }
         for job in &positions {
-            self.teller.job(&jobs::POSITION, 0, [job.planned_ns, job.wake_ns, job.end_ns]);
+            self.teller.job(&POSITION_TASK, 0, [job.planned_ns, job.wake_ns, job.end_ns]);
             let PositionRecord { planned_ns, wake_ns, skipped, .. } = *job;
             let lateness_ns = wake_ns.saturating_sub(planned_ns);
             self.releases[1].job(Job { planned_ns, wake_ns, skipped }, |_| Some(lateness_ns));
