@@ -154,12 +154,10 @@ impl Registry {
         let which: Which = toml::from_str(text).map_err(|e| config(e.to_string()))?;
         let named = which.robot.as_ref().and_then(toml::Value::as_str);
         let kind = match named {
-            Some(robot) => self.kind(robot).ok_or_else(|| config(self.unknown(robot)))?,
-            None => {
-                let first = self.kinds.first().ok_or_else(|| config(self.unknown("")))?;
-                first
-            }
+            Some(robot) => self.kind(robot),
+            None => self.kinds.first().copied(),
         };
+        let kind = kind.ok_or_else(|| config(self.unknown(named.unwrap_or_default())))?;
         let file = (kind.read)(text, name, folder)?;
         let claims = file.measures().and_then(|measures| check_claims(file.verdict(), &measures));
         claims.map_err(|error| LabError::Config(format!("{name}: {error}")))?;

@@ -7,7 +7,7 @@ pub static ROBOTS: Registry = Registry::new(&[
     &takt_lab::cell::KIND,
     &takt_lab::cyclic::KIND,
     &takt_robot_uav::lab::KIND,
-    &takt_lab::daq::KIND,
-    &takt_lab::humanoid::KIND,
-    &takt_lab::ros::KIND,
+    &takt_robot_daqloop::lab::KIND,
+    &takt_robot_humanoid::lab::KIND,
+    &takt_robot_ros::KIND,
 ]);

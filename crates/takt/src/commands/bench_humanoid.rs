@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use takt_lab::RunOptions;
-use takt_lab::humanoid::{HumanoidFile, WireKind, bench};
+use takt_robot_humanoid::lab::{HumanoidFile, WireKind, bench};
 
 use super::{CommandResult, stop_flag};
 use crate::args::bench::BenchHumanoid;

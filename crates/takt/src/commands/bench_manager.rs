@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use takt_lab::campaign::{Campaign, Plan, shipped};
-use takt_lab::ros::manager_table;
+use takt_robot_ros::manager_table;
 use takt_report::compare::{Options, compare, document};
 
 use super::{CommandResult, campaign};

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use takt_files::Folder;
 use takt_lab::jobs;
-use takt_lab::ros::watchdog_command;
+use takt_robot_ros::watchdog_command;
 use takt_manager::live::launch::Launched;
 use takt_manager::live::{Board, Finished, Live, Log, Options, metrics};
 use takt_manager::restore::{self, watchdog};

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use serde_json::{Value, json};
-use takt_lab::ros::ManagerTable;
+use takt_robot_ros::ManagerTable;
 use takt_manager::live::{ChainStatus, Finished, Interval, Status};
 use takt_manager::plan::ChainState;
 use takt_manager::recorded::Recorded;

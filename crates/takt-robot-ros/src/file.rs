@@ -163,7 +163,7 @@ mod tests {
     use super::*;
 
     fn shipped() -> RosFile {
-        toml::from_str(super::super::SHIPPED).unwrap()
+        toml::from_str(crate::SHIPPED).unwrap()
     }
 
     #[test]
@@ -172,7 +172,7 @@ mod tests {
         file.validate().unwrap();
         let goals = file.goals().unwrap();
         assert_eq!(goals.chains.len(), 7);
-        let alone = Goals::parse(include_str!("../../../../goals/turtlebot.toml"), "goals").unwrap();
+        let alone = Goals::parse(include_str!("../../../goals/turtlebot.toml"), "goals").unwrap();
         assert_eq!((goals.chains, goals.degradation_order), (alone.chains, alone.degradation_order));
     }
 

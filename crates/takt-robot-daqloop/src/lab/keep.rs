@@ -6,12 +6,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
-use takt_robot_daqloop::EdgeRecord;
-use takt_robot_daqloop::saving::{DisplayLine, EdgeSink, Why};
+use takt_lab::LabError;
+use takt_lab::keeper::{self, rows_kept};
 use takt_rundir::{RunDir, SampleFile};
 
-use crate::LabError;
-use crate::keeper::{self, rows_kept};
+use crate::EdgeRecord;
+use crate::saving::{DisplayLine, EdgeSink, Why};
 
 /// Sample file of the edges that came.
 pub const EDGES: &str = "edges";

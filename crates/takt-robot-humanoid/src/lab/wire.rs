@@ -1,17 +1,17 @@
 //! The wire of a run: a simulated segment on a veth pair or in process, or an interface.
 
+use takt_lab::LabError;
 use takt_link_ethercat::control::{self, Interface, Wire, XdpOptions, open_xdp};
 use takt_link_ethercat::segment::veth::{self, Server, VethPair};
 use takt_link_ethercat::segment::{self as sim, DeviceKind, Segment, SegmentConfig, Truth, Update};
-use takt_robot_humanoid::joint::Direction;
-use takt_robot_humanoid::topology::{Device, Kind};
 use takt_rt::placement;
 use takt_rt::ring::Consumer;
 use takt_rt::settings::ThreadSettings;
 
+use crate::joint::Direction;
+use crate::topology::{Device, Kind};
 use super::failed;
 use super::file::{HumanoidFile, WireKind};
-use crate::LabError;
 
 /// Facts of the segment between two drains.
 const TRUTHS: usize = 1 << 14;

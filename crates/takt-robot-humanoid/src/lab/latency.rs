@@ -7,7 +7,8 @@ use std::collections::VecDeque;
 
 use serde::{Deserialize, Serialize};
 use takt_link_ethercat::segment::Truth;
-use takt_robot_humanoid::run::CycleRecord;
+
+use crate::run::CycleRecord;
 
 /// One event from its happening to the reaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

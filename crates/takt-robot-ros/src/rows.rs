@@ -1,12 +1,12 @@
 //! The paper's Table II, and its costs (Table III), from the runs of a campaign.
 
 use serde::{Deserialize, Serialize};
+use takt_lab::LabError;
+use takt_lab::campaign::Table;
+use takt_lab::summary::{RunSummary, summarise};
 use takt_rundir::{Measure, RUN_FILE, RunDir, RunHeader, Series};
 
 use super::run::NODES_KEY;
-use crate::LabError;
-use crate::campaign::Table;
-use crate::summary::{RunSummary, summarise};
 
 /// One chain under one policy, all repetitions together.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

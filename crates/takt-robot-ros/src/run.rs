@@ -9,6 +9,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use takt_lab::LabError;
+use takt_lab::Session;
+use takt_lab::keeper::Window;
+use takt_lab::options::RunOptions;
+use takt_lab::robot::{Conclusion, Critical, End, Kind, Observe, Robot, Running, read};
 use takt_manager::live::launch::Launched;
 use takt_manager::live::{self, ChainStatus, Live, Log, Status};
 use takt_manager::system::platform;
@@ -25,11 +30,6 @@ use super::baseline::criticality_monotonic;
 use super::chains::Chains;
 use super::costs::Costs;
 use super::{ManagerPolicy, NodeKind, RosFile, SHIPPED};
-use crate::LabError;
-use crate::keeper::Window;
-use crate::options::RunOptions;
-use crate::robot::{Conclusion, Critical, End, Kind, Observe, Robot, Running, read};
-use crate::session::Session;
 
 /// Between two looks at the events, as the manager does by itself.
 const POLL: Duration = Duration::from_millis(25);
@@ -42,7 +42,7 @@ const GRACE: Duration = Duration::from_secs(5);
 /// A ROS 2 system as a registry lists it. A run that was killed cannot go on: its nodes are programs of somebody else's, their phases of
 /// load are counted from their start, and the manager's models are of the processes that were killed.
 pub static KIND: Kind = Kind {
-    campaigns: &[("manager", include_str!("../../../../campaigns/manager.toml"))],
+    campaigns: &[("manager", include_str!("../../../campaigns/manager.toml"))],
     can_resume: false,
     ..Kind::new("ros", &[("ros", SHIPPED)], read::<RosFile>)
 };

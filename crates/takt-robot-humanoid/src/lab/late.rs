@@ -6,16 +6,16 @@ use std::collections::{BTreeMap, VecDeque};
 use serde::de::Error as _;
 use serde::ser::SerializeStruct as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use takt_lab::LabError;
 use takt_link_ethercat::analyse::{Blame, LateWay, Place, Usual};
 use takt_link_ethercat::control::{ExchangeMode, LateAnswer};
-use takt_robot_humanoid::run::CycleRecord;
 use takt_rundir::RunDir;
 use takt_trace::analysis::Late;
 use takt_trace::event::Span;
 use takt_trace::{Cause, Trace, held_up};
 
+use crate::run::CycleRecord;
 use super::collector::COUNTS_FILE;
-use crate::LabError;
 
 /// Name of the sample file with the stamps of late frames.
 pub const LATE: &str = "late_frames";

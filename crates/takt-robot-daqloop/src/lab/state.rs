@@ -1,14 +1,14 @@
 //! What a run knows of all its edges, in constant memory: what a kill must not take.
 
 use serde::{Deserialize, Serialize};
-use takt_robot_daqloop::EdgeRecord;
+use takt_lab::LabError;
 use takt_rundir::{Draft, RunDir};
 use takt_stats::{MaxTrend, MeanTrend, Recorder, Stop, Stopped};
 
+use crate::EdgeRecord;
 use super::DaqFile;
 use super::keep::Flushed;
 use super::standing::Standing;
-use crate::LabError;
 
 /// Its file in the run directory. The names of its first four keys are those that reports look for.
 pub const STATE_FILE: &str = "latency.json";

@@ -16,4 +16,4 @@ pub use rows::{ChainRow, ManagerTable, PhaseCost, PhaseRow, manager_table};
 pub use run::{KIND, watchdog_command};
 
 /// The shipped configuration: the paper's robot, its seven chains.
-pub const SHIPPED: &str = include_str!("../../../../robots/turtlebot.toml");
+pub const SHIPPED: &str = include_str!("../../../robots/turtlebot.toml");

@@ -5,11 +5,11 @@
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 
+use takt_lab::LabError;
 use takt_rundir::RunDir;
 
 use super::State;
 use super::keep::{EDGES, EdgeRow, LOST};
-use crate::LabError;
 
 /// Adds the edges that are in the samples and not in the state.
 pub(super) fn replay(dir: &RunDir, state: &mut State) -> Result<u64, LabError> {

@@ -4,19 +4,18 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use serde::Serialize;
+use takt_lab::LabError;
+use takt_lab::Session;
+use takt_lab::options::RunOptions;
+use takt_lab::robot::Observe;
+use takt_lab::summary::RunSummary;
+use takt_lab::trace::{TraceRequest, trace};
 use takt_report::Figures;
 use takt_stats::low::LowRow;
-
 use takt_trace::Thresholds;
 
 use super::HumanoidFile;
 use super::late::{LATE_CAUSES_FILE, LateCauses, LateFrameCause};
-use crate::LabError;
-use crate::options::RunOptions;
-use crate::robot::Observe;
-use crate::session::Session;
-use crate::summary::RunSummary;
-use crate::trace::{TraceRequest, trace};
 
 /// What `takt bench humanoid --json` prints; null where a run that ended early does not say.
 #[derive(Debug, Serialize)]

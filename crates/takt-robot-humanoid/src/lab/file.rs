@@ -2,7 +2,6 @@
 
 use serde::{Deserialize, Serialize};
 use takt_link_ethercat::control::{MOST_QUEUES, XdpAttach};
-use takt_robot_humanoid::HumanoidConfig;
 use takt_rt::memory::MemoryLock;
 use takt_rt::periodic::SleepStrategy;
 use takt_rt::placement::CpuSet;
@@ -12,6 +11,7 @@ use takt_rt::settings::ThreadSettings;
 use takt_rundir::Loss;
 use takt_stats::VerdictConfig;
 
+use crate::HumanoidConfig;
 use super::collector::Collected;
 
 /// The shipped configuration.

@@ -4,22 +4,22 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
+use takt_lab::LabError;
+use takt_lab::Session;
+use takt_lab::options::RunOptions;
+use takt_lab::robot::{Conclusion, Critical, End, GuestNeeds, Kind, Observe, Robot, Running, read};
 use takt_link_daq::Waiting;
-use takt_robot_daqloop::saving::{Discard, EdgeSink};
-use takt_robot_daqloop::{DaqLoop, DaqOutcome, EdgeRecord};
 use takt_rt::offline::Offline;
 use takt_rt::ring::Consumer;
 use takt_rundir::{Draft, Loss, Measure, RunDir};
 use takt_stats::{Stopped, VerdictConfig};
 
+use crate::saving::{Discard, EdgeSink};
+use crate::{DaqLoop, DaqOutcome, EdgeRecord};
 use super::keep::{EDGES, Keep, LastFlushed, Numbering, Window};
 use super::resume::replay;
 use super::state::{STATE_FILE, State};
 use super::{DaqFile, SHIPPED};
-use crate::LabError;
-use crate::options::RunOptions;
-use crate::robot::{Conclusion, Critical, End, GuestNeeds, Kind, Observe, Robot, Running, read};
-use crate::session::Session;
 
 /// How often the records are read. The rings hold some hundred times what comes meanwhile.
 const READ: Duration = Duration::from_millis(4);
@@ -151,7 +151,7 @@ struct Loop {
 }
 
 impl Running for Loop {
-    fn window(&self) -> &crate::keeper::Window {
+    fn window(&self) -> &takt_lab::keeper::Window {
         &self.window.bounds
     }
 

@@ -1,7 +1,8 @@
-use super::*;
 use takt_link_ethercat::control::{ControlConfig, Link, Port, SimulatedTime, bring_up, in_simulated_time};
 use takt_link_ethercat::segment::{Segment, SegmentConfig, Truth};
 use takt_rt::ring::Consumer;
+
+use super::*;
 
 const MS: u64 = 1_000_000;
 const US: u64 = 1000;

@@ -6,21 +6,21 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use takt_lab::LabError;
+use takt_lab::collect::{Recorders, Rows, Sample, until_stopped};
+use takt_lab::jobs::Teller;
+use takt_lab::keeper::{Window, rows_kept};
+use takt_lab::releases::{Job, Releases, Seen};
 use takt_link_ethercat::control::{ExchangeMode, LateAnswer, LinkEvent};
 use takt_link_ethercat::segment::Truth;
-use takt_robot_humanoid::run::CycleRecord;
 use takt_rt::ring::Consumer;
 use takt_rundir::{Measure, RunDir};
 
+use crate::run::CycleRecord;
 use super::late::{LATE, LateJoiner, LateRow};
 use super::latency::{Joiner, Latencies, LatencyRow};
 use super::rows::{CYCLES, CycleRow, LATENCIES};
 use super::run::TASK;
-use crate::LabError;
-use crate::collect::{Recorders, Rows, Sample, until_stopped};
-use crate::jobs::Teller;
-use crate::keeper::{Window, rows_kept};
-use crate::releases::{Job, Releases, Seen};
 
 /// How often rings are drained.
 const PERIOD: Duration = Duration::from_millis(20);

@@ -6,9 +6,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use takt_lab::LabError;
+use takt_lab::Session;
+use takt_lab::jobs::Task;
+use takt_lab::keeper::Window;
+use takt_lab::options::RunOptions;
+use takt_lab::releases::Releases;
+use takt_lab::robot::{
+    Conclusion, Critical, End, Event, GuestNeeds, Kind, Observe, Robot, Running, read as read_file,
+};
 use takt_link_ethercat::control::{CacheReader, Exporter, Idle, Link, bring_up};
-use takt_robot_humanoid::run::{self as motion, Finished};
-use takt_robot_humanoid::shield::{self, Shield};
 use takt_rt::latency::DmaLatency;
 use takt_rt::ring;
 use takt_rt::settings::ThreadSettings;
@@ -17,19 +24,12 @@ use takt_rundir::{Measure, RunDir};
 use takt_stats::VerdictConfig;
 use takt_trace::Trace;
 
+use crate::run::{self as motion, Finished};
+use crate::shield::{self, Shield};
 use super::collector::{COUNTS_FILE, Collected, Collector, LOST_AFTER, Rings};
 use super::late::{self, THREADS, Threads};
 use super::rows::{CYCLES, LATENCIES};
 use super::{HumanoidFile, SHIPPED, failed, wire};
-use crate::LabError;
-use crate::jobs::Task;
-use crate::keeper::Window;
-use crate::options::RunOptions;
-use crate::releases::Releases;
-use crate::robot::{
-    Conclusion, Critical, End, Event, GuestNeeds, Kind, Observe, Robot, Running, read as read_file,
-};
-use crate::session::Session;
 
 /// Seconds of cycle records that the ring holds: a collector that starves under load loses none for that long.
 const RING_S: f64 = 8.0;

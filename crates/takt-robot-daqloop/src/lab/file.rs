@@ -2,13 +2,14 @@
 
 use serde::{Deserialize, Serialize};
 use takt_link_daq::LinkConfig;
-use takt_robot_daqloop::control::ControllerConfig;
-use takt_robot_daqloop::plant::{PlantConfig, Reference};
-use takt_robot_daqloop::{AcquisitionConfig, DaqConfig, PulseConfig, SavingConfig, StopConfig};
 use takt_rt::placement::CpuSet;
 use takt_rt::range::within;
 use takt_rundir::Loss;
 use takt_stats::{TrendStop, VerdictConfig};
+
+use crate::control::ControllerConfig;
+use crate::plant::{PlantConfig, Reference};
+use crate::{AcquisitionConfig, DaqConfig, PulseConfig, SavingConfig, StopConfig};
 
 /// The shipped configuration.
 pub const SHIPPED: &str = include_str!("../../../../robots/daq.toml");

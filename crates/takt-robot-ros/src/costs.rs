@@ -1,10 +1,9 @@
 //! What the manager costs in each load phase (*ROS-Llama*, Table III).
 
+use takt_lab::Session;
 use takt_manager::live::{Cost, Live, Status};
 use takt_ros::preload::Probe;
 use takt_rundir::Phase;
-
-use crate::session::Session;
 
 /// Cost so far, at one moment.
 #[derive(Debug, Clone, Copy)]

@@ -21,6 +21,6 @@ pub use run::KIND;
 #[error("humanoid: {0}")]
 pub struct HumanoidError(String);
 
-fn failed(error: impl std::fmt::Display) -> crate::LabError {
-    crate::LabError::robot(HumanoidError(error.to_string()))
+fn failed(error: impl std::fmt::Display) -> takt_lab::LabError {
+    takt_lab::LabError::robot(HumanoidError(error.to_string()))
 }

@@ -8,9 +8,11 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use takt_lab::daq::State;
-use takt_lab::{Event, LabError, RobotFile, RunOptions, RunSummary, Target};
+use takt_robot_daqloop::lab::State;
+use takt_lab::{Event, LabError, Registry, RobotFile, RunOptions, RunSummary, Session, Target};
 use takt_rundir::{RunDir, find_runs};
+
+static ROBOTS: Registry = Registry::new(&[&takt_robot_daqloop::lab::KIND]);
 
 /// A loop that leaves the other tests their processors.
 const POLITE: &str =
@@ -20,7 +22,7 @@ const POLITE: &str =
 #[test]
 fn far_end() {
     if std::env::var_os("TAKT_TEST_IS_FAR_END").is_some() {
-        let code = takt_lab::daq::far_end();
+        let code = takt_robot_daqloop::lab::far_end();
         std::process::exit(i32::from(code != std::process::ExitCode::SUCCESS));
     }
 }
@@ -34,12 +36,12 @@ fn use_this_program_as_plant() {
 }
 
 fn file(text: &str) -> RobotFile {
-    RobotFile::parse(&format!("{POLITE}{text}"), "test", Path::new("")).unwrap()
+    ROBOTS.parse(&format!("{POLITE}{text}"), "test", Path::new("")).unwrap()
 }
 
 fn run(file: &RobotFile, root: &Path) -> (RunSummary, RunDir) {
     let options = RunOptions::below(root, Arc::new(AtomicBool::new(false)));
-    let summary = file.run(&options, &mut |_| {}).unwrap();
+    let summary = Session::run(&**file, &options, &mut |_| {}).and_then(|ran| ran.into_summary()).unwrap();
     let dir = RunDir::open(Path::new(&summary.run_dir)).unwrap();
     (summary, dir)
 }
@@ -47,7 +49,7 @@ fn run(file: &RobotFile, root: &Path) -> (RunSummary, RunDir) {
 fn go_on(file: &RobotFile, dir: &Path) -> Result<RunSummary, LabError> {
     let mut options = RunOptions::below(dir, Arc::new(AtomicBool::new(false)));
     options.target = Target::Resume(dir.to_owned());
-    file.run(&options, &mut |_| {})
+    Session::run(&**file, &options, &mut |_| {}).and_then(|ran| ran.into_summary())
 }
 
 fn state(dir: &RunDir) -> State {
@@ -134,7 +136,7 @@ fn a_broken_loop_is_a_labelled_run() {
     let root = tempfile::tempdir().unwrap();
     // Ends by itself before the window: no edge can come through a converter that stops at half a volt.
     let text = "link = { kind = 'simulated', range_v = [0.0, 0.5] }\npulse.timeout = '1ms'\nseconds = 5";
-    let file = RobotFile::parse(
+    let file = ROBOTS.parse(
         &format!("robot = 'daq'\nacquisition = {{ policy = 'other', lock_memory = 'off' }}\n{text}"),
         "test",
         Path::new(""),
@@ -163,7 +165,7 @@ fn child() {
             println!("tick {line}");
         }
     };
-    file(&text).run(&options, tick).unwrap();
+    Session::run(&*file(&text), &options, tick).unwrap();
 }
 
 /// Starts a run in a process of its own, kills it after `ticks` signs of life, and returns how many edges it had

@@ -20,4 +20,4 @@ mod state;
 pub use file::{DaqFile, Losses, SHIPPED, StopRules};
 pub use run::KIND;
 pub use state::{STATE_FILE, State};
-pub use takt_robot_daqloop::plant::serve as far_end;
+pub use crate::plant::serve as far_end;

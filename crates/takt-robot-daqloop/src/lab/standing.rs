@@ -2,11 +2,11 @@
 //! stand for, and a time of several deadlines without an edge is as many releases without control.
 
 use serde::{Deserialize, Serialize};
-use takt_robot_daqloop::EdgeRecord;
 
+use crate::EdgeRecord;
 use super::DaqFile;
 
-/// A loop without an edge for so long stood still, which is told beside the misses; as in [`crate::releases`].
+/// A loop without an edge for so long stood still, which is told beside the misses; as in [`takt_lab::releases`].
 const STOOD_STILL_NS: u64 = 250_000_000;
 
 /// What is known of the time between edges.

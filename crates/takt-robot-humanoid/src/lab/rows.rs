@@ -1,7 +1,8 @@
 //! Rows of the humanoid's sample files. Column names carry the units; times are CLOCK_MONOTONIC.
 
 use serde::{Deserialize, Serialize};
-use takt_robot_humanoid::run::CycleRecord;
+
+use crate::run::CycleRecord;
 
 /// Name of the sample file of cycles.
 pub const CYCLES: &str = "cycles";

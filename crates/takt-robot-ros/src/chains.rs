@@ -3,6 +3,8 @@
 use std::path::Path;
 
 use serde::Serialize;
+use takt_lab::LabError;
+use takt_lab::releases::grid;
 use takt_manager::Goals;
 use takt_manager::goals::Chain as ChainGoal;
 use takt_manager::live::{Live, State};
@@ -13,9 +15,7 @@ use takt_rundir::{Measure, SampleFile};
 use takt_trace::event::Trace;
 use takt_trace::perfetto::{Task, export};
 
-use crate::LabError;
-use crate::releases::grid;
-use crate::session::{Session, file_name};
+use takt_lab::{Session, file_name};
 
 /// Instances of a chain in the picture: half an hour at 50 Hz.
 const MOST_SHOWN: usize = 100_000;
