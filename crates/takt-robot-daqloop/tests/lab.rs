@@ -8,8 +8,8 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use takt_robot_daqloop::lab::State;
 use takt_lab::{Event, LabError, Registry, RobotFile, RunOptions, RunSummary, Session, Target};
+use takt_robot_daqloop::lab::State;
 use takt_rundir::{RunDir, find_runs};
 
 static ROBOTS: Registry = Registry::new(&[&takt_robot_daqloop::lab::KIND]);
@@ -136,12 +136,13 @@ fn a_broken_loop_is_a_labelled_run() {
     let root = tempfile::tempdir().unwrap();
     // Ends by itself before the window: no edge can come through a converter that stops at half a volt.
     let text = "link = { kind = 'simulated', range_v = [0.0, 0.5] }\npulse.timeout = '1ms'\nseconds = 5";
-    let file = ROBOTS.parse(
-        &format!("robot = 'daq'\nacquisition = {{ policy = 'other', lock_memory = 'off' }}\n{text}"),
-        "test",
-        Path::new(""),
-    )
-    .unwrap();
+    let file = ROBOTS
+        .parse(
+            &format!("robot = 'daq'\nacquisition = {{ policy = 'other', lock_memory = 'off' }}\n{text}"),
+            "test",
+            Path::new(""),
+        )
+        .unwrap();
     let (summary, dir) = run(&file, root.path());
     assert!(dir.is_complete());
     assert!(

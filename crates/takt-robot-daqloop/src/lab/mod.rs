@@ -17,7 +17,7 @@ mod run;
 mod standing;
 mod state;
 
+pub use crate::plant::serve as far_end;
 pub use file::{DaqFile, Losses, SHIPPED, StopRules};
 pub use run::KIND;
 pub use state::{STATE_FILE, State};
-pub use crate::plant::serve as far_end;

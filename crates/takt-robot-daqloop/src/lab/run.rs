@@ -14,12 +14,12 @@ use takt_rt::ring::Consumer;
 use takt_rundir::{Draft, Loss, Measure, RunDir};
 use takt_stats::{Stopped, VerdictConfig};
 
-use crate::saving::{Discard, EdgeSink};
-use crate::{DaqLoop, DaqOutcome, EdgeRecord};
 use super::keep::{EDGES, Keep, LastFlushed, Numbering, Window};
 use super::resume::replay;
 use super::state::{STATE_FILE, State};
 use super::{DaqFile, SHIPPED};
+use crate::saving::{Discard, EdgeSink};
+use crate::{DaqLoop, DaqOutcome, EdgeRecord};
 
 /// How often the records are read. The rings hold some hundred times what comes meanwhile.
 const READ: Duration = Duration::from_millis(4);

@@ -5,10 +5,10 @@ use takt_lab::LabError;
 use takt_rundir::{Draft, RunDir};
 use takt_stats::{MaxTrend, MeanTrend, Recorder, Stop, Stopped};
 
-use crate::EdgeRecord;
 use super::DaqFile;
 use super::keep::Flushed;
 use super::standing::Standing;
+use crate::EdgeRecord;
 
 /// Its file in the run directory. The names of its first four keys are those that reports look for.
 pub const STATE_FILE: &str = "latency.json";

@@ -16,11 +16,11 @@ use takt_link_ethercat::segment::Truth;
 use takt_rt::ring::Consumer;
 use takt_rundir::{Measure, RunDir};
 
-use crate::run::CycleRecord;
 use super::late::{LATE, LateJoiner, LateRow};
 use super::latency::{Joiner, Latencies, LatencyRow};
 use super::rows::{CYCLES, CycleRow, LATENCIES};
 use super::run::TASK;
+use crate::run::CycleRecord;
 
 /// How often rings are drained.
 const PERIOD: Duration = Duration::from_millis(20);

@@ -11,8 +11,8 @@ use takt_rt::settings::ThreadSettings;
 use takt_rundir::Loss;
 use takt_stats::VerdictConfig;
 
-use crate::HumanoidConfig;
 use super::collector::Collected;
+use crate::HumanoidConfig;
 
 /// The shipped configuration.
 pub const SHIPPED: &str = include_str!("../../../../robots/humanoid.toml");

@@ -14,8 +14,8 @@ use takt_trace::analysis::Late;
 use takt_trace::event::Span;
 use takt_trace::{Cause, Trace, held_up};
 
-use crate::run::CycleRecord;
 use super::collector::COUNTS_FILE;
+use crate::run::CycleRecord;
 
 /// Name of the sample file with the stamps of late frames.
 pub const LATE: &str = "late_frames";

@@ -24,12 +24,12 @@ use takt_rundir::{Measure, RunDir};
 use takt_stats::VerdictConfig;
 use takt_trace::Trace;
 
-use crate::run::{self as motion, Finished};
-use crate::shield::{self, Shield};
 use super::collector::{COUNTS_FILE, Collected, Collector, LOST_AFTER, Rings};
 use super::late::{self, THREADS, Threads};
 use super::rows::{CYCLES, LATENCIES};
 use super::{HumanoidFile, SHIPPED, failed, wire};
+use crate::run::{self as motion, Finished};
+use crate::shield::{self, Shield};
 
 /// Seconds of cycle records that the ring holds: a collector that starves under load loses none for that long.
 const RING_S: f64 = 8.0;

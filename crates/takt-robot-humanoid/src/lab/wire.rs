@@ -8,10 +8,10 @@ use takt_rt::placement;
 use takt_rt::ring::Consumer;
 use takt_rt::settings::ThreadSettings;
 
-use crate::joint::Direction;
-use crate::topology::{Device, Kind};
 use super::failed;
 use super::file::{HumanoidFile, WireKind};
+use crate::joint::Direction;
+use crate::topology::{Device, Kind};
 
 /// Facts of the segment between two drains.
 const TRUTHS: usize = 1 << 14;

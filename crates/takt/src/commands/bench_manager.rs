@@ -3,8 +3,8 @@
 use std::process::ExitCode;
 
 use takt_lab::campaign::{Campaign, Plan, shipped};
-use takt_robot_ros::manager_table;
 use takt_report::compare::{Options, compare, document};
+use takt_robot_ros::manager_table;
 
 use super::{CommandResult, campaign};
 use crate::args::CampaignCommon;
