@@ -3,9 +3,7 @@
 //! A run leaves one [`takt_rundir::RunDir`]: what was asked, what the kernel really granted, the machine, the
 //! samples, the events. Summaries and verdicts are computed from run directories only.
 
-pub mod builtin;
 pub mod campaign;
-pub mod cell;
 pub mod collect;
 pub mod cyclic;
 mod error;

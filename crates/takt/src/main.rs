@@ -68,7 +68,7 @@ fn main() -> ExitCode {
         Command::Man { page } => commands::completions::man(page.as_deref()),
         Command::GpuLoad { config } => Ok(takt_gpu::interference_process::run(&config)),
         Command::DaqFarEnd => Ok(takt_robot_daqloop::lab::far_end()),
-        Command::PerceptionWorker => Ok(takt_lab::cell::perception_worker()),
+        Command::PerceptionWorker => Ok(takt_robot_cell::lab::perception_worker()),
     };
     out::finish(result.unwrap_or_else(|error| {
         eprintln!("takt: {}", takt_files::shortened(&error.to_string()));

@@ -4,7 +4,7 @@ use takt_lab::Registry;
 
 /// The robots. Without the key `robot`, a file is of the first.
 pub static ROBOTS: Registry = Registry::new(&[
-    &takt_lab::cell::KIND,
+    &takt_robot_cell::lab::KIND,
     &takt_lab::cyclic::KIND,
     &takt_robot_uav::lab::KIND,
     &takt_robot_daqloop::lab::KIND,

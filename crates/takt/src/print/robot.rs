@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use indicatif::ProgressBar;
-use takt_lab::cell::CellSummary;
+use takt_robot_cell::lab::CellSummary;
 use takt_lab::{Event, Ran, RunSummary};
 
 use super::{bar, circumstances, style, told};

@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use serde::{Deserialize, Serialize};
-use takt_robot_cell::reaction::MOST_WAITING;
-use takt_robot_cell::records::FrameRecord;
 use takt_stats::{Recorder, RecorderError};
 
+use crate::reaction::MOST_WAITING;
+use crate::records::FrameRecord;
 use super::{Rules, StealTally, inside};
 
 /// What a camera is measured against.

@@ -8,11 +8,11 @@ use std::path::Path;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use takt_lab::cell::CellSummary;
-use takt_lab::cell::collector::{Board, Collector};
-use takt_lab::cell::rows::{FRAMES, JOBS, REACTION, REACTIONS, SSM_RESPONSE};
-use takt_lab::cell::summary::{RunFacts, summarise};
-use takt_lab::cell::tally::{CameraRule, Rules};
+use takt_robot_cell::lab::CellSummary;
+use takt_robot_cell::lab::collector::{Board, Collector};
+use takt_robot_cell::lab::rows::{FRAMES, JOBS, REACTION, REACTIONS, SSM_RESPONSE};
+use takt_robot_cell::lab::summary::{RunFacts, summarise};
+use takt_robot_cell::lab::tally::{CameraRule, Rules};
 use takt_lab::keeper::Window;
 use takt_link_rtde::RobotState;
 use takt_link_rtde::client::SendOutcome;

@@ -6,22 +6,22 @@ use std::sync::atomic::AtomicBool;
 use nalgebra::Isometry3;
 use serde::Serialize;
 use takt_gpu::Gpu;
+use takt_lab::LabError;
+use takt_lab::options::RunOptions;
+use takt_lab::robot::Observe;
 use takt_link_camera::recording::FrameReader;
 use takt_link_camera::{CameraConfig, Frame};
 use takt_perception::gpu::{GpuFrame, GpuPerception};
 use takt_perception::{Detections, DetectorSchedule, Device, Engine, ObjectKind, Overlay, Perception};
-use takt_robot_cell::records::FrameRecord;
 use takt_rt::clock::monotonic_ns;
 use takt_rundir::{RUN_FILE, RunDir, read_samples};
 use takt_stats::Summary;
 
+use crate::records::FrameRecord;
 use super::CellFile;
 use super::rows::FRAMES;
 use super::run::run;
 use super::summary::RunFacts;
-use crate::LabError;
-use crate::options::RunOptions;
-use crate::robot::Observe;
 
 /// Least overlap of masks with the CPU's.
 pub const LEAST_OVERLAP: f64 = 0.98;

@@ -4,8 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use takt_lab::cell::CellFile;
-use takt_lab::cell::run::run;
+use takt_robot_cell::lab::CellFile;
+use takt_robot_cell::lab::run::run;
 use takt_lab::{LabError, RunOptions};
 use takt_link_camera::CameraConfig;
 use takt_perception::MountFrame;
