@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
+use takt_lab::LabError;
 use takt_link_camera::CameraConfig;
 use takt_perception::PerceptionConfig;
 use takt_stats::VerdictConfig;
@@ -12,7 +13,7 @@ use crate::CellConfig;
 use crate::config::{CellCamera, RobotConfig};
 use crate::ssm::SsmConfig;
 use crate::tasks::TaskSet;
-use crate::{LabError, builtin};
+use super::builtin;
 use super::losses::CellLosses;
 use super::scale::{ScaleRule, Scaled};
 

@@ -40,10 +40,10 @@ impl From<crate::CellError> for takt_lab::LabError {
 /// The view could not be started.
 #[derive(Debug, thiserror::Error)]
 #[error("view: {0}")]
-struct ViewError(takt_view::Error);
+struct ViewError(#[from] takt_view::Error);
 
-impl From<takt_view::Error> for takt_lab::LabError {
-    fn from(error: takt_view::Error) -> Self {
-        Self::robot(ViewError(error))
+impl From<ViewError> for takt_lab::LabError {
+    fn from(error: ViewError) -> Self {
+        Self::robot(error)
     }
 }

@@ -38,7 +38,7 @@ use super::tally::{CameraRule, Rules, TALLY_FILE, Tally};
 use super::verdict::Found;
 use super::watch::Watch;
 use super::worker_rows::{WorkerFactsShort, WorkerSummary};
-use super::{CellFile, CellSummary, scale};
+use super::{CellFile, CellSummary, ViewError, scale};
 
 /// Time between the start of the last thread, or of the noise, and the measured window: the first frames, the first
 /// detections, and the noise threads' way onto the CPUs.
@@ -656,10 +656,11 @@ impl Views {
                     })
                     .collect();
                 let sources = ViewSources { cameras, status };
-                Self::Web(ViewServer::start(file.view.clone(), sources, &file.name)?)
+                Self::Web(ViewServer::start(file.view.clone(), sources, &file.name).map_err(ViewError::from)?)
             }
             View::Terminal => {
-                Self::Terminal(TerminalView::start(status, &file.name, &names, Urgency::default())?)
+                let view = TerminalView::start(status, &file.name, &names, Urgency::default());
+                Self::Terminal(view.map_err(ViewError::from)?)
             }
         })
     }
