@@ -23,6 +23,7 @@ mod run;
 mod session;
 pub mod summary;
 pub mod trace;
+mod watchdog;
 
 pub use error::{LabError, last_words};
 pub use late_watch::LateWatch;
@@ -32,3 +33,4 @@ pub use robot::{Event, Kind, Observe, Robot, Running};
 pub use run::Ran;
 pub use session::{SETTLE, Session, file_name};
 pub use summary::{RunSummary, SeriesSummary};
+pub use watchdog::watchdog_command;

@@ -12,12 +12,12 @@ use takt_files::Folder;
 use takt_lab::jobs;
 use takt_manager::live::launch::Launched;
 use takt_manager::live::{Board, Finished, Live, Log, Options, metrics};
-use takt_manager::restore::{self, watchdog};
+use takt_manager::restore;
 use takt_manager::system::{Linux, platform};
 use takt_manager::{Goals, recorded};
 use takt_model::Model;
 use takt_reserve::pin::PinOptions;
-use takt_robot_ros::watchdog_command;
+use takt_lab::watchdog_command;
 use takt_ros::Source;
 use takt_ros::ctf::{Live as Parts, Recording};
 use takt_ros::preload::{Session, SessionOptions};
@@ -32,10 +32,7 @@ use crate::print;
 
 pub fn run(args: &args::Manage) -> CommandResult {
     if let Some(state) = &args.watchdog {
-        if let Some(restored) = watchdog::run(state)? {
-            eprintln!("takt: the program that had changed the machine was killed: {restored}");
-        }
-        return Ok(ExitCode::SUCCESS);
+        return super::watchdog::run(state);
     }
     if args.restore {
         let state = args.state.clone().unwrap_or_else(restore::default_path);
