@@ -12,9 +12,9 @@ use takt_lab::LabError;
 use takt_rundir::{RunDir, SUMMARY_FILE, read_json, set_aside, utc_name, utc_now, write_json};
 use takt_stats::{Summary, Verdict, reduction};
 
-use crate::tasks::PolicyMix;
 use super::CellSummary;
 use super::work::Work;
+use crate::tasks::PolicyMix;
 
 /// File of what was asked of a bench.
 pub const BENCH_FILE: &str = "bench.json";

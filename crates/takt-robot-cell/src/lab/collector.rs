@@ -17,12 +17,6 @@ use takt_rt::exchange::{Reader, Writer};
 use takt_rundir::{CpuTime, Draft, Measure, RunDir};
 use takt_view::{CameraList, CellStatus, Label, ProtectiveStatus, ReactionStatus, ThreadSummary};
 
-use crate::cell::Records;
-use crate::cell::guard::SsmFacts;
-use crate::reaction::Reaction;
-use crate::records::{FrameRecord, SsmJob};
-use crate::ssm::{Decision, Light, SsmConfig, terms};
-use crate::tasks::TaskSet;
 use super::rows::{
     FRAMES, JOBS, JobRow, PERCEPTION_RESPONSE, REACTION, REACTIONS, SSM_LATENESS, SSM_RESPONSE, UNJUDGED,
 };
@@ -30,6 +24,12 @@ use super::run::{PERCEPTION_TASK, SSM_TASK};
 use super::summary::ReactionRow;
 use super::tally::{Rules, TALLY_FILE, Tally};
 use super::worker_rows::{GPU_EVENTS, GPU_FRAMES, WorkerRow};
+use crate::cell::Records;
+use crate::cell::guard::SsmFacts;
+use crate::reaction::Reaction;
+use crate::records::{FrameRecord, SsmJob};
+use crate::ssm::{Decision, Light, SsmConfig, terms};
+use crate::tasks::TaskSet;
 
 /// How often rings are drained: often enough for a live view.
 const PERIOD: Duration = Duration::from_millis(50);

@@ -3,9 +3,9 @@
 use serde::{Deserialize, Serialize};
 use takt_stats::reduction;
 
-use crate::tasks::PolicyMix;
 use super::bench::BenchRow;
 use super::work::Work;
+use crate::tasks::PolicyMix;
 
 /// How much smaller the share of judged frames may be on a side that is called faster. 2 %: what the edges of a short window
 /// come to.

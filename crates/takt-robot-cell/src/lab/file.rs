@@ -9,13 +9,13 @@ use takt_perception::PerceptionConfig;
 use takt_stats::VerdictConfig;
 use takt_view::ViewConfig;
 
+use super::builtin;
+use super::losses::CellLosses;
+use super::scale::{ScaleRule, Scaled};
 use crate::CellConfig;
 use crate::config::{CellCamera, RobotConfig};
 use crate::ssm::SsmConfig;
 use crate::tasks::TaskSet;
-use super::builtin;
-use super::losses::CellLosses;
-use super::scale::{ScaleRule, Scaled};
 
 /// The shipped demonstration: five replayed cameras, the simulated robot.
 pub const DEMO: &str = include_str!("../../../../robots/demo.toml");

@@ -17,11 +17,11 @@ use takt_rt::clock::monotonic_ns;
 use takt_rundir::{RUN_FILE, RunDir, read_samples};
 use takt_stats::Summary;
 
-use crate::records::FrameRecord;
 use super::CellFile;
 use super::rows::FRAMES;
 use super::run::run;
 use super::summary::RunFacts;
+use crate::records::FrameRecord;
 
 /// Least overlap of masks with the CPU's.
 pub const LEAST_OVERLAP: f64 = 0.98;

@@ -9,9 +9,9 @@ use takt_lab::LabError;
 use takt_link_camera::CameraError;
 use takt_link_camera::recording::{Recorder, RecorderOptions};
 
-use crate::CellError;
 use super::CellFile;
 use super::standing::Standing;
+use crate::CellError;
 
 /// What became of one camera.
 #[derive(Clone, Debug)]

@@ -182,9 +182,9 @@ impl From<&JobRow> for SsmJob {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use takt_perception::FrameHealth;
     use crate::records::FrameRecord;
     use crate::ssm::MAX_CAMERAS;
+    use takt_perception::FrameHealth;
 
     #[test]
     fn frames_round_trip_through_csv() {

@@ -27,8 +27,6 @@ use takt_trace::perfetto::Task as Track;
 use takt_view::terminal::TerminalView;
 use takt_view::{CameraSource, CellStatus, ThreadSummary, Urgency, ViewServer, ViewSources};
 
-use crate::Cell;
-use crate::cell::{StartOptions, ViewPorts};
 use super::collector::{Board, Collected, Collector, TROUBLES_FILE, Troubles};
 use super::device::{DeviceTracks, with_cameras};
 use super::losses::missing;
@@ -39,6 +37,8 @@ use super::verdict::Found;
 use super::watch::Watch;
 use super::worker_rows::{WorkerFactsShort, WorkerSummary};
 use super::{CellFile, CellSummary, ViewError, scale};
+use crate::Cell;
+use crate::cell::{StartOptions, ViewPorts};
 
 /// Time between the start of the last thread, or of the noise, and the measured window: the first frames, the first
 /// detections, and the noise threads' way onto the CPUs.

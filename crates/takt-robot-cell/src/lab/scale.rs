@@ -457,8 +457,9 @@ mod tests {
         }
         // A guest's processors are not the ones that would be measured.
         campaign.guests.get_or_insert_default();
-        let error = takt_lab::campaign::Plan::resolve_with(&registry, &campaign, &mut |_| panic!("not asked"))
-            .unwrap_err();
+        let error =
+            takt_lab::campaign::Plan::resolve_with(&registry, &campaign, &mut |_| panic!("not asked"))
+                .unwrap_err();
         assert!(error.to_string().contains("[scale] measures this machine"), "{error}");
     }
 

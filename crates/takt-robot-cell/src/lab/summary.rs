@@ -8,14 +8,14 @@ use takt_rundir::CpuShare;
 use takt_rundir::{RUN_FILE, RunDir};
 use takt_stats::{Recorder, Summary, Verdict, VerdictReport};
 
-use crate::reaction::{Reaction, Stage};
-use crate::ssm::ProtectiveTerm;
 use super::losses::{CellLosses, NOT_DELIVERED};
 use super::scale::Scaled;
 use super::tally::{CameraTally, TALLY_FILE, Tally, in_units_of};
 use super::verdict::{Found, found, verdict};
 use super::work::Work;
 use super::worker_rows::{WorkerFactsShort, WorkerSummary};
+use crate::reaction::{Reaction, Stage};
+use crate::ssm::ProtectiveTerm;
 
 /// What the summary needs of `run.json`.
 #[derive(Clone, Debug, Serialize, Deserialize)]

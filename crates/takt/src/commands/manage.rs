@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use takt_files::Folder;
 use takt_lab::jobs;
+use takt_lab::watchdog_command;
 use takt_manager::live::launch::Launched;
 use takt_manager::live::{Board, Finished, Live, Log, Options, metrics};
 use takt_manager::restore;
@@ -17,7 +18,6 @@ use takt_manager::system::{Linux, platform};
 use takt_manager::{Goals, recorded};
 use takt_model::Model;
 use takt_reserve::pin::PinOptions;
-use takt_lab::watchdog_command;
 use takt_ros::Source;
 use takt_ros::ctf::{Live as Parts, Recording};
 use takt_ros::preload::{Session, SessionOptions};

@@ -2,8 +2,8 @@ use takt_link_rtde::client::SendOutcome;
 use takt_rt::exchange;
 use takt_rt::ring::ring;
 
-use crate::ssm::MAX_CAMERAS;
 use super::*;
+use crate::ssm::MAX_CAMERAS;
 
 fn job(index: u64) -> SsmJob {
     let at_ns = 1_000_000 * index;

@@ -3,10 +3,10 @@
 use takt_link_rtde::client::SendOutcome;
 use takt_perception::FrameHealth;
 
+use super::*;
 use crate::lab::tally::{CameraRule, Rules};
 use crate::records::{FrameRecord, SsmJob};
 use crate::ssm::{Decision, Fault, FaultKind, Light, MAX_CAMERAS};
-use super::*;
 
 const MS: u64 = 1_000_000;
 

@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, VecDeque};
 use serde::{Deserialize, Serialize};
 use takt_stats::{Recorder, RecorderError};
 
+use super::{Rules, StealTally, inside};
 use crate::reaction::MOST_WAITING;
 use crate::records::FrameRecord;
-use super::{Rules, StealTally, inside};
 
 /// What a camera is measured against.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -6,9 +6,9 @@ use serde::{Deserialize, Serialize};
 use takt_lab::releases::grid;
 use takt_stats::{Recorder, RecorderError};
 
+use super::{CameraTally, Rules, StealTally, inside};
 use crate::records::SsmJob;
 use crate::ssm::{Decision, Fault, Light};
-use super::{CameraTally, Rules, StealTally, inside};
 
 /// The counts of the SSM task, of releases planned within the window.
 #[derive(Debug, Serialize, Deserialize)]
