@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use takt_files::Folder;
-use takt_lab::jobs;
+use takt_lab::run_jobs;
 use takt_lab::watchdog_command;
 use takt_manager::live::launch::Launched;
 use takt_manager::live::{Board, Finished, Live, Log, Options, metrics};
@@ -80,9 +80,9 @@ pub fn run(args: &args::Manage) -> CommandResult {
 /// Reads a recording, or the jobs of a run.
 fn examine(args: &args::Manage, goals: &Goals, folder: &Path, emit: Option<&Folder>) -> CommandResult {
     let (platform, options) = (platform(&goals.options)?, takt_model::Options::default());
-    let seen = if jobs::is_run(folder) {
+    let seen = if run_jobs::is_run(folder) {
         // Read once, handed over twice.
-        let run = jobs::recorded(&crate::registry::ROBOTS, folder)?;
+        let run = run_jobs::recorded(&crate::registry::ROBOTS, folder)?;
         recorded::examine(|| Ok(run.events()), goals, &platform, &options)?
     } else {
         recorded::examine(|| Recording::open(folder), goals, &platform, &options)?
