@@ -18,12 +18,18 @@ struct Which {
 #[derive(Clone, Copy, Debug)]
 pub struct Registry {
     kinds: &'static [&'static Kind],
+    unnamed: Option<&'static str>,
 }
 
 impl Registry {
-    /// Of these. A file without the key `robot` is of the first.
+    /// Of these.
     pub const fn new(kinds: &'static [&'static Kind]) -> Self {
-        Self { kinds }
+        Self { kinds, unnamed: None }
+    }
+
+    /// The same, in which a file without the key `robot` is of this one.
+    pub const fn unnamed(self, robot: &'static str) -> Self {
+        Self { unnamed: Some(robot), ..self }
     }
 
     /// What there is.
@@ -41,9 +47,13 @@ impl Registry {
         (self.kind(robot)?.scaled_text?)(scaled)
     }
 
-    fn unknown(&self, robot: &str) -> String {
+    fn names(&self) -> String {
         let names: Vec<&str> = self.kinds.iter().map(|kind| kind.name).collect();
-        format!("robot = \"{robot}\": there are {}", names.join(", "))
+        format!("there are {}", names.join(", "))
+    }
+
+    fn unknown(&self, robot: &str) -> String {
+        format!("robot = \"{robot}\": {}", self.names())
     }
 
     /// Text of a shipped configuration.
@@ -91,12 +101,9 @@ impl Registry {
         let config =
             |error: String| LabError::Config(format!("{name}: {}", takt_files::shortened(error.trim_end())));
         let which: Which = toml::from_str(text).map_err(|e| config(e.to_string()))?;
-        let named = which.robot.as_ref().and_then(toml::Value::as_str);
-        let kind = match named {
-            Some(robot) => self.kind(robot),
-            None => self.kinds.first().copied(),
-        };
-        let kind = kind.ok_or_else(|| config(self.unknown(named.unwrap_or_default())))?;
+        let named = which.robot.as_ref().and_then(toml::Value::as_str).or(self.unnamed);
+        let robot = named.ok_or_else(|| config(format!("the key robot is missing: {}", self.names())))?;
+        let kind = self.kind(robot).ok_or_else(|| config(self.unknown(robot)))?;
         let file = (kind.read)(text, name, folder)?;
         let claims = file.measures().and_then(|measures| check_claims(file.verdict(), &measures));
         claims.map_err(|error| LabError::Config(format!("{name}: {error}")))?;

@@ -2,7 +2,7 @@
 
 use takt_lab::Registry;
 
-/// The robots. Without the key `robot`, a file is of the first.
+/// The robots. Without the key `robot`, a file is of the safety cell, which has a table of that name: its arm.
 pub static ROBOTS: Registry = Registry::new(&[
     #[cfg(feature = "cell")]
     &takt_robot_cell::lab::KIND,
@@ -15,4 +15,5 @@ pub static ROBOTS: Registry = Registry::new(&[
     &takt_robot_humanoid::lab::KIND,
     #[cfg(feature = "ros")]
     &takt_robot_ros::KIND,
-]);
+])
+.unnamed("cell");
