@@ -13,7 +13,7 @@ use takt_stats::Verdict;
 use crate::Error;
 use crate::table::{Cell, Table, escape_inline};
 use crate::verdict::of_run;
-use crate::words::{Unit, duration, short, short_hash, time};
+use crate::words::{duration, short, short_hash, time};
 
 /// A run, summed up for the page of results.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -248,21 +248,25 @@ fn title(run: &ShippedRun) -> String {
     format!("{}: {}{}", run.robot, run.label, campaign.unwrap_or_default())
 }
 
+/// A time in the unit that suits it, which no line break parts from its number.
+fn whole_time(ns: f64) -> Cell {
+    Cell::number(time(ns).replace(' ', "\u{a0}"))
+}
+
 fn overview(runs: &[&ShippedRun]) -> Table {
     let mut table =
         Table::new("Main measures", &["run", "verdict", "#median", "#P99", "#worst", "#deadline", "#misses"]);
     for run in runs {
         let Some(main) = run.measures.first() else { continue };
-        let unit = Unit::for_typical(main.median_ns);
         table.push(vec![
             Cell::text(title(run)),
             Cell::Verdict(run.verdict),
-            Cell::number(unit.with_sign(main.median_ns)),
-            Cell::number(unit.with_sign(main.p99_ns)),
-            Cell::number(unit.with_sign(main.worst_ns)),
+            whole_time(main.median_ns),
+            whole_time(main.p99_ns),
+            whole_time(main.worst_ns),
             main.deadline_ns
-                .map_or_else(|| Cell::gap("none"), |deadline| Cell::number(time(deadline as f64))),
-            Cell::number(format!("{} of {}", main.misses, main.count.saturating_add(main.absent))),
+                .map_or_else(|| Cell::gap("none"), |deadline| whole_time(deadline as f64)),
+            Cell::number(format!("{}\u{a0}of\u{a0}{}", main.misses, main.count.saturating_add(main.absent))),
         ]);
     }
     table
@@ -284,7 +288,10 @@ fn section(run: &ShippedRun) -> String {
         escape_inline(&run.run),
         short_hash(&run.seal_sha256),
     );
-    text += &format!("**{}**\n\n", escape_inline(&run.sentence));
+    // The sentence begins with the verdict, which stands out alone.
+    let verdict = run.verdict.to_string();
+    let reasons = run.sentence.strip_prefix(&verdict).unwrap_or(&run.sentence);
+    text += &format!("**{verdict}**{}\n\n", escape_inline(reasons));
     if !run.not_granted.is_empty() {
         text += &format!("Not granted: {}.\n\n", escape_inline(&run.not_granted.join("; ")));
     }
@@ -301,7 +308,6 @@ fn section(run: &ShippedRun) -> String {
     ];
     let mut table = Table::new("Measures", &heads);
     for measure in &run.measures {
-        let unit = Unit::for_typical(measure.median_ns);
         let with_deadline =
             |n: u64| measure.deadline_ns.map_or_else(|| Cell::gap("none"), |_| Cell::number(n));
         table.push(vec![
@@ -309,13 +315,13 @@ fn section(run: &ShippedRun) -> String {
             Cell::text(if measure.judged { "yes" } else { "" }),
             measure
                 .deadline_ns
-                .map_or_else(|| Cell::gap("none"), |deadline| Cell::number(time(deadline as f64))),
+                .map_or_else(|| Cell::gap("none"), |deadline| whole_time(deadline as f64)),
             Cell::number(measure.count),
             with_deadline(measure.misses),
             with_deadline(measure.absent),
-            Cell::number(unit.with_sign(measure.median_ns)),
-            Cell::number(unit.with_sign(measure.p99_ns)),
-            Cell::number(unit.with_sign(measure.worst_ns)),
+            whole_time(measure.median_ns),
+            whole_time(measure.p99_ns),
+            whole_time(measure.worst_ns),
         ]);
     }
     text + &table.markdown()

@@ -43,9 +43,9 @@ fn a_summary_tells_the_run_and_the_page_tells_the_summaries() {
     let text = page(&runs);
     for part in [
         "takt run 'my file.toml'",
-        "FAIL",
+        "**FAIL**:",
         "2026-11-21 15:52",
-        "3 of 1000",
+        "3\u{a0}of\u{a0}1000",
         "1.2 %",
         &summary.seal_sha256[..12],
     ] {
