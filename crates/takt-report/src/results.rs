@@ -264,8 +264,7 @@ fn overview(runs: &[&ShippedRun]) -> Table {
             whole_time(main.median_ns),
             whole_time(main.p99_ns),
             whole_time(main.worst_ns),
-            main.deadline_ns
-                .map_or_else(|| Cell::gap("none"), |deadline| whole_time(deadline as f64)),
+            main.deadline_ns.map_or_else(|| Cell::gap("none"), |deadline| whole_time(deadline as f64)),
             Cell::number(format!("{}\u{a0}of\u{a0}{}", main.misses, main.count.saturating_add(main.absent))),
         ]);
     }
@@ -313,9 +312,7 @@ fn section(run: &ShippedRun) -> String {
         table.push(vec![
             Cell::text(&measure.title),
             Cell::text(if measure.judged { "yes" } else { "" }),
-            measure
-                .deadline_ns
-                .map_or_else(|| Cell::gap("none"), |deadline| whole_time(deadline as f64)),
+            measure.deadline_ns.map_or_else(|| Cell::gap("none"), |deadline| whole_time(deadline as f64)),
             Cell::number(measure.count),
             with_deadline(measure.misses),
             with_deadline(measure.absent),

@@ -247,7 +247,9 @@ fn pair(first: &Collection, other: &Collection, found: &Match<'_>, letters: &[St
                 let mut warnings = d.warnings.clone();
                 if flattered {
                     let letter = if d.difference < 0.0 { &letters[1] } else { &letters[0] };
-                    warnings.push(format!("{letter} is no better for it: more of its samples were skipped or dropped"));
+                    warnings.push(format!(
+                        "{letter} is no better for it: more of its samples were skipped or dropped"
+                    ));
                 }
                 let better = usize::from(d.difference < 0.0);
                 let less = if d.difference == 0.0 { Vec::new() } else { work::less(&work, better) };
