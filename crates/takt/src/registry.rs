@@ -10,4 +10,5 @@ pub static ROBOTS: Registry = Registry::new(&[
     &takt_robot_daqloop::lab::KIND,
     &takt_robot_humanoid::lab::KIND,
     &takt_robot_ros::KIND,
+    &takt_robot_servo::lab::KIND,
 ]);
