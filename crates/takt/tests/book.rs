@@ -21,7 +21,8 @@ fn root() -> PathBuf {
 /// README, what stands beside it, and the chapters of the book.
 fn documents() -> BTreeMap<PathBuf, String> {
     let root = root();
-    let beside = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md"].map(|name| root.join(name));
+    let beside =
+        ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md"].map(|name| root.join(name));
     let chapters = fs::read_dir(root.join("docs/src")).unwrap().map(|entry| entry.unwrap().path());
     let chapters = chapters.filter(|path| path.extension().is_some_and(|extension| extension == "md"));
     beside.into_iter().chain(chapters).map(|path| (path.clone(), fs::read_to_string(path).unwrap())).collect()
@@ -92,7 +93,8 @@ fn every_link_leads_somewhere_and_every_chapter_is_in_the_summary() {
             if path.starts_with(&book) && !target.starts_with(&book) {
                 wrong.push(format!("{}: ({link}) leads out of the book", path.display()));
             }
-            let known = anchor.is_empty() || documents.get(&target).is_some_and(|t| anchors(t).contains(anchor));
+            let known =
+                anchor.is_empty() || documents.get(&target).is_some_and(|t| anchors(t).contains(anchor));
             if !known {
                 wrong.push(format!("{}: ({link}) has no such heading", path.display()));
             }

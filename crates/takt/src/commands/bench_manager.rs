@@ -1,11 +1,10 @@
 //! `takt bench manager`: the shipped campaign `manager`, its rows as in the ROS-Llama paper's Table II.
 
-use std::process::ExitCode;
-
 use takt_lab::campaign::{Campaign, Plan, shipped};
 use takt_lab::ros::manager_table;
 use takt_report::compare::{Options, compare, document};
 
+use super::tidy::Tidy;
 use super::{CommandResult, campaign};
 use crate::args::CampaignCommon;
 use crate::args::bench::BenchManager;
@@ -15,6 +14,7 @@ use crate::print;
 const NAME: &str = "manager";
 
 pub fn run(args: &BenchManager) -> CommandResult {
+    let _tidy = Tidy::before(&args.runs);
     let campaign = match &args.resume {
         Some(path) => {
             let campaign = Campaign::open(path)?;
@@ -40,7 +40,8 @@ pub fn run(args: &BenchManager) -> CommandResult {
         }
     };
     let common = CampaignCommon { json: args.json, ..CampaignCommon::default() };
-    let table = manager_table(&campaign::measure(&campaign, &common)?)?;
+    let measured = campaign::measure(&campaign, &common)?;
+    let table = manager_table(&measured.table)?;
     let comparison = match &args.compare {
         Some(before) => {
             let options = Options { across_machines: args.across_machines, measure: None };
@@ -55,12 +56,12 @@ pub fn run(args: &BenchManager) -> CommandResult {
             all["comparison"] = serde_json::to_value(comparison)?;
         }
         println!("{}", serde_json::to_string_pretty(&all)?);
-        return Ok(ExitCode::SUCCESS);
+        return Ok(measured.status());
     }
     print!("{}", print::manager_table(&table));
     println!("{}\nReport: takt report {0}", campaign.path().display());
     if let Some(comparison) = &comparison {
         print!("\n{}", takt_report::text(&document(comparison)));
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(measured.status())
 }

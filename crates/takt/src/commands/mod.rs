@@ -18,6 +18,7 @@ pub mod demo;
 pub mod doctor;
 pub mod ethercat;
 pub mod export;
+mod failed;
 pub mod kernels;
 pub mod learn;
 pub mod manage;
@@ -27,6 +28,7 @@ pub mod report;
 pub mod run;
 pub mod segment;
 pub mod simulate;
+mod tidy;
 pub mod trace;
 pub mod workload;
 

@@ -12,7 +12,8 @@ use takt_load::Profile;
 use takt_stats::Verdict;
 use takt_trace::Thresholds;
 
-use super::{CommandResult, stop_flag};
+use super::tidy::Tidy;
+use super::{CommandResult, failed, stop_flag};
 use crate::args::{Run, Shown};
 use crate::ending::PARENT_GONE;
 use crate::print;
@@ -53,6 +54,7 @@ pub fn run(args: &Run) -> CommandResult {
         watch: None,
         stop: stop_flag()?,
     };
+    let _tidy = Tidy::before(&args.runs);
     let verdict = match file {
         RobotFile::Cell(file) => cell(file, &options, args)?,
         _ if args.policy.is_some() => {
@@ -73,12 +75,14 @@ fn cell(mut file: CellFile, options: &RunOptions, args: &Run) -> Result<Verdict,
     let mut see = |event: RunEvent<'_>| progress.see(&event);
     if let Some(request) = flight_recorder(args) {
         let robot = RobotFile::Cell(file.clone());
-        let traced = trace_with(&robot, options, &request, |options| run_cell(&file, options, &mut see))?;
+        let traced = trace_with(&robot, options, &request, |options| run_cell(&file, options, &mut see))
+            .inspect_err(|error| failed::note(progress.run_dir(), error))?;
         progress.clear();
         tell(args, &traced, |traced| print::traced(traced, print::summary, None))?;
         return Ok(traced.run.verdict);
     }
-    let summary = run_cell(&file, options, &mut see)?;
+    let summary =
+        run_cell(&file, options, &mut see).inspect_err(|error| failed::note(progress.run_dir(), error))?;
     progress.clear();
     tell(args, &summary, print::summary)?;
     Ok(summary.verdict)
@@ -87,12 +91,15 @@ fn cell(mut file: CellFile, options: &RunOptions, args: &Run) -> Result<Verdict,
 fn other(file: &RobotFile, options: &RunOptions, args: &Run) -> Result<Verdict, Box<dyn std::error::Error>> {
     let mut progress = print::RobotProgress::new();
     if let Some(request) = flight_recorder(args) {
-        let traced = trace(file, options, &request, &mut |event| progress.see(&event))?;
+        let traced = trace(file, options, &request, &mut |event| progress.see(&event))
+            .inspect_err(|error| failed::note(progress.run_dir(), error))?;
         progress.clear();
         tell(args, &traced, |traced| print::traced(traced, print::run_summary, None))?;
         return Ok(traced.run.verdict);
     }
-    let summary = file.run(options, &mut |event| progress.see(&event))?;
+    let summary = file
+        .run(options, &mut |event| progress.see(&event))
+        .inspect_err(|error| failed::note(progress.run_dir(), error))?;
     progress.clear();
     tell(args, &summary, print::run_summary)?;
     Ok(summary.verdict)

@@ -1,7 +1,8 @@
 //! The safety cell.
 
 use std::fmt::Write;
-use std::time::Duration;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use indicatif::ProgressBar;
 use takt_lab::cell::CellSummary;
@@ -12,7 +13,8 @@ use takt_lab::cell::worker_rows::WorkerSummary;
 use takt_robot_cell::ssm::ProtectiveTerm;
 use takt_robot_cell::tasks::PolicyMix;
 
-use super::{bar, circumstances, told};
+use super::left::{self, Countdown, Overhead, span};
+use super::{bar, circumstances, colour, told};
 
 // Writing to a String cannot fail, so the results of `write!` are dropped throughout.
 
@@ -316,6 +318,7 @@ fn against(against: &Against) -> String {
 /// Progress of one run, on standard error.
 pub struct RunProgress {
     bar: ProgressBar,
+    run_dir: Option<PathBuf>,
     silent: bool,
 }
 
@@ -323,19 +326,25 @@ impl RunProgress {
     /// `screen_taken`: a terminal view draws on the screen, so nothing else may; the summary tells all afterwards.
     pub fn new(seconds: Option<f64>, screen_taken: bool) -> Self {
         let template = match seconds {
-            Some(_) => "{elapsed} {wide_bar} {eta} left  {msg}",
+            Some(_) => "{elapsed} {wide_bar} {left}  {msg}",
             None => "{elapsed}  {msg}",
         };
-        Self { bar: bar(seconds.map_or(0, |s| (s * 1e3) as u64), template), silent: screen_taken }
+        let length_ms = seconds.map_or(0, |s| (s * 1e3) as u64);
+        Self { bar: bar(length_ms, template, left::of_window), run_dir: None, silent: screen_taken }
     }
 
     pub fn see(&mut self, event: &RunEvent<'_>) {
+        if let RunEvent::Started { dir, .. } = event {
+            self.run_dir = Some(dir.path().to_owned());
+        }
         match event {
             _ if self.silent => {}
             RunEvent::Preparing { what } => eprintln!("{what}"),
             RunEvent::Started { dir, url, engine, not_granted } => {
                 eprintln!("Inference: {engine}");
-                not_granted.iter().for_each(|refused| eprintln!("NOT GRANTED {refused}"));
+                if let Some(line) = super::not_granted(not_granted) {
+                    eprintln!("{line}");
+                }
                 if let Some(url) = url {
                     eprintln!("View: {url}");
                 }
@@ -351,48 +360,64 @@ impl RunProgress {
         }
     }
 
+    /// Where the run is, once it has begun.
+    pub fn run_dir(&self) -> Option<&Path> {
+        self.run_dir.as_deref()
+    }
+
     pub fn clear(&self) {
         self.bar.finish_and_clear();
     }
 }
 
-/// Time that a run of a bench takes besides its window: start-up, settling, draining.
-const OVERHEAD_S: f64 = 3.0;
+/// Time that a run of a bench takes besides its window, until the first has ended.
+const OVERHEAD: Duration = Duration::from_secs(3);
 
 /// Progress of a bench, on standard error: a bar on a terminal, a line a run elsewhere.
 pub struct BenchProgress {
     bar: ProgressBar,
-    seconds: f64,
+    left: Countdown,
+    window: Duration,
+    overhead: Overhead,
+    begun: Instant,
 }
 
 impl BenchProgress {
     pub fn new(seconds: f64) -> Self {
-        let bar = bar(0, "{elapsed} {wide_bar} {pos}/{len}  {msg}");
+        let left = Countdown::default();
+        let bar = bar(0, "{elapsed} {wide_bar} {pos}/{len}  {left}  {msg}", |style| left.on(style));
         bar.enable_steady_tick(Duration::from_millis(500));
-        Self { bar, seconds }
+        let window = Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX);
+        Self { bar, left, window, overhead: Overhead::guess(OVERHEAD), begun: Instant::now() }
     }
 
     pub fn see(&mut self, event: &Progress<'_>) {
         let ((done, all), line) = match event {
             Progress::Begin { cell, done } => {
-                let left = (done.1 - done.0) as f64 * (self.seconds + OVERHEAD_S);
-                (*done, format!("{}, about {:.0} s left", cell.name(), left))
+                let runs = u32::try_from(done.1.saturating_sub(done.0)).unwrap_or(u32::MAX);
+                let left = self.overhead.left(self.window, runs);
+                self.left.set(left);
+                self.begun = Instant::now();
+                let about =
+                    if self.bar.is_hidden() { format!(", about {} left", span(left)) } else { String::new() };
+                (*done, format!("{}{about}", cell.name()))
             }
             Progress::Kept { cell, done } => (*done, format!("{}: measured before", cell.name())),
-            Progress::End { summary, done } => (
-                *done,
-                format!(
+            Progress::End { summary, done } => {
+                self.overhead.add(self.window, self.begun.elapsed());
+                let line = format!(
                     "{} with {} noise threads: mean {:.1} ms, worst {:.1} ms",
                     summary.policy, summary.noise, summary.reaction_ms.mean, summary.reaction_ms.worst
-                ),
-            ),
+                );
+                (*done, line)
+            }
         };
         self.bar.set_length(all as u64);
         self.bar.set_position(done as u64);
         if self.bar.is_hidden() {
             eprintln!("[{done}/{all}] {line}");
         } else if !matches!(event, Progress::Begin { .. }) {
-            self.bar.println(line);
+            self.bar.println(colour::for_stderr(&line));
         } else {
             self.bar.set_message(line);
         }

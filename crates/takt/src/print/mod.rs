@@ -2,14 +2,18 @@
 
 mod campaign;
 mod cell;
+pub mod colour;
+mod granted;
 mod kernels;
 pub mod learn;
+mod left;
 mod manager;
 mod robot;
 mod trace;
 
 pub use campaign::{CampaignProgress, condition_rows, plan, scheduler_rows, table};
 pub use cell::{BenchProgress, RunProgress, designs, rows, summary, verdict};
+pub use granted::not_granted;
 pub use kernels::{kernel_list, kernel_rows};
 pub use manager::{managed, managed_json, manager_table, recorded, recorded_chains, recorded_json};
 pub use robot::{RobotProgress, run_summary};
@@ -21,14 +25,15 @@ use std::io::IsTerminal;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use takt_rundir::CpuShare;
 
-/// A bar on standard error; hidden where that is no terminal.
-fn bar(length: u64, template: &str) -> ProgressBar {
+/// A bar on standard error; hidden where that is no terminal. `left` puts the time left into its style.
+fn bar(length: u64, template: &str, left: impl FnOnce(ProgressStyle) -> ProgressStyle) -> ProgressBar {
     let bar = if std::io::stderr().is_terminal() {
         ProgressBar::with_draw_target(Some(length), ProgressDrawTarget::stderr())
     } else {
         ProgressBar::hidden()
     };
-    bar.with_style(ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()))
+    let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
+    bar.with_style(left(style))
 }
 
 /// A figure with `decimals`; a dash where nothing was measured.
@@ -67,8 +72,6 @@ fn circumstances(cpu: CpuShare, records_lost: u64, not_granted: &[String]) -> St
     if records_lost > 0 {
         let _ = writeln!(out, "  {records_lost} records were lost");
     }
-    for refused in not_granted {
-        let _ = writeln!(out, "  NOT GRANTED {refused}");
-    }
+    out.extend(granted::not_granted(not_granted).map(|line| format!("  {line}\n")));
     out
 }

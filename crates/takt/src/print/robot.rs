@@ -1,11 +1,12 @@
 //! One run of any robot.
 
 use std::fmt::Write;
+use std::path::{Path, PathBuf};
 
 use indicatif::ProgressBar;
 use takt_lab::{Event, RunSummary};
 
-use super::{bar, circumstances, told};
+use super::{bar, circumstances, left, told};
 
 // Writing to a String cannot fail, so the results of `write!` are dropped throughout.
 
@@ -48,17 +49,21 @@ pub fn run_summary(s: &RunSummary) -> String {
 /// Progress of a run, on standard error.
 pub struct RobotProgress {
     bar: ProgressBar,
+    run_dir: Option<PathBuf>,
 }
 
 impl RobotProgress {
     pub fn new() -> Self {
-        Self { bar: bar(0, "{elapsed} {wide_bar} {eta} left  {msg}") }
+        Self { bar: bar(0, "{elapsed} {wide_bar} {left}  {msg}", left::of_window), run_dir: None }
     }
 
     pub fn see(&mut self, event: &Event<'_>) {
         match event {
             Event::Started { dir, not_granted } => {
-                not_granted.iter().for_each(|refused| eprintln!("NOT GRANTED {refused}"));
+                self.run_dir = Some(dir.path().to_owned());
+                if let Some(line) = super::not_granted(not_granted) {
+                    eprintln!("{line}");
+                }
                 eprintln!("Run directory: {}", dir.path().display());
             }
             Event::Tick { elapsed, of, line } => {
@@ -67,6 +72,11 @@ impl RobotProgress {
                 self.bar.set_message(line.clone());
             }
         }
+    }
+
+    /// Where the run is, once it has begun.
+    pub fn run_dir(&self) -> Option<&Path> {
+        self.run_dir.as_deref()
     }
 
     pub fn clear(&self) {
