@@ -290,9 +290,10 @@ impl Collector {
         let mut rows: Vec<LateRow> = Vec::new();
         self.late_joiner.take(all, |row| rows.push(row));
         for row in rows {
-            // One whose own cycle is not recorded took nobody knows how long.
-            if row.way.planned_ns > 0 {
-                self.window.mark(row.way.planned_ns, row.way.taken_ns);
+            // In a waiting exchange it begins with sending. One whose own cycle is not recorded took nobody knows how long.
+            if row.way.gave_up_ns > 0 {
+                let begun_ns = if row.way.planned_ns > 0 { row.way.planned_ns } else { row.way.sent_ns };
+                self.window.mark(begun_ns, row.way.taken_ns);
             }
             self.late.push(|| row)?;
         }

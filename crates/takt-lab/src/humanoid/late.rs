@@ -12,7 +12,7 @@ use takt_robot_humanoid::run::CycleRecord;
 use takt_rundir::RunDir;
 use takt_trace::analysis::Late;
 use takt_trace::event::Span;
-use takt_trace::{Cause, Trace, held_up};
+use takt_trace::{Cause, Trace, held_up, woken_late};
 
 use super::collector::COUNTS_FILE;
 use crate::LabError;
@@ -29,8 +29,6 @@ const CYCLES_KEPT: usize = 256;
 const IN_TIME_KEPT: usize = 16;
 /// Frames kept as the segment told of them: several a cycle.
 const PASSED_KEPT: usize = 1024;
-/// Most frames of process data that two cycles have: 16 each.
-const FRAMES_OF_TWO_CYCLES: usize = 32;
 /// Drains for which the segment's word of a frame is waited for.
 const MOST_LOOKS: u32 = 10;
 
@@ -226,13 +224,16 @@ impl LateJoiner {
         self.pending = pending;
     }
 
-    /// What the segment told of the frame that this answers.
+    /// What the segment told of the frame that this answers. Of copies that something on the wire made it is the first that had left
+    /// when the answer came: whatever comes of the others comes later, and is not taken.
     fn passed_of(&self, answer: &LateAnswer) -> Option<Passed> {
         let within = answer.sent_ns..=answer.taken_ns;
-        let own = |passed: &&Passed| {
+        let own = self.passed.iter().filter(|passed| {
             (passed.cycle, passed.address) == (answer.cycle, answer.address) && within.contains(&passed.at_ns)
-        };
-        self.passed.iter().rev().find(own).copied()
+        });
+        let came_ns = answer.arrived_ns.unwrap_or(answer.taken_ns);
+        // Where none had, the stamps of two threads crossed.
+        own.clone().find(|passed| passed.left_ns <= came_ns).or_else(|| own.clone().next()).copied()
     }
 
     fn row(&self, late: &Pending, passed: Option<Passed>) -> LateRow {
@@ -248,8 +249,7 @@ impl LateJoiner {
                 wake_ns: before.wake_ns,
                 begun_ns: before.begun_ns,
                 sent_ns: answer.sent_ns,
-                // A waiting exchange is over when the wait is: what handing over took is not seen.
-                handed_ns: if self.waiting_mode { own.sent_ns } else { own.exchanged_ns },
+                handed_ns: own.handed_ns,
                 at_segment_ns: passed.map_or(0, |passed| passed.at_ns),
                 left_segment_ns: passed.map_or(0, |passed| passed.left_ns),
                 arrived_ns: answer.arrived_ns.unwrap_or(0),
@@ -282,11 +282,7 @@ impl LateJoiner {
             wake_ns: of(|record| (record.planned_ns, record.wake_ns)),
             work_ns: of(|record| (record.wake_ns, record.begun_ns)),
             before_ns: of(|record| (record.begun_ns, record.sent_ns)),
-            handing_ns: if self.waiting_mode {
-                0
-            } else {
-                of(|record| (record.sent_ns, record.exchanged_ns))
-            },
+            handing_ns: of(|record| (record.sent_ns, record.handed_ns)),
             outward_ns: median(outward),
             segment_ns: median(self.passed.iter().map(|passed| passed.left_ns.saturating_sub(passed.at_ns))),
         }
@@ -307,6 +303,8 @@ pub struct LateFrame {
     pub missed_by_us: f64,
     /// How much longer than usual it took there, microseconds.
     pub excess_us: f64,
+    /// In whose hands it was there, where the trace was asked for that thread; null where it was no thread of this host.
+    pub holder: Option<Holder>,
     /// What held up the thread in whose hands it was, in the words of `takt trace`; null where that was not recorded, or was no thread.
     pub cause: Option<Cause>,
     /// The thread, interrupt or lock holder to blame for that, where there is one.
@@ -319,6 +317,26 @@ pub struct LateFrame {
     pub why: String,
 }
 
+/// A thread of the run in whose hands a frame can be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Holder {
+    /// The motion controller.
+    Controller,
+    /// The simulated segment's thread.
+    Segment,
+}
+
+impl Holder {
+    /// For people.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Controller => "the controller",
+            Self::Segment => "the simulated segment",
+        }
+    }
+}
+
 /// Frames that were late for the same cause.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LateFrameCause {
@@ -328,6 +346,8 @@ pub struct LateFrameCause {
     pub blame: Option<Blame>,
     /// What held up the thread there.
     pub cause: Option<Cause>,
+    /// Whether something that was seen says why; the rest of such rows is counted as unexplained.
+    pub explained: bool,
     /// By whom: threads of one name are one row, with the id of that which made the worst of them late.
     pub who: String,
     /// Frames.
@@ -365,17 +385,21 @@ pub(super) struct Threads {
 pub(super) const THREADS: &str = "late_frame_threads";
 
 impl Threads {
-    /// In whose hands a frame was, and what it is called.
-    fn holds(&self, place: Place) -> Option<(i32, &'static str)> {
+    /// In whose hands a frame was, where that is a thread of the run.
+    fn holds(&self, place: Place) -> Option<Holder> {
         match place {
-            Place::WakeUp | Place::Work | Place::Handing | Place::Untaken => {
-                Some((self.controller?, "the controller"))
-            }
+            Place::WakeUp | Place::Work | Place::Handing | Place::Untaken => Some(Holder::Controller),
             // While the controller waits it is the segment that has the frame before.
-            Place::Before | Place::Outward | Place::Segment | Place::Homeward => {
-                Some((self.segment?, "the simulated segment"))
-            }
+            Place::Before | Place::Outward | Place::Segment | Place::Homeward => Some(Holder::Segment),
             Place::Beyond | Place::Unexplained => None,
+        }
+        .filter(|&holder| self.tid(holder).is_some())
+    }
+
+    fn tid(&self, holder: Holder) -> Option<i32> {
+        match holder {
+            Holder::Controller => self.controller,
+            Holder::Segment => self.segment,
         }
     }
 }
@@ -399,6 +423,7 @@ impl LateCauses {
             place: Place::Unexplained,
             blame: None,
             cause: None,
+            explained: false,
             who: String::new(),
             frames,
             worst_us: 0.0,
@@ -441,6 +466,7 @@ fn causes(rows: &[LateRow], threads: &Threads, trace: Result<&Trace, &str>) -> L
                 blame: cause.place.blame(),
                 missed_by_us: cause.missed_by_ns as f64 / 1e3,
                 excess_us: cause.excess_ns as f64 / 1e3,
+                holder: threads.holds(cause.place),
                 cause: None,
                 who: String::new(),
                 share: 0.0,
@@ -449,27 +475,14 @@ fn causes(rows: &[LateRow], threads: &Threads, trace: Result<&Trace, &str>) -> L
             }
         })
         .collect();
-    let heirs: Vec<Option<usize>> = (0..frames.len()).map(|at| inherits_from(&frames, at)).collect();
-    for (frame, from) in frames.iter_mut().zip(&heirs) {
-        frame.inherited = from.is_some();
-    }
     let mut untraced = trace.err().map(str::to_owned);
     let mut kept = vec![false; frames.len()];
-    if let Ok(trace) = trace {
-        for tid in [threads.controller, threads.segment].into_iter().flatten() {
-            if let Err(error) = ask_kernel(&mut frames, &mut kept, threads, tid, trace) {
-                untraced = Some(error.to_string());
-            }
-        }
+    if let Ok(trace) = trace
+        && let Err(error) = ask_kernel(&mut frames, &mut kept, threads, trace)
+    {
+        untraced = Some(error.to_string());
     }
-    for (at, from) in heirs.into_iter().enumerate() {
-        if let Some(from) = from {
-            let LateFrame { place, blame, cause, who, share, .. } = frames[from].clone();
-            let own = &mut frames[at];
-            (own.place, own.blame, own.cause, own.who, own.share) = (place, blame, cause, who, share);
-            kept[at] = kept[from];
-        }
-    }
+    inherit(&mut frames, &mut kept);
     tell(frames, threads, &kept, untraced)
 }
 
@@ -481,16 +494,18 @@ fn tell(
     untraced: Option<String>,
 ) -> LateCauses {
     let mut unexplained = 0;
-    let mut all: BTreeMap<(Place, Option<Cause>, String), LateFrameCause> = BTreeMap::new();
+    let mut all: BTreeMap<(Place, Option<Cause>, String, bool), LateFrameCause> = BTreeMap::new();
     for (frame, &kept) in frames.iter_mut().zip(kept) {
         let known = is_explained(frame, threads, kept);
         unexplained += u64::from(!known);
-        frame.why = sentence(frame, threads, known);
-        let same = (frame.place, frame.cause, without_tid(&frame.who).to_owned());
+        frame.why = sentence(frame, known);
+        // What is known of one does not explain another, of which it is not.
+        let same = (frame.place, frame.cause, without_tid(&frame.who).to_owned(), known);
         let row = all.entry(same).or_insert_with(|| LateFrameCause {
             place: frame.place,
             blame: frame.blame,
             cause: frame.cause,
+            explained: known,
             who: String::new(),
             frames: 0,
             worst_us: -1.0,
@@ -510,71 +525,119 @@ fn tell(
     LateCauses { frames: count, unexplained, causes, each: frames, untraced }
 }
 
-/// The late frame for which the controller waited before it sent frame `at` late: given up in the moment in which that was sent. Between
-/// them lie frames of the same two cycles at most.
-fn inherits_from(frames: &[LateFrame], at: usize) -> Option<usize> {
-    let own = &frames[at];
-    let sent_ns = own.stamps.way.sent_ns;
-    let is_before = |before: &LateFrame| sent_ns > 0 && before.stamps.way.gave_up_ns == sent_ns;
-    let from = at.saturating_sub(FRAMES_OF_TWO_CYCLES);
-    (own.place == Place::Before)
-        .then(|| (from..at).rev().find(|&before| is_before(&frames[before])))
-        .flatten()
+/// Gives frames that were sent late because the controller waited for a late one before them the cause of that one: it was given up in the
+/// moment in which they were sent. Its answer may have come before theirs or after.
+fn inherit(frames: &mut [LateFrame], kept: &mut [bool]) {
+    // Of several frames of a cycle the one that came last was waited for longest.
+    let mut given_up: BTreeMap<u64, usize> = BTreeMap::new();
+    for (at, frame) in frames.iter().enumerate().filter(|(_, frame)| frame.stamps.way.gave_up_ns > 0) {
+        let last = given_up.entry(frame.stamps.way.gave_up_ns).or_insert(at);
+        if frames[*last].missed_by_us < frame.missed_by_us {
+            *last = at;
+        }
+    }
+    let mut in_order: Vec<usize> = (0..frames.len()).collect();
+    in_order.sort_by_key(|&at| frames[at].stamps.way.sent_ns);
+    for at in in_order {
+        // Where the controller itself was held up meanwhile, that is the cause.
+        let own = &frames[at];
+        if own.place != Place::Before || own.holder == Some(Holder::Controller) {
+            continue;
+        }
+        let sent_ns = own.stamps.way.sent_ns;
+        let before = given_up.get(&sent_ns).copied();
+        let Some(from) = before.filter(|&from| frames[from].stamps.way.sent_ns < sent_ns) else { continue };
+        let LateFrame { place, blame, holder, cause, who, share, .. } = frames[from].clone();
+        let own = &mut frames[at];
+        (own.place, own.blame, own.holder, own.inherited) = (place, blame, holder, true);
+        (own.cause, own.who, own.share) = (cause, who, share);
+        kept[at] = kept[from];
+    }
 }
 
-/// What the kernel says of the frames that were in the hands of thread `tid`; `kept`: those that the device kept on purpose.
+/// What the kernel says of the threads in whose hands frames were; `kept`: those that the device kept on purpose.
 fn ask_kernel(
     frames: &mut [LateFrame],
     kept: &mut [bool],
     threads: &Threads,
-    tid: i32,
     trace: &Trace,
 ) -> Result<(), takt_trace::TraceError> {
-    let mut asked = Vec::new();
-    let mut spans = Vec::new();
-    for (at, frame) in frames.iter().enumerate() {
-        if !frame.inherited && threads.holds(frame.place).is_some_and(|(holder, _)| holder == tid) {
-            let cause = frame.stamps.way.judge(&frame.stamps.usual);
-            asked.push(at);
-            spans.push(Span { from_ns: cause.from_ns, to_ns: cause.to_ns });
+    let found = |frames: &[LateFrame], holder: Holder, is_asked: &dyn Fn(&LateFrame) -> bool| {
+        let asked = |at: &usize| is_asked(&frames[*at]) && frames[*at].place != Place::Unexplained;
+        let asked: Vec<usize> = (0..frames.len()).filter(asked).collect();
+        let Some(tid) = threads.tid(holder).filter(|_| !asked.is_empty()) else { return Ok(Vec::new()) };
+        let span = |&at: &usize| {
+            let cause = frames[at].stamps.way.judge(&frames[at].stamps.usual);
+            Span { from_ns: cause.from_ns, to_ns: cause.to_ns }
+        };
+        let spans: Vec<Span> = asked.iter().map(span).collect();
+        // The release of a cycle is one; what a thread does with a frame is none.
+        let wakes = asked.first().is_some_and(|&at| frames[at].place == Place::WakeUp);
+        let late = if wakes { woken_late } else { held_up }(trace, tid, &spans)?;
+        Ok::<_, takt_trace::TraceError>(asked.into_iter().zip(late).collect())
+    };
+    // While it waits for the frame before, the controller can be held up itself.
+    for (at, late) in found(frames, Holder::Controller, &|frame| frame.place == Place::Before)? {
+        if let Some(late) = late.filter(|late| is_of_its_own(late.cause)) {
+            frames[at].holder = Some(Holder::Controller);
+            kept[at] = frames[at].held_up_by(late);
         }
     }
-    for (at, late) in asked.into_iter().zip(held_up(trace, tid, &spans)?) {
-        let Some(late) = late else { continue };
-        kept[at] = frames[at].held_up_by(late, threads);
+    for (holder, wakes) in [(Holder::Controller, true), (Holder::Controller, false), (Holder::Segment, false)]
+    {
+        let is_asked = |frame: &LateFrame| {
+            frame.holder == Some(holder) && frame.cause.is_none() && (frame.place == Place::WakeUp) == wakes
+        };
+        for (at, late) in found(frames, holder, &is_asked)? {
+            let Some(late) = late else { continue };
+            kept[at] = frames[at].held_up_by(late);
+        }
     }
     Ok(())
 }
 
 impl LateFrame {
     /// Takes in what held up the thread in whose hands it was. Returns whether that says that the device kept it on purpose.
-    fn held_up_by(&mut self, late: Late, threads: &Threads) -> bool {
-        if self.place == Place::Segment && is_of_the_device(late.cause) {
+    fn held_up_by(&mut self, late: Late) -> bool {
+        let of_segment = self.holder == Some(Holder::Segment);
+        if self.place == Place::Segment && of_segment && is_of_the_device(late.cause) {
             return true;
         }
-        // The segment's places are in the hands of its thread, where it has one.
-        let of_segment = threads
-            .segment
-            .is_some_and(|segment| threads.holds(self.place).is_some_and(|(holder, _)| holder == segment));
-        if of_segment && is_of_this_host(late.cause) {
-            self.blame = Some(Blame::HostStack);
-        } else if of_segment && is_no_cause_beside_the_device(self.place, late.cause) {
-            self.blame = None;
+        if of_segment {
+            self.blame = match late.cause {
+                Cause::NotRecorded | Cause::EventsLost => self.blame,
+                cause if is_no_cause_beside_the_device(self.place, cause) => None,
+                // The simulation worked on something else.
+                Cause::Execution => Some(Blame::Device),
+                Cause::ExecutionOrFirmware => None,
+                cause if is_of_this_host(cause) => Some(Blame::HostStack),
+                _ => self.blame,
+            };
+        } else if self.place == Place::Before {
+            let own = matches!(late.cause, Cause::Execution | Cause::ExecutionOrFirmware);
+            self.blame = Some(if own { Blame::Application } else { Blame::HostStack });
         }
         (self.cause, self.who, self.share) = (Some(late.cause), late.who, late.share);
         false
     }
 }
 
+/// Whether the controller was held up by this itself, while it seemed to wait for a frame.
+fn is_of_its_own(cause: Cause) -> bool {
+    !matches!(cause, Cause::Waited | Cause::Unknown | Cause::NotRecorded | Cause::EventsLost)
+}
+
 /// Whether a simulated segment whose thread did this kept the frame back on purpose: it sleeps meanwhile, or works. A timer that came
-/// late for it is this host's.
+/// late for it is this host's; and where nobody can tell its work from a gap by the firmware, nobody can say that it kept anything.
 fn is_of_the_device(cause: Cause) -> bool {
-    matches!(cause, Cause::Waited | Cause::Execution | Cause::ExecutionOrFirmware)
+    matches!(cause, Cause::Waited | Cause::Execution)
 }
 
 /// Whether this host held up the simulated segment's thread, which is no device then and no wire.
 fn is_of_this_host(cause: Cause) -> bool {
-    !is_of_the_device(cause) && !matches!(cause, Cause::Unknown | Cause::NotRecorded | Cause::EventsLost)
+    let is_not_known =
+        matches!(cause, Cause::ExecutionOrFirmware | Cause::Unknown | Cause::NotRecorded | Cause::EventsLost);
+    !is_of_the_device(cause) && !is_not_known
 }
 
 /// Whether it says nothing that the simulated segment's thread did this while the frame was not in the segment: asleep until a frame
@@ -597,7 +660,7 @@ fn is_explained(frame: &LateFrame, threads: &Threads, kept: bool) -> bool {
     }
 }
 
-fn sentence(frame: &LateFrame, threads: &Threads, known: bool) -> String {
+fn sentence(frame: &LateFrame, known: bool) -> String {
     let cycles = frame.stamps.late_cycles;
     let plural = if cycles == 1 { "" } else { "s" };
     let late = format!("{cycles} cycle{plural} late, {:.0} µs after it was given up", frame.missed_by_us);
@@ -611,9 +674,19 @@ fn sentence(frame: &LateFrame, threads: &Threads, known: bool) -> String {
     let place = if frame.inherited {
         format!("{title} of the frame before, for which the controller waited: {late}")
     } else {
-        format!("{title}: {late}; {:.0} µs longer there than usual", frame.excess_us)
+        let way = &frame.stamps.way;
+        let took = way.judge(&frame.stamps.usual);
+        let took_us = took.to_ns.saturating_sub(took.from_ns) as f64 / 1e3;
+        if frame.excess_us < took_us / 2.0 {
+            format!(
+                "{title}: {late}; {took_us:.0} µs there, of which only {:.0} more than usual",
+                frame.excess_us
+            )
+        } else {
+            format!("{title}: {late}; {:.0} µs longer there than usual", frame.excess_us)
+        }
     };
-    let holder = threads.holds(frame.place).map_or("the thread", |(_, name)| name);
+    let holder = frame.holder.map_or("the thread", Holder::name);
     let by = if frame.who.is_empty() { String::new() } else { format!(" ({})", frame.who) };
     match frame.cause {
         Some(cause) if known => {

@@ -1,7 +1,11 @@
 use super::*;
-use takt_link_ethercat::control::{ControlConfig, Link, Port, SimulatedTime, bring_up, in_simulated_time};
+use takt_link_ethercat::control::{
+    ControlConfig, Link, Port, SimulatedTime, Wire, bring_up, in_simulated_time,
+};
 use takt_link_ethercat::segment::{Segment, SegmentConfig, Truth};
 use takt_rt::ring::Consumer;
+
+mod planted;
 
 const MS: u64 = 1_000_000;
 const US: u64 = 1000;
@@ -27,6 +31,10 @@ impl Bench {
         let mut segment = Segment::new(&config).unwrap();
         let truth = segment.truth(1 << 16);
         let wire = in_simulated_time(segment, time.clone(), move |frame| Some(home_us(frame) * US));
+        Self::over(mode, wire, time, truth)
+    }
+
+    fn over(mode: ExchangeMode, wire: Box<dyn Wire>, time: SimulatedTime, truth: Consumer<Truth>) -> Self {
         let config = ControlConfig { mode, bring_up_ms: 60_000, ..ControlConfig::default() };
         let Link { port, late, .. } = bring_up(wire, &config, &mut |_| {}).unwrap();
         let planned_ns = time.now_ns() + MS;
@@ -48,6 +56,7 @@ impl Bench {
             wake_ns,
             begun_ns,
             sent_ns,
+            handed_ns: exchanged.handed_at_ns,
             exchanged_ns,
             exchange_ns: exchanged.fetch_ns + exchanged.send_ns,
             late,
@@ -135,7 +144,8 @@ fn answered(mode: ExchangeMode, arrived_ns: u64, records: &[CycleRecord]) -> Lat
 fn cycle_of(index: u64, skipped: u32) -> CycleRecord {
     let at_ns = index * MS;
     let stamps = CycleRecord { planned_ns: at_ns, wake_ns: at_ns, begun_ns: at_ns, ..CycleRecord::default() };
-    CycleRecord { index, skipped, sent_ns: at_ns, exchanged_ns: at_ns + 10, exchange_ns: 10, ..stamps }
+    let stamps = CycleRecord { sent_ns: at_ns, handed_ns: at_ns + 5, ..stamps };
+    CycleRecord { index, skipped, exchanged_ns: at_ns + 10, exchange_ns: 10, ..stamps }
 }
 
 #[test]
@@ -177,7 +187,8 @@ fn the_segments_word_is_waited_for_and_done_without() {
         let at_ns = cycle * MS;
         let record =
             CycleRecord { index: cycle, planned_ns: at_ns, wake_ns: at_ns + 1, ..CycleRecord::default() };
-        let record = CycleRecord { sent_ns: at_ns + 2, exchanged_ns: at_ns + 9, ..record };
+        let record = CycleRecord { sent_ns: at_ns + 2, handed_ns: at_ns + 5, ..record };
+        let record = CycleRecord { exchanged_ns: at_ns + 9, ..record };
         if cycle == 3 {
             let sent_ns = MS + 2;
             let answer = LateAnswer {
@@ -237,6 +248,7 @@ fn a_frame_gets_its_own_stamps_and_not_those_of_its_sibling() {
                 joiner.answer(LateAnswer { sent_ns, cycles: 2, cycle, address, arrived_ns: None, taken_ns });
             }
         }
+        let stamps = CycleRecord { handed_ns: at_ns + 4, ..stamps };
         joiner.cycle(&CycleRecord { sent_ns: at_ns + 2, exchanged_ns: at_ns + 9, ..stamps }, true);
     }
     let mut rows = Vec::new();
@@ -305,7 +317,7 @@ fn a_late_timer_of_the_segments_thread_is_this_hosts() {
     let judged = |cause| {
         let mut frame = in_segment();
         assert_eq!((frame.place, frame.blame), (Place::Segment, Some(Blame::Device)));
-        let kept = frame.held_up_by(late(cause), &threads);
+        let kept = frame.held_up_by(late(cause));
         let told = tell(vec![frame], &threads, &[kept], None);
         (told.causes[0].cause, told.causes[0].blame, told.unexplained)
     };
@@ -317,7 +329,7 @@ fn a_late_timer_of_the_segments_thread_is_this_hosts() {
     // Outside the segment its thread sleeps because no frame is there: nothing is said, and nobody blamed.
     let beside = |place: Place, cause| {
         let mut frame = LateFrame { place, blame: place.blame(), ..in_segment() };
-        let kept = frame.held_up_by(late(cause), &threads);
+        let kept = frame.held_up_by(late(cause));
         let told = tell(vec![frame], &threads, &[kept], None);
         (told.causes[0].blame, told.unexplained)
     };
