@@ -12,85 +12,29 @@ use takt_ros::jobs::{Job, JobFile, JobFileError, JobRow, JobWriter, Rows, from_t
 use takt_rundir::{RUN_FILE, RunDir};
 
 use crate::LabError;
+use crate::registry::Registry;
 
 /// A task of a robot: what it is called, which thread does its jobs, and where its times stand in a sample file.
 #[derive(Debug)]
-pub(crate) struct Task {
-    robot: &'static str,
+pub struct Task {
     /// Its name for goals files.
-    name: &'static str,
+    pub name: &'static str,
     /// Its thread.
-    thread: &'static str,
-    file: &'static str,
+    pub thread: &'static str,
+    /// Sample file.
+    pub file: &'static str,
     /// Columns: released, started, ended.
-    columns: [&'static str; 3],
+    pub columns: [&'static str; 3],
     /// Column that tells apart tasks of one file; the number ends their and their threads' names.
-    number: Option<&'static str>,
+    pub number: Option<&'static str>,
 }
-
-/// The bare cyclic task.
-pub(crate) const CYCLIC: Task = Task {
-    robot: "cyclic",
-    name: "cyclic",
-    thread: "takt-cyclic",
-    file: "cyclic",
-    columns: ["planned_ns", "start_ns", "end_ns"],
-    number: None,
-};
-/// The quadrotor's inner loop.
-pub(crate) const ATTITUDE: Task = Task {
-    robot: "uav",
-    name: "attitude",
-    thread: "uav-attitude",
-    file: crate::uav::ATTITUDE,
-    columns: ["planned_ns", "wake_ns", "end_ns"],
-    number: None,
-};
-/// The quadrotor's outer loop.
-pub(crate) const POSITION: Task = Task {
-    robot: "uav",
-    name: "position",
-    thread: "uav-position",
-    file: crate::uav::POSITION,
-    columns: ["planned_ns", "wake_ns", "end_ns"],
-    number: None,
-};
-/// The humanoid's controller.
-pub(crate) const HUMANOID: Task = Task {
-    robot: "humanoid",
-    name: "humanoid",
-    thread: "humanoid",
-    file: crate::humanoid::CYCLES,
-    columns: ["planned_ns", "wake_ns", "end_ns"],
-    number: None,
-};
-/// The cell's monitor.
-pub(crate) const SSM: Task = Task {
-    robot: "cell",
-    name: "ssm",
-    thread: "ssm",
-    file: crate::cell::rows::JOBS,
-    columns: ["planned_ns", "wake_ns", "end_ns"],
-    number: None,
-};
-/// The cell's perception, one task for each camera: released by a frame's arrival.
-pub(crate) const PERCEPTION: Task = Task {
-    robot: "cell",
-    name: "perception-",
-    thread: "perception-",
-    file: crate::cell::rows::FRAMES,
-    columns: ["arrival_ns", "start_ns", "published_ns"],
-    number: Some("camera"),
-};
-
-const TASKS: [&Task; 6] = [&CYCLIC, &ATTITUDE, &POSITION, &HUMANOID, &SSM, &PERCEPTION];
 
 /// Names in the kernel end here.
 const LONGEST_COMM: usize = 15;
 
 /// Tells the jobs of a run to the manager that started it; without one it does nothing.
 #[derive(Debug, Default)]
-pub(crate) struct Teller {
+pub struct Teller {
     file: Option<JobFile>,
     told: Vec<Told>,
 }
@@ -108,17 +52,12 @@ impl Teller {
     ///
     /// # Errors
     /// The session's directory cannot be written to.
-    pub(crate) fn from_environment() -> Result<Self, JobFileError> {
+    pub fn from_environment() -> Result<Self, JobFileError> {
         Ok(Self { file: JobFile::from_environment()?, told: Vec::new() })
     }
 
     /// A job of task `number` of its kind has ended. CPU time is not in the records: the time from start to end stands for it.
-    pub(crate) fn job(
-        &mut self,
-        task: &'static Task,
-        number: u32,
-        [released_ns, started_ns, ended_ns]: [u64; 3],
-    ) {
+    pub fn job(&mut self, task: &'static Task, number: u32, [released_ns, started_ns, ended_ns]: [u64; 3]) {
         let Some(file) = &mut self.file else { return };
         let known = self.told.iter().position(|told| (told.task, told.number) == (task.name, number));
         let at = known.unwrap_or_else(|| {
@@ -138,7 +77,7 @@ impl Teller {
     }
 
     /// Records of all tasks of a kind were lost on their way here.
-    pub(crate) fn lost(&mut self, task: &'static Task, count: u64) {
+    pub fn lost(&mut self, task: &'static Task, count: u64) {
         let told = self.told.iter_mut().filter(|told| told.task == task.name);
         told.filter_map(|told| told.writer.as_mut()).for_each(|writer| writer.lost(count));
     }
@@ -176,17 +115,18 @@ impl RunJobs {
 ///
 /// # Errors
 /// [`LabError::Files`] for a damaged run directory; [`LabError::Config`] for a robot whose samples are no jobs.
-pub fn recorded(path: &Path) -> Result<RunJobs, LabError> {
+pub fn recorded(registry: &Registry, path: &Path) -> Result<RunJobs, LabError> {
     let dir = RunDir::open(path)?;
     let robot = dir.header()?.robot;
     let mut rows: Vec<Vec<JobRow>> = Vec::new();
-    for task in TASKS.iter().filter(|task| task.robot == robot) {
+    for task in registry.kind(&robot).map_or(&[][..], |kind| kind.tasks) {
         if dir.has_samples(task.file)? {
             read(&dir, task, &mut rows)?;
         }
     }
     if rows.iter().all(Vec::is_empty) {
-        let known: Vec<&str> = TASKS.iter().map(|task| task.robot).collect();
+        let known = registry.kinds().iter().filter(|kind| !kind.tasks.is_empty());
+        let known: Vec<&str> = known.map(|kind| kind.name).collect();
         return Err(LabError::Config(format!(
             "{}: a run of `{robot}` without job records; robots with them: {}",
             path.display(),
@@ -240,6 +180,21 @@ mod tests {
     use takt_ros::{Kind, Source};
 
     use super::*;
+
+    const SSM: Task = Task {
+        name: "ssm",
+        thread: "ssm",
+        file: "jobs",
+        columns: ["planned_ns", "wake_ns", "end_ns"],
+        number: None,
+    };
+    const PERCEPTION: Task = Task {
+        name: "perception-",
+        thread: "perception-",
+        file: "frames",
+        columns: ["arrival_ns", "start_ns", "published_ns"],
+        number: Some("camera"),
+    };
 
     #[derive(Serialize)]
     struct Frame {

@@ -18,7 +18,8 @@ fn a_run_that_is_stopped_before_the_cell_is_ready_leaves_no_directory() {
     let runs = tempfile::tempdir().expect("a folder");
     let options = RunOptions::below(runs.path(), Arc::new(AtomicBool::new(true)));
     let outcome = run(&file, &options, &mut |_| {}).map(drop);
-    assert!(matches!(outcome, Err(LabError::Cell(CellError::Stopped))), "{outcome:?}");
+    let Err(LabError::Robot(error)) = &outcome else { panic!("{outcome:?}") };
+    assert!(matches!(error.downcast_ref(), Some(CellError::Stopped)), "{outcome:?}");
     assert_eq!(std::fs::read_dir(runs.path()).expect("it is there").count(), 0);
 }
 

@@ -10,7 +10,6 @@ use std::path::PathBuf;
 
 use clap::{Parser, Subcommand, ValueEnum};
 use takt_lab::View;
-use takt_robot_cell::tasks::PolicyMix;
 use takt_rt::placement::CpuSet;
 use takt_rt::policy::Policy;
 
@@ -177,7 +176,7 @@ pub struct Run {
     pub seconds: Option<f64>,
     /// Scheduler configuration of the safety cell instead of the file's: CFS+CFS, DL+CFS, DL+RR, RR+RR
     #[arg(long)]
-    pub policy: Option<PolicyMix>,
+    pub policy: Option<String>,
     /// Noise threads (SCHED_OTHER)
     #[arg(long, default_value_t = 0, value_parser = noise_threads)]
     pub noise: u32,

@@ -8,6 +8,7 @@ mod args;
 mod commands;
 mod ending;
 mod print;
+mod registry;
 
 use std::process::ExitCode;
 
@@ -35,7 +36,7 @@ fn main() -> ExitCode {
         takt_kernels::guest::run();
     }
     // Whatever changes the machine for a run has this program undo it when the run is killed.
-    takt_reserve::pin::undo_after_a_kill_with(takt_lab::ros::watchdog_command);
+    takt_reserve::pin::undo_after_a_kill_with(takt_robot_ros::watchdog_command);
     let args = Args::parse();
     let result = match args.command {
         Command::Run(run) => commands::run::run(&run),
@@ -66,7 +67,7 @@ fn main() -> ExitCode {
         Command::Completions { shell } => commands::completions::completions(shell),
         Command::Man { page } => commands::completions::man(page.as_deref()),
         Command::GpuLoad { config } => Ok(takt_gpu::interference_process::run(&config)),
-        Command::DaqFarEnd => Ok(takt_lab::daq::far_end()),
+        Command::DaqFarEnd => Ok(takt_robot_daqloop::lab::far_end()),
         Command::PerceptionWorker => Ok(takt_lab::cell::perception_worker()),
     };
     out::finish(result.unwrap_or_else(|error| {

@@ -21,6 +21,7 @@ use takt_view::{CameraList, CellStatus, Label, ProtectiveStatus, ReactionStatus,
 use super::rows::{
     FRAMES, JOBS, JobRow, PERCEPTION_RESPONSE, REACTION, REACTIONS, SSM_LATENESS, SSM_RESPONSE, UNJUDGED,
 };
+use super::run::{PERCEPTION_TASK, SSM_TASK};
 use super::summary::ReactionRow;
 use super::tally::{Rules, TALLY_FILE, Tally};
 use super::worker_rows::{GPU_EVENTS, GPU_FRAMES, WorkerRow};
@@ -307,7 +308,7 @@ impl Collector {
                 }
                 self.series.frames.push(frame);
                 let times_ns = [frame.arrival_ns, frame.start_ns, frame.published_ns];
-                self.teller.job(&crate::jobs::PERCEPTION, frame.camera, times_ns);
+                self.teller.job(&PERCEPTION_TASK, frame.camera, times_ns);
             } else if self.window.keeps(frame.arrival_ns) {
                 self.files.unjudged.push(|| *frame)?;
             }
@@ -318,7 +319,7 @@ impl Collector {
             if self.window.keeps(job.planned_ns) {
                 self.files.jobs.push(|| JobRow::from(job))?;
             }
-            self.teller.job(&crate::jobs::SSM, 0, [job.planned_ns, job.wake_ns, job.end_ns]);
+            self.teller.job(&SSM_TASK, 0, [job.planned_ns, job.wake_ns, job.end_ns]);
             self.series.jobs.push(job);
             self.tally.job(job, window_ns, &mut |reaction| reactions.push(*reaction));
         }

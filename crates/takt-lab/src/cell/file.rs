@@ -106,14 +106,20 @@ impl CellFile {
                 };
             }
         }
-        file.cell().validate().map_err(|error| LabError::Config(format!("{name}: {error}")))?;
-        let scale = file.scale.as_ref().map_or(Ok(()), ScaleRule::validate);
-        let scaled = file.scaled.as_ref().map_or(Ok(()), |scaled| scaled.validate(file.cameras.len()));
-        scale.and(scaled).map_err(|error| LabError::Config(format!("{name}: {error}")))?;
-        let verdict = file.verdict.validate().and_then(|()| file.losses.validate());
-        verdict.map_err(|error| LabError::Config(format!("{name}: {error}")))?;
-        file.view.check().map_err(|error| LabError::Config(format!("{name}: view: {error}")))?;
+        file.validate().map_err(|error| LabError::Config(format!("{name}: {error}")))?;
         Ok(file)
+    }
+
+    /// Refuses what cannot be run.
+    ///
+    /// # Errors
+    /// A sentence with the key, its value and what is accepted.
+    pub fn validate(&self) -> Result<(), String> {
+        self.cell().validate().map_err(|error| error.to_string())?;
+        self.scale.as_ref().map_or(Ok(()), ScaleRule::validate)?;
+        self.scaled.as_ref().map_or(Ok(()), |scaled| scaled.validate(self.cameras.len()))?;
+        self.verdict.validate().and_then(|()| self.losses.validate())?;
+        self.view.check().map_err(|error| format!("view: {error}"))
     }
 
     /// What the cell itself needs of it.

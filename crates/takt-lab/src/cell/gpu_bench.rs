@@ -17,10 +17,11 @@ use takt_stats::Summary;
 
 use super::CellFile;
 use super::rows::FRAMES;
-use super::run::{RunEvent, run};
+use super::run::run;
 use super::summary::RunFacts;
 use crate::LabError;
 use crate::options::RunOptions;
+use crate::robot::Observe;
 
 /// Least overlap of masks with the CPU's.
 pub const LEAST_OVERLAP: f64 = 0.98;
@@ -288,7 +289,7 @@ pub fn five_cameras(
     seconds: f64,
     runs: &std::path::Path,
     stop: Arc<AtomicBool>,
-    observe: &mut dyn FnMut(RunEvent<'_>),
+    observe: Observe<'_>,
 ) -> Result<Perceived, LabError> {
     let mut file = CellFile::demo()?;
     file.perception.device = device;

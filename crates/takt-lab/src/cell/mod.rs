@@ -4,6 +4,7 @@ pub mod background;
 pub mod bench;
 pub mod collector;
 pub mod designs;
+mod device;
 mod file;
 pub mod gpu_bench;
 mod losses;
@@ -26,4 +27,22 @@ pub fn perception_worker() -> std::process::ExitCode {
 
 pub use file::{CellFile, DEMO, SENTRYRT1};
 pub use losses::CellLosses;
+pub use run::KIND;
 pub use summary::CellSummary;
+
+impl From<takt_robot_cell::CellError> for crate::LabError {
+    fn from(error: takt_robot_cell::CellError) -> Self {
+        Self::robot(error)
+    }
+}
+
+/// The view could not be started.
+#[derive(Debug, thiserror::Error)]
+#[error("view: {0}")]
+struct ViewError(takt_view::Error);
+
+impl From<takt_view::Error> for crate::LabError {
+    fn from(error: takt_view::Error) -> Self {
+        Self::robot(ViewError(error))
+    }
+}

@@ -31,7 +31,7 @@ struct Track {
 }
 
 fn failed(camera: &str) -> impl Fn(CameraError) -> LabError {
-    move |source| LabError::Cell(CellError::Camera { name: camera.to_owned(), source })
+    move |source| CellError::Camera { name: camera.to_owned(), source }.into()
 }
 
 /// Records until `seconds` have passed, `stop` is set or every camera has ended.

@@ -12,13 +12,17 @@ use takt_robot_cell::cell::{StartOptions, ViewPorts};
 use takt_rt::census::{CensusEntry, Role};
 use takt_rt::clock::monotonic_ns;
 use takt_rt::exchange::{self, Reader};
+use takt_rt::jobs::JobRecord;
 use takt_rt::policy::Policy;
-use takt_rt::thread;
+use takt_rt::thread::{self, Handle};
 use takt_rundir::{CpuShare, Measure, RUN_FILE, RunDir, RunHeader};
+use takt_stats::VerdictConfig;
+use takt_trace::perfetto::Task as Track;
 use takt_view::terminal::TerminalView;
 use takt_view::{CameraSource, CellStatus, ThreadSummary, Urgency, ViewServer, ViewSources};
 
 use super::collector::{Board, Collected, Collector, TROUBLES_FILE, Troubles};
+use super::device::{DeviceTracks, with_cameras};
 use super::losses::missing;
 use super::rows::{FRAMES, JOBS, PERCEPTION_RESPONSE, REACTION, REACTIONS, SSM_LATENESS, SSM_RESPONSE};
 use super::summary::{RunFacts, besides, summarise};
@@ -28,9 +32,13 @@ use super::watch::Watch;
 use super::worker_rows::{WorkerFactsShort, WorkerSummary};
 use super::{CellFile, CellSummary, scale};
 use crate::LabError;
+use crate::jobs::Task;
 use crate::keeper::Window;
 use crate::options::{RunOptions, Target, View};
-use crate::session::{self, Session};
+use crate::picture::{Device, Picture};
+use crate::registry::RobotFile;
+use crate::robot::{Conclusion, Critical, End, Event, Kind, Observe, Robot, Running, Scaled, Scaling};
+use crate::session::Session;
 
 /// Time between the start of the last thread, or of the noise, and the measured window: the first frames, the first
 /// detections, and the noise threads' way onto the CPUs.
@@ -48,72 +56,51 @@ const CENSUS_SHOWN_EVERY: Duration = Duration::from_secs(2);
 /// How often the main thread looks after the run.
 const TICK: Duration = Duration::from_millis(50);
 
-/// What a run tells while it goes on.
-#[derive(Debug)]
-pub enum RunEvent<'a> {
-    /// Something takes long before the first frame.
-    Preparing {
-        /// What.
-        what: &'a str,
-    },
-    /// All threads run; the measured window begins soon.
-    Started {
-        /// The run directory.
-        dir: &'a RunDir,
-        /// Address of the page.
-        url: Option<String>,
-        /// Inference engine in use, and why.
-        engine: &'a str,
-        /// What was asked and not granted.
-        not_granted: &'a [String],
-    },
-    /// Every so often.
-    Tick {
-        /// Time since the window began.
-        elapsed: Duration,
-        /// How the cell is doing.
-        status: &'a CellStatus,
-    },
-}
+/// Thread of the monitor.
+const SSM_THREAD: &str = "ssm";
 
-/// A run while it goes on.
-struct Running {
-    session: Session,
-    cell: Cell,
-    facts: RunFacts,
-    watch: Watch,
-    names: Vec<String>,
-}
+/// The safety cell as a registry lists it.
+pub static KIND: Kind = Kind {
+    campaigns: &[
+        ("sentryrt1", include_str!("../../../../campaigns/sentryrt1.toml")),
+        ("sentryrt1-gpu", include_str!("../../../../campaigns/sentryrt1-gpu.toml")),
+        ("sentryrt1-kernels", include_str!("../../../../campaigns/sentryrt1-kernels.toml")),
+    ],
+    factors: &[("policy", "tasks.policy")],
+    has_views: true,
+    tasks: &[&SSM_TASK, &PERCEPTION_TASK],
+    questions: Some(takt_report::questions::answers),
+    scaled_text: Some(|scaled| scaled.get::<scale::Scaled>().map(|scaled| scaled.text())),
+    // The second is the cell again, as the paper has it.
+    ..Kind::new("cell", &[("cell", super::DEMO), ("sentryrt1", super::SENTRYRT1)], |text, name, folder| {
+        CellFile::parse(text, name, folder).map(RobotFile::of)
+    })
+};
 
-impl Running {
-    /// Writes `run.json` anew. Asks /proc for every thread: not while noise threads run.
-    fn write(&mut self) -> Result<(), LabError> {
-        let Self { session, cell, facts, watch, .. } = self;
-        watch.turn(cell);
-        session.note("facts", &facts)?;
-        session.note("engine", &cell.engine())?;
-        if let Some(worker) = cell.worker() {
-            session.note("perception_process", &worker)?;
-        }
-        session.note("spin_margin", &cell.spin_margin())?;
-        session.note("threads", &cell.threads())?;
-        session.note("census", &cell.census()?)?;
-        session
-            .note("feeds", &cell.feeds().iter().map(|f| format!("{:?}", f.status())).collect::<Vec<_>>())?;
-        session.note("robot_link", &watch.events)?;
-        session.note("protective_distance", &cell.protective_distance())?;
-        session.note("dashboard_stops", &cell.dashboard_stops())?;
-        session.note("mission", &cell.mission().map(|m| format!("{m:?}")))?;
-        session.write()
-    }
-}
+/// The monitor, for the latency manager.
+pub(super) static SSM_TASK: Task = Task {
+    name: "ssm",
+    thread: SSM_THREAD,
+    file: JOBS,
+    columns: ["planned_ns", "wake_ns", "end_ns"],
+    number: None,
+};
+
+/// Perception, one task for each camera: released by a frame's arrival.
+pub(super) static PERCEPTION_TASK: Task = Task {
+    name: "perception-",
+    thread: "perception-",
+    file: FRAMES,
+    columns: ["arrival_ns", "start_ns", "published_ns"],
+    number: Some("camera"),
+};
 
 fn ns(ms: f64) -> u64 {
     (ms * 1e6).round() as u64
 }
 
 /// What reports read: reactions, joined from frames and jobs, and the response times of the tasks that have a deadline.
-pub(crate) fn measures(file: &CellFile) -> Vec<Measure> {
+fn measures(file: &CellFile) -> Vec<Measure> {
     let (ssm, perception) = (&file.tasks.ssm, &file.tasks.perception);
     let ssm_measure = |name, title, column| {
         Measure::new(name, title, JOBS, column)
@@ -166,11 +153,6 @@ fn rules(file: &CellFile) -> Rules {
     }
 }
 
-/// Time until `at_ns`, CLOCK_MONOTONIC.
-fn until(at_ns: u64) -> Duration {
-    Duration::from_nanos(at_ns.saturating_sub(monotonic_ns()))
-}
-
 /// The configuration that a killed run settled on, if it was asked with `file`: what the machine carries is measured once for a run.
 fn settled_before(path: &Path, file: &CellFile) -> Result<CellFile, LabError> {
     let run: serde_json::Value = RunDir::open(path)?.read_json(RUN_FILE)?;
@@ -191,245 +173,395 @@ fn settled_before(path: &Path, file: &CellFile) -> Result<CellFile, LabError> {
 ///
 /// # Errors
 /// [`LabError`]. What was measured until then stays in the run directory.
-pub fn run(
-    file: &CellFile,
-    options: &RunOptions,
-    observe: &mut dyn FnMut(RunEvent<'_>),
-) -> Result<CellSummary, LabError> {
-    // A run that goes on was settled when it began.
-    let settled = match (&options.target, &file.scale) {
-        (Target::Resume(path), Some(_)) if file.scaled.is_none() => Some(settled_before(path, file)?),
-        _ => None,
-    };
-    let file = settled.as_ref().unwrap_or(file);
-    // A bench or campaign has decided for all of its runs; a run alone decides for itself.
-    let settled = match file.scaled {
-        None if file.scale.is_some() => {
-            observe(RunEvent::Preparing { what: "measuring what a frame costs here" });
-            let mut settled = file.clone();
-            scale::settle(&mut settled)?;
-            Some(settled)
-        }
-        _ => None,
-    };
-    let file = settled.as_ref().unwrap_or(file);
-    if let Some(scaled) = &file.scaled {
-        observe(RunEvent::Preparing { what: &scaled.text() });
-    }
-    let mut session = Session::create("cell", file.tasks.policy.name(), file, options)?;
-    session.header.verdict = file.verdict.clone();
-    let started = Cell::start(
-        &file.cell(),
-        StartOptions {
-            masks: options.view == View::Web,
-            worker: None,
-            progress: Some(&mut |what| observe(RunEvent::Preparing { what })),
-            stop: Some(&options.stop),
-        },
-    );
-    let mut cell = match started {
-        Ok(cell) => cell,
-        Err(error) => {
-            session.discard();
-            return Err(error.into());
-        }
-    };
-    let before: Option<Tally> = session.restored(TALLY_FILE)?;
-    let troubles_before: Vec<String> = session.restored(TROUBLES_FILE)?.unwrap_or_default();
-    let troubles: Troubles = Arc::new(Mutex::new(troubles_before.clone()));
-    session.header.measures = measures(file);
-    let facts = RunFacts {
-        policy: file.tasks.policy.name().to_owned(),
-        noise: options.interference.noise,
-        cameras: file.cameras.len() as u32,
-        deadline_ms: file.tasks.reaction_deadline_ms,
-        window_ns: [u64::MAX; 2],
-        before_ns: session.before().as_nanos() as u64,
-        records_lost: 0,
-        not_granted: cell.not_granted(),
-        cpu: CpuShare::default(),
-        scaled: file.scaled.clone(),
-        failures: troubles_before.clone(),
-        doubts: Vec::new(),
-        longest_still_ms: 0.0,
-        losses: file.losses,
-        link_losses: 0,
-        detector_runs: 0,
-        worker: cell.worker().as_ref().map(WorkerFactsShort::from),
-    };
-    let records = cell.take_records().ok_or_else(|| LabError::internal("records"))?;
-    let ports = cell.take_view().ok_or_else(|| LabError::internal("view ports"))?;
-    let (status, status_readers) = exchange::latest(2, CellStatus::default);
-    let mut status_readers = status_readers.into_iter();
-    let mut watched = status_readers.next().ok_or_else(|| LabError::internal("status reader"))?;
-    let shown = status_readers.next().ok_or_else(|| LabError::internal("status reader"))?;
-    let threads = Arc::new(Mutex::new(ThreadSummary::default()));
-    let ViewPorts { cameras, robot } = ports;
-    let board = Board {
-        status,
-        robot,
-        policy: facts.policy.clone(),
-        ssm: file.ssm.clone(),
-        tasks: file.tasks.clone(),
-        facts: cell.robot_facts(),
-        deadline_ms: facts.deadline_ms,
-        cameras: file.cameras.len(),
-        threads: Arc::clone(&threads),
-    };
-    let window = session.new_window(options.watch.clone());
-    let (dir, teller) = (session.dir().clone(), session.teller());
-    let collector = Collector::new(&dir, records, board, rules(file), &mut session.header.measures, &window)?
-        .going_on(before, &troubles)
-        .telling(teller);
-    let stop_collector = Arc::new(AtomicBool::new(false));
-    let collecting = {
-        let stop = Arc::clone(&stop_collector);
-        thread::spawn_exempt("takt-collector", "keeps the samples", move || collector.run(&stop))
-            .map_err(takt_robot_cell::CellError::from)?
-    };
-    let views = Views::start(file, options.view, cameras, shown)?;
-    session.header.not_granted.clone_from(&facts.not_granted);
-    let names = file.cameras.iter().map(|camera| camera.name.clone()).collect();
-    let watch = Watch::new(file.cameras.len());
-    let mut running = Running { session, cell, facts, watch, names };
-    running.write()?;
-    observe(RunEvent::Started {
-        dir: running.session.dir(),
-        url: views.url(),
-        engine: running.cell.engine(),
-        not_granted: &running.facts.not_granted,
-    });
-
-    std::thread::sleep(SETTLE.saturating_sub(session::SETTLE));
-    running.session.start_load(&options.interference)?;
-    // What was measured before counts; a part is never empty, so that it has a window.
-    let measured_ns = running.facts.before_ns;
-    let length_ns = options.seconds.map(|seconds| {
-        ((seconds * 1e9).ceil() as u64).saturating_sub(measured_ns).max(SHORTEST.as_nanos() as u64)
-    });
-    let from_ns = running.open(&window, length_ns)?;
-    let (measured, begun) = (Duration::from_nanos(measured_ns), Instant::now());
-    let mut counted: Option<Instant> = None;
-    running.watch.begin();
-    while !options.stop.load(Ordering::Acquire) && !views.user_quit() {
-        let left = length_ns.map(|length_ns| until(from_ns.saturating_add(length_ns)));
-        if left.is_some_and(|left| left.is_zero()) {
-            break;
-        }
-        running.watch.punctual_turn(&running.cell);
-        let so_far =
-            running.watch.so_far(&running.cell, &running.names, running.facts.losses.most_link_losses);
-        *troubles.lock().unwrap_or_else(PoisonError::into_inner) =
-            troubles_before.iter().cloned().chain(so_far).collect();
-        let ended = running.cell.ended_threads();
-        if !ended.is_empty() {
-            running.fail(format!("ended before their time: {}", ended.join(", ")));
-            break;
-        }
-        // A run that nobody records any more proves nothing: why is in the collector's result.
-        if collecting.is_finished() {
-            running.fail("the collector of the samples ended before its time".to_owned());
-            break;
-        }
-        // Counting reads /proc: for views only, and seldom.
-        if options.view != View::None && counted.is_none_or(|at| at.elapsed() >= CENSUS_SHOWN_EVERY) {
-            *threads.lock().unwrap_or_else(PoisonError::into_inner) = count_threads(&running.cell)?;
-            counted = Some(Instant::now());
-        }
-        observe(RunEvent::Tick { elapsed: measured + begun.elapsed(), status: watched.read().value });
-        std::thread::sleep(left.map_or(TICK, |left| TICK.min(left)));
-    }
-    running.watch.punctual_turn(&running.cell);
-    running.close(&window);
-    running.session.end_load()?;
-    running.facts.not_granted = running.cell.not_granted();
-    running.session.header.not_granted.clone_from(&running.facts.not_granted);
-    // Until here problems are those of the interference and of whoever is told of jobs.
-    running.facts.doubts = std::mem::take(&mut running.session.header.problems);
-    let Running { watch, cell, facts, names, .. } = &mut running;
-    facts.failures.extend(watch.troubles(cell, names, facts.losses.most_link_losses));
-    facts.link_losses = watch.lost;
-    facts.longest_still_ms = watch.longest_still.as_secs_f64() * 1e3;
-    let stops = cell.dashboard_stops();
-    facts.failures.extend(stops.iter().map(|stop| {
-        format!(
-            "the robot did not obey ({}); the dashboard's stop was tried: {}",
-            stop.cause.kind.text(),
-            stop.answer
-        )
-    }));
-    // Facts of the living: census and feeds are read before anything ends.
-    running.write()?;
-    finish(running, views, collecting, &stop_collector)
+pub fn run(file: &CellFile, options: &RunOptions, observe: Observe<'_>) -> Result<CellSummary, LabError> {
+    Session::run(file, options, observe)?.own().ok_or_else(|| LabError::internal("the summary of a cell"))
 }
 
-impl Running {
-    /// Opens the window, which closes by itself where the length of the run is known. Returns its beginning.
-    fn open(&mut self, window: &Window, length_ns: Option<u64>) -> Result<u64, LabError> {
-        let mut to_ns = u64::MAX;
-        let from_ns = self.session.begin_window(window, |from_ns| {
-            to_ns = length_ns.map_or(u64::MAX, |length_ns| from_ns.saturating_add(length_ns));
-            window.close(to_ns);
-            window.open(from_ns);
-        })?;
-        self.facts.window_ns = [from_ns, to_ns];
-        self.facts.detector_runs = self.cell.detector_runs();
-        self.session.window(self.facts.window_ns);
-        self.session.note("facts", &self.facts)?;
-        self.session.write()?;
-        Ok(from_ns)
+impl Robot for CellFile {
+    fn kind(&self) -> &'static Kind {
+        &KIND
     }
 
-    /// Closes the window now, unless it is closed already.
-    fn close(&mut self, window: &Window) {
-        let [from_ns, end_ns] = self.facts.window_ns;
-        let now_ns = self.session.end_window(window, |now_ns| window.close(end_ns.min(now_ns)));
-        self.facts.window_ns = [from_ns, end_ns.min(now_ns)];
-        self.session.window(self.facts.window_ns);
-        self.facts.cpu = self.session.header.cpu;
-        self.facts.detector_runs = self.cell.detector_runs().saturating_sub(self.facts.detector_runs);
+    fn name(&self) -> &str {
+        &self.name
     }
 
-    /// What fails the run whatever was measured.
+    fn validate(&self) -> Result<(), String> {
+        self.validate()
+    }
+
+    fn verdict(&self) -> &VerdictConfig {
+        &self.verdict
+    }
+
+    fn measures(&self) -> Result<Vec<Measure>, String> {
+        Ok(measures(self))
+    }
+
+    fn label(&self) -> String {
+        self.tasks.policy.name().to_owned()
+    }
+
+    fn describe(&self) -> String {
+        format!("{} with {} cameras, {}", self.name, self.cameras.len(), self.tasks.policy)
+    }
+
+    fn expected_seconds(&self) -> Option<f64> {
+        None
+    }
+
+    fn make_strict(&mut self) {
+        self.tasks.strict = true;
+    }
+
+    fn set_policy(&mut self, policy: &str) -> Result<(), String> {
+        self.tasks.policy = policy.parse().map_err(|error| format!("--policy {policy}: {error}"))?;
+        self.tasks.validate().map_err(|error| error.to_string())
+    }
+
+    fn critical(&self) -> Result<Critical, &'static str> {
+        let columns = ["planned_ns", "wake_ns", "start_ns", "end_ns"];
+        Ok(Critical { thread: SSM_THREAD, file: JOBS, columns })
+    }
+
+    fn scaling(&self) -> Scaling {
+        match (&self.scaled, &self.scale) {
+            (Some(scaled), _) => Scaling::Decided(Scaled::of(scaled)),
+            (None, Some(_)) => Scaling::Open,
+            (None, None) => Scaling::Fixed,
+        }
+    }
+
+    fn settle(&mut self) -> Result<(), LabError> {
+        scale::settle(self)
+    }
+
+    fn settled(&self, options: &RunOptions, observe: Observe<'_>) -> Result<Option<RobotFile>, LabError> {
+        if self.scale.is_none() || self.scaled.is_some() {
+            return Ok(None);
+        }
+        // A run that goes on was settled when it began.
+        let mut settled = match &options.target {
+            Target::Resume(path) => settled_before(path, self)?,
+            _ => self.clone(),
+        };
+        // A bench or campaign has decided for all of its runs; a run alone decides for itself.
+        if settled.scaled.is_none() {
+            observe(Event::Preparing { what: "measuring what a frame costs here" });
+            scale::settle(&mut settled)?;
+        }
+        Ok(Some(RobotFile::of(settled)))
+    }
+
+    fn start(
+        &self,
+        session: &mut Session,
+        options: &RunOptions,
+        observe: Observe<'_>,
+    ) -> Result<Box<dyn Running>, LabError> {
+        Ok(Box::new(Working::start(self, session, options, observe)?))
+    }
+
+    /// The cameras, and the perception process, beside the monitor.
+    fn picture(&self, dir: &RunDir, own: Track, jobs: &[JobRecord]) -> Result<Picture, LabError> {
+        let names: Vec<String> = self.cameras.iter().map(|camera| camera.name.clone()).collect();
+        let device = DeviceTracks::read(dir, &names)?.map(|tracks| Box::new(tracks) as Box<dyn Device>);
+        Ok(Picture::of(with_cameras(dir, own, jobs.to_vec(), &names)?, device))
+    }
+}
+
+/// A cell at work.
+struct Working {
+    cell: Cell,
+    facts: RunFacts,
+    watch: Watch,
+    names: Vec<String>,
+    window: Window,
+    length: Option<Duration>,
+    /// Length of this part of the run.
+    part_ns: Option<u64>,
+    view: View,
+    views: Views,
+    status: Reader<CellStatus>,
+    /// What a view shows of threads, and when they were counted.
+    threads: Arc<Mutex<ThreadSummary>>,
+    counted: Option<Instant>,
+    troubles: Troubles,
+    troubles_before: Vec<String>,
+    collecting: Handle<Result<Collected, LabError>>,
+    stop_collector: StopCollector,
+    /// It broke.
+    ended: bool,
+}
+
+/// Ends the collector when it is dropped.
+struct StopCollector(Arc<AtomicBool>);
+
+impl Drop for StopCollector {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+impl Working {
+    fn start(
+        file: &CellFile,
+        session: &mut Session,
+        options: &RunOptions,
+        observe: Observe<'_>,
+    ) -> Result<Self, LabError> {
+        if let Some(scaled) = &file.scaled {
+            observe(Event::Preparing { what: &scaled.text() });
+        }
+        let mut cell = Cell::start(
+            &file.cell(),
+            StartOptions {
+                masks: options.view == View::Web,
+                worker: None,
+                progress: Some(&mut |what| observe(Event::Preparing { what })),
+                stop: Some(&options.stop),
+            },
+        )?;
+        let before: Option<Tally> = session.restored(TALLY_FILE)?;
+        let troubles_before: Vec<String> = session.restored(TROUBLES_FILE)?.unwrap_or_default();
+        let troubles: Troubles = Arc::new(Mutex::new(troubles_before.clone()));
+        session.header.measures = measures(file);
+        let facts = RunFacts {
+            policy: file.tasks.policy.name().to_owned(),
+            noise: options.interference.noise,
+            cameras: file.cameras.len() as u32,
+            deadline_ms: file.tasks.reaction_deadline_ms,
+            window_ns: [u64::MAX; 2],
+            before_ns: session.before().as_nanos() as u64,
+            records_lost: 0,
+            not_granted: cell.not_granted(),
+            cpu: CpuShare::default(),
+            scaled: file.scaled.clone(),
+            failures: troubles_before.clone(),
+            doubts: Vec::new(),
+            longest_still_ms: 0.0,
+            losses: file.losses,
+            link_losses: 0,
+            detector_runs: 0,
+            worker: cell.worker().as_ref().map(WorkerFactsShort::from),
+        };
+        let records = cell.take_records().ok_or_else(|| LabError::internal("records"))?;
+        let ports = cell.take_view().ok_or_else(|| LabError::internal("view ports"))?;
+        let (writer, status_readers) = exchange::latest(2, CellStatus::default);
+        let mut status_readers = status_readers.into_iter();
+        let status = status_readers.next().ok_or_else(|| LabError::internal("status reader"))?;
+        let shown = status_readers.next().ok_or_else(|| LabError::internal("status reader"))?;
+        let threads = Arc::new(Mutex::new(ThreadSummary::default()));
+        let ViewPorts { cameras, robot } = ports;
+        let board = Board {
+            status: writer,
+            robot,
+            policy: facts.policy.clone(),
+            ssm: file.ssm.clone(),
+            tasks: file.tasks.clone(),
+            facts: cell.robot_facts(),
+            deadline_ms: facts.deadline_ms,
+            cameras: file.cameras.len(),
+            threads: Arc::clone(&threads),
+        };
+        let window = session.new_window(options.watch.clone());
+        let (dir, teller) = (session.dir().clone(), session.teller());
+        let collector =
+            Collector::new(&dir, records, board, rules(file), &mut session.header.measures, &window)?
+                .going_on(before, &troubles)
+                .telling(teller);
+        let stop_collector = StopCollector(Arc::new(AtomicBool::new(false)));
+        let stop = Arc::clone(&stop_collector.0);
+        let collecting =
+            thread::spawn_exempt("takt-collector", "keeps the samples", move || collector.run(&stop))?;
+        let views = Views::start(file, options.view, cameras, shown)?;
+        session.header.not_granted.clone_from(&facts.not_granted);
+        // What was measured before counts; a part is never empty, so that it has a window.
+        let part_ns = options.seconds.map(|seconds| {
+            let left_ns = ((seconds * 1e9).ceil() as u64).saturating_sub(facts.before_ns);
+            left_ns.max(SHORTEST.as_nanos() as u64)
+        });
+        Ok(Self {
+            cell,
+            facts,
+            watch: Watch::new(file.cameras.len()),
+            names: file.cameras.iter().map(|camera| camera.name.clone()).collect(),
+            window,
+            length: options.seconds.map(Duration::from_secs_f64),
+            part_ns,
+            view: options.view,
+            views,
+            status,
+            threads,
+            counted: None,
+            troubles,
+            troubles_before,
+            collecting,
+            stop_collector,
+            ended: false,
+        })
+    }
+
+    /// What fails the run whatever was measured, and ends it.
     fn fail(&mut self, why: String) {
         self.facts.failures.push(why);
+        self.ended = true;
     }
 }
 
-/// Ends everything in order: cameras, perception and SSM, views, collector; then sums up and seals. The noise has ended
-/// with the window, so that the few frames still under way are answered sooner than under noise: that can only
-/// make a policy look better that was late anyway.
-fn finish(
-    running: Running,
-    views: Views,
-    collecting: thread::Handle<Result<Collected, LabError>>,
-    stop_collector: &AtomicBool,
-) -> Result<CellSummary, LabError> {
-    let Running { cell, mut session, mut facts, .. } = running;
-    let protective_distance = cell.protective_distance();
-    facts.failures.extend(cell.stop(DRAIN_PATIENCE));
-    views.stop();
-    stop_collector.store(true, Ordering::Release);
-    match collecting.join() {
-        Ok(Ok(collected)) => facts.records_lost = collected.lost,
-        Ok(Err(error)) => return Err(error),
-        Err(error) => facts.failures.push(format!("collector: {error}")),
+impl Running for Working {
+    fn window(&self) -> &Window {
+        &self.window
     }
-    session.header.records_lost = facts.records_lost;
-    session.header.problems.extend(facts.failures.iter().chain(&facts.doubts).cloned());
-    session.note("facts", &facts)?;
-    session.write()?;
-    let mut summary = summarise(session.dir())?;
-    summary.protective_distance = protective_distance;
-    let Found { failures, doubts } = besides(session.dir(), &summary)?;
-    (session.header.failures, session.header.doubts) = (failures, doubts);
-    tell_header(&mut session.header, &summary, &facts);
-    // The header says all now that the verdict needs; the sentence is that of reports.
-    let judged = |dir: &RunDir| {
-        summary.tell(of_run(dir)?.report);
-        Ok(summary)
-    };
-    Ok(session.seal_with(judged)?.1)
+
+    /// Asks /proc for every thread: not while noise threads run.
+    fn note(&mut self, session: &mut Session) -> Result<(), LabError> {
+        let Self { cell, facts, watch, .. } = self;
+        watch.turn(cell);
+        session.note("facts", &facts)?;
+        session.note("engine", &cell.engine())?;
+        if let Some(worker) = cell.worker() {
+            session.note("perception_process", &worker)?;
+        }
+        session.note("spin_margin", &cell.spin_margin())?;
+        session.note("threads", &cell.threads())?;
+        session.note("census", &cell.census()?)?;
+        session
+            .note("feeds", &cell.feeds().iter().map(|f| format!("{:?}", f.status())).collect::<Vec<_>>())?;
+        session.note("robot_link", &watch.events)?;
+        session.note("protective_distance", &cell.protective_distance())?;
+        session.note("dashboard_stops", &cell.dashboard_stops())?;
+        session.note("mission", &cell.mission().map(|m| format!("{m:?}")))
+    }
+
+    fn notes(&self) -> Vec<String> {
+        vec![format!("Inference: {}", self.cell.engine())]
+    }
+
+    fn url(&self) -> Option<String> {
+        self.views.url()
+    }
+
+    fn settle(&mut self) {
+        std::thread::sleep(SETTLE.saturating_sub(crate::SETTLE));
+    }
+
+    /// The window closes by itself where the length of the run is known.
+    fn open(&mut self, from_ns: u64) {
+        let to_ns = self.part_ns.map_or(u64::MAX, |part_ns| from_ns.saturating_add(part_ns));
+        self.window.close(to_ns);
+        self.window.open(from_ns);
+        self.facts.window_ns = [from_ns, to_ns];
+    }
+
+    fn begun(&mut self, session: &mut Session, _from_ns: u64) -> Result<(), LabError> {
+        self.facts.detector_runs = self.cell.detector_runs();
+        session.window(self.facts.window_ns);
+        session.note("facts", &self.facts)?;
+        session.write()?;
+        self.watch.begin();
+        Ok(())
+    }
+
+    fn pace(&self) -> Duration {
+        TICK
+    }
+
+    fn tick(&mut self, _session: &mut Session, _open: bool) -> Result<(), LabError> {
+        self.watch.punctual_turn(&self.cell);
+        let so_far = self.watch.so_far(&self.cell, &self.names, self.facts.losses.most_link_losses);
+        *self.troubles.lock().unwrap_or_else(PoisonError::into_inner) =
+            self.troubles_before.iter().cloned().chain(so_far).collect();
+        let ended = self.cell.ended_threads();
+        if !ended.is_empty() {
+            self.fail(format!("ended before their time: {}", ended.join(", ")));
+        } else if self.collecting.is_finished() {
+            // A run that nobody records any more proves nothing: why is in the collector's result.
+            self.fail("the collector of the samples ended before its time".to_owned());
+        } else if self.view != View::None && self.counted.is_none_or(|at| at.elapsed() >= CENSUS_SHOWN_EVERY)
+        {
+            // Counting reads /proc: for views only, and seldom.
+            *self.threads.lock().unwrap_or_else(PoisonError::into_inner) = count_threads(&self.cell)?;
+            self.counted = Some(Instant::now());
+        }
+        Ok(())
+    }
+
+    fn line(&mut self) -> String {
+        let status = self.status.read().value;
+        let reaction = &status.reaction;
+        let light = status.light;
+        format!("{light:?}, reaction mean {:.1} ms, worst {:.1} ms", reaction.mean_ms, reaction.worst_ms)
+    }
+
+    fn length(&self) -> Option<Duration> {
+        self.length
+    }
+
+    fn is_over(&mut self, _elapsed: Duration) -> bool {
+        self.ended || self.views.user_quit() || monotonic_ns() >= self.facts.window_ns[1]
+    }
+
+    fn close(&mut self, to_ns: u64) {
+        let [from_ns, end_ns] = self.facts.window_ns;
+        self.facts.window_ns = [from_ns, end_ns.min(to_ns)];
+        self.window.close(end_ns.min(to_ns));
+    }
+
+    fn closed(&mut self, session: &mut Session) -> Result<(), LabError> {
+        session.window(self.facts.window_ns);
+        self.facts.cpu = session.header.cpu;
+        self.facts.detector_runs = self.cell.detector_runs().saturating_sub(self.facts.detector_runs);
+        Ok(())
+    }
+
+    /// Ends everything in order: cameras, perception and SSM, views, collector. The noise has ended with the window, so that the few
+    /// frames still under way are answered sooner than under noise: that can only make a policy look better that was late anyway.
+    fn stop(mut self: Box<Self>, session: &mut Session, _end: &End) -> Result<Conclusion, LabError> {
+        self.facts.not_granted = self.cell.not_granted();
+        session.header.not_granted.clone_from(&self.facts.not_granted);
+        // Until here problems are those of the interference and of whoever is told of jobs.
+        self.facts.doubts = std::mem::take(&mut session.header.problems);
+        let Self { watch, cell, facts, names, .. } = &mut *self;
+        facts.failures.extend(watch.troubles(cell, names, facts.losses.most_link_losses));
+        facts.link_losses = watch.lost;
+        facts.longest_still_ms = watch.longest_still.as_secs_f64() * 1e3;
+        let stops = cell.dashboard_stops();
+        facts.failures.extend(stops.iter().map(|stop| {
+            format!(
+                "the robot did not obey ({}); the dashboard's stop was tried: {}",
+                stop.cause.kind.text(),
+                stop.answer
+            )
+        }));
+        // Facts of the living: census and feeds are read before anything ends.
+        self.note(session)?;
+        session.write()?;
+        let Self { cell, mut facts, views, collecting, stop_collector, .. } = *self;
+        let protective_distance = cell.protective_distance();
+        facts.failures.extend(cell.stop(DRAIN_PATIENCE));
+        views.stop();
+        drop(stop_collector);
+        match collecting.join() {
+            Ok(Ok(collected)) => facts.records_lost = collected.lost,
+            Ok(Err(error)) => return Err(error),
+            Err(error) => facts.failures.push(format!("collector: {error}")),
+        }
+        session.header.records_lost = facts.records_lost;
+        session.header.problems.extend(facts.failures.iter().chain(&facts.doubts).cloned());
+        session.note("facts", &facts)?;
+        session.write()?;
+        let mut summary = summarise(session.dir())?;
+        summary.protective_distance = protective_distance;
+        let Found { failures, doubts } = besides(session.dir(), &summary)?;
+        (session.header.failures, session.header.doubts) = (failures, doubts);
+        tell_header(&mut session.header, &summary, &facts);
+        // The header says all now that the verdict needs; the sentence is that of reports.
+        Ok(Conclusion::own(move |dir| {
+            summary.tell(of_run(dir)?.report);
+            Ok(summary)
+        }))
+    }
 }
 
 /// What reports and comparisons read of the summary.

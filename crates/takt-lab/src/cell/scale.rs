@@ -435,9 +435,12 @@ mod tests {
 
     #[test]
     fn all_runs_of_a_campaign_share_one_decision() {
-        let mut campaign = crate::campaign::shipped("sentryrt1").unwrap();
+        static ROBOTS: [&crate::robot::Kind; 1] = [&super::super::run::KIND];
+        let registry = crate::registry::Registry::new(&ROBOTS);
+        let mut campaign = crate::campaign::shipped(&registry, "sentryrt1").unwrap();
         let mut decisions = 0;
-        let mut decide_once = |file: &mut CellFile| {
+        let mut decide_once = |file: &mut crate::registry::RobotFile| {
+            let file = file.get_mut::<CellFile>().expect("a cell");
             decisions += 1;
             // Another cost at every call: a second one would show.
             let decided =
@@ -445,15 +448,17 @@ mod tests {
             apply(file, decided);
             Ok(())
         };
-        let plan = crate::campaign::Plan::resolve_with(&campaign, &mut decide_once).unwrap();
+        let plan = crate::campaign::Plan::resolve_with(&registry, &campaign, &mut decide_once).unwrap();
         assert_eq!((decisions, plan.runs.len(), plan.configs.len()), (1, 5 * 4 * 3, 4));
+        let scaled = plan.scaled.as_ref().and_then(crate::robot::Scaled::get::<Scaled>);
         for (name, text) in &plan.configs {
             let file = CellFile::parse(text, name, std::path::Path::new("")).unwrap();
-            assert_eq!((file.cameras.len(), file.scaled.as_ref()), (3, plan.scaled.as_ref()), "{name}");
+            assert_eq!((file.cameras.len(), file.scaled.as_ref()), (3, scaled.as_ref()), "{name}");
         }
         // A guest's processors are not the ones that would be measured.
         campaign.guests.get_or_insert_default();
-        let error = crate::campaign::Plan::resolve_with(&campaign, &mut |_| panic!("not asked")).unwrap_err();
+        let error = crate::campaign::Plan::resolve_with(&registry, &campaign, &mut |_| panic!("not asked"))
+            .unwrap_err();
         assert!(error.to_string().contains("[scale] measures this machine"), "{error}");
     }
 

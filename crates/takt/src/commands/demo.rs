@@ -24,7 +24,7 @@ pub fn run(args: &Demo) -> CommandResult {
     };
     let options =
         RunOptions { seconds: Some(args.seconds), view, ..RunOptions::below(&args.runs, stop.clone()) };
-    let mut progress = print::RunProgress::new(Some(args.seconds), args.terminal);
+    let mut progress = print::RobotProgress::new(args.terminal);
     let _tidy = Tidy::before(&args.runs);
     let summary = run_cell(&file, &options, &mut |event| progress.see(&event))
         .inspect_err(|error| failed::note(progress.run_dir(), error))?;

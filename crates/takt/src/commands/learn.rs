@@ -75,7 +75,7 @@ fn recorded(
     options: &Options,
 ) -> Result<Learnt, Box<dyn std::error::Error>> {
     if jobs::is_run(folder) {
-        let run = jobs::recorded(folder)?;
+        let run = jobs::recorded(&crate::registry::ROBOTS, folder)?;
         return Ok(learn::from_recording(|| Ok(run.events()), platform, options)?);
     }
     Ok(learn::from_recording(|| Recording::open(folder), platform, options)?)

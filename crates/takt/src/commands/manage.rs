@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 
 use takt_files::Folder;
 use takt_lab::jobs;
-use takt_lab::ros::watchdog_command;
 use takt_manager::live::launch::Launched;
 use takt_manager::live::{Board, Finished, Live, Log, Options, metrics};
 use takt_manager::restore::{self, watchdog};
@@ -18,6 +17,7 @@ use takt_manager::system::{Linux, platform};
 use takt_manager::{Goals, recorded};
 use takt_model::Model;
 use takt_reserve::pin::PinOptions;
+use takt_robot_ros::watchdog_command;
 use takt_ros::Source;
 use takt_ros::ctf::{Live as Parts, Recording};
 use takt_ros::preload::{Session, SessionOptions};
@@ -85,7 +85,7 @@ fn examine(args: &args::Manage, goals: &Goals, folder: &Path, emit: Option<&Fold
     let (platform, options) = (platform(&goals.options)?, takt_model::Options::default());
     let seen = if jobs::is_run(folder) {
         // Read once, handed over twice.
-        let run = jobs::recorded(folder)?;
+        let run = jobs::recorded(&crate::registry::ROBOTS, folder)?;
         recorded::examine(|| Ok(run.events()), goals, &platform, &options)?
     } else {
         recorded::examine(|| Recording::open(folder), goals, &platform, &options)?

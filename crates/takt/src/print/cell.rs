@@ -1,19 +1,17 @@
 //! The safety cell.
 
 use std::fmt::Write;
-use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use indicatif::ProgressBar;
 use takt_lab::cell::CellSummary;
 use takt_lab::cell::bench::{Against, BenchRow, Progress};
 use takt_lab::cell::designs::{DesignRow, Side};
-use takt_lab::cell::run::RunEvent;
 use takt_lab::cell::worker_rows::WorkerSummary;
 use takt_robot_cell::ssm::ProtectiveTerm;
 use takt_robot_cell::tasks::PolicyMix;
 
-use super::left::{self, Countdown, Overhead, span};
+use super::left::{Countdown, Overhead, span};
 use super::{bar, circumstances, colour, told};
 
 // Writing to a String cannot fail, so the results of `write!` are dropped throughout.
@@ -313,61 +311,6 @@ fn against(against: &Against) -> String {
     };
     let refused = if against.refused.is_empty() { "" } else { " (less work, see below)" };
     format!("{}, {}{refused}", figure(against.mean_percent), figure(against.worst_percent))
-}
-
-/// Progress of one run, on standard error.
-pub struct RunProgress {
-    bar: ProgressBar,
-    run_dir: Option<PathBuf>,
-    silent: bool,
-}
-
-impl RunProgress {
-    /// `screen_taken`: a terminal view draws on the screen, so nothing else may; the summary tells all afterwards.
-    pub fn new(seconds: Option<f64>, screen_taken: bool) -> Self {
-        let template = match seconds {
-            Some(_) => "{elapsed} {wide_bar} {left}  {msg}",
-            None => "{elapsed}  {msg}",
-        };
-        let length_ms = seconds.map_or(0, |s| (s * 1e3) as u64);
-        Self { bar: bar(length_ms, template, left::of_window), run_dir: None, silent: screen_taken }
-    }
-
-    pub fn see(&mut self, event: &RunEvent<'_>) {
-        if let RunEvent::Started { dir, .. } = event {
-            self.run_dir = Some(dir.path().to_owned());
-        }
-        match event {
-            _ if self.silent => {}
-            RunEvent::Preparing { what } => eprintln!("{what}"),
-            RunEvent::Started { dir, url, engine, not_granted } => {
-                eprintln!("Inference: {engine}");
-                if let Some(line) = super::not_granted(not_granted) {
-                    eprintln!("{line}");
-                }
-                if let Some(url) = url {
-                    eprintln!("View: {url}");
-                }
-                eprintln!("Run directory: {}", dir.path().display());
-            }
-            RunEvent::Tick { elapsed, status } => {
-                self.bar.set_position(elapsed.as_millis() as u64);
-                self.bar.set_message(format!(
-                    "{:?}, reaction mean {:.1} ms, worst {:.1} ms",
-                    status.light, status.reaction.mean_ms, status.reaction.worst_ms
-                ));
-            }
-        }
-    }
-
-    /// Where the run is, once it has begun.
-    pub fn run_dir(&self) -> Option<&Path> {
-        self.run_dir.as_deref()
-    }
-
-    pub fn clear(&self) {
-        self.bar.finish_and_clear();
-    }
 }
 
 /// Time that a run of a bench takes besides its window, until the first has ended.

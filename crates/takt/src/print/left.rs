@@ -25,7 +25,7 @@ pub fn of_window(style: ProgressStyle) -> ProgressStyle {
             Some(ms) if ms > 0 => {
                 write!(out, "{} left", span(Duration::from_millis(ms.saturating_sub(state.pos()))))
             }
-            _ => write!(out, "starts"),
+            _ => Ok(()),
         };
     })
 }

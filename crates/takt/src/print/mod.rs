@@ -12,11 +12,11 @@ mod robot;
 mod trace;
 
 pub use campaign::{CampaignProgress, condition_rows, plan, scheduler_rows, table};
-pub use cell::{BenchProgress, RunProgress, designs, rows, summary, verdict};
+pub use cell::{BenchProgress, designs, rows, summary, verdict};
 pub use granted::not_granted;
 pub use kernels::{kernel_list, kernel_rows};
 pub use manager::{managed, managed_json, manager_table, recorded, recorded_chains, recorded_json};
-pub use robot::{RobotProgress, run_summary};
+pub use robot::{RobotProgress, ran, run_summary};
 pub use trace::{trace_report, traced};
 
 use std::fmt::Write;
@@ -32,8 +32,11 @@ fn bar(length: u64, template: &str, left: impl FnOnce(ProgressStyle) -> Progress
     } else {
         ProgressBar::hidden()
     };
-    let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
-    bar.with_style(left(style))
+    bar.with_style(left(style(template)))
+}
+
+fn style(template: &str) -> ProgressStyle {
+    ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
 }
 
 /// A figure with `decimals`; a dash where nothing was measured.

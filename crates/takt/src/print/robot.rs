@@ -4,9 +4,14 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 use indicatif::ProgressBar;
-use takt_lab::{Event, RunSummary};
+use takt_lab::cell::CellSummary;
+use takt_lab::{Event, Ran, RunSummary};
 
-use super::{bar, circumstances, left, told};
+use super::{bar, circumstances, left, style, told};
+
+/// The bar of a run whose length is known, and of one that ends when it is told to.
+const WITH_END: &str = "{elapsed} {wide_bar} {left}  {msg}";
+const WITHOUT_END: &str = "{elapsed}  {msg}";
 
 // Writing to a String cannot fail, so the results of `write!` are dropped throughout.
 
@@ -46,28 +51,55 @@ pub fn run_summary(s: &RunSummary) -> String {
     out
 }
 
+/// A run's summary: the common one, or the robot's own.
+pub fn ran(ran: &Ran) -> String {
+    if let Some(common) = ran.common() {
+        return run_summary(common);
+    }
+    match ran.own::<CellSummary>() {
+        Some(cell) => super::summary(&cell),
+        // A robot whose own summary nobody puts into words.
+        None => format!("{}: {}\n", ran.dir().path().display(), ran.verdict()),
+    }
+}
+
 /// Progress of a run, on standard error.
 pub struct RobotProgress {
     bar: ProgressBar,
     run_dir: Option<PathBuf>,
+    silent: bool,
 }
 
 impl RobotProgress {
-    pub fn new() -> Self {
-        Self { bar: bar(0, "{elapsed} {wide_bar} {left}  {msg}", left::of_window), run_dir: None }
+    /// `screen_taken`: a terminal view draws on the screen, so nothing else may; the summary tells all afterwards.
+    pub fn new(screen_taken: bool) -> Self {
+        Self { bar: bar(0, WITHOUT_END, |style| style), run_dir: None, silent: screen_taken }
     }
 
     pub fn see(&mut self, event: &Event<'_>) {
+        if let Event::Started { dir, .. } = event {
+            self.run_dir = Some(dir.path().to_owned());
+        }
         match event {
-            Event::Started { dir, not_granted } => {
-                self.run_dir = Some(dir.path().to_owned());
+            _ if self.silent => {}
+            Event::Preparing { what } => eprintln!("{what}"),
+            Event::Started { dir, not_granted, notes, url } => {
+                notes.iter().for_each(|note| eprintln!("{note}"));
                 if let Some(line) = super::not_granted(not_granted) {
                     eprintln!("{line}");
+                }
+                if let Some(url) = url {
+                    eprintln!("View: {url}");
                 }
                 eprintln!("Run directory: {}", dir.path().display());
             }
             Event::Tick { elapsed, of, line } => {
-                self.bar.set_length(of.map_or(0, |of| of.as_millis() as u64));
+                if let Some(of) = of
+                    && self.bar.length() != Some(of.as_millis() as u64)
+                {
+                    self.bar.set_length(of.as_millis() as u64);
+                    self.bar.set_style(left::of_window(style(WITH_END)));
+                }
                 self.bar.set_position(elapsed.as_millis() as u64);
                 self.bar.set_message(line.clone());
             }
