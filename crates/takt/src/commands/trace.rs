@@ -1,5 +1,6 @@
 //! `takt trace`
 
+use std::path::Path;
 use std::process::ExitCode;
 
 use takt_lab::campaign::RunSetup;
