@@ -79,7 +79,7 @@ fn verdicts_are_coloured_on_a_terminal_alone() {
     }
     // JSON is for programs, on a terminal, too.
     let with_json = on_a_terminal(&[&args[..], &["--json"]].concat(), &[], folder.path()).unwrap();
-    let (_, object) = with_json.split_once("\n{").unwrap();
+    let object = &with_json[with_json.find("{\r\n").unwrap()..];
     assert!(object.contains("\"verdict\"") && !object.contains('\u{1b}'), "{object:?}");
     let piped = run(args).current_dir(folder.path()).output().unwrap();
     assert!(!stdout(&piped).contains('\u{1b}') && !stderr(&piped).contains('\u{1b}'), "{piped:?}");
