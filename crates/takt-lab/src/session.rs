@@ -172,6 +172,7 @@ impl Session {
             _claim: claim,
         };
         session.note("asked", &asked)?;
+        session.note(takt_rundir::COMMAND_KEY, &takt_rundir::command_line())?;
         if let Some(resumed) = &session.resumed {
             session.header.started_utc.clone_from(&resumed.header.started_utc);
             session.header.problems.clone_from(&resumed.header.problems);

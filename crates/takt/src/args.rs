@@ -514,11 +514,17 @@ pub struct Trace {
 #[derive(Debug, clap::Args)]
 pub struct Report {
     /// Run directories, or folders of them (campaigns)
-    #[arg(required = true)]
+    #[arg(required_unless_present = "results")]
     pub dirs: Vec<PathBuf>,
     /// Folder for report.html and report.md; the first of the folders when absent
     #[arg(long)]
     pub out: Option<PathBuf>,
+    /// Instead of a report: sum each run up in a small file of this folder, which is shipped with the documentation
+    #[arg(long, value_name = "FOLDER", requires = "page", conflicts_with = "out")]
+    pub results: Option<PathBuf>,
+    /// The page (Markdown) that is written from all summaries in the folder of --results
+    #[arg(long, value_name = "FILE", requires = "results")]
+    pub page: Option<PathBuf>,
 }
 
 /// `takt compare`

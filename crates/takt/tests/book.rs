@@ -1,5 +1,5 @@
-//! README and the book (`docs/`) against the tree and the program: what they name is there, and every command that they show is one that
-//! the program takes.
+//! README, ARCHITECTURE and the book (`docs/`) against the tree and the program: what they name is there, every command that they show is
+//! one that the program takes, and crates depend on each other as the invariants say.
 
 #![allow(clippy::unwrap_used)]
 
@@ -176,5 +176,74 @@ fn the_program_takes_every_command_that_is_shown() {
         }
     }
     assert!(seen > 40, "only {seen} commands were found");
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn the_page_of_results_is_what_the_command_makes() {
+    let folder = tempfile::tempdir().unwrap();
+    let page = folder.path().join("results.md");
+    let mut report = Command::new(env!("CARGO_BIN_EXE_takt"));
+    let run = report.args(["report", "--results", "docs/results", "--page"]).arg(&page).current_dir(root());
+    let run = run.output().unwrap();
+    assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+    let shipped = fs::read_to_string(root().join("docs/src/results.md")).unwrap();
+    assert!(
+        shipped == fs::read_to_string(&page).unwrap(),
+        "docs/src/results.md was edited, or its summaries were: takt report --results docs/results --page docs/src/results.md"
+    );
+}
+
+/// Dependencies that ARCHITECTURE.md's invariants forbid: of the crates on the left (a name, or the beginning of names) upon those on
+/// the right. Tests and build scripts may use what they like.
+const FORBIDDEN: [(&str, &[&str]); 15] = [
+    ("takt-files", &["takt-"]),
+    ("takt-rt", &["takt-"]),
+    ("takt-stats", &["takt-"]),
+    ("takt-kernels", &["takt-r", "takt-l", "takt-link-", "takt-m", "takt-perception"]),
+    (
+        "takt-rundir",
+        &["takt-report", "takt-lab", "takt-robot-", "takt-link-", "takt-view", "takt-perception"],
+    ),
+    (
+        "takt-report",
+        &["takt-rt", "takt-lab", "takt-robot-", "takt-link-", "takt-view", "takt-perception", "takt-manager"],
+    ),
+    ("takt-link-", &["takt-link-", "takt-robot-", "takt-lab", "takt-view", "takt-perception", "takt-rundir"]),
+    ("takt-gpu", &["takt-perception", "takt-robot-", "takt-lab", "takt-link-"]),
+    ("takt-perception", &["takt-robot-", "takt-lab", "takt-link-rtde", "takt-view"]),
+    ("takt-robot-", &["takt-robot-"]),
+    ("takt-ros", &["takt-model", "takt-manager", "takt-lab"]),
+    ("takt-ros-workload", &["takt-model", "takt-manager", "takt-lab"]),
+    ("takt-model", &["takt-manager", "takt-lab"]),
+    ("takt-faults", &["takt-robot-", "takt-perception", "takt-lab"]),
+    ("takt-view", &["takt-robot-", "takt-lab", "takt-report"]),
+];
+
+#[test]
+fn crates_depend_on_each_other_as_the_invariants_say() {
+    let manifests = fs::read_dir(root().join("crates")).unwrap().map(|entry| entry.unwrap().path());
+    let mut wrong = Vec::new();
+    for manifest in manifests.map(|folder| folder.join("Cargo.toml")).filter(|path| path.exists()) {
+        let text = fs::read_to_string(&manifest).unwrap();
+        let name = manifest.parent().unwrap().file_name().unwrap().to_str().unwrap();
+        let mut section = "";
+        for line in text.lines() {
+            if line.starts_with('[') {
+                section = line;
+            }
+            let Some(used) = line.split(['.', '=', ' ']).next().filter(|word| word.starts_with("takt-"))
+            else {
+                continue;
+            };
+            let rules = FORBIDDEN
+                .iter()
+                .filter(|(who, _)| name == *who || who.ends_with('-') && name.starts_with(who));
+            let mut forbidden = rules.flat_map(|(_, whom)| whom.iter());
+            if section == "[dependencies]" && used != name && forbidden.any(|whom| used.starts_with(whom)) {
+                wrong.push(format!("{name} uses {used}: see the invariants in ARCHITECTURE.md"));
+            }
+        }
+    }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }

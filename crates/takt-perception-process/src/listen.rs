@@ -1,27 +1,27 @@
-//! What a worker process prints: whatever it is, it fills no memory and deafens nobody.
+//! What a worker process prints: whatever it is, it fills no memory and hides no later message.
 
 use std::collections::VecDeque;
 use std::io::{self, BufRead, BufReader, Read};
 use std::sync::mpsc::SyncSender;
 use std::sync::{Mutex, PoisonError};
 
-use crate::said::Said;
+use crate::message::Message;
 
 /// Lines of a worker's error output that are kept for the cause of its end.
 const KEPT_LINES: usize = 8;
 /// A census of a thousand threads is shorter.
-const LONGEST_SAID: usize = 1 << 20;
+const LONGEST_MESSAGE: usize = 1 << 20;
 /// Messages that wait for the supervisor, who looks fifty times a second; a worker that says more waits for it.
 pub(crate) const MOST_WAITING: usize = 256;
 
-/// Hands on what the worker says.
-pub(crate) fn hear(out: impl Read, tell: &SyncSender<Said>) {
+/// Hands on the messages of the worker.
+pub(crate) fn listen(out: impl Read, tell: &SyncSender<Message>) {
     let mut reader = BufReader::new(out);
     let mut line = Vec::new();
-    while read_line(&mut reader, &mut line, LONGEST_SAID) {
+    while read_line(&mut reader, &mut line, LONGEST_MESSAGE) {
         // Libraries write to standard output as they please, in whatever encoding.
-        if let Ok(said) = serde_json::from_slice(&line)
-            && tell.send(said).is_err()
+        if let Ok(message) = serde_json::from_slice(&line)
+            && tell.send(message).is_err()
         {
             return;
         }
@@ -79,19 +79,21 @@ mod tests {
 
     use super::*;
 
-    fn heard(out: &[u8]) -> Vec<String> {
+    fn progress_of(out: &[u8]) -> Vec<String> {
         let (tell, told) = mpsc::sync_channel(MOST_WAITING);
-        hear(out, &tell);
+        listen(out, &tell);
         drop(tell);
-        told.iter().map(|said| if let Said::Progress(text) = said { text } else { String::new() }).collect()
+        told.iter()
+            .map(|message| if let Message::Progress(text) = message { text } else { String::new() })
+            .collect()
     }
 
     #[test]
     fn what_libraries_print_hides_nothing_that_comes_after() {
         let mut out = b"cuda: Ger\xe4t bereit\n{\"progress\":\"a\"}\n\n{\"progress\":".to_vec();
-        out.resize(out.len() + 3 * LONGEST_SAID, b'x');
+        out.resize(out.len() + 3 * LONGEST_MESSAGE, b'x');
         out.extend(b"\n{\"progress\":\"b\"}\n{\"progress\":\"c\"}");
-        assert_eq!(heard(&out), ["a", "b", "c"]);
+        assert_eq!(progress_of(&out), ["a", "b", "c"]);
     }
 
     #[test]

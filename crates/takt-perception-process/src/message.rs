@@ -30,7 +30,7 @@ pub struct WorkerThread {
 /// A line.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum Said {
+pub(crate) enum Message {
     /// Something that takes long: building an engine.
     Progress(String),
     /// Frames can come.
