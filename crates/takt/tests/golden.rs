@@ -30,6 +30,10 @@ const fn free(what: shape::Free, place: &'static str, why: &'static str) -> Free
     Freedom { files: &[], place, what, why }
 }
 
+const fn of_ros(place: &'static str, why: &'static str) -> Freedom {
+    Freedom { files: &["ros"], place, what: Keys, why }
+}
+
 /// What chance and the machine decide.
 const FREEDOMS: &[Freedom] = &[
     // Verdicts.
@@ -58,6 +62,11 @@ const FREEDOMS: &[Freedom] = &[
     free(Keys, "stop_causes", "named by what happened"),
     Freedom { files: &["cell", "bench-cell"], place: "losses", what: Keys, why: "likewise" },
     free(Keys, "unjudged", "likewise"),
+    of_ros("run.plan", "what was decided, from what was seen in two seconds"),
+    of_ros("run.model", "what was learnt, likewise"),
+    of_ros("run.manager", "likewise"),
+    of_ros("samples", "a file for each chain of which something came through"),
+    of_ros("figures", "named by chains"),
     free(Keys, "--json.activations", "likewise"),
     free(Keys, "--json.unmatched", "likewise"),
     free(Keys, "--json.switches", "named by how many there were"),
