@@ -50,7 +50,7 @@ const HELD_LOOK: Duration = Duration::from_micros(200);
 
 /// See [`Window::hold`].
 #[derive(Debug)]
-pub(crate) struct Held(Arc<AtomicU64>);
+pub struct Held(Arc<AtomicU64>);
 
 impl Drop for Held {
     fn drop(&mut self) {
@@ -103,7 +103,7 @@ impl Window {
 
     /// From now on whoever asks for bounds waits, until the value returned is dropped: a bound that lies after this moment is then known
     /// to all before they judge the first value beyond it, however late it is told.
-    pub(crate) fn hold(&self) -> Held {
+    pub fn hold(&self) -> Held {
         self.held.fetch_add(1, Ordering::SeqCst);
         Held(Arc::clone(&self.held))
     }

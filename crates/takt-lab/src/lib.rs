@@ -3,9 +3,7 @@
 //! A run leaves one [`takt_rundir::RunDir`]: what was asked, what the kernel really granted, the machine, the
 //! samples, the events. Summaries and verdicts are computed from run directories only.
 
-pub mod builtin;
 pub mod campaign;
-pub mod cell;
 pub mod collect;
 pub mod cyclic;
 mod error;
@@ -22,15 +20,18 @@ pub mod releases;
 pub mod resume;
 pub mod robot;
 mod run;
+pub mod run_jobs;
 mod session;
 pub mod summary;
 pub mod trace;
+mod watchdog;
 
 pub use error::{LabError, last_words};
 pub use late_watch::LateWatch;
 pub use options::{Interference, RunOptions, Target, View};
-pub use registry::{Registry, RobotFile};
-pub use robot::{Event, Kind, Observe, Robot, Running};
+pub use registry::Registry;
+pub use robot::{Event, Kind, Observe, Robot, RobotFile, Running};
 pub use run::Ran;
 pub use session::{SETTLE, Session, file_name};
 pub use summary::{RunSummary, SeriesSummary};
+pub use watchdog::watchdog_command;

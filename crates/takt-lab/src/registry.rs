@@ -1,73 +1,12 @@
 //! The robots that a program has, and any robot's file: the key `robot` at the top says which.
 
-use std::ops::{Deref, DerefMut};
 use std::path::Path;
 
 use serde::Deserialize;
 use takt_rundir::check_claims;
 
 use crate::LabError;
-use crate::robot::{Kind, Robot, Scaled};
-
-/// A robot's configuration, whichever robot it is of.
-#[derive(Debug)]
-pub struct RobotFile(Box<dyn Robot>);
-
-impl RobotFile {
-    /// Of a robot's own file.
-    pub fn of(robot: impl Robot) -> Self {
-        Self(Box::new(robot))
-    }
-
-    /// The robot's name.
-    pub fn robot(&self) -> &'static str {
-        self.kind().name
-    }
-
-    /// The robot's own file, of a robot of that type.
-    pub fn get<R: Robot>(&self) -> Option<&R> {
-        self.as_any().downcast_ref()
-    }
-
-    /// The same, to be changed.
-    pub fn get_mut<R: Robot>(&mut self) -> Option<&mut R> {
-        self.0.as_any_mut().downcast_mut()
-    }
-
-    /// The whole configuration as TOML, paths resolved.
-    ///
-    /// # Errors
-    /// [`LabError::Config`] for values that TOML cannot hold.
-    pub fn to_toml(&self) -> Result<String, LabError> {
-        self.to_text().map_err(|error| LabError::Config(error.to_string()))
-    }
-}
-
-impl Deref for RobotFile {
-    type Target = dyn Robot;
-
-    fn deref(&self) -> &Self::Target {
-        &*self.0
-    }
-}
-
-impl DerefMut for RobotFile {
-    fn deref_mut(&mut self) -> &mut Self::Target {
-        &mut *self.0
-    }
-}
-
-impl Clone for RobotFile {
-    fn clone(&self) -> Self {
-        Self(self.boxed())
-    }
-}
-
-impl PartialEq for RobotFile {
-    fn eq(&self, other: &Self) -> bool {
-        self.equals(&**other)
-    }
-}
+use crate::robot::{Kind, RobotFile, Scaled};
 
 /// The key that says which robot it is. A table of that name is the arm of a cell.
 #[derive(Deserialize)]
@@ -79,12 +18,18 @@ struct Which {
 #[derive(Clone, Copy, Debug)]
 pub struct Registry {
     kinds: &'static [&'static Kind],
+    unnamed: Option<&'static str>,
 }
 
 impl Registry {
-    /// Of these. A file without the key `robot` is of the first.
+    /// Of these.
     pub const fn new(kinds: &'static [&'static Kind]) -> Self {
-        Self { kinds }
+        Self { kinds, unnamed: None }
+    }
+
+    /// The same, in which a file without the key `robot` is of this one.
+    pub const fn unnamed(self, robot: &'static str) -> Self {
+        Self { unnamed: Some(robot), ..self }
     }
 
     /// What there is.
@@ -102,9 +47,13 @@ impl Registry {
         (self.kind(robot)?.scaled_text?)(scaled)
     }
 
-    fn unknown(&self, robot: &str) -> String {
+    fn names(&self) -> String {
         let names: Vec<&str> = self.kinds.iter().map(|kind| kind.name).collect();
-        format!("robot = \"{robot}\": there are {}", names.join(", "))
+        format!("there are {}", names.join(", "))
+    }
+
+    fn unknown(&self, robot: &str) -> String {
+        format!("robot = \"{robot}\": {}", self.names())
     }
 
     /// Text of a shipped configuration.
@@ -152,12 +101,9 @@ impl Registry {
         let config =
             |error: String| LabError::Config(format!("{name}: {}", takt_files::shortened(error.trim_end())));
         let which: Which = toml::from_str(text).map_err(|e| config(e.to_string()))?;
-        let named = which.robot.as_ref().and_then(toml::Value::as_str);
-        let kind = match named {
-            Some(robot) => self.kind(robot),
-            None => self.kinds.first().copied(),
-        };
-        let kind = kind.ok_or_else(|| config(self.unknown(named.unwrap_or_default())))?;
+        let named = which.robot.as_ref().and_then(toml::Value::as_str).or(self.unnamed);
+        let robot = named.ok_or_else(|| config(format!("the key robot is missing: {}", self.names())))?;
+        let kind = self.kind(robot).ok_or_else(|| config(self.unknown(robot)))?;
         let file = (kind.read)(text, name, folder)?;
         let claims = file.measures().and_then(|measures| check_claims(file.verdict(), &measures));
         claims.map_err(|error| LabError::Config(format!("{name}: {error}")))?;

@@ -3,6 +3,7 @@
 
 use std::any::Any;
 use std::fmt::Debug;
+use std::ops::{Deref, DerefMut};
 use std::path::Path;
 use std::time::Duration;
 
@@ -21,7 +22,6 @@ use crate::jobs::Task;
 use crate::keeper::Window;
 use crate::options::RunOptions;
 use crate::picture::Picture;
-use crate::registry::RobotFile;
 use crate::session::Session;
 
 /// What a run tells while it goes on.
@@ -467,5 +467,65 @@ impl<R: Robot + Clone + PartialEq + Serialize> Erased for R {
 
     fn to_text(&self) -> Result<String, toml::ser::Error> {
         toml::to_string(self)
+    }
+}
+
+/// A robot's configuration, whichever robot it is of.
+#[derive(Debug)]
+pub struct RobotFile(Box<dyn Robot>);
+
+impl RobotFile {
+    /// Of a robot's own file.
+    pub fn of(robot: impl Robot) -> Self {
+        Self(Box::new(robot))
+    }
+
+    /// The robot's name.
+    pub fn robot(&self) -> &'static str {
+        self.kind().name
+    }
+
+    /// The robot's own file, of a robot of that type.
+    pub fn get<R: Robot>(&self) -> Option<&R> {
+        self.as_any().downcast_ref()
+    }
+
+    /// The same, to be changed.
+    pub fn get_mut<R: Robot>(&mut self) -> Option<&mut R> {
+        self.0.as_any_mut().downcast_mut()
+    }
+
+    /// The whole configuration as TOML, paths resolved.
+    ///
+    /// # Errors
+    /// [`LabError::Config`] for values that TOML cannot hold.
+    pub fn to_toml(&self) -> Result<String, LabError> {
+        self.to_text().map_err(|error| LabError::Config(error.to_string()))
+    }
+}
+
+impl Deref for RobotFile {
+    type Target = dyn Robot;
+
+    fn deref(&self) -> &Self::Target {
+        &*self.0
+    }
+}
+
+impl DerefMut for RobotFile {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut *self.0
+    }
+}
+
+impl Clone for RobotFile {
+    fn clone(&self) -> Self {
+        Self(self.boxed())
+    }
+}
+
+impl PartialEq for RobotFile {
+    fn eq(&self, other: &Self) -> bool {
+        self.equals(&**other)
     }
 }

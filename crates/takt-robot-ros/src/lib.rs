@@ -13,7 +13,7 @@ mod run;
 pub use baseline::{Given, criticality_monotonic};
 pub use file::{ManagerPolicy, NodeKind, RosFile};
 pub use rows::{ChainRow, ManagerTable, PhaseCost, PhaseRow, manager_table};
-pub use run::{KIND, watchdog_command};
+pub use run::KIND;
 
 /// The shipped configuration: the paper's robot, its seven chains.
 pub const SHIPPED: &str = include_str!("../../../robots/turtlebot.toml");

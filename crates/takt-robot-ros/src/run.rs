@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs::File;
-use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -269,7 +268,7 @@ fn manager(
         let options = live::Options {
             observe,
             log: Log::new(log_file(session.dir(), "manager.log"), log_file(session.dir(), "manager.jsonl")),
-            watchdog: Some(watchdog_command),
+            watchdog: Some(takt_lab::watchdog_command),
             ..Default::default()
         };
         Live::new(goals.clone(), platform.clone(), probe, options)
@@ -288,16 +287,6 @@ fn manager(
 /// A log that cannot be opened is missing from the run directory; the run goes on.
 fn log_file(dir: &RunDir, name: &str) -> Option<Box<dyn std::io::Write + Send>> {
     File::create(dir.path().join(name)).ok().map(|file| Box::new(file) as Box<dyn std::io::Write + Send>)
-}
-
-/// The watchdog: this program with the state file.
-///
-/// # Errors
-/// The program's own path is not known.
-pub fn watchdog_command(state: &Path) -> std::io::Result<Command> {
-    let mut command = Command::new(std::env::current_exe()?);
-    command.args(["manage", "--watchdog"]).arg(state);
-    Ok(command)
 }
 
 /// What runs.

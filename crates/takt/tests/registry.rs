@@ -8,7 +8,7 @@ mod registry;
 use std::path::Path;
 
 use registry::ROBOTS;
-use takt_lab::cell::CellFile;
+use takt_robot_cell::lab::CellFile;
 
 fn names() -> impl Iterator<Item = &'static str> {
     ROBOTS.kinds().iter().map(|kind| kind.name)

@@ -15,8 +15,8 @@ use super::apply::{KERNEL, apply};
 use super::file::{CampaignFile, Level, Order};
 use crate::LabError;
 use crate::options::Interference;
-use crate::registry::{Registry, RobotFile};
-use crate::robot::{Kind, Scaled, Scaling};
+use crate::registry::Registry;
+use crate::robot::{Kind, RobotFile, Scaled, Scaling};
 use crate::session::file_name;
 
 /// What goes on around the robot in one run.

@@ -446,4 +446,6 @@ impl<K: Kernel> Drop for Enactor<K> {
 }
 
 #[cfg(test)]
+mod looks_tests;
+#[cfg(test)]
 mod tests;

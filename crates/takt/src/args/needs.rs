@@ -1,5 +1,7 @@
 //! What commands need and how long they take: the last lines of their `--help`.
 
+#![allow(dead_code, reason = "commands of robots that are not built in have none")]
+
 /// `takt trace`
 pub const TRACE: &str = "\
 Needs root, or the capabilities cap_perfmon and cap_dac_read_search; without them the run is made untraced, and the exit status is 2.";

@@ -6,10 +6,10 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use takt_lab::cell::CellFile;
-use takt_lab::cell::bench::{Bench, BenchCell, BenchPlan, BenchRow};
-use takt_lab::cell::designs;
-use takt_lab::cell::scale::{self, Scaled};
+use takt_robot_cell::lab::CellFile;
+use takt_robot_cell::lab::bench::{Bench, BenchCell, BenchPlan, BenchRow};
+use takt_robot_cell::lab::designs;
+use takt_robot_cell::lab::scale::{self, Scaled};
 use takt_rundir::sha256_of;
 
 use super::tidy::Tidy;

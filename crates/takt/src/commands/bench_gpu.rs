@@ -6,11 +6,11 @@ use takt_gpu::check::Way;
 use takt_gpu::{CheckOptions, CudaVersion, Gpu};
 use takt_lab::Event;
 use takt_lab::campaign::{Campaign, Plan, Table, shipped};
-use takt_lab::cell::gpu_bench::{
+use takt_perception::Device;
+use takt_robot_cell::lab::gpu_bench::{
     LEAST_OVERLAP, LEAST_RATIO, MOST_DISTANCE_M, PERCEPTION_P999_MS, Requirement, five_cameras, growth,
     same_answers,
 };
-use takt_perception::Device;
 
 use super::{CommandResult, campaign, stop_flag};
 use crate::args::CampaignCommon;

@@ -4,10 +4,10 @@ use std::fmt::Write;
 use std::time::{Duration, Instant};
 
 use indicatif::ProgressBar;
-use takt_lab::cell::CellSummary;
-use takt_lab::cell::bench::{Against, BenchRow, Progress};
-use takt_lab::cell::designs::{DesignRow, Side};
-use takt_lab::cell::worker_rows::WorkerSummary;
+use takt_robot_cell::lab::CellSummary;
+use takt_robot_cell::lab::bench::{Against, BenchRow, Progress};
+use takt_robot_cell::lab::designs::{DesignRow, Side};
+use takt_robot_cell::lab::worker_rows::WorkerSummary;
 use takt_robot_cell::ssm::ProtectiveTerm;
 use takt_robot_cell::tasks::PolicyMix;
 

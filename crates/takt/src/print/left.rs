@@ -59,6 +59,7 @@ impl Countdown {
 }
 
 /// What a run takes beside its window: start-up, settling, draining. A guess before the first, what the runs took after that.
+#[cfg(feature = "cell")]
 #[derive(Clone, Copy, Debug)]
 pub struct Overhead {
     guess: Duration,
@@ -66,6 +67,7 @@ pub struct Overhead {
     runs: u32,
 }
 
+#[cfg(feature = "cell")]
 impl Overhead {
     /// A guess.
     pub fn guess(guess: Duration) -> Self {
@@ -92,7 +94,7 @@ mod tests {
     const S: Duration = Duration::from_secs(1);
 
     #[test]
-    fn what_is_left_falls_within_a_run_and_learns_from_the_runs() {
+    fn what_is_left_falls_within_a_run() {
         let countdown = Countdown::default();
         let now = Instant::now();
         assert_eq!(countdown.words(now), "");
@@ -102,7 +104,11 @@ mod tests {
         assert_eq!(words(30 * S), "about 1 min 0 s left");
         assert_eq!(words(100 * S), "10 s longer than expected");
         countdown.set(Duration::MAX);
+    }
 
+    #[cfg(feature = "cell")]
+    #[test]
+    fn what_runs_take_is_learnt_from_them() {
         let mut overhead = Overhead::guess(3 * S);
         assert_eq!(overhead.left(4 * S, 2), 14 * S);
         overhead.add(4 * S, 5 * S);

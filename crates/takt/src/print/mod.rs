@@ -1,20 +1,25 @@
 //! Output for people: tables, progress, the verdict. One file a kind of thing that is shown.
 
 mod campaign;
+#[cfg(feature = "cell")]
 mod cell;
 pub mod colour;
 mod granted;
 mod kernels;
+#[cfg(feature = "ros")]
 pub mod learn;
 mod left;
+#[cfg(feature = "ros")]
 mod manager;
 mod robot;
 mod trace;
 
 pub use campaign::{CampaignProgress, condition_rows, plan, scheduler_rows, table};
+#[cfg(feature = "cell")]
 pub use cell::{BenchProgress, designs, rows, summary, verdict};
 pub use granted::not_granted;
 pub use kernels::{kernel_list, kernel_rows};
+#[cfg(feature = "ros")]
 pub use manager::{managed, managed_json, manager_table, recorded, recorded_chains, recorded_json};
 pub use robot::{RobotProgress, ran, run_summary};
 pub use trace::{trace_report, traced};

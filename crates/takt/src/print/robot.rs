@@ -4,7 +4,6 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 use indicatif::ProgressBar;
-use takt_lab::cell::CellSummary;
 use takt_lab::{Event, Ran, RunSummary};
 
 use super::{bar, circumstances, left, style, told};
@@ -56,11 +55,12 @@ pub fn ran(ran: &Ran) -> String {
     if let Some(common) = ran.common() {
         return run_summary(common);
     }
-    match ran.own::<CellSummary>() {
-        Some(cell) => super::summary(&cell),
-        // A robot whose own summary nobody puts into words.
-        None => format!("{}: {}\n", ran.dir().path().display(), ran.verdict()),
+    #[cfg(feature = "cell")]
+    if let Some(cell) = ran.own::<takt_robot_cell::lab::CellSummary>() {
+        return super::summary(&cell);
     }
+    // A summary that nobody puts into words.
+    format!("{}: {}\n", ran.dir().path().display(), ran.verdict())
 }
 
 /// Progress of a run, on standard error.

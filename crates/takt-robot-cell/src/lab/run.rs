@@ -5,10 +5,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use takt_lab::LabError;
+use takt_lab::RobotFile;
+use takt_lab::Session;
+use takt_lab::jobs::Task;
+use takt_lab::keeper::Window;
+use takt_lab::options::{RunOptions, Target, View};
+use takt_lab::picture::{Device, Picture};
+use takt_lab::robot::{Conclusion, Critical, End, Event, Kind, Observe, Robot, Running, Scaled, Scaling};
 use takt_perception_process::EventKind;
 use takt_report::verdict::of_run;
-use takt_robot_cell::Cell;
-use takt_robot_cell::cell::{StartOptions, ViewPorts};
 use takt_rt::census::{CensusEntry, Role};
 use takt_rt::clock::monotonic_ns;
 use takt_rt::exchange::{self, Reader};
@@ -30,15 +36,9 @@ use super::tally::{CameraRule, Rules, TALLY_FILE, Tally};
 use super::verdict::Found;
 use super::watch::Watch;
 use super::worker_rows::{WorkerFactsShort, WorkerSummary};
-use super::{CellFile, CellSummary, scale};
-use crate::LabError;
-use crate::jobs::Task;
-use crate::keeper::Window;
-use crate::options::{RunOptions, Target, View};
-use crate::picture::{Device, Picture};
-use crate::registry::RobotFile;
-use crate::robot::{Conclusion, Critical, End, Event, Kind, Observe, Robot, Running, Scaled, Scaling};
-use crate::session::Session;
+use super::{CellFile, CellSummary, ViewError, scale};
+use crate::Cell;
+use crate::cell::{StartOptions, ViewPorts};
 
 /// Time between the start of the last thread, or of the noise, and the measured window: the first frames, the first
 /// detections, and the noise threads' way onto the CPUs.
@@ -136,7 +136,7 @@ fn measures(file: &CellFile) -> Vec<Measure> {
 
 /// What records are measured against.
 fn rules(file: &CellFile) -> Rules {
-    let camera = |camera: &takt_robot_cell::config::CellCamera| CameraRule {
+    let camera = |camera: &crate::config::CellCamera| CameraRule {
         name: camera.name.clone(),
         period_ns: camera
             .source
@@ -443,7 +443,7 @@ impl Running for Working {
     }
 
     fn settle(&mut self) {
-        std::thread::sleep(SETTLE.saturating_sub(crate::SETTLE));
+        std::thread::sleep(SETTLE.saturating_sub(takt_lab::SETTLE));
     }
 
     /// The window closes by itself where the length of the run is known.
@@ -638,7 +638,7 @@ impl Views {
     fn start(
         file: &CellFile,
         view: View,
-        cameras: Vec<takt_robot_cell::cell::CameraPorts>,
+        cameras: Vec<crate::cell::CameraPorts>,
         status: Reader<CellStatus>,
     ) -> Result<Self, LabError> {
         let names: Vec<String> = file.cameras.iter().map(|c| c.name.clone()).collect();
@@ -656,10 +656,11 @@ impl Views {
                     })
                     .collect();
                 let sources = ViewSources { cameras, status };
-                Self::Web(ViewServer::start(file.view.clone(), sources, &file.name)?)
+                Self::Web(ViewServer::start(file.view.clone(), sources, &file.name).map_err(ViewError::from)?)
             }
             View::Terminal => {
-                Self::Terminal(TerminalView::start(status, &file.name, &names, Urgency::default())?)
+                let view = TerminalView::start(status, &file.name, &names, Urgency::default());
+                Self::Terminal(view.map_err(ViewError::from)?)
             }
         })
     }

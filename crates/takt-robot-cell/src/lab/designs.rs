@@ -1,11 +1,11 @@
 //! Two designs of the cell side by side, run under the same policies, noise, cameras and rate: what ours gains beyond the paper's.
 
 use serde::{Deserialize, Serialize};
-use takt_robot_cell::tasks::PolicyMix;
 use takt_stats::reduction;
 
 use super::bench::BenchRow;
 use super::work::Work;
+use crate::tasks::PolicyMix;
 
 /// How much smaller the share of judged frames may be on a side that is called faster. 2 %: what the edges of a short window
 /// come to.
@@ -116,7 +116,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::cell::bench::ReactionRow;
+    use crate::lab::bench::ReactionRow;
 
     fn row(policy: PolicyMix, mean: f64, worst: f64, reactions: u64, frames_dropped: u64) -> BenchRow {
         BenchRow {

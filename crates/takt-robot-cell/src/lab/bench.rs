@@ -8,13 +8,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use takt_robot_cell::tasks::PolicyMix;
+use takt_lab::LabError;
+use takt_rundir::{RunDir, SUMMARY_FILE, read_json, set_aside, utc_name, utc_now, write_json};
 use takt_stats::{Summary, Verdict, reduction};
 
 use super::CellSummary;
 use super::work::Work;
-use crate::LabError;
-use takt_rundir::{RunDir, SUMMARY_FILE, read_json, set_aside, utc_name, utc_now, write_json};
+use crate::tasks::PolicyMix;
 
 /// File of what was asked of a bench.
 pub const BENCH_FILE: &str = "bench.json";

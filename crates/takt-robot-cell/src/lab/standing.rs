@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
+use takt_lab::LabError;
 use takt_link_camera::{CameraFeed, FeedOptions, FeedState, Frame, PoseSource};
-use takt_robot_cell::CellError;
-use takt_robot_cell::config::CellCamera;
 use takt_rt::exchange::Reader;
 
-use crate::LabError;
+use crate::CellError;
+use crate::config::CellCamera;
 
 /// A camera that runs, and the number of its last frame that was taken.
 pub(super) struct Standing {

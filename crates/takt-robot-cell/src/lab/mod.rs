@@ -2,6 +2,7 @@
 
 pub mod background;
 pub mod bench;
+pub mod builtin;
 pub mod collector;
 pub mod designs;
 mod device;
@@ -30,8 +31,8 @@ pub use losses::CellLosses;
 pub use run::KIND;
 pub use summary::CellSummary;
 
-impl From<takt_robot_cell::CellError> for crate::LabError {
-    fn from(error: takt_robot_cell::CellError) -> Self {
+impl From<crate::CellError> for takt_lab::LabError {
+    fn from(error: crate::CellError) -> Self {
         Self::robot(error)
     }
 }
@@ -39,10 +40,10 @@ impl From<takt_robot_cell::CellError> for crate::LabError {
 /// The view could not be started.
 #[derive(Debug, thiserror::Error)]
 #[error("view: {0}")]
-struct ViewError(takt_view::Error);
+struct ViewError(#[from] takt_view::Error);
 
-impl From<takt_view::Error> for crate::LabError {
-    fn from(error: takt_view::Error) -> Self {
-        Self::robot(ViewError(error))
+impl From<ViewError> for takt_lab::LabError {
+    fn from(error: ViewError) -> Self {
+        Self::robot(error)
     }
 }

@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use takt_lab::LabError;
 use takt_link_camera::FeedState;
 use takt_perception::{BackgroundLearner, FramePose, FrameView, MountFrame};
 
 use super::CellFile;
 use super::standing::Standing;
-use crate::LabError;
 
 /// What became of one camera.
 #[derive(Clone, Debug, PartialEq)]

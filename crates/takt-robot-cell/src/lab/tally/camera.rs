@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use serde::{Deserialize, Serialize};
-use takt_robot_cell::reaction::MOST_WAITING;
-use takt_robot_cell::records::FrameRecord;
 use takt_stats::{Recorder, RecorderError};
 
 use super::{Rules, StealTally, inside};
+use crate::reaction::MOST_WAITING;
+use crate::records::FrameRecord;
 
 /// What a camera is measured against.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

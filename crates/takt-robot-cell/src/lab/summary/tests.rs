@@ -2,11 +2,11 @@
 
 use takt_link_rtde::client::SendOutcome;
 use takt_perception::FrameHealth;
-use takt_robot_cell::records::{FrameRecord, SsmJob};
-use takt_robot_cell::ssm::{Decision, Fault, FaultKind, Light, MAX_CAMERAS};
 
 use super::*;
-use crate::cell::tally::{CameraRule, Rules};
+use crate::lab::tally::{CameraRule, Rules};
+use crate::records::{FrameRecord, SsmJob};
+use crate::ssm::{Decision, Fault, FaultKind, Light, MAX_CAMERAS};
 
 const MS: u64 = 1_000_000;
 

@@ -1,8 +1,9 @@
-use super::*;
 use takt_link_rtde::client::SendOutcome;
-use takt_robot_cell::ssm::MAX_CAMERAS;
 use takt_rt::exchange;
 use takt_rt::ring::ring;
+
+use super::*;
+use crate::ssm::MAX_CAMERAS;
 
 fn job(index: u64) -> SsmJob {
     let at_ns = 1_000_000 * index;

@@ -5,13 +5,13 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use takt_lab::LabError;
 use takt_link_camera::CameraError;
 use takt_link_camera::recording::{Recorder, RecorderOptions};
-use takt_robot_cell::CellError;
 
 use super::CellFile;
 use super::standing::Standing;
-use crate::LabError;
+use crate::CellError;
 
 /// What became of one camera.
 #[derive(Clone, Debug)]

@@ -7,10 +7,11 @@ mod ssm;
 mod steal;
 
 use serde::{Deserialize, Serialize};
-use takt_robot_cell::reaction::{Joiner, Reaction, Stage};
-use takt_robot_cell::records::{FrameRecord, SsmJob};
-use takt_robot_cell::ssm::MAX_CAMERAS;
 use takt_stats::{Recorder, RecorderError, Summary};
+
+use crate::reaction::{Joiner, Reaction, Stage};
+use crate::records::{FrameRecord, SsmJob};
+use crate::ssm::MAX_CAMERAS;
 
 pub use camera::{CameraRule, CameraTally};
 pub use ssm::SsmTally;

@@ -3,18 +3,19 @@
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
+use takt_lab::LabError;
 use takt_link_camera::CameraConfig;
 use takt_perception::PerceptionConfig;
-use takt_robot_cell::CellConfig;
-use takt_robot_cell::config::{CellCamera, RobotConfig};
-use takt_robot_cell::ssm::SsmConfig;
-use takt_robot_cell::tasks::TaskSet;
 use takt_stats::VerdictConfig;
 use takt_view::ViewConfig;
 
+use super::builtin;
 use super::losses::CellLosses;
 use super::scale::{ScaleRule, Scaled};
-use crate::{LabError, builtin};
+use crate::CellConfig;
+use crate::config::{CellCamera, RobotConfig};
+use crate::ssm::SsmConfig;
+use crate::tasks::TaskSet;
 
 /// The shipped demonstration: five replayed cameras, the simulated robot.
 pub const DEMO: &str = include_str!("../../../../robots/demo.toml");

@@ -15,6 +15,7 @@
 
 use nalgebra::Isometry3;
 use serde::{Deserialize, Serialize};
+use takt_lab::LabError;
 use takt_link_camera::recording::FrameReader;
 use takt_link_camera::{CameraConfig, Frame, Intrinsics};
 use takt_perception::{Detections, Engine, ModelSource, Perception};
@@ -22,7 +23,6 @@ use takt_rt::clock::{monotonic_ns, process_cpu_ns};
 use takt_stats::Summary;
 
 use super::CellFile;
-use crate::LabError;
 
 /// Runtime of the reservation over the median cost of a frame: images with more in them cost more, and an exhausted budget
 /// costs a whole period.
@@ -435,11 +435,11 @@ mod tests {
 
     #[test]
     fn all_runs_of_a_campaign_share_one_decision() {
-        static ROBOTS: [&crate::robot::Kind; 1] = [&super::super::run::KIND];
-        let registry = crate::registry::Registry::new(&ROBOTS);
-        let mut campaign = crate::campaign::shipped(&registry, "sentryrt1").unwrap();
+        static ROBOTS: [&takt_lab::robot::Kind; 1] = [&super::super::run::KIND];
+        let registry = takt_lab::Registry::new(&ROBOTS);
+        let mut campaign = takt_lab::campaign::shipped(&registry, "sentryrt1").unwrap();
         let mut decisions = 0;
-        let mut decide_once = |file: &mut crate::registry::RobotFile| {
+        let mut decide_once = |file: &mut takt_lab::RobotFile| {
             let file = file.get_mut::<CellFile>().expect("a cell");
             decisions += 1;
             // Another cost at every call: a second one would show.
@@ -448,17 +448,18 @@ mod tests {
             apply(file, decided);
             Ok(())
         };
-        let plan = crate::campaign::Plan::resolve_with(&registry, &campaign, &mut decide_once).unwrap();
+        let plan = takt_lab::campaign::Plan::resolve_with(&registry, &campaign, &mut decide_once).unwrap();
         assert_eq!((decisions, plan.runs.len(), plan.configs.len()), (1, 5 * 4 * 3, 4));
-        let scaled = plan.scaled.as_ref().and_then(crate::robot::Scaled::get::<Scaled>);
+        let scaled = plan.scaled.as_ref().and_then(takt_lab::robot::Scaled::get::<Scaled>);
         for (name, text) in &plan.configs {
             let file = CellFile::parse(text, name, std::path::Path::new("")).unwrap();
             assert_eq!((file.cameras.len(), file.scaled.as_ref()), (3, scaled.as_ref()), "{name}");
         }
         // A guest's processors are not the ones that would be measured.
         campaign.guests.get_or_insert_default();
-        let error = crate::campaign::Plan::resolve_with(&registry, &campaign, &mut |_| panic!("not asked"))
-            .unwrap_err();
+        let error =
+            takt_lab::campaign::Plan::resolve_with(&registry, &campaign, &mut |_| panic!("not asked"))
+                .unwrap_err();
         assert!(error.to_string().contains("[scale] measures this machine"), "{error}");
     }
 

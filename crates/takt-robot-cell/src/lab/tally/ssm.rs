@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use takt_robot_cell::records::SsmJob;
-use takt_robot_cell::ssm::{Decision, Fault, Light};
+use takt_lab::releases::grid;
 use takt_stats::{Recorder, RecorderError};
 
 use super::{CameraTally, Rules, StealTally, inside};
-use crate::releases::grid;
+use crate::records::SsmJob;
+use crate::ssm::{Decision, Fault, Light};
 
 /// The counts of the SSM task, of releases planned within the window.
 #[derive(Debug, Serialize, Deserialize)]

@@ -6,11 +6,13 @@ use std::sync::atomic::AtomicBool;
 use nalgebra::Isometry3;
 use serde::Serialize;
 use takt_gpu::Gpu;
+use takt_lab::LabError;
+use takt_lab::options::RunOptions;
+use takt_lab::robot::Observe;
 use takt_link_camera::recording::FrameReader;
 use takt_link_camera::{CameraConfig, Frame};
 use takt_perception::gpu::{GpuFrame, GpuPerception};
 use takt_perception::{Detections, DetectorSchedule, Device, Engine, ObjectKind, Overlay, Perception};
-use takt_robot_cell::records::FrameRecord;
 use takt_rt::clock::monotonic_ns;
 use takt_rundir::{RUN_FILE, RunDir, read_samples};
 use takt_stats::Summary;
@@ -19,9 +21,7 @@ use super::CellFile;
 use super::rows::FRAMES;
 use super::run::run;
 use super::summary::RunFacts;
-use crate::LabError;
-use crate::options::RunOptions;
-use crate::robot::Observe;
+use crate::records::FrameRecord;
 
 /// Least overlap of masks with the CPU's.
 pub const LEAST_OVERLAP: f64 = 0.98;

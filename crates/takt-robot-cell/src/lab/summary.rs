@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use takt_robot_cell::reaction::{Reaction, Stage};
-use takt_robot_cell::ssm::ProtectiveTerm;
+use takt_lab::LabError;
+use takt_rundir::CpuShare;
+use takt_rundir::{RUN_FILE, RunDir};
 use takt_stats::{Recorder, Summary, Verdict, VerdictReport};
 
 use super::losses::{CellLosses, NOT_DELIVERED};
@@ -13,9 +14,8 @@ use super::tally::{CameraTally, TALLY_FILE, Tally, in_units_of};
 use super::verdict::{Found, found, verdict};
 use super::work::Work;
 use super::worker_rows::{WorkerFactsShort, WorkerSummary};
-use crate::LabError;
-use takt_rundir::CpuShare;
-use takt_rundir::{RUN_FILE, RunDir};
+use crate::reaction::{Reaction, Stage};
+use crate::ssm::ProtectiveTerm;
 
 /// What the summary needs of `run.json`.
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::LabError;
+use takt_lab::LabError;
 use takt_rundir::sha256;
 
 /// What a path of a built-in recording begins with.
@@ -18,7 +18,7 @@ macro_rules! pedestrians {
     ($($file:literal),*) => {
         [$(Recording {
             name: concat!("pedestrians/", $file),
-            bytes: include_bytes!(concat!("../../../recordings/pedestrians/", $file)),
+            bytes: include_bytes!(concat!("../../../../recordings/pedestrians/", $file)),
         }),*]
     };
 }
@@ -27,7 +27,7 @@ static RECORDINGS: [Recording; 5] =
     pedestrians!("cam0.mcap", "cam1.mcap", "cam2.mcap", "cam3.mcap", "cam4.mcap");
 
 /// Checksums of the shipped files (`sha256sum` format), to find a damaged copy in the cache.
-const SUMS: &str = include_str!("../../../recordings/pedestrians/SHA256SUMS");
+const SUMS: &str = include_str!("../../../../recordings/pedestrians/SHA256SUMS");
 
 /// Names of the built-in recordings.
 pub fn names() -> Vec<&'static str> {

@@ -2,8 +2,9 @@
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use takt_link_rtde::client::SendOutcome;
-use takt_robot_cell::records::SsmJob;
-use takt_robot_cell::ssm::{Decision, Fault, FaultKind, Light};
+
+use crate::records::SsmJob;
+use crate::ssm::{Decision, Fault, FaultKind, Light};
 
 /// Name of the measure of the SSM task's wake-ups.
 pub const SSM_LATENESS: &str = "ssm-lateness";
@@ -17,7 +18,7 @@ pub const PERCEPTION_RESPONSE: &str = "perception-response";
 pub const JOBS: &str = "ssm_jobs";
 /// Name of the sample file of reactions: a [`super::summary::ReactionRow`] a line.
 pub const REACTIONS: &str = "reactions";
-/// Name of the sample file of judged frames: a [`takt_robot_cell::records::FrameRecord`] a line.
+/// Name of the sample file of judged frames: a [`crate::records::FrameRecord`] a line.
 pub const FRAMES: &str = "frames";
 /// Name of the sample file of frames that were taken up and could not be judged, with the reason: they are in no measure.
 pub const UNJUDGED: &str = "frames_unjudged";
@@ -181,9 +182,9 @@ impl From<&JobRow> for SsmJob {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::records::FrameRecord;
+    use crate::ssm::MAX_CAMERAS;
     use takt_perception::FrameHealth;
-    use takt_robot_cell::records::FrameRecord;
-    use takt_robot_cell::ssm::MAX_CAMERAS;
 
     #[test]
     fn frames_round_trip_through_csv() {

@@ -4,7 +4,8 @@ use std::time::{Duration, Instant};
 
 use takt_link_camera::{CameraFeed, FeedState, FeedStatus};
 use takt_link_rtde::client::LinkEvent;
-use takt_robot_cell::Cell;
+
+use crate::Cell;
 
 /// Link events that are kept one by one: a link that flaps for weeks must not fill the memory.
 const EVENTS_KEPT: usize = 256;

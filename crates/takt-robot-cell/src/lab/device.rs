@@ -3,6 +3,8 @@
 use std::collections::HashMap;
 use std::io::Write;
 
+use takt_lab::LabError;
+use takt_lab::picture::Device;
 use takt_perception_process::{PARTS, Stages};
 use takt_rt::jobs::{JobRecord, MAX_INPUTS};
 use takt_rundir::{RUN_FILE, RunDir};
@@ -10,8 +12,6 @@ use takt_trace::perfetto::{Argument, DeviceMark, DeviceWork, Input, PerfettoErro
 
 use super::rows::{FRAMES, JOBS};
 use super::worker_rows::{GPU_EVENTS, GPU_FRAMES};
-use crate::LabError;
-use crate::picture::Device;
 
 /// A device with a track for each camera.
 #[derive(Debug)]

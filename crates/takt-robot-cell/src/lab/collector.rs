@@ -6,16 +6,15 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use takt_lab::LabError;
+use takt_lab::collect::{Recorders, Rows, Sample, until_stopped};
+use takt_lab::jobs::Teller;
+use takt_lab::keeper::{MOST_ROWS, Window, rows_kept};
 use takt_link_rtde::RobotState;
 use takt_perception_process::{EventKind, Record};
-use takt_robot_cell::cell::Records;
-use takt_robot_cell::cell::guard::SsmFacts;
-use takt_robot_cell::reaction::Reaction;
-use takt_robot_cell::records::{FrameRecord, SsmJob};
-use takt_robot_cell::ssm::{Decision, Light, SsmConfig, terms};
-use takt_robot_cell::tasks::TaskSet;
 use takt_rt::clock::monotonic_ns;
 use takt_rt::exchange::{Reader, Writer};
+use takt_rundir::{CpuTime, Draft, Measure, RunDir};
 use takt_view::{CameraList, CellStatus, Label, ProtectiveStatus, ReactionStatus, ThreadSummary};
 
 use super::rows::{
@@ -25,11 +24,12 @@ use super::run::{PERCEPTION_TASK, SSM_TASK};
 use super::summary::ReactionRow;
 use super::tally::{Rules, TALLY_FILE, Tally};
 use super::worker_rows::{GPU_EVENTS, GPU_FRAMES, WorkerRow};
-use crate::LabError;
-use crate::collect::{Recorders, Rows, Sample, until_stopped};
-use crate::jobs::Teller;
-use crate::keeper::{MOST_ROWS, Window, rows_kept};
-use takt_rundir::{CpuTime, Draft, Measure, RunDir};
+use crate::cell::Records;
+use crate::cell::guard::SsmFacts;
+use crate::reaction::Reaction;
+use crate::records::{FrameRecord, SsmJob};
+use crate::ssm::{Decision, Light, SsmConfig, terms};
+use crate::tasks::TaskSet;
 
 /// How often rings are drained: often enough for a live view.
 const PERIOD: Duration = Duration::from_millis(50);

@@ -4,12 +4,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use takt_lab::cell::CellFile;
-use takt_lab::cell::run::run;
 use takt_lab::{LabError, RunOptions};
 use takt_link_camera::CameraConfig;
 use takt_perception::MountFrame;
 use takt_robot_cell::CellError;
+use takt_robot_cell::lab::CellFile;
+use takt_robot_cell::lab::run::run;
 
 #[test]
 fn a_run_that_is_stopped_before_the_cell_is_ready_leaves_no_directory() {
