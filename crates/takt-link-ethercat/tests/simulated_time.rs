@@ -361,3 +361,43 @@ fn free_running_devices_and_the_lock_do_not_disturb_each_other() {
     }
     assert!(bench.link.port.totals().clock.locked_cycles > 400);
 }
+
+/// A bring-up of three devices in which frame `lost` never comes back, and frame `delayed` so many microseconds later; with the number of
+/// frames that it took.
+fn brought_up(lost: Option<u64>, delayed: Option<(u64, u64)>) -> Result<(Link, u64), String> {
+    let time = SimulatedTime::new(77_123_456_789);
+    let segment = Segment::new(&SegmentConfig { watchdog_ms: 5000, ..SegmentConfig::humanoid(3) }).unwrap();
+    let sent = Arc::new(AtomicU64::new(0));
+    let count = Arc::clone(&sent);
+    let delay = move |frame| {
+        count.store(frame, Ordering::Relaxed);
+        match delayed {
+            _ if lost == Some(frame) => None,
+            Some((late, us)) if late == frame => Some(us * 1000),
+            _ => Some(WAY_NS),
+        }
+    };
+    let config = ControlConfig { bring_up_ms: 60_000, ..ControlConfig::default() };
+    let wire = in_simulated_time(segment, time, delay);
+    let link = bring_up(wire, &config, &mut |_| {}).map_err(|error| error.to_string())?;
+    Ok((link, sent.load(Ordering::Relaxed)))
+}
+
+#[test]
+fn a_bring_up_survives_any_one_frame_that_is_lost_or_late() {
+    let (_, frames) = brought_up(None, None).unwrap();
+    // From then on cycles are under way, and the states of devices change.
+    let prepared = frames - 100;
+    for frame in (0..prepared).step_by(3) {
+        // Within the silence, and when the search has begun again.
+        let late = [None, Some(900), Some(101_000), Some(130_000)][frame as usize % 4];
+        let outcome = match late {
+            None => brought_up(Some(frame), None),
+            Some(us) => brought_up(None, Some((frame, us))),
+        };
+        match outcome {
+            Ok((link, _)) => assert_eq!(link.devices.len(), 3, "frame {frame} of {frames}, {late:?}"),
+            Err(error) => panic!("frame {frame} of {frames}, late {late:?}: {error}"),
+        }
+    }
+}

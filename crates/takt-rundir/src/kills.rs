@@ -290,3 +290,31 @@ fn no_entry_can_be_taken_from_a_seal() {
         std::fs::remove_file(dir.path().join(name)).unwrap();
     }
 }
+
+#[test]
+fn a_journal_whose_sealed_file_is_lost_is_the_only_copy_and_stays() {
+    for damage in ["gone", "changed"] {
+        let root = tempfile::tempdir().unwrap();
+        let dir = RunDir::create_at(&root.path().join("run")).unwrap();
+        dir.write_json(RUN_FILE, &1).unwrap();
+        let mut rows = dir.samples("jobs").unwrap();
+        (0..40).for_each(|index| rows.push(&Row { index, text: String::new() }).unwrap());
+        rows.flush().unwrap();
+        drop(rows);
+        let journal = dir.path().join("samples/jobs.csv");
+        let text = std::fs::read(&journal).unwrap();
+        dir.seal().unwrap();
+        // As after a kill before the last step; and then the sealed file was lost.
+        std::fs::write(&journal, &text).unwrap();
+        let sealed = dir.path().join("samples/jobs.parquet");
+        match damage {
+            "gone" => std::fs::remove_file(&sealed).unwrap(),
+            _ => std::fs::write(&sealed, "PAR1 half of it").unwrap(),
+        }
+        dir.seal().unwrap();
+        let indices = dir.columns("jobs", &["index"]).unwrap();
+        assert_eq!(indices, [(0..40).collect::<Vec<u64>>()], "{damage}");
+        assert!(matches!(dir.seal_state(), SealState::Whole(_)), "{damage}");
+        assert!(sealed.is_file() && !journal.exists(), "{damage}");
+    }
+}

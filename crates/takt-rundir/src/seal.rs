@@ -125,15 +125,22 @@ pub(crate) fn seal(root: &Path) -> Result<(), Error> {
     steps::sync_folder(&root.join(SAMPLES_FOLDER).join("any"))?;
     hashes.insert(LIST.to_owned(), list_hash(&hashes));
     crate::files::write_json(&root.join(HASHES_FILE), &hashes)?;
-    finish(root)
+    // They have just been read.
+    take_away(root, |name| hashes.contains_key(name))
 }
 
-/// Takes away what a sealed run needs no longer: journals that are sealed, checkpoints, halves of files.
+/// Takes away what a sealed run needs no longer: journals that are sealed, checkpoints, halves of files. A journal whose sealed file is
+/// gone, or is not what was sealed, is the only copy of its rows, and stays.
 pub(crate) fn finish(root: &Path) -> Result<(), Error> {
     let hashes: BTreeMap<String, String> = read_json(&root.join(HASHES_FILE))?;
+    let is_whole = |name: &str| sha256(&root.join(name)).ok().as_ref() == hashes.get(name);
+    take_away(root, |name| hashes.contains_key(name) && is_whole(name))
+}
+
+fn take_away(root: &Path, is_sealed: impl Fn(&str) -> bool) -> Result<(), Error> {
     for (name, path) in files(root)? {
-        let sealed = is_journal(&name)
-            && name.strip_suffix("csv").is_some_and(|base| hashes.contains_key(&format!("{base}parquet")));
+        let base = name.strip_suffix("csv").filter(|_| is_journal(&name));
+        let sealed = base.is_some_and(|base| is_sealed(&format!("{base}parquet")));
         if sealed || is_temporary(&name) || checkpoint::is_checkpoint(&name) {
             steps::remove(&path)?;
         }

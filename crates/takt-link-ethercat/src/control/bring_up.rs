@@ -106,7 +106,6 @@ pub fn bring_up(
 ) -> Result<Link, ControlError> {
     config.validate().map_err(ControlError::Invalid)?;
     let mut master = Master::new(wire, config.clock_frames)?;
-    let device = master.device();
     let begun_ns = master.now_ns();
     let limits = Limits::of(config, begun_ns);
     let mut report = |phase: &'static str, devices: usize, in_op: usize, now_ns: u64| {
@@ -114,74 +113,14 @@ pub fn bring_up(
         observe(Progress { phase, devices, in_op, elapsed });
     };
 
-    report("looking for devices", 0, 0, begun_ns);
     let mut tries = 1;
-    let group: Group = loop {
-        let found = device.init_single_group::<MOST_DEVICES, MOST_IMAGE>(ethercrab::std::ethercat_now);
-        match master.run("looking for devices", &limits, found) {
-            // A frame was lost, be it the first of all: begin again. Who is not there costs `attempts` silences.
+    let Prepared { group, devices, clocks, addresses, image_bytes } = loop {
+        match prepare(&mut master, config, &limits, &mut report) {
+            // A frame was lost, be it the first of all: begin again, with all devices in INIT. Who is not there costs `attempts` silences.
             Err(ControlError::Silent { .. }) if tries < config.attempts => tries += 1,
             outcome => break outcome?,
         }
     };
-    let mut devices: Vec<Found> = group
-        .iter(device)
-        .map(|sub| {
-            let ethercrab::SubDeviceIdentity { vendor_id, product_id, revision, serial } = sub.identity();
-            Found {
-                name: sub.name().to_owned(),
-                identity: Identity { vendor: vendor_id, product: product_id, revision, serial },
-                address: sub.configured_address(),
-                place: Place::default(),
-            }
-        })
-        .collect();
-    check_identities(config, &devices)?;
-
-    report("configuring devices", devices.len(), 0, master.now_ns());
-    for (position, wanted) in config.devices.iter().enumerate() {
-        for write in &wanted.startup {
-            let future = async {
-                let sub = group.subdevice(device, position)?;
-                match (&write.data, write.bytes) {
-                    (Some(_), _) => Ok(()),
-                    (None, 1) => sub.sdo_write(write.index, write.sub, write.value as u8).await,
-                    (None, 2) => sub.sdo_write(write.index, write.sub, write.value as u16).await,
-                    (None, _) => sub.sdo_write(write.index, write.sub, write.value).await,
-                }
-            };
-            master.run("configuring devices", &limits, future).map_err(|error| match error {
-                ControlError::Master { message, .. } => ControlError::Object {
-                    position,
-                    name: wanted.name.clone(),
-                    index: write.index,
-                    sub: write.sub,
-                    value: write.value,
-                    message,
-                },
-                other => other,
-            })?;
-            if write.data.is_some() || write.verify {
-                let found = &devices[position];
-                objects::write(&mut master, &limits, position, found, write)?;
-            }
-        }
-    }
-
-    // The mapping is written in PRE-OP, so that cycles can begin before anybody goes to SAFE-OP.
-    let group = master.run("mapping process data", &limits, group.into_pre_op_pdi(device))?;
-    let mut image_bytes = 0;
-    for (position, found) in devices.iter_mut().enumerate() {
-        found.place = read_place(&mut master, &limits, found.address)?;
-        image_bytes = image_bytes.max(found.place.inputs.end).max(found.place.outputs.end);
-        if let Some(wanted) = config.devices.get(position) {
-            check_mapping(position, &wanted.name, "inputs", wanted.input_bytes, found.place.inputs.len())?;
-            check_mapping(position, &wanted.name, "outputs", wanted.output_bytes, found.place.outputs.len())?;
-        }
-    }
-    let clocks = find_clocks(&mut master, &limits, &devices)?;
-    let addresses: Vec<u16> = devices.iter().map(|found| found.address).collect();
-    align_clocks(&mut master, &limits, &addresses, &clocks)?;
 
     let (publisher, readers) = cache(config, image_bytes)?;
     let (events_in, events) = ring::ring(EVENTS);
@@ -225,6 +164,88 @@ pub fn bring_up(
 
 /// What observes a bring-up: phase, devices, those in OP, the time.
 type Report<'a> = dyn FnMut(&'static str, usize, usize, u64) + 'a;
+
+/// Devices in PRE-OP, configured, with their clocks compared.
+struct Prepared {
+    group: Mapped,
+    devices: Vec<Found>,
+    /// Which of them have a distributed clock.
+    clocks: Vec<bool>,
+    addresses: Vec<u16>,
+    image_bytes: usize,
+}
+
+/// From a wire to devices in PRE-OP. No cycle is under way yet, so that all of it can be done again.
+fn prepare(
+    master: &mut Master,
+    config: &ControlConfig,
+    limits: &Limits,
+    report: &mut Report<'_>,
+) -> Result<Prepared, ControlError> {
+    let device = master.device();
+    report("looking for devices", 0, 0, master.now_ns());
+    let found = device.init_single_group::<MOST_DEVICES, MOST_IMAGE>(ethercrab::std::ethercat_now);
+    let group: Group = master.run("looking for devices", limits, found)?;
+    let mut devices: Vec<Found> = group
+        .iter(device)
+        .map(|sub| {
+            let ethercrab::SubDeviceIdentity { vendor_id, product_id, revision, serial } = sub.identity();
+            Found {
+                name: sub.name().to_owned(),
+                identity: Identity { vendor: vendor_id, product: product_id, revision, serial },
+                address: sub.configured_address(),
+                place: Place::default(),
+            }
+        })
+        .collect();
+    check_identities(config, &devices)?;
+
+    report("configuring devices", devices.len(), 0, master.now_ns());
+    for (position, wanted) in config.devices.iter().enumerate() {
+        for write in &wanted.startup {
+            let future = async {
+                let sub = group.subdevice(device, position)?;
+                match (&write.data, write.bytes) {
+                    (Some(_), _) => Ok(()),
+                    (None, 1) => sub.sdo_write(write.index, write.sub, write.value as u8).await,
+                    (None, 2) => sub.sdo_write(write.index, write.sub, write.value as u16).await,
+                    (None, _) => sub.sdo_write(write.index, write.sub, write.value).await,
+                }
+            };
+            master.run("configuring devices", limits, future).map_err(|error| match error {
+                ControlError::Master { message, .. } => ControlError::Object {
+                    position,
+                    name: wanted.name.clone(),
+                    index: write.index,
+                    sub: write.sub,
+                    value: write.value,
+                    message,
+                },
+                other => other,
+            })?;
+            if write.data.is_some() || write.verify {
+                let found = &devices[position];
+                objects::write(master, limits, position, found, write)?;
+            }
+        }
+    }
+
+    // The mapping is written in PRE-OP, so that cycles can begin before anybody goes to SAFE-OP.
+    let group = master.run("mapping process data", limits, group.into_pre_op_pdi(device))?;
+    let mut image_bytes = 0;
+    for (position, found) in devices.iter_mut().enumerate() {
+        found.place = read_place(master, limits, found.address)?;
+        image_bytes = image_bytes.max(found.place.inputs.end).max(found.place.outputs.end);
+        if let Some(wanted) = config.devices.get(position) {
+            check_mapping(position, &wanted.name, "inputs", wanted.input_bytes, found.place.inputs.len())?;
+            check_mapping(position, &wanted.name, "outputs", wanted.output_bytes, found.place.outputs.len())?;
+        }
+    }
+    let clocks = find_clocks(master, limits, &devices)?;
+    let addresses: Vec<u16> = devices.iter().map(|found| found.address).collect();
+    align_clocks(master, limits, &addresses, &clocks)?;
+    Ok(Prepared { group, devices, clocks, addresses, image_bytes })
+}
 
 /// From PRE-OP to OP, with cycles all the while.
 fn go_up(
