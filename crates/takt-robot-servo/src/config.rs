@@ -9,14 +9,31 @@ use takt_rt::periodic::SleepStrategy;
 use takt_rt::placement::CpuSet;
 use takt_rt::policy::Policy;
 use takt_rt::settings::ThreadSettings;
+use takt_stats::VerdictConfig;
 
 use crate::ServoError;
 use crate::motion::{MotionConfig, Trajectory};
 
+/// The shipped file.
+pub const SHIPPED: &str = include_str!("../../../robots/servo.toml");
+
 /// The whole robot.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ServoConfig {
+    /// `servo`.
+    pub robot: String,
+    /// Name for people.
+    pub name: String,
+    /// Length of a run, seconds, when the command says nothing. Default 30: 15,000 commands, and fifteen swings of the default
+    /// motion.
+    pub seconds: f64,
+    /// What the robot needs: how rarely it may miss, with which confidence. Nothing is claimed by default: any miss is a FAIL
+    /// then.
+    #[serde(skip_serializing_if = "VerdictConfig::is_default")]
+    pub verdict: VerdictConfig,
+    /// What may be lost before a run fails.
+    pub losses: LossesConfig,
     /// How to reach the controller.
     pub link: RtdeConfig,
     /// A simulated controller that is started beside the stream, on free ports unless its own say otherwise; `link.host` and
@@ -31,6 +48,34 @@ pub struct ServoConfig {
     pub limits: LimitsConfig,
     /// The thread.
     pub task: TaskConfig,
+}
+
+impl Default for ServoConfig {
+    fn default() -> Self {
+        Self {
+            robot: "servo".to_owned(),
+            name: "servo".to_owned(),
+            seconds: 30.0,
+            verdict: VerdictConfig::default(),
+            losses: LossesConfig::default(),
+            link: RtdeConfig::default(),
+            simulator: None,
+            servoj: ServojConfig::default(),
+            motion: MotionConfig::default(),
+            limits: LimitsConfig::default(),
+            task: TaskConfig::default(),
+        }
+    }
+}
+
+/// What may be lost (`[losses]`); more fails a run.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct LossesConfig {
+    /// Control cycles that no packet told of. Default 0.
+    pub most_lost_packets: u64,
+    /// Control cycles without a new command, by the count of the program on the robot. Default 0: the arm slows down in each.
+    pub most_missed_commands: u64,
 }
 
 /// How the arm follows (`[servoj]`): what `takt_servo.script` is told with the first command.
@@ -173,6 +218,21 @@ impl ServoConfig {
     /// # Errors
     /// [`ServoError::Setting`] names the key.
     pub fn validate(&self) -> Result<(), ServoError> {
+        let setting = |key, received: String, accepted: &str| {
+            Err(ServoError::Setting { key, received, accepted: accepted.to_owned() })
+        };
+        if self.robot != "servo" {
+            return setting("robot", format!("{:?}", self.robot), "\"servo\" in a file of this robot");
+        }
+        if let Err(problem) = self.verdict.validate() {
+            return setting("verdict", problem, "see the lab's chapter of the book");
+        }
+        if let Err(error) = self.task.policy.validate() {
+            return setting("task.policy", self.task.policy.to_string(), &error.to_string());
+        }
+        within("seconds", self.seconds, 0.1, 40.0 * 86_400.0)?;
+        within("losses.most_lost_packets", self.losses.most_lost_packets as f64, 0.0, 1e6)?;
+        within("losses.most_missed_commands", self.losses.most_missed_commands as f64, 0.0, 1e6)?;
         self.link.check()?;
         // Below, a cycle is no control cycle of any of these controllers: CB-series 125 Hz, e-Series 500 Hz.
         within("link.frequency_hz", self.rate_hz(), 125.0, 500.0)?;

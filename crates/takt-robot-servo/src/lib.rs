@@ -7,13 +7,15 @@
 //! - [`pacing`]: when a cycle begins: with the controller's packet, or on a grid of one's own;
 //! - [`run`]: the real-time thread;
 //! - [`record`]: what it leaves behind, for every cycle and in sums;
-//! - [`controller_log`]: the same from the other side of the wire, by the simulated controller's own log.
+//! - [`controller_log`]: the same from the other side of the wire, by the simulated controller's own log;
+//! - [`lab`]: the stream as a robot of the lab.
 //!
 //! Neither the stream nor the script is safety-rated: a risk assessment counts on the robot's safety configuration alone.
 
 pub mod config;
 pub mod controller_log;
 mod error;
+pub mod lab;
 pub mod monitor;
 pub mod motion;
 pub mod pacing;

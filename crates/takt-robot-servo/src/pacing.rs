@@ -90,8 +90,25 @@ impl Pacer {
     fn with_the_packet(&mut self, link: &mut ServoLink) -> Result<Wake, RtdeError> {
         let (mut packets, mut lost_packets, mut content) = (0, 0, None);
         loop {
-            let came = link.receive(self.due_ns.saturating_add(self.period_ns / 2))?;
-            if came == 0 {
+            let until_ns = self.due_ns.saturating_add(self.period_ns / 2);
+            let came = link.receive(until_ns)?;
+            if came > 0 {
+                packets += came;
+                let (lost, now) = self.follow(link, came);
+                lost_packets += lost;
+                content = Some(now);
+                // A packet of a cycle that has begun without it brings news, and no new cycle.
+                if self.told > self.index || !self.begun {
+                    self.due_ns = self.measured_ns + self.period_ns;
+                    let (index, wake_ns) = (self.told, link.state().received_ns);
+                    let skipped = self.begin(index);
+                    let planned_ns = self.measured_ns;
+                    return Ok(Wake { index, planned_ns, wake_ns, skipped, packets, lost_packets, content });
+                }
+            }
+            // A clock that does not go on is for the monitor, and packets of the past keep nobody beyond the time.
+            let doubt = content.is_some_and(|content| content != Content::New);
+            if came == 0 || doubt || monotonic_ns() >= until_ns {
                 // Late or lost: the arm must not wait for it. Time goes on by what was expected.
                 let wake_ns = monotonic_ns();
                 let away = wake_ns.saturating_sub(self.due_ns) / self.period_ns;
@@ -99,18 +116,6 @@ impl Pacer {
                 self.due_ns = planned_ns + self.period_ns;
                 let index = self.index + 1 + away;
                 let skipped = self.begin(index);
-                return Ok(Wake { index, planned_ns, wake_ns, skipped, packets, lost_packets, content });
-            }
-            packets += came;
-            let (told, now) = self.follow(link, came);
-            lost_packets += told;
-            content = Some(now);
-            // A packet of a cycle that has begun without it brings news, and no new cycle.
-            if self.told > self.index || !self.begun {
-                self.due_ns = self.measured_ns + self.period_ns;
-                let (index, wake_ns) = (self.told, link.state().received_ns);
-                let skipped = self.begin(index);
-                let planned_ns = self.measured_ns;
                 return Ok(Wake { index, planned_ns, wake_ns, skipped, packets, lost_packets, content });
             }
         }
@@ -125,12 +130,13 @@ impl Pacer {
         } else {
             (0, None)
         };
-        self.begin(release.index);
+        // Before the first one lies the thread's own start.
+        let skipped = self.begin(release.index);
         Ok(Wake {
             index: release.index,
             planned_ns: release.planned_ns,
             wake_ns: release.wake_ns,
-            skipped: release.skipped,
+            skipped,
             packets,
             lost_packets,
             content,

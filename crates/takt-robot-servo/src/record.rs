@@ -11,7 +11,7 @@ pub struct CycleRecord {
     pub planned_ns: u64,
     /// When the thread was awake with it.
     pub wake_ns: u64,
-    /// When the packet that it answers was read; 0 where none had come since the cycle before.
+    /// When the newest packet, which it answers, was read.
     pub received_ns: u64,
     /// When the command was handed to the kernel; 0 where none was.
     pub sent_ns: u64,
@@ -29,6 +29,10 @@ pub struct CycleRecord {
     pub following_rad: f64,
     /// Controller time of the state.
     pub controller_s: f64,
+    /// Joints of the state, rad.
+    pub joints_rad: [f64; 6],
+    /// Newest targets that were planned, rad.
+    pub targets_rad: [f64; 6],
     /// Count of the command.
     pub count: i32,
     /// Control cycles without a command, as the program on the robot has counted so far.
@@ -51,7 +55,7 @@ impl CycleRecord {
 
     /// From reading the packet to handing the command to the kernel.
     pub fn packet_to_command_ns(&self) -> Option<u64> {
-        (self.received_ns > 0 && self.sent_ns > 0).then(|| self.sent_ns.saturating_sub(self.received_ns))
+        (self.sent_ns > 0).then(|| self.sent_ns.saturating_sub(self.received_ns))
     }
 }
 
@@ -132,7 +136,7 @@ impl Totals {
         self.skipped += u64::from(record.skipped);
         self.packets += u64::from(record.packets);
         self.lost_packets += u64::from(record.lost_packets);
-        self.without_packet += u64::from(record.received_ns == 0);
+        self.without_packet += u64::from(record.packets == 0);
         self.lateness.add(record.lateness_ns());
         self.response.add(record.response_ns());
         self.late += u64::from(record.sent_ns == 0 || record.response_ns() > deadline_ns);

@@ -40,6 +40,9 @@ pub enum Phase {
     Ended = 3,
 }
 
+/// Name of the thread.
+pub const THREAD: &str = "takt-servo";
+
 /// How long the program on the robot is given to begin, and to bring the arm to rest: stopj needs 0.8 s from the fastest
 /// target that it follows.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -141,7 +144,7 @@ pub fn start_with(
         last_index: None,
         totals: Totals::default(),
     };
-    let thread = thread::spawn("servo", &config.task.settings(), move || stream.run(&seen))?;
+    let thread = thread::spawn(THREAD, &config.task.settings(), move || stream.run(&seen))?;
     Ok(Running { shared, thread: Some(thread), version, simulator })
 }
 
@@ -317,7 +320,7 @@ impl<T: Targets> Stream<T> {
             index: wake.index,
             planned_ns: wake.planned_ns,
             wake_ns: wake.wake_ns,
-            received_ns: if wake.packets > 0 { state.received_ns } else { 0 },
+            received_ns: state.received_ns,
             sent_ns: judged.unwrap_or(0),
             end_ns,
             age_ns: self.pacer.age_ns(end_ns),
@@ -326,6 +329,8 @@ impl<T: Targets> Stream<T> {
             lost_packets: wake.lost_packets,
             following_rad,
             controller_s: state.controller_s,
+            joints_rad: state.joints_rad,
+            targets_rad: self.command.targets_rad,
             count: self.command.count,
             missed: state.missed,
             streaming: self.began_at.is_some(),

@@ -2,7 +2,14 @@
 
 // A program with fewer robots leaves out commands, and what only they use.
 #![cfg_attr(
-    not(all(feature = "cell", feature = "uav", feature = "daq", feature = "humanoid", feature = "ros")),
+    not(all(
+        feature = "cell",
+        feature = "uav",
+        feature = "daq",
+        feature = "humanoid",
+        feature = "servo",
+        feature = "ros"
+    )),
     allow(dead_code, unused_imports)
 )]
 

@@ -15,5 +15,7 @@ pub static ROBOTS: Registry = Registry::new(&[
     &takt_robot_humanoid::lab::KIND,
     #[cfg(feature = "ros")]
     &takt_robot_ros::KIND,
+    #[cfg(feature = "servo")]
+    &takt_robot_servo::lab::KIND,
 ])
 .unnamed("cell");

@@ -80,14 +80,20 @@ impl Drop for Controller {
 }
 
 /// The shipped values, but with patience for a loaded machine.
-pub fn config(controller: &Controller) -> ServoConfig {
+pub fn patient() -> ServoConfig {
     let mut config = ServoConfig::default();
-    config.link.host = controller.address.ip().to_string();
-    config.link.port = controller.address.port();
     config.link.connect_timeout_ms = 10_000;
     config.servoj.silent_cycles = SILENT_CYCLES;
     config.limits.stale_cycles = 250;
     config.limits.skipped_cycles = 250;
+    config
+}
+
+/// A stream to that controller.
+pub fn config(controller: &Controller) -> ServoConfig {
+    let mut config = patient();
+    config.link.host = controller.address.ip().to_string();
+    config.link.port = controller.address.port();
     config
 }
 

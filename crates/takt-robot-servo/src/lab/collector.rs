@@ -1,0 +1,250 @@
+//! Drains the cycles into the run directory: the first ones one by one, all of them in recorders of constant size.
+
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use takt_lab::LabError;
+use takt_lab::collect::{Recorders, Rows, Sample, until_stopped};
+use takt_lab::jobs::Teller;
+use takt_lab::keeper::Window;
+use takt_lab::releases::{Job, Releases};
+use takt_rt::ring::Consumer;
+use takt_rundir::{Measure, RunDir};
+
+use super::run::SERVO_TASK;
+use crate::record::CycleRecord;
+
+/// Name of the sample file.
+pub const CYCLES: &str = "cycles";
+
+/// How often the ring is drained.
+const PERIOD: Duration = Duration::from_millis(50);
+
+/// Records taken from the ring at once.
+const BATCH: usize = 1024;
+
+/// One line of the sample file. Times are CLOCK_MONOTONIC; column names carry the units.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CycleRow {
+    /// Number of the control cycle; a gap is a release that was passed over.
+    pub index: u64,
+    /// Planned release.
+    pub planned_ns: u64,
+    /// The thread was awake.
+    pub wake_ns: u64,
+    /// The newest packet was read.
+    pub received_ns: u64,
+    /// The command before this one was handed to the kernel.
+    pub before_ns: u64,
+    /// The command was handed to the kernel; where it was not, the cycle's end.
+    pub sent_ns: u64,
+    /// The cycle's work ended.
+    pub end_ns: u64,
+    /// Age of the state that the command answers.
+    pub age_ns: u64,
+    /// Releases passed over before this one.
+    pub skipped: u32,
+    /// Packets that came.
+    pub packets: u32,
+    /// Control cycles that no packet told of.
+    pub lost_packets: u32,
+    /// Whether the kernel took the command.
+    pub sent: bool,
+    /// Count of the command, as the controller's log has it.
+    pub count: i32,
+    /// Control cycles without a command so far, by the count of the program on the robot.
+    pub missed: i32,
+    /// The controller's time of the state.
+    pub controller_s: f64,
+    /// Farthest joint from the newest target.
+    pub following_rad: f64,
+    /// Target of the base joint.
+    pub target_0_rad: f64,
+    /// Target of the shoulder.
+    pub target_1_rad: f64,
+    /// Target of the elbow.
+    pub target_2_rad: f64,
+    /// Target of wrist 1.
+    pub target_3_rad: f64,
+    /// Target of wrist 2.
+    pub target_4_rad: f64,
+    /// Target of wrist 3.
+    pub target_5_rad: f64,
+    /// Base joint, as the controller tells.
+    pub joint_0_rad: f64,
+    /// Shoulder.
+    pub joint_1_rad: f64,
+    /// Elbow.
+    pub joint_2_rad: f64,
+    /// Wrist 1.
+    pub joint_3_rad: f64,
+    /// Wrist 2.
+    pub joint_4_rad: f64,
+    /// Wrist 3.
+    pub joint_5_rad: f64,
+}
+
+/// A record with what only its predecessor tells.
+#[derive(Clone, Copy, Debug)]
+struct Cycle {
+    record: CycleRecord,
+    before_ns: u64,
+    sent_ns: u64,
+}
+
+impl From<&Cycle> for CycleRow {
+    fn from(cycle: &Cycle) -> Self {
+        let r = &cycle.record;
+        let [target_0_rad, target_1_rad, target_2_rad, target_3_rad, target_4_rad, target_5_rad] =
+            r.targets_rad;
+        let [joint_0_rad, joint_1_rad, joint_2_rad, joint_3_rad, joint_4_rad, joint_5_rad] = r.joints_rad;
+        Self {
+            index: r.index,
+            planned_ns: r.planned_ns,
+            wake_ns: r.wake_ns,
+            received_ns: r.received_ns,
+            before_ns: cycle.before_ns,
+            sent_ns: cycle.sent_ns,
+            end_ns: r.end_ns,
+            age_ns: r.age_ns,
+            skipped: r.skipped,
+            packets: r.packets,
+            lost_packets: r.lost_packets,
+            sent: r.sent_ns > 0,
+            count: r.count,
+            missed: r.missed,
+            controller_s: r.controller_s,
+            following_rad: r.following_rad,
+            target_0_rad,
+            target_1_rad,
+            target_2_rad,
+            target_3_rad,
+            target_4_rad,
+            target_5_rad,
+            joint_0_rad,
+            joint_1_rad,
+            joint_2_rad,
+            joint_3_rad,
+            joint_4_rad,
+            joint_5_rad,
+        }
+    }
+}
+
+fn sample(measure: &Measure) -> Option<Sample<Cycle>> {
+    match measure.name.as_str() {
+        "response" => Some(|c| (c.record.planned_ns, c.record.response_ns())),
+        "lateness" => Some(|c| (c.record.planned_ns, c.record.lateness_ns())),
+        "packet-to-command" => {
+            Some(|c| (c.record.received_ns, c.sent_ns.saturating_sub(c.record.received_ns)))
+        }
+        "period" => Some(|c| (c.before_ns, c.sent_ns.saturating_sub(c.before_ns))),
+        _ => None,
+    }
+}
+
+/// What is counted of the cycles within the window.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Counted {
+    pub(super) cycles: u64,
+    pub(super) not_sent: u64,
+    pub(super) lost_packets: u64,
+    pub(super) missed: u64,
+    pub(super) following_max_rad: f64,
+    pub(super) following_squares_rad2: f64,
+    /// Records that found the ring full.
+    pub(super) lost: u64,
+    first_missed: Option<i32>,
+}
+
+impl Counted {
+    fn see(&mut self, record: &CycleRecord) {
+        self.cycles += 1;
+        self.not_sent += u64::from(record.sent_ns == 0);
+        self.lost_packets += u64::from(record.lost_packets);
+        self.following_max_rad = self.following_max_rad.max(record.following_rad);
+        self.following_squares_rad2 += record.following_rad.powi(2);
+        let first = *self.first_missed.get_or_insert(record.missed);
+        self.missed = u64::try_from(record.missed.wrapping_sub(first)).unwrap_or(0);
+    }
+}
+
+/// The collector.
+pub(super) struct Collector {
+    dir: RunDir,
+    window: Window,
+    records: Consumer<CycleRecord>,
+    rows: Rows,
+    recorders: Recorders<Cycle>,
+    pub(super) releases: Releases,
+    teller: Teller,
+    pub(super) counted: Counted,
+    before_ns: u64,
+}
+
+impl Collector {
+    /// A collector for `measures`, which then name their recorders' files.
+    pub(super) fn new(
+        dir: &RunDir,
+        records: Consumer<CycleRecord>,
+        measures: &mut [Measure],
+        window: &Window,
+        period_ns: u64,
+        teller: Teller,
+    ) -> Result<Self, LabError> {
+        Ok(Self {
+            dir: dir.clone(),
+            window: window.clone(),
+            records,
+            rows: Rows::new(dir, CYCLES)?,
+            releases: Releases::new(period_ns, window, measures, &["response"]),
+            recorders: Recorders::open(dir, measures, window, sample)?,
+            teller,
+            counted: Counted::default(),
+            before_ns: 0,
+        })
+    }
+
+    /// Collects until `stop` is set and the ring is empty.
+    pub(super) fn run(mut self, stop: &AtomicBool) -> Result<Self, LabError> {
+        let empty = |this: &mut Self| {
+            while this.drain()? {}
+            Ok(())
+        };
+        until_stopped(&mut self, stop, PERIOD, empty, Self::save)?;
+        Ok(self)
+    }
+
+    fn save(&mut self) -> Result<(), LabError> {
+        self.counted.lost = self.records.lost();
+        let mut draft = self.window.draft();
+        self.rows.keep(&mut draft)?;
+        self.recorders.keep(&mut draft)?;
+        Ok(self.dir.checkpoint(&draft)?)
+    }
+
+    fn drain(&mut self) -> Result<bool, LabError> {
+        let mut batch = Vec::new();
+        let taken = self.records.take_into(&mut batch, BATCH);
+        for record in batch.into_iter().filter(|record| record.streaming) {
+            // A command that was not sent ends with its cycle, and counts as none besides.
+            let sent_ns = if record.sent_ns > 0 { record.sent_ns } else { record.end_ns };
+            let before_ns = if self.before_ns > 0 { self.before_ns } else { sent_ns };
+            self.before_ns = sent_ns;
+            let cycle = Cycle { record, before_ns, sent_ns };
+            let CycleRecord { planned_ns, wake_ns, end_ns, .. } = record;
+            self.teller.job(&SERVO_TASK, 0, [planned_ns, wake_ns, end_ns]);
+            let job = Job { planned_ns, wake_ns, skipped: record.skipped.into() };
+            self.releases.job(job, |_| Some(record.response_ns()));
+            if self.window.elapsed_ns(planned_ns).is_some() {
+                self.counted.see(&record);
+            }
+            if self.window.keeps(planned_ns) {
+                self.rows.push(|| CycleRow::from(&cycle))?;
+            }
+            self.recorders.push(&cycle);
+        }
+        Ok(taken > 0)
+    }
+}

@@ -1,0 +1,291 @@
+//! The stream as a robot of the lab.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use takt_lab::jobs::Task;
+use takt_lab::keeper::Window;
+use takt_lab::robot::{Conclusion, Critical, End, Kind, Observe, Robot, Running, read};
+use takt_lab::{LabError, RunOptions, Session};
+use takt_rt::ring::ring;
+use takt_rt::thread::{self, Handle};
+use takt_rundir::{Loss, Measure};
+use takt_stats::VerdictConfig;
+
+use super::collector::{CYCLES, Collector};
+use crate::config::{Pacing, SHIPPED, ServoConfig};
+use crate::controller_log;
+use crate::monitor::StopReason;
+use crate::run::{Finished, Phase, THREAD};
+use crate::{ServoError, start};
+
+/// The stream as a registry lists it.
+pub static KIND: Kind = Kind {
+    factors: &[
+        ("policy", "task.policy"),
+        ("placement", "task.cpus"),
+        ("pacing", "task.pacing"),
+        ("rate", "link.frequency_hz"),
+    ],
+    tasks: &[&SERVO_TASK],
+    // The arm has been stopped by its own program, and a person has to press play.
+    can_resume: false,
+    ..Kind::new("servo", &[("servo", SHIPPED)], read::<ServoConfig>)
+};
+
+/// The stream's thread, for the latency manager.
+pub(super) static SERVO_TASK: Task = Task {
+    name: "servo",
+    thread: THREAD,
+    file: CYCLES,
+    columns: ["planned_ns", "wake_ns", "end_ns"],
+    number: None,
+};
+
+/// The simulated controller's own log, of a run of up to ten minutes.
+pub const CONTROLLER_LOG: &str = "controller.csv";
+
+/// Longest run whose controller writes a log, seconds: 100 MB.
+const LONGEST_LOG_S: f64 = 600.0;
+
+/// Records that wait for the collector: half a minute at 500 Hz.
+const RING: usize = 1 << 14;
+
+impl From<ServoError> for LabError {
+    fn from(error: ServoError) -> Self {
+        Self::robot(error)
+    }
+}
+
+/// What reports read.
+fn measures(file: &ServoConfig) -> Vec<Measure> {
+    let measure = |name, title, since: &str, column| {
+        Measure::new(name, title, CYCLES, column).since(since).rate_hz(file.rate_hz())
+    };
+    let released = match file.task.pacing {
+        Pacing::Locked => "Wake-up after the earliest moment that the controller's packet could be here",
+        Pacing::Free => "Wake-up lateness",
+    };
+    vec![
+        measure("response", "From the release to the command", "planned_ns", "sent_ns")
+            .deadline_ns(file.task.deadline_us.saturating_mul(1000)),
+        measure("lateness", released, "planned_ns", "wake_ns"),
+        measure(
+            "packet-to-command",
+            "From reading the newest packet to the command",
+            "received_ns",
+            "sent_ns",
+        ),
+        measure("period", "From one command to the next", "before_ns", "sent_ns"),
+    ]
+}
+
+impl Robot for ServoConfig {
+    fn kind(&self) -> &'static Kind {
+        &KIND
+    }
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn validate(&self) -> Result<(), String> {
+        Self::validate(self).map_err(|error| error.to_string())
+    }
+
+    fn verdict(&self) -> &VerdictConfig {
+        &self.verdict
+    }
+
+    fn measures(&self) -> Result<Vec<Measure>, String> {
+        Ok(measures(self))
+    }
+
+    fn label(&self) -> String {
+        match self.task.pacing {
+            Pacing::Locked => self.task.policy.to_string(),
+            Pacing::Free => format!("{}, free", self.task.policy),
+        }
+    }
+
+    fn describe(&self) -> String {
+        let to = if self.simulator.is_some() { "a simulated controller" } else { &self.link.host };
+        format!("{}: {} targets a second to {to}, {}", self.name, self.rate_hz(), self.task.policy)
+    }
+
+    fn expected_seconds(&self) -> Option<f64> {
+        Some(self.seconds)
+    }
+
+    fn rate_hz(&self) -> Option<f64> {
+        Some(Self::rate_hz(self))
+    }
+
+    fn make_strict(&mut self) {
+        self.task.strict = true;
+    }
+
+    fn critical(&self) -> Result<Critical, &'static str> {
+        let columns = ["planned_ns", "wake_ns", "wake_ns", "end_ns"];
+        Ok(Critical { thread: THREAD, file: CYCLES, columns })
+    }
+
+    fn start(
+        &self,
+        session: &mut Session,
+        options: &RunOptions,
+        _observe: Observe<'_>,
+    ) -> Result<Box<dyn Running>, LabError> {
+        let seconds = options.seconds.unwrap_or(self.seconds);
+        let mut config = self.clone();
+        let log = match &mut config.simulator {
+            Some(simulator) if simulator.log.is_none() && seconds <= LONGEST_LOG_S => {
+                simulator.log = Some(session.dir().path().join(CONTROLLER_LOG));
+                simulator.log.clone()
+            }
+            Some(simulator) => simulator.log.clone(),
+            None => None,
+        };
+        session.header.measures = measures(self);
+        let window = session.new_window(options.watch.clone());
+        let (producer, consumer) = ring(RING);
+        let (dir, teller) = (session.dir().clone(), session.teller());
+        let measures = &mut session.header.measures;
+        let collector = Collector::new(&dir, consumer, measures, &window, self.period_ns(), teller)?;
+        let ended = Ended(Arc::default());
+        let stop = Arc::clone(&ended.0);
+        let collecting = thread::spawn_exempt("servo-collect", "drains the stream's records", move || {
+            collector.run(&stop)
+        })?;
+        let stream = start(&config, producer)?;
+        if let Some(granted) = stream.granted() {
+            session.header.not_granted = granted.differences.iter().map(ToString::to_string).collect();
+            session.note("threads", &[granted])?;
+        }
+        session.note("controller_version", &stream.controller_version().to_string())?;
+        let length = Duration::from_secs_f64(seconds);
+        Ok(Box::new(Streaming { window, length, stream, collecting, ended, log, config }))
+    }
+}
+
+/// Ends the collector when it is dropped.
+struct Ended(Arc<AtomicBool>);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+/// A stream under way. Dropped, it leads the arm to rest: its fields go in this order.
+struct Streaming {
+    window: Window,
+    length: Duration,
+    stream: crate::Running,
+    ended: Ended,
+    collecting: Handle<Result<Collector, LabError>>,
+    log: Option<PathBuf>,
+    config: ServoConfig,
+}
+
+impl Running for Streaming {
+    fn window(&self) -> &Window {
+        &self.window
+    }
+
+    fn is_ready(&self) -> bool {
+        // Also one that never followed: its reason is told at the end.
+        self.stream.phase() != Phase::Beginning
+    }
+
+    fn line(&mut self) -> String {
+        match self.stream.phase() {
+            Phase::Beginning => "waits for the program on the robot",
+            Phase::Streaming => "streams",
+            Phase::Stopping => "stops the arm",
+            Phase::Ended => "has ended",
+        }
+        .to_owned()
+    }
+
+    fn length(&self) -> Option<Duration> {
+        Some(self.length)
+    }
+
+    fn is_over(&mut self, elapsed: Duration) -> bool {
+        elapsed >= self.length || self.stream.is_finished()
+    }
+
+    fn stop(self: Box<Self>, session: &mut Session, _end: &End) -> Result<Conclusion, LabError> {
+        let Self { stream, ended, collecting, log, config, .. } = *self;
+        let finished = stream.stop()?;
+        drop(ended);
+        let collected = collecting.join()??;
+        tell(session, &config, &finished, &collected);
+        if let Some(log) = log {
+            // The controller has ended with the stream, so that its log is whole.
+            let view = controller_log::view(&controller_log::read(&log)?, config.rate_hz());
+            let mut figure = |name: &str, value: f64| {
+                session.header.figures.insert(format!("controller_{name}"), value);
+            };
+            figure("cycles", view.cycles as f64);
+            figure("cycles_made_up", view.made_up as f64);
+            figure("cycles_without_command", view.without_command as f64);
+            figure("longest_without_command", view.longest_without as f64);
+            figure("commands_overwritten", view.overwritten as f64);
+            figure("oldest_answer_cycles", view.oldest_answer_cycles as f64);
+            figure("following_max_rad", view.following_max_rad);
+            figure("following_rms_rad", view.following_rms_rad);
+        }
+        Ok(Conclusion::Common)
+    }
+}
+
+/// Fills in what the stream and its collector know.
+fn tell(session: &mut Session, config: &ServoConfig, finished: &Finished, collected: &Collector) {
+    let (header, counted, totals) = (&mut session.header, &collected.counted, &finished.totals);
+    header.records_lost = counted.lost.max(finished.records_lost);
+    collected.releases.tell(&mut header.measures);
+    if let Some(response) = header.measures.first_mut() {
+        response.never = response.never.saturating_add(counted.not_sent);
+    }
+    header.problems.extend(collected.releases.stood_still("the stream"));
+    if finished.reason != StopReason::Asked {
+        header.failures.push(format!("the stream ended by itself: {}", finished.reason));
+    }
+    if !finished.at_rest {
+        header.failures.push("the arm was not seen at rest after the stop was asked for".to_owned());
+    }
+    let cycles = counted.cycles.saturating_add(counted.lost_packets);
+    let losses = &config.losses;
+    header.losses = vec![
+        Loss::new(
+            "lost_packets",
+            "packets of the controller",
+            [counted.lost_packets, cycles],
+            ("losses.most_lost_packets", losses.most_lost_packets),
+        ),
+        Loss::new(
+            "missed_commands",
+            "control cycles without a command",
+            [counted.missed, cycles],
+            ("losses.most_missed_commands", losses.most_missed_commands),
+        ),
+    ];
+    let mut figure = |name: &str, value: Option<f64>| {
+        if let Some(value) = value {
+            header.figures.insert(name.to_owned(), value);
+        }
+    };
+    figure("commands", Some((counted.cycles - counted.not_sent) as f64));
+    figure("following_max_rad", Some(counted.following_max_rad));
+    let rms = |squares: f64, count: u64| (count > 0).then(|| (squares / count as f64).sqrt());
+    figure("following_rms_rad", rms(counted.following_squares_rad2, counted.cycles));
+    // As the UR driver's benchmark has them, over the whole stream.
+    figure("period_jitter_us", totals.jitter_ns().map(|ns| ns / 1e3));
+    figure("period_rms_error_us", totals.period_rms_error_ns().map(|ns| ns / 1e3));
+    figure("longest_without_command", Some(f64::from(finished.longest)));
+    figure("page_faults", Some((finished.minor_faults + finished.major_faults) as f64));
+}
