@@ -239,7 +239,19 @@ fn answer(context: &Context<'_>, section: &mut Section) {
                 }
                 let what = match verdict {
                     Verdict::Pass => format!("met {deadline} with enough evidence"),
-                    Verdict::Fail => format!("missed {deadline} at least once"),
+                    Verdict::Fail => {
+                        // A robot that stopped, or lost frames, fails without a late job.
+                        let has_missed = |d: &&Digest| d.misses().saturating_add(d.never()) > 0;
+                        let failed = judged().filter(|(_, v)| v.verdict == verdict).map(|(d, _)| d);
+                        match failed.filter(has_missed).count() {
+                            0 => format!("failed for other reasons than {deadline}: the table names them"),
+                            missed if missed == number => format!("missed {deadline} at least once"),
+                            missed => format!(
+                                "failed: {missed} missed {deadline} at least once, {} for other reasons, which the table names",
+                                number - missed
+                            ),
+                        }
+                    }
                     Verdict::Inconclusive => {
                         format!("missed nothing, but the evidence does not carry a PASS for {deadline}")
                     }

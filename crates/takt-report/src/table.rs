@@ -81,6 +81,14 @@ pub struct Table {
     notes: Vec<String>,
 }
 
+/// Text of more characters gets room in the page: in a column of a few letters it would make rows of many lines.
+const LONG: usize = 40;
+
+fn text_class(column: &Column, text: &str) -> Option<&'static str> {
+    let is_long = text.chars().count() > LONG;
+    column.numeric.then_some("n").or_else(|| is_long.then_some("long"))
+}
+
 impl Table {
     /// An empty table. A head that begins with `#` belongs to a column of numbers.
     pub fn new(title: impl AsRef<str>, heads: &[impl AsRef<str>]) -> Self {
@@ -145,7 +153,7 @@ impl Table {
                 tbody { @for row in &self.rows { tr {
                     @for (column, cell) in self.columns.iter().zip(row) {
                         @match cell {
-                            Cell::Text(text) => td class=[column.numeric.then_some("n")] { (text) },
+                            Cell::Text(text) => td class=[text_class(column, text)] { (text) },
                             Cell::Number(text) => td.n { (text) },
                             Cell::Estimate(value, low, high) => td.n.e { (value) " " small { (ends(low, high)) } },
                             Cell::Verdict(verdict) => td { (verdict_html(*verdict)) },

@@ -154,3 +154,33 @@ fn a_run_whose_values_are_all_0_has_its_report() {
     // Figures as well: a logarithmic axis of nothing but 0 must end.
     assert!(takt_report::html(&build(root.path())).contains("<svg"));
 }
+
+#[test]
+fn who_failed_without_a_late_job_is_not_said_to_have_missed_the_deadline() {
+    let stopped =
+        "the robot stopped: frames came too late, or not at all, so that nothing was known of its joints";
+    let made = |cases: &[(&str, u64, bool)]| {
+        let root = tempfile::tempdir().unwrap();
+        for &(tuning, latency_ns, has_stopped) in cases {
+            let mut header = header(&[("tuning", tuning)], 1);
+            header.failures.extend(has_stopped.then(|| stopped.to_owned()));
+            run(&root.path().join(tuning), &header, std::iter::repeat_n(latency_ns, 500));
+        }
+        let document = build(root.path());
+        (takt_report::text(&document), takt_report::html(&document))
+    };
+    let (text, page) = made(&[("P", 1000, true), ("M", 2000, true)]);
+    assert!(
+        text.contains("2 of 2 configurations failed for other reasons than the deadline of 4 ms"),
+        "{text}"
+    );
+    assert!(!text.contains("missed the deadline of 4 ms"), "{text}");
+    // What is long has room beside columns of numbers.
+    assert!(page.contains("class=\"long\""), "{page}");
+    let (text, _) = made(&[("P", 1000, true), ("M", 5_000_000, true), ("C", 5_000_000, false)]);
+    let said =
+        "3 of 3 configurations failed: 2 missed the deadline of 4 ms at least once, 1 for other reasons";
+    assert!(text.contains(said), "{text}");
+    let (text, _) = made(&[("M", 5_000_000, true), ("C", 5_000_000, false)]);
+    assert!(text.contains("2 of 2 configurations missed the deadline of 4 ms at least once."), "{text}");
+}
