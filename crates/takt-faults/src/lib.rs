@@ -13,7 +13,7 @@
 //!
 //! Link time is one packet period and two controller cycles, there and back. The time taken from the test is measured in
 //! the same run: the worst CPU's sum of what a witness thread of ordinary priority waited too long (see
-//! [`witness`](crate::witness)), and the controller's own missed cycles. From then on until the fault ends the command
+//! [`witness`]), and the controller's own missed cycles. From then on until the fault ends the command
 //! may not be withdrawn, the arm must stand after its ramp, and it may move again only after the recovery time.
 //!
 //! Imports: this crate knows the wire (`takt-link-rtde`), how recordings are written (`takt-link-camera`) and clocks; no

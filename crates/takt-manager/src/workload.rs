@@ -120,7 +120,7 @@ pub struct Activity {
 const DELIVERY_MARGIN_NS: u64 = 300_000;
 
 impl Activity {
-    /// What is allowed for the middleware with a message to it: the longest seen and a quarter and [`DELIVERY_MARGIN_NS`] more. It is held
+    /// What is allowed for the middleware with a message to it: the longest seen and a quarter and `DELIVERY_MARGIN_NS` more. It is held
     /// against every message.
     #[must_use]
     pub fn allowed_delivery_ns(&self) -> u64 {

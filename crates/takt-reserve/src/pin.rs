@@ -8,7 +8,7 @@
 //! 3. Exclusive cpusets (cgroup v1), for as long as the threads run.
 //! 4. Partition roots (cgroup v2), for as long as the threads run.
 //!
-//! What is changed is on disk first ([`restore`](crate::restore)), and a watchdog process undoes it when this one is killed. Without one,
+//! What is changed is on disk first ([`restore`]), and a watchdog process undoes it when this one is killed. Without one,
 //! only the first way is gone.
 
 use std::io;

@@ -5,6 +5,7 @@ pub mod bench;
 #[cfg(feature = "humanoid")]
 pub mod ethercat;
 pub mod kernels;
+mod needs;
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -24,7 +25,7 @@ use takt_rt::policy::Policy;
 Neither the speed slider nor the digital outputs that takt commands are safety-rated. Takt is not a certified \
 safety function.
 
-Exit status: 0 done, 1 done but not PASS (with --check), 2 could not."
+Exit status: 0 done; 1 not PASS (with --check), or some of several runs failed; 2 could not; 3 done, but what was printed is lost."
 )]
 pub struct Args {
     #[command(subcommand)]
@@ -187,6 +188,7 @@ impl From<Shown> for View {
 
 /// `takt run`
 #[derive(Debug, clap::Args)]
+#[command(after_help = needs::RUN)]
 pub struct Run {
     /// Configuration file (TOML)
     pub config: PathBuf,
@@ -259,6 +261,7 @@ pub enum Campaign {
 
 /// `takt campaign run`
 #[derive(Debug, clap::Args)]
+#[command(after_help = needs::CAMPAIGN)]
 pub struct CampaignRun {
     /// Campaign file (TOML), or the name of a shipped one
     pub campaign: String,
@@ -329,6 +332,7 @@ pub struct Clock {
 
 /// `takt segment`
 #[derive(Debug, clap::Args)]
+#[command(after_help = needs::SEGMENT)]
 pub struct Segment {
     /// Devices of the built-in humanoid
     #[arg(long, default_value_t = 59, conflicts_with = "config")]
@@ -353,6 +357,7 @@ pub struct Segment {
 
 /// `takt manage`
 #[derive(Debug, clap::Args)]
+#[command(after_help = needs::MANAGE)]
 pub struct Manage {
     /// Goals file (TOML): chains, their goals, one degradation order; with --learn the new file to write
     pub goals: Option<PathBuf>,
@@ -453,6 +458,7 @@ pub struct Workload {
 
 /// `takt doctor`
 #[derive(Debug, clap::Args)]
+#[command(after_help = needs::DOCTOR)]
 pub struct Doctor {
     /// Time for measurements, seconds; 0 only reads settings
     #[arg(long, default_value_t = 3.0, value_parser = clap::value_parser!(f64))]
@@ -476,6 +482,7 @@ pub struct Doctor {
 
 /// `takt trace`
 #[derive(Debug, clap::Args)]
+#[command(after_help = needs::TRACE)]
 pub struct Trace {
     /// Robot: the name of a shipped configuration (uav, cyclic, humanoid, cell) or a configuration file
     #[arg(required_unless_present = "thread", conflicts_with = "thread")]
@@ -588,6 +595,7 @@ pub struct Export {
 
 /// `takt demo`
 #[derive(Debug, clap::Args)]
+#[command(after_help = needs::DEMO)]
 pub struct Demo {
     /// Without a view
     #[arg(long)]

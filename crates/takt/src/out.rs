@@ -2,12 +2,15 @@
 //! died nor stay unsealed because a disk is full: what cannot be printed is counted, the program goes on, and its exit
 //! status tells.
 //!
-//! The macros of this file take the place of the standard ones in this whole crate.
+//! The macros of this file take the place of the standard ones in this whole crate. What is printed for people has its verdicts in
+//! colour on a terminal ([`crate::print::colour`]).
 
 use std::fmt;
 use std::io::{self, ErrorKind, Write};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicI32, Ordering};
+
+use crate::print::colour;
 
 /// Exit status of a command that did what it should and could not tell it.
 pub const OUTPUT_LOST: u8 = 3;
@@ -26,12 +29,12 @@ fn note(lost: &AtomicI32, outcome: io::Result<()>) {
 
 /// Writes to standard output.
 pub fn to_stdout(text: fmt::Arguments<'_>) {
-    note(&STDOUT, io::stdout().lock().write_fmt(text));
+    note(&STDOUT, io::stdout().lock().write_all(colour::for_stdout(&text.to_string()).as_bytes()));
 }
 
 /// Writes to standard error.
 pub fn to_stderr(text: fmt::Arguments<'_>) {
-    note(&STDERR, io::stderr().lock().write_fmt(text));
+    note(&STDERR, io::stderr().lock().write_all(colour::for_stderr(&text.to_string()).as_bytes()));
 }
 
 /// Ends the output. `code` unless the command succeeded and something that it said was lost.

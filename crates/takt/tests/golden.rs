@@ -30,6 +30,10 @@ const fn free(what: shape::Free, place: &'static str, why: &'static str) -> Free
     Freedom { files: &[], place, what, why }
 }
 
+const fn of_ros(place: &'static str, why: &'static str) -> Freedom {
+    Freedom { files: &["ros"], place, what: Keys, why }
+}
+
 /// What chance and the machine decide.
 const FREEDOMS: &[Freedom] = &[
     // Verdicts.
@@ -58,6 +62,11 @@ const FREEDOMS: &[Freedom] = &[
     free(Keys, "stop_causes", "named by what happened"),
     Freedom { files: &["cell", "bench-cell"], place: "losses", what: Keys, why: "likewise" },
     free(Keys, "unjudged", "likewise"),
+    of_ros("run.plan", "what was decided, from what was seen in two seconds"),
+    of_ros("run.model", "what was learnt, likewise"),
+    of_ros("run.manager", "likewise"),
+    of_ros("samples", "a file for each chain of which something came through"),
+    of_ros("figures", "named by chains"),
     free(Keys, "--json.activations", "likewise"),
     free(Keys, "--json.unmatched", "likewise"),
     free(Keys, "--json.switches", "named by how many there were"),
@@ -95,7 +104,11 @@ fn shape(name: &str, value: &Value) -> Shape {
 
 /// Runs a shipped robot for a moment with some of its text changed, and holds what it prints and leaves. Returns its run directory.
 fn robot(name: &str, changes: &[(&str, &str)], seconds: &str, runs: &Path) -> PathBuf {
-    let shipped = if name == "cell" { "synthetic" } else { name };
+    let shipped = match name {
+        "cell" => "synthetic",
+        "ros" => "turtlebot",
+        name => name,
+    };
     let mut text = fs::read_to_string(root().join("robots").join(shipped).with_extension("toml")).unwrap();
     for (from, to) in changes {
         assert!(text.contains(from), "{shipped} has no {from}");
@@ -121,6 +134,15 @@ fn the_bare_task_and_what_is_made_of_runs() {
     let refused = [("fifo:80\"", "deadline:100us/1ms/1ms\"\ncpus = \"0\"")];
     let first = robot("cyclic", &refused, "0.5", runs.path());
     let second = robot("cyclic", &refused, "0.5", runs.path());
+    // What other programs read: cyclictest's histogram, and a table.
+    let export = |format: &str| run(["export", "--format", format]).arg(&first).output().unwrap();
+    let head = |output: Output| String::from_utf8(output.stdout).unwrap().lines().next().unwrap().to_owned();
+    let histogram = head(export("histogram"));
+    assert!(histogram.starts_with("# Histogram") || histogram.starts_with("000000 "), "{histogram}");
+    hold(
+        "export-csv",
+        &shape("csv", &head(export("csv")).split(',').map(|c| (c.to_owned(), Value::from(0))).collect()),
+    );
     let output = run(["compare", "--json"]).args([&first, &second]).output().unwrap();
     hold("compare", &shape("--json", &answer(&output)));
     let campaign = runs.path().join("campaign.toml");
@@ -168,6 +190,18 @@ fn the_cell() {
     let _machine = alone();
     let runs = tempfile::tempdir().unwrap();
     robot("cell", &[], "2", runs.path());
+    let bench = ["bench", "cell", "--seconds", "1", "--repeat", "1", "--policies", "CFS+CFS", "--noise", "0"];
+    let output = run(bench).args(["--json", "--runs"]).arg(runs.path()).output().unwrap();
+    hold("bench-cell", &shape("--json", &answer(&output)));
+}
+
+#[test]
+fn a_ros_system() {
+    let _machine = alone();
+    let runs = tempfile::tempdir().unwrap();
+    // The workload's own processes everywhere, and not ROS 2 where it is installed.
+    let changes = [("policy = \"takt\"", "policy = \"cfs\"\nnodes = \"processes\"")];
+    robot("ros", &changes, "2", runs.path());
 }
 
 #[test]

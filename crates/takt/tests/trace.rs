@@ -7,7 +7,9 @@ mod takt;
 use std::path::Path;
 use std::process::Command;
 
-use takt::{TAKT, alone, json, missing, read_json, root, stderr, takt as run, untraced, wait_for};
+use takt::{
+    TAKT, alone, json, missing, read_json, root, stderr, takt as run, traced_json, untraced, wait_for,
+};
 
 #[test]
 fn releases_are_matched_and_late_ones_have_a_cause() {
@@ -20,7 +22,7 @@ fn releases_are_matched_and_late_ones_have_a_cause() {
         .arg(&perfetto)
         .output()
         .unwrap();
-    let traced = json(&output);
+    let traced = traced_json(&output);
     if untraced(&traced) {
         assert!(!traced["run"]["verdict"].is_null(), "the run went on");
         return;
@@ -86,7 +88,7 @@ fn without_privileges_the_run_goes_on_untraced_and_says_so() {
     ) {
         return;
     }
-    let traced = json(&output);
+    let traced = traced_json(&output);
     let why = traced["untraced"].as_str().unwrap_or_else(|| panic!("traced without a privilege: {traced}"));
     assert!(why.contains("root") || why.contains("CAP_") || why.contains("perf_event_paranoid"), "{why}");
     assert!(traced["run"]["measures"][0]["us"]["count"].as_u64() > Some(0));

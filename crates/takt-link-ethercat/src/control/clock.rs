@@ -73,7 +73,7 @@ pub struct Phase {
     /// The same for the planned release, as estimated.
     pub release_ns: i32,
     /// Whether the releases have been within [`LOCKED_NS`] for [`LOCKED_CYCLES`], and the reference clock bears them out: it has
-    /// answered within [`SILENT_CYCLES`], and at most [`MOST_FAR`] of its last 64 answers lie far from the estimate.
+    /// answered within `SILENT_CYCLES`, and at most `MOST_FAR` of its last 64 answers lie far from the estimate.
     pub locked: bool,
 }
 

@@ -253,7 +253,7 @@ impl SegmentConfig {
         self.devices.iter().map(count).sum()
     }
 
-    /// Checks everything; the topology as [`parents`](Self::parents).
+    /// Checks everything; the topology as `parents`.
     ///
     /// # Errors
     /// [`ConfigError`] for the first fault.

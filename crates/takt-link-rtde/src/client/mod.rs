@@ -2,7 +2,7 @@
 //!
 //! [`Link::open`] connects, sets the recipes up and splits the connection in two:
 //!
-//! - a receiver thread, `rtde-recv`, decodes every output packet and publishes it as [`RobotState`] into a
+//! - a receiver thread, `rtde-recv`, decodes every output packet and publishes it as [`RobotState`](crate::RobotState) into a
 //!   wait-free exchange buffer, and the last ones as [`StateHistory`] into another; it also reconnects;
 //! - a [`Commander`], owned by the safety thread, sends one pre-laid-out packet per cycle with one
 //!   non-blocking `send(2)`: it never blocks, locks or allocates. Its last command is the stop it was given, however

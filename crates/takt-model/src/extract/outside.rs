@@ -125,7 +125,7 @@ impl Extractor {
     /// How far the day's clock (CLOCK_REALTIME) is ahead of the monotonic one at this moment: whoever reads events live can tell.
     ///
     /// A clock that was set (by more than a millisecond; adjustments are smaller) makes stamps of before and after it worthless against each other: what
-    /// was learnt of other publishers' clocks is learnt anew, and what is taken within [`SET_NS`] is not measured. Returns whether it was.
+    /// was learnt of other publishers' clocks is learnt anew, and what is taken within `SET_NS` is not measured. Returns whether it was.
     pub fn clock(&mut self, ahead_ns: i64) -> bool {
         let before_ns = self.clocks.ahead_ns.replace(ahead_ns).filter(|_| self.clocks.told);
         self.clocks.told = true;

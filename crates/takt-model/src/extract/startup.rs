@@ -15,7 +15,7 @@
 //! - What was kept apart is all that is known where nothing has come since, and is used until the process was not starting for [`SHOWN_NS`].
 //!   From then on it is **forgotten**; of a callback that was activated in start-up alone, one activation in all the time since then is
 //!   assumed. The same burst later, without a start, counts in full and for as long as everything else.
-//! - Suspensions in a starting process count until the callback has run several times afterwards ([`super::suspend`]).
+//! - Suspensions in a starting process count until the callback has run several times afterwards (`super::suspend`).
 //! - Execution times are never forgotten for this: a first activation may be slow, but so may a rare one.
 //!
 //! # What that means for a guarantee

@@ -35,7 +35,7 @@ pub(crate) fn time_unit(seconds: f64) -> (f64, &'static str) {
     }
 }
 
-/// Draws curves in plots of at most [`Colour::SERIES`] curves, one plot below the other, with common axes.
+/// Draws curves in plots of at most `Colour::SERIES` curves, one plot below the other, with common axes.
 pub fn lines(
     axis: &Axis<'_>,
     about: About<'_>,

@@ -16,7 +16,7 @@ pub struct Layer {
     pub name: String,
     /// Drawn in the second colour: under interference.
     pub stressed: bool,
-    /// Place on the level axis, least and greatest value (nanoseconds); at most [`COLUMNS`] of them.
+    /// Place on the level axis, least and greatest value (nanoseconds); at most `COLUMNS` of them.
     pub columns: Vec<(f64, f64, f64)>,
 }
 

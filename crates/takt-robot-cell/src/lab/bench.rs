@@ -206,7 +206,7 @@ impl Bench {
     /// A new bench below `root`.
     ///
     /// # Errors
-    /// [`LabError::Io`].
+    /// [`LabError::Files`].
     pub fn create(root: &Path, plan: BenchPlan) -> Result<Self, LabError> {
         let path = root.join(format!("{}-bench-cell-{}", utc_name(), std::process::id()));
         fs::create_dir_all(&path).map_err(LabError::io(&path))?;
@@ -217,7 +217,7 @@ impl Bench {
     /// Goes on with the bench at `path`.
     ///
     /// # Errors
-    /// [`LabError::Damaged`] when it is no bench, [`LabError::OtherBench`] when it was begun with another plan.
+    /// [`LabError::Files`] when it is no bench, [`LabError::OtherBench`] when it was begun with another plan.
     pub fn resume(path: &Path, plan: BenchPlan) -> Result<Self, LabError> {
         if !path.join(BENCH_FILE).is_file() {
             return Err(LabError::damaged(
@@ -286,7 +286,7 @@ impl Bench {
     /// One row per cell of the matrix, from the run directories.
     ///
     /// # Errors
-    /// [`LabError::Io`] or [`LabError::Damaged`].
+    /// [`LabError::Files`].
     pub fn rows(&self) -> Result<Vec<BenchRow>, LabError> {
         self.rows_of(false)
     }

@@ -37,7 +37,7 @@ pub fn names() -> Vec<&'static str> {
 /// Where a built-in recording lies as a file: unpacked into the user's cache folder on first use.
 ///
 /// # Errors
-/// [`LabError::Damaged`] for an unknown name, [`LabError::Io`] when the cache cannot be written.
+/// [`LabError::Files`] for an unknown name, [`LabError::Files`] when the cache cannot be written.
 pub fn unpack(name: &str) -> Result<PathBuf, LabError> {
     unpack_into(&cache_folder(), name)
 }

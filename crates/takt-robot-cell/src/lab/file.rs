@@ -65,7 +65,7 @@ impl CellFile {
     /// Reads a file. Paths within it are relative to its folder.
     ///
     /// # Errors
-    /// [`LabError::Io`] or [`LabError::Config`], which names file, line and what is accepted.
+    /// [`LabError::Files`] or [`LabError::Config`], which names file, line and what is accepted.
     pub fn load(path: &Path) -> Result<Self, LabError> {
         let text =
             takt_files::read_to_string(path, takt_files::CONFIGURATION_BYTES).map_err(LabError::io(path))?;
@@ -75,7 +75,7 @@ impl CellFile {
     /// The shipped demonstration.
     ///
     /// # Errors
-    /// [`LabError::Io`] when the recording cannot be unpacked.
+    /// [`LabError::Files`] when the recording cannot be unpacked.
     pub fn demo() -> Result<Self, LabError> {
         Self::parse(DEMO, "demo.toml (built in)", Path::new(""))
     }
@@ -83,7 +83,7 @@ impl CellFile {
     /// The paper's own configuration, replayed; [`super::scale::settle`] fits it to the machine.
     ///
     /// # Errors
-    /// [`LabError::Io`] when the recording cannot be unpacked.
+    /// [`LabError::Files`] when the recording cannot be unpacked.
     pub fn sentryrt1() -> Result<Self, LabError> {
         Self::parse(SENTRYRT1, "sentryrt1.toml (built in)", Path::new(""))
     }

@@ -264,7 +264,7 @@ struct RunFile {
 /// Sums up a run directory: from its facts and its tally, which counted everything, however many rows were kept.
 ///
 /// # Errors
-/// [`LabError::Io`] or [`LabError::Damaged`] for a directory that is not one, or was cut off before the window
+/// [`LabError::Files`] for a directory that is not one, or was cut off before the window
 /// was known.
 pub fn summarise(dir: &RunDir) -> Result<CellSummary, LabError> {
     let RunFile { facts } = dir.read_json(RUN_FILE)?;

@@ -32,7 +32,7 @@ const PASSED_KEPT: usize = 1024;
 /// Drains for which the segment's word of a frame is waited for.
 const MOST_LOOKS: u32 = 10;
 
-/// A line of the sample file; its columns are [`COLUMNS`].
+/// A line of the sample file; its columns are `COLUMNS`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LateRow {
     /// Index of the frame's cycle on the release grid.

@@ -96,7 +96,7 @@ impl Reader {
 ///
 /// # Errors
 ///
-/// As [`Reader::read`]; what came before is not returned then.
+/// As `Reader::read`; what came before is not returned then.
 pub fn read_image(bytes: &[u8]) -> Result<Vec<Decoded>, RingError> {
     let mut words = bytes.chunks(8).map(|chunk| {
         let mut word = [0; 8];

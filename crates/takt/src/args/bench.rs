@@ -6,7 +6,7 @@ use clap::{Subcommand, ValueEnum};
 #[cfg(feature = "cell")]
 use takt_robot_cell::tasks::PolicyMix;
 
-use super::{noise_threads, positive_seconds};
+use super::{needs, noise_threads, positive_seconds};
 
 /// Robots that can be measured.
 #[derive(Debug, Subcommand)]
@@ -41,6 +41,7 @@ fn at_least_one(text: &str) -> Result<usize, String> {
 /// `takt bench cell`
 #[cfg(feature = "cell")]
 #[derive(Debug, clap::Args)]
+#[command(after_help = needs::BENCH_CELL)]
 pub struct Bench {
     /// Configuration file; the shipped demonstration when absent
     #[arg(long)]
@@ -88,6 +89,7 @@ pub enum Stress {
 
 /// `takt bench uav`
 #[derive(Debug, clap::Args)]
+#[command(after_help = needs::BENCH_UAV)]
 pub struct BenchUav {
     /// Releases of the attitude loop per configuration
     #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(10..=1_000_000_000))]
@@ -119,6 +121,7 @@ pub struct BenchUav {
 
 /// `takt bench daq`
 #[derive(Debug, clap::Args)]
+#[command(after_help = needs::BENCH_DAQ)]
 pub struct BenchDaq {
     /// Link: udp, pty, eventfd, simulated, comedi, iio
     #[arg(long, default_value = "udp")]
@@ -142,6 +145,7 @@ pub struct BenchDaq {
 
 /// `takt bench humanoid`
 #[derive(Debug, clap::Args)]
+#[command(after_help = needs::BENCH_HUMANOID)]
 pub struct BenchHumanoid {
     /// Devices of the built-in humanoid, instead of the configuration's
     #[arg(long)]
@@ -170,6 +174,7 @@ pub struct BenchHumanoid {
 
 /// `takt bench gpu`
 #[derive(Debug, clap::Args)]
+#[command(after_help = needs::BENCH_GPU)]
 pub struct BenchGpu {
     /// Which GPU, as `nvidia-smi` counts them
     #[arg(long, default_value_t = 0)]
@@ -199,6 +204,7 @@ pub struct BenchGpu {
 
 /// `takt bench manager`
 #[derive(Debug, clap::Args)]
+#[command(after_help = needs::BENCH_MANAGER)]
 pub struct BenchManager {
     /// Length of the measured window in seconds; three load phases divide it
     #[arg(long, default_value_t = 30.0, value_parser = positive_seconds)]
@@ -231,6 +237,7 @@ pub struct BenchManager {
 
 /// `takt bench faults`
 #[derive(Debug, clap::Args)]
+#[command(after_help = needs::BENCH_FAULTS)]
 pub struct BenchFaults {
     /// Only cases with this in their name
     #[arg(long)]

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Subcommand;
 
-use super::positive_seconds;
+use super::{needs, positive_seconds};
 
 /// What is done with EtherCAT traffic.
 #[derive(Debug, Subcommand)]
@@ -43,6 +43,7 @@ pub struct Analyse {
 
 /// `takt ethercat capture`
 #[derive(Debug, clap::Args)]
+#[command(after_help = needs::CAPTURE)]
 pub struct Capture {
     /// Interface of the master
     pub interface: String,

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Subcommand, ValueEnum};
 use takt_lab::kernels::{Accelerator, Guests};
 
-use super::{noise_threads, positive_seconds};
+use super::{needs, noise_threads, positive_seconds};
 
 /// `takt kernels`
 #[derive(Debug, Subcommand)]
@@ -34,6 +34,7 @@ pub struct List {
 
 /// `takt kernels fetch`
 #[derive(Debug, clap::Args)]
+#[command(after_help = needs::FETCH)]
 pub struct Fetch {
     /// Kernels: generic, rt, cloud, a version (6.12, 6.12-rt, 6.1.0-56-rt) or a package
     #[arg(required = true)]
@@ -54,6 +55,7 @@ pub enum Accel {
 
 /// `takt kernels run`
 #[derive(Debug, clap::Args)]
+#[command(after_help = needs::KERNELS)]
 pub struct Run {
     /// Kernels: names as in `takt kernels list`, packages, or paths to vmlinuz files
     #[arg(long, value_delimiter = ',', default_value = "generic,rt")]

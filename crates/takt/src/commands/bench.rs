@@ -12,6 +12,7 @@ use takt_robot_cell::lab::designs;
 use takt_robot_cell::lab::scale::{self, Scaled};
 use takt_rundir::sha256_of;
 
+use super::tidy::Tidy;
 use super::{CommandResult, child, stop_flag};
 use crate::args;
 use crate::print;
@@ -50,6 +51,7 @@ pub fn run(args: &args::bench::Bench) -> CommandResult {
         config_sha256: sha256_of(text.as_bytes()),
         against_sha256: against_text.as_ref().map(|text| sha256_of(text.as_bytes())),
     };
+    let _tidy = Tidy::before(&args.runs);
     let bench = match &args.resume {
         Some(dir) => Bench::resume(dir, plan)?,
         None => Bench::create(&args.runs, plan)?,

@@ -1,9 +1,8 @@
 //! `takt bench daq`: the shipped campaign `daq`.
 
-use std::process::ExitCode;
-
 use takt_lab::campaign::{Campaign, Plan, condition_rows, shipped};
 
+use super::tidy::Tidy;
 use super::{CommandResult, campaign};
 use crate::args::CampaignCommon;
 use crate::args::bench::BenchDaq;
@@ -16,10 +15,12 @@ pub fn run(args: &BenchDaq) -> CommandResult {
     file.seconds = Some(args.seconds);
     file.use_config(args.config.as_deref());
     file.set_text(&format!("link.kind={}", args.link))?;
+    let _tidy = Tidy::before(&args.runs);
     let campaign = Campaign::create(ROBOTS, &args.runs, Plan::resolve(&ROBOTS, &file)?)?;
     let common = CampaignCommon { json: args.json, ..CampaignCommon::default() };
-    let table = campaign::measure(&campaign, &common)?;
-    let rows = condition_rows(&table);
+    let measured = campaign::measure(&campaign, &common)?;
+    let table = &measured.table;
+    let rows = condition_rows(table);
     if args.json {
         let value = serde_json::json!({
             "link": args.link, "rows": rows, "campaign_dir": table.dir, "machine_differences": table.machine_differences,
@@ -29,5 +30,5 @@ pub fn run(args: &BenchDaq) -> CommandResult {
         print!("{}", print::condition_rows(&rows));
         println!("Run directories: {}", table.dir);
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(measured.status())
 }

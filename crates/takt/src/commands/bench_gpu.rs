@@ -67,8 +67,11 @@ pub fn run(args: &BenchGpu) -> CommandResult {
         println!("GPU {}: {}", args.ordinal, device.as_deref().unwrap_or("none"));
         list.iter().for_each(|requirement| println!("{}", requirement.line()));
     }
-    let failed = args.check && list.iter().any(|requirement| requirement.reached != Some(true));
-    Ok(if failed { ExitCode::from(1) } else { ExitCode::SUCCESS })
+    if args.check && list.iter().any(|requirement| requirement.reached != Some(true)) {
+        return Ok(ExitCode::from(1));
+    }
+    // Without a device nothing was measured.
+    Ok(if device.is_none() { ExitCode::from(2) } else { ExitCode::SUCCESS })
 }
 
 fn answers(args: &BenchGpu, what: &str) -> Requirement {
@@ -127,8 +130,8 @@ fn interference(args: &BenchGpu, what: &str) -> Result<Requirement, Box<dyn std:
     }
     file.set_text(&format!("perception.gpu.ordinal={}", args.ordinal))?;
     let campaign = Campaign::create(ROBOTS, &args.runs, Plan::resolve(&ROBOTS, &file)?)?;
-    let table = campaign::measure(&campaign, &CampaignCommon { json: true, ..CampaignCommon::default() })?;
-    Ok(judge(&table, what))
+    let common = CampaignCommon { json: true, ..CampaignCommon::default() };
+    Ok(judge(&campaign::measure(&campaign, &common)?.table, what))
 }
 
 /// The worst reaction without and with, over all kinds of interference.

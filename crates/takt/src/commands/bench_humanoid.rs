@@ -5,7 +5,8 @@ use std::process::ExitCode;
 use takt_lab::RunOptions;
 use takt_robot_humanoid::lab::{HumanoidFile, WireKind, bench};
 
-use super::{CommandResult, stop_flag};
+use super::tidy::Tidy;
+use super::{CommandResult, failed, stop_flag};
 use crate::args::bench::BenchHumanoid;
 use crate::print;
 use crate::registry::ROBOTS;
@@ -38,7 +39,9 @@ pub fn run(args: &BenchHumanoid) -> CommandResult {
     file.validate()?;
     let options = RunOptions { seconds: Some(args.seconds), ..RunOptions::below(&args.runs, stop_flag()?) };
     let mut progress = print::RobotProgress::new(false);
-    let measured = bench(&file, &options, !args.untraced, &mut |event| progress.see(&event))?;
+    let _tidy = Tidy::before(&args.runs);
+    let measured = bench(&file, &options, !args.untraced, &mut |event| progress.see(&event))
+        .inspect_err(|error| failed::note(progress.run_dir(), error))?;
     progress.clear();
     if args.json {
         println!("{}", serde_json::to_string_pretty(&measured)?);

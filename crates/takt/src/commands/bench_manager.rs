@@ -1,11 +1,10 @@
 //! `takt bench manager`: the shipped campaign `manager`, its rows as in the ROS-Llama paper's Table II.
 
-use std::process::ExitCode;
-
 use takt_lab::campaign::{Campaign, Plan, shipped};
 use takt_report::compare::{Options, compare, document};
 use takt_robot_ros::manager_table;
 
+use super::tidy::Tidy;
 use super::{CommandResult, campaign};
 use crate::args::CampaignCommon;
 use crate::args::bench::BenchManager;
@@ -16,6 +15,7 @@ use crate::registry::ROBOTS;
 const NAME: &str = "manager";
 
 pub fn run(args: &BenchManager) -> CommandResult {
+    let _tidy = Tidy::before(&args.runs);
     let campaign = match &args.resume {
         Some(path) => {
             let campaign = Campaign::open(ROBOTS, path)?;
@@ -41,7 +41,8 @@ pub fn run(args: &BenchManager) -> CommandResult {
         }
     };
     let common = CampaignCommon { json: args.json, ..CampaignCommon::default() };
-    let table = manager_table(&campaign::measure(&campaign, &common)?)?;
+    let measured = campaign::measure(&campaign, &common)?;
+    let table = manager_table(&measured.table)?;
     let comparison = match &args.compare {
         Some(before) => {
             let options = Options { across_machines: args.across_machines, measure: None };
@@ -56,12 +57,12 @@ pub fn run(args: &BenchManager) -> CommandResult {
             all["comparison"] = serde_json::to_value(comparison)?;
         }
         println!("{}", serde_json::to_string_pretty(&all)?);
-        return Ok(ExitCode::SUCCESS);
+        return Ok(measured.status());
     }
     print!("{}", print::manager_table(&table));
     println!("{}\nReport: takt report {0}", campaign.path().display());
     if let Some(comparison) = &comparison {
         print!("\n{}", takt_report::text(&document(comparison)));
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(measured.status())
 }

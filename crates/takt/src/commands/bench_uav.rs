@@ -7,6 +7,7 @@ use takt_robot_uav::UavConfig;
 use takt_robot_uav::blackout::StudyOptions;
 use takt_robot_uav::lab as uav;
 
+use super::tidy::Tidy;
 use super::{CommandResult, campaign};
 use crate::args::CampaignCommon;
 use crate::args::bench::{BenchUav, Stress};
@@ -29,10 +30,12 @@ pub fn run(args: &BenchUav) -> CommandResult {
         Stress::On => file.keep_only("stress=uav")?,
         Stress::Both => {}
     }
+    let _tidy = Tidy::before(&args.runs);
     let campaign = Campaign::create(ROBOTS, &args.runs, Plan::resolve(&ROBOTS, &file)?)?;
     let common = CampaignCommon { json: args.json, ..CampaignCommon::default() };
-    let table = campaign::measure(&campaign, &common)?;
-    let rows = takt_lab::campaign::scheduler_rows(&table);
+    let measured = campaign::measure(&campaign, &common)?;
+    let table = &measured.table;
+    let rows = takt_lab::campaign::scheduler_rows(table);
     if args.json {
         let value = serde_json::json!({
             "rows": rows, "campaign_dir": table.dir, "machine_differences": table.machine_differences,
@@ -42,7 +45,7 @@ pub fn run(args: &BenchUav) -> CommandResult {
         print!("{}", print::scheduler_rows(&rows));
         println!("Run directories: {}", table.dir);
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(measured.status())
 }
 
 fn blackout(args: &BenchUav) -> CommandResult {

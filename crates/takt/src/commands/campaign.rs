@@ -6,9 +6,12 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 
-use takt_lab::campaign::{Campaign, CampaignFile, Plan, RunOrder, Table, all, shipped, shipped_text};
+use takt_lab::campaign::{
+    Campaign, CampaignFile, Plan, Progress, RunOrder, Table, all, shipped, shipped_text,
+};
 use takt_lab::kernels::Maker;
 
+use super::tidy::Tidy;
 use super::{CommandResult, child, stop_flag};
 use crate::args::{self, CampaignCommon, CampaignResume, CampaignRun};
 use crate::print;
@@ -62,13 +65,14 @@ fn new(args: &CampaignRun) -> CommandResult {
         eprintln!("{text}");
     }
     plan.check_labels(&labels(&args.common))?;
-    let table = measure(&Campaign::create(ROBOTS, &args.runs, plan)?, &args.common)?;
-    show(&table, args.common.json)
+    let _tidy = Tidy::before(&args.runs);
+    let measured = measure(&Campaign::create(ROBOTS, &args.runs, plan)?, &args.common)?;
+    show(&measured, args.common.json)
 }
 
 fn go_on(args: &CampaignResume) -> CommandResult {
-    let table = measure(&Campaign::open(ROBOTS, &args.dir)?, &args.common)?;
-    show(&table, args.common.json)
+    let measured = measure(&Campaign::open(ROBOTS, &args.dir)?, &args.common)?;
+    show(&measured, args.common.json)
 }
 
 /// Conditions that hold now.
@@ -78,7 +82,7 @@ fn labels(common: &CampaignCommon) -> BTreeMap<String, String> {
 }
 
 /// Makes the runs of a campaign that are not made yet, each in a process, or a guest, of its own.
-pub fn measure(campaign: &Campaign, common: &CampaignCommon) -> Result<Table, Box<dyn std::error::Error>> {
+pub fn measure(campaign: &Campaign, common: &CampaignCommon) -> Result<Measured, Box<dyn std::error::Error>> {
     let stop = stop_flag()?;
     let maker = match &campaign.plan().file.guests {
         Some(guests) => {
@@ -102,22 +106,45 @@ pub fn measure(campaign: &Campaign, common: &CampaignCommon) -> Result<Table, Bo
     };
     let labels = labels(common);
     let mut progress = print::CampaignProgress::new();
+    let mut failed = 0;
     let table = campaign.measure(
         &labels,
         common.any_machine,
         &make,
         &|| !stop.load(Ordering::Acquire),
-        &mut |event, done, all| progress.see(&event, done, all),
+        &mut |event, done, all| {
+            failed += u32::from(matches!(event, Progress::Failed { .. }));
+            progress.see(&event, done, all);
+        },
     );
     progress.clear();
-    Ok(table?)
+    Ok(Measured { table: table?, failed })
 }
 
-fn show(table: &Table, json: bool) -> CommandResult {
+fn show(measured: &Measured, json: bool) -> CommandResult {
     if json {
-        println!("{}", serde_json::to_string_pretty(table)?);
+        println!("{}", serde_json::to_string_pretty(&measured.table)?);
     } else {
-        print!("{}", print::table(table));
+        print!("{}", print::table(&measured.table));
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(measured.status())
+}
+
+/// What came of the runs of a campaign.
+pub struct Measured {
+    pub table: Table,
+    /// Runs that failed now; the table names them.
+    pub failed: u32,
+}
+
+impl Measured {
+    /// 1 where runs failed, 2 where nothing else is there. Runs that wait for another kernel have not failed.
+    pub fn status(&self) -> ExitCode {
+        let any = self.table.rows.iter().any(|row| row.measured > 0);
+        match (self.failed, any) {
+            (0, _) => ExitCode::SUCCESS,
+            (_, true) => ExitCode::from(1),
+            (_, false) => ExitCode::from(2),
+        }
+    }
 }

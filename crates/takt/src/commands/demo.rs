@@ -9,7 +9,8 @@ use takt_robot_cell::lab::run::run as run_cell;
 use takt_robot_cell::tasks::PolicyMix;
 use takt_rundir::sha256_of;
 
-use super::{CommandResult, bench, stop_flag};
+use super::tidy::Tidy;
+use super::{CommandResult, bench, failed, stop_flag};
 use crate::args::Demo;
 use crate::print;
 
@@ -24,7 +25,9 @@ pub fn run(args: &Demo) -> CommandResult {
     let options =
         RunOptions { seconds: Some(args.seconds), view, ..RunOptions::below(&args.runs, stop.clone()) };
     let mut progress = print::RobotProgress::new(args.terminal);
-    let summary = run_cell(&file, &options, &mut |event| progress.see(&event))?;
+    let _tidy = Tidy::before(&args.runs);
+    let summary = run_cell(&file, &options, &mut |event| progress.see(&event))
+        .inspect_err(|error| failed::note(progress.run_dir(), error))?;
     progress.clear();
     if !args.json {
         print!("{}", print::summary(&summary));

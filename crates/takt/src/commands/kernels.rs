@@ -8,6 +8,7 @@ use takt_kernels::packages::{Listed, Store};
 use takt_lab::campaign::{Campaign, CampaignFile, FactorSpec, Level, Order, Plan};
 use takt_lab::kernels::{Guests, kernel_rows};
 
+use super::tidy::Tidy;
 use super::{CommandResult, campaign};
 use crate::args::CampaignCommon;
 use crate::args::kernels::{Fetch, Kernels, List, Run};
@@ -63,15 +64,17 @@ fn fetch(args: &Fetch) -> CommandResult {
 
 fn measure(args: &Run) -> CommandResult {
     let plan = Plan::resolve(&ROBOTS, &campaign_of(args)?)?;
+    let _tidy = Tidy::before(&args.runs);
     let campaign = Campaign::create(ROBOTS, &args.runs, plan)?;
-    let table = campaign::measure(&campaign, &CampaignCommon::default())?;
-    let rows = kernel_rows(&table, None);
+    let measured = campaign::measure(&campaign, &CampaignCommon::default())?;
+    let table = &measured.table;
+    let rows = kernel_rows(table, None);
     if args.json {
         let differing = &table.machine_differences;
         let all = json!({ "rows": rows, "campaign": campaign.path(), "machine_differences": differing });
         println!("{}", serde_json::to_string_pretty(&all)?);
     } else {
-        print!("{}", print::kernel_rows(&rows, &table));
+        print!("{}", print::kernel_rows(&rows, table));
     }
     // A comparison of one kernel with nothing is none.
     let failed = rows.iter().any(|row| row.run_dirs.is_empty());

@@ -29,6 +29,7 @@ pub mod doctor;
 #[cfg(feature = "humanoid")]
 pub mod ethercat;
 pub mod export;
+mod failed;
 pub mod kernels;
 #[cfg(feature = "ros")]
 pub mod learn;
@@ -43,6 +44,7 @@ pub mod run;
 #[cfg(feature = "humanoid")]
 pub mod segment;
 pub mod simulate;
+mod tidy;
 pub mod trace;
 pub mod watchdog;
 #[cfg(feature = "ros")]

@@ -10,7 +10,8 @@ use takt_load::Profile;
 use takt_stats::Verdict;
 use takt_trace::Thresholds;
 
-use super::{CommandResult, stop_flag};
+use super::tidy::Tidy;
+use super::{CommandResult, failed, stop_flag};
 use crate::args::{Run, Shown};
 use crate::ending::PARENT_GONE;
 use crate::print;
@@ -56,16 +57,19 @@ pub fn run(args: &Run) -> CommandResult {
         stop: stop_flag()?,
     };
     let mut progress = print::RobotProgress::new(args.view == Shown::Terminal && robot.kind().has_views);
+    let _tidy = Tidy::before(&args.runs);
     let mut see = |event: Event<'_>| progress.see(&event);
     let verdict = match flight_recorder(args) {
         Some(request) => {
-            let traced = trace(&*robot, &options, &request, &mut see)?;
+            let traced = trace(&*robot, &options, &request, &mut see);
+            let traced = traced.inspect_err(|error| failed::note(progress.run_dir(), error))?;
             progress.clear();
             tell(args, &traced, |traced| print::traced(traced, print::ran, None))?;
             traced.run.verdict()
         }
         None => {
-            let ran = Session::run(&*robot, &options, &mut see)?;
+            let ran = Session::run(&*robot, &options, &mut see);
+            let ran = ran.inspect_err(|error| failed::note(progress.run_dir(), error))?;
             progress.clear();
             tell(args, &ran, print::ran)?;
             ran.verdict()

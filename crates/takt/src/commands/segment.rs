@@ -25,15 +25,13 @@ pub fn run(args: &args::Segment) -> CommandResult {
     };
     let segment = Segment::new(&config)?;
     let control = segment.control();
-    // A pair of its own, where no interface is named.
-    let pair = match &args.interface {
-        Some(_) => None,
-        None => Some(veth::VethPair::unique()?),
-    };
-    let interface = match (&args.interface, &pair) {
-        (Some(name), _) => name.clone(),
-        (None, Some(pair)) => pair.segment().to_owned(),
-        (None, None) => return Err("internal: neither interface nor pair".into()),
+    let (pair, interface) = match &args.interface {
+        Some(name) => (None, name.clone()),
+        None => {
+            let pair = veth::VethPair::unique()?;
+            let end = pair.segment().to_owned();
+            (Some(pair), end)
+        }
     };
     let settings = ThreadSettings {
         policy: args.policy.unwrap_or(Policy::Other { nice: 0 }),

@@ -1,5 +1,6 @@
 //! `takt trace`
 
+use std::path::Path;
 use std::process::ExitCode;
 
 use takt_lab::campaign::RunSetup;
@@ -8,7 +9,8 @@ use takt_lab::{Interference, RunOptions, Target};
 use takt_load::Profile;
 use takt_trace::{KeepAwake, Thresholds, TraceOptions};
 
-use super::{CommandResult, stop_flag};
+use super::tidy::Tidy;
+use super::{CommandResult, failed, stop_flag};
 use crate::args::Trace;
 use crate::print;
 use crate::registry::ROBOTS;
@@ -16,6 +18,16 @@ use crate::registry::ROBOTS;
 pub fn run(args: &Trace) -> CommandResult {
     // Read before the run: a wrong path should not cost a measurement.
     let before = args.against.as_deref().map(earlier).transpose()?;
+    if let Some(folder) =
+        args.perfetto.as_deref().and_then(Path::parent).filter(|path| !path.as_os_str().is_empty())
+        && !folder.is_dir()
+    {
+        return Err(format!(
+            "--perfetto: {} is no folder; name a file in one that is there",
+            folder.display()
+        )
+        .into());
+    }
     if let Some(thread) = &args.thread {
         let report = match &args.file {
             Some(file) => recorded(file, thread, &request(args))?,
@@ -45,7 +57,9 @@ pub fn run(args: &Trace) -> CommandResult {
         ..RunOptions::below(&args.runs, stop_flag()?)
     };
     let mut progress = print::RobotProgress::new(false);
-    let traced = trace(&*file, &options, &request(args), &mut |event| progress.see(&event))?;
+    let _tidy = Tidy::before(&args.runs);
+    let traced = trace(&*file, &options, &request(args), &mut |event| progress.see(&event))
+        .inspect_err(|error| failed::note(progress.run_dir(), error))?;
     progress.clear();
     // The common summary, also of a robot that has one of its own: what counts here is the trace.
     let traced = traced.with_summary()?;
@@ -54,7 +68,8 @@ pub fn run(args: &Trace) -> CommandResult {
     } else {
         print!("{}", print::traced(&traced, print::run_summary, before.as_ref()));
     }
-    Ok(ExitCode::SUCCESS)
+    // The run is there and good; the trace, which was asked for, is not.
+    Ok(if traced.untraced.is_some() { ExitCode::from(2) } else { ExitCode::SUCCESS })
 }
 
 fn request(args: &Trace) -> TraceRequest {

@@ -6,7 +6,8 @@ use std::time::Duration;
 use indicatif::ProgressBar;
 use takt_lab::campaign::{ConditionRow, Plan, Progress, SchedulerRow, Table};
 
-use super::{bar, counted, never, percent, told};
+use super::left::{Countdown, span};
+use super::{bar, colour, counted, never, not_granted, percent, told};
 use crate::registry::ROBOTS;
 
 // Writing to a String cannot fail, so the results of `write!` are dropped throughout.
@@ -27,16 +28,6 @@ pub fn plan(plan: &Plan) -> String {
         span(Duration::from_secs_f64(seconds))
     );
     out
-}
-
-/// `2 h 5 min`, `3 min 20 s`, `12 s`.
-fn span(time: Duration) -> String {
-    let s = time.as_secs_f64().round() as u64;
-    match (s / 3600, s / 60 % 60, s % 60) {
-        (0, 0, s) => format!("{s} s"),
-        (0, min, s) => format!("{min} min {s} s"),
-        (h, min, _) => format!("{h} h {min} min"),
-    }
 }
 
 /// A campaign's table.
@@ -92,9 +83,7 @@ pub fn table(table: &Table) -> String {
         );
         out.extend(never(row.never.unwrap_or(0), us.count));
         out.extend(row.sentence.iter().map(|sentence| format!("      {sentence}\n")));
-        for refused in &row.not_granted {
-            let _ = writeln!(out, "      NOT GRANTED {refused}");
-        }
+        out.extend(not_granted(&row.not_granted).map(|line| format!("      {line}\n")));
         for problem in &row.problems {
             let _ = writeln!(out, "      {problem}");
         }
@@ -198,13 +187,15 @@ pub fn condition_rows(rows: &[ConditionRow]) -> String {
 /// Progress of a campaign, on standard error: a bar on a terminal, a line a run elsewhere.
 pub struct CampaignProgress {
     bar: ProgressBar,
+    left: Countdown,
 }
 
 impl CampaignProgress {
     pub fn new() -> Self {
-        let bar = bar(0, "{elapsed} {wide_bar} {pos}/{len}  {msg}");
+        let left = Countdown::default();
+        let bar = bar(0, "{elapsed} {wide_bar} {pos}/{len}  {left}  {msg}", |style| left.on(style));
         bar.enable_steady_tick(Duration::from_millis(500));
-        Self { bar }
+        Self { bar, left }
     }
 
     pub fn see(&mut self, event: &Progress<'_>, done: usize, all: usize) {
@@ -212,7 +203,9 @@ impl CampaignProgress {
         self.bar.set_position(done as u64);
         let line = match event {
             Progress::Begin { run, left } => {
-                format!("{}, {} left", run.setup.experiment.configuration(), span(*left))
+                self.left.set(*left);
+                let what = run.setup.experiment.configuration();
+                if self.bar.is_hidden() { format!("{what}, about {} left", span(*left)) } else { what }
             }
             Progress::Kept { run } => format!("{}: measured before", run.name),
             Progress::Waits { run } => format!("{}: waits for its kernel", run.name),
@@ -224,7 +217,7 @@ impl CampaignProgress {
         } else if matches!(event, Progress::Begin { .. }) {
             self.bar.set_message(line);
         } else {
-            self.bar.println(line);
+            self.bar.println(colour::for_stderr(&line));
         }
     }
 

@@ -1,7 +1,7 @@
 //! The safety cell.
 
 use std::fmt::Write;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use indicatif::ProgressBar;
 use takt_robot_cell::lab::CellSummary;
@@ -11,7 +11,8 @@ use takt_robot_cell::lab::worker_rows::WorkerSummary;
 use takt_robot_cell::ssm::ProtectiveTerm;
 use takt_robot_cell::tasks::PolicyMix;
 
-use super::{bar, circumstances, told};
+use super::left::{Countdown, Overhead, span};
+use super::{bar, circumstances, colour, told};
 
 // Writing to a String cannot fail, so the results of `write!` are dropped throughout.
 
@@ -312,43 +313,54 @@ fn against(against: &Against) -> String {
     format!("{}, {}{refused}", figure(against.mean_percent), figure(against.worst_percent))
 }
 
-/// Time that a run of a bench takes besides its window: start-up, settling, draining.
-const OVERHEAD_S: f64 = 3.0;
+/// Time that a run of a bench takes besides its window, until the first has ended.
+const OVERHEAD: Duration = Duration::from_secs(3);
 
 /// Progress of a bench, on standard error: a bar on a terminal, a line a run elsewhere.
 pub struct BenchProgress {
     bar: ProgressBar,
-    seconds: f64,
+    left: Countdown,
+    window: Duration,
+    overhead: Overhead,
+    begun: Instant,
 }
 
 impl BenchProgress {
     pub fn new(seconds: f64) -> Self {
-        let bar = bar(0, "{elapsed} {wide_bar} {pos}/{len}  {msg}");
+        let left = Countdown::default();
+        let bar = bar(0, "{elapsed} {wide_bar} {pos}/{len}  {left}  {msg}", |style| left.on(style));
         bar.enable_steady_tick(Duration::from_millis(500));
-        Self { bar, seconds }
+        let window = Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX);
+        Self { bar, left, window, overhead: Overhead::guess(OVERHEAD), begun: Instant::now() }
     }
 
     pub fn see(&mut self, event: &Progress<'_>) {
         let ((done, all), line) = match event {
             Progress::Begin { cell, done } => {
-                let left = (done.1 - done.0) as f64 * (self.seconds + OVERHEAD_S);
-                (*done, format!("{}, about {:.0} s left", cell.name(), left))
+                let runs = u32::try_from(done.1.saturating_sub(done.0)).unwrap_or(u32::MAX);
+                let left = self.overhead.left(self.window, runs);
+                self.left.set(left);
+                self.begun = Instant::now();
+                let about =
+                    if self.bar.is_hidden() { format!(", about {} left", span(left)) } else { String::new() };
+                (*done, format!("{}{about}", cell.name()))
             }
             Progress::Kept { cell, done } => (*done, format!("{}: measured before", cell.name())),
-            Progress::End { summary, done } => (
-                *done,
-                format!(
+            Progress::End { summary, done } => {
+                self.overhead.add(self.window, self.begun.elapsed());
+                let line = format!(
                     "{} with {} noise threads: mean {:.1} ms, worst {:.1} ms",
                     summary.policy, summary.noise, summary.reaction_ms.mean, summary.reaction_ms.worst
-                ),
-            ),
+                );
+                (*done, line)
+            }
         };
         self.bar.set_length(all as u64);
         self.bar.set_position(done as u64);
         if self.bar.is_hidden() {
             eprintln!("[{done}/{all}] {line}");
         } else if !matches!(event, Progress::Begin { .. }) {
-            self.bar.println(line);
+            self.bar.println(colour::for_stderr(&line));
         } else {
             self.bar.set_message(line);
         }

@@ -3,9 +3,12 @@
 mod campaign;
 #[cfg(feature = "cell")]
 mod cell;
+pub mod colour;
+mod granted;
 mod kernels;
 #[cfg(feature = "ros")]
 pub mod learn;
+mod left;
 #[cfg(feature = "ros")]
 mod manager;
 mod robot;
@@ -14,6 +17,7 @@ mod trace;
 pub use campaign::{CampaignProgress, condition_rows, plan, scheduler_rows, table};
 #[cfg(feature = "cell")]
 pub use cell::{BenchProgress, designs, rows, summary, verdict};
+pub use granted::not_granted;
 pub use kernels::{kernel_list, kernel_rows};
 #[cfg(feature = "ros")]
 pub use manager::{managed, managed_json, manager_table, recorded, recorded_chains, recorded_json};
@@ -26,14 +30,14 @@ use std::io::IsTerminal;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use takt_rundir::CpuShare;
 
-/// A bar on standard error; hidden where that is no terminal.
-fn bar(length: u64, template: &str) -> ProgressBar {
+/// A bar on standard error; hidden where that is no terminal. `left` puts the time left into its style.
+fn bar(length: u64, template: &str, left: impl FnOnce(ProgressStyle) -> ProgressStyle) -> ProgressBar {
     let bar = if std::io::stderr().is_terminal() {
         ProgressBar::with_draw_target(Some(length), ProgressDrawTarget::stderr())
     } else {
         ProgressBar::hidden()
     };
-    bar.with_style(style(template))
+    bar.with_style(left(style(template)))
 }
 
 fn style(template: &str) -> ProgressStyle {
@@ -76,8 +80,6 @@ fn circumstances(cpu: CpuShare, records_lost: u64, not_granted: &[String]) -> St
     if records_lost > 0 {
         let _ = writeln!(out, "  {records_lost} records were lost");
     }
-    for refused in not_granted {
-        let _ = writeln!(out, "  NOT GRANTED {refused}");
-    }
+    out.extend(granted::not_granted(not_granted).map(|line| format!("  {line}\n")));
     out
 }

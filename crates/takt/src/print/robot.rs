@@ -1,14 +1,15 @@
 //! One run of any robot.
 
 use std::fmt::Write;
+use std::path::{Path, PathBuf};
 
 use indicatif::ProgressBar;
 use takt_lab::{Event, Ran, RunSummary};
 
-use super::{bar, circumstances, style, told};
+use super::{bar, circumstances, left, style, told};
 
 /// The bar of a run whose length is known, and of one that ends when it is told to.
-const WITH_END: &str = "{elapsed} {wide_bar} {eta} left  {msg}";
+const WITH_END: &str = "{elapsed} {wide_bar} {left}  {msg}";
 const WITHOUT_END: &str = "{elapsed}  {msg}";
 
 // Writing to a String cannot fail, so the results of `write!` are dropped throughout.
@@ -65,22 +66,28 @@ pub fn ran(ran: &Ran) -> String {
 /// Progress of a run, on standard error.
 pub struct RobotProgress {
     bar: ProgressBar,
+    run_dir: Option<PathBuf>,
     silent: bool,
 }
 
 impl RobotProgress {
     /// `screen_taken`: a terminal view draws on the screen, so nothing else may; the summary tells all afterwards.
     pub fn new(screen_taken: bool) -> Self {
-        Self { bar: bar(0, WITHOUT_END), silent: screen_taken }
+        Self { bar: bar(0, WITHOUT_END, |style| style), run_dir: None, silent: screen_taken }
     }
 
     pub fn see(&mut self, event: &Event<'_>) {
+        if let Event::Started { dir, .. } = event {
+            self.run_dir = Some(dir.path().to_owned());
+        }
         match event {
             _ if self.silent => {}
             Event::Preparing { what } => eprintln!("{what}"),
             Event::Started { dir, not_granted, notes, url } => {
                 notes.iter().for_each(|note| eprintln!("{note}"));
-                not_granted.iter().for_each(|refused| eprintln!("NOT GRANTED {refused}"));
+                if let Some(line) = super::not_granted(not_granted) {
+                    eprintln!("{line}");
+                }
                 if let Some(url) = url {
                     eprintln!("View: {url}");
                 }
@@ -91,12 +98,17 @@ impl RobotProgress {
                     && self.bar.length() != Some(of.as_millis() as u64)
                 {
                     self.bar.set_length(of.as_millis() as u64);
-                    self.bar.set_style(style(WITH_END));
+                    self.bar.set_style(left::of_window(style(WITH_END)));
                 }
                 self.bar.set_position(elapsed.as_millis() as u64);
                 self.bar.set_message(line.clone());
             }
         }
+    }
+
+    /// Where the run is, once it has begun.
+    pub fn run_dir(&self) -> Option<&Path> {
+        self.run_dir.as_deref()
     }
 
     pub fn clear(&self) {

@@ -98,6 +98,22 @@ pub fn json(output: &Output) -> Value {
     serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}:\n{}", stdout(output)))
 }
 
+/// As [`json`], of several runs some of which failed: exit status 1.
+pub fn partial_json(output: &Output) -> Value {
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(output));
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}:\n{}", stdout(output)))
+}
+
+/// As [`json`], of a run that may have gone on untraced: its exit status says so then.
+pub fn traced_json(output: &Output) -> Value {
+    assert!(matches!(output.status.code(), Some(0 | 2)), "{}", stderr(output));
+    let traced: Value =
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {}", stderr(output)));
+    let of_run = traced["untraced"].is_null() == (output.status.code() == Some(0));
+    assert!(of_run, "{:?}: {}", output.status, traced["untraced"]);
+    traced
+}
+
 /// A JSON file.
 pub fn read_json(path: &Path) -> Value {
     let text = fs::read_to_string(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));

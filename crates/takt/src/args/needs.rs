@@ -1,0 +1,75 @@
+//! What commands need and how long they take: the last lines of their `--help`.
+
+#![allow(dead_code, reason = "commands of robots that are not built in have none")]
+
+/// `takt trace`
+pub const TRACE: &str = "\
+Needs root, or the capabilities cap_perfmon and cap_dac_read_search; without them the run is made untraced, and the exit status is 2.";
+
+/// `takt run --flight-recorder`
+pub const RUN: &str = "\
+Real-time policies, locked memory and --flight-recorder need root, or cap_sys_nice, cap_ipc_lock, cap_perfmon and \
+cap_dac_read_search; without them the run is made and says what was not granted (--strict refuses).";
+
+/// `takt doctor`
+pub const DOCTOR: &str = "\
+Needs no root to look (it sees less then, and says what); --apply and --revert need it.";
+
+/// `takt manage`
+pub const MANAGE: &str = "\
+Reservations (without --observe or --learn) need root, or cap_sys_nice; --pid and --learn of running processes need root.";
+
+/// `takt segment`
+pub const SEGMENT: &str = "\
+Needs root, or cap_net_raw; without --interface cap_net_admin, too, for the veth pair.";
+
+/// `takt ethercat capture`
+pub const CAPTURE: &str = "\
+Needs root, or cap_net_raw.";
+
+/// `takt campaign run`
+pub const CAMPAIGN: &str = "\
+Takes from minutes to hours, and the shipped daq-long months: --dry-run says how long. What is stopped goes on with `takt campaign resume`. \
+--virtual needs QEMU. Factors that change policies, CPUs or tunings need root.";
+
+/// `takt kernels run`
+pub const KERNELS: &str = "\
+Needs QEMU (qemu-system) and no root. Emulated guests take many times as long as their own clock shows.";
+
+/// `takt kernels fetch`, `list`
+pub const FETCH: &str = "\
+Needs apt (a Debian or Ubuntu) and no root: nothing is installed.";
+
+/// `takt bench cell`
+pub const BENCH_CELL: &str = "\
+Takes half an hour and more with the defaults: 4 policies x 5 numbers of noise threads x 3 runs of 30 s. What is stopped goes on with \
+--resume. All policies but CFS+CFS need root, or cap_sys_nice and cap_ipc_lock.";
+
+/// `takt bench uav`
+pub const BENCH_UAV: &str = "\
+Takes about 11 minutes with the defaults: 16 settings, 10000 releases of 4 ms each. Needs root, or cap_sys_nice and cap_ipc_lock.";
+
+/// `takt bench daq`
+pub const BENCH_DAQ: &str = "\
+Takes about 1.5 minutes with the defaults: 7 conditions of 10 s. Needs root, or cap_sys_nice and cap_ipc_lock. The days and weeks of the \
+paper are the campaign daq-long.";
+
+/// `takt bench humanoid`
+pub const BENCH_HUMANOID: &str = "\
+Needs root (the veth pair, SCHED_FIFO 99, the trace); without it devices are simulated in process, and what was not granted is told.";
+
+/// `takt bench gpu`
+pub const BENCH_GPU: &str = "\
+Takes a quarter of an hour with the defaults. Needs an NVIDIA GPU with its driver: without one the exit status is 2.";
+
+/// `takt bench faults`
+pub const BENCH_FAULTS: &str = "\
+Takes several minutes for all cases. Needs no root.";
+
+/// `takt bench manager`
+pub const BENCH_MANAGER: &str = "\
+Takes about 2 minutes with the defaults: 3 policies of 30 s. The policies takt and rr need root, or cap_sys_nice.";
+
+/// `takt demo`
+pub const DEMO: &str = "\
+Takes about a minute and a half. Needs no root: without it what was not granted is told.";
