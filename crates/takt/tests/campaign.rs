@@ -220,7 +220,7 @@ fn what_cannot_work_is_refused_before_the_first_run() {
         assert!(words.iter().all(|word| said.contains(word)), "{more:?}: {said}");
     }
     let unknown = run(["campaign", "run", "everything"]).output().unwrap();
-    for shipped in ["sentryrt1, ", "uav-kernels, ", "humanoid, ", "manager, ", "daq"] {
+    for shipped in ["sentryrt1, ", "uav-kernels, ", "humanoid, ", "manager", "daq, "] {
         assert!(stderr(&unknown).contains(shipped), "{}", stderr(&unknown));
     }
     let none = run(["campaign", "resume", "/nonexistent"]).output().unwrap();

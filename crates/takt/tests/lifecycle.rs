@@ -131,9 +131,15 @@ fn without_privileges_a_run_says_so_and_a_strict_one_refuses() {
     assert!(!refused.is_empty());
     assert_ne!(summary["verdict"], "PASS", "{}", summary["reasons"]);
     assert!(summary["frames"].as_u64() > Some(0));
+    // One line with every way out; each setting stands in run.json.
+    let said = stderr(&output);
+    let lines: Vec<&str> = said.lines().filter(|line| line.contains("NOT GRANTED")).collect();
+    let [line] = lines[..] else { panic!("{said}") };
+    assert!(line.contains(&format!("NOT GRANTED {} settings", refused.len())), "{line}");
     for setting in refused {
-        let setting = setting.as_str().unwrap();
-        assert!(stderr(&output).contains(&format!("NOT GRANTED {setting}")), "{setting}");
+        if let Some((_, fix)) = setting.as_str().unwrap().split_once("Fix: ") {
+            assert!(line.contains(fix.trim_end_matches('.')), "{fix}: {line}");
+        }
     }
     let dir = Path::new(summary["run_dir"].as_str().unwrap());
     assert_eq!(read_json(&dir.join("run.json"))["facts"]["not_granted"], summary["not_granted"]);

@@ -69,8 +69,9 @@ fn a_policy_that_does_not_exist() {
     let config = desk.config("\"DL+RR\"", "\"FIFO+FIFO\"");
     let said = desk.refused_at_length(&["run", config.to_str().unwrap()]);
     has(&said, &["FIFO+FIFO", "CFS+CFS", "DL+CFS", "DL+RR", "RR+RR"]);
-    // On the command line the parser of arguments speaks.
-    let output = run(["run", "x.toml", "--policy", "FIFO+FIFO"]).output().unwrap();
+    // On the command line, too.
+    let demo = root().join("robots/demo.toml");
+    let output = run(["run", demo.to_str().unwrap(), "--policy", "FIFO+FIFO"]).output().unwrap();
     has(&refusal(&output), &["FIFO+FIFO", "CFS+CFS"]);
 }
 
