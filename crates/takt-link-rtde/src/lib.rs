@@ -18,6 +18,7 @@ pub mod client;
 pub mod dashboard;
 mod error;
 pub mod kinematics;
+mod outgoing;
 pub mod primary;
 pub mod servo;
 mod session;

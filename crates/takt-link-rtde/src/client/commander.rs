@@ -1,4 +1,3 @@
-use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
@@ -6,7 +5,7 @@ use super::final_stop::{self, FinalStop};
 use super::mailbox::{CommandSocket, Mailbox};
 use super::recipe::{self, COMMAND_BYTES};
 use crate::Command;
-use crate::socket;
+use crate::outgoing::Outgoing;
 
 /// What became of one command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,9 +41,7 @@ pub struct Commander {
     mailbox: Arc<Mailbox>,
     current: Option<CommandSocket>,
     broken: bool,
-    /// Bytes of a packet that the kernel took only in part, then room for one more packet.
-    pending: [u8; 2 * COMMAND_BYTES],
-    pending_bytes: usize,
+    outgoing: Outgoing<COMMAND_BYTES>,
 }
 
 impl Commander {
@@ -55,8 +52,7 @@ impl Commander {
             mailbox,
             current: None,
             broken: false,
-            pending: [0; 2 * COMMAND_BYTES],
-            pending_bytes: 0,
+            outgoing: Outgoing::new(),
         }
     }
 
@@ -86,8 +82,7 @@ impl Commander {
         }
         if self.mailbox.renew(&mut self.current) {
             self.arm();
-            // A new stream: the rest of an old packet has no place in it.
-            self.pending_bytes = 0;
+            self.outgoing.clear();
             self.broken = false;
         }
         let Some(current) = self.current.as_ref().filter(|_| !self.broken) else {
@@ -95,42 +90,8 @@ impl Commander {
         };
         let mut packet = [0; COMMAND_BYTES];
         recipe::encode(command, current.recipe, &mut packet);
-        let begun = self.pending_bytes;
-        let end = begun + COMMAND_BYTES;
-        self.pending[begun..end].copy_from_slice(&packet);
-        match socket::send_now(current.socket.as_fd(), &self.pending[..end]) {
-            Ok(sent) => self.account(begun, end, sent),
-            Err(error) => match error.kind() {
-                // A signal before anything was sent: same as a full buffer, the next cycle sends again.
-                io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => SendOutcome::WouldBlock,
-                io::ErrorKind::BrokenPipe
-                | io::ErrorKind::ConnectionReset
-                | io::ErrorKind::NotConnected
-                | io::ErrorKind::TimedOut => {
-                    self.broken = true;
-                    SendOutcome::Disconnected
-                }
-                _ => {
-                    self.broken = true;
-                    SendOutcome::Failed { errno: error.raw_os_error().unwrap_or(0) }
-                }
-            },
-        }
-    }
-
-    /// Keeps what must still go out: the rest of the packet that the kernel's share ends in.
-    fn account(&mut self, begun: usize, end: usize, sent: usize) -> SendOutcome {
-        let sent = sent.min(end);
-        let (rest_end, outcome) = if sent == end {
-            (end, SendOutcome::Sent)
-        } else if sent > begun {
-            (end, SendOutcome::Partial)
-        } else {
-            // Nothing of the new packet went out: drop it, the next command is newer.
-            (begun, SendOutcome::WouldBlock)
-        };
-        self.pending.copy_within(sent..rest_end, 0);
-        self.pending_bytes = rest_end - sent;
+        let outcome = self.outgoing.send(current.socket.as_fd(), &packet);
+        self.broken = matches!(outcome, SendOutcome::Disconnected | SendOutcome::Failed { .. });
         outcome
     }
 }
@@ -158,6 +119,7 @@ impl Drop for Commander {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::socket;
     use crate::wire::{FrameBuffer, PacketType};
     use std::io::Read;
     use std::net::{TcpListener, TcpStream};
@@ -216,29 +178,6 @@ mod tests {
         sent.push(i32::MAX);
         drain(&mut received);
         assert_eq!(received, sent, "every packet that was begun arrives whole, in order");
-    }
-
-    #[test]
-    fn any_split_leaves_whole_packets() {
-        for first in 0..=COMMAND_BYTES {
-            let mut commander = Commander::new(Arc::default());
-            let outcome = commander.account(0, COMMAND_BYTES, first);
-            let expected = match first {
-                0 => (SendOutcome::WouldBlock, 0),
-                COMMAND_BYTES => (SendOutcome::Sent, 0),
-                _ => (SendOutcome::Partial, COMMAND_BYTES - first),
-            };
-            assert_eq!((outcome, commander.pending_bytes), expected);
-            let begun = commander.pending_bytes;
-            for second in 0..=begun + COMMAND_BYTES {
-                commander.pending_bytes = begun;
-                commander.account(begun, begun + COMMAND_BYTES, second);
-                let left = commander.pending_bytes;
-                let dropped = if second <= begun { COMMAND_BYTES } else { 0 };
-                assert_eq!(second + left + dropped, begun + COMMAND_BYTES);
-                assert!(left < COMMAND_BYTES);
-            }
-        }
     }
 
     #[test]

@@ -7,6 +7,7 @@ use takt_rt::clock::monotonic_ns;
 use super::recipe::{self, COMMAND_BYTES};
 use super::{ServoCommand, ServoState};
 use crate::client::{RtdeConfig, SendOutcome};
+use crate::outgoing::Outgoing;
 use crate::session::Session;
 use crate::wire::{ControllerVersion, FrameBuffer, PacketType, WireError};
 use crate::{RtdeError, socket};
@@ -26,9 +27,7 @@ pub struct ServoLink {
     input_recipe: u8,
     state: ServoState,
     texts: u64,
-    /// Bytes of a command that the kernel took only in part, then room for one more.
-    pending: [u8; 2 * COMMAND_BYTES],
-    pending_bytes: usize,
+    outgoing: Outgoing<COMMAND_BYTES>,
 }
 
 impl ServoLink {
@@ -59,8 +58,7 @@ impl ServoLink {
             input_recipe,
             state: ServoState::default(),
             texts: 0,
-            pending: [0; 2 * COMMAND_BYTES],
-            pending_bytes: 0,
+            outgoing: Outgoing::new(),
         })
     }
 
@@ -137,34 +135,6 @@ impl ServoLink {
     pub fn send(&mut self, command: &ServoCommand) -> SendOutcome {
         let mut packet = [0; COMMAND_BYTES];
         recipe::encode(command, self.input_recipe, &mut packet);
-        let begun = self.pending_bytes;
-        let end = begun + COMMAND_BYTES;
-        self.pending[begun..end].copy_from_slice(&packet);
-        match socket::send_now(self.stream.as_fd(), &self.pending[..end]) {
-            Ok(sent) => self.account(begun, end, sent),
-            Err(error) => match error.kind() {
-                io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => SendOutcome::WouldBlock,
-                io::ErrorKind::BrokenPipe
-                | io::ErrorKind::ConnectionReset
-                | io::ErrorKind::NotConnected
-                | io::ErrorKind::TimedOut => SendOutcome::Disconnected,
-                _ => SendOutcome::Failed { errno: error.raw_os_error().unwrap_or(0) },
-            },
-        }
-    }
-
-    /// Keeps what must still go out: the rest of the packet that the kernel's share ends in.
-    fn account(&mut self, begun: usize, end: usize, sent: usize) -> SendOutcome {
-        let sent = sent.min(end);
-        let (rest_end, outcome) = if sent == end {
-            (end, SendOutcome::Sent)
-        } else if sent > begun {
-            (end, SendOutcome::Partial)
-        } else {
-            (begun, SendOutcome::WouldBlock)
-        };
-        self.pending.copy_within(sent..rest_end, 0);
-        self.pending_bytes = rest_end - sent;
-        outcome
+        self.outgoing.send(self.stream.as_fd(), &packet)
     }
 }
