@@ -346,7 +346,7 @@ fn a_chain_that_nobody_knows_is_told_with_what_there_is() {
     let _machine = alone();
     let desk = tempfile::tempdir().unwrap();
     let goals = goals_of(desk.path(), "a", ["/amlc:/tf", "/amcl:/tf"], "50 ms");
-    let mut command = run(["manage", "--observe", "--json", "--seconds", "3"]);
+    let mut command = run(["manage", "--observe", "--json", "--seconds", "12"]);
     command.arg(&goals).args(["--", TAKT, "workload", "--seconds", "20"]);
     let all = json(&command.output().unwrap());
     let chain = &all["status"]["chains"][0];
