@@ -2,6 +2,7 @@
 
 use takt_rt::range::{all_within, within};
 
+use crate::config::LATENCY_OFFSETS_MS as OFFSETS;
 use crate::{CameraConfig, Intrinsics};
 
 /// Images smaller than this resolve nobody: a person of 0.5 m at 5 m is 6 pixels wide in 64.
@@ -36,18 +37,6 @@ impl CameraConfig {
                 within("scene.people", synthetic.scene.people.len() as f64, 0.0, 100.0)?;
                 intrinsics(&synthetic.intrinsics)
             }
-            Self::V4l2(camera) => {
-                all_within(
-                    "",
-                    &[
-                        ("rate_fps", camera.rate_fps.into(), RATE_FPS.0, RATE_FPS.1),
-                        ("buffers", camera.buffers.into(), 2.0, 32.0),
-                        ("timeout_ms", camera.timeout_ms as f64, TIMEOUT_MS.0, TIMEOUT_MS.1),
-                        ("latency_offset_ms", camera.latency_offset_ms, 0.0, 1000.0),
-                    ],
-                )?;
-                intrinsics(&camera.intrinsics)
-            }
             Self::Realsense(camera) => all_within(
                 "",
                 &[
@@ -55,7 +44,12 @@ impl CameraConfig {
                     ("height", camera.height.into(), LEAST_SIZE.1, GREATEST_SIDE),
                     ("rate_fps", camera.rate_fps.into(), RATE_FPS.0, RATE_FPS.1),
                     ("timeout_ms", camera.timeout_ms as f64, TIMEOUT_MS.0, TIMEOUT_MS.1),
-                    ("latency_offset_ms", camera.latency_offset_ms.unwrap_or(0.0), 0.0, 1000.0),
+                    (
+                        "latency_offset_ms",
+                        camera.latency_offset_ms.unwrap_or(0.0),
+                        *OFFSETS.start(),
+                        *OFFSETS.end(),
+                    ),
                 ],
             ),
         }

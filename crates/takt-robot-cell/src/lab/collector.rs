@@ -11,7 +11,7 @@ use takt_lab::collect::{Recorders, Rows, Sample, until_stopped};
 use takt_lab::jobs::Teller;
 use takt_lab::keeper::{MOST_ROWS, Window, rows_kept};
 use takt_link_rtde::RobotState;
-use takt_perception_process::{EventKind, Record};
+use takt_perception::process::{EventKind, Record};
 use takt_rt::clock::monotonic_ns;
 use takt_rt::exchange::{Reader, Writer};
 use takt_rundir::{CpuTime, Draft, Measure, RunDir};

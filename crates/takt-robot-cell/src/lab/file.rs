@@ -23,6 +23,20 @@ pub const DEMO: &str = include_str!("../../../../robots/demo.toml");
 /// The paper's own configuration, replayed.
 pub const SENTRYRT1: &str = include_str!("../../../../robots/sentryrt1.toml");
 
+/// What files of earlier versions may say: words of the error that names it, and what to write instead.
+const GONE: [(&[&str], &str); 2] = [
+    (
+        &["unknown field `process`", "`device`"],
+        "perception runs in the cell's threads (perception.device = \"cpu\") or in the GPU's worker process (\"cuda\", \
+         \"tensorrt\", \"auto\"): leave perception.process out",
+    ),
+    (
+        &["unknown variant `v4l2`"],
+        "a camera without depth can never let the robot move: use a depth camera (backend = \"realsense\"), or a recording \
+         (\"replay\")",
+    ),
+];
+
 /// A configuration file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -94,7 +108,10 @@ impl CellFile {
     /// As [`load`](Self::load).
     pub fn parse(text: &str, name: &str, folder: &Path) -> Result<Self, LabError> {
         let mut file: Self = toml::from_str(text).map_err(|e| {
-            LabError::Config(takt_files::shortened(&format!("{name}: {}", e.to_string().trim_end())))
+            let error = e.to_string();
+            let gone = GONE.iter().find(|(words, _)| words.iter().all(|words| error.contains(words)));
+            let hint = gone.map(|(_, hint)| format!("\n{hint}")).unwrap_or_default();
+            LabError::Config(takt_files::shortened(&format!("{name}: {}", error.trim_end())) + &hint)
         })?;
         for camera in &mut file.cameras {
             if let Some(background) = &mut camera.sensor.background {
@@ -164,6 +181,14 @@ mod tests {
 
         let message = error(&DEMO.replace("rate_fps = 30.0", "rate = 30.0"));
         assert!(message.contains("rate_fps") && message.contains("line "), "{message}");
+    }
+
+    #[test]
+    fn what_is_no_longer_there_is_refused_with_what_to_write_instead() {
+        let message = error(&format!("{DEMO}\n[perception]\nprocess = true"));
+        assert!(message.contains("process") && message.contains("leave perception.process out"), "{message}");
+        let message = error(&DEMO.replacen("backend = \"replay\"", "backend = \"v4l2\"", 1));
+        assert!(message.contains("line ") && message.contains("backend = \"realsense\""), "{message}");
     }
 
     #[test]

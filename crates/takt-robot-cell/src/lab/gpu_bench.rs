@@ -312,7 +312,7 @@ pub fn five_cameras(
         frames: summary.frames,
         dropped: summary.frames_dropped,
         ms: Summary::of(&mut ms),
-        overruns: worker.count(takt_perception_process::EventKind::Overrun),
+        overruns: worker.count(takt_perception::process::EventKind::Overrun),
         run_dir: summary.run_dir,
     })
 }

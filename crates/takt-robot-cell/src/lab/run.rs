@@ -13,7 +13,7 @@ use takt_lab::keeper::Window;
 use takt_lab::options::{RunOptions, Target, View};
 use takt_lab::picture::{Device, Picture};
 use takt_lab::robot::{Conclusion, Critical, End, Event, Kind, Observe, Robot, Running, Scaled, Scaling};
-use takt_perception_process::EventKind;
+use takt_perception::process::EventKind;
 use takt_report::verdict::of_run;
 use takt_rt::census::{CensusEntry, Role};
 use takt_rt::clock::monotonic_ns;

@@ -1,6 +1,9 @@
 //! What the tests of the whole cell share: its configuration, and a cell that runs while everything is recorded.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
+#[path = "../../../takt-perception/tests/rig/stand_in.rs"]
+mod stand_in;
+
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -9,7 +12,7 @@ use takt_link_camera::CameraConfig;
 use takt_link_camera::synthetic::PersonConfig;
 use takt_link_rtde::sim::{SimState, Simulator};
 use takt_perception::PerceptionConfig;
-use takt_perception_process::{Program, Record};
+use takt_perception::process::{Program, Record, judges, worker};
 use takt_robot_cell::cell::{Records, StartOptions, ViewPorts};
 use takt_robot_cell::config::{CellCamera, RobotConfig};
 use takt_robot_cell::records::{FrameRecord, SsmJob};
@@ -65,14 +68,30 @@ pub fn config(cameras: usize) -> CellConfig {
 /// Set for the processes that [`worker`] starts.
 pub const IS_WORKER: &str = "TAKT_TEST_IS_WORKER";
 
-/// Perception processes are the test program itself with its test `worker_process` selected.
+/// Becomes the perception process of a cell that was started with [`worker`]; does nothing else.
+pub fn be_worker() {
+    if let Some(kind) = std::env::var_os(IS_WORKER) {
+        let code = if kind == "device" { worker::run(&judges) } else { worker::run(&stand_in::judges) };
+        std::process::exit(i32::from(code != std::process::ExitCode::SUCCESS));
+    }
+}
+
+/// Perception processes are the test program itself with its test `worker_process` selected. This one judges on the device that
+/// the configuration names.
+pub fn on_device() -> Program {
+    let mut program = worker("");
+    program.variables.push((IS_WORKER.into(), "device".into()));
+    program
+}
+
+/// The same without a device.
 pub fn worker(fault: &str) -> Program {
     Program {
         path: std::env::current_exe().expect("the test program"),
         arguments: ["worker_process", "--exact", "--nocapture", "--test-threads=1"].map(Into::into).into(),
         variables: vec![
-            (IS_WORKER.into(), "1".into()),
-            (takt_perception_process::FAULT_VARIABLE.into(), fault.into()),
+            (IS_WORKER.into(), "stand-in".into()),
+            (takt_perception::process::FAULT_VARIABLE.into(), fault.into()),
         ],
     }
 }

@@ -1,9 +1,9 @@
 use super::*;
+use crate::Detections;
 use proptest::prelude::*;
-use takt_perception::Detections;
 
-use crate::judge::Stages;
-use crate::wire::Outcome;
+use crate::process::frame_judge::StageSpans;
+use crate::process::wire::Outcome;
 
 const WIDTH: u32 = 16;
 const HEIGHT: u32 = 8;
@@ -49,7 +49,7 @@ fn take(answerer: &Answerer) -> Option<(Question, bool)> {
 fn reply(question: &Question) -> Answer {
     let mut detections = Detections::default();
     detections.frame_sequence = question.sequence;
-    Answer::new(question.ticket, 0, 0, Ok(Stages::default()), &detections)
+    Answer::new(question.ticket, 0, 0, Ok(StageSpans::default()), &detections)
 }
 
 #[test]

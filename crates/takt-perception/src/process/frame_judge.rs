@@ -1,7 +1,7 @@
 //! What judges frames inside the worker process.
 
+use crate::{Detections, FramePose, FrameView};
 use serde::Serialize;
-use takt_perception::{Detections, FramePose, FrameView, Perception};
 
 /// A frame in the memory that cell and worker share; nothing is copied.
 #[derive(Clone, Copy, Debug)]
@@ -34,16 +34,16 @@ pub const PARTS: usize = 6;
 
 /// The parts of one frame's work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Stages {
-    /// Each part, in the order of [`Stages::NAMES`].
+pub struct StageSpans {
+    /// Each part, in the order of [`StageSpans::NAMES`].
     pub spans: [Span; PARTS],
     /// How wrong these times may be, nanoseconds: a device's clock is mapped onto CLOCK_MONOTONIC.
     pub error_ns: u64,
 }
 
-impl Stages {
-    /// Names of the parts: copies to the device; geometry, things, the detector's input (on the CPU: all up to the end of
-    /// inference); the detector; candidates and their way back; masks; nearest points and their way back.
+impl StageSpans {
+    /// Names of the parts: copies to the device; geometry, things, the detector's input; the
+    /// detector; candidates and their way back; masks; nearest points and their way back.
     pub const NAMES: [&'static str; PARTS] = ["upload", "prepare", "detect", "decode", "masks", "measure"];
 }
 
@@ -61,8 +61,8 @@ pub enum JudgeError {
     Lost(String),
 }
 
-/// One camera's perception, wherever it computes.
-pub trait Judge: Send {
+/// One camera's perception inside the worker process.
+pub trait FrameJudge: Send {
     /// Tells where all frames will lie: mapped for as long as this process lives. Called once, before the first frame.
     ///
     /// # Errors
@@ -84,13 +84,13 @@ pub trait Judge: Send {
         start_ns: u64,
         deadline_ns: u64,
         out: &mut Detections,
-    ) -> Result<Stages, JudgeError>;
+    ) -> Result<StageSpans, JudgeError>;
 
     /// Called when the answer is on its way: for what need not delay it.
     fn after(&mut self) {}
 }
 
-impl Judge for Box<dyn Judge> {
+impl FrameJudge for Box<dyn FrameJudge> {
     fn after(&mut self) {
         (**self).after();
     }
@@ -106,36 +106,7 @@ impl Judge for Box<dyn Judge> {
         start_ns: u64,
         deadline_ns: u64,
         out: &mut Detections,
-    ) -> Result<Stages, JudgeError> {
+    ) -> Result<StageSpans, JudgeError> {
         (**self).judge(frame, pose, start_ns, deadline_ns, out)
-    }
-}
-
-/// Perception on the CPU.
-#[derive(Debug)]
-pub struct CpuJudge(Perception);
-
-impl CpuJudge {
-    /// Judges with `perception`.
-    pub fn new(perception: Perception) -> Self {
-        Self(perception)
-    }
-}
-
-impl Judge for CpuJudge {
-    fn judge(
-        &mut self,
-        frame: &Seen<'_>,
-        pose: Option<&FramePose>,
-        start_ns: u64,
-        _deadline_ns: u64,
-        out: &mut Detections,
-    ) -> Result<Stages, JudgeError> {
-        self.0.process_view(&frame.view, pose, start_ns, out, None);
-        let times = out.times;
-        let mut stages = Stages::default();
-        stages.spans[1] = [start_ns, times.inferred_ns];
-        stages.spans[5] = [times.inferred_ns, times.projected_ns];
-        Ok(stages)
     }
 }

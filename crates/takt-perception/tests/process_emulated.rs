@@ -5,8 +5,8 @@ mod rig;
 
 use takt_gpu::Interference;
 use takt_gpu::testing::{Emulator, emulator};
-use takt_perception::{Device, Streams};
-use takt_perception_process::{EventKind, Judged};
+use takt_perception::Streams;
+use takt_perception::process::{EventKind, Judged};
 
 use rig::{ALL, Rig, perception};
 
@@ -30,7 +30,6 @@ fn device() -> Option<&'static Emulator> {
 
 fn config(streams: Streams) -> takt_perception::PerceptionConfig {
     let mut config = perception();
-    config.device = Device::Cuda;
     config.gpu.streams = streams;
     config
 }

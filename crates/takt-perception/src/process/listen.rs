@@ -5,7 +5,7 @@ use std::io::{self, BufRead, BufReader, Read};
 use std::sync::mpsc::SyncSender;
 use std::sync::{Mutex, PoisonError};
 
-use crate::message::Message;
+use crate::process::message::Message;
 
 /// Lines of a worker's error output that are kept for the cause of its end.
 const KEPT_LINES: usize = 8;

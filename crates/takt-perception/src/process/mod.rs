@@ -1,4 +1,4 @@
-//! Perception in a process of its own, under a time budget.
+//! Perception on a GPU: a worker process under a time budget, its circuit breaker and its supervisor.
 //!
 //! A GPU can fail in ways that no thread survives: a context that is lost poisons its process, and a call into the driver
 //! may never return. So the GPU lives in a **worker process**, and the cell, which keeps people safe, never calls the
@@ -6,7 +6,7 @@
 //!
 //! ```text
 //!  cell                                            worker (takt perception-worker)
-//!  perception-i ── Remote ── frame slots ────────► judge-i ── Judge: CPU, GPU
+//!  perception-i ── Remote ── frame slots ────────► judge-i ── GpuPerception
 //!      ▲   │         ▲       (shared memory)          │
 //!      │   │ late?   └────── answer ◄─────────────────┘
 //!      │   └► fallback (geometry, networks, nobody)
@@ -23,9 +23,9 @@
 pub mod breaker;
 mod channel;
 mod event;
+mod frame_judge;
 mod futex;
 mod gpu;
-mod judge;
 mod listen;
 mod memory;
 mod message;
@@ -39,9 +39,10 @@ mod wire;
 pub mod worker;
 
 pub use event::{EventKind, Record};
-pub use judge::{CpuJudge, Judge, JudgeError, PARTS, PixelMemory, Seen, Span, Stages};
+pub use frame_judge::{FrameJudge, JudgeError, PARTS, PixelMemory, Seen, Span, StageSpans};
+pub use gpu::judges;
 pub use message::{About, WorkerThread};
-pub use planted::{FAULT_VARIABLE, Fault, Plan, Planted};
+pub use planted::{FAULT_VARIABLE, Fault, Plan, PlanError, Planted};
 pub use region::{Setup, read_image};
 pub use remote::{Judged, Remote};
 pub use supervisor::{Program, Started, Supervisor, WORKER_COMMAND, WorkerError, WorkerFacts};

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use takt_rt::signal::Signal;
 
-use crate::breaker::Breaker;
+use crate::process::breaker::Breaker;
 
 #[derive(Debug)]
 pub(crate) struct Shared {

@@ -1,14 +1,14 @@
 //! Answers and questions as words in shared memory. Whatever a broken worker writes there is read as words and checked:
 //! no bit pattern can be more than a wrong answer, and none that is not whole is taken.
 
-use nalgebra::{Isometry3, Point3, Quaternion, Translation3, UnitQuaternion, Vector3};
-use takt_perception::{
+use crate::{
     Capsule, CapsuleFrame, Detections, FrameHealth, FramePose, MAX_OBJECTS, MAX_ROBOT_CAPSULES, Object,
     ObjectKind, RobotShape,
 };
+use nalgebra::{Isometry3, Point3, Quaternion, Translation3, UnitQuaternion, Vector3};
 
-use crate::judge::{JudgeError, PARTS, Stages};
-use crate::text::{TEXT_WORDS, Text};
+use crate::process::frame_judge::{JudgeError, PARTS, StageSpans};
+use crate::process::text::{TEXT_WORDS, Text};
 
 /// How a frame was answered.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -35,7 +35,7 @@ pub struct Answer {
     /// What it says.
     pub outcome: Outcome,
     /// Parts of the work.
-    pub stages: Stages,
+    pub stages: StageSpans,
     /// The result; meaningful when judged.
     pub detections: Detections,
 }
@@ -213,14 +213,14 @@ impl Answer {
         ticket: u64,
         taken_ns: u64,
         done_ns: u64,
-        outcome: Result<Stages, JudgeError>,
+        outcome: Result<StageSpans, JudgeError>,
         detections: &Detections,
     ) -> Self {
         let (outcome, stages) = match outcome {
             Ok(stages) => (Outcome::Judged, stages),
-            Err(JudgeError::Frame(cause)) => (Outcome::Failed(Text::new(&cause)), Stages::default()),
-            Err(JudgeError::Overrun(cause)) => (Outcome::Overran(Text::new(&cause)), Stages::default()),
-            Err(JudgeError::Lost(cause)) => (Outcome::Lost(Text::new(&cause)), Stages::default()),
+            Err(JudgeError::Frame(cause)) => (Outcome::Failed(Text::new(&cause)), StageSpans::default()),
+            Err(JudgeError::Overrun(cause)) => (Outcome::Overran(Text::new(&cause)), StageSpans::default()),
+            Err(JudgeError::Lost(cause)) => (Outcome::Lost(Text::new(&cause)), StageSpans::default()),
         };
         Self { ticket, taken_ns, done_ns, outcome, stages, detections: *detections }
     }
@@ -301,7 +301,7 @@ impl Answer {
             found => return Err(Garbled::Word { what: "an outcome (0 to 3)", found }),
         };
         let spans = std::array::from_fn(|_| [take.word(), take.word()]);
-        let stages = Stages { spans, error_ns: take.word() };
+        let stages = StageSpans { spans, error_ns: take.word() };
         let mut d = Detections::default();
         let camera = take.word();
         d.camera = u32::try_from(camera).map_err(|_| Garbled::Word { what: "a camera", found: camera })?;
@@ -398,7 +398,7 @@ mod tests {
     proptest! {
         #[test]
         fn answers_survive_the_memory(distances in proptest::collection::vec(0.0f32..9.0, 0..24), ticket: u64) {
-            let stages = Stages { spans: std::array::from_fn(|i| [i as u64, 9]), error_ns: 7 };
+            let stages = StageSpans { spans: std::array::from_fn(|i| [i as u64, 9]), error_ns: 7 };
             let answer = Answer::new(ticket, 10, 11, Ok(stages), &detections(&distances));
             let again = Answer::from_words(&answer.words()).unwrap();
             prop_assert_eq!(again.detections, answer.detections);
@@ -463,7 +463,7 @@ mod tests {
 
     #[test]
     fn a_nan_distance_is_handed_on() {
-        let answer = Answer::new(1, 2, 3, Ok(Stages::default()), &detections(&[1.0, f32::NAN]));
+        let answer = Answer::new(1, 2, 3, Ok(StageSpans::default()), &detections(&[1.0, f32::NAN]));
         let again = Answer::from_words(&answer.words()).unwrap();
         assert!(again.detections.objects()[0].distance_m.is_nan(), "the monitor must see it");
     }

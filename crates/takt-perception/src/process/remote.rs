@@ -3,19 +3,17 @@
 
 use std::sync::Arc;
 
+use crate::{BreakerConfig, Detections, FrameHealth, FramePose, GpuConfig, Overlay, Perception, WhenOpen};
 use takt_link_camera::Frame;
-use takt_perception::{
-    BreakerConfig, Detections, FrameHealth, FramePose, GpuConfig, Overlay, Perception, WhenOpen,
-};
 use takt_rt::clock::monotonic_ns;
 use takt_rt::ring::Producer;
 
-use crate::breaker::{State, Trip, View};
-use crate::channel::{Asker, Waited};
-use crate::event::{EventKind, Record};
-use crate::shared::Shared;
-use crate::text::Text;
-use crate::wire::{Answer, Garbled, Outcome, Question};
+use crate::process::breaker::{State, Trip, View};
+use crate::process::channel::{Asker, Waited};
+use crate::process::event::{EventKind, Record};
+use crate::process::shared::Shared;
+use crate::process::text::Text;
+use crate::process::wire::{Answer, Garbled, Outcome, Question};
 
 /// Whose result a frame has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,10 +8,10 @@ use std::sync::atomic::AtomicBool;
 
 use nalgebra::Isometry3;
 use takt_link_camera::{Frame, Intrinsics};
+use takt_perception::process::{Judged, Record, Setup, Started, Supervisor};
 use takt_perception::{
     Backend, Detections, Device, Engine, FramePose, Overlay, Perception, PerceptionConfig,
 };
-use takt_perception_process::{Judged, Record, Setup, Started, Supervisor};
 use takt_rt::clock::monotonic_ns;
 use takt_rt::policy::Policy;
 use takt_rt::proof::{AllocationCounter, allocations};
@@ -38,7 +38,7 @@ const SIZE: (u32, u32) = (848, 480);
 #[test]
 fn nothing_is_allocated_once_warm_answered_or_not() {
     let intrinsics = Intrinsics { width: SIZE.0, height: SIZE.1, fx: 420.0, fy: 420.0, cx: 423.5, cy: 239.5 };
-    let mut config = PerceptionConfig { device: Device::Cpu, ..PerceptionConfig::default() };
+    let mut config = PerceptionConfig { device: Device::Cuda, ..PerceptionConfig::default() };
     config.engine.backend = Backend::Embedded;
     config.detector.enabled = false;
     config.segmenter.enabled = false;
@@ -50,13 +50,11 @@ fn nothing_is_allocated_once_warm_answered_or_not() {
     // From the 200th frame on nothing is answered in time, and the fallback answers.
     let program = rig::program("error@200+1000", []);
     let setup = Setup {
-        device: Device::Cpu,
+        device: Device::Cuda,
         perception: config,
         cameras: vec![intrinsics],
         threads: ThreadSettings::default(),
         library_policy: Policy::Other { nice: 0 },
-        detector_policy: Policy::Other { nice: 0 },
-        lock_memory: false,
     };
     let mut started =
         Supervisor::start(setup, program, vec![Some(fallback)], &mut |_| (), &AtomicBool::new(false))

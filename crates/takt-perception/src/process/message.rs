@@ -10,7 +10,7 @@ use takt_rt::settings::Granted;
 pub struct About {
     /// The device, by its own name.
     pub device: String,
-    /// Version of its driver; empty on the CPU.
+    /// Version of its driver.
     pub driver: String,
     /// What runs the networks.
     pub engine: String,
@@ -35,7 +35,7 @@ pub(crate) enum Message {
     Progress(String),
     /// Frames can come.
     Ready { about: About, threads: Vec<WorkerThread> },
-    /// It cannot be made ready, in one sentence. `fallback` says whether the CPU may stand in under `auto`.
+    /// It cannot be made ready, in one sentence.
     Failed(String),
     /// Its threads now.
     Census(CensusReport),

@@ -1,19 +1,19 @@
 //! Judges on the GPU: each camera on a stream of its own, or all on one.
 
-use takt_gpu::{Clock, CudaVersion, Gpu, Info, Interfering, Pinned, SpanRecorder, Spans, Wait};
-use takt_perception::gpu::{
+use crate::gpu::{
     BatchFrame, GpuBatch, GpuFrame, GpuPerception, GpuPerceptionError, Progress, Resident, Severity,
 };
-use takt_perception::{Detections, DetectorSchedule, Device, FramePose, GpuWait, PerceptionConfig, Streams};
+use crate::{Detections, DetectorSchedule, Device, FramePose, GpuWait, PerceptionConfig, Streams};
+use takt_gpu::{Clock, CudaVersion, Gpu, GpuError, Info, Interfering, Pinned, SpanRecorder, Spans, Wait};
 use takt_rt::census::CensusKeeper;
 use takt_rt::clock::monotonic_ns;
 
-use crate::channel::Taken;
-use crate::judge::{Judge, JudgeError, PARTS, PixelMemory, Seen, Stages};
-use crate::message::About;
-use crate::region::Setup;
-use crate::wire::Question;
-use crate::worker::{Judges, Outcomes, Together};
+use crate::process::channel::Taken;
+use crate::process::frame_judge::{FrameJudge, JudgeError, PARTS, PixelMemory, Seen, StageSpans};
+use crate::process::message::About;
+use crate::process::region::Setup;
+use crate::process::wire::Question;
+use crate::process::worker::{BatchJudge, Judges, Outcomes, SetupError};
 
 /// What a run directory keeps of a device.
 fn about(info: &Info, device: Device) -> About {
@@ -39,7 +39,7 @@ const CLOCK_AGE_NS: u64 = 1_000_000_000;
 /// Tries to look at it, and the longest time for them, nanoseconds.
 const CLOCK_TRIES: u32 = 3;
 const CLOCK_LIMIT_NS: u64 = 1_000_000;
-/// Names that the pipeline gives the parts, in the order of [`Stages::NAMES`].
+/// Names that the pipeline gives the parts, in the order of [`StageSpans::NAMES`].
 const SPANS: [&str; PARTS] = ["upload", "geometry", "detector", "decode", "masks", "distances"];
 
 /// When the device did what, on this machine's clock.
@@ -61,8 +61,8 @@ impl Watch {
     fn stages(
         &mut self,
         record: impl FnOnce(&Clock, &mut SpanRecorder) -> Result<(), GpuPerceptionError>,
-    ) -> Stages {
-        let mut stages = Stages::default();
+    ) -> StageSpans {
+        let mut stages = StageSpans::default();
         self.taken.clear();
         if record(&self.clock, &mut self.recorder).is_ok() {
             self.spans.take_into(&mut self.taken);
@@ -102,7 +102,7 @@ struct GpuJudge {
     memory: Option<Pinned<u8>>,
 }
 
-impl Judge for GpuJudge {
+impl FrameJudge for GpuJudge {
     fn adopt(&mut self, memory: PixelMemory) -> Result<(), JudgeError> {
         self.memory = Some(register(&self.gpu, &memory)?);
         Ok(())
@@ -115,7 +115,7 @@ impl Judge for GpuJudge {
         start_ns: u64,
         deadline_ns: u64,
         out: &mut Detections,
-    ) -> Result<Stages, JudgeError> {
+    ) -> Result<StageSpans, JudgeError> {
         let (rgb_at, depth_at) = (frame.rgb_at, frame.depth_at);
         let resident = self.memory.as_ref().map(|memory| Resident { memory, rgb_at, depth_at });
         let sequence = frame.view.sequence;
@@ -131,7 +131,7 @@ impl Judge for GpuJudge {
 }
 
 /// All cameras on one stream.
-struct GpuTogether {
+struct GpuBatchJudge {
     batch: GpuBatch,
     gpu: Gpu,
     watch: Watch,
@@ -146,7 +146,7 @@ fn emptied<'b>(mut list: Vec<BatchFrame<'_>>) -> Vec<BatchFrame<'b>> {
     list.into_iter().map(|_| unreachable!("the list is empty")).collect()
 }
 
-impl Together for GpuTogether {
+impl BatchJudge for GpuBatchJudge {
     fn adopt(&mut self, memory: &[PixelMemory]) -> Result<(), JudgeError> {
         for memory in memory {
             self.memory.push(register(&self.gpu, memory)?);
@@ -214,19 +214,22 @@ fn in_words(progress: &Progress<'_>) -> Option<String> {
 
 /// The configured work that gets in the way, with its label. Begun once all else is ready: it must not slow down the building of
 /// engines.
-fn interfering(config: &PerceptionConfig, about: &mut About) -> Result<Option<Interfering>, String> {
+fn interfering(config: &PerceptionConfig, about: &mut About) -> Result<Option<Interfering>, GpuError> {
     let Some(interference) = &config.gpu.interference else { return Ok(None) };
-    let interfering = interference.start().map_err(|e| e.to_string())?;
+    let interfering = interference.start()?;
     about.labels.push(format!("GPU interference in the perception process: {interference:?}"));
     Ok(Some(interfering))
 }
 
-/// Judges on the GPU of the setup.
-pub(crate) fn judges(
+/// Judges on the GPU that the setup names.
+///
+/// # Errors
+/// The device, its networks, or perception's settings.
+pub fn judges(
     setup: &Setup,
     census: &CensusKeeper,
     progress: &(dyn Fn(String) + Sync),
-) -> Result<Judges, String> {
+) -> Result<Judges, SetupError> {
     let mut config = setup.perception.clone();
     config.device = setup.device;
     // A GPU affords the detector on every frame, on the camera's own stream.
@@ -238,24 +241,25 @@ pub(crate) fn judges(
     };
     let tell = |what: Progress<'_>| in_words(&what).into_iter().for_each(progress);
     census.attribute("GPU", || {
-        let gpu = Gpu::open_waiting(config.gpu.ordinal, wait).map_err(|e| e.to_string())?;
+        let gpu = Gpu::open_waiting(config.gpu.ordinal, wait)?;
         let mut about = about(gpu.info(), setup.device);
         if config.gpu.streams == Streams::Batch {
             let cameras = setup.cameras.iter().enumerate();
             let cameras: Vec<_> = cameras.map(|(index, camera)| (index as u32, *camera, None)).collect();
             let room = Vec::with_capacity(cameras.len());
-            let batch = GpuBatch::new(&gpu, &config, cameras, &tell).map_err(|e| e.to_string())?;
-            let watch = Watch::new(&gpu).map_err(|e| e.to_string())?;
-            let judge = GpuTogether { batch, gpu: gpu.clone(), watch, memory: Vec::new(), room };
+            let batch = GpuBatch::new(&gpu, &config, cameras, &tell)?;
+            let watch = Watch::new(&gpu)?;
+            let judge = GpuBatchJudge { batch, gpu: gpu.clone(), watch, memory: Vec::new(), room };
             let keep = (gpu, interfering(&config, &mut about)?);
             return Ok(Judges::together(Box::new(judge), about, Box::new(keep)));
         }
         let judges = setup.cameras.iter().enumerate().map(|(index, camera)| {
             let perception = GpuPerception::new(&gpu, &config, index as u32, *camera, None, &tell)?;
             let watch = Watch::new(&gpu)?;
-            Ok(Box::new(GpuJudge { perception, gpu: gpu.clone(), watch, memory: None }) as Box<dyn Judge>)
+            Ok(Box::new(GpuJudge { perception, gpu: gpu.clone(), watch, memory: None })
+                as Box<dyn FrameJudge>)
         });
-        let judges = judges.collect::<Result<_, GpuPerceptionError>>().map_err(|e| e.to_string())?;
+        let judges = judges.collect::<Result<_, GpuPerceptionError>>()?;
         let keep = (gpu, interfering(&config, &mut about)?);
         Ok(Judges::new(judges, about, Box::new(keep)))
     })

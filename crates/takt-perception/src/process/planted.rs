@@ -4,9 +4,9 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use takt_perception::{Detections, FramePose};
+use crate::{Detections, FramePose};
 
-use crate::judge::{Judge, JudgeError, PixelMemory, Seen, Stages};
+use crate::process::frame_judge::{FrameJudge, JudgeError, PixelMemory, Seen, StageSpans};
 
 /// The environment variable that plants faults in worker processes: `KIND@FRAME[+COUNT][:MS][/all]`, for example
 /// `hang@30`, `sleep@20+10:80` (ten frames of 80 ms) or `abort@5/all` (in every process, not only in the first). A run
@@ -45,6 +45,20 @@ pub struct Plan {
     pub all: bool,
 }
 
+/// Why a fault cannot be planted.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PlanError {
+    /// The text of the variable.
+    #[error(
+        "{FAULT_VARIABLE}=\"{0}\": accepted is KIND@FRAME[+COUNT][:MS][/all] with KIND one of sleep, hang, abort, lost, \
+         error, other"
+    )]
+    Words(String),
+    /// A batch is judged as a whole.
+    #[error("{FAULT_VARIABLE}: not with perception.gpu.streams = \"batch\"")]
+    Batch,
+}
+
 const KINDS: [(&str, Fault); 6] = [
     ("sleep", Fault::Sleep),
     ("hang", Fault::Hang),
@@ -55,15 +69,10 @@ const KINDS: [(&str, Fault); 6] = [
 ];
 
 impl FromStr for Plan {
-    type Err = String;
+    type Err = PlanError;
 
-    fn from_str(text: &str) -> Result<Self, String> {
-        let refused = || {
-            format!(
-                "{FAULT_VARIABLE}=\"{text}\": accepted is KIND@FRAME[+COUNT][:MS][/all] with KIND one of sleep, hang, \
-                 abort, lost, error, other"
-            )
-        };
+    fn from_str(text: &str) -> Result<Self, PlanError> {
+        let refused = || PlanError::Words(text.to_owned());
         let (rest, all) = text.strip_suffix("/all").map_or((text, false), |rest| (rest, true));
         let (kind, rest) = rest.split_once('@').ok_or_else(refused)?;
         let (rest, ms) = rest.split_once(':').unwrap_or((rest, "100"));
@@ -101,7 +110,7 @@ impl<J> Planted<J> {
     }
 }
 
-impl<J: Judge> Judge for Planted<J> {
+impl<J: FrameJudge> FrameJudge for Planted<J> {
     fn after(&mut self) {
         self.judge.after();
     }
@@ -117,7 +126,7 @@ impl<J: Judge> Judge for Planted<J> {
         start_ns: u64,
         deadline_ns: u64,
         out: &mut Detections,
-    ) -> Result<Stages, JudgeError> {
+    ) -> Result<StageSpans, JudgeError> {
         self.judged += 1;
         let Plan { fault, at, count, length, .. } = self.plan;
         let stages = self.judge.judge(frame, pose, start_ns, deadline_ns, out)?;
@@ -151,7 +160,7 @@ mod tests {
         let plan: Plan = "hang@3".parse().unwrap();
         assert_eq!((plan.fault, plan.at, plan.count, plan.all), (Fault::Hang, 3, 1, false));
         for wrong in ["", "hang", "hung@3", "hang@x", "sleep@1:x", "sleep@1+x"] {
-            assert!(wrong.parse::<Plan>().unwrap_err().contains("accepted"), "{wrong}");
+            assert!(wrong.parse::<Plan>().unwrap_err().to_string().contains("accepted"), "{wrong}");
         }
     }
 }

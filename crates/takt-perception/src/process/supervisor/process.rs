@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 use takt_rt::thread;
 
 use super::{Program, WorkerError};
-use crate::listen::{MOST_WAITING, keep_words, listen};
-use crate::message::Message;
-use crate::region::Region;
+use crate::process::listen::{MOST_WAITING, keep_words, listen};
+use crate::process::message::Message;
+use crate::process::region::Region;
 
 /// How long a killed process may take to be gone before that is said.
 const KILL_PATIENCE: Duration = Duration::from_secs(5);

@@ -11,21 +11,21 @@ use std::sync::mpsc::{self, Sender, TryRecvError};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::{Fallback, GpuConfig, Perception};
 use serde::Serialize;
-use takt_perception::{Fallback, GpuConfig, Perception};
 use takt_rt::census::CensusReport;
 use takt_rt::clock::monotonic_ns;
 use takt_rt::ring::{Consumer, Producer, ring};
 use takt_rt::thread;
 
-use crate::breaker::{State, Trip};
-use crate::channel::{Asker, Channel};
-use crate::event::{EventKind, Record};
-use crate::message::{About, Message, WorkerThread};
-use crate::region::{Region, Setup};
-use crate::remote::{Remote, Rules};
-use crate::shared::Shared;
-use crate::text::Text;
+use crate::process::breaker::{State, Trip};
+use crate::process::channel::{Asker, Channel};
+use crate::process::event::{EventKind, Record};
+use crate::process::message::{About, Message, WorkerThread};
+use crate::process::region::{Region, Setup};
+use crate::process::remote::{Remote, Rules};
+use crate::process::shared::Shared;
+use crate::process::text::Text;
 use process::{Process, in_words};
 
 /// How often the supervisor looks when nothing calls it.
@@ -39,7 +39,7 @@ const FORGET_AFTER: Duration = Duration::from_secs(3600);
 /// Records that a starving collector may fall behind: a camera at 30 FPS for half an hour.
 const RING_CAPACITY: usize = 1 << 12;
 
-/// The program that runs [`worker::run`](crate::worker::run).
+/// The program that runs [`worker::run`](super::worker::run).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Program {
     /// Its file.

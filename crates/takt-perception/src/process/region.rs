@@ -6,14 +6,14 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use crate::{Device, PerceptionConfig};
 use serde::{Deserialize, Serialize};
 use takt_link_camera::Intrinsics;
-use takt_perception::{Device, PerceptionConfig};
 use takt_rt::policy::Policy;
 use takt_rt::settings::ThreadSettings;
 
-use crate::channel::{Answerer, Asker, Channel};
-use crate::memory::Memory;
+use crate::process::channel::{Answerer, Asker, Channel};
+use crate::process::memory::Memory;
 
 /// "TAKTPERC" and the version of this layout.
 const MAGIC: u64 = u64::from_be_bytes(*b"TAKTPERC");
@@ -23,7 +23,7 @@ const HEADER_BYTES: usize = 4096;
 /// What the worker process needs to know.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Setup {
-    /// What judges the frames: the device that this worker stands for, never `auto`.
+    /// What judges the frames: CUDA or TensorRT.
     pub device: Device,
     /// Settings of perception.
     pub perception: PerceptionConfig,
@@ -33,11 +33,6 @@ pub struct Setup {
     pub threads: ThreadSettings,
     /// Policy of threads that libraries spawn.
     pub library_policy: Policy,
-    /// Policy of the shared detector's thread, where there is one.
-    pub detector_policy: Policy,
-    /// Whether the worker's memory is locked as a whole. Never with a GPU: its driver reserves address space by the
-    /// terabyte, which locking would populate.
-    pub lock_memory: bool,
 }
 
 #[repr(C, align(64))]
@@ -226,8 +221,6 @@ mod tests {
                 ..ThreadSettings::default()
             },
             library_policy: rr,
-            detector_policy: Policy::RoundRobin { priority: 49 },
-            lock_memory: true,
         }
     }
 

@@ -6,9 +6,9 @@ mod rig;
 
 use std::time::{Duration, Instant};
 
-use takt_perception::{Device, Fallback, PerceptionConfig, WhenOpen};
-use takt_perception_process::breaker::State;
-use takt_perception_process::{EventKind, Judged, WorkerError};
+use takt_perception::process::breaker::State;
+use takt_perception::process::{EventKind, Judged, WorkerError};
+use takt_perception::{Fallback, PerceptionConfig, WhenOpen};
 
 use rig::{ALL, PATIENCE, Rig, perception};
 
@@ -32,7 +32,7 @@ fn a_worker_answers_as_perception_in_the_same_process_does() {
     }
     assert_eq!((rig.count(EventKind::Answered), rig.kinds()), (20, Vec::new()));
     let facts = rig.started.supervisor.facts();
-    assert_eq!((facts.about.device.as_str(), facts.generation, facts.threads.len()), ("CPU", 1, 1));
+    assert_eq!((facts.about.device.as_str(), facts.generation, facts.threads.len()), ("stand-in", 1, 1));
     assert!(facts.about.labels.is_empty());
     let pid = facts.pid.unwrap();
     assert!(std::path::Path::new(&format!("/proc/{pid}")).exists());
@@ -166,9 +166,8 @@ fn a_worker_that_fails_again_and_again_is_given_up() {
 
 #[test]
 fn a_worker_that_cannot_start_says_why_in_one_sentence() {
-    let mut config = perception();
-    config.device = Device::Cuda;
-    let Err(error) = Rig::try_start(&config, "", [("TAKT_CUDA_LIBRARY", "/nonexistent/libcuda.so.1".into())])
+    let Err(error) =
+        Rig::try_start(&perception(), "", [("TAKT_CUDA_LIBRARY", "/nonexistent/libcuda.so.1".into())])
     else {
         panic!("no GPU here")
     };

@@ -7,23 +7,20 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use takt_perception::{
-    Detections, DetectorSchedule, DetectorService, Device, Engine, Perception, PerceptionConfig,
-};
 use takt_rt::census::CensusKeeper;
 use takt_rt::clock::monotonic_ns;
-use takt_rt::memory::{self, MemoryLock};
-use takt_rt::settings::ThreadSettings;
+use takt_rt::memory;
 use takt_rt::thread;
 
-use crate::channel::{Answerer, Channel, Taken};
-use crate::futex;
-use crate::gpu;
-use crate::judge::{CpuJudge, Judge, JudgeError, PixelMemory, Stages};
-use crate::message::{About, Message, WorkerThread};
-use crate::planted::{FAULT_VARIABLE, Plan, Planted};
-use crate::region::{Region, Setup};
-use crate::wire::{Answer, Question};
+use crate::Detections;
+use crate::gpu::GpuPerceptionError;
+use crate::process::channel::{Answerer, Channel, Taken};
+use crate::process::frame_judge::{FrameJudge, JudgeError, PixelMemory, StageSpans};
+use crate::process::futex;
+use crate::process::message::{About, Message, WorkerThread};
+use crate::process::planted::{FAULT_VARIABLE, Plan, PlanError, Planted};
+use crate::process::region::{Region, Setup};
+use crate::process::wire::{Answer, Question};
 
 /// How often the worker looks after itself: its threads, the wish to end.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -35,33 +32,33 @@ const CENSUS_PERIOD: Duration = Duration::from_millis(500);
 /// The judges of a worker.
 pub struct Judges {
     /// One a camera.
-    pub judges: Vec<Box<dyn Judge>>,
+    pub judges: Vec<Box<dyn FrameJudge>>,
     /// What they are.
     pub about: About,
     /// What must live as long as they do.
     pub keep: Box<dyn Any>,
     /// In place of `judges`: one for all cameras.
-    together: Option<Box<dyn Together>>,
+    together: Option<Box<dyn BatchJudge>>,
 }
 
 impl Judges {
     /// One a camera.
-    pub fn new(judges: Vec<Box<dyn Judge>>, about: About, keep: Box<dyn Any>) -> Self {
+    pub fn new(judges: Vec<Box<dyn FrameJudge>>, about: About, keep: Box<dyn Any>) -> Self {
         Self { judges, about, keep, together: None }
     }
 
-    pub(crate) fn together(judge: Box<dyn Together>, about: About, keep: Box<dyn Any>) -> Self {
+    pub(crate) fn together(judge: Box<dyn BatchJudge>, about: About, keep: Box<dyn Any>) -> Self {
         Self { judges: Vec::new(), about, keep, together: Some(judge) }
     }
 }
 
 /// What becomes of each camera's frame; `None` where it had none.
-pub(crate) type Outcomes = [Option<Result<Stages, JudgeError>>; MAX_TOGETHER];
+pub(crate) type Outcomes = [Option<Result<StageSpans, JudgeError>>; MAX_TOGETHER];
 /// Most cameras of one judge.
 pub(crate) const MAX_TOGETHER: usize = futex::MOST_WORDS;
 
 /// Judges what has arrived of all cameras at once.
-pub(crate) trait Together: Send {
+pub(crate) trait BatchJudge: Send {
     /// Tells where the frames of each camera lie.
     fn adopt(&mut self, memory: &[PixelMemory]) -> Result<(), JudgeError>;
 
@@ -72,8 +69,54 @@ pub(crate) trait Together: Send {
     fn after(&mut self);
 }
 
-/// Makes the judges that a setup asks for. Gets a function to tell of progress; returns one sentence on failure.
-pub type Make = dyn Fn(&Setup, &CensusKeeper, &(dyn Fn(String) + Sync)) -> Result<Judges, String>;
+/// Makes the judges that a setup asks for. Gets a function to tell of progress.
+pub type Make = dyn Fn(&Setup, &CensusKeeper, &(dyn Fn(String) + Sync)) -> Result<Judges, SetupError>;
+
+/// Why a worker cannot be made ready.
+#[derive(Debug, thiserror::Error)]
+pub enum SetupError {
+    /// Its shared memory or its standard input and output.
+    #[error("{0}; this command is started by a cell, with its shared memory as standard input")]
+    Region(#[source] io::Error),
+    /// The supervisor cannot be told.
+    #[error("standard output: {0}")]
+    Tell(#[source] io::Error),
+    /// The kernel will not end this process with its cell.
+    #[error("prctl(PR_SET_PDEATHSIG): {0}")]
+    DeathSignal(#[source] io::Error),
+    /// The cell is gone.
+    #[error("the cell that started this worker has ended already")]
+    Orphan,
+    /// The threads of libraries cannot be watched.
+    #[error("census: {0}")]
+    Census(#[source] takt_rt::Error),
+    /// A judging thread.
+    #[error(transparent)]
+    Thread(#[from] takt_rt::Error),
+    /// The device, or perception on it.
+    #[error(transparent)]
+    Device(#[from] GpuPerceptionError),
+    /// The device cannot use the frames' memory.
+    #[error(transparent)]
+    Judge(#[from] JudgeError),
+    /// A planted fault that cannot be planted.
+    #[error(transparent)]
+    Fault(#[from] PlanError),
+    /// Judges and cameras do not match.
+    #[error("{judges} judges for {cameras} cameras")]
+    Count {
+        /// Judges made.
+        judges: usize,
+        /// Cameras of the setup.
+        cameras: usize,
+    },
+}
+
+impl From<takt_gpu::GpuError> for SetupError {
+    fn from(error: takt_gpu::GpuError) -> Self {
+        Self::Device(error.into())
+    }
+}
 
 /// Ends the process when a judge panics: its camera would be silent, and its device in no known state.
 struct AbortOnPanic;
@@ -98,57 +141,50 @@ fn send(message: &Message) -> io::Result<()> {
 pub fn run(make: &Make) -> ExitCode {
     match serve(make) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(sentence) => {
+        Err(error) => {
             // The supervisor may be gone; then nobody wants to know.
-            let _ = send(&Message::Failed(sentence));
+            let _ = send(&Message::Failed(error.to_string()));
             ExitCode::from(2)
         }
     }
 }
 
 /// Lets the kernel end this process when the thread that started it ends.
-fn end_with(cell: u32) -> Result<(), String> {
+fn end_with(cell: u32) -> Result<(), SetupError> {
     // SAFETY: PR_SET_PDEATHSIG takes a signal number and touches no memory.
     if unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) } != 0 {
-        return Err(format!("prctl(PR_SET_PDEATHSIG): {}", io::Error::last_os_error()));
+        return Err(SetupError::DeathSignal(io::Error::last_os_error()));
     }
     if std::os::unix::process::parent_id() == cell {
         return Ok(());
     }
-    Err("the cell that started this worker has ended already".to_owned())
+    Err(SetupError::Orphan)
 }
 
-fn serve(make: &Make) -> Result<(), String> {
-    let hint = "this command is started by a cell, with its shared memory as standard input";
-    let file = io::stdin().as_fd().try_clone_to_owned().map_err(|e| format!("{e}; {hint}"))?;
-    let region = Region::open(file).map_err(|e| format!("{e}; {hint}"))?;
+fn serve(make: &Make) -> Result<(), SetupError> {
+    let file = io::stdin().as_fd().try_clone_to_owned().map_err(SetupError::Region)?;
+    let region = Region::open(file).map_err(SetupError::Region)?;
     end_with(region.cell())?;
     let generation = region.generation();
     let setup = &region.setup;
     memory::keep_heap();
-    let mut labels = Vec::new();
-    if setup.lock_memory
-        && let Err(error) = MemoryLock::All.apply()
-    {
-        labels.push(format!("tasks.lock_memory in the perception process: {error}"));
-    }
-    let census =
-        CensusKeeper::start(setup.library_policy, CENSUS_PERIOD).map_err(|e| format!("census: {e}"))?;
+    let census = CensusKeeper::start(setup.library_policy, CENSUS_PERIOD).map_err(SetupError::Census)?;
     let progress = |text: String| drop(send(&Message::Progress(text)));
     let Judges { mut judges, mut about, keep, together } = make(setup, &census, &progress)?;
     if let Some(plan) = planted(generation)? {
         if together.is_some() {
-            return Err(format!("{FAULT_VARIABLE}: not with perception.gpu.streams = \"batch\""));
+            return Err(PlanError::Batch.into());
         }
-        labels.push(format!("planted fault: {plan}"));
-        judges =
-            judges.into_iter().map(|judge| Box::new(Planted::new(judge, plan)) as Box<dyn Judge>).collect();
+        about.labels.push(format!("planted fault: {plan}"));
+        judges = judges
+            .into_iter()
+            .map(|judge| Box::new(Planted::new(judge, plan)) as Box<dyn FrameJudge>)
+            .collect();
     }
-    about.labels.append(&mut labels);
     let region = Arc::new(region);
-    let channels = region.channels().map_err(|e| e.to_string())?;
+    let channels = region.channels().map_err(SetupError::Region)?;
     if together.is_none() && judges.len() != channels.len() {
-        return Err(format!("{} judges for {} cameras", judges.len(), channels.len()));
+        return Err(SetupError::Count { judges: judges.len(), cameras: channels.len() });
     }
     let mut threads = Vec::new();
     let mut handles = Vec::new();
@@ -157,50 +193,48 @@ fn serve(make: &Make) -> Result<(), String> {
         let answerers: Vec<Answerer> =
             wakers.iter().map(|channel| Answerer::new(channel.again(), generation)).collect();
         let memory: Vec<PixelMemory> = answerers.iter().map(Answerer::pixel_memory).collect();
-        judge.adopt(&memory).map_err(|e| e.to_string())?;
+        judge.adopt(&memory)?;
         let region = Arc::clone(&region);
         let handle = thread::spawn("judge-all", &region.setup.threads.clone(), move || {
             let _abort = AbortOnPanic;
             answer_together(judge, &answerers, &region);
-        })
-        .map_err(|e| e.to_string())?;
+        })?;
         threads.push(WorkerThread { name: handle.name().to_owned(), granted: handle.granted().clone() });
         handles.push(handle);
     }
     for (index, (mut judge, channel)) in judges.into_iter().zip(channels).enumerate() {
         let region = Arc::clone(&region);
         let answerer = Answerer::new(channel, generation);
-        judge.adopt(answerer.pixel_memory()).map_err(|e| e.to_string())?;
+        judge.adopt(answerer.pixel_memory())?;
         let handle = thread::spawn(&format!("judge-{index}"), &region.setup.threads.clone(), move || {
             let _abort = AbortOnPanic;
             answer_all(judge, answerer, &region);
-        })
-        .map_err(|e| e.to_string())?;
+        })?;
         threads.push(WorkerThread { name: handle.name().to_owned(), granted: handle.granted().clone() });
         handles.push(handle);
     }
-    send(&Message::Ready { about, threads }).map_err(|e| e.to_string())?;
+    send(&Message::Ready { about, threads }).map_err(SetupError::Tell)?;
     let mut counted = 0;
     while !region.shall_stop() && handles.iter().any(|handle| !handle.is_finished()) {
         if let Ok(report) = census.report() {
             let living = report.threads.iter().filter(|thread| !thread.ended).count();
             if living != counted {
                 counted = living;
-                send(&Message::Census(report)).map_err(|e| e.to_string())?;
+                send(&Message::Census(report)).map_err(SetupError::Tell)?;
             }
         }
         std::thread::sleep(LOOK_EVERY);
     }
     wakers.iter().for_each(Channel::wake_worker);
     for handle in handles {
-        handle.join().map_err(|e| e.to_string())?;
+        handle.join()?;
     }
     drop(keep);
     Ok(())
 }
 
 /// The fault that this process shall have.
-fn planted(generation: u32) -> Result<Option<Plan>, String> {
+fn planted(generation: u32) -> Result<Option<Plan>, PlanError> {
     let Some(text) = std::env::var(FAULT_VARIABLE).ok().filter(|text| !text.is_empty()) else {
         return Ok(None);
     };
@@ -209,7 +243,7 @@ fn planted(generation: u32) -> Result<Option<Plan>, String> {
 }
 
 /// Judges every frame of one camera.
-fn answer_all(mut judge: Box<dyn Judge>, answerer: Answerer, region: &Region) {
+fn answer_all(mut judge: Box<dyn FrameJudge>, answerer: Answerer, region: &Region) {
     let mut out = Detections::default();
     while !region.shall_stop() {
         let Some(taken) = answerer.next(monotonic_ns() + IDLE_NS) else { continue };
@@ -240,7 +274,7 @@ fn expired(taken_ns: u64, question: &Question) -> Option<JudgeError> {
 }
 
 /// Judges the frames of all cameras, those together that have arrived.
-fn answer_together(mut judge: Box<dyn Together>, answerers: &[Answerer], region: &Region) {
+fn answer_together(mut judge: Box<dyn BatchJudge>, answerers: &[Answerer], region: &Region) {
     let mut outs = vec![Detections::default(); answerers.len()];
     while !region.shall_stop() {
         let frames: [Option<Taken<'_>>; MAX_TOGETHER] =
@@ -269,57 +303,5 @@ fn answer_together(mut judge: Box<dyn Together>, answerers: &[Answerer], region:
         if lost {
             return;
         }
-    }
-}
-
-/// Judges on the CPU, as in the cell's own process.
-///
-/// # Errors
-/// One sentence.
-pub fn cpu_judges(setup: &Setup, census: &CensusKeeper) -> Result<Judges, String> {
-    let config: &PerceptionConfig = &setup.perception;
-    let engine = Engine::open(&config.engine).map_err(|e| e.to_string())?;
-    let sizes: Vec<_> = setup.cameras.iter().map(|camera| (camera.width, camera.height)).collect();
-    let shared = config.detector.enabled && config.detector.schedule == DetectorSchedule::Shared;
-    let mut thread = None;
-    let (service, handles) = if shared {
-        let settings = ThreadSettings { policy: setup.detector_policy, ..ThreadSettings::default() };
-        let (service, handles) = census
-            .attribute_with("detector", setup.detector_policy, || {
-                DetectorService::start(&engine, &config.detector, &sizes, |body| {
-                    thread = Some(thread::spawn("detector", &settings, body).map_err(|e| e.to_string())?);
-                    Ok(())
-                })
-            })
-            .map_err(|e| e.to_string())?;
-        (Some(service), handles.into_iter().map(Some).collect())
-    } else {
-        (None, setup.cameras.iter().map(|_| None).collect::<Vec<_>>())
-    };
-    let judges = census.attribute("perception", || {
-        let cameras = setup.cameras.iter().zip(handles).enumerate();
-        cameras
-            .map(|(index, (camera, handle))| {
-                let perception = Perception::new(config, index as u32, *camera, &engine, handle)?;
-                Ok(Box::new(CpuJudge::new(perception)) as Box<dyn Judge>)
-            })
-            .collect::<Result<Vec<_>, takt_perception::PerceptionError>>()
-    });
-    let about = About { device: "CPU".to_owned(), engine: engine.description(), ..About::default() };
-    Ok(Judges::new(judges.map_err(|e| e.to_string())?, about, Box::new((service, thread))))
-}
-
-/// Judges on the device that the setup names.
-///
-/// # Errors
-/// One sentence.
-pub fn judges(
-    setup: &Setup,
-    census: &CensusKeeper,
-    progress: &(dyn Fn(String) + Sync),
-) -> Result<Judges, String> {
-    match setup.device {
-        Device::Cpu | Device::Auto => cpu_judges(setup, census),
-        Device::Cuda | Device::Tensorrt => gpu::judges(setup, census, progress),
     }
 }

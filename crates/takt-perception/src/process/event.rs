@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::judge::Stages;
-use crate::text::Text;
+use crate::process::frame_judge::StageSpans;
+use crate::process::text::Text;
 
 /// What happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -102,7 +102,7 @@ pub struct Record {
     /// When the worker had the answer.
     pub done_ns: u64,
     /// Parts of the work.
-    pub stages: Stages,
+    pub stages: StageSpans,
     /// Why.
     pub cause: Text,
 }
@@ -119,7 +119,7 @@ impl Record {
             asked_ns: 0,
             taken_ns: 0,
             done_ns: 0,
-            stages: Stages::default(),
+            stages: StageSpans::default(),
             cause,
         }
     }

@@ -21,14 +21,14 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
+use crate::FrameView;
 use takt_link_camera::Frame;
-use takt_perception::FrameView;
 use takt_rt::clock::monotonic_ns;
 
-use crate::futex;
-use crate::judge::{PixelMemory, Seen};
-use crate::memory::Memory;
-use crate::wire::{ANSWER_WORDS, Answer, Garbled, QUESTION_WORDS, Question};
+use crate::process::frame_judge::{PixelMemory, Seen};
+use crate::process::futex;
+use crate::process::memory::Memory;
+use crate::process::wire::{ANSWER_WORDS, Answer, Garbled, QUESTION_WORDS, Question};
 
 const SLOTS: usize = 2;
 

@@ -1,39 +1,44 @@
 //! A camera with a worker process, and what it leaves behind.
 
+mod stand_in;
+
 use std::ffi::OsString;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use nalgebra::Isometry3;
 use takt_link_camera::{Frame, Intrinsics};
-use takt_perception::{
-    Backend, Detections, Engine, EngineConfig, FrameHealth, FramePose, ObjectKind, Perception,
-    PerceptionConfig,
+use takt_perception::process::{
+    EventKind, FAULT_VARIABLE, Judged, Program, Record, Setup, Started, Supervisor, WorkerError, judges,
+    worker,
 };
-use takt_perception_process::{
-    EventKind, FAULT_VARIABLE, Judged, Program, Record, Setup, Started, Supervisor, WorkerError, worker,
+use takt_perception::{
+    Backend, Detections, Device, Engine, EngineConfig, FrameHealth, FramePose, ObjectKind, Perception,
+    PerceptionConfig,
 };
 use takt_rt::clock::monotonic_ns;
 use takt_rt::policy::Policy;
 use takt_rt::settings::ThreadSettings;
 
-/// Set for the processes that a rig starts: the test program itself, with its test `worker_process` selected.
+/// Set for the processes that a rig starts: the test program itself, with its test `worker_process` selected. `device` makes it
+/// judge on the device of its setup, anything else without one.
 const IS_WORKER: &str = "TAKT_TEST_IS_WORKER";
 /// Ends a test that hangs; nothing is measured by it.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Becomes a worker where a rig started this process; does nothing else.
 pub fn be_worker() {
-    if std::env::var_os(IS_WORKER).is_some() {
-        let code = worker::run(&worker::judges);
+    if let Some(kind) = std::env::var_os(IS_WORKER) {
+        let code = if kind == "device" { worker::run(&judges) } else { worker::run(&stand_in::judges) };
         std::process::exit(i32::from(code != std::process::ExitCode::SUCCESS));
     }
 }
 
-/// This test program as a worker.
+/// This test program as a worker: on a device, where its environment names one.
 pub fn program(fault: &str, environment: impl IntoIterator<Item = (&'static str, OsString)>) -> Program {
-    let mut variables = vec![(IS_WORKER.into(), "1".into())];
-    variables.extend(environment.into_iter().map(|(name, value)| (name.into(), value)));
+    let mut variables: Vec<_> = environment.into_iter().map(|(name, value)| (name.into(), value)).collect();
+    let kind = if variables.is_empty() { "stand-in" } else { "device" };
+    variables.push((IS_WORKER.into(), kind.into()));
     if !fault.is_empty() {
         variables.push((FAULT_VARIABLE.into(), fault.into()));
     }
@@ -50,7 +55,7 @@ pub fn intrinsics() -> Intrinsics {
 
 /// No networks: what stands in the volume counts. So much time that only planted faults are late.
 pub fn perception() -> PerceptionConfig {
-    let mut config = PerceptionConfig::default();
+    let mut config = PerceptionConfig { device: Device::Cuda, ..PerceptionConfig::default() };
     config.engine.backend = Backend::Embedded;
     config.detector.enabled = false;
     config.segmenter.enabled = false;
@@ -86,8 +91,6 @@ impl Rig {
             cameras: vec![intrinsics()],
             threads: ThreadSettings::default(),
             library_policy: Policy::Other { nice: 0 },
-            detector_policy: Policy::Other { nice: 0 },
-            lock_memory: false,
         };
         let fallback = cpu(config);
         let started = Supervisor::start(
