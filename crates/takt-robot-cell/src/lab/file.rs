@@ -7,7 +7,6 @@ use takt_lab::LabError;
 use takt_link_camera::CameraConfig;
 use takt_perception::PerceptionConfig;
 use takt_stats::VerdictConfig;
-use takt_view::ViewConfig;
 
 use super::builtin;
 use super::losses::CellLosses;
@@ -16,6 +15,7 @@ use crate::CellConfig;
 use crate::config::{CellCamera, RobotConfig};
 use crate::ssm::SsmConfig;
 use crate::tasks::TaskSet;
+use crate::view::ViewConfig;
 
 /// The shipped demonstration: five replayed cameras, the simulated robot.
 pub const DEMO: &str = include_str!("../../../../robots/demo.toml");

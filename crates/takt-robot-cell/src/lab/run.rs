@@ -24,8 +24,8 @@ use takt_rt::thread::{self, Handle};
 use takt_rundir::{CpuShare, Measure, RUN_FILE, RunDir, RunHeader};
 use takt_stats::VerdictConfig;
 use takt_trace::perfetto::Task as Track;
+use takt_view::Urgency;
 use takt_view::terminal::TerminalView;
-use takt_view::{CameraSource, CellStatus, ThreadSummary, Urgency, ViewServer, ViewSources};
 
 use super::collector::{Board, Collected, Collector, TROUBLES_FILE, Troubles};
 use super::device::{DeviceTracks, with_cameras};
@@ -39,6 +39,7 @@ use super::worker_rows::{WorkerFactsShort, WorkerSummary};
 use super::{CellFile, CellSummary, ViewError, scale};
 use crate::Cell;
 use crate::cell::{StartOptions, ViewPorts};
+use crate::view::{self, CameraSource, CellStatus, ThreadSummary, ViewServer, ViewSources};
 
 /// Time between the start of the last thread, or of the noise, and the measured window: the first frames, the first
 /// detections, and the noise threads' way onto the CPUs.
@@ -59,10 +60,13 @@ const TICK: Duration = Duration::from_millis(50);
 /// Thread of the monitor.
 const SSM_THREAD: &str = "ssm";
 
+/// The paper's matrix.
+pub(super) const CAMPAIGN: &str = include_str!("../../../../campaigns/sentryrt1.toml");
+
 /// The safety cell as a registry lists it.
 pub static KIND: Kind = Kind {
     campaigns: &[
-        ("sentryrt1", include_str!("../../../../campaigns/sentryrt1.toml")),
+        ("sentryrt1", CAMPAIGN),
         ("sentryrt1-gpu", include_str!("../../../../campaigns/sentryrt1-gpu.toml")),
         ("sentryrt1-kernels", include_str!("../../../../campaigns/sentryrt1-kernels.toml")),
     ],
@@ -659,7 +663,7 @@ impl Views {
                 Self::Web(ViewServer::start(file.view.clone(), sources, &file.name).map_err(ViewError::from)?)
             }
             View::Terminal => {
-                let view = TerminalView::start(status, &file.name, &names, Urgency::default());
+                let view = TerminalView::start(Urgency::default(), view::drawing(status, &file.name, &names));
                 Self::Terminal(view.map_err(ViewError::from)?)
             }
         })
@@ -679,7 +683,7 @@ impl Views {
     fn stop(self) {
         match self {
             Self::None => {}
-            Self::Web(server) => server.stop(),
+            Self::Web(server) => drop(server),
             // How it ended does not matter any more; the terminal is restored either way.
             Self::Terminal(view) => drop(view.stop()),
         }

@@ -8,13 +8,13 @@ use ratatui::style::{Color, Modifier, Style, Stylize};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Bar, BarChart, BarGroup, Block, BorderType, Gauge, Paragraph, Row, Table};
 use takt_perception::FrameHealth;
+use takt_view::terminal::{MUTED, card};
 
-use crate::histogram::ReactionHistogram;
-use crate::status::{CameraStatus, CellStatus, Light, ThreadSummary, Zone};
+use crate::view::histogram::ReactionHistogram;
+use crate::view::status::{CameraStatus, CellStatus, Light, ThreadSummary, Zone};
 
 /// A state older than this is not shown as if it were live.
 const STALE: Duration = Duration::from_millis(1500);
-pub(crate) const MUTED: Color = Color::DarkGray;
 
 /// What one drawing shows.
 pub struct Shown<'a> {
@@ -62,10 +62,6 @@ pub fn draw(frame: &mut Frame<'_>, shown: &Shown<'_>) {
         let area = Rect { y: state.y, height: foot.y.saturating_sub(state.y), ..state };
         frame.buffer_mut().set_style(area, Style::new().fg(MUTED).bg(Color::Reset).dim());
     }
-}
-
-pub(crate) fn card(title: &str) -> Block<'_> {
-    Block::bordered().border_type(BorderType::Rounded).border_style(MUTED).title(format!(" {title} "))
 }
 
 fn colour(zone: Zone) -> Color {
@@ -275,7 +271,7 @@ fn draw_histogram(frame: &mut Frame<'_>, area: Rect, status: &CellStatus) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::status::{CameraList, Label, RobotStatus};
+    use crate::view::status::{CameraList, Label, RobotStatus};
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
     use takt_link_rtde::{RobotMode, SafetyMode};

@@ -1,27 +1,16 @@
-//! The web view: one thread with an event loop that owns all readers and all connections.
+//! The web view: the page and what it asks for, from the readers that it owns.
 
-use std::io::ErrorKind;
-use std::net::{SocketAddr, TcpListener};
-use std::os::fd::AsFd;
-use std::os::unix::net::UnixStream;
+use std::net::SocketAddr;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::{Deserialize, Serialize};
 use takt_link_camera::Frame;
 use takt_perception::{Detections, Overlay};
-use takt_rt::clock::monotonic_ns;
 use takt_rt::exchange::Reader;
-use takt_rt::thread::Handle;
+use takt_view::{Answer, Body, Error, Pages, Request, Server, Urgency};
 
-use crate::api::StatusReply;
-use crate::error::Error;
-use crate::http::{Answer, Body, Connection, Fate, Request};
-use crate::picture::{PictureMaker, PictureSettings};
-use crate::status::{CellStatus, MAX_CAMERAS};
-use crate::urgency::{self, Urgency};
-
-/// Most connections at once; when one more comes, the one nearest to its time limit is closed.
-const CONNECTIONS: usize = 32;
+use super::api::StatusReply;
+use super::picture::{PictureMaker, PictureSettings};
+use super::status::{CellStatus, MAX_CAMERAS};
 
 /// How the web view behaves.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -95,13 +84,9 @@ pub struct ViewSources {
     pub status: Reader<CellStatus>,
 }
 
-/// A running web view. Dropping it stops it.
-pub struct ViewServer {
-    address: SocketAddr,
-    /// Closing this end ends the event loop.
-    stop: Option<UnixStream>,
-    thread: Option<Handle>,
-}
+/// A running web view. Dropping it closes all connections and ends its thread.
+#[derive(Debug)]
+pub struct ViewServer(Server);
 
 impl ViewServer {
     /// Listens and starts the thread `view-http`. `title` heads the page.
@@ -118,12 +103,6 @@ impl ViewServer {
                 received: sources.cameras.len().to_string(),
             });
         }
-        let listen = |source| Error::Listen { address: config.bind, source };
-        let listener = TcpListener::bind(config.bind).map_err(listen)?;
-        listener.set_nonblocking(true).map_err(listen)?;
-        let address = listener.local_addr().map_err(listen)?;
-        let (stop, stopped) = UnixStream::pair().map_err(Error::Channel)?;
-
         let settings = PictureSettings {
             period_ns: (1e9 / config.max_fps) as u64,
             jpeg_quality: config.jpeg_quality,
@@ -138,56 +117,18 @@ impl ViewServer {
             sequence: 0,
             stamp_ns: 0,
         };
-        let server = EventLoop {
-            listener,
-            stopped,
-            hosts: hosts(address),
-            content,
-            connections: Vec::new(),
-            accept_after_ns: 0,
-        };
-        let thread = urgency::spawn("view-http", config.urgency, move || server.run())?;
-        Ok(Self { address, stop: Some(stop), thread: Some(thread) })
+        Server::start("view-http", config.bind, config.urgency, content).map(Self)
     }
 
     /// The address of the page.
     pub fn url(&self) -> String {
-        format!("http://{}/", self.address)
+        self.0.url()
     }
 
     /// The address listened on, with the port that was found free.
     pub fn address(&self) -> SocketAddr {
-        self.address
+        self.0.address()
     }
-
-    /// Closes all connections and ends the thread.
-    pub fn stop(mut self) {
-        self.end();
-    }
-
-    fn end(&mut self) {
-        self.stop = None;
-        if let Some(thread) = self.thread.take() {
-            // A view that died must not take the cell with it.
-            let _ = thread.join();
-        }
-    }
-}
-
-impl Drop for ViewServer {
-    fn drop(&mut self) {
-        self.end();
-    }
-}
-
-/// The values of `Host` that are served.
-fn hosts(address: SocketAddr) -> Vec<String> {
-    let port = address.port();
-    let mut hosts = vec![address.to_string(), format!("localhost:{port}")];
-    if port == 80 {
-        hosts.extend([address.ip().to_string(), "localhost".to_owned()]);
-    }
-    hosts
 }
 
 /// What is served, with the readers it comes from.
@@ -207,6 +148,19 @@ impl Content {
             let snapshot = self.status.read();
             (self.sequence, self.stamp_ns) = (snapshot.sequence, snapshot.stamp_ns);
             *self.newest = *snapshot.value;
+        }
+    }
+}
+
+impl Pages for Content {
+    fn due_ns(&self, now_ns: u64) -> Option<u64> {
+        self.cameras.iter().filter_map(|camera| camera.due_ns(now_ns)).min()
+    }
+
+    fn turn(&mut self, now_ns: u64) {
+        self.refresh();
+        for camera in &mut self.cameras {
+            camera.advance(now_ns, &self.newest);
         }
     }
 
@@ -237,7 +191,9 @@ impl Content {
             },
         }
     }
+}
 
+impl Content {
     fn status_answer(&mut self, now_ns: u64) -> Answer {
         self.refresh();
         let age_ns = now_ns.saturating_sub(self.stamp_ns);
@@ -274,86 +230,6 @@ impl Content {
             content_type: "image/jpeg",
             extra: format!("X-Takt-Picture: {note}\r\n"),
             body: if same { Body::Fixed(&[]) } else { Body::Shared(picture.jpeg.clone()) },
-        }
-    }
-}
-
-struct EventLoop {
-    listener: TcpListener,
-    stopped: UnixStream,
-    hosts: Vec<String>,
-    content: Content,
-    connections: Vec<Connection>,
-    /// No connection is accepted before this time.
-    accept_after_ns: u64,
-}
-
-impl EventLoop {
-    fn run(mut self) {
-        loop {
-            let now_ns = monotonic_ns();
-            let timeout = self.due_ns(now_ns).map(|due| {
-                let wait = due.saturating_sub(now_ns);
-                Timespec { tv_sec: (wait / 1_000_000_000) as i64, tv_nsec: (wait % 1_000_000_000) as _ }
-            });
-            let accept = if now_ns < self.accept_after_ns { PollFlags::empty() } else { PollFlags::IN };
-            let mut watched = vec![
-                PollFd::from_borrowed_fd(self.stopped.as_fd(), PollFlags::IN),
-                PollFd::from_borrowed_fd(self.listener.as_fd(), accept),
-            ];
-            watched.extend(self.connections.iter().map(|connection| {
-                let events = if connection.wants_to_write() { PollFlags::OUT } else { PollFlags::IN };
-                PollFd::from_borrowed_fd(connection.stream().as_fd(), events)
-            }));
-            if let Err(error) = poll(&mut watched, timeout.as_ref())
-                && error != rustix::io::Errno::INTR
-            {
-                return; // No descriptor can be waited for: nothing can be served any more.
-            }
-            let ready: Vec<bool> = watched.iter().map(|fd| !fd.revents().is_empty()).collect();
-            if ready[0] {
-                return;
-            }
-            self.turn(ready[1], &ready[2..]);
-        }
-    }
-
-    /// When something is due besides what descriptors tell.
-    fn due_ns(&self, now_ns: u64) -> Option<u64> {
-        let pictures = self.content.cameras.iter().filter_map(|camera| camera.due_ns(now_ns));
-        let accept = (self.accept_after_ns > now_ns).then_some(self.accept_after_ns);
-        self.connections.iter().map(Connection::deadline_ns).chain(pictures).chain(accept).min()
-    }
-
-    fn turn(&mut self, incoming: bool, ready: &[bool]) {
-        let now_ns = monotonic_ns();
-        let Self { hosts, content, connections, listener, .. } = self;
-        content.refresh();
-        for camera in &mut content.cameras {
-            camera.advance(now_ns, &content.newest);
-        }
-        let mut ready = ready.iter().copied();
-        connections.retain_mut(|connection| {
-            let alive = !ready.next().unwrap_or(false)
-                || connection.advance(now_ns, hosts, &mut |request| content.answer(request, now_ns))
-                    == Fate::Open;
-            alive && now_ns < connection.deadline_ns()
-        });
-        // One a turn, so that a flood of connections cannot starve those that are served.
-        if !incoming {
-            return;
-        }
-        match listener.accept() {
-            Ok((stream, _)) => {
-                if connections.len() >= CONNECTIONS {
-                    let next_to_end = (0..connections.len()).min_by_key(|&i| connections[i].deadline_ns());
-                    connections.swap_remove(next_to_end.unwrap_or(0));
-                }
-                connections.extend(Connection::new(stream, now_ns));
-            }
-            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-            // Out of descriptors, say: the listener stays ready, and trying at once again would spin.
-            Err(_) => self.accept_after_ns = now_ns + 1_000_000_000,
         }
     }
 }

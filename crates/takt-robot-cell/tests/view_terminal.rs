@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)] // Helpers of tests may panic as tests may.
 
+#[path = "view_cell/mod.rs"]
 mod cell;
 
 use std::io::{Read, Write};
@@ -9,6 +10,7 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::AtomicBool;
 
 use cell::Scene;
+use takt_robot_cell::view::drawing;
 use takt_view::{ViewExit, terminal};
 
 /// What the terminal gets when the view has given it back: leave the alternate screen, show the cursor.
@@ -29,7 +31,7 @@ fn inside() {
         });
     }
     let names = cell::NAMES.map(String::from);
-    match terminal::run(status, "cell", &names, &AtomicBool::new(false)) {
+    match terminal::show(&AtomicBool::new(false), drawing(status, "cell", &names)) {
         Ok(ViewExit::UserQuit) => println!("the user quit"),
         Ok(ViewExit::Stopped) => println!("the view stopped"),
         Err(error) => panic!("{error}"),

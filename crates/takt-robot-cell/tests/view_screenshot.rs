@@ -5,6 +5,7 @@
 
 #![allow(clippy::unwrap_used)] // Helpers of tests may panic as tests may.
 
+#[path = "view_cell/mod.rs"]
 mod cell;
 
 use std::io::Read;
@@ -13,7 +14,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use cell::{Scene, start};
-use takt_view::{CellStatus, ViewConfig};
+use takt_robot_cell::view::{CellStatus, ViewConfig};
 
 /// Time for Chromium to draw before it is ended; hundreds of times what it needs.
 const PATIENCE: Duration = Duration::from_secs(300);
@@ -197,7 +198,8 @@ fn a_silent_cell_does_not_look_live() {
     cell.publish_frames(7, Scene::Running);
     cell.publish_status(7, Scene::Running);
     // An hour-old state: what the page must not show in colour.
-    cell.status.publish(1, CellStatus { light: takt_view::Light::Green, ..CellStatus::default() });
+    cell.status
+        .publish(1, CellStatus { light: takt_robot_cell::view::Light::Green, ..CellStatus::default() });
     let image = shoot(browser, &server.url(), "view-stale.png", 1280, 900);
     assert!(image.share(BANNER, GREEN) < 0.01, "the banner is green");
     assert_eq!(image.coloured(BELOW_THE_BANNER), 0);
@@ -220,7 +222,7 @@ fn a_lost_connection_does_not_look_live() {
             assert!(since.elapsed() < PATIENCE, "the page asks for no pictures");
             std::thread::sleep(Duration::from_millis(5));
         }
-        server.stop();
+        drop(server);
     });
     drop(player);
     for camera in 0..5 {

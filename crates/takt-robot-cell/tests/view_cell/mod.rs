@@ -13,12 +13,12 @@ use nalgebra::Point3;
 use takt_link_camera::Frame;
 use takt_link_rtde::{RobotMode, SafetyMode};
 use takt_perception::{Detections, FrameHealth, Object, ObjectKind, Overlay};
-use takt_rt::clock::monotonic_ns;
-use takt_rt::exchange::{Reader, Writer, latest};
-use takt_view::{
+use takt_robot_cell::view::{
     CameraList, CameraSource, CameraStatus, CellStatus, Label, Light, RobotStatus, ThreadSummary, ViewConfig,
     ViewServer, ViewSources,
 };
+use takt_rt::clock::monotonic_ns;
+use takt_rt::exchange::{Reader, Writer, latest};
 
 pub const WIDTH: u32 = 384;
 pub const HEIGHT: u32 = 288;

@@ -3,8 +3,8 @@
 use serde::Serialize;
 use takt_perception::{Detections, FrameHealth, ObjectKind};
 
-use crate::histogram::ReactionHistogram;
-use crate::status::{
+use crate::view::histogram::ReactionHistogram;
+use crate::view::status::{
     CameraStatus, CellStatus, Label, Light, ProtectiveStatus, RobotStatus, ThreadSummary, Zone,
 };
 

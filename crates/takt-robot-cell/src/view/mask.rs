@@ -2,7 +2,7 @@
 
 use takt_perception::Overlay;
 
-use crate::status::Zone;
+use crate::view::status::Zone;
 
 impl Zone {
     /// The colour of the zone, R G B. The page and the terminal use the same ones.

@@ -7,10 +7,10 @@ use takt_link_camera::Frame;
 use takt_perception::{Detections, Overlay};
 use takt_rt::exchange::Reader;
 
-use crate::api::PictureNote;
-use crate::mask;
-use crate::server::CameraSource;
-use crate::status::{CellStatus, Zone};
+use crate::view::api::PictureNote;
+use crate::view::mask;
+use crate::view::server::CameraSource;
+use crate::view::status::{CellStatus, Zone};
 
 /// How long a frame waits for its detections. Perception of a healthy cell needs about 30 ms.
 const SETTLE_NS: u64 = 150_000_000;

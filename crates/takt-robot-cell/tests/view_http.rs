@@ -2,13 +2,15 @@
 
 #![allow(clippy::unwrap_used)] // Helpers of tests may panic as tests may.
 
+#[path = "view_cell/mod.rs"]
 mod cell;
 
 use std::io::{Read, Write};
 use std::net::SocketAddr;
 
 use cell::{Scene, connect, exchange, get, read_reply, start};
-use takt_view::{Error, ViewConfig, ViewServer};
+use takt_robot_cell::view::{ViewConfig, ViewServer};
+use takt_view::Error;
 
 fn raw(address: SocketAddr, request: &str) -> cell::Reply {
     exchange(&mut connect(address), request.as_bytes()).expect("an answer")
@@ -340,7 +342,7 @@ fn stopping_closes_the_port() {
     let address = server.address();
     let mut open = connect(address);
     assert_eq!(server.url(), format!("http://{address}/"));
-    server.stop();
+    drop(server);
     assert_eq!(open.read(&mut [0]).unwrap_or(0), 0);
     assert!(std::net::TcpStream::connect(address).is_err());
 }

@@ -9,8 +9,7 @@ use ratatui::style::{Color, Stylize};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Cell, Paragraph, Row, Table};
 use takt_manager::live::{ChainStatus, Cost, ReservationStatus, Status};
-
-use crate::terminal::{MUTED, card};
+use takt_view::terminal::{MUTED, card};
 
 const GOOD: Color = Color::Green;
 const WARN: Color = Color::Yellow;

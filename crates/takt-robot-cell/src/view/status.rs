@@ -10,7 +10,7 @@ use serde::{Serialize, Serializer};
 use takt_link_rtde::{RobotMode, SafetyMode};
 use takt_perception::FrameHealth;
 
-use crate::histogram::ReactionHistogram;
+use crate::view::histogram::ReactionHistogram;
 
 /// Most cameras that a view shows.
 pub const MAX_CAMERAS: usize = 8;

@@ -1,13 +1,14 @@
-//! What the view costs. Run by hand: `cargo test -p takt-view --test cost -- --ignored --nocapture`.
+//! What the view costs. Run by hand: `cargo test -p takt-robot-cell --test view_cost -- --ignored --nocapture`.
 
 #![allow(clippy::unwrap_used)] // Helpers of tests may panic as tests may.
 
+#[path = "view_cell/mod.rs"]
 mod cell;
 
 use std::time::{Duration, Instant};
 
 use cell::{Scene, connect, exchange, start};
-use takt_view::ViewConfig;
+use takt_robot_cell::view::ViewConfig;
 
 /// CPU time of the thread `view-http`, seconds (first field of schedstat).
 fn cpu_s() -> f64 {
