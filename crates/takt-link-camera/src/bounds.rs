@@ -1,9 +1,9 @@
 //! What a camera's configuration may say, for all backends, before any camera is opened.
 
-use takt_rt::range::{all_within, within};
+use takt_rt::config::{SettingError, all_within, within};
 
 use crate::config::LATENCY_OFFSETS_MS as OFFSETS;
-use crate::{CameraConfig, Intrinsics};
+use crate::{CameraConfig, CameraError, Intrinsics};
 
 /// Images smaller than this resolve nobody: a person of 0.5 m at 5 m is 6 pixels wide in 64.
 const LEAST_SIZE: (f64, f64) = (64.0, 48.0);
@@ -25,19 +25,19 @@ impl CameraConfig {
     /// Checks what the types cannot, without touching a device or a file.
     ///
     /// # Errors
-    /// A sentence that names the key, the value and what is accepted.
-    pub fn validate(&self) -> Result<(), String> {
+    /// Names the key, the value and what is accepted.
+    pub fn validate(&self) -> Result<(), CameraError> {
         match self {
             Self::Replay(replay) => {
-                crate::recording::check(replay).map_err(|error| error.to_string())?;
-                replay.intrinsics.iter().try_for_each(intrinsics)
+                crate::recording::check(replay)?;
+                Ok(replay.intrinsics.iter().try_for_each(intrinsics)?)
             }
             Self::Synthetic(synthetic) => {
-                synthetic.check().map_err(|error| error.to_string())?;
+                synthetic.check()?;
                 within("scene.people", synthetic.scene.people.len() as f64, 0.0, 100.0)?;
-                intrinsics(&synthetic.intrinsics)
+                Ok(intrinsics(&synthetic.intrinsics)?)
             }
-            Self::Realsense(camera) => all_within(
+            Self::Realsense(camera) => Ok(all_within(
                 "",
                 &[
                     ("width", camera.width.into(), LEAST_SIZE.0, GREATEST_SIDE),
@@ -51,13 +51,13 @@ impl CameraConfig {
                         *OFFSETS.end(),
                     ),
                 ],
-            ),
+            )?),
         }
     }
 }
 
 /// Size, focal lengths and a principal point that lies within the image, give or take as much again.
-fn intrinsics(it: &Intrinsics) -> Result<(), String> {
+fn intrinsics(it: &Intrinsics) -> Result<(), SettingError> {
     let (width, height) = (f64::from(it.width), f64::from(it.height));
     all_within(
         "intrinsics.",

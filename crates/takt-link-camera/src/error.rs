@@ -104,6 +104,9 @@ pub enum CameraError {
         /// Accepted values.
         expected: &'static str,
     },
+    /// A configured value is out of its range.
+    #[error(transparent)]
+    Setting(#[from] takt_rt::config::SettingError),
     /// The camera needs something that the caller did not give.
     #[error("{0}")]
     Missing(&'static str),

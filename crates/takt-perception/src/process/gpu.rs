@@ -216,7 +216,7 @@ fn in_words(progress: &Progress<'_>) -> Option<String> {
 /// engines.
 fn interfering(config: &PerceptionConfig, about: &mut About) -> Result<Option<Interfering>, GpuError> {
     let Some(interference) = &config.gpu.interference else { return Ok(None) };
-    let interfering = interference.start()?;
+    let interfering = Interfering::start(interference)?;
     about.labels.push(format!("GPU interference in the perception process: {interference:?}"));
     Ok(Some(interfering))
 }
