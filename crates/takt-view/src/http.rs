@@ -30,6 +30,8 @@ pub struct Answer {
     pub content_type: &'static str,
     /// Lines for the head, each ending in CR LF.
     pub extra: String,
+    /// Whether a page brings its style within itself.
+    pub inline_style: bool,
     /// What follows the head.
     pub body: Body,
 }
@@ -63,6 +65,7 @@ impl Answer {
             code,
             content_type: "text/plain; charset=utf-8",
             extra: String::new(),
+            inline_style: false,
             body: Body::Owned(format!("{text}\n").into_bytes()),
         }
     }
@@ -91,7 +94,7 @@ impl Answer {
         format!(
             "HTTP/1.1 {} {reason}\r\n{length}{}{}\
              Cache-Control: no-store\r\n\
-             Content-Security-Policy: default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
+             Content-Security-Policy: default-src 'none'; script-src 'self'; style-src 'self'{}; img-src 'self'; \
              connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'\r\n\
              Cross-Origin-Resource-Policy: same-origin\r\n\
              Cross-Origin-Opener-Policy: same-origin\r\n\
@@ -102,6 +105,7 @@ impl Answer {
             self.code,
             self.extra,
             if self.code == 405 { "Allow: GET\r\n" } else { "" },
+            if self.inline_style { " 'unsafe-inline'" } else { "" },
             if close { "close" } else { "keep-alive" },
         )
     }

@@ -31,7 +31,6 @@ mod log;
 mod measure;
 pub mod metrics;
 mod network;
-mod serve;
 mod status;
 mod strays;
 mod types;

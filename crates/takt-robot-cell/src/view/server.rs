@@ -169,6 +169,7 @@ impl Pages for Content {
             code: 200,
             content_type,
             extra: String::new(),
+            inline_style: false,
             body: Body::Fixed(text.as_bytes()),
         };
         match request.path {
@@ -205,6 +206,7 @@ impl Content {
                 code: 200,
                 content_type: "application/json",
                 extra: String::new(),
+                inline_style: false,
                 body: Body::Owned(json),
             },
             Err(error) => Answer::text(503, error),
@@ -229,6 +231,7 @@ impl Content {
             code: if same { 204 } else { 200 },
             content_type: "image/jpeg",
             extra: format!("X-Takt-Picture: {note}\r\n"),
+            inline_style: false,
             body: if same { Body::Fixed(&[]) } else { Body::Shared(picture.jpeg.clone()) },
         }
     }
