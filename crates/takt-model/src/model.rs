@@ -68,6 +68,10 @@ pub struct Model {
     /// The shortest times that callbacks took.
     #[serde(default)]
     pub shortest: Vec<Shortest>,
+    /// Timers that are due and have not run yet (module `extract::unrun`): what they take is not known, and nothing that shares an
+    /// executor or a core with them is guaranteed.
+    #[serde(default)]
+    pub not_run: Vec<CallbackId>,
 }
 
 /// The shortest time from the start of a callback's activation to its end, or to a message of its.

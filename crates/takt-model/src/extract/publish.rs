@@ -75,7 +75,9 @@ impl Extractor {
         };
         match (message, stamp) {
             (Some(message), Some(stamp)) => {
-                self.clocks.published(at_ns, stamp);
+                if self.clocks.published(at_ns, stamp) {
+                    self.learn_clocks_anew();
+                }
                 self.messages.stamp(message, stamp, at_ns);
             }
             (_, None) => self.clocks.unstamped(),
@@ -322,7 +324,8 @@ impl Extractor {
         }
         let (mut sent_ns, mut unknown) = (None, false);
         let (head, of_action) = self.taken(thread, subscription);
-        let after_ns = self.tables.threads[thread].received.take();
+        // The middleware's two stamps are of the day's clock; when that was set in between, they say nothing.
+        let after_ns = self.tables.threads[thread].received.take().filter(|_| !self.clocks.is_unsure(at_ns));
         let mut receipt = exact.and_then(|(number, _)| self.received(thread, number, at_ns, after_ns));
         let state = &mut self.tables.subscriptions[subscription];
         let topic = state.topic;

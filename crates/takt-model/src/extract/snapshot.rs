@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::groups::{self, Groups, Type};
 use super::names::{names, only_client, topic_name};
 use super::state::{CallbackState, Origin};
-use super::{Extractor, cycle, filter, outside, shortest};
+use super::{Extractor, cycle, filter, outside, shortest, unrun};
 use crate::{
     ArrivalCurve, Callback, CallbackId, CallbackKind, CostCurve, Executor, ExecutorId, ExecutorKind, Model,
     Node, NodeId, Output, Outside, Subscribed, Thread, ThreadId, ThreadRole, Topic, TopicId, Unanalysable,
@@ -79,6 +79,7 @@ impl Builder<'_> {
         outside::mark(ex, &ids, &topics, &mut self.model);
         filter::find(ex, &ids, &topics, &mut self.model);
         shortest::tell(ex, &ids, &topics, &mut self.model);
+        unrun::tell(ex, self.now_ns, &ids, &mut self.model);
         cycle::cut(&mut self.model);
         self.model
     }
