@@ -248,7 +248,7 @@ pub struct Output {
     /// depend on how the publisher was scheduled. Empty: `most_per_activation` is all that is known.
     #[serde(default)]
     pub most: Vec<u64>,
-    /// Messages, as they were published.
+    /// Messages, as they were published in the steady state; no span: all of them in start-up (module `extract::startup`), as announcements are.
     pub arrivals: ArrivalCurve,
 }
 

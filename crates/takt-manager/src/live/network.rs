@@ -33,17 +33,6 @@ pub(super) fn ahead_ns() -> i64 {
     best.1
 }
 
-/// Steps of the day's clock, for tests.
-#[cfg(test)]
-pub(super) mod planted {
-    use std::cell::Cell;
-
-    thread_local! {
-        /// By so much the day's clock was set on this thread.
-        pub static SET_BY_NS: Cell<i64> = const { Cell::new(0) };
-    }
-}
-
 impl<S: Source, K: Kernel> Live<S, K> {
     /// The clocks as they are known now.
     pub(super) fn look_at_clocks(&mut self) {
@@ -140,4 +129,15 @@ pub(super) fn watch(goals: &crate::Goals) -> (Option<crate::clocks::Watch>, Cloc
     let watch = goals.network.as_ref().map(crate::clocks::Watch::start);
     let error = watch.as_ref().map(crate::clocks::Watch::error).unwrap_or_default();
     (watch, error)
+}
+
+/// Steps of the day's clock, for tests.
+#[cfg(test)]
+pub(super) mod planted {
+    use std::cell::Cell;
+
+    thread_local! {
+        /// By so much the day's clock was set on this thread.
+        pub static SET_BY_NS: Cell<i64> = const { Cell::new(0) };
+    }
 }

@@ -262,7 +262,10 @@ impl Extractor {
     ) {
         let callback = &mut self.tables.callbacks[index];
         let elapsed_ns = to_ns.saturating_sub(from_ns);
+        // Between two announcements a process loads its libraries, which is no turn of a loop.
+        let starting = self.startups.is_starting(callback.pid, from_ns);
         match (from, to) {
+            (Some(from), Some(to)) if starting => callback.cost.hold_against(to_ns, to.saturating_sub(from)),
             (Some(from), Some(to)) if to.saturating_sub(from) <= elapsed_ns + elapsed_ns / 16 + 1_000_000 => {
                 callback.cost.record(to_ns, to.saturating_sub(from), true);
                 if let Some(probable) = &mut callback.probable {

@@ -260,7 +260,7 @@ impl Builder<'_> {
                 topic,
                 most_per_activation: edge.most(),
                 most: edge.most_in_a_row(callback.activations),
-                arrivals: edge.arrivals.curve(self.now_ns),
+                arrivals: edge.arrivals.steady_curve(self.now_ns),
             });
         }
         let suspended = callback.suspensions.known(self.now_ns, ex.keep());
