@@ -42,6 +42,8 @@ pub(super) struct Stacks {
     sources: Vec<Source>,
     known: HashMap<Box<[u64]>, u32>,
     samples: VecDeque<WakeStack>,
+    /// Read when they are needed first: megabytes. Some(None) where the kernel hides them.
+    symbols: Option<Option<Symbols>>,
 }
 
 impl Stacks {
@@ -118,12 +120,12 @@ impl Stacks {
         self.samples.push_back(WakeStack { stack, ..sample });
     }
 
-    /// Puts the stacks into the trace, in words.
-    pub(super) fn finish(self, trace: &mut Trace) {
+    /// Puts the stacks since the last time into the trace, in words.
+    pub(super) fn hand_out(&mut self, trace: &mut Trace) {
         if self.samples.is_empty() {
             return;
         }
-        let symbols = Symbols::read();
+        let symbols = self.symbols.get_or_insert_with(Symbols::read).as_ref();
         if symbols.is_none() {
             trace.notes.push(
                 "stacks of wake-ups are addresses: /proc/kallsyms tells no symbols here (kernel.kptr_restrict, or \
@@ -134,11 +136,11 @@ impl Stacks {
         let mut stacks = vec![Vec::new(); self.known.len()];
         for (frames, stack) in &self.known {
             if let Some(place) = stacks.get_mut(*stack as usize) {
-                *place = interrupted(symbols.as_ref(), frames);
+                *place = interrupted(symbols, frames);
             }
         }
         trace.stacks = stacks;
-        trace.wake_stacks = self.samples.into();
+        trace.wake_stacks = self.samples.drain(..).collect();
         trace.wake_stacks.sort_by_key(|sample| sample.time_ns);
     }
 }
