@@ -48,7 +48,7 @@ pub fn watched(report: &Report) -> String {
 fn table(out: &mut String, report: &Report) {
     let _ = writeln!(
         out,
-        "\n  {:<24}{:>8}  {:<10}{:>12}{:>10}{:>9}{:>8}{:>8}{:>12}{:>12}{:>12}{:>7}  {:<10}{}",
+        "\n  {:<24}{:>8}  {:<10}{:>12}{:>10}{:>9}{:>8}{:>8}{:>12}{:>12}{:>12}{:>7}  {:<10}CPUs",
         "thread",
         "tid",
         "kind",
@@ -61,8 +61,7 @@ fn table(out: &mut String, report: &Report) {
         "wake worst",
         "resp. P99",
         "CPU %",
-        "policy",
-        "CPUs"
+        "policy"
     );
     for thread in &report.threads {
         let _ = writeln!(
