@@ -49,7 +49,8 @@ pub struct Followed {
     pending: Option<(Source, u64)>,
     current: Option<Activation>,
     running_since_ns: u64,
-    armed: Option<u64>,
+    /// The timer that it set last, and whether that was due already.
+    armed: Option<(u64, bool)>,
     /// Addresses of its timers, by their function.
     timers: BTreeMap<u64, Vec<u64>>,
     /// What the thread slept on last.
@@ -140,7 +141,8 @@ impl Follower {
                 self.timers.insert(timer, (function, expires_ns));
                 let in_thread = cpu.irq.is_none() && !cpu.vector && cpu.softirq.is_none();
                 if in_thread && let Some(thread) = self.threads.get_mut(&event.tid) {
-                    thread.armed = Some(timer);
+                    let overdue = expires_ns <= now_ns && now_ns - expires_ns < SAME_CLOCK_NS;
+                    thread.armed = Some((timer, overdue));
                 }
             }
             Kind::TimerExpireEntry { timer, function, now_ns: of_timer_ns } => {
@@ -148,7 +150,13 @@ impl Follower {
                 let late_ns =
                     self.timers.get(&timer).map_or(0, |&(_, due_ns)| of_timer_ns.saturating_sub(due_ns));
                 let late_ns = if late_ns < SAME_CLOCK_NS { late_ns } else { 0 };
-                cpu.expiring = Some((timer, function, now_ns.saturating_sub(late_ns)));
+                let due_ns = now_ns.saturating_sub(late_ns);
+                cpu.expiring = Some((timer, function, due_ns));
+                if let Some(thread) = self.threads.get_mut(&event.tid)
+                    && thread.armed == Some((timer, true))
+                {
+                    thread.release_awake(event.cpu, (timer, function), due_ns, now_ns);
+                }
             }
             Kind::TimerExpireExit { .. } => cpu.expiring = None,
             Kind::VectorEntry(_) => cpu.vector = true,
@@ -270,6 +278,40 @@ impl Followed {
         if known.len() > MOST_LASTING { function } else { timer }
     }
 
+    /// It asked to sleep until a time that had passed: the timer fires at once, and the thread goes on without having slept. That is the end
+    /// of a cycle and the begin of the next.
+    fn release_awake(&mut self, cpu: u16, (timer, function): (u64, u64), due_ns: u64, now_ns: u64) {
+        let Now::Running { .. } = self.now else { return };
+        let id = self.timer_id(timer, function);
+        self.armed = None;
+        let ran_ns = now_ns.saturating_sub(self.running_since_ns);
+        self.cpu_ns += ran_ns;
+        *self.ran_on.entry(cpu).or_default() += ran_ns;
+        self.running_since_ns = now_ns;
+        if let Some(current) = self.current.take() {
+            let cpu_ns = current.cpu_ns + ran_ns;
+            let state = State::Sleeping;
+            self.activations.push(Activation {
+                end_ns: now_ns,
+                cpu_ns,
+                state,
+                slept_on: Some(id),
+                cpu,
+                ..current
+            });
+        }
+        self.current = Some(Activation {
+            source: Source::Timer(id),
+            planned_ns: due_ns,
+            awake_ns: now_ns,
+            end_ns: now_ns,
+            cpu_ns: 0,
+            state: State::Other,
+            slept_on: None,
+            cpu,
+        });
+    }
+
     /// It gets a CPU.
     fn enter(&mut self, cpu: u16, now_ns: u64, timers: &HashMap<u64, (u64, u64)>) {
         let was = std::mem::replace(&mut self.now, Now::Running { cpu });
@@ -325,7 +367,7 @@ impl Followed {
         }
         self.now = Now::Asleep;
         self.pending = None;
-        self.slept_on = self.armed.take().filter(|timer| timers.contains_key(timer));
+        self.slept_on = self.armed.take().map(|armed| armed.0).filter(|timer| timers.contains_key(timer));
         let slept_on = self.slept_on.and_then(|timer| Some((timer, timers.get(&timer)?.0)));
         let slept_on = slept_on.map(|(timer, function)| self.timer_id(timer, function));
         if let Some(current) = self.current.take() {
@@ -429,6 +471,37 @@ mod tests {
         let follower = followed(&events);
         let found = follower.threads[&7].activations[0];
         assert_eq!((found.source, found.planned_ns), (Source::Timer(TIMER), 1000));
+    }
+
+    #[test]
+    fn a_sleep_until_a_time_that_has_passed_begins_a_cycle_without_a_sleep() {
+        let events = [
+            switch(100, 0, State::Runnable, 7),
+            switch(120, 7, State::Sleeping, 0),
+            waking(5000, 9),
+            switch(5010, 0, State::Runnable, 7),
+            event(5020, 7, Kind::TimerStart { timer: TIMER, function: 1, expires_ns: 1000 }),
+            event(5030, 7, Kind::VectorEntry(Vector::LocalTimer)),
+            event(5040, 7, Kind::TimerExpireEntry { timer: TIMER, function: 1, now_ns: 5040 }),
+            event(5050, 7, Kind::TimerExpireExit { timer: TIMER }),
+            event(5060, 7, Kind::VectorExit(Vector::LocalTimer)),
+            switch(5100, 7, State::Sleeping, 0),
+        ];
+        let follower = followed(&events);
+        let found = &follower.threads[&7].activations;
+        let ends: Vec<(u64, u64, u64)> =
+            found.iter().map(|one| (one.planned_ns, one.awake_ns, one.end_ns)).collect();
+        assert_eq!(ends, [(5000, 5010, 5040), (1000, 5040, 5100)]);
+        assert_eq!((found[0].slept_on, found[1].source), (Some(TIMER), Source::Timer(TIMER)));
+    }
+
+    #[test]
+    fn timers_at_ever_new_places_are_one_kind_and_a_lasting_few_are_not() {
+        let mut thread = Followed::default();
+        assert_eq!([10, 20, 10].map(|timer| thread.timer_id(timer, 1)), [10, 20, 10]);
+        let found: Vec<u64> = (0..9).map(|place| thread.timer_id(100 + place, 2)).collect();
+        assert_eq!(found[4..], [2; 5]);
+        assert_eq!(thread.timer_id(10, 1), 10);
     }
 
     #[test]

@@ -85,6 +85,11 @@ impl Recording {
         Ok(recording)
     }
 
+    /// Takes it away: nothing was measured.
+    pub fn discard(self) {
+        self.dir.discard();
+    }
+
     /// Where it is.
     pub fn path(&self) -> &Path {
         self.dir.path()

@@ -55,7 +55,11 @@ pub fn watch(
         Err(error) => {
             let advice = facts.advice();
             let why = format!("{error}\n{advice}").trim_end().to_owned();
-            Ok(untraced(options, stop, see, watcher, &why))
+            let report = untraced(options, stop, see, watcher, &why);
+            if let Some(recording) = recording {
+                recording.finish(&report, None)?;
+            }
+            Ok(report)
         }
     }
 }

@@ -143,7 +143,11 @@ impl Watched {
                             .iter()
                             .any(|tid| matches(pattern, &read(&format!("/proc/{pid}/task/{tid}/comm"))))
                 };
-                numbers(Path::new("/proc")).into_iter().filter(named).collect()
+                // Whoever started this program (sudo, timeout, a shell) has the pattern in its command line.
+                let starters: Vec<i32> =
+                    std::iter::successors(Some(self.own), |&pid| parent(pid)).take(DEEPEST).collect();
+                let all = numbers(Path::new("/proc")).into_iter();
+                all.filter(|pid| !starters.contains(pid)).filter(named).collect()
             }
             Target::Cgroup(path) => {
                 let mut found = Vec::new();

@@ -228,7 +228,8 @@ fn in_role(role: &str, count: usize, expected: &[Cause], who: &str) -> Outcome {
 /// The program's own long cycle, in a language that nobody here made: a loop that sleeps for 2 ms and computes for long now and then.
 fn long_python(count: usize) -> Option<Outcome> {
     let code = "
-import time, sys
+import os, time
+os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(40))
 n = 0
 while True:
     time.sleep(0.005)
@@ -335,12 +336,14 @@ fn eighteen_of_twenty_are_named_in_every_class() {
         (from_ns, monotonic_ns())
     });
     let report = watch.finish();
-    let planted = [Cause::HigherPriority, Cause::Stopped, Cause::Lock, Cause::PageFault, Cause::Execution];
+    let planted =
+        [Cause::Stopped, Cause::Lock, Cause::PageFault, Cause::Execution, Cause::ExecutionOrFirmware];
     let none = judged(&report, &windows, &planted, "");
+    let hogs = judged(&report, &windows, &[Cause::HigherPriority], "hog");
     println!(
         "nothing planted: {} of {MANY} windows called a planted class, others {:?}",
         none.right, none.wrong
     );
     assert!(short.is_empty(), "less than 18 of 20: {short:?}");
-    assert_eq!(none.right, 0);
+    assert_eq!((none.right, hogs.right), (0, 0));
 }

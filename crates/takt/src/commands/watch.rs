@@ -47,7 +47,16 @@ pub fn run(args: &args::Watch) -> CommandResult {
         false => watch(&options, &stop, Some(&mut recording), &mut |_| {}),
     };
     let status = child.as_mut().map(end).transpose()?;
-    let mut report = watched?;
+    let mut report = match watched {
+        Ok(report) => report,
+        Err(error) => {
+            // A refusal leaves nothing behind; what was measured before an error stays, unsealed.
+            if matches!(error, takt_watch::WatchError::Nobody { .. }) {
+                recording.discard();
+            }
+            return Err(error.into());
+        }
+    };
     report.exit_status =
         status.and_then(|status| status.code().or(status.signal().map(|signal| 128 + signal)));
     report.run_dir = Some(recording.path().to_owned());
