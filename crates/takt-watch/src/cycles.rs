@@ -13,6 +13,9 @@ const MOST_TIMES: usize = period::MOST;
 /// Kinds of wake-ups of one thread that are told apart; a thread that makes a new timer for each wait has ever new ones.
 const MOST_SOURCES: usize = 64;
 
+/// A kind of wake-up must be one of so many to begin the cycles.
+const LEAST_PART: u64 = 20;
+
 /// What begins the cycles of a thread.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Rhythm {
@@ -117,9 +120,12 @@ impl Cycles {
 
     /// What begins the cycles: the most frequent kind of wake-up that has a period, or that has the told one; else all of them together.
     fn find_rhythm(&mut self, told: Option<f64>) {
+        // What wakes it seldom begins no cycle of it, and each search costs.
+        let least = self.all.count / LEAST_PART;
         let mut periodic: Vec<(Source, Period, u64)> = self
             .sources
             .iter_mut()
+            .filter(|(_, series)| series.count >= least)
             .filter_map(|(&source, series)| Some((source, series.period()?, series.count)))
             .collect();
         if let Some(told) = told {

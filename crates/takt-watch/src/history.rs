@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use takt_rt::jobs::JobRecord;
 use takt_trace::analysis::{Late, Thresholds, analyse_with};
-use takt_trace::event::{Softirq, Span};
+use takt_trace::event::{Softirq, Span, WakeStack};
 use takt_trace::{Event, Kind, Trace};
 
 use crate::follow::Source;
@@ -20,6 +20,8 @@ const MARGIN_NS: u64 = 5_000_000;
 /// Windows that are kept for a picture, and events of one.
 const MOST_WINDOWS: usize = 20;
 const MOST_WINDOW_EVENTS: usize = 200_000;
+/// Stacks that are remembered before those of forgotten events are.
+const MOST_STACKS: usize = 4096;
 /// An expiry further from its event than this is of another clock than CLOCK_MONOTONIC.
 const SAME_CLOCK_NS: u64 = 60_000_000_000;
 
@@ -88,10 +90,18 @@ impl History {
         trace.steal.sort_by_key(|reading| (reading.time_ns, reading.cpu));
         trace.steal.dedup();
         trace.wake_stacks.retain(|one| one.time_ns >= from_ns);
-        trace.wake_stacks.extend(part.wake_stacks);
-        if !part.stacks.is_empty() {
-            trace.stacks = part.stacks;
+        if trace.stacks.len() > MOST_STACKS {
+            let (stacks, samples) = used(&trace.stacks, trace.wake_stacks.iter());
+            (trace.stacks, trace.wake_stacks) = (stacks, samples);
         }
+        // Each part numbers its own.
+        let before = u32::try_from(trace.stacks.len()).unwrap_or(u32::MAX);
+        trace.stacks.extend(part.stacks);
+        let placed = part
+            .wake_stacks
+            .into_iter()
+            .map(|one| WakeStack { stack: one.stack.saturating_add(before), ..one });
+        trace.wake_stacks.extend(placed);
         let firmware = &mut trace.firmware;
         let readings = firmware.readings.partition_point(|reading| reading.time_ns < from_ns);
         firmware.readings.drain(..readings.saturating_sub(1));
@@ -130,7 +140,7 @@ impl History {
         let thresholds = Thresholds { lateness_ns: late_ns, response_ns, windows: jobs.len() };
         let mut jobs = jobs.to_vec();
         jobs.sort_by_key(|job| job.planned_ns);
-        let (cut, jobs) = cut(&self.trace, &jobs, late);
+        let (cut, jobs) = cut(&self.trace, tid, &jobs, late);
         let trace = cut.as_ref().unwrap_or(&self.trace);
         let Ok(report) = analyse_with(trace, tid, &jobs, &thresholds) else { return Vec::new() };
         let asked: BTreeSet<u64> = late.iter().map(|job| job.index).collect();
@@ -206,8 +216,25 @@ fn hole(time_ns: u64, cpu: u16) -> Event {
     Event { time_ns, tid: 0, cpu, kind: Kind::Lost { count: 0 } }
 }
 
-/// Late cycles that are worth a trace of their own; with more of them the whole is looked at.
-const FEW: usize = 24;
+/// The stacks that `samples` name, and the samples with their new places.
+fn used<'a>(
+    stacks: &[Vec<String>],
+    samples: impl Iterator<Item = &'a WakeStack>,
+) -> (Vec<Vec<String>>, Vec<WakeStack>) {
+    let mut places: BTreeMap<u32, u32> = BTreeMap::new();
+    let mut found = Vec::new();
+    let mut moved = Vec::new();
+    for sample in samples {
+        let next = u32::try_from(found.len()).unwrap_or(u32::MAX);
+        let stack = *places.entry(sample.stack).or_insert_with(|| {
+            found.push(stacks.get(sample.stack as usize).cloned().unwrap_or_default());
+            next
+        });
+        moved.push(WakeStack { stack, ..*sample });
+    }
+    (found, moved)
+}
+
 /// Cycles that tell what is usual.
 const USUAL: usize = 32;
 /// Looked at before the cycle before a late one.
@@ -215,8 +242,8 @@ const LEAD_NS: u64 = 3_000_000;
 
 /// Of the trace, what is needed to judge the late cycles; None for all of it. A judgement passes over all events, and there are hundreds of
 /// thousands in a second.
-fn cut(trace: &Trace, jobs: &[JobRecord], late: &[JobRecord]) -> (Option<Trace>, Vec<JobRecord>) {
-    if late.len() > FEW || jobs.len() <= USUAL {
+fn cut(trace: &Trace, tid: i32, jobs: &[JobRecord], late: &[JobRecord]) -> (Option<Trace>, Vec<JobRecord>) {
+    if jobs.len() <= USUAL {
         return (None, jobs.to_vec());
     }
     let mut wanted = vec![false; jobs.len()];
@@ -235,6 +262,12 @@ fn cut(trace: &Trace, jobs: &[JobRecord], late: &[JobRecord]) -> (Option<Trace>,
             Some(last) if last.to_ns >= span.from_ns => last.to_ns = last.to_ns.max(span.to_ns),
             _ => spans.push(span),
         }
+    }
+    // Where most of it would be copied, the whole is as good.
+    let length_ns: u64 = spans.iter().map(|span| span.to_ns - span.from_ns).sum();
+    let all_ns = trace.spans.iter().map(|span| span.to_ns.saturating_sub(span.from_ns)).sum::<u64>();
+    if length_ns > all_ns / 2 {
+        return (None, jobs.to_vec());
     }
     let cpus: BTreeSet<u16> = trace.events.iter().map(|event| event.cpu).collect();
     let mut events = Vec::new();
@@ -259,19 +292,23 @@ fn cut(trace: &Trace, jobs: &[JobRecord], late: &[JobRecord]) -> (Option<Trace>,
         (span.from_ns, span.to_ns) = (span.from_ns.max(known.from_ns), span.to_ns.min(known.to_ns));
     }
     let jobs = jobs.iter().zip(wanted).filter(|(_, wanted)| *wanted).map(|(job, _)| *job).collect();
+    let within = |one: &&WakeStack| {
+        one.tid == tid && spans.iter().any(|span| (span.from_ns..=span.to_ns).contains(&one.time_ns))
+    };
+    let (stacks, wake_stacks) = used(&trace.stacks, trace.wake_stacks.iter().filter(within));
     let cut = Trace {
         events,
         threads: trace.threads.clone(),
         irqs: trace.irqs.clone(),
         clock: trace.clock.clone(),
         lost_events: 0,
-        spans,
+        spans: spans.clone(),
         guest: trace.guest,
         steal: trace.steal.clone(),
         kept_awake: trace.kept_awake.clone(),
         firmware: trace.firmware.clone(),
-        wake_stacks: trace.wake_stacks.clone(),
-        stacks: trace.stacks.clone(),
+        wake_stacks,
+        stacks,
         notes: Vec::new(),
     };
     (Some(cut), jobs)
