@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use takt_link_daq::LinkConfig;
-use takt_robot_daqloop::control::ControllerConfig;
+use takt_robot_daqloop::control::{ControllerConfig, NeuroConfig, RbfConfig};
 use takt_robot_daqloop::saving::{DisplayLine, EdgeSink};
 use takt_robot_daqloop::{DaqConfig, DaqLoop, EdgeRecord, Ended, Stamp};
 
@@ -192,7 +192,8 @@ fn every_controller_runs_in_the_loop_and_its_time_is_recorded() {
         "{ kind = 'eventfd', waiting = 'block' }",
         "{ kind = 'udp' }",
     ];
-    for (kind, link) in ControllerConfig::KINDS.iter().skip(1).zip(links) {
+    let kinds = ControllerConfig::KINDS.into_iter().skip(1);
+    for (kind, link) in kinds.cycle().zip(links) {
         // Real time: a second and a half is enough to reach the reference from rest.
         let config = polite(&format!("link = {link}\ncontroller.kind = '{kind}'\nstop.duration = '1500ms'"));
         let mut daq = DaqLoop::start(&config).unwrap();
@@ -217,9 +218,9 @@ fn every_controller_runs_in_the_loop_and_its_time_is_recorded() {
 #[test]
 fn the_latency_includes_the_controller_and_the_link_does_not() {
     use_this_program_as_plant();
-    let config = polite(
-        "link = { kind = 'simulated' }\ncontroller = { kind = 'sliding_rbf', neurons = 400 }\nstop.edges = 500",
-    );
+    let mut config = polite("link = { kind = 'simulated' }\nstop.edges = 500");
+    let f = RbfConfig::even(400, [2.0, 4.0]);
+    config.controller = ControllerConfig::NeuroAdaptive(NeuroConfig { f, ..NeuroConfig::default() });
     let mut daq = DaqLoop::start(&config).unwrap();
     let mut records = all(&mut daq);
     daq.wait().unwrap();
