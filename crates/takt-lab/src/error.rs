@@ -14,6 +14,9 @@ pub enum LabError {
     /// A configuration file or an option is wrong.
     #[error("{0}")]
     Config(String),
+    /// Something that was there once is asked for again.
+    #[error("{0} is not there any more: a mistake in this program, please report it")]
+    Internal(&'static str),
     /// A robot could not be started, or broke.
     #[error(transparent)]
     Robot(Box<dyn std::error::Error + Send + Sync>),
@@ -77,11 +80,6 @@ impl LabError {
     /// A robot's own error.
     pub fn robot(error: impl std::error::Error + Send + Sync + 'static) -> Self {
         Self::Robot(Box::new(error))
-    }
-
-    /// Something was taken twice: a mistake in this program.
-    pub fn internal(what: &str) -> Self {
-        Self::Config(format!("internal: {what} not there"))
     }
 
     /// An input or output error of `path`.

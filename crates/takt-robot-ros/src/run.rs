@@ -102,7 +102,7 @@ impl Robot for RosFile {
             .map_err(|error| LabError::Config(error.to_string()))?;
         let chains = Chains::open(&goals, session)?;
         let (live, enacts) = manager(self, &goals, &probe, session)?;
-        let length = Duration::from_secs_f64(options.seconds.unwrap_or(self.seconds));
+        let length = options.length(self.seconds);
         let system = Started::start(self, real.as_ref(), session.dir(), &probe)?;
         Ok(Box::new(Managed {
             file: self.clone(),
@@ -211,7 +211,7 @@ impl Running for Managed {
 
     fn stop(self: Box<Self>, session: &mut Session, end: &End) -> Result<Conclusion, LabError> {
         let Self { mut chains, mut live, mut system, baseline, trouble, last, stop, _probe, .. } = *self;
-        let last = last.ok_or_else(|| LabError::internal("the status of the window's end"))?;
+        let last = last.ok_or(LabError::Internal("the status of the window's end"))?;
         session.header.problems.extend(end.trouble.clone().or(trouble));
         session.header.problems.extend(system.end(&stop));
         live.source_mut().finish();

@@ -174,7 +174,7 @@ fn settled_before(path: &Path, file: &CellFile) -> Result<CellFile, LabError> {
 /// # Errors
 /// [`LabError`]. What was measured until then stays in the run directory.
 pub fn run(file: &CellFile, options: &RunOptions, observe: Observe<'_>) -> Result<CellSummary, LabError> {
-    Session::run(file, options, observe)?.own().ok_or_else(|| LabError::internal("the summary of a cell"))
+    Session::run(file, options, observe)?.own().ok_or(LabError::Internal("the summary of a cell"))
 }
 
 impl Robot for CellFile {
@@ -345,12 +345,12 @@ impl Working {
             detector_runs: 0,
             worker: cell.worker().as_ref().map(WorkerFactsShort::from),
         };
-        let records = cell.take_records().ok_or_else(|| LabError::internal("records"))?;
-        let ports = cell.take_view().ok_or_else(|| LabError::internal("view ports"))?;
+        let records = cell.take_records().ok_or(LabError::Internal("records"))?;
+        let ports = cell.take_view().ok_or(LabError::Internal("view ports"))?;
         let (writer, status_readers) = exchange::latest(2, CellStatus::default);
         let mut status_readers = status_readers.into_iter();
-        let status = status_readers.next().ok_or_else(|| LabError::internal("status reader"))?;
-        let shown = status_readers.next().ok_or_else(|| LabError::internal("status reader"))?;
+        let status = status_readers.next().ok_or(LabError::Internal("status reader"))?;
+        let shown = status_readers.next().ok_or(LabError::Internal("status reader"))?;
         let threads = Arc::new(Mutex::new(ThreadSummary::default()));
         let ViewPorts { cameras, robot } = ports;
         let board = Board {

@@ -147,7 +147,10 @@ fn kinds_are_read_and_checked() {
     }
     assert!(ControllerConfig::of_kind("fuzzy").is_none());
     let error = toml::from_str::<ControllerConfig>("kind = 'mpc'").unwrap_err().to_string();
-    assert!(error.contains("mpc") && ControllerConfig::KINDS.iter().all(|kind| error.contains(kind)), "{error}");
+    assert!(
+        error.contains("mpc") && ControllerConfig::KINDS.iter().all(|kind| error.contains(kind)),
+        "{error}"
+    );
     let plant = PlantConfig::default();
     for (text, key) in [
         ("kind = 'neuro_adaptive'\nk1 = 0.0", "controller.k1"),

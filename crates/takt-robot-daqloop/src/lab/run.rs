@@ -114,7 +114,7 @@ impl Robot for DaqFile {
             if self.saving.enabled { (Box::new(keep), None) } else { (Box::new(Discard), Some(keep)) };
         let started = DaqLoop::start_saving(&self.config(), sink);
         let mut daq = started.map_err(|error| LabError::Config(error.to_string()))?;
-        let records = daq.take_records().ok_or_else(|| LabError::internal("the ring of records"))?;
+        let records = daq.take_records().ok_or(LabError::Internal("the ring of records"))?;
         describe(session, self, &daq)?;
         if self.offline_cpus.is_some() {
             session.note("offline_cpus", &offline.taken())?;
@@ -128,7 +128,7 @@ impl Robot for DaqFile {
             from_ns: u64::MAX,
             stopped: None,
         };
-        let length = Duration::from_secs_f64(options.seconds.unwrap_or(self.seconds));
+        let length = options.length(self.seconds);
         let checkpoints = Checkpoints::new(session, flushed);
         let file = self.clone();
         Ok(Box::new(Loop { file, daq, state, reader, keep, kept, checkpoints, window, length, offline }))

@@ -6,8 +6,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use takt_lab::LabError;
-use takt_lab::Session;
 use takt_lab::jobs::Task;
 use takt_lab::keeper::Window;
 use takt_lab::options::RunOptions;
@@ -15,11 +13,11 @@ use takt_lab::releases::Releases;
 use takt_lab::robot::{
     Conclusion, Critical, End, Event, GuestNeeds, Kind, Observe, Robot, Running, read as read_file,
 };
+use takt_lab::{Collecting, LabError, Session};
 use takt_link_ethercat::control::{CacheReader, Exporter, Idle, Link, bring_up};
 use takt_rt::latency::DmaLatency;
 use takt_rt::ring;
 use takt_rt::settings::ThreadSettings;
-use takt_rt::thread::{self, Handle};
 use takt_rundir::{Measure, RunDir};
 use takt_stats::VerdictConfig;
 use takt_trace::Trace;
@@ -152,13 +150,12 @@ struct Walking {
     length: Duration,
     running: motion::Running,
     window: Window,
-    collecting: Handle<Result<(Collected, Releases), LabError>>,
+    collecting: Collecting<(Collected, Releases)>,
     exporter: Exporter,
-    readers: Vec<Handle<u64>>,
+    readers: Vec<Collecting<u64>>,
     /// Cycles within the window of whose losses the collector cannot tell yet.
     untold: Arc<AtomicU64>,
     /// For collector and readers.
-    done: Arc<AtomicBool>,
     devices: usize,
     frames_per_cycle: u64,
     bring_up: Duration,
@@ -222,27 +219,21 @@ impl Walking {
         let period_ns = file.motion.period().as_nanos() as u64;
         let measures = &mut session.header.measures;
         let collector = Collector::new(&dir, rings, measures, period_ns, &window, before, teller)?;
-        let done = Arc::new(AtomicBool::new(false));
-        let stop = Arc::clone(&done);
         let collecting =
-            thread::spawn_exempt("hum-collector", "drains cycle records", move || collector.run(&stop))?;
+            Collecting::start("hum-collector", "drains cycle records", |end| collector.run(end))?;
         let exporter = Exporter::start(timing, dir.path().join(TIMING_FILE), Duration::from_secs(1))?;
         readers.truncate(file.readers as usize);
         let readers = readers
             .into_iter()
             .map(|reader| {
-                let stop = Arc::clone(&done);
-                thread::spawn_exempt("hum-reader", "reads the cache as telemetry does", move || {
-                    read(reader, &stop)
-                })
+                let why = "reads the cache as telemetry does";
+                Collecting::start("hum-reader", why, |end| Ok(read(reader, end)))
             })
             .collect::<Result<Vec<_>, _>>()?;
         let running = motion::start_from(&file.motion, idle, &file.settings(), file.sleep, records_in)?;
 
         session.header.not_granted.append(&mut behind.not_granted);
-        let differences = &running.granted().differences;
-        session.header.not_granted.extend(differences.iter().map(ToString::to_string));
-        session.note("threads", &[running.granted()])?;
+        session.granted(&[running.granted()])?;
         session.note("wire", &behind.what)?;
         let threads = Threads { controller: Some(running.tid()), segment: behind.segment_tid };
         session.note(THREADS, &threads)?;
@@ -250,14 +241,13 @@ impl Walking {
         session.note("devices", &names)?;
         Ok(Self {
             file: file.clone(),
-            length: Duration::from_secs_f64(options.seconds.unwrap_or(file.seconds)),
+            length: options.length(file.seconds),
             running,
             window,
             collecting,
             exporter,
             readers,
             untold,
-            done,
             devices: devices.len(),
             frames_per_cycle,
             bring_up: took,
@@ -332,16 +322,16 @@ impl Walking {
         self.running.shared.end();
         // One that ends by itself has panicked: what it measured is judged all the same.
         let finished = self.running.join();
-        self.done.store(true, Ordering::Release);
         let mut reads = 0;
         for reader in self.readers {
-            reads += reader.join()?;
+            reads += reader.end()?;
         }
         if let Err(error) = self.exporter.stop()? {
             session.header.problems.push(format!("{TIMING_FILE}: {error}"));
         }
-        let (collected, releases) = self.collecting.join()??;
+        let (collected, releases) = self.collecting.end()?;
         drop(self.behind);
+        session.releases(&releases, "the motion controller");
         let header = &mut session.header;
         if collected.untold_cycles > 0 {
             header.failures.push(format!(
@@ -350,8 +340,6 @@ impl Walking {
             ));
         }
         header.records_lost = collected.lost;
-        releases.tell(&mut header.measures);
-        header.problems.extend(releases.stood_still("the motion controller"));
         let finished = match finished {
             Ok(finished) => finished,
             Err(error) => {
