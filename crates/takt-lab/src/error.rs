@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use crate::envelope::ConfigError;
+
 /// Errors of the lab. Each names what was found and the way out.
 #[derive(Debug, thiserror::Error)]
 pub enum LabError {
@@ -11,7 +13,16 @@ pub enum LabError {
     /// Figures or the verdict of a run could not be made.
     #[error(transparent)]
     Figures(#[from] takt_report::Error),
-    /// A configuration file or an option is wrong.
+    /// A configuration file cannot be run.
+    #[error("{file}: {}", takt_files::shortened(cause.to_string().trim_end()))]
+    File {
+        /// The file, or what stands for it.
+        file: String,
+        /// Why not.
+        #[source]
+        cause: ConfigError,
+    },
+    /// An option, or a file of the lab's own, is wrong.
     #[error("{0}")]
     Config(String),
     /// Something that was there once is asked for again.
@@ -80,6 +91,11 @@ impl LabError {
     /// A robot's own error.
     pub fn robot(error: impl std::error::Error + Send + Sync + 'static) -> Self {
         Self::Robot(Box::new(error))
+    }
+
+    /// A configuration that was read from `file`.
+    pub fn file(file: &str) -> impl FnOnce(ConfigError) -> Self {
+        move |cause| Self::File { file: file.to_owned(), cause }
     }
 
     /// An input or output error of `path`.

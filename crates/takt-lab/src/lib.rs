@@ -7,6 +7,7 @@ pub mod campaign;
 pub mod collect;
 mod collecting;
 pub mod cyclic;
+mod envelope;
 mod error;
 mod guests;
 pub mod jobs;
@@ -28,6 +29,7 @@ pub mod trace;
 mod watchdog;
 
 pub use collecting::{Collecting, EndFlag, Ending};
+pub use envelope::{ConfigError, Envelope, parse, read_table};
 pub use error::{LabError, last_words};
 pub use late_watch::LateWatch;
 pub use options::{Interference, RunOptions, Target, View};

@@ -1,19 +1,14 @@
 //! What can keep the loop from running.
 
+use takt_rt::config::SettingError;
+
 /// Errors of the loop. Each says what was found and the way out.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DaqError {
     /// A key whose value cannot work.
-    #[error("{key} = {given}: {accepted}")]
-    Config {
-        /// The key.
-        key: &'static str,
-        /// Its value.
-        given: String,
-        /// What is accepted, and why.
-        accepted: String,
-    },
+    #[error(transparent)]
+    Setting(#[from] SettingError),
     /// The far end of the link could never run beside a task that polls.
     #[error(
         "acquisition.policy = \"{policy}\" on CPU {cpus} polls and never gives it away, and what must answer \
@@ -37,7 +32,7 @@ pub enum DaqError {
 }
 
 impl DaqError {
-    pub(crate) fn config(key: &'static str, given: impl ToString, accepted: impl Into<String>) -> Self {
-        Self::Config { key, given: given.to_string(), accepted: accepted.into() }
+    pub(crate) fn config(key: &str, given: impl ToString, accepted: impl Into<String>) -> Self {
+        Self::Setting(SettingError::value(key, given.to_string(), accepted))
     }
 }

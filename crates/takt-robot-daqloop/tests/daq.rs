@@ -33,7 +33,8 @@ fn use_this_program_as_plant() {
 /// A loop that leaves the other tests their processors.
 fn polite(text: &str) -> DaqConfig {
     let defaults = "acquisition.policy = 'other'\nacquisition.lock_memory = 'off'\n";
-    let mut config: DaqConfig = toml::from_str(&format!("{defaults}{text}")).unwrap();
+    let seconds = if text.contains("seconds") { "" } else { "seconds = 60\n" };
+    let mut config: DaqConfig = toml::from_str(&format!("{defaults}{seconds}{text}")).unwrap();
     match &mut config.link {
         LinkConfig::Udp(udp) => udp.echo.policy = Default::default(),
         LinkConfig::Pty(pty) => pty.echo.policy = Default::default(),
@@ -138,7 +139,7 @@ fn the_data_sheet_bounds_the_latency_from_below() {
 
 #[test]
 fn a_loop_ends_by_time_and_when_asked() {
-    let config = polite("link = { kind = 'simulated' }\nstop.duration = '50ms'");
+    let config = polite("link = { kind = 'simulated' }\nseconds = 0.05");
     let outcome = DaqLoop::start(&config).unwrap().wait().unwrap();
     assert_eq!(outcome.ended, Ended::Duration);
     assert!(outcome.totals.edges > 0);
@@ -195,7 +196,7 @@ fn every_controller_runs_in_the_loop_and_its_time_is_recorded() {
     let kinds = ControllerConfig::KINDS.into_iter().skip(1);
     for (kind, link) in kinds.cycle().zip(links) {
         // Real time: a second and a half is enough to reach the reference from rest.
-        let config = polite(&format!("link = {link}\ncontroller.kind = '{kind}'\nstop.duration = '1500ms'"));
+        let config = polite(&format!("link = {link}\ncontroller.kind = '{kind}'\nseconds = 1.5"));
         let mut daq = DaqLoop::start(&config).unwrap();
         assert!(daq.granted()[1].0.contains("daq-far-end (process "), "{:?}", daq.granted());
         let mut records = all(&mut daq);

@@ -11,7 +11,6 @@ use takt_rt::periodic::Periodic;
 use takt_rt::ring::{Consumer, Producer, ring};
 use takt_rt::thread::{self, Handle};
 use takt_rundir::{Measure, RunDir};
-use takt_stats::VerdictConfig;
 
 use super::{CyclicFile, SHIPPED};
 use crate::collect::{Sample, until_stopped};
@@ -21,7 +20,7 @@ use crate::options::RunOptions;
 use crate::releases::Seen;
 use crate::robot::{Conclusion, Critical, End, Kind, Observe, Robot, Running, read};
 use crate::session::Session;
-use crate::{Collecting, EndFlag, LabError, TaskLog};
+use crate::{Collecting, ConfigError, EndFlag, Envelope, LabError, TaskLog};
 
 /// The cyclic task as a registry lists it.
 pub static KIND: Kind = Kind {
@@ -63,19 +62,19 @@ impl Robot for CyclicFile {
         &KIND
     }
 
-    fn name(&self) -> &str {
-        &self.name
+    fn envelope(&self) -> &Envelope {
+        &self.envelope
     }
 
-    fn validate(&self) -> Result<(), String> {
+    fn envelope_mut(&mut self) -> &mut Envelope {
+        &mut self.envelope
+    }
+
+    fn validate(&self) -> Result<(), ConfigError> {
         self.validate()
     }
 
-    fn verdict(&self) -> &VerdictConfig {
-        &self.verdict
-    }
-
-    fn measures(&self) -> Result<Vec<Measure>, String> {
+    fn measures(&self) -> Result<Vec<Measure>, ConfigError> {
         Ok(measures(self))
     }
 
@@ -84,7 +83,7 @@ impl Robot for CyclicFile {
     }
 
     fn describe(&self) -> String {
-        format!("{} at {} Hz, {}", self.name, self.rate_hz, self.policy)
+        format!("{} Hz, {}", self.rate_hz, self.policy)
     }
 
     fn expected_seconds(&self) -> Option<f64> {

@@ -72,7 +72,7 @@ impl ControllerConfig {
         match self {
             Self::None {} => Ok(()),
             Self::NeuroAdaptive(config) => config.validate(plant),
-            Self::Pid(config) => config.validate(),
+            Self::Pid(config) => Ok(config.validate()?),
         }
     }
 
@@ -92,14 +92,6 @@ impl ControllerConfig {
             Self::Pid(config) => Box::new(Pid::new(config, plant, reference)),
         }))
     }
-}
-
-/// Checks that a parameter lies in a range.
-fn within(key: &'static str, value: f64, range: std::ops::RangeInclusive<f64>) -> Result<(), DaqError> {
-    if range.contains(&value) {
-        return Ok(());
-    }
-    Err(DaqError::config(key, value, format!("accepted are {} to {}", range.start(), range.end())))
 }
 
 #[cfg(test)]

@@ -13,13 +13,12 @@ use takt_lab::releases::Releases;
 use takt_lab::robot::{
     Conclusion, Critical, End, Event, GuestNeeds, Kind, Observe, Robot, Running, read as read_file,
 };
-use takt_lab::{Collecting, LabError, Session};
+use takt_lab::{Collecting, ConfigError, Envelope, LabError, Session};
 use takt_link_ethercat::control::{CacheReader, Exporter, Idle, Link, bring_up};
 use takt_rt::latency::DmaLatency;
 use takt_rt::ring;
 use takt_rt::settings::ThreadSettings;
 use takt_rundir::{Measure, RunDir};
-use takt_stats::VerdictConfig;
 use takt_trace::Trace;
 
 use super::collector::{COUNTS_FILE, Collected, Collector, LOST_AFTER, Rings};
@@ -87,19 +86,19 @@ impl Robot for HumanoidFile {
         &KIND
     }
 
-    fn name(&self) -> &str {
-        &self.name
+    fn envelope(&self) -> &Envelope {
+        &self.envelope
     }
 
-    fn validate(&self) -> Result<(), String> {
-        self.validate()
+    fn envelope_mut(&mut self) -> &mut Envelope {
+        &mut self.envelope
     }
 
-    fn verdict(&self) -> &VerdictConfig {
-        &self.verdict
+    fn validate(&self) -> Result<(), ConfigError> {
+        Ok(self.validate()?)
     }
 
-    fn measures(&self) -> Result<Vec<Measure>, String> {
+    fn measures(&self) -> Result<Vec<Measure>, ConfigError> {
         // On a real bus those without a deadline are missing.
         Ok(measures(self, true))
     }
@@ -110,7 +109,7 @@ impl Robot for HumanoidFile {
 
     fn describe(&self) -> String {
         let (devices, rate_hz) = (self.motion.devices().len(), self.motion.rate_hz);
-        format!("{}: {devices} devices at {rate_hz} Hz, tuning {}", self.name, self.tuning())
+        format!("{devices} devices at {rate_hz} Hz, tuning {}", self.tuning())
     }
 
     fn expected_seconds(&self) -> Option<f64> {

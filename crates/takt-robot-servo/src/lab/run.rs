@@ -6,10 +6,9 @@ use std::time::Duration;
 use takt_lab::jobs::Task;
 use takt_lab::keeper::Window;
 use takt_lab::robot::{Conclusion, Critical, End, Kind, Observe, Robot, Running, read};
-use takt_lab::{Collecting, LabError, RunOptions, Session};
+use takt_lab::{Collecting, ConfigError, Envelope, LabError, RunOptions, Session};
 use takt_rt::ring::ring;
 use takt_rundir::{Loss, Measure};
-use takt_stats::VerdictConfig;
 
 use super::collector::{CYCLES, Collector};
 use crate::config::{Pacing, SHIPPED, ServoConfig};
@@ -84,19 +83,19 @@ impl Robot for ServoConfig {
         &KIND
     }
 
-    fn name(&self) -> &str {
-        &self.name
+    fn envelope(&self) -> &Envelope {
+        &self.envelope
     }
 
-    fn validate(&self) -> Result<(), String> {
-        Self::validate(self).map_err(|error| error.to_string())
+    fn envelope_mut(&mut self) -> &mut Envelope {
+        &mut self.envelope
     }
 
-    fn verdict(&self) -> &VerdictConfig {
-        &self.verdict
+    fn validate(&self) -> Result<(), ConfigError> {
+        Ok(Self::validate(self)?)
     }
 
-    fn measures(&self) -> Result<Vec<Measure>, String> {
+    fn measures(&self) -> Result<Vec<Measure>, ConfigError> {
         Ok(measures(self))
     }
 
@@ -109,7 +108,7 @@ impl Robot for ServoConfig {
 
     fn describe(&self) -> String {
         let to = if self.simulator.is_some() { "a simulated controller" } else { &self.link.host };
-        format!("{}: {} targets a second to {to}, {}", self.name, self.rate_hz(), self.task.policy)
+        format!("{} targets a second to {to}, {}", self.rate_hz(), self.task.policy)
     }
 
     fn expected_seconds(&self) -> Option<f64> {

@@ -15,11 +15,11 @@ use takt_rundir::{Measure, RunDir};
 
 use super::rows::{AttitudeRow, PositionRow, TELEMETRY, TelemetryRow};
 use super::run::{ATTITUDE_TASK, POSITION_TASK};
-use crate::UavConfig;
 use crate::flight::Records;
 use crate::plant::Loss;
 use crate::records::{AttitudeRecord, PositionRecord};
 use crate::sim::Simulation;
+use crate::{UavConfig, UavError};
 
 /// How often rings are drained.
 const PERIOD: Duration = Duration::from_millis(50);
@@ -80,7 +80,7 @@ impl Errors {
 impl Flown {
     fn new(config: &UavConfig, before: Option<Counts>) -> Result<Self, LabError> {
         Ok(Self {
-            ideal: Simulation::new(config).map_err(LabError::Config)?,
+            ideal: Simulation::new(config).map_err(UavError::from)?,
             counts: before.unwrap_or_default(),
             force: (0, 0),
         })

@@ -7,9 +7,8 @@ use std::time::Duration;
 use takt_lab::jobs::Task;
 use takt_lab::keeper::Window;
 use takt_lab::robot::{Conclusion, Critical, End, Kind, Observe, Robot, Running, read};
-use takt_lab::{Collecting, LabError, RunOptions, Session};
+use takt_lab::{Collecting, ConfigError, Envelope, LabError, RunOptions, Session};
 use takt_rundir::Measure;
-use takt_stats::VerdictConfig;
 
 use super::collector::{Collected, Collector, Counts, FLIGHT_FILE};
 use super::rows::{ATTITUDE, POSITION};
@@ -84,19 +83,19 @@ impl Robot for UavConfig {
         &KIND
     }
 
-    fn name(&self) -> &str {
-        &self.name
+    fn envelope(&self) -> &Envelope {
+        &self.envelope
     }
 
-    fn validate(&self) -> Result<(), String> {
-        self.validate()
+    fn envelope_mut(&mut self) -> &mut Envelope {
+        &mut self.envelope
     }
 
-    fn verdict(&self) -> &VerdictConfig {
-        &self.verdict
+    fn validate(&self) -> Result<(), ConfigError> {
+        Ok(self.validate()?)
     }
 
-    fn measures(&self) -> Result<Vec<Measure>, String> {
+    fn measures(&self) -> Result<Vec<Measure>, ConfigError> {
         Ok(measures(self))
     }
 
@@ -105,7 +104,7 @@ impl Robot for UavConfig {
     }
 
     fn describe(&self) -> String {
-        format!("{}: attitude loop at {} Hz, {}", self.name, self.attitude.rate_hz, self.attitude.policy)
+        format!("attitude loop at {} Hz, {}", self.attitude.rate_hz, self.attitude.policy)
     }
 
     fn expected_seconds(&self) -> Option<f64> {
