@@ -232,10 +232,10 @@ impl Session {
 
     /// Who tells the robot's jobs to the manager that started this run; without one it says nothing. A manager that cannot be told is a
     /// problem of the run, and none of the robot.
-    pub fn teller(&mut self) -> crate::jobs::Teller {
-        crate::jobs::Teller::from_environment().unwrap_or_else(|error| {
+    pub fn reporter(&mut self) -> crate::jobs::JobReporter {
+        crate::jobs::JobReporter::from_environment().unwrap_or_else(|error| {
             self.header.problems.push(format!("the manager cannot be told of jobs: {error}"));
-            crate::jobs::Teller::default()
+            crate::jobs::JobReporter::default()
         })
     }
 

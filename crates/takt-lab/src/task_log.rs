@@ -9,7 +9,7 @@ use takt_rundir::{Draft, Measure, RunDir};
 
 use crate::LabError;
 use crate::collect::{Recorders, Rows, Sample};
-use crate::jobs::{Task, Teller};
+use crate::jobs::{JobReporter, Task};
 use crate::keeper::Window;
 use crate::releases::{Job, Releases, Seen};
 
@@ -99,12 +99,12 @@ impl<R: Timed> TaskLog<R> {
     /// [`LabError::Files`].
     pub fn push<T: Serialize>(
         &mut self,
-        teller: &mut Teller,
+        reporter: &mut JobReporter,
         record: &R,
         row: impl FnOnce() -> T,
     ) -> Result<(), LabError> {
         let Times { planned_ns, wake_ns, start_ns, end_ns, skipped } = record.times();
-        teller.job(self.task, 0, [planned_ns, start_ns, end_ns]);
+        reporter.job(self.task, 0, [planned_ns, start_ns, end_ns]);
         let followed = &self.followed;
         self.releases.job(Job { planned_ns, wake_ns, skipped }, |measure| {
             followed.iter().find(|(name, _)| name == measure).map(|(_, sample)| sample(record).1)
@@ -114,9 +114,9 @@ impl<R: Timed> TaskLog<R> {
     }
 
     /// So many records of this part of the run have found their ring full.
-    pub fn lost(&mut self, teller: &mut Teller, total: u64) {
+    pub fn lost(&mut self, reporter: &mut JobReporter, total: u64) {
         if total > self.lost {
-            teller.lost(self.task, total - self.lost);
+            reporter.lost(self.task, total - self.lost);
             self.lost = total;
         }
     }
@@ -177,7 +177,7 @@ mod tests {
         let mut sizes = Vec::new();
         for part in 0..20u64 {
             for index in part * 5000..(part + 1) * 5000 {
-                log.push(&mut Teller::default(), &record(index), || Row { index }).unwrap();
+                log.push(&mut JobReporter::default(), &record(index), || Row { index }).unwrap();
             }
             let mut draft = window.draft();
             log.keep(&mut draft).unwrap();
@@ -186,7 +186,7 @@ mod tests {
             sizes.push((size("samples/jobs.csv"), size("checkpoint.json")));
         }
         // At 7, 1007, 2007 ...; of the two skipped before job 7, at 7 us, both lie in the window that opened at 5 us.
-        assert_eq!(log.releases.never, 2 + 99 * 3);
+        assert_eq!(log.releases.skipped, 2 + 99 * 3);
         log.releases.tell(&mut measures);
         assert_eq!((measures[0].longest_miss_run, measures[1].longest_miss_run), (Some(99), None));
         let lateness: Streamed = dir.read_json("recorder-lateness.json").unwrap();

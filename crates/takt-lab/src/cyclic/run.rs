@@ -14,7 +14,7 @@ use takt_rundir::{Measure, RunDir};
 
 use super::{CyclicFile, SHIPPED};
 use crate::collect::{Sample, until_stopped};
-use crate::jobs::{Task, Teller};
+use crate::jobs::{JobReporter, Task};
 use crate::keeper::Window;
 use crate::options::RunOptions;
 use crate::releases::Seen;
@@ -117,7 +117,7 @@ impl Robot for CyclicFile {
         let window = session.new_window(options.watch.clone());
         // Two seconds of records: a collector that is starved under stress loses none for that long.
         let (producer, records) = ring((2.0 * self.rate_hz) as usize + 64);
-        let collector = Collector::new(self, session, records, &window)?;
+        let collector = JobCollector::new(self, session, records, &window)?;
         let collecting = Collecting::start("takt-collector", "drains job records", |end| collector.run(end))?;
         let (period, work_ns, sleep) = (self.period(), (self.work_us * 1e3) as u64, self.sleep);
         Periodic::new(0, period, sleep)?;
@@ -156,12 +156,12 @@ struct Counts {
 }
 
 /// Drains the job records into the run directory.
-struct Collector {
+struct JobCollector {
     dir: RunDir,
     window: Window,
     records: Consumer<JobRecord>,
     log: TaskLog<JobRecord>,
-    teller: Teller,
+    reporter: JobReporter,
     lost_before: u64,
     counts: Counts,
 }
@@ -174,7 +174,7 @@ fn sample(measure: &Measure) -> Option<Sample<JobRecord>> {
     }
 }
 
-impl Collector {
+impl JobCollector {
     fn new(
         file: &CyclicFile,
         session: &mut Session,
@@ -182,10 +182,10 @@ impl Collector {
         window: &Window,
     ) -> Result<Self, LabError> {
         let counts: Counts = session.restored(COUNTS_FILE)?.unwrap_or_default();
-        let (dir, teller) = (session.dir().clone(), session.teller());
+        let (dir, reporter) = (session.dir().clone(), session.reporter());
         let log = TaskLog::new(&dir, &CYCLIC, file.period(), &mut session.header.measures, window, sample)?;
         let log = log.going_on(counts.releases.as_ref());
-        Ok(Self { dir, window: window.clone(), records, log, teller, lost_before: counts.lost, counts })
+        Ok(Self { dir, window: window.clone(), records, log, reporter, lost_before: counts.lost, counts })
     }
 
     fn run(mut self, end: &AtomicBool) -> Result<Self, LabError> {
@@ -199,7 +199,7 @@ impl Collector {
             for record in batch.drain(..) {
                 let JobRecord { index, planned_ns, wake_ns, start_ns, end_ns, skipped, .. } = record;
                 let row = || JobRow { index, planned_ns, wake_ns, start_ns, end_ns, skipped };
-                self.log.push(&mut self.teller, &record, row)?;
+                self.log.push(&mut self.reporter, &record, row)?;
             }
         }
         Ok(())
@@ -207,7 +207,7 @@ impl Collector {
 
     fn save(&mut self) -> Result<(), LabError> {
         let lost = self.records.lost();
-        self.log.lost(&mut self.teller, lost);
+        self.log.lost(&mut self.reporter, lost);
         self.counts = Counts { lost: self.lost_before + lost, releases: Some(self.log.releases.seen()) };
         let mut draft = self.window.draft();
         self.log.keep(&mut draft)?;
@@ -222,7 +222,7 @@ struct Cyclic {
     length: Duration,
     task: Handle<Result<(), takt_rt::Error>>,
     end: EndFlag,
-    collecting: Collecting<Collector>,
+    collecting: Collecting<JobCollector>,
     _awake: Option<DmaLatency>,
 }
 

@@ -364,11 +364,11 @@ impl Working {
             threads: Arc::clone(&threads),
         };
         let window = session.new_window(options.watch.clone());
-        let (dir, teller) = (session.dir().clone(), session.teller());
+        let (dir, reporter) = (session.dir().clone(), session.reporter());
         let collector =
             Collector::new(&dir, records, board, rules(file), &mut session.header.measures, &window)?
                 .going_on(before, &troubles)
-                .telling(teller);
+                .reporting(reporter);
         let stop_collector = StopCollector(Arc::new(AtomicBool::new(false)));
         let stop = Arc::clone(&stop_collector.0);
         let collecting =

@@ -21,7 +21,7 @@ use takt_rt::settings::ThreadSettings;
 use takt_rundir::{Measure, RunDir};
 use takt_trace::Trace;
 
-use super::collector::{COUNTS_FILE, Collected, Collector, LOST_AFTER, Rings};
+use super::collector::{COUNTS_FILE, Collected, LOST_AFTER, Rings, WalkCollector};
 use super::late::{self, THREADS, Threads};
 use super::rows::{CYCLES, LATENCIES};
 use super::{HumanoidFile, SHIPPED, failed, wire};
@@ -147,7 +147,7 @@ impl Robot for HumanoidFile {
 struct Walking {
     file: HumanoidFile,
     length: Duration,
-    running: motion::Running,
+    running: motion::RunningMotion,
     window: Window,
     collecting: Collecting<(Collected, Releases)>,
     exporter: Exporter,
@@ -211,13 +211,13 @@ impl Walking {
         let window = session.new_window(options.watch.clone());
         let before: Option<Collected> = session.restored(COUNTS_FILE)?;
         let dir = session.dir().clone();
-        let teller = session.teller();
+        let reporter = session.reporter();
         let untold = Arc::new(AtomicU64::new(0));
         let (mode, truth) = (control.mode, behind.truth.take());
         let rings = Rings { records, events, late, mode, truth, untold: Arc::clone(&untold) };
         let period_ns = file.motion.period().as_nanos() as u64;
         let measures = &mut session.header.measures;
-        let collector = Collector::new(&dir, rings, measures, period_ns, &window, before, teller)?;
+        let collector = WalkCollector::new(&dir, rings, measures, period_ns, &window, before, reporter)?;
         let collecting =
             Collecting::start("hum-collector", "drains cycle records", |end| collector.run(end))?;
         let exporter = Exporter::start(timing, dir.path().join(TIMING_FILE), Duration::from_secs(1))?;
@@ -428,7 +428,7 @@ fn figures(
         ("clock_locked_cycles", collected.locked_cycles as f64),
         ("clock_unlocked_cycles", collected.unlocked_cycles as f64),
         ("clock_phase_max_us", f64::from(collected.farthest_phase_ns) / 1e3),
-        ("skipped_cycles", releases.never as f64),
+        ("skipped_cycles", releases.skipped as f64),
         ("longest_time_without_control_ms", releases.longest_gap_ns as f64 / 1e6),
         ("exchange_mean_us", collected.exchange_sum_ns as f64 / cycles / 1e3),
         ("reads", reads as f64),

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use takt_lab::collect::{Sample, until_stopped};
-use takt_lab::jobs::Teller;
+use takt_lab::jobs::JobReporter;
 use takt_lab::keeper::Window;
 use takt_lab::{LabError, Session, TaskLog, Timed, Times};
 use takt_rt::ring::Consumer;
@@ -178,17 +178,17 @@ impl Timed for Cycle {
 }
 
 /// The collector.
-pub(super) struct Collector {
+pub(super) struct StreamCollector {
     dir: RunDir,
     window: Window,
     records: Consumer<CycleRecord>,
     pub(super) log: TaskLog<Cycle>,
-    teller: Teller,
+    reporter: JobReporter,
     pub(super) counted: Counted,
     before_ns: u64,
 }
 
-impl Collector {
+impl StreamCollector {
     /// A collector for the session's measures, which then name their recorders' files.
     pub(super) fn new(
         file: &ServoConfig,
@@ -196,12 +196,12 @@ impl Collector {
         records: Consumer<CycleRecord>,
         window: &Window,
     ) -> Result<Self, LabError> {
-        let (dir, teller) = (session.dir().clone(), session.teller());
+        let (dir, reporter) = (session.dir().clone(), session.reporter());
         let period = Duration::from_nanos(file.period_ns());
         let measures = &mut session.header.measures;
         let log = TaskLog::new(&dir, &SERVO_TASK, period, measures, window, sample)?;
         let counted = Counted::default();
-        Ok(Self { dir, window: window.clone(), records, log, teller, counted, before_ns: 0 })
+        Ok(Self { dir, window: window.clone(), records, log, reporter, counted, before_ns: 0 })
     }
 
     /// Collects until `end` is set and the ring is empty.
@@ -212,7 +212,7 @@ impl Collector {
 
     fn save(&mut self) -> Result<(), LabError> {
         self.counted.lost = self.records.lost();
-        self.log.lost(&mut self.teller, self.counted.lost);
+        self.log.lost(&mut self.reporter, self.counted.lost);
         let mut draft = self.window.draft();
         self.log.keep(&mut draft)?;
         Ok(self.dir.checkpoint(&draft)?)
@@ -230,7 +230,7 @@ impl Collector {
                     self.counted.see(&record);
                 }
                 let cycle = Cycle { record, before_ns, sent_ns };
-                self.log.push(&mut self.teller, &cycle, || CycleRow::from(&cycle))?;
+                self.log.push(&mut self.reporter, &cycle, || CycleRow::from(&cycle))?;
             }
         }
         Ok(())

@@ -10,7 +10,7 @@ use takt_lab::{Collecting, ConfigError, Envelope, LabError, RunOptions, Session}
 use takt_rt::ring::ring;
 use takt_rundir::{Loss, Measure};
 
-use super::collector::{CYCLES, Collector};
+use super::collector::{CYCLES, StreamCollector};
 use crate::config::{Pacing, SHIPPED, ServoConfig};
 use crate::controller_log;
 use crate::monitor::StopReason;
@@ -147,7 +147,7 @@ impl Robot for ServoConfig {
         session.header.measures = measures(self);
         let window = session.new_window(options.watch.clone());
         let (producer, consumer) = ring(RING);
-        let collector = Collector::new(self, session, consumer, &window)?;
+        let collector = StreamCollector::new(self, session, consumer, &window)?;
         let collecting =
             Collecting::start("servo-collect", "drains the stream's records", |end| collector.run(end))?;
         let stream = start(&config, producer)?;
@@ -164,8 +164,8 @@ impl Robot for ServoConfig {
 struct Streaming {
     window: Window,
     length: Duration,
-    stream: crate::Running,
-    collecting: Collecting<Collector>,
+    stream: crate::RunningStream,
+    collecting: Collecting<StreamCollector>,
     log: Option<PathBuf>,
     config: ServoConfig,
 }
@@ -222,7 +222,7 @@ impl Running for Streaming {
 }
 
 /// Fills in what the stream and its collector know.
-fn tell(session: &mut Session, config: &ServoConfig, finished: &Finished, collected: &Collector) {
+fn tell(session: &mut Session, config: &ServoConfig, finished: &Finished, collected: &StreamCollector) {
     let (counted, totals) = (&collected.counted, &finished.totals);
     session.releases(&collected.log.releases, "the stream");
     let header = &mut session.header;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use takt_lab::collect::{Rows, Sample, until_stopped};
-use takt_lab::jobs::Teller;
+use takt_lab::jobs::JobReporter;
 use takt_lab::keeper::Window;
 use takt_lab::releases::{Releases, Seen};
 use takt_lab::{LabError, Session, TaskLog, Timed, Times};
@@ -179,7 +179,7 @@ impl Timed for PositionRecord {
 }
 
 /// The collector.
-pub(super) struct Collector {
+pub(super) struct FlightCollector {
     records: Records,
     attitude: TaskLog<AttitudeRecord>,
     position: TaskLog<PositionRecord>,
@@ -188,7 +188,7 @@ pub(super) struct Collector {
     dir: RunDir,
     window: Window,
     lost_before: u64,
-    teller: Teller,
+    reporter: JobReporter,
 }
 
 /// What the collector ends with.
@@ -198,7 +198,7 @@ pub(super) struct Collected {
     pub releases: [Releases; 2],
 }
 
-impl Collector {
+impl FlightCollector {
     /// A collector for the session's measures, which then name their recorders' files.
     pub(super) fn new(
         session: &mut Session,
@@ -207,7 +207,7 @@ impl Collector {
         window: &Window,
         before: Option<Counts>,
     ) -> Result<Self, LabError> {
-        let (dir, teller) = (session.dir().clone(), session.teller());
+        let (dir, reporter) = (session.dir().clone(), session.reporter());
         let measures = &mut session.header.measures;
         let seen = |task: usize| before.as_ref().map(|counts| &counts.releases[task]);
         let period = config.attitude.period();
@@ -223,7 +223,7 @@ impl Collector {
             flown: Flown::new(config, before)?,
             dir,
             window: window.clone(),
-            teller,
+            reporter,
         })
     }
 
@@ -240,8 +240,8 @@ impl Collector {
     /// Hands everything to the kernel, with a checkpoint.
     fn save(&mut self) -> Result<(), LabError> {
         let Records { attitude, position, telemetry } = &self.records;
-        self.attitude.lost(&mut self.teller, attitude.lost());
-        self.position.lost(&mut self.teller, position.lost());
+        self.attitude.lost(&mut self.reporter, attitude.lost());
+        self.position.lost(&mut self.reporter, position.lost());
         self.flown.counts.lost = self.lost_before + attitude.lost() + position.lost() + telemetry.lost();
         self.flown.counts.releases = [self.attitude.releases.seen(), self.position.releases.seen()];
         let mut draft = self.window.draft();
@@ -260,10 +260,10 @@ impl Collector {
         taken += self.records.telemetry.take_into(&mut lines, BATCH);
         for job in &attitudes {
             let deviation_m = self.flown.see(job, epoch_ns());
-            self.attitude.push(&mut self.teller, job, || AttitudeRow::new(job, deviation_m))?;
+            self.attitude.push(&mut self.reporter, job, || AttitudeRow::new(job, deviation_m))?;
         }
         for job in &positions {
-            self.position.push(&mut self.teller, job, || PositionRow::from(job))?;
+            self.position.push(&mut self.reporter, job, || PositionRow::from(job))?;
         }
         for line in &lines {
             self.telemetry.push(|| TelemetryRow::from(line))?;

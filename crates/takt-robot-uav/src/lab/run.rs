@@ -10,7 +10,7 @@ use takt_lab::robot::{Conclusion, Critical, End, Kind, Observe, Robot, Running, 
 use takt_lab::{Collecting, ConfigError, Envelope, LabError, RunOptions, Session};
 use takt_rundir::Measure;
 
-use super::collector::{Collected, Collector, Counts, FLIGHT_FILE};
+use super::collector::{Collected, Counts, FLIGHT_FILE, FlightCollector};
 use super::rows::{ATTITUDE, POSITION};
 use crate::{Flight, UavConfig, UavError};
 
@@ -142,7 +142,7 @@ impl Robot for UavConfig {
         let window = session.new_window(options.watch.clone());
         let records = flight.take_records().ok_or(LabError::Internal("the ring of records"))?;
         session.header.measures = measures(self);
-        let collector = Collector::new(session, records, &config, &window, before)?;
+        let collector = FlightCollector::new(session, records, &config, &window, before)?;
         session.header.not_granted = flight.not_granted();
         session.note("threads", &flight.threads())?;
         session.note("reservations", &flight.placed())?;
