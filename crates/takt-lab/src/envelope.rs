@@ -206,7 +206,7 @@ mod tests {
             ("robot = 'cyclic'\n\n[verdict]\nconfidnce = 0.9\n", 4, "confidnce"),
             ("rate_hz = 5\n[verdct]\nconfidence = 0.9\n", 2, "verdct"),
             ("naem = 'x'\n", 1, "naem"),
-            ("rate_hz = 5\n[sleep]\nkind = 'spin'\nmragin = 5\n", 4, "mragin"),
+            ("rate_hz = 5\n[verdict.measures.lateness]\nbursts = 5\n", 3, "bursts"),
         ] {
             let error = refused(text);
             assert!(error.contains(&format!("line {line}")) && error.contains(key), "{text}: {error}");
