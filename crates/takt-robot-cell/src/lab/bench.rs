@@ -50,16 +50,19 @@ pub fn campaign(
     // Whole configurations are set, so that it does not matter which one they are set in.
     campaign.robot = Some("cell".to_owned());
     let whole = |file: &CellFile| {
-        toml::Table::try_from(file).map_err(|e| LabError::Config(format!("{}: {e}", file.name)))
+        toml::Table::try_from(file).map_err(|e| LabError::Config(format!("{}: {e}", file.envelope.name)))
     };
     let Some(against) = against else {
         campaign.set = whole(file)?;
         return Ok(campaign);
     };
-    let other =
-        if against.name == file.name { format!("{} (against)", file.name) } else { against.name.clone() };
+    let other = if against.envelope.name == file.envelope.name {
+        format!("{} (against)", file.envelope.name)
+    } else {
+        against.envelope.name.clone()
+    };
     let values = vec![
-        Level::Named { name: file.name.clone(), set: whole(file)? },
+        Level::Named { name: file.envelope.name.clone(), set: whole(file)? },
         Level::Named { name: other, set: whole(against)? },
     ];
     campaign.factors.push(FactorSpec { name: DESIGN.to_owned(), values });
