@@ -71,7 +71,7 @@ fn a_crash_of_the_perception_process_is_in_the_run_directory() {
     let config = config(folder.path(), &format!("[perception]\ndevice = \"cuda\"\n{BUDGET}"));
     let mut command = command(&config, folder.path(), "12");
     let output =
-        command.envs(emulator.environment("")).env("TAKT_WORKER_FAULT", "abort@20").output().unwrap();
+        command.envs(emulator.environment("")).env("TAKT_WORKER_FAULT", "abort@60").output().unwrap();
     let summary = json(&output);
     let worker = &summary["worker"];
     assert!(worker["answered"].as_u64() > Some(10), "{worker}");
