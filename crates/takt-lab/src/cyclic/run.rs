@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use takt_rt::clock::{monotonic_ns, thread_cpu_ns};
-use takt_rt::jobs::{Collector, JobRecord, JobRecorder};
+use takt_rt::jobs::{JobCollector, JobRecord, JobRecorder};
 use takt_rt::latency::DmaLatency;
 use takt_rt::periodic::Periodic;
 use takt_rt::thread::{self, Handle};
@@ -112,7 +112,7 @@ impl Robot for CyclicFile {
         let journal = Journal::new(&dir, &mut session.header.measures, &window, self.period())?;
         let journal = journal.going_on(session.restored(JOURNAL_FILE)?);
         let journal = journal.telling(session.teller(), &CYCLIC);
-        let collector = Collector::start(journal, Duration::from_millis(20))?;
+        let collector = JobCollector::start(journal, Duration::from_millis(20))?;
         let stop = Arc::new(AtomicBool::new(false));
         // Two seconds of records: a collector that is starved under stress loses none for that long.
         let recorder = collector.recorder(TASK, (2.0 * self.rate_hz) as usize + 64);
@@ -149,7 +149,7 @@ impl Drop for Stop {
 struct Cyclic {
     window: Window,
     length: Duration,
-    collector: Collector<Journal>,
+    collector: JobCollector<Journal>,
     task: Handle<Result<(), takt_rt::Error>>,
     stop: Stop,
     _awake: Option<DmaLatency>,
