@@ -137,7 +137,7 @@ impl Proxy {
 
     /// Ends all faults; what was delayed is sent at once. Connections that were half open are reset, as they are once
     /// packets reach a peer that knows nothing of them.
-    pub fn heal(&self) -> u64 {
+    pub(crate) fn heal(&self) -> u64 {
         self.links(|link| {
             if link.dead.load(Ordering::Acquire) {
                 link.reset();

@@ -217,7 +217,7 @@ impl Store {
         if let Some(folder) = &unpacked.modules {
             let broken = |error: crate::image::ImageError| PackageError::BrokenPackage {
                 path: folder.clone(),
-                reason: error.to_string(),
+                reason: error.into(),
             };
             let index = modules::Index::read(folder).map_err(broken)?;
             for (file, text) in [("modules.dep", index.to_dep()), ("modules.softdep", index.to_softdep())] {
@@ -260,7 +260,7 @@ impl Store {
         progress(&format!("unpacking {}", stanza.package));
         let file = File::open(&path).map_err(|source| io(&path, source))?;
         let unpacked = deb::unpack(file, whole, deb::Limits::default())
-            .map_err(|reason| PackageError::BrokenPackage { path: path.clone(), reason })?;
+            .map_err(|error| PackageError::BrokenPackage { path: path.clone(), reason: error.into() })?;
         fs::remove_file(&path).map_err(|source| io(&path, source))?;
         Ok((unpacked, received))
     }
@@ -286,12 +286,12 @@ fn is_of(facts: &Facts, stanza: &Stanza) -> bool {
 
 fn load(folder: &Path) -> Result<(Kernel, Facts), PackageError> {
     let path = folder.join(FACTS_FILE);
-    let broken = |reason: String| PackageError::BrokenPackage { path: path.clone(), reason };
+    let broken = |reason: PackageDefect| PackageError::BrokenPackage { path: path.clone(), reason };
     let text = fs::read_to_string(&path).map_err(|source| PackageError::Io { path: path.clone(), source })?;
-    let facts: Facts = serde_json::from_str(&text).map_err(|error| broken(error.to_string()))?;
+    let facts: Facts = serde_json::from_str(&text).map_err(|error| broken(error.into()))?;
     let kernel = Kernel::from_path(&folder.join("vmlinuz"), None)?;
     if kernel.sha256 != facts.sha256 {
-        return Err(broken(format!("vmlinuz has SHA-256 {}, expected {}", kernel.sha256, facts.sha256)));
+        return Err(broken(PackageDefect::OtherKernel { received: kernel.sha256, expected: facts.sha256 }));
     }
     let modules = folder.join("lib/modules").join(&kernel.release);
     let kernel = Kernel {

@@ -11,7 +11,7 @@ use takt_rt::clock;
 use takt_rt::signal::Signal;
 
 use super::part::{Engine, Part};
-use super::{Load, MIB, LoadState, watch};
+use super::{Load, LoadState, MIB, watch};
 use crate::builtin::{self, Job, Workers};
 use crate::error::LoadError;
 use crate::gpu::GpuLoad;
