@@ -61,7 +61,7 @@ pub enum PackageError {
         /// The file.
         path: PathBuf,
         /// What is wrong with it.
-        reason: PackageDefect,
+        reason: Box<PackageDefect>,
     },
     /// A package has no kernel in it.
     #[error("{package} has no {wanted} in it. Fix: name a package that `takt kernels list` shows")]
