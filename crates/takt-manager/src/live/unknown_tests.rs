@@ -177,14 +177,7 @@ fn with_python(from_ns: u64) -> Script {
 
 #[test]
 fn who_is_still_starting_takes_nobody_s_first_plan() {
-    let chain = |name: &str, start: &str, end: &str| {
-        format!("[[chain]]\nname = \"{name}\"\nstart = \"{start}\"\nend = \"{end}\"\ngoal = \"100 ms\"\n")
-    };
-    let text = "degradation_order = [\"said\", \"beat\"]\n".to_owned()
-        + &chain("beat", "/driver", "/driver timer 50ms")
-        + &chain("said", "/said", "/said");
-    let goals = Goals::parse(&text, "test").unwrap();
-    let mut setup = setup_with(goals, true, |from_ns| with_python(from_ns));
+    let mut setup = setup_with(two(), true, with_python);
     setup.pass(0.0, 6.5);
     assert_eq!(setup.live.plans(), 1);
     assert_eq!(setup.live.model().starting, [30], "it is starting at the first plan");
@@ -196,4 +189,43 @@ fn who_is_still_starting_takes_nobody_s_first_plan() {
     setup.pass(7.0, 20.0);
     let said = setup.live.model().callbacks.iter().find(|callback| callback.name.contains("/said")).unwrap();
     assert!(said.cost.seen > 50 && said.cost.most_ns[0] <= 2 * MS, "{said:#?}");
+}
+
+#[test]
+fn who_only_looks_makes_no_plan_for_what_ends_together() {
+    let mut setup = setup_with(two(), true, with_python);
+    setup.pass(0.0, 17.0);
+    let plans = setup.live.plans();
+    // One process ends just before the next plan is due, the other one after it.
+    let end = |pid: u32, at_ms: u64| Event {
+        at_ns: setup.from_ns + at_ms * MS,
+        cpu_ns: None,
+        pid,
+        tid: pid,
+        kind: Kind::ThreadEnd,
+    };
+    let ends = [(10, 17_400), (30, 18_300)].map(|(pid, at_ms)| end(pid, at_ms));
+    let gone_ns = ends[0].at_ns;
+    let script = &mut setup.live.source;
+    script
+        .events
+        .retain(|event| event.at_ns < gone_ns || event.pid == 30 && event.at_ns < gone_ns + 900 * MS);
+    script.events.extend(ends);
+    script.events.make_contiguous().sort_by_key(|event| event.at_ns);
+    setup.pass(17.5, 18.5);
+    assert_eq!(setup.live.plans(), plans);
+    setup.live.source.ended = true;
+    let finished = setup.live.finish().unwrap();
+    assert_eq!(finished.plan.unwrap().chains[0].state, crate::plan::ChainState::Guaranteed);
+}
+
+/// Chains of the driver and of Python.
+fn two() -> Goals {
+    let chain = |name: &str, start: &str, end: &str| {
+        format!("[[chain]]\nname = \"{name}\"\nstart = \"{start}\"\nend = \"{end}\"\ngoal = \"100 ms\"\n")
+    };
+    let text = "degradation_order = [\"said\", \"beat\"]\n".to_owned()
+        + &chain("beat", "/driver", "/driver timer 50ms")
+        + &chain("said", "/said", "/said");
+    Goals::parse(&text, "test").unwrap()
 }
