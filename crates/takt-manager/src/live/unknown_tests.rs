@@ -150,7 +150,7 @@ fn with_python(from_ns: u64) -> Script {
     ] {
         script.events.push_back(event(30, at_ns, cpu_ns, kind));
     }
-    let mut publish = |script: &mut Script, at_ns: u64, cpu_ns: u64, rmw_publisher: u64| {
+    let publish = |script: &mut Script, at_ns: u64, cpu_ns: u64, rmw_publisher: u64| {
         let source_ns = Some(at_ns as i64 + crate::live::network::ahead_ns());
         script.events.push_back(event(
             30,
