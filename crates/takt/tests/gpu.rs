@@ -27,7 +27,7 @@ fn command(config: &Path, runs: &Path, seconds: &str) -> Command {
 
 /// The emulated device; `None`, with the reason printed, where it cannot be compiled.
 fn emulator() -> Option<&'static Emulator> {
-    takt_gpu::testing::emulator().map_err(|reason| missing(&reason, false)).ok()
+    takt_gpu::testing::emulator().map_err(|reason| missing(&reason.to_string(), false)).ok()
 }
 
 const BUDGET: &str = "[perception.gpu]\nbudget_ms = 900.0\n[perception.gpu.breaker]\nhang_ms = 1000.0\ncool_down_ms = \
