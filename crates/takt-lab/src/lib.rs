@@ -22,6 +22,7 @@ pub mod robot;
 mod run;
 pub mod run_jobs;
 mod session;
+mod stopped;
 pub mod summary;
 pub mod trace;
 mod watchdog;
