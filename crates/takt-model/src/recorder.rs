@@ -245,6 +245,13 @@ impl CostRecorder {
         }
     }
 
+    /// Holds one against the limit that is not one of the curve.
+    pub fn hold_against(&mut self, at_ns: u64, took_ns: u64) {
+        if let Some(limit) = &mut self.limit {
+            limit.see(at_ns, took_ns);
+        }
+    }
+
     /// Holds every activation from now on against these execution times; `None`: no longer.
     pub fn limit(&mut self, limit: Option<CostLimit>) {
         self.limit = limit.map(Box::new);

@@ -25,7 +25,7 @@ mod widened;
 mod write;
 
 pub use grounds::{ChainGrounds, Grounds};
-pub use network::outside_topic;
+pub use network::{against, outside_topic};
 
 use present::{carried, within};
 use widened::Widened;

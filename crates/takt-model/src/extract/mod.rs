@@ -52,6 +52,7 @@ mod suspend;
 #[cfg(test)]
 mod tests;
 mod timer;
+mod unrun;
 
 use serde::{Deserialize, Serialize};
 use takt_ros::event::{Event, Kind};
@@ -458,6 +459,7 @@ impl Extractor {
             eventless: false,
             waiting: std::collections::VecDeque::new(),
             activations: 0,
+            known_ns: self.now_ns,
             arrivals: self.arrivals(),
             cost: CostRecorder::new(
                 self.options.cost_activations,
