@@ -67,6 +67,8 @@ pub struct Interface {
     /// What [`Wire::wait_by_tick`] has received already, and how many bytes of it.
     buffer: Box<[u8; MOST_FRAME_BYTES]>,
     received: usize,
+    /// What it was refused with; 0 for nothing.
+    errno: i32,
     /// The receive time-out that the socket has, nanoseconds.
     timeout_ns: u64,
 }
@@ -106,6 +108,7 @@ impl Interface {
             socket,
             buffer: Box::new([0; MOST_FRAME_BYTES]),
             received: 0,
+            errno: 0,
             timeout_ns: 0,
         })
     }
@@ -220,6 +223,9 @@ impl Wire for Interface {
     }
 
     fn receive(&mut self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
+        if self.errno != 0 {
+            return Err(io::Error::from_raw_os_error(std::mem::take(&mut self.errno)));
+        }
         if self.received > 0 {
             let length = std::mem::take(&mut self.received).min(buffer.len());
             buffer[..length].copy_from_slice(&self.buffer[..length]);
@@ -245,8 +251,11 @@ impl Wire for Interface {
             return;
         }
         self.set_timeout(left_ns);
-        // What an interface that is down says is said to `receive`, too.
-        self.received = Self::take(&self.socket, &mut self.buffer[..], 0).ok().flatten().unwrap_or(0);
+        match Self::take(&self.socket, &mut self.buffer[..], 0) {
+            Ok(length) => self.received = length.unwrap_or(0),
+            // Said once, as of an interface that is down: `receive` says it.
+            Err(error) => self.errno = error.raw_os_error().unwrap_or(libc::EIO),
+        }
     }
 }
 
