@@ -119,8 +119,8 @@ fn low_table(context: &Context<'_>, digests: &[&Digest], words: &str, beside: bo
             let text = crate::words::clean(text);
             match refused.iter_mut().find(|(known, _)| *known == text) {
                 Some((_, columns)) if columns.contains(&name.as_str()) => {}
-                Some((_, columns)) => columns.push(name),
-                None => refused.push((text, vec![name])),
+                Some((_, columns)) => columns.push(name.as_str()),
+                None => refused.push((text, vec![name.as_str()])),
             }
         }
     }
