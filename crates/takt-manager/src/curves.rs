@@ -85,6 +85,21 @@ impl Spans {
         Ok(Self { spans_ns: spans, each })
     }
 
+    /// The same with all spans shortened to this share, and by `jitter_ns` more. A curve of which nothing would be left stays as it is.
+    #[must_use]
+    #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+    pub fn denser(&self, share: f64, jitter_ns: u64) -> Self {
+        let shorter = |ns: &u64| ((*ns as f64 * share.clamp(0.0, 1.0)) as u64).saturating_sub(jitter_ns);
+        let spans_ns: Vec<u64> = self.spans_ns.iter().map(shorter).collect();
+        match spans_ns.last() {
+            Some(&last) if last > 0 => {
+                let each = 1 + spans_ns.partition_point(|span| *span < last) as u64;
+                Self { spans_ns, each }
+            }
+            _ => self.clone(),
+        }
+    }
+
     /// Whether there is no arrival ever.
     #[must_use]
     pub fn never(&self) -> bool {

@@ -165,7 +165,7 @@ fn senders(number: usize, model: &Model, derived: &BTreeSet<usize>) -> Vec<Strin
 }
 
 /// A timer whose curve is its period, and not what was seen.
-fn declared(callback: &Callback) -> bool {
+pub(super) fn declared(callback: &Callback) -> bool {
     let CallbackKind::Timer { period_ns } = callback.kind else { return false };
     let multiples = callback.arrivals.least_span_ns.iter().zip(1_u64..);
     period_ns > 0

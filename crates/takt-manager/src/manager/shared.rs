@@ -38,7 +38,7 @@ impl Manager {
             let servers = Self::needed(workload, requests, &left);
             if servers != tried {
                 tried.clone_from(&servers);
-                if let Some(attempt) = self.share_among(workload, requests, &left, &servers, held) {
+                if let Some(attempt) = self.share_among(workload, requests, &left, &servers, held, None) {
                     let missed = left.iter().any(|c| !attempt.kept()[*c]);
                     if best
                         .as_ref()
@@ -74,22 +74,30 @@ impl Manager {
         workload.influencing(callbacks.map(|c| workload.callbacks[*c].server))
     }
 
-    fn share_among(
+    /// `places`: the cores of executors, where that is decided already.
+    pub(super) fn share_among(
         &self,
         workload: &Workload,
         requests: &[Option<Request<'_>>],
         chains: &[usize],
         servers: &[usize],
         held: Option<&Held>,
+        places: Option<&[Option<usize>]>,
     ) -> Option<Attempt> {
         let declared = self.goals.options.period_ns();
         let slots = Slots::new(workload.executors.iter().map(|e| e.threads.len()), usize::MAX);
         let mut analysis = self.analysis(workload, declared);
         // First where they are, since moving a thread costs its caches; then spread by demand.
         let spread = || Self::spread(workload, servers, self.platform.cores.len());
-        let stays = held.and_then(|held| self.held_places(&slots, servers, held));
+        let trials: Vec<Vec<Option<usize>>> = match places {
+            Some(places) => vec![places.to_vec()],
+            None => {
+                let stays = held.and_then(|held| self.held_places(&slots, servers, held));
+                stays.into_iter().chain(std::iter::once_with(spread)).collect()
+            }
+        };
         let mut placed: Option<(Vec<Option<usize>>, Solution)> = None;
-        for cores in stays.into_iter().chain(std::iter::once_with(spread)) {
+        for cores in trials {
             let solution = analysis.share(&cores);
             let settled = solution.diverged.is_empty();
             let all = settled && self.keeps_all(&mut analysis, requests, chains, &solution);
@@ -153,7 +161,7 @@ impl Manager {
             decisions,
             held: false,
             work: analysis.work,
-            shared: Some(super::Shared { cores: places, servers: servers.to_vec() }),
+            shared: Some(super::Shared { cores: places, servers: servers.to_vec(), places: cores }),
         })
     }
 
