@@ -459,7 +459,14 @@ impl Cost {
     /// Whether no number of activations costs more here than in `other`, as far as both were measured.
     #[must_use]
     pub fn within(&self, other: &Self) -> bool {
-        (1..=self.most_ns.len().max(other.most_ns.len()) as u64).all(|n| self.of(n) <= other.of(n))
+        self.within_by(other, 0)
+    }
+
+    /// The same, or no more than so much more.
+    #[must_use]
+    pub fn within_by(&self, other: &Self, slack_ns: u64) -> bool {
+        let entries = self.most_ns.len().max(other.most_ns.len()) as u64;
+        (1..=entries).all(|n| self.of(n) <= other.of(n).saturating_add(slack_ns))
     }
 }
 

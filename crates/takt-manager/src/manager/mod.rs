@@ -68,8 +68,8 @@ pub struct Manager {
     horizon_ns: u64,
     /// Others have reservations on the cores.
     others: bool,
-    /// How wide the assumptions of the last plan were: a place among [`room::RUNGS`].
-    rung: Option<usize>,
+    /// How wide the assumptions of the last plan were, and whether for shared cores: a place in [`room::ladder`].
+    rung: Option<(bool, usize)>,
 }
 
 #[derive(Debug)]
@@ -85,6 +85,8 @@ struct Present {
     shrinks: u32,
     /// Executors whose demands share the cores: each bound rests on all of them.
     shared: Vec<usize>,
+    /// The core of each executor, where they share.
+    places: Vec<Option<usize>>,
 }
 
 /// A chain on its way through one plan.
@@ -228,7 +230,9 @@ impl Manager {
     fn repeat(&mut self, model: &Model) -> Option<Plan> {
         let raw = Reading { cost_margin: 0.0, arrival_margin: 0.0, ..self.reading() };
         let present = self.present.as_mut()?;
-        if present.repeats >= REPEATS || !within(&Workload::new(model, &raw), &present.planned) {
+        if present.repeats >= REPEATS
+            || !within(&Workload::new(model, &raw), &present.planned, slack_ns(present))
+        {
             return None;
         }
         let best_holds = self
@@ -370,13 +374,22 @@ impl Manager {
         self.work = chosen.work;
         self.widened.planned();
         let on_path = candidates.iter().map(|c| on_path(&c.paths)).collect();
-        let shared = chosen.shared.map_or_else(Vec::new, |shared| shared.servers);
+        let (shared, places) =
+            chosen.shared.map_or_else(Default::default, |shared| (shared.servers, shared.places));
         let with_jitter = candidates.into_iter().zip(&self.best_ns);
         let jitter_paths =
             with_jitter.map(|(c, best)| if best.is_some() { c.paths } else { Vec::new() }).collect();
         let (plan_now, planned) = (plan.clone(), workload);
-        self.present =
-            Some(Present { plan: plan_now, planned, on_path, jitter_paths, repeats: 0, shrinks, shared });
+        self.present = Some(Present {
+            plan: plan_now,
+            planned,
+            on_path,
+            jitter_paths,
+            repeats: 0,
+            shrinks,
+            shared,
+            places,
+        });
         plan
     }
 
@@ -545,6 +558,11 @@ fn on_path(paths: &[Vec<usize>]) -> Vec<usize> {
     all.sort_unstable();
     all.dedup();
     all
+}
+
+/// What execution times and suspensions may take beyond the plan's.
+fn slack_ns(present: &Present) -> u64 {
+    present.plan.room.map_or(0, |room| room.disturbance_ns)
 }
 
 fn unchanged(why: &str) -> Decision {

@@ -5,8 +5,9 @@
 //! anybody else. So the plan is made for a workload that does more than was ever seen: as much more as all chains bear that are kept for what was seen.
 //! Bounds, budgets and grounds are those of this workload. What happens within it is no news; what leaves it takes the word back, as before.
 //!
-//! How much more is one of [`RUNGS`], for all callbacks alike. It is a share of what was seen and a time: what an interrupt, a page fault or a
-//! cold cache adds to a callback of 20 us is not a share of these 20 us.
+//! How much more is a rung of [`ladder`], for all callbacks alike. It is a share of what was seen and a time: what an interrupt, a page fault or a
+//! cold cache adds to a callback of 20 us is not a share of these 20 us. On shared cores that time is one for all callbacks of a core together, in any
+//! window: whatever hits them hits them one at a time ([`Disturbance`]).
 
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -15,6 +16,7 @@ use takt_model::Model;
 use super::grounds::declared;
 use super::present::Held;
 use super::{Attempt, Manager};
+use crate::analysis::Disturbance;
 use crate::budget::{ChainBound, Request};
 use crate::curves::{Cost, Counts};
 use crate::words::ms;
@@ -27,12 +29,16 @@ pub struct Room {
     pub times: f64,
     /// and one among [`SPREAD`] activations in a row so much longer than that. Messages may be that much later, too, and arrivals from outside closer.
     pub more_ns: u64,
+    /// What all callbacks of a core together may take beyond that, in any interval of [`WINDOW_NS`]; 0: nothing.
+    #[serde(default)]
+    pub disturbance_ns: u64,
     /// An activation may suspend itself so many times more often than was seen.
     pub suspensions: u64,
 }
 
-/// From wide to narrow. The narrowest is worth having only if it is more than the margin of costs (10 % unless declared).
-pub(super) const RUNGS: [(f64, u64); 7] = [
+/// For reservations of each executor's own, from wide to narrow: times, and nanoseconds more. The narrowest is worth having only if it is more than
+/// the margin of costs (10 % unless declared).
+const OWN: [(f64, u64); 7] = [
     (4.0, 4_000_000),
     (3.0, 2_000_000),
     (2.0, 2_000_000),
@@ -41,6 +47,25 @@ pub(super) const RUNGS: [(f64, u64); 7] = [
     (1.5, 500_000),
     (1.25, 250_000),
 ];
+/// For shared cores: times, and nanoseconds that all callbacks of a core together may take beyond. As records come one at a time, this costs a bound a
+/// tenth of what the same time for each callback does.
+const SHARED: [(f64, u64); 9] = [
+    (3.0, 32_000_000),
+    (2.0, 20_000_000),
+    (1.5, 16_000_000),
+    (1.25, 16_000_000),
+    (1.25, 8_000_000),
+    (1.1, 12_000_000),
+    (1.1, 8_000_000),
+    (1.1, 4_000_000),
+    (1.1, 2_000_000),
+];
+
+/// From wide to narrow.
+pub(super) fn ladder(shared: bool) -> &'static [(f64, u64)] {
+    if shared { &SHARED } else { &OWN }
+}
+
 /// More analyses than this are not made for a plan.
 const TRIALS: usize = 3;
 /// Of so many activations in a row, one more may take [`Room::more_ns`]: what disturbs from outside comes at some rate, and not with each.
@@ -57,20 +82,46 @@ const RARE_NS: u64 = 10_000_000_000;
 /// Which fraction.
 const RARE_PART: u64 = 8;
 
+/// Messages and arrivals vary by this fraction of what all callbacks of a core may take.
+const DISTURBED_PART: u64 = 8;
+/// Spans between arrivals from outside are shortened to this share.
+const DENSER: f64 = 0.9;
+/// What happens beyond the curves is counted over this: twice the longest response time that is allowed with it, which is long against goals.
+pub const WINDOW_NS: u64 = 1_000_000_000;
+
 impl Room {
     fn of(rung: usize, shared: bool) -> Option<Self> {
-        let &(times, more_ns) = RUNGS.get(rung)?;
+        let &(times, more_ns) = ladder(shared).get(rung)?;
         // After each suspension a reservation of its own may be without budget for most of a period, so that none is given away.
-        Some(Self { times, more_ns, suspensions: if shared { SUSPENSIONS } else { 0 } })
+        Some(match shared {
+            true => Self { times, more_ns: 0, disturbance_ns: more_ns, suspensions: SUSPENSIONS },
+            false => Self { times, more_ns, disturbance_ns: 0, suspensions: 0 },
+        })
+    }
+
+    pub(super) fn disturbance(&self) -> Disturbance {
+        let window_ns = if self.disturbance_ns > 0 { WINDOW_NS } else { 0 };
+        Disturbance { most_ns: self.disturbance_ns, window_ns }
     }
 
     /// In words.
     #[must_use]
     pub fn words(&self) -> String {
         format!(
-            "execution times may be {} times the longest seen, and {} ms more{}",
+            "execution times may be {} times the longest seen{}{}{}",
             self.times,
-            ms(self.more_ns),
+            match self.more_ns {
+                0 => String::new(),
+                ns => format!(", and {} ms more", ms(ns)),
+            },
+            match self.disturbance_ns {
+                0 => String::new(),
+                ns => format!(
+                    ", beyond that all callbacks of a core together may take {} ms more within any {} ms",
+                    ms(ns),
+                    ms(WINDOW_NS)
+                ),
+            },
             match self.suspensions {
                 0 => String::new(),
                 n => format!(", and activations may suspend themselves {n} times more often"),
@@ -103,15 +154,16 @@ impl Room {
             self.suspend(activity, factor, more_ns);
         }
         // Half of the share: the middleware's threads are not those whose execution times vary.
-        let later = |ns: u64| scaled(ns, 1.0 + (factor - 1.0) / 2.0).saturating_add(self.more_ns);
+        let more_ns = self.more_ns.max(self.disturbance_ns / DISTURBED_PART);
+        let later = |ns: u64| scaled(ns, 1.0 + (factor - 1.0) / 2.0).saturating_add(more_ns);
         activity.delivery_ns = activity.delivery_ns.map(later);
         activity.own_delivery_ns = activity.own_delivery_ns.map(|ns| if ns > 0 { later(ns) } else { 0 });
         if let Some(root) = &activity.root
             && !is_declared
         {
-            // A quarter of the share, beside the time: what comes from outside comes at rates that vary less.
-            let share = 1.0 / (1.0 + (factor - 1.0) / 4.0);
-            activity.root = Some(Arc::new(root.denser(share, self.more_ns)));
+            // Timers come late, but not more often.
+            let share = if activity.timer { 1.0 } else { DENSER };
+            activity.root = Some(Arc::new(root.denser(share, more_ns)));
         }
     }
 
@@ -162,8 +214,8 @@ pub(super) struct Roomy {
     pub attempt: Attempt,
     pub workload: Workload,
     pub room: Option<Room>,
-    /// A place among [`RUNGS`], where the next plan begins; after the last one: there is no room.
-    pub rung: Option<usize>,
+    /// A place in the [`ladder`], where the next plan begins; after the last one: there is no room.
+    pub rung: Option<(bool, usize)>,
     /// Bounds for what was measured alone, where there is room.
     pub measured: Option<Vec<Option<ChainBound>>>,
 }
@@ -186,11 +238,14 @@ impl Manager {
         if self.goals.options.widen_assumptions && kept.iter().any(|kept| *kept) {
             let margin = self.reading().cost_margin;
             let mut work = narrow.work;
-            let mut rungs = Rungs::new(self.rung, quiet);
+            let shared = narrow.shared.is_some();
+            let all = ladder(shared).len();
+            let last = self.rung.filter(|(was, _)| *was == shared).map(|(_, rung)| rung);
+            let mut rungs = Rungs::new(last, all, quiet);
             while let Some(rung) = rungs.next() {
                 let Some(room) = Room::of(rung, narrow.shared.is_some()) else { break };
                 let wide = room.widen(&workload, model, margin);
-                let attempt = self.try_room(&wide, requests, held, &narrow, &kept);
+                let attempt = self.try_room(&wide, &room, requests, held, &narrow, &kept);
                 let fits = attempt.is_some();
                 if let Some(attempt) = attempt {
                     work = work + attempt.work;
@@ -198,7 +253,7 @@ impl Manager {
                 }
                 rungs.tried(fits);
             }
-            found = Some(best.as_ref().map_or(RUNGS.len(), |(_, _, rung)| *rung));
+            found = Some((shared, best.as_ref().map_or(all, |(_, _, rung)| *rung)));
             if let Some((attempt, _, _)) = &mut best {
                 attempt.work = work;
             }
@@ -223,6 +278,7 @@ impl Manager {
     fn try_room(
         &self,
         wide: &Workload,
+        room: &Room,
         requests: &[Option<Request<'_>>],
         held: Option<&Held>,
         narrow: &Attempt,
@@ -234,7 +290,7 @@ impl Manager {
             Some(shared) => {
                 let chains: Vec<usize> = (0..kept.len()).filter(|chain| kept[*chain]).collect();
                 let places = Some(&shared.places[..]);
-                self.share_among(wide, requests, &chains, &shared.servers, held, places)
+                self.share_among(wide, requests, &chains, &shared.servers, held, places, room.disturbance())
             }
             None => {
                 let fresh = self.attempt(wide, requests, narrow.period_ns);
@@ -263,17 +319,15 @@ struct Rungs {
 }
 
 impl Rungs {
-    fn new(last: Option<usize>, quiet: bool) -> Self {
-        let all = RUNGS.len();
-        match last {
-            None => Self { from: 0, to: all, next: Some(all / 2), left: TRIALS },
+    fn new(last: Option<usize>, all: usize, quiet: bool) -> Self {
+        let (from, next) = match last {
+            None => (0, all / 2),
+            // There was no room; perhaps a little by now.
+            Some(last) if last >= all => (all.saturating_sub(TRIALS), all - 1),
             // One wider at a time: what fits today by a hair does not tomorrow.
-            Some(last) => {
-                let from = if quiet { last.saturating_sub(1) } else { last };
-                let next = (last < all).then_some(last).or((from < all).then_some(from));
-                Self { from, to: all, next, left: TRIALS }
-            }
-        }
+            Some(last) => (if quiet { last.saturating_sub(1) } else { last }, last),
+        };
+        Self { from, to: all, next: Some(next), left: TRIALS }
     }
 
     fn tried(&mut self, fits: bool) {
