@@ -51,7 +51,7 @@ pub struct Options {
     pub keep: Option<PathBuf>,
 }
 
-/// Runs all `cases`; `progress` hears of each that is done.
+/// Runs all `cases`; `progress` is called with each that is done.
 ///
 /// # Errors
 /// The test itself cannot run: no folder, no processes. What the cell does wrong is in the report.
@@ -187,7 +187,7 @@ fn verdict_words(scene: &Scene) -> String {
 fn hear_verdict(case: &Case, scene: &Scene, findings: &mut Findings) {
     let add =
         |findings: &mut Findings, rule, evidence| findings.violations.push(Violation { rule, evidence });
-    let heard = match &scene.summary {
+    let words = match &scene.summary {
         // Not the whole summary: its keys, and the name of its folder, hold every word.
         Some(summary) => format!("{} {}", summary["reasons"], summary["stop_causes"]).to_lowercase(),
         None => {
@@ -195,7 +195,7 @@ fn hear_verdict(case: &Case, scene: &Scene, findings: &mut Findings) {
             told.collect::<Vec<_>>().join("\n").to_lowercase()
         }
     };
-    if !case.words.is_empty() && !case.words.iter().any(|word| heard.contains(word)) {
+    if !case.words.is_empty() && !case.words.iter().any(|word| words.contains(word)) {
         let rule = "the verdict names what happened";
         add(findings, rule, format!("none of {:?} in: {}", case.words, verdict_words(scene)));
     }

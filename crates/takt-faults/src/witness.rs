@@ -4,7 +4,7 @@
 //! A cell on a shared machine reacts late when nobody lets it run. That is no fault of the cell, and it must not hide one
 //! either: the witness says how much there was. There are two on every CPU: one under the policy that the test's cell
 //! asks for its critical threads (SCHED_RR, at its lowest priority; without the privilege the cell does not have it
-//! either), and one of ordinary priority, for what a cell does in ordinary threads (it hears signals there).
+//! either), and one of ordinary priority, for what a cell does in ordinary threads (it handles signals there).
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,4 +1,4 @@
-//! GPU interference: the device's twin of the noise threads. Non-critical work of one kind, as much as is asked for, from a thread of its
+//! GPU interference: the device's counterpart of the noise threads. Non-critical work of one kind, as much as is asked for, from a thread of its
 //! own, with the proof that it was there.
 //!
 //! Stream priorities order the work of *one process*. Work of another process takes turns with it in time slices of the driver's

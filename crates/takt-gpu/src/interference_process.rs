@@ -39,7 +39,7 @@ pub fn lines(printed: &str) -> impl DoubleEndedIterator<Item = Line> {
 fn say(line: &Line) {
     use std::io::Write;
     if let Ok(text) = serde_json::to_string(line) {
-        // In one piece, and on a line of its own whatever stands before it. Nobody to hear it is no reason to stop.
+        // In one piece, and on a line of its own whatever stands before it. That nobody reads it is no reason to stop.
         let _ = std::io::stdout().lock().write_all(format!("\n{text}\n").as_bytes());
     }
 }

@@ -79,7 +79,7 @@ pub enum RunError {
     Machine(#[from] MachineError),
 }
 
-/// Runs an order under a kernel. `progress` hears what goes on and may end the run by returning false.
+/// Runs an order under a kernel. `progress` is called with what goes on and may end the run by returning false.
 ///
 /// # Errors
 /// [`RunError`]; nothing runs on then, and logs are kept in the run's directory.

@@ -11,14 +11,14 @@ use crate::keeper::{Keeper, MOST_ROWS, Window, recorder_file, rows_kept};
 
 /// A kill loses at most this much.
 /// Twice a second, so that no sample is lost that is older than a second, though the thread that writes may starve for a while.
-pub(crate) const FLUSH_PERIOD: Duration = Duration::from_millis(500);
+pub const FLUSH_PERIOD: Duration = Duration::from_millis(500);
 
 /// Lets `collector` empty its rings every `period` and save twice a second, until `stop` is set and the rings have been empty
 /// once more.
 ///
 /// # Errors
 /// What the collector fails with.
-pub(crate) fn until_stopped<C>(
+pub fn until_stopped<C>(
     collector: &mut C,
     stop: &AtomicBool,
     period: Duration,
@@ -43,7 +43,7 @@ pub(crate) fn until_stopped<C>(
 
 /// A sample file with an end.
 #[derive(Debug)]
-pub(crate) struct Rows {
+pub struct Rows {
     file: SampleFile,
     left: u64,
 }
@@ -53,7 +53,7 @@ impl Rows {
     ///
     /// # Errors
     /// [`LabError::Files`].
-    pub(crate) fn new(dir: &RunDir, name: &str) -> Result<Self, LabError> {
+    pub fn new(dir: &RunDir, name: &str) -> Result<Self, LabError> {
         Self::bounded(dir, name, rows_kept(MOST_ROWS)?)
     }
 
@@ -61,7 +61,7 @@ impl Rows {
     ///
     /// # Errors
     /// [`LabError::Files`].
-    pub(crate) fn bounded(dir: &RunDir, name: &str, most: u64) -> Result<Self, LabError> {
+    pub fn bounded(dir: &RunDir, name: &str, most: u64) -> Result<Self, LabError> {
         let (file, rows) = dir.continue_samples(name)?;
         Ok(Self { file, left: most.saturating_sub(rows) })
     }
@@ -70,7 +70,7 @@ impl Rows {
     ///
     /// # Errors
     /// [`LabError::Files`].
-    pub(crate) fn push<T: Serialize>(&mut self, row: impl FnOnce() -> T) -> Result<(), LabError> {
+    pub fn push<T: Serialize>(&mut self, row: impl FnOnce() -> T) -> Result<(), LabError> {
         if self.left > 0 {
             self.left -= 1;
             self.file.push(&row())?;
@@ -82,17 +82,17 @@ impl Rows {
     ///
     /// # Errors
     /// [`LabError::Files`].
-    pub(crate) fn keep(&mut self, draft: &mut Draft) -> Result<(), LabError> {
+    pub fn keep(&mut self, draft: &mut Draft) -> Result<(), LabError> {
         Ok(draft.samples(&mut self.file)?)
     }
 }
 
 /// What of a record a measure is: when, and how much, nanoseconds.
-pub(crate) type Sample<R> = fn(&R) -> (u64, u64);
+pub type Sample<R> = fn(&R) -> (u64, u64);
 
 /// The recorders of all measures that one kind of record has.
 #[derive(Debug)]
-pub(crate) struct Recorders<R> {
+pub struct Recorders<R> {
     all: Vec<(Keeper, Sample<R>)>,
 }
 
@@ -101,7 +101,7 @@ impl<R> Recorders<R> {
     ///
     /// # Errors
     /// [`LabError::Files`] for a damaged recorder file.
-    pub(crate) fn open(
+    pub fn open(
         dir: &RunDir,
         measures: &mut [Measure],
         window: &Window,
@@ -118,7 +118,7 @@ impl<R> Recorders<R> {
     }
 
     /// Takes a record.
-    pub(crate) fn push(&mut self, record: &R) {
+    pub fn push(&mut self, record: &R) {
         for (keeper, sample) in &mut self.all {
             let (at_ns, value_ns) = sample(record);
             keeper.push(at_ns, value_ns);
@@ -129,7 +129,7 @@ impl<R> Recorders<R> {
     ///
     /// # Errors
     /// [`LabError::Files`].
-    pub(crate) fn keep(&self, draft: &mut Draft) -> Result<(), LabError> {
+    pub fn keep(&self, draft: &mut Draft) -> Result<(), LabError> {
         self.all.iter().try_for_each(|(keeper, _)| keeper.keep(draft))
     }
 }

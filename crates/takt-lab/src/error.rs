@@ -14,18 +14,9 @@ pub enum LabError {
     /// A configuration file or an option is wrong.
     #[error("{0}")]
     Config(String),
-    /// The robot could not be started or broke.
+    /// A robot could not be started, or broke.
     #[error(transparent)]
-    Cell(#[from] takt_robot_cell::CellError),
-    /// The quadrotor could not be started.
-    #[error(transparent)]
-    Uav(#[from] takt_robot_uav::UavError),
-    /// The humanoid could not be started.
-    #[error("humanoid: {0}")]
-    Humanoid(String),
-    /// The view could not be started.
-    #[error("view: {0}")]
-    View(#[from] takt_view::Error),
+    Robot(Box<dyn std::error::Error + Send + Sync>),
     /// Interference could not be started.
     #[error("interference: {0}")]
     Load(String),
@@ -83,8 +74,13 @@ pub fn last_words(stderr: &str) -> Option<&str> {
 }
 
 impl LabError {
-    /// Something was taken twice: a mistake in this crate.
-    pub(crate) fn internal(what: &str) -> Self {
+    /// A robot's own error.
+    pub fn robot(error: impl std::error::Error + Send + Sync + 'static) -> Self {
+        Self::Robot(Box::new(error))
+    }
+
+    /// Something was taken twice: a mistake in this program.
+    pub fn internal(what: &str) -> Self {
         Self::Config(format!("internal: {what} not there"))
     }
 

@@ -1,96 +1,33 @@
 //! Jobs of the robots for the latency manager: told while they run to the manager that started the run, and read from run
-//! directories afterwards.
+//! directories afterwards ([`crate::run_jobs`]).
 //!
 //! A real-time thread knows nothing of this. It pushes its records to its wait-free ring as always; the collector's
 //! best-effort thread, which takes them from there, passes them on. Tasks have the same names both ways, so that a goals file that names
 //! them (`start = "attitude"`, `end = "attitude"`) serves a run and its run directory.
 
-use std::path::Path;
-use std::sync::Arc;
-
-use takt_ros::jobs::{Job, JobFile, JobFileError, JobRow, JobWriter, Rows, from_tasks};
-use takt_rundir::{RUN_FILE, RunDir};
-
-use crate::LabError;
+use takt_ros::jobs::{Job, JobFile, JobFileError, JobWriter};
 
 /// A task of a robot: what it is called, which thread does its jobs, and where its times stand in a sample file.
 #[derive(Debug)]
-pub(crate) struct Task {
-    robot: &'static str,
+pub struct Task {
     /// Its name for goals files.
-    name: &'static str,
+    pub name: &'static str,
     /// Its thread.
-    thread: &'static str,
-    file: &'static str,
+    pub thread: &'static str,
+    /// Sample file.
+    pub file: &'static str,
     /// Columns: released, started, ended.
-    columns: [&'static str; 3],
+    pub columns: [&'static str; 3],
     /// Column that tells apart tasks of one file; the number ends their and their threads' names.
-    number: Option<&'static str>,
+    pub number: Option<&'static str>,
 }
-
-/// The bare cyclic task.
-pub(crate) const CYCLIC: Task = Task {
-    robot: "cyclic",
-    name: "cyclic",
-    thread: "takt-cyclic",
-    file: "cyclic",
-    columns: ["planned_ns", "start_ns", "end_ns"],
-    number: None,
-};
-/// The quadrotor's inner loop.
-pub(crate) const ATTITUDE: Task = Task {
-    robot: "uav",
-    name: "attitude",
-    thread: "uav-attitude",
-    file: crate::uav::ATTITUDE,
-    columns: ["planned_ns", "wake_ns", "end_ns"],
-    number: None,
-};
-/// The quadrotor's outer loop.
-pub(crate) const POSITION: Task = Task {
-    robot: "uav",
-    name: "position",
-    thread: "uav-position",
-    file: crate::uav::POSITION,
-    columns: ["planned_ns", "wake_ns", "end_ns"],
-    number: None,
-};
-/// The humanoid's controller.
-pub(crate) const HUMANOID: Task = Task {
-    robot: "humanoid",
-    name: "humanoid",
-    thread: "humanoid",
-    file: crate::humanoid::CYCLES,
-    columns: ["planned_ns", "wake_ns", "end_ns"],
-    number: None,
-};
-/// The cell's monitor.
-pub(crate) const SSM: Task = Task {
-    robot: "cell",
-    name: "ssm",
-    thread: "ssm",
-    file: crate::cell::rows::JOBS,
-    columns: ["planned_ns", "wake_ns", "end_ns"],
-    number: None,
-};
-/// The cell's perception, one task for each camera: released by a frame's arrival.
-pub(crate) const PERCEPTION: Task = Task {
-    robot: "cell",
-    name: "perception-",
-    thread: "perception-",
-    file: crate::cell::rows::FRAMES,
-    columns: ["arrival_ns", "start_ns", "published_ns"],
-    number: Some("camera"),
-};
-
-const TASKS: [&Task; 6] = [&CYCLIC, &ATTITUDE, &POSITION, &HUMANOID, &SSM, &PERCEPTION];
 
 /// Names in the kernel end here.
 const LONGEST_COMM: usize = 15;
 
 /// Tells the jobs of a run to the manager that started it; without one it does nothing.
 #[derive(Debug, Default)]
-pub(crate) struct Teller {
+pub struct Teller {
     file: Option<JobFile>,
     told: Vec<Told>,
 }
@@ -108,17 +45,12 @@ impl Teller {
     ///
     /// # Errors
     /// The session's directory cannot be written to.
-    pub(crate) fn from_environment() -> Result<Self, JobFileError> {
+    pub fn from_environment() -> Result<Self, JobFileError> {
         Ok(Self { file: JobFile::from_environment()?, told: Vec::new() })
     }
 
     /// A job of task `number` of its kind has ended. CPU time is not in the records: the time from start to end stands for it.
-    pub(crate) fn job(
-        &mut self,
-        task: &'static Task,
-        number: u32,
-        [released_ns, started_ns, ended_ns]: [u64; 3],
-    ) {
+    pub fn job(&mut self, task: &'static Task, number: u32, [released_ns, started_ns, ended_ns]: [u64; 3]) {
         let Some(file) = &mut self.file else { return };
         let known = self.told.iter().position(|told| (told.task, told.number) == (task.name, number));
         let at = known.unwrap_or_else(|| {
@@ -138,7 +70,7 @@ impl Teller {
     }
 
     /// Records of all tasks of a kind were lost on their way here.
-    pub(crate) fn lost(&mut self, task: &'static Task, count: u64) {
+    pub fn lost(&mut self, task: &'static Task, count: u64) {
         let told = self.told.iter_mut().filter(|told| told.task == task.name);
         told.filter_map(|told| told.writer.as_mut()).for_each(|writer| writer.lost(count));
     }
@@ -154,124 +86,26 @@ fn thread_called(name: &str) -> Option<u32> {
     })
 }
 
-/// Whether there is a run directory at `path`.
-#[must_use]
-pub fn is_run(path: &Path) -> bool {
-    path.join(RUN_FILE).is_file()
-}
-
-/// The jobs of a run, task by task.
-#[derive(Debug)]
-pub struct RunJobs(Vec<Vec<JobRow>>);
-
-impl RunJobs {
-    /// As events, from the beginning.
-    #[must_use]
-    pub fn events(&self) -> Rows<std::vec::IntoIter<JobRow>> {
-        from_tasks(self.0.iter().map(|jobs| jobs.clone().into_iter()).collect())
-    }
-}
-
-/// The jobs of a run, for the manager to examine.
-///
-/// # Errors
-/// [`LabError::Files`] for a damaged run directory; [`LabError::Config`] for a robot whose samples are no jobs.
-pub fn recorded(path: &Path) -> Result<RunJobs, LabError> {
-    let dir = RunDir::open(path)?;
-    let robot = dir.header()?.robot;
-    let mut rows: Vec<Vec<JobRow>> = Vec::new();
-    for task in TASKS.iter().filter(|task| task.robot == robot) {
-        if dir.has_samples(task.file)? {
-            read(&dir, task, &mut rows)?;
-        }
-    }
-    if rows.iter().all(Vec::is_empty) {
-        let known: Vec<&str> = TASKS.iter().map(|task| task.robot).collect();
-        return Err(LabError::Config(format!(
-            "{}: a run of `{robot}` without job records; robots with them: {}",
-            path.display(),
-            known.join(", ")
-        )));
-    }
-    Ok(RunJobs(rows))
-}
-
-fn read(dir: &RunDir, task: &Task, rows: &mut Vec<Vec<JobRow>>) -> Result<(), LabError> {
-    let mut names = task.columns.to_vec();
-    names.extend(task.number);
-    let columns = dir.columns(task.file, &names)?;
-    let mut of: Vec<(u64, Vec<JobRow>)> = Vec::new();
-    for row in 0..columns.first().map_or(0, Vec::len) {
-        let [released_ns, started_ns, ended_ns] = [columns[0][row], columns[1][row], columns[2][row]];
-        let number = columns.get(3).map_or(0, |numbers| numbers[row]);
-        let at = of.iter().position(|(known, _)| *known == number).unwrap_or_else(|| {
-            of.push((number, Vec::new()));
-            of.len() - 1
-        });
-        let jobs = &mut of[at].1;
-        let name: Arc<str> = match (jobs.first(), task.number) {
-            (Some(first), _) => Arc::clone(&first.task),
-            (None, Some(_)) => format!("{}{number}", task.name).into(),
-            (None, None) => task.name.into(),
-        };
-        // Numbers of releases have gaps where releases were skipped, which not every file tells from losses.
-        let index = jobs.len() as u64;
-        let (pid, tid, skipped, used_ns) = (0, None, 0, None);
-        jobs.push(JobRow {
-            task: name,
-            pid,
-            tid,
-            index,
-            skipped,
-            released_ns,
-            started_ns,
-            ended_ns,
-            used_ns,
-        });
-    }
-    of.sort_by_key(|(number, _)| *number);
-    rows.extend(of.into_iter().map(|(_, jobs)| jobs));
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
-    use serde::Serialize;
     use takt_ros::{Kind, Source};
 
     use super::*;
 
-    #[derive(Serialize)]
-    struct Frame {
-        camera: u32,
-        arrival_ns: u64,
-        start_ns: u64,
-        published_ns: u64,
-    }
-
-    #[test]
-    fn frames_of_several_cameras_are_several_tasks() {
-        let root = tempfile::tempdir().unwrap();
-        let dir = RunDir::create(root.path(), "test").unwrap();
-        let mut file = dir.samples(PERCEPTION.file).unwrap();
-        for index in 0..10u64 {
-            let arrival_ns = index * 1000;
-            let (start_ns, published_ns) = (arrival_ns + 10, arrival_ns + 600);
-            file.push(&Frame { camera: (index % 2) as u32, arrival_ns, start_ns, published_ns }).unwrap();
-        }
-        file.flush().unwrap();
-        let mut rows = Vec::new();
-        read(&dir, &PERCEPTION, &mut rows).unwrap();
-        let names: Vec<(&str, usize)> = rows.iter().map(|jobs| (&*jobs[0].task, jobs.len())).collect();
-        assert_eq!(names, [("perception-0", 5), ("perception-1", 5)]);
-        let run = RunJobs(rows);
-        let mut events = run.events();
-        let mut jobs = 0;
-        while !events.ended() {
-            events.poll(&mut |event| jobs += u64::from(matches!(event.kind, Kind::Job { .. }))).unwrap();
-        }
-        assert_eq!((jobs, events.impossible()), (10, 0));
-    }
+    const SSM: Task = Task {
+        name: "ssm",
+        thread: "ssm",
+        file: "jobs",
+        columns: ["planned_ns", "wake_ns", "end_ns"],
+        number: None,
+    };
+    const PERCEPTION: Task = Task {
+        name: "perception-",
+        thread: "perception-",
+        file: "frames",
+        columns: ["arrival_ns", "start_ns", "published_ns"],
+        number: Some("camera"),
+    };
 
     #[test]
     fn without_a_manager_nothing_is_told_and_with_one_every_job_is() {

@@ -46,7 +46,7 @@ pub struct Journal {
     flushed: Instant,
     window: Window,
     /// The releases of the window.
-    pub(crate) releases: Releases,
+    pub releases: Releases,
     /// What else it has counted.
     pub counts: Counts,
     /// Records lost before this part of the run.
@@ -91,7 +91,7 @@ impl Journal {
     }
 
     /// Goes on counting after a resumption.
-    pub(crate) fn going_on(mut self, counts: Option<Counts>) -> Self {
+    pub fn going_on(mut self, counts: Option<Counts>) -> Self {
         self.counts = counts.unwrap_or_default();
         self.lost_before = self.counts.lost;
         self.releases = self.releases.going_on(self.counts.releases.as_ref());
@@ -99,7 +99,7 @@ impl Journal {
     }
 
     /// Also tells the jobs to a manager.
-    pub(crate) fn telling(mut self, teller: Teller, task: &'static Task) -> Self {
+    pub fn telling(mut self, teller: Teller, task: &'static Task) -> Self {
         self.told = Some((teller, task));
         self
     }

@@ -11,7 +11,7 @@ use takt_rundir::{Checkpoint, Draft, Measure, RunDir};
 use takt_stats::Streamed;
 
 use crate::LabError;
-use crate::trace::LateWatch;
+use crate::late_watch::LateWatch;
 
 /// Rows of a sample file beyond which only recorders go on. 4 million: over an hour at 1 kHz, about 250 MB while running
 /// and a tenth of that sealed; enough for time series and extremes, and the disk of a run of weeks stays bounded.
@@ -50,7 +50,7 @@ const HELD_LOOK: Duration = Duration::from_micros(200);
 
 /// See [`Window::hold`].
 #[derive(Debug)]
-pub(crate) struct Held(Arc<AtomicU64>);
+pub struct Held(Arc<AtomicU64>);
 
 impl Drop for Held {
     fn drop(&mut self) {
@@ -76,18 +76,18 @@ impl Window {
     }
 
     /// The same of a run that goes on from this checkpoint.
-    pub(crate) fn going_on(self, before: &Checkpoint) -> Self {
+    pub fn going_on(self, before: &Checkpoint) -> Self {
         Self { before: Arc::new(before.clone()), ..self }
     }
 
     /// A checkpoint to be filled.
-    pub(crate) fn draft(&self) -> Draft {
+    pub fn draft(&self) -> Draft {
         Draft::after(&self.before)
     }
 
     /// Whether a row of `at_ns` is kept. Rows before the window show how the robot started; those of a resumption would lie within the
     /// window of the whole run, which they do not belong to.
-    pub(crate) fn keeps(&self, at_ns: u64) -> bool {
+    pub fn keeps(&self, at_ns: u64) -> bool {
         self.before.resumed == 0 || self.elapsed_ns(at_ns).is_some()
     }
 
@@ -103,7 +103,7 @@ impl Window {
 
     /// From now on whoever asks for bounds waits, until the value returned is dropped: a bound that lies after this moment is then known
     /// to all before they judge the first value beyond it, however late it is told.
-    pub(crate) fn hold(&self) -> Held {
+    pub fn hold(&self) -> Held {
         self.held.fetch_add(1, Ordering::SeqCst);
         Held(Arc::clone(&self.held))
     }
@@ -124,7 +124,7 @@ impl Window {
     }
 
     /// Has the tracer, if any, keep what the kernel did from `from_ns` to `to_ns`.
-    pub(crate) fn mark(&self, from_ns: u64, to_ns: u64) {
+    pub fn mark(&self, from_ns: u64, to_ns: u64) {
         if let Some(watch) = &self.watch {
             watch.keep(from_ns, to_ns);
         }

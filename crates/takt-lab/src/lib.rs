@@ -3,29 +3,35 @@
 //! A run leaves one [`takt_rundir::RunDir`]: what was asked, what the kernel really granted, the machine, the
 //! samples, the events. Summaries and verdicts are computed from run directories only.
 
-pub mod builtin;
 pub mod campaign;
-pub mod cell;
-mod collect;
+pub mod collect;
 pub mod cyclic;
-pub mod daq;
 mod error;
-pub mod humanoid;
+mod guests;
 pub mod jobs;
-mod journal;
+pub mod journal;
 pub mod keeper;
 pub mod kernels;
+mod late_watch;
 pub mod options;
-mod releases;
+pub mod picture;
+mod registry;
+pub mod releases;
 pub mod resume;
 pub mod robot;
-pub mod ros;
+mod run;
+pub mod run_jobs;
 mod session;
 pub mod summary;
 pub mod trace;
-pub mod uav;
+mod watchdog;
 
 pub use error::{LabError, last_words};
+pub use late_watch::LateWatch;
 pub use options::{Interference, RunOptions, Target, View};
-pub use robot::{Event, RobotFile};
+pub use registry::Registry;
+pub use robot::{Event, Kind, Observe, Robot, RobotFile, Running};
+pub use run::Ran;
+pub use session::{SETTLE, Session, file_name};
 pub use summary::{RunSummary, SeriesSummary};
+pub use watchdog::watchdog_command;

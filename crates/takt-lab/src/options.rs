@@ -9,7 +9,7 @@ use takt_rt::placement::CpuSet;
 use takt_rundir::{Experiment, RunDir};
 
 use crate::LabError;
-use crate::trace::LateWatch;
+use crate::late_watch::LateWatch;
 
 /// What shows the robot while it runs. Only the safety cell has views; the others ignore it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -30,7 +30,7 @@ pub enum Target {
     Below(PathBuf),
     /// This very folder, which must not exist.
     Exactly(PathBuf),
-    /// This very folder, which a kill left: the run goes on in it. For robots that can ([`crate::RobotFile::can_resume`]).
+    /// This very folder, which a kill left: the run goes on in it. For robots that can ([`crate::robot::Kind::can_resume`]).
     Resume(PathBuf),
 }
 

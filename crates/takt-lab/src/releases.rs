@@ -15,14 +15,14 @@ use crate::keeper::Window;
 const STOOD_STILL_NS: u64 = 250_000_000;
 
 /// Points of the grid `first_ns + k * period_ns` within `[from_ns, to_ns)`.
-pub(crate) fn grid(first_ns: u64, period_ns: u64, from_ns: u64, to_ns: u64) -> u64 {
+pub fn grid(first_ns: u64, period_ns: u64, from_ns: u64, to_ns: u64) -> u64 {
     let before = |at_ns: u64| at_ns.saturating_sub(first_ns).div_ceil(period_ns.max(1));
     before(to_ns).saturating_sub(before(from_ns))
 }
 
 /// One job, as far as its releases go. CLOCK_MONOTONIC nanoseconds.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Job {
+pub struct Job {
     /// Planned release.
     pub planned_ns: u64,
     /// Wake-up.
@@ -50,7 +50,7 @@ impl Misses {
 /// What is known of the releases of a task, for a checkpoint.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Seen {
+pub struct Seen {
     jobs: u64,
     never: u64,
     longest_gap_ns: u64,
@@ -60,7 +60,7 @@ pub(crate) struct Seen {
 
 /// The releases of one task.
 #[derive(Debug)]
-pub(crate) struct Releases {
+pub struct Releases {
     period_ns: u64,
     window: Window,
     misses: Vec<Misses>,

@@ -1,31 +1,47 @@
-//! Any robot from its configuration file: the key `robot` at the top says which; without it, the safety cell.
+//! What a robot is to the lab: a configuration that can be started, and a running thing that can be stopped. Every robot's crate
+//! implements both traits of this file; the lab itself knows no robot.
 
+use std::any::Any;
+use std::fmt::Debug;
+use std::ops::{Deref, DerefMut};
 use std::path::Path;
 use std::time::Duration;
 
-use serde::Deserialize;
-use takt_rundir::{Measure, RunDir, check_claims};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use takt_report::questions::{Answer, Point};
+use takt_rt::jobs::JobRecord;
+use takt_rundir::{Measure, RunDir};
 use takt_stats::VerdictConfig;
+use takt_trace::Trace;
+use takt_trace::perfetto::Task as Track;
 
 use crate::LabError;
-use crate::cell::{self, CellFile};
-use crate::cyclic::{self, CyclicFile};
-use crate::daq::{self, DaqFile};
-use crate::humanoid::{self, HumanoidFile};
+use crate::jobs::Task;
+use crate::keeper::Window;
 use crate::options::RunOptions;
-use crate::ros::{self, RosFile};
-use crate::summary::RunSummary;
-use crate::uav::{self, UavFile};
+use crate::picture::Picture;
+use crate::session::Session;
 
 /// What a run tells while it goes on.
 #[derive(Debug)]
 pub enum Event<'a> {
+    /// Something takes long before the robot runs.
+    Preparing {
+        /// What.
+        what: &'a str,
+    },
     /// All threads run; the measured window begins soon.
     Started {
         /// The run directory.
         dir: &'a RunDir,
         /// What was asked and not granted.
         not_granted: &'a [String],
+        /// What a user should know of how it runs, a line each.
+        notes: &'a [String],
+        /// Address of the page that shows it.
+        url: Option<&'a str>,
     },
     /// Every so often.
     Tick {
@@ -38,191 +54,445 @@ pub enum Event<'a> {
     },
 }
 
-/// A robot's configuration.
+/// Who is told what a run does.
+pub type Observe<'a> = &'a mut dyn FnMut(Event<'_>);
+
+/// Answers a paper's questions from the figures of a campaign.
+pub type Questions = fn(&[Point]) -> Vec<Answer>;
+
+/// What all robots of one sort have in common. One static of it in the robot's crate is what a registry lists.
+#[derive(Debug)]
+pub struct Kind {
+    /// What the key `robot` of its files says.
+    pub name: &'static str,
+    /// Shipped configurations: name and TOML. The first has the robot's name.
+    pub shipped: &'static [(&'static str, &'static str)],
+    /// Shipped campaigns: name and TOML.
+    pub campaigns: &'static [(&'static str, &'static str)],
+    /// Keys of the configuration that common names of factors (`policy`, `rate`, `placement`) stand for in campaigns.
+    pub factors: &'static [(&'static str, &'static str)],
+    /// Its tasks, as the latency manager knows them.
+    pub tasks: &'static [&'static Task],
+    /// Tells in a sentence what was given up because a machine cannot carry a configuration.
+    pub scaled_text: Option<fn(&Scaled) -> Option<String>>,
+    /// Who answers the questions of its paper from a campaign over `policy` and `noise`.
+    pub questions: Option<Questions>,
+    /// What it needs in a virtual machine.
+    pub guest: GuestNeeds,
+    /// Whether it has a page and a terminal screen ([`crate::View`]); the others ignore what is asked.
+    pub has_views: bool,
+    /// Whether a run that was killed can go on in its own directory.
+    pub can_resume: bool,
+    /// Reads a configuration: text, its name in errors, the folder that its paths are relative to.
+    pub read: fn(&str, &str, &Path) -> Result<RobotFile, LabError>,
+}
+
+impl Kind {
+    /// A robot that has nothing but its configuration.
+    pub const fn new(
+        name: &'static str,
+        shipped: &'static [(&'static str, &'static str)],
+        read: fn(&str, &str, &Path) -> Result<RobotFile, LabError>,
+    ) -> Self {
+        Self {
+            name,
+            shipped,
+            campaigns: &[],
+            factors: &[],
+            tasks: &[],
+            scaled_text: None,
+            questions: None,
+            guest: GuestNeeds { modules: &[], programs: &[] },
+            has_views: false,
+            can_resume: true,
+            read,
+        }
+    }
+
+    /// The key of the configuration that a factor stands for.
+    pub fn key_of<'a>(&self, factor: &'a str) -> &'a str {
+        self.factors.iter().find(|(name, _)| *name == factor).map_or(factor, |(_, key)| key)
+    }
+}
+
+/// What a robot needs in a virtual machine beside Takt.
+#[derive(Clone, Copy, Debug)]
+pub struct GuestNeeds {
+    /// Kernel modules.
+    pub modules: &'static [&'static str],
+    /// Programs of the host.
+    pub programs: &'static [&'static str],
+}
+
+/// Reads a configuration whose types say all but what [`Robot::validate`] checks: what most robots have for [`Kind::read`].
+///
+/// # Errors
+/// [`LabError::Config`], which names file, line and what is accepted.
+pub fn read<R: Robot + DeserializeOwned + Clone + PartialEq + Serialize>(
+    text: &str,
+    name: &str,
+    _folder: &Path,
+) -> Result<RobotFile, LabError> {
+    let config =
+        |error: String| LabError::Config(format!("{name}: {}", takt_files::shortened(error.trim_end())));
+    let file: R = toml::from_str(text).map_err(|error| config(error.to_string()))?;
+    file.validate().map_err(config)?;
+    Ok(RobotFile::of(file))
+}
+
+/// The critical thread of a robot, and where its jobs are kept: what a kernel trace explains.
+#[derive(Clone, Copy, Debug)]
+pub struct Critical {
+    /// Name of the thread.
+    pub thread: &'static str,
+    /// Sample file.
+    pub file: &'static str,
+    /// Columns of planned release, wake-up, start and end of the work.
+    pub columns: [&'static str; 4],
+}
+
+/// Whether a machine may decide how much of a configuration is run.
 #[derive(Clone, Debug, PartialEq)]
-#[expect(clippy::large_enum_variant, reason = "there is one of it in a run, and it is hardly ever moved")]
-pub enum RobotFile {
-    /// The cobot safety cell.
-    Cell(CellFile),
-    /// The bare cyclic task.
-    Cyclic(CyclicFile),
-    /// The quadrotor.
-    Uav(UavFile),
-    /// The DAQ loop.
-    Daq(DaqFile),
-    /// The humanoid.
-    Humanoid(HumanoidFile),
-    /// A ROS 2 system under the latency manager or a baseline.
-    Ros(RosFile),
+pub enum Scaling {
+    /// It may not: everything is run.
+    Fixed,
+    /// It may, and has not yet.
+    Open,
+    /// It has.
+    Decided(Scaled),
 }
 
-/// Names of the robots that can be run.
-pub const ROBOTS: [&str; 6] = ["cell", "cyclic", "uav", "daq", "humanoid", "ros"];
+/// What was given up because the machine cannot carry it.
+#[derive(Clone, Debug, PartialEq, Serialize, serde::Deserialize)]
+#[serde(transparent)]
+pub struct Scaled(Value);
 
-/// The key that says which robot it is. A table of that name is the arm of the safety cell.
-#[derive(Deserialize)]
-struct Which {
-    robot: Option<toml::Value>,
+impl Scaled {
+    /// Of a decision of the robot's own.
+    pub fn of<S: Serialize>(decision: &S) -> Self {
+        // Plain numbers and texts, which JSON can hold.
+        Self(serde_json::to_value(decision).unwrap_or_default())
+    }
+
+    /// The robot's own decision.
+    pub fn get<S: DeserializeOwned>(&self) -> Option<S> {
+        serde_json::from_value(self.0.clone()).ok()
+    }
 }
 
-pub(crate) use takt_rt::range::within;
+/// A robot, configured: what its file says, and how it is started.
+///
+/// The implementing type is the file itself: `#[serde(deny_unknown_fields)]`, with the keys `robot` and `name`.
+pub trait Robot: Erased + Debug + Send + Sync {
+    /// What all robots of this sort have in common.
+    fn kind(&self) -> &'static Kind;
 
-fn unknown(robot: &str) -> String {
-    format!("robot = \"{robot}\": there are {}", ROBOTS.join(", "))
+    /// Its name for people.
+    fn name(&self) -> &str;
+
+    /// Refuses what cannot be run.
+    ///
+    /// # Errors
+    /// A sentence with the key, its value and what is accepted.
+    fn validate(&self) -> Result<(), String>;
+
+    /// What the robot needs: how rarely it may miss, with which confidence.
+    fn verdict(&self) -> &VerdictConfig;
+
+    /// What a run of it measures, its windows not yet known.
+    ///
+    /// # Errors
+    /// A sentence about a configuration of which that cannot be said.
+    fn measures(&self) -> Result<Vec<Measure>, String>;
+
+    /// A run of it in a few words, which also name its folder: its policy or tuning.
+    fn label(&self) -> String;
+
+    /// The configuration in a few words.
+    fn describe(&self) -> String;
+
+    /// How long a run takes when nothing says otherwise, seconds; unknown for a robot that runs until it is stopped.
+    fn expected_seconds(&self) -> Option<f64>;
+
+    /// Releases of the critical task a second; unknown for a robot that polls, or follows its inputs.
+    fn rate_hz(&self) -> Option<f64> {
+        None
+    }
+
+    /// Refuses to run when the kernel grants less than asked.
+    fn make_strict(&mut self);
+
+    /// Takes another scheduling policy than the file's, by `--policy`.
+    ///
+    /// # Errors
+    /// A sentence, of a robot whose file alone says it.
+    fn set_policy(&mut self, _policy: &str) -> Result<(), String> {
+        Err("--policy: for the safety cell alone; the other robots name it in their files".to_owned())
+    }
+
+    /// The thread whose late releases a kernel trace explains.
+    ///
+    /// # Errors
+    /// A sentence, of a robot that has none.
+    fn critical(&self) -> Result<Critical, &'static str>;
+
+    /// Whether the machine may decide how much of the configuration is run. Campaigns let it decide once for all of their runs.
+    fn scaling(&self) -> Scaling {
+        Scaling::Fixed
+    }
+
+    /// Has the machine decide ([`Scaling::Open`]); it may measure for some seconds.
+    ///
+    /// # Errors
+    /// [`LabError`].
+    fn settle(&mut self) -> Result<(), LabError> {
+        Ok(())
+    }
+
+    /// What a run alone is made with instead of this, where the machine decides about it, or has when the run began.
+    ///
+    /// # Errors
+    /// [`LabError`].
+    fn settled(&self, _options: &RunOptions, _observe: Observe<'_>) -> Result<Option<RobotFile>, LabError> {
+        Ok(None)
+    }
+
+    /// Starts it: its threads run when this returns, and what they leave is collected. It fills in the measures, and what is known before
+    /// the window, of the session's header; the session does everything else.
+    ///
+    /// # Errors
+    /// [`LabError`]; nothing of the robot is left then.
+    fn start(
+        &self,
+        session: &mut Session,
+        options: &RunOptions,
+        observe: Observe<'_>,
+    ) -> Result<Box<dyn Running>, LabError>;
+
+    /// The tracks that a Perfetto file of a traced run shows; `own` with `jobs` is the critical task's.
+    ///
+    /// # Errors
+    /// [`LabError::Files`].
+    fn picture(&self, _dir: &RunDir, own: Track, jobs: &[JobRecord]) -> Result<Picture, LabError> {
+        Ok(Picture::of_task(own, jobs.to_vec()))
+    }
+
+    /// Adds to a run's directory what a kernel trace of it says, or why there is none.
+    ///
+    /// # Errors
+    /// [`LabError::Files`].
+    fn explain(&self, _dir: &RunDir, _trace: Result<&Trace, &str>) -> Result<(), LabError> {
+        Ok(())
+    }
 }
+
+/// How a window ended.
+#[derive(Clone, Debug)]
+pub struct End {
+    /// Somebody asked for the end before its time.
+    pub cut_off: bool,
+    /// What of the interference died and ended the run.
+    pub trouble: Option<String>,
+}
+
+/// A robot that runs. One that is dropped, because the run broke off, ends its threads and stops safely.
+pub trait Running {
+    /// The window that its values are judged by.
+    fn window(&self) -> &Window;
+
+    /// Writes the robot's part of `run.json` anew, where more is known now.
+    ///
+    /// # Errors
+    /// [`LabError`].
+    fn note(&mut self, _session: &mut Session) -> Result<(), LabError> {
+        Ok(())
+    }
+
+    /// What a user should know of how it runs, a line each.
+    fn notes(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// Address of the page that shows it.
+    fn url(&self) -> Option<String> {
+        None
+    }
+
+    /// Waits until interference may begin: a robot that must be enabled first.
+    fn settle(&mut self) {}
+
+    /// The interference runs.
+    ///
+    /// # Errors
+    /// [`LabError`].
+    fn loaded(&mut self, _session: &mut Session) -> Result<(), LabError> {
+        Ok(())
+    }
+
+    /// Whether the window may begin. A robot that learns first says no for a while; it ticks meanwhile.
+    fn is_ready(&self) -> bool {
+        true
+    }
+
+    /// The window begins at `from_ns`, which is told to [`window`](Self::window) here.
+    fn open(&mut self, from_ns: u64) {
+        self.window().open(from_ns);
+    }
+
+    /// The window has begun.
+    ///
+    /// # Errors
+    /// [`LabError`].
+    fn begun(&mut self, _session: &mut Session, _from_ns: u64) -> Result<(), LabError> {
+        Ok(())
+    }
+
+    /// How often it wants to be asked.
+    fn pace(&self) -> Duration {
+        Duration::from_millis(100)
+    }
+
+    /// Looks after what runs. `open`: the window has begun.
+    ///
+    /// # Errors
+    /// [`LabError`], which ends the run without a seal.
+    fn tick(&mut self, _session: &mut Session, _open: bool) -> Result<(), LabError> {
+        Ok(())
+    }
+
+    /// How the robot is doing, in a few words.
+    fn line(&mut self) -> String {
+        String::new()
+    }
+
+    /// Length of the window with all earlier parts of the run, where it is known.
+    fn length(&self) -> Option<Duration>;
+
+    /// Whether the run is at its end, so long after the window began.
+    fn is_over(&mut self, elapsed: Duration) -> bool {
+        self.length().is_some_and(|length| elapsed >= length)
+    }
+
+    /// The window ends at `to_ns`, which is told to [`window`](Self::window) here.
+    fn close(&mut self, to_ns: u64) {
+        self.window().close(to_ns);
+    }
+
+    /// The window has ended; the interference goes on still.
+    ///
+    /// # Errors
+    /// [`LabError`].
+    fn closed(&mut self, _session: &mut Session) -> Result<(), LabError> {
+        Ok(())
+    }
+
+    /// Stops the robot safely, and fills in what it measured.
+    ///
+    /// # Errors
+    /// [`LabError`], which leaves the run without a seal.
+    fn stop(self: Box<Self>, session: &mut Session, end: &End) -> Result<Conclusion, LabError>;
+}
+
+/// What a run's summary is.
+pub enum Conclusion {
+    /// The common one.
+    Common,
+    /// One of the robot's own, computed when the header has all that the verdict needs.
+    Own(Box<Summarise>),
+}
+
+/// Makes a robot's own summary of a run directory.
+pub type Summarise = dyn FnOnce(&RunDir) -> Result<Value, LabError>;
+
+impl Conclusion {
+    /// A summary of the robot's own.
+    pub fn own<S: Serialize>(summarise: impl FnOnce(&RunDir) -> Result<S, LabError> + 'static) -> Self {
+        Self::Own(Box::new(|dir| {
+            serde_json::to_value(summarise(dir)?).map_err(|error| LabError::Config(error.to_string()))
+        }))
+    }
+}
+
+impl Debug for Conclusion {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Common => "Common",
+            Self::Own(_) => "Own",
+        })
+    }
+}
+
+/// What can be done with a robot's file whatever its type; every type that is a file has it by itself.
+pub trait Erased: Any {
+    /// Another one of the same.
+    fn boxed(&self) -> Box<dyn Robot>;
+    /// Whether the other is the same configuration of the same robot.
+    fn equals(&self, other: &dyn Robot) -> bool;
+    /// As the type that it is.
+    fn as_any(&self) -> &dyn Any;
+    /// As the type that it is, to be changed.
+    fn as_any_mut(&mut self) -> &mut dyn Any;
+    /// As `run.json` keeps it.
+    ///
+    /// # Errors
+    /// What JSON cannot hold.
+    fn to_json(&self) -> Result<Value, serde_json::Error>;
+    /// As a file.
+    ///
+    /// # Errors
+    /// What TOML cannot hold.
+    fn to_text(&self) -> Result<String, toml::ser::Error>;
+}
+
+impl<R: Robot + Clone + PartialEq + Serialize> Erased for R {
+    fn boxed(&self) -> Box<dyn Robot> {
+        Box::new(self.clone())
+    }
+
+    fn equals(&self, other: &dyn Robot) -> bool {
+        other.as_any().downcast_ref::<R>().is_some_and(|other| other == self)
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn as_any_mut(&mut self) -> &mut dyn Any {
+        self
+    }
+
+    fn to_json(&self) -> Result<Value, serde_json::Error> {
+        serde_json::to_value(self)
+    }
+
+    fn to_text(&self) -> Result<String, toml::ser::Error> {
+        toml::to_string(self)
+    }
+}
+
+/// A robot's configuration, whichever robot it is of.
+#[derive(Debug)]
+pub struct RobotFile(Box<dyn Robot>);
 
 impl RobotFile {
-    /// Reads a file. Paths within it are relative to its folder.
-    ///
-    /// # Errors
-    /// [`LabError::Files`] or [`LabError::Config`], which names file, line and what is accepted.
-    pub fn load(path: &Path) -> Result<Self, LabError> {
-        let text =
-            takt_files::read_to_string(path, takt_files::CONFIGURATION_BYTES).map_err(LabError::io(path))?;
-        Self::parse(&text, &path.display().to_string(), path.parent().unwrap_or(Path::new("")))
-    }
-
-    /// The shipped configuration of a robot.
-    ///
-    /// # Errors
-    /// [`LabError::Config`] for a name that no robot has.
-    pub fn shipped(robot: &str) -> Result<Self, LabError> {
-        Self::parse(shipped_text(robot)?, &format!("{robot} (built in)"), Path::new(""))
-    }
-
-    /// Reads a text. `name` stands for it in errors; `folder` is what its paths are relative to.
-    ///
-    /// # Errors
-    /// As [`load`](Self::load).
-    pub fn parse(text: &str, name: &str, folder: &Path) -> Result<Self, LabError> {
-        let file = Self::read(text, name, folder)?;
-        let claims = file.measures().and_then(|measures| check_claims(file.verdict(), &measures));
-        claims.map_err(|error| LabError::Config(format!("{name}: {error}")))?;
-        Ok(file)
-    }
-
-    fn read(text: &str, name: &str, folder: &Path) -> Result<Self, LabError> {
-        let config =
-            |error: String| LabError::Config(format!("{name}: {}", takt_files::shortened(error.trim_end())));
-        let which: Which = toml::from_str(text).map_err(|e| config(e.to_string()))?;
-        match which.robot.as_ref().and_then(toml::Value::as_str).unwrap_or("cell") {
-            "cell" => CellFile::parse(text, name, folder).map(Self::Cell),
-            "cyclic" => {
-                let file: CyclicFile = toml::from_str(text).map_err(|e| config(e.to_string()))?;
-                file.validate().map_err(config)?;
-                Ok(Self::Cyclic(file))
-            }
-            "uav" => {
-                let file: UavFile = toml::from_str(text).map_err(|e| config(e.to_string()))?;
-                file.validate().map_err(config)?;
-                Ok(Self::Uav(file))
-            }
-            "daq" => {
-                let file: DaqFile = toml::from_str(text).map_err(|e| config(e.to_string()))?;
-                file.validate().map_err(config)?;
-                Ok(Self::Daq(file))
-            }
-            "humanoid" => {
-                let file: HumanoidFile = toml::from_str(text).map_err(|e| config(e.to_string()))?;
-                file.validate().map_err(config)?;
-                Ok(Self::Humanoid(file))
-            }
-            "ros" => {
-                let file: RosFile = toml::from_str(text).map_err(|e| config(e.to_string()))?;
-                file.validate().map_err(config)?;
-                Ok(Self::Ros(file))
-            }
-            other => Err(config(unknown(other))),
-        }
+    /// Of a robot's own file.
+    pub fn of(robot: impl Robot) -> Self {
+        Self(Box::new(robot))
     }
 
     /// The robot's name.
     pub fn robot(&self) -> &'static str {
-        match self {
-            Self::Cell(_) => "cell",
-            Self::Cyclic(_) => "cyclic",
-            Self::Uav(_) => "uav",
-            Self::Daq(_) => "daq",
-            Self::Humanoid(_) => "humanoid",
-            Self::Ros(_) => "ros",
-        }
+        self.kind().name
     }
 
-    /// What a run of it measures, its windows not yet known.
-    fn measures(&self) -> Result<Vec<Measure>, String> {
-        Ok(match self {
-            Self::Cell(file) => cell::run::measures(file),
-            Self::Cyclic(file) => cyclic::measures(file),
-            Self::Uav(file) => uav::measures(file),
-            Self::Daq(file) => daq::measures(file),
-            // On a real bus those without a deadline are missing.
-            Self::Humanoid(file) => humanoid::measures(file, true),
-            Self::Ros(file) => ros::measures(&file.goals()?),
-        })
+    /// The robot's own file, of a robot of that type.
+    pub fn get<R: Robot>(&self) -> Option<&R> {
+        self.as_any().downcast_ref()
     }
 
-    /// What the robot needs.
-    fn verdict(&self) -> &VerdictConfig {
-        match self {
-            Self::Cell(file) => &file.verdict,
-            Self::Cyclic(file) => &file.verdict,
-            Self::Uav(file) => &file.verdict,
-            Self::Daq(file) => &file.verdict,
-            Self::Humanoid(file) => &file.verdict,
-            Self::Ros(file) => &file.verdict,
-        }
-    }
-
-    /// The configuration in a few words.
-    pub fn describe(&self) -> String {
-        match self {
-            Self::Cell(file) => {
-                format!("{} with {} cameras, {}", file.name, file.cameras.len(), file.tasks.policy)
-            }
-            Self::Cyclic(file) => format!("{} at {} Hz, {}", file.name, file.rate_hz, file.policy),
-            Self::Uav(file) => {
-                format!(
-                    "{}: attitude loop at {} Hz, {}",
-                    file.name, file.attitude.rate_hz, file.attitude.policy
-                )
-            }
-            Self::Daq(file) => format!("{}: {}", file.name, file.label()),
-            Self::Humanoid(file) => format!(
-                "{}: {} devices at {} Hz, tuning {}",
-                file.name,
-                file.motion.devices().len(),
-                file.motion.rate_hz,
-                file.tuning()
-            ),
-            Self::Ros(file) => format!(
-                "{}: {} chains, {}",
-                file.name,
-                file.goals().map_or(0, |goals| goals.chains.len()),
-                file.policy
-            ),
-        }
-    }
-
-    /// How long a run takes when nothing says otherwise, seconds; unknown for a robot that runs until it is stopped.
-    pub fn expected_seconds(&self) -> Option<f64> {
-        match self {
-            Self::Cell(_) => None,
-            Self::Cyclic(file) => Some(file.seconds),
-            Self::Uav(file) => Some(file.expected_seconds()),
-            Self::Daq(file) => Some(file.seconds),
-            Self::Humanoid(file) => Some(file.seconds),
-            Self::Ros(file) => Some(file.expected_seconds()),
-        }
-    }
-
-    /// Releases of the critical task a second; unknown for a robot that polls, or follows its cameras.
-    pub fn rate_hz(&self) -> Option<f64> {
-        match self {
-            Self::Cyclic(file) => Some(file.rate_hz),
-            Self::Uav(file) => Some(file.attitude.rate_hz),
-            Self::Humanoid(file) => Some(file.motion.rate_hz),
-            Self::Cell(_) | Self::Daq(_) | Self::Ros(_) => None,
-        }
+    /// The same, to be changed.
+    pub fn get_mut<R: Robot>(&mut self) -> Option<&mut R> {
+        self.0.as_any_mut().downcast_mut()
     }
 
     /// The whole configuration as TOML, paths resolved.
@@ -230,153 +500,32 @@ impl RobotFile {
     /// # Errors
     /// [`LabError::Config`] for values that TOML cannot hold.
     pub fn to_toml(&self) -> Result<String, LabError> {
-        let text = match self {
-            Self::Cell(file) => toml::to_string(file),
-            Self::Cyclic(file) => toml::to_string(file),
-            Self::Uav(file) => toml::to_string(file),
-            Self::Daq(file) => toml::to_string(file),
-            Self::Humanoid(file) => toml::to_string(file),
-            Self::Ros(file) => toml::to_string(file),
-        };
-        text.map_err(|error| LabError::Config(error.to_string()))
-    }
-
-    /// Whether a run that was killed can go on in its own directory. A ROS 2 system cannot: its nodes are programs of somebody else's,
-    /// their phases of load are counted from their start, and the manager's models are of the processes that were killed.
-    pub fn can_resume(&self) -> bool {
-        !matches!(self, Self::Ros(_))
-    }
-
-    /// Refuses to run when the kernel grants less than asked.
-    pub fn make_strict(&mut self) {
-        match self {
-            Self::Cell(file) => file.tasks.strict = true,
-            Self::Cyclic(file) => file.strict = true,
-            Self::Uav(file) => file.tasks.strict = true,
-            Self::Daq(file) => file.make_strict(),
-            Self::Humanoid(file) => file.strict = true,
-            Self::Ros(file) => file.strict = true,
-        }
-    }
-
-    /// Runs the robot and leaves a sealed run directory. The safety cell has a runner of its own with views
-    /// ([`crate::cell::run`]); here it runs without.
-    ///
-    /// # Errors
-    /// [`LabError`].
-    pub fn run(
-        &self,
-        options: &RunOptions,
-        observe: &mut dyn FnMut(Event<'_>),
-    ) -> Result<RunSummary, LabError> {
-        match self {
-            Self::Cell(file) => {
-                let cell = crate::cell::run::run(file, options, &mut |_| {})?;
-                crate::summary::summarise(&RunDir::open(Path::new(&cell.run_dir))?)
-            }
-            Self::Cyclic(file) => cyclic::run(file, options, observe),
-            Self::Uav(file) => uav::run(file, options, observe),
-            Self::Daq(file) => daq::run(file, options, observe),
-            Self::Humanoid(file) => humanoid::run(file, options, observe),
-            Self::Ros(file) => ros::run(file, options, observe),
-        }
+        self.to_text().map_err(|error| LabError::Config(error.to_string()))
     }
 }
 
-/// Text of the shipped configuration of a robot.
-///
-/// # Errors
-/// [`LabError::Config`] for a name that no robot has.
-pub fn shipped_text(robot: &str) -> Result<&'static str, LabError> {
-    match robot {
-        "cell" => Ok(crate::cell::DEMO),
-        // The cell again, as the paper has it.
-        "sentryrt1" => Ok(crate::cell::SENTRYRT1),
-        "cyclic" => Ok(cyclic::SHIPPED),
-        "uav" => Ok(uav::SHIPPED),
-        "daq" => Ok(daq::SHIPPED),
-        "humanoid" => Ok(humanoid::SHIPPED),
-        "ros" => Ok(ros::SHIPPED),
-        other => Err(LabError::Config(unknown(other))),
+impl Deref for RobotFile {
+    type Target = dyn Robot;
+
+    fn deref(&self) -> &Self::Target {
+        &*self.0
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn shipped_configurations_are_read_written_and_read_again() {
-        let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../robots"));
-        for entry in folder.read_dir().unwrap() {
-            let path = entry.unwrap().path();
-            let file = RobotFile::load(&path).unwrap_or_else(|error| panic!("{error}"));
-            let text = file.to_toml().unwrap();
-            let again =
-                RobotFile::parse(&text, "again", Path::new("")).unwrap_or_else(|error| panic!("{error}"));
-            assert_eq!(again, file, "{}", path.display());
-        }
+impl DerefMut for RobotFile {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut *self.0
     }
+}
 
-    #[test]
-    fn the_papers_configuration_is_the_cell_but_for_what_it_is_about() {
-        let RobotFile::Cell(paper) = RobotFile::shipped("sentryrt1").unwrap() else { panic!("a cell") };
-        let RobotFile::Cell(ours) = RobotFile::shipped("cell").unwrap() else { panic!("a cell") };
-        let mut same = paper.clone();
-        (same.name, same.scale) = (ours.name.clone(), None);
-        same.tasks.acquisition = ours.tasks.acquisition;
-        same.perception.detector = ours.perception.detector.clone();
-        same.perception.segmenter = ours.perception.segmenter.clone();
-        assert_eq!(same, ours, "a comparison of the two designs compares nothing else");
-        // Table I, and the deadline of Fig. 3.
-        let tasks = &paper.tasks;
-        assert_eq!((tasks.ssm.period_ms, tasks.ssm.deadline_ms), (2.0, 2.0));
-        assert_eq!((tasks.perception.period_ms, tasks.perception.deadline_ms), (33.0, 33.0));
-        assert_eq!((tasks.reaction_deadline_ms, tasks.rr_priority, paper.cameras.len()), (37.3, 50, 5));
+impl Clone for RobotFile {
+    fn clone(&self) -> Self {
+        Self(self.boxed())
     }
+}
 
-    #[test]
-    fn every_robot_has_a_shipped_configuration_of_its_own() {
-        for robot in ROBOTS {
-            assert_eq!(RobotFile::shipped(robot).unwrap().robot(), robot);
-        }
-        let error = RobotFile::shipped("submarine").unwrap_err().to_string();
-        assert!(error.contains("submarine") && error.contains("cyclic"), "{error}");
-        assert!(RobotFile::parse("robot = 3", "x", Path::new("")).is_err());
-    }
-
-    #[test]
-    fn claims_about_measures_that_a_robot_has_not_are_refused_when_its_file_is_read() {
-        for (robot, judged) in [
-            ("cell", "reaction"),
-            ("cyclic", "response"),
-            ("uav", "position-lateness"),
-            ("daq", "latency"),
-            ("humanoid", "lateness"),
-            ("ros", "pilot"),
-        ] {
-            let read = |measure: &str| {
-                let shipped = shipped_text(robot).unwrap();
-                let text = format!("{shipped}\n[verdict.measures.{measure}]\nmisses_per_hour = 1.0\n");
-                RobotFile::parse(&text, "x.toml", Path::new(""))
-            };
-            read(judged).unwrap_or_else(|error| panic!("{robot}: {error}"));
-            let error = read("latness").unwrap_err().to_string();
-            assert!(error.contains("x.toml: verdict.measures.latness: accepted are"), "{robot}: {error}");
-            assert!(error.contains(judged), "{robot}: {error}");
-        }
-        let uav = format!("{}\n[verdict.measures.execution]\nmisses_per_hour = 1.0\n", uav::SHIPPED);
-        let error = RobotFile::parse(&uav, "x.toml", Path::new("")).unwrap_err().to_string();
-        assert!(error.contains("has no deadline"), "{error}");
-    }
-
-    proptest::proptest! {
-        #[test]
-        fn garbage_is_an_error_and_never_a_panic(text in "\\PC{0,200}") {
-            let _ = RobotFile::parse(&text, "x", Path::new(""));
-            for robot in ROBOTS {
-                let _ = RobotFile::parse(&format!("robot = \"{robot}\"\n{text}"), "x", Path::new(""));
-            }
-        }
+impl PartialEq for RobotFile {
+    fn eq(&self, other: &Self) -> bool {
+        self.equals(&**other)
     }
 }

@@ -24,9 +24,9 @@ use takt_rundir::{
 
 use crate::LabError;
 use crate::keeper::Window;
+use crate::late_watch::LateWatch;
 use crate::options::{Interference, RunOptions, Target};
 use crate::resume::{Durable, RESUMPTIONS, Resumed};
-use crate::trace::LateWatch;
 
 /// Time between the start of the interference, or of the robot, and the measured window.
 pub const SETTLE: Duration = Duration::from_millis(500);
@@ -172,6 +172,7 @@ impl Session {
             _claim: claim,
         };
         session.note("asked", &asked)?;
+        session.note(takt_rundir::COMMAND_KEY, &takt_rundir::command_line())?;
         if let Some(resumed) = &session.resumed {
             session.header.started_utc.clone_from(&resumed.header.started_utc);
             session.header.problems.clone_from(&resumed.header.problems);
@@ -207,7 +208,7 @@ impl Session {
     }
 
     /// A window for the measures of this part of the run.
-    pub(crate) fn new_window(&self, watch: Option<LateWatch>) -> Window {
+    pub fn new_window(&self, watch: Option<LateWatch>) -> Window {
         let window = Window::watched(watch);
         match &self.resumed {
             Some(resumed) => window.going_on(&resumed.checkpoint),
@@ -229,7 +230,7 @@ impl Session {
 
     /// Who tells the robot's jobs to the manager that started this run; without one it says nothing. A manager that cannot be told is a
     /// problem of the run, and none of the robot.
-    pub(crate) fn teller(&mut self) -> crate::jobs::Teller {
+    pub fn teller(&mut self) -> crate::jobs::Teller {
         crate::jobs::Teller::from_environment().unwrap_or_else(|error| {
             self.header.problems.push(format!("the manager cannot be told of jobs: {error}"));
             crate::jobs::Teller::default()
@@ -322,7 +323,7 @@ impl Session {
 
     /// Sets the bounds of the window for all measures. A resumed run's window is that of all its parts; after a reboot the clock
     /// began again.
-    pub(crate) fn window(&mut self, [from_ns, to_ns]: [u64; 2]) {
+    pub fn window(&mut self, [from_ns, to_ns]: [u64; 2]) {
         let first = self.resumed.as_ref().and_then(|resumed| resumed.header.measures.first()?.window_ns);
         let window_ns = [first.map_or(from_ns, |[first_ns, _]| first_ns.min(from_ns)), to_ns];
         for measure in self.header.measures.iter_mut().filter(|m| m.time_column.is_some()) {

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde::Serialize;
+use takt_lab::Registry;
 use takt_lab::campaign::{Campaign, CampaignFile, Plan, RunOrder, Table, condition_rows, scheduler_rows};
 use takt_lab::summary::summarise;
 use takt_report::compare::{Options, compare};
@@ -15,6 +16,8 @@ use takt_rundir::{
     CpuShare, Experiment, FORMAT, Machine, Measure, RUN_FILE, RunDir, RunHeader, SUMMARY_FILE,
 };
 use takt_stats::{Streamed, Verdict};
+
+static ROBOTS: Registry = Registry::new(&[&takt_lab::cyclic::KIND]);
 
 const CAMPAIGN: &str = r#"
 name = "figures"
@@ -107,7 +110,7 @@ fn write(path: &Path, experiment: &Experiment, kept: u64, claim: &str) {
 /// The campaign, each of its runs written by hand but for those that `fails` names.
 fn campaign(root: &Path, kept: u64, claim: &str, fails: &str) -> Table {
     let file = CampaignFile::parse(CAMPAIGN, "figures.toml").unwrap();
-    let campaign = Campaign::create(root, Plan::resolve(&file).unwrap()).unwrap();
+    let campaign = Campaign::create(ROBOTS, root, Plan::resolve(&ROBOTS, &file).unwrap()).unwrap();
     let make = |order: &RunOrder<'_>| {
         if !fails.is_empty() && order.run.setup.experiment.configuration().contains(fails) {
             return Err("planted".to_owned());

@@ -3,6 +3,7 @@
 //! - [`wire`]: the protocol as bytes;
 //! - [`client`]: state in, commands out, for the safety job;
 //! - [`arm`]: missions for the program on the robot (`urscript/takt_cell.script`), best effort;
+//! - [`servo`]: joint targets streamed into servoj (`urscript/takt_servo.script`);
 //! - [`dashboard`]: the controller's dashboard server (play, stop, version);
 //! - [`primary`]: the controller's client interface, for the arm's calibrated kinematics;
 //! - [`sim`]: a simulated controller on loopback;
@@ -18,6 +19,7 @@ pub mod dashboard;
 mod error;
 pub mod kinematics;
 pub mod primary;
+pub mod servo;
 mod session;
 pub mod sim;
 mod socket;

@@ -4,6 +4,8 @@ use std::io;
 use std::net::TcpStream;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
+use takt_rt::clock::monotonic_ns;
+
 /// Sends what fits without ever blocking and without SIGPIPE; returns how many bytes the kernel took.
 pub(crate) fn send_now(socket: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<usize> {
     // SAFETY: the descriptor is open for as long as it is borrowed, and the pointer and length are those of
@@ -17,6 +19,38 @@ pub(crate) fn send_now(socket: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<usize
         )
     };
     usize::try_from(sent).map_err(|_| io::Error::last_os_error())
+}
+
+/// Reads what is there without ever blocking; returns how many bytes came, 0 at the end of the stream.
+pub(crate) fn receive_now(socket: BorrowedFd<'_>, room: &mut [u8]) -> io::Result<usize> {
+    // SAFETY: the descriptor is open for as long as it is borrowed, and the pointer and length are those of
+    // a live slice that the kernel only writes.
+    let read =
+        unsafe { libc::recv(socket.as_raw_fd(), room.as_mut_ptr().cast(), room.len(), libc::MSG_DONTWAIT) };
+    usize::try_from(read).map_err(|_| io::Error::last_os_error())
+}
+
+/// Waits until there is something to read, or until `deadline_ns` of CLOCK_MONOTONIC: then false.
+pub(crate) fn wait_readable(socket: BorrowedFd<'_>, deadline_ns: u64) -> io::Result<bool> {
+    let mut polled = libc::pollfd { fd: socket.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    loop {
+        let left_ns = deadline_ns.saturating_sub(monotonic_ns());
+        let left = libc::timespec {
+            tv_sec: (left_ns / 1_000_000_000) as libc::time_t,
+            tv_nsec: (left_ns % 1_000_000_000) as libc::c_long,
+        };
+        // SAFETY: one live pollfd of an open descriptor, and a live timespec; no signal mask is given.
+        match unsafe { libc::ppoll(&raw mut polled, 1, &raw const left, std::ptr::null()) } {
+            0 => return Ok(false),
+            1.. => return Ok(true),
+            _ => {
+                let error = io::Error::last_os_error();
+                if error.kind() != io::ErrorKind::Interrupted {
+                    return Err(error);
+                }
+            }
+        }
+    }
 }
 
 fn set_int(stream: &TcpStream, level: i32, option: i32, value: libc::c_int) -> io::Result<()> {

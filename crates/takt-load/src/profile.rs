@@ -121,7 +121,7 @@ pub enum Component {
         #[serde(default = "ten")]
         payload_bytes: usize,
     },
-    /// Work on a GPU, the twin of the noise threads, by a process of its own: as another program's work would be, it takes turns
+    /// Work on a GPU, the counterpart of the noise threads, by a process of its own: as another program's work would be, it takes turns
     /// with perception in the driver's time slices whatever the priorities are. There is no stand-in: without a GPU the load does
     /// not start.
     Gpu(GpuWork),

@@ -10,8 +10,8 @@ use takt_rt::clock::monotonic_ns;
 
 use crate::channel::Taken;
 use crate::judge::{Judge, JudgeError, PARTS, PixelMemory, Seen, Stages};
+use crate::message::About;
 use crate::region::Setup;
-use crate::said::About;
 use crate::wire::Question;
 use crate::worker::{Judges, Outcomes, Together};
 

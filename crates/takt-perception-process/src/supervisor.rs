@@ -21,9 +21,9 @@ use takt_rt::thread;
 use crate::breaker::{State, Trip};
 use crate::channel::{Asker, Channel};
 use crate::event::{EventKind, Record};
+use crate::message::{About, Message, WorkerThread};
 use crate::region::{Region, Setup};
 use crate::remote::{Remote, Rules};
-use crate::said::{About, Said, WorkerThread};
 use crate::shared::Shared;
 use crate::text::Text;
 use process::{Process, in_words};
@@ -162,7 +162,7 @@ struct Keeper {
 
 impl Supervisor {
     /// Starts a worker and waits until it is ready. `fallbacks` are the cameras' own judges for frames over budget, as
-    /// the configuration asks for them. `progress` hears what takes long; once `stop` is set, nothing is waited for any more.
+    /// the configuration asks for them. `progress` is called with what takes long; once `stop` is set, nothing is waited for any more.
     ///
     /// # Errors
     /// [`WorkerError`]; nothing is left running.
@@ -303,12 +303,12 @@ impl Keeper {
         self.end();
     }
 
-    /// Hears what the living worker says.
+    /// Takes the messages of the running worker.
     fn listen(&mut self) {
         let Some(process) = &mut self.process else { return };
         loop {
-            match process.said.try_recv() {
-                Ok(Said::Census(report)) => {
+            match process.messages.try_recv() {
+                Ok(Message::Census(report)) => {
                     self.facts.lock().unwrap_or_else(PoisonError::into_inner).census = Some(report);
                 }
                 Ok(_) => {}
@@ -407,11 +407,11 @@ impl Keeper {
         let waited = Duration::from_secs_f64(self.config.start_timeout_s);
         let until = Instant::now() + waited;
         let (about, threads) = loop {
-            match process.said.recv_timeout(LOOK_EVERY) {
-                Ok(Said::Progress(text)) => progress(text),
-                Ok(Said::Ready { about, threads }) => break (about, threads),
-                Ok(Said::Failed(sentence)) => return Err(WorkerError::Refused(sentence)),
-                Ok(Said::Census(_)) => {}
+            match process.messages.recv_timeout(LOOK_EVERY) {
+                Ok(Message::Progress(text)) => progress(text),
+                Ok(Message::Ready { about, threads }) => break (about, threads),
+                Ok(Message::Failed(sentence)) => return Err(WorkerError::Refused(sentence)),
+                Ok(Message::Census(_)) => {}
                 Err(mpsc::RecvTimeoutError::Timeout) => {}
                 Err(mpsc::RecvTimeoutError::Disconnected) => {
                     // Its last words may still be under way.

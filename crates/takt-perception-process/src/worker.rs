@@ -20,9 +20,9 @@ use crate::channel::{Answerer, Channel, Taken};
 use crate::futex;
 use crate::gpu;
 use crate::judge::{CpuJudge, Judge, JudgeError, PixelMemory, Stages};
+use crate::message::{About, Message, WorkerThread};
 use crate::planted::{FAULT_VARIABLE, Plan, Planted};
 use crate::region::{Region, Setup};
-use crate::said::{About, Said, WorkerThread};
 use crate::wire::{Answer, Question};
 
 /// How often the worker looks after itself: its threads, the wish to end.
@@ -86,9 +86,9 @@ impl Drop for AbortOnPanic {
     }
 }
 
-fn say(said: &Said) -> io::Result<()> {
+fn send(message: &Message) -> io::Result<()> {
     // On a line of its own, whatever a library has written before it.
-    let line = format!("\n{}\n", serde_json::to_string(said).map_err(io::Error::other)?);
+    let line = format!("\n{}\n", serde_json::to_string(message).map_err(io::Error::other)?);
     let mut out = io::stdout().lock();
     out.write_all(line.as_bytes())?;
     out.flush()
@@ -100,7 +100,7 @@ pub fn run(make: &Make) -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(sentence) => {
             // The supervisor may be gone; then nobody wants to know.
-            let _ = say(&Said::Failed(sentence));
+            let _ = send(&Message::Failed(sentence));
             ExitCode::from(2)
         }
     }
@@ -134,7 +134,7 @@ fn serve(make: &Make) -> Result<(), String> {
     }
     let census =
         CensusKeeper::start(setup.library_policy, CENSUS_PERIOD).map_err(|e| format!("census: {e}"))?;
-    let progress = |text: String| drop(say(&Said::Progress(text)));
+    let progress = |text: String| drop(send(&Message::Progress(text)));
     let Judges { mut judges, mut about, keep, together } = make(setup, &census, &progress)?;
     if let Some(plan) = planted(generation)? {
         if together.is_some() {
@@ -179,14 +179,14 @@ fn serve(make: &Make) -> Result<(), String> {
         threads.push(WorkerThread { name: handle.name().to_owned(), granted: handle.granted().clone() });
         handles.push(handle);
     }
-    say(&Said::Ready { about, threads }).map_err(|e| e.to_string())?;
+    send(&Message::Ready { about, threads }).map_err(|e| e.to_string())?;
     let mut counted = 0;
     while !region.shall_stop() && handles.iter().any(|handle| !handle.is_finished()) {
         if let Ok(report) = census.report() {
             let living = report.threads.iter().filter(|thread| !thread.ended).count();
             if living != counted {
                 counted = living;
-                say(&Said::Census(report)).map_err(|e| e.to_string())?;
+                send(&Message::Census(report)).map_err(|e| e.to_string())?;
             }
         }
         std::thread::sleep(LOOK_EVERY);

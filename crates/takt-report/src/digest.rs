@@ -29,7 +29,7 @@ pub struct RunDigest {
     pub summary: Summary,
     /// Its misses; `None` without a deadline.
     pub misses: Option<Misses>,
-    /// Samples that never came to be.
+    /// Samples that were skipped or dropped.
     pub never: u64,
     /// Time from its first sample to its last, seconds, where that is known.
     pub duration_s: Option<f64>,
@@ -97,7 +97,7 @@ impl Digest {
         self.runs.iter().filter_map(|r| r.misses.as_ref()).map(|m| m.longest_run).max().unwrap_or(0)
     }
 
-    /// Samples that never came to be.
+    /// Samples that were skipped or dropped.
     pub fn never(&self) -> u64 {
         self.runs.iter().fold(0, |sum, r| sum.saturating_add(r.never))
     }

@@ -1,4 +1,4 @@
-//! What a report says, before it is written as HTML or Markdown: one content, so that the twins cannot differ.
+//! What a report says, before it is written as HTML or Markdown: one content, so that the two cannot differ.
 
 use takt_stats::Verdict;
 

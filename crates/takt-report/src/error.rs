@@ -47,6 +47,14 @@ pub enum Error {
         /// Why.
         reason: String,
     },
+    /// A run, or a folder of summaries, cannot be shipped as a result.
+    #[error("{run} cannot be a shipped result: {why}")]
+    NotShippable {
+        /// The run or the folder.
+        run: String,
+        /// Why not, and the way out.
+        why: String,
+    },
     /// A measure is not the same thing in two runs.
     #[error("\"{measure}\" is {expected} in one run and {found} in another: they are never put together")]
     MixedMeasure {

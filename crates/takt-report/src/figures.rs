@@ -21,7 +21,7 @@ pub struct Figures {
     pub summary: Summary,
     /// Misses; `None` without a deadline.
     pub misses: Option<Misses>,
-    /// Samples that never came to be and count as misses.
+    /// Samples that were skipped or dropped and count as misses.
     pub never: u64,
     /// The samples that were kept one by one, in the order of time: all of them, or the first ones.
     pub series: Series,
@@ -85,7 +85,7 @@ impl Figures {
         self.summary.count
     }
 
-    /// Values beyond the deadline, and those that never came.
+    /// Values beyond the deadline, and those that were skipped or dropped.
     pub fn missed(&self) -> u64 {
         self.misses.map_or(0, |misses| misses.misses).saturating_add(self.never)
     }
@@ -211,7 +211,7 @@ impl Pool {
         self.misses
     }
 
-    /// Samples that never came to be.
+    /// Samples that were skipped or dropped.
     pub fn never(&self) -> u64 {
         self.never
     }

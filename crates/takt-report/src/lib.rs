@@ -23,6 +23,7 @@ mod phase;
 mod pictures;
 mod plan;
 pub mod questions;
+pub mod results;
 pub mod table;
 pub mod tables;
 mod terminal;

@@ -1,4 +1,4 @@
-//! The report as Markdown: the twin of the HTML file, with the same tables; figures lie beside it.
+//! The report as Markdown: the same content as the HTML file; figures lie beside it.
 
 use crate::document::{Block, Document};
 use crate::figure::Source;

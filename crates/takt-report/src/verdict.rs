@@ -84,7 +84,7 @@ pub fn concluded(report: VerdictReport, sources: &[Source<'_>]) -> VerdictReport
     }
     if unfinished > 0 {
         let words = count(unfinished, "run was not ended in order", "runs were not ended in order");
-        doubts.push(format!("{words}, so that what never came is not known"));
+        doubts.push(format!("{words}, so that what was skipped or dropped is not known"));
     }
     let mut report = report.concluded(&failures, &doubts);
     let allowed: Vec<Vec<String>> = runs.iter().map(|header| header.loss_notes()).collect();

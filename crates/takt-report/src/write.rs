@@ -14,9 +14,9 @@ use crate::{Error, FIGURES_FOLDER, html, markdown};
 pub struct Written {
     /// The self-contained page.
     pub html: PathBuf,
-    /// Its Markdown twin.
+    /// The same as Markdown.
     pub markdown: PathBuf,
-    /// The pictures beside the twin.
+    /// The pictures beside the Markdown.
     pub figures: Vec<PathBuf>,
     /// What it says.
     pub document: Document,

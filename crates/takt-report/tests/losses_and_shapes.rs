@@ -144,3 +144,13 @@ fn losses_are_named_and_more_than_allowed_fails() {
     assert_eq!(cells[6], "within what is allowed");
     assert_eq!(verdict(0, 0).1[2], "0", "nothing lost is told, too");
 }
+
+#[test]
+fn a_run_whose_values_are_all_0_has_its_report() {
+    let root = tempfile::tempdir().unwrap();
+    for count in [1, 1000] {
+        run(&root.path().join(count.to_string()), &header(&[], 1), std::iter::repeat_n(0, count));
+    }
+    // Figures as well: a logarithmic axis of nothing but 0 must end.
+    assert!(takt_report::html(&build(root.path())).contains("<svg"));
+}

@@ -61,7 +61,7 @@ fn a_campaign_becomes_a_page_its_twin_and_pictures() {
                 && html.contains(&format!("id=\"{}\"", section.id))
         );
     }
-    // The twin has the same tables.
+    // The Markdown has the same tables.
     for table in written.document.tables() {
         assert!(html.contains(table.title()) || table.title().contains('&'), "{}", table.title());
         for cell in table.rows().iter().flatten() {
@@ -77,7 +77,7 @@ fn a_campaign_becomes_a_page_its_twin_and_pictures() {
     // The quadrotor paper's Table 4: sixteen configurations of twelve hundred samples each.
     let rows = markdown.lines().filter(|l| l.contains("| 2 | 1200 |")).count();
     assert_eq!(rows, 16, "{markdown}");
-    // All kinds of figures, each beside the twin, each naming every run that it was drawn from, with the hash.
+    // All kinds of figures, each beside the Markdown, each naming every run that it was drawn from, with the hash.
     for kind in ["bars", "boxes", "distribution", "above", "series", "max-trend", "mean-trend"] {
         assert!(written.document.figures().any(|f| f.id == format!("m1-{kind}-1")), "{kind}");
     }
@@ -246,7 +246,7 @@ fn samples_that_never_came_are_misses() {
     let collection = collect(&[root.path()]).unwrap();
     let digest = &takt_report::digests(&collection, &collection.groups[0])[0];
     assert_eq!(digest.verdict.as_ref().unwrap().verdict, takt_stats::Verdict::Fail);
-    assert!(takt_report::markdown(&takt_report::build(&collection)).contains("2 (2 never came)"));
+    assert!(takt_report::markdown(&takt_report::build(&collection)).contains("2 (2 skipped or dropped)"));
 }
 
 #[test]

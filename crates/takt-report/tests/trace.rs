@@ -88,10 +88,10 @@ fn a_traced_run_tells_causes_sequence_segments_and_windows() {
     assert_eq!(figure.sources.len(), 1);
     assert_eq!(figure.sources[0].key, "R2");
     assert!(warnings(section).is_empty());
-    // The twins hold the same.
-    let (page, twin) = (html(&document), markdown(&document));
+    // Both hold the same.
+    let (page, text) = (html(&document), markdown(&document));
     for words in ["What the kernel did", "1991.03", "sched_waking (uav-attitude)"] {
-        assert!(page.contains(words) && twin.contains(words), "{words}");
+        assert!(page.contains(words) && text.contains(words), "{words}");
     }
 }
 

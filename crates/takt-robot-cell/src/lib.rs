@@ -2,7 +2,7 @@
 //!
 //! [`ssm`] is the pure decision, [`tasks`] the task set of the paper's Table I with its scheduler configurations,
 //! [`threads`] the bodies of the critical threads, [`cell`] starts and ends them, [`arm`] which part of a picture is the robot itself, [`records`] is what they leave
-//! behind and [`reaction`] how reaction time is read out of it.
+//! behind and [`reaction`] how reaction time is read out of it. [`lab`] makes it a robot of the lab, with its bench and its views.
 //!
 //! The speed slider and the standard digital outputs that the cell commands are **not safety-rated**, and this is
 //! not a certified safety function.
@@ -12,6 +12,7 @@ mod bounds;
 pub mod cell;
 pub mod config;
 mod error;
+pub mod lab;
 pub mod poses;
 pub mod reaction;
 pub mod records;

@@ -6,12 +6,14 @@
 //! and begins again ([`DaqLoop`], the paper's Algorithm 1); *saving* takes what was measured and keeps and shows it
 //! ([`saving`]). Between them there is a ring, so acquisition never waits. The controllers steer a plant through the link: it is
 //! simulated at the link's far end, in a process of its own and in real time ([`plant`]), so that lateness shows as control error.
+//! [`lab`] makes it a robot of the lab.
 
 mod acquisition;
 mod config;
 pub mod control;
 mod daq;
 mod error;
+pub mod lab;
 pub mod plant;
 mod record;
 pub mod saving;

@@ -2,12 +2,13 @@
 //! Systems" (Linux Symposium 2009).
 //!
 //! [`Controller`] is pure: process data in, process data out. [`run`] puts it behind a [`Port`](takt_link_ethercat::control::Port)
-//! in a real-time thread; [`shield`] keeps other tasks and interrupts off its CPU.
+//! in a real-time thread; [`shield`] keeps other tasks and interrupts off its CPU. [`lab`] makes it a robot of the lab.
 
 pub mod cia402;
 mod config;
 mod controller;
 pub mod joint;
+pub mod lab;
 mod motion;
 pub mod run;
 pub mod safety;

@@ -32,6 +32,8 @@ pub struct CycleRecord {
     pub begun_ns: u64,
     /// When the frame was about to be handed to the wire.
     pub sent_ns: u64,
+    /// When it had been handed over.
+    pub handed_ns: u64,
     /// When the answer fetched in this cycle had been taken; 0 when it was not there.
     pub taken_ns: u64,
     /// When the exchange was over: fetched, sent, published.
@@ -345,6 +347,7 @@ fn record(
         wake_ns: release.wake_ns,
         begun_ns: exchanged.begun_at_ns,
         sent_ns: exchanged.sent_at_ns,
+        handed_ns: exchanged.handed_at_ns,
         taken_ns: exchanged.taken_at_ns,
         exchanged_ns,
         end_ns,

@@ -1,6 +1,7 @@
 //! The whole quadrotor.
 
 use serde::{Deserialize, Serialize};
+use takt_stats::VerdictConfig;
 
 use crate::control::ControlConfig;
 use crate::plant::Limits;
@@ -8,20 +9,17 @@ use crate::reference::Reference;
 use crate::tasks::{Task, TaskSet};
 use crate::vehicle::VehicleConfig;
 
-/// Vehicle, control, reference and task set. An empty configuration is the paper's: 10,000 jobs at 250 Hz.
+/// A quadrotor's file: vehicle, control, reference and task set. An empty configuration is the paper's: 10,000 jobs at 250 Hz. Stress and
+/// length belong to the run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct UavConfig {
-    /// Attitude jobs after which the flight ends. 10,000, as in the paper: 40 s.
+    /// `uav`.
+    pub robot: String,
+    /// Name for people.
+    pub name: String,
+    /// Attitude jobs after which the flight ends, when the command says no length. 10,000, as in the paper: 40 s.
     pub iterations: u64,
-    /// The airframe.
-    pub vehicle: VehicleConfig,
-    /// The cascade's gains.
-    pub control: ControlConfig,
-    /// What is flown.
-    pub reference: Reference,
-    /// When a flight counts as lost.
-    pub limits: Limits,
     /// The attitude loop: the one that is measured.
     #[serde(deserialize_with = "Task::read_attitude")]
     pub attitude: Task,
@@ -33,11 +31,25 @@ pub struct UavConfig {
     pub telemetry: Task,
     /// What the tasks share.
     pub tasks: TaskSet,
+    /// What is flown.
+    pub reference: Reference,
+    /// When a flight counts as lost.
+    pub limits: Limits,
+    /// The airframe.
+    pub vehicle: VehicleConfig,
+    /// The cascade's gains.
+    pub control: ControlConfig,
+    /// What the robot needs: how rarely it may miss, with which confidence. Nothing is claimed by default: any miss is a FAIL then.
+    #[serde(default, skip_serializing_if = "VerdictConfig::is_default")]
+    pub verdict: VerdictConfig,
 }
 
 impl Default for UavConfig {
     fn default() -> Self {
         Self {
+            robot: "uav".to_owned(),
+            name: "uav".to_owned(),
+            verdict: VerdictConfig::default(),
             iterations: 10_000,
             vehicle: VehicleConfig::default(),
             control: ControlConfig::default(),
@@ -57,6 +69,10 @@ impl UavConfig {
     /// # Errors
     /// A sentence that names the key, the value and what is accepted.
     pub fn validate(&self) -> Result<(), String> {
+        if self.robot != "uav" {
+            return Err(format!("robot = \"{}\": this file is for \"uav\"", self.robot));
+        }
+        self.verdict.validate()?;
         if !(1..=1_000_000_000).contains(&self.iterations) {
             return Err(format!("iterations = {}: accepted are 1 to 1000000000", self.iterations));
         }
@@ -93,12 +109,22 @@ mod tests {
     }
 
     #[test]
+    fn the_shipped_file_is_the_papers_flight() {
+        let file: UavConfig = toml::from_str(crate::lab::SHIPPED).unwrap();
+        assert_eq!(file, UavConfig::default(), "what the shipped file spells out are the defaults");
+        file.validate().unwrap();
+        let error = toml::from_str::<UavConfig>("robot = 'uav'\n[attitude]\npolicy = 'fifo:0'").unwrap_err();
+        assert!(error.to_string().contains("line 3") && error.to_string().contains("accepted"), "{error}");
+    }
+
+    #[test]
     fn refusals_name_the_key() {
         let refused = |text: &str| match toml::from_str::<UavConfig>(text) {
             Ok(config) => config.validate().unwrap_err(),
             Err(error) => error.to_string(),
         };
         for (text, key) in [
+            ("robot = 'cell'", "\"uav\""),
             ("iterations = 0", "iterations"),
             ("itterations = 5", "itterations"),
             ("[vehicle]\nmass_kg = -1", "vehicle.mass_kg"),

@@ -4,13 +4,14 @@
 //! [`plant`] moves the vehicle along with time and holds rotor commands until the next one takes effect, so a late
 //! job costs control quality. [`flight`] runs the task set under real policies and placements; [`sim`] runs the same
 //! code in simulated time under a chosen pattern of lateness; [`blackout`] uses it to find how long the rotors may
-//! hold a command before this vehicle is lost (section 7.4).
+//! hold a command before this vehicle is lost (section 7.4). [`lab`] makes it a robot of the lab.
 
 pub mod blackout;
 pub mod config;
 pub mod control;
 mod error;
 pub mod flight;
+pub mod lab;
 pub mod plant;
 pub mod records;
 pub mod reference;

@@ -65,10 +65,10 @@ pub struct Measure {
     pub deadline_ns: Option<u64>,
     /// Samples per second when nothing is late: what makes an exceedance probability one per hour.
     pub rate_hz: Option<f64>,
-    /// Samples that never came to be and count as misses: skipped releases, frames dropped or unanswered.
+    /// Samples that are missing and count as misses: skipped releases, frames dropped or unanswered.
     #[serde(default)]
     pub never: u64,
-    /// Longest row of misses on the release grid, those included that never came to be; absent where the samples have no
+    /// Longest row of misses on the release grid, those included that were skipped or dropped; absent where the samples have no
     /// grid, or nobody counted along it: then only the values that came tell of rows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub longest_miss_run: Option<u64>,

@@ -2,6 +2,7 @@
 //! that outlive a kill. Whatever measures writes one, and whatever reports, compares or exports reads nothing else.
 
 mod checkpoint;
+mod command;
 mod cpu;
 mod dir;
 mod error;
@@ -18,6 +19,7 @@ mod series;
 mod steps;
 
 pub use checkpoint::{CHECKPOINT_FILE, Checkpoint, Claim, Draft};
+pub use command::{COMMAND_KEY, command_line};
 pub use cpu::CpuPower;
 pub use dir::{
     HASHES_FILE, RUN_FILE, RunDir, SAMPLES_FOLDER, SUMMARY_FILE, find_runs, set_aside, utc_name, utc_now,

@@ -11,7 +11,7 @@ pub struct Loss {
     pub name: String,
     /// For people, plural: "frames of process data".
     pub title: String,
-    /// What never came, over the measured window.
+    /// What was lost, over the measured window.
     pub lost: u64,
     /// What should have come, the lost ones included; 0 where that is not known.
     #[serde(default)]

@@ -52,7 +52,7 @@ pub struct SeriesEvidence {
     pub longest_run: u64,
     /// Greatest value, nanoseconds.
     pub worst_ns: u64,
-    /// Values that never came (skipped releases), or were past the deadline and not over when the run ended.
+    /// Values that are missing (skipped releases), or were past the deadline and not over when the run ended.
     pub unfinished_late: u64,
     /// Records that were lost on the way to the run directory.
     pub records_lost: u64,
@@ -233,7 +233,7 @@ const STOLEN_TOLD: f64 = 1e-3;
 struct Counted {
     /// Jobs that should have been done.
     due: u64,
-    /// Those that were late or never came.
+    /// Those that were late, skipped or dropped.
     missed: u64,
     /// Jobs that count as one trial: the longest burst, stated or seen.
     burst: f64,
@@ -505,7 +505,7 @@ fn missed(e: &SeriesEvidence, counted: &Counted) -> String {
 fn never_note(e: &SeriesEvidence) -> Option<String> {
     (e.unfinished_late > 0).then(|| {
         format!(
-            "{} of them never came: skipped, dropped or unanswered, or not over when the run ended",
+            "{} of them were skipped, dropped or unanswered, or not over when the run ended",
             e.unfinished_late
         )
     })

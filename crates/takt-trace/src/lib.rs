@@ -24,7 +24,7 @@ pub mod overhead;
 pub mod perfetto;
 mod tracefs;
 
-pub use analysis::{Cause, Thresholds, TraceReport, analyse, analyse_with, held_up};
+pub use analysis::{Cause, Thresholds, TraceReport, analyse, analyse_with, held_up, woken_late};
 pub use capture::{KeepAwake, Marker, TraceOptions, Tracer, Watched};
 pub use error::TraceError;
 pub use event::{Clock, Event, Kind, Trace};

@@ -1,6 +1,8 @@
 //! What can be typed.
 
+#[cfg(any(feature = "cell", feature = "uav", feature = "daq", feature = "humanoid", feature = "ros"))]
 pub mod bench;
+#[cfg(feature = "humanoid")]
 pub mod ethercat;
 pub mod kernels;
 
@@ -9,7 +11,6 @@ use std::path::PathBuf;
 
 use clap::{Parser, Subcommand, ValueEnum};
 use takt_lab::View;
-use takt_robot_cell::tasks::PolicyMix;
 use takt_rt::placement::CpuSet;
 use takt_rt::policy::Policy;
 
@@ -36,6 +37,7 @@ pub enum Command {
     /// Run a robot from its configuration file, live or in replay
     Run(Run),
     /// Measure a robot over a matrix of policies and interference
+    #[cfg(any(feature = "cell", feature = "uav", feature = "daq", feature = "humanoid", feature = "ros"))]
     Bench {
         #[command(subcommand)]
         robot: bench::BenchRobot,
@@ -61,6 +63,7 @@ pub enum Command {
     /// Write a run's samples for other tools: cyclictest's histogram or CSV
     Export(Export),
     /// Show everything: recorded pedestrians, simulated robot, view, short bench, verdict
+    #[cfg(feature = "cell")]
     Demo(Demo),
     /// Check a configuration file of a robot, or a campaign file
     Check {
@@ -68,12 +71,16 @@ pub enum Command {
         config: PathBuf,
     },
     /// Record the cameras of a configuration to MCAP, for replay and for Foxglove
+    #[cfg(feature = "cell")]
     Record(Record),
     /// Learn which parts of the pictures of standing cameras never have depth, while nobody is there
+    #[cfg(feature = "cell")]
     Background(Background),
     /// Serve simulated EtherCAT devices at an interface, for any master
+    #[cfg(feature = "humanoid")]
     Segment(Segment),
     /// Capture EtherCAT traffic, and find who is to blame for slow, late and missing frames of any master
+    #[cfg(feature = "humanoid")]
     Ethercat {
         #[command(subcommand)]
         what: ethercat::Ethercat,
@@ -81,10 +88,21 @@ pub enum Command {
     /// Run a simulated robot controller alone (RTDE and dashboard), for other clients
     Simulate(Simulate),
     /// Keep latency goals on running ROS 2 processes, by reservations from an analysis
+    #[cfg(feature = "ros")]
     Manage(Manage),
+    /// Undo what a killed run has changed of the machine: what a run starts
+    #[cfg(not(feature = "ros"))]
+    #[command(hide = true)]
+    Manage {
+        /// What it has changed
+        #[arg(long)]
+        watchdog: PathBuf,
+    },
     /// Run processes that behave like ROS 2 nodes, with known costs, for the latency manager
+    #[cfg(feature = "ros")]
     Workload(Workload),
     /// Answer how far the clocks of two machines are apart, for managers on the other ones; with --ask: ask
+    #[cfg(feature = "ros")]
     Clock(Clock),
     /// Print completions for a shell: takt completions bash > /etc/bash_completion.d/takt
     Completions {
@@ -103,9 +121,11 @@ pub enum Command {
         config: String,
     },
     /// The perception process of a cell, which starts it; its standard input is their shared memory
+    #[cfg(feature = "cell")]
     #[command(hide = true)]
     PerceptionWorker,
     /// The plant at the far end of a DAQ link, whose near end starts it; its standard input is their socket
+    #[cfg(feature = "daq")]
     #[command(hide = true)]
     DaqFarEnd,
 }
@@ -175,7 +195,7 @@ pub struct Run {
     pub seconds: Option<f64>,
     /// Scheduler configuration of the safety cell instead of the file's: CFS+CFS, DL+CFS, DL+RR, RR+RR
     #[arg(long)]
-    pub policy: Option<PolicyMix>,
+    pub policy: Option<String>,
     /// Noise threads (SCHED_OTHER)
     #[arg(long, default_value_t = 0, value_parser = noise_threads)]
     pub noise: u32,
@@ -508,11 +528,17 @@ pub struct Trace {
 #[derive(Debug, clap::Args)]
 pub struct Report {
     /// Run directories, or folders of them (campaigns)
-    #[arg(required = true)]
+    #[arg(required_unless_present = "results")]
     pub dirs: Vec<PathBuf>,
     /// Folder for report.html and report.md; the first of the folders when absent
     #[arg(long)]
     pub out: Option<PathBuf>,
+    /// Instead of a report: sum each run up in a small file of this folder, which is shipped with the documentation
+    #[arg(long, value_name = "FOLDER", requires = "page", conflicts_with = "out")]
+    pub results: Option<PathBuf>,
+    /// The page (Markdown) that is written from all summaries in the folder of --results
+    #[arg(long, value_name = "FILE", requires = "results")]
+    pub page: Option<PathBuf>,
 }
 
 /// `takt compare`

@@ -1,5 +1,11 @@
 //! The takt command line: parses, wires, prints. Everything it does is in the libraries.
 
+// A program with fewer robots leaves out commands, and what only they use.
+#![cfg_attr(
+    not(all(feature = "cell", feature = "uav", feature = "daq", feature = "humanoid", feature = "ros")),
+    allow(dead_code, unused_imports)
+)]
+
 // First: its macros are those of all files below.
 #[macro_use]
 mod out;
@@ -8,11 +14,13 @@ mod args;
 mod commands;
 mod ending;
 mod print;
+mod registry;
 
 use std::process::ExitCode;
 
 use clap::Parser;
 
+#[cfg(any(feature = "cell", feature = "uav", feature = "daq", feature = "humanoid", feature = "ros"))]
 use args::bench::BenchRobot;
 use args::{Args, Command};
 
@@ -35,14 +43,19 @@ fn main() -> ExitCode {
         takt_kernels::guest::run();
     }
     // Whatever changes the machine for a run has this program undo it when the run is killed.
-    takt_reserve::pin::undo_after_a_kill_with(takt_lab::ros::watchdog_command);
+    takt_reserve::pin::undo_after_a_kill_with(takt_lab::watchdog_command);
     let args = Args::parse();
     let result = match args.command {
         Command::Run(run) => commands::run::run(&run),
+        #[cfg(feature = "cell")]
         Command::Bench { robot: BenchRobot::Cell(bench) } => commands::bench::run(&bench),
+        #[cfg(feature = "daq")]
         Command::Bench { robot: BenchRobot::Daq(bench) } => commands::bench_daq::run(&bench),
+        #[cfg(feature = "humanoid")]
         Command::Bench { robot: BenchRobot::Humanoid(bench) } => commands::bench_humanoid::run(&bench),
+        #[cfg(feature = "uav")]
         Command::Bench { robot: BenchRobot::Uav(bench) } => commands::bench_uav::run(&bench),
+        #[cfg(feature = "cell")]
         Command::Bench { robot: BenchRobot::Gpu(bench) } => commands::bench_gpu::run(&bench),
         Command::Campaign { what } => commands::campaign::run(&what),
         Command::Kernels { what } => commands::kernels::run(&what),
@@ -51,23 +64,37 @@ fn main() -> ExitCode {
         Command::Doctor(doctor) => commands::doctor::run(&doctor),
         Command::Trace(trace) => commands::trace::run(&trace),
         Command::Report(report) => commands::report::run(&report),
+        #[cfg(feature = "cell")]
         Command::Demo(demo) => commands::demo::run(&demo),
         Command::Check { config } => commands::check::run(&config),
+        #[cfg(feature = "cell")]
         Command::Record(record) => commands::record::run(&record),
+        #[cfg(feature = "cell")]
         Command::Background(background) => commands::background::run(&background),
+        #[cfg(feature = "humanoid")]
         Command::Segment(segment) => commands::segment::run(&segment),
+        #[cfg(feature = "humanoid")]
         Command::Ethercat { what } => commands::ethercat::run(&what),
         Command::Simulate(simulate) => commands::simulate::run(&simulate),
+        #[cfg(feature = "cell")]
         Command::Bench { robot: BenchRobot::Faults(bench) } => commands::bench_faults::run(&bench),
+        #[cfg(feature = "ros")]
         Command::Bench { robot: BenchRobot::Manager(bench) } => commands::bench_manager::run(&bench),
+        #[cfg(feature = "ros")]
         Command::Manage(manage) => commands::manage::run(&manage),
+        #[cfg(not(feature = "ros"))]
+        Command::Manage { watchdog } => commands::watchdog::run(&watchdog),
+        #[cfg(feature = "ros")]
         Command::Workload(workload) => commands::workload::run(&workload),
+        #[cfg(feature = "ros")]
         Command::Clock(clock) => commands::clock::run(&clock),
         Command::Completions { shell } => commands::completions::completions(shell),
         Command::Man { page } => commands::completions::man(page.as_deref()),
         Command::GpuLoad { config } => Ok(takt_gpu::interference_process::run(&config)),
-        Command::DaqFarEnd => Ok(takt_lab::daq::far_end()),
-        Command::PerceptionWorker => Ok(takt_lab::cell::perception_worker()),
+        #[cfg(feature = "daq")]
+        Command::DaqFarEnd => Ok(takt_robot_daqloop::lab::far_end()),
+        #[cfg(feature = "cell")]
+        Command::PerceptionWorker => Ok(takt_robot_cell::lab::perception_worker()),
     };
     out::finish(result.unwrap_or_else(|error| {
         eprintln!("takt: {}", takt_files::shortened(&error.to_string()));

@@ -194,6 +194,77 @@ fn a_robot_of_takts_own_gets_a_reservation() {
     assert!(all["restored"].is_string(), "{:#}", all["restored"]);
 }
 
+/// Threads with SCHED_DEADLINE in other PID namespaces than ours: our number of each, and its own.
+fn reserved_elsewhere() -> BTreeSet<(u32, u32)> {
+    let namespace = |process: &Path| fs::read_link(process.join("ns/pid")).ok();
+    let ours = namespace(Path::new("/proc/self"));
+    let below =
+        |folder: &Path| fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    let mut found = BTreeSet::new();
+    for process in
+        below(Path::new("/proc")).filter(|process| namespace(process).is_some_and(|it| Some(it) != ours))
+    {
+        for thread in below(&process.join("task")) {
+            // The policy is the 41st field, the 39th after the name.
+            let stat = fs::read_to_string(thread.join("stat")).unwrap_or_default();
+            let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
+            let status = fs::read_to_string(thread.join("status")).unwrap_or_default();
+            let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:")).unwrap_or_default();
+            let numbers: Vec<u32> = numbers.split_whitespace().map(|text| text.parse().unwrap()).collect();
+            if let (Some("6"), [outer, .., inner]) = (fields.split_whitespace().nth(38), numbers.as_slice()) {
+                found.insert((*outer, *inner));
+            }
+        }
+    }
+    found
+}
+
+/// What runs in a container has numbers of its own for its processes and threads, a root that is not ours, and a user whose rights end there. The
+/// manager on the host observes it and reserves for it all the same.
+#[test]
+fn a_robot_in_namespaces_of_its_own_gets_a_reservation_from_the_host() {
+    let _machine = alone();
+    let desk = tempfile::tempdir().unwrap();
+    let (config, goals) = cyclic(desk.path(), 50);
+    let inside = ["--user", "--map-root-user", "--mount", "--pid", "--fork", "--mount-proc"];
+    let may = std::process::Command::new("unshare").args(inside).arg("true").status();
+    if !may.is_ok_and(|status| status.success()) {
+        println!("SKIPPED: no namespaces can be made here");
+        return;
+    }
+    let mut command = run(["manage", "--json"]);
+    command.arg(goals).args(["--", "unshare"]).args(inside).args([TAKT, "run"]).arg(&config);
+    command.args(["--view", "none", "--seconds", "14", "--run-dir"]).arg(desk.path().join("run"));
+    let ended = std::sync::atomic::AtomicBool::new(false);
+    let (output, seen) = std::thread::scope(|scope| {
+        let witness = scope.spawn(|| {
+            let mut seen = BTreeSet::new();
+            while !ended.load(std::sync::atomic::Ordering::Acquire) {
+                seen.extend(reserved_elsewhere());
+                std::thread::sleep(std::time::Duration::from_millis(250));
+            }
+            seen
+        });
+        let output = command.output();
+        ended.store(true, std::sync::atomic::Ordering::Release);
+        (output.unwrap(), witness.join().unwrap())
+    });
+    // The robot says the same of itself: in there it may not.
+    if output.stdout.is_empty() && stderr(&output).contains("CAP_SYS_NICE") {
+        println!("SKIPPED: no right to reserve CPU time: {}", stderr(&output));
+        return;
+    }
+    let all = json(&output);
+    let chain = &all["status"]["chains"][0];
+    assert!(chain["completions"].as_u64().unwrap() > 50, "{chain:#}");
+    let threads = all["model"]["threads"].as_array().unwrap();
+    let is_its = |&&(outer, _): &&(u32, u32)| threads.iter().any(|thread| thread["tid"] == outer);
+    let reserved = seen.iter().find(is_its);
+    let (outer, inner) = reserved.unwrap_or_else(|| panic!("{seen:?}, {threads:?}: {}", stderr(&output)));
+    assert!(inner < outer, "its own numbers begin at 1: {seen:?}");
+    assert!(all["restored"].is_string() && reserved_elsewhere().is_disjoint(&seen), "{:#}", all["restored"]);
+}
+
 /// A program that stands where `takt_bench` would be: real nodes are taken where they are found.
 #[test]
 fn nodes_on_rclcpp_are_taken_where_they_are_built() {

@@ -4,6 +4,9 @@
 use libfuzzer_sys::fuzz_target;
 use takt_lab::campaign::{CampaignFile, Plan};
 
+#[path = "../../../crates/takt/src/registry.rs"]
+mod registry;
+
 fuzz_target!(|text: &str| {
     let Ok(file) = CampaignFile::parse(text, "fuzz.toml") else { return };
     // Configurations of their own lead to files; big matrices only take time.
@@ -11,7 +14,7 @@ fuzz_target!(|text: &str| {
     if file.config.is_some() || runs * file.repetitions as usize > 64 {
         return;
     }
-    if let Ok(plan) = Plan::resolve(&file) {
+    if let Ok(plan) = Plan::resolve(&registry::ROBOTS, &file) {
         let text = serde_json::to_string(&plan).expect("a plan can be written");
         assert_eq!(serde_json::from_str::<Plan>(&text).expect("and read again").runs, plan.runs);
         let rows: usize = plan.configurations().iter().map(|(_, runs)| runs.len()).sum();

@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use libfuzzer_sys::fuzz_target;
-use takt_lab::cell::CellFile;
+use takt_robot_cell::lab::CellFile;
 
 fuzz_target!(|text: &str| {
     // Recordings that are built in would be unpacked into the user's cache folder: a side effect, no parsing.

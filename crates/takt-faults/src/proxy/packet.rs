@@ -113,7 +113,7 @@ fn take_first(queue: &mut Vec<Vec<String>>) -> Option<Vec<String>> {
 
 impl Recipes {
     /// Learns from what the cell says.
-    pub(crate) fn hear_cell(&mut self, packet: &[u8]) {
+    pub(crate) fn observe_cell(&mut self, packet: &[u8]) {
         let Some((kind, payload)) = open(packet) else { return };
         if kind == PacketType::SetupOutputs as u8 {
             self.asked_outputs.push(list(payload.get(8..).unwrap_or_default()));
@@ -123,7 +123,7 @@ impl Recipes {
     }
 
     /// Learns from what the controller answers.
-    pub(crate) fn hear_controller(&mut self, packet: &[u8]) {
+    pub(crate) fn observe_controller(&mut self, packet: &[u8]) {
         let Some((kind, payload)) = open(packet) else { return };
         let Some((&recipe, types)) = payload.split_first() else { return };
         let Ok(types) = std::str::from_utf8(types) else { return };
@@ -183,10 +183,10 @@ mod tests {
         };
         let mut names = 500.0_f64.to_be_bytes().to_vec();
         names.extend_from_slice(b"timestamp,actual_TCP_speed,robot_mode");
-        recipes.hear_cell(&packet(b'O', &names));
-        recipes.hear_controller(&packet(b'O', b"\x01DOUBLE,VECTOR6D,INT32"));
-        recipes.hear_cell(&packet(b'I', b"speed_slider_mask,speed_slider_fraction"));
-        recipes.hear_controller(&packet(b'I', b"\x03UINT32,DOUBLE"));
+        recipes.observe_cell(&packet(b'O', &names));
+        recipes.observe_controller(&packet(b'O', b"\x01DOUBLE,VECTOR6D,INT32"));
+        recipes.observe_cell(&packet(b'I', b"speed_slider_mask,speed_slider_fraction"));
+        recipes.observe_controller(&packet(b'I', b"\x03UINT32,DOUBLE"));
         recipes
     }
 

@@ -145,17 +145,17 @@ impl<'a> Pump<'a> {
                 break;
             }
             let packet: Vec<u8> = self.received.drain(..size).collect();
-            self.hear(&packet);
+            self.observe(&packet);
             self.pass(packet);
         }
         true
     }
 
-    fn hear(&self, packet: &[u8]) {
+    fn observe(&self, packet: &[u8]) {
         let mut recipes = lock(&self.link.recipes);
         match self.direction {
-            Direction::ToRobot => recipes.hear_cell(packet),
-            Direction::ToCell => recipes.hear_controller(packet),
+            Direction::ToRobot => recipes.observe_cell(packet),
+            Direction::ToCell => recipes.observe_controller(packet),
         }
     }
 

@@ -1,4 +1,4 @@
-//! The order's jobs, run by an init: which also inherits and buries whatever its jobs leave behind.
+//! The order's jobs, run by an init: which also inherits and reaps what its jobs leave behind.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -36,11 +36,11 @@ pub struct Running {
 
 /// Children whose end was seen, by their id.
 #[derive(Debug, Default)]
-pub struct Graves(BTreeMap<i32, WaitStatus>);
+pub struct Reaper(BTreeMap<i32, WaitStatus>);
 
-impl Graves {
-    /// Buries every child that is dead, also those that jobs left behind.
-    fn dig(&mut self) {
+impl Reaper {
+    /// Waits for every child that has ended, also those that jobs left behind.
+    fn reap(&mut self) {
         while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
             self.0.insert(pid.as_raw_nonzero().get(), status);
         }
@@ -57,7 +57,7 @@ impl Graves {
 }
 
 /// Starts a job in a process group of its own, its output going to files that are brought out.
-pub fn start(job: &Job, graves: &mut Graves) -> io::Result<Running> {
+pub fn start(job: &Job, reaper: &mut Reaper) -> io::Result<Running> {
     let outputs = Path::new(RESULTS_PATH).join(JOBS_DIRECTORY);
     fs::create_dir_all(&outputs)?;
     fs::create_dir_all(&job.directory)?;
@@ -78,7 +78,7 @@ pub fn start(job: &Job, graves: &mut Graves) -> io::Result<Running> {
         .spawn()?;
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw).ok_or(io::ErrorKind::InvalidData)?;
     // The id may have been that of a process whose end nobody asked for.
-    graves.take(pid);
+    reaper.take(pid);
     let handle = pidfd_open(pid, PidfdFlags::empty())?;
     Ok(Running {
         name: job.name.clone(),
@@ -91,16 +91,16 @@ pub fn start(job: &Job, graves: &mut Graves) -> io::Result<Running> {
 
 impl Running {
     /// Waits for its end, `beat` being called every so often; at its limit, it is ended.
-    pub fn join(self, graves: &mut Graves, every: Duration, beat: &mut dyn FnMut(&str)) -> JobEnding {
+    pub fn join(self, reaper: &mut Reaper, every: Duration, beat: &mut dyn FnMut(&str)) -> JobEnding {
         let every_ns = u64::try_from(every.as_nanos()).unwrap_or(u64::MAX);
         let mut beat_ns = now_ns().saturating_add(every_ns);
         loop {
-            if let Some(ending) = self.wait_until(graves, beat_ns.min(self.limit_ns)) {
+            if let Some(ending) = self.wait_until(reaper, beat_ns.min(self.limit_ns)) {
                 return ending;
             }
             let now = now_ns();
             if now >= self.limit_ns {
-                self.end(graves);
+                self.end(reaper);
                 return JobEnding::Limit { limit_s: self.limit_s };
             }
             if now >= beat_ns {
@@ -111,23 +111,23 @@ impl Running {
     }
 
     /// Ends a job that runs beside the others. One that had ended before says how.
-    pub fn stop(self, graves: &mut Graves) -> JobEnding {
-        graves.dig();
-        if let Some(ending) = graves.take(self.pid) {
+    pub fn stop(self, reaper: &mut Reaper) -> JobEnding {
+        reaper.reap();
+        if let Some(ending) = reaper.take(self.pid) {
             return ending;
         }
-        self.end(graves);
+        self.end(reaper);
         JobEnding::Stopped
     }
 
-    fn end(&self, graves: &mut Graves) {
+    fn end(&self, reaper: &mut Reaper) {
         // The whole group: a job's helpers end with it.
         for signal in [Signal::TERM, Signal::KILL] {
             if kill_process_group(self.pid, signal).is_err() {
                 break;
             }
             let until = now_ns().saturating_add(u64::try_from(GRACE.as_nanos()).unwrap_or(0));
-            if self.wait_until(graves, until).is_some() {
+            if self.wait_until(reaper, until).is_some() {
                 break;
             }
         }
@@ -135,7 +135,7 @@ impl Running {
         let _ = kill_process_group(self.pid, Signal::KILL);
     }
 
-    fn wait_until(&self, graves: &mut Graves, until_ns: u64) -> Option<JobEnding> {
+    fn wait_until(&self, reaper: &mut Reaper, until_ns: u64) -> Option<JobEnding> {
         let left_ns = until_ns.saturating_sub(now_ns());
         let timeout = Timespec {
             tv_sec: i64::try_from(left_ns / 1_000_000_000).unwrap_or(i64::MAX),
@@ -143,7 +143,7 @@ impl Running {
         };
         // An interrupted wait is looked at like one that ended: the caller comes back.
         let _ = poll(&mut [PollFd::new(&self.handle, PollFlags::IN)], Some(&timeout));
-        graves.dig();
-        graves.take(self.pid)
+        reaper.reap();
+        reaper.take(self.pid)
     }
 }

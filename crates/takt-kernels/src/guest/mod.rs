@@ -108,18 +108,18 @@ fn prepare(order: &Order, sender: &mut Sender<Port>) -> Result<(), String> {
 }
 
 fn run_jobs(order: &Order, sender: &mut Sender<Port>) -> std::io::Result<()> {
-    let mut graves = jobs::Graves::default();
+    let mut reaper = jobs::Reaper::default();
     let mut beside = Vec::new();
     for job in &order.jobs {
         let name = job.name.clone();
         sender.job_start(&JobStart { name: name.clone(), at_ns: system::now_ns() })?;
-        let ending = match jobs::start(job, &mut graves) {
+        let ending = match jobs::start(job, &mut reaper) {
             Err(error) => JobEnding::NotStarted { why: error.to_string() },
             Ok(running) if job.background => {
                 beside.push(running);
                 continue;
             }
-            Ok(running) => running.join(&mut graves, Duration::from_secs(order.heartbeat_s), &mut |name| {
+            Ok(running) => running.join(&mut reaper, Duration::from_secs(order.heartbeat_s), &mut |name| {
                 let _ = sender.progress(&format!("{name} runs at {} s", system::now_ns() / 1_000_000_000));
             }),
         };
@@ -127,7 +127,7 @@ fn run_jobs(order: &Order, sender: &mut Sender<Port>) -> std::io::Result<()> {
     }
     for running in beside {
         let name = running.name.clone();
-        let ending = running.stop(&mut graves);
+        let ending = running.stop(&mut reaper);
         sender.job_end(&JobEnd { name, at_ns: system::now_ns(), ending })?;
     }
     Ok(())

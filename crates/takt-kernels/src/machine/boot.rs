@@ -39,7 +39,7 @@ pub enum Event {
     Line(String),
     /// Bytes of results so far.
     Results(u64),
-    /// Nothing new; told several times a second, so that who hears it can end a run that says nothing.
+    /// Nothing new; told several times a second, so that a listener can end a run that says nothing.
     Waiting,
 }
 
@@ -70,7 +70,7 @@ pub struct Outcome {
 }
 
 impl Machine {
-    /// Boots, waits for the end and unpacks what came out. `progress` hears what goes on and may end it by returning false.
+    /// Boots, waits for the end and unpacks what came out. `progress` is called with what goes on and may end it by returning false.
     ///
     /// # Errors
     /// [`MachineError`]; QEMU has ended then, and its logs are kept in the machine's directory.

@@ -34,7 +34,7 @@ const PARAMETERS: &str = "console=ttyS0 earlyprintk=ttyS0 panic=-1 loglevel=6 no
 const COUNTED_PARAMETERS: &str = "tsc=reliable no_timer_check";
 
 /// Longest turn of one CPU, microseconds. Without it, a turn ends where the next timer is due, a tenth of a second later if
-/// nobody has set one, and a CPU whose timer has just expired waits that long to hear of it. A network filter that has no
+/// nobody has set one, and a CPU whose timer has just expired learns of it that much later. A network filter that has no
 /// network is QEMU's one device with a periodic timer on the virtual clock that the guest does not see. A shorter one costs
 /// the host more and the guest nothing.
 const TURN_US: u32 = 25;

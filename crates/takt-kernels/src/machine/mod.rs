@@ -234,14 +234,14 @@ pub enum MachineError {
         /// The console's log.
         console: PathBuf,
     },
-    /// Nothing was heard of the guest for too long.
+    /// No message came from the guest for too long.
     #[error(
         "the guest hung: no sign of life for {quiet_s} s of its own running ({stage}); it was ended. Fix: a longer `quiet_limit_s`, if it \
          was only slow\nlast lines of {console}:\n{tail}",
         console = console.display()
     )]
     Hung {
-        /// How long nothing was heard, without the time that QEMU waited for a CPU.
+        /// How long no message came, without the time that QEMU waited for a CPU.
         quiet_s: u64,
         /// How far it had come.
         stage: String,

@@ -40,7 +40,7 @@ pub(super) fn short(package: &str) -> String {
     name.strip_suffix(&format!("-{ARCHITECTURE}")).unwrap_or(name).to_owned()
 }
 
-/// Whether this is a kernel to start: no debugging symbols, no template, not the unsigned twin of a signed one.
+/// Whether this is a kernel to start: no debugging symbols, no template, not the unsigned counterpart of a signed one.
 fn is_kernel(package: &str) -> bool {
     let noise = ["-dbg", "-dbgsym", "-signed-template", "-unsigned"];
     !noise.iter().any(|suffix| package.ends_with(suffix)) && !package.starts_with("linux-image-unsigned-")

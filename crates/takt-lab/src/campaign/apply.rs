@@ -6,21 +6,7 @@ use takt_load::Profile;
 use toml::{Table, Value};
 
 use super::plan::RunSetup;
-
-/// Key of the robot's configuration that a common factor name stands for.
-fn alias<'a>(robot: &str, name: &'a str) -> &'a str {
-    match (robot, name) {
-        ("cell", "policy") => "tasks.policy",
-        ("cyclic", "rate") => "rate_hz",
-        ("cyclic", "placement") => "cpus",
-        ("uav", "policy") => "attitude.policy",
-        ("uav", "rate") => "attitude.rate_hz",
-        ("uav", "placement") => "attitude.cpus",
-        ("daq", "policy") => "acquisition.policy",
-        ("daq", "placement") => "acquisition.cpus",
-        (_, name) => name,
-    }
-}
+use crate::robot::Kind;
 
 /// The kernel: booted where the campaign is virtual, a label that says which one runs elsewhere.
 pub const KERNEL: &str = "kernel";
@@ -35,7 +21,7 @@ const LABEL: &str = "label.";
 /// # Errors
 /// A sentence with the factor, its value and what is accepted.
 pub fn apply(
-    robot: &str,
+    kind: &Kind,
     config: &mut Table,
     setup: &mut RunSetup,
     guest: bool,
@@ -81,7 +67,7 @@ pub fn apply(
                 _ => return wrong("names"),
             }
         }
-        key => set(config, alias(robot, key), value)?,
+        key => set(config, kind.key_of(key), value)?,
     }
     Ok(())
 }
@@ -137,24 +123,25 @@ fn set(config: &mut Table, path: &str, value: &Value) -> Result<(), String> {
 mod tests {
     use super::*;
 
-    fn applied(robot: &str, name: &str, value: impl Into<Value>) -> Result<(Table, RunSetup), String> {
+    use crate::cyclic::KIND;
+
+    fn applied(name: &str, value: impl Into<Value>) -> Result<(Table, RunSetup), String> {
         let mut config: Table = toml::from_str("rate_hz = 5\n[a]\nb = 1").unwrap();
         let mut setup = RunSetup::default();
-        apply(robot, &mut config, &mut setup, false, name, &value.into())?;
+        apply(&KIND, &mut config, &mut setup, false, name, &value.into())?;
         Ok((config, setup))
     }
 
     #[test]
     fn names_of_the_run_and_of_the_robot() {
-        assert_eq!(applied("cyclic", "noise", 7).unwrap().1.noise, 7);
-        assert_eq!(applied("cyclic", "stress", "uav").unwrap().1.stress.name, "uav");
-        assert_eq!(applied("cyclic", "load_cpus", "0").unwrap().1.cpus.unwrap().to_string(), "0");
-        assert_eq!(applied("cyclic", "kernel", "rt").unwrap().1.labels["kernel"], "rt");
-        assert_eq!(applied("cyclic", "label.desktop", "off").unwrap().1.labels["desktop"], "off");
-        assert_eq!(applied("cyclic", "rate", 9).unwrap().0["rate_hz"].as_integer(), Some(9));
-        assert_eq!(applied("cell", "policy", "DL+RR").unwrap().0["tasks"]["policy"].as_str(), Some("DL+RR"));
-        assert_eq!(applied("x", "a.b", 2).unwrap().0["a"]["b"].as_integer(), Some(2));
-        assert_eq!(applied("x", "c.d.e", 2).unwrap().0["c"]["d"]["e"].as_integer(), Some(2));
+        assert_eq!(applied("noise", 7).unwrap().1.noise, 7);
+        assert_eq!(applied("stress", "uav").unwrap().1.stress.name, "uav");
+        assert_eq!(applied("load_cpus", "0").unwrap().1.cpus.unwrap().to_string(), "0");
+        assert_eq!(applied("kernel", "rt").unwrap().1.labels["kernel"], "rt");
+        assert_eq!(applied("label.desktop", "off").unwrap().1.labels["desktop"], "off");
+        assert_eq!(applied("rate", 9).unwrap().0["rate_hz"].as_integer(), Some(9));
+        assert_eq!(applied("a.b", 2).unwrap().0["a"]["b"].as_integer(), Some(2));
+        assert_eq!(applied("c.d.e", 2).unwrap().0["c"]["d"]["e"].as_integer(), Some(2));
     }
 
     #[test]
@@ -166,18 +153,18 @@ mod tests {
             ("boot.threadirqs", Value::from(true)),
             ("boot.nohz_full", Value::from("default")),
         ] {
-            apply("uav", &mut Table::new(), &mut setup, true, name, &value).unwrap();
+            apply(&KIND, &mut Table::new(), &mut setup, true, name, &value).unwrap();
         }
         assert_eq!(setup.kernel.as_deref(), Some("rt"));
         assert_eq!(setup.boot_parameters(), ["isolcpus=1", "threadirqs"]);
         assert!(setup.labels.is_empty());
         for (name, value) in [("boot.a b", "1"), ("boot.", "1"), ("boot.init", "a b"), ("kernel", "")] {
             assert!(
-                apply("uav", &mut Table::new(), &mut setup, true, name, &value.into()).is_err(),
+                apply(&KIND, &mut Table::new(), &mut setup, true, name, &value.into()).is_err(),
                 "{name}"
             );
         }
-        assert_eq!(applied("cyclic", "boot.isolcpus", "1").unwrap().1.labels["boot.isolcpus"], "1");
+        assert_eq!(applied("boot.isolcpus", "1").unwrap().1.labels["boot.isolcpus"], "1");
     }
 
     #[test]
@@ -193,7 +180,7 @@ mod tests {
             ("rate_hz.b", Value::from(1), "not a table"),
             ("a..b", Value::from(1), "no key"),
         ] {
-            let error = applied("cyclic", name, value).unwrap_err();
+            let error = applied(name, value).unwrap_err();
             assert!(error.contains(word), "{name}: {error}");
         }
     }

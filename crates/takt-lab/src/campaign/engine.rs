@@ -16,8 +16,10 @@ use takt_rundir::{
 use super::apply::{BOOT, KERNEL};
 use super::plan::{CellRun, Plan};
 use super::table::Table;
+use crate::LabError;
+use crate::registry::Registry;
+use crate::robot::Kind;
 use crate::session::file_name;
-use crate::{LabError, RobotFile};
 
 /// File of the plan.
 const CAMPAIGN_FILE: &str = "campaign.json";
@@ -96,6 +98,7 @@ pub enum Progress<'a> {
 /// A campaign on disk.
 #[derive(Debug)]
 pub struct Campaign {
+    registry: Registry,
     path: PathBuf,
     plan: Plan,
 }
@@ -105,7 +108,7 @@ impl Campaign {
     ///
     /// # Errors
     /// [`LabError::Files`].
-    pub fn create(root: &Path, plan: Plan) -> Result<Self, LabError> {
+    pub fn create(registry: Registry, root: &Path, plan: Plan) -> Result<Self, LabError> {
         let base = format!("{}-{}", utc_name(), file_name("campaign", &plan.file.name));
         let path = (1..)
             .map(|n| root.join(if n == 1 { base.clone() } else { format!("{base}-{n}") }))
@@ -120,14 +123,14 @@ impl Campaign {
         let stored =
             Stored { takt: env!("CARGO_PKG_VERSION").to_owned(), started_utc: utc_now(), plan: plan.clone() };
         write_json(&path.join(CAMPAIGN_FILE), &stored)?;
-        Ok(Self { path, plan })
+        Ok(Self { registry, path, plan })
     }
 
     /// Opens a campaign that was begun before; it holds all that is needed to go on.
     ///
     /// # Errors
     /// [`LabError::Files`] when it is none or its files were changed.
-    pub fn open(path: &Path) -> Result<Self, LabError> {
+    pub fn open(registry: Registry, path: &Path) -> Result<Self, LabError> {
         let file = path.join(CAMPAIGN_FILE);
         if !file.is_file() {
             let expected = "the folder of a campaign, which it names at its end";
@@ -146,12 +149,17 @@ impl Campaign {
                 ));
             }
         }
-        Ok(Self { path: path.to_owned(), plan })
+        Ok(Self { registry, path: path.to_owned(), plan })
     }
 
     /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// The robot that it is of; none where the program has none of that name.
+    pub(super) fn kind(&self) -> Option<&'static Kind> {
+        self.registry.kind(&self.plan.robot)
     }
 
     /// Its plan.
@@ -265,7 +273,7 @@ impl Campaign {
             && !failed.contains_key(&run.name)
             && RunDir::open(dir).and_then(|dir| dir.header()).is_ok()
             && !has_sealed_samples(dir)
-            && RobotFile::load(config).is_ok_and(|file| file.can_resume())
+            && self.registry.load(config).is_ok_and(|file| file.kind().can_resume)
     }
 
     /// The table of what is measured so far.

@@ -21,5 +21,5 @@ pub use engine::{Campaign, Order as RunOrder, Progress};
 pub use file::{CampaignFile, FactorSpec, Level, Order};
 pub use plan::{CellRun, Plan, RunSetup};
 pub use scheduler::{SchedulerRow, scheduler_rows};
-pub use shipped::{SHIPPED, shipped};
+pub use shipped::{all, shipped, shipped_text};
 pub use table::{Row, Table};

@@ -14,10 +14,9 @@ use takt_rundir::{Experiment, Factor, sha256_of};
 use super::apply::{KERNEL, apply};
 use super::file::{CampaignFile, Level, Order};
 use crate::LabError;
-use crate::cell::CellFile;
-use crate::cell::scale::{self, Scaled};
 use crate::options::Interference;
-use crate::robot::{RobotFile, shipped_text};
+use crate::registry::Registry;
+use crate::robot::{Kind, RobotFile, Scaled, Scaling};
 use crate::session::file_name;
 
 /// What goes on around the robot in one run.
@@ -90,7 +89,7 @@ pub struct Plan {
 }
 
 /// Decides what a configuration gives up here; it may measure for some seconds.
-pub type Decide<'a> = &'a mut dyn FnMut(&mut CellFile) -> Result<(), LabError>;
+pub type Decide<'a> = &'a mut dyn FnMut(&mut RobotFile) -> Result<(), LabError>;
 
 /// A configuration of the matrix before it is repeated.
 struct Combination {
@@ -106,8 +105,8 @@ impl Plan {
     ///
     /// # Errors
     /// [`LabError::Config`] with the combination and its error; [`LabError::Files`].
-    pub fn resolve(file: &CampaignFile) -> Result<Self, LabError> {
-        Self::resolve_with(file, &mut scale::settle)
+    pub fn resolve(registry: &Registry, file: &CampaignFile) -> Result<Self, LabError> {
+        Self::resolve_with(registry, file, &mut |robot| robot.settle())
     }
 
     /// As [`resolve`](Self::resolve), with a decision of the caller's own about configurations with a `[scale]`. It is made once,
@@ -115,7 +114,11 @@ impl Plan {
     ///
     /// # Errors
     /// As [`resolve`](Self::resolve).
-    pub fn resolve_with(file: &CampaignFile, decide: Decide<'_>) -> Result<Self, LabError> {
+    pub fn resolve_with(
+        registry: &Registry,
+        file: &CampaignFile,
+        decide: Decide<'_>,
+    ) -> Result<Self, LabError> {
         let config_error =
             |what: &str, error: String| LabError::Config(format!("campaign {}: {what}{error}", file.name));
         let (text, name, folder) = match (&file.robot, &file.config) {
@@ -127,21 +130,25 @@ impl Plan {
             ),
             (robot, None) => {
                 let robot = robot.as_deref().unwrap_or_default();
-                (shipped_text(robot)?.to_owned(), format!("{robot} (built in)"), Path::new("").to_owned())
+                (
+                    registry.shipped_text(robot)?.to_owned(),
+                    format!("{robot} (built in)"),
+                    Path::new("").to_owned(),
+                )
             }
         };
         // Errors of the base itself name their lines; those of combinations name the combination.
-        let robot = RobotFile::parse(&text, &name, &folder)?.robot();
+        let kind = registry.parse(&text, &name, &folder)?.kind();
         let mut base: toml::Table =
             toml::from_str(&text).map_err(|e| config_error("", e.to_string().trim_end().to_owned()))?;
-        let scaled = Self::scale(file, robot, &mut base, &folder, decide)?;
+        let scaled = Self::scale((registry, kind), file, &mut base, &folder, decide)?;
         let mut combinations: Vec<Combination> = Vec::new();
         for levels in product(file) {
             let mut config = base.clone();
             let mut setup = RunSetup { seconds: file.seconds, ..RunSetup::default() };
             let mut factors = Vec::new();
             let put = |key: &str, value: &toml::Value, config: &mut toml::Table, setup: &mut RunSetup| {
-                apply(robot, config, setup, file.guests.is_some(), key, value)
+                apply(kind, config, setup, file.guests.is_some(), key, value)
             };
             for (key, value) in &file.set {
                 put(key, value, &mut config, &mut setup).map_err(|e| config_error("[set]: ", e))?;
@@ -164,7 +171,7 @@ impl Plan {
             let what = format!("{}: ", experiment.configuration());
             let text = toml::to_string(&config).map_err(|e| config_error(&what, e.to_string()))?;
             // The combination stands for the file in the robot's own message.
-            let resolved = RobotFile::parse(&text, &format!("campaign {}: {what}", file.name), &folder)?;
+            let resolved = registry.parse(&text, &format!("campaign {}: {what}", file.name), &folder)?;
             combinations.push(Combination {
                 expected_s: setup.seconds.or(resolved.expected_seconds()).unwrap_or(0.0),
                 config: resolved.to_toml()?,
@@ -172,13 +179,13 @@ impl Plan {
                 factors: experiment.factors,
             });
         }
-        Ok(Self { scaled, ..Self::of(file, robot, combinations) })
+        Ok(Self { scaled, ..Self::of(file, kind.name, combinations) })
     }
 
     /// Fits the configuration that all runs share to this machine, where it asks for that.
     fn scale(
+        (registry, kind): (&Registry, &Kind),
         file: &CampaignFile,
-        robot: &str,
         base: &mut toml::Table,
         folder: &Path,
         decide: Decide<'_>,
@@ -190,15 +197,15 @@ impl Plan {
         let mut shared = base.clone();
         let mut setup = RunSetup::default();
         for (key, value) in &file.set {
-            apply(robot, &mut shared, &mut setup, file.guests.is_some(), key, value)
+            apply(kind, &mut shared, &mut setup, file.guests.is_some(), key, value)
                 .map_err(|e| LabError::Config(format!("campaign {name}: [set]: {e}")))?;
         }
         let what = format!("campaign {name}: [set]");
-        let RobotFile::Cell(mut cell) = RobotFile::parse(&text(&shared)?, &what, folder)? else {
-            return Ok(None);
-        };
-        if cell.scale.is_none() || cell.scaled.is_some() {
-            return Ok(cell.scaled);
+        let mut robot = registry.parse(&text(&shared)?, &what, folder)?;
+        match robot.scaling() {
+            Scaling::Fixed => return Ok(None),
+            Scaling::Decided(scaled) => return Ok(Some(scaled)),
+            Scaling::Open => {}
         }
         if file.guests.is_some() {
             return Err(LabError::Config(format!(
@@ -206,10 +213,13 @@ impl Plan {
                  [scale], such as robot = \"cell\""
             )));
         }
-        decide(&mut cell)?;
-        let settled = RobotFile::Cell(cell.clone()).to_toml()?;
-        *base = toml::from_str(&settled).map_err(|e| LabError::Config(format!("campaign {name}: {e}")))?;
-        Ok(cell.scaled)
+        decide(&mut robot)?;
+        *base = toml::from_str(&robot.to_toml()?)
+            .map_err(|e| LabError::Config(format!("campaign {name}: {e}")))?;
+        Ok(match robot.scaling() {
+            Scaling::Decided(scaled) => Some(scaled),
+            Scaling::Fixed | Scaling::Open => None,
+        })
     }
 
     fn of(file: &CampaignFile, robot: &str, combinations: Vec<Combination>) -> Self {

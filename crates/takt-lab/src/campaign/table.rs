@@ -8,10 +8,10 @@ use takt_rundir::{FactDifference, Factor, Loss, RunDir, RunHeader};
 use takt_stats::{Summary, Verdict};
 
 use super::engine::Campaign;
-use super::plan::{CellRun, Plan};
+use super::plan::CellRun;
 use crate::LabError;
-use crate::cell::scale::Scaled;
-use takt_report::questions::{Answer, Point, answers};
+use crate::robot::{Questions, Scaled};
+use takt_report::questions::{Answer, Point};
 
 /// A configuration over its repetitions.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -165,7 +165,7 @@ impl Table {
             row.not_granted.dedup();
             rows.push(row);
         }
-        let questions = if asks_the_papers_questions(plan) { answers(&points(&rows)) } else { Vec::new() };
+        let questions = questions(campaign).map_or_else(Vec::new, |answers| answers(&points(&rows)));
         Ok(Self {
             scaled: plan.scaled.clone(),
             questions,
@@ -178,10 +178,10 @@ impl Table {
     }
 }
 
-/// Whether reaction times of the cell were measured by policy and noise.
-fn asks_the_papers_questions(plan: &Plan) -> bool {
-    let varies = |name: &str| plan.file.factors.iter().any(|factor| factor.name == name);
-    plan.robot == "cell" && varies("policy") && varies("noise")
+/// Who answers the robot's questions about policies under noise, where both were varied.
+fn questions(campaign: &Campaign) -> Option<Questions> {
+    let varies = |name: &str| campaign.plan().file.factors.iter().any(|factor| factor.name == name);
+    campaign.kind()?.questions.filter(|_| varies("policy") && varies("noise"))
 }
 
 /// The rows as the questions want them.

@@ -7,10 +7,9 @@ use takt_rt::memory::MemoryLock;
 use takt_rt::periodic::SleepStrategy;
 use takt_rt::placement::CpuSet;
 use takt_rt::policy::Policy;
+use takt_rt::range::within;
 use takt_rt::settings::ThreadSettings;
 use takt_stats::VerdictConfig;
-
-use crate::robot::within;
 
 /// The shipped configuration.
 pub const SHIPPED: &str = include_str!("../../../../robots/cyclic.toml");

@@ -6,5 +6,4 @@ mod file;
 mod run;
 
 pub use file::{CyclicFile, SHIPPED};
-pub(crate) use run::measures;
-pub use run::run;
+pub use run::KIND;

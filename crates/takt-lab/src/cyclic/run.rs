@@ -2,28 +2,46 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use takt_rt::clock::{monotonic_ns, thread_cpu_ns};
 use takt_rt::jobs::{Collector, JobRecord, JobRecorder};
 use takt_rt::latency::DmaLatency;
 use takt_rt::periodic::Periodic;
-use takt_rt::thread;
+use takt_rt::thread::{self, Handle};
 use takt_rundir::Measure;
+use takt_stats::VerdictConfig;
 
-use super::CyclicFile;
+use super::{CyclicFile, SHIPPED};
 use crate::LabError;
+use crate::jobs::Task;
 use crate::journal::{JOURNAL_FILE, Journal};
+use crate::keeper::Window;
 use crate::options::RunOptions;
-use crate::robot::Event;
+use crate::robot::{Conclusion, Critical, End, Kind, Observe, Robot, Running, read};
 use crate::session::Session;
-use crate::summary::RunSummary;
+
+/// The cyclic task as a registry lists it.
+pub static KIND: Kind = Kind {
+    factors: &[("rate", "rate_hz"), ("placement", "cpus")],
+    tasks: &[&CYCLIC],
+    ..Kind::new("cyclic", &[("cyclic", SHIPPED)], read::<CyclicFile>)
+};
 
 const TASK: &str = "cyclic";
-const TICK: Duration = Duration::from_millis(100);
+const THREAD: &str = "takt-cyclic";
+
+/// The task for the latency manager.
+static CYCLIC: Task = Task {
+    name: TASK,
+    thread: THREAD,
+    file: TASK,
+    columns: ["planned_ns", "start_ns", "end_ns"],
+    number: None,
+};
 
 /// What reports read.
-pub(crate) fn measures(file: &CyclicFile) -> Vec<Measure> {
+fn measures(file: &CyclicFile) -> Vec<Measure> {
     let deadline_ns = file.deadline().as_nanos() as u64;
     let measure = |name, title, column| Measure::new(name, title, TASK, column).rate_hz(file.rate_hz);
     vec![
@@ -32,77 +50,136 @@ pub(crate) fn measures(file: &CyclicFile) -> Vec<Measure> {
     ]
 }
 
-/// Runs the task and leaves a sealed run directory.
-///
-/// # Errors
-/// [`LabError`]; what was measured until then stays in the run directory.
-pub fn run(
-    file: &CyclicFile,
-    options: &RunOptions,
-    observe: &mut dyn FnMut(Event<'_>),
-) -> Result<RunSummary, LabError> {
-    let mut session = Session::create("cyclic", &file.policy.to_string(), file, options)?;
-    session.header.verdict = file.verdict.clone();
-    let held = file.no_deep_idle.then(|| DmaLatency::hold(0));
-    if let Some(Err(error)) = &held {
-        session.header.problems.push(error.to_string());
+impl Robot for CyclicFile {
+    fn kind(&self) -> &'static Kind {
+        &KIND
     }
-    session.header.measures = measures(file);
-    let window = session.new_window(options.watch.clone());
-    let journal = Journal::new(&session.dir().clone(), &mut session.header.measures, &window, file.period())?;
-    let journal = journal.going_on(session.restored(JOURNAL_FILE)?);
-    let journal = journal.telling(session.teller(), &crate::jobs::CYCLIC);
-    let collector = Collector::start(journal, Duration::from_millis(20))?;
-    let stop = Arc::new(AtomicBool::new(false));
-    // Two seconds of records: a collector that is starved under stress loses none for that long.
-    let recorder = collector.recorder(TASK, (2.0 * file.rate_hz) as usize + 64);
-    let task = {
-        let (stop, period, work_ns) = (Arc::clone(&stop), file.period(), (file.work_us * 1e3) as u64);
-        let sleep = file.sleep;
-        Periodic::new(0, period, sleep)?;
-        thread::spawn("takt-cyclic", &file.settings(), move || {
-            Periodic::start_now(period, sleep).map(|periodic| cycle(periodic, recorder, work_ns, &stop))
-        })
-    };
-    let task = match task {
-        Ok(task) => task,
-        Err(error) => {
-            drop(collector);
-            session.discard();
-            return Err(error.into());
-        }
-    };
-    session.header.not_granted = task.granted().differences.iter().map(ToString::to_string).collect();
-    session.note("threads", &[task.granted()])?;
-    session.write()?;
-    observe(Event::Started { dir: session.dir(), not_granted: &session.header.not_granted });
 
-    session.start_load(&options.interference)?;
-    session.begin_window(&window, |from_ns| window.open(from_ns))?;
-    let length = Duration::from_secs_f64(options.seconds.unwrap_or(file.seconds));
-    let (before, begun) = (session.before(), Instant::now());
-    let mut trouble = None;
-    while before + begun.elapsed() < length && !options.stop.load(Ordering::Acquire) && trouble.is_none() {
-        observe(Event::Tick { elapsed: before + begun.elapsed(), of: Some(length), line: String::new() });
-        std::thread::sleep(TICK.min(length.saturating_sub(before + begun.elapsed())));
-        trouble = session.load_trouble();
+    fn name(&self) -> &str {
+        &self.name
     }
-    session.end_window(&window, |to_ns| window.close(to_ns));
-    session.end_load()?;
-    stop.store(true, Ordering::Release);
-    task.join()??;
-    let collected = collector.stop()?;
-    if let Some(error) = collected.error {
-        session.header.problems.push(error.to_string());
+
+    fn validate(&self) -> Result<(), String> {
+        self.validate()
     }
-    let mut journal = collected.sink;
-    journal.close().map_err(LabError::io(session.dir().path()))?;
-    session.header.records_lost = journal.counts.lost;
-    journal.releases.finish();
-    journal.releases.tell(&mut session.header.measures);
-    session.header.problems.extend(journal.releases.stood_still("the task"));
-    drop(held);
-    Ok(session.seal()?.1)
+
+    fn verdict(&self) -> &VerdictConfig {
+        &self.verdict
+    }
+
+    fn measures(&self) -> Result<Vec<Measure>, String> {
+        Ok(measures(self))
+    }
+
+    fn label(&self) -> String {
+        self.policy.to_string()
+    }
+
+    fn describe(&self) -> String {
+        format!("{} at {} Hz, {}", self.name, self.rate_hz, self.policy)
+    }
+
+    fn expected_seconds(&self) -> Option<f64> {
+        Some(self.seconds)
+    }
+
+    fn rate_hz(&self) -> Option<f64> {
+        Some(self.rate_hz)
+    }
+
+    fn make_strict(&mut self) {
+        self.strict = true;
+    }
+
+    fn critical(&self) -> Result<Critical, &'static str> {
+        let columns = ["planned_ns", "wake_ns", "start_ns", "end_ns"];
+        Ok(Critical { thread: THREAD, file: TASK, columns })
+    }
+
+    fn start(
+        &self,
+        session: &mut Session,
+        options: &RunOptions,
+        _observe: Observe<'_>,
+    ) -> Result<Box<dyn Running>, LabError> {
+        let held = self.no_deep_idle.then(|| DmaLatency::hold(0));
+        if let Some(Err(error)) = &held {
+            session.header.problems.push(error.to_string());
+        }
+        session.header.measures = measures(self);
+        let window = session.new_window(options.watch.clone());
+        let dir = session.dir().clone();
+        let journal = Journal::new(&dir, &mut session.header.measures, &window, self.period())?;
+        let journal = journal.going_on(session.restored(JOURNAL_FILE)?);
+        let journal = journal.telling(session.teller(), &CYCLIC);
+        let collector = Collector::start(journal, Duration::from_millis(20))?;
+        let stop = Arc::new(AtomicBool::new(false));
+        // Two seconds of records: a collector that is starved under stress loses none for that long.
+        let recorder = collector.recorder(TASK, (2.0 * self.rate_hz) as usize + 64);
+        let (period, work_ns, sleep) = (self.period(), (self.work_us * 1e3) as u64, self.sleep);
+        Periodic::new(0, period, sleep)?;
+        let ended = Arc::clone(&stop);
+        let task = thread::spawn(THREAD, &self.settings(), move || {
+            Periodic::start_now(period, sleep).map(|periodic| cycle(periodic, recorder, work_ns, &ended))
+        })?;
+        session.header.not_granted = task.granted().differences.iter().map(ToString::to_string).collect();
+        session.note("threads", &[task.granted()])?;
+        let length = Duration::from_secs_f64(options.seconds.unwrap_or(self.seconds));
+        Ok(Box::new(Cyclic {
+            window,
+            length,
+            collector,
+            task,
+            stop: Stop(stop),
+            _awake: held.and_then(Result::ok),
+        }))
+    }
+}
+
+/// Ends the loop when it is dropped: a run that breaks off must not leave it behind.
+struct Stop(Arc<AtomicBool>);
+
+impl Drop for Stop {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+/// A cyclic task that runs.
+struct Cyclic {
+    window: Window,
+    length: Duration,
+    collector: Collector<Journal>,
+    task: Handle<Result<(), takt_rt::Error>>,
+    stop: Stop,
+    _awake: Option<DmaLatency>,
+}
+
+impl Running for Cyclic {
+    fn window(&self) -> &Window {
+        &self.window
+    }
+
+    fn length(&self) -> Option<Duration> {
+        Some(self.length)
+    }
+
+    fn stop(self: Box<Self>, session: &mut Session, _end: &End) -> Result<Conclusion, LabError> {
+        let Self { collector, task, stop, .. } = *self;
+        drop(stop);
+        task.join()??;
+        let collected = collector.stop()?;
+        if let Some(error) = collected.error {
+            session.header.problems.push(error.to_string());
+        }
+        let mut journal = collected.sink;
+        journal.close().map_err(LabError::io(session.dir().path()))?;
+        session.header.records_lost = journal.counts.lost;
+        journal.releases.finish();
+        journal.releases.tell(&mut session.header.measures);
+        session.header.problems.extend(journal.releases.stood_still("the task"));
+        Ok(Conclusion::Common)
+    }
 }
 
 /// The loop.

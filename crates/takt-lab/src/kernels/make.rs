@@ -17,6 +17,7 @@ use takt_rundir::{GUEST_PARAMETER, VIRTUAL_MACHINE_FILE, VirtualMachine, set_asi
 
 use super::{Accelerator, GUESTS, Guests};
 use crate::campaign::{CellRun, RunOrder};
+use crate::registry::Registry;
 use crate::{LabError, last_words};
 
 /// Where things lie in the guest.
@@ -31,14 +32,10 @@ const JOB: &str = "takt";
 const TOOLS: [&str; 3] = ["stress-ng", "hackbench", "true"];
 /// What guards those tools; it is called by this very path.
 const SHELL: &str = "/bin/sh";
-/// Modules that robots use: raw sockets between a pair of interfaces, a simulated board.
-const MODULES_OF_ROBOTS: [(&str, &[&str]); 2] =
-    [("humanoid", &["veth", "af_packet"]), ("daq", &["comedi_test"])];
-/// Programs that robots use: the pair of interfaces is made by one.
-const TOOLS_OF_ROBOTS: [(&str, &[&str]); 1] = [("humanoid", &["ip"])];
 
 /// Makes runs in guests. Kernels are fetched once.
 pub struct Maker {
+    registry: Registry,
     guests: Guests,
     store: Store,
     kernels: Mutex<BTreeMap<String, Kernel>>,
@@ -67,8 +64,9 @@ impl Maker {
     ///
     /// # Errors
     /// [`LabError::Kernel`] when there is no place for the cache.
-    pub fn new(guests: &Guests, program: &Path) -> Result<Self, LabError> {
+    pub fn new(registry: Registry, guests: &Guests, program: &Path) -> Result<Self, LabError> {
         Ok(Self {
+            registry,
             store: Store::open(guests.cache.as_deref())?,
             kernels: Mutex::default(),
             program: program.to_path_buf(),
@@ -190,14 +188,15 @@ impl Maker {
             files.push(Brought { host: host.to_path_buf(), guest: guest.to_owned() });
         }
         let loaded = !order.run.setup.interference().profile().is_off();
-        let robot = robot_of(&config);
-        let mut tools = for_robot(&TOOLS_OF_ROBOTS, robot.as_deref()).filter_map(in_path).collect::<Vec<_>>();
+        let needs = robot_of(&config).and_then(|robot| self.registry.kind(&robot)).map(|kind| kind.guest);
+        let (wanted, programs) = needs.map_or((&[][..], &[][..]), |needs| (needs.modules, needs.programs));
+        let mut tools: Vec<PathBuf> = programs.iter().filter_map(|program| in_path(program)).collect();
         if loaded {
             tools.extend(TOOLS.iter().filter_map(|tool| in_path(tool)));
             tools.extend(Some(PathBuf::from(SHELL)).filter(|shell| shell.is_file()));
         }
         Ok(GuestRun {
-            modules: modules_for(&kernel, robot.as_deref())?,
+            modules: modules_for(&kernel, wanted)?,
             kernel,
             settings: self.settings(order.run),
             init: self.program.clone(),
@@ -262,18 +261,11 @@ fn robot_of(config: &str) -> Option<String> {
     toml::from_str::<toml::Table>(config).ok()?.get("robot")?.as_str().map(str::to_owned)
 }
 
-/// What is listed for a robot.
-fn for_robot<'a>(list: &[(&str, &'a [&'a str])], robot: Option<&str>) -> impl Iterator<Item = &'a str> {
-    let listed = list.iter().find(|(of, _)| robot == Some(*of));
-    listed.map_or(&[][..], |(_, names)| names).iter().copied()
-}
-
 /// Modules that a robot uses, where the kernel has them.
-fn modules_for(kernel: &Kernel, robot: Option<&str>) -> Result<Vec<String>, String> {
+fn modules_for(kernel: &Kernel, wanted: &[&str]) -> Result<Vec<String>, String> {
     let Some(folder) = &kernel.modules else { return Ok(Vec::new()) };
     let index = modules::Index::read(folder).map_err(|error| error.to_string())?;
-    let wanted = for_robot(&MODULES_OF_ROBOTS, robot);
-    Ok(wanted.filter(|module| index.has(module)).map(str::to_owned).collect())
+    Ok(wanted.iter().filter(|module| index.has(module)).map(|module| (*module).to_owned()).collect())
 }
 
 /// A program of the host. Those of administrators are not in everybody's PATH.

@@ -7,11 +7,10 @@
 //! The guest runs the same program as the host would, and its run directory is one like any other; its machine facts
 //! say that it is a guest's ([`takt_rundir::VirtualMachine`]).
 
-mod file;
 mod make;
 mod rows;
 
-pub use file::{Accelerator, Guests};
+pub use crate::guests::{Accelerator, Guests};
 pub use make::Maker;
 pub use rows::{KernelRow, kernel_rows};
 

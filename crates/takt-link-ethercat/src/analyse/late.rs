@@ -6,8 +6,8 @@
 //!     own wake-up  own work  frame before  handing over   way out      segment      way back     host
 //! ```
 //!
-//! What took longest beyond what it usually takes is named, if the answer would have been there without it. Where no such part is
-//! seen, nothing is guessed.
+//! What took longest beyond what it usually takes is named, if the answer would have been there without it; or what always takes so long
+//! that no answer could be there in time. Where no such part is seen, nothing is guessed.
 
 use serde::{Deserialize, Serialize};
 
@@ -25,7 +25,7 @@ pub struct LateWay {
     pub begun_ns: u64,
     /// When it was about to hand the frame to the system.
     pub sent_ns: u64,
-    /// When its exchange was over.
+    /// When the system had taken it.
     pub handed_ns: u64,
     /// When the frame came to the segment.
     pub at_segment_ns: u64,
@@ -180,22 +180,25 @@ impl LateWay {
                 usual.beyond_ns.saturating_sub(usual.handing_ns),
             ),
         ];
-        let greatest = parts
-            .into_iter()
-            .filter(|&(_, from_ns, to_ns, _)| from_ns > 0 && to_ns > from_ns)
-            .map(|(place, from_ns, to_ns, usual_ns)| {
-                cause(place, from_ns, to_ns, (to_ns - from_ns).saturating_sub(usual_ns))
-            })
-            .max_by_key(|cause| cause.excess_ns);
-        match greatest {
-            // Without it the answer would have been there.
-            Some(greatest) if greatest.excess_ns >= missed_by_ns.max(RACE_NS) => greatest,
-            // Without it the answer would have been late all the same: most of the time must be its, to name it alone.
-            Some(greatest) if greatest.excess_ns > RACE_NS && greatest.excess_ns >= missed_by_ns / 2 => {
-                greatest
-            }
-            _ => cause(Place::Unexplained, first_ns, came_ns, 0),
+        let seen = parts.into_iter().filter(|&(_, from_ns, to_ns, _)| from_ns > 0 && to_ns > from_ns);
+        let seen = seen.map(|(place, from_ns, to_ns, usual_ns)| {
+            cause(place, from_ns, to_ns, (to_ns - from_ns).saturating_sub(usual_ns))
+        });
+        // Without it the answer would have been there; or late all the same, and most of the time must be its, to name it alone.
+        let is_enough = |took_ns: u64| {
+            took_ns >= missed_by_ns.max(RACE_NS) || (took_ns > RACE_NS && took_ns >= missed_by_ns / 2)
+        };
+        let greatest = seen.clone().max_by_key(|cause| cause.excess_ns);
+        if let Some(greatest) = greatest.filter(|greatest| is_enough(greatest.excess_ns)) {
+            return greatest;
         }
+        // What takes so long in every cycle is no excess, and makes every answer late all the same: most of the whole way must be its.
+        let longest = seen.max_by_key(|cause| cause.to_ns - cause.from_ns);
+        let is_most = |cause: &LateCause| {
+            let took_ns = cause.to_ns - cause.from_ns;
+            is_enough(took_ns) && took_ns > came_ns.saturating_sub(first_ns) / 2
+        };
+        longest.filter(is_most).unwrap_or_else(|| cause(Place::Unexplained, first_ns, came_ns, 0))
     }
 }
 
@@ -269,6 +272,21 @@ mod tests {
         assert_eq!(cause.place.blame(), None, "whose doing the frame before was is not seen");
         // Where nobody knows when it began, it counts as work: the two cannot be told apart.
         assert_eq!(LateWay { begun_ns: 0, ..waited }.judge(&USUAL).place, Place::Work);
+    }
+
+    #[test]
+    fn what_always_takes_too_long_is_named_though_it_is_usual() {
+        let slow = way([20, 10, 15, 25, 1300, 10]);
+        let cause = slow.judge(&Usual { segment_ns: 1300 * US, ..USUAL });
+        assert_eq!(
+            (cause.place, cause.excess_ns, cause.to_ns - cause.from_ns),
+            (Place::Segment, 0, 1300 * US)
+        );
+        let cause = way([20, 10, 15, 1300, 5, 10]).judge(&Usual { outward_ns: 1315 * US, ..USUAL });
+        assert_eq!((cause.place, cause.excess_ns), (Place::Outward, 0));
+        // Two parts that are as long as always, neither of which is most of the way.
+        let both = Usual { segment_ns: 600 * US, homeward_ns: 600 * US, ..USUAL };
+        assert_eq!(way([20, 10, 15, 25, 600, 600]).judge(&both).place, Place::Unexplained);
     }
 
     #[test]

@@ -59,6 +59,8 @@ pub struct Exchanged {
     pub begun_at_ns: u64,
     /// When this cycle's frames were about to be handed to the wire, likewise.
     pub sent_at_ns: u64,
+    /// When the last of them had been handed over.
+    pub handed_at_ns: u64,
     /// When the answer that this exchange fetched had been taken: of the cycle before in a pipelined exchange, of this one in a
     /// waiting one. 0 when it was not there.
     pub taken_at_ns: u64,
@@ -332,7 +334,7 @@ impl Port {
         let late_ns = if self.announced_ns > 0 { begun_ns.saturating_sub(self.announced_ns) } else { 0 };
         let first = self.cyclic.cycle == 0;
         self.totals.cycles += 1;
-        let between_ns;
+        let (between_ns, handed_ns);
         // When the last look for answers was over; judging them comes after it.
         let mut looked_ns = 0;
         let mut result;
@@ -350,10 +352,12 @@ impl Port {
                 };
                 between_ns = self.master.now_ns();
                 result.lost = self.launch(between_ns);
+                handed_ns = self.master.now_ns();
             }
             ExchangeMode::Waiting => {
                 between_ns = self.master.now_ns();
                 let lost = self.launch(between_ns);
+                handed_ns = self.master.now_ns();
                 // Nothing comes back before somebody has carried it: the first look is after the wait, and not before it.
                 self.master.wait(between_ns + self.wait_ns);
                 let late = self.collect(between_ns + self.wait_ns);
@@ -371,11 +375,11 @@ impl Port {
         result.expected_counter = self.current.expected_counter;
         (result.fetch_ns, result.send_ns) = match self.mode {
             ExchangeMode::Pipelined => (between_ns - begun_ns, now_ns - between_ns),
-            ExchangeMode::Waiting => (looked_ns - between_ns, between_ns - begun_ns),
+            ExchangeMode::Waiting => (looked_ns - handed_ns, handed_ns - begun_ns),
         };
         let taken_ns = if self.mode == ExchangeMode::Pipelined { between_ns } else { looked_ns };
         (result.sent_at_ns, result.taken_at_ns) = (between_ns, if result.fresh { taken_ns } else { 0 });
-        result.begun_at_ns = begun_ns;
+        (result.begun_at_ns, result.handed_at_ns) = (begun_ns, handed_ns);
         let announced_ns = self.announced_ns;
         self.publish(&mut result, now_ns, announced_ns);
         self.timing.add(begun_ns, &result, &self.totals);

@@ -56,12 +56,14 @@ pub enum SimProgram {
     OwnWithWatchdog,
     /// A user's own program that swings the base joint by itself and knows nothing of Takt.
     Own,
+    /// `takt_servo.script`: follows streamed joint targets.
+    TaktServo,
 }
 
 impl SimProgram {
     /// Whether it includes `takt_watchdog.script`.
     pub const fn has_watchdog(self) -> bool {
-        !matches!(self, Self::Own)
+        !matches!(self, Self::Own | Self::TaktServo)
     }
 }
 

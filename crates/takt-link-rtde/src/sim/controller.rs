@@ -4,6 +4,7 @@ use nalgebra::Isometry3;
 
 use super::motion::{Move, approach};
 use super::program::Program;
+use super::servo::{self, ServoProgram, Wish};
 use super::{CYCLE_HZ, SimConfig, SimProgram, SimState, WatchdogAction};
 use crate::arm::registers as reg;
 use crate::kinematics::{Arm, pose_from_vector, pose_to_vector};
@@ -68,6 +69,8 @@ pub(super) struct Controller {
     /// Move number that the program works on or has seen last.
     taken: i32,
     pub(super) program: Program,
+    pub(super) servo: ServoProgram,
+    wish: Wish,
     /// The arm disregards the slider: a fault.
     pub(super) slider_ignored: bool,
     heartbeat_ns: Option<u64>,
@@ -126,6 +129,8 @@ impl Controller {
             motion: None,
             taken: 0,
             program: Program::default(),
+            servo: ServoProgram::default(),
+            wish: Wish::Rest,
             slider_ignored: false,
             heartbeat_ns: None,
             heartbeats_since_trip: 0,
@@ -198,6 +203,9 @@ impl Controller {
                 if self.config.program.has_watchdog() {
                     self.program.begin(&mut self.registers);
                     self.show_stop();
+                }
+                if self.config.program == SimProgram::TaktServo {
+                    self.servo.begin(&mut self.registers);
                 }
             }
         }
@@ -276,11 +284,12 @@ impl Controller {
         }
     }
 
-    /// One cycle. `now_ns` (CLOCK_MONOTONIC) only judges the heartbeat, since its writers live in real time.
-    pub(super) fn step(&mut self, now_ns: u64) {
+    /// One cycle. `now_ns` (CLOCK_MONOTONIC) only judges the heartbeat, since its writers live in real time; `made_up`
+    /// says that the simulator was kept from running when the cycle was due.
+    pub(super) fn step(&mut self, now_ns: u64, made_up: bool) {
         self.cycles += 1;
         self.watch(now_ns);
-        self.run_program();
+        self.run_program(made_up);
         self.move_arm();
     }
 
@@ -289,34 +298,45 @@ impl Controller {
         {
             self.play();
         }
-        let Some(heard_ns) = self.heartbeat_ns.filter(|_| self.program.watches()) else { return };
+        let set_hz = self.program.watches().then_some(self.config.watchdog_min_hz);
+        let Some(least_hz) = set_hz.or_else(|| self.servo.watchdog_hz()) else { return };
+        let Some(heard_ns) = self.heartbeat_ns else { return };
         if self.runtime != RuntimeState::Playing {
             return;
         }
         let silence_s = now_ns.saturating_sub(heard_ns) as f64 * 1e-9;
-        if silence_s * self.config.watchdog_min_hz <= 1.0 {
+        if silence_s * least_hz <= 1.0 {
             return;
         }
         self.watchdog_trips += 1;
         self.heartbeats_since_trip = 0;
         self.tripped = true;
-        self.show_stop();
+        if self.config.program.has_watchdog() {
+            self.show_stop();
+        }
         match self.config.watchdog_action {
             WatchdogAction::Pause => {
                 self.pause();
             }
             WatchdogAction::Stop => {
-                self.program.end(&mut self.registers);
+                if self.config.program.has_watchdog() {
+                    self.program.end(&mut self.registers);
+                }
                 self.stop();
             }
         }
-        let least_hz = self.config.watchdog_min_hz;
         self.say(format!("RTDE watchdog: input_int_register_24 not updated at {least_hz} Hz"));
     }
 
     /// What the program does, one look per cycle.
-    fn run_program(&mut self) {
+    fn run_program(&mut self, made_up: bool) {
+        self.wish = Wish::Rest;
         if self.runtime != RuntimeState::Playing {
+            return;
+        }
+        if self.config.program == SimProgram::TaktServo {
+            let fraction = self.slider_followed;
+            self.wish = self.servo.cycle(&mut self.registers, &self.joints_rad, made_up, fraction);
             return;
         }
         if self.config.program.has_watchdog() && !self.program.look(&mut self.registers) {
@@ -382,7 +402,9 @@ impl Controller {
             approach(self.slider_followed, self.slider, self.config.slider_rate_per_s * dt_s);
         let fraction = if self.slider_ignored { self.run_scale } else { self.speed_fraction() };
         let before = self.speeds_rad_s;
-        if let Some(motion) = &mut self.motion {
+        if self.config.program == SimProgram::TaktServo {
+            self.move_servo(dt_s, healthy);
+        } else if let Some(motion) = &mut self.motion {
             motion.advance(dt_s * fraction);
             let point = motion.point();
             self.joints_rad = point.joints_rad;
@@ -409,9 +431,50 @@ impl Controller {
         }
     }
 
+    /// What servoj, stopj, pause and brakes make of the joints.
+    fn move_servo(&mut self, dt_s: f64, healthy: bool) {
+        let (joints, speeds) = (&mut self.joints_rad, &mut self.speeds_rad_s);
+        if self.runtime == RuntimeState::Playing && healthy {
+            match self.wish {
+                Wish::Follow => {
+                    let path_s = dt_s * self.slider_followed;
+                    if !self.servo.follow(&self.arm, joints, speeds, path_s) {
+                        self.say(String::from("C204A1: path sanity check: sudden change in target position"));
+                        self.protective_stop();
+                    }
+                    return;
+                }
+                Wish::Stop => {
+                    let rests =
+                        servo::brake(joints, speeds, crate::servo::registers::DECELERATION_RAD_S2, dt_s);
+                    if rests {
+                        // Its last line: halt.
+                        self.run_scale = 0.0;
+                        self.runtime = RuntimeState::Stopped;
+                    }
+                    return;
+                }
+                Wish::Rest => {}
+            }
+        }
+        let rate = if healthy { self.config.pause_rate_per_s } else { self.config.emergency_rate_per_s };
+        let fastest = self.arm.joint_speed_max_rad_s.iter().copied().fold(0.0, f64::max);
+        servo::brake(joints, speeds, rate * fastest, dt_s);
+    }
+
     /// What the arm follows: slider times what pause, stop and brakes leave.
     pub(super) fn speed_fraction(&self) -> f64 {
         self.slider_followed * self.run_scale
+    }
+
+    /// Its clock, seconds (`timestamp`).
+    pub(super) fn time_s(&self) -> f64 {
+        (self.cycles + self.cycles_lost) as f64 / f64::from(CYCLE_HZ)
+    }
+
+    /// Whether its program is `takt_servo.script`.
+    pub(super) fn plays_servo(&self) -> bool {
+        self.config.program == SimProgram::TaktServo
     }
 
     pub(super) const fn tcp_way_m(&self) -> f64 {
@@ -438,7 +501,8 @@ impl Controller {
             speed_fraction: self.speed_fraction(),
             digital_outputs: self.digital_outputs,
             heartbeat: self.registers.input_int[reg::HEARTBEAT],
-            watchdog_armed: self.program.watches(),
+            watchdog_armed: self.program.watches()
+                || (self.servo.watchdog_hz().is_some() && self.runtime == RuntimeState::Playing),
             watchdog_trips: self.watchdog_trips,
             finished_move: self.registers.output_int[reg::FINISHED],
             moves_finished: self.moves_finished,

@@ -16,10 +16,17 @@ use takt_rt::ring::{Consumer, Producer, ring};
 use super::controller::Controller;
 use crate::RtdeError;
 use crate::arm::registers as reg;
+use crate::servo::registers as servo;
 
 /// Names of the columns, in order.
 pub const COLUMNS: &str = "mono_ns,cycle,steps,slider,slider_followed,run_scale,joint_speed_rad_s,tcp_speed_m_s,\
      tcp_way_m,digital_outputs,heartbeat,runtime,robot_mode,safety_mode,clients,watchdog_armed,watchdog_trips,lost";
+
+/// Columns that follow them where the controller plays `takt_servo.script`: targets that its servoj follows and joints (rad),
+/// what was asked, the program's state and its count of cycles without a command, the controller's time after the cycle, and
+/// the time of the state that the newest command answers.
+pub const SERVO_COLUMNS: &str = "target_0,target_1,target_2,target_3,target_4,target_5,joint_0,joint_1,joint_2,joint_3,\
+     joint_4,joint_5,asked,servo_state,servo_missed,servo_longest,controller_s,answered_s";
 
 /// Rows that wait for the disk: 16 s at 500 Hz.
 const CAPACITY: usize = 1 << 13;
@@ -48,6 +55,20 @@ pub(super) struct Row {
     watchdog_armed: bool,
     watchdog_trips: u64,
     lost: u64,
+    servo: Option<ServoRow>,
+}
+
+/// What [`SERVO_COLUMNS`] name.
+#[derive(Clone, Copy, Debug, Default)]
+struct ServoRow {
+    targets_rad: [f64; 6],
+    joints_rad: [f64; 6],
+    asked: i32,
+    state: i32,
+    missed: i32,
+    longest: i32,
+    controller_s: f64,
+    answered_s: f64,
 }
 
 /// The log that is being written; dropping it writes what is left and closes the file.
@@ -63,10 +84,11 @@ impl Log {
     ///
     /// # Errors
     /// The file cannot be created, or the thread cannot be started.
-    pub(super) fn create(path: &Path) -> Result<Self, RtdeError> {
+    pub(super) fn create(path: &Path, servo: bool) -> Result<Self, RtdeError> {
         let mut file =
             BufWriter::new(takt_files::create_output(path).map_err(RtdeError::io("creating the log (log)"))?);
-        writeln!(file, "{COLUMNS}").map_err(RtdeError::io("writing the log (log)"))?;
+        let more = if servo { format!(",{SERVO_COLUMNS}") } else { String::new() };
+        writeln!(file, "{COLUMNS}{more}").map_err(RtdeError::io("writing the log (log)"))?;
         let (producer, consumer) = ring(CAPACITY);
         let stop = Arc::new(AtomicBool::new(false));
         let thread = std::thread::Builder::new()
@@ -123,6 +145,20 @@ fn row(c: &Controller, mono_ns: u64, steps: u64, clients: usize, lost: u64) -> R
         watchdog_armed: c.watchdog_armed(),
         watchdog_trips: c.watchdog_trips,
         lost,
+        servo: c.plays_servo().then(|| servo_row(c)),
+    }
+}
+
+fn servo_row(c: &Controller) -> ServoRow {
+    ServoRow {
+        targets_rad: c.servo.targets_rad,
+        joints_rad: c.joints_rad,
+        asked: c.registers.input_int[servo::ASKED],
+        state: c.registers.output_int[servo::STATE],
+        missed: c.registers.output_int[servo::MISSED],
+        longest: c.registers.output_int[servo::LONGEST],
+        controller_s: c.time_s(),
+        answered_s: c.registers.input_double[servo::ANSWERED],
     }
 }
 
@@ -134,7 +170,7 @@ fn write_rows(mut rows: Consumer<Row>, file: &mut impl Write, stop: &AtomicBool)
         batch.clear();
         rows.take_into(&mut batch, CAPACITY);
         for r in &batch {
-            writeln!(
+            write!(
                 file,
                 "{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{}",
                 r.mono_ns,
@@ -156,6 +192,14 @@ fn write_rows(mut rows: Consumer<Row>, file: &mut impl Write, stop: &AtomicBool)
                 r.watchdog_trips,
                 r.lost,
             )?;
+            if let Some(s) = r.servo {
+                for angle in s.targets_rad.iter().chain(&s.joints_rad) {
+                    write!(file, ",{angle}")?;
+                }
+                let (asked, state, missed) = (s.asked, s.state, s.missed);
+                write!(file, ",{asked},{state},{missed},{},{},{}", s.longest, s.controller_s, s.answered_s)?;
+            }
+            writeln!(file)?;
         }
         file.flush()?;
         if last {

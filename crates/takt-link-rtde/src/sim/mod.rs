@@ -3,7 +3,7 @@
 //! It stands in for the robot, so that the whole cell runs where there is none: it speaks the same protocol
 //! as the controller (third-party clients connect to it), executes the registers of
 //! `urscript/takt_cell.script` and answers as `urscript/takt_watchdog.script` (or plays a program without it, on
-//! request), obeys the speed slider with a limited rate of change, so that stopping takes time and way, and
+//! request; or follows joint targets as `urscript/takt_servo.script` does), obeys the speed slider with a limited rate of change, so that stopping takes time and way, and
 //! stops when the heartbeat dries up.
 //!
 //! One thread, `ursim`, does everything once per 2 ms cycle, as the controller does: take inputs in, move,
@@ -21,6 +21,7 @@ mod primary;
 mod program;
 mod rtde;
 mod server;
+mod servo;
 mod trajectory;
 mod variables;
 
@@ -31,7 +32,7 @@ use std::thread::JoinHandle;
 
 pub use config::{Calibration, SimConfig, SimProgram, WatchdogAction};
 pub use controller::RuntimeState;
-pub use log::COLUMNS as LOG_COLUMNS;
+pub use log::{COLUMNS as LOG_COLUMNS, SERVO_COLUMNS as SERVO_LOG_COLUMNS};
 pub use trajectory::{MissionSample, trajectory};
 
 use crate::{RobotMode, RtdeError, SafetyMode};

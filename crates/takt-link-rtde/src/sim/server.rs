@@ -12,7 +12,7 @@ use super::dashboard::DashboardClient;
 use super::log::Log;
 use super::primary::Primary;
 use super::rtde::{Client, Delivery, Turn};
-use super::{CYCLE_HZ, Fault, Shared, SimConfig, SimState, lock};
+use super::{CYCLE_HZ, Fault, Shared, SimConfig, SimProgram, SimState, lock};
 use crate::RtdeError;
 
 const CYCLE_NS: u64 = 1_000_000_000 / CYCLE_HZ as u64;
@@ -58,12 +58,13 @@ impl Server {
         let rtde = bind(SocketAddr::new(config.address, config.rtde_port), "rtde_port")?;
         let dashboard = bind(SocketAddr::new(config.address, config.dashboard_port), "dashboard_port")?;
         let primary = bind(SocketAddr::new(config.address, config.primary_port()), "primary_port")?;
+        let servo = config.program == SimProgram::TaktServo;
         Ok(Self {
             rtde,
             dashboard,
             primary: Primary::new(primary, &config.arm()),
             fifo_priority: config.fifo_priority,
-            log: config.log.as_deref().map(Log::create).transpose()?,
+            log: config.log.as_deref().map(|path| Log::create(path, servo)).transpose()?,
             controller: Controller::new(config),
             clients: Vec::new(),
             dashboards: Vec::new(),
@@ -132,8 +133,8 @@ impl Server {
             }
         }
         self.take_in(now_ns);
-        for _ in 0..steps {
-            self.controller.step(now_ns);
+        for step in 0..steps {
+            self.controller.step(now_ns, step > 0);
         }
         if let Some(log) = &mut self.log {
             log.note(&self.controller, now_ns, steps, self.clients.len());

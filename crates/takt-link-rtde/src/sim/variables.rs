@@ -76,7 +76,7 @@ const JOINT_RUNNING: i32 = 253;
 const HOLDING_A: [f64; 6] = [0.1, -2.5, -1.5, -0.5, 0.1, 0.0];
 
 static OUTPUTS: &[Plain] = &[
-    ("timestamp", |c| Value::F64((c.cycles + c.cycles_lost) as f64 / f64::from(super::CYCLE_HZ))),
+    ("timestamp", |c| Value::F64(c.time_s())),
     ("target_q", |c| Value::V6(c.joints_rad)),
     ("target_qd", |c| Value::V6(c.speeds_rad_s)),
     ("target_qdd", |c| Value::V6(c.accelerations_rad_s2)),

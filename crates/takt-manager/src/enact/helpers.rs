@@ -20,12 +20,12 @@ use takt_rt::policy::Policy;
 
 use super::{Difference, Enacted, Enactor, Error, Mode};
 use crate::restore::ThreadBefore;
-use crate::system::{Attributes, Kernel, RESET_ON_FORK};
+use crate::system::{Attributes, Kernel, RESET_ON_FORK, Usage};
 use takt_reserve::{Trouble, WORKERS_FILE, partition};
 
 /// A helper is not judged by a shorter time: whatever just woke has used all of the last millisecond.
 const LEAST_WATCHED_NS: u64 = 200_000_000;
-/// Between two looks at all helpers: reading a hundred of them takes half a millisecond.
+/// Between two looks at all helpers: reading a hundred of them takes a quarter of a millisecond.
 const LOOK_NS: u64 = 1_000_000_000;
 /// A messenger runs no longer than this at a time, on average: copies of a large image take a millisecond.
 const MOST_TURN_NS: u64 = 1_000_000;
@@ -49,6 +49,8 @@ enum Kind {
 #[derive(Debug, Clone, Copy)]
 struct Helper {
     start_ticks: u64,
+    /// When it had used that.
+    at_ns: u64,
     run_ns: u64,
     turns: u64,
     kind: Kind,
@@ -71,6 +73,10 @@ impl Helpers {
         let before = std::mem::take(&mut self.processes);
         self.processes = processes.iter().map(|pid| (*pid, before.get(pid).copied().unwrap_or(0))).collect();
         self.named = named;
+    }
+
+    fn kind(&self, tid: u32) -> Kind {
+        self.seen.get(&tid).map_or(Kind::Unknown, |helper| helper.kind)
     }
 }
 
@@ -107,12 +113,16 @@ fn mask(cpu: usize) -> String {
 impl<K: Kernel> Enactor<K> {
     /// All other threads of the managed processes.
     pub(super) fn others(&self) -> Vec<(u32, u32)> {
-        let threads = |&pid: &u32| {
+        self.others_of(self.helpers.processes.keys().copied())
+    }
+
+    fn others_of(&self, processes: impl Iterator<Item = u32>) -> Vec<(u32, u32)> {
+        let threads = |pid: u32| {
             let tids = self.kernel.threads(pid).unwrap_or_default();
             tids.into_iter().map(move |tid| (pid, tid))
         };
         let named = &self.helpers.named;
-        self.helpers.processes.keys().flat_map(threads).filter(|(_, tid)| !named.contains(tid)).collect()
+        processes.flat_map(threads).filter(|(_, tid)| !named.contains(tid)).collect()
     }
 
     /// A look between plans: threads that were made meanwhile, and every second what all of them do.
@@ -120,39 +130,62 @@ impl<K: Kernel> Enactor<K> {
         if !self.options.helpers || self.helpers.processes.is_empty() {
             return Ok(());
         }
-        let count = |(&pid, _): (&u32, &usize)| (pid, self.kernel.thread_count(pid).unwrap_or(0));
-        let counts: BTreeMap<u32, usize> = self.helpers.processes.iter().map(count).collect();
-        let due = self.helpers.at_ns.is_none_or(|at| now_ns.saturating_sub(at) >= LOOK_NS);
-        if !due && counts == self.helpers.processes {
+        let mut grown = Vec::new();
+        for (&pid, known) in &mut self.helpers.processes {
+            let count = self.kernel.thread_count(pid).unwrap_or(0);
+            if std::mem::replace(known, count) != count {
+                grown.push(pid);
+            }
+        }
+        if self.helpers.at_ns.is_none_or(|at| now_ns.saturating_sub(at) >= LOOK_NS) {
+            let all = self.others();
+            return self.helpers(&all, now_ns, true, &mut Enacted::default());
+        }
+        if grown.is_empty() {
             return Ok(());
         }
-        self.helpers.processes = counts;
-        let others = self.others();
-        self.journal.record(&self.kernel, others.iter().copied(), self.partition.mode.groups())?;
-        self.helpers(&others, now_ns, &mut Enacted::default())
+        // Those that were there already are looked at when it is time.
+        let mut new = self.others_of(grown.into_iter());
+        new.retain(|&(pid, tid)| !self.is_known(pid, tid));
+        self.helpers(&new, now_ns, false, &mut Enacted::default())
     }
 
-    /// What each helper has been doing, measured since the last look at least [`LEAST_WATCHED_NS`] ago.
-    fn measure(&mut self, threads: &[(u32, u32)], now_ns: u64) {
-        let passed_ns = self.helpers.at_ns.map(|at| now_ns.saturating_sub(at));
-        let due = passed_ns.is_none_or(|passed_ns| passed_ns >= LEAST_WATCHED_NS);
-        if due {
+    /// Whether a helper was looked at before, and is not another one with its number.
+    fn is_known(&self, pid: u32, tid: u32) -> bool {
+        let before = self.journal.before(pid, tid);
+        self.helpers.seen.contains_key(&tid)
+            && before.is_some_and(|before| self.kernel.is_alive(&before.thread))
+    }
+
+    /// What a thread has used, with the time of its start; it is recorded first where it was not yet.
+    fn usage(&self, pid: u32, tid: u32) -> Option<(u64, Usage)> {
+        let thread = self.journal.before(pid, tid)?.thread;
+        Some((thread.start_ticks, self.kernel.usage(&thread).ok()?))
+    }
+
+    /// What each helper has been doing, measured since it was last looked at, at least [`LEAST_WATCHED_NS`] ago. `all`: there are no others.
+    fn measure(&mut self, threads: &[(u32, u32)], now_ns: u64, all: bool) -> Result<(), Error> {
+        let used: Vec<Option<(u64, Usage)>> =
+            threads.iter().map(|&(pid, tid)| self.usage(pid, tid)).collect();
+        let new = threads.iter().zip(&used).filter(|(_, used)| used.is_none()).map(|(thread, _)| *thread);
+        self.journal.record(&self.kernel, new, self.partition.mode.groups())?;
+
+        if all {
             self.helpers.at_ns = Some(now_ns);
         }
-        let passed_ns = passed_ns.unwrap_or(0);
+        let before = std::mem::take(&mut self.helpers.seen);
         let mut seen = BTreeMap::new();
-        for &(pid, tid) in threads {
-            let Some(before) = self.journal.before(pid, tid) else { continue };
-            let start_ticks = before.thread.start_ticks;
-            let known = self.helpers.seen.get(&tid).filter(|known| known.start_ticks == start_ticks);
-            if let Some(known) = known.filter(|_| !due) {
-                seen.insert(tid, *known);
-                continue;
-            }
-            let run_ns = self.kernel.run_ns(pid, tid).unwrap_or(0);
-            let turns = self.kernel.turns(pid, tid).unwrap_or(0);
-            let mut now = Helper { start_ticks, run_ns, turns, kind: Kind::Unknown, share: 0.0 };
-            if let Some(known) = known.filter(|_| passed_ns > 0) {
+        for (&(pid, tid), used) in threads.iter().zip(used) {
+            let Some((start_ticks, usage)) = used.or_else(|| self.usage(pid, tid)) else { continue };
+            let Usage { run_ns, turns } = usage;
+            let mut now =
+                Helper { start_ticks, at_ns: now_ns, run_ns, turns, kind: Kind::Unknown, share: 0.0 };
+            if let Some(known) = before.get(&tid).filter(|known| known.start_ticks == start_ticks) {
+                let passed_ns = now_ns.saturating_sub(known.at_ns);
+                if !all || passed_ns < LEAST_WATCHED_NS {
+                    seen.insert(tid, *known);
+                    continue;
+                }
                 let used_ns = run_ns.saturating_sub(known.run_ns);
                 let turns = turns.saturating_sub(known.turns);
                 now.share = used_ns as f64 / passed_ns as f64;
@@ -170,6 +203,12 @@ impl<K: Kernel> Enactor<K> {
             }
             seen.insert(tid, now);
         }
+        if !all {
+            // Only new ones were looked at: the others are what they were.
+            for (tid, known) in before {
+                seen.entry(tid).or_insert(known);
+            }
+        }
         // Together they may have no more than one alone: those that need least come first.
         let mut messengers: Vec<(u32, f64)> =
             seen.iter().filter(|(_, h)| h.kind == Kind::Messenger).map(|(tid, h)| (*tid, h.share)).collect();
@@ -184,15 +223,18 @@ impl<K: Kernel> Enactor<K> {
             }
         }
         self.helpers.seen = seen;
+        Ok(())
     }
 
+    /// Looks at helpers and gives each what it should have. `all`: there are no others.
     pub(super) fn helpers(
         &mut self,
         threads: &[(u32, u32)],
         now_ns: u64,
+        all: bool,
         report: &mut Enacted,
     ) -> Result<(), Error> {
-        self.measure(threads, now_ns);
+        self.measure(threads, now_ns, all)?;
         let core = self.platform.system_core;
         let online = self.kernel.online().map_err(Error::Online)?;
         let Ok(system) = CpuSet::single(core) else {
@@ -203,19 +245,15 @@ impl<K: Kernel> Enactor<K> {
         }
         let asked = attributes(&self.options.helper_policy);
         let may_raise = self.may_raise();
-        let kind = |tid: &u32| self.helpers.seen.get(tid).map_or(Kind::Unknown, |helper| helper.kind);
-        let known: Vec<(ThreadBefore, Kind)> = threads
-            .iter()
-            .filter_map(|&(pid, tid)| Some((self.journal.before(pid, tid)?.clone(), kind(&tid))))
-            .collect();
-        for (before, kind) in known {
-            let tid = before.thread.tid;
+        for &(pid, tid) in threads {
+            let Some(before) = self.journal.before(pid, tid) else { continue };
+            let kind = self.helpers.kind(tid);
             // A policy that the application chose for itself stays.
             let chosen = before.attributes.policy != 0 || before.attributes.nice != 0;
             let raised = kind == Kind::Messenger && !chosen && may_raise;
             let policy = if raised { asked } else { before.attributes };
             // One that was made since the last plan has no place yet: it goes where its process may run.
-            let spread = !chosen && self.spreads(kind) && self.spread.knows(before.thread.pid, tid);
+            let spread = !chosen && self.spreads(kind) && self.spread.knows(pid, tid);
             // Nor does it push messengers to a free CPU then: the system core is the one that has room.
             let cpus = if raised && !self.partition.balances() { system } else { before.cpus };
             // A thread that had a reservation of ours and no longer serves anything comes by here too.
@@ -227,7 +265,7 @@ impl<K: Kernel> Enactor<K> {
                 }
                 let moved = !spread && self.kernel.affinity(tid)? != self.partition.shown(&cpus);
                 if moved {
-                    self.partition.settle(&mut self.kernel, &before, &cpus)?;
+                    self.partition.settle(&mut self.kernel, before, &cpus)?;
                 }
                 Ok(usize::from(!same) + usize::from(moved))
             })();
@@ -252,8 +290,7 @@ impl<K: Kernel> Enactor<K> {
     /// Whether a helper at real-time priority that begins to spin still leaves time to the manager, which would take that back. With the
     /// admission test off there is no throttling of real-time threads; the fair server, which came with 6.12, then sees to it.
     fn may_raise(&self) -> bool {
-        let release = || self.kernel.read(Path::new("/proc/sys/kernel/osrelease")).unwrap_or_default();
-        self.mode() != Mode::AdmissionOff || takt_reserve::system::version(&release()) >= Some((6, 12))
+        self.mode() != Mode::AdmissionOff || self.has_fair_server
     }
 
     /// Whether helpers of this kind are spread with the best-effort executors, once a plan. With exclusive sets the kernel balances
@@ -268,10 +305,10 @@ impl<K: Kernel> Enactor<K> {
 
     /// Helpers that are spread with the best-effort executors.
     pub(super) fn to_spread(&self, threads: &[(u32, u32)]) -> Vec<(u32, u32)> {
-        let kind = |tid: &u32| self.helpers.seen.get(tid).map_or(Kind::Unknown, |helper| helper.kind);
         let chosen = |before: &ThreadBefore| before.attributes.policy != 0 || before.attributes.nice != 0;
         let spread = |&(pid, tid): &(u32, u32)| {
-            self.spreads(kind(&tid)) && self.journal.before(pid, tid).is_some_and(|before| !chosen(before))
+            self.spreads(self.helpers.kind(tid))
+                && self.journal.before(pid, tid).is_some_and(|before| !chosen(before))
         };
         threads.iter().copied().filter(spread).collect()
     }

@@ -71,6 +71,8 @@ pub struct Enactor<K: Kernel> {
     enforcement: Enforcement,
     /// Others have reservations in the domain that ours share: what is free of it is not known.
     has_others: bool,
+    /// The kernel keeps a share of each CPU for fair threads, since 6.12.
+    has_fair_server: bool,
 }
 
 impl<K: Kernel> Enactor<K> {
@@ -102,6 +104,8 @@ impl<K: Kernel> Enactor<K> {
             Soft::Hard => Some("budgets are hard by request".to_owned()),
             _ => reclaim::is_sound(&kernel, partition.mode).err().map(str::to_owned),
         };
+        let release = kernel.read(std::path::Path::new("/proc/sys/kernel/osrelease")).unwrap_or_default();
+        let has_fair_server = takt_reserve::system::version(&release) >= Some((6, 12));
         Ok(Self {
             kernel,
             journal,
@@ -119,6 +123,7 @@ impl<K: Kernel> Enactor<K> {
             no_reclaim,
             enforcement,
             has_others: false,
+            has_fair_server,
         })
     }
 
@@ -191,7 +196,7 @@ impl<K: Kernel> Enactor<K> {
         self.notice_what_changed();
         let mut wanted: BTreeMap<u32, (Identity, &Wanted)> = BTreeMap::new();
         for one in &target.reservations {
-            match system::identify(&self.kernel, one.pid, one.tid) {
+            match self.identify(one.pid, one.tid) {
                 Some(thread) => drop(wanted.insert(one.tid, (thread, one))),
                 None => report.gone += 1,
             }
@@ -214,7 +219,7 @@ impl<K: Kernel> Enactor<K> {
         let spread = if self.options.helpers { self.to_spread(&others) } else { Vec::new() };
         self.best_effort(&best_effort, &spread, &mut report)?;
         if self.options.helpers {
-            self.helpers(&others, monotonic_ns(), &mut report)?;
+            self.helpers(&others, monotonic_ns(), true, &mut report)?;
         }
         if !self.system_done {
             self.system_done = true;
@@ -222,6 +227,14 @@ impl<K: Kernel> Enactor<K> {
         }
         self.read_back(&wanted, &mut report);
         Ok(report)
+    }
+
+    /// The thread of these numbers; one that was recorded and is still there is not read anew.
+    fn identify(&self, pid: u32, tid: u32) -> Option<Identity> {
+        let before = self.journal.before(pid, tid).map(|before| before.thread);
+        before
+            .filter(|thread| self.kernel.is_alive(thread))
+            .or_else(|| system::identify(&self.kernel, pid, tid))
     }
 
     /// Forgets reservations whose thread is gone, or that somebody else has ended or changed: they are given anew.
@@ -432,5 +445,7 @@ impl<K: Kernel> Drop for Enactor<K> {
     }
 }
 
+#[cfg(test)]
+mod looks_tests;
 #[cfg(test)]
 mod tests;

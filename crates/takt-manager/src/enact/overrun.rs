@@ -26,7 +26,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::Kept;
-use crate::system::Kernel;
+use crate::system::{Kernel, Usage};
 
 /// What happens to a thread that has used up its budget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -118,7 +118,13 @@ impl Watch {
         self.seen.retain(|tid, _| kept.contains_key(tid));
         for (&tid, one) in kept {
             let pid = one.thread.pid;
-            let Ok(run_ns) = kernel.run_ns(pid, tid) else { continue };
+            // Looking costs system calls; more than once in two periods shows little more, and nobody answers within less.
+            let least_ns = one.held.period_ns.saturating_mul(2).max(LEAST_NS);
+            let known = self.seen.get(&tid).filter(|seen| seen.start_ticks == one.thread.start_ticks);
+            if known.is_some_and(|seen| now_ns.saturating_sub(seen.at_ns) < least_ns) {
+                continue;
+            }
+            let Ok(Usage { run_ns, .. }) = kernel.usage(&one.thread) else { continue };
             let budget_ns = i64::try_from(one.held.budget_ns).unwrap_or(i64::MAX / 100);
             let fresh = Seen {
                 start_ticks: one.thread.start_ticks,
@@ -132,8 +138,7 @@ impl Watch {
                 *seen = fresh;
             }
             let passed_ns = now_ns.saturating_sub(seen.at_ns);
-            // Looking costs system calls; more than once in two periods shows little more, and nobody answers within less.
-            if passed_ns < one.held.period_ns.saturating_mul(2).max(LEAST_NS) {
+            if passed_ns < least_ns {
                 continue;
             }
             let used_ns = run_ns.saturating_sub(seen.run_ns);

@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 use takt_rt::thread;
 
 use super::{Program, WorkerError};
-use crate::hear::{MOST_WAITING, hear, keep_words};
+use crate::listen::{MOST_WAITING, keep_words, listen};
+use crate::message::Message;
 use crate::region::Region;
-use crate::said::Said;
 
 /// How long a killed process may take to be gone before that is said.
 const KILL_PATIENCE: Duration = Duration::from_secs(5);
@@ -20,7 +20,7 @@ const KILL_PATIENCE: Duration = Duration::from_secs(5);
 /// One running process.
 pub(super) struct Process {
     pub(super) child: Child,
-    pub(super) said: Receiver<Said>,
+    pub(super) messages: Receiver<Message>,
     last_words: Arc<Mutex<VecDeque<String>>>,
 }
 
@@ -38,16 +38,16 @@ impl Process {
             .process_group(0)
             .spawn()
             .map_err(failed)?;
-        let (tell, said) = mpsc::sync_channel(MOST_WAITING);
+        let (tell, messages) = mpsc::sync_channel(MOST_WAITING);
         let last_words = Arc::new(Mutex::new(VecDeque::new()));
         if let Some(out) = child.stdout.take() {
-            listen("worker-out", move || hear(out, &tell))?;
+            spawn_listener("worker-out", move || listen(out, &tell))?;
         }
         if let Some(err) = child.stderr.take() {
             let kept = Arc::clone(&last_words);
-            listen("worker-err", move || keep_words(err, &kept))?;
+            spawn_listener("worker-err", move || keep_words(err, &kept))?;
         }
-        Ok(Self { child, said, last_words })
+        Ok(Self { child, messages, last_words })
     }
 
     /// How it ended, in words; `None` while it lives.
@@ -82,7 +82,7 @@ impl Drop for Process {
     }
 }
 
-fn listen(name: &str, body: impl FnOnce() + Send + 'static) -> Result<(), WorkerError> {
+fn spawn_listener(name: &str, body: impl FnOnce() + Send + 'static) -> Result<(), WorkerError> {
     // Ends with the pipe, that is with the worker.
     drop(thread::spawn_exempt(name, "reads what the perception process says", body)?);
     Ok(())

@@ -1,4 +1,4 @@
-// Perception of one camera on a CUDA device: twins of the CPU stages, bit for bit where arithmetic allows.
+// Perception of one camera on a CUDA device: counterparts of the CPU stages, bit for bit where arithmetic allows.
 //
 // Every kernel has the same two arguments: the parameter blocks of the cameras of a launch (one each row of the
 // grid, so that five cameras are one launch) and a number whose meaning is the kernel's. Whatever changes from

@@ -1,7 +1,7 @@
 //! Perception on a CUDA device: the frame goes up, one stream per camera does the rest, small results come back.
 //!
 //! [`GpuPerception`] is one camera on a stream of its own, [`GpuBatch`] several on one. Both give what
-//! [`Perception`](crate::Perception) gives: tracks, order and safety are the same code, and kernels are twins of the
+//! [`Perception`](crate::Perception) gives: tracks, order and safety are the same code, and kernels are counterparts of the
 //! CPU's stages, so that geometry is equal to the bit and only networks may differ in their last digits.
 //!
 //! On the host stay: health, suppression of overlapping boxes, tracks, and the choice of people. They read counts,

@@ -14,7 +14,7 @@ use crate::occupancy::Scene;
 
 /// So many blobs and candidates come back with every frame; more, which is rare, in a second copy.
 pub(super) const FIRST: usize = 256;
-/// Where the pieces of one camera's memory lie. The same offsets serve the pinned twins.
+/// Where the pieces of one camera's memory lie. The same offsets serve the pinned copies.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct CameraPlaces {
     /// Copied in with every frame: the pose and its capsules.

@@ -1,4 +1,4 @@
-//! One camera's side of the host: pinned twins of its memory on the device, and what was read from them.
+//! One camera's side of the host: pinned copies of its memory on the device, and what was read from them.
 
 use nalgebra::Point3;
 use takt_gpu::Pinned;
@@ -21,7 +21,7 @@ use crate::result::ObjectKind;
 use crate::segmenter::MaskCrop;
 use crate::track::Tracks;
 
-/// Places in the pinned twins of a camera's memory.
+/// Places in the pinned copies of a camera's memory.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct HostPlaces {
     pub(super) pose: Place,

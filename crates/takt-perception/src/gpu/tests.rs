@@ -27,7 +27,7 @@ fn geometry() -> PerceptionConfig {
 }
 
 /// Both, for the same camera; `None` where there is no emulated device.
-fn twins(config: &PerceptionConfig, intrinsics: Intrinsics) -> Option<(Perception, GpuPerception, Gpu)> {
+fn pair(config: &PerceptionConfig, intrinsics: Intrinsics) -> Option<(Perception, GpuPerception, Gpu)> {
     let (gpu, _) = testing::open()?;
     let engine = Engine::open(&config.engine).unwrap();
     let cpu = Perception::new(config, 3, intrinsics, &engine, None).unwrap();
@@ -67,7 +67,7 @@ fn compare(
 
 #[test]
 fn things_are_the_same_to_the_bit() {
-    let Some((mut cpu, mut device, _gpu)) = twins(&geometry(), intrinsics()) else { return };
+    let Some((mut cpu, mut device, _gpu)) = pair(&geometry(), intrinsics()) else { return };
     let mut run =
         |frame: &Frame, set: Option<&DetectionSet>| compare((&mut cpu, &mut device), frame, &pose(), set);
     assert_eq!(run(&wall(1), None).objects().len(), 0);
@@ -94,7 +94,7 @@ fn things_are_the_same_to_the_bit() {
 
 #[test]
 fn blind_frames_say_the_same() {
-    let Some((mut cpu, mut device, _gpu)) = twins(&geometry(), intrinsics()) else { return };
+    let Some((mut cpu, mut device, _gpu)) = pair(&geometry(), intrinsics()) else { return };
     let mut health = |frame: &Frame| compare((&mut cpu, &mut device), frame, &pose(), None).health;
     let mut frame = wall(1);
     frame.depth_mm.fill(0);
@@ -119,7 +119,7 @@ fn more_blobs_than_the_first_copy_holds_are_all_there() {
     let mut config = geometry();
     config.occupancy.min_area_m2 = 1e-6;
     config.occupancy.min_samples = 1;
-    let Some((mut cpu, mut device, _gpu)) = twins(&config, intrinsics()) else { return };
+    let Some((mut cpu, mut device, _gpu)) = pair(&config, intrinsics()) else { return };
     let mut frame = wall(1);
     // 12 x 15 things of one cell each: more than a list's first part.
     for y in 0..18 {
@@ -179,7 +179,7 @@ proptest! {
             radius_m: 0.4,
             ..Capsule::tool()
         });
-        let Some((mut cpu, mut device, _gpu)) = twins(&config, intrinsics()) else { return Ok(()) };
+        let Some((mut cpu, mut device, _gpu)) = pair(&config, intrinsics()) else { return Ok(()) };
         let mut pose = pose();
         pose.camera_in_base.rotation *= UnitQuaternion::from_euler_angles(0.1, turn, 0.05);
         let mut frame = wall(1);
@@ -255,7 +255,7 @@ fn segmenting(min_agreement: f32, used: bool) {
     config.detector.threshold = 0.4;
     config.segmenter.min_coverage = 0.01;
     let camera = Intrinsics { width: 128, height: 64, fx: 100.0, fy: 100.0, cx: 63.5, cy: 31.5 };
-    let Some((mut cpu, mut device, _gpu)) = twins(&config, camera) else { return };
+    let Some((mut cpu, mut device, _gpu)) = pair(&config, camera) else { return };
     let mut frame = Frame::new(128, 64);
     for (i, pixel) in frame.rgb.chunks_exact_mut(3).enumerate() {
         pixel[0] = if i < 128 * 32 { 255 } else { 0 };
@@ -276,7 +276,7 @@ fn segmenting(min_agreement: f32, used: bool) {
 
 #[test]
 fn frames_that_lie_in_memory_of_the_device_need_no_copy() {
-    let Some((mut cpu, mut device, gpu)) = twins(&geometry(), intrinsics()) else { return };
+    let Some((mut cpu, mut device, gpu)) = pair(&geometry(), intrinsics()) else { return };
     let mut frame = wall(1);
     put(&mut frame, [172, 100, 212, 240], 2_000);
     let depth_at = frame.rgb.len().next_multiple_of(64);
@@ -296,7 +296,7 @@ fn frames_that_lie_in_memory_of_the_device_need_no_copy() {
 
 #[test]
 fn work_of_the_device_has_its_place_among_the_host_s() {
-    let Some((_, mut device, gpu)) = twins(&geometry(), intrinsics()) else { return };
+    let Some((_, mut device, gpu)) = pair(&geometry(), intrinsics()) else { return };
     let clock = takt_gpu::Clock::new(&gpu).unwrap();
     let (mut put_spans, mut take_spans) = takt_gpu::spans::recorder(16);
     let mut frame = wall(7);
@@ -351,7 +351,7 @@ fn the_synthetic_room_is_the_same_and_near_the_truth() {
     };
     let mut camera = SyntheticCamera::new(&synthetic, Arc::new(move |_| camera_in_base)).unwrap();
     let intrinsics = camera.intrinsics();
-    let Some((mut cpu, mut device, _gpu)) = twins(&config, intrinsics) else { return };
+    let Some((mut cpu, mut device, _gpu)) = pair(&config, intrinsics) else { return };
     let mut frame = Frame::new(intrinsics.width, intrinsics.height);
     let mut seen = 0;
     for round in 0..6 {

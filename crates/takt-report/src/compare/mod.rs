@@ -96,7 +96,7 @@ pub struct Change {
     /// The difference in percent of before; null from 0.
     pub percent: Option<f64>,
     /// Whether the interval excludes no difference; null without an interval, for the better figure of the side on which more
-    /// never came, or which did less work, and where a run's files were changed after its seal or the seal is gone.
+    /// were skipped or dropped, or which did less work, and where a run's files were changed after its seal or the seal is gone.
     pub clear: Option<bool>,
     /// What to know about it.
     pub warnings: Vec<String>,
@@ -115,9 +115,9 @@ pub struct Pair {
     pub sides: [String; 2],
     /// Samples of each.
     pub samples: [u64; 2],
-    /// Samples of each that never came: skipped releases, inputs dropped or unanswered.
+    /// Samples of each that are missing: skipped releases, inputs dropped or unanswered.
     pub never: [u64; 2],
-    /// Misses of each, with those that never came; null without a deadline.
+    /// Misses of each, with those that were skipped or dropped; null without a deadline.
     pub misses: [Option<u64>; 2],
     /// Deadlines.
     pub deadline_ns: [Option<u64>; 2],
@@ -247,7 +247,9 @@ fn pair(first: &Collection, other: &Collection, found: &Match<'_>, letters: &[St
                 let mut warnings = d.warnings.clone();
                 if flattered {
                     let letter = if d.difference < 0.0 { &letters[1] } else { &letters[0] };
-                    warnings.push(format!("{letter} is no better for it: more of its samples never came"));
+                    warnings.push(format!(
+                        "{letter} is no better for it: more of its samples were skipped or dropped"
+                    ));
                 }
                 let better = usize::from(d.difference < 0.0);
                 let less = if d.difference == 0.0 { Vec::new() } else { work::less(&work, better) };

@@ -71,12 +71,12 @@ impl Samples {
         self.summary.count
     }
 
-    /// Samples that never came to be.
+    /// Samples that were skipped or dropped.
     pub fn never(&self) -> u64 {
         self.pool.never()
     }
 
-    /// Values beyond the deadline and those that never came; `None` without a deadline.
+    /// Values beyond the deadline and those that were skipped or dropped; `None` without a deadline.
     pub fn misses(&self) -> Option<u64> {
         self.deadline_ns.map(|_| self.pool.misses().misses.saturating_add(self.never()))
     }
@@ -96,7 +96,7 @@ impl Samples {
         self.count().saturating_add(self.never())
     }
 
-    /// Whether a greater share never came than on the other side.
+    /// Whether a greater share was skipped or dropped than on the other side.
     pub fn answers_less_than(&self, other: &Self) -> bool {
         let [ours, theirs] = [(self.never(), other.due()), (other.never(), self.due())]
             .map(|(a, b)| u128::from(a) * u128::from(b));
@@ -106,7 +106,7 @@ impl Samples {
     pub fn about_never(&self, letter: &str) -> Option<String> {
         (self.never() > 0).then(|| {
             format!(
-                "{letter}: {} of {} never came (skipped, dropped or unanswered): its figures are of the others",
+                "{letter}: {} of {} were skipped, dropped or unanswered: its figures are of the others",
                 self.never(),
                 self.due()
             )

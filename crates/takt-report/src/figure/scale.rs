@@ -10,23 +10,27 @@ pub(crate) struct Scale {
     unit: f64,
 }
 
+/// What axes end at, and logarithmic ones begin with: far beyond any time, count or share, and far from where a decade more is infinite or 0.
+const DRAWN: std::ops::RangeInclusive<f64> = 1e-30..=1e30;
+
 impl Scale {
     /// A linear axis from 0 that holds `high`.
     pub(crate) fn linear(high: f64) -> Self {
-        let high = if high.is_finite() && high > 0.0 { high } else { 1.0 };
+        let high = drawable(high);
         let step = nice_step(high / 5.0);
         Self { low: 0.0, high: (high / step).ceil() * step, log: false, unit: 1.0 }
     }
 
     /// A linear axis from 0 to `high` exactly, whose marks are round in multiples of `unit`: time.
     pub(crate) fn span(high: f64, unit: f64) -> Self {
-        Self { low: 0.0, high: if high.is_finite() && high > 0.0 { high } else { 1.0 }, log: false, unit }
+        Self { low: 0.0, high: drawable(high), log: false, unit }
     }
 
-    /// A logarithmic axis that holds `low..=high`. Values at or below its beginning are set on its beginning.
+    /// A logarithmic axis that holds `low..=high`. Values at or below its beginning are set on its beginning. What cannot be drawn (no value
+    /// at all, nothing but 0) has an axis from 1 to 10.
     pub(crate) fn log(low: f64, high: f64) -> Self {
-        let low = if low.is_finite() && low > 0.0 { low } else { 1.0 };
-        let high = if high.is_finite() && high > low { high } else { low * 10.0 };
+        let low = if DRAWN.contains(&low) { low } else { 1.0 };
+        let high = if high > low { high.min(*DRAWN.end()) } else { low * 10.0 };
         let (low, mut high) = (round_125(low, false), round_125(high, true));
         if high < low * 10.0 {
             high = low * 10.0;
@@ -85,6 +89,11 @@ impl Scale {
     }
 }
 
+/// The end of a linear axis.
+fn drawable(high: f64) -> f64 {
+    if DRAWN.contains(&high) { high } else { 1.0 }
+}
+
 fn nice_step(rough: f64) -> f64 {
     let power = 10f64.powf(rough.max(f64::MIN_POSITIVE).log10().floor());
     let digit = rough / power;
@@ -116,6 +125,26 @@ mod tests {
         assert_eq!(Scale::span(600.0, 60.0).marks(6), vec![0.0, 120.0, 240.0, 360.0, 480.0, 600.0]);
         assert_eq!(Scale::log(3.0, 9000.0).marks(6), vec![10.0, 100.0, 1000.0, 10000.0]);
         assert_eq!(Scale::log(30.0, 400.0).marks(6), vec![20.0, 50.0, 100.0, 200.0, 500.0]);
+    }
+
+    #[test]
+    fn an_axis_of_nothing_or_of_everything_has_marks() {
+        let ends =
+            [0.0, f64::MIN_POSITIVE, 5e-324, 1e-30, 1.0, 1e30, f64::MAX, f64::INFINITY, f64::NAN, -1.0];
+        for low in ends {
+            for high in ends {
+                for scale in [
+                    Scale::log(low, high),
+                    Scale::suited(low, high, high),
+                    Scale::linear(high),
+                    Scale::span(high, 60.0),
+                ] {
+                    let marks = scale.marks(6);
+                    assert!(!marks.is_empty() && marks.len() < 60, "{low} to {high}: {marks:?}");
+                    assert!(marks.iter().all(|mark| mark.is_finite()), "{low} to {high}: {marks:?}");
+                }
+            }
+        }
     }
 
     proptest! {

@@ -126,7 +126,7 @@ pub fn latency(context: &Context<'_>) -> Table {
     );
     if context.digests.iter().any(|d| d.never() > 0) {
         table.note(
-            "Samples that never came to be (skipped releases, unanswered inputs) count as misses; they are in the longest run \
+            "Samples that are missing (skipped releases, dropped or unanswered inputs) count as misses; they are in the longest run \
              of misses where the run counted along its release grid.",
         );
     }
@@ -146,7 +146,7 @@ fn misses(digest: &Digest) -> [Cell; 2] {
     }
     let never = digest.never();
     let total = digest.misses().saturating_add(never);
-    let missed = if never > 0 { format!("{total} ({never} never came)") } else { total.to_string() };
+    let missed = if never > 0 { format!("{total} ({never} skipped or dropped)") } else { total.to_string() };
     [Cell::number(missed), Cell::number(digest.longest_run())]
 }
 

@@ -1,5 +1,6 @@
 //! The state file: written whole or not at all, before each change.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -58,6 +59,8 @@ pub struct Journal {
     path: PathBuf,
     state: State,
     asked: Option<Asked>,
+    /// Where each thread stands among those recorded: hundreds are looked up every second.
+    places: BTreeMap<u32, usize>,
 }
 
 impl Journal {
@@ -83,7 +86,7 @@ impl Journal {
             given: Vec::new(),
             died: false,
         };
-        let journal = Self { path: path.to_owned(), state, asked: None };
+        let journal = Self { path: path.to_owned(), state, asked: None, places: BTreeMap::new() };
         if let Some(folder) = path.parent() {
             takt_files::private_folder(folder).map_err(|source| journal.error(source))?;
         }
@@ -121,10 +124,10 @@ impl Journal {
         // At first sight nothing of a process can have inherited from us.
         let mut new = Vec::new();
         for (pid, tid) in threads {
-            let Some(thread) = system::identify(kernel, pid, tid) else { continue };
-            if self.before(pid, tid).is_some_and(|before| before.thread == thread) {
+            if self.before(pid, tid).is_some_and(|before| kernel.is_alive(&before.thread)) {
                 continue;
             }
+            let Some(thread) = system::identify(kernel, pid, tid) else { continue };
             let group = |tid| groups.and_then(|version| kernel.group(pid, tid, version).ok().flatten());
             if let Some(main) = system::identify(kernel, pid, pid)
                 && !self.state.processes.iter().any(|process| process.main == main)
@@ -142,8 +145,14 @@ impl Journal {
                 None => (self.asked_for(&thread, cpus), group(tid)),
             };
             let name = kernel.thread_name(pid, tid).unwrap_or_default();
-            self.state.threads.retain(|before| before.thread.tid != tid);
-            self.state.threads.push(ThreadBefore { thread, name, attributes, cpus, group });
+            let before = ThreadBefore { thread, name, attributes, cpus, group };
+            match self.places.get(&tid).and_then(|&place| self.state.threads.get_mut(place)) {
+                Some(predecessor) => *predecessor = before,
+                None => {
+                    self.places.insert(tid, self.state.threads.len());
+                    self.state.threads.push(before);
+                }
+            }
             grown = true;
         }
         if grown { self.save() } else { Ok(()) }
@@ -163,7 +172,8 @@ impl Journal {
     /// How a thread was; `None` when it was never recorded.
     #[must_use]
     pub fn before(&self, pid: u32, tid: u32) -> Option<&ThreadBefore> {
-        self.state.threads.iter().find(|before| (before.thread.pid, before.thread.tid) == (pid, tid))
+        let before = self.state.threads.get(*self.places.get(&tid)?)?;
+        (before.thread.pid == pid).then_some(before)
     }
 
     /// Records that threads will be bound to `cpus`.
@@ -205,6 +215,7 @@ impl Journal {
         let restored = undo_and_forget(kernel, &self.state, &self.path)?;
         if restored.is_complete() {
             self.state.threads.clear();
+            self.places.clear();
             self.state.processes.clear();
             self.state.changes.clear();
             self.state.given.clear();
@@ -227,6 +238,8 @@ impl Journal {
             return Ok(());
         }
         self.state.died = true;
+        let threads = self.state.threads.iter().enumerate();
+        self.places = threads.map(|(place, before)| (before.thread.tid, place)).collect();
         self.save()
     }
 

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Write};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::thread::JoinHandle;
@@ -12,7 +11,8 @@ use takt_rt::clock::monotonic_ns;
 use takt_rt::placement::CpuSet;
 
 use super::account::{self, Account};
-use super::{Attributes, GroupVersion, Kernel};
+use super::held::{Held, read_short};
+use super::{Attributes, GroupVersion, Identity, Kernel, Usage};
 
 /// The running kernel, through system calls, `/proc` and control groups.
 #[derive(Debug, Default)]
@@ -20,6 +20,7 @@ pub struct Linux {
     scratch: Option<Scratch>,
     fillers: BTreeMap<usize, Scratch>,
     account: Account,
+    held: Held,
 }
 
 /// How long to spin, and where to say when the thread ran.
@@ -97,11 +98,11 @@ impl Linux {
     }
 }
 
-fn task_file(pid: u32, tid: u32, name: &str) -> PathBuf {
+pub(super) fn task_file(pid: u32, tid: u32, name: &str) -> PathBuf {
     PathBuf::from(format!("/proc/{pid}/task/{tid}/{name}"))
 }
 
-fn unexpected(what: &str) -> io::Error {
+pub(super) fn unexpected(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, format!("{what} has another form than expected"))
 }
 
@@ -113,11 +114,20 @@ fn numbers(path: &str) -> io::Result<Vec<u32>> {
     Ok(found)
 }
 
-/// The fields of a stat file from the third (state) on. The name before them may hold spaces and parentheses.
-fn stat_fields(path: &Path) -> io::Result<Vec<String>> {
-    let text = fs::read_to_string(path)?;
-    let (_, rest) = text.rsplit_once(')').ok_or_else(|| unexpected("stat"))?;
-    Ok(rest.split_whitespace().map(str::to_owned).collect())
+/// A field of a stat file; 0: the third (state). The name before them may hold spaces and parentheses, and other bytes than text.
+fn stat_field<T>(path: &Path, field: usize, read: impl FnOnce(&str) -> Option<T>) -> io::Result<T> {
+    // 52 fields of numbers and a name.
+    let mut bytes = [0; 2048];
+    let bytes = read_short(path, &mut bytes)?;
+    let name = bytes.iter().rposition(|byte| *byte == b')');
+    let rest = name.and_then(|name| std::str::from_utf8(&bytes[name + 1..]).ok());
+    let found = rest.and_then(|rest| rest.split_ascii_whitespace().nth(field));
+    found.and_then(read).ok_or_else(|| unexpected("stat"))
+}
+
+/// When a thread started, clock ticks since boot.
+pub(super) fn start_ticks(pid: u32, tid: u32) -> io::Result<u64> {
+    stat_field(&task_file(pid, tid, "stat"), 19, |text| text.parse().ok())
 }
 
 fn outcome(rc: libc::c_long) -> io::Result<()> {
@@ -155,15 +165,14 @@ impl Kernel for Linux {
         // Children of kthreadd, which is number 2 and a kernel thread as well.
         let is_kernel = |pid: &u32| {
             *pid == 2
-                || stat_fields(Path::new(&format!("/proc/{pid}/stat")))
-                    .is_ok_and(|fields| fields.get(1).is_some_and(|parent| parent == "2"))
+                || stat_field(Path::new(&format!("/proc/{pid}/stat")), 1, |parent| Some(parent == "2"))
+                    .unwrap_or(false)
         };
         Ok(numbers("/proc")?.into_iter().filter(is_kernel).collect())
     }
 
     fn start_ticks(&self, pid: u32, tid: u32) -> io::Result<u64> {
-        let fields = stat_fields(&task_file(pid, tid, "stat"))?;
-        fields.get(19).and_then(|text| text.parse().ok()).ok_or_else(|| unexpected("stat"))
+        start_ticks(pid, tid)
     }
 
     fn thread_name(&self, pid: u32, tid: u32) -> io::Result<String> {
@@ -171,18 +180,19 @@ impl Kernel for Linux {
     }
 
     fn run_ns(&self, pid: u32, tid: u32) -> io::Result<u64> {
-        let text = fs::read_to_string(task_file(pid, tid, "schedstat"))?;
-        let first = text.split_whitespace().next();
+        let mut bytes = [0; 80];
+        let bytes = read_short(&task_file(pid, tid, "schedstat"), &mut bytes)?;
+        let text = std::str::from_utf8(bytes).unwrap_or_default();
+        let first = text.split_ascii_whitespace().next();
         first.and_then(|text| text.parse().ok()).ok_or_else(|| unexpected("schedstat"))
     }
 
     fn wants_to_run(&self, pid: u32, tid: u32) -> io::Result<bool> {
-        Ok(stat_fields(&task_file(pid, tid, "stat"))?.first().is_some_and(|state| state == "R"))
+        stat_field(&task_file(pid, tid, "stat"), 0, |state| Some(state == "R"))
     }
 
     fn last_cpu(&self, pid: u32, tid: u32) -> io::Result<usize> {
-        let fields = stat_fields(&task_file(pid, tid, "stat"))?;
-        fields.get(36).and_then(|text| text.parse().ok()).ok_or_else(|| unexpected("stat"))
+        stat_field(&task_file(pid, tid, "stat"), 36, |text| text.parse().ok())
     }
 
     fn attributes(&self, tid: u32) -> io::Result<Attributes> {
@@ -241,14 +251,12 @@ impl Kernel for Linux {
     }
 
     fn affinity(&self, tid: u32) -> io::Result<CpuSet> {
-        // SAFETY: an all-zero cpu_set_t is an empty set.
-        let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
-        // SAFETY: the kernel writes at most the given size into the set.
-        let rc = unsafe { libc::sched_getaffinity(tid as i32, size_of::<libc::cpu_set_t>(), &mut set) };
-        outcome(rc.into())?;
-        // SAFETY: CPU_ISSET reads within the set for numbers below CPU_SETSIZE.
-        let holds = |cpu: &usize| unsafe { libc::CPU_ISSET(*cpu, &set) };
-        CpuSet::from_cpus((0..=CpuSet::MAX_CPU).filter(holds)).ok_or_else(|| unexpected("affinity"))
+        use takt_rt::Error;
+        let tid = i32::try_from(tid).map_err(io::Error::other)?;
+        takt_rt::placement::affinity(tid).map_err(|error| match error {
+            Error::Refused { source, .. } => source,
+            error => io::Error::other(error),
+        })
     }
 
     fn set_affinity(&mut self, tid: u32, cpus: &CpuSet) -> io::Result<()> {
@@ -312,15 +320,17 @@ impl Kernel for Linux {
     }
 
     fn thread_count(&self, pid: u32) -> io::Result<usize> {
-        // The kernel counts threads as links of this directory.
-        let links = fs::metadata(format!("/proc/{pid}/task"))?.nlink();
-        Ok(usize::try_from(links.saturating_sub(2)).unwrap_or(usize::MAX))
+        self.held.thread_count(pid)
     }
 
-    fn turns(&self, pid: u32, tid: u32) -> io::Result<u64> {
-        let text = fs::read_to_string(task_file(pid, tid, "schedstat"))?;
-        let third = text.split_whitespace().nth(2);
-        third.and_then(|text| text.parse().ok()).ok_or_else(|| unexpected("schedstat"))
+    fn usage(&self, thread: &Identity) -> io::Result<Usage> {
+        self.held.usage(thread)
+    }
+
+    fn is_alive(&self, thread: &Identity) -> bool {
+        self.held.is_alive(thread).unwrap_or_else(|| {
+            start_ticks(thread.pid, thread.tid).is_ok_and(|ticks| ticks == thread.start_ticks)
+        })
     }
 
     fn fill(&mut self, cpu: usize, reservation: Option<&Attributes>) -> io::Result<()> {

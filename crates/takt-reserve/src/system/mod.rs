@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use takt_rt::placement::CpuSet;
 
 mod account;
+mod held;
 mod linux;
 #[cfg(any(test, feature = "simulated"))]
 pub mod sim;
@@ -42,6 +43,15 @@ pub struct Identity {
     pub tid: u32,
     /// When it started, clock ticks since boot (field 22 of its stat file).
     pub start_ticks: u64,
+}
+
+/// What a thread has used since it started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Usage {
+    /// CPU time.
+    pub run_ns: u64,
+    /// How often it has been given a CPU.
+    pub turns: u64,
 }
 
 /// Scheduling attributes exactly as `sched_getattr` reports them, so that what is restored is what was, SCHED_BATCH and flags
@@ -180,8 +190,13 @@ pub trait Kernel {
     fn thread_count(&self, pid: u32) -> io::Result<usize> {
         self.threads(pid).map(|threads| threads.len())
     }
-    /// How often the thread has been given a CPU.
-    fn turns(&self, pid: u32, tid: u32) -> io::Result<u64>;
+    /// What the thread meant has used; an error for which [`is_gone`] holds when it is gone, also when another has its number. Cheap enough
+    /// to be asked of hundreds every second.
+    fn usage(&self, thread: &Identity) -> io::Result<Usage>;
+    /// Whether the thread meant is still there.
+    fn is_alive(&self, thread: &Identity) -> bool {
+        self.start_ticks(thread.pid, thread.tid).is_ok_and(|ticks| ticks == thread.start_ticks)
+    }
     /// Keeps a thread of this process asleep on a CPU with this reservation ([`crate::reclaim`]); `None` ends it.
     fn fill(&mut self, cpu: usize, reservation: Option<&Attributes>) -> io::Result<()>;
     /// A thread of this process that sleeps and may be tried things with; it ends with [`Kernel::end_scratch`].
@@ -228,5 +243,5 @@ pub fn identify(kernel: &dyn Kernel, pid: u32, tid: u32) -> Option<Identity> {
 /// Whether the thread meant is still there.
 #[must_use]
 pub fn is_alive(kernel: &dyn Kernel, of: &Identity) -> bool {
-    kernel.start_ticks(of.pid, of.tid).is_ok_and(|ticks| ticks == of.start_ticks)
+    kernel.is_alive(of)
 }

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use takt_rt::placement::CpuSet;
 
 use super::ratio;
-use super::{Attributes, GroupVersion, Kernel};
+use super::{Attributes, GroupVersion, Identity, Kernel, Usage};
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct SimThread {
@@ -375,8 +375,12 @@ impl Kernel for Sim {
         Ok(())
     }
 
-    fn turns(&self, _: u32, tid: u32) -> io::Result<u64> {
-        self.thread(tid).map(|thread| thread.turns)
+    fn usage(&self, of: &Identity) -> io::Result<Usage> {
+        let thread = self.thread(of.tid)?;
+        if (thread.pid, thread.start_ticks) != (of.pid, of.start_ticks) {
+            return errno(libc::ESRCH);
+        }
+        Ok(Usage { run_ns: thread.run_ns, turns: thread.turns })
     }
 
     fn fill(&mut self, cpu: usize, reservation: Option<&Attributes>) -> io::Result<()> {

@@ -4,14 +4,20 @@ use std::collections::HashSet;
 use std::ffi::OsString;
 use std::fs;
 use std::io;
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use super::process::{Process, ProcessError, ProcessInfo};
 use crate::event::{Event, Source};
 
 /// How often the directory is searched for new processes, and the old ones are looked after.
 const SCAN_EVERY: Duration = Duration::from_millis(50);
+/// The directory says when it was last changed. That clock may stand still for a tick (10 ms), so a change may hide behind one that
+/// was seen; when nothing has changed for so long, nothing is hidden.
+const CLOCK_STANDS: Duration = Duration::from_millis(100);
+/// Searched all the same after so long, for file systems whose clocks are worse.
+const SEARCH_EVERY: Duration = Duration::from_secs(1);
 /// How often threads are asked for their names: programs name theirs late, and rarely twice.
 const NAMES_EVERY: Duration = Duration::from_secs(3);
 /// A file whose process does not finish making it within this time is given up.
@@ -47,9 +53,37 @@ pub struct Probe {
     unfinished: Vec<(OsString, Instant)>,
     broken: Vec<Broken>,
     scanned: Option<Instant>,
+    folder: Folder,
     named: Instant,
     events: Vec<Event>,
+    /// Memory for the question which processes still run.
+    polled: Vec<libc::pollfd>,
     finishing: bool,
+}
+
+/// When the session's directory was last changed and searched: most of the time nothing comes or goes.
+#[derive(Debug, Default)]
+struct Folder {
+    changed: Option<SystemTime>,
+    /// When that change was first seen, and the last search.
+    seen: Option<(Instant, Instant)>,
+}
+
+impl Folder {
+    /// Whether a search would find what the last one found. When not, one is expected to follow.
+    fn is_as_searched(&mut self, directory: &Path, now: Instant) -> bool {
+        let changed = fs::metadata(directory).and_then(|folder| folder.modified()).ok();
+        let (seen, searched) = match self.seen {
+            Some(seen) if changed.is_some() && changed == self.changed => seen,
+            _ => (now, now),
+        };
+        let as_searched = searched > seen
+            && searched.duration_since(seen) >= CLOCK_STANDS
+            && now.duration_since(searched) < SEARCH_EVERY;
+        self.changed = changed;
+        self.seen = Some((seen, if as_searched { searched } else { now }));
+        as_searched
+    }
 }
 
 impl Probe {
@@ -67,8 +101,10 @@ impl Probe {
             unfinished: Vec::new(),
             broken: Vec::new(),
             scanned: None,
+            folder: Folder::default(),
             named: Instant::now(),
             events: Vec::new(),
+            polled: Vec::new(),
             finishing: false,
         };
         probe.scan()?;
@@ -89,10 +125,15 @@ impl Probe {
     pub fn finish(&mut self) {
         self.finishing = true;
         // Whatever has come until now is still found.
-        self.scanned = None;
+        (self.scanned, self.folder) = (None, Folder::default());
     }
 
     fn scan(&mut self) -> Result<(), ProbeError> {
+        let now = Instant::now();
+        self.scanned = Some(now);
+        if self.folder.is_as_searched(&self.directory, now) && self.unfinished.is_empty() {
+            return Ok(());
+        }
         let failed = |source| ProbeError { directory: self.directory.clone(), source };
         let mut there = HashSet::new();
         for entry in fs::read_dir(&self.directory).map_err(failed)? {
@@ -109,7 +150,6 @@ impl Probe {
                 self.open_file(name);
             }
         }
-        self.scanned = Some(Instant::now());
         Ok(())
     }
 
@@ -140,16 +180,34 @@ impl Probe {
         self.known.insert(name);
     }
 
+    /// Asks which processes still run, of all at once.
+    fn mark_gone(&mut self) {
+        let asked = |process: &Process| libc::pollfd {
+            // A negative one is passed over.
+            fd: process.awaited().map_or(-1, |fd| fd.as_raw_fd()),
+            events: libc::POLLIN,
+            revents: 0,
+        };
+        self.polled.clear();
+        self.polled.extend(self.processes.iter().map(asked));
+        let count = self.polled.len() as libc::nfds_t;
+        // SAFETY: as many descriptors as said, which are open while `processes` holds them; no waiting.
+        unsafe { libc::poll(self.polled.as_mut_ptr(), count, 0) };
+        for (process, polled) in self.processes.iter_mut().zip(&self.polled) {
+            process.check(polled.revents != 0);
+        }
+    }
+
     /// Ends those that have gone, after everything that they wrote was read.
     fn read_all(&mut self) {
         let names = self.named.elapsed() >= NAMES_EVERY;
         if names {
             self.named = Instant::now();
         }
+        // Asked first: what a process wrote before it went is there by now.
+        self.mark_gone();
         let mut index = 0;
         while let Some(process) = self.processes.get_mut(index) {
-            // Asked first: what a process wrote before it went is there by now.
-            process.check();
             let result = process.read(&mut self.events);
             if result.is_ok() && process.info.alive {
                 if names {
@@ -190,5 +248,29 @@ impl Source for Probe {
 
     fn ended(&self) -> bool {
         self.finishing && self.scanned.is_some() && self.processes.is_empty() && self.unfinished.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_is_searched_until_nothing_can_hide_and_again_when_it_changes() {
+        let directory = tempfile::tempdir().unwrap();
+        let (mut folder, began) = (Folder::default(), Instant::now());
+        let mut is_searched =
+            |at_ms| !folder.is_as_searched(directory.path(), began + Duration::from_millis(at_ms));
+        assert!([0, 50, 100].into_iter().all(&mut is_searched), "nothing may hide until then");
+        assert!(![150, 200, 900].into_iter().any(&mut is_searched));
+        fs::write(directory.path().join("1.ring"), "").unwrap();
+        assert!([950, 1000].into_iter().all(&mut is_searched));
+        // One more behind the same time stamp.
+        let changed = fs::metadata(directory.path()).unwrap().modified().unwrap();
+        fs::write(directory.path().join("2.ring"), "").unwrap();
+        fs::File::open(directory.path()).unwrap().set_modified(changed).unwrap();
+        assert!(is_searched(1050) && !is_searched(1100) && !is_searched(2000));
+        // And whatever the file system says, now and then.
+        assert!(is_searched(2050) && !is_searched(2100));
     }
 }

@@ -231,17 +231,18 @@ impl Process {
                 < other.header().opened_ns.load(Ordering::Relaxed)
     }
 
-    /// Looks whether the process still runs. What it wrote before can be read afterwards.
-    pub(super) fn check(&mut self) {
+    /// What becomes readable when it ends, while it is thought to run.
+    pub(super) fn awaited(&self) -> Option<&OwnedFd> {
+        self.pidfd.as_ref().filter(|_| self.info.alive)
+    }
+
+    /// Notes whether the process still runs; `readable`: what [`Self::awaited`] has become. What it wrote before can be read afterwards.
+    pub(super) fn check(&mut self, readable: bool) {
         if !self.info.alive {
             return;
         }
         let gone = match &self.pidfd {
-            Some(fd) => {
-                let mut poll = libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-                // SAFETY: one descriptor, which is open; no waiting.
-                unsafe { libc::poll(&raw mut poll, 1, 0) > 0 }
-            }
+            Some(_) => readable,
             None => started(self.info.pid) != Some(self.start_ticks),
         };
         if gone || self.header().state.load(Ordering::Acquire) == state::ENDED {

@@ -6,6 +6,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::event::{Priority, Softirq, Trace, Vector};
 
+/// Who is to blame where a thread slept until a timer that was set to later than the release.
+pub(super) const TIMER_SLACK: &str = "timer slack";
+
 /// Who or what time of a late release went to, as the sweep finds it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum Bucket {
@@ -265,7 +268,7 @@ pub(super) fn parts(
                 parts.push(Part { cause, who: String::new(), ns: excess_ns - smi_ns, share: 0.0 });
                 continue;
             }
-            Bucket::Slack => (Cause::TimerLate, "timer slack".to_owned()),
+            Bucket::Slack => (Cause::TimerLate, TIMER_SLACK.to_owned()),
             Bucket::Vector(vector) => (Cause::Interrupt, vector.name().to_owned()),
             Bucket::Irq(irq) => {
                 (Cause::Interrupt, trace.irqs.get(&irq).cloned().unwrap_or_else(|| format!("irq {irq}")))

@@ -7,7 +7,7 @@ use takt_rt::jobs::JobRecord;
 
 pub use self::cause::{Cause, Part};
 use self::cause::{Circumstances, FirmwareTime, main_cause, parts};
-pub use self::held::held_up;
+pub use self::held::{held_up, woken_late};
 pub use self::observed::{Slice, observed_jobs, timeline};
 pub use self::path::{Activation, Handler, Path, Segment, Step, table};
 use self::path::{Segments, sequence};

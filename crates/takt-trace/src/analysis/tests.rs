@@ -776,3 +776,59 @@ fn what_held_a_thread_up_is_told_for_any_span() {
     assert_eq!((cause(1), cause(3), cause(4)), (own, None, Some(Cause::NotRecorded)));
     assert!(held_up(&trace, TASK, &[]).unwrap().is_empty());
 }
+
+#[test]
+fn each_of_two_spans_that_overlap_has_its_own_cause() {
+    let trace = Story::new()
+        .sleep(500, 1000)
+        .wake(1000, BUSY)
+        .switch(1010, BUSY, 120, State::Runnable, 101, 20)
+        .switch(1800, 101, 20, State::Sleeping, KTIMERS, 30)
+        .switch(4000, KTIMERS, 30, State::Sleeping, TASK, PRIO)
+        .switch(4100, TASK, PRIO, State::Sleeping, BUSY, 120)
+        .end(5000);
+    let span = |from: u64, to: u64| Span { from_ns: from * 1000, to_ns: to * 1000 };
+    // The last one says the same as the first.
+    let spans = [span(1010, 1900), span(1700, 3900), span(1000, 4000), span(1010, 1900)];
+    let found = held_up(&trace, TASK, &spans).unwrap();
+    let who: Vec<&str> = found.iter().map(|late| late.as_ref().unwrap().who.as_str()).collect();
+    for (who, name) in who.iter().zip(["helper", "ktimers/0", "ktimers/0", "helper"]) {
+        assert!(who.starts_with(name), "{who}, expected {name}");
+    }
+    let parts: u64 = found[0].as_ref().unwrap().parts.iter().map(|part| part.ns).sum();
+    assert_eq!(parts, 890_000, "its own time alone");
+}
+
+#[test]
+fn a_thread_that_sleeps_until_its_own_timer_waits_and_the_timer_is_not_late() {
+    let trace = Story::new()
+        .sleep(500, 3000)
+        .wake(3000, BUSY)
+        .switch(3010, BUSY, 120, State::Runnable, TASK, PRIO)
+        .end(5000);
+    let spans =
+        [Span { from_ns: 1_000_000, to_ns: 2_990_000 }, Span { from_ns: 1_000_000, to_ns: 3_010_000 }];
+    for late in held_up(&trace, TASK, &spans).unwrap() {
+        let late = late.unwrap();
+        assert_eq!((late.cause, late.who.as_str()), (Cause::Waited, "a timer of its own"), "{late:?}");
+    }
+    // A release was planned for then, and its timer set to later.
+    for late in woken_late(&trace, TASK, &spans).unwrap() {
+        assert_eq!(late.unwrap().cause, Cause::TimerLate);
+    }
+}
+
+#[test]
+fn many_spans_take_no_time_that_grows_with_their_square() {
+    let trace = Story::new().sleep(500, 900_000_000).end(1_000_000_000);
+    let spans: Vec<Span> = (0..100_000)
+        .map(|at| Span { from_ns: 1_000_000 + 10 * at, to_ns: 1_000_000 + 10 * at + 25 })
+        .collect();
+    let found = held_up(&trace, TASK, &spans).unwrap();
+    assert!(found.iter().all(Option::is_some));
+    // As many at one moment as nobody looks at.
+    let nested: Vec<Span> =
+        (0..200).map(|at| Span { from_ns: 1_000_000 + at, to_ns: 2_000_000 + at }).collect();
+    let found = held_up(&trace, TASK, &nested).unwrap();
+    assert_eq!(found.iter().flatten().count(), 64);
+}

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Subcommand, ValueEnum};
+#[cfg(feature = "cell")]
 use takt_robot_cell::tasks::PolicyMix;
 
 use super::{noise_threads, positive_seconds};
@@ -11,18 +12,25 @@ use super::{noise_threads, positive_seconds};
 #[derive(Debug, Subcommand)]
 pub enum BenchRobot {
     /// The cobot safety cell
+    #[cfg(feature = "cell")]
     Cell(Bench),
     /// The quadrotor: the UAV paper's scheduler settings, idle and under stress
+    #[cfg(feature = "uav")]
     Uav(BenchUav),
     /// The DAQ loop: the DAQ paper's conditions
+    #[cfg(feature = "daq")]
     Daq(BenchDaq),
     /// The humanoid: 1 kHz over EtherCAT, on a simulated segment or a real one
+    #[cfg(feature = "humanoid")]
     Humanoid(BenchHumanoid),
     /// Perception on a GPU: everything that it must reach, measured, or why it could not be
+    #[cfg(feature = "cell")]
     Gpu(BenchGpu),
     /// The safety cell under planted faults, judged by the controller's own log
+    #[cfg(feature = "cell")]
     Faults(BenchFaults),
     /// The latency manager: seven chains of a mobile robot under the manager, SCHED_RR and CFS
+    #[cfg(feature = "ros")]
     Manager(BenchManager),
 }
 
@@ -31,6 +39,7 @@ fn at_least_one(text: &str) -> Result<usize, String> {
 }
 
 /// `takt bench cell`
+#[cfg(feature = "cell")]
 #[derive(Debug, clap::Args)]
 pub struct Bench {
     /// Configuration file; the shipped demonstration when absent

@@ -2,8 +2,8 @@
 
 use std::process::ExitCode;
 
-use takt_lab::cell::CellFile;
-use takt_lab::cell::background::learn;
+use takt_robot_cell::lab::CellFile;
+use takt_robot_cell::lab::background::learn;
 
 use super::{CommandResult, stop_flag};
 use crate::args::Background;

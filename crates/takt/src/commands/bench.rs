@@ -6,16 +6,16 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use takt_lab::RobotFile;
-use takt_lab::cell::CellFile;
-use takt_lab::cell::bench::{Bench, BenchCell, BenchPlan, BenchRow};
-use takt_lab::cell::designs;
-use takt_lab::cell::scale::{self, Scaled};
+use takt_robot_cell::lab::CellFile;
+use takt_robot_cell::lab::bench::{Bench, BenchCell, BenchPlan, BenchRow};
+use takt_robot_cell::lab::designs;
+use takt_robot_cell::lab::scale::{self, Scaled};
 use takt_rundir::sha256_of;
 
 use super::{CommandResult, child, stop_flag};
 use crate::args;
 use crate::print;
+use crate::registry::ROBOTS;
 
 /// The configuration that the runs of a bench share, in the bench directory.
 const CONFIG: &str = "cell.toml";
@@ -87,15 +87,11 @@ pub fn run(args: &args::bench::Bench) -> CommandResult {
 
 /// The other design: the name of a shipped configuration of the cell, or a file.
 fn design(name: &str) -> Result<CellFile, Box<dyn std::error::Error>> {
-    let path = Path::new(name);
-    let file = if path.is_file() { RobotFile::load(path)? } else { RobotFile::shipped(name)? };
-    match file {
-        RobotFile::Cell(file) => Ok(file),
-        other => {
-            Err(format!("--against {name}: a configuration of {}, and not of the safety cell", other.robot())
-                .into())
-        }
-    }
+    let file = ROBOTS.load_or_shipped(name)?;
+    let other = || {
+        format!("--against {name}: a configuration of {}, and not of the safety cell", file.robot()).into()
+    };
+    file.get::<CellFile>().cloned().ok_or_else(other)
 }
 
 /// What the runs of a bench have in common, from its folder.

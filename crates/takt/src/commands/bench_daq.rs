@@ -8,14 +8,15 @@ use super::{CommandResult, campaign};
 use crate::args::CampaignCommon;
 use crate::args::bench::BenchDaq;
 use crate::print;
+use crate::registry::ROBOTS;
 
 pub fn run(args: &BenchDaq) -> CommandResult {
-    let mut file = shipped("daq")?;
+    let mut file = shipped(&ROBOTS, "daq")?;
     file.repetitions = args.repeat;
     file.seconds = Some(args.seconds);
     file.use_config(args.config.as_deref());
     file.set_text(&format!("link.kind={}", args.link))?;
-    let campaign = Campaign::create(&args.runs, Plan::resolve(&file)?)?;
+    let campaign = Campaign::create(ROBOTS, &args.runs, Plan::resolve(&ROBOTS, &file)?)?;
     let common = CampaignCommon { json: args.json, ..CampaignCommon::default() };
     let table = campaign::measure(&campaign, &common)?;
     let rows = condition_rows(&table);

@@ -4,17 +4,18 @@ use std::process::ExitCode;
 
 use takt_gpu::check::Way;
 use takt_gpu::{CheckOptions, CudaVersion, Gpu};
+use takt_lab::Event;
 use takt_lab::campaign::{Campaign, Plan, Table, shipped};
-use takt_lab::cell::gpu_bench::{
+use takt_perception::Device;
+use takt_robot_cell::lab::gpu_bench::{
     LEAST_OVERLAP, LEAST_RATIO, MOST_DISTANCE_M, PERCEPTION_P999_MS, Requirement, five_cameras, growth,
     same_answers,
 };
-use takt_lab::cell::run::RunEvent;
-use takt_perception::Device;
 
 use super::{CommandResult, campaign, stop_flag};
 use crate::args::CampaignCommon;
 use crate::args::bench::BenchGpu;
+use crate::registry::ROBOTS;
 
 pub fn run(args: &BenchGpu) -> CommandResult {
     let same = format!(
@@ -89,8 +90,8 @@ fn answers(args: &BenchGpu, what: &str) -> Requirement {
 
 fn perception(args: &BenchGpu, what: &str) -> Result<Requirement, std::io::Error> {
     let device = if args.tensorrt { Device::Tensorrt } else { Device::Cuda };
-    let mut progress = |event: RunEvent<'_>| {
-        if let RunEvent::Preparing { what } = event {
+    let mut progress = |event: Event<'_>| {
+        if let Event::Preparing { what } = event {
             eprintln!("{what}");
         }
     };
@@ -116,7 +117,7 @@ fn perception(args: &BenchGpu, what: &str) -> Result<Requirement, std::io::Error
 
 /// The shipped campaign, the heaviest interference, without and with all mitigations.
 fn interference(args: &BenchGpu, what: &str) -> Result<Requirement, Box<dyn std::error::Error>> {
-    let mut file = shipped("sentryrt1-gpu")?;
+    let mut file = shipped(&ROBOTS, "sentryrt1-gpu")?;
     file.repetitions = 1;
     file.seconds = Some(args.seconds);
     for only in
@@ -125,7 +126,7 @@ fn interference(args: &BenchGpu, what: &str) -> Result<Requirement, Box<dyn std:
         file.keep_only(only)?;
     }
     file.set_text(&format!("perception.gpu.ordinal={}", args.ordinal))?;
-    let campaign = Campaign::create(&args.runs, Plan::resolve(&file)?)?;
+    let campaign = Campaign::create(ROBOTS, &args.runs, Plan::resolve(&ROBOTS, &file)?)?;
     let table = campaign::measure(&campaign, &CampaignCommon { json: true, ..CampaignCommon::default() })?;
     Ok(judge(&table, what))
 }

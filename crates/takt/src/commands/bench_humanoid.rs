@@ -2,22 +2,23 @@
 
 use std::process::ExitCode;
 
-use takt_lab::humanoid::{WireKind, bench};
-use takt_lab::{RobotFile, RunOptions};
+use takt_lab::RunOptions;
+use takt_robot_humanoid::lab::{HumanoidFile, WireKind, bench};
 
 use super::{CommandResult, stop_flag};
 use crate::args::bench::BenchHumanoid;
 use crate::print;
+use crate::registry::ROBOTS;
 
 pub fn run(args: &BenchHumanoid) -> CommandResult {
-    let file = match &args.config {
-        Some(path) => RobotFile::load(path)?,
-        None => RobotFile::shipped("humanoid")?,
+    let robot = match &args.config {
+        Some(path) => ROBOTS.load(path)?,
+        None => ROBOTS.shipped("humanoid")?,
     };
-    let RobotFile::Humanoid(mut file) = file else {
+    let Some(mut file) = robot.get::<HumanoidFile>().cloned() else {
         return Err(format!(
             "--config is for the robot \"{}\"; `takt bench humanoid` needs \"humanoid\"",
-            file.robot()
+            robot.robot()
         )
         .into());
     };
@@ -36,7 +37,7 @@ pub fn run(args: &BenchHumanoid) -> CommandResult {
     }
     file.validate()?;
     let options = RunOptions { seconds: Some(args.seconds), ..RunOptions::below(&args.runs, stop_flag()?) };
-    let mut progress = print::RobotProgress::new();
+    let mut progress = print::RobotProgress::new(false);
     let measured = bench(&file, &options, !args.untraced, &mut |event| progress.see(&event))?;
     progress.clear();
     if args.json {

@@ -3,13 +3,14 @@
 use std::process::ExitCode;
 
 use takt_lab::campaign::{Campaign, Plan, shipped};
-use takt_lab::ros::manager_table;
 use takt_report::compare::{Options, compare, document};
+use takt_robot_ros::manager_table;
 
 use super::{CommandResult, campaign};
 use crate::args::CampaignCommon;
 use crate::args::bench::BenchManager;
 use crate::print;
+use crate::registry::ROBOTS;
 
 /// The campaign.
 const NAME: &str = "manager";
@@ -17,7 +18,7 @@ const NAME: &str = "manager";
 pub fn run(args: &BenchManager) -> CommandResult {
     let campaign = match &args.resume {
         Some(path) => {
-            let campaign = Campaign::open(path)?;
+            let campaign = Campaign::open(ROBOTS, path)?;
             let found = &campaign.plan().file.name;
             if found != NAME {
                 return Err(format!(
@@ -29,14 +30,14 @@ pub fn run(args: &BenchManager) -> CommandResult {
             campaign
         }
         None => {
-            let mut file = shipped(NAME)?;
+            let mut file = shipped(&ROBOTS, NAME)?;
             file.repetitions = args.repeat;
             file.use_config(args.config.as_deref());
             file.set_text(&format!("seconds={}", args.seconds))?;
             if !args.policies.is_empty() {
                 file.replace_values("policy", &args.policies)?;
             }
-            Campaign::create(&args.runs, Plan::resolve(&file)?)?
+            Campaign::create(ROBOTS, &args.runs, Plan::resolve(&ROBOTS, &file)?)?
         }
     };
     let common = CampaignCommon { json: args.json, ..CampaignCommon::default() };

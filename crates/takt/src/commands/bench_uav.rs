@@ -3,18 +3,21 @@
 use std::process::ExitCode;
 
 use takt_lab::campaign::{Campaign, Plan, shipped};
-use takt_lab::{RobotFile, uav};
+use takt_robot_uav::UavConfig;
+use takt_robot_uav::blackout::StudyOptions;
+use takt_robot_uav::lab as uav;
 
 use super::{CommandResult, campaign};
 use crate::args::CampaignCommon;
 use crate::args::bench::{BenchUav, Stress};
 use crate::print;
+use crate::registry::ROBOTS;
 
 pub fn run(args: &BenchUav) -> CommandResult {
     if args.blackout {
         return blackout(args);
     }
-    let mut file = shipped("uav")?;
+    let mut file = shipped(&ROBOTS, "uav")?;
     file.repetitions = args.repeat;
     file.use_config(args.config.as_deref());
     file.set_text(&format!("iterations={}", args.iterations))?;
@@ -26,7 +29,7 @@ pub fn run(args: &BenchUav) -> CommandResult {
         Stress::On => file.keep_only("stress=uav")?,
         Stress::Both => {}
     }
-    let campaign = Campaign::create(&args.runs, Plan::resolve(&file)?)?;
+    let campaign = Campaign::create(ROBOTS, &args.runs, Plan::resolve(&ROBOTS, &file)?)?;
     let common = CampaignCommon { json: args.json, ..CampaignCommon::default() };
     let table = campaign::measure(&campaign, &common)?;
     let rows = takt_lab::campaign::scheduler_rows(&table);
@@ -44,17 +47,17 @@ pub fn run(args: &BenchUav) -> CommandResult {
 
 fn blackout(args: &BenchUav) -> CommandResult {
     let file = match &args.config {
-        Some(path) => RobotFile::load(path)?,
-        None => RobotFile::shipped("uav")?,
+        Some(path) => ROBOTS.load(path)?,
+        None => ROBOTS.shipped("uav")?,
     };
-    let RobotFile::Uav(file) = file else {
+    let Some(config) = file.get::<UavConfig>() else {
         return Err(format!(
             "--config is for the robot \"{}\"; `takt bench uav` needs \"uav\"",
             file.robot()
         )
         .into());
     };
-    let study = uav::blackout(&file, &uav::StudyOptions::default())?;
+    let study = uav::blackout(config, &StudyOptions::default())?;
     if args.json {
         println!("{}", serde_json::to_string_pretty(&study)?);
     } else {

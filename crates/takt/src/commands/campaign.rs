@@ -6,27 +6,26 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 
-use takt_lab::campaign::{Campaign, CampaignFile, Plan, RunOrder, SHIPPED, Table, shipped};
+use takt_lab::campaign::{Campaign, CampaignFile, Plan, RunOrder, Table, all, shipped, shipped_text};
 use takt_lab::kernels::Maker;
 
 use super::{CommandResult, child, stop_flag};
 use crate::args::{self, CampaignCommon, CampaignResume, CampaignRun};
 use crate::print;
+use crate::registry::ROBOTS;
 
 pub fn run(what: &args::Campaign) -> CommandResult {
     match what {
         args::Campaign::Run(run) => new(run),
         args::Campaign::Resume(resume) => go_on(resume),
         args::Campaign::List => {
-            for (name, _) in SHIPPED {
-                println!("{name:<20}{}", shipped(name)?.about);
+            for (name, _) in all(&ROBOTS) {
+                println!("{name:<20}{}", shipped(&ROBOTS, name)?.about);
             }
             Ok(ExitCode::SUCCESS)
         }
         args::Campaign::Show { name } => {
-            shipped(name)?;
-            let text = SHIPPED.iter().find(|(known, _)| known == name).map_or("", |(_, text)| text);
-            print!("{text}");
+            print!("{}", shipped_text(&ROBOTS, name)?);
             Ok(ExitCode::SUCCESS)
         }
     }
@@ -34,7 +33,7 @@ pub fn run(what: &args::Campaign) -> CommandResult {
 
 fn new(args: &CampaignRun) -> CommandResult {
     let path = Path::new(&args.campaign);
-    let mut file = if path.is_file() { CampaignFile::load(path)? } else { shipped(&args.campaign)? };
+    let mut file = if path.is_file() { CampaignFile::load(path)? } else { shipped(&ROBOTS, &args.campaign)? };
     file.seconds = args.seconds.or(file.seconds);
     file.repetitions = args.repetitions.unwrap_or(file.repetitions);
     if args.guests {
@@ -48,27 +47,27 @@ fn new(args: &CampaignRun) -> CommandResult {
     }
     if args.dry_run {
         // Nothing is measured for a look: runs are shown as configured.
-        let plan = Plan::resolve_with(&file, &mut |cell| {
+        let plan = Plan::resolve_with(&ROBOTS, &file, &mut |robot| {
             eprintln!(
                 "{}: what this machine cannot carry is decided when the campaign begins ([scale])",
-                cell.name
+                robot.name()
             );
             Ok(())
         })?;
         print!("{}", print::plan(&plan));
         return Ok(ExitCode::SUCCESS);
     }
-    let plan = Plan::resolve(&file)?;
-    if let Some(scaled) = &plan.scaled {
-        eprintln!("{}", scaled.text());
+    let plan = Plan::resolve(&ROBOTS, &file)?;
+    if let Some(text) = plan.scaled.as_ref().and_then(|scaled| ROBOTS.scaled_text(&plan.robot, scaled)) {
+        eprintln!("{text}");
     }
     plan.check_labels(&labels(&args.common))?;
-    let table = measure(&Campaign::create(&args.runs, plan)?, &args.common)?;
+    let table = measure(&Campaign::create(ROBOTS, &args.runs, plan)?, &args.common)?;
     show(&table, args.common.json)
 }
 
 fn go_on(args: &CampaignResume) -> CommandResult {
-    let table = measure(&Campaign::open(&args.dir)?, &args.common)?;
+    let table = measure(&Campaign::open(ROBOTS, &args.dir)?, &args.common)?;
     show(&table, args.common.json)
 }
 
@@ -83,7 +82,7 @@ pub fn measure(campaign: &Campaign, common: &CampaignCommon) -> Result<Table, Bo
     let stop = stop_flag()?;
     let maker = match &campaign.plan().file.guests {
         Some(guests) => {
-            let maker = Maker::new(guests, &std::env::current_exe()?)?;
+            let maker = Maker::new(ROBOTS, guests, &std::env::current_exe()?)?;
             let kernels = campaign.plan().runs.iter().filter_map(|run| run.setup.kernel.as_deref());
             let kernels: BTreeSet<&str> = kernels.collect();
             maker.fetch(kernels.into_iter(), &mut |line| eprintln!("{line}"));

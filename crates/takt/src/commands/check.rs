@@ -3,19 +3,19 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use takt_lab::RobotFile;
 use takt_lab::campaign::{CampaignFile, Plan};
 
 use super::CommandResult;
+use crate::registry::ROBOTS;
 
 pub fn run(config: &Path) -> CommandResult {
     let text = takt_files::read_to_string(config, takt_files::CONFIGURATION_BYTES)
         .map_err(|error| format!("{}: {error}", config.display()))?;
     let what = if is_campaign(&text) {
-        let plan = Plan::resolve_with(&CampaignFile::load(config)?, &mut |_| Ok(()))?;
+        let plan = Plan::resolve_with(&ROBOTS, &CampaignFile::load(config)?, &mut |_| Ok(()))?;
         format!("campaign {} of {}: {} runs", plan.file.name, plan.robot, plan.runs.len())
     } else {
-        RobotFile::load(config)?.describe()
+        ROBOTS.load(config)?.describe()
     };
     println!("{}: {what}", config.display());
     Ok(ExitCode::SUCCESS)

@@ -2,10 +2,10 @@
 
 use std::process::ExitCode;
 
-use takt_lab::cell::CellFile;
-use takt_lab::cell::bench::{Bench, BenchPlan};
-use takt_lab::cell::run::run as run_cell;
 use takt_lab::{RunOptions, View};
+use takt_robot_cell::lab::CellFile;
+use takt_robot_cell::lab::bench::{Bench, BenchPlan};
+use takt_robot_cell::lab::run::run as run_cell;
 use takt_robot_cell::tasks::PolicyMix;
 use takt_rundir::sha256_of;
 
@@ -23,7 +23,7 @@ pub fn run(args: &Demo) -> CommandResult {
     };
     let options =
         RunOptions { seconds: Some(args.seconds), view, ..RunOptions::below(&args.runs, stop.clone()) };
-    let mut progress = print::RunProgress::new(Some(args.seconds), args.terminal);
+    let mut progress = print::RobotProgress::new(args.terminal);
     let summary = run_cell(&file, &options, &mut |event| progress.see(&event))?;
     progress.clear();
     if !args.json {

@@ -98,7 +98,7 @@ fn app_log(path: &Path, clock_offset_ns: Option<i64>) -> Result<AppLog, Box<dyn 
     )?;
     let log = if path.is_dir() {
         let dir = RunDir::open(path)?;
-        let mut column = |name: &str| dir.columns(takt_lab::humanoid::CYCLES, &[name]).ok()?.pop();
+        let mut column = |name: &str| dir.columns(takt_robot_humanoid::lab::CYCLES, &[name]).ok()?.pop();
         AppLog::from_columns(&mut column, offset_ns)
     } else {
         let text = takt_files::read_to_string(path, MOST_LOG_BYTES)

@@ -5,7 +5,6 @@ use std::process::ExitCode;
 
 use serde_json::json;
 use takt_kernels::packages::{Listed, Store};
-use takt_lab::RobotFile;
 use takt_lab::campaign::{Campaign, CampaignFile, FactorSpec, Level, Order, Plan};
 use takt_lab::kernels::{Guests, kernel_rows};
 
@@ -13,6 +12,7 @@ use super::{CommandResult, campaign};
 use crate::args::CampaignCommon;
 use crate::args::kernels::{Fetch, Kernels, List, Run};
 use crate::print;
+use crate::registry::ROBOTS;
 
 pub fn run(what: &Kernels) -> CommandResult {
     match what {
@@ -62,8 +62,8 @@ fn fetch(args: &Fetch) -> CommandResult {
 }
 
 fn measure(args: &Run) -> CommandResult {
-    let plan = Plan::resolve(&campaign_of(args)?)?;
-    let campaign = Campaign::create(&args.runs, plan)?;
+    let plan = Plan::resolve(&ROBOTS, &campaign_of(args)?)?;
+    let campaign = Campaign::create(ROBOTS, &args.runs, plan)?;
     let table = campaign::measure(&campaign, &CampaignCommon::default())?;
     let rows = kernel_rows(&table, None);
     if args.json {
@@ -83,10 +83,7 @@ fn campaign_of(args: &Run) -> Result<CampaignFile, Box<dyn std::error::Error>> {
     let path = Path::new(&args.robot);
     let (robot, config) =
         if path.is_file() { (None, Some(path.to_owned())) } else { (Some(args.robot.clone()), None) };
-    let file = match &config {
-        Some(path) => RobotFile::load(path)?,
-        None => RobotFile::shipped(&args.robot)?,
-    };
+    let file = ROBOTS.load_or_shipped(&args.robot)?;
     let seconds = match (args.iterations, file.rate_hz()) {
         (Some(iterations), Some(rate_hz)) => Some(iterations as f64 / rate_hz),
         (Some(_), None) => {

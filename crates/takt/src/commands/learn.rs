@@ -6,7 +6,7 @@ use std::process::{Command, ExitCode};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use takt_lab::jobs;
+use takt_lab::run_jobs;
 use takt_manager::learn::{self, Learner, Learnt, Options};
 use takt_manager::live::launch::Launched;
 use takt_manager::plan::Platform;
@@ -74,8 +74,8 @@ fn recorded(
     platform: &Platform,
     options: &Options,
 ) -> Result<Learnt, Box<dyn std::error::Error>> {
-    if jobs::is_run(folder) {
-        let run = jobs::recorded(folder)?;
+    if run_jobs::is_run(folder) {
+        let run = run_jobs::recorded(&crate::registry::ROBOTS, folder)?;
         return Ok(learn::from_recording(|| Ok(run.events()), platform, options)?);
     }
     Ok(learn::from_recording(|| Recording::open(folder), platform, options)?)

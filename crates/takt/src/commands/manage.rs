@@ -9,11 +9,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use takt_files::Folder;
-use takt_lab::jobs;
-use takt_lab::ros::watchdog_command;
+use takt_lab::run_jobs;
+use takt_lab::watchdog_command;
 use takt_manager::live::launch::Launched;
 use takt_manager::live::{Board, Finished, Live, Log, Options, metrics};
-use takt_manager::restore::{self, watchdog};
+use takt_manager::restore;
 use takt_manager::system::{Linux, platform};
 use takt_manager::{Goals, recorded};
 use takt_model::Model;
@@ -32,10 +32,7 @@ use crate::print;
 
 pub fn run(args: &args::Manage) -> CommandResult {
     if let Some(state) = &args.watchdog {
-        if let Some(restored) = watchdog::run(state)? {
-            eprintln!("takt: the program that had changed the machine was killed: {restored}");
-        }
-        return Ok(ExitCode::SUCCESS);
+        return super::watchdog::run(state);
     }
     if args.restore {
         let state = args.state.clone().unwrap_or_else(restore::default_path);
@@ -83,9 +80,9 @@ pub fn run(args: &args::Manage) -> CommandResult {
 /// Reads a recording, or the jobs of a run.
 fn examine(args: &args::Manage, goals: &Goals, folder: &Path, emit: Option<&Folder>) -> CommandResult {
     let (platform, options) = (platform(&goals.options)?, takt_model::Options::default());
-    let seen = if jobs::is_run(folder) {
+    let seen = if run_jobs::is_run(folder) {
         // Read once, handed over twice.
-        let run = jobs::recorded(folder)?;
+        let run = run_jobs::recorded(&crate::registry::ROBOTS, folder)?;
         recorded::examine(|| Ok(run.events()), goals, &platform, &options)?
     } else {
         recorded::examine(|| Recording::open(folder), goals, &platform, &options)?

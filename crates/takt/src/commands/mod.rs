@@ -1,33 +1,51 @@
 //! One file a command.
 
+#[cfg(feature = "cell")]
 pub mod background;
+#[cfg(feature = "cell")]
 pub mod bench;
+#[cfg(feature = "daq")]
 pub mod bench_daq;
+#[cfg(feature = "cell")]
 pub mod bench_faults;
+#[cfg(feature = "cell")]
 pub mod bench_gpu;
+#[cfg(feature = "humanoid")]
 pub mod bench_humanoid;
+#[cfg(feature = "ros")]
 pub mod bench_manager;
+#[cfg(feature = "uav")]
 pub mod bench_uav;
 pub mod campaign;
 pub mod check;
 mod child;
+#[cfg(feature = "ros")]
 pub mod clock;
 pub mod compare;
 pub mod completions;
+#[cfg(feature = "cell")]
 pub mod demo;
 pub mod doctor;
+#[cfg(feature = "humanoid")]
 pub mod ethercat;
 pub mod export;
 pub mod kernels;
+#[cfg(feature = "ros")]
 pub mod learn;
+#[cfg(feature = "ros")]
 pub mod manage;
+#[cfg(feature = "ros")]
 mod outputs;
+#[cfg(feature = "cell")]
 pub mod record;
 pub mod report;
 pub mod run;
+#[cfg(feature = "humanoid")]
 pub mod segment;
 pub mod simulate;
 pub mod trace;
+pub mod watchdog;
+#[cfg(feature = "ros")]
 pub mod workload;
 
 use std::process::ExitCode;

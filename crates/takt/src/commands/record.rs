@@ -2,8 +2,8 @@
 
 use std::process::ExitCode;
 
-use takt_lab::cell::CellFile;
-use takt_lab::cell::record::record;
+use takt_robot_cell::lab::CellFile;
+use takt_robot_cell::lab::record::record;
 
 use super::{CommandResult, stop_flag};
 use crate::args::Record;

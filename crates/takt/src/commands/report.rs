@@ -2,10 +2,21 @@
 
 use std::process::ExitCode;
 
+use takt_report::results;
+
 use super::CommandResult;
 use crate::args::Report;
 
 pub fn run(args: &Report) -> CommandResult {
+    if let (Some(folder), Some(page)) = (&args.results, &args.page) {
+        for written in results::keep(folder, &args.dirs)? {
+            println!("{}", written.display());
+        }
+        std::fs::write(page, results::page(&results::read(folder)?))
+            .map_err(|error| format!("{}: {error}", page.display()))?;
+        println!("{}", page.display());
+        return Ok(ExitCode::SUCCESS);
+    }
     // clap asks for at least one.
     let out = args.out.as_ref().or(args.dirs.first()).ok_or("no folder was named")?;
     let written = takt_report::write(&args.dirs, out)?;

@@ -4,10 +4,8 @@ use std::process::ExitCode;
 
 use serde::Serialize;
 use takt_lab::campaign::RunSetup;
-use takt_lab::cell::CellFile;
-use takt_lab::cell::run::{RunEvent, run as run_cell};
-use takt_lab::trace::{TraceRequest, trace, trace_with};
-use takt_lab::{Interference, RobotFile, RunOptions, Target};
+use takt_lab::trace::{TraceRequest, trace};
+use takt_lab::{Event, Interference, RunOptions, Session, Target};
 use takt_load::Profile;
 use takt_stats::Verdict;
 use takt_trace::Thresholds;
@@ -16,14 +14,18 @@ use super::{CommandResult, stop_flag};
 use crate::args::{Run, Shown};
 use crate::ending::PARENT_GONE;
 use crate::print;
+use crate::registry::ROBOTS;
 
 pub fn run(args: &Run) -> CommandResult {
     if let Some(parent) = args.parent {
         end_with(parent)?;
     }
-    let mut file = RobotFile::load(&args.config)?;
+    let mut robot = ROBOTS.load(&args.config)?;
     if args.strict {
-        file.make_strict();
+        robot.make_strict();
+    }
+    if let Some(policy) = &args.policy {
+        robot.set_policy(policy)?;
     }
     let setup = match &args.setup {
         Some(path) => takt_rundir::read_json(path)?,
@@ -39,10 +41,10 @@ pub fn run(args: &Run) -> CommandResult {
         seconds: args.seconds,
         interference,
         target: match (&args.run_dir, &args.resume) {
-            (_, Some(dir)) if file.can_resume() => Target::Resume(dir.clone()),
+            (_, Some(dir)) if robot.kind().can_resume => Target::Resume(dir.clone()),
             (_, Some(_)) => {
                 return Err(
-                    format!("--resume: a run of {} cannot go on; start a new one", file.robot()).into()
+                    format!("--resume: a run of {} cannot go on; start a new one", robot.robot()).into()
                 );
             }
             (Some(dir), None) => Target::Exactly(dir.clone()),
@@ -53,49 +55,24 @@ pub fn run(args: &Run) -> CommandResult {
         watch: None,
         stop: stop_flag()?,
     };
-    let verdict = match file {
-        RobotFile::Cell(file) => cell(file, &options, args)?,
-        _ if args.policy.is_some() => {
-            return Err("--policy: for the safety cell alone; the other robots name it in their files".into());
+    let mut progress = print::RobotProgress::new(args.view == Shown::Terminal && robot.kind().has_views);
+    let mut see = |event: Event<'_>| progress.see(&event);
+    let verdict = match flight_recorder(args) {
+        Some(request) => {
+            let traced = trace(&*robot, &options, &request, &mut see)?;
+            progress.clear();
+            tell(args, &traced, |traced| print::traced(traced, print::ran, None))?;
+            traced.run.verdict()
         }
-        file => other(&file, &options, args)?,
+        None => {
+            let ran = Session::run(&*robot, &options, &mut see)?;
+            progress.clear();
+            tell(args, &ran, print::ran)?;
+            ran.verdict()
+        }
     };
     let failed = args.check && verdict != Verdict::Pass;
     Ok(if failed { ExitCode::from(1) } else { ExitCode::SUCCESS })
-}
-
-fn cell(mut file: CellFile, options: &RunOptions, args: &Run) -> Result<Verdict, Box<dyn std::error::Error>> {
-    if let Some(policy) = args.policy {
-        file.tasks.policy = policy;
-        file.tasks.validate()?;
-    }
-    let mut progress = print::RunProgress::new(args.seconds, args.view == Shown::Terminal);
-    let mut see = |event: RunEvent<'_>| progress.see(&event);
-    if let Some(request) = flight_recorder(args) {
-        let robot = RobotFile::Cell(file.clone());
-        let traced = trace_with(&robot, options, &request, |options| run_cell(&file, options, &mut see))?;
-        progress.clear();
-        tell(args, &traced, |traced| print::traced(traced, print::summary, None))?;
-        return Ok(traced.run.verdict);
-    }
-    let summary = run_cell(&file, options, &mut see)?;
-    progress.clear();
-    tell(args, &summary, print::summary)?;
-    Ok(summary.verdict)
-}
-
-fn other(file: &RobotFile, options: &RunOptions, args: &Run) -> Result<Verdict, Box<dyn std::error::Error>> {
-    let mut progress = print::RobotProgress::new();
-    if let Some(request) = flight_recorder(args) {
-        let traced = trace(file, options, &request, &mut |event| progress.see(&event))?;
-        progress.clear();
-        tell(args, &traced, |traced| print::traced(traced, print::run_summary, None))?;
-        return Ok(traced.run.verdict);
-    }
-    let summary = file.run(options, &mut |event| progress.see(&event))?;
-    progress.clear();
-    tell(args, &summary, print::run_summary)?;
-    Ok(summary.verdict)
 }
 
 fn flight_recorder(args: &Run) -> Option<TraceRequest> {

@@ -1,17 +1,17 @@
 //! `takt trace`
 
-use std::path::Path;
 use std::process::ExitCode;
 
 use takt_lab::campaign::RunSetup;
 use takt_lab::trace::{TraceRequest, earlier, live, recorded, trace};
-use takt_lab::{Interference, RobotFile, RunOptions, Target};
+use takt_lab::{Interference, RunOptions, Target};
 use takt_load::Profile;
 use takt_trace::{KeepAwake, Thresholds, TraceOptions};
 
 use super::{CommandResult, stop_flag};
 use crate::args::Trace;
 use crate::print;
+use crate::registry::ROBOTS;
 
 pub fn run(args: &Trace) -> CommandResult {
     // Read before the run: a wrong path should not cost a measurement.
@@ -30,8 +30,7 @@ pub fn run(args: &Trace) -> CommandResult {
     }
     // clap asks for one of the two.
     let robot = args.robot.as_deref().ok_or("no robot was named")?;
-    let path = Path::new(robot);
-    let file = if path.is_file() { RobotFile::load(path)? } else { RobotFile::shipped(robot)? };
+    let file = ROBOTS.load_or_shipped(robot)?;
     let setup = args.setup.as_deref().map(takt_rundir::read_json::<RunSetup>).transpose()?;
     let interference = match &setup {
         Some(setup) => setup.interference(),
@@ -45,9 +44,11 @@ pub fn run(args: &Trace) -> CommandResult {
         experiment: setup.unwrap_or_default().experiment,
         ..RunOptions::below(&args.runs, stop_flag()?)
     };
-    let mut progress = print::RobotProgress::new();
-    let traced = trace(&file, &options, &request(args), &mut |event| progress.see(&event))?;
+    let mut progress = print::RobotProgress::new(false);
+    let traced = trace(&*file, &options, &request(args), &mut |event| progress.see(&event))?;
     progress.clear();
+    // The common summary, also of a robot that has one of its own: what counts here is the trace.
+    let traced = traced.with_summary()?;
     if args.json {
         println!("{}", serde_json::to_string_pretty(&traced)?);
     } else {

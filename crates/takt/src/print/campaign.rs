@@ -7,6 +7,7 @@ use indicatif::ProgressBar;
 use takt_lab::campaign::{ConditionRow, Plan, Progress, SchedulerRow, Table};
 
 use super::{bar, counted, never, percent, told};
+use crate::registry::ROBOTS;
 
 // Writing to a String cannot fail, so the results of `write!` are dropped throughout.
 
@@ -101,8 +102,8 @@ pub fn table(table: &Table) -> String {
     for d in &table.machine_differences {
         let _ = writeln!(out, "NOT THE SAME MACHINE: {} was {} and {}", d.fact, d.before, d.after);
     }
-    if let Some(scaled) = &table.scaled {
-        let _ = writeln!(out, "{}", scaled.text());
+    if let Some(text) = table.scaled.as_ref().and_then(|scaled| ROBOTS.scaled_text(&table.robot, scaled)) {
+        let _ = writeln!(out, "{text}");
     }
     for answer in &table.questions {
         let _ = writeln!(out, "\n{} {}", answer.name, answer.question);

@@ -4,11 +4,10 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use indicatif::ProgressBar;
-use takt_lab::cell::CellSummary;
-use takt_lab::cell::bench::{Against, BenchRow, Progress};
-use takt_lab::cell::designs::{DesignRow, Side};
-use takt_lab::cell::run::RunEvent;
-use takt_lab::cell::worker_rows::WorkerSummary;
+use takt_robot_cell::lab::CellSummary;
+use takt_robot_cell::lab::bench::{Against, BenchRow, Progress};
+use takt_robot_cell::lab::designs::{DesignRow, Side};
+use takt_robot_cell::lab::worker_rows::WorkerSummary;
 use takt_robot_cell::ssm::ProtectiveTerm;
 use takt_robot_cell::tasks::PolicyMix;
 
@@ -311,49 +310,6 @@ fn against(against: &Against) -> String {
     };
     let refused = if against.refused.is_empty() { "" } else { " (less work, see below)" };
     format!("{}, {}{refused}", figure(against.mean_percent), figure(against.worst_percent))
-}
-
-/// Progress of one run, on standard error.
-pub struct RunProgress {
-    bar: ProgressBar,
-    silent: bool,
-}
-
-impl RunProgress {
-    /// `screen_taken`: a terminal view draws on the screen, so nothing else may; the summary tells all afterwards.
-    pub fn new(seconds: Option<f64>, screen_taken: bool) -> Self {
-        let template = match seconds {
-            Some(_) => "{elapsed} {wide_bar} {eta} left  {msg}",
-            None => "{elapsed}  {msg}",
-        };
-        Self { bar: bar(seconds.map_or(0, |s| (s * 1e3) as u64), template), silent: screen_taken }
-    }
-
-    pub fn see(&mut self, event: &RunEvent<'_>) {
-        match event {
-            _ if self.silent => {}
-            RunEvent::Preparing { what } => eprintln!("{what}"),
-            RunEvent::Started { dir, url, engine, not_granted } => {
-                eprintln!("Inference: {engine}");
-                not_granted.iter().for_each(|refused| eprintln!("NOT GRANTED {refused}"));
-                if let Some(url) = url {
-                    eprintln!("View: {url}");
-                }
-                eprintln!("Run directory: {}", dir.path().display());
-            }
-            RunEvent::Tick { elapsed, status } => {
-                self.bar.set_position(elapsed.as_millis() as u64);
-                self.bar.set_message(format!(
-                    "{:?}, reaction mean {:.1} ms, worst {:.1} ms",
-                    status.light, status.reaction.mean_ms, status.reaction.worst_ms
-                ));
-            }
-        }
-    }
-
-    pub fn clear(&self) {
-        self.bar.finish_and_clear();
-    }
 }
 
 /// Time that a run of a bench takes besides its window: start-up, settling, draining.

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use serde_json::{Value, json};
-use takt_lab::ros::ManagerTable;
 use takt_manager::live::{ChainStatus, Finished, Interval, Status};
 use takt_manager::plan::ChainState;
 use takt_manager::recorded::Recorded;
 use takt_model::Model;
+use takt_robot_ros::ManagerTable;
 use takt_stats::VerdictReport;
 
 /// Everything of a managed run, the model as a graph among it.

@@ -1,18 +1,23 @@
 //! Output for people: tables, progress, the verdict. One file a kind of thing that is shown.
 
 mod campaign;
+#[cfg(feature = "cell")]
 mod cell;
 mod kernels;
+#[cfg(feature = "ros")]
 pub mod learn;
+#[cfg(feature = "ros")]
 mod manager;
 mod robot;
 mod trace;
 
 pub use campaign::{CampaignProgress, condition_rows, plan, scheduler_rows, table};
-pub use cell::{BenchProgress, RunProgress, designs, rows, summary, verdict};
+#[cfg(feature = "cell")]
+pub use cell::{BenchProgress, designs, rows, summary, verdict};
 pub use kernels::{kernel_list, kernel_rows};
+#[cfg(feature = "ros")]
 pub use manager::{managed, managed_json, manager_table, recorded, recorded_chains, recorded_json};
-pub use robot::{RobotProgress, run_summary};
+pub use robot::{RobotProgress, ran, run_summary};
 pub use trace::{trace_report, traced};
 
 use std::fmt::Write;
@@ -28,7 +33,11 @@ fn bar(length: u64, template: &str) -> ProgressBar {
     } else {
         ProgressBar::hidden()
     };
-    bar.with_style(ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()))
+    bar.with_style(style(template))
+}
+
+fn style(template: &str) -> ProgressStyle {
+    ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
 }
 
 /// A figure with `decimals`; a dash where nothing was measured.

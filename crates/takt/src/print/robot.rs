@@ -3,9 +3,13 @@
 use std::fmt::Write;
 
 use indicatif::ProgressBar;
-use takt_lab::{Event, RunSummary};
+use takt_lab::{Event, Ran, RunSummary};
 
-use super::{bar, circumstances, told};
+use super::{bar, circumstances, style, told};
+
+/// The bar of a run whose length is known, and of one that ends when it is told to.
+const WITH_END: &str = "{elapsed} {wide_bar} {eta} left  {msg}";
+const WITHOUT_END: &str = "{elapsed}  {msg}";
 
 // Writing to a String cannot fail, so the results of `write!` are dropped throughout.
 
@@ -45,24 +49,50 @@ pub fn run_summary(s: &RunSummary) -> String {
     out
 }
 
+/// A run's summary: the common one, or the robot's own.
+pub fn ran(ran: &Ran) -> String {
+    if let Some(common) = ran.common() {
+        return run_summary(common);
+    }
+    #[cfg(feature = "cell")]
+    if let Some(cell) = ran.own::<takt_robot_cell::lab::CellSummary>() {
+        return super::summary(&cell);
+    }
+    // A summary that nobody puts into words.
+    format!("{}: {}\n", ran.dir().path().display(), ran.verdict())
+}
+
 /// Progress of a run, on standard error.
 pub struct RobotProgress {
     bar: ProgressBar,
+    silent: bool,
 }
 
 impl RobotProgress {
-    pub fn new() -> Self {
-        Self { bar: bar(0, "{elapsed} {wide_bar} {eta} left  {msg}") }
+    /// `screen_taken`: a terminal view draws on the screen, so nothing else may; the summary tells all afterwards.
+    pub fn new(screen_taken: bool) -> Self {
+        Self { bar: bar(0, WITHOUT_END), silent: screen_taken }
     }
 
     pub fn see(&mut self, event: &Event<'_>) {
         match event {
-            Event::Started { dir, not_granted } => {
+            _ if self.silent => {}
+            Event::Preparing { what } => eprintln!("{what}"),
+            Event::Started { dir, not_granted, notes, url } => {
+                notes.iter().for_each(|note| eprintln!("{note}"));
                 not_granted.iter().for_each(|refused| eprintln!("NOT GRANTED {refused}"));
+                if let Some(url) = url {
+                    eprintln!("View: {url}");
+                }
                 eprintln!("Run directory: {}", dir.path().display());
             }
             Event::Tick { elapsed, of, line } => {
-                self.bar.set_length(of.map_or(0, |of| of.as_millis() as u64));
+                if let Some(of) = of
+                    && self.bar.length() != Some(of.as_millis() as u64)
+                {
+                    self.bar.set_length(of.as_millis() as u64);
+                    self.bar.set_style(style(WITH_END));
+                }
                 self.bar.set_position(elapsed.as_millis() as u64);
                 self.bar.set_message(line.clone());
             }

@@ -1,0 +1,112 @@
+//! The robots that a program has, and any robot's file: the key `robot` at the top says which.
+
+use std::path::Path;
+
+use serde::Deserialize;
+use takt_rundir::check_claims;
+
+use crate::LabError;
+use crate::robot::{Kind, RobotFile, Scaled};
+
+/// The key that says which robot it is. A table of that name is the arm of a cell.
+#[derive(Deserialize)]
+struct Which {
+    robot: Option<toml::Value>,
+}
+
+/// The robots that a program has; the program makes one and hands it to whoever reads files of any robot.
+#[derive(Clone, Copy, Debug)]
+pub struct Registry {
+    kinds: &'static [&'static Kind],
+    unnamed: Option<&'static str>,
+}
+
+impl Registry {
+    /// Of these.
+    pub const fn new(kinds: &'static [&'static Kind]) -> Self {
+        Self { kinds, unnamed: None }
+    }
+
+    /// The same, in which a file without the key `robot` is of this one.
+    pub const fn unnamed(self, robot: &'static str) -> Self {
+        Self { unnamed: Some(robot), ..self }
+    }
+
+    /// What there is.
+    pub fn kinds(&self) -> &'static [&'static Kind] {
+        self.kinds
+    }
+
+    /// The robot of that name.
+    pub fn kind(&self, robot: &str) -> Option<&'static Kind> {
+        self.kinds.iter().copied().find(|kind| kind.name == robot)
+    }
+
+    /// What a robot gave up because a machine cannot carry its configuration, in a sentence.
+    pub fn scaled_text(&self, robot: &str, scaled: &Scaled) -> Option<String> {
+        (self.kind(robot)?.scaled_text?)(scaled)
+    }
+
+    fn names(&self) -> String {
+        let names: Vec<&str> = self.kinds.iter().map(|kind| kind.name).collect();
+        format!("there are {}", names.join(", "))
+    }
+
+    fn unknown(&self, robot: &str) -> String {
+        format!("robot = \"{robot}\": {}", self.names())
+    }
+
+    /// Text of a shipped configuration.
+    ///
+    /// # Errors
+    /// [`LabError::Config`] for a name that none has.
+    pub fn shipped_text(&self, name: &str) -> Result<&'static str, LabError> {
+        let mut all = self.kinds.iter().flat_map(|kind| kind.shipped);
+        let found = all.find(|(known, _)| *known == name).map(|(_, text)| *text);
+        found.ok_or_else(|| LabError::Config(self.unknown(name)))
+    }
+
+    /// A shipped configuration.
+    ///
+    /// # Errors
+    /// [`LabError::Config`] for a name that none has.
+    pub fn shipped(&self, name: &str) -> Result<RobotFile, LabError> {
+        self.parse(self.shipped_text(name)?, &format!("{name} (built in)"), Path::new(""))
+    }
+
+    /// Reads a file. Paths within it are relative to its folder.
+    ///
+    /// # Errors
+    /// [`LabError::Files`] or [`LabError::Config`], which names file, line and what is accepted.
+    pub fn load(&self, path: &Path) -> Result<RobotFile, LabError> {
+        let text =
+            takt_files::read_to_string(path, takt_files::CONFIGURATION_BYTES).map_err(LabError::io(path))?;
+        self.parse(&text, &path.display().to_string(), path.parent().unwrap_or(Path::new("")))
+    }
+
+    /// A file where there is one of that name, else the shipped configuration.
+    ///
+    /// # Errors
+    /// As [`load`](Self::load) and [`shipped`](Self::shipped).
+    pub fn load_or_shipped(&self, name: &str) -> Result<RobotFile, LabError> {
+        let path = Path::new(name);
+        if path.is_file() { self.load(path) } else { self.shipped(name) }
+    }
+
+    /// Reads a text. `name` stands for it in errors; `folder` is what its paths are relative to.
+    ///
+    /// # Errors
+    /// As [`load`](Self::load).
+    pub fn parse(&self, text: &str, name: &str, folder: &Path) -> Result<RobotFile, LabError> {
+        let config =
+            |error: String| LabError::Config(format!("{name}: {}", takt_files::shortened(error.trim_end())));
+        let which: Which = toml::from_str(text).map_err(|e| config(e.to_string()))?;
+        let named = which.robot.as_ref().and_then(toml::Value::as_str).or(self.unnamed);
+        let robot = named.ok_or_else(|| config(format!("the key robot is missing: {}", self.names())))?;
+        let kind = self.kind(robot).ok_or_else(|| config(self.unknown(robot)))?;
+        let file = (kind.read)(text, name, folder)?;
+        let claims = file.measures().and_then(|measures| check_claims(file.verdict(), &measures));
+        claims.map_err(|error| LabError::Config(format!("{name}: {error}")))?;
+        Ok(file)
+    }
+}

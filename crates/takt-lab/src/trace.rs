@@ -1,0 +1,290 @@
+//! A robot's run with the kernel traced meanwhile: how its critical thread was activated, and why it was late.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+use takt_rt::jobs::JobRecord;
+use takt_rundir::{Measure, RunDir};
+use takt_trace::overhead::{self, Overhead};
+use takt_trace::perfetto::Task;
+use takt_trace::{Thresholds, Trace, TraceOptions, TraceReport, Tracer, analyse_with};
+
+use crate::LabError;
+use crate::late_watch::{LateWatch, PLANNED};
+use crate::options::RunOptions;
+use crate::picture::Picture;
+use crate::robot::{Critical, Observe, Robot};
+use crate::run::Ran;
+use crate::session::Session;
+use crate::summary::RunSummary;
+
+/// File of the trace's report in the run directory.
+pub const TRACE_FILE: &str = "trace.json";
+
+/// File of a flight recorder's worst windows in the run directory, which ui.perfetto.dev opens.
+pub const LATE_FILE: &str = "late.perfetto-trace";
+
+/// What is wanted of a trace.
+#[derive(Clone, Debug, Default)]
+pub struct TraceRequest {
+    /// How to trace.
+    pub options: TraceOptions,
+    /// What counts as late.
+    pub thresholds: Thresholds,
+    /// Perfetto file to write.
+    pub perfetto: Option<PathBuf>,
+    /// A flight recorder: only the last seconds and the windows of late releases are in memory, and the worst of these stay
+    /// in the run directory as [`LATE_FILE`].
+    pub flight: bool,
+    /// Seconds for which tracing off, on and with full rings are compared after the run; 0 leaves that out.
+    pub overhead_rounds: u32,
+}
+
+impl TraceRequest {
+    /// A flight recorder for runs of any length. 64 MiB hold some 700,000 events of the present, and as many around late
+    /// releases.
+    pub fn flight(thresholds: Thresholds) -> Self {
+        let options = TraceOptions { memory_bytes: 64 << 20, ..TraceOptions::default() };
+        Self { options, thresholds, flight: true, ..Self::default() }
+    }
+}
+
+/// What `trace.json` holds of a run that could not be traced.
+#[derive(Debug, Serialize)]
+struct UntracedFile<'a> {
+    untraced: &'a str,
+}
+
+/// `trace.json`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TraceFile {
+    /// What the trace says.
+    #[serde(flatten)]
+    pub report: TraceReport,
+    /// What tracing costs on this machine, where it was measured.
+    #[serde(default)]
+    pub overhead: Option<Overhead>,
+}
+
+/// A traced run.
+#[derive(Clone, Debug, Serialize)]
+pub struct Traced<R = Ran> {
+    /// What the trace says; null when the run went on untraced.
+    #[serde(flatten)]
+    pub trace: Option<TraceFile>,
+    /// Why there is no trace, with the way out; null when there is one.
+    pub untraced: Option<String>,
+    /// The run.
+    pub run: R,
+}
+
+impl Traced {
+    /// With the common summary, also of a robot that has one of its own.
+    ///
+    /// # Errors
+    /// As [`Ran::into_summary`].
+    pub fn with_summary(self) -> Result<Traced<RunSummary>, LabError> {
+        Ok(Traced { trace: self.trace, untraced: self.untraced, run: self.run.into_summary()? })
+    }
+}
+
+/// Runs `robot` with the kernel traced. Where it cannot be traced, the run goes on and says why.
+///
+/// # Errors
+/// [`LabError`] of the run, and for a Perfetto file that cannot be written.
+pub fn trace(
+    robot: &dyn Robot,
+    options: &RunOptions,
+    request: &TraceRequest,
+    observe: Observe<'_>,
+) -> Result<Traced, LabError> {
+    let critical = robot.critical().map_err(|why| LabError::Config(why.to_owned()))?;
+    let tracer = match Tracer::start(&request.options) {
+        Ok(tracer) => Ok(tracer),
+        Err(error) => Err(error.to_string()),
+    };
+    let mut options = options.clone();
+    if let Ok(tracer) = &tracer {
+        let lateness_ns = request.thresholds.lateness_ns;
+        options.watch = Some(LateWatch::new(tracer.marker(), critical.file, lateness_ns));
+    }
+    let run = Session::run(robot, &options, observe)?;
+    // The run is good without a trace, and labelled.
+    let untraced = |why: String, run: Ran| {
+        run.dir().write_json(TRACE_FILE, &UntracedFile { untraced: &why })?;
+        robot.explain(run.dir(), Err(&why))?;
+        run.dir().seal()?;
+        Ok(Traced { trace: None, untraced: Some(why), run })
+    };
+    let trace = match tracer.map(Tracer::stop) {
+        Ok(Ok(trace)) => trace,
+        Ok(Err(error)) => return untraced(error.to_string(), run),
+        Err(why) => return untraced(why, run),
+    };
+    let dir = run.dir().clone();
+    let deadline_ns = deadline_ns(&dir.header()?.measures, &critical);
+    let response_ns = request.thresholds.response_ns.or(deadline_ns);
+    let thresholds = Thresholds { response_ns, ..request.thresholds };
+    let jobs = jobs(&dir, &critical, &trace, &thresholds)?;
+    // By id: other programs may have threads of the same name.
+    let Some(tid) = granted_tid(&dir, critical.thread)?.or_else(|| thread_of(&trace, critical.thread)) else {
+        return untraced(
+            format!("the trace names no thread \"{}\": nothing of it was recorded", critical.thread),
+            run,
+        );
+    };
+    let own = Task { name: critical.thread.to_owned(), tid: Some(tid), deadline_ns, ..Task::default() };
+    let picture = robot.picture(&dir, own, &jobs)?;
+    let report = match analyse_with(&trace, tid, &jobs, &thresholds) {
+        Ok(report) => report,
+        Err(error) => return untraced(error.to_string(), run),
+    };
+    robot.explain(&dir, Ok(&trace))?;
+    if let Some(path) = &request.perfetto {
+        picture.write(path, &trace, &report)?;
+    }
+    if request.flight {
+        picture.write_late(&dir.path().join(LATE_FILE), trace, &report)?;
+    }
+    let overhead = match request.overhead_rounds {
+        0 => None,
+        // The machine's CPUs are numbered from 0, and there is at least one.
+        rounds => Some(overhead::measure(rounds, 0).map_err(|error| LabError::Config(error.to_string()))?),
+    };
+    let file = TraceFile { report, overhead };
+    dir.write_json(TRACE_FILE, &file)?;
+    // The run was sealed without it.
+    dir.seal()?;
+    Ok(Traced { trace: Some(file), untraced: None, run })
+}
+
+/// The deadline of the critical thread's jobs, after their release.
+fn deadline_ns(measures: &[Measure], critical: &Critical) -> Option<u64> {
+    let response = measures.iter().find(|measure| {
+        let since_release = measure.since_column.as_deref() == Some(PLANNED);
+        measure.file == critical.file && since_release && measure.column == critical.columns[3]
+    });
+    response.and_then(|measure| measure.deadline_ns)
+}
+
+/// Analyses a trace that `perf record` or `trace-cmd record` made, here or elsewhere. `thread` is a name or an id; its
+/// jobs are what the trace shows of it, since there are no records.
+///
+/// # Errors
+/// [`LabError::Config`] for a file that is no trace, or a thread that it does not know.
+pub fn recorded(path: &Path, thread: &str, request: &TraceRequest) -> Result<TraceReport, LabError> {
+    let trace = takt_trace::offline::read(path).map_err(|error| LabError::Config(error.to_string()))?;
+    of_thread(&trace, &path.display().to_string(), thread, request)
+}
+
+/// Traces a thread that runs already, of whatever program, for `seconds` or until `stop` is set. `thread` is a name or an
+/// id; its jobs are what the trace shows of it, from one sleep to the next.
+///
+/// # Errors
+/// [`LabError::Config`] where the kernel cannot be traced, or no such thread was seen.
+pub fn live(
+    thread: &str,
+    seconds: f64,
+    stop: &AtomicBool,
+    request: &TraceRequest,
+) -> Result<TraceReport, LabError> {
+    let failed = |error: takt_trace::TraceError| LabError::Config(error.to_string());
+    let tracer = Tracer::start(&request.options).map_err(failed)?;
+    let until = Instant::now() + Duration::from_secs_f64(seconds);
+    while Instant::now() < until && !stop.load(Ordering::Acquire) {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let trace = tracer.stop().map_err(failed)?;
+    of_thread(&trace, "the last seconds", thread, request)
+}
+
+fn of_thread(
+    trace: &Trace,
+    what: &str,
+    thread: &str,
+    request: &TraceRequest,
+) -> Result<TraceReport, LabError> {
+    let by_id = thread.parse().ok().filter(|tid| trace.threads.contains_key(tid));
+    let Some(tid) = by_id.or_else(|| thread_of(trace, thread)) else {
+        let mut names: Vec<&str> =
+            trace.threads.values().map(|t| t.name.as_str()).filter(|n| !n.is_empty()).collect();
+        names.sort_unstable();
+        names.dedup();
+        names.truncate(40);
+        return Err(LabError::Config(format!(
+            "{what}: no thread \"{thread}\"; seen were {}",
+            names.join(", ")
+        )));
+    };
+    let jobs = takt_trace::analysis::observed_jobs(trace, tid);
+    let task = Task { name: trace.name(tid), tid: Some(tid), ..Task::default() };
+    let report = analyse_with(trace, tid, &jobs, &request.thresholds)
+        .map_err(|error| LabError::Config(error.to_string()))?;
+    if let Some(path) = &request.perfetto {
+        Picture::of_task(task, jobs).write(path, trace, &report)?;
+    }
+    Ok(report)
+}
+
+/// The report that an earlier traced run left.
+///
+/// # Errors
+/// [`LabError::Files`] for a run without one, [`LabError::Config`] for one that went on untraced.
+pub fn earlier(run: &Path) -> Result<TraceReport, LabError> {
+    let dir = RunDir::open(run)?;
+    let value: serde_json::Value = dir.read_json(TRACE_FILE)?;
+    if let Some(why) = value["untraced"].as_str() {
+        return Err(LabError::Config(format!("{} was not traced: {why}", run.display())));
+    }
+    Ok(dir.read_json(TRACE_FILE)?)
+}
+
+/// Jobs of the measured window; where the trace has but windows of a long run, those in them and the late ones.
+fn jobs(
+    dir: &RunDir,
+    critical: &Critical,
+    trace: &Trace,
+    thresholds: &Thresholds,
+) -> Result<Vec<JobRecord>, LabError> {
+    let header = dir.header()?;
+    let [from, to] = header.measures.first().and_then(|measure| measure.window_ns).unwrap_or([0, u64::MAX]);
+    let mut names = vec!["index"];
+    names.extend(critical.columns);
+    let columns = dir.columns(critical.file, &names)?;
+    let row = |at: usize| JobRecord {
+        index: columns[0][at],
+        planned_ns: columns[1][at],
+        wake_ns: columns[2][at],
+        start_ns: columns[3][at],
+        end_ns: columns[4][at],
+        ..JobRecord::default()
+    };
+    let response_ns = thresholds.response_ns.unwrap_or(u64::MAX);
+    let wanted = |job: &JobRecord| {
+        (from..to).contains(&job.planned_ns)
+            && (trace.spans.len() < 2
+                || trace.covers(job.planned_ns, job.end_ns)
+                || job.lateness_ns() > thresholds.lateness_ns
+                || job.response_ns() > response_ns)
+    };
+    Ok((0..columns[0].len()).map(row).filter(wanted).collect())
+}
+
+/// The thread that the run itself names in `run.json`, where it lists what each thread was granted.
+fn granted_tid(dir: &RunDir, name: &str) -> Result<Option<i32>, LabError> {
+    let run: serde_json::Value = dir.read_json(takt_rundir::RUN_FILE)?;
+    let threads = run["threads"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let named = threads.iter().find(|thread| thread["name"] == name).map(|thread| &thread["granted"]);
+    // The cyclic task has one thread and no list of names.
+    let granted = named.or_else(|| threads.first().filter(|thread| thread["name"].is_null()));
+    let tid = granted.and_then(|granted| granted["effective"]["tid"].as_i64());
+    Ok(tid.and_then(|tid| i32::try_from(tid).ok()))
+}
+
+/// The newest thread of this name: earlier runs of the same process had others.
+fn thread_of(trace: &Trace, name: &str) -> Option<i32> {
+    let mut of_name = trace.threads.iter().filter(|(_, thread)| thread.name == name);
+    of_name.next_back().map(|(tid, _)| *tid)
+}

@@ -1,0 +1,113 @@
+//! `takt background`: which parts of the pictures of standing cameras never have depth, learned while nobody is there.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use takt_lab::LabError;
+use takt_link_camera::FeedState;
+use takt_perception::{BackgroundLearner, FramePose, FrameView, MountFrame};
+
+use super::CellFile;
+use super::standing::Standing;
+
+/// What became of one camera.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Learned {
+    /// Name of the camera.
+    pub camera: String,
+    /// Its file and the share of its samples that never have depth, 0..1; else why there is none.
+    pub outcome: Result<(PathBuf, f32), String>,
+}
+
+struct Learning {
+    camera: Standing,
+    pose: FramePose,
+    /// Learning, or why it has ended.
+    learner: Result<BackgroundLearner, String>,
+}
+
+/// Looks for `seconds` at the pictures of all cameras that stand still, and writes `NAME.toml` for each into `folder`; a file that is there
+/// is replaced. When `stop` is set before, nothing is written.
+///
+/// What has no depth while it learns is expected to have none from then on: nobody may be in the pictures, not even one who stands still.
+///
+/// Nothing is asked of the robot: it must stand outside of the pictures, or where it always has depth, because the place that it
+/// hides is learned as it looks.
+///
+/// # Errors
+/// A camera that cannot be opened or a file that cannot be written. A camera that learned nothing says so in its [`Learned`].
+pub fn learn(
+    file: &CellFile,
+    folder: &Path,
+    seconds: f64,
+    stop: &AtomicBool,
+) -> Result<Vec<Learned>, LabError> {
+    fs::create_dir_all(folder).map_err(LabError::io(folder))?;
+    let config = file.cell().perception_in_force();
+    let mut outcomes = Vec::new();
+    let mut cameras = Vec::new();
+    for (index, camera) in file.cameras.iter().enumerate() {
+        if camera.mount.frame != MountFrame::Base {
+            let why = "it rides on the robot: only a camera with mount.frame = \"base\" has a background";
+            outcomes.push(Learned { camera: camera.name.clone(), outcome: Err(why.to_owned()) });
+            continue;
+        }
+        let pose = FramePose::new(camera.mount.isometry(), nalgebra::Isometry3::identity());
+        let camera = Standing::start(index, camera)?;
+        let learner = BackgroundLearner::new(&config, index as u32, &camera.feed.intrinsics())
+            .map_err(|error| LabError::Config(error.to_string()))?;
+        cameras.push(Learning { camera, pose, learner: Ok(learner) });
+    }
+    let until = Instant::now() + Duration::from_secs_f64(seconds);
+    while !stop.load(Ordering::Acquire) && Instant::now() < until {
+        let mut living = 0;
+        for learning in &mut cameras {
+            let ended = learning.camera.has_ended();
+            learning.look();
+            living += usize::from(!ended && learning.learner.is_ok());
+        }
+        if living == 0 {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    // Whoever breaks off may do so because somebody walked in.
+    if stop.load(Ordering::Acquire) {
+        return Err(LabError::Config(
+            "learning was broken off: nothing was written, and files that were there are as before"
+                .to_owned(),
+        ));
+    }
+    let target = takt_files::Folder::open(folder).map_err(LabError::io(folder))?;
+    for Learning { mut camera, mut learner, .. } in cameras {
+        let failed = camera.feed.state() == FeedState::Failed;
+        camera.feed.stop();
+        if failed {
+            learner = Err("the camera failed while it learned".to_owned());
+        }
+        let outcome = match learner.and_then(BackgroundLearner::finish) {
+            Ok(background) => {
+                let name = format!("{}.toml", camera.name);
+                let path = folder.join(&name);
+                let text = background.to_text().map_err(LabError::Config)?;
+                target.write(name, text).map_err(LabError::io(&path))?;
+                Ok((path, background.share()))
+            }
+            Err(why) => Err(why),
+        };
+        outcomes.push(Learned { camera: camera.name, outcome });
+    }
+    Ok(outcomes)
+}
+
+impl Learning {
+    fn look(&mut self) {
+        if let (Some(frame), Ok(learner)) = (self.camera.next(), &mut self.learner)
+            && let Err(why) = learner.add(&FrameView::from(frame), &self.pose)
+        {
+            self.learner = Err(why);
+        }
+    }
+}

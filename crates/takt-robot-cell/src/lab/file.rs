@@ -1,0 +1,184 @@
+//! Configuration files of the cell (TOML). Unknown keys are errors; every error names file and line.
+
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+use takt_lab::LabError;
+use takt_link_camera::CameraConfig;
+use takt_perception::PerceptionConfig;
+use takt_stats::VerdictConfig;
+use takt_view::ViewConfig;
+
+use super::builtin;
+use super::losses::CellLosses;
+use super::scale::{ScaleRule, Scaled};
+use crate::CellConfig;
+use crate::config::{CellCamera, RobotConfig};
+use crate::ssm::SsmConfig;
+use crate::tasks::TaskSet;
+
+/// The shipped demonstration: five replayed cameras, the simulated robot.
+pub const DEMO: &str = include_str!("../../../../robots/demo.toml");
+
+/// The paper's own configuration, replayed.
+pub const SENTRYRT1: &str = include_str!("../../../../robots/sentryrt1.toml");
+
+/// A configuration file.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CellFile {
+    /// Name for people and run directories.
+    pub name: String,
+    /// The cameras.
+    pub cameras: Vec<CellCamera>,
+    /// Perception.
+    #[serde(default)]
+    pub perception: PerceptionConfig,
+    /// The monitor.
+    #[serde(default)]
+    pub ssm: SsmConfig,
+    /// The task set.
+    #[serde(default)]
+    pub tasks: TaskSet,
+    /// The robot.
+    #[serde(default)]
+    pub robot: RobotConfig,
+    /// The web view.
+    #[serde(default)]
+    pub view: ViewConfig,
+    /// What may be lost between the cell and its cameras and controller.
+    #[serde(default)]
+    pub losses: CellLosses,
+    /// What the robot needs: how rarely it may miss, with which confidence. Nothing is claimed by default: any miss is a FAIL then.
+    #[serde(default, skip_serializing_if = "VerdictConfig::is_default")]
+    pub verdict: VerdictConfig,
+    /// The rule by which less is run where a machine cannot carry this configuration. Absent: everything is run, and what a machine
+    /// cannot carry is late.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scale: Option<ScaleRule>,
+    /// What that rule decided; benches, campaigns and runs write it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scaled: Option<Scaled>,
+}
+
+impl CellFile {
+    /// Reads a file. Paths within it are relative to its folder.
+    ///
+    /// # Errors
+    /// [`LabError::Io`] or [`LabError::Config`], which names file, line and what is accepted.
+    pub fn load(path: &Path) -> Result<Self, LabError> {
+        let text =
+            takt_files::read_to_string(path, takt_files::CONFIGURATION_BYTES).map_err(LabError::io(path))?;
+        Self::parse(&text, &path.display().to_string(), path.parent().unwrap_or(Path::new("")))
+    }
+
+    /// The shipped demonstration.
+    ///
+    /// # Errors
+    /// [`LabError::Io`] when the recording cannot be unpacked.
+    pub fn demo() -> Result<Self, LabError> {
+        Self::parse(DEMO, "demo.toml (built in)", Path::new(""))
+    }
+
+    /// The paper's own configuration, replayed; [`super::scale::settle`] fits it to the machine.
+    ///
+    /// # Errors
+    /// [`LabError::Io`] when the recording cannot be unpacked.
+    pub fn sentryrt1() -> Result<Self, LabError> {
+        Self::parse(SENTRYRT1, "sentryrt1.toml (built in)", Path::new(""))
+    }
+
+    /// Reads a text. `name` stands for it in errors; `folder` is what its paths are relative to.
+    ///
+    /// # Errors
+    /// As [`load`](Self::load).
+    pub fn parse(text: &str, name: &str, folder: &Path) -> Result<Self, LabError> {
+        let mut file: Self = toml::from_str(text).map_err(|e| {
+            LabError::Config(takt_files::shortened(&format!("{name}: {}", e.to_string().trim_end())))
+        })?;
+        for camera in &mut file.cameras {
+            if let Some(background) = &mut camera.sensor.background {
+                *background = folder.join(&*background);
+            }
+            if let CameraConfig::Replay(replay) = &mut camera.source {
+                replay.path = match replay.path.to_str().and_then(|p| p.strip_prefix(builtin::PREFIX)) {
+                    Some(shipped) => builtin::unpack(shipped)?,
+                    None => folder.join(&replay.path),
+                };
+            }
+        }
+        file.validate().map_err(|error| LabError::Config(format!("{name}: {error}")))?;
+        Ok(file)
+    }
+
+    /// Refuses what cannot be run.
+    ///
+    /// # Errors
+    /// A sentence with the key, its value and what is accepted.
+    pub fn validate(&self) -> Result<(), String> {
+        self.cell().validate().map_err(|error| error.to_string())?;
+        self.scale.as_ref().map_or(Ok(()), ScaleRule::validate)?;
+        self.scaled.as_ref().map_or(Ok(()), |scaled| scaled.validate(self.cameras.len()))?;
+        self.verdict.validate().and_then(|()| self.losses.validate())?;
+        self.view.check().map_err(|error| format!("view: {error}"))
+    }
+
+    /// What the cell itself needs of it.
+    pub fn cell(&self) -> CellConfig {
+        CellConfig {
+            name: self.name.clone(),
+            cameras: self.cameras.clone(),
+            perception: self.perception.clone(),
+            ssm: self.ssm.clone(),
+            tasks: self.tasks.clone(),
+            robot: self.robot.clone(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error(text: &str) -> String {
+        CellFile::parse(text, "cell.toml", Path::new("")).expect_err("refused").to_string()
+    }
+
+    #[test]
+    fn the_demonstration_parses() {
+        let file = CellFile::demo().unwrap();
+        assert_eq!(file.cameras.len(), 5);
+    }
+
+    #[test]
+    fn errors_name_file_line_and_accepted_values() {
+        let demo = DEMO.replace("[ssm]", "[ssm]\nstop_bellow_m = 1");
+        let line = demo.lines().position(|l| l.starts_with("stop_bellow_m")).unwrap() + 1;
+        let message = error(&demo);
+        assert!(message.starts_with("cell.toml: "), "{message}");
+        assert!(message.contains(&format!("line {line}")), "{message}");
+        assert!(message.contains("stop_bellow_m") && message.contains("stop_below_m"), "{message}");
+
+        let message = error(&DEMO.replace("policy = \"DL+RR\"", "policy = \"FIFO\""));
+        assert!(message.contains("FIFO") && message.contains("CFS+CFS"), "{message}");
+
+        let message = error(&DEMO.replace("rate_fps = 30.0", "rate = 30.0"));
+        assert!(message.contains("rate_fps") && message.contains("line "), "{message}");
+    }
+
+    #[test]
+    fn impossible_values_are_refused() {
+        assert!(error(&DEMO.replace("stop_below_m = ", "stop_below_m = 10")).contains("stop_below_m"));
+        assert!(error("name = \"x\"\ncameras = []").contains("accepted are 1 to 8"));
+        assert!(error("name = 3").contains("line 1"));
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn garbage_is_an_error_and_never_a_panic(text in "\\PC{0,200}", cut in 0usize..4000) {
+            let _ = CellFile::parse(&text, "x", Path::new(""));
+            let end = (0..=cut.min(DEMO.len())).rev().find(|&i| DEMO.is_char_boundary(i)).unwrap_or(0);
+            let _ = CellFile::parse(&DEMO[..end], "x", Path::new(""));
+        }
+    }
+}

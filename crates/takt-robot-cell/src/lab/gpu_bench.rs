@@ -1,0 +1,366 @@
+//! What perception on a GPU must reach, measured: each requirement with its figure, or with why it could not be run.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use nalgebra::Isometry3;
+use serde::Serialize;
+use takt_gpu::Gpu;
+use takt_lab::LabError;
+use takt_lab::options::RunOptions;
+use takt_lab::robot::Observe;
+use takt_link_camera::recording::FrameReader;
+use takt_link_camera::{CameraConfig, Frame};
+use takt_perception::gpu::{GpuFrame, GpuPerception};
+use takt_perception::{Detections, DetectorSchedule, Device, Engine, ObjectKind, Overlay, Perception};
+use takt_rt::clock::monotonic_ns;
+use takt_rundir::{RUN_FILE, RunDir, read_samples};
+use takt_stats::Summary;
+
+use super::CellFile;
+use super::rows::FRAMES;
+use super::run::run;
+use super::summary::RunFacts;
+use crate::records::FrameRecord;
+
+/// Least overlap of masks with the CPU's.
+pub const LEAST_OVERLAP: f64 = 0.98;
+/// Greatest difference of distances to the CPU's, metres.
+pub const MOST_DISTANCE_M: f64 = 0.01;
+/// p99.9 of perception of one frame, arrival to result, milliseconds.
+pub const PERCEPTION_P999_MS: f64 = 5.0;
+/// How many times lower the worst reaction under interference must be with the mitigations.
+pub const LEAST_RATIO: f64 = 5.0;
+
+/// One requirement and what became of it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Requirement {
+    /// What must be reached.
+    pub what: String,
+    /// What was measured, in words with figures; `None` when it could not be.
+    pub measured: Option<String>,
+    /// Whether that reaches it; `None` where nothing was measured, or where it says nothing about a GPU.
+    pub reached: Option<bool>,
+    /// Why it was not measured, or does not count.
+    pub why_not: Option<String>,
+}
+
+impl Requirement {
+    /// One that was measured.
+    pub fn measured(what: &str, measured: String, reached: bool) -> Self {
+        Self { what: what.to_owned(), measured: Some(measured), reached: Some(reached), why_not: None }
+    }
+
+    /// One that could not be run.
+    pub fn not_run(what: &str, why: impl Into<String>) -> Self {
+        Self { what: what.to_owned(), measured: None, reached: None, why_not: Some(why.into()) }
+    }
+
+    /// The same, with figures that do not count, for a reason.
+    #[must_use]
+    pub fn does_not_count(mut self, why: &str) -> Self {
+        if self.measured.is_some() {
+            (self.reached, self.why_not) = (None, Some(why.to_owned()));
+        }
+        self
+    }
+
+    /// As a line for people.
+    pub fn line(&self) -> String {
+        let verdict = match self.reached {
+            Some(true) => "REACHED",
+            Some(false) => "MISSED",
+            None if self.measured.is_some() => "DOES NOT COUNT",
+            None => "NOT RUN",
+        };
+        let mut line = format!("{verdict:<15}{}", self.what);
+        for part in [&self.measured, &self.why_not].into_iter().flatten() {
+            line += &format!("\n{:15}{part}", "");
+        }
+        line
+    }
+}
+
+/// How the GPU's answers compare with the CPU's on the shipped recording.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Same {
+    /// Frames compared.
+    pub frames: u32,
+    /// Frames on which both do not see as many people and things.
+    pub differing: u32,
+    /// People seen by the CPU.
+    pub people: u32,
+    /// Greatest difference of a distance, metres.
+    pub worst_distance_m: f64,
+    /// Least overlap of what both mark in a frame, intersection over union.
+    pub least_overlap: f64,
+}
+
+impl Same {
+    /// Whether that is what must be reached.
+    pub fn is_enough(&self) -> bool {
+        self.frames > 0
+            && self.differing == 0
+            && self.people > 0
+            && self.worst_distance_m <= MOST_DISTANCE_M
+            && self.least_overlap >= LEAST_OVERLAP
+    }
+
+    fn add(&mut self, cpu: (&Detections, &Overlay), gpu: (&Detections, &Overlay)) {
+        self.frames += 1;
+        let kinds = |d: &Detections| d.objects().iter().map(|o| o.kind).collect::<Vec<_>>();
+        self.people += kinds(cpu.0).iter().filter(|kind| **kind == ObjectKind::Person).count() as u32;
+        self.differing += u32::from(kinds(cpu.0) != kinds(gpu.0) || cpu.0.health != gpu.0.health);
+        for (a, b) in cpu.0.objects().iter().zip(gpu.0.objects()) {
+            self.worst_distance_m = self.worst_distance_m.max(f64::from((a.distance_m - b.distance_m).abs()));
+        }
+        let marked = |a: &u8, b: &u8| (u32::from(*a != 0 && *a == *b), u32::from(*a != 0 || *b != 0));
+        let (mut both, mut either) = (0, 0);
+        for (a, b) in cpu.1.mask.iter().zip(&gpu.1.mask) {
+            let (one, all) = marked(a, b);
+            both += one;
+            either += all;
+        }
+        if either > 0 {
+            self.least_overlap = self.least_overlap.min(f64::from(both) / f64::from(either));
+        }
+    }
+}
+
+/// The demonstration, judged on the device, by every frame's own detection and masks.
+fn demonstration(device: Device, ordinal: u32) -> Result<CellFile, LabError> {
+    let mut file = CellFile::demo()?;
+    file.perception.device = device;
+    file.perception.gpu.ordinal = ordinal;
+    file.perception.detector.schedule = DetectorSchedule::EveryFrame;
+    file.perception.segmenter.every_frames = Some(1);
+    Ok(file)
+}
+
+/// Judges `frames` frames of every camera of the shipped recording on both devices.
+///
+/// # Errors
+/// One sentence.
+pub fn same_answers(ordinal: u32, frames: u64) -> Result<Same, String> {
+    let text = |error: &dyn std::fmt::Display| error.to_string();
+    let gpu = Gpu::open(ordinal).map_err(|e| text(&e))?;
+    let file = demonstration(Device::Cuda, ordinal).map_err(|e| text(&e))?;
+    let engine = Engine::open(&file.perception.engine).map_err(|e| text(&e))?;
+    let in_force = file.cell().perception_in_force();
+    let mut same = Same { least_overlap: 1.0, ..Same::default() };
+    for (index, camera) in file.cameras.iter().enumerate() {
+        let CameraConfig::Replay(replay) = &camera.source else { continue };
+        let mut reader = FrameReader::open(replay).map_err(|e| text(&e))?;
+        let intrinsics = reader.intrinsics();
+        let number = index as u32;
+        let mut cpu = Perception::new(&in_force, number, intrinsics, &engine, None).map_err(|e| text(&e))?;
+        let mut device =
+            GpuPerception::new(&gpu, &in_force, number, intrinsics, None, &|_| ()).map_err(|e| text(&e))?;
+        let pose = camera.mount.at(&Isometry3::translation(0.0, 0.0, 1.0));
+        let mut frame = Frame::new(intrinsics.width, intrinsics.height);
+        let (mut a, mut b) = (Detections::default(), Detections::default());
+        let (mut drawn_a, mut drawn_b) = (Overlay::default(), Overlay::default());
+        for sequence in 1..=frames {
+            if !reader.read(&mut frame).map_err(|e| text(&e))? {
+                break;
+            }
+            frame.sequence = sequence;
+            let start_ns = monotonic_ns();
+            let asked = GpuFrame {
+                view: (&frame).into(),
+                resident: None,
+                pose: Some(&pose),
+                start_ns,
+                deadline_ns: u64::MAX,
+            };
+            cpu.process_with_detections(&frame, Some(&pose), start_ns, None, &mut a, Some(&mut drawn_a));
+            device.process(&asked, &mut b, Some(&mut drawn_b)).map_err(|e| text(&e))?;
+            same.add((&a, &drawn_a), (&b, &drawn_b));
+        }
+    }
+    Ok(same)
+}
+
+/// Memory of the device while perception runs.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Growth {
+    /// Seconds watched.
+    pub seconds: f64,
+    /// Frames meanwhile.
+    pub frames: u64,
+    /// Free bytes when the pipeline was warm.
+    pub free_before_bytes: u64,
+    /// Least free bytes since.
+    pub least_free_bytes: u64,
+    /// Free bytes at the end.
+    pub free_after_bytes: u64,
+}
+
+impl Growth {
+    /// Bytes more in use at the end.
+    pub fn bytes(&self) -> u64 {
+        self.free_before_bytes.saturating_sub(self.free_after_bytes)
+    }
+}
+
+/// Frames until the pipeline is warm: libraries choose their algorithms and take their memory.
+const WARM_FRAMES: u64 = 200;
+
+/// Judges the shipped recording over and over, all cameras in turn, and watches the device's memory.
+///
+/// # Errors
+/// One sentence.
+pub fn growth(device: Device, ordinal: u32, seconds: f64, stop: &AtomicBool) -> Result<Growth, String> {
+    let text = |error: &dyn std::fmt::Display| error.to_string();
+    let gpu = Gpu::open(ordinal).map_err(|e| text(&e))?;
+    let file = demonstration(device, ordinal).map_err(|e| text(&e))?;
+    let in_force = file.cell().perception_in_force();
+    let mut cameras = Vec::new();
+    for (index, camera) in file.cameras.iter().enumerate() {
+        let CameraConfig::Replay(replay) = &camera.source else { continue };
+        let mut replay = replay.clone();
+        replay.looped = true;
+        let reader = FrameReader::open(&replay).map_err(|e| text(&e))?;
+        let intrinsics = reader.intrinsics();
+        let perception = GpuPerception::new(&gpu, &in_force, index as u32, intrinsics, None, &|_| ())
+            .map_err(|e| text(&e))?;
+        let pose = camera.mount.at(&Isometry3::translation(0.0, 0.0, 1.0));
+        cameras.push((reader, perception, pose, Frame::new(intrinsics.width, intrinsics.height)));
+    }
+    let mut out = Detections::default();
+    let mut judge_all = |sequence: u64| -> Result<u64, String> {
+        for (reader, perception, pose, frame) in &mut cameras {
+            reader.read(frame).map_err(|e| text(&e))?;
+            frame.sequence = sequence;
+            let (view, start_ns) = ((&*frame).into(), monotonic_ns());
+            let asked = GpuFrame { view, resident: None, pose: Some(pose), start_ns, deadline_ns: u64::MAX };
+            perception.process(&asked, &mut out, None).map_err(|e| text(&e))?;
+        }
+        Ok(cameras.len() as u64)
+    };
+    let mut sequence = 1;
+    let mut warm = 0;
+    while warm < WARM_FRAMES {
+        warm += judge_all(sequence)?;
+        sequence += 1;
+    }
+    let free = || gpu.memory().map(|memory| memory.free_bytes).map_err(|e| text(&e));
+    let before = free()?;
+    let (mut least, mut frames) = (before, 0);
+    let begin = std::time::Instant::now();
+    while begin.elapsed().as_secs_f64() < seconds && !stop.load(std::sync::atomic::Ordering::Acquire) {
+        frames += judge_all(sequence)?;
+        sequence += 1;
+        least = least.min(free()?);
+    }
+    Ok(Growth {
+        seconds: begin.elapsed().as_secs_f64(),
+        frames,
+        free_before_bytes: before,
+        least_free_bytes: least,
+        free_after_bytes: free()?,
+    })
+}
+
+/// How long perception of a frame takes in the running cell.
+#[derive(Clone, Debug, Serialize)]
+pub struct Perceived {
+    /// Cameras.
+    pub cameras: u32,
+    /// Frames judged, of all cameras.
+    pub frames: u64,
+    /// Frames delivered and never judged.
+    pub dropped: u64,
+    /// From the arrival of a frame to its result, milliseconds.
+    pub ms: Summary,
+    /// Frames that the GPU did not answer in time.
+    pub overruns: u64,
+    /// The run directory.
+    pub run_dir: String,
+}
+
+/// Runs the shipped cell of five cameras at 30 FPS on the device.
+///
+/// # Errors
+/// As a run.
+pub fn five_cameras(
+    device: Device,
+    ordinal: u32,
+    seconds: f64,
+    runs: &std::path::Path,
+    stop: Arc<AtomicBool>,
+    observe: Observe<'_>,
+) -> Result<Perceived, LabError> {
+    let mut file = CellFile::demo()?;
+    file.perception.device = device;
+    file.perception.gpu.ordinal = ordinal;
+    let options = RunOptions { seconds: Some(seconds), ..RunOptions::below(runs, stop) };
+    let summary = run(&file, &options, observe)?;
+    let dir = RunDir::open(std::path::Path::new(&summary.run_dir))?;
+    #[derive(serde::Deserialize)]
+    struct Facts {
+        facts: RunFacts,
+    }
+    let Facts { facts } = dir.read_json(RUN_FILE)?;
+    let [from_ns, to_ns] = facts.window_ns;
+    let frames: Vec<FrameRecord> = read_samples(&dir.sample_path(FRAMES))?;
+    let inside = frames.iter().filter(|f| (from_ns..to_ns).contains(&f.arrival_ns));
+    let mut ms: Vec<f64> = inside.map(|f| f.published_ns.saturating_sub(f.arrival_ns) as f64 / 1e6).collect();
+    let worker = summary.worker.clone().unwrap_or_default();
+    Ok(Perceived {
+        cameras: summary.cameras,
+        frames: summary.frames,
+        dropped: summary.frames_dropped,
+        ms: Summary::of(&mut ms),
+        overruns: worker.count(takt_perception_process::EventKind::Overrun),
+        run_dir: summary.run_dir,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_not_run_says_so() {
+        let run = Requirement::measured("p99.9 at most 5 ms", "4.20 ms".to_owned(), true);
+        assert!(run.line().starts_with("REACHED") && run.line().contains("4.20 ms"));
+        let emulated = run.clone().does_not_count("the GPU is emulated");
+        assert!(emulated.line().starts_with("DOES NOT COUNT") && emulated.line().contains("emulated"));
+        assert_eq!(emulated.reached, None);
+        let absent = Requirement::not_run("p99.9 at most 5 ms", "no CUDA driver");
+        assert!(absent.line().starts_with("NOT RUN") && absent.line().contains("no CUDA driver"));
+        assert_eq!(absent.clone().does_not_count("x"), absent);
+    }
+
+    #[test]
+    fn equal_answers_are_enough_and_others_are_not() {
+        let mut same = Same { least_overlap: 1.0, ..Same::default() };
+        assert!(!same.is_enough(), "nothing was compared");
+        let object =
+            takt_perception::Object { kind: ObjectKind::Person, distance_m: 2.0, ..Default::default() };
+        let mut seen = Detections::default();
+        seen.insert(object);
+        let mut drawn = Overlay::new(10, 10);
+        drawn.mask[..50].fill(1);
+        same.add((&seen, &drawn), (&seen, &drawn));
+        assert!(same.is_enough());
+
+        let mut farther = Detections::default();
+        farther.insert(takt_perception::Object { distance_m: 2.02, ..object });
+        let mut other = same;
+        other.add((&seen, &drawn), (&farther, &drawn));
+        assert!(!other.is_enough() && other.worst_distance_m > 0.019);
+
+        let mut smaller = drawn.clone();
+        smaller.mask[..5].fill(0);
+        let mut other = same;
+        other.add((&seen, &drawn), (&seen, &smaller));
+        assert!((other.least_overlap - 0.9).abs() < 1e-9 && !other.is_enough());
+
+        let mut other = same;
+        other.add((&seen, &drawn), (&Detections::default(), &Overlay::new(10, 10)));
+        assert_eq!(other.differing, 1);
+        assert!(!other.is_enough());
+    }
+}

@@ -1,0 +1,49 @@
+//! The safety cell in the lab: run it, keep its samples, sum them up, compare policies under interference.
+
+pub mod background;
+pub mod bench;
+pub mod builtin;
+pub mod collector;
+pub mod designs;
+mod device;
+mod file;
+pub mod gpu_bench;
+mod losses;
+pub mod record;
+pub mod rows;
+pub mod run;
+pub mod scale;
+mod standing;
+pub mod summary;
+pub mod tally;
+mod verdict;
+mod watch;
+pub mod work;
+pub mod worker_rows;
+
+/// The perception process: runs until its cell ends it. What `takt perception-worker` does.
+pub fn perception_worker() -> std::process::ExitCode {
+    takt_perception_process::worker::run(&takt_perception_process::worker::judges)
+}
+
+pub use file::{CellFile, DEMO, SENTRYRT1};
+pub use losses::CellLosses;
+pub use run::KIND;
+pub use summary::CellSummary;
+
+impl From<crate::CellError> for takt_lab::LabError {
+    fn from(error: crate::CellError) -> Self {
+        Self::robot(error)
+    }
+}
+
+/// The view could not be started.
+#[derive(Debug, thiserror::Error)]
+#[error("view: {0}")]
+struct ViewError(#[from] takt_view::Error);
+
+impl From<ViewError> for takt_lab::LabError {
+    fn from(error: ViewError) -> Self {
+        Self::robot(error)
+    }
+}

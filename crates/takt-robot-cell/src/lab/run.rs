@@ -1,0 +1,687 @@
+//! One run of the cell, from a configuration to a sealed run directory.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use takt_lab::LabError;
+use takt_lab::RobotFile;
+use takt_lab::Session;
+use takt_lab::jobs::Task;
+use takt_lab::keeper::Window;
+use takt_lab::options::{RunOptions, Target, View};
+use takt_lab::picture::{Device, Picture};
+use takt_lab::robot::{Conclusion, Critical, End, Event, Kind, Observe, Robot, Running, Scaled, Scaling};
+use takt_perception_process::EventKind;
+use takt_report::verdict::of_run;
+use takt_rt::census::{CensusEntry, Role};
+use takt_rt::clock::monotonic_ns;
+use takt_rt::exchange::{self, Reader};
+use takt_rt::jobs::JobRecord;
+use takt_rt::policy::Policy;
+use takt_rt::thread::{self, Handle};
+use takt_rundir::{CpuShare, Measure, RUN_FILE, RunDir, RunHeader};
+use takt_stats::VerdictConfig;
+use takt_trace::perfetto::Task as Track;
+use takt_view::terminal::TerminalView;
+use takt_view::{CameraSource, CellStatus, ThreadSummary, Urgency, ViewServer, ViewSources};
+
+use super::collector::{Board, Collected, Collector, TROUBLES_FILE, Troubles};
+use super::device::{DeviceTracks, with_cameras};
+use super::losses::missing;
+use super::rows::{FRAMES, JOBS, PERCEPTION_RESPONSE, REACTION, REACTIONS, SSM_LATENESS, SSM_RESPONSE};
+use super::summary::{RunFacts, besides, summarise};
+use super::tally::{CameraRule, Rules, TALLY_FILE, Tally};
+use super::verdict::Found;
+use super::watch::Watch;
+use super::worker_rows::{WorkerFactsShort, WorkerSummary};
+use super::{CellFile, CellSummary, ViewError, scale};
+use crate::Cell;
+use crate::cell::{StartOptions, ViewPorts};
+
+/// Time between the start of the last thread, or of the noise, and the measured window: the first frames, the first
+/// detections, and the noise threads' way onto the CPUs.
+const SETTLE: Duration = Duration::from_millis(1000);
+
+/// Shortest window of a part of a run that goes on.
+const SHORTEST: Duration = Duration::from_millis(200);
+
+/// How long perception may take over its last frames under full interference.
+const DRAIN_PATIENCE: Duration = Duration::from_secs(20);
+
+/// How often a view's census is renewed.
+const CENSUS_SHOWN_EVERY: Duration = Duration::from_secs(2);
+
+/// How often the main thread looks after the run.
+const TICK: Duration = Duration::from_millis(50);
+
+/// Thread of the monitor.
+const SSM_THREAD: &str = "ssm";
+
+/// The safety cell as a registry lists it.
+pub static KIND: Kind = Kind {
+    campaigns: &[
+        ("sentryrt1", include_str!("../../../../campaigns/sentryrt1.toml")),
+        ("sentryrt1-gpu", include_str!("../../../../campaigns/sentryrt1-gpu.toml")),
+        ("sentryrt1-kernels", include_str!("../../../../campaigns/sentryrt1-kernels.toml")),
+    ],
+    factors: &[("policy", "tasks.policy")],
+    has_views: true,
+    tasks: &[&SSM_TASK, &PERCEPTION_TASK],
+    questions: Some(takt_report::questions::answers),
+    scaled_text: Some(|scaled| scaled.get::<scale::Scaled>().map(|scaled| scaled.text())),
+    // The second is the cell again, as the paper has it.
+    ..Kind::new("cell", &[("cell", super::DEMO), ("sentryrt1", super::SENTRYRT1)], |text, name, folder| {
+        CellFile::parse(text, name, folder).map(RobotFile::of)
+    })
+};
+
+/// The monitor, for the latency manager.
+pub(super) static SSM_TASK: Task = Task {
+    name: "ssm",
+    thread: SSM_THREAD,
+    file: JOBS,
+    columns: ["planned_ns", "wake_ns", "end_ns"],
+    number: None,
+};
+
+/// Perception, one task for each camera: released by a frame's arrival.
+pub(super) static PERCEPTION_TASK: Task = Task {
+    name: "perception-",
+    thread: "perception-",
+    file: FRAMES,
+    columns: ["arrival_ns", "start_ns", "published_ns"],
+    number: Some("camera"),
+};
+
+fn ns(ms: f64) -> u64 {
+    (ms * 1e6).round() as u64
+}
+
+/// What reports read: reactions, joined from frames and jobs, and the response times of the tasks that have a deadline.
+fn measures(file: &CellFile) -> Vec<Measure> {
+    let (ssm, perception) = (&file.tasks.ssm, &file.tasks.perception);
+    let ssm_measure = |name, title, column| {
+        Measure::new(name, title, JOBS, column)
+            .since("planned_ns")
+            .deadline_ns(ssm.deadline().as_nanos() as u64)
+            .rate_hz(1e3 / ssm.period_ms)
+    };
+    vec![
+        Measure::new(
+            REACTION,
+            "Reaction time, frame arrival to end of the SSM job",
+            REACTIONS,
+            "answered_ns",
+        )
+        .since("arrival_ns")
+        .deadline_ns(ns(file.tasks.reaction_deadline_ms))
+        .unit("reactions")
+        .judged(),
+        ssm_measure(SSM_LATENESS, "Wake-up lateness of the SSM task", "wake_ns"),
+        ssm_measure(SSM_RESPONSE, "Response time of the SSM task", "end_ns").judged(),
+        Measure::new(
+            PERCEPTION_RESPONSE,
+            "Response time of the perception tasks, frame arrival to publication",
+            FRAMES,
+            "published_ns",
+        )
+        .since("arrival_ns")
+        .deadline_ns(perception.deadline().as_nanos() as u64)
+        .unit("frames")
+        .judged(),
+    ]
+}
+
+/// What records are measured against.
+fn rules(file: &CellFile) -> Rules {
+    let camera = |camera: &crate::config::CellCamera| CameraRule {
+        name: camera.name.clone(),
+        period_ns: camera
+            .source
+            .rate_fps()
+            .filter(|rate| *rate > 0.0)
+            .map(|rate| (1e9 / rate).round() as u64),
+    };
+    Rules {
+        reaction_deadline_ns: ns(file.tasks.reaction_deadline_ms),
+        ssm_period_ns: file.tasks.ssm.period().as_nanos() as u64,
+        ssm_deadline_ns: file.tasks.ssm.deadline().as_nanos() as u64,
+        perception_deadline_ns: file.tasks.perception.deadline().as_nanos() as u64,
+        cameras: file.cameras.iter().map(camera).collect(),
+    }
+}
+
+/// The configuration that a killed run settled on, if it was asked with `file`: what the machine carries is measured once for a run.
+fn settled_before(path: &Path, file: &CellFile) -> Result<CellFile, LabError> {
+    let run: serde_json::Value = RunDir::open(path)?.read_json(RUN_FILE)?;
+    let damaged =
+        |found: String| LabError::damaged(path.join(RUN_FILE), found, "the configuration of a cell");
+    let before: CellFile = serde_json::from_value(run.get("asked").cloned().unwrap_or_default())
+        .map_err(|error| damaged(error.to_string()))?;
+    if before.scale != file.scale || before.name != file.name {
+        return Err(LabError::Config(format!(
+            "--resume {}: it was asked with another \"scale\" or \"name\"; go on with the same configuration, or start a new run",
+            path.display()
+        )));
+    }
+    Ok(before)
+}
+
+/// Runs the cell and leaves a sealed run directory.
+///
+/// # Errors
+/// [`LabError`]. What was measured until then stays in the run directory.
+pub fn run(file: &CellFile, options: &RunOptions, observe: Observe<'_>) -> Result<CellSummary, LabError> {
+    Session::run(file, options, observe)?.own().ok_or_else(|| LabError::internal("the summary of a cell"))
+}
+
+impl Robot for CellFile {
+    fn kind(&self) -> &'static Kind {
+        &KIND
+    }
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn validate(&self) -> Result<(), String> {
+        self.validate()
+    }
+
+    fn verdict(&self) -> &VerdictConfig {
+        &self.verdict
+    }
+
+    fn measures(&self) -> Result<Vec<Measure>, String> {
+        Ok(measures(self))
+    }
+
+    fn label(&self) -> String {
+        self.tasks.policy.name().to_owned()
+    }
+
+    fn describe(&self) -> String {
+        format!("{} with {} cameras, {}", self.name, self.cameras.len(), self.tasks.policy)
+    }
+
+    fn expected_seconds(&self) -> Option<f64> {
+        None
+    }
+
+    fn make_strict(&mut self) {
+        self.tasks.strict = true;
+    }
+
+    fn set_policy(&mut self, policy: &str) -> Result<(), String> {
+        self.tasks.policy = policy.parse().map_err(|error| format!("--policy {policy}: {error}"))?;
+        self.tasks.validate().map_err(|error| error.to_string())
+    }
+
+    fn critical(&self) -> Result<Critical, &'static str> {
+        let columns = ["planned_ns", "wake_ns", "start_ns", "end_ns"];
+        Ok(Critical { thread: SSM_THREAD, file: JOBS, columns })
+    }
+
+    fn scaling(&self) -> Scaling {
+        match (&self.scaled, &self.scale) {
+            (Some(scaled), _) => Scaling::Decided(Scaled::of(scaled)),
+            (None, Some(_)) => Scaling::Open,
+            (None, None) => Scaling::Fixed,
+        }
+    }
+
+    fn settle(&mut self) -> Result<(), LabError> {
+        scale::settle(self)
+    }
+
+    fn settled(&self, options: &RunOptions, observe: Observe<'_>) -> Result<Option<RobotFile>, LabError> {
+        if self.scale.is_none() || self.scaled.is_some() {
+            return Ok(None);
+        }
+        // A run that goes on was settled when it began.
+        let mut settled = match &options.target {
+            Target::Resume(path) => settled_before(path, self)?,
+            _ => self.clone(),
+        };
+        // A bench or campaign has decided for all of its runs; a run alone decides for itself.
+        if settled.scaled.is_none() {
+            observe(Event::Preparing { what: "measuring what a frame costs here" });
+            scale::settle(&mut settled)?;
+        }
+        Ok(Some(RobotFile::of(settled)))
+    }
+
+    fn start(
+        &self,
+        session: &mut Session,
+        options: &RunOptions,
+        observe: Observe<'_>,
+    ) -> Result<Box<dyn Running>, LabError> {
+        Ok(Box::new(Working::start(self, session, options, observe)?))
+    }
+
+    /// The cameras, and the perception process, beside the monitor.
+    fn picture(&self, dir: &RunDir, own: Track, jobs: &[JobRecord]) -> Result<Picture, LabError> {
+        let names: Vec<String> = self.cameras.iter().map(|camera| camera.name.clone()).collect();
+        let device = DeviceTracks::read(dir, &names)?.map(|tracks| Box::new(tracks) as Box<dyn Device>);
+        Ok(Picture::of(with_cameras(dir, own, jobs.to_vec(), &names)?, device))
+    }
+}
+
+/// A cell at work.
+struct Working {
+    cell: Cell,
+    facts: RunFacts,
+    watch: Watch,
+    names: Vec<String>,
+    window: Window,
+    length: Option<Duration>,
+    /// Length of this part of the run.
+    part_ns: Option<u64>,
+    view: View,
+    views: Views,
+    status: Reader<CellStatus>,
+    /// What a view shows of threads, and when they were counted.
+    threads: Arc<Mutex<ThreadSummary>>,
+    counted: Option<Instant>,
+    troubles: Troubles,
+    troubles_before: Vec<String>,
+    collecting: Handle<Result<Collected, LabError>>,
+    stop_collector: StopCollector,
+    /// It broke.
+    ended: bool,
+}
+
+/// Ends the collector when it is dropped.
+struct StopCollector(Arc<AtomicBool>);
+
+impl Drop for StopCollector {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+impl Working {
+    fn start(
+        file: &CellFile,
+        session: &mut Session,
+        options: &RunOptions,
+        observe: Observe<'_>,
+    ) -> Result<Self, LabError> {
+        if let Some(scaled) = &file.scaled {
+            observe(Event::Preparing { what: &scaled.text() });
+        }
+        let mut cell = Cell::start(
+            &file.cell(),
+            StartOptions {
+                masks: options.view == View::Web,
+                worker: None,
+                progress: Some(&mut |what| observe(Event::Preparing { what })),
+                stop: Some(&options.stop),
+            },
+        )?;
+        let before: Option<Tally> = session.restored(TALLY_FILE)?;
+        let troubles_before: Vec<String> = session.restored(TROUBLES_FILE)?.unwrap_or_default();
+        let troubles: Troubles = Arc::new(Mutex::new(troubles_before.clone()));
+        session.header.measures = measures(file);
+        let facts = RunFacts {
+            policy: file.tasks.policy.name().to_owned(),
+            noise: options.interference.noise,
+            cameras: file.cameras.len() as u32,
+            deadline_ms: file.tasks.reaction_deadline_ms,
+            window_ns: [u64::MAX; 2],
+            before_ns: session.before().as_nanos() as u64,
+            records_lost: 0,
+            not_granted: cell.not_granted(),
+            cpu: CpuShare::default(),
+            scaled: file.scaled.clone(),
+            failures: troubles_before.clone(),
+            doubts: Vec::new(),
+            longest_still_ms: 0.0,
+            losses: file.losses,
+            link_losses: 0,
+            detector_runs: 0,
+            worker: cell.worker().as_ref().map(WorkerFactsShort::from),
+        };
+        let records = cell.take_records().ok_or_else(|| LabError::internal("records"))?;
+        let ports = cell.take_view().ok_or_else(|| LabError::internal("view ports"))?;
+        let (writer, status_readers) = exchange::latest(2, CellStatus::default);
+        let mut status_readers = status_readers.into_iter();
+        let status = status_readers.next().ok_or_else(|| LabError::internal("status reader"))?;
+        let shown = status_readers.next().ok_or_else(|| LabError::internal("status reader"))?;
+        let threads = Arc::new(Mutex::new(ThreadSummary::default()));
+        let ViewPorts { cameras, robot } = ports;
+        let board = Board {
+            status: writer,
+            robot,
+            policy: facts.policy.clone(),
+            ssm: file.ssm.clone(),
+            tasks: file.tasks.clone(),
+            facts: cell.robot_facts(),
+            deadline_ms: facts.deadline_ms,
+            cameras: file.cameras.len(),
+            threads: Arc::clone(&threads),
+        };
+        let window = session.new_window(options.watch.clone());
+        let (dir, teller) = (session.dir().clone(), session.teller());
+        let collector =
+            Collector::new(&dir, records, board, rules(file), &mut session.header.measures, &window)?
+                .going_on(before, &troubles)
+                .telling(teller);
+        let stop_collector = StopCollector(Arc::new(AtomicBool::new(false)));
+        let stop = Arc::clone(&stop_collector.0);
+        let collecting =
+            thread::spawn_exempt("takt-collector", "keeps the samples", move || collector.run(&stop))?;
+        let views = Views::start(file, options.view, cameras, shown)?;
+        session.header.not_granted.clone_from(&facts.not_granted);
+        // What was measured before counts; a part is never empty, so that it has a window.
+        let part_ns = options.seconds.map(|seconds| {
+            let left_ns = ((seconds * 1e9).ceil() as u64).saturating_sub(facts.before_ns);
+            left_ns.max(SHORTEST.as_nanos() as u64)
+        });
+        Ok(Self {
+            cell,
+            facts,
+            watch: Watch::new(file.cameras.len()),
+            names: file.cameras.iter().map(|camera| camera.name.clone()).collect(),
+            window,
+            length: options.seconds.map(Duration::from_secs_f64),
+            part_ns,
+            view: options.view,
+            views,
+            status,
+            threads,
+            counted: None,
+            troubles,
+            troubles_before,
+            collecting,
+            stop_collector,
+            ended: false,
+        })
+    }
+
+    /// What fails the run whatever was measured, and ends it.
+    fn fail(&mut self, why: String) {
+        self.facts.failures.push(why);
+        self.ended = true;
+    }
+}
+
+impl Running for Working {
+    fn window(&self) -> &Window {
+        &self.window
+    }
+
+    /// Asks /proc for every thread: not while noise threads run.
+    fn note(&mut self, session: &mut Session) -> Result<(), LabError> {
+        let Self { cell, facts, watch, .. } = self;
+        watch.turn(cell);
+        session.note("facts", &facts)?;
+        session.note("engine", &cell.engine())?;
+        if let Some(worker) = cell.worker() {
+            session.note("perception_process", &worker)?;
+        }
+        session.note("spin_margin", &cell.spin_margin())?;
+        session.note("threads", &cell.threads())?;
+        session.note("census", &cell.census()?)?;
+        session
+            .note("feeds", &cell.feeds().iter().map(|f| format!("{:?}", f.status())).collect::<Vec<_>>())?;
+        session.note("robot_link", &watch.events)?;
+        session.note("protective_distance", &cell.protective_distance())?;
+        session.note("dashboard_stops", &cell.dashboard_stops())?;
+        session.note("mission", &cell.mission().map(|m| format!("{m:?}")))
+    }
+
+    fn notes(&self) -> Vec<String> {
+        vec![format!("Inference: {}", self.cell.engine())]
+    }
+
+    fn url(&self) -> Option<String> {
+        self.views.url()
+    }
+
+    fn settle(&mut self) {
+        std::thread::sleep(SETTLE.saturating_sub(takt_lab::SETTLE));
+    }
+
+    /// The window closes by itself where the length of the run is known.
+    fn open(&mut self, from_ns: u64) {
+        let to_ns = self.part_ns.map_or(u64::MAX, |part_ns| from_ns.saturating_add(part_ns));
+        self.window.close(to_ns);
+        self.window.open(from_ns);
+        self.facts.window_ns = [from_ns, to_ns];
+    }
+
+    fn begun(&mut self, session: &mut Session, _from_ns: u64) -> Result<(), LabError> {
+        self.facts.detector_runs = self.cell.detector_runs();
+        session.window(self.facts.window_ns);
+        session.note("facts", &self.facts)?;
+        session.write()?;
+        self.watch.begin();
+        Ok(())
+    }
+
+    fn pace(&self) -> Duration {
+        TICK
+    }
+
+    fn tick(&mut self, _session: &mut Session, _open: bool) -> Result<(), LabError> {
+        self.watch.punctual_turn(&self.cell);
+        let so_far = self.watch.so_far(&self.cell, &self.names, self.facts.losses.most_link_losses);
+        *self.troubles.lock().unwrap_or_else(PoisonError::into_inner) =
+            self.troubles_before.iter().cloned().chain(so_far).collect();
+        let ended = self.cell.ended_threads();
+        if !ended.is_empty() {
+            self.fail(format!("ended before their time: {}", ended.join(", ")));
+        } else if self.collecting.is_finished() {
+            // A run that nobody records any more proves nothing: why is in the collector's result.
+            self.fail("the collector of the samples ended before its time".to_owned());
+        } else if self.view != View::None && self.counted.is_none_or(|at| at.elapsed() >= CENSUS_SHOWN_EVERY)
+        {
+            // Counting reads /proc: for views only, and seldom.
+            *self.threads.lock().unwrap_or_else(PoisonError::into_inner) = count_threads(&self.cell)?;
+            self.counted = Some(Instant::now());
+        }
+        Ok(())
+    }
+
+    fn line(&mut self) -> String {
+        let status = self.status.read().value;
+        let reaction = &status.reaction;
+        let light = status.light;
+        format!("{light:?}, reaction mean {:.1} ms, worst {:.1} ms", reaction.mean_ms, reaction.worst_ms)
+    }
+
+    fn length(&self) -> Option<Duration> {
+        self.length
+    }
+
+    fn is_over(&mut self, _elapsed: Duration) -> bool {
+        self.ended || self.views.user_quit() || monotonic_ns() >= self.facts.window_ns[1]
+    }
+
+    fn close(&mut self, to_ns: u64) {
+        let [from_ns, end_ns] = self.facts.window_ns;
+        self.facts.window_ns = [from_ns, end_ns.min(to_ns)];
+        self.window.close(end_ns.min(to_ns));
+    }
+
+    fn closed(&mut self, session: &mut Session) -> Result<(), LabError> {
+        session.window(self.facts.window_ns);
+        self.facts.cpu = session.header.cpu;
+        self.facts.detector_runs = self.cell.detector_runs().saturating_sub(self.facts.detector_runs);
+        Ok(())
+    }
+
+    /// Ends everything in order: cameras, perception and SSM, views, collector. The noise has ended with the window, so that the few
+    /// frames still under way are answered sooner than under noise: that can only make a policy look better that was late anyway.
+    fn stop(mut self: Box<Self>, session: &mut Session, _end: &End) -> Result<Conclusion, LabError> {
+        self.facts.not_granted = self.cell.not_granted();
+        session.header.not_granted.clone_from(&self.facts.not_granted);
+        // Until here problems are those of the interference and of whoever is told of jobs.
+        self.facts.doubts = std::mem::take(&mut session.header.problems);
+        let Self { watch, cell, facts, names, .. } = &mut *self;
+        facts.failures.extend(watch.troubles(cell, names, facts.losses.most_link_losses));
+        facts.link_losses = watch.lost;
+        facts.longest_still_ms = watch.longest_still.as_secs_f64() * 1e3;
+        let stops = cell.dashboard_stops();
+        facts.failures.extend(stops.iter().map(|stop| {
+            format!(
+                "the robot did not obey ({}); the dashboard's stop was tried: {}",
+                stop.cause.kind.text(),
+                stop.answer
+            )
+        }));
+        // Facts of the living: census and feeds are read before anything ends.
+        self.note(session)?;
+        session.write()?;
+        let Self { cell, mut facts, views, collecting, stop_collector, .. } = *self;
+        let protective_distance = cell.protective_distance();
+        facts.failures.extend(cell.stop(DRAIN_PATIENCE));
+        views.stop();
+        drop(stop_collector);
+        match collecting.join() {
+            Ok(Ok(collected)) => facts.records_lost = collected.lost,
+            Ok(Err(error)) => return Err(error),
+            Err(error) => facts.failures.push(format!("collector: {error}")),
+        }
+        session.header.records_lost = facts.records_lost;
+        session.header.problems.extend(facts.failures.iter().chain(&facts.doubts).cloned());
+        session.note("facts", &facts)?;
+        session.write()?;
+        let mut summary = summarise(session.dir())?;
+        summary.protective_distance = protective_distance;
+        let Found { failures, doubts } = besides(session.dir(), &summary)?;
+        (session.header.failures, session.header.doubts) = (failures, doubts);
+        tell_header(&mut session.header, &summary, &facts);
+        // The header says all now that the verdict needs; the sentence is that of reports.
+        Ok(Conclusion::own(move |dir| {
+            summary.tell(of_run(dir)?.report);
+            Ok(summary)
+        }))
+    }
+}
+
+/// What reports and comparisons read of the summary.
+fn tell_header(header: &mut RunHeader, summary: &CellSummary, facts: &RunFacts) {
+    let skipped: u64 = summary.tasks.iter().skip(1).map(|task| task.skipped).sum();
+    let lost: u64 = summary.losses.values().sum();
+    // What is allowed to be missing is named, and no miss.
+    let allowed = if facts.losses.allow_missing(summary) { missing(summary) } else { 0 };
+    let unanswered = lost.saturating_sub(allowed);
+    header.losses = facts.losses.judge(summary, facts.link_losses);
+    for measure in &mut header.measures {
+        // A skipped release is a job that never was, and a frame that nobody judged a reaction that never came.
+        measure.never = match measure.name.as_str() {
+            REACTION => {
+                summary.unanswered_late.saturating_add(summary.dropped_late).saturating_add(unanswered)
+            }
+            PERCEPTION_RESPONSE => skipped.saturating_add(unanswered),
+            _ => summary.ssm.skipped,
+        };
+        if summary.seconds > 0.0 && [REACTION, PERCEPTION_RESPONSE].contains(&measure.name.as_str()) {
+            let count = if measure.name == REACTION { summary.reaction_ms.count } else { summary.frames };
+            measure.rate_hz = Some(count as f64 / summary.seconds);
+        }
+    }
+    header.work = summary.work.header();
+    header.figures.insert("frames_dropped".to_owned(), summary.frames_dropped as f64);
+    header.figures.insert("frames_lost".to_owned(), lost as f64);
+    header.figures.insert("stops".to_owned(), summary.stops as f64);
+    if let Some(scaled) = &summary.scaled {
+        header.figures.insert("scaled_cameras".to_owned(), f64::from(scaled.cameras));
+        header.figures.insert("scaled_rate_fps".to_owned(), scaled.rate_fps);
+    }
+    if let Some(worker) = &summary.worker {
+        header.figures.extend(worker_figures(worker));
+    }
+}
+
+/// Figures of the perception process that campaigns compare.
+fn worker_figures(worker: &WorkerSummary) -> impl Iterator<Item = (String, f64)> {
+    let answer = worker.answer_ms;
+    let figures = [
+        ("gpu_answered", worker.answered as f64),
+        ("gpu_answer_mean_ms", answer.mean),
+        ("gpu_answer_p999_ms", answer.p999),
+        ("gpu_answer_worst_ms", answer.worst),
+        ("gpu_overruns", worker.count(EventKind::Overrun) as f64),
+        ("gpu_late", worker.count(EventKind::Late) as f64),
+        ("gpu_breaker_opened", worker.count(EventKind::BreakerOpen) as f64),
+        ("gpu_restarts", worker.count(EventKind::Restarted) as f64),
+    ];
+    figures.into_iter().filter(|(_, value)| value.is_finite()).map(|(name, value)| (name.to_owned(), value))
+}
+
+fn count_threads(cell: &Cell) -> Result<ThreadSummary, LabError> {
+    let Some(report) = cell.census()? else { return Ok(ThreadSummary::default()) };
+    let living = || report.threads.iter().filter(|t| !t.ended);
+    let realtime = |t: &&CensusEntry| t.policy_after.is_some_and(|p| !matches!(p, Policy::Other { .. }));
+    Ok(ThreadSummary {
+        total: living().count() as u32,
+        realtime: living().filter(realtime).count() as u32,
+        fallback: living().filter(|t| t.role == Role::Subthread).count() as u32,
+        deviating: cell.threads().iter().filter(|t| !t.granted.is_complete()).count() as u32,
+    })
+}
+
+/// The views of a run.
+enum Views {
+    None,
+    Web(ViewServer),
+    Terminal(TerminalView),
+}
+
+impl Views {
+    fn start(
+        file: &CellFile,
+        view: View,
+        cameras: Vec<crate::cell::CameraPorts>,
+        status: Reader<CellStatus>,
+    ) -> Result<Self, LabError> {
+        let names: Vec<String> = file.cameras.iter().map(|c| c.name.clone()).collect();
+        Ok(match view {
+            View::None => Self::None,
+            View::Web => {
+                let cameras = cameras
+                    .into_iter()
+                    .zip(names)
+                    .map(|(ports, name)| CameraSource {
+                        name,
+                        frames: ports.frames,
+                        detections: ports.detections,
+                        masks: ports.overlays,
+                    })
+                    .collect();
+                let sources = ViewSources { cameras, status };
+                Self::Web(ViewServer::start(file.view.clone(), sources, &file.name).map_err(ViewError::from)?)
+            }
+            View::Terminal => {
+                let view = TerminalView::start(status, &file.name, &names, Urgency::default());
+                Self::Terminal(view.map_err(ViewError::from)?)
+            }
+        })
+    }
+
+    fn url(&self) -> Option<String> {
+        match self {
+            Self::Web(server) => Some(server.url()),
+            _ => None,
+        }
+    }
+
+    fn user_quit(&self) -> bool {
+        matches!(self, Self::Terminal(view) if view.has_ended())
+    }
+
+    fn stop(self) {
+        match self {
+            Self::None => {}
+            Self::Web(server) => server.stop(),
+            // How it ended does not matter any more; the terminal is restored either way.
+            Self::Terminal(view) => drop(view.stop()),
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! What the thread that times a run sees of cameras and link: things that leave no record, because nothing came.
+
+use std::time::{Duration, Instant};
+
+use takt_link_camera::{CameraFeed, FeedState, FeedStatus};
+use takt_link_rtde::client::LinkEvent;
+
+use crate::Cell;
+
+/// Link events that are kept one by one: a link that flaps for weeks must not fill the memory.
+const EVENTS_KEPT: usize = 256;
+
+/// Watches over a run from the start of the cell to its end.
+#[derive(Debug)]
+pub(super) struct Watch {
+    /// The first events of the link, in words.
+    pub events: Vec<String>,
+    events_left_out: u64,
+    /// How often the robot link was lost.
+    pub lost: u64,
+    first_loss: Option<String>,
+    ended: Vec<bool>,
+    last_turn: Instant,
+    /// Longest time between two turns of the loop: together with a pause of the SSM task it tells of a process that stood still.
+    pub longest_still: Duration,
+}
+
+impl Watch {
+    pub(super) fn new(cameras: usize) -> Self {
+        Self {
+            events: Vec::new(),
+            events_left_out: 0,
+            lost: 0,
+            first_loss: None,
+            ended: vec![false; cameras],
+            last_turn: Instant::now(),
+            longest_still: Duration::ZERO,
+        }
+    }
+
+    /// One look, every now and then.
+    pub(super) fn turn(&mut self, cell: &Cell) {
+        for event in cell.link_events() {
+            if let LinkEvent::Lost { reason, .. } = &event {
+                self.lost += 1;
+                self.first_loss.get_or_insert_with(|| reason.clone());
+            }
+            match self.events.len() {
+                0..EVENTS_KEPT => self.events.push(format!("{event:?}")),
+                _ => self.events_left_out += 1,
+            }
+        }
+        for (ended, feed) in self.ended.iter_mut().zip(cell.feeds()) {
+            *ended |= feed.state() == FeedState::Ended;
+        }
+    }
+
+    /// The same from the loop that turns at its own pace: one that comes late is noted.
+    pub(super) fn punctual_turn(&mut self, cell: &Cell) {
+        self.longest_still = self.longest_still.max(self.last_turn.elapsed());
+        self.turn(cell);
+        self.last_turn = Instant::now();
+    }
+
+    /// The loop begins now.
+    pub(super) fn begin(&mut self) {
+        self.last_turn = Instant::now();
+    }
+
+    /// What went wrong until now and stays wrong whatever comes, for a checkpoint.
+    pub(super) fn so_far(&self, cell: &Cell, names: &[String], most_link_losses: u64) -> Vec<String> {
+        let delivers = |feed: &CameraFeed| feed.status() != FeedStatus::Starting;
+        let feeds = cell.feeds().iter().zip(names).zip(&self.ended).filter(|((feed, _), _)| delivers(feed));
+        let cameras = feeds.filter_map(|((feed, name), ended)| camera(feed, name, *ended));
+        self.link_lost(most_link_losses).into_iter().chain(cameras).collect()
+    }
+
+    fn link_lost(&self, most_link_losses: u64) -> Option<String> {
+        let why = self.first_loss.as_deref().unwrap_or("unknown");
+        (self.lost > most_link_losses)
+            .then(|| format!("the robot link was lost {} times; first: {why}", self.lost))
+    }
+
+    /// What went wrong, a sentence each. The robot link may be lost so often.
+    pub(super) fn troubles(&mut self, cell: &Cell, names: &[String], most_link_losses: u64) -> Vec<String> {
+        self.turn(cell);
+        let mut told: Vec<String> = self.link_lost(most_link_losses).into_iter().collect();
+        for ((feed, name), ended) in cell.feeds().iter().zip(names).zip(&self.ended) {
+            told.extend(camera(feed, name, *ended));
+        }
+        if self.events_left_out > 0 {
+            self.events.push(format!("and {} more events", self.events_left_out));
+        }
+        told
+    }
+}
+
+fn camera(feed: &CameraFeed, name: &str, ended: bool) -> Option<String> {
+    let said = || feed.last_failure().unwrap_or_else(|| "unknown".into());
+    if ended {
+        return Some(format!("camera {name} ended before the run did: its recording was over"));
+    }
+    match feed.status() {
+        FeedStatus::Failed { message, retrying: false } => Some(format!("camera {name} failed: {message}")),
+        FeedStatus::Failed { message, retrying: true } => {
+            Some(format!("camera {name} was lost and has not come back: {message}"))
+        }
+        FeedStatus::Starting => Some(format!("camera {name} delivered no frame at all")),
+        _ if feed.interruptions() > 0 => {
+            Some(format!("camera {name} was lost {} times and came back: {}", feed.interruptions(), said()))
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,417 @@
+//! Running the DAQ loop.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
+use std::time::{Duration, Instant};
+
+use takt_lab::LabError;
+use takt_lab::Session;
+use takt_lab::options::RunOptions;
+use takt_lab::robot::{Conclusion, Critical, End, GuestNeeds, Kind, Observe, Robot, Running, read};
+use takt_link_daq::Waiting;
+use takt_rt::offline::Offline;
+use takt_rt::ring::Consumer;
+use takt_rundir::{Draft, Loss, Measure, RunDir};
+use takt_stats::{Stopped, VerdictConfig};
+
+use super::keep::{EDGES, Keep, LastFlushed, Numbering, Window};
+use super::resume::replay;
+use super::state::{STATE_FILE, State};
+use super::{DaqFile, SHIPPED};
+use crate::saving::{Discard, EdgeSink};
+use crate::{DaqLoop, DaqOutcome, EdgeRecord};
+
+/// How often the records are read. The rings hold some hundred times what comes meanwhile.
+const READ: Duration = Duration::from_millis(4);
+/// How often the state is written: a kill loses at most thrice this.
+const CHECKPOINT: Duration = Duration::from_millis(300);
+
+/// The DAQ loop as a registry lists it.
+pub static KIND: Kind = Kind {
+    campaigns: &[
+        ("daq", include_str!("../../../../campaigns/daq.toml")),
+        ("daq-cores", include_str!("../../../../campaigns/daq-cores.toml")),
+        ("daq-long", include_str!("../../../../campaigns/daq-long.toml")),
+    ],
+    factors: &[("policy", "acquisition.policy"), ("placement", "acquisition.cpus")],
+    // A simulated board.
+    guest: GuestNeeds { modules: &["comedi_test"], programs: &[] },
+    ..Kind::new("daq", &[("daq", SHIPPED)], read::<DaqFile>)
+};
+
+impl Robot for DaqFile {
+    fn kind(&self) -> &'static Kind {
+        &KIND
+    }
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn validate(&self) -> Result<(), String> {
+        self.validate()
+    }
+
+    fn verdict(&self) -> &VerdictConfig {
+        &self.verdict
+    }
+
+    fn measures(&self) -> Result<Vec<Measure>, String> {
+        Ok(measures(self))
+    }
+
+    fn label(&self) -> String {
+        self.label()
+    }
+
+    fn describe(&self) -> String {
+        format!("{}: {}", self.name, self.label())
+    }
+
+    fn expected_seconds(&self) -> Option<f64> {
+        Some(self.seconds)
+    }
+
+    fn make_strict(&mut self) {
+        self.make_strict();
+    }
+
+    fn critical(&self) -> Result<Critical, &'static str> {
+        Err(
+            "the DAQ loop polls without releases, so there is no activation to trace; its edges are in its samples",
+        )
+    }
+
+    fn start(
+        &self,
+        session: &mut Session,
+        options: &RunOptions,
+        _observe: Observe<'_>,
+    ) -> Result<Box<dyn Running>, LabError> {
+        let mut state = match session.restored(STATE_FILE)? {
+            Some(state) => state,
+            None => State::new(self)?,
+        };
+        state.resumed = session.resumed();
+        if state.resumed > 0 {
+            let replayed = replay(session.dir(), &mut state)?;
+            state.standing.goes_on();
+            session.note("resumed", &state.resumed)?;
+            session.note("edges_found_in_samples", &replayed)?;
+        }
+        let (offline, online) = match &self.offline_cpus {
+            Some(cpus) => Offline::take(cpus),
+            None => Default::default(),
+        };
+        if self.acquisition.strict && !online.is_empty() {
+            return Err(LabError::Config(format!("offline_cpus: {}", online.join("; "))));
+        }
+        let most = self.stop.edges.map_or(u64::MAX, |edges| edges.saturating_sub(state.next_index));
+        let window = Arc::new(Window::new(most, state.next_index));
+        let keep = Keep::new(session.dir(), self.saving.enabled, self.keep_edges, &window)?;
+        let (kept, flushed) = (keep.kept(), keep.last_flushed());
+        let (sink, keep): (Box<dyn EdgeSink>, _) =
+            if self.saving.enabled { (Box::new(keep), None) } else { (Box::new(Discard), Some(keep)) };
+        let started = DaqLoop::start_saving(&self.config(), sink);
+        let mut daq = started.map_err(|error| LabError::Config(error.to_string()))?;
+        let records = daq.take_records().ok_or_else(|| LabError::internal("the ring of records"))?;
+        describe(session, self, &daq)?;
+        if self.offline_cpus.is_some() {
+            session.note("offline_cpus", &offline.taken())?;
+            session.header.not_granted.extend(online.iter().map(|why| format!("offline_cpus: {why}")));
+        }
+        let reader = Reader {
+            numbering: Numbering::new(&window),
+            records,
+            batch: vec![EdgeRecord::default(); 8192],
+            before_ns: state.elapsed_ns,
+            from_ns: u64::MAX,
+            stopped: None,
+        };
+        let length = Duration::from_secs_f64(options.seconds.unwrap_or(self.seconds));
+        let checkpoints = Checkpoints::new(session, flushed);
+        let file = self.clone();
+        Ok(Box::new(Loop { file, daq, state, reader, keep, kept, checkpoints, window, length, offline }))
+    }
+}
+
+/// A loop that runs, and the reading ends of what it leaves.
+struct Loop {
+    file: DaqFile,
+    daq: DaqLoop,
+    state: State,
+    reader: Reader,
+    /// Where saving is off: this thread keeps edges, in memory.
+    keep: Option<Keep>,
+    kept: Arc<std::sync::atomic::AtomicU64>,
+    checkpoints: Checkpoints,
+    window: Arc<Window>,
+    length: Duration,
+    offline: Offline,
+}
+
+impl Running for Loop {
+    fn window(&self) -> &takt_lab::keeper::Window {
+        &self.window.bounds
+    }
+
+    fn begun(&mut self, _session: &mut Session, from_ns: u64) -> Result<(), LabError> {
+        self.reader.from_ns = from_ns;
+        Ok(())
+    }
+
+    fn pace(&self) -> Duration {
+        READ
+    }
+
+    fn tick(&mut self, _session: &mut Session, _open: bool) -> Result<(), LabError> {
+        self.reader.read(&mut self.state, self.keep.as_mut());
+        self.checkpoints.turn(&self.state)
+    }
+
+    fn line(&mut self) -> String {
+        self.state.line()
+    }
+
+    fn length(&self) -> Option<Duration> {
+        Some(self.length)
+    }
+
+    fn is_over(&mut self, elapsed: Duration) -> bool {
+        let enough = self.file.stop.edges.is_some_and(|edges| self.state.next_index >= edges);
+        elapsed >= self.length || enough || self.reader.stopped.is_some() || self.daq.is_finished()
+    }
+
+    fn stop(self: Box<Self>, session: &mut Session, end: &End) -> Result<Conclusion, LabError> {
+        let Self { file, daq, mut state, mut reader, mut keep, kept, mut checkpoints, offline, .. } = *self;
+        let outcome = daq.stop();
+        // Before anything can fail.
+        session.header.problems.extend(offline.restore());
+        let outcome = outcome.map_err(|error| LabError::Config(error.to_string()))?;
+        // What was in the ring when the loop ended.
+        reader.read(&mut state, keep.as_mut());
+        if let Some(keep) = &mut keep {
+            keep.finish().map_err(LabError::io(session.dir().path()))?;
+        }
+        checkpoints.write(&state)?;
+        let whole = kept.load(Ordering::Relaxed) == state.recorder.count();
+        conclude(session, &file, &state, &outcome, reader.stopped, whole)?;
+        // In a campaign it is shorter than asked: it stays open and goes on when the campaign does.
+        if end.cut_off && !session.header.experiment.campaign.is_empty() {
+            session.write()?;
+            return Err(LabError::Stopped { dir: session.dir().path().to_owned() });
+        }
+        Ok(Conclusion::Common)
+    }
+}
+
+/// Writes checkpoints: state and rows that belong together.
+struct Checkpoints {
+    dir: RunDir,
+    empty: Draft,
+    flushed: LastFlushed,
+    written: Instant,
+    /// A state that waits until the saving task has handed its edges to the kernel.
+    waiting: Option<(State, Instant)>,
+}
+
+impl Checkpoints {
+    fn new(session: &Session, flushed: LastFlushed) -> Self {
+        let (dir, empty) = (session.dir().clone(), session.new_window(None).draft());
+        Self { dir, empty, flushed, written: Instant::now(), waiting: None }
+    }
+
+    /// Takes the state every now and then, and writes it as soon as its edges are in the files, or some time later whatever became of
+    /// the saving task: counting must not depend on it.
+    fn turn(&mut self, state: &State) -> Result<(), LabError> {
+        if self.waiting.is_none() && self.written.elapsed() >= CHECKPOINT {
+            self.waiting = Some((state.clone(), Instant::now()));
+        }
+        let Some((taken, since)) = self.waiting.take() else { return Ok(()) };
+        let flushed = self.flushed.lock().unwrap_or_else(PoisonError::into_inner);
+        let ready = flushed.full || flushed.next_index >= taken.next_index || since.elapsed() >= CHECKPOINT;
+        drop(flushed);
+        if ready {
+            return self.write(&taken);
+        }
+        self.waiting = Some((taken, since));
+        Ok(())
+    }
+
+    fn write(&mut self, state: &State) -> Result<(), LabError> {
+        self.written = Instant::now();
+        let flushed = self.flushed.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        Ok(self.dir.checkpoint(&state.keep(&flushed, self.empty.clone())?)?)
+    }
+}
+
+/// Takes the records of the window into the state.
+struct Reader {
+    numbering: Numbering,
+    records: Consumer<EdgeRecord>,
+    batch: Vec<EdgeRecord>,
+    /// Measured time before this part of the run.
+    before_ns: u64,
+    from_ns: u64,
+    stopped: Option<Stopped>,
+}
+
+impl Reader {
+    fn read(&mut self, state: &mut State, mut keep: Option<&mut Keep>) {
+        loop {
+            let count = self.records.take(&mut self.batch);
+            for edge in &self.batch[..count] {
+                if let Some(keep) = &mut keep {
+                    // In memory: cannot fail.
+                    let _ = keep.edge(edge);
+                }
+                let Some(index) = self.numbering.number(edge) else { continue };
+                let elapsed_ns = self.before_ns + edge.sent_ns.saturating_sub(self.from_ns);
+                let stopped = state.push(index, elapsed_ns, edge);
+                self.stopped = self.stopped.or(stopped);
+            }
+            if count < self.batch.len() {
+                return;
+            }
+        }
+    }
+}
+
+/// What reports read.
+fn measures(file: &DaqFile) -> Vec<Measure> {
+    let latency = Measure::new("latency", "Latency of an edge", EDGES, "latency_ns");
+    let timed = |measure: Measure| Measure { time_column: Some("sent_ns".to_owned()), ..measure };
+    let latency = Measure { deadline_ns: file.deadline_ns(), ..latency };
+    // From the write to the arrival: what the paper's latency has beside controller and sleep.
+    let link = Measure::new("link", "Latency of the bare link", EDGES, "received_ns").since("sent_ns");
+    let mut measures = vec![timed(latency), link];
+    if file.controller.kind() != "none" {
+        let controller =
+            Measure::new("controller", "Execution time of the controller", EDGES, "controller_ns");
+        measures.push(timed(controller));
+    }
+    measures
+}
+
+/// What is known before the window.
+fn describe(session: &mut Session, file: &DaqFile, daq: &DaqLoop) -> Result<(), LabError> {
+    session.header.measures = measures(file);
+    session.header.not_granted = daq.not_granted();
+    let granted: Vec<_> = daq.granted().iter().map(|(_, granted)| granted).collect();
+    session.note("threads", &granted)?;
+    session.note("link", &daq.link().description)?;
+    Ok(())
+}
+
+/// What is known after the window.
+fn conclude(
+    session: &mut Session,
+    file: &DaqFile,
+    state: &State,
+    outcome: &DaqOutcome,
+    stopped: Option<Stopped>,
+    whole: bool,
+) -> Result<(), LabError> {
+    let seconds = state.elapsed_ns as f64 / 1e9;
+    let edges = state.recorder.count();
+    let rate_hz = if seconds > 0.0 { edges as f64 / seconds } else { 0.0 };
+    for measure in &mut session.header.measures {
+        measure.rate_hz = (rate_hz > 0.0).then_some(rate_hz);
+    }
+    let loss = Loss::new(
+        "lost_edges",
+        "edges",
+        [state.lost_edges, state.next_index],
+        ("losses.most_lost_edges", file.losses.most_lost_edges),
+    );
+    if let Some(latency) = session.header.measures.first_mut() {
+        // What is allowed to be lost is named, and no miss.
+        let lost = if loss.is_exceeded() { state.lost_edges } else { 0 };
+        latency.never = state.standing.skipped.saturating_add(lost);
+        latency.longest_miss_run = latency.deadline_ns.map(|_| state.standing.longest_row);
+        latency.recorder = (!whole).then(|| STATE_FILE.to_owned());
+    }
+    let header = &mut session.header;
+    header.records_lost = outcome.records_lost;
+    header.problems.extend(outcome.ended.problem().map(str::to_owned));
+    header.problems.extend(state.standing.stood_still());
+    header.losses = vec![loss];
+    let mut figure = |name: &str, value: f64| {
+        header.figures.insert(name.to_owned(), value);
+    };
+    figure("edges", edges as f64);
+    figure("edges_per_s", rate_hz);
+    figure("lost_edges", state.lost_edges as f64);
+    figure("skipped_releases", state.standing.skipped as f64);
+    figure("resends", state.resends as f64);
+    if state.resumed > 0 {
+        figure("resumed", f64::from(state.resumed));
+    }
+    if let Some(link) = state.link.as_ref().filter(|link| link.count() > 0) {
+        figure("link_mean_us", link.mean_ns() / 1e3);
+        figure("link_max_us", link.max_ns() as f64 / 1e3);
+    }
+    if let Some(controller) = &state.controller {
+        figure("controller_mean_us", controller.mean_ns() / 1e3);
+        figure("controller_max_us", controller.max_ns() as f64 / 1e3);
+    }
+    if let Some(tracking) = &outcome.tracking {
+        figure("tracking_rms_error", tracking.rms_error);
+        figure("tracking_max_error", tracking.max_error);
+    }
+    if let Some(steady) = &outcome.steady {
+        figure("page_faults", (steady.minor_faults + steady.major_faults) as f64);
+        figure("preemptions", steady.preemptions as f64);
+    }
+    if let Some(saved) = &outcome.saved {
+        figure("display_lines", saved.lines as f64);
+        if saved.lost > 0 {
+            let (lost, ring) = (saved.lost, file.saving.ring);
+            header.problems.push(format!("the saving task missed {lost} edges: its ring of {ring} was full"));
+        }
+        header.problems.extend(saved.problem.as_ref().map(|problem| format!("saving: {problem}")));
+    }
+    header.problems.extend(kept_for_others(file, state.recorder.max_ns()));
+    if edges == 0 && outcome.ended.problem().is_none() {
+        header.problems.push("no edge came within the measured window".to_owned());
+    }
+    session.note("outcome", outcome)?;
+    session.note("stopped", &stopped)?;
+    Ok(())
+}
+
+/// Latencies of at least this size can be the kernel's share for others.
+const SHARE_FROM_NS: u64 = 5_000_000;
+
+/// A real-time task that polls hardly ever leaves its CPU. The kernel then takes it away, by default for 50 ms of every
+/// second, so that the rest of the system lives: by RT throttling, since Linux 6.12 by the fair server. Such a gap says
+/// nothing of the board or the loop, so a run that may hold one is labelled.
+fn kept_for_others(file: &DaqFile, max_ns: u64) -> Option<String> {
+    let policy = file.acquisition.policy;
+    let polls = file.link.waiting() == Waiting::Poll && policy.is_real_time();
+    (polls && max_ns >= SHARE_FROM_NS).then(|| {
+        format!(
+            "the greatest latency, {:.1} ms, may be the time that the kernel keeps for other tasks on a CPU that a \
+             polling {policy} task does not leave (50 ms of every second by default). Fix: give the task a CPU without \
+             other tasks (isolcpus= and acquisition.cpus), take less with runtime in /sys/kernel/debug/sched/fair_server/ \
+             (before Linux 6.12: `sudo sysctl kernel.sched_rt_runtime_us=-1`), or let the link sleep (link.waiting = \
+             \"block\")",
+            max_ns as f64 / 1e6
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_polling_real_time_task_with_a_long_gap_is_labelled() {
+        let file = |text: &str| toml::from_str::<DaqFile>(text).expect("a valid file");
+        let label = kept_for_others(&file(""), 50_000_000).expect("fifo:99 polls by default");
+        assert!(label.contains("50.0 ms") && label.contains("fifo:99"), "{label}");
+        assert_eq!(kept_for_others(&file(""), 200_000), None);
+        assert_eq!(kept_for_others(&file("acquisition.policy = 'other'"), 50_000_000), None);
+        assert_eq!(kept_for_others(&file("link = { kind = 'udp', waiting = 'block' }"), 50_000_000), None);
+    }
+}

@@ -1,0 +1,269 @@
+//! Configuration of the humanoid.
+
+use serde::{Deserialize, Serialize};
+use takt_link_ethercat::control::{MOST_QUEUES, XdpAttach};
+use takt_rt::memory::MemoryLock;
+use takt_rt::periodic::SleepStrategy;
+use takt_rt::placement::CpuSet;
+use takt_rt::policy::Policy;
+use takt_rt::range::within;
+use takt_rt::settings::ThreadSettings;
+use takt_rundir::Loss;
+use takt_stats::VerdictConfig;
+
+use super::collector::Collected;
+use crate::HumanoidConfig;
+
+/// The shipped configuration.
+pub const SHIPPED: &str = include_str!("../../../../robots/humanoid.toml");
+
+/// What the devices are reached by.
+#[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "kind", deny_unknown_fields)]
+pub enum WireKind {
+    /// A simulated segment at the far end of a veth pair, made for the run; in process, and labelled, where that is not permitted.
+    #[default]
+    Veth,
+    /// A simulated segment in the controller's own thread: no kernel between the two.
+    InProcess,
+    /// Devices, or `takt segment`, on a network interface.
+    Interface {
+        /// Its name.
+        name: String,
+    },
+    /// The same past the kernel's network stack, for real network cards: AF_XDP. Needs the feature `takt/xdp`, CAP_NET_ADMIN and CAP_BPF
+    /// beside CAP_NET_RAW.
+    Xdp {
+        /// The interface's name.
+        name: String,
+        /// Queue of the interface, from 0. 0: frames that are not IP come there, unless the card was told otherwise.
+        #[serde(default)]
+        queue: u32,
+        /// Where the program is attached: `auto` (in the driver where it can), `native` (there or not at all), `generic` (every driver
+        /// can). Auto: what the card can do best, and the run says what that was.
+        #[serde(default)]
+        attach: XdpAttach,
+    },
+}
+
+/// The simulated segment.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct SegmentOptions {
+    /// Policy of its thread. FIFO 98: it stands for hardware and must not be what is measured; below 99, the paper's P.
+    pub policy: Policy,
+    /// Its CPUs; all but the controller's when absent.
+    pub cpus: Option<CpuSet>,
+    /// Process-data watchdog of the devices, milliseconds. 1000: without tuning and under load the paper's loop stood
+    /// still for 346 ms, and the run is to go on then.
+    pub watchdog_ms: u32,
+    /// Time from a frame to the devices' new data, microseconds. 500: half a cycle, as the paper's microcontrollers.
+    pub update_us: u32,
+    /// Time between physical events at the probe, microseconds. 7300: falls on all phases of a cycle.
+    pub event_period_us: u32,
+}
+
+impl Default for SegmentOptions {
+    fn default() -> Self {
+        Self {
+            policy: Policy::Fifo { priority: 98 },
+            cpus: None,
+            watchdog_ms: 1000,
+            update_us: 500,
+            event_period_us: 7300,
+        }
+    }
+}
+
+/// What may be lost on the wire within the measured window; more fails the run, and what is allowed is named all the same.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Losses {
+    /// Frames of process data that never came back. 0: a wire that loses frames is broken or overloaded, and each is a cycle in
+    /// which the controller knew nothing new. A frame that comes late is not lost.
+    pub most_lost_frames: u64,
+    /// Cycles whose working counter was wrong: a device did not take part. 0, likewise.
+    pub most_working_counter_errors: u64,
+}
+
+impl Losses {
+    /// What was lost, beside what is allowed.
+    pub(super) fn judge(&self, collected: &Collected, frames_per_cycle: u64) -> Vec<Loss> {
+        let frames = collected.cycles.saturating_mul(frames_per_cycle);
+        vec![
+            Loss::new(
+                "lost_frames",
+                "frames of process data",
+                [collected.lost_frames, frames],
+                ("losses.most_lost_frames", self.most_lost_frames),
+            ),
+            Loss::new(
+                "working_counter_errors",
+                "exchanges with all devices",
+                [collected.counter_errors, collected.cycles],
+                ("losses.most_working_counter_errors", self.most_working_counter_errors),
+            ),
+        ]
+    }
+}
+
+/// The humanoid's file. P, M, C and S of the paper are `policy`, `lock_memory`, `cpus` with `shield`, and `sleep`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct HumanoidFile {
+    /// `humanoid`.
+    pub robot: String,
+    /// Name for people.
+    pub name: String,
+    /// Length of a run, seconds, when the command says nothing. 10.
+    pub seconds: f64,
+    /// Scheduling policy of the motion controller (P). FIFO 99, the paper's highest priority.
+    pub policy: Policy,
+    /// Memory locking (M). All: no page fault later on.
+    pub lock_memory: MemoryLock,
+    /// CPUs of the motion controller (C); the inherited ones when absent.
+    pub cpus: Option<CpuSet>,
+    /// Whether all other tasks and interrupts are moved off those CPUs (C). Off: it concerns the whole machine.
+    pub shield: bool,
+    /// How the loop waits (S). Kernel; `{ kind = "spin" }` spins the last 50 µs, as the paper.
+    pub sleep: SleepStrategy,
+    /// Holds the CPUs out of deep sleep. True: exit latencies of idle states are power saving and not scheduling.
+    pub no_deep_idle: bool,
+    /// Refuse to run when the kernel grants less than asked.
+    pub strict: bool,
+    /// What the devices are reached by. A veth pair: frames go through the kernel's network stack, as on hardware.
+    pub wire: WireKind,
+    /// The simulated segment.
+    pub segment: SegmentOptions,
+    /// Readers of the cache beside the controller, each reading without pause but for 1 ms. 1: telemetry.
+    pub readers: u32,
+    /// What may be lost on the wire.
+    pub losses: Losses,
+    /// The motion controller.
+    pub motion: HumanoidConfig,
+    /// What the robot needs: how rarely it may miss, with which confidence. Nothing is claimed by default: any miss is a FAIL then.
+    #[serde(default, skip_serializing_if = "VerdictConfig::is_default")]
+    pub verdict: VerdictConfig,
+}
+
+impl Default for HumanoidFile {
+    fn default() -> Self {
+        Self {
+            robot: "humanoid".to_owned(),
+            name: "humanoid".to_owned(),
+            seconds: 10.0,
+            policy: Policy::Fifo { priority: 99 },
+            lock_memory: MemoryLock::All,
+            cpus: None,
+            shield: false,
+            sleep: SleepStrategy::Kernel,
+            no_deep_idle: true,
+            strict: false,
+            wire: WireKind::Veth,
+            segment: SegmentOptions::default(),
+            readers: 1,
+            losses: Losses::default(),
+            motion: HumanoidConfig::default(),
+            verdict: VerdictConfig::default(),
+        }
+    }
+}
+
+impl HumanoidFile {
+    /// Settings of the motion controller's thread.
+    pub fn settings(&self) -> ThreadSettings {
+        ThreadSettings {
+            policy: self.policy,
+            cpus: self.cpus,
+            timer_slack_ns: Some(1),
+            lock_memory: self.lock_memory,
+            prefault_stack_bytes: 256 << 10,
+            strict: self.strict,
+        }
+    }
+
+    /// The tuning as the paper writes it: P, M, C, S, or `none`.
+    pub fn tuning(&self) -> String {
+        let letters = [
+            ("P", self.policy.is_real_time()),
+            ("M", self.lock_memory != MemoryLock::Off),
+            ("C", self.cpus.is_some()),
+            ("S", self.sleep != SleepStrategy::Kernel),
+        ];
+        let text: String = letters.iter().filter(|(_, on)| *on).map(|(letter, _)| *letter).collect();
+        if text.is_empty() { "none".to_owned() } else { text }
+    }
+
+    /// Refuses what cannot be run.
+    ///
+    /// # Errors
+    /// A sentence with the key, its value and what is accepted.
+    pub fn validate(&self) -> Result<(), String> {
+        if self.robot != "humanoid" {
+            return Err(format!("robot = \"{}\": this file is for \"humanoid\"", self.robot));
+        }
+        self.verdict.validate()?;
+        within("seconds", self.seconds, 0.01, 40.0 * 86_400.0)?;
+        for (key, allowed) in [
+            ("losses.most_lost_frames", self.losses.most_lost_frames),
+            ("losses.most_working_counter_errors", self.losses.most_working_counter_errors),
+        ] {
+            within(key, allowed as f64, 0.0, Loss::MOST_ALLOWED)?;
+        }
+        within("segment.watchdog_ms", self.segment.watchdog_ms.into(), 0.0, 6553.0)?;
+        within("segment.update_us", self.segment.update_us.into(), 1.0, 1e6)?;
+        within("segment.event_period_us", self.segment.event_period_us.into(), 0.0, 1e9)?;
+        let most = self.motion.link.readers.saturating_sub(1);
+        within("readers", self.readers.into(), 0.0, most as f64)?;
+        if self.shield && self.cpus.is_none() {
+            return Err("shield = true: cpus must say which CPUs are the controller's".to_owned());
+        }
+        if let WireKind::Interface { name } | WireKind::Xdp { name, .. } = &self.wire
+            && name.is_empty()
+        {
+            return Err("wire.name = \"\": the name of a network interface is accepted".to_owned());
+        }
+        if let WireKind::Xdp { queue, .. } = self.wire {
+            within("wire.queue", queue.into(), 0.0, (MOST_QUEUES - 1).into())?;
+        }
+        self.policy.validate().map_err(|error| error.to_string())?;
+        self.segment.policy.validate().map_err(|error| format!("segment.{error}"))?;
+        self.motion.validate().map_err(|reason| format!("motion.{reason}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_shipped_file_is_the_papers_robot() {
+        let file: HumanoidFile = toml::from_str(SHIPPED).unwrap();
+        assert_eq!(file, HumanoidFile::default(), "what the shipped file spells out are the defaults");
+        file.validate().unwrap();
+        assert_eq!((file.motion.devices().len(), file.tuning().as_str()), (59, "PM"));
+        let again: HumanoidFile = toml::from_str(&toml::to_string(&file).unwrap()).unwrap();
+        assert_eq!(again, file);
+    }
+
+    #[test]
+    fn refusals_name_the_key() {
+        let refused = |text: &str| match toml::from_str::<HumanoidFile>(text) {
+            Ok(file) => file.validate().unwrap_err(),
+            Err(error) => error.to_string(),
+        };
+        assert!(refused("[motion]\nrate_hz = 0").contains("motion.rate_hz"));
+        assert!(refused("[motion.safety]\nmost_late = 0").contains("safety.most_late"));
+        assert!(refused("shield = true").contains("cpus"));
+        assert!(refused("[wire]\nkind = 'interface'\nname = ''").contains("wire.name"));
+        assert!(refused("[wire]\nkind = 'xdp'\nname = ''").contains("wire.name"));
+        assert!(refused("[wire]\nkind = 'xdp'\nname = 'eth1'\nqueue = 4096").contains("wire.queue"));
+        assert!(refused("[wire]\nkind = 'xdp'\nname = 'eth1'\nattach = 'hw'").contains("native"));
+        let file: HumanoidFile = toml::from_str("[wire]\nkind = 'xdp'\nname = 'eth1'").unwrap();
+        file.validate().unwrap();
+        let wire = WireKind::Xdp { name: "eth1".to_owned(), queue: 0, attach: XdpAttach::Auto };
+        assert_eq!(file.wire, wire);
+        assert!(refused("readers = 99").contains("readers"));
+        assert!(refused("sheild = true").contains("shield"));
+    }
+}

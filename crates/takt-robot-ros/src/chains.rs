@@ -1,0 +1,217 @@
+//! The chains of a run: their samples, their picture, and how the manager stood by them.
+
+use std::path::Path;
+
+use serde::Serialize;
+use takt_lab::LabError;
+use takt_lab::releases::grid;
+use takt_manager::Goals;
+use takt_manager::goals::Chain as ChainGoal;
+use takt_manager::live::{Live, State};
+use takt_manager::plan::ChainState;
+use takt_ros::preload::Probe;
+use takt_rt::jobs::JobRecord;
+use takt_rundir::{Measure, SampleFile};
+use takt_trace::event::Trace;
+use takt_trace::perfetto::{Task, export};
+
+use takt_lab::{Session, file_name};
+
+/// Instances of a chain in the picture: half an hour at 50 Hz.
+const MOST_SHOWN: usize = 100_000;
+/// The picture of the chains.
+const PERFETTO_FILE: &str = "chains.perfetto-trace";
+
+/// Sample files of the chains.
+pub(super) struct Chains {
+    chains: Vec<Chain>,
+    /// When the standing was last looked at, and for how long in all.
+    looked_ns: Option<u64>,
+    followed_ns: u64,
+    /// The measured time.
+    window_ns: [u64; 2],
+}
+
+struct Chain {
+    index: usize,
+    measure: String,
+    goal_ns: u64,
+    file: SampleFile,
+    rows: u64,
+    /// Releases within the window that never ran.
+    never: u64,
+    /// The first instances, for the picture.
+    shown: Vec<JobRecord>,
+    standing: Standing,
+}
+
+/// How the manager stood by a chain in the measured window.
+#[derive(Debug, Default)]
+struct Standing {
+    /// For how long it had given the chain up.
+    degraded_ns: u64,
+    /// Why, in its words.
+    why: String,
+    /// The chain is guaranteed now.
+    guaranteed: bool,
+    /// It is given up now.
+    degraded: bool,
+    /// Completions later than the goal while it was guaranteed.
+    late: u64,
+    /// Completions later than the goal, and releases that never ran, while it was not given up: nothing excuses them.
+    unexcused: u64,
+}
+
+#[derive(Serialize)]
+struct Row {
+    began_ns: u64,
+    ended_ns: u64,
+}
+
+fn measure(goal: &ChainGoal) -> Measure {
+    let (samples, title) = (file_name("chain", &goal.name), format!("End-to-end latency of {}", goal.name));
+    Measure::new(&goal.name, &title, &samples, "ended_ns")
+        .since("began_ns")
+        .deadline_ns(goal.goal_ns)
+        .judged()
+}
+
+/// What reports read: a measure for each chain.
+pub(super) fn measures(goals: &Goals) -> Vec<Measure> {
+    goals.chains.iter().map(measure).collect()
+}
+
+impl Chains {
+    /// The most critical first: reports begin with it. The verdict is about all of them.
+    pub(super) fn open(goals: &Goals, session: &mut Session) -> Result<Self, LabError> {
+        let mut chains = Vec::new();
+        for &index in goals.degradation_order.iter().rev() {
+            let Some(goal) = goals.chains.get(index) else { continue };
+            session.header.measures.push(measure(goal));
+            let samples = file_name("chain", &goal.name);
+            let file = session.dir().samples(&samples)?;
+            chains.push(Chain {
+                index,
+                measure: goal.name.clone(),
+                goal_ns: goal.goal_ns,
+                file,
+                rows: 0,
+                never: 0,
+                shown: Vec::new(),
+                standing: Standing::default(),
+            });
+        }
+        Ok(Self { chains, looked_ns: None, followed_ns: 0, window_ns: [0, u64::MAX] })
+    }
+
+    /// The measured time is known.
+    pub(super) fn measured(&mut self, from_ns: u64, to_ns: u64) {
+        self.window_ns = [from_ns, to_ns];
+    }
+
+    /// Looks which chains the manager stands by. To be called within the measured window, before [`Chains::keep`], and only where plans are
+    /// enacted: what a plan gives up on paper alone is nobody's excuse.
+    pub(super) fn follow(&mut self, now_ns: u64, live: &Live<Probe>) {
+        let passed_ns = now_ns.saturating_sub(self.looked_ns.replace(now_ns).unwrap_or(now_ns));
+        self.followed_ns += passed_ns;
+        let Some(plan) = live.plan() else { return };
+        for chain in &mut self.chains {
+            let Some(planned) = plan.chains.get(chain.index) else { continue };
+            chain.standing.guaranteed = live.state(chain.index) == State::Guaranteed;
+            chain.standing.degraded = matches!(planned.state, ChainState::Degraded { .. });
+            if let ChainState::Degraded { why } = &planned.state {
+                chain.standing.degraded_ns += passed_ns;
+                chain.standing.why.clone_from(why);
+            }
+        }
+    }
+
+    /// Takes the completions since the last call.
+    pub(super) fn keep(&mut self, live: &mut Live<Probe>) -> Result<(), LabError> {
+        let [from_ns, to_ns] = self.window_ns;
+        for (index, skips) in live.skips() {
+            let Some(chain) = self.chains.iter_mut().find(|chain| chain.index == index) else { continue };
+            for skip in skips {
+                let end_ns = skip.first_ns.saturating_add(skip.period_ns.saturating_mul(skip.count));
+                let never = grid(skip.first_ns, skip.period_ns, from_ns, to_ns.min(end_ns));
+                chain.never += never;
+                chain.standing.unexcused += if chain.standing.degraded { 0 } else { never };
+            }
+        }
+        for (index, completions) in live.completions() {
+            let Some(chain) = self.chains.iter_mut().find(|chain| chain.index == index) else { continue };
+            for done in completions {
+                let (began_ns, ended_ns) = (done.began_ns, done.ended_ns);
+                chain.file.push(&Row { began_ns, ended_ns })?;
+                let late = ended_ns.saturating_sub(began_ns) > chain.goal_ns;
+                chain.standing.late += u64::from(late && chain.standing.guaranteed);
+                let counts = (from_ns..to_ns).contains(&ended_ns) && !chain.standing.degraded;
+                chain.standing.unexcused += u64::from(late && counts);
+                if chain.shown.len() < MOST_SHOWN {
+                    let (index, planned_ns, end_ns) = (chain.rows, began_ns, ended_ns);
+                    let (wake_ns, start_ns) = (began_ns, began_ns);
+                    chain.shown.push(JobRecord {
+                        index,
+                        planned_ns,
+                        wake_ns,
+                        start_ns,
+                        end_ns,
+                        ..Default::default()
+                    });
+                }
+                chain.rows += 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// Chains that were given up have an excuse; those that never completed have no samples, which is said instead.
+    pub(super) fn close(&mut self, session: &mut Session) -> Result<(), LabError> {
+        if let Err(error) = self.draw(&session.dir().path().join(PERFETTO_FILE)) {
+            session.header.problems.push(format!("{PERFETTO_FILE}: {error}"));
+        }
+        for chain in &mut self.chains {
+            chain.file.flush()?;
+            if chain.rows == 0 {
+                let path = session.dir().sample_path(&file_name("chain", &chain.measure));
+                std::fs::remove_file(&path).map_err(LabError::io(&path))?;
+                session.header.problems.push(format!("chain {} never completed", chain.measure));
+            }
+            session.header.figures.insert(format!("skipped.{}", chain.measure), chain.never as f64);
+            if let Some(measure) = session.header.measures.iter_mut().find(|m| m.name == chain.measure) {
+                measure.never = chain.never;
+            }
+            if self.followed_ns == 0 {
+                continue;
+            }
+            let Standing { degraded_ns, why, late, unexcused, .. } = &chain.standing;
+            let seconds = |ns: u64| ns as f64 / 1e9;
+            let (name, figures) = (&chain.measure, &mut session.header.figures);
+            figures.insert(format!("degraded_s.{name}"), seconds(*degraded_ns));
+            figures.insert(format!("late_while_guaranteed.{name}"), *late as f64);
+            let measure = session.header.measures.iter_mut().find(|measure| measure.name == *name);
+            // A goal missed while it was not given up has no excuse, whatever was given up later.
+            if let (Some(measure), true, 0) = (measure, *degraded_ns > 0, *unexcused) {
+                let (given_up_s, all_s) = (seconds(*degraded_ns), seconds(self.followed_ns));
+                measure.excused = Some(format!("degraded for {given_up_s:.1} of {all_s:.1} s: {why}"));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Chains {
+    /// Every chain as a track of its instances, late ones marked, for ui.perfetto.dev.
+    fn draw(&self, path: &Path) -> Result<(), String> {
+        let task = |chain: &Chain| Task {
+            name: format!("chain {}", chain.measure),
+            deadline_ns: Some(chain.goal_ns),
+            ..Task::default()
+        };
+        let tasks: Vec<_> = self.chains.iter().map(|chain| (task(chain), chain.shown.as_slice())).collect();
+        let file = takt_files::create_output(path).map_err(|error| error.to_string())?;
+        export(std::io::BufWriter::new(file), &Trace::default(), &tasks)
+            .map_err(|error| error.to_string())?;
+        Ok(())
+    }
+}

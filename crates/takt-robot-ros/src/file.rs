@@ -1,0 +1,200 @@
+//! The configuration of a ROS 2 system in the lab.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+use takt_manager::Goals;
+use takt_ros_workload::System;
+use takt_rt::range::within;
+use takt_stats::VerdictConfig;
+
+/// Who schedules.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ManagerPolicy {
+    /// The latency manager: reservations from an analysis.
+    Takt,
+    /// The paper's second baseline: executors of chains under SCHED_RR, the later in the degradation order the higher.
+    Rr,
+    /// The paper's first baseline: the kernel's fair scheduler, nothing done.
+    Cfs,
+}
+
+impl fmt::Display for ManagerPolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Takt => "takt",
+            Self::Rr => "rr",
+            Self::Cfs => "cfs",
+        })
+    }
+}
+
+impl FromStr for ManagerPolicy {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "takt" => Ok(Self::Takt),
+            "rr" => Ok(Self::Rr),
+            "cfs" => Ok(Self::Cfs),
+            other => Err(format!("policy = \"{other}\": there are takt, rr, cfs")),
+        }
+    }
+}
+
+/// What the workload's nodes are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NodeKind {
+    /// Real `rclcpp` nodes where ROS 2 and the package `takt_bench` are found, else Takt's own.
+    #[default]
+    Auto,
+    /// Takt's own processes, which behave like nodes.
+    Processes,
+    /// Real nodes; a run without them is refused.
+    Rclcpp,
+}
+
+/// `robot = "ros"`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RosFile {
+    /// `"ros"`.
+    pub robot: String,
+    /// Its name, for people.
+    #[serde(default = "name")]
+    pub name: String,
+    /// Who schedules. The manager by default.
+    #[serde(default = "policy")]
+    pub policy: ManagerPolicy,
+    /// Length of the measured window, seconds; the workload's load phases divide it equally. 30 s: each of the paper's three
+    /// phases then sees a plan made from what it brought.
+    #[serde(default = "seconds")]
+    pub seconds: f64,
+    /// Time before the window, seconds, in which the system runs and is learnt. 7 s: the first plan comes after 6.
+    #[serde(default = "learn_seconds")]
+    pub learn_seconds: f64,
+    /// Ends the run when the manager cannot reserve CPU time at all; otherwise such a run is labelled and goes on.
+    #[serde(default)]
+    pub strict: bool,
+    /// A command that starts ROS 2 nodes; the workload below otherwise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub command: Option<Vec<String>>,
+    /// What the workload's nodes are: `auto`, `processes`, `rclcpp`. `auto`: where a real system can be measured, it is.
+    #[serde(default)]
+    pub nodes: NodeKind,
+    /// Goals, as in a goals file: `degradation_order`, `[[goals.chain]]`, `[goals.options]`.
+    pub goals: toml::Table,
+    /// The workload: nodes with known costs; the built-in mobile robot when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workload: Option<System>,
+    /// What the robot needs: how rarely it may miss, with which confidence. Nothing is claimed by default: any miss is a FAIL then.
+    #[serde(default, skip_serializing_if = "VerdictConfig::is_default")]
+    pub verdict: VerdictConfig,
+}
+
+fn name() -> String {
+    "ROS 2 system".to_owned()
+}
+
+fn policy() -> ManagerPolicy {
+    ManagerPolicy::Takt
+}
+
+fn seconds() -> f64 {
+    30.0
+}
+
+fn learn_seconds() -> f64 {
+    7.0
+}
+
+impl RosFile {
+    /// Checks what no type does.
+    ///
+    /// # Errors
+    /// What is wrong and what is accepted.
+    pub fn validate(&self) -> Result<(), String> {
+        if self.robot != "ros" {
+            return Err(format!("robot = \"{}\": expected \"ros\"", self.robot));
+        }
+        self.verdict.validate()?;
+        within("seconds", self.seconds, 0.1, 1e7)?;
+        within("learn_seconds", self.learn_seconds, 0.0, 3600.0)?;
+        if self.command.as_ref().is_some_and(Vec::is_empty) {
+            return Err("command = []: expected a program and its arguments".to_owned());
+        }
+        if self.command.is_some() && self.workload.is_some() {
+            return Err("command and workload: expected one of them".to_owned());
+        }
+        self.goals()?;
+        if let Some(system) = &self.workload {
+            system.validate().map_err(|error| format!("workload: {error}"))?;
+        }
+        Ok(())
+    }
+
+    /// The goals.
+    ///
+    /// # Errors
+    /// What is wrong in the table.
+    pub fn goals(&self) -> Result<Goals, String> {
+        let text = toml::to_string(&self.goals).map_err(|error| format!("goals: {error}"))?;
+        Goals::parse(&text, "goals").map_err(|error| error.to_string())
+    }
+
+    /// The workload.
+    #[must_use]
+    pub fn system(&self) -> System {
+        self.workload.clone().unwrap_or_else(System::turtlebot)
+    }
+
+    /// How long a run takes.
+    #[must_use]
+    pub fn expected_seconds(&self) -> f64 {
+        self.seconds + self.learn_seconds
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shipped() -> RosFile {
+        toml::from_str(crate::SHIPPED).unwrap()
+    }
+
+    #[test]
+    fn the_shipped_file_has_the_papers_seven_chains_and_the_repositorys_goals() {
+        let file = shipped();
+        file.validate().unwrap();
+        let goals = file.goals().unwrap();
+        assert_eq!(goals.chains.len(), 7);
+        let alone = Goals::parse(include_str!("../../../goals/turtlebot.toml"), "goals").unwrap();
+        assert_eq!((goals.chains, goals.degradation_order), (alone.chains, alone.degradation_order));
+    }
+
+    #[test]
+    fn every_shipped_goals_file_is_read() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../goals");
+        let files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+        let read: Vec<Goals> = files.map(|path| Goals::read(&path).unwrap()).collect();
+        assert!(read.len() >= 2);
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        let mut file = shipped();
+        file.command = Some(Vec::new());
+        assert!(file.validate().unwrap_err().contains("expected a program"));
+        file.command = Some(vec!["ros2".to_owned()]);
+        file.workload = Some(System::turtlebot());
+        assert!(file.validate().unwrap_err().contains("one of them"));
+        let mut file = shipped();
+        file.goals.insert("chains".to_owned(), toml::Value::Integer(3));
+        assert!(file.validate().unwrap_err().contains("chains"));
+        assert!("edf".parse::<ManagerPolicy>().unwrap_err().contains("takt, rr, cfs"));
+    }
+}

@@ -1,0 +1,216 @@
+//! The robot's file. Unknown keys are errors.
+
+use serde::{Deserialize, Serialize};
+use takt_link_rtde::client::RtdeConfig;
+use takt_link_rtde::servo::registers as reg;
+use takt_link_rtde::sim::{SimConfig, SimProgram};
+use takt_rt::memory::MemoryLock;
+use takt_rt::periodic::SleepStrategy;
+use takt_rt::placement::CpuSet;
+use takt_rt::policy::Policy;
+use takt_rt::settings::ThreadSettings;
+
+use crate::ServoError;
+use crate::motion::{MotionConfig, Trajectory};
+
+/// The whole robot.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ServoConfig {
+    /// How to reach the controller.
+    pub link: RtdeConfig,
+    /// A simulated controller that is started beside the stream, on free ports unless its own say otherwise; `link.host` and
+    /// `link.port` are then its. Absent: `link` says where the controller is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub simulator: Option<SimConfig>,
+    /// How the arm follows.
+    pub servoj: ServojConfig,
+    /// Where it goes.
+    pub motion: MotionConfig,
+    /// What may not be exceeded.
+    pub limits: LimitsConfig,
+    /// The thread.
+    pub task: TaskConfig,
+}
+
+/// How the arm follows (`[servoj]`): what `takt_servo.script` is told with the first command.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ServojConfig {
+    /// `lookahead_time`, 0.03 to 0.2 s: the arm is about so far behind its targets. Default 0.1, the maker's: smooth; 0.03
+    /// follows closest and shows every unevenness of the stream in the arm.
+    pub lookahead_s: f64,
+    /// `gain`, 100 to 2000. Default 300, the maker's.
+    pub gain: f64,
+    /// Control cycles without a new command after which the program on the robot stops the arm, 1 to 500. Default 10: 20 ms,
+    /// time for a few lost cycles and, at 1 rad/s, a hundredth of a turn of the joint.
+    pub silent_cycles: i32,
+}
+
+impl Default for ServojConfig {
+    fn default() -> Self {
+        Self { lookahead_s: 0.1, gain: 300.0, silent_cycles: 10 }
+    }
+}
+
+/// What may not be exceeded (`[limits]`); the first excess stops the arm.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct LimitsConfig {
+    /// Fastest target, rad/s. Default 1.0: half of what a UR10e's slowest joint does. At most 3.2, what the script takes for
+    /// motion.
+    pub speed_rad_s: f64,
+    /// Fastest change of that, rad/s². Default 5: between the pendant's 1.4 for movej and what upsets a light arm. At most 30.
+    pub acceleration_rad_s2: f64,
+    /// How far a joint may be from the newest target, rad. Default 0.2: twice what `lookahead_time` makes at full speed.
+    /// What lookahead and speed limit make of each other is the least that is accepted.
+    pub following_error_rad: f64,
+    /// Control cycles that the newest state may be old. Default 5: 10 ms, half of what the robot's side waits.
+    pub stale_cycles: u32,
+    /// Releases that may be passed over at once. Default 5: the targets go on with time, so what was passed over is a step
+    /// that the arm has to make up for.
+    pub skipped_cycles: u32,
+    /// Least speed fraction of the controller. Default 1: below, servoj takes longer than a cycle and targets are passed over.
+    pub speed_fraction: f64,
+}
+
+impl Default for LimitsConfig {
+    fn default() -> Self {
+        Self {
+            speed_rad_s: 1.0,
+            acceleration_rad_s2: 5.0,
+            following_error_rad: 0.2,
+            stale_cycles: 5,
+            skipped_cycles: 5,
+            speed_fraction: 1.0,
+        }
+    }
+}
+
+/// When a cycle begins.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Pacing {
+    /// With the controller's packet; where none comes, half a period after it was expected. Every command answers the
+    /// newest state, and the controller finds one in each of its cycles.
+    #[default]
+    Locked,
+    /// On a grid of this machine's own clock. The grid drifts against the controller's, which then now and then finds two
+    /// commands in a cycle, or none.
+    Free,
+}
+
+/// The thread (`[task]`).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct TaskConfig {
+    /// When a cycle begins. Default `locked`.
+    pub pacing: Pacing,
+    /// Scheduling policy. Default `fifo:90`: below the kernel's own threads at 99, above everything else of this robot.
+    pub policy: Policy,
+    /// CPUs; absent: all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpus: Option<CpuSet>,
+    /// Memory locking of the process. Default `all`: a page fault in a cycle is a latency of its own.
+    pub lock_memory: MemoryLock,
+    /// How a free-running thread sleeps. Default `kernel`.
+    pub sleep: SleepStrategy,
+    /// Whether to refuse to run when the kernel does not grant all this. Default false: the run is labelled.
+    pub strict: bool,
+    /// Deadline of a command, microseconds after its release. Default 500: a quarter of the period, so that a command is at the
+    /// controller well before the cycle that uses it.
+    pub deadline_us: u64,
+}
+
+impl Default for TaskConfig {
+    fn default() -> Self {
+        Self {
+            pacing: Pacing::default(),
+            policy: Policy::Fifo { priority: 90 },
+            cpus: None,
+            lock_memory: MemoryLock::All,
+            sleep: SleepStrategy::default(),
+            strict: false,
+            deadline_us: 500,
+        }
+    }
+}
+
+impl TaskConfig {
+    /// What is asked for the thread.
+    pub fn settings(&self) -> ThreadSettings {
+        ThreadSettings {
+            policy: self.policy,
+            cpus: self.cpus,
+            timer_slack_ns: (!self.policy.is_real_time()).then_some(1),
+            lock_memory: self.lock_memory,
+            prefault_stack_bytes: 64 << 10,
+            strict: self.strict,
+        }
+    }
+}
+
+fn within(key: &'static str, value: f64, low: f64, high: f64) -> Result<(), ServoError> {
+    if (low..=high).contains(&value) {
+        return Ok(());
+    }
+    Err(ServoError::Setting { key, received: value.to_string(), accepted: format!("{low} to {high}") })
+}
+
+impl ServoConfig {
+    /// Control cycles a second.
+    pub fn rate_hz(&self) -> f64 {
+        self.link.frequency_hz
+    }
+
+    /// Length of a control cycle.
+    pub fn period_ns(&self) -> u64 {
+        (1e9 / self.rate_hz()).round() as u64
+    }
+
+    /// Judges all values, the motion against the limits.
+    ///
+    /// # Errors
+    /// [`ServoError::Setting`] names the key.
+    pub fn validate(&self) -> Result<(), ServoError> {
+        self.link.check()?;
+        // Below, a cycle is no control cycle of any of these controllers: CB-series 125 Hz, e-Series 500 Hz.
+        within("link.frequency_hz", self.rate_hz(), 125.0, 500.0)?;
+        let (look, gain) = (reg::LOOKAHEAD_RANGE_S, reg::GAIN_RANGE);
+        within("servoj.lookahead_s", self.servoj.lookahead_s, *look.start(), *look.end())?;
+        within("servoj.gain", self.servoj.gain, *gain.start(), *gain.end())?;
+        let silent = reg::SILENT_CYCLES_RANGE;
+        let cycles = f64::from(self.servoj.silent_cycles);
+        within("servoj.silent_cycles", cycles, f64::from(*silent.start()), f64::from(*silent.end()))?;
+        let limits = &self.limits;
+        within("limits.speed_rad_s", limits.speed_rad_s, 0.001, reg::MAX_SPEED_RAD_S)?;
+        within("limits.acceleration_rad_s2", limits.acceleration_rad_s2, 0.001, 30.0)?;
+        within("limits.stale_cycles", f64::from(limits.stale_cycles), 1.0, 500.0)?;
+        within("limits.skipped_cycles", f64::from(limits.skipped_cycles), 0.0, 500.0)?;
+        within("limits.speed_fraction", limits.speed_fraction, 0.0, 1.0)?;
+        within("limits.following_error_rad", limits.following_error_rad, 0.001, 3.0)?;
+        within("task.deadline_us", self.task.deadline_us as f64, 1.0, 1e6)?;
+        let lag_rad = self.servoj.lookahead_s * limits.speed_rad_s;
+        if limits.following_error_rad < lag_rad {
+            return Err(ServoError::Setting {
+                key: "limits.following_error_rad",
+                received: limits.following_error_rad.to_string(),
+                accepted: format!(
+                    "at least {lag_rad} here: servoj follows servoj.lookahead_s behind, which is that much at \
+                     limits.speed_rad_s; raise it, or lower one of those"
+                ),
+            });
+        }
+        if let Some(simulator) = &self.simulator {
+            simulator.check()?;
+            if simulator.program != SimProgram::TaktServo {
+                return Err(ServoError::Setting {
+                    key: "simulator.program",
+                    received: format!("{:?}", simulator.program),
+                    accepted: "\"takt-servo\", the only program that follows a stream".to_owned(),
+                });
+            }
+        }
+        Trajectory::new(&self.motion, limits, self.rate_hz()).map(|_| ())
+    }
+}

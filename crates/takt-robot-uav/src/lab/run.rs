@@ -1,0 +1,245 @@
+//! The quadrotor as a robot of the lab.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use takt_lab::jobs::Task;
+use takt_lab::keeper::Window;
+use takt_lab::robot::{Conclusion, Critical, End, Kind, Observe, Robot, Running, read};
+use takt_lab::{LabError, RunOptions, Session};
+use takt_rt::thread::{self, Handle};
+use takt_rundir::Measure;
+use takt_stats::VerdictConfig;
+
+use super::collector::{Collected, Collector, Counts, FLIGHT_FILE};
+use super::rows::{ATTITUDE, POSITION};
+use crate::{Flight, UavConfig, UavError};
+
+/// The shipped configuration: the paper's.
+pub const SHIPPED: &str = include_str!("../../../../robots/uav.toml");
+
+/// The quadrotor as a registry lists it.
+pub static KIND: Kind = Kind {
+    campaigns: &[
+        ("uav", include_str!("../../../../campaigns/uav.toml")),
+        ("uav-isolation", include_str!("../../../../campaigns/uav-isolation.toml")),
+        ("uav-kernels", include_str!("../../../../campaigns/uav-kernels.toml")),
+    ],
+    factors: &[("policy", "attitude.policy"), ("rate", "attitude.rate_hz"), ("placement", "attitude.cpus")],
+    tasks: &[&ATTITUDE_TASK, &POSITION_TASK],
+    ..Kind::new("uav", &[("uav", SHIPPED)], read::<UavConfig>)
+};
+
+/// Thread of the attitude loop.
+const ATTITUDE_THREAD: &str = "uav-attitude";
+
+/// The inner loop, for the latency manager.
+pub(super) static ATTITUDE_TASK: Task = Task {
+    name: "attitude",
+    thread: ATTITUDE_THREAD,
+    file: ATTITUDE,
+    columns: ["planned_ns", "wake_ns", "end_ns"],
+    number: None,
+};
+
+/// The outer loop.
+pub(super) static POSITION_TASK: Task = Task {
+    name: "position",
+    thread: "uav-position",
+    file: POSITION,
+    columns: ["planned_ns", "wake_ns", "end_ns"],
+    number: None,
+};
+
+impl From<UavError> for LabError {
+    fn from(error: UavError) -> Self {
+        Self::robot(error)
+    }
+}
+
+/// What reports read. The lateness of the wake-up is what the paper calls scheduling latency.
+fn measures(file: &UavConfig) -> Vec<Measure> {
+    let deadline_ns = file.attitude.period().as_nanos() as u64;
+    let attitude =
+        |name, title, column| Measure::new(name, title, ATTITUDE, column).rate_hz(file.attitude.rate_hz);
+    vec![
+        attitude("lateness", "Wake-up lateness of the attitude loop", "wake_ns")
+            .since("planned_ns")
+            .deadline_ns(deadline_ns),
+        attitude("response", "From the release to the rotor command", "control_end_ns")
+            .since("planned_ns")
+            .deadline_ns(deadline_ns),
+        attitude("execution", "Time of the control law", "control_end_ns").since("control_start_ns"),
+        attitude("job", "Time of the attitude job, the vehicle's simulation included", "end_ns")
+            .since("wake_ns"),
+        Measure::new("position-lateness", "Wake-up lateness of the position loop", POSITION, "wake_ns")
+            .since("planned_ns")
+            .deadline_ns(file.position.period().as_nanos() as u64)
+            .rate_hz(file.position.rate_hz),
+    ]
+}
+
+impl Robot for UavConfig {
+    fn kind(&self) -> &'static Kind {
+        &KIND
+    }
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn validate(&self) -> Result<(), String> {
+        self.validate()
+    }
+
+    fn verdict(&self) -> &VerdictConfig {
+        &self.verdict
+    }
+
+    fn measures(&self) -> Result<Vec<Measure>, String> {
+        Ok(measures(self))
+    }
+
+    fn label(&self) -> String {
+        self.attitude.policy.to_string()
+    }
+
+    fn describe(&self) -> String {
+        format!("{}: attitude loop at {} Hz, {}", self.name, self.attitude.rate_hz, self.attitude.policy)
+    }
+
+    fn expected_seconds(&self) -> Option<f64> {
+        Some(self.iterations as f64 / self.attitude.rate_hz)
+    }
+
+    fn rate_hz(&self) -> Option<f64> {
+        Some(self.attitude.rate_hz)
+    }
+
+    fn make_strict(&mut self) {
+        self.tasks.strict = true;
+    }
+
+    fn critical(&self) -> Result<Critical, &'static str> {
+        let columns = ["planned_ns", "wake_ns", "control_start_ns", "control_end_ns"];
+        Ok(Critical { thread: ATTITUDE_THREAD, file: ATTITUDE, columns })
+    }
+
+    fn start(
+        &self,
+        session: &mut Session,
+        options: &RunOptions,
+        _observe: Observe<'_>,
+    ) -> Result<Box<dyn Running>, LabError> {
+        let mut config = self.clone();
+        if let Some(seconds) = options.seconds {
+            config.iterations = ((seconds * self.attitude.rate_hz).round() as u64).max(1);
+        }
+        let before: Option<Counts> = session.restored(FLIGHT_FILE)?;
+        // The whole run has so many jobs; a flight that goes on begins at its start again.
+        let all = config.iterations;
+        config.iterations = all.saturating_sub(before.as_ref().map_or(0, |counts| counts.done)).max(1);
+        let mut flight = Flight::prepare(&config)?;
+        let window = session.new_window(options.watch.clone());
+        let mut measures = measures(self);
+        let records = flight.take_records().ok_or_else(|| LabError::internal("records"))?;
+        let (dir, teller) = (session.dir().clone(), session.teller());
+        let collector = Collector::new(&dir, records, &config, &mut measures, &window, before, teller)?;
+        session.header.measures = measures;
+        session.header.not_granted = flight.not_granted();
+        session.note("threads", &flight.threads())?;
+        session.note("reservations", &flight.placed())?;
+        if let Some(placed) = flight.placed() {
+            session.header.label = format!("{}, {}", session.header.label, placed.says);
+        }
+        let landed = Arc::new(AtomicBool::new(false));
+        let epoch_ns = Arc::new(AtomicU64::new(0));
+        let collecting = {
+            let (landed, epoch_ns) = (Arc::clone(&landed), Arc::clone(&epoch_ns));
+            thread::spawn_exempt("uav-collector", "drains flight records", move || {
+                collector.run(&landed, || epoch_ns.load(Ordering::Acquire))
+            })?
+        };
+        let length = Duration::from_secs_f64(all as f64 / self.attitude.rate_hz);
+        let landed = Landed(landed);
+        Ok(Box::new(Flying {
+            flight,
+            window,
+            collecting,
+            landed,
+            epoch_ns,
+            iterations: config.iterations,
+            all,
+            length,
+        }))
+    }
+}
+
+/// Ends the collector when it is dropped.
+struct Landed(Arc<AtomicBool>);
+
+impl Drop for Landed {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+/// A flight under way. It ends after its iterations.
+struct Flying {
+    flight: Flight,
+    window: Window,
+    collecting: Handle<Result<Collected, LabError>>,
+    landed: Landed,
+    epoch_ns: Arc<AtomicU64>,
+    /// Attitude jobs of this part of the run.
+    iterations: u64,
+    /// Those of the whole run.
+    all: u64,
+    length: Duration,
+}
+
+impl Running for Flying {
+    fn window(&self) -> &Window {
+        &self.window
+    }
+
+    fn begun(&mut self, _session: &mut Session, _from_ns: u64) -> Result<(), LabError> {
+        self.flight.begin();
+        self.epoch_ns.store(self.flight.epoch_ns().unwrap_or(0), Ordering::Release);
+        Ok(())
+    }
+
+    fn line(&mut self) -> String {
+        format!("{} of {} jobs", self.all - self.iterations + self.flight.jobs(), self.all)
+    }
+
+    fn length(&self) -> Option<Duration> {
+        Some(self.length)
+    }
+
+    fn is_over(&mut self, _elapsed: Duration) -> bool {
+        self.flight.is_finished()
+    }
+
+    fn stop(self: Box<Self>, session: &mut Session, _end: &End) -> Result<Conclusion, LabError> {
+        let Self { flight, collecting, landed, iterations, .. } = *self;
+        let jobs = flight.jobs();
+        let header = &mut session.header;
+        header.problems.extend(flight.stop());
+        drop(landed);
+        let collected = collecting.join()??;
+        let flown = &collected.flown;
+        header.records_lost = collected.lost;
+        header.problems.extend(flown.loss());
+        if jobs < iterations {
+            header.problems.push(format!("ended after {jobs} of {iterations} attitude jobs"));
+        }
+        header.figures = flown.figures();
+        for (releases, task) in collected.releases.iter().zip(["the attitude loop", "the position loop"]) {
+            releases.tell(&mut header.measures);
+            header.problems.extend(releases.stood_still(task));
+        }
+        Ok(Conclusion::Common)
+    }
+}

@@ -1,0 +1,273 @@
+//! What users and their programs build on, frozen: the keys of `run.json` and `summary.json` of each robot, the columns of its samples,
+//! the shape of what commands print with `--json`, exit codes. Values are no part of it, but for names that programs compare with.
+//!
+//! A file under `golden/` has a line for each place of a JSON value, with the types that were seen there. It changes on purpose only:
+//!
+//! ```text
+//! TAKT_GOLDEN=renew cargo test -p takt --test golden
+//! ```
+//!
+//! adds what is new and takes away what is gone; then read the difference. What is there only where something happened, or where the
+//! machine has it, is in [`FREEDOMS`], each with its reason.
+
+#![allow(clippy::unwrap_used)]
+
+#[path = "golden/shape.rs"]
+mod shape;
+mod takt;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+use shape::Free::{Absent, Keys};
+use shape::{Freedom, Golden, Shape, columns, shape_of};
+use takt::{alone, missing, read_json, root, stderr, takt as run};
+
+const fn free(what: shape::Free, place: &'static str, why: &'static str) -> Freedom {
+    Freedom { files: &[], place, what, why }
+}
+
+/// What chance and the machine decide.
+const FREEDOMS: &[Freedom] = &[
+    // Verdicts.
+    free(Absent, "failures", "only of a run that failed"),
+    free(Absent, "doubts", "only of a run that is in doubt"),
+    free(Absent, "excused", "only of a measure that is not judged"),
+    free(Absent, "longest_miss_run", "in the header only where something was missed between checkpoints"),
+    free(Absent, "measure_more_samples", "only of an INCONCLUSIVE verdict"),
+    free(Absent, "measure_more_s", "likewise"),
+    free(Absent, "misses_per_job_below", "only of a PASS"),
+    free(Absent, "never", "only where releases never ran"),
+    // The machine.
+    free(Absent, "run.machine.virtual_machine", "only in one of ours"),
+    free(Absent, "run.machine.governor", "no cpufreq in a virtual machine"),
+    free(Absent, "run.machine.isolated_cpus", "only where CPUs are isolated"),
+    free(Absent, "run.machine.nohz_full_cpus", "likewise"),
+    free(Absent, "run.machine.thermal_throttles", "not counted by every processor"),
+    free(Absent, "run.machine.power", "no cpufreq or no cpuidle in a virtual machine"),
+    free(Absent, "changes", "only where the doctor can change something"),
+    free(Keys, "--json[].measured", "the doctor's figures: no PSI, no cpufreq, no clock to compare with"),
+    free(Keys, "effective.policy", "its keys are those of the policy that the kernel granted"),
+    free(Keys, "policy_before", "likewise"),
+    free(Keys, "policy_after", "likewise"),
+    // What happened.
+    free(Keys, "lights", "named by what was shown"),
+    free(Keys, "stop_causes", "named by what happened"),
+    Freedom { files: &["cell", "bench-cell"], place: "losses", what: Keys, why: "likewise" },
+    free(Keys, "unjudged", "likewise"),
+    free(Keys, "--json.activations", "likewise"),
+    free(Keys, "--json.unmatched", "likewise"),
+    free(Keys, "--json.switches", "named by how many there were"),
+];
+
+/// The golden file of this name.
+#[track_caller]
+fn hold(name: &str, seen: &Shape) {
+    let path = root().join("crates/takt/tests/golden").join(format!("{name}.txt"));
+    Golden::new(&path, &fs::read_to_string(&path).unwrap_or_default(), FREEDOMS).hold(seen);
+}
+
+/// What a run left: `run.json`, `summary.json`, samples.
+fn run_shape(run_dir: &Path) -> Shape {
+    let mut shape = Shape::new();
+    for name in ["run", "summary"] {
+        shape_of(&mut shape, name, &read_json(&run_dir.join(format!("{name}.json"))));
+    }
+    columns(&mut shape, run_dir);
+    shape
+}
+
+/// Standard output as JSON, whatever the verdict.
+#[track_caller]
+fn answer(output: &Output) -> Value {
+    assert!(matches!(output.status.code(), Some(0 | 1)), "{}", stderr(output));
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {}", stderr(output)))
+}
+
+fn shape(name: &str, value: &Value) -> Shape {
+    let mut shape = Shape::new();
+    shape_of(&mut shape, name, value);
+    shape
+}
+
+/// Runs a shipped robot for a moment with some of its text changed, and holds what it prints and leaves. Returns its run directory.
+fn robot(name: &str, changes: &[(&str, &str)], seconds: &str, runs: &Path) -> PathBuf {
+    let shipped = if name == "cell" { "synthetic" } else { name };
+    let mut text = fs::read_to_string(root().join("robots").join(shipped).with_extension("toml")).unwrap();
+    for (from, to) in changes {
+        assert!(text.contains(from), "{shipped} has no {from}");
+        text = text.replacen(from, to, 1);
+    }
+    let file = runs.join(name).with_extension("toml");
+    fs::write(&file, text).unwrap();
+    let mut command = run(["run", file.to_str().unwrap(), "--seconds", seconds, "--view", "none", "--json"]);
+    let output = command.arg("--runs").arg(runs).output().unwrap();
+    let said = answer(&output);
+    let run_dir = PathBuf::from(said["run_dir"].as_str().unwrap());
+    let mut seen = shape("--json", &said);
+    seen.extend(run_shape(&run_dir));
+    hold(name, &seen);
+    run_dir
+}
+
+#[test]
+fn the_bare_task_and_what_is_made_of_runs() {
+    let _machine = alone();
+    let runs = tempfile::tempdir().unwrap();
+    // SCHED_DEADLINE on a part of the CPUs is refused to everybody: a run with what was not granted.
+    let refused = [("fifo:80\"", "deadline:100us/1ms/1ms\"\ncpus = \"0\"")];
+    let first = robot("cyclic", &refused, "0.5", runs.path());
+    let second = robot("cyclic", &refused, "0.5", runs.path());
+    let output = run(["compare", "--json"]).args([&first, &second]).output().unwrap();
+    hold("compare", &shape("--json", &answer(&output)));
+    let campaign = runs.path().join("campaign.toml");
+    fs::write(&campaign, "name = 'golden'\nabout = 'two runs'\nrobot = 'cyclic'\nseconds = 0.3\nrepetitions = 1\n[[factor]]\nname = 'policy'\nvalues = ['other:0', 'other:5']\n").unwrap();
+    let mut command = run(["campaign", "run", campaign.to_str().unwrap(), "--json", "--runs"]);
+    hold("campaign", &shape("--json", &answer(&command.arg(runs.path()).output().unwrap())));
+}
+
+#[test]
+fn the_quadrotor() {
+    let _machine = alone();
+    let runs = tempfile::tempdir().unwrap();
+    robot("uav", &[], "0.5", runs.path());
+    let bench = ["bench", "uav", "--iterations", "50", "--stress", "off", "--policies", "other:0", "--json"];
+    let output = run(bench).arg("--runs").arg(runs.path()).output().unwrap();
+    hold("bench-uav", &shape("--json", &answer(&output)));
+}
+
+#[test]
+fn the_daq_loop() {
+    let _machine = alone();
+    let runs = tempfile::tempdir().unwrap();
+    // Lost edges leave rows, a problem and a failure of their own.
+    robot("daq", &[("kind = \"udp\"", "kind = \"udp\"\ndrop_every = 50")], "0.5", runs.path());
+    let bench = ["bench", "daq", "--seconds", "0.2", "--json", "--runs"];
+    hold("bench-daq", &shape("--json", &answer(&run(bench).arg(runs.path()).output().unwrap())));
+}
+
+#[test]
+fn the_humanoid() {
+    let _machine = alone();
+    let runs = tempfile::tempdir().unwrap();
+    let bench =
+        ["bench", "humanoid", "--devices", "8", "--seconds", "1", "--wire", "in-process", "--untraced"];
+    let output = run(bench).args(["--json", "--runs"]).arg(runs.path()).output().unwrap();
+    let said = answer(&output);
+    let run_dir = PathBuf::from(said["run"]["run_dir"].as_str().unwrap());
+    let mut seen = shape("--json", &said);
+    seen.extend(run_shape(&run_dir));
+    hold("humanoid", &seen);
+}
+
+#[test]
+fn the_cell() {
+    let _machine = alone();
+    let runs = tempfile::tempdir().unwrap();
+    robot("cell", &[], "2", runs.path());
+}
+
+#[test]
+fn the_doctor() {
+    let _machine = alone();
+    let output = run(["doctor", "--json", "--seconds", "0"]).output().unwrap();
+    hold("doctor", &shape("--json", &answer(&output)));
+}
+
+#[test]
+fn a_trace() {
+    let _machine = alone();
+    let runs = tempfile::tempdir().unwrap();
+    let output = run(["trace", "cyclic", "--seconds", "0.5", "--json", "--runs"]).arg(runs.path()).output();
+    let output = output.unwrap();
+    if missing("the kernel cannot be traced here", output.status.success()) {
+        return;
+    }
+    hold("trace", &shape("--json", &answer(&output)));
+}
+
+#[test]
+fn exit_codes() {
+    let _machine = alone();
+    let runs = tempfile::tempdir().unwrap();
+    let code = |command: &mut Command| command.output().unwrap().status.code();
+    let shipped = root().join("robots/uav.toml");
+    assert_eq!(code(run(["check"]).arg(&shipped)), Some(0));
+    let broken = runs.path().join("broken.toml");
+    fs::write(&broken, "robot = 'uav'\nno_such_key = 1\n").unwrap();
+    for command in [["check"], ["run"], ["report"]] {
+        assert_eq!(code(run(command).arg(&broken)), Some(2), "{command:?} of what is broken");
+    }
+    for command in [
+        &["run", "/nonexistent.toml"][..],
+        &["compare", "/nonexistent"],
+        &["export", "/nonexistent"],
+        &["no-such-command"],
+        &["campaign", "run", "/nonexistent.toml"],
+        &["ethercat", "analyse", "/nonexistent.pcapng"],
+        &["manage", "/nonexistent.toml"],
+        &["trace", "/nonexistent.toml"],
+    ] {
+        assert_eq!(code(&mut run(command)), Some(2), "{command:?}");
+    }
+    // Half a second of evidence cannot show what is claimed: no PASS.
+    let claimed = runs.path().join("claimed.toml");
+    let text = fs::read_to_string(root().join("robots/cyclic.toml")).unwrap();
+    fs::write(&claimed, text + "\n[verdict]\nmisses_per_hour = 1e-6\n").unwrap();
+    let seconds = ["--seconds", "0.3", "--runs"];
+    assert_eq!(code(run(["run"]).arg(&claimed).args(seconds).arg(runs.path())), Some(0));
+    assert_eq!(code(run(["run", "--check"]).arg(&claimed).args(seconds).arg(runs.path())), Some(1));
+}
+
+/// What [`FREEDOMS`] are for the test below.
+const PLANTED: &[Freedom] = &[
+    free(Absent, "psi", "no PSI"),
+    free(Keys, "causes", "named by what happened"),
+    Freedom { files: &["other"], place: "a.old", what: Absent, why: "of another file" },
+];
+
+#[test]
+fn a_change_is_told_and_what_depends_on_the_machine_is_not() {
+    let of = |text: &str| Golden::new(Path::new("a.txt"), text, PLANTED);
+    let golden = of(
+        "a  object\na.list  array\na.list[]  object\na.list[].key  number\na.old  string\na.psi  object\n\
+                     a.psi.full  number\na.unknown  null\na.causes  object\nrun.robot  =\"cell\"\n",
+    );
+    let seen = |value: Value| {
+        let mut all = shape("a", &value);
+        shape_of(&mut all, "run.robot", &"cell".into());
+        all
+    };
+    let told = |value: Value| golden.differences(&seen(value));
+    let none = [""; 0];
+    let whole = serde_json::json!({"list": [{"key": 1}], "old": "x", "unknown": null, "causes": {"any": 1}});
+    assert_eq!(told(whole.clone()), none);
+    let other = serde_json::json!({"list": [], "old": "x", "unknown": {"any": 1}, "causes": {}, "psi": null});
+    assert_eq!(told(other), none);
+    let psi = serde_json::json!({"list": [], "old": "x", "unknown": 1, "causes": {}, "psi": {"full": 1}});
+    assert_eq!(told(psi), none);
+    // In what may be absent, and in what is a key of data, names are held all the same.
+    let psi = serde_json::json!({"list": [], "old": "x", "unknown": 1, "causes": [], "psi": {"half": 1}});
+    let said = told(psi);
+    assert_eq!(said.len(), 3, "{said:?}");
+    assert!(said[0].starts_with("a.causes is array") && said[1] == "a.psi.half is new", "{said:?}");
+    assert_eq!(said[2], "a.psi.full is gone");
+    let changed = serde_json::json!({"list": [{"key": "1", "more": 1}], "unknown": null, "causes": {}});
+    let said = told(changed.clone());
+    assert_eq!(said.len(), 3, "{said:?}");
+    assert!(said[0].starts_with("a.list[].key is string") && said[1] == "a.list[].more is new", "{said:?}");
+    assert_eq!(said[2], "a.old is gone");
+    // A name that programs compare with.
+    let mut renamed = shape("a", &whole);
+    shape_of(&mut renamed, "run.robot", &"cobot".into());
+    let said = golden.differences(&renamed);
+    assert_eq!(said.len(), 2, "{said:?}");
+    assert!(said[0].starts_with("run.robot is =\"cobot\"") && said[1] == "run.robot=\"cell\" is gone");
+    // A renewal is what the next comparison holds against.
+    let text = golden.renewed(&seen(changed.clone()));
+    assert_eq!(of(&text).differences(&seen(changed)), none);
+    assert!(text.contains("a.psi.full  number") && !text.contains("a.old"), "{text}");
+}
