@@ -85,12 +85,18 @@ impl Spans {
         Ok(Self { spans_ns: spans, each })
     }
 
-    /// The same with all spans shortened to this share, and by `jitter_ns` more. A curve of which nothing would be left stays as it is.
+    /// The same with all spans shortened to this share, and by `jitter_ns` more; with `extra` one more arrival in any interval, where more than one span is
+    /// known. A curve of which nothing would be left stays as it is.
     #[must_use]
     #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-    pub fn denser(&self, share: f64, jitter_ns: u64) -> Self {
+    pub fn denser(&self, share: f64, jitter_ns: u64, extra: bool) -> Self {
         let shorter = |ns: &u64| ((*ns as f64 * share.clamp(0.0, 1.0)) as u64).saturating_sub(jitter_ns);
-        let spans_ns: Vec<u64> = self.spans_ns.iter().map(shorter).collect();
+        let mut spans_ns: Vec<u64> = self.spans_ns.iter().map(shorter).collect();
+        let entries = spans_ns.len();
+        if extra && entries > 1 && spans_ns[entries - 2] > 0 {
+            spans_ns.rotate_right(1);
+            spans_ns[0] = 0;
+        }
         match spans_ns.last() {
             Some(&last) if last > 0 => {
                 let each = 1 + spans_ns.partition_point(|span| *span < last) as u64;

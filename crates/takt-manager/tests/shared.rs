@@ -72,6 +72,7 @@ fn check(seed: u64, without: Without) -> Result<Checked, String> {
         _ => place.iter().copied().map(Some).collect(),
     };
     let mut analysis = Analysis::new(&workload, 10_000_000, 2_000_000_000, 0);
+    let paths = paths(&system);
     if seed % 2 == 1 {
         let disturbance = Disturbance { most_ns: random.within(1, 20) * 1_000_000, window_ns: 1_000_000_000 };
         disturb(&mut system, &place, disturbance.most_ns, &mut random);
@@ -107,7 +108,6 @@ fn check(seed: u64, without: Without) -> Result<Checked, String> {
         .zip(&budgets_ns)
         .map(|(core, budget_ns)| Supply { budget_ns: *budget_ns, period_ns, core: *core })
         .collect();
-    let paths = paths(&system);
     let bounds: Vec<Option<u64>> =
         paths.iter().map(|p| analysis.latency(p, &budgets_ns, &solution).map(|b| b.0)).collect();
     // Nothing but the reservations: no others that take what is left.

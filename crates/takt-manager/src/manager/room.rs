@@ -84,6 +84,8 @@ const RARE_PART: u64 = 8;
 
 /// Messages and arrivals vary by this fraction of what all callbacks of a core may take.
 const DISTURBED_PART: u64 = 8;
+/// And by this at least: wake-ups of the middleware's threads on a busy machine.
+const VARIES_NS: u64 = 1_000_000;
 /// Spans between arrivals from outside are shortened to this share.
 const DENSER: f64 = 0.9;
 /// What happens beyond the curves is counted over this: twice the longest response time that is allowed with it, which is long against goals.
@@ -154,7 +156,7 @@ impl Room {
             self.suspend(activity, factor, more_ns);
         }
         // Half of the share: the middleware's threads are not those whose execution times vary.
-        let more_ns = self.more_ns.max(self.disturbance_ns / DISTURBED_PART);
+        let more_ns = self.more_ns.max(self.disturbance_ns / DISTURBED_PART).max(VARIES_NS);
         let later = |ns: u64| scaled(ns, 1.0 + (factor - 1.0) / 2.0).saturating_add(more_ns);
         activity.delivery_ns = activity.delivery_ns.map(later);
         activity.own_delivery_ns = activity.own_delivery_ns.map(|ns| if ns > 0 { later(ns) } else { 0 });
@@ -163,7 +165,7 @@ impl Room {
         {
             // Timers come late, but not more often.
             let share = if activity.timer { 1.0 } else { DENSER };
-            activity.root = Some(Arc::new(root.denser(share, more_ns)));
+            activity.root = Some(Arc::new(root.denser(share, more_ns, !activity.timer)));
         }
     }
 
