@@ -7,8 +7,8 @@
 mod common;
 
 use common::{Checked, EXACT, compare, paths};
-use takt_manager::analysis::Analysis;
-use takt_manager::simulate::{Features, Kind, Machine, Random, Supply, random_with, simulate_on};
+use takt_manager::analysis::{Analysis, Disturbance};
+use takt_manager::simulate::{Features, Kind, Machine, Random, Supply, System, random_with, simulate_on};
 use takt_manager::workload::{Order, Workload};
 
 const FEATURES: Features = Features { threads: false, ..Features::ALL };
@@ -23,6 +23,28 @@ enum Without {
     Suspensions,
     /// What the neighbours do is not known.
     Neighbours,
+    /// What callbacks take beyond their curves now and then is not known.
+    Disturbances,
+}
+
+/// Longer than a run, so that a disturbance comes once in it.
+const ACTIVATIONS: usize = 4_000;
+
+/// Callbacks of each core take `most_ns` together beyond their curves, once; often all begin with it.
+fn disturb(system: &mut System, place: &[usize], most_ns: u64, random: &mut Random) {
+    let mut left_ns = [most_ns; 2];
+    for callback in &mut system.callbacks {
+        let left_ns = &mut left_ns[place[callback.executor]];
+        let more_ns = if random.one_in(3) { *left_ns } else { random.within(0, *left_ns) };
+        if more_ns > 0 && !callback.costs_ns.is_empty() {
+            let mut costs_ns: Vec<u64> =
+                callback.costs_ns.iter().copied().cycle().take(ACTIVATIONS).collect();
+            let greatest = (0..callback.costs_ns.len()).max_by_key(|i| costs_ns[*i]).unwrap_or(0);
+            costs_ns[greatest] += more_ns;
+            callback.costs_ns = costs_ns;
+            *left_ns -= more_ns;
+        }
+    }
 }
 
 fn check(seed: u64, without: Without) -> Result<Checked, String> {
@@ -50,6 +72,14 @@ fn check(seed: u64, without: Without) -> Result<Checked, String> {
         _ => place.iter().copied().map(Some).collect(),
     };
     let mut analysis = Analysis::new(&workload, 10_000_000, 2_000_000_000, 0);
+    let paths = paths(&system);
+    if seed % 2 == 1 {
+        let disturbance = Disturbance { most_ns: random.within(1, 20) * 1_000_000, window_ns: 1_000_000_000 };
+        disturb(&mut system, &place, disturbance.most_ns, &mut random);
+        if without != Without::Disturbances {
+            analysis = analysis.disturbed(disturbance);
+        }
+    }
     let solution = analysis.share(&known);
     let mut checked = Checked::default();
     let all = system.callbacks.len() as u64;
@@ -78,7 +108,6 @@ fn check(seed: u64, without: Without) -> Result<Checked, String> {
         .zip(&budgets_ns)
         .map(|(core, budget_ns)| Supply { budget_ns: *budget_ns, period_ns, core: *core })
         .collect();
-    let paths = paths(&system);
     let bounds: Vec<Option<u64>> =
         paths.iter().map(|p| analysis.latency(p, &budgets_ns, &solution).map(|b| b.0)).collect();
     // Nothing but the reservations: no others that take what is left.
@@ -131,7 +160,9 @@ fn no_system_on_shared_cores_exceeds_its_bounds() {
 /// Each part of the argument is needed.
 #[test]
 fn without_any_part_of_it_the_bounds_are_refuted() {
-    for without in [Without::HalfOfTheBudgets, Without::Suspensions, Without::Neighbours] {
+    for without in
+        [Without::HalfOfTheBudgets, Without::Suspensions, Without::Neighbours, Without::Disturbances]
+    {
         assert!(!all(0..500, without).1.is_empty(), "{without:?}");
     }
 }

@@ -92,6 +92,53 @@ impl SpanLimit {
     }
 }
 
+/// What activations may take beyond their curves, all callbacks of one account together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Allowance {
+    /// So much at most,
+    pub most_ns: u64,
+    /// in any interval of this length.
+    pub window_ns: u64,
+}
+
+/// What was taken beyond curves within the last window.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Account {
+    allowance: Allowance,
+    recent: VecDeque<(u64, u64)>,
+    sum_ns: u64,
+}
+
+impl Account {
+    pub(crate) fn new(allowance: Allowance) -> Self {
+        Self { allowance, ..Self::default() }
+    }
+
+    /// What was taken so, at times that do not go back. More than is allowed: the sum and the allowance.
+    pub(crate) fn take(&mut self, at_ns: u64, more_ns: u64) -> Option<(u64, Allowance)> {
+        while let Some(&(before_ns, ns)) = self.recent.front()
+            && before_ns.saturating_add(self.allowance.window_ns) < at_ns
+        {
+            self.sum_ns = self.sum_ns.saturating_sub(ns);
+            self.recent.pop_front();
+        }
+        self.recent.push_back((at_ns, more_ns));
+        self.sum_ns = self.sum_ns.saturating_add(more_ns);
+        (self.sum_ns > self.allowance.most_ns).then_some((self.sum_ns, self.allowance))
+    }
+}
+
+/// What an activation took beyond its curve.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Beyond {
+    pub excess: Excess,
+    /// The least by which the activation must have been shorter, so that its curve was not left.
+    pub more_ns: u64,
+}
+
+/// More is not kept between two looks: whoever leaves a curve so often leaves it for good.
+const MOST_BEYOND: usize = 256;
+
 /// Execution times of consecutive activations that must not become longer.
 #[derive(Debug, Clone)]
 pub struct CostLimit {
@@ -100,22 +147,56 @@ pub struct CostLimit {
     recent: Recent,
     total_ns: u64,
     excess: Option<Excess>,
+    /// Goes to an account instead; what is beyond the curve is left out of what later activations are held against.
+    beyond: Option<Vec<Beyond>>,
 }
 
 impl CostLimit {
     /// Entry `i` of `most_ns`: the most that `i + 1` consecutive activations take together.
     #[must_use]
     pub fn new(most_ns: Vec<u64>) -> Self {
-        let mut limit = Self { recent: Recent::new(most_ns.len()), most_ns, total_ns: 0, excess: None };
+        let mut limit =
+            Self { recent: Recent::new(most_ns.len()), most_ns, total_ns: 0, excess: None, beyond: None };
         limit.gap();
         limit
+    }
+
+    /// What is beyond the curve is told by [`Self::take_beyond`] instead.
+    pub(crate) fn with_account(mut self) -> Self {
+        self.beyond = Some(Vec::new());
+        self
+    }
+
+    /// What was beyond the curve since the last call.
+    pub(crate) fn take_beyond(&mut self) -> Vec<Beyond> {
+        self.beyond.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    fn see_beyond(&mut self, at_ns: u64) {
+        let total_ns = self.total_ns;
+        let over = |(index, (before, most)): (usize, (u64, &u64))| {
+            let sum_ns = total_ns - before;
+            sum_ns.checked_sub(*most).filter(|over| *over > 0).map(|over| (over, index, sum_ns, *most))
+        };
+        // Of equal ones the shortest row.
+        let worst = self.recent.last().zip(&self.most_ns).enumerate().filter_map(over);
+        let worst = worst.max_by_key(|(over, index, ..)| (*over, std::cmp::Reverse(*index)));
+        let Some((more_ns, index, seen_ns, most_ns)) = worst else { return };
+        let excess = Excess { events: index as u64 + 1, assumed_ns: Some(most_ns), seen_ns, at_ns };
+        self.total_ns = total_ns - more_ns;
+        match &mut self.beyond {
+            Some(beyond) if beyond.len() < MOST_BEYOND => beyond.push(Beyond { excess, more_ns }),
+            _ => self.excess = self.excess.or(Some(excess)),
+        }
     }
 
     /// One activation that ended at `at_ns`.
     #[inline]
     pub fn see(&mut self, at_ns: u64, took_ns: u64) {
         self.total_ns = self.total_ns.saturating_add(took_ns);
-        if self.excess.is_none() {
+        if self.beyond.is_some() {
+            self.see_beyond(at_ns);
+        } else if self.excess.is_none() {
             let total_ns = self.total_ns;
             let sums = self.recent.last().map(|before| total_ns - before);
             if let Some(index) = sums.zip(&self.most_ns).position(|(sum, most)| sum > *most) {
@@ -219,6 +300,8 @@ pub struct Assumed {
     pub outputs: Vec<(String, Vec<u64>)>,
     /// Topics by name that it is activated by, to which nobody sends but who has them among its `outputs`.
     pub senders: Vec<String>,
+    /// The account, by its place among those of the plan, that takes what is beyond its execution times and the lengths of its suspensions.
+    pub account: Option<usize>,
     /// Its executor is planned for: callbacks that are not among those assumed must not run there.
     pub closed: bool,
 }
@@ -240,6 +323,17 @@ pub struct Broken {
 pub enum Breach {
     /// It took longer than its curve.
     Cost(Excess),
+    /// It, with others of its account, took more beyond their curves than is allowed for.
+    Beyond {
+        /// What it took last.
+        excess: Excess,
+        /// It was suspended for so long, and did not execute.
+        suspended: bool,
+        /// What all of them took beyond their curves.
+        sum_ns: u64,
+        /// What is allowed for.
+        allowance: Allowance,
+    },
     /// It was activated more densely than its curve.
     Arrivals(Excess),
     /// It suspended itself for longer than was known.
@@ -269,6 +363,7 @@ impl Breach {
     pub fn excess(&self) -> Option<Excess> {
         match *self {
             Self::Cost(excess)
+            | Self::Beyond { excess, .. }
             | Self::Arrivals(excess)
             | Self::Suspension(excess)
             | Self::Suspensions(excess)
@@ -289,6 +384,18 @@ impl std::fmt::Display for Broken {
             n => format!("{n} {many} in a row"),
         };
         match &self.what {
+            Breach::Beyond { excess, suspended, sum_ns, allowance } => {
+                let (excess, Allowance { most_ns, window_ns }) = (*excess, *allowance);
+                let alone = if *suspended { Breach::Suspension(excess) } else { Breach::Cost(excess) };
+                let one = Self { callback: name.clone(), what: alone, at_ns: self.at_ns };
+                write!(
+                    f,
+                    "{one}; with it, callbacks of its core took {} beyond what is assumed within {}, and {} are allowed for",
+                    ms(*sum_ns),
+                    ms(window_ns),
+                    ms(most_ns)
+                )
+            }
             Breach::Cost(excess) => {
                 let Excess { events, assumed_ns, seen_ns, .. } = *excess;
                 let activations = of(events, "activation", "activations");
@@ -361,6 +468,35 @@ impl std::fmt::Display for Broken {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_beyond_a_curve_is_told_from_what_is_within() {
+        let mut limit = CostLimit::new(vec![10, 15]).with_account();
+        for (at, took) in [(1, 10), (2, 5), (3, 30), (4, 5), (5, 11), (6, 4)] {
+            limit.see(at, took);
+        }
+        // 20 beyond one of 10; then 5 fit beside 10; 11 after 5 are 1 beyond both; 4 fit.
+        let beyond: Vec<(u64, u64, u64)> =
+            limit.take_beyond().iter().map(|b| (b.excess.at_ns, b.excess.events, b.more_ns)).collect();
+        assert_eq!(beyond, [(3, 1, 20), (5, 2, 1)]);
+        assert!(limit.take_beyond().is_empty() && limit.take().is_none());
+        // Whatever is told apart, the rest is within the curve: so often that it is no disturbance, it is a broken curve.
+        for at in 0..2 * MOST_BEYOND as u64 {
+            limit.see(at + 10, 11);
+        }
+        assert!(limit.take().is_some());
+    }
+
+    #[test]
+    fn an_account_counts_over_a_window_and_no_longer() {
+        let mut account = Account::new(Allowance { most_ns: 10, window_ns: 100 });
+        assert_eq!(account.take(0, 6), None);
+        assert_eq!(account.take(50, 4), None);
+        // The first is a window away, and counts still.
+        assert_eq!(account.take(100, 1).map(|(sum, _)| sum), Some(11));
+        assert_eq!(account.take(101, 5), None);
+        assert_eq!(account.take(151, 5).map(|(sum, _)| sum), Some(11));
+    }
 
     #[test]
     fn spans_are_held_against_every_event() {

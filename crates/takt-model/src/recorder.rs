@@ -245,6 +245,11 @@ impl CostRecorder {
         }
     }
 
+    /// What was beyond the limit since the last call, where that goes to an account.
+    pub(crate) fn beyond(&mut self) -> Vec<crate::guard::Beyond> {
+        self.limit.as_mut().map(|limit| limit.take_beyond()).unwrap_or_default()
+    }
+
     /// Holds every activation from now on against these execution times; `None`: no longer.
     pub fn limit(&mut self, limit: Option<CostLimit>) {
         self.limit = limit.map(Box::new);

@@ -57,7 +57,7 @@ fn a_late_delivery_takes_the_word_back_and_the_next_bound_has_it() {
     );
     // From step 200 on, at 10 s, threads of the middleware are late by 8 ms now and then.
     let after_ns = |step: u64| if step >= 200 && step.is_multiple_of(8) { 8 * MS } else { MS / 5 };
-    let mut setup = setup_with(goals.unwrap(), false, |from_ns| two(from_ns, after_ns));
+    let mut setup = setup_with(narrow(goals.unwrap()), false, |from_ns| two(from_ns, after_ns));
     setup.pass(0.0, 9.5);
     let state =
         |setup: &Setup, at_s: f64| setup.live.status(setup.from_ns + (at_s * 1e9) as u64).chains[0].clone();

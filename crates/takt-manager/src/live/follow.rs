@@ -79,12 +79,23 @@ impl<S: Source, K: Kernel> Live<S, K> {
     pub(super) fn ground(&mut self, now_ns: u64, plan: &Plan, held: &[Reserved]) {
         let grounds = self.manager.grounds(&self.model);
         if !plan.cached {
-            self.extractor.assume(&grounds.assumed);
+            self.extractor.assume_with(&grounds.assumed, &grounds.allowances);
         }
+        // Where budgets never run out and bounds rest on demands, one that grows where it is disturbs nobody: until its next replenishment the thread
+        // has what the plan of before gave it, which was enough.
+        let both_shared = plan.shared && self.plan.as_ref().is_some_and(|before| before.shared);
+        let grown = |before: &Reserved, one: &Reserved| {
+            both_shared
+                && before.budget_ns <= one.budget_ns
+                && before.period_ns <= one.period_ns
+                && u128::from(before.budget_ns) * u128::from(one.period_ns)
+                    <= u128::from(one.budget_ns) * u128::from(before.period_ns)
+        };
         let same = |one: &&Reserved| {
             held.iter().any(|before| {
-                (before.tid, before.budget_ns, before.period_ns, &before.cpus)
-                    == (one.tid, one.budget_ns, one.period_ns, &one.cpus)
+                (before.tid, &before.cpus) == (one.tid, &one.cpus)
+                    && ((before.budget_ns, before.period_ns) == (one.budget_ns, one.period_ns)
+                        || grown(before, one))
             })
         };
         let moved: Vec<u32> =

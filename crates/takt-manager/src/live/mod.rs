@@ -554,6 +554,9 @@ impl<S: Source, K: Kernel> Live<S, K> {
                 bound_ns: planned.and_then(|chain| chain.bound_ns),
                 bound_by: planned.map(|chain| chain.bound_by.clone()).unwrap_or_default(),
                 bound_parts: planned.and_then(status::BoundSum::of),
+                measured_bound_ms: planned
+                    .and_then(|chain| chain.measured_bound_ns)
+                    .map(|ns| ns as f64 / 1e6),
                 ..ChainStatus::default()
             };
             let measured: Vec<&ChainStats> =
@@ -600,6 +603,7 @@ impl<S: Source, K: Kernel> Live<S, K> {
             processes: alive.collect::<BTreeSet<_>>().len(),
             callbacks: self.model.callbacks.len(),
             most_bandwidth: goals.options.most_bandwidth,
+            room: self.plan.as_ref().and_then(|plan| plan.room),
             recent: self.options.log.recent(),
         }
     }
