@@ -8,7 +8,7 @@ mod common;
 
 use common::{Checked, EXACT, compare, paths};
 use takt_manager::analysis::{Analysis, Disturbance};
-use takt_manager::simulate::{Features, Kind, Machine, Random, Supply, System, random_with, simulate_on};
+use takt_manager::simulate::{Features, Kind, Machine, Random, Supply, random_with, simulate_on};
 use takt_manager::workload::{Order, Workload};
 
 const FEATURES: Features = Features { threads: false, ..Features::ALL };
@@ -27,24 +27,10 @@ enum Without {
     Disturbances,
 }
 
-/// Longer than a run, so that a disturbance comes once in it.
-const ACTIVATIONS: usize = 4_000;
-
-/// Callbacks of each core take `most_ns` together beyond their curves, once; often all begin with it.
-fn disturb(system: &mut System, place: &[usize], most_ns: u64, random: &mut Random) {
-    let mut left_ns = [most_ns; 2];
-    for callback in &mut system.callbacks {
-        let left_ns = &mut left_ns[place[callback.executor]];
-        let more_ns = if random.one_in(3) { *left_ns } else { random.within(0, *left_ns) };
-        if more_ns > 0 && !callback.costs_ns.is_empty() {
-            let mut costs_ns: Vec<u64> =
-                callback.costs_ns.iter().copied().cycle().take(ACTIVATIONS).collect();
-            let greatest = (0..callback.costs_ns.len()).max_by_key(|i| costs_ns[*i]).unwrap_or(0);
-            costs_ns[greatest] += more_ns;
-            callback.costs_ns = costs_ns;
-            *left_ns -= more_ns;
-        }
-    }
+/// From rare and much to often and little; runs are half a second long.
+fn disturbance(random: &mut Random) -> Disturbance {
+    let (most_ms, window_ms) = [(20, 1_000), (8, 300), (3, 100)][usize::try_from(random.within(0, 2)).unwrap()];
+    Disturbance { most_ns: random.within(1, most_ms) * 1_000_000, window_ns: window_ms * 1_000_000 }
 }
 
 fn check(seed: u64, without: Without) -> Result<Checked, String> {
@@ -73,12 +59,9 @@ fn check(seed: u64, without: Without) -> Result<Checked, String> {
     };
     let mut analysis = Analysis::new(&workload, 10_000_000, 2_000_000_000, 0);
     let paths = paths(&system);
-    if seed % 2 == 1 {
-        let disturbance = Disturbance { most_ns: random.within(1, 20) * 1_000_000, window_ns: 1_000_000_000 };
-        disturb(&mut system, &place, disturbance.most_ns, &mut random);
-        if without != Without::Disturbances {
-            analysis = analysis.disturbed(disturbance);
-        }
+    let disturbance = if seed % 2 == 1 { disturbance(&mut random) } else { Disturbance::default() };
+    if without != Without::Disturbances {
+        analysis = analysis.disturbed(disturbance);
     }
     let solution = analysis.share(&known);
     let mut checked = Checked::default();
@@ -111,7 +94,13 @@ fn check(seed: u64, without: Without) -> Result<Checked, String> {
     let bounds: Vec<Option<u64>> =
         paths.iter().map(|p| analysis.latency(p, &budgets_ns, &solution).map(|b| b.0)).collect();
     // Nothing but the reservations: no others that take what is left.
-    let machine = Machine { capacity_percent: 0, tick_ns, ..Machine::default() };
+    let machine = Machine {
+        capacity_percent: 0,
+        tick_ns,
+        disturbed_ns: disturbance.most_ns,
+        disturbed_window_ns: disturbance.window_ns,
+        ..Machine::default()
+    };
     for run in 0..2 {
         let of_run = seed.wrapping_mul(31) + run;
         let seen = simulate_on(machine, &system, &supplies, &paths, 500_000_000, of_run).0;

@@ -101,30 +101,82 @@ pub struct Allowance {
     pub window_ns: u64,
 }
 
-/// What was taken beyond curves within the last window.
+/// What was taken beyond curves of late.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Account {
     allowance: Allowance,
-    recent: VecDeque<(u64, u64)>,
-    sum_ns: u64,
+    /// By time.
+    recent: VecDeque<Taken>,
 }
+
+/// What one activation took beyond its curve.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Taken {
+    /// The callback, in execution or suspended.
+    pub callback: usize,
+    /// See there.
+    pub suspended: bool,
+    /// See there.
+    pub beyond: Beyond,
+}
+
+/// More are not kept: whoever leaves curves so often has used up any allowance.
+const MOST_TAKEN: usize = 1024;
+/// Events of different threads are read in turns, so that one may come late by this many windows.
+const LATE_WINDOWS: u64 = 2;
 
 impl Account {
     pub(crate) fn new(allowance: Allowance) -> Self {
         Self { allowance, ..Self::default() }
     }
 
-    /// What was taken so, at times that do not go back. More than is allowed: the sum and the allowance.
-    pub(crate) fn take(&mut self, at_ns: u64, more_ns: u64) -> Option<(u64, Allowance)> {
-        while let Some(&(before_ns, ns)) = self.recent.front()
-            && before_ns.saturating_add(self.allowance.window_ns) < at_ns
+    /// What was taken so. More than is allowed in any window that holds it: the sum and the allowance.
+    pub(crate) fn take(&mut self, taken: Taken) -> Option<(u64, Allowance)> {
+        self.keep(taken);
+        let window_ns = self.allowance.window_ns;
+        let at_ns = taken.beyond.excess.at_ns;
+        let time = |one: &Taken| one.beyond.excess.at_ns;
+        // Each window of interest ends with one of them.
+        let ends = self.recent.iter().map(time).filter(|end_ns| at_ns <= *end_ns);
+        let ends = ends.take_while(|end_ns| *end_ns <= at_ns.saturating_add(window_ns));
+        let sum_until = |end_ns: u64| {
+            let from = self.recent.partition_point(|one| time(one).saturating_add(window_ns) < end_ns);
+            let held = self.recent.iter().skip(from).take_while(|one| time(one) <= end_ns);
+            held.map(|one| one.beyond.more_ns).fold(0, u64::saturating_add)
+        };
+        let sum_ns = ends.map(sum_until).max()?;
+        (sum_ns > self.allowance.most_ns || self.recent.len() == MOST_TAKEN)
+            .then_some((sum_ns, self.allowance))
+    }
+
+    /// It counts, but nobody asks yet.
+    pub(crate) fn keep(&mut self, taken: Taken) {
+        let time = |one: &Taken| one.beyond.excess.at_ns;
+        let last_ns = self.recent.back().map_or(0, time).max(time(&taken));
+        let kept_ns = self.allowance.window_ns.saturating_mul(1 + LATE_WINDOWS);
+        while self.recent.front().is_some_and(|one| time(one).saturating_add(kept_ns) < last_ns)
+            || self.recent.len() >= MOST_TAKEN
         {
-            self.sum_ns = self.sum_ns.saturating_sub(ns);
             self.recent.pop_front();
         }
-        self.recent.push_back((at_ns, more_ns));
-        self.sum_ns = self.sum_ns.saturating_add(more_ns);
-        (self.sum_ns > self.allowance.most_ns).then_some((self.sum_ns, self.allowance))
+        let place = self.recent.partition_point(|one| time(one) <= time(&taken));
+        self.recent.insert(place, taken);
+    }
+
+    /// All that is kept.
+    pub(crate) fn kept(&self) -> impl Iterator<Item = Taken> + '_ {
+        self.recent.iter().copied()
+    }
+}
+
+impl Taken {
+    /// The same held against another curve; `None`: it is within that.
+    pub(crate) fn against(mut self, most_ns: &[u64]) -> Option<Self> {
+        let excess = self.beyond.excess;
+        let index = usize::try_from(excess.events.saturating_sub(1)).unwrap_or(usize::MAX);
+        let allowed_ns = most_ns.get(index).copied().unwrap_or(0);
+        self.beyond.more_ns = self.beyond.more_ns.min(excess.seen_ns.saturating_sub(allowed_ns));
+        (self.beyond.more_ns > 0).then_some(self)
     }
 }
 
@@ -175,7 +227,7 @@ impl CostLimit {
     fn see_beyond(&mut self, at_ns: u64) {
         let total_ns = self.total_ns;
         let over = |(index, (before, most)): (usize, (u64, &u64))| {
-            let sum_ns = total_ns - before;
+            let sum_ns = total_ns.saturating_sub(before);
             sum_ns.checked_sub(*most).filter(|over| *over > 0).map(|over| (over, index, sum_ns, *most))
         };
         // Of equal ones the shortest row.
@@ -183,7 +235,7 @@ impl CostLimit {
         let worst = worst.max_by_key(|(over, index, ..)| (*over, std::cmp::Reverse(*index)));
         let Some((more_ns, index, seen_ns, most_ns)) = worst else { return };
         let excess = Excess { events: index as u64 + 1, assumed_ns: Some(most_ns), seen_ns, at_ns };
-        self.total_ns = total_ns - more_ns;
+        self.total_ns = total_ns.saturating_sub(more_ns);
         match &mut self.beyond {
             Some(beyond) if beyond.len() < MOST_BEYOND => beyond.push(Beyond { excess, more_ns }),
             _ => self.excess = self.excess.or(Some(excess)),
@@ -478,7 +530,7 @@ mod tests {
         // 20 beyond one of 10; then 5 fit beside 10; 11 after 5 are 1 beyond both; 4 fit.
         let beyond: Vec<(u64, u64, u64)> =
             limit.take_beyond().iter().map(|b| (b.excess.at_ns, b.excess.events, b.more_ns)).collect();
-        assert_eq!(beyond, [(3, 1, 20), (5, 2, 1)]);
+        assert_eq!(beyond, [(3, 1, 20), (5, 1, 1)]);
         assert!(limit.take_beyond().is_empty() && limit.take().is_none());
         // Whatever is told apart, the rest is within the curve: so often that it is no disturbance, it is a broken curve.
         for at in 0..2 * MOST_BEYOND as u64 {
@@ -487,15 +539,73 @@ mod tests {
         assert!(limit.take().is_some());
     }
 
+    fn taken(at_ns: u64, more_ns: u64) -> Taken {
+        let excess = Excess { events: 1, assumed_ns: Some(10), seen_ns: 10 + more_ns, at_ns };
+        Taken { callback: 0, suspended: false, beyond: Beyond { excess, more_ns } }
+    }
+
     #[test]
     fn an_account_counts_over_a_window_and_no_longer() {
         let mut account = Account::new(Allowance { most_ns: 10, window_ns: 100 });
-        assert_eq!(account.take(0, 6), None);
-        assert_eq!(account.take(50, 4), None);
+        let mut take = |at_ns, more_ns| account.take(taken(at_ns, more_ns)).map(|(sum, _)| sum);
+        assert_eq!(take(0, 6), None);
+        assert_eq!(take(50, 4), None);
         // The first is a window away, and counts still.
-        assert_eq!(account.take(100, 1).map(|(sum, _)| sum), Some(11));
-        assert_eq!(account.take(101, 5), None);
-        assert_eq!(account.take(151, 5).map(|(sum, _)| sum), Some(11));
+        assert_eq!(take(100, 1), Some(11));
+        assert_eq!(take(101, 5), None);
+        assert_eq!(take(151, 5), Some(11));
+    }
+
+    #[test]
+    fn what_is_read_late_counts_in_its_own_window() {
+        let mut account = Account::new(Allowance { most_ns: 10, window_ns: 100 });
+        let mut take = |at_ns, more_ns| account.take(taken(at_ns, more_ns)).map(|(sum, _)| sum);
+        assert_eq!((take(0, 6), take(190, 6)), (None, None));
+        // Of another thread, read after what came later.
+        assert_eq!(take(95, 3), None);
+        assert_eq!(take(99, 2), Some(11));
+    }
+
+    #[test]
+    fn what_was_taken_is_carried_over_as_far_as_the_next_curve_does_not_have_it() {
+        assert_eq!(taken(0, 6).against(&[16, 20]), None);
+        assert_eq!(taken(0, 6).against(&[13]).map(|one| one.beyond.more_ns), Some(3));
+        // A curve that became narrower makes no more of it than was told.
+        assert_eq!(taken(0, 6).against(&[1]).map(|one| one.beyond.more_ns), Some(6));
+    }
+
+    proptest::proptest! {
+        /// What is left of the activations is within the curve in every window, and nothing is told that need not be left out.
+        #[test]
+        fn the_rest_is_within_the_curve(costs in proptest::collection::vec(0u64..30, 1..120), limits in proptest::collection::vec(5u64..15, 1..6)) {
+            let most: Vec<u64> = limits.iter().scan(0, |sum, l| { *sum += l; Some(*sum) }).collect();
+            let mut limit = CostLimit::new(most.clone()).with_account();
+            costs.iter().zip(0..).for_each(|(took, at)| limit.see(at, *took));
+            let mut rest = costs.clone();
+            for one in limit.take_beyond() {
+                let at = usize::try_from(one.excess.at_ns).unwrap();
+                proptest::prop_assert!(one.more_ns <= costs[at]);
+                rest[at] -= one.more_ns;
+            }
+            for (at, n) in (0..rest.len()).flat_map(|at| (1..=most.len().min(at + 1)).map(move |n| (at, n))) {
+                proptest::prop_assert!(rest[at + 1 - n..=at].iter().sum::<u64>() <= most[n - 1]);
+            }
+            let within = (0..costs.len()).all(|at| (1..=most.len().min(at + 1)).all(|n| costs[at + 1 - n..=at].iter().sum::<u64>() <= most[n - 1]));
+            proptest::prop_assert_eq!(within, rest == costs);
+        }
+
+        /// In any order in which they are read, some window is too full exactly where one is.
+        #[test]
+        fn an_account_equals_brute_force(mut all in proptest::collection::vec((0u64..150, 1u64..8), 1..30), turns in 0usize..30) {
+            let allowance = Allowance { most_ns: 20, window_ns: 60 };
+            all.sort_unstable();
+            let full = all.iter().any(|(end, _)| all.iter().filter(|(at, _)| at <= end && at + 60 >= *end).map(|(_, more)| more).sum::<u64>() > 20);
+            let middle = turns.min(all.len());
+            all.rotate_left(middle);
+            let mut account = Account::new(allowance);
+            let told = all.iter().filter(|(at, more)| account.take(taken(*at, *more)).is_some()).count() > 0;
+            proptest::prop_assert_eq!(told, full);
+        }
     }
 
     #[test]

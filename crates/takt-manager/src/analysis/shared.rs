@@ -254,7 +254,9 @@ impl Analysis<'_> {
     #[must_use]
     pub fn most_work_ns(&self, server: usize, delta_ns: u64, solution: &Solution) -> Option<u64> {
         let callbacks = &self.workload.executors[server].callbacks;
-        let suspends = callbacks.iter().any(|c| self.workload.callbacks[*c].suspension.is_some());
+        // A disturbance may be a suspension of one that has none.
+        let suspends = self.disturbance.window_ns > 0
+            || callbacks.iter().any(|c| self.workload.callbacks[*c].suspension.is_some());
         let mut sum = 0_u64;
         let mut longest_ns = 0;
         for &callback in callbacks {

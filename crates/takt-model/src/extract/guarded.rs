@@ -5,7 +5,9 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::Extractor;
 use super::names::{label, names};
 use super::state::{Key, Origin};
-use crate::guard::{Account, Allowance, Assumed, Beyond, Breach, Broken, CostLimit, CountLimit, SpanLimit};
+use crate::guard::{
+    Account, Allowance, Assumed, Beyond, Breach, Broken, CostLimit, CountLimit, SpanLimit, Taken,
+};
 
 /// Callbacks told at once that run where no plan knew them.
 const MOST_UNPLANNED: usize = 64;
@@ -85,6 +87,8 @@ impl Extractor {
 
     /// The same with accounts of what callbacks take beyond ([`Assumed::account`]).
     pub fn assume_with(&mut self, assumed: &[Assumed], allowances: &[Allowance]) {
+        // Windows do not begin anew with a plan.
+        let before: Vec<Taken> = self.guarded.accounts.iter().flat_map(Account::kept).collect();
         self.release_guards();
         self.guarded.accounts = allowances.iter().copied().map(Account::new).collect();
         let by_name: FxHashMap<&str, &Assumed> =
@@ -95,6 +99,12 @@ impl Extractor {
             let account = one.account.filter(|account| *account < allowances.len());
             if let Some(account) = account {
                 self.guarded.account_of.insert(slot, account);
+                for taken in before.iter().filter(|taken| taken.callback == slot) {
+                    let of = if taken.suspended { &one.suspension_ns } else { &one.cost_ns };
+                    if let Some(taken) = taken.against(of.as_deref().unwrap_or_default()) {
+                        self.guarded.accounts[account].keep(taken);
+                    }
+                }
             }
             let limit = |most_ns: Vec<u64>| match account {
                 Some(_) => CostLimit::new(most_ns).with_account(),
@@ -179,7 +189,7 @@ impl Extractor {
         let now_ns = self.now_ns;
         let tables = &mut self.tables;
         let mut ended = Vec::new();
-        let mut beyond: Vec<(Beyond, bool, usize)> = Vec::new();
+        let mut beyond: Vec<Taken> = Vec::new();
         for (slot, name) in &self.guarded.callbacks {
             let mut say =
                 |what: Breach, at_ns: u64| found.push(Broken { callback: name.clone(), what, at_ns });
@@ -190,8 +200,10 @@ impl Extractor {
                 continue;
             };
             if self.guarded.account_of.contains_key(slot) {
-                beyond.extend(callback.cost.beyond().into_iter().map(|one| (one, false, *slot)));
-                beyond.extend(callback.suspensions.beyond().into_iter().map(|one| (one, true, *slot)));
+                let taken =
+                    |suspended| move |beyond: Beyond| Taken { callback: *slot, suspended, beyond };
+                beyond.extend(callback.cost.beyond().into_iter().map(taken(false)));
+                beyond.extend(callback.suspensions.beyond().into_iter().map(taken(true)));
             }
             if let Some(excess) = callback.cost.excess() {
                 say(Breach::Cost(excess), excess.at_ns);
@@ -217,15 +229,20 @@ impl Extractor {
                 say(Breach::Ended, now_ns);
             }
         }
-        beyond.sort_by_key(|(one, _, slot)| (one.excess.at_ns, *slot));
-        for (Beyond { excess, more_ns }, suspended, slot) in beyond {
-            let account = self.guarded.account_of.get(&slot).copied();
-            let account = account.and_then(|account| self.guarded.accounts.get_mut(account));
-            let Some((sum_ns, allowance)) = account.and_then(|account| account.take(excess.at_ns, more_ns))
-            else {
+        beyond.sort_by_key(|taken| (taken.beyond.excess.at_ns, taken.callback));
+        let mut told = FxHashSet::default();
+        for taken in beyond {
+            let Some(&number) = self.guarded.account_of.get(&taken.callback) else { continue };
+            let Some(account) = self.guarded.accounts.get_mut(number) else { continue };
+            // The first is told, as with curves.
+            if told.contains(&number) {
+                account.keep(taken);
                 continue;
-            };
-            let callback = self.guarded.callbacks.get(&slot).cloned().unwrap_or_default();
+            }
+            let Some((sum_ns, allowance)) = account.take(taken) else { continue };
+            told.insert(number);
+            let Taken { callback, suspended, beyond: Beyond { excess, .. } } = taken;
+            let callback = self.guarded.callbacks.get(&callback).cloned().unwrap_or_default();
             let what = Breach::Beyond { excess, suspended, sum_ns, allowance };
             found.push(Broken { callback, what, at_ns: excess.at_ns });
         }
