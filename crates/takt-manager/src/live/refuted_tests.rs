@@ -59,6 +59,20 @@ fn course(chain: &ChainStatus) -> Vec<State> {
 }
 
 #[test]
+fn an_activation_while_threads_are_moved_takes_the_word_and_widens_nothing() {
+    // The first plan is enacted at 6 s, and that is step 120.
+    let cost = |step| if step == 120 { (9 * MS, 12 * MS) } else { (2 * MS, 3 * MS) };
+    let mut setup = setup_with(narrow(goals(100)), false, |from_ns| beating(from_ns, cost, nothing));
+    setup.pass(0.0, 6.5);
+    let moved = state(&setup, 6.5);
+    assert!(moved.state == "learning" && moved.why.contains("last seen broken"), "{moved:#?}");
+    setup.pass(7.0, 20.0);
+    assert_eq!(state(&setup, 20.0).state, "guaranteed");
+    let costs = &setup.live.model().callbacks[0].cost.most_ns;
+    assert_eq!(costs[..3], [2 * MS, 4 * MS, 6 * MS], "no window holds it");
+}
+
+#[test]
 fn a_cost_above_its_curve_takes_the_word_back_and_the_next_plan_has_it() {
     let cost = |step| if step < 200 { (2 * MS, 3 * MS) } else { (5 * MS, 6 * MS) };
     let mut setup = setup_with(narrow(goals(100)), false, |from_ns| beating(from_ns, cost, nothing));

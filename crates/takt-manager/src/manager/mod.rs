@@ -68,6 +68,8 @@ pub struct Manager {
     horizon_ns: u64,
     /// Others have reservations on the cores.
     others: bool,
+    /// What the present plan rests on was seen broken, so that it is not repeated.
+    broken: bool,
     /// How wide the assumptions of the last plan were, and whether for shared cores: a place in [`room::ladder`].
     rung: Option<(bool, usize)>,
 }
@@ -146,6 +148,7 @@ impl Manager {
             widened,
             horizon_ns,
             others: false,
+            broken: false,
             rung: None,
             best_ns,
             shortest_ns,
@@ -205,7 +208,9 @@ impl Manager {
         let started_ns = thread_cpu_ns();
         self.work = Work::default();
         self.forget_what_is_old(model.taken_ns);
-        let mut plan = match self.repeat(model) {
+        let broken = std::mem::take(&mut self.broken);
+        let repeated = if broken { None } else { self.repeat(model) };
+        let mut plan = match repeated {
             Some(plan) => plan,
             None => {
                 // What was planned for still holds: there is time to look at everything.
@@ -224,6 +229,12 @@ impl Manager {
             arrival_margin: options.arrival_margin_percent / 100.0,
             exceedance: options.exceedance,
         }
+    }
+
+    /// An assumption of the present plan was seen broken. The model need not have grown by that: several callbacks may have used up an allowance
+    /// together, or it was while threads were moved.
+    pub fn broken(&mut self) {
+        self.broken = true;
     }
 
     /// The present plan, if what runs now is within what it was made for.

@@ -166,6 +166,15 @@ impl Suspensions {
         self.follow(ended, keep);
     }
 
+    /// One activation that says nothing about others: it is held against the limits, and is no part of the curves.
+    #[cold]
+    pub(crate) fn record_apart(&mut self, ended: Ended, keep: Keep) {
+        let mut aside = Self { limit: self.limit.take(), ..Self::default() };
+        self.gap();
+        aside.follow(ended, keep);
+        self.limit = aside.limit;
+    }
+
     #[cold]
     fn record_start(&mut self, ended: Ended, keep: Keep, starting: bool) {
         if starting {
