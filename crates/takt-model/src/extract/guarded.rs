@@ -200,8 +200,7 @@ impl Extractor {
                 continue;
             };
             if self.guarded.account_of.contains_key(slot) {
-                let taken =
-                    |suspended| move |beyond: Beyond| Taken { callback: *slot, suspended, beyond };
+                let taken = |suspended| move |beyond: Beyond| Taken { callback: *slot, suspended, beyond };
                 beyond.extend(callback.cost.beyond().into_iter().map(taken(false)));
                 beyond.extend(callback.suspensions.beyond().into_iter().map(taken(true)));
             }
