@@ -105,8 +105,9 @@ impl Registry {
         let robot = named.ok_or_else(|| config(format!("the key robot is missing: {}", self.names())))?;
         let kind = self.kind(robot).ok_or_else(|| config(self.unknown(robot)))?;
         let file = (kind.read)(text, name, folder)?;
-        let claims = file.measures().and_then(|measures| check_claims(file.verdict(), &measures));
-        claims.map_err(|error| LabError::Config(format!("{name}: {error}")))?;
+        let refused = |error: String| LabError::Config(format!("{name}: {error}"));
+        let measures = file.measures().map_err(refused)?;
+        check_claims(file.verdict(), &measures).map_err(|error| refused(error.to_string()))?;
         Ok(file)
     }
 }

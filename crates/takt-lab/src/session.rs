@@ -297,7 +297,7 @@ impl Session {
             if self.resumed.is_none() {
                 self.dir.discard();
             }
-            return Err(LabError::Config(claim));
+            return Err(LabError::Config(claim.to_string()));
         }
         self.begun = true;
         self.threads.look();

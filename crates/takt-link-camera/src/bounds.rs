@@ -1,6 +1,6 @@
 //! What a camera's configuration may say, for all backends, before any camera is opened.
 
-use takt_rt::range::{all_within, within};
+use takt_rt::config::{SettingError, all_within, within};
 
 use crate::{CameraConfig, Intrinsics};
 
@@ -29,12 +29,12 @@ impl CameraConfig {
         match self {
             Self::Replay(replay) => {
                 crate::recording::check(replay).map_err(|error| error.to_string())?;
-                replay.intrinsics.iter().try_for_each(intrinsics)
+                Ok(replay.intrinsics.iter().try_for_each(intrinsics)?)
             }
             Self::Synthetic(synthetic) => {
                 synthetic.check().map_err(|error| error.to_string())?;
                 within("scene.people", synthetic.scene.people.len() as f64, 0.0, 100.0)?;
-                intrinsics(&synthetic.intrinsics)
+                Ok(intrinsics(&synthetic.intrinsics)?)
             }
             Self::V4l2(camera) => {
                 all_within(
@@ -46,9 +46,9 @@ impl CameraConfig {
                         ("latency_offset_ms", camera.latency_offset_ms, 0.0, 1000.0),
                     ],
                 )?;
-                intrinsics(&camera.intrinsics)
+                Ok(intrinsics(&camera.intrinsics)?)
             }
-            Self::Realsense(camera) => all_within(
+            Self::Realsense(camera) => Ok(all_within(
                 "",
                 &[
                     ("width", camera.width.into(), LEAST_SIZE.0, GREATEST_SIDE),
@@ -57,13 +57,13 @@ impl CameraConfig {
                     ("timeout_ms", camera.timeout_ms as f64, TIMEOUT_MS.0, TIMEOUT_MS.1),
                     ("latency_offset_ms", camera.latency_offset_ms.unwrap_or(0.0), 0.0, 1000.0),
                 ],
-            ),
+            )?),
         }
     }
 }
 
 /// Size, focal lengths and a principal point that lies within the image, give or take as much again.
-fn intrinsics(it: &Intrinsics) -> Result<(), String> {
+fn intrinsics(it: &Intrinsics) -> Result<(), SettingError> {
     let (width, height) = (f64::from(it.width), f64::from(it.height));
     all_within(
         "intrinsics.",

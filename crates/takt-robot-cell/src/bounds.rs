@@ -2,7 +2,7 @@
 //! reason here. Fails are sentences with the key, the value and what is accepted.
 
 use takt_perception::{MountFrame, Volume};
-use takt_rt::range::{all_within, within};
+use takt_rt::config::{SettingError, all_within, within};
 
 use crate::config::CellConfig;
 use crate::ssm::REMEMBERED;
@@ -32,7 +32,8 @@ pub(crate) fn validate(config: &CellConfig) -> Result<(), String> {
                 camera.name
             ));
         }
-        let place = |error| format!("cameras ({}): {error}", camera.name);
+        let prefix = format!("cameras ({}): ", camera.name);
+        let place = |error: SettingError| error.within_section(&prefix);
         let farthest_m = match camera.mount.frame {
             MountFrame::Tcp => FARTHEST_ON_ARM_M,
             MountFrame::Base => FARTHEST_MOUNT_M,
@@ -44,7 +45,7 @@ pub(crate) fn validate(config: &CellConfig) -> Result<(), String> {
         for value in camera.mount.rotation_rad {
             within("mount.rotation_rad", value, -6.3, 6.3).map_err(place)?;
         }
-        camera.source.validate().map_err(|error| place(format!("source.{error}")))?;
+        camera.source.validate().map_err(|error| format!("{prefix}source.{error}"))?;
     }
     volume(config)?;
     ssm(config)?;
@@ -106,7 +107,7 @@ fn obedience(config: &CellConfig) -> Result<(), String> {
     Ok(())
 }
 
-fn ssm(config: &CellConfig) -> Result<(), String> {
+fn ssm(config: &CellConfig) -> Result<(), SettingError> {
     let ssm = &config.ssm;
     let p = &ssm.protective;
     all_within(
@@ -144,7 +145,7 @@ fn ssm(config: &CellConfig) -> Result<(), String> {
     )
 }
 
-fn tasks(config: &CellConfig) -> Result<(), String> {
+fn tasks(config: &CellConfig) -> Result<(), SettingError> {
     let tasks = &config.tasks;
     all_within(
         "tasks.",

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use takt_link_ethercat::control::{ClockConfig, ControlConfig, MOST_DEVICES, Sync0};
-use takt_rt::range::within;
+use takt_rt::config::within;
 
 use crate::safety::SafetyConfig;
 use crate::topology::{self, Device, DriveLayout, PAPER_DEVICES};

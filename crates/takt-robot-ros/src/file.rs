@@ -6,7 +6,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use takt_manager::Goals;
 use takt_ros_workload::System;
-use takt_rt::range::within;
+use takt_rt::config::within;
 use takt_stats::VerdictConfig;
 
 /// Who schedules.

@@ -225,7 +225,7 @@ impl ServoConfig {
             return setting("robot", format!("{:?}", self.robot), "\"servo\" in a file of this robot");
         }
         if let Err(problem) = self.verdict.validate() {
-            return setting("verdict", problem, "see the lab's chapter of the book");
+            return setting("verdict", problem.to_string(), "see the lab's chapter of the book");
         }
         if let Err(error) = self.task.policy.validate() {
             return setting("task.policy", self.task.policy.to_string(), &error.to_string());

@@ -32,6 +32,7 @@
 
 pub mod census;
 pub mod clock;
+pub mod config;
 pub mod cpus;
 pub mod duration;
 mod error;
@@ -49,7 +50,6 @@ pub mod policy;
 pub mod probe;
 pub mod proof;
 pub mod ran_on;
-pub mod range;
 pub mod ring;
 pub mod settings;
 pub mod signal;

@@ -157,7 +157,7 @@ impl RunDir {
         let header: RunHeader = self.read_json(RUN_FILE)?;
         header.validate().map_err(|found| Error::Damaged {
             path: self.path.join(RUN_FILE),
-            found,
+            found: found.to_string(),
             expected: "claims and rates that a robot's file may state",
         })?;
         Ok(header)

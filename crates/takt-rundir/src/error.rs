@@ -32,3 +32,34 @@ impl Error {
         move |source| Self::Io { path, source }
     }
 }
+
+/// What a run's header states and cannot be meant.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum HeaderError {
+    /// Limits or a confidence that no claim can have.
+    #[error(transparent)]
+    Claim(#[from] takt_stats::ClaimError),
+    /// A claim about a measure that never misses.
+    #[error("verdict.measures.{measure}: this measure has no deadline that it could miss")]
+    NoDeadline {
+        /// The measure.
+        measure: String,
+    },
+    /// A claim about a measure that is not there.
+    #[error("verdict.measures.{measure}: accepted are {}", accepted.join(", "))]
+    NoMeasure {
+        /// The measure that was asked for.
+        measure: String,
+        /// The measures that have a deadline.
+        accepted: Vec<String>,
+    },
+    /// No rate at which samples come.
+    #[error("measure {measure}: rate_hz = {rate_hz}")]
+    Rate {
+        /// The measure.
+        measure: String,
+        /// What was stated.
+        rate_hz: f64,
+    },
+}

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use takt_stats::VerdictConfig;
 
+use crate::error::HeaderError;
 use crate::loss::Loss;
 use crate::machine::{CpuShare, Machine};
 
@@ -237,8 +238,8 @@ impl RunHeader {
     /// Makes the measures that the robot's file claims something of needed for the verdict, beside those that are anyway.
     ///
     /// # Errors
-    /// A sentence: a measure that this robot has not, or that has no deadline to miss.
-    pub fn judge_claims(&mut self) -> Result<(), String> {
+    /// A measure that this robot has not, or that has no deadline to miss.
+    pub fn judge_claims(&mut self) -> Result<(), HeaderError> {
         check_claims(&self.verdict, &self.measures)?;
         let anyway = judged(&self.measures);
         for measure in &mut self.measures {
@@ -254,20 +255,16 @@ impl RunHeader {
 /// Refuses claims about measures that are not there, or that have no deadline.
 ///
 /// # Errors
-/// A sentence with the key and what is accepted.
-pub fn check_claims(verdict: &VerdictConfig, measures: &[Measure]) -> Result<(), String> {
+/// The first such claim.
+pub fn check_claims(verdict: &VerdictConfig, measures: &[Measure]) -> Result<(), HeaderError> {
     for name in verdict.measures.keys() {
         match measures.iter().find(|measure| measure.name == *name) {
             Some(measure) if measure.deadline_ns.is_some() => {}
-            Some(_) => {
-                return Err(format!(
-                    "verdict.measures.{name}: this measure has no deadline that it could miss"
-                ));
-            }
+            Some(_) => return Err(HeaderError::NoDeadline { measure: name.clone() }),
             None => {
                 let with = measures.iter().filter(|measure| measure.deadline_ns.is_some());
-                let names: Vec<&str> = with.map(|measure| measure.name.as_str()).collect();
-                return Err(format!("verdict.measures.{name}: accepted are {}", names.join(", ")));
+                let accepted = with.map(|measure| measure.name.clone()).collect();
+                return Err(HeaderError::NoMeasure { measure: name.clone(), accepted });
             }
         }
     }
@@ -278,13 +275,13 @@ impl RunHeader {
     /// Refuses claims and rates that cannot be meant: whoever changed the file could state one that any run keeps.
     ///
     /// # Errors
-    /// A sentence with the key and the value.
-    pub fn validate(&self) -> Result<(), String> {
+    /// The first such claim or rate.
+    pub fn validate(&self) -> Result<(), HeaderError> {
         self.verdict.validate()?;
         for measure in &self.measures {
             if let Some(rate_hz) = measure.rate_hz.filter(|rate_hz| !(*rate_hz >= 0.0 && rate_hz.is_finite()))
             {
-                return Err(format!("measure {}: rate_hz = {rate_hz}", measure.name));
+                return Err(HeaderError::Rate { measure: measure.name.clone(), rate_hz });
             }
         }
         Ok(())

@@ -113,8 +113,8 @@ impl VerdictConfig {
     /// Refuses what cannot be meant.
     ///
     /// # Errors
-    /// A sentence with the key, the value and what is accepted.
-    pub fn validate(&self) -> Result<(), String> {
+    /// The first value that is refused.
+    pub fn validate(&self) -> Result<(), ClaimError> {
         let whole = MeasureClaim {
             misses_per_hour: self.misses_per_hour,
             misses_per_job: self.misses_per_job,
@@ -126,12 +126,47 @@ impl VerdictConfig {
     }
 }
 
+/// A claim that cannot be meant.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ClaimError {
+    /// A number outside what is accepted. NaN always is.
+    #[error("{key} = {received}: accepted is {accepted}")]
+    Value {
+        /// The key, with its section.
+        key: String,
+        /// What was given.
+        received: f64,
+        /// What is accepted.
+        accepted: &'static str,
+    },
+    /// Two limits of one measure.
+    #[error(
+        "{section}: misses_per_hour = {misses_per_hour} and misses_per_job = {misses_per_job} are both stated. \
+         Fix: leave one of them out"
+    )]
+    TwoLimits {
+        /// The section of the configuration.
+        section: String,
+        /// The one.
+        misses_per_hour: f64,
+        /// The other.
+        misses_per_job: f64,
+    },
+}
+
+/// For checks whose own error is still a sentence.
+impl From<ClaimError> for String {
+    fn from(error: ClaimError) -> Self {
+        error.to_string()
+    }
+}
+
 impl MeasureClaim {
-    fn validate(&self, section: &str) -> Result<(), String> {
-        let check = |key: &str, value: Option<f64>, accepted: &str, is_good: &dyn Fn(f64) -> bool| match value
-        {
-            Some(value) if !is_good(value) => {
-                Err(format!("{section}.{key} = {value}: accepted is {accepted}"))
+    fn validate(&self, section: &str) -> Result<(), ClaimError> {
+        let check = |key, value: Option<f64>, accepted, is_good: &dyn Fn(f64) -> bool| match value {
+            Some(received) if !is_good(received) => {
+                Err(ClaimError::Value { key: format!("{section}.{key}"), received, accepted })
             }
             _ => Ok(()),
         };
@@ -144,9 +179,9 @@ impl MeasureClaim {
         check("confidence", self.confidence, "0.5 to 0.999999", &|v| (0.5..=0.999_999).contains(&v))?;
         check("burst_s", self.burst_s, "0 to 3600 seconds", &|v| (0.0..=3600.0).contains(&v))?;
         match (self.misses_per_hour, self.misses_per_job) {
-            (Some(hour), Some(job)) => Err(format!(
-                "{section}: misses_per_hour = {hour} and misses_per_job = {job} are both stated. Fix: leave one of them out"
-            )),
+            (Some(misses_per_hour), Some(misses_per_job)) => {
+                Err(ClaimError::TwoLimits { section: section.to_owned(), misses_per_hour, misses_per_job })
+            }
             _ => Ok(()),
         }
     }
@@ -184,7 +219,7 @@ mod tests {
             ("misses_per_hour = 1\nmisses_per_job = 0.1", "leave one of them out"),
             ("measures.age.confidence = 1", "verdict.measures.age.confidence = 1"),
         ] {
-            let error = toml::from_str::<VerdictConfig>(text).unwrap().validate().unwrap_err();
+            let error = toml::from_str::<VerdictConfig>(text).unwrap().validate().unwrap_err().to_string();
             assert!(error.contains(says), "{error}");
         }
         assert!(toml::from_str::<VerdictConfig>("misses_per_second = 1").is_err());

@@ -24,7 +24,7 @@ pub mod trend;
 mod verdict;
 
 pub use bootstrap::{BootstrapError, Difference, Statistic};
-pub use claim::{Claim, Limit, MeasureClaim, VerdictConfig};
+pub use claim::{Claim, ClaimError, Limit, MeasureClaim, VerdictConfig};
 pub use histogram::Histogram;
 pub use low::LowRow;
 pub use misses::Misses;

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use takt_rt::config::within;
 use takt_rt::memory::MemoryLock;
 use takt_rt::periodic::SleepStrategy;
 use takt_rt::placement::CpuSet;
 use takt_rt::policy::Policy;
-use takt_rt::range::within;
 use takt_rt::settings::ThreadSettings;
 use takt_stats::VerdictConfig;
 

@@ -119,7 +119,8 @@ impl CellFile {
         self.cell().validate().map_err(|error| error.to_string())?;
         self.scale.as_ref().map_or(Ok(()), ScaleRule::validate)?;
         self.scaled.as_ref().map_or(Ok(()), |scaled| scaled.validate(self.cameras.len()))?;
-        self.verdict.validate().and_then(|()| self.losses.validate())?;
+        self.verdict.validate()?;
+        self.losses.validate()?;
         self.view.check().map_err(|error| format!("view: {error}"))
     }
 

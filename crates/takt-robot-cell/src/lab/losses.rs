@@ -1,6 +1,7 @@
 //! What may be lost between the cell and its cameras and controller.
 
 use serde::{Deserialize, Serialize};
+use takt_rt::config::{SettingError, all_within};
 use takt_rundir::Loss;
 
 use super::summary::CellSummary;
@@ -25,14 +26,14 @@ impl CellLosses {
     /// Refuses limits that judge nothing.
     ///
     /// # Errors
-    /// A sentence with the key, its value and what is accepted.
-    pub fn validate(&self) -> Result<(), String> {
+    /// The first limit outside its range.
+    pub fn validate(&self) -> Result<(), SettingError> {
         let keys = [
             ("most_missing_frames", self.most_missing_frames as f64, 0.0, Loss::MOST_ALLOWED),
             ("most_unsent_commands", self.most_unsent_commands as f64, 0.0, Loss::MOST_ALLOWED),
             ("most_link_losses", self.most_link_losses as f64, 0.0, Loss::MOST_ALLOWED),
         ];
-        takt_rt::range::all_within("losses.", &keys)
+        all_within("losses.", &keys)
     }
 
     /// Whether no more frames are missing than is allowed.

@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 use takt_link_daq::LinkConfig;
+use takt_rt::config::within;
 use takt_rt::placement::CpuSet;
-use takt_rt::range::within;
 use takt_rundir::Loss;
 use takt_stats::{TrendStop, VerdictConfig};
 

@@ -2,11 +2,11 @@
 
 use serde::{Deserialize, Serialize};
 use takt_link_ethercat::control::{MOST_QUEUES, XdpAttach};
+use takt_rt::config::within;
 use takt_rt::memory::MemoryLock;
 use takt_rt::periodic::SleepStrategy;
 use takt_rt::placement::CpuSet;
 use takt_rt::policy::Policy;
-use takt_rt::range::within;
 use takt_rt::settings::ThreadSettings;
 use takt_rundir::Loss;
 use takt_stats::VerdictConfig;
