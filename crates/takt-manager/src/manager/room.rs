@@ -15,6 +15,7 @@ use takt_model::Model;
 
 use super::grounds::declared;
 use super::present::Held;
+use super::shared::Given;
 use super::{Attempt, Manager};
 use crate::analysis::Disturbance;
 use crate::budget::{ChainBound, Request};
@@ -291,8 +292,8 @@ impl Manager {
         let attempt = match &narrow.shared {
             Some(shared) => {
                 let chains: Vec<usize> = (0..kept.len()).filter(|chain| kept[*chain]).collect();
-                let places = Some(&shared.places[..]);
-                self.share_among(wide, requests, &chains, &shared.servers, held, places, room.disturbance())
+                let given = Given { places: Some(&shared.places), disturbance: room.disturbance() };
+                self.share_among(wide, requests, &chains, &shared.servers, held, &given)
             }
             None => {
                 let fresh = self.attempt(wide, requests, narrow.period_ns);

@@ -23,6 +23,15 @@ const LONGEST_PERIOD_NS: u64 = 320_000_000;
 const MOST_OF_SECOND_NS: u64 = 900_000_000;
 const SECOND_NS: u64 = 1_000_000_000;
 
+/// What a plan for shared cores must reckon with.
+#[derive(Debug, Default)]
+pub(super) struct Given<'p> {
+    /// The cores of executors, where that is decided already.
+    pub places: Option<&'p [Option<usize>]>,
+    /// What callbacks may take beyond their curves.
+    pub disturbance: Disturbance,
+}
+
 impl Manager {
     /// Budgets that never run out, for as many chains as that keeps. `held`: where they are now, which stays where it can.
     pub(super) fn shared_attempt(
@@ -42,7 +51,7 @@ impl Manager {
             if servers != tried {
                 tried.clone_from(&servers);
                 if let Some(attempt) =
-                    self.share_among(workload, requests, &left, &servers, held, None, Disturbance::default())
+                    self.share_among(workload, requests, &left, &servers, held, &Given::default())
                 {
                     let missed = left.iter().any(|c| !attempt.kept()[*c]);
                     if best
@@ -79,7 +88,6 @@ impl Manager {
         workload.influencing(callbacks.map(|c| workload.callbacks[*c].server))
     }
 
-    /// `places`: the cores of executors, where that is decided already.
     pub(super) fn share_among(
         &self,
         workload: &Workload,
@@ -87,9 +95,9 @@ impl Manager {
         chains: &[usize],
         servers: &[usize],
         held: Option<&Held>,
-        places: Option<&[Option<usize>]>,
-        disturbance: Disturbance,
+        given: &Given<'_>,
     ) -> Option<Attempt> {
+        let &Given { places, disturbance } = given;
         let declared = self.goals.options.period_ns();
         let slots = Slots::new(workload.executors.iter().map(|e| e.threads.len()), usize::MAX);
         let mut analysis = self.analysis(workload, declared).disturbed(disturbance);
