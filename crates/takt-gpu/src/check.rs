@@ -2,6 +2,7 @@
 //! interference, growth of its memory, the error of its clock. No perception, no models: the device alone.
 
 use serde::{Deserialize, Serialize};
+use takt_load::gpu::{Interference, InterferenceWork, Kind, Priority};
 use takt_rt::clock::monotonic_ns;
 use takt_stats::Summary;
 
@@ -9,10 +10,10 @@ use crate::clock::{Clock, Mapping};
 use crate::error::GpuError;
 use crate::gpu::{Gpu, Info, Memory};
 use crate::graph::Graph;
-use crate::interference::{Interference, InterferenceWork, Kind};
+use crate::interference::Interfering;
 use crate::kernel::{Arg, Function, Grid, Source};
 use crate::memory::{DeviceBuffer, Pinned};
-use crate::stream::{Event, Priority, Stream};
+use crate::stream::{Event, Stream};
 use crate::wait::{Wait, Waited};
 
 /// The kernels of the check.
@@ -69,7 +70,7 @@ impl CheckOptions {
         if !(0.0..=86_400.0).contains(&self.growth_s) {
             return invalid("growth_s", "0..=86400", self.growth_s.to_string());
         }
-        self.interference.validate()
+        Ok(self.interference.validate()?)
     }
 }
 
@@ -157,7 +158,7 @@ pub fn check(options: &CheckOptions, progress: &mut dyn FnMut(&str)) -> Result<C
     for (name, graph, priority) in control {
         frames.push((name, Frame::new(&gpu, priority, graph)?));
     }
-    let interfering = options.interference.start()?;
+    let interfering = Interfering::start(&options.interference)?;
     let mut disturbed = Vec::new();
     for (name, frame) in &mut frames {
         progress(&format!("under interference ({}): {name}", kind_name(options.interference.kind)));

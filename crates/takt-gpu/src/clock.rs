@@ -5,11 +5,12 @@
 //! is renewed now and then: the clocks drift, and times between events are single precision of milliseconds.
 
 use serde::{Deserialize, Serialize};
+use takt_load::gpu::Priority;
 use takt_rt::clock::monotonic_ns;
 
 use crate::error::GpuError;
 use crate::gpu::Gpu;
-use crate::stream::{Event, Priority, Stream};
+use crate::stream::{Event, Stream};
 use crate::wait::{Wait, Waited};
 
 /// What CUDA says of the resolution of events.

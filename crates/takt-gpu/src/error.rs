@@ -20,7 +20,7 @@ impl fmt::Display for CudaVersion {
 }
 
 /// Why the device did not do what was asked.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum GpuError {
     /// The driver's library is not there.
     #[error(
@@ -131,6 +131,9 @@ pub enum GpuError {
         /// What was given.
         received: String,
     },
+    /// A description of interference that is out of bounds.
+    #[error("interference: {0}")]
+    Interference(#[from] takt_rt::config::SettingError),
     /// Any other refusal of the driver.
     #[error("{name} failed with CUDA error {code} ({text})")]
     Call {

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, mpsc};
 use std::thread::{Builder, JoinHandle};
 
-use serde::{Deserialize, Serialize};
+use takt_load::gpu::{Interference, InterferenceWork, Kind};
 use takt_rt::census::Registration;
 use takt_rt::clock::{monotonic_ns, sleep_until, thread_cpu_ns};
 use takt_rt::policy::Policy;
@@ -17,7 +17,7 @@ use crate::error::GpuError;
 use crate::gpu::{Gpu, Info};
 use crate::kernel::{Arg, Function, Grid, Source};
 use crate::memory::{DeviceBuffer, Pinned};
-use crate::stream::{Event, Priority, Stream};
+use crate::stream::{Event, Stream};
 use crate::wait::{Wait, Waited};
 
 /// The kernels.
@@ -38,86 +38,33 @@ const HUNG_NS: u64 = 10_000_000_000;
 
 const MIB: u64 = 1 << 20;
 
-/// What gets in the way.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Kind {
-    /// Arithmetic: occupies multiprocessors.
-    #[default]
-    Compute,
-    /// Reads and writes of the device's memory: occupies its bus and its cache.
-    Memory,
-    /// Copies from and to the host: occupies the copy engines and PCIe.
-    Copies,
+#[derive(Debug, Default)]
+struct Progress {
+    stop: AtomicBool,
+    launches: AtomicU64,
+    bytes: AtomicU64,
+    device_ns: AtomicU64,
+    cpu_ns: AtomicU64,
+    death: OnceLock<GpuError>,
 }
 
-/// How much of it, and how urgent.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Interference {
-    /// What gets in the way. Default compute: it delays whatever comes after it by its whole kernel.
-    pub kind: Kind,
-    /// Which GPU. Default 0.
-    pub ordinal: u32,
-    /// Share of the multiprocessors that the blocks of a kernel fill, 0.01 to 4; above 1 blocks queue up. Default 1: another
-    /// program's kernel fills the device.
-    pub share: f64,
-    /// Length of a compute kernel, microseconds, 10 to 1,000,000. Default 2000: layers of a large network take so long, and a
-    /// kernel's blocks are not stopped for anybody.
-    pub kernel_us: u64,
-    /// MiB that a memory kernel or a copy moves, 1 to 16384. Default 64: more than the cache of any GPU.
-    pub mib: u64,
-    /// Share of the time that the device is kept at work, 0.01 to 1. Default 1.
-    pub duty: f64,
-    /// Priority of its stream. Default normal, what other programs have; background is what a well-behaved one would take.
-    pub priority: Priority,
+/// Interference under way; dropping it ends it.
+#[derive(Debug)]
+pub struct Interfering {
+    progress: Arc<Progress>,
+    device: Info,
+    thread: Option<JoinHandle<()>>,
 }
 
-impl Default for Interference {
-    fn default() -> Self {
-        Self {
-            kind: Kind::Compute,
-            ordinal: 0,
-            share: 1.0,
-            kernel_us: 2000,
-            mib: 64,
-            duty: 1.0,
-            priority: Priority::Normal,
-        }
-    }
-}
-
-impl Interference {
-    /// Checks every value.
-    ///
-    /// # Errors
-    /// [`GpuError::Invalid`] names the value and its bounds.
-    pub fn validate(&self) -> Result<(), GpuError> {
-        // Also refuses NaN.
-        let within = |what, value: f64, least: f64, most: f64| {
-            if (least..=most).contains(&value) {
-                return Ok(());
-            }
-            Err(GpuError::Invalid {
-                what,
-                expected: format!("{least}..={most}"),
-                received: value.to_string(),
-            })
-        };
-        within("interference share", self.share, 0.01, 4.0)?;
-        within("interference duty", self.duty, 0.01, 1.0)?;
-        within("interference kernel_us", self.kernel_us as f64, 10.0, 1e6)?;
-        within("interference mib", self.mib as f64, 1.0, 16_384.0)
-    }
-
+impl Interfering {
     /// Starts it in a thread of this process. Returns when its first piece has run.
     ///
     /// # Errors
     /// What opening the device, compiling, allocating or the first piece met.
-    pub fn start(&self) -> Result<Interfering, GpuError> {
-        self.validate()?;
-        let shared = Arc::new(Shared::default());
-        let (config, own) = (self.clone(), Arc::clone(&shared));
+    pub fn start(config: &Interference) -> Result<Self, GpuError> {
+        config.validate()?;
+        let progress = Arc::new(Progress::default());
+        let (config, own) = (config.clone(), Arc::clone(&progress));
         let (report, reported) = mpsc::channel();
         let body = move || {
             let _registration = Registration::exempt_self("gpu-load");
@@ -143,47 +90,14 @@ impl Interference {
             .map_err(|error| GpuError::System { what: "thread gpu-load", reason: error.to_string() })?;
         let ended = || GpuError::System { what: "thread gpu-load", reason: "it ended at once".to_owned() };
         match reported.recv().map_err(|_| ended()).flatten() {
-            Ok(device) => Ok(Interfering { shared, device, thread: Some(thread) }),
+            Ok(device) => Ok(Self { progress, device, thread: Some(thread) }),
             Err(error) => {
                 let _ = thread.join();
                 Err(error)
             }
         }
     }
-}
 
-/// What it has done: the proof that it was there.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct InterferenceWork {
-    /// Kernels or pairs of copies that have ended.
-    pub launches: u64,
-    /// Bytes moved, read and written ones both.
-    pub bytes: u64,
-    /// From their starts to their ends on the device, all together; under contention this holds waiting too.
-    pub device_ns: u64,
-    /// CPU time of its thread.
-    pub cpu_ns: u64,
-}
-
-#[derive(Debug, Default)]
-struct Shared {
-    stop: AtomicBool,
-    launches: AtomicU64,
-    bytes: AtomicU64,
-    device_ns: AtomicU64,
-    cpu_ns: AtomicU64,
-    death: OnceLock<GpuError>,
-}
-
-/// Interference under way; dropping it ends it.
-#[derive(Debug)]
-pub struct Interfering {
-    shared: Arc<Shared>,
-    device: Info,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Interfering {
     /// The device that it works on.
     pub fn device(&self) -> &Info {
         &self.device
@@ -193,21 +107,21 @@ impl Interfering {
     pub fn work(&self) -> InterferenceWork {
         let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
         InterferenceWork {
-            launches: read(&self.shared.launches),
-            bytes: read(&self.shared.bytes),
-            device_ns: read(&self.shared.device_ns),
-            cpu_ns: read(&self.shared.cpu_ns),
+            launches: read(&self.progress.launches),
+            bytes: read(&self.progress.bytes),
+            device_ns: read(&self.progress.device_ns),
+            cpu_ns: read(&self.progress.cpu_ns),
         }
     }
 
     /// Why it ended before it was told to.
     pub fn death(&self) -> Option<&GpuError> {
-        self.shared.death.get()
+        self.progress.death.get()
     }
 
     /// Asks it to end and does not wait.
     pub fn ask_to_end(&self) {
-        self.shared.stop.store(true, Ordering::Relaxed);
+        self.progress.stop.store(true, Ordering::Relaxed);
     }
 
     /// Ends it and tells what it has done.
@@ -358,7 +272,7 @@ impl Worker {
     }
 
     /// Waits for the oldest piece and submits another in its place.
-    fn step(&mut self, shared: &Shared) -> Result<(), GpuError> {
+    fn step(&mut self, progress: &Progress) -> Result<(), GpuError> {
         // Where the device is to rest, nothing is submitted ahead.
         let ahead = if self.duty < 1.0 { 1 } else { AHEAD };
         let at = self.next % ahead;
@@ -370,15 +284,15 @@ impl Worker {
             }
         }
         let took_ns = self.finish(at)?;
-        shared.launches.fetch_add(1, Ordering::Relaxed);
-        shared.bytes.fetch_add(self.bytes(), Ordering::Relaxed);
-        shared.device_ns.fetch_add(took_ns, Ordering::Relaxed);
-        shared.cpu_ns.store(thread_cpu_ns(), Ordering::Relaxed);
+        progress.launches.fetch_add(1, Ordering::Relaxed);
+        progress.bytes.fetch_add(self.bytes(), Ordering::Relaxed);
+        progress.device_ns.fetch_add(took_ns, Ordering::Relaxed);
+        progress.cpu_ns.store(thread_cpu_ns(), Ordering::Relaxed);
         if ahead > 1 {
             return self.submit(at);
         }
         let mut rest_ns = (took_ns as f64 * (1.0 / self.duty - 1.0)) as u64;
-        while rest_ns > 0 && !shared.stop.load(Ordering::Relaxed) {
+        while rest_ns > 0 && !progress.stop.load(Ordering::Relaxed) {
             // In parts, so that the stop flag is seen soon.
             let part_ns = rest_ns.min(50_000_000);
             sleep_until(monotonic_ns() + part_ns);
@@ -387,35 +301,16 @@ impl Worker {
         Ok(())
     }
 
-    fn run(&mut self, shared: &Shared) {
+    fn run(&mut self, progress: &Progress) {
         let mut outcome = Ok(());
-        while outcome.is_ok() && !shared.stop.load(Ordering::Relaxed) {
-            outcome = self.step(shared);
+        while outcome.is_ok() && !progress.stop.load(Ordering::Relaxed) {
+            outcome = self.step(progress);
         }
-        let stopped = shared.stop.load(Ordering::Relaxed);
+        let stopped = progress.stop.load(Ordering::Relaxed);
         if let Err(error) = outcome {
-            let _ = shared.death.set(error);
+            let _ = progress.death.set(error);
         }
         // What was submitted ahead ends before its memory goes.
         let _ = self.stream.drain(monotonic_ns() + if stopped { HUNG_NS } else { 0 }, Wait::Block);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn values_out_of_bounds_are_named() {
-        assert!(Interference::default().validate().is_ok());
-        for (config, word) in [
-            (Interference { share: f64::NAN, ..Default::default() }, "share"),
-            (Interference { duty: 0.0, ..Default::default() }, "duty"),
-            (Interference { kernel_us: 5, ..Default::default() }, "kernel_us"),
-            (Interference { mib: 0, ..Default::default() }, "mib"),
-        ] {
-            let text = config.validate().unwrap_err().to_string();
-            assert!(text.contains(word), "{text}");
-        }
     }
 }

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use bytemuck::NoUninit;
 use cudarc::driver::sys::CUstream;
-use serde::{Deserialize, Serialize};
+use takt_load::gpu::Priority;
 
 use crate::error::GpuError;
 use crate::gpu::{Device, Gpu};
@@ -27,29 +27,13 @@ const NON_BLOCKING: u32 = 1;
 const EVENT_BLOCKING_SYNC: u32 = 1;
 const EVENT_DISABLE_TIMING: u32 = 2;
 
-/// How urgent a stream's work is among the work of the device. Between kernels and at block boundaries only: a block that runs is
-/// never stopped.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Priority {
-    /// The least that the device has: interference and whatever can wait.
-    Background,
-    /// Between the two others.
-    #[default]
-    Normal,
-    /// The greatest: camera work.
-    Critical,
-}
-
-impl Priority {
-    /// The driver's number in its range from `least` to `greatest` (which is the lower number).
-    fn number(self, (least, greatest): (i32, i32)) -> i32 {
-        match self {
-            Self::Background => least,
-            Self::Critical => greatest,
-            // What CUDA gives a stream without a priority is 0 = the least; here it is the middle, where there is one.
-            Self::Normal => least + (greatest - least) / 2,
-        }
+/// The driver's number of a priority in its range from `least` to `greatest` (which is the lower number).
+fn number(priority: Priority, (least, greatest): (i32, i32)) -> i32 {
+    match priority {
+        Priority::Background => least,
+        Priority::Critical => greatest,
+        // What CUDA gives a stream without a priority is 0 = the least; here it is the middle, where there is one.
+        Priority::Normal => least + (greatest - least) / 2,
     }
 }
 
@@ -91,7 +75,7 @@ impl Gpu {
             received: (STREAMS + 1).to_string(),
         })?;
         let mut raw = std::ptr::null_mut();
-        let number = priority.number(device.info.priorities);
+        let number = number(priority, device.info.priorities);
         // SAFETY: a valid place for the answer, with the context current.
         let code = unsafe { (device.api.stream_create)(&raw mut raw, NON_BLOCKING, number) };
         if let Err(error) = device.call("cuStreamCreateWithPriority", code) {
@@ -454,7 +438,7 @@ mod tests {
     #[test]
     fn priorities_fill_the_range_whatever_it_is() {
         let of =
-            |range| [Priority::Background, Priority::Normal, Priority::Critical].map(|p| p.number(range));
+            |range| [Priority::Background, Priority::Normal, Priority::Critical].map(|p| number(p, range));
         assert_eq!(of((0, -5)), [0, -2, -5]);
         assert_eq!(of((0, -1)), [0, 0, -1]);
         assert_eq!(of((0, 0)), [0, 0, 0], "a device without priorities");

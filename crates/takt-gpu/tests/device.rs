@@ -3,12 +3,12 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use takt_gpu::interference::Kind;
 use takt_gpu::testing::{self, Emulator};
 use takt_gpu::{
-    Arg, CheckOptions, Clock, Gpu, GpuError, Grid, Interference, Pinned, Priority, Source, Updated, Wait,
-    Waited,
+    Arg, CheckOptions, Clock, Gpu, GpuError, Grid, Interference, Interfering, Pinned, Priority, Source,
+    Updated, Wait, Waited,
 };
+use takt_load::gpu::Kind;
 use takt_rt::clock::monotonic_ns;
 
 const KERNELS: Source = Source {
@@ -427,7 +427,7 @@ fn interference_of_every_kind_proves_itself_and_ends() {
     for (kind, duty) in [(Kind::Compute, 1.0), (Kind::Memory, 1.0), (Kind::Copies, 1.0), (Kind::Compute, 0.3)]
     {
         let config = Interference { kind, duty, kernel_us: 200, mib: 1, ..Interference::default() };
-        let interfering = config.start().unwrap();
+        let interfering = Interfering::start(&config).unwrap();
         assert!(interfering.device().emulated);
         while interfering.work().launches < 5 {
             assert_eq!(interfering.death(), None);
@@ -443,7 +443,8 @@ fn interference_of_every_kind_proves_itself_and_ends() {
 #[test]
 fn interference_on_a_device_that_is_lost_ends_with_its_reason() {
     let Some((_alone, _gpu, emulator)) = device() else { return };
-    let interfering = Interference { kernel_us: 100, ..Interference::default() }.start().unwrap();
+    let interfering =
+        Interfering::start(&Interference { kernel_us: 100, ..Interference::default() }).unwrap();
     emulator.plant("lost=3");
     while interfering.death().is_none() {
         std::thread::yield_now();

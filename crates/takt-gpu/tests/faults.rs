@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 
 use takt_gpu::testing::{self, Emulator};
-use takt_gpu::{Gpu, Interference, Source};
+use takt_gpu::{Gpu, Interference, Interfering, Source};
 
 /// Not a test of its own: what the children do. They say how it went on standard output.
 #[test]
@@ -18,7 +18,7 @@ fn child() {
         Source { name: "nothing", text: "extern \"C\" __global__ void f() {}", options: &[] };
     let outcome = Gpu::open(0).and_then(|gpu| {
         gpu.module_cached(&NOTHING, None)?;
-        let interfering = Interference { kernel_us: 50, ..Interference::default() }.start()?;
+        let interfering = Interfering::start(&Interference { kernel_us: 50, ..Interference::default() })?;
         while interfering.work().launches < 5 && interfering.death().is_none() {
             std::thread::yield_now();
         }

@@ -362,11 +362,12 @@ fn free_running_devices_and_the_lock_do_not_disturb_each_other() {
     assert!(bench.link.port.totals().clock.locked_cycles > 400);
 }
 
-/// A bring-up of three devices in which frame `lost` never comes back, and frame `delayed` so many microseconds later; with the number of
-/// frames that it took.
-fn brought_up(lost: Option<u64>, delayed: Option<(u64, u64)>) -> Result<(Link, u64), String> {
+/// A bring-up of four devices in which frame `lost` never comes back, and frame `delayed` so many microseconds later; with the number of
+/// frames that it took, and those before the devices were asked to SAFE-OP.
+fn brought_up(lost: Option<u64>, delayed: Option<(u64, u64)>) -> Result<(Link, u64, u64), String> {
     let time = SimulatedTime::new(77_123_456_789);
-    let segment = Segment::new(&SegmentConfig { watchdog_ms: 5000, ..SegmentConfig::humanoid(3) }).unwrap();
+    let description = SegmentConfig { watchdog_ms: 5000, ..SegmentConfig::humanoid(4) };
+    let segment = Segment::new(&description).unwrap();
     let sent = Arc::new(AtomicU64::new(0));
     let count = Arc::clone(&sent);
     let delay = move |frame| {
@@ -377,17 +378,44 @@ fn brought_up(lost: Option<u64>, delayed: Option<(u64, u64)>) -> Result<(Link, u
             _ => Some(WAY_NS),
         }
     };
-    let config = ControlConfig { bring_up_ms: 60_000, ..ControlConfig::default() };
+    let config = ControlConfig { bring_up_ms: 60_000, ..with_sync0(&description) };
     let wire = in_simulated_time(segment, time, delay);
-    let link = bring_up(wire, &config, &mut |_| {}).map_err(|error| error.to_string())?;
-    Ok((link, sent.load(Ordering::Relaxed)))
+    let mut prepared = 0;
+    let link = bring_up(wire, &config, &mut |progress| {
+        if progress.phase == "going to SAFE-OP" {
+            prepared = sent.load(Ordering::Relaxed);
+        }
+    });
+    Ok((link.map_err(|error| error.to_string())?, sent.load(Ordering::Relaxed), prepared))
+}
+
+#[test]
+fn a_request_that_is_lost_beside_the_cycles_is_sent_again() {
+    let (link, frames, prepared) = brought_up(None, None).unwrap();
+    let usual = link.took;
+    // The requests for Sync0, SAFE-OP and OP, and the cycles between them.
+    for frame in prepared - 16..frames {
+        for (lost, delayed) in [(Some(frame), None), (None, Some((frame, 20_000)))] {
+            let outcome = brought_up(lost, delayed);
+            let (mut link, ..) = outcome.unwrap_or_else(|error| panic!("frame {frame} of {frames}: {error}"));
+            // Sixteen cycles until it counts as lost, and not the time that the whole bring-up may take.
+            assert!(
+                link.took < usual + Duration::from_millis(25),
+                "frame {frame}: {:?} of {usual:?}",
+                link.took
+            );
+            link.port.shut_down(Duration::from_millis(1)).unwrap();
+            // The second answer to what was asked twice is nobody's frame gone astray.
+            assert_eq!(link.port.totals().strays.foreign, 0, "frame {frame} of {frames}");
+        }
+    }
 }
 
 #[test]
 fn a_bring_up_survives_any_one_frame_that_is_lost_or_late() {
-    let (_, frames) = brought_up(None, None).unwrap();
-    // From then on cycles are under way, and the states of devices change.
-    let prepared = frames - 100;
+    let (_, frames, prepared) = brought_up(None, None).unwrap();
+    // Then cycles are under way.
+    let prepared = prepared - 100;
     for frame in (0..prepared).step_by(3) {
         // Within the silence, and when the search has begun again.
         let late = [None, Some(900), Some(101_000), Some(130_000)][frame as usize % 4];
@@ -396,7 +424,7 @@ fn a_bring_up_survives_any_one_frame_that_is_lost_or_late() {
             Some(us) => brought_up(None, Some((frame, us))),
         };
         match outcome {
-            Ok((link, _)) => assert_eq!(link.devices.len(), 3, "frame {frame} of {frames}, {late:?}"),
+            Ok((link, ..)) => assert_eq!(link.devices.len(), 4, "frame {frame} of {frames}, {late:?}"),
             Err(error) => panic!("frame {frame} of {frames}, late {late:?}: {error}"),
         }
     }

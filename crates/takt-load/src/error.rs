@@ -26,7 +26,7 @@ pub enum LoadError {
         /// The component's kind.
         component: &'static str,
         /// The field.
-        field: &'static str,
+        field: String,
         /// The value given.
         given: String,
         /// The values accepted.

@@ -1,96 +1,170 @@
-//! GPU interference as a child process: the driver, which can hang and takes its process with it when the device is lost, never comes
-//! into the process with the robot's threads.
+//! Interference on a GPU: what is asked of it, and what the process that does it answers. The work itself is `takt-gpu`'s, in a process
+//! of its own, so that programs without a robot that uses a GPU are built without it.
 
-use std::path::Path;
-use std::time::Instant;
+mod process;
 
-use takt_gpu::interference_process::{self as child, Line};
-use takt_gpu::{Info, Interference};
+use serde::{Deserialize, Serialize};
+use takt_rt::config::{SettingError, within};
 
-use crate::tool::Process;
+pub(crate) use process::GpuLoad;
 
-/// The child.
-#[derive(Debug)]
-pub(crate) struct GpuLoad {
-    process: Option<Process>,
-    asked_to_end: bool,
-    /// CPU time, and what it printed, once it has ended.
-    ended: Option<(u64, String)>,
-    why: Option<String>,
+/// The hidden subcommand of `takt` that does the work, with an [`Interference`] in JSON as its argument.
+pub const SUBCOMMAND: &str = "gpu-load";
+
+/// How urgent a stream's work is among the work of the device. Between kernels and at block boundaries only: a block that runs is
+/// never stopped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Priority {
+    /// The least that the device has: interference and whatever can wait.
+    Background,
+    /// Between the two others.
+    #[default]
+    Normal,
+    /// The greatest: camera work.
+    Critical,
 }
 
-impl GpuLoad {
-    /// Starts it in process group `group`; what was asked of it in words.
-    pub(crate) fn start(
-        program: &Path,
-        arguments: &[String],
-        config: &Interference,
-        group: i32,
-    ) -> Result<(Self, String), String> {
-        let text = serde_json::to_string(config).map_err(|error| error.to_string())?;
-        let mut all = arguments.to_vec();
-        all.push(text.clone());
-        let process = Process::start(program, &all, group)
-            .map_err(|error| format!("{} cannot be run: {error}", program.display()))?;
-        Ok((Self { process: Some(process), asked_to_end: false, ended: None, why: None }, text))
-    }
+/// What gets in the way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    /// Arithmetic: occupies multiprocessors.
+    #[default]
+    Compute,
+    /// Reads and writes of the device's memory: occupies its bus and its cache.
+    Memory,
+    /// Copies from and to the host: occupies the copy engines and PCIe.
+    Copies,
+}
 
-    /// Waits until its first piece of work has run on the device.
-    pub(crate) fn await_ready(&mut self, until: Instant) -> Result<Info, String> {
-        loop {
-            if let Some(why) = self.death() {
-                return Err(why);
-            }
-            let printed = self.process.as_ref().map(Process::printed).unwrap_or_default();
-            if let Some(device) = child::lines(&printed).find_map(|line| match line {
-                Line::Ready(device) => Some(device),
-                _ => None,
-            }) {
-                return Ok(device);
-            }
-            if Instant::now() > until {
-                return Err("no work has run on the device".into());
-            }
-            std::thread::sleep(std::time::Duration::from_millis(5));
+/// How much of it, and how urgent.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Interference {
+    /// What gets in the way. Default compute: it delays whatever comes after it by its whole kernel.
+    pub kind: Kind,
+    /// Which GPU. Default 0.
+    pub ordinal: u32,
+    /// Share of the multiprocessors that the blocks of a kernel fill, 0.01 to 4; above 1 blocks queue up. Default 1: another
+    /// program's kernel fills the device.
+    pub share: f64,
+    /// Length of a compute kernel, microseconds, 10 to 1,000,000. Default 2000: layers of a large network take so long, and a
+    /// kernel's blocks are not stopped for anybody.
+    pub kernel_us: u64,
+    /// MiB that a memory kernel or a copy moves, 1 to 16384. Default 64: more than the cache of any GPU.
+    pub mib: u64,
+    /// Share of the time that the device is kept at work, 0.01 to 1. Default 1.
+    pub duty: f64,
+    /// Priority of its stream. Default normal, what other programs have; background is what a well-behaved one would take.
+    pub priority: Priority,
+}
+
+impl Default for Interference {
+    fn default() -> Self {
+        Self {
+            kind: Kind::Compute,
+            ordinal: 0,
+            share: 1.0,
+            kernel_us: 2000,
+            mib: 64,
+            duty: 1.0,
+            priority: Priority::Normal,
+        }
+    }
+}
+
+impl Interference {
+    /// Checks every value.
+    ///
+    /// # Errors
+    /// The first that is out of bounds.
+    pub fn validate(&self) -> Result<(), SettingError> {
+        within("share", self.share, 0.01, 4.0)?;
+        within("duty", self.duty, 0.01, 1.0)?;
+        within("kernel_us", self.kernel_us as f64, 10.0, 1e6)?;
+        within("mib", self.mib as f64, 1.0, 16_384.0)
+    }
+}
+
+/// What it has done: the proof that it was there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct InterferenceWork {
+    /// Kernels or pairs of copies that have ended.
+    pub launches: u64,
+    /// Bytes moved, read and written ones both.
+    pub bytes: u64,
+    /// From their starts to their ends on the device, all together; under contention this holds waiting too.
+    pub device_ns: u64,
+    /// CPU time of its thread.
+    pub cpu_ns: u64,
+}
+
+/// The device that it works on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeviceInfo {
+    /// Its name; the emulated device says that it is one.
+    pub name: String,
+    /// Its identity, as `nvidia-smi -L` prints it.
+    pub uuid: String,
+    /// It is the emulated device of the tests: nothing measured on it says anything about a GPU.
+    pub emulated: bool,
+}
+
+/// What the process prints, one JSON value on a line of its own each.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Line {
+    /// The first piece of work has run on this device.
+    Ready(DeviceInfo),
+    /// What it has done so far.
+    Work(InterferenceWork),
+    /// It ends for this reason.
+    Failed(String),
+}
+
+impl Line {
+    /// Prints it.
+    pub fn print(&self) {
+        use std::io::Write;
+        if let Ok(text) = serde_json::to_string(self) {
+            // In one piece, and on a line of its own whatever stands before it. That nobody reads it is no reason to stop.
+            let _ = std::io::stdout().lock().write_all(format!("\n{text}\n").as_bytes());
         }
     }
 
-    /// Why it works no more.
-    pub(crate) fn death(&mut self) -> Option<String> {
-        if let Some(process) = &mut self.process
-            && let Some(ended) = process.reap(false)
-        {
-            if !self.asked_to_end {
-                let said = child::lines(&ended.output).find_map(|line| match line {
-                    Line::Failed(why) => Some(why),
-                    _ => None,
-                });
-                self.why = Some(said.unwrap_or_else(|| ended.why()));
-            }
-            self.ended = Some((ended.cpu_ns, ended.output));
-            self.process = None;
+    /// The lines in `printed`; everything else in it is passed over.
+    pub(crate) fn all_in(printed: &str) -> impl DoubleEndedIterator<Item = Self> {
+        printed.lines().filter_map(|line| serde_json::from_str(line).ok())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_out_of_bounds_are_named() {
+        assert!(Interference::default().validate().is_ok());
+        for (config, word) in [
+            (Interference { share: f64::NAN, ..Default::default() }, "share"),
+            (Interference { duty: 0.0, ..Default::default() }, "duty"),
+            (Interference { kernel_us: 5, ..Default::default() }, "kernel_us"),
+            (Interference { mib: 0, ..Default::default() }, "mib"),
+        ] {
+            let text = config.validate().unwrap_err().to_string();
+            assert!(text.contains(word), "{text}");
         }
-        self.why.clone()
     }
 
-    pub(crate) fn ask_to_end(&mut self) {
-        if let (Some(process), false) = (&self.process, self.asked_to_end) {
-            process.signal(libc::SIGTERM);
-            self.asked_to_end = true;
-        }
-    }
-
-    /// Ends it; CPU time and the work done, as far as it has told.
-    pub(crate) fn end(&mut self) -> (u64, takt_gpu::interference::InterferenceWork) {
-        self.ask_to_end();
-        if let Some(ended) = self.process.take().and_then(|mut process| process.await_end()) {
-            self.ended = Some((ended.cpu_ns, ended.output));
-        }
-        let Some((cpu_ns, printed)) = &self.ended else { return Default::default() };
-        let mut told = child::lines(printed).filter_map(|line| match line {
-            Line::Work(work) => Some(work),
-            _ => None,
-        });
-        (*cpu_ns, told.next_back().unwrap_or_default())
+    #[test]
+    fn lines_are_found_among_others() {
+        let work = InterferenceWork { launches: 3, bytes: 4, device_ns: 5, cpu_ns: 6 };
+        let text = serde_json::to_string(&Line::Work(work)).unwrap();
+        let printed = format!("running 1 test\n{text}\nwarning: x\n{{\"failed\":\"why\"}}\n{{\"work\"");
+        assert_eq!(
+            Line::all_in(&printed).collect::<Vec<_>>(),
+            [Line::Work(work), Line::Failed("why".into())]
+        );
     }
 }

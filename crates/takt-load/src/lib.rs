@@ -13,7 +13,7 @@
 
 mod builtin;
 mod error;
-mod gpu;
+pub mod gpu;
 mod guard;
 mod load;
 pub mod noise;

@@ -20,10 +20,10 @@ use std::str::FromStr;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
-use takt_gpu::interference::Kind as GpuKind;
-use takt_gpu::{GpuError, Interference};
+use takt_rt::config::SettingError;
 
 use crate::error::LoadError;
+use crate::gpu::{Interference, Kind as GpuKind};
 
 /// The names that [`Profile::named`] knows.
 pub const NAMES: &[&str] = &[
@@ -224,8 +224,9 @@ impl Component {
 
     fn validate(&self, profile: &str) -> Result<(), LoadError> {
         let component = self.kind();
-        let error = |field, given: String, expected: String| {
-            Err(LoadError::Invalid { profile: profile.to_owned(), component, field, given, expected })
+        let error = |field: &str, given: String, expected: String| {
+            let (profile, field) = (profile.to_owned(), field.to_owned());
+            Err(LoadError::Invalid { profile, component, field, given, expected })
         };
         let within = |field, given: u64, least: u64, most: u64| {
             if (least..=most).contains(&given) {
@@ -262,10 +263,10 @@ impl Component {
             Self::Walk { .. } => Ok(()),
             Self::Gpu(ref work) => match work.interference().validate() {
                 Ok(()) => Ok(()),
-                Err(GpuError::Invalid { what, expected, received }) => {
-                    error(what.strip_prefix("interference ").unwrap_or(what), received, expected)
+                Err(SettingError::Range { key, received, low, high }) => {
+                    error(&key, received.to_string(), format!("{low}..={high}"))
                 }
-                Err(other) => error("gpu", other.to_string(), "another".to_owned()),
+                Err(other) => error("work", other.to_string(), "other values".to_owned()),
             },
             Self::Noise { threads } => within("threads", threads as u64, 1, MOST_WORKERS as u64),
         }

@@ -32,7 +32,7 @@ pub(crate) struct Tools {
 impl Default for Tools {
     fn default() -> Self {
         // This very program, as it is on disk even if the file has been replaced.
-        let gpu = ("/proc/self/exe".into(), vec![takt_gpu::interference_process::SUBCOMMAND.to_owned()]);
+        let gpu = ("/proc/self/exe".into(), vec![crate::gpu::SUBCOMMAND.to_owned()]);
         Self { stress_ng: "stress-ng".into(), hackbench: "hackbench".into(), gpu }
     }
 }

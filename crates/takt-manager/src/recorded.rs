@@ -9,8 +9,8 @@ use takt_ros::{Event, Source};
 use takt_stats::{Part, SeriesEvidence, VerdictReport, judge_series, overall};
 
 use crate::goals::Goals;
-use crate::manager::Manager;
-use crate::plan::{Plan, Platform};
+use crate::manager::{Manager, against, outside_topic};
+use crate::plan::{ChainPlan, ChainState, Plan, Platform};
 
 /// What a recording shows.
 #[derive(Debug, Clone)]
@@ -36,6 +36,10 @@ pub struct Measured {
     pub completions: u64,
     /// Of these, later than the goal.
     pub violations: u64,
+    /// Ends so close to the goal that the clocks' error leaves open whether they were late.
+    pub in_doubt: u64,
+    /// Where it begins on another machine, its latencies are true to so much, nanoseconds.
+    pub clock_error_ns: u64,
     /// Instances that a later one passed.
     pub dropped: u64,
     /// Median latency, nanoseconds.
@@ -50,6 +54,12 @@ pub enum Error<E: std::error::Error> {
     /// It cannot be opened or read.
     #[error(transparent)]
     Source(E),
+    /// What the goals ask for can only be measured while the system runs.
+    #[error(
+        "[network] peers of the goals file: a recording cannot ask other machines how far their clocks were. State what they are synchronised \
+         to instead: clock_error = \"50 us\""
+    )]
+    Peers,
     /// The options of the model.
     #[error("model: {0}")]
     Model(#[from] OptionsError),
@@ -74,7 +84,19 @@ pub fn examine<S: Source>(
     // At the end of a recording every process has ended.
     let options = takt_model::Options { keep_ended: true, ..goals.learning(options) };
     options.validate()?;
-    let mut extractor = Extractor::new(options.clone());
+    let network = goals.network.as_ref();
+    if network.is_some_and(|network| !network.peers.is_empty()) {
+        return Err(Error::Peers);
+    }
+    let clock_error_ns = network.and_then(|network| network.clock_error_ns);
+    let extractor_of = |options| {
+        let mut extractor = Extractor::new(options);
+        if network.is_some() {
+            extractor.clock_error(clock_error_ns);
+        }
+        extractor
+    };
+    let mut extractor = extractor_of(options.clone());
     let (mut first_ns, mut last_ns, mut events) = (None, 0, 0);
     read(open().map_err(Error::Source)?, |event| {
         if first_ns.is_none() {
@@ -87,17 +109,30 @@ pub fn examine<S: Source>(
     })?;
     let first_ns = first_ns.ok_or(Error::Empty)?;
     let model = extractor.snapshot(last_ns);
-    let plan = Manager::new(goals.clone(), platform.clone()).plan(&model);
+    let mut plan = Manager::new(goals.clone(), platform.clone()).plan(&model);
+    let begins_outside = |chain: &ChainPlan| {
+        let first = network.and(chain.path.first())?;
+        outside_topic(&model, first.0).map(|topic| topic.outside)
+    };
+    for chain in plan.chains.iter_mut().filter(|chain| chain.state == ChainState::Guaranteed) {
+        let why = begins_outside(chain)
+            .and_then(|outside| against(outside, network.and_then(|network| network.bound_ns)));
+        if let Some(why) = why {
+            chain.state = ChainState::NotAnalysable { why };
+        }
+    }
 
-    let mut extractor = Extractor::new(options);
+    let mut extractor = extractor_of(options);
     extractor.begin(first_ns);
-    let found = plan.chains.iter().filter(|chain| !chain.path_names.is_empty());
-    let watched: Vec<_> = found
-        .map(|chain| {
-            let (name, path) = (chain.name.clone(), chain.path_names.clone());
-            extractor.watch(ChainSpec { name, path, goal_ns: Some(chain.goal_ns) })
-        })
-        .collect();
+    let mut watched = Vec::new();
+    for chain in plan.chains.iter().filter(|chain| !chain.path_names.is_empty()) {
+        let (name, path) = (chain.name.clone(), chain.path_names.clone());
+        let id = extractor.watch(ChainSpec { name, path, goal_ns: Some(chain.goal_ns) });
+        if let (Some(_), Some(stats)) = (begins_outside(chain), extractor.watched_mut(id)) {
+            stats.clock_error_ns = clock_error_ns.unwrap_or(0);
+        }
+        watched.push(id);
+    }
     read(open().map_err(Error::Source)?, |event| extractor.event(&event))?;
     let chains = watched.into_iter().filter_map(|id| extractor.watched(id).cloned()).collect();
     Ok(Recorded { model, plan, chains, events, ended_ns: last_ns })
@@ -123,7 +158,8 @@ impl Recorded {
                     // Where instances pass each other, which of them come to an end is not known.
                     let regular = stats.dropped.saturating_mul(20) <= stats.completions;
                     let overdue = if regular { stats.overdue(self.ended_ns) as u64 } else { 0 };
-                    evidence.samples = stats.completions;
+                    // What the clocks leave open says nothing for it.
+                    evidence.samples = stats.completions.saturating_sub(stats.in_doubt);
                     evidence.misses = stats.violations;
                     evidence.longest_run = stats.longest_late_run;
                     evidence.worst_ns = stats.worst_ns;
@@ -134,7 +170,16 @@ impl Recorded {
             .collect();
         let parts: Vec<Part<'_>> =
             judged.iter().map(|(name, report)| Part { name, report, excused: None }).collect();
-        overall(&parts)
+        let doubts = self.chains.iter().filter(|stats| stats.in_doubt > 0).map(|stats| {
+            format!(
+                "{}: {} of its latencies were within {:.3} ms of the goal, which is how far the clocks of the machines may be apart: whether \
+                 they were late cannot be known",
+                stats.spec().name,
+                stats.in_doubt,
+                stats.most_clock_error_ns as f64 / 1e6
+            )
+        });
+        overall(&parts).concluded(&[], &doubts.collect::<Vec<_>>())
     }
 
     /// The chains in numbers.
@@ -144,6 +189,8 @@ impl Recorded {
             name: chain.spec().name.clone(),
             completions: chain.completions,
             violations: chain.violations,
+            in_doubt: chain.in_doubt,
+            clock_error_ns: chain.most_clock_error_ns,
             dropped: chain.dropped,
             median_ns: chain.quantile_ns(0.5),
             worst_ns: chain.worst_ns,

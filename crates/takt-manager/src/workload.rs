@@ -185,6 +185,16 @@ impl Workload {
                 crate::analysis::DISPATCH_NS / 1000
             ));
         }
+        for id in &model.not_run {
+            let Some(callback) = model.callbacks.get(id.0).filter(|callback| callback.cost.seen == 0) else {
+                continue;
+            };
+            assumptions.push(format!(
+                "{}: it has not run yet, so what it takes is not known, and no chain that shares an executor or a core with it is \
+                 guaranteed until it has",
+                callback.name
+            ));
+        }
         Self { executors, callbacks, order, broken, assumptions, dispatch_ns }
     }
 

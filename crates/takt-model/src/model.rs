@@ -68,6 +68,10 @@ pub struct Model {
     /// The shortest times that callbacks took.
     #[serde(default)]
     pub shortest: Vec<Shortest>,
+    /// Timers that are due and have not run yet (module `extract::unrun`): what they take is not known, and nothing that shares an
+    /// executor or a core with them is guaranteed.
+    #[serde(default)]
+    pub not_run: Vec<CallbackId>,
 }
 
 /// The shortest time from the start of a callback's activation to its end, or to a message of its.
@@ -244,7 +248,7 @@ pub struct Output {
     /// depend on how the publisher was scheduled. Empty: `most_per_activation` is all that is known.
     #[serde(default)]
     pub most: Vec<u64>,
-    /// Messages, as they were published.
+    /// Messages, as they were published in the steady state; no span: all of them in start-up (module `extract::startup`), as announcements are.
     pub arrivals: ArrivalCurve,
 }
 

@@ -254,6 +254,11 @@ impl CostRecorder {
         self.total_ns = self.total_ns.saturating_add(took_ns);
         self.extremes.tail.values.clear();
         self.extremes.tail.push(self.total_ns);
+        self.hold_against(at_ns, took_ns);
+    }
+
+    /// Holds one against the limit that is not one of the curve.
+    pub fn hold_against(&mut self, at_ns: u64, took_ns: u64) {
         if let Some(limit) = &mut self.limit {
             limit.see(at_ns, took_ns);
         }

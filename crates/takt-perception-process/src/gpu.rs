@@ -216,7 +216,7 @@ fn in_words(progress: &Progress<'_>) -> Option<String> {
 /// engines.
 fn interfering(config: &PerceptionConfig, about: &mut About) -> Result<Option<Interfering>, String> {
     let Some(interference) = &config.gpu.interference else { return Ok(None) };
-    let interfering = interference.start().map_err(|e| e.to_string())?;
+    let interfering = Interfering::start(interference).map_err(|e| e.to_string())?;
     about.labels.push(format!("GPU interference in the perception process: {interference:?}"));
     Ok(Some(interfering))
 }

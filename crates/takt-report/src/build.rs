@@ -237,21 +237,26 @@ fn answer(context: &Context<'_>, section: &mut Section) {
                 if number == 0 {
                     continue;
                 }
+                let has_missed = |d: &&Digest| d.misses().saturating_add(d.never()) > 0;
+                let those = judged().filter(|(_, v)| v.verdict == verdict).map(|(d, _)| d);
+                let missed = those.filter(has_missed).count();
                 let what = match verdict {
+                    Verdict::Pass if missed > 0 => format!(
+                        "kept what is claimed with enough evidence, {missed} of them with misses of {deadline}"
+                    ),
                     Verdict::Pass => format!("met {deadline} with enough evidence"),
-                    Verdict::Fail => {
-                        // A robot that stopped, or lost frames, fails without a late job.
-                        let has_missed = |d: &&Digest| d.misses().saturating_add(d.never()) > 0;
-                        let failed = judged().filter(|(_, v)| v.verdict == verdict).map(|(d, _)| d);
-                        match failed.filter(has_missed).count() {
-                            0 => format!("failed for other reasons than {deadline}: the table names them"),
-                            missed if missed == number => format!("missed {deadline} at least once"),
-                            missed => format!(
-                                "failed: {missed} missed {deadline} at least once, {} for other reasons, which the table names",
-                                number - missed
-                            ),
-                        }
+                    // A robot that stopped, or lost frames, fails without a late job.
+                    Verdict::Fail if missed == 0 => {
+                        format!("failed for other reasons than {deadline}: the table names them")
                     }
+                    Verdict::Fail if missed == number => format!("missed {deadline} at least once"),
+                    Verdict::Fail => format!(
+                        "failed: {missed} missed {deadline} at least once, {} for other reasons, which the table names",
+                        number - missed
+                    ),
+                    Verdict::Inconclusive if missed > 0 => format!(
+                        "show neither a PASS nor a FAIL of what is claimed: {missed} missed {deadline} at least once"
+                    ),
                     Verdict::Inconclusive => {
                         format!("missed nothing, but the evidence does not carry a PASS for {deadline}")
                     }
@@ -272,35 +277,27 @@ fn answer_all(judged: &[&Context<'_>], section: &mut Section) {
             section.add(Block::Paragraph("No deadline is set, so that there is no verdict.".to_owned()));
             return;
         }
-        [(_, report)] => {
-            let words = match report.verdict {
-                Verdict::Pass => "Every measure that was not given up met its deadline with enough evidence.",
-                Verdict::Fail => "A measure that was not given up missed its deadline.",
-                Verdict::Inconclusive => {
-                    "No measure that was not given up missed its deadline, but the evidence does not carry a PASS."
-                }
-            };
-            section.add(Block::Verdict(report.verdict, words.to_owned()));
+        [(configuration, report)] => {
+            let words = tables::judged::what_came(judged, *configuration, report);
+            section.add(Block::Verdict(report.verdict, sentence(&[words])));
             section.add(Block::List(report.reasons.clone()));
         }
         several => {
             for verdict in [Verdict::Fail, Verdict::Inconclusive, Verdict::Pass] {
-                let with = several.iter().filter(|(_, report)| report.verdict == verdict);
-                let names: Vec<&str> =
-                    with.map(|(c, _)| judged[0].collection.configurations[*c].name.as_str()).collect();
-                if names.is_empty() {
-                    continue;
+                // Those of which the same is to be said are told together.
+                let mut told: Vec<(String, Vec<&str>)> = Vec::new();
+                for (configuration, report) in several.iter().filter(|(_, report)| report.verdict == verdict)
+                {
+                    let words = tables::judged::what_came(judged, *configuration, report);
+                    let name = judged[0].collection.configurations[*configuration].name.as_str();
+                    match told.iter_mut().find(|(same, _)| *same == words) {
+                        Some((_, names)) => names.push(name),
+                        None => told.push((words, vec![name])),
+                    }
                 }
-                let what = match verdict {
-                    Verdict::Pass => {
-                        "every measure that was not given up met its deadline with enough evidence"
-                    }
-                    Verdict::Fail => "a measure that was not given up missed its deadline",
-                    Verdict::Inconclusive => {
-                        "no measure that was not given up missed its deadline, but the evidence does not carry a PASS"
-                    }
-                };
-                section.add(Block::Verdict(verdict, format!("{}: {what}.", names.join(", "))));
+                for (words, names) in told {
+                    section.add(Block::Verdict(verdict, format!("{}: {words}.", names.join(", "))));
+                }
             }
         }
     }

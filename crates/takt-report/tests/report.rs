@@ -348,7 +348,51 @@ proptest! {
     }
 }
 
-/// The folder that a variable names; without one the test has nothing to do, and says so.
+/// What the report of two chains says at first, of a run with these failures.
+#[allow(clippy::unwrap_used, reason = "a test that cannot write its runs has nothing to test")]
+fn answer_of(given_up: bool, failures: &[&str], change: impl FnOnce(&mut takt_rundir::RunHeader)) -> String {
+    let root = tempfile::tempdir().unwrap();
+    let path = root.path().join("takt");
+    chains(&path, "takt", given_up);
+    let text = std::fs::read_to_string(path.join(RUN_FILE)).unwrap();
+    let mut header: takt_rundir::RunHeader = serde_json::from_str(&text).unwrap();
+    header.failures = failures.iter().map(|&failure| failure.to_owned()).collect();
+    header.problems = header.failures.clone();
+    change(&mut header);
+    std::fs::write(path.join(RUN_FILE), serde_json::to_string(&header).unwrap()).unwrap();
+    std::fs::remove_file(path.join("hashes.json")).unwrap();
+    RunDir::open(&path).unwrap().seal().unwrap();
+    takt_report::text(&build(&collect(&[root.path()]).unwrap()))
+}
+
+#[test]
+#[allow(clippy::unwrap_used, reason = "a test that cannot write its runs has nothing to test")]
+fn a_verdict_over_all_measures_says_what_failed() {
+    // Nothing was late: what failed is something else.
+    let text = answer_of(true, &["the bus lost 3 frames, 0 are allowed"], |_| {});
+    let told = "FAIL: No measure that was not given up missed its deadline, but the run failed: the bus lost 3 frames";
+    assert!(text.contains(told), "{text}");
+    assert!(!text.contains("A measure that was not given up missed"), "{text}");
+    let text = answer_of(false, &["the robot stopped", "another thing"], |_| {});
+    let told = "A measure that was not given up missed its deadline (tracker), and the run failed for 2 reasons, the \
+                first: the robot stopped";
+    assert!(text.contains(told), "{text}");
+    let text = answer_of(false, &[], |_| {});
+    assert!(text.contains("A measure that was not given up missed its deadline (tracker)."), "{text}");
+    // A claim that allows for misses: they are told, and are no failure.
+    for (misses_per_job, told) in [
+        (
+            0.99,
+            "PASS: Every measure that was not given up kept what is claimed with enough evidence, in spite of misses",
+        ),
+        (0.9, "INCONCLUSIVE: The evidence shows neither a PASS nor a FAIL of what is claimed"),
+    ] {
+        let claim = serde_json::json!({ "misses_per_job": misses_per_job, "confidence": 0.95 });
+        let text = answer_of(false, &[], |header| header.verdict = serde_json::from_value(claim).unwrap());
+        assert!(text.contains(told), "{text}");
+    }
+}
+
 /// A run of two chains that all must keep their goals, in two phases: in the second the last one is late.
 #[allow(clippy::unwrap_used, reason = "a test that cannot write its runs has nothing to test")]
 fn chains(path: &Path, policy: &str, given_up: bool) {

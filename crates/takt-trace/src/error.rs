@@ -90,7 +90,7 @@ pub enum TraceError {
     Reader(takt_rt::Error),
     /// Options that make no sense.
     #[error("trace options: {0}")]
-    Options(String),
+    Options(takt_rt::config::SettingError),
     /// Job records cannot be matched with events of another clock.
     #[error(
         "the trace counts time by the clock `{found}`, and job records by CLOCK_MONOTONIC: record with `perf record -k \

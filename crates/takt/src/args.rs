@@ -116,7 +116,7 @@ pub enum Command {
         page: Option<String>,
     },
     /// Work on a GPU: what a load starts as a process of its own
-    #[command(name = takt_gpu::interference_process::SUBCOMMAND, hide = true)]
+    #[command(name = takt_load::gpu::SUBCOMMAND, hide = true)]
     GpuLoad {
         /// What work (JSON)
         config: String,

@@ -97,7 +97,13 @@ fn main() -> ExitCode {
         Command::Clock(clock) => commands::clock::run(&clock),
         Command::Completions { shell } => commands::completions::completions(shell),
         Command::Man { page } => commands::completions::man(page.as_deref()),
+        #[cfg(feature = "gpu")]
         Command::GpuLoad { config } => Ok(takt_gpu::interference_process::run(&config)),
+        #[cfg(not(feature = "gpu"))]
+        Command::GpuLoad { .. } => {
+            takt_load::gpu::Line::Failed("this takt was built without the feature gpu".to_owned()).print();
+            Ok(ExitCode::from(2))
+        }
         #[cfg(feature = "daq")]
         Command::DaqFarEnd => Ok(takt_robot_daqloop::lab::far_end()),
         #[cfg(feature = "cell")]

@@ -18,6 +18,7 @@ use ethercrab::{MainDevice, MainDeviceConfig, PduRx, PduStorage, PduTx, ReceiveA
 use super::config::ControlConfig;
 use super::cyclic;
 use super::error::ControlError;
+use super::requests::UnderWay;
 use super::wire::{MOST_FRAME_BYTES, Wire};
 use crate::frame::{MOST_DATA, has_passed};
 
@@ -68,6 +69,7 @@ pub(super) struct Master {
     wire: Box<dyn Wire>,
     buffer: Box<[u8; MOST_FRAME_BYTES]>,
     pub carried: Carried,
+    requests: UnderWay,
     memory: Memory,
 }
 
@@ -99,6 +101,7 @@ impl Master {
             wire,
             buffer: Box::new([0; MOST_FRAME_BYTES]),
             carried: Carried::default(),
+            requests: UnderWay::new(FRAMES),
             memory: Memory { device, storage },
         })
     }
@@ -112,10 +115,13 @@ impl Master {
     /// Hands queued frames to the wire.
     pub fn send_all(&mut self) {
         while let Some(frame) = self.tx.next_sendable_frame() {
-            let wire = &mut self.wire;
+            let (wire, requests) = (&mut self.wire, &mut self.requests);
             let mut errno = 0;
             let sent = frame.send_blocking(|bytes| match wire.send(bytes) {
-                Ok(()) => Ok(bytes.len()),
+                Ok(()) => {
+                    requests.sent(bytes, wire.now_ns());
+                    Ok(bytes.len())
+                }
                 Err(error) => {
                     errno = error.raw_os_error().unwrap_or(libc::EIO);
                     Err(Error::SendFrame)
@@ -128,6 +134,21 @@ impl Master {
                 break;
             }
             self.carried.sent += 1;
+        }
+    }
+
+    /// Sends those of the master's own frames again that were sent `after_ns` ago or earlier and have not come back. Only for requests
+    /// that a device may get twice: those that read and write registers. A mailbox takes each message for a new one.
+    pub fn send_again(&mut self, after_ns: u64) {
+        let now_ns = self.wire.now_ns();
+        while let Some(frame) = self.requests.overdue(now_ns, after_ns) {
+            match self.wire.send(frame) {
+                Ok(()) => self.carried.sent += 1,
+                Err(error) => {
+                    self.carried.send_errors += 1;
+                    self.carried.last_errno = error.raw_os_error().unwrap_or(libc::EIO);
+                }
+            }
         }
     }
 
@@ -172,11 +193,14 @@ impl Master {
             }
             match self.rx.receive_frame(frame) {
                 Ok(ReceiveAction::Processed) => {
+                    self.requests.came(frame);
                     self.carried.received += 1;
                     came = true;
                 }
                 // Another protocol, or our own frame.
                 Ok(ReceiveAction::Ignored) => {}
+                // The other answer to a request that was sent twice is no stranger's frame.
+                Err(_) if self.requests.was_repeated(frame) => {}
                 Err(_) => self.carried.strays += 1,
             }
         }
@@ -203,6 +227,8 @@ impl Master {
 pub(super) trait Carrier {
     /// The time that deadlines are told in.
     fn now_ns(&self) -> u64;
+    /// A request begins: those before it are over, whatever became of their frames.
+    fn begin_request(&mut self);
     /// Hands queued frames to the wire.
     fn send_queued(&mut self);
     /// Takes what has come back; true if anything had.
@@ -217,6 +243,7 @@ pub(super) trait Carrier {
         limits: &Limits,
         future: impl Future<Output = Result<T, Error>>,
     ) -> Result<T, ControlError> {
+        self.begin_request();
         // On the heap: the master's futures carry its device tables.
         let mut future = Box::pin(future);
         let mut context = Context::from_waker(Waker::noop());
@@ -259,6 +286,10 @@ pub(super) trait Carrier {
 impl Carrier for Master {
     fn now_ns(&self) -> u64 {
         self.wire.now_ns()
+    }
+
+    fn begin_request(&mut self) {
+        self.requests.forget();
     }
 
     fn send_queued(&mut self) {

@@ -28,6 +28,7 @@ mod idle;
 mod master;
 mod objects;
 mod port;
+mod requests;
 mod sdo;
 mod simulated;
 mod states;

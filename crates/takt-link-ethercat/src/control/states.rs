@@ -6,6 +6,7 @@ use ethercrab::Command;
 
 use super::error::ControlError;
 use super::event::state_name;
+use super::flights::LOST_AFTER;
 use super::master::{Carrier, Limits};
 use super::port::{Exchanged, Port};
 
@@ -56,9 +57,17 @@ impl Carrier for Cycling<'_> {
         self.port.now_ns()
     }
 
+    fn begin_request(&mut self) {
+        self.port.master().begin_request();
+    }
+
     fn send_queued(&mut self) {
         self.cycle();
-        self.port.master().send_all();
+        let master = self.port.master();
+        master.send_all();
+        // Answers of cycles keep the line from being silent, so that nobody else notices a request that was lost: it is by the same
+        // measure as a cycle's frame, and all that is asked for beside the cycles is registers.
+        master.send_again(LOST_AFTER * self.period_ns);
     }
 
     fn take_answers(&mut self) -> bool {

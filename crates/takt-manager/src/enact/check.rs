@@ -14,12 +14,16 @@ impl<K: Kernel> Enactor<K> {
         self.kept.keys().filter_map(|tid| self.difference_of(*tid)).collect()
     }
 
-    /// How a thread's reservation differs from what it was given. A thread that has ended has none that could.
+    /// How a thread's reservation differs from what it was given. A thread that has ended has none that could, also while its number is
+    /// still there.
     pub(super) fn difference_of(&self, tid: u32) -> Option<Difference> {
         let kept = self.kept.get(&tid)?;
         let (Ok(has), Ok(cpus)) = (self.kernel.attributes(tid), self.kernel.affinity(tid)) else {
             return None;
         };
+        if has.is_of_dead() {
+            return None;
+        }
         // Looked at last: the number may have come again meanwhile.
         let difference = self.compare(tid, &kept.name, &kept.held, (&has, &cpus))?;
         system::is_alive(&self.kernel, &kept.thread).then_some(difference)

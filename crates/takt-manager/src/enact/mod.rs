@@ -242,7 +242,10 @@ impl<K: Kernel> Enactor<K> {
         let differs = |tid: &u32| self.difference_of(*tid).is_some();
         let changed: Vec<u32> = self.kept.keys().copied().filter(differs).collect();
         let kernel = &self.kernel;
-        self.kept.retain(|tid, kept| !changed.contains(tid) && system::is_alive(kernel, &kept.thread));
+        let dead = |tid: &u32| kernel.attributes(*tid).is_ok_and(|has| has.is_of_dead());
+        self.kept.retain(|tid, kept| {
+            !changed.contains(tid) && !dead(tid) && system::is_alive(kernel, &kept.thread)
+        });
     }
 
     fn best_effort(
@@ -322,7 +325,7 @@ impl<K: Kernel> Enactor<K> {
                 report.gone += 1;
                 continue;
             };
-            if !system::is_alive(&self.kernel, thread) {
+            if has.is_of_dead() || !system::is_alive(&self.kernel, thread) {
                 report.gone += 1;
                 continue;
             }

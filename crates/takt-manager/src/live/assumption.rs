@@ -76,7 +76,7 @@ pub enum Assumption {
     Bounded,
     /// Everything on the chain's way runs.
     Running,
-    /// No process on its way is starting: bounds are those of the steady state.
+    /// No process on its way is starting, and every timer there has run: bounds are those of the steady state.
     Started,
     /// Every reservation is in force, as read back from the kernel.
     Reserved,
@@ -136,7 +136,7 @@ impl Assumption {
         match self {
             Self::Bounded => "the bound of the response-time analysis keeps the goal",
             Self::Running => "everything on the chain's way runs",
-            Self::Started => "no process on the chain's way is starting",
+            Self::Started => "no process on the chain's way is starting, and every timer there has run",
             Self::Reserved => "every reservation is in force, as read back from the kernel",
             Self::Budgets => "no reservation is exhausted for as long as a goal that it serves",
             Self::Costs => "no execution time is above its curve",

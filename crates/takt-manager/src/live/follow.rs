@@ -123,6 +123,16 @@ impl<S: Source, K: Kernel> Live<S, K> {
         self.promise(now_ns);
     }
 
+    /// Up to when all events were read at `now_ns`: what is held back yet may be the end of an instance. A source that has ended holds
+    /// nothing back.
+    pub(super) fn read_until(&self, now_ns: u64) -> u64 {
+        if self.source.ended() && self.order.held() == 0 {
+            now_ns
+        } else {
+            now_ns.saturating_sub(takt_model::order::HOLD_NS)
+        }
+    }
+
     /// Fills in how a chain stands, and stood.
     pub(super) fn stand(&self, index: usize, status: &mut ChainStatus, now_ns: u64) {
         let Some(chain) = self.ledger.chains.get(index) else { return };

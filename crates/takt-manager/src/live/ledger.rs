@@ -588,13 +588,19 @@ impl Chain {
             },
             Assumption::Running if self.ended.is_some() => against("a part of it has ended".to_owned()),
             Assumption::Running => (self.planned.as_ref().map(|_| true), String::new()),
-            Assumption::Started => match self.grounds.starting.as_slice() {
-                [] => (self.planned.as_ref().map(|_| true), String::new()),
-                pids => against(format!(
-                    "process {} is starting, and has not shown what it does afterwards",
-                    pids.iter().map(u32::to_string).collect::<Vec<_>>().join(", ")
-                )),
-            },
+            Assumption::Started => {
+                match (self.grounds.starting.as_slice(), self.grounds.not_run.as_slice()) {
+                    ([], []) => (self.planned.as_ref().map(|_| true), String::new()),
+                    ([], [timer, rest @ ..]) => against(format!(
+                        "{timer}{} has not run yet: what it takes is not known",
+                        if rest.is_empty() { String::new() } else { format!(" (and {} more)", rest.len()) }
+                    )),
+                    (pids, _) => against(format!(
+                        "process {} is starting, and has not shown what it does afterwards",
+                        pids.iter().map(u32::to_string).collect::<Vec<_>>().join(", ")
+                    )),
+                }
+            }
             Assumption::Reserved if observes => against("nothing is reserved: only observed".to_owned()),
             Assumption::Reserved => match &self.difference {
                 Some(words) => against(format!("not as asked: {words}")),

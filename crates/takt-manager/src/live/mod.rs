@@ -6,7 +6,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use takt_model::{ChainSpec, ChainStats, Completion, Extractor, Model, Reorder, Skip, WatchId};
 use takt_ros::Source;
@@ -88,7 +87,7 @@ pub struct Live<S: Source, K: Kernel = Linux> {
     plans: u64,
     cached: u64,
     /// Wall clock less monotonic clock.
-    clock_offset_ns: i128,
+    clock_offset_ns: i64,
     /// Where chains begin on other machines: how far the clocks are apart, and what was known of it last.
     clocks: Option<crate::clocks::Watch>,
     clock: crate::clocks::ClockError,
@@ -179,7 +178,7 @@ impl<S: Source, K: Kernel> Live<S, K> {
             cpu_at_start_ns: process_cpu_ns(),
             plans: 0,
             cached: 0,
-            clock_offset_ns: clock_offset_ns(),
+            clock_offset_ns: network::ahead_ns(),
             ledger,
             lost: 0,
             planned: None,
@@ -360,7 +359,7 @@ impl<S: Source, K: Kernel> Live<S, K> {
         polled.map_err(|error| Error::Source(Box::new(error)))?;
         let ended = self.source.ended();
         // Stamps of publishers that are not observed are of the day's clock: whether it was set must be known before they are read.
-        self.extractor.clock(network::ahead_ns());
+        self.extractor.clock(now_ns, network::ahead_ns());
         let extractor = &mut self.extractor;
         match ended {
             true => order.finish(|event| extractor.event(event)),
@@ -495,7 +494,7 @@ impl<S: Source, K: Kernel> Live<S, K> {
 
     /// All times are of the monotonic clock, but for the stamps of messages whose publishers are not observed ([`Extractor::clock`]).
     fn notice_clock_step(&mut self, now_ns: u64) {
-        let offset_ns = clock_offset_ns();
+        let offset_ns = network::ahead_ns();
         let step_ns = offset_ns - self.clock_offset_ns;
         self.clock_offset_ns = offset_ns;
         if step_ns.abs() > 500_000_000 {
@@ -564,7 +563,7 @@ impl<S: Source, K: Kernel> Live<S, K> {
             };
             let measured: Vec<&ChainStats> =
                 self.watch_ids(index).filter_map(|id| self.extractor.watched(id)).collect();
-            measure(&mut chain, &measured, now_ns);
+            measure(&mut chain, &measured, self.read_until(now_ns));
             self.stand(index, &mut chain, now_ns);
             chain
         });
@@ -644,19 +643,6 @@ fn cpu_ns(clock: libc::clockid_t) -> u64 {
 
 fn process_cpu_ns() -> u64 {
     cpu_ns(libc::CLOCK_PROCESS_CPUTIME_ID)
-}
-
-/// Wall clock less monotonic clock. The two are not read at the same moment: of three attempts the one that took the least time counts, and the middle
-/// of it.
-fn clock_offset_ns() -> i128 {
-    let wall = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |passed| passed.as_nanos() as i128);
-    let attempt = |_| {
-        let before_ns = monotonic_ns();
-        let wall_ns = wall();
-        let after_ns = monotonic_ns();
-        (after_ns - before_ns, wall_ns - i128::from(before_ns.midpoint(after_ns)))
-    };
-    (0..3).map(attempt).min_by_key(|(took_ns, _)| *took_ns).map_or(0, |(_, offset_ns)| offset_ns)
 }
 
 #[cfg(test)]

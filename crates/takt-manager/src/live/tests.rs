@@ -301,6 +301,9 @@ fn a_source_that_ends_early_is_planned_for_once() {
     assert_eq!(setup.live.status(0).plans, 1);
 }
 
+#[path = "unknown_tests.rs"]
+mod unknown;
+
 #[path = "network_tests.rs"]
 mod network;
 #[path = "way_tests.rs"]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use takt_model::{Allowance, Assumed, Callback, CallbackKind, Model, Outside};
+use takt_model::{Allowance, Assumed, Callback, CallbackId, CallbackKind, Model, Outside};
 
 use super::{Manager, Present};
 use crate::analysis::Disturbance;
@@ -38,6 +38,8 @@ pub struct ChainGrounds {
     pub processes: BTreeSet<u32>,
     /// Those of them that are starting, and have not shown what they do afterwards.
     pub starting: Vec<u32>,
+    /// Callbacks of these executors that are due and have not run yet.
+    pub not_run: Vec<String>,
     /// Callbacks of which nobody tells how often they suspend themselves or yield.
     pub unseen: Vec<String>,
 }
@@ -59,6 +61,11 @@ impl Manager {
             let callbacks: BTreeSet<usize> = callbacks.copied().collect();
             let name = |number: &usize| present.planned.callbacks.get(*number).map(|c| c.name.clone());
             let unseen = |number: &&usize| model.callbacks.get(**number).is_some_and(|c| c.suspension_unseen);
+            // What an earlier run told of it is known.
+            let not_run = |number: &&usize| {
+                model.not_run.contains(&CallbackId(**number))
+                    && model.callbacks.get(**number).is_some_and(|c| c.cost.seen == 0)
+            };
             let threads = |server: &usize| {
                 let ids = present.planned.executors[*server].threads.iter();
                 ids.filter_map(|id| model.threads.get(id.0).map(|thread| thread.tid))
@@ -71,6 +78,7 @@ impl Manager {
                 undelivered: undelivered(present, on_path),
                 starting: starting(present, model, &servers),
                 processes: processes(present, model, &servers),
+                not_run: callbacks.iter().filter(not_run).filter_map(name).collect(),
                 unseen: callbacks.iter().filter(unseen).filter_map(name).collect(),
             });
             needed.extend(callbacks);

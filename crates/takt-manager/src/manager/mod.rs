@@ -26,7 +26,7 @@ mod widened;
 mod write;
 
 pub use grounds::{ChainGrounds, Grounds};
-pub use network::outside_topic;
+pub use network::{against, outside_topic};
 pub use room::Room;
 
 use present::{Held, carried, within};

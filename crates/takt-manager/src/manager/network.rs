@@ -4,6 +4,7 @@ use takt_model::{CallbackId, Model, Outside, Topic};
 
 use super::{Candidate, Manager};
 use crate::plan::Plan;
+use crate::words::ms;
 
 /// The topic that a callback subscribes to and gets messages on from publishers that are not observed; `None`: it does not.
 #[must_use]
@@ -11,6 +12,32 @@ pub fn outside_topic(model: &Model, callback: usize) -> Option<&Topic> {
     let foreign =
         |topic: &&Topic| topic.outside != Outside::None && topic.subscribers.contains(&CallbackId(callback));
     model.topics.iter().find(foreign)
+}
+
+/// What keeps a chain from being guaranteed because it begins on another machine, with what is known of its messages from there and the bound
+/// that is declared for the network.
+#[must_use]
+pub fn against(outside: Outside, bound_ns: Option<u64>) -> Option<String> {
+    let Some(bound_ns) = bound_ns else {
+        return Some(
+            "it begins on another machine, and nothing bounds the network between: it is only measured. Declare a bound where the network \
+             has one: [network] bound = \"2 ms\""
+                .to_owned(),
+        );
+    };
+    match outside {
+        Outside::Stamped { most_ns, clock_error_ns, .. }
+            if most_ns > bound_ns.saturating_add(clock_error_ns) =>
+        {
+            Some(format!(
+                "a message took {} +- {} ms from the other machine to its take, above the network's bound of {} ms",
+                ms(most_ns),
+                ms(clock_error_ns),
+                ms(bound_ns)
+            ))
+        }
+        _ => None,
+    }
 }
 
 impl Manager {

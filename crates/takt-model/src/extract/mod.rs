@@ -52,6 +52,7 @@ mod suspend;
 #[cfg(test)]
 mod tests;
 mod timer;
+mod unrun;
 mod unsettled;
 
 use serde::{Deserialize, Serialize};
@@ -462,6 +463,7 @@ impl Extractor {
             eventless: false,
             waiting: std::collections::VecDeque::new(),
             activations: 0,
+            known_ns: self.now_ns,
             arrivals: self.arrivals(),
             cost: CostRecorder::new(
                 self.options.cost_activations,

@@ -21,6 +21,11 @@ const TOLERANCE_NS: i64 = 1_000_000;
 const RENEWED_NS: u64 = 10_000_000_000;
 /// After the day's clock was set, messages may be under way with stamps of before for so long.
 const SET_NS: u64 = 1_000_000_000;
+/// A distance that changed by more than this from one publication to the next is a clock that was set, and not a publisher that was held up
+/// between its stamp and its event.
+const SURELY_SET_NS: u64 = 500_000_000;
+/// A message waits no longer than this in a queue that is worth measuring: for so long at most nothing is measured after the clock was set back.
+const LONGEST_WAIT_NS: u64 = 10_000_000_000;
 /// Fewer messages than these are what was under way when observation began.
 const UNDER_WAY: u64 = 3;
 
@@ -35,6 +40,8 @@ pub(crate) struct Clocks {
     unstamped: u64,
     /// The day's clock was set; stamps before this may be of before or after it.
     unsure_until_ns: u64,
+    /// What seems to have been sent before this may have a stamp of the clock as it was.
+    set_ns: u64,
     others: Others,
 }
 
@@ -51,17 +58,34 @@ enum Others {
 }
 
 impl Clocks {
-    /// A message was published here: its stamp was taken a moment before its event.
-    pub(crate) fn published(&mut self, at_ns: u64, stamp: i64) {
+    /// A message was published here: its stamp was taken a moment before its event. Returns whether the clock was set since the last one.
+    pub(crate) fn published(&mut self, at_ns: u64, stamp: i64) -> bool {
         if self.told {
-            return;
+            return false;
         }
         let ahead_ns = stamp.saturating_sub_unsigned(at_ns);
+        if let Some(before_ns) = self.ahead_ns.filter(|known| known.abs_diff(ahead_ns) > SURELY_SET_NS) {
+            (self.ahead_ns, self.next_ns, self.since_ns) = (Some(ahead_ns), None, at_ns);
+            self.was_set(at_ns, before_ns, ahead_ns);
+            return true;
+        }
         self.next_ns = Some(self.next_ns.map_or(ahead_ns, |known| known.max(ahead_ns)));
         self.ahead_ns = Some(self.ahead_ns.map_or(ahead_ns, |known| known.max(ahead_ns)));
         if at_ns.saturating_sub(self.since_ns) > RENEWED_NS {
             (self.ahead_ns, self.next_ns, self.since_ns) = (self.next_ns, None, at_ns);
         }
+        false
+    }
+
+    /// Whether stamps taken now may be of before or after the clock was set.
+    pub(crate) fn is_unsure(&self, at_ns: u64) -> bool {
+        at_ns < self.unsure_until_ns
+    }
+
+    /// The clock was set, at `at_ns` at the latest. By the new one, stamps of the old lie before that, and by as much later as it was set back.
+    fn was_set(&mut self, at_ns: u64, before_ns: i64, ahead_ns: i64) {
+        let back_ns = u64::try_from(before_ns.saturating_sub(ahead_ns)).unwrap_or(0).min(LONGEST_WAIT_NS);
+        (self.set_ns, self.unsure_until_ns) = (at_ns.saturating_add(back_ns), at_ns.saturating_add(SET_NS));
     }
 
     /// A message was published here without a stamp (before Jazzy).
@@ -84,14 +108,17 @@ impl OutsideState {
     /// One was taken at `at_ns`: when it was published, if that can be told.
     pub(crate) fn take(&mut self, clocks: &Clocks, at_ns: u64, stamp: i64) -> Option<u64> {
         self.last_ns = at_ns;
-        if at_ns < clocks.unsure_until_ns {
+        if clocks.is_unsure(at_ns) {
             return None;
         }
-        self.seen += 1;
         let sent_ns = clocks
             .ahead_ns
             .filter(|_| stamp > 0)
             .and_then(|ahead_ns| u64::try_from(stamp.checked_sub(ahead_ns)?).ok());
+        if clocks.set_ns > 0 && sent_ns.is_some_and(|sent_ns| sent_ns < clocks.set_ns) {
+            return None;
+        }
+        self.seen += 1;
         let late_ns = sent_ns.and_then(|sent_ns| i64::try_from(i128::from(at_ns) - i128::from(sent_ns)).ok());
         let Some((sent_ns, late_ns)) = sent_ns.zip(late_ns) else {
             self.unknown += 1;
@@ -122,21 +149,27 @@ impl OutsideState {
 }
 
 impl Extractor {
-    /// How far the day's clock (CLOCK_REALTIME) is ahead of the monotonic one at this moment: whoever reads events live can tell.
+    /// How far the day's clock (CLOCK_REALTIME) is ahead of the monotonic one at `now_ns`: whoever reads events live can tell.
     ///
     /// A clock that was set (by more than a millisecond; adjustments are smaller) makes stamps of before and after it worthless against each other: what
-    /// was learnt of other publishers' clocks is learnt anew, and what is taken within `SET_NS` is not measured. Returns whether it was.
-    pub fn clock(&mut self, ahead_ns: i64) -> bool {
+    /// was learnt of other publishers' clocks is learnt anew, and what is taken until `SET_NS` after this look, or seems to have been sent before
+    /// it, is not measured: it was set at some time since the look before, and a reader can have been held up for long. Returns whether it was.
+    pub fn clock(&mut self, now_ns: u64, ahead_ns: i64) -> bool {
         let before_ns = self.clocks.ahead_ns.replace(ahead_ns).filter(|_| self.clocks.told);
         self.clocks.told = true;
-        let was_set = before_ns.is_some_and(|before_ns| before_ns.abs_diff(ahead_ns) > TOLERANCE_NS as u64);
-        if was_set {
-            self.clocks.unsure_until_ns = self.now_ns.saturating_add(SET_NS);
-            for (_, subscription) in &mut self.tables.subscriptions {
-                subscription.outside.learn_anew();
-            }
+        let before_ns = before_ns.filter(|before_ns| before_ns.abs_diff(ahead_ns) > TOLERANCE_NS as u64);
+        if let Some(before_ns) = before_ns {
+            self.clocks.was_set(now_ns.max(self.now_ns), before_ns, ahead_ns);
+            self.learn_clocks_anew();
         }
-        was_set
+        before_ns.is_some()
+    }
+
+    /// What was learnt of other publishers' stamps was by a clock that is no more.
+    pub(super) fn learn_clocks_anew(&mut self) {
+        for (_, subscription) in &mut self.tables.subscriptions {
+            subscription.outside.learn_anew();
+        }
     }
 
     /// Who publishes what is not observed runs on other machines, whose clocks are no further from ours than this; `None`: that is not known,

@@ -75,7 +75,9 @@ impl Extractor {
         };
         match (message, stamp) {
             (Some(message), Some(stamp)) => {
-                self.clocks.published(at_ns, stamp);
+                if self.clocks.published(at_ns, stamp) {
+                    self.learn_clocks_anew();
+                }
                 self.messages.stamp(message, stamp, at_ns);
             }
             (_, None) => self.clocks.unstamped(),
@@ -260,7 +262,10 @@ impl Extractor {
     ) {
         let callback = &mut self.tables.callbacks[index];
         let elapsed_ns = to_ns.saturating_sub(from_ns);
+        // Between two announcements a process loads its libraries, which is no turn of a loop.
+        let starting = self.startups.is_starting(callback.pid, from_ns);
         match (from, to) {
+            (Some(from), Some(to)) if starting => callback.cost.hold_against(to_ns, to.saturating_sub(from)),
             (Some(from), Some(to)) if to.saturating_sub(from) <= elapsed_ns + elapsed_ns / 16 + 1_000_000 => {
                 callback.cost.record(to_ns, to.saturating_sub(from), true);
                 if let Some(probable) = &mut callback.probable {
@@ -322,7 +327,8 @@ impl Extractor {
         }
         let (mut sent_ns, mut unknown) = (None, false);
         let (head, of_action) = self.taken(thread, subscription);
-        let after_ns = self.tables.threads[thread].received.take();
+        // The middleware's two stamps are of the day's clock; when that was set in between, they say nothing.
+        let after_ns = self.tables.threads[thread].received.take().filter(|_| !self.clocks.is_unsure(at_ns));
         let mut receipt = exact.and_then(|(number, _)| self.received(thread, number, at_ns, after_ns));
         let state = &mut self.tables.subscriptions[subscription];
         let topic = state.topic;

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::groups::{self, Groups, Type};
 use super::names::{names, only_client, topic_name};
 use super::state::{CallbackState, Origin};
-use super::{Extractor, cycle, filter, outside, shortest};
+use super::{Extractor, cycle, filter, outside, shortest, unrun};
 use crate::{
     ArrivalCurve, Callback, CallbackId, CallbackKind, CostCurve, Executor, ExecutorId, ExecutorKind, Model,
     Node, NodeId, Output, Outside, Subscribed, Thread, ThreadId, ThreadRole, Topic, TopicId, Unanalysable,
@@ -79,6 +79,7 @@ impl Builder<'_> {
         outside::mark(ex, &ids, &topics, &mut self.model);
         filter::find(ex, &ids, &topics, &mut self.model);
         shortest::tell(ex, &ids, &topics, &mut self.model);
+        unrun::tell(ex, self.now_ns, &ids, &mut self.model);
         cycle::cut(&mut self.model);
         self.model
     }
@@ -259,7 +260,7 @@ impl Builder<'_> {
                 topic,
                 most_per_activation: edge.most(),
                 most: edge.most_in_a_row(callback.activations),
-                arrivals: edge.arrivals.curve(self.now_ns),
+                arrivals: edge.arrivals.steady_curve(self.now_ns),
             });
         }
         let suspended = callback.suspensions.known(self.now_ns, ex.keep());

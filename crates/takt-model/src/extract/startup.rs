@@ -16,7 +16,9 @@
 //!   From then on it is **forgotten**; of a callback that was activated in start-up alone, one activation in all the time since then is
 //!   assumed. The same burst later, without a start, counts in full and for as long as everything else.
 //! - Suspensions in a starting process count until the callback has run several times afterwards (`super::suspend`).
-//! - Execution times are never forgotten for this: a first activation may be slow, but so may a rare one.
+//! - Execution times of callbacks are never forgotten for this: a first activation may be slow, but so may a rare one. What a thread without
+//!   callbacks does between two messages that it sends while its process is starting is no turn of its loop, and not among its execution times: it
+//!   loads libraries and makes nodes (half a second in Python). It is held against what is assumed all the same.
 //!
 //! # What that means for a guarantee
 //! A chain is guaranteed for the steady state. While a process is starting, and until [`SHOWN_NS`] after, it is listed in
@@ -181,6 +183,11 @@ impl Arrivals {
     pub(crate) fn median_gap_ns(&self) -> Option<u64> {
         let apart = self.apart.as_ref();
         self.steady.median_gap_ns().or_else(|| apart.and_then(|apart| apart.recorder.median_gap_ns()))
+    }
+
+    /// Of the steady state alone at `now_ns`, with the number of all: without a span where all came in start-up, however shortly before.
+    pub(crate) fn steady_curve(&self, now_ns: u64) -> ArrivalCurve {
+        ArrivalCurve { seen: self.seen(), ..self.steady.curve(now_ns) }
     }
 
     /// The curve at `now_ns`.

@@ -383,6 +383,8 @@ pub(crate) struct CallbackState {
     /// Messages that wait in its message filter.
     pub waiting: VecDeque<Waiting>,
     pub activations: u64,
+    /// Since when it is known.
+    pub known_ns: u64,
     pub arrivals: Arrivals,
     pub cost: CostRecorder,
     pub suspensions: Suspensions,

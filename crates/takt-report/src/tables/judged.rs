@@ -7,7 +7,7 @@ use crate::digest::Digest;
 use crate::phase::PhaseDigest;
 use crate::table::{Cell, Table};
 use crate::verdict::{concluded, of_parts};
-use crate::words::{short, time};
+use crate::words::{clean, short, time};
 
 /// The measures of one robot that its verdicts are about, where these are several.
 pub fn judged<'a, 'b>(contexts: &'b [Context<'a>], robot: &str) -> Vec<&'b Context<'a>> {
@@ -53,6 +53,68 @@ pub fn overalls(contexts: &[&Context<'_>]) -> Vec<(usize, VerdictReport)> {
     configurations(contexts).into_iter().filter_map(one).collect()
 }
 
+/// Why the verdict of a configuration is `report`, as the end of a sentence.
+pub fn what_came(contexts: &[&Context<'_>], configuration: usize, report: &VerdictReport) -> String {
+    let missed: Vec<&str> = contexts
+        .iter()
+        .filter(|context| {
+            digest(context, configuration).is_some_and(|d| {
+                let has_missed = d.misses().saturating_add(d.never()) > 0;
+                // Beside a FAIL, misses that a claim allows are no reason.
+                let counts = d
+                    .verdict
+                    .as_ref()
+                    .is_some_and(|v| report.verdict != Verdict::Fail || v.verdict == Verdict::Fail);
+                has_missed && counts && d.excuse().is_none()
+            })
+        })
+        .map(|context| context.group.name.as_str())
+        .collect();
+    let missed = (!missed.is_empty()).then(|| missed.join(", "));
+    match (report.verdict, missed) {
+        (Verdict::Pass, None) => {
+            "every measure that was not given up met its deadline with enough evidence".to_owned()
+        }
+        (Verdict::Pass, Some(names)) => format!(
+            "every measure that was not given up kept what is claimed with enough evidence, in spite of misses ({names})"
+        ),
+        (Verdict::Inconclusive, None) => {
+            "no measure that was not given up missed its deadline, but the evidence does not carry a PASS"
+                .to_owned()
+        }
+        (Verdict::Inconclusive, Some(names)) => format!(
+            "the evidence shows neither a PASS nor a FAIL of what is claimed; a measure that was not given up missed its \
+             deadline ({names})"
+        ),
+        (Verdict::Fail, missed) => {
+            let collection = contexts[0].collection;
+            let runs = collection.configurations[configuration].runs.iter().map(|run| &collection.runs[*run]);
+            let failed: Vec<&[String]> =
+                runs.map(|run| &run.header.failures[..]).filter(|failures| !failures.is_empty()).collect();
+            let besides = failed.first().and_then(|failures| failures.first()).map(|first| {
+                let first = clean(first);
+                match (failed.len(), failed.iter().map(|failures| failures.len()).sum::<usize>()) {
+                    (1, 1) => format!("the run failed: {first}"),
+                    (1, all) => format!("the run failed for {all} reasons, the first: {first}"),
+                    (runs, _) => format!("{runs} runs failed, the first: {first}"),
+                }
+            });
+            match (missed, besides) {
+                (Some(names), None) => {
+                    format!("a measure that was not given up missed its deadline ({names})")
+                }
+                (Some(names), Some(besides)) => {
+                    format!("a measure that was not given up missed its deadline ({names}), and {besides}")
+                }
+                (None, Some(besides)) => {
+                    format!("no measure that was not given up missed its deadline, but {besides}")
+                }
+                (None, None) => report.reasons.join("; "),
+            }
+        }
+    }
+}
+
 /// A line for each configuration: its verdict, and which measures kept their deadlines.
 pub fn verdicts(contexts: &[&Context<'_>], overalls: &[(usize, VerdictReport)]) -> Table {
     let heads =
@@ -77,7 +139,7 @@ pub fn verdicts(contexts: &[&Context<'_>], overalls: &[(usize, VerdictReport)]) 
         ]);
     }
     table.note(
-        "FAIL: a measure that was not given up missed its deadline. Given up: the manager took its guarantee back in the declared \
+        "FAIL: a measure that was not given up missed its deadline, or the run failed for a reason that stands above. Given up: the manager took its guarantee back in the declared \
          order, so that its misses do not count. Too little seen: no miss, and fewer samples than a PASS needs.",
     );
     table

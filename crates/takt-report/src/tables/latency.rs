@@ -69,8 +69,8 @@ pub fn verdicts(context: &Context<'_>) -> Table {
         ]);
     }
     table.note(
-        "FAIL: at least one sample came later than the deadline or never; more samples cannot mend that. \
-         INCONCLUSIVE: no miss was seen, but the evidence does not carry a PASS.",
+        "FAIL: more samples came later than the deadline, or never, than is claimed (without a claim: any), or the run failed for a \
+         reason that stands there; more samples cannot mend that. INCONCLUSIVE: the evidence carries neither a PASS nor a FAIL.",
     );
     table
 }

@@ -105,6 +105,13 @@ impl Attributes {
         self.policy == libc::SCHED_DEADLINE as u32
     }
 
+    /// Whether its thread is dead and only its number is still there: the kernel clears the parameters of a reservation when it takes a dead
+    /// thread out of its account (`__dl_clear_params` in `kernel/sched/deadline.c`), and grants none of less than a microsecond to who lives.
+    #[must_use]
+    pub fn is_of_dead(&self) -> bool {
+        self.is_deadline() && self.runtime_ns == 0
+    }
+
     /// Whether this is a reservation that reclaims what others leave.
     #[must_use]
     pub fn reclaims(&self) -> bool {

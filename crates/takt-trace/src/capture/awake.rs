@@ -6,6 +6,7 @@
 //! of its init; ftrace gets their interrupts. (Since Linux 6.11 perf guards against recursion by a count in the thread; one that
 //! was left raised would look just like that.) A thread that sleeps on such a CPU wakes out of nothing.
 
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -111,28 +112,16 @@ pub(super) struct Keeper {
 }
 
 impl Keeper {
-    /// Starts it; the error is a sentence.
-    pub(super) fn start(cpu: u16) -> Result<Self, String> {
-        let set = CpuSet::single(usize::from(cpu)).map_err(|error| error.to_string())?;
+    pub(super) fn start(cpu: u16) -> Result<Self, IdleThreadError> {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
-        let (ready, settled) = std::sync::mpsc::sync_channel(1);
-        let body = move || {
-            let settled = placement::set_affinity(0, &set)
-                .map_err(|error| error.to_string())
-                .and_then(|()| idle_policy());
-            let spin = settled.is_ok();
-            let _ = ready.send(settled);
-            while spin && !stopped.load(Ordering::Relaxed) {
+        let why = "keeps a CPU out of idle whose idle time leaves no events";
+        let thread = spawn_below_all(&format!("{KEEPER_NAME}{cpu}"), why, cpu, move || {
+            while !stopped.load(Ordering::Relaxed) {
                 std::hint::spin_loop();
             }
-        };
-        let why = "keeps a CPU out of idle whose idle time leaves no events";
-        let thread = thread::spawn_exempt(&format!("{KEEPER_NAME}{cpu}"), why, body)
-            .map_err(|error| error.to_string())?;
-        let keeper = Self { cpu, stop, thread: Some(thread) };
-        settled.recv().map_err(|_| "its thread ended".to_owned())??;
-        Ok(keeper)
+        })?;
+        Ok(Self { cpu, stop, thread: Some(thread) })
     }
 
     pub(super) fn cpu(&self) -> u16 {
@@ -152,13 +141,55 @@ impl Drop for Keeper {
     }
 }
 
-/// SCHED_IDLE for the calling thread: any other thread preempts it at once.
-pub(super) fn idle_policy() -> Result<(), String> {
+/// Why a thread below all others did not start. The trace goes on without it, with a note.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum IdleThreadError {
+    /// It was not spawned, or not bound to its CPU.
+    #[error(transparent)]
+    Thread(#[from] takt_rt::Error),
+    /// It did not get its policy.
+    #[error("SCHED_IDLE: {0}")]
+    Policy(#[source] io::Error),
+    /// It ended before it said anything.
+    #[error("its thread ended")]
+    Ended,
+}
+
+/// Runs `work` in a thread on `cpu` that any other thread preempts at once, when that is sure.
+pub(super) fn spawn_below_all(
+    name: &str,
+    why: &'static str,
+    cpu: u16,
+    work: impl FnOnce() + Send + 'static,
+) -> Result<Handle<()>, IdleThreadError> {
+    let set = CpuSet::single(usize::from(cpu))?;
+    let (ready, settled) = std::sync::mpsc::sync_channel(1);
+    let body = move || {
+        let bound = placement::set_affinity(0, &set).map_err(IdleThreadError::from);
+        let outcome = bound.and_then(|()| idle_policy().map_err(IdleThreadError::Policy));
+        let settled = outcome.is_ok();
+        let _ = ready.send(outcome);
+        if settled {
+            work();
+        }
+    };
+    let thread = thread::spawn_exempt(name, why, body)?;
+    match settled.recv().map_err(|_| IdleThreadError::Ended).flatten() {
+        Ok(()) => Ok(thread),
+        Err(error) => {
+            let _ = thread.join();
+            Err(error)
+        }
+    }
+}
+
+/// SCHED_IDLE for the calling thread.
+fn idle_policy() -> io::Result<()> {
     let parameters = libc::sched_param { sched_priority: 0 };
     // SAFETY: the parameters are valid; 0 is the calling thread.
     match unsafe { libc::sched_setscheduler(0, libc::SCHED_IDLE, &parameters) } {
         0 => Ok(()),
-        _ => Err(format!("SCHED_IDLE: {}", std::io::Error::last_os_error())),
+        _ => Err(io::Error::last_os_error()),
     }
 }
 

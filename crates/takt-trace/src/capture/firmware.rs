@@ -20,9 +20,9 @@ use takt_rt::clock::monotonic_ns;
 use takt_rt::cpus::MachineCpus;
 use takt_rt::placement::{self, CpuSet};
 use takt_rt::policy::Policy;
-use takt_rt::thread::{self, Handle};
+use takt_rt::thread::Handle;
 
-use super::awake::idle_policy;
+use super::awake::{IdleThreadError, spawn_below_all};
 use crate::event::{Event, Firmware, Kind, SmiReading, Span};
 
 /// Counter of system management interrupts of Intel CPUs since Nehalem (MSR_SMI_COUNT).
@@ -116,7 +116,8 @@ impl Watch {
                 Self { witness: Some(witness), ..Self::default() }
             }
             other => {
-                let why = other.and_then(Result::err).unwrap_or_else(|| "no CPU is free for it".to_owned());
+                let why = other.and_then(Result::err);
+                let why = why.map_or("no CPU is free for it".to_owned(), |error| error.to_string());
                 notes.push(format!(
                     "gaps by the firmware (SMI) cannot be told from the job itself: their count cannot be read, and nothing \
                      looks for them ({why})"
@@ -198,21 +199,13 @@ struct Witness {
 }
 
 impl Witness {
-    /// Starts it; the error is a sentence.
-    fn start(cpu: u16) -> Result<Self, String> {
-        let set = CpuSet::single(usize::from(cpu)).map_err(|error| error.to_string())?;
+    fn start(cpu: u16) -> Result<Self, IdleThreadError> {
         let stop = Arc::new(AtomicBool::new(false));
         let jumps = Arc::new(Mutex::new(VecDeque::new()));
         let (stopped, seen) = (Arc::clone(&stop), Arc::clone(&jumps));
-        let (ready, settled) = std::sync::mpsc::sync_channel(1);
-        let body = move || {
-            let settled = placement::set_affinity(0, &set)
-                .map_err(|error| error.to_string())
-                .and_then(|()| idle_policy());
-            let look = settled.is_ok();
+        let look = move || {
             let mut last_ns = monotonic_ns();
-            let _ = ready.send(settled);
-            while look && !stopped.load(Ordering::Relaxed) {
+            while !stopped.load(Ordering::Relaxed) {
                 let now_ns = monotonic_ns();
                 if now_ns - last_ns >= GAP_NS {
                     let mut jumps = seen.lock().unwrap_or_else(PoisonError::into_inner);
@@ -229,12 +222,8 @@ impl Witness {
             }
         };
         let why = "looks for gaps of the hardware while the trace goes on";
-        let thread = thread::spawn_exempt(&format!("takt-gaps/{cpu}"), why, body)
-            .map_err(|error| error.to_string())?;
-        let since_ns = monotonic_ns();
-        let witness = Self { cpu, since_ns, stop, jumps, thread: Some(thread) };
-        settled.recv().map_err(|_| "its thread ended".to_owned())??;
-        Ok(witness)
+        let thread = spawn_below_all(&format!("takt-gaps/{cpu}"), why, cpu, look)?;
+        Ok(Self { cpu, since_ns: monotonic_ns(), stop, jumps, thread: Some(thread) })
     }
 
     fn stop(mut self) -> Vec<Span> {

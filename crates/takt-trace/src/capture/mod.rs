@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use takt_rt::config::SettingError;
 use takt_rt::signal::Signal;
 use takt_rt::thread::{self, Handle};
 
@@ -77,15 +78,17 @@ impl TraceOptions {
     /// # Errors
     /// [`TraceError::Options`].
     pub fn validate(&self) -> Result<(), TraceError> {
-        let error = |text: String| Err(TraceError::Options(text));
+        let refused = |key, received: String, accepted| {
+            Err(TraceError::Options(SettingError::value(key, received, accepted)))
+        };
         if !(64 << 10..=1 << 30).contains(&self.buffer_bytes) {
-            return error(format!("buffer_bytes is {}; expected 64 KiB to 1 GiB", self.buffer_bytes));
+            return refused("buffer_bytes", self.buffer_bytes.to_string(), "accepted are 64 KiB to 1 GiB");
         }
         if self.memory_bytes < 1 << 20 {
-            return error(format!("memory_bytes is {}; expected at least 1 MiB", self.memory_bytes));
+            return refused("memory_bytes", self.memory_bytes.to_string(), "accepted is 1 MiB or more");
         }
         if self.period < Duration::from_millis(1) || self.period > Duration::from_secs(1) {
-            return error(format!("period is {:?}; expected 1 ms to 1 s", self.period));
+            return refused("period", format!("{:?}", self.period), "accepted are 1 ms to 1 s");
         }
         Ok(())
     }

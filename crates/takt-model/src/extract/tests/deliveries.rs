@@ -144,7 +144,7 @@ fn what_the_network_holds_up_comes_as_densely_as_it_is_received() {
         // Two clocks' distance is told by messages that are seen being published.
         let day_ns = 1_700_000_000_000_000_000_i64;
         let mut extractor = Extractor::new(Options::default());
-        extractor.clock(day_ns);
+        extractor.clock(0, day_ns);
         let Pair { script, on, .. } = &mut pair;
         let from_ns = script.now_ns;
         for k in 0..20_u64 {

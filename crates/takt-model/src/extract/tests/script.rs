@@ -6,6 +6,8 @@ use takt_ros::event::{Event, Handle, Kind};
 
 use crate::{Callback, CallbackId, Extractor, Model, Options, Topic};
 
+/// How far the day's clock is ahead of the monotonic one.
+const DAY_NS: i64 = 1_700_000_000_000_000_000;
 pub(super) const MS: u64 = 1_000_000;
 
 /// A stream under construction: a clock, and each thread's CPU time.
@@ -21,7 +23,7 @@ pub(super) struct Script {
 
 impl Script {
     pub(super) fn new() -> Self {
-        Self { now_ns: 1_000 * MS, stamp: 1_700_000_000_000_000_000, next_handle: 0x1000, ..Self::default() }
+        Self { now_ns: 1_000 * MS, stamp: DAY_NS, next_handle: 0x1000, ..Self::default() }
     }
 
     pub(super) fn handle(&mut self) -> Handle {
@@ -107,7 +109,8 @@ impl Script {
 
     /// Publishes, and returns the stamp that takes it.
     pub(super) fn publish(&mut self, pid: u32, tid: u32, publisher: Handle) -> i64 {
-        self.stamp += 1;
+        // Of the day's clock, which goes as the other one does, and never twice the same.
+        self.stamp = (DAY_NS + self.now_ns as i64).max(self.stamp + 1);
         let message = 0xabc;
         self.emit(pid, tid, Kind::RclcppPublish { message });
         self.emit(pid, tid, Kind::RclPublish { publisher, message });
